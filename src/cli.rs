@@ -1,0 +1,112 @@
+//! The command line: what a person may ask for, and in which words.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// See every GPU, who holds its memory, and end the right process.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do instead of showing the screen.
+    #[command(subcommand)]
+    pub task: Option<Task>,
+
+    /// What the agent is started with.
+    #[command(flatten)]
+    pub agent: AgentArgs,
+
+    /// How the screen is drawn.
+    #[command(flatten)]
+    pub screen: ScreenArgs,
+
+    /// Print a table once and leave; so it is, too, when the output is no terminal
+    #[arg(long, conflicts_with = "json")]
+    pub once: bool,
+
+    /// Print all there is to know as one line of JSON (see `gputop schema`) and leave
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print again every so often, until interrupted
+    #[arg(short = 'l', long = "loop", value_name = "SECONDS", value_parser = seconds)]
+    pub every: Option<Duration>,
+
+    /// Give up on a driver that does not answer after this time, and print what there is
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    pub timeout: Duration,
+}
+
+/// What the agent is started with, by the viewer or by hand.
+#[derive(Debug, Clone, Args)]
+pub struct AgentArgs {
+    /// Time from one reading to the next, as in `500ms` or `2s`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: Duration,
+
+    /// The NVML library to load instead of the system's libnvidia-ml.so.1
+    #[arg(long, value_name = "FILE", env = "GPUTOP_NVML_LIB")]
+    pub nvml_lib: Option<PathBuf>,
+
+    /// Show a simulated machine: no GPU needed, its processes are real and harmless
+    #[arg(long)]
+    pub demo: bool,
+
+    /// Signal no process, whatever is pressed
+    #[arg(long)]
+    pub readonly: bool,
+}
+
+/// How the screen is drawn.
+#[derive(Debug, Clone, Args)]
+pub struct ScreenArgs {
+    /// Leave the mouse to the terminal
+    #[arg(long)]
+    pub no_mouse: bool,
+
+    /// Draw with ASCII only; so it is, too, when the locale is not UTF-8
+    #[arg(long)]
+    pub ascii: bool,
+}
+
+/// What to do instead of showing the screen.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Task {
+    /// Watch this host and write what is seen to the standard output, a JSON object a line
+    Agent(AgentArgs),
+    /// Print the JSON Schema of the agent's lines
+    Schema,
+    /// Be one of the processes of the simulated machine
+    #[command(hide = true)]
+    DemoProcess {
+        /// Which one.
+        role: String,
+    },
+}
+
+/// The shortest interval: below it, reading would be most of what the host does.
+pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// `2`, `0.5`, `500ms`, `1m 30s`.
+fn span(text: &str) -> Result<Duration, String> {
+    seconds(text).or_else(|_| humantime::parse_duration(text).map_err(|error| error.to_string()))
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let span = span(text)?;
+    if span < SHORTEST_INTERVAL {
+        return Err("the shortest interval is 100ms".to_owned());
+    }
+    Ok(span)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// Reads the command line; on `--help`, `--version` or a mistake, says so and leaves.
+pub fn parse() -> Cli {
+    Cli::parse()
+}

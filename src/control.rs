@@ -1,0 +1,147 @@
+//! What a viewer asks of an agent, and what the agent answers.
+//!
+//! Ending a process takes two commands. *Hold* opens a pidfd, proves that it is the process the
+//! person saw, and keeps it; *signal* goes through that pidfd and nowhere else. What became of the
+//! process comes back by itself.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::snapshot::{ProcessId, State};
+use crate::units::{Bytes, Moment};
+use crate::untrusted::Text;
+
+/// A line from the viewer to the agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum Command {
+    /// Pass so often from now on.
+    Interval {
+        /// 100 at least.
+        milliseconds: u64,
+    },
+    /// Pass now, and read what is otherwise read seldom.
+    Scan,
+    /// Say what never travels in the stream: environment, limits, open files.
+    Inspect {
+        /// Whose.
+        process: ProcessId,
+    },
+    /// Make sure of this process and keep hold of it.
+    Hold {
+        /// Whom.
+        process: ProcessId,
+    },
+    /// Let go of it.
+    Release {
+        /// Whom.
+        process: ProcessId,
+    },
+    /// Signal a process that is held.
+    Signal {
+        /// Whom.
+        process: ProcessId,
+        /// With what.
+        signal: Signal,
+    },
+}
+
+/// The signals that the panel offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Signal {
+    /// As Ctrl-C: Python raises `KeyboardInterrupt`.
+    Int,
+    /// Please end.
+    Term,
+    /// End now; nothing is saved.
+    Kill,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Int => "SIGINT",
+            Self::Term => "SIGTERM",
+            Self::Kill => "SIGKILL",
+        })
+    }
+}
+
+/// A line from the agent about a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reply {
+    /// Whom the command was about.
+    pub process: ProcessId,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// The process is held: a signal can reach only it.
+    Held,
+    /// Nothing was done, and why: one sentence for a person.
+    Refused {
+        /// As in `no permission to signal 4711 (alice): run gputop as alice or root`.
+        reason: Text,
+    },
+    /// The signal was sent. That is no proof of an end.
+    Sent {
+        /// Which.
+        signal: Signal,
+        /// When, by the clock of the snapshots.
+        #[serde(rename = "at_ms")]
+        at: Moment,
+    },
+    /// The process is gone, and its parent knows.
+    Ended {
+        /// When, by the clock of the snapshots.
+        #[serde(rename = "at_ms")]
+        at: Moment,
+    },
+    /// The process has ended, and its parent has not asked how. It holds nothing.
+    Zombie {
+        /// When, by the clock of the snapshots.
+        #[serde(rename = "at_ms")]
+        at: Moment,
+        /// The parent that could reap it.
+        parent: u32,
+    },
+    /// It lives on, some time after the signal.
+    Alive {
+        /// What it was doing when last seen.
+        state: State,
+        /// The kernel function it waits in; absent when it does not, or when we may not know.
+        wchan: Option<Text>,
+        /// Whole seconds since the last signal.
+        seconds: u64,
+    },
+    /// What `inspect` found.
+    Inspected(Box<Inspection>),
+}
+
+/// What is known of one process beyond the stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Inspection {
+    /// Its ancestors, parent first, up to PID 1: number and comm.
+    pub ancestors: Vec<(u32, Text)>,
+    /// Working directory; absent when we may not know.
+    pub cwd: Option<Text>,
+    /// The program file; absent when we may not know.
+    pub exe: Option<Text>,
+    /// `NAME=value`, by name; absent when we may not know.
+    pub environment: Option<Vec<Text>>,
+    /// Resource limits as `/proc/PID/limits` prints them: name, soft and hard; absent when we may not know.
+    pub limits: Option<Vec<(Text, Text, Text)>>,
+    /// What its open files are, by descriptor; absent when we may not know.
+    pub files: Option<Vec<(u32, Text)>>,
+    /// The control group, as the last line of `/proc/PID/cgroup` names it.
+    pub cgroup: Option<Text>,
+    /// Memory of the host that is its alone (PSS); absent when we may not know.
+    pub pss: Option<Bytes>,
+}

@@ -1,0 +1,39 @@
+//! gputop: every GPU of a host, who holds its memory, and a safe way to end the right process.
+//!
+//! The guided tour, in reading order. Facts flow one way: an agent sees a host and writes
+//! snapshots; a link carries them; the model gives them meaning, the app intent, the ui a picture.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+pub mod units;
+pub mod untrusted;
+
+pub mod control;
+pub mod snapshot;
+
+pub mod agent;
+
+pub mod event;
+
+pub mod cli;
+
+use cli::{Cli, Task};
+
+/// Does what the command line asks for.
+///
+/// # Errors
+///
+/// When it cannot be done; the error says what was being done, to what, and what to do about it.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.task {
+        Some(Task::Agent(args)) => agent::run(&args),
+        Some(Task::DemoProcess { role }) => agent::demo::be(&role),
+        Some(Task::Schema) => {
+            let schema = serde_json::to_string_pretty(&snapshot::line::schema())?;
+            writeln!(io::stdout(), "{schema}")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None => anyhow::bail!("no screen yet"),
+    }
+}

@@ -1,0 +1,181 @@
+//! What became of a snapshot: the lanes that differ, whole.
+//!
+//! GPUs and facts of the host come and go so seldom that a change cannot say it: then the agent
+//! sends a snapshot. So a change only ever replaces lanes, and adds and removes processes.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{GpuHealth, GpuLoad, GpuUuid, HostLoad, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, Tenant};
+use crate::units::Moment;
+
+/// From one snapshot to the next.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Change {
+    /// The number of the snapshot that this leads to: one more than the one it starts from.
+    pub sequence: u64,
+    /// When the pass ended, in milliseconds since boot.
+    #[serde(rename = "at_ms")]
+    pub at: Moment,
+    /// The same by the host's wall clock: milliseconds since 1970 (UTC).
+    pub unix_ms: u64,
+    /// What changed about the host.
+    #[serde(default, skip_serializing_if = "HostChange::is_empty")]
+    pub host: HostChange,
+    /// What changed about GPUs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<GpuChange>,
+    /// Processes that are new, with both lanes, or changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessChange>,
+    /// Processes that are no tenant of any GPU any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<ProcessId>,
+}
+
+/// What changed about the host; a lane that did not is absent.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct HostChange {
+    /// What changes each second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<HostLoad>,
+}
+
+impl HostChange {
+    fn is_empty(&self) -> bool {
+        self.load.is_none()
+    }
+}
+
+/// What changed about a GPU; a lane that did not is absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct GpuChange {
+    /// Its id.
+    pub uuid: GpuUuid,
+    /// What changes each second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<GpuLoad>,
+    /// What changes now and then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<GpuHealth>,
+    /// All of its tenants, when one of them changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenants: Option<Vec<Tenant>>,
+}
+
+/// What changed about a process; a lane that did not is absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessChange {
+    /// Who it is.
+    pub id: ProcessId,
+    /// What hardly changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<ProcessFacts>,
+    /// What changes each second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<ProcessLoad>,
+}
+
+/// The new value, where it differs.
+fn changed<T: PartialEq + Clone>(old: &T, new: &T) -> Option<T> {
+    (old != new).then(|| new.clone())
+}
+
+impl Change {
+    /// What leads from `old` to `new`; absent when only a whole snapshot can say it.
+    pub fn between(old: &Snapshot, new: &Snapshot) -> Option<Self> {
+        let same = old.sequence + 1 == new.sequence
+            && old.schema == new.schema
+            && old.interval_ms == new.interval_ms
+            && old.driver == new.driver
+            && old.host.facts == new.host.facts
+            && old.gpus.len() == new.gpus.len()
+            && old
+                .gpus
+                .iter()
+                .zip(&new.gpus)
+                .all(|(old, new)| old.uuid == new.uuid && old.facts == new.facts && old.trouble == new.trouble);
+        same.then(|| Self {
+            sequence: new.sequence,
+            at: new.at,
+            unix_ms: new.unix_ms,
+            host: HostChange { load: changed(&old.host.load, &new.host.load) },
+            gpus: gpus_between(old, new),
+            processes: processes_between(old, new),
+            gone: old.processes.iter().map(|it| it.id).filter(|id| new.process(*id).is_none()).collect(),
+        })
+    }
+}
+
+fn gpus_between(old: &Snapshot, new: &Snapshot) -> Vec<GpuChange> {
+    let changes = old.gpus.iter().zip(&new.gpus).map(|(old, new)| GpuChange {
+        uuid: new.uuid.clone(),
+        load: changed(&old.load, &new.load),
+        health: changed(&old.health, &new.health),
+        tenants: changed(&old.tenants, &new.tenants),
+    });
+    changes.filter(|it| it.load.is_some() || it.health.is_some() || it.tenants.is_some()).collect()
+}
+
+fn processes_between(old: &Snapshot, new: &Snapshot) -> Vec<ProcessChange> {
+    let changes = new.processes.iter().map(|new| match old.process(new.id) {
+        None => ProcessChange { id: new.id, facts: Some(new.facts.clone()), load: Some(new.load.clone()) },
+        Some(old) => {
+            ProcessChange { id: new.id, facts: changed(&old.facts, &new.facts), load: changed(&old.load, &new.load) }
+        }
+    });
+    changes.filter(|it| it.facts.is_some() || it.load.is_some()).collect()
+}
+
+/// A change that does not start from this snapshot: a line was lost, or there are two writers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutOfStep;
+
+impl Snapshot {
+    /// Makes of this snapshot the one that the change leads to.
+    ///
+    /// # Errors
+    ///
+    /// When the change starts from another snapshot. This one is then as it was, and the next whole
+    /// snapshot mends it.
+    pub fn apply(&mut self, change: Change) -> Result<(), OutOfStep> {
+        if self.sequence + 1 != change.sequence {
+            return Err(OutOfStep);
+        }
+        self.sequence = change.sequence;
+        self.at = change.at;
+        self.unix_ms = change.unix_ms;
+        replace(&mut self.host.load, change.host.load);
+        for new in change.gpus {
+            if let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.uuid == new.uuid) {
+                replace(&mut gpu.load, new.load);
+                replace(&mut gpu.health, new.health);
+                replace(&mut gpu.tenants, new.tenants);
+            }
+        }
+        if !change.gone.is_empty() {
+            self.processes.retain(|process| !change.gone.contains(&process.id));
+        }
+        for new in change.processes {
+            match self.processes.binary_search_by_key(&new.id, |process| process.id) {
+                Ok(at) => {
+                    let process = &mut self.processes[at];
+                    replace(&mut process.facts, new.facts);
+                    replace(&mut process.load, new.load);
+                }
+                Err(at) => {
+                    if let (Some(facts), Some(load)) = (new.facts, new.load) {
+                        self.processes.insert(at, Process { id: new.id, facts, load });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn replace<T>(lane: &mut T, new: Option<T>) {
+    if let Some(new) = new {
+        *lane = new;
+    }
+}

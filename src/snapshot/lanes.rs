@@ -1,0 +1,244 @@
+//! The readings, lane by lane: the one list of everything that gputop measures.
+//!
+//! A new column begins here, with a line that says its type, its name in JSON and what it means. The
+//! macro makes of a lane what JSON needs: an absent reading is `null`, and a `missing` map beside it
+//! says why.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{GpuUuid, Identity, Missing, ProcessId, Reading, State, Throttle, Use, Xid};
+use crate::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
+use crate::untrusted::Text;
+
+/// Defines lanes: first the values that are always known, then those that are a [`Reading`].
+macro_rules! lanes {
+    ($(
+        $(#[doc = $doc:literal])+
+        $lane:ident {
+            $( $(#[doc = $known_doc:literal])+ $known:ident: $known_type:ty = $known_key:literal, )*
+            readings:
+            $( $(#[doc = $doc_of:literal])+ $reading:ident: $type:ty = $key:literal, )*
+        }
+    )+) => {
+        $(
+            $(#[doc = $doc])+
+            #[derive(Debug, Clone, PartialEq)]
+            pub struct $lane {
+                $( $(#[doc = $known_doc])+ pub $known: $known_type, )*
+                $( $(#[doc = $doc_of])+ pub $reading: Reading<$type>, )*
+            }
+
+            impl $lane {
+                /// The lane before anything was read: every reading is missing, and this is why.
+                pub fn missing($($known: $known_type,)* why: Missing) -> Self {
+                    Self { $($known,)* $($reading: Err(why),)* }
+                }
+            }
+
+            impl Serialize for $lane {
+                fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                    let mut map = serializer.serialize_map(None)?;
+                    $( map.serialize_entry($known_key, &self.$known)?; )*
+                    $( map.serialize_entry($key, &self.$reading.as_ref().ok())?; )*
+                    let mut missing: BTreeMap<&str, Missing> = BTreeMap::new();
+                    $( if let Err(why) = self.$reading { missing.insert($key, why); } )*
+                    if !missing.is_empty() {
+                        map.serialize_entry("missing", &missing)?;
+                    }
+                    map.end()
+                }
+            }
+
+            impl<'de> Deserialize<'de> for $lane {
+                fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                    let wire = wire::$lane::deserialize(deserializer)?;
+                    // A field that a later agent no longer sends, or an earlier one did not know.
+                    let why = |key| wire.missing.get(key).copied().unwrap_or(Missing::Unsupported);
+                    Ok(Self {
+                        $( $reading: wire.$reading.ok_or_else(|| why($key)), )*
+                        $( $known: wire.$known, )*
+                    })
+                }
+            }
+
+            impl JsonSchema for $lane {
+                fn schema_name() -> Cow<'static, str> {
+                    wire::$lane::schema_name()
+                }
+
+                fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+                    wire::$lane::json_schema(generator)
+                }
+            }
+        )+
+
+        /// The lanes as they stand in JSON.
+        mod wire {
+            use super::*;
+            $(
+                $(#[doc = $doc])+
+                #[derive(Deserialize, JsonSchema)]
+                pub(super) struct $lane {
+                    $( $(#[doc = $known_doc])+ #[serde(rename = $known_key)] pub(super) $known: $known_type, )*
+                    $( $(#[doc = $doc_of])+ #[serde(rename = $key)] pub(super) $reading: Option<$type>, )*
+                    /// Why a value above is null, by its name.
+                    #[serde(default)]
+                    pub(super) missing: BTreeMap<String, Missing>,
+                }
+            )+
+        }
+    };
+}
+
+lanes! {
+    /// What does not change about the host.
+    HostFacts {
+        /// Its name.
+        name: Text = "name",
+        /// The kernel's id of this boot: `/proc/sys/kernel/random/boot_id`.
+        boot_id: Text = "boot_id",
+        /// Clock ticks a second, the unit of start ticks.
+        ticks_per_second: u64 = "ticks_per_second",
+        /// The user that the agent runs as.
+        uid: u32 = "uid",
+        readings:
+        /// Logical processors.
+        cpus: u32 = "cpus",
+    }
+
+    /// What changes each second about the host.
+    HostLoad {
+        readings:
+        /// Use of all processors together; 100 when all are busy.
+        cpu: Percent = "cpu_percent",
+        /// Runnable and blocked tasks, averaged over 1, 5 and 15 minutes.
+        load: [f64; 3] = "load_average",
+        /// Memory in use: total less available.
+        memory_used: Bytes = "memory_used_bytes",
+        /// All memory.
+        memory_total: Bytes = "memory_total_bytes",
+        /// Swap in use.
+        swap_used: Bytes = "swap_used_bytes",
+        /// All swap; 0 when there is none.
+        swap_total: Bytes = "swap_total_bytes",
+    }
+
+    /// What does not change about a GPU while its driver runs.
+    GpuFacts {
+        /// Its place in NVML's order; an instance has its parent's.
+        index: u32 = "index",
+        /// The GPU that this is an instance of; absent for a whole GPU.
+        parent: Option<GpuUuid> = "parent_uuid",
+        /// No such GPU exists: it belongs to `--demo`.
+        simulated: bool = "simulated",
+        readings:
+        /// Product name.
+        name: Text = "name",
+        /// PCI domain, bus, device and function, as in `00000000:17:00.0`.
+        bus_id: Text = "bus_id",
+        /// Where the GPU slows down to stay whole.
+        slowdown_temperature: Celsius = "slowdown_temperature_celsius",
+        /// MIG: id of the GPU instance.
+        gpu_instance: u32 = "gpu_instance_id",
+        /// MIG: id of the compute instance.
+        compute_instance: u32 = "compute_instance_id",
+    }
+
+    /// What changes each second about a GPU.
+    GpuLoad {
+        /// When this lane was read.
+        at: Moment = "at_ms",
+        readings:
+        /// Device memory given out, without the driver's reserve: nvidia-smi's `memory.used`.
+        memory_used: Bytes = "memory_used_bytes",
+        /// Device memory left.
+        memory_free: Bytes = "memory_free_bytes",
+        /// Device memory that the driver keeps for itself. Unsupported before driver 510.
+        memory_reserved: Bytes = "memory_reserved_bytes",
+        /// All device memory.
+        memory_total: Bytes = "memory_total_bytes",
+        /// Share of the last sample period in which a kernel ran; says nothing of how full the GPU was.
+        sm: Percent = "sm_utilization_percent",
+        /// Share of the last sample period in which device memory was read or written.
+        memory_bandwidth: Percent = "memory_utilization_percent",
+        /// Of the GPU's core.
+        temperature: Celsius = "temperature_celsius",
+        /// Of the whole board.
+        power: Watts = "power_watts",
+        /// Of the streaming multiprocessors.
+        sm_clock: Hertz = "sm_clock_hertz",
+        /// Why that clock is low; empty when nothing holds it.
+        throttle: Vec<Throttle> = "throttle_reasons",
+    }
+
+    /// What changes now and then about a GPU.
+    GpuHealth {
+        /// When this lane was read.
+        at: Moment = "at_ms",
+        /// The Xid errors that came while the agent ran, the latest last, 16 at most.
+        xids: Vec<Xid> = "xids",
+        readings:
+        /// The power it may draw: nvidia-smi's `enforced.power.limit`.
+        power_limit: Watts = "power_limit_watts",
+        /// Of the device memory.
+        memory_clock: Hertz = "memory_clock_hertz",
+        /// 0 is fastest, 15 slowest: `P0` to `P15`.
+        performance_state: u32 = "performance_state",
+        /// Intended speed; may pass 100.
+        fan: Percent = "fan_percent",
+        /// Whether MIG splits it.
+        mig: bool = "mig_enabled",
+        /// Memory errors that ECC mended since the driver was loaded.
+        ecc_corrected: u64 = "ecc_corrected_errors",
+        /// Memory errors that it could not mend, since the driver was loaded.
+        ecc_uncorrected: u64 = "ecc_uncorrected_errors",
+    }
+
+    /// A process's hold on one GPU.
+    Tenant {
+        /// Who holds.
+        process: ProcessId = "process",
+        /// In which of NVML's lists it is.
+        usage: Use = "usage",
+        readings:
+        /// Device memory that the driver gave it.
+        memory: Bytes = "memory_used_bytes",
+        /// Share of the last second in which its kernels ran.
+        sm: Percent = "sm_utilization_percent",
+    }
+
+    /// What changes about a process only by an `exec`, a new user id or a new parent.
+    ProcessFacts {
+        /// Whether the PID surely is the process that NVML means.
+        identity: Identity = "identity",
+        readings:
+        /// Its real user id.
+        uid: u32 = "uid",
+        /// The name of that user; the number where there is none.
+        user: Text = "user",
+        /// Its parent's PID; 0 when that is in another PID namespace.
+        parent: u32 = "parent_pid",
+        /// The kernel's short name for it, 15 bytes at most.
+        comm: Text = "comm",
+        /// Its arguments, 4 KiB at most.
+        argv: Vec<Text> = "argv",
+    }
+
+    /// What changes each second about a process.
+    ProcessLoad {
+        readings:
+        /// Running, sleeping…
+        state: State = "state",
+        /// Its threads.
+        threads: u32 = "threads",
+        /// CPU time a second; 100 for one core.
+        cpu: Percent = "cpu_percent",
+        /// Resident set: memory of the host in use.
+        rss: Bytes = "rss_bytes",
+    }
+}

@@ -1,0 +1,85 @@
+//! The lines of a link: what the agent writes, and what it is told.
+//!
+//! Each is one JSON object with a `kind`. Later programs may add fields and kinds; what is not known
+//! here is passed over.
+
+use std::io;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Change, Snapshot};
+use crate::control::{Command, Reply};
+
+/// A line from the agent to the viewer.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Line {
+    /// All that was seen in a pass.
+    Full(Box<Snapshot>),
+    /// What changed since the line before.
+    Tick(Change),
+    /// What came of a command.
+    Reply(Reply),
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    kind: &'a str,
+}
+
+impl Line {
+    /// Reads a line. Absent for a kind that is not known here.
+    ///
+    /// # Errors
+    ///
+    /// When it is no JSON object, or not one of this schema.
+    pub fn parse(line: &[u8]) -> serde_json::Result<Option<Self>> {
+        // Deriving this would copy the whole line into a tree first: the kind could stand last.
+        Ok(Some(match serde_json::from_slice::<Head<'_>>(line)?.kind {
+            "full" => Self::Full(serde_json::from_slice(line)?),
+            "tick" => Self::Tick(serde_json::from_slice(line)?),
+            "reply" => Self::Reply(serde_json::from_slice(line)?),
+            _ => return Ok(None),
+        }))
+    }
+
+    /// Writes the line and its end.
+    ///
+    /// # Errors
+    ///
+    /// When `out` does not take it.
+    pub fn write(&self, out: impl io::Write) -> io::Result<()> {
+        write(self, out)
+    }
+}
+
+impl Command {
+    /// Reads a line that the viewer wrote.
+    ///
+    /// # Errors
+    ///
+    /// When it is no command of this schema.
+    pub fn parse(line: &[u8]) -> serde_json::Result<Self> {
+        serde_json::from_slice(line)
+    }
+
+    /// Writes the line and its end.
+    ///
+    /// # Errors
+    ///
+    /// When `out` does not take it.
+    pub fn write(&self, out: impl io::Write) -> io::Result<()> {
+        write(self, out)
+    }
+}
+
+fn write(line: &impl Serialize, mut out: impl io::Write) -> io::Result<()> {
+    serde_json::to_writer(&mut out, line)?;
+    out.write_all(b"\n")
+}
+
+/// The JSON Schema of the agent's lines.
+pub fn schema() -> schemars::Schema {
+    schemars::schema_for!(Line)
+}

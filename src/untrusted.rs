@@ -1,0 +1,167 @@
+//! Text that someone else wrote: argv, comm, names of users, hosts and GPUs, errors of a library.
+//!
+//! It comes in through [`Text`], once, and what comes out is printable: no control byte, no bidi
+//! override, no invisible or piled-up mark, no invalid UTF-8 ever reaches a terminal or a file.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Printable text, made from bytes that nobody vouches for.
+///
+/// A character that must not be printed stands as `\u{FFFD}`. Comparing two texts compares what is
+/// shown, so two different inputs may be equal here: a text is never an identity.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Text(#[schemars(with = "String")] Arc<str>);
+
+impl Text {
+    /// The most bytes of one text that are kept; the rest is cut off and an ellipsis says so.
+    pub const LIMIT: usize = 4096;
+
+    /// More marks than this on one character are not a language but a nuisance.
+    const MARKS: usize = 2;
+
+    /// Takes text in. Any bytes do.
+    pub fn new(bytes: impl AsRef<[u8]>) -> Self {
+        let text = String::from_utf8_lossy(bytes.as_ref());
+        if text.len() <= Self::LIMIT && text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+            return Self(text.into());
+        }
+        let mut printable = String::with_capacity(text.len().min(Self::LIMIT));
+        let mut marks = 0;
+        for character in text.chars() {
+            marks = if is_mark(character) { marks + 1 } else { 0 };
+            if marks > Self::MARKS {
+                continue;
+            }
+            // The ellipsis takes three bytes: a text that was cut stays within the limit, and so
+            // passes unchanged the next time.
+            if printable.len() + character.len_utf8() > Self::LIMIT - '…'.len_utf8() {
+                printable.push('…');
+                break;
+            }
+            printable.push(if is_printable(character) { character } else { '\u{FFFD}' });
+        }
+        Self(printable.into())
+    }
+
+    /// The text, safe to print.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Whether a terminal may get this character: it moves nothing, hides nothing and reorders nothing.
+fn is_printable(character: char) -> bool {
+    !character.is_control()
+        && !matches!(character,
+            // Soft hyphen, combining grapheme joiner, Arabic letter mark, Hangul fillers.
+            '\u{00AD}' | '\u{034F}' | '\u{061C}' | '\u{115F}' | '\u{1160}' | '\u{3164}' | '\u{FFA0}'
+            // Mongolian separators, zero widths and directional marks, line and paragraph separators,
+            // embeddings and overrides, invisible operators and isolates.
+            | '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}'
+            // Byte order mark, interlinear annotations, musical formatting, tags, variation selectors.
+            | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{1D173}'..='\u{1D17A}' | '\u{E0000}'..='\u{E0FFF}'
+            | '\u{FE00}'..='\u{FE0F}'
+            // Private use: what a terminal's font makes of it is anybody's guess.
+            | '\u{E000}'..='\u{F8FF}' | '\u{F0000}'..='\u{10FFFF}')
+}
+
+/// Whether it takes no column of its own.
+fn is_mark(character: char) -> bool {
+    unicode_width::UnicodeWidthChar::width(character) == Some(0)
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl Borrow<str> for Text {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A line from another host, or a recording, is no more to be trusted than a process.
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Text;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Text, E> {
+                Ok(Text::new(text))
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(bytes: &[u8], expected: &str) {
+        assert_eq!(Text::new(bytes).as_str(), expected);
+    }
+
+    #[test]
+    fn what_could_move_the_cursor_or_hide_is_replaced() {
+        check(b"python train.py", "python train.py");
+        check(b"a\x1b[2Jb\nc\x7f", "a\u{FFFD}[2Jb\u{FFFD}c\u{FFFD}");
+        check("ab\u{202E}cd\u{200B}".as_bytes(), "ab\u{FFFD}cd\u{FFFD}");
+        check("\u{9b}31m".as_bytes(), "\u{FFFD}31m");
+        check(b"\xff\xfe", "\u{FFFD}\u{FFFD}");
+        check("名前 é ü".as_bytes(), "名前 é ü");
+    }
+
+    #[test]
+    fn marks_do_not_pile_up() {
+        let zalgo = format!("a{}b", "\u{0301}".repeat(2048));
+        check(zalgo.as_bytes(), "a\u{0301}\u{0301}b");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_says_so() {
+        let text = Text::new(vec![b'x'; 1 << 20]);
+        assert!(text.as_str().len() <= Text::LIMIT && text.as_str().ends_with('…'), "{}", text.as_str().len());
+    }
+
+    proptest! {
+        /// Whatever comes in, what comes out is printable, bounded, and stays as it is the next time.
+        #[test]
+        fn only_printable_text_comes_out(bytes in proptest::collection::vec(any::<u8>(), 0..6000), text in ".*") {
+            for input in [bytes.as_slice(), text.as_bytes()] {
+                let once = Text::new(input);
+                prop_assert!(once.as_str().chars().all(is_printable));
+                prop_assert!(once.as_str().len() <= Text::LIMIT);
+                prop_assert_eq!(&Text::new(once.as_str()), &once);
+            }
+        }
+    }
+}
