@@ -14,7 +14,12 @@ pub mod snapshot;
 
 pub mod agent;
 
+pub mod model;
+
+pub mod app;
 pub mod event;
+
+pub mod ui;
 
 pub mod cli;
 
