@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub use self::health::{Health, Weight};
-pub use self::history::{Series, WINDOW};
+pub use self::history::Series;
+use self::history::WINDOW;
 pub use self::reclaim::{Reclaim, Returned};
 use crate::snapshot::{Change, Gpu, GpuUuid, Missing, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
@@ -73,6 +74,7 @@ pub struct Model {
     latest: Option<Snapshot>,
     holdings: Vec<Holding>,
     history: HashMap<Subject, Series>,
+    began: Option<Moment>,
     silence: Duration,
 }
 
@@ -118,6 +120,11 @@ impl Model {
         self.history.get(subject)
     }
 
+    /// The span that graphs show: as much as there is history of.
+    pub fn span(&self) -> Duration {
+        history::span(self.began.map_or(Duration::ZERO, |began| self.now().since(began)))
+    }
+
     /// The present, by the host's clock: when the latest line was written, and the silence since.
     pub fn now(&self) -> Moment {
         self.latest.as_ref().map_or_else(Moment::default, |latest| latest.at.after(self.silence))
@@ -151,6 +158,7 @@ impl Model {
         self.silence = Duration::ZERO;
         let Some(latest) = &self.latest else { return };
         self.holdings = holdings(latest);
+        self.began.get_or_insert(latest.at);
 
         let patience = Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms);
         let mut note = |subject: Subject, at: Moment, memory: Reading<Bytes>| {

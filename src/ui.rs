@@ -58,3 +58,6 @@ pub fn draw(frame: &mut Frame<'_>, theme: &Theme, app: &App) {
 fn rect(area: Area) -> Rect {
     Rect { x: area.x, y: area.y, width: area.width, height: area.height }
 }
+
+#[cfg(test)]
+mod tests;

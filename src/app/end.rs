@@ -6,7 +6,7 @@
 use crate::control::{Command, Outcome, Reply, Signal};
 use crate::model::{Model, Reclaim, Returned};
 use crate::snapshot::{Process, ProcessId, Snapshot, State};
-use crate::units::Moment;
+use crate::units::{Bytes, Moment};
 use crate::untrusted::Text;
 
 /// Whom the panel is about, as it was when the panel opened.
@@ -100,8 +100,8 @@ impl EndPanel {
         &self.stage
     }
 
-    /// The memory that should come back.
-    pub fn expected(&self) -> crate::units::Bytes {
+    /// The memory that should come back; absent when no GPU says how much it is.
+    pub fn expected(&self) -> Option<Bytes> {
         self.reclaim.expected()
     }
 

@@ -54,7 +54,7 @@ pub const SMALLEST: (u16, u16) = (40, 10);
 const PROCESSES: u16 = 4;
 
 /// Rows of a graph: its head, its time axis, and as much between as reads well.
-const GRAPH: std::ops::RangeInclusive<u16> = 7..=20;
+const GRAPH: std::ops::RangeInclusive<u16> = 7..=28;
 
 /// Whether the graph shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -6,7 +6,16 @@ use std::time::Duration;
 use crate::units::{Bytes, Moment};
 
 /// How far a series reaches back.
-pub const WINDOW: Duration = Duration::from_mins(15);
+pub(super) const WINDOW: Duration = Duration::from_mins(15);
+
+/// The spans that graphs show, until the history fills the whole window.
+const SPANS: [Duration; 4] =
+    [Duration::from_mins(1), Duration::from_mins(2), Duration::from_mins(5), Duration::from_mins(10)];
+
+/// The shortest span of graphs that shows so much history.
+pub(super) fn span(known: Duration) -> Duration {
+    SPANS.into_iter().find(|span| *span >= known).unwrap_or(WINDOW)
+}
 
 /// Eight bytes a sample: a busy host has a thousand series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -42,13 +42,15 @@ impl Reclaim {
         Self { process, before: before.collect() }
     }
 
-    /// How much it is in all.
-    pub fn expected(&self) -> Bytes {
-        self.before.iter().map(|it| it.mine).sum()
+    /// How much it is in all; absent when no GPU says.
+    pub fn expected(&self) -> Option<Bytes> {
+        (!self.before.is_empty()).then(|| self.before.iter().map(|it| it.mine).sum())
     }
 
-    /// What came back up to this snapshot; absent while a GPU was not read since `ended`.
+    /// What came back up to this snapshot; absent while a GPU was not read since `ended`, and when
+    /// nothing is known to expect.
     pub fn returned(&self, ended: Moment, snapshot: &Snapshot) -> Option<Returned> {
+        let expected = self.expected()?;
         let mut returned = Bytes(0);
         for before in &self.before {
             let gpu = snapshot.gpu(&before.gpu).filter(|gpu| gpu.load.at > ended)?;
@@ -57,7 +59,7 @@ impl Reclaim {
             let (was, is) = (before.used.saturating_sub(before.others), used.saturating_sub(others(gpu, self.process)));
             returned.0 += was.saturating_sub(is).min(before.mine).0;
         }
-        Some(Returned { returned, expected: self.expected() })
+        Some(Returned { returned, expected })
     }
 }
 

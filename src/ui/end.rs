@@ -56,8 +56,12 @@ fn who(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
     vec![
         Line::styled(command, theme.accent()),
         Line::from(format!("of {user}, started {started}, {state}")),
-        Line::from(format!("holds {} on GPU {}", panel.expected(), gpus.join(", "))),
+        Line::from(format!("holds {} on GPU {}", held(panel), gpus.join(", "))),
     ]
+}
+
+fn held(panel: &EndPanel) -> String {
+    panel.expected().map_or_else(|| "memory (nobody says how much)".to_owned(), |it| it.to_string())
 }
 
 fn choices(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
@@ -110,7 +114,9 @@ fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
                     theme.notable(),
                 ),
             };
-            lines.push(returned(theme, panel.returned()));
+            if panel.expected().is_some() {
+                lines.push(returned(theme, panel.returned()));
+            }
             lines
         }
     }

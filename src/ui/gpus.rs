@@ -35,7 +35,7 @@ impl Columns {
         let left = width.saturating_sub(fixed + if more { 5 + 39 } else { 0 });
         // Two bars and a name share what is left.
         let longest = gpus.iter().filter_map(|gpu| Some(gpu.facts.name.as_ref().ok()?.as_str().len())).max();
-        let name = longest.unwrap_or(4).clamp(4, 28).min((left * 2 / 5).max(8));
+        let name = longest.unwrap_or(4).clamp(4, 28).min((left / 2).max(8));
         Self { label, name, bar: (left.saturating_sub(name) / 2).clamp(3, 30), more }
     }
 }

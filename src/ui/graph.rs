@@ -9,7 +9,7 @@ use super::pen::{Align, Pen};
 use super::theme::Theme;
 use crate::app::layout::Area;
 use crate::app::{App, List, rows};
-use crate::model::{Series, Subject, WINDOW};
+use crate::model::{Series, Subject};
 use crate::units::{Bytes, Elapsed, Moment};
 
 /// From here on there is room for two.
@@ -17,10 +17,6 @@ const WIDE: u16 = 150;
 
 /// Columns of the amounts at the left.
 const AXIS: u16 = 10;
-
-/// The times that a graph may show, until the history fills it.
-const SPANS: [Duration; 5] =
-    [Duration::from_mins(1), Duration::from_mins(2), Duration::from_mins(5), Duration::from_mins(10), WINDOW];
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if area.height == 0 {
@@ -74,8 +70,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, subject: &Subject, are
         pen.put(title(app, subject).unwrap_or_default(), theme.head()).skip(2);
         figures(&mut pen, theme, series, now);
     }
-    let known = series.began().map_or(Duration::ZERO, |began| now.since(began));
-    let span = SPANS.into_iter().find(|span| *span >= known).unwrap_or(WINDOW);
+    let span = app.model().span();
     let plot = Area {
         x: area.x + AXIS,
         y: area.y + 1,
@@ -150,14 +145,19 @@ fn draw_axes(buffer: &mut Buffer, theme: Theme, scale: &Scale, span: Duration, a
         }
     }
     let bottom = Area { x: plot.x, y: plot.y + plot.height, width: plot.width, height: 1 };
-    let minutes = span.as_secs() / 60;
     if let Some(mut pen) = Pen::at(buffer, bottom, 0) {
-        pen.put(format!("-{minutes}m"), theme.dim());
-    }
-    if let Some(mut pen) = Pen::at(buffer, bottom, 0) {
-        let middle = format!("-{}", Elapsed(span / 2));
-        pen.skip(usize::from(plot.width) / 2).put(middle, theme.dim());
+        let width = usize::from(plot.width);
+        pen.cell(ago(span), width / 2, Align::Left, theme.dim()).put(ago(span / 2), theme.dim());
         pen.tab_from_end(3).put("now", theme.dim());
+    }
+}
+
+/// `-15m`, `-7m30s`, `-30s`.
+fn ago(span: Duration) -> String {
+    match (span.as_secs() / 60, span.as_secs() % 60) {
+        (0, seconds) => format!("-{seconds}s"),
+        (minutes, 0) => format!("-{minutes}m"),
+        (minutes, seconds) => format!("-{minutes}m{seconds}s"),
     }
 }
 

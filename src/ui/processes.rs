@@ -1,5 +1,7 @@
 //! The list of processes, one line each. A wider screen has more columns and longer bars.
 
+use std::time::Duration;
+
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
@@ -13,8 +15,8 @@ use crate::model::{Holding, Subject};
 use crate::snapshot::{Identity, Process, Snapshot, State};
 use crate::units::{Bytes, Elapsed, Moment, Percent};
 
-/// The sparkline shows so much of the past.
-const RECENT: std::time::Duration = std::time::Duration::from_mins(5);
+/// The most of the past that a sparkline shows: its few cells would hide what is short.
+const RECENT: Duration = Duration::from_mins(5);
 
 /// Widths that depend on the screen.
 struct Columns {
@@ -30,7 +32,7 @@ impl Columns {
     fn of(width: usize) -> Self {
         match width {
             160.. => Self { gpu: 9, user: 12, bar: 16, spark: 30, growth: true, threads: true },
-            110.. => Self { gpu: 5, user: 10, bar: 8, spark: 15, growth: true, threads: false },
+            110.. => Self { gpu: 5, user: 9, bar: 6, spark: 12, growth: true, threads: false },
             _ => Self { gpu: 3, user: 8, bar: 4, spark: 6, growth: false, threads: false },
         }
     }
@@ -101,7 +103,9 @@ fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
         title("THR", 4, Align::Right, None);
     }
     title("S", 1, Align::Left, Some(Column::State));
-    title(if columns.spark > 8 { "LAST 5 MIN" } else { "5 MIN" }, columns.spark, Align::Left, None);
+    let minutes = recent(app).as_secs() / 60;
+    let spark = if columns.spark > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") };
+    title(&spark, columns.spark, Align::Left, None);
     let shown = format!("{}/{}", app.rows().len(), app.model().holdings().len());
     let command = if app.filter().value().is_empty() { "COMMAND".to_owned() } else { format!("COMMAND ({shown})") };
     title(&command, command.len() + 1, Align::Left, Some(Column::Command));
@@ -130,10 +134,17 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, row:
     }
     let letter = process.load.state.map_or('?', State::letter);
     pen.cell(letter, 1, Align::Left, state(theme, process, plain)).skip(1);
-    let recent = app.model().series(&Subject::Process(process.id)).map(|it| it.columns(*now, RECENT, columns.spark));
-    let recent: Vec<Option<u64>> = recent.unwrap_or_default().iter().map(|it| it.map(|bytes| bytes.0)).collect();
-    pen.cell(sparkline(&recent), columns.spark, Align::Left, if is_sure { theme.good() } else { theme.dim() }).skip(1);
-    pen.put(word(rows::command(process)), plain);
+    let series = app.model().series(&Subject::Process(process.id));
+    let values = series.map(|it| it.columns(*now, recent(app), columns.spark)).unwrap_or_default();
+    let values: Vec<Option<u64>> = values.iter().map(|it| it.map(|bytes| bytes.0)).collect();
+    pen.cell(sparkline(&values), columns.spark, Align::Left, if is_sure { theme.good() } else { theme.dim() }).skip(1);
+    let room = pen.room();
+    pen.cell(word(rows::command(process)), room, Align::Left, plain);
+}
+
+/// What the sparklines show of the past.
+fn recent(app: &App) -> Duration {
+    app.model().span().min(RECENT)
 }
 
 fn memory(pen: &mut Pen<'_>, theme: Theme, columns: &Columns, holding: &Holding, style: Style, dim: bool) {
