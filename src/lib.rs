@@ -15,6 +15,14 @@ pub mod snapshot;
 pub mod agent;
 
 pub mod event;
+pub mod link;
+
+pub mod app;
+pub mod ui;
+
+pub mod report;
+pub mod session;
+pub mod terminal;
 
 pub mod cli;
 
@@ -34,6 +42,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             writeln!(io::stdout(), "{schema}")?;
             Ok(ExitCode::SUCCESS)
         }
-        None => anyhow::bail!("no screen yet"),
+        None if report::is_asked_for(&cli) => report::run(&cli),
+        None => session::run(&cli),
     }
 }
