@@ -33,7 +33,7 @@ impl Columns {
         match width {
             160.. => Self { gpu: 9, user: 12, bar: 16, spark: 30, growth: true, threads: true },
             110.. => Self { gpu: 5, user: 9, bar: 6, spark: 12, growth: true, threads: false },
-            _ => Self { gpu: 3, user: 8, bar: 4, spark: 6, growth: false, threads: false },
+            _ => Self { gpu: 3, user: 8, bar: 4, spark: 5, growth: false, threads: false },
         }
     }
 }
