@@ -53,6 +53,9 @@ pub(super) struct Sick {
     pub(super) trouble: Trouble,
 }
 
+/// Who was found at a place.
+type Found = Result<(Device<'static>, GpuUuid), gpu::Failure>;
+
 /// A GPU's place in the list, whether it answers or not.
 #[derive(Debug)]
 struct Seat {
@@ -284,7 +287,7 @@ impl Eyes {
     }
 
     /// The GPU at a place, and its id.
-    fn find(&self, library: Library, index: u32) -> Result<(Device<'static>, GpuUuid), gpu::Failure> {
+    fn find(&self, library: Library, index: u32) -> Found {
         const HANDLE: &str = "nvmlDeviceGetHandleByIndex_v2";
         const UUID: &str = "nvmlDeviceGetUUID";
         self.watch.about(Subject::Gpu(index));
@@ -294,7 +297,7 @@ impl Eyes {
     }
 
     /// Gives each GPU that was found its seat, and those that were not their trouble.
-    fn place(&mut self, found: Vec<(u32, Result<(Device<'static>, GpuUuid), gpu::Failure>)>, now: Moment) {
+    fn place(&mut self, found: Vec<(u32, Found)>, now: Moment) {
         let mut present = vec![];
         let mut failed = vec![];
         let mut excused = vec![];
@@ -357,15 +360,12 @@ impl Eyes {
             // A GPU that has no events answers so; there is nothing to do about it.
             let _unsupported = self.watch.call("nvmlDeviceRegisterEvents", || set.register(&gpu.device));
         }
-        match at {
-            Some(at) => {
-                gpu.readings.health.xids.clone_from(&self.seats[at].last[0].health.xids);
-                self.seats[at].gpu = Some(gpu);
-            }
-            None => {
-                let last = vec![gpu.readings.clone()];
-                self.seats.push(Seat { index, last, gpu: Some(gpu), sick: None });
-            }
+        if let Some(at) = at {
+            gpu.readings.health.xids.clone_from(&self.seats[at].last[0].health.xids);
+            self.seats[at].gpu = Some(gpu);
+        } else {
+            let last = vec![gpu.readings.clone()];
+            self.seats.push(Seat { index, last, gpu: Some(gpu), sick: None });
         }
     }
 

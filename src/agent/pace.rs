@@ -2,7 +2,7 @@
 //! the writer, and never waits for any of them.
 
 use std::io;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use super::host::Host;
@@ -82,10 +82,7 @@ impl Loop {
     fn wait(&self, happened: &Receiver<Wake>, also: Option<Moment>) -> Option<Wake> {
         let until = [Some(self.next), self.awaiting, self.sampler.deadline(), also].into_iter().flatten().min();
         let until = until.unwrap_or(self.next);
-        match happened.recv_timeout(until.since(clock::now())) {
-            Ok(event) => Some(event),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        }
+        happened.recv_timeout(until.since(clock::now())).ok()
     }
 
     /// Does what the time has come for.

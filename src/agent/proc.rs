@@ -129,7 +129,7 @@ impl Tenants {
 impl Tenant {
     /// Looks at a process for the first time.
     fn open(pid: u32, buffer: &mut [u8], root: &Root, aside: &mut Aside, now: Moment, listed: Moment) -> Self {
-        let opened = root.open_stat(pid);
+        let opened = files::open(pid, "stat");
         let mut tenant = Self {
             process: Process {
                 id: ProcessId { pid, start_ticks: None },
@@ -165,7 +165,7 @@ impl Tenant {
         let Some(start_ticks) = self.process.id.start_ticks else { return false };
         let line = match &self.stat {
             Some(stat) => files::read(stat, buffer),
-            None => root.open_stat(self.process.id.pid).and_then(|stat| files::read(&stat, buffer)),
+            None => files::open(self.process.id.pid, "stat").and_then(|stat| files::read(&stat, buffer)),
         };
         let Some(stat) = line.ok().and_then(stat::parse).filter(|stat| stat.start_ticks == start_ticks) else {
             return false;

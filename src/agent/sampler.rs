@@ -24,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(1);
 /// So does a start of the driver, which loads firmware at times.
 const START_DEADLINE: Duration = Duration::from_secs(2);
 /// How long the sick are left alone, at first and at most.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(60)];
+const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
 /// With so many threads in hung calls, no one is tried again until a call comes back.
 const STUCK: usize = 8;
 

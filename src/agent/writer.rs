@@ -110,18 +110,16 @@ impl Lines {
     fn write(&mut self, mut snapshot: Box<Snapshot>, out: &mut Vec<u8>) -> io::Result<()> {
         snapshot.sequence = self.last.as_ref().map_or(1, |last| last.sequence + 1);
         let change = self.last.as_ref().and_then(|last| Change::between(last, &snapshot));
-        self.last = Some(match change {
-            Some(change) => {
-                Line::Tick(change).write(out)?;
-                snapshot
-            }
-            None => {
-                let line = Line::Full(snapshot);
-                line.write(out)?;
-                let Line::Full(snapshot) = line else { return Ok(()) };
-                snapshot
-            }
-        });
+        if let Some(change) = change {
+            Line::Tick(change).write(out)?;
+            self.last = Some(snapshot);
+            return Ok(());
+        }
+        let line = Line::Full(snapshot);
+        line.write(out)?;
+        if let Line::Full(snapshot) = line {
+            self.last = Some(snapshot);
+        }
         Ok(())
     }
 }

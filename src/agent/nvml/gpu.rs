@@ -115,7 +115,7 @@ impl Gpu {
     }
 
     fn read_facts(&mut self, watch: &Watch) {
-        let bus_id = self.ask(watch, "nvmlDeviceGetPciInfo_v3", 0, |gpu| gpu.pci_info());
+        let bus_id = self.ask(watch, "nvmlDeviceGetPciInfo_v3", 0, Device::pci_info);
         self.readings.facts.bus_id = bus_id.map(|pci| pci.bus_id.into());
         if self.is_part() {
             self.readings.facts.name = mig::name(self, watch);

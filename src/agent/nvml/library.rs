@@ -31,12 +31,11 @@ pub(in crate::agent) const INIT: &str = "nvmlInit_v2";
 
 /// Loads the library and starts the driver.
 pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<Library, Trouble> {
-    let candidates: Vec<PathBuf> = match only {
-        Some(path) => vec![path.to_owned()],
-        None => {
-            let elsewhere = PLACES.iter().map(PathBuf::from).filter(|place| place.exists());
-            std::iter::once(PathBuf::from(NAME)).chain(elsewhere).collect()
-        }
+    let candidates: Vec<PathBuf> = if let Some(path) = only {
+        vec![path.to_owned()]
+    } else {
+        let elsewhere = PLACES.iter().map(PathBuf::from).filter(|place| place.exists());
+        std::iter::once(PathBuf::from(NAME)).chain(elsewhere).collect()
     };
     let mut trouble = None;
     for candidate in &candidates {

@@ -58,7 +58,7 @@ fn find(gpu: &mut Gpu, watch: &Watch) {
             continue;
         }
         let uuid = watch.call("nvmlDeviceGetUUID", || device.uuid());
-        let uuid = uuid.map_or_else(|_| format!("{}/{place}", gpu.readings.uuid), |uuid| uuid);
+        let uuid = uuid.unwrap_or_else(|_| format!("{}/{place}", gpu.readings.uuid));
         let parent = Some(gpu.readings.uuid.clone());
         gpu.parts.push(Gpu::open(device, GpuUuid(uuid.into()), index, parent, watch));
     }

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::stat;
 use crate::snapshot::{Missing, Reading, State};
@@ -20,6 +21,8 @@ pub(super) struct Root {
     ours: bool,
     /// Other people's processes are hidden from us (`hidepid=2`).
     hides: bool,
+    /// How many descriptors we may have.
+    descriptors: u64,
     pub(super) page_size: u64,
     pub(super) ticks_per_second: u64,
 }
@@ -30,6 +33,7 @@ impl Root {
         Self {
             ours: ours || initial,
             hides: !fs::exists("/proc/1").unwrap_or(true),
+            descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
             page_size: rustix::param::page_size() as u64,
             ticks_per_second: rustix::param::clock_ticks_per_second(),
         }
@@ -40,18 +44,11 @@ impl Root {
         self.ours
     }
 
-    /// Opens `/proc/PID/stat`.
-    pub(super) fn open_stat(&self, pid: u32) -> rustix::io::Result<OwnedFd> {
-        open(pid, "stat")
-    }
-
     /// Keeps a descriptor for good, unless they are about to run out.
     pub(super) fn keep(&self, stat: OwnedFd) -> Option<OwnedFd> {
-        use std::os::fd::AsRawFd;
         // Some are left for what is opened for a moment, and for what the library opens.
         const SPARE: u64 = 64;
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-        (u64::try_from(stat.as_raw_fd()).unwrap_or(0) + SPARE < limit).then_some(stat)
+        (u64::try_from(stat.as_raw_fd()).unwrap_or(0) + SPARE < self.descriptors).then_some(stat)
     }
 
     /// Why a process that NVML named is not in `/proc`.
@@ -90,7 +87,7 @@ pub(super) fn open(pid: u32, name: &str) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Reads the beginning of a file.
-pub(super) fn read<'a>(file: impl AsFd, buffer: &'a mut [u8]) -> rustix::io::Result<&'a [u8]> {
+pub(super) fn read(file: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<&[u8]> {
     let length = rustix::io::pread(file, &mut *buffer, 0)?;
     Ok(&buffer[..length])
 }

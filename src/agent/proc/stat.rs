@@ -27,7 +27,7 @@ pub(in crate::agent) fn parse(line: &[u8]) -> Option<Stat<'_>> {
     let open = line.iter().position(|byte| *byte == b'(')?;
     let close = line.iter().rposition(|byte| *byte == b')')?;
     let comm = line.get(open + 1..close)?;
-    let mut fields = line[close + 1..].split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty());
+    let mut fields = line[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
     let state = State::from(*fields.next()?.first()?);
     let parent = number(fields.next()?)?;
     // Fields 5 to 13 lie between the parent and the CPU times.
