@@ -1,11 +1,21 @@
 //! Eyes and hands of one host: writes snapshots to the standard output, obeys commands from the
 //! standard input, and leaves when that closes.
 
+mod clock;
 pub mod demo;
+mod hands;
+mod inspect;
+mod known;
+mod stat;
+mod writer;
 
+use std::io;
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::cli::AgentArgs;
+use crate::snapshot::line::Line;
 use crate::snapshot::{Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Reading, Trouble, Use};
 use crate::units::{Bytes, Percent};
 
@@ -48,11 +58,33 @@ pub struct Hold {
     pub sm: Reading<Percent>,
 }
 
+/// What makes the loop pass before its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    /// Pass so often from now on.
+    Interval(Duration),
+    /// Pass now, and read what is otherwise read seldom.
+    Scan,
+}
+
+/// Leaves at once. Destructors of the driver's library can hang, so none are run.
+fn leave() -> ! {
+    // SAFETY: `_exit` takes any status, and nothing of this process is used after it.
+    unsafe { libc::_exit(0) }
+}
+
 /// Watches this host until the standard input closes.
 ///
 /// # Errors
 ///
 /// When it cannot start.
-pub fn run(_args: &AgentArgs) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("no agent yet")
+pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
+    let (wake, woken) = mpsc::channel();
+    let (replies, lines) = mpsc::channel();
+    hands::spawn(known::Known::default(), wake, writer::Replies(replies), args.readonly)?;
+    for reply in lines {
+        Line::Reply(reply).write(io::stdout())?;
+    }
+    drop(woken);
+    Ok(ExitCode::SUCCESS)
 }
