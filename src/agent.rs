@@ -5,18 +5,18 @@ mod clock;
 pub mod demo;
 mod hands;
 mod inspect;
-mod known;
 mod stat;
 mod writer;
 
-use std::io;
+use std::collections::HashMap;
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use crate::cli::AgentArgs;
-use crate::snapshot::line::Line;
-use crate::snapshot::{Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Reading, Trouble, Use};
+use crate::snapshot::{
+    Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Identity, Process, ProcessId, Reading, Trouble, Use,
+};
 use crate::units::{Bytes, Percent};
 
 /// What one pass over the driver brought.
@@ -58,8 +58,8 @@ pub struct Hold {
     pub sm: Reading<Percent>,
 }
 
-/// What makes the loop pass before its time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Everything that wakes the loop.
+#[derive(Debug)]
 enum Wake {
     /// Pass so often from now on.
     Interval(Duration),
@@ -67,10 +67,22 @@ enum Wake {
     Scan,
 }
 
-/// Leaves at once. Destructors of the driver's library can hang, so none are run.
-fn leave() -> ! {
-    // SAFETY: `_exit` takes any status, and nothing of this process is used after it.
-    unsafe { libc::_exit(0) }
+/// Who is a tenant, by PID, as the newest snapshot says: what a command may be about.
+#[derive(Debug, Clone, Default)]
+struct Known(Arc<Mutex<HashMap<u32, (ProcessId, Identity)>>>);
+
+impl Known {
+    /// Who has this PID, and how surely.
+    fn get(&self, pid: u32) -> Option<(ProcessId, Identity)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).copied()
+    }
+
+    /// Takes the tenants of a snapshot.
+    fn set(&self, processes: &[Process]) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clear();
+        known.extend(processes.iter().map(|process| (process.id.pid, (process.id, process.facts.identity))));
+    }
 }
 
 /// Watches this host until the standard input closes.
@@ -80,11 +92,24 @@ fn leave() -> ! {
 /// When it cannot start.
 pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     let (wake, woken) = mpsc::channel();
-    let (replies, lines) = mpsc::channel();
-    hands::spawn(known::Known::default(), wake, writer::Replies(replies), args.readonly)?;
-    for reply in lines {
-        Line::Reply(reply).write(io::stdout())?;
+    let known = Known::default();
+    hands::spawn(known.clone(), wake, writer::Replies, args.readonly)?;
+    let mut machine = args.demo.then(demo::Machine::start).transpose()?;
+    let mut interval = args.interval;
+    loop {
+        if let Some(machine) = &mut machine {
+            machine.pass(clock::now());
+        }
+        known.set(&[]);
+        if let Ok(Wake::Interval(asked)) = woken.recv_timeout(interval) {
+            interval = asked;
+        }
     }
-    drop(woken);
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the process now.
+fn leave() -> ! {
+    // SAFETY: it runs no code of this process, and that is the point: a destructor of a library could
+    // hang in the driver.
+    unsafe { libc::_exit(0) }
 }

@@ -1,14 +1,15 @@
-//! The agent's clock: where time comes in.
-
-use std::time::Duration;
+//! Where time comes in: the clocks of this host. No one else in the agent reads one.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::units::Moment;
 
-/// Now, by the clock of a process's start ticks.
+/// Milliseconds since boot, sleep included: the clock of start ticks.
 pub(super) fn now() -> Moment {
-    let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
-    let seconds = Duration::from_secs(u64::try_from(tv_sec).unwrap_or(0));
-    Moment(0).after(seconds + Duration::from_nanos(u64::try_from(tv_nsec).unwrap_or(0)))
+    Moment(milliseconds(clock_gettime(ClockId::Boottime)))
+}
+
+fn milliseconds(time: Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
 }

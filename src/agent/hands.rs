@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -28,10 +28,9 @@ use self::held::Held;
 use self::input::Input;
 use self::refusal::Refusal;
 use super::inspect::Inspector;
-use super::known::Known;
 use super::stat::Stat;
 use super::writer::Replies;
-use super::{Wake, clock, leave};
+use super::{Known, Wake, clock, leave};
 use crate::cli::SHORTEST_INTERVAL;
 use crate::control::{Command, Outcome, Reply};
 use crate::snapshot::{Identity, ProcessId};
@@ -41,7 +40,7 @@ const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 
 /// Starts the thread that obeys the standard input, and ends the agent when that closes.
 pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, readonly: bool) -> io::Result<()> {
-    let mut hands = Hands::new(known, wake, replies, readonly);
+    let mut hands = Hands::new(known, wake, Arc::new(move |reply| replies.send(reply)), readonly);
     thread::Builder::new().name("hands".to_owned()).spawn(move || {
         hands.obey(stdio::stdin());
         leave();
@@ -49,10 +48,13 @@ pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, re
     Ok(())
 }
 
+/// Takes a reply to the viewer.
+pub(super) type Tell = Arc<dyn Fn(Reply) + Send + Sync>;
+
 struct Hands {
     known: Known,
     wake: mpsc::Sender<Wake>,
-    replies: Replies,
+    tell: Tell,
     readonly: bool,
     own: Own,
     inspector: Inspector,
@@ -63,9 +65,9 @@ impl Hands {
     /// Each costs a descriptor, and a process may by default have 1024.
     const MOST_HELD: usize = 256;
 
-    fn new(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, readonly: bool) -> Self {
-        let inspector = Inspector::new(replies.clone());
-        Self { known, wake, replies, readonly, own: Own::now(), inspector, held: BTreeMap::new() }
+    fn new(known: Known, wake: mpsc::Sender<Wake>, tell: Tell, readonly: bool) -> Self {
+        let inspector = Inspector::new(tell.clone());
+        Self { known, wake, tell, readonly, own: Own::now(), inspector, held: BTreeMap::new() }
     }
 
     /// Obeys one line after another until there are no more.
@@ -199,7 +201,7 @@ impl Hands {
     }
 
     fn reply(&self, process: ProcessId, outcome: Outcome) {
-        self.replies.send(Reply { process, outcome });
+        (self.tell)(Reply { process, outcome });
     }
 
     fn wake(&self, wake: Wake) {

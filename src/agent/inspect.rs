@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 
+use super::hands::Tell;
 use super::stat::Stat;
-use super::writer::Replies;
 use crate::control::{Inspection, Outcome, Reply};
 use crate::snapshot::ProcessId;
 use crate::units::Bytes;
@@ -23,7 +23,7 @@ use crate::untrusted::Text;
 
 /// Looks that are under way. Dropping this ends none of them.
 pub(super) struct Inspector {
-    replies: Replies,
+    tell: Tell,
     /// Who is being looked at, until the last thread that does so has gone.
     looks: BTreeMap<ProcessId, Weak<()>>,
 }
@@ -32,8 +32,8 @@ impl Inspector {
     /// Threads that hang stay until their process lets go: there is a limit to them.
     const MOST_LOOKS: usize = 8;
 
-    pub(super) fn new(replies: Replies) -> Self {
-        Self { replies, looks: BTreeMap::new() }
+    pub(super) fn new(tell: Tell) -> Self {
+        Self { tell, looks: BTreeMap::new() }
     }
 
     /// Looks at that process; the answer comes by itself.
@@ -50,7 +50,7 @@ impl Inspector {
         }
         let look = Arc::new(());
         self.looks.insert(process, Arc::downgrade(&look));
-        let replies = self.replies.clone();
+        let tell = self.tell.clone();
         let started = thread::Builder::new().name("inspect".to_owned()).spawn(move || {
             let outcome = match inspect(process, &look) {
                 Ok(inspection) => Outcome::Inspected(Box::new(inspection)),
@@ -58,7 +58,7 @@ impl Inspector {
             };
             // Before the answer: whoever has it may ask again at once.
             drop(look);
-            replies.send(Reply { process, outcome });
+            tell(Reply { process, outcome });
         });
         if let Err(error) = started {
             self.refuse(process, format!("cannot start a thread to look at {pid}: {error}"));
@@ -66,7 +66,7 @@ impl Inspector {
     }
 
     fn refuse(&self, process: ProcessId, reason: String) {
-        self.replies.send(Reply { process, outcome: Outcome::Refused { reason: reason.into() } });
+        (self.tell)(Reply { process, outcome: Outcome::Refused { reason: reason.into() } });
     }
 }
 

@@ -1,17 +1,20 @@
 //! Where lines for the viewer go.
 
-use std::sync::mpsc;
+use std::io;
 
 use crate::control::Reply;
+use crate::snapshot::line::Line;
 
-/// Takes replies for the viewer. It never blocks.
+/// Where replies go.
 #[derive(Debug, Clone)]
-pub(super) struct Replies(pub(super) mpsc::Sender<Reply>);
+pub(super) struct Replies;
 
 impl Replies {
-    /// Sends one, between two snapshots.
+    /// Has a reply written.
+    #[expect(clippy::unused_self, reason = "the snapshots come between")]
     pub(super) fn send(&self, reply: Reply) {
-        // The writer is gone only when the agent is leaving.
-        let _leaving: Result<(), mpsc::SendError<Reply>> = self.0.send(reply);
+        if Line::Reply(reply).write(io::stdout()).is_err() {
+            super::leave();
+        }
     }
 }

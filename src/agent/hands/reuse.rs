@@ -36,7 +36,6 @@ fn no_stranger_is_signalled_when_a_pid_is_used_again() {
     let bench = Bench::new();
     let (mut played, mut alike) = (0, 0);
     let mut play = |victims: Vec<Sleeper>, story| {
-        bench.known.replace(victims.iter().map(|victim| seen(victim.id())));
         for is_alike in victims.into_iter().filter_map(|victim| round(&bench, victim, story)) {
             played += 1;
             alike += usize::from(is_alike);
@@ -57,6 +56,7 @@ fn no_stranger_is_signalled_when_a_pid_is_used_again() {
 #[track_caller]
 fn round(bench: &Bench, victim: Sleeper, story: Story) -> Option<bool> {
     let process = victim.id();
+    bench.sees(process, identity_of(process));
     if story == Story::Held {
         assert_eq!(bench.hold(process), Outcome::Held);
     }
@@ -82,10 +82,10 @@ fn round(bench: &Bench, victim: Sleeper, story: Story) -> Option<bool> {
     Some(stranger.id() == process)
 }
 
-/// A process as the loop would know it: sure only if a tick of the clock passed before it was read.
-fn seen(process: ProcessId) -> (ProcessId, Identity) {
-    let sure = Some(now_in_ticks()) > process.start_ticks && Stat::of(process.pid).is_ok();
-    (process, if sure { Identity::Sure } else { Identity::Fresh })
+/// As the loop would have it: sure only if a tick of the clock passed before the process was read.
+fn identity_of(process: ProcessId) -> Identity {
+    let passed = Some(now_in_ticks()) > process.start_ticks;
+    if passed && Stat::of(process.pid).is_ok() { Identity::Sure } else { Identity::Fresh }
 }
 
 /// A process that has the PID of one that has ended.

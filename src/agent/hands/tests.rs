@@ -11,7 +11,7 @@ use rustix::thread::set_thread_res_uid;
 
 use super::*;
 use crate::control::Signal;
-use crate::snapshot::State;
+use crate::snapshot::{Missing, Process, ProcessFacts, ProcessLoad, State};
 
 /// How long anything may take here before the test has failed.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -19,7 +19,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// A pair of hands at work, and all that goes in and out of them.
 pub(super) struct Bench {
     lines: Option<OwnedFd>,
-    pub(super) known: Known,
+    known: Known,
     replies: Receiver<Reply>,
     woken: Receiver<Wake>,
     thread: Option<thread::JoinHandle<()>>,
@@ -39,7 +39,11 @@ impl Bench {
         let (wake, woken) = mpsc::channel();
         let (sender, replies) = mpsc::channel();
         let known = Known::default();
-        let mut hands = Hands::new(known.clone(), wake, Replies(sender), readonly);
+        let tell = Arc::new(move |reply| {
+            // The test may be over.
+            let _over: Result<(), mpsc::SendError<Reply>> = sender.send(reply);
+        });
+        let mut hands = Hands::new(known.clone(), wake, tell, readonly);
         let thread = thread::spawn(move || {
             prepare();
             hands.obey(reader);
@@ -53,9 +57,22 @@ impl Bench {
         rustix::io::write(self.lines.as_ref().expect("it is open"), &line).expect("the hands read");
     }
 
+    /// What the loop would have read of a process.
+    pub(super) fn sees(&self, process: ProcessId, identity: Identity) {
+        let facts = ProcessFacts::missing(identity, Missing::NotYet);
+        self.known.set(&[Process { id: process, facts, load: ProcessLoad::missing(Missing::NotYet) }]);
+    }
+
     #[track_caller]
     pub(super) fn reply(&self) -> Reply {
         self.replies.recv_timeout(DEADLINE).expect("an answer")
+    }
+
+    /// The next answer about that process: the end of another may be told between.
+    #[track_caller]
+    fn answer_about(&self, process: ProcessId) -> Outcome {
+        let mut replies = std::iter::from_fn(|| Some(self.reply()));
+        replies.find(|reply| reply.process == process).expect("they never end").outcome
     }
 
     #[track_caller]
@@ -66,13 +83,13 @@ impl Bench {
     #[track_caller]
     pub(super) fn hold(&self, process: ProcessId) -> Outcome {
         self.ask(&Command::Hold { process });
-        self.answer()
+        self.answer_about(process)
     }
 
     #[track_caller]
     fn signal(&self, process: ProcessId, signal: Signal) -> Outcome {
         self.ask(&Command::Signal { process, signal });
-        self.answer()
+        self.answer_about(process)
     }
 
     #[track_caller]
@@ -98,7 +115,7 @@ impl Bench {
 
     #[track_caller]
     fn asks_for_a_scan(&self) {
-        assert_eq!(self.woken.recv_timeout(DEADLINE), Ok(Wake::Scan));
+        assert!(matches!(self.woken.recv_timeout(DEADLINE), Ok(Wake::Scan)));
     }
 }
 
@@ -168,14 +185,10 @@ fn comes_to(process: ProcessId, state: State) {
     }
 }
 
-fn seen(bench: &Bench, process: ProcessId, identity: Identity) {
-    bench.known.replace([(process, identity)]);
-}
-
 #[test]
 fn a_held_process_ends_and_the_loop_looks_at_once() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
-    seen(&bench, child.id(), Identity::Sure);
+    bench.sees(child.id(), Identity::Sure);
     assert_eq!(bench.hold(child.id()), Outcome::Held);
     assert!(matches!(bench.signal(child.id(), Signal::Term), Outcome::Sent { signal: Signal::Term, .. }));
     let id = child.id();
@@ -189,7 +202,7 @@ fn a_held_process_ends_and_the_loop_looks_at_once() {
 fn a_process_that_its_parent_forgot_is_a_zombie_until_it_is_reaped() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
-    seen(&bench, id, Identity::Sure);
+    bench.sees(id, Identity::Sure);
     assert_eq!(bench.hold(id), Outcome::Held);
     assert!(matches!(bench.signal(id, Signal::Kill), Outcome::Sent { .. }));
     let parent = std::process::id();
@@ -205,7 +218,7 @@ fn a_process_that_its_parent_forgot_is_a_zombie_until_it_is_reaped() {
 fn a_stopped_process_keeps_the_signal_and_is_said_to_live() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
-    seen(&bench, id, Identity::Sure);
+    bench.sees(id, Identity::Sure);
     assert_eq!(bench.hold(id), Outcome::Held);
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
@@ -238,7 +251,7 @@ fn a_dead_leader_with_a_living_thread_has_not_ended() {
     let mut ready = [0; 6];
     io::Read::read_exact(child.0.stdout.as_mut().expect("it is piped"), &mut ready).expect("it says so");
     comes_to(id, State::Zombie);
-    seen(&bench, id, Identity::Sure);
+    bench.sees(id, Identity::Sure);
     assert_eq!(bench.hold(id), Outcome::Held);
     assert!(matches!(bench.signal(id, Signal::Int), Outcome::Sent { .. }));
     match bench.answer() {
@@ -262,20 +275,20 @@ fn whoever_must_not_be_signalled_is_not_held() {
     bench.is_refused(id_of(parent), if parent == 1 { "not a process" } else { "is gputop itself" });
     bench.is_refused(ProcessId { start_ticks: None, ..id }, "another PID namespace");
     bench.is_refused(id, "held no GPU");
-    seen(&bench, id, Identity::Unverified);
+    bench.sees(id, Identity::Unverified);
     bench.is_refused(id, "another PID namespace");
-    seen(&bench, id, Identity::Fresh);
+    bench.sees(id, Identity::Fresh);
     bench.is_refused(id, "try again");
     let earlier = ProcessId { start_ticks: id.start_ticks.map(|ticks| ticks - 1), ..id };
-    seen(&bench, id, Identity::Sure);
+    bench.sees(id, Identity::Sure);
     bench.is_refused(earlier, "has already ended");
     // The loop has not noticed yet that the PID went to another.
-    seen(&bench, earlier, Identity::Sure);
+    bench.sees(earlier, Identity::Sure);
     bench.is_refused(earlier, "has already ended");
     if let Ok(kthreadd) = Stat::of(2)
         && kthreadd.is_kernel_thread()
     {
-        seen(&bench, id_of(2), Identity::Sure);
+        bench.sees(id_of(2), Identity::Sure);
         bench.is_refused(id_of(2), "thread of the kernel");
     }
     assert!(child.lives());
@@ -284,7 +297,7 @@ fn whoever_must_not_be_signalled_is_not_held() {
 #[test]
 fn readonly_means_what_it_says() {
     let (bench, mut child) = (Bench::readonly(), Sleeper::start().grown());
-    seen(&bench, child.id(), Identity::Sure);
+    bench.sees(child.id(), Identity::Sure);
     bench.is_refused(child.id(), "--readonly");
     assert!(child.lives());
 }
@@ -298,7 +311,7 @@ fn a_process_of_another_user_is_named_with_its_owner() {
     let nobody = Uid::from_raw(65_534);
     let bench = Bench::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
     let mut child = Sleeper::start().grown();
-    seen(&bench, child.id(), Identity::Sure);
+    bench.sees(child.id(), Identity::Sure);
     bench.is_refused(child.id(), "(sleep, owned by root): run gputop as root (`sudo gputop`)");
     assert!(child.lives());
 }
@@ -307,7 +320,7 @@ fn a_process_of_another_user_is_named_with_its_owner() {
 fn what_was_let_go_is_not_signalled() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
-    seen(&bench, id, Identity::Sure);
+    bench.sees(id, Identity::Sure);
     assert_eq!(bench.hold(id), Outcome::Held);
     assert_eq!(bench.hold(id), Outcome::Held, "twice is once");
     bench.ask(&Command::Release { process: id });
@@ -339,7 +352,8 @@ fn the_interval_stays_within_reason() {
     let bench = Bench::new();
     for (asked, given) in [(0, SHORTEST_INTERVAL), (2000, Duration::from_secs(2)), (u64::MAX, LONGEST_INTERVAL)] {
         bench.ask(&Command::Interval { milliseconds: asked });
-        assert_eq!(bench.woken.recv_timeout(DEADLINE), Ok(Wake::Interval(given)));
+        let woken = bench.woken.recv_timeout(DEADLINE);
+        assert!(matches!(woken, Ok(Wake::Interval(interval)) if interval == given), "{asked} ms");
     }
     bench.ask(&Command::Scan);
     bench.asks_for_a_scan();
