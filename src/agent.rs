@@ -1,23 +1,41 @@
 //! Eyes and hands of one host: writes snapshots to the standard output, obeys commands from the
 //! standard input, and leaves when that closes.
+//!
+//! ```text
+//! sampler (NVML, may hang) ──┐
+//! argv, users (may hang) ────┼─► loop (/proc, join) ─► writer (may block) ─► standard output
+//! hands (standard input) ────┘          ▲ never waits
+//! ```
+//!
+//! It leaves by `_exit`, whatever its threads are at: destructors of the driver's library can hang.
 
 mod clock;
-pub mod demo;
 mod hands;
+mod host;
 mod inspect;
-mod stat;
+mod nvml;
+mod pace;
+mod proc;
+mod sampler;
 mod writer;
 
+pub mod demo;
+
 use std::collections::HashMap;
+use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use anyhow::Context;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
 use crate::cli::AgentArgs;
 use crate::snapshot::{
     Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Identity, Process, ProcessId, Reading, Trouble, Use,
 };
 use crate::units::{Bytes, Percent};
+use crate::untrusted::Text;
 
 /// What one pass over the driver brought.
 #[derive(Debug, Clone)]
@@ -61,6 +79,14 @@ pub struct Hold {
 /// Everything that wakes the loop.
 #[derive(Debug)]
 enum Wake {
+    /// A pass over the driver ended, by the thread of this number.
+    Read(u64, Box<Readings>),
+    /// A thread came back that was left behind in a hung call.
+    CameBack,
+    /// Something was read aside.
+    Found(proc::Finding),
+    /// The first line was written.
+    Written,
     /// Pass so often from now on.
     Interval(Duration),
     /// Pass now, and read what is otherwise read seldom.
@@ -85,31 +111,37 @@ impl Known {
     }
 }
 
-/// Watches this host until the standard input closes.
+/// Watches this host until the standard input closes, or nobody reads the standard output.
 ///
 /// # Errors
 ///
 /// When it cannot start.
 pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
-    let (wake, woken) = mpsc::channel();
-    let known = Known::default();
-    hands::spawn(known.clone(), wake, writer::Replies, args.readonly)?;
-    let mut machine = args.demo.then(demo::Machine::start).transpose()?;
-    let mut interval = args.interval;
-    loop {
-        if let Some(machine) = &mut machine {
-            machine.pass(clock::now());
-        }
-        known.set(&[]);
-        if let Ok(Wake::Interval(asked)) = woken.recv_timeout(interval) {
-            interval = asked;
-        }
-    }
+    // Its own session: a Ctrl-C in the viewer's terminal is the viewer's affair. A process that leads
+    // its group already, started by hand in a terminal, cannot leave it, and a Ctrl-C should end that one.
+    let _leader = setsid();
+    // A descriptor stays open for each tenant. Without more of them, files are opened for each reading.
+    let limit = getrlimit(Resource::Nofile);
+    let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    std::panic::set_hook(Box::new(|panic| leave_with(&panic.to_string())));
+    pace::run(args).context("cannot start a thread of the agent")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Ends the process now.
 fn leave() -> ! {
+    exit_now(0)
+}
+
+/// Says one sentence and ends the process now.
+fn leave_with(sentence: &str) -> ! {
+    // Nobody may be there to read it.
+    let _closed: io::Result<()> = writeln!(io::stderr(), "gputop agent: {}", Text::from(sentence));
+    exit_now(1)
+}
+
+fn exit_now(code: i32) -> ! {
     // SAFETY: it runs no code of this process, and that is the point: a destructor of a library could
     // hang in the driver.
-    unsafe { libc::_exit(0) }
+    unsafe { libc::_exit(code) }
 }

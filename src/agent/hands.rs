@@ -28,7 +28,7 @@ use self::held::Held;
 use self::input::Input;
 use self::refusal::Refusal;
 use super::inspect::Inspector;
-use super::stat::Stat;
+use super::proc::stat;
 use super::writer::Replies;
 use super::{Known, Wake, clock, leave};
 use crate::cli::SHORTEST_INTERVAL;
@@ -225,7 +225,7 @@ impl Own {
         let mut next = viewer;
         // A process that is read while its parent ends can make a circle of it.
         while next != 0 && ancestors.insert(next) {
-            next = Stat::of(next).map_or(0, |stat| stat.parent);
+            next = stat::of(next, &mut Vec::new()).map_or(0, |stat| stat.parent);
         }
         Self { ourselves: [agent, viewer], ancestors }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 
 use super::hands::Tell;
-use super::stat::Stat;
+use super::proc::stat;
 use crate::control::{Inspection, Outcome, Reply};
 use crate::snapshot::ProcessId;
 use crate::units::Bytes;
@@ -93,7 +93,8 @@ fn inspect(process: ProcessId, look: &Arc<()>) -> Result<Inspection, String> {
     let place = Arc::new(Place::of(process.pid).map_err(|_| ended())?);
     // The open directory stays that of one process: once the start ticks are right, all that is
     // read through it is of the process the person asked for.
-    let stat = place.read("stat").ok().and_then(|stat| Stat::parse(&stat)).ok_or_else(ended)?;
+    let line = place.read("stat").map_err(|_| ended())?;
+    let stat = stat::parse(&line).ok_or_else(ended)?;
     if process.start_ticks != Some(stat.start_ticks) {
         return Err(ended());
     }
@@ -225,13 +226,13 @@ fn parse_limits(limits: &[u8]) -> Vec<(Text, Text, Text)> {
 }
 
 fn ancestors(parent: u32) -> Vec<(u32, Text)> {
-    let mut ancestors = Vec::new();
+    let (mut ancestors, mut line) = (Vec::new(), Vec::new());
     let mut next = parent;
     while next != 0
         && ancestors.len() < MOST_ANCESTORS
-        && let Ok(stat) = Stat::of(next)
+        && let Ok(stat) = stat::of(next, &mut line)
     {
-        ancestors.push((next, stat.comm));
+        ancestors.push((next, Text::new(stat.comm)));
         next = stat.parent;
     }
     ancestors
