@@ -179,23 +179,27 @@ impl Hands {
     /// Looks at every process that is held, and says what is new.
     fn watch(&mut self) {
         let now = clock::now();
-        let news: Vec<(ProcessId, Outcome)> =
-            self.held.iter_mut().filter_map(|(&process, held)| Some((process, held.look(now)?))).collect();
+        let mut news = Vec::new();
+        let mut has_one_ended = false;
+        for (&process, held) in &mut self.held {
+            let was_alive = held.ends().is_some();
+            news.extend(held.look(now).map(|outcome| (process, outcome)));
+            has_one_ended |= was_alive && held.ends().is_none();
+        }
+        if has_one_ended {
+            // Its memory is back, even before its parent has asked for it.
+            self.wake(Wake::Scan);
+        }
         for (process, outcome) in news {
             self.tell(process, outcome);
         }
     }
 
-    /// Replies, and does what the outcome asks of the agent itself.
+    /// Replies, and lets go of a process that is no more.
     fn tell(&mut self, process: ProcessId, outcome: Outcome) {
-        match outcome {
-            Outcome::Ended { .. } => {
-                self.held.remove(&process);
-                self.wake(Wake::Scan);
-            }
-            // Its memory is back already: only its number is still taken.
-            Outcome::Zombie { .. } => self.wake(Wake::Scan),
-            _ => (),
+        if matches!(outcome, Outcome::Ended { .. }) {
+            self.held.remove(&process);
+            self.wake(Wake::Scan);
         }
         self.reply(process, outcome);
     }

@@ -199,6 +199,16 @@ fn a_held_process_ends_and_the_loop_looks_at_once() {
 }
 
 #[test]
+fn a_held_process_that_ends_by_itself_is_told_of() {
+    let (bench, child) = (Bench::new(), Sleeper::start().grown());
+    bench.sees(child.id(), Identity::Sure);
+    assert_eq!(bench.hold(child.id()), Outcome::Held);
+    drop(child);
+    bench.tells_of_its_end();
+    bench.asks_for_a_scan();
+}
+
+#[test]
 fn a_process_that_its_parent_forgot_is_a_zombie_until_it_is_reaped() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
