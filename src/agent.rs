@@ -13,6 +13,7 @@ mod clock;
 mod hands;
 mod host;
 mod inspect;
+mod inspect;
 mod nvml;
 mod pace;
 mod proc;
