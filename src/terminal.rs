@@ -20,12 +20,13 @@ use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
 use tokio::sync::mpsc as queue;
 
 use self::paint::{Painter, paint};
+use crate::untrusted::Text;
 
 /// How long giving the terminal back waits for it to take what it is sent; at most twice.
 const PATIENCE: Duration = Duration::from_millis(80);
 
-/// Alternate screen, no cursor, no pen.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[m\x1b[2J";
+/// Alternate screen, no cursor.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 /// Clicks and the wheel, with coordinates that do not end at 223. Not every move: those would wake us.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 /// Undoes it all, after a frame that was cut off in the middle too.
@@ -277,10 +278,10 @@ pub fn size() -> Size {
 pub fn end_on_panic(tty: Arc<Tty>) {
     std::panic::set_hook(Box::new(move |panic| {
         tty.leave();
-        let _closed: io::Result<()> = writeln!(
-            io::stderr(),
-            "gputop: this is a bug in gputop: {panic}; please report it with what was on the screen"
-        );
+        let what = Text::new(panic.payload_as_str().unwrap_or("panic").replace('\n', " "));
+        let place = panic.location().map_or_else(String::new, |place| format!(" ({place})"));
+        let _closed: io::Result<()> =
+            writeln!(io::stderr(), "gputop: this is a bug in gputop, please report it: {what}{place}");
         #[expect(clippy::exit, reason = "the other threads know nothing of the panic, and would go on")]
         std::process::exit(PANICKED);
     }));

@@ -1,0 +1,218 @@
+//! The report as a table, for people and for `grep`: plain text, one line per GPU, then one per tenant.
+//!
+//! Into a file or a pipe nothing is cut; on a terminal the last column is.
+
+use std::collections::HashMap;
+use std::fmt::{Display, Write};
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::snapshot::{Gpu, Process, Reading, Snapshot, Tenant};
+use crate::units::{Elapsed, Moment};
+use crate::untrusted::Text;
+
+/// The whole table; `reason` says why it is not all there is, `width` how wide the terminal is.
+pub(super) fn of(snapshot: &Snapshot, reason: Option<&Text>, width: Option<usize>) -> String {
+    let mut text = String::new();
+    line(&mut text, width, &heading(snapshot));
+    if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
+        line(&mut text, width, "simulated machine (--demo): none of these GPUs exists");
+    }
+    let troubles = snapshot.gpus.iter().filter_map(|gpu| {
+        let trouble = gpu.trouble.as_ref()?;
+        Some(format!("GPU {}: {}", number(gpu), trouble.sentence))
+    });
+    let driver = snapshot.driver.trouble.as_ref().map(|trouble| trouble.sentence.to_string());
+    for sentence in driver.into_iter().chain(troubles).chain(reason.map(Text::to_string)) {
+        // A reason is not cut: its end is what to do about it.
+        line(&mut text, None, &sentence);
+    }
+    if !snapshot.gpus.is_empty() {
+        text.push('\n');
+        rows(&mut text, width, &GPU_COLUMNS, snapshot.gpus.iter().map(|gpu| gpu_row(gpu, snapshot.at)));
+        text.push('\n');
+        match tenants(snapshot) {
+            none if none.is_empty() => line(&mut text, width, "no processes on these GPUs"),
+            tenants => rows(&mut text, width, &TENANT_COLUMNS, tenants.into_iter()),
+        }
+    }
+    text
+}
+
+/// The same in ASCII.
+pub(super) fn ascii(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut ascii, character| {
+        match character {
+            '…' => ascii.push_str("..."),
+            // `64°C` is understood without it.
+            '°' => {}
+            character if character.is_ascii() => ascii.push(character),
+            _ => ascii.push('?'),
+        }
+        ascii
+    })
+}
+
+/// `box  driver 580.65.06  CUDA 13.0  cpu 3%  memory 8.0 GiB of 64.0 GiB`
+fn heading(snapshot: &Snapshot) -> String {
+    let (host, driver) = (&snapshot.host, &snapshot.driver);
+    let version = |version: &Option<Text>| version.as_ref().map_or_else(|| "N/A".to_owned(), Text::to_string);
+    format!(
+        "{}  driver {}  CUDA {}  cpu {}  memory {} of {}",
+        host.facts.name,
+        version(&driver.version),
+        version(&driver.cuda_version),
+        cell(&host.load.cpu),
+        cell(&host.load.memory_used),
+        cell(&host.load.memory_total),
+    )
+}
+
+/// A column's name, and whether its cells stand at its right edge.
+type Column = (&'static str, bool);
+
+const GPU_COLUMNS: [Column; 8] = [
+    ("GPU", true),
+    ("NAME", false),
+    ("USED", true),
+    ("TOTAL", true),
+    ("SM", true),
+    ("TEMP", true),
+    ("POWER", true),
+    ("HEALTH", false),
+];
+
+const TENANT_COLUMNS: [Column; 10] = [
+    ("GPU", true),
+    ("PID", true),
+    ("USER", false),
+    ("MEMORY", true),
+    ("SM", true),
+    ("CPU", true),
+    ("RSS", true),
+    ("TIME", true),
+    ("S", false),
+    ("COMMAND", false),
+];
+
+/// What a reading prints as.
+fn cell<T: Display>(reading: &Reading<T>) -> String {
+    match reading {
+        Ok(value) => value.to_string(),
+        Err(missing) => missing.to_string(),
+    }
+}
+
+/// `3`; `3:1` for the instance 1 of GPU 3.
+fn number(gpu: &Gpu) -> String {
+    match (&gpu.facts.parent, gpu.facts.gpu_instance) {
+        (Some(_), Ok(instance)) => format!("{}:{instance}", gpu.facts.index),
+        _ => gpu.facts.index.to_string(),
+    }
+}
+
+fn gpu_row(gpu: &Gpu, now: Moment) -> [String; 8] {
+    let simulated = if gpu.facts.simulated { " (simulated)" } else { "" };
+    [
+        number(gpu),
+        format!("{}{simulated}", cell(&gpu.facts.name)),
+        cell(&gpu.load.memory_used),
+        cell(&gpu.load.memory_total),
+        cell(&gpu.load.sm),
+        cell(&gpu.load.temperature),
+        cell(&gpu.load.power),
+        health(gpu, now),
+    ]
+}
+
+/// The worst that is known of a GPU, in a word or two.
+fn health(gpu: &Gpu, now: Moment) -> String {
+    if let Some(trouble) = &gpu.trouble {
+        return format!("{} {}", trouble.cause, Elapsed(now.since(trouble.since)));
+    }
+    if let Some(xid) = gpu.health.xids.last() {
+        return format!("Xid {}", xid.code);
+    }
+    match (&gpu.health.ecc_uncorrected, &gpu.load.throttle) {
+        (Ok(errors @ 1..), _) => format!("ECC {errors}"),
+        (_, Ok(throttle)) => throttle.first().map_or_else(|| "ok".to_owned(), ToString::to_string),
+        (_, Err(_)) => "ok".to_owned(),
+    }
+}
+
+/// By GPU, those that hold most first.
+fn tenants(snapshot: &Snapshot) -> Vec<[String; 10]> {
+    let processes: HashMap<_, _> = snapshot.processes.iter().map(|process| (process.id, process)).collect();
+    let mut table = Vec::new();
+    for gpu in &snapshot.gpus {
+        let mut tenants: Vec<&Tenant> = gpu.tenants.iter().collect();
+        tenants.sort_by_key(|tenant| std::cmp::Reverse(tenant.memory.ok()));
+        let row = |tenant: &Tenant| tenant_row(gpu, tenant, processes.get(&tenant.process).copied(), snapshot);
+        table.extend(tenants.into_iter().map(row));
+    }
+    table
+}
+
+fn tenant_row(gpu: &Gpu, tenant: &Tenant, process: Option<&Process>, snapshot: &Snapshot) -> [String; 10] {
+    let of = |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "N/A".to_owned(), show);
+    [
+        number(gpu),
+        tenant.process.pid.to_string(),
+        of(&|it| cell(&it.facts.user)),
+        cell(&tenant.memory),
+        cell(&tenant.sm),
+        of(&|it| cell(&it.load.cpu)),
+        of(&|it| cell(&it.load.rss)),
+        elapsed(tenant, snapshot).map_or_else(|| "N/A".to_owned(), |it| it.to_string()),
+        of(&|it| cell(&it.load.state.map(crate::snapshot::State::letter))),
+        of(&command),
+    ]
+}
+
+/// How long the process has been there.
+fn elapsed(tenant: &Tenant, snapshot: &Snapshot) -> Option<Elapsed> {
+    let started = tenant.process.start_ticks?.saturating_mul(1000).checked_div(snapshot.host.facts.ticks_per_second)?;
+    Some(Elapsed(snapshot.at.since(Moment(started))))
+}
+
+/// Its arguments; its short name where it has none, or we may not know.
+fn command(process: &Process) -> String {
+    match &process.facts.argv {
+        Ok(argv) if !argv.is_empty() => argv.iter().map(Text::as_str).collect::<Vec<_>>().join(" "),
+        _ => cell(&process.facts.comm),
+    }
+}
+
+fn rows<const N: usize>(
+    text: &mut String,
+    width: Option<usize>,
+    columns: &[Column; N],
+    cells: impl Iterator<Item = [String; N]>,
+) {
+    let head = columns.map(|(name, _)| name.to_owned());
+    let rows: Vec<[String; N]> = std::iter::once(head).chain(cells).collect();
+    let widths: [usize; N] = std::array::from_fn(|at| rows.iter().map(|row| row[at].width()).max().unwrap_or_default());
+    for row in &rows {
+        let mut whole = String::new();
+        for (((cell, width), (_, right)), at) in row.iter().zip(widths).zip(columns).zip(1..) {
+            let gap = " ".repeat(width - cell.width());
+            let (before, after) = if *right { (gap.as_str(), "") } else { ("", gap.as_str()) };
+            let _infallible: std::fmt::Result =
+                write!(whole, "{before}{cell}{after}{}", if at < N { "  " } else { "" });
+        }
+        line(text, width, whole.trim_end());
+    }
+}
+
+/// Adds a line, cut where the terminal ends.
+fn line(text: &mut String, width: Option<usize>, line: &str) {
+    let mut room = width.unwrap_or(usize::MAX);
+    let fits = line.chars().take_while(|character| {
+        let columns = character.width().unwrap_or_default();
+        let fits = columns <= room;
+        room = room.saturating_sub(columns);
+        fits
+    });
+    text.extend(fits);
+    text.push('\n');
+}
