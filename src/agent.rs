@@ -1,13 +1,40 @@
 //! Eyes and hands of one host: writes snapshots to the standard output, obeys commands from the
 //! standard input, and leaves when that closes.
+//!
+//! ```text
+//! sampler (NVML, may hang) ──┐
+//! argv, users (may hang) ────┼─► loop (/proc, join) ─► writer (may block) ─► standard output
+//! hands (standard input) ────┘          ▲ never waits
+//! ```
+//!
+//! It leaves by `_exit`, whatever its threads are at: destructors of the driver's library can hang.
+
+mod clock;
+mod hands;
+mod host;
+mod nvml;
+mod pace;
+mod proc;
+mod sampler;
+mod writer;
 
 pub mod demo;
 
+use std::collections::HashMap;
+use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
 use crate::cli::AgentArgs;
-use crate::snapshot::{Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Reading, Trouble, Use};
+use crate::snapshot::{
+    Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Identity, Process, ProcessId, Reading, Trouble, Use,
+};
 use crate::units::{Bytes, Percent};
+use crate::untrusted::Text;
 
 /// What one pass over the driver brought.
 #[derive(Debug, Clone)]
@@ -48,11 +75,72 @@ pub struct Hold {
     pub sm: Reading<Percent>,
 }
 
-/// Watches this host until the standard input closes.
+/// Everything that wakes the loop.
+#[derive(Debug)]
+enum Wake {
+    /// A pass over the driver ended, by the thread of this number.
+    Read(u64, Box<Readings>),
+    /// A thread came back that was left behind in a hung call.
+    CameBack,
+    /// Something was read aside.
+    Found(proc::Finding),
+    /// The first line was written.
+    Written,
+    /// Pass so often from now on.
+    Interval(Duration),
+    /// Pass now, and read what is otherwise read seldom.
+    Scan,
+}
+
+/// Who is a tenant, by PID, as the newest snapshot says: what a command may be about.
+#[derive(Debug, Clone, Default)]
+struct Known(Arc<Mutex<HashMap<u32, (ProcessId, Identity)>>>);
+
+impl Known {
+    /// Who has this PID, and how surely.
+    fn get(&self, pid: u32) -> Option<(ProcessId, Identity)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).copied()
+    }
+
+    /// Takes the tenants of a snapshot.
+    fn set(&self, processes: &[Process]) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clear();
+        known.extend(processes.iter().map(|process| (process.id.pid, (process.id, process.facts.identity))));
+    }
+}
+
+/// Watches this host until the standard input closes, or nobody reads the standard output.
 ///
 /// # Errors
 ///
 /// When it cannot start.
-pub fn run(_args: &AgentArgs) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("no agent yet")
+pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
+    // Its own session: a Ctrl-C in the viewer's terminal is the viewer's affair. A process that leads
+    // its group already, started by hand in a terminal, cannot leave it, and a Ctrl-C should end that one.
+    let _leader = setsid();
+    // A descriptor stays open for each tenant. Without more of them, files are opened for each reading.
+    let limit = getrlimit(Resource::Nofile);
+    let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    std::panic::set_hook(Box::new(|panic| leave_with(&panic.to_string())));
+    pace::run(args).context("cannot start a thread of the agent")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the process now.
+fn leave() -> ! {
+    exit_now(0)
+}
+
+/// Says one sentence and ends the process now.
+fn leave_with(sentence: &str) -> ! {
+    // Nobody may be there to read it.
+    let _closed: io::Result<()> = writeln!(io::stderr(), "gputop agent: {}", Text::from(sentence));
+    exit_now(1)
+}
+
+fn exit_now(code: i32) -> ! {
+    // SAFETY: it runs no code of this process, and that is the point: a destructor of a library could
+    // hang in the driver.
+    unsafe { libc::_exit(code) }
 }

@@ -13,16 +13,19 @@ pub mod control;
 pub mod snapshot;
 
 pub mod agent;
-
-pub mod event;
 pub mod link;
 
+pub mod model;
+
 pub mod app;
+pub mod event;
+
 pub mod ui;
 
-pub mod report;
 pub mod session;
 pub mod terminal;
+
+pub mod report;
 
 pub mod cli;
 

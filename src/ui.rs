@@ -1,21 +1,63 @@
-//! Placeholder for the ui.
+//! Draws the app. Decides nothing about facts, and keeps no state: the same app, the same screen.
+//!
+//! ```text
+//!  host            host.rs
+//!  GPUs            gpus.rs
+//!  processes       processes.rs
+//!  graph           graph.rs
+//!  keys, filter    footer.rs
+//!  page, panel     page.rs, end.rs: over the rest
+//! ```
+
+mod end;
+mod footer;
+mod gpus;
+mod graph;
+mod host;
+mod page;
+mod pen;
+mod processes;
+mod theme;
+
 use ratatui::Frame;
-use ratatui::widgets::{Paragraph, Wrap};
+use ratatui::layout::Rect;
 
+pub use self::theme::Theme;
 use crate::app::App;
+use crate::app::layout::{Area, SMALLEST};
 
-/// Colours and glyphs.
-#[derive(Debug)]
-pub struct Theme;
-
-impl Theme {
-    /// By what can be shown.
-    pub fn new(_ascii: bool, _colour: bool) -> Self {
-        Self
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, theme: &Theme, app: &App) {
+    let screen = frame.area();
+    let buffer = frame.buffer_mut();
+    // The terminal may have been resized since the app last heard of it.
+    match app.layout().filter(|it| it.host.width == screen.width && it.footer.y + 1 == screen.height) {
+        Some(layout) => {
+            host::draw(buffer, *theme, app, layout.host);
+            if app.page().is_some() {
+                page::draw(buffer, *theme, app, layout.body);
+            } else {
+                gpus::draw(buffer, *theme, app, layout.gpus);
+                processes::draw(buffer, *theme, app, layout.processes);
+                graph::draw(buffer, *theme, app, layout.graph);
+            }
+            end::draw(buffer, *theme, app, layout.body);
+            footer::draw(buffer, *theme, app, layout.footer);
+        }
+        None => {
+            let line = format!(
+                "gputop: {}x{} is too small, {}x{} will do",
+                screen.width, screen.height, SMALLEST.0, SMALLEST.1
+            );
+            buffer.set_stringn(0, 0, line, usize::from(screen.width), theme.text());
+        }
     }
+    theme.finish(buffer);
 }
 
-/// Draws.
-pub fn draw(frame: &mut Frame<'_>, _theme: &Theme, app: &App) {
-    frame.render_widget(Paragraph::new(format!("{} {}", app.count, app.seen)).wrap(Wrap { trim: false }), frame.area());
+fn rect(area: Area) -> Rect {
+    Rect { x: area.x, y: area.y, width: area.width, height: area.height }
 }
+
+#[cfg(test)]
+mod tests;

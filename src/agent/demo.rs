@@ -10,3 +10,20 @@ use std::process::ExitCode;
 pub fn be(role: &str) -> anyhow::Result<ExitCode> {
     anyhow::bail!("no such role: {role}")
 }
+
+/// The simulated machine.
+#[derive(Debug)]
+pub(super) struct Machine;
+
+impl Machine {
+    /// Starts it.
+    pub(super) fn start() -> std::io::Result<Self> {
+        Ok(Self)
+    }
+
+    /// What one pass over it brings.
+    pub(super) fn pass(&mut self, _now: crate::units::Moment) -> super::Readings {
+        let driver = crate::snapshot::Driver { version: None, cuda_version: None, trouble: None };
+        super::Readings { driver, gpus: vec![] }
+    }
+}

@@ -1,0 +1,20 @@
+//! Where time comes in: the clocks of this host. No one else in the agent reads one.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::units::Moment;
+
+/// Milliseconds since boot, sleep included: the clock of start ticks.
+pub(super) fn now() -> Moment {
+    Moment(milliseconds(clock_gettime(ClockId::Boottime)))
+}
+
+/// Milliseconds since 1970 (UTC), by the wall clock.
+pub(super) fn unix_ms() -> u64 {
+    milliseconds(clock_gettime(ClockId::Realtime))
+}
+
+fn milliseconds(time: Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
+}

@@ -1,0 +1,451 @@
+//! Asks the driver about every GPU, through NVML.
+//!
+//! A pass cannot fail: a GPU that does not answer stays in its place with what was last known of it, and
+//! its trouble. This runs on a thread that may hang at any call; [`watch`] is how others see that, and
+//! a fresh thread takes over from the last readings.
+
+mod gpu;
+mod holds;
+pub(super) mod library;
+mod mig;
+mod processes;
+mod raw;
+pub(super) mod watch;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
+
+use self::gpu::{Gpu, Pass, concerns_driver, the_gpu, trouble_of};
+use self::library::Library;
+use self::processes::Lists;
+use self::raw::EventSet;
+use self::watch::{Subject, Watch};
+use super::{GpuReadings, Readings, clock};
+use crate::snapshot::{Cause, Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Trouble, Xid};
+use crate::units::Moment;
+use crate::untrusted::Text;
+
+/// A driver that does not start, and a GPU that was lost, are tried again so often.
+const AGAIN: Duration = Duration::from_secs(3);
+/// GPUs are counted so often.
+const COUNT: Duration = Duration::from_secs(5);
+/// Xid events are fetched so often.
+const EVENTS: Duration = Duration::from_secs(2);
+
+/// The driver once it was started: what a thread in a hung call leaves to the next.
+pub(super) type Started = Arc<Mutex<Option<Library>>>;
+
+/// Someone who hung, and must not be asked before its time.
+#[derive(Debug, Clone)]
+pub(super) struct Sick {
+    /// Who.
+    pub(super) subject: Subject,
+    /// At which function.
+    pub(super) function: &'static str,
+    /// When to ask again; absent while that is of no use.
+    pub(super) again: Option<Moment>,
+    /// What stands on the screen.
+    pub(super) trouble: Trouble,
+}
+
+/// Who was found at a place.
+type Found = Result<(Device<'static>, GpuUuid), gpu::Failure>;
+
+/// A GPU's place in the list, whether it answers or not.
+#[derive(Debug)]
+struct Seat {
+    index: u32,
+    /// What was last read: the GPU, then its instances.
+    last: Vec<GpuReadings>,
+    /// Absent while it does not answer.
+    gpu: Option<Gpu>,
+    sick: Option<Sick>,
+}
+
+impl Seat {
+    fn is(&self, uuid: &GpuUuid) -> bool {
+        self.last.first().is_some_and(|readings| readings.uuid == *uuid)
+    }
+
+    /// Puts the trouble on the GPU and its instances, whose last readings stay.
+    fn suffers(&mut self, trouble: &Trouble) {
+        self.gpu = None;
+        for readings in &mut self.last {
+            let same =
+                readings.trouble.as_ref().is_some_and(|old| old.cause == trouble.cause && old.call == trouble.call);
+            if !same {
+                readings.trouble = Some(trouble.clone());
+            }
+        }
+    }
+}
+
+/// The eyes on the driver.
+#[derive(Debug)]
+pub(super) struct Eyes {
+    only: Option<PathBuf>,
+    watch: Watch,
+    started: Started,
+    library: Option<Library>,
+    driver: Driver,
+    seats: Vec<Seat>,
+    /// Functions of the driver as a whole that hung.
+    avoid: Vec<Sick>,
+    lists: Lists,
+    samples: Vec<nvmlProcessUtilizationSample_t>,
+    events: Option<EventSet>,
+    /// GPUs at the last count.
+    counted: Option<u32>,
+    start_due: Moment,
+    count_due: Moment,
+    events_due: Moment,
+}
+
+impl Eyes {
+    /// Eyes that go on from `last`, and leave the sick alone.
+    pub(super) fn new(only: Option<PathBuf>, watch: Watch, started: Started, last: Readings, sick: Vec<Sick>) -> Self {
+        let mut seats: Vec<Seat> = vec![];
+        for readings in last.gpus {
+            let index = readings.facts.index;
+            match seats.last_mut() {
+                Some(seat) if readings.facts.parent.is_some() => seat.last.push(readings),
+                _ => seats.push(Seat { index, last: vec![readings], gpu: None, sick: None }),
+            }
+        }
+        let mut avoid = vec![];
+        for sick in sick {
+            match sick.subject {
+                Subject::Driver => avoid.push(sick),
+                Subject::Gpu(index) => {
+                    if let Some(seat) = seats.iter_mut().find(|seat| seat.index == index) {
+                        seat.sick = Some(sick);
+                    }
+                }
+            }
+        }
+        Self {
+            only,
+            watch,
+            library: None,
+            started,
+            driver: last.driver,
+            seats,
+            avoid,
+            lists: Lists::new(),
+            samples: vec![],
+            events: None,
+            counted: None,
+            start_due: Moment(0),
+            count_due: Moment(0),
+            events_due: Moment(0),
+        }
+    }
+
+    /// Asks everyone who is well.
+    pub(super) fn pass(&mut self, now: Moment, scan: bool) -> Readings {
+        if self.library.is_none() {
+            self.start(now);
+        }
+        if let Some(library) = self.library {
+            if scan || now >= self.count_due {
+                self.enumerate(library, now);
+            }
+            self.read(scan);
+            self.fetch_events(library, now);
+        }
+        Readings { driver: self.driver.clone(), gpus: self.seats.iter().flat_map(|seat| seat.last.clone()).collect() }
+    }
+
+    /// Tries those again who hung and whose time has come. This may hang again: so it comes after the pass.
+    pub(super) fn retry(&mut self, now: Moment) {
+        let due = |sick: &Sick| sick.again.is_some_and(|again| now >= again);
+        self.avoid.retain(|sick| !due(sick));
+        let mut any = false;
+        for seat in &mut self.seats {
+            if seat.sick.as_ref().is_some_and(due) {
+                seat.sick = None;
+                any = true;
+            }
+        }
+        if let (true, Some(library)) = (any, self.library) {
+            self.counted = None;
+            self.enumerate(library, now);
+            self.read(false);
+        }
+        if self.avoid.is_empty() && self.driver.trouble.as_ref().is_some_and(|it| it.cause == Cause::Hung) {
+            self.driver.trouble = None;
+        }
+    }
+
+    /// A hung call came back: what it asked is worth another try.
+    pub(super) fn came_back(&mut self, now: Moment) {
+        for sick in self.avoid.iter_mut().chain(self.seats.iter_mut().filter_map(|seat| seat.sick.as_mut())) {
+            sick.again = Some(now);
+        }
+    }
+
+    /// Calls a function of the driver as a whole, unless it hung.
+    fn ask<T>(&self, function: &'static str, call: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
+        if self.avoid.iter().any(|sick| sick.function == function) {
+            return Err(NvmlError::Timeout);
+        }
+        self.watch.about(Subject::Driver);
+        self.watch.call(function, call)
+    }
+
+    fn start(&mut self, now: Moment) {
+        // Another start beside one that hangs would hang too, and both would do it at once.
+        if now < self.start_due || self.avoid.iter().any(|sick| sick.function == library::INIT) {
+            return;
+        }
+        let already = *self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let library = match already {
+            Some(library) => library,
+            None => match library::start(&self.watch, self.only.as_deref(), now) {
+                Ok(library) => library,
+                Err(trouble) => {
+                    self.start_due = now.after(AGAIN);
+                    self.set_driver_trouble(Some(trouble));
+                    return;
+                }
+            },
+        };
+        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+        self.library = Some(library);
+        (self.counted, self.count_due, self.events) = (None, Moment(0), None);
+        if self.driver.version.is_none() {
+            let version = self.ask("nvmlSystemGetDriverVersion", || library.sys_driver_version());
+            self.driver.version = version.ok().map(Text::from);
+        }
+        if self.driver.cuda_version.is_none() {
+            let version = self.ask("nvmlSystemGetCudaDriverVersion_v2", || library.sys_cuda_driver_version());
+            self.driver.cuda_version = version.ok().map(|it| format!("{}.{}", it / 1000, it % 1000 / 10).into());
+        }
+        self.set_driver_trouble(None);
+    }
+
+    /// The trouble of the driver; one that hung at some call keeps that one until it comes back.
+    fn set_driver_trouble(&mut self, trouble: Option<Trouble>) {
+        let new = trouble.or_else(|| self.avoid.first().map(|sick| sick.trouble.clone()));
+        let same = matches!((&new, &self.driver.trouble), (Some(new), Some(old)) if new.cause == old.cause && new.sentence == old.sentence);
+        if !same {
+            self.driver.trouble = new;
+        }
+    }
+
+    /// The driver went away under us.
+    fn lose_driver(&mut self, function: &'static str, error: &NvmlError, now: Moment) {
+        let trouble = library::of_driver(function, error, now);
+        for seat in &mut self.seats {
+            seat.suffers(&trouble);
+        }
+        self.set_driver_trouble(Some(trouble));
+        self.library = None;
+        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        // After an update of the driver all of this is asked anew.
+        (self.driver.version, self.driver.cuda_version) = (None, None);
+        self.start_due = now.after(AGAIN);
+        self.lists = Lists::new();
+    }
+
+    /// Counts the GPUs, and looks at each place when the count changed or someone is missing.
+    fn enumerate(&mut self, library: Library, now: Moment) {
+        self.count_due = now.after(COUNT);
+        let count = match self.ask("nvmlDeviceGetCount_v2", || library.device_count()) {
+            Ok(count) => count,
+            Err(NvmlError::Timeout) => return,
+            Err(error) if concerns_driver(&error) => return self.lose_driver("nvmlDeviceGetCount_v2", &error, now),
+            Err(error) => {
+                return self.set_driver_trouble(Some(library::of_driver("nvmlDeviceGetCount_v2", &error, now)));
+            }
+        };
+        self.set_driver_trouble(None);
+        let missing = self.seats.iter().any(|seat| seat.gpu.is_none() && seat.sick.is_none());
+        if self.counted == Some(count) && !missing {
+            return;
+        }
+        if missing {
+            self.count_due = now.after(AGAIN);
+        }
+        self.counted = Some(count);
+        let mut found = vec![];
+        for index in 0..count {
+            if self.seats.iter().any(|seat| seat.index == index && seat.sick.is_some()) {
+                continue;
+            }
+            found.push((index, self.find(library, index)));
+            if self.watch.is_left_behind() {
+                return;
+            }
+        }
+        self.place(found, now);
+    }
+
+    /// The GPU at a place, and its id.
+    fn find(&self, library: Library, index: u32) -> Found {
+        const HANDLE: &str = "nvmlDeviceGetHandleByIndex_v2";
+        const UUID: &str = "nvmlDeviceGetUUID";
+        self.watch.about(Subject::Gpu(index));
+        let device = self.watch.call(HANDLE, || library.device_by_index(index)).map_err(|error| (HANDLE, error))?;
+        let uuid = self.watch.call(UUID, || device.uuid()).map_err(|error| (UUID, error))?;
+        Ok((device, GpuUuid(uuid.into())))
+    }
+
+    /// Gives each GPU that was found its seat, and those that were not their trouble.
+    fn place(&mut self, found: Vec<(u32, Found)>, now: Moment) {
+        let mut present = vec![];
+        let mut failed = vec![];
+        let mut excused = vec![];
+        for (index, result) in found {
+            match result {
+                Ok((device, uuid)) => {
+                    present.push(uuid.clone());
+                    self.seat(index, device, uuid);
+                }
+                Err(failure) => failed.push((index, failure)),
+            }
+        }
+        // A stand-in for a GPU that could not say who it is goes when someone is found in its place.
+        let found = |seat: &Seat| present.iter().any(|uuid| seat.is(uuid));
+        let taken: Vec<u32> = self.seats.iter().filter(|seat| found(seat)).map(|seat| seat.index).collect();
+        self.seats.retain(|seat| !(seat.is(&stand_in(seat.index)) && taken.contains(&seat.index)));
+        for (index, (function, error)) in failed {
+            if concerns_driver(&error) {
+                return self.lose_driver(function, &error, now);
+            }
+            let at = self.seats.iter().position(|seat| seat.index == index && !found(seat));
+            let at = at.unwrap_or_else(|| {
+                self.seats.push(Seat { index, last: vec![unknown(index, now)], gpu: None, sick: None });
+                self.seats.len() - 1
+            });
+            let seat = &mut self.seats[at];
+            let trouble = trouble_of(function, &error, &seat.last[0].facts, now);
+            seat.suffers(&trouble);
+            excused.push(seat.last[0].uuid.clone());
+        }
+        for seat in &mut self.seats {
+            if seat.sick.is_none() && !present.iter().chain(&excused).any(|uuid| seat.is(uuid)) {
+                let sentence = format!(
+                    "{} is not listed by the driver any more; `dmesg | grep -i xid` may say why",
+                    the_gpu(&seat.last[0].facts)
+                );
+                let call = Some("nvmlDeviceGetCount_v2".into());
+                seat.suffers(&Trouble { cause: Cause::Lost, sentence: sentence.into(), call, since: now });
+            }
+        }
+        self.seats.sort_by_key(|seat| seat.index);
+    }
+
+    /// Seats a GPU: in its own place if it was here before, at whatever index.
+    fn seat(&mut self, index: u32, device: Device<'static>, uuid: GpuUuid) {
+        let at = self.seats.iter().position(|seat| seat.is(&uuid));
+        if let Some(seat) = at.map(|at| &mut self.seats[at]) {
+            seat.index = index;
+            for readings in &mut seat.last {
+                readings.facts.index = index;
+            }
+            if let Some(gpu) = &mut seat.gpu {
+                gpu.readings.facts.index = index;
+                return;
+            }
+        }
+        self.watch.about(Subject::Gpu(index));
+        let mut gpu = Gpu::open(device, uuid, index, None, &self.watch);
+        if let Some(set) = &self.events {
+            // A GPU that has no events answers so; there is nothing to do about it.
+            let _unsupported = self.watch.call("nvmlDeviceRegisterEvents", || set.register(&gpu.device));
+        }
+        if let Some(at) = at {
+            gpu.readings.health.xids.clone_from(&self.seats[at].last[0].health.xids);
+            self.seats[at].gpu = Some(gpu);
+        } else {
+            let last = vec![gpu.readings.clone()];
+            self.seats.push(Seat { index, last, gpu: Some(gpu), sick: None });
+        }
+    }
+
+    /// Reads every GPU that is well.
+    fn read(&mut self, scan: bool) {
+        let mut lost_driver = None;
+        for seat in &mut self.seats {
+            let Some(gpu) = &mut seat.gpu else { continue };
+            self.watch.about(Subject::Gpu(seat.index));
+            let mut pass = Pass { watch: &self.watch, lists: &mut self.lists, samples: &mut self.samples, scan };
+            match gpu.read(&mut pass) {
+                Ok(()) => {
+                    seat.last.clear();
+                    seat.last.push(gpu.readings.clone());
+                    seat.last.extend(gpu.parts.iter().map(|part| part.readings.clone()));
+                }
+                Err((function, error)) => {
+                    let now = clock::now();
+                    if concerns_driver(&error) {
+                        lost_driver = Some((function, error, now));
+                        break;
+                    }
+                    let trouble = trouble_of(function, &error, &gpu.readings.facts, now);
+                    seat.suffers(&trouble);
+                    // It may be back soon, at another index.
+                    self.count_due = now.after(AGAIN);
+                }
+            }
+            if self.watch.is_left_behind() {
+                return;
+            }
+        }
+        if let Some((function, error, now)) = lost_driver {
+            self.lose_driver(function, &error, now);
+        }
+    }
+
+    /// Fetches the Xid errors that came.
+    fn fetch_events(&mut self, library: Library, now: Moment) {
+        const WAIT: &str = "nvmlEventSetWait_v2";
+        if now < self.events_due || self.library.is_none() {
+            return;
+        }
+        self.events_due = now.after(EVENTS);
+        if self.events.is_none() {
+            let Ok(set) = self.ask("nvmlEventSetCreate", || EventSet::create(library)) else { return };
+            for gpu in self.seats.iter().filter_map(|seat| seat.gpu.as_ref()) {
+                self.watch.about(Subject::Gpu(gpu.readings.facts.index));
+                let _unsupported = self.watch.call("nvmlDeviceRegisterEvents", || set.register(&gpu.device));
+            }
+            self.events = Some(set);
+        }
+        let Some(set) = &self.events else { return };
+        // Bounded, since a broken GPU can send them faster than they are read.
+        for _ in 0..16 {
+            let Ok((device, code)) = self.ask(WAIT, || set.next()) else { return };
+            let gpus = self.seats.iter_mut().filter_map(|seat| seat.gpu.as_mut().map(|gpu| (gpu, &mut seat.last)));
+            for (gpu, last) in gpus {
+                if raw::is_same(&gpu.device, &device) {
+                    gpu.push_xid(Xid { at: now, code });
+                    last[0].health.xids.clone_from(&gpu.readings.health.xids);
+                }
+            }
+        }
+    }
+}
+
+/// The id of a GPU that could not say its own.
+fn stand_in(index: u32) -> GpuUuid {
+    GpuUuid(format!("unknown-{index}").into())
+}
+
+/// What is known of a GPU that could not even say who it is.
+pub(super) fn unknown(index: u32, now: Moment) -> GpuReadings {
+    GpuReadings {
+        uuid: stand_in(index),
+        facts: GpuFacts::missing(index, None, false, Missing::Failed),
+        load: GpuLoad::missing(now, Missing::Failed),
+        health: GpuHealth::missing(now, vec![], Missing::Failed),
+        holds: vec![],
+        trouble: None,
+    }
+}

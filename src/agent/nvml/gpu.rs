@@ -1,0 +1,385 @@
+//! One GPU, or one instance of a split one: asks it for its lanes.
+//!
+//! What a GPU does not support it never will while its driver runs, so that is asked once. A GPU that
+//! was lost keeps the lanes of its last whole pass: half a pass would pass for news.
+
+use nvml_wrapper::Device;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold};
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
+
+use super::holds::{self, Lane};
+use super::processes::{Fault, List, Lists};
+use super::watch::Watch;
+use super::{mig, raw};
+use crate::agent::{GpuReadings, clock};
+use crate::snapshot::{Cause, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
+use crate::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
+
+/// What a pass carries from GPU to GPU.
+#[derive(Debug)]
+pub(super) struct Pass<'a> {
+    pub(super) watch: &'a Watch,
+    pub(super) lists: &'a mut Lists,
+    pub(super) samples: &'a mut Vec<nvmlProcessUtilizationSample_t>,
+    /// Someone asked for everything now.
+    pub(super) scan: bool,
+}
+
+/// A call that failed in a way that concerns more than its figure.
+pub(super) type Failure = (&'static str, NvmlError);
+
+/// A GPU that answers.
+#[derive(Debug)]
+pub(super) struct Gpu {
+    pub(super) device: Device<'static>,
+    pub(super) readings: GpuReadings,
+    /// The instances, when it is split.
+    pub(super) parts: Vec<Gpu>,
+    pub(super) lane: Lane,
+    /// Functions, each with its argument, that this GPU does not support.
+    never: Vec<(&'static str, u32)>,
+    slow_due: Moment,
+    answered: bool,
+    /// What failed first in this pass.
+    failed: Option<Failure>,
+    /// What ended this pass for this GPU.
+    fatal: Option<Failure>,
+}
+
+/// Whether the GPU as a whole, or the driver, is out of reach, and not just this figure.
+fn is_fatal(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired) || concerns_driver(error)
+}
+
+/// Whether no GPU at all can be asked any more.
+pub(super) fn concerns_driver(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
+}
+
+/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH` and `NVML_ERROR_DEPRECATED`, which nvml-wrapper does not name.
+const VERSION_MISMATCH: u32 = 25;
+const DEPRECATED: u32 = 26;
+
+/// What a failed call makes of its figure.
+pub(super) fn missing(error: &NvmlError) -> Missing {
+    match error {
+        NvmlError::NotSupported
+        | NvmlError::FunctionNotFound
+        | NvmlError::FailedToLoadSymbol(_)
+        | NvmlError::UnexpectedVariant(VERSION_MISMATCH | DEPRECATED) => Missing::Unsupported,
+        NvmlError::NoPermission => Missing::Denied,
+        // Anything the driver adds later is a failure until someone decides otherwise.
+        _ => Missing::Failed,
+    }
+}
+
+/// How often the slow lane is read. A GPU's turn comes at a second of its own, so that no pass carries all.
+const SLOW_MS: u64 = 8000;
+
+impl Gpu {
+    /// Opens a GPU, or an instance of `parent`, and reads what does not change.
+    pub(super) fn open(
+        device: Device<'static>,
+        uuid: GpuUuid,
+        index: u32,
+        parent: Option<GpuUuid>,
+        watch: &Watch,
+    ) -> Self {
+        let now = clock::now();
+        let mut gpu = Self {
+            device,
+            readings: GpuReadings {
+                uuid,
+                facts: GpuFacts::missing(index, parent, false, Missing::Unsupported),
+                load: GpuLoad::missing(now, Missing::NotYet),
+                health: GpuHealth::missing(now, vec![], Missing::NotYet),
+                holds: vec![],
+                trouble: None,
+            },
+            parts: vec![],
+            lane: Lane::default(),
+            never: vec![],
+            slow_due: Moment(0),
+            answered: false,
+            failed: None,
+            fatal: None,
+        };
+        gpu.read_facts(watch);
+        gpu
+    }
+
+    fn is_part(&self) -> bool {
+        self.readings.facts.parent.is_some()
+    }
+
+    fn read_facts(&mut self, watch: &Watch) {
+        let bus_id = self.ask(watch, "nvmlDeviceGetPciInfo_v3", 0, Device::pci_info);
+        self.readings.facts.bus_id = bus_id.map(|pci| pci.bus_id.into());
+        if self.is_part() {
+            self.readings.facts.name = mig::name(self, watch);
+            self.readings.facts.gpu_instance = self.ask(watch, "nvmlDeviceGetGpuInstanceId", 0, raw::gpu_instance);
+            self.readings.facts.compute_instance =
+                self.ask(watch, "nvmlDeviceGetComputeInstanceId", 0, raw::compute_instance);
+        } else {
+            self.readings.facts.name = self.ask(watch, "nvmlDeviceGetName", 0, raw::name);
+            let slowdown = self.ask(watch, "nvmlDeviceGetTemperatureThreshold", 0, |gpu| {
+                gpu.temperature_threshold(TemperatureThreshold::Slowdown)
+            });
+            self.readings.facts.slowdown_temperature = slowdown.and_then(celsius);
+        }
+    }
+
+    /// Asks for one figure.
+    pub(super) fn ask<T>(
+        &mut self,
+        watch: &Watch,
+        function: &'static str,
+        argument: u32,
+        call: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>,
+    ) -> Reading<T> {
+        if self.fatal.is_some() {
+            return Err(Missing::Failed);
+        }
+        if self.never.contains(&(function, argument)) {
+            return Err(Missing::Unsupported);
+        }
+        match watch.call(function, || call(&self.device)) {
+            Ok(value) => {
+                self.answered = true;
+                Ok(value)
+            }
+            Err(error) if is_fatal(&error) => {
+                self.fatal = Some((function, error));
+                Err(Missing::Failed)
+            }
+            Err(error) => {
+                let why = missing(&error);
+                if why == Missing::Unsupported {
+                    self.answered = true;
+                    self.never.push((function, argument));
+                } else {
+                    self.failed.get_or_insert((function, error));
+                }
+                Err(why)
+            }
+        }
+    }
+
+    /// Reads the lanes that are due. On failure all of them stay as they were.
+    pub(super) fn read(&mut self, pass: &mut Pass<'_>) -> Result<(), Failure> {
+        (self.answered, self.failed) = (false, None);
+        let now = clock::now();
+        let slow = pass.scan || now >= self.slow_due;
+        let load = self.load(pass.watch, now);
+        let health = slow.then(|| self.health(pass.watch, now));
+        let split = health.as_ref().unwrap_or(&self.readings.health).mig == Ok(true);
+        let trouble = if split { None } else { holds::read(self, pass, slow, now) };
+        if let Some(fatal) = self.fatal.take() {
+            return Err(fatal);
+        }
+        self.readings.load = load;
+        self.readings.health = health.unwrap_or_else(|| self.readings.health.clone());
+        self.readings.holds = if split { vec![] } else { self.lane.holds() };
+        let trouble = match self.failed.take() {
+            Some((function, error)) if !self.answered => Some(trouble_of(function, &error, &self.readings.facts, now)),
+            _ => trouble,
+        };
+        self.set_trouble(trouble);
+        if slow {
+            let turn = u64::from(self.readings.facts.index % 8) * 1000;
+            // Not a full round the first time, so that each GPU finds its own second.
+            let first = self.slow_due == Moment(0);
+            self.slow_due = Moment(now.0 + if first { 1500 + turn } else { SLOW_MS });
+        }
+        if !self.is_part() {
+            mig::read(self, pass, split, slow);
+        }
+        Ok(())
+    }
+
+    /// Keeps the time since when it stands, when it is the same trouble as before.
+    fn set_trouble(&mut self, mut trouble: Option<Trouble>) {
+        if let (Some(new), Some(old)) = (&mut trouble, &self.readings.trouble)
+            && new.cause == old.cause
+            && new.call == old.call
+        {
+            new.since = old.since;
+        }
+        self.readings.trouble = trouble;
+    }
+
+    fn load(&mut self, watch: &Watch, now: Moment) -> GpuLoad {
+        let mut load = GpuLoad::missing(now, Missing::Unsupported);
+        self.read_memory(watch, &mut load);
+        // An instance has memory of its own; all else is its parent's.
+        if self.is_part() {
+            return load;
+        }
+        let rates = self.ask(watch, "nvmlDeviceGetUtilizationRates", 0, Device::utilization_rates);
+        load.sm = rates.as_ref().map_err(|why| *why).and_then(|rates| percent(rates.gpu));
+        load.memory_bandwidth = rates.and_then(|rates| percent(rates.memory));
+        let temperature = self.ask(watch, "nvmlDeviceGetTemperature", 0, |gpu| gpu.temperature(TemperatureSensor::Gpu));
+        load.temperature = temperature.and_then(celsius);
+        load.power = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, Device::power_usage).map(Watts::from_milliwatts);
+        load.sm_clock =
+            self.ask(watch, "nvmlDeviceGetClockInfo", 1, |gpu| gpu.clock_info(Clock::SM)).map(Hertz::from_mhz);
+        let reasons = self.ask(watch, "nvmlDeviceGetCurrentClocksThrottleReasons", 0, Device::current_throttle_reasons);
+        load.throttle = reasons.map(throttles);
+        load
+    }
+
+    /// Memory as nvidia-smi counts it: the driver's reserve is not in use. Before driver 510 it cannot be told apart.
+    fn read_memory(&mut self, watch: &Watch, load: &mut GpuLoad) {
+        match self.ask(watch, "nvmlDeviceGetMemoryInfo_v2", 0, Device::memory_info) {
+            Ok(memory) => {
+                load.memory_used = Ok(Bytes(memory.used));
+                load.memory_free = Ok(Bytes(memory.free));
+                load.memory_reserved = Ok(Bytes(memory.reserved));
+                load.memory_total = Ok(Bytes(memory.total));
+            }
+            Err(Missing::Unsupported) => {
+                let memory = self.ask(watch, "nvmlDeviceGetMemoryInfo", 0, raw::memory_v1);
+                load.memory_used = memory.map(|(used, _, _)| Bytes(used));
+                load.memory_free = memory.map(|(_, free, _)| Bytes(free));
+                load.memory_total = memory.map(|(_, _, total)| Bytes(total));
+            }
+            Err(why) => {
+                (load.memory_used, load.memory_free) = (Err(why), Err(why));
+                (load.memory_reserved, load.memory_total) = (Err(why), Err(why));
+            }
+        }
+    }
+
+    fn health(&mut self, watch: &Watch, now: Moment) -> GpuHealth {
+        let xids = self.readings.health.xids.clone();
+        let mut health = GpuHealth::missing(now, xids, Missing::Unsupported);
+        if self.is_part() {
+            return health;
+        }
+        let limit = self.ask(watch, "nvmlDeviceGetEnforcedPowerLimit", 0, Device::enforced_power_limit);
+        health.power_limit = limit.map(Watts::from_milliwatts);
+        let clock = self.ask(watch, "nvmlDeviceGetClockInfo", 2, |gpu| gpu.clock_info(Clock::Memory));
+        health.memory_clock = clock.map(Hertz::from_mhz);
+        let state = self.ask(watch, "nvmlDeviceGetPerformanceState", 0, Device::performance_state);
+        // NVML's "unknown" is 32.
+        health.performance_state =
+            state.map(|it| it.as_c()).and_then(|it| if it < 16 { Ok(it) } else { Err(Missing::Unsupported) });
+        let fan = self.ask(watch, "nvmlDeviceGetFanSpeed_v2", 0, |gpu| gpu.fan_speed(0));
+        health.fan = fan.map(|percent| Percent::new(f32::from(u16::try_from(percent).unwrap_or(u16::MAX))));
+        health.mig = self.ask(watch, "nvmlDeviceGetMigMode", 0, Device::mig_mode).map(|mode| mode.current == 1);
+        health.ecc_corrected = self.ask(watch, "nvmlDeviceGetTotalEccErrors", 0, |gpu| {
+            gpu.total_ecc_errors(MemoryError::Corrected, EccCounter::Volatile)
+        });
+        health.ecc_uncorrected = self.ask(watch, "nvmlDeviceGetTotalEccErrors", 1, |gpu| {
+            gpu.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
+        });
+        health
+    }
+
+    /// Reads a process list into the lane; trouble when there is none to be had.
+    pub(super) fn read_list(&mut self, pass: &mut Pass<'_>, list: List, now: Moment) -> Option<Trouble> {
+        let function = pass.lists.function(list);
+        if self.fatal.is_some() || self.never.contains(&(function, 0)) {
+            return None;
+        }
+        let read = pass.lists.read(pass.watch, &self.device, list, self.lane.scratch());
+        let function = pass.lists.function(list);
+        match read {
+            Ok(()) => {
+                self.answered = true;
+                self.lane.take(list);
+                None
+            }
+            Err(Fault::Garbage(pid)) => {
+                let sentence = format!(
+                    "{} named PID {pid}, which no process of {} can have: its processes are shown as last seen",
+                    function,
+                    the_gpu(&self.readings.facts)
+                );
+                Some(Trouble {
+                    cause: Cause::Failed,
+                    sentence: sentence.into(),
+                    call: Some(function.into()),
+                    since: now,
+                })
+            }
+            Err(Fault::Error(error)) if is_fatal(&error) => {
+                self.fatal = Some((function, error));
+                None
+            }
+            Err(Fault::Error(error)) if missing(&error) == Missing::Unsupported => {
+                self.never.push((function, 0));
+                None
+            }
+            Err(Fault::Error(error)) => Some(trouble_of(function, &error, &self.readings.facts, now)),
+        }
+    }
+
+    /// Takes note of an Xid error.
+    pub(super) fn push_xid(&mut self, xid: crate::snapshot::Xid) {
+        let xids = &mut self.readings.health.xids;
+        if xids.len() == 16 {
+            xids.remove(0);
+        }
+        xids.push(xid);
+    }
+}
+
+/// `GPU 3`, as a sentence names it.
+pub(super) fn the_gpu(facts: &GpuFacts) -> String {
+    match &facts.bus_id {
+        Ok(bus_id) => format!("GPU {} ({bus_id})", facts.index),
+        Err(_) => format!("GPU {}", facts.index),
+    }
+}
+
+/// What it means for a GPU that a call failed.
+pub(super) fn trouble_of(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
+    let gpu = the_gpu(facts);
+    let (cause, sentence) = match error {
+        NvmlError::GpuLost => (
+            Cause::Lost,
+            format!("{gpu} fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot"),
+        ),
+        NvmlError::ResetRequired => {
+            (Cause::Failed, format!("{gpu} needs a reset: end its processes, then `nvidia-smi --gpu-reset`"))
+        }
+        NvmlError::NoPermission | NvmlError::OperatingSystem => (
+            Cause::Denied,
+            format!("{gpu} refused {function}: may this user, or this container, open its /dev/nvidia file?"),
+        ),
+        error => {
+            let reason = crate::untrusted::Text::from(error.to_string());
+            (Cause::Failed, format!("{gpu} failed at {function}: {reason}; `dmesg | grep -i nvrm` may say why"))
+        }
+    };
+    Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
+}
+
+/// A share that can be one.
+pub(super) fn percent(value: u32) -> Reading<Percent> {
+    match u8::try_from(value) {
+        Ok(value @ 0..=100) => Ok(Percent::new(f32::from(value))),
+        _ => Err(Missing::Failed),
+    }
+}
+
+fn celsius(value: u32) -> Reading<Celsius> {
+    i32::try_from(value).map(Celsius).map_err(|_| Missing::Failed)
+}
+
+fn throttles(reasons: ThrottleReasons) -> Vec<Throttle> {
+    [
+        (ThrottleReasons::SW_POWER_CAP, Throttle::PowerCap),
+        (ThrottleReasons::SW_THERMAL_SLOWDOWN, Throttle::Thermal),
+        (ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::HardwareThermal),
+        (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Throttle::PowerBrake),
+        (ThrottleReasons::HW_SLOWDOWN, Throttle::Hardware),
+        (ThrottleReasons::SYNC_BOOST, Throttle::SyncBoost),
+    ]
+    .into_iter()
+    .filter_map(|(bit, throttle)| reasons.contains(bit).then_some(throttle))
+    .collect()
+}

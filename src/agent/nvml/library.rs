@@ -1,0 +1,144 @@
+//! Finds the NVML library, loads it and starts it, and says in a sentence why it could not.
+//!
+//! What was started is never shut down: `nvmlShutdown` can hang. A new start goes on beside the old one.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::watch::{Subject, Watch};
+use crate::snapshot::{Cause, Trouble};
+use crate::units::Moment;
+use crate::untrusted::Text;
+
+/// A driver that was started. It lives as long as the process: threads in hung calls use it.
+pub(in crate::agent) type Library = &'static Nvml;
+
+/// The name by which the system's loader knows it.
+const NAME: &str = "libnvidia-ml.so.1";
+
+/// Where the loader does not look: WSL's driver, and what container runtimes mount.
+const PLACES: [&str; 3] = [
+    "/usr/lib/wsl/lib/libnvidia-ml.so.1",
+    "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
+    "/usr/local/nvidia/lib/libnvidia-ml.so.1",
+];
+
+/// What starts a driver, as the watch announces it.
+pub(in crate::agent) const INIT: &str = "nvmlInit_v2";
+
+/// Loads the library and starts the driver.
+pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<Library, Trouble> {
+    let candidates: Vec<PathBuf> = if let Some(path) = only {
+        vec![path.to_owned()]
+    } else {
+        let elsewhere = PLACES.iter().map(PathBuf::from).filter(|place| place.exists());
+        std::iter::once(PathBuf::from(NAME)).chain(elsewhere).collect()
+    };
+    let mut trouble = None;
+    for candidate in &candidates {
+        watch.about(Subject::Driver);
+        match watch.call(INIT, || Nvml::builder().lib_path(candidate.as_os_str()).init()) {
+            Ok(nvml) => return Ok(Box::leak(Box::new(nvml))),
+            // The first that is there at all has the say: what is wrong with it is what to mend.
+            Err(error) => match &trouble {
+                Some(Trouble { cause: Cause::NoLibrary, .. }) | None => {
+                    trouble = Some(trouble_of(candidate.as_os_str(), &error, now));
+                }
+                Some(_) => (),
+            },
+        }
+    }
+    Err(trouble.unwrap_or_else(|| no_library(OsStr::new(NAME), now)))
+}
+
+fn no_library(file: &OsStr, now: Moment) -> Trouble {
+    let file = Text::new(file.as_encoded_bytes());
+    let sentence =
+        format!("cannot load {file}: no such file; install the NVIDIA driver, or name its library with --nvml-lib");
+    Trouble { cause: Cause::NoLibrary, sentence: sentence.into(), call: None, since: now }
+}
+
+/// What a failed start means.
+fn trouble_of(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
+    let name = Text::new(file.as_encoded_bytes());
+    let (cause, sentence) = match error {
+        NvmlError::LibloadingError(error) => {
+            let reason = error.to_string();
+            if is_absent(file, &reason) {
+                return no_library(file, now);
+            }
+            (
+                Cause::NotLoading,
+                format!("cannot load {name}: {}; is it whole, and of this architecture?", Text::from(reason)),
+            )
+        }
+        NvmlError::FailedToLoadSymbol(_) => (
+            Cause::NotLoading,
+            format!("{name} was loaded, but has no {INIT}: it is no NVML library, or a very old one"),
+        ),
+        error => return of_driver(INIT, error, now),
+    };
+    Trouble { cause, sentence: sentence.into(), call: None, since: now }
+}
+
+/// Whether the loader did not find the file itself; a library that the file needs is another matter.
+fn is_absent(file: &OsStr, reason: &str) -> bool {
+    if Path::new(file).is_absolute() {
+        return !Path::new(file).exists();
+    }
+    reason.contains(&format!("{}: cannot open shared object file: No such file", file.to_string_lossy()))
+}
+
+/// What it means for the whole driver that a call failed.
+pub(super) fn of_driver(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
+    let (cause, sentence) = match error {
+        NvmlError::DriverNotLoaded | NvmlError::Uninitialized => (
+            Cause::NoDriver,
+            "the NVIDIA driver is not running: is its kernel module loaded (`lsmod | grep nvidia`)?".to_owned(),
+        ),
+        NvmlError::LibRmVersionMismatch => (
+            Cause::Mismatch,
+            "the NVIDIA library and the kernel module are of different versions: the driver was updated, \
+             so reboot or reload the module"
+                .to_owned(),
+        ),
+        NvmlError::NoPermission | NvmlError::OperatingSystem => (
+            Cause::Denied,
+            "the NVIDIA driver refused: may this user, or this container, open /dev/nvidiactl?".to_owned(),
+        ),
+        error => (
+            Cause::Failed,
+            format!(
+                "the NVIDIA driver failed at {function}: {}; `dmesg | grep -i nvrm` may say why",
+                Text::from(error.to_string())
+            ),
+        ),
+    };
+    Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_library_itself_can_be_absent() {
+        let reason = "libnvidia-ml.so.1: cannot open shared object file: No such file or directory";
+        assert!(is_absent(OsStr::new(NAME), reason));
+        let reason = "libcuda-part.so: cannot open shared object file: No such file or directory";
+        assert!(!is_absent(OsStr::new(NAME), reason));
+        assert!(is_absent(OsStr::new("/nowhere/libnvidia-ml.so.1"), "whatever"));
+    }
+
+    #[test]
+    fn each_refusal_has_its_cause() {
+        let cause = |error| of_driver(INIT, &error, Moment(0)).cause;
+        assert_eq!(cause(NvmlError::DriverNotLoaded), Cause::NoDriver);
+        assert_eq!(cause(NvmlError::LibRmVersionMismatch), Cause::Mismatch);
+        assert_eq!(cause(NvmlError::NoPermission), Cause::Denied);
+        assert_eq!(cause(NvmlError::Unknown), Cause::Failed);
+    }
+}

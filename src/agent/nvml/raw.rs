@@ -1,0 +1,127 @@
+//! The calls that nvml-wrapper has no use for as they are: names that may hold any byte, memory of old
+//! drivers, process utilisation in one call, the set of Xid events.
+//!
+//! All unsafe code for single figures is here. A function that the library lacks is an error, never a panic.
+
+use std::ffi::{c_char, c_uint, c_ulonglong};
+use std::mem;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlMemory_t, nvmlProcessUtilizationSample_t,
+};
+
+use super::library::Library;
+use crate::untrusted::Text;
+
+fn handle(device: &Device<'static>) -> nvmlDevice_t {
+    // SAFETY: the handle is only passed back to NVML, whose driver lives as long as the process.
+    unsafe { device.handle() }
+}
+
+/// `nvmlDeviceGetName`, whatever bytes it has.
+pub(super) fn name(device: &Device<'static>) -> Result<Text, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetName.as_ref())?;
+    let mut bytes = [0_u8; 96];
+    // SAFETY: NVML writes at most the length given.
+    nvml_try(unsafe { function(handle(device), bytes.as_mut_ptr().cast::<c_char>(), 96) })?;
+    Ok(Text::new(bytes.split(|byte| *byte == 0).next().unwrap_or_default()))
+}
+
+/// `nvmlDeviceGetMemoryInfo`: used (the driver's reserve with it), free and total.
+pub(super) fn memory_v1(device: &Device<'static>) -> Result<(u64, u64, u64), NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
+    let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
+    // SAFETY: `memory` is the structure that this function fills.
+    nvml_try(unsafe { function(handle(device), &raw mut memory) })?;
+    Ok((memory.used, memory.free, memory.total))
+}
+
+/// `nvmlDeviceGetGpuInstanceId`.
+pub(super) fn gpu_instance(device: &Device<'static>) -> Result<u32, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
+    let mut id = 0;
+    // SAFETY: NVML writes one number there.
+    nvml_try(unsafe { function(handle(device), &raw mut id) })?;
+    Ok(id)
+}
+
+/// `nvmlDeviceGetComputeInstanceId`.
+pub(super) fn compute_instance(device: &Device<'static>) -> Result<u32, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetComputeInstanceId.as_ref())?;
+    let mut id = 0;
+    // SAFETY: NVML writes one number there.
+    nvml_try(unsafe { function(handle(device), &raw mut id) })?;
+    Ok(id)
+}
+
+/// `nvmlDeviceGetProcessUtilization`: fills `samples` with those after a time in microseconds since 1970.
+pub(super) fn process_utilization(
+    device: &Device<'static>,
+    samples: &mut Vec<nvmlProcessUtilizationSample_t>,
+    after: u64,
+) -> Result<(), NvmlError> {
+    const NONE: nvmlProcessUtilizationSample_t =
+        nvmlProcessUtilizationSample_t { pid: 0, timeStamp: 0, smUtil: 0, memUtil: 0, encUtil: 0, decUtil: 0 };
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetProcessUtilization.as_ref())?;
+    // A large buffer at once: asking for the size first would be a call more each second.
+    let room = samples.capacity().max(256);
+    samples.clear();
+    samples.resize(room, NONE);
+    let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
+    // SAFETY: `samples` has room for `count` of them.
+    let result = nvml_try(unsafe { function(handle(device), samples.as_mut_ptr(), &raw mut count, after) });
+    if let Err(NvmlError::InsufficientSize(_)) = result {
+        samples.reserve((count as usize).clamp(room, 1 << 16));
+    }
+    samples.truncate(if result.is_ok() { count as usize } else { 0 });
+    result
+}
+
+/// A set of events that GPUs are registered with. It is never freed: that could hang.
+#[derive(Debug)]
+pub(super) struct EventSet {
+    set: nvmlEventSet_t,
+    library: Library,
+}
+
+// SAFETY: only one thread uses a set; NVML does not mind which.
+unsafe impl Send for EventSet {}
+
+/// `nvmlEventTypeXidCriticalError`.
+const XID: c_ulonglong = 8;
+
+impl EventSet {
+    /// `nvmlEventSetCreate`.
+    pub(super) fn create(library: Library) -> Result<Self, NvmlError> {
+        let function = nvml_sym(library.lib().nvmlEventSetCreate.as_ref())?;
+        let mut set: nvmlEventSet_t = std::ptr::null_mut();
+        // SAFETY: NVML writes a handle there.
+        nvml_try(unsafe { function(&raw mut set) })?;
+        Ok(Self { set, library })
+    }
+
+    /// `nvmlDeviceRegisterEvents`, for Xid errors.
+    pub(super) fn register(&self, device: &Device<'static>) -> Result<(), NvmlError> {
+        let function = nvml_sym(self.library.lib().nvmlDeviceRegisterEvents.as_ref())?;
+        // SAFETY: both handles came from NVML.
+        nvml_try(unsafe { function(handle(device), XID, self.set) })
+    }
+
+    /// `nvmlEventSetWait_v2`, without waiting: the next Xid error and the GPU that it is of.
+    pub(super) fn next(&self) -> Result<(Device<'static>, u64), NvmlError> {
+        let function = nvml_sym(self.library.lib().nvmlEventSetWait_v2.as_ref())?;
+        // SAFETY: the structure is plain numbers and a pointer, for all of which zero is a value.
+        let mut event: nvmlEventData_t = unsafe { mem::zeroed() };
+        // SAFETY: `event` is the structure that this function fills.
+        nvml_try(unsafe { function(self.set, &raw mut event, 0) })?;
+        // SAFETY: the handle came from NVML.
+        Ok((unsafe { Device::new(event.device, self.library) }, event.eventData))
+    }
+}
+
+/// Whether both are the same GPU to NVML.
+pub(super) fn is_same(one: &Device<'static>, other: &Device<'static>) -> bool {
+    handle(one) == handle(other)
+}

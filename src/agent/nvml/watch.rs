@@ -1,0 +1,102 @@
+//! Says aloud which call into the driver is in progress, so that another thread can tell when it hangs.
+//!
+//! A call that hangs cannot be ended. Its thread is left behind: when the call comes back after all,
+//! everything that thread still asks is refused here, and the driver hears no more from it.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nvml_wrapper::error::NvmlError;
+
+use crate::agent::clock;
+use crate::units::Moment;
+
+/// Whom a call asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::agent) enum Subject {
+    /// The driver as a whole.
+    Driver,
+    /// The GPU at this index.
+    Gpu(u32),
+}
+
+/// A call that has not come back yet.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::agent) struct Call {
+    /// The NVML function.
+    pub(in crate::agent) function: &'static str,
+    /// Whom it asks.
+    pub(in crate::agent) subject: Subject,
+    /// When it went out.
+    pub(in crate::agent) since: Moment,
+}
+
+/// What the thread that calls and the loop that watches it have in common.
+#[derive(Debug, Default)]
+pub(in crate::agent) struct Progress {
+    call: Mutex<Option<Call>>,
+    left_behind: AtomicBool,
+}
+
+impl Progress {
+    /// The call in progress.
+    pub(in crate::agent) fn call(&self) -> Option<Call> {
+        *self.call.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the thread behind: whatever it brings is not wanted any more.
+    pub(in crate::agent) fn leave_behind(&self) {
+        self.left_behind.store(true, Ordering::Release);
+    }
+
+    /// Whether it was left behind.
+    pub(in crate::agent) fn is_left_behind(&self) -> bool {
+        self.left_behind.load(Ordering::Acquire)
+    }
+
+    fn set(&self, call: Option<Call>) {
+        *self.call.lock().unwrap_or_else(PoisonError::into_inner) = call;
+    }
+}
+
+/// The calling thread's side of a [`Progress`].
+#[derive(Debug)]
+pub(in crate::agent) struct Watch {
+    progress: Arc<Progress>,
+    subject: Cell<Subject>,
+}
+
+impl Watch {
+    /// A watch over the calls of this thread.
+    pub(in crate::agent) fn new(progress: Arc<Progress>) -> Self {
+        Self { progress, subject: Cell::new(Subject::Driver) }
+    }
+
+    /// The calls that follow ask this one.
+    pub(super) fn about(&self, subject: Subject) {
+        self.subject.set(subject);
+    }
+
+    /// Makes a call, announced.
+    ///
+    /// A thread that was left behind gets a timeout without calling.
+    pub(super) fn call<T>(
+        &self,
+        function: &'static str,
+        ask: impl FnOnce() -> Result<T, NvmlError>,
+    ) -> Result<T, NvmlError> {
+        if self.progress.is_left_behind() {
+            return Err(NvmlError::Timeout);
+        }
+        self.progress.set(Some(Call { function, subject: self.subject.get(), since: clock::now() }));
+        let result = ask();
+        self.progress.set(None);
+        result
+    }
+
+    /// Whether this thread was left behind.
+    pub(super) fn is_left_behind(&self) -> bool {
+        self.progress.is_left_behind()
+    }
+}

@@ -1,0 +1,112 @@
+//! The files of `/proc` that cannot block, and what this host's `/proc` is.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::stat;
+use crate::snapshot::{Missing, Reading, State};
+
+/// The inode of the initial PID namespace in every Linux: `PROC_PID_INIT_INO`.
+const INITIAL: &str = "pid:[4026531836]";
+
+/// What `/proc` is like here.
+#[derive(Debug)]
+pub(super) struct Root {
+    /// NVML's PIDs are those of this `/proc`.
+    ours: bool,
+    /// Other people's processes are hidden from us (`hidepid=2`).
+    hides: bool,
+    /// How many descriptors we may have.
+    descriptors: u64,
+    pub(super) page_size: u64,
+    pub(super) ticks_per_second: u64,
+}
+
+impl Root {
+    pub(super) fn new(ours: bool) -> Self {
+        let initial = fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.as_os_str() == INITIAL);
+        Self {
+            ours: ours || initial,
+            hides: !fs::exists("/proc/1").unwrap_or(true),
+            descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+            page_size: rustix::param::page_size() as u64,
+            ticks_per_second: rustix::param::clock_ticks_per_second(),
+        }
+    }
+
+    /// Whether a PID that NVML names is surely one of this `/proc`.
+    pub(super) fn is_ours(&self) -> bool {
+        self.ours
+    }
+
+    /// Keeps a descriptor for good, unless they are about to run out.
+    pub(super) fn keep(&self, stat: OwnedFd) -> Option<OwnedFd> {
+        // Some are left for what is opened for a moment, and for what the library opens.
+        const SPARE: u64 = 64;
+        (u64::try_from(stat.as_raw_fd()).unwrap_or(0) + SPARE < self.descriptors).then_some(stat)
+    }
+
+    /// Why a process that NVML named is not in `/proc`.
+    pub(super) fn why_absent(&self, error: Option<Errno>) -> Missing {
+        match error {
+            Some(Errno::ACCESS | Errno::PERM) => Missing::Denied,
+            // With hidepid, somebody else's process and none look the same.
+            Some(Errno::NOENT) if self.hides => Missing::Denied,
+            // It is one of another PID namespace: it has no files here.
+            Some(Errno::NOENT) if !self.ours => Missing::Unsupported,
+            _ => Missing::Failed,
+        }
+    }
+
+    /// The real user id.
+    pub(super) fn uid(&self, pid: u32) -> Reading<u32> {
+        let status = open(pid, "status").map_err(|error| self.why_absent(Some(error)))?;
+        let mut buffer = [0; 1024];
+        let status = read(&status, &mut buffer).map_err(|_| Missing::Failed)?;
+        let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:\t"));
+        let real = line.and_then(|line| line.split(|byte| *byte == b'\t').next());
+        let real = real.and_then(|uid| str::from_utf8(uid).ok());
+        real.and_then(|uid| uid.parse().ok()).ok_or(Missing::Failed)
+    }
+}
+
+/// Opens a file of a process.
+pub(super) fn open(pid: u32, name: &str) -> rustix::io::Result<OwnedFd> {
+    use io::Write;
+    let mut path = [0_u8; 40];
+    let mut rest = path.as_mut_slice();
+    // It fits: a PID has ten digits at most.
+    let _fits: io::Result<()> = write!(rest, "/proc/{pid}/{name}");
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Reads the beginning of a file.
+pub(super) fn read(file: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<&[u8]> {
+    let length = rustix::io::pread(file, &mut *buffer, 0)?;
+    Ok(&buffer[..length])
+}
+
+/// What a living thread of a process is doing whose first thread has ended.
+pub(super) fn living_thread(pid: u32) -> Option<State> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    // The first few tell: all of hundreds would take long.
+    tasks.take(16).filter_map(Result::ok).find_map(|task| {
+        let line = fs::read(task.path().join("stat")).ok()?;
+        stat::parse(&line).map(|stat| stat.state).filter(|state| !matches!(state, State::Zombie | State::Dead))
+    })
+}
+
+/// Whether a process has a GPU's device file open.
+pub(super) fn holds_gpu(pid: u32) -> bool {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    files
+        .filter_map(Result::ok)
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .any(|target| target.as_os_str().as_encoded_bytes().starts_with(b"/dev/nvidia"))
+}

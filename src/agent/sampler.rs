@@ -1,0 +1,255 @@
+//! The thread that asks the driver, seen from the agent's loop, which never waits for it.
+//!
+//! When a call is past its deadline the thread is left behind in it, whom it asked is marked as hung, and
+//! a fresh thread goes on with the others. The sick are asked again after a while that doubles, or as
+//! soon as the hung call comes back.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use super::nvml::watch::{Call, Progress, Subject, Watch};
+use super::nvml::{self, Eyes, Sick, Started, library};
+use super::{Readings, Wake, clock, demo};
+use crate::cli::AgentArgs;
+use crate::snapshot::{Cause, Driver, Trouble};
+use crate::units::Moment;
+
+/// A call that takes longer hangs.
+const DEADLINE: Duration = Duration::from_secs(1);
+/// So does a start of the driver, which loads firmware at times.
+const START_DEADLINE: Duration = Duration::from_secs(2);
+/// How long the sick are left alone, at first and at most.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
+/// With so many threads in hung calls, no one is tried again until a call comes back.
+const STUCK: usize = 8;
+
+/// Where readings come from.
+enum Source {
+    Nvml(Box<Eyes>),
+    Demo(demo::Machine),
+}
+
+/// What the loop asks of the thread besides a pass.
+#[derive(Debug, Default)]
+struct Wishes {
+    scan: AtomicBool,
+    came_back: AtomicBool,
+}
+
+/// The thread that asks the driver.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    demo: bool,
+    only: Option<PathBuf>,
+    events: mpsc::Sender<Wake>,
+    wishes: Arc<Wishes>,
+    started: Started,
+    /// Which thread this is; what others bring is not wanted.
+    generation: u64,
+    progress: Arc<Progress>,
+    wake: SyncSender<()>,
+    /// Threads that were left behind in a call.
+    stuck: usize,
+    sick: Vec<(Sick, Duration)>,
+}
+
+impl Sampler {
+    /// Starts the thread. It says what it read through `events`.
+    pub(super) fn spawn(args: &AgentArgs, last: Readings, events: mpsc::Sender<Wake>) -> io::Result<Self> {
+        let mut sampler = Self {
+            demo: args.demo,
+            only: args.nvml_lib.clone(),
+            events,
+            wishes: Arc::default(),
+            started: Arc::new(Mutex::new(None)),
+            generation: 0,
+            progress: Arc::default(),
+            wake: mpsc::sync_channel(1).0,
+            stuck: 0,
+            sick: vec![],
+        };
+        sampler.start_thread(last)?;
+        Ok(sampler)
+    }
+
+    fn start_thread(&mut self, last: Readings) -> io::Result<()> {
+        self.generation += 1;
+        self.progress = Arc::default();
+        let (wake, woken) = mpsc::sync_channel(1);
+        self.wake = wake;
+        let thread = Thread {
+            generation: self.generation,
+            progress: self.progress.clone(),
+            wishes: self.wishes.clone(),
+            events: self.events.clone(),
+        };
+        let watch = Watch::new(self.progress.clone());
+        let sick = self.sick.iter().map(|(sick, _)| sick.clone()).collect();
+        let (demo, only, started) = (self.demo, self.only.clone(), self.started.clone());
+        thread::Builder::new().name("nvml".to_owned()).spawn(move || {
+            let source = if demo {
+                demo::Machine::start().map(Source::Demo)
+            } else {
+                Ok(Source::Nvml(Box::new(Eyes::new(only, watch, started, last, sick))))
+            };
+            match source {
+                Ok(source) => thread.run(source, &woken),
+                Err(error) => super::leave_with(&format!("cannot start the simulated machine: {error}")),
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Asks for a pass now; with `scan`, for all that is otherwise read seldom.
+    pub(super) fn wake(&self, scan: bool) {
+        if scan {
+            self.wishes.scan.store(true, Ordering::Release);
+        }
+        // Full means a wake is already waiting, which is as good as this one.
+        let _full: Result<(), TrySendError<()>> = self.wake.try_send(());
+    }
+
+    /// Whether readings are of the thread that is in charge now.
+    pub(super) fn is_current(&self, generation: u64) -> bool {
+        self.generation == generation
+    }
+
+    /// Takes note of who is well again.
+    pub(super) fn heard(&mut self, readings: &Readings) {
+        let hung = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(|it| it.cause == Cause::Hung);
+        self.sick.retain(|(sick, _)| match sick.subject {
+            Subject::Driver => hung(&readings.driver.trouble),
+            Subject::Gpu(index) => readings.gpus.iter().any(|gpu| gpu.facts.index == index && hung(&gpu.trouble)),
+        });
+    }
+
+    /// A thread that was left behind came back from its call, and has ended.
+    pub(super) fn came_back(&mut self) {
+        self.stuck = self.stuck.saturating_sub(1);
+        self.wishes.came_back.store(true, Ordering::Release);
+        self.wake(false);
+    }
+
+    /// When the call in progress will be past its deadline.
+    pub(super) fn deadline(&self) -> Option<Moment> {
+        self.progress.call().map(|call| deadline(&call))
+    }
+
+    /// Leaves the thread behind when its call is past its deadline, marks in `last` whom it asked, and
+    /// starts another. Says whether it did.
+    pub(super) fn check(&mut self, now: Moment, last: &mut Readings) -> io::Result<bool> {
+        let Some(call) = self.progress.call().filter(|call| now >= deadline(call)) else { return Ok(false) };
+        self.progress.leave_behind();
+        self.stuck += 1;
+        let before = self.sick.iter().position(|(sick, _)| {
+            sick.subject == call.subject && (call.subject != Subject::Driver || sick.function == call.function)
+        });
+        let (since, patience) = match before.map(|at| self.sick.swap_remove(at)) {
+            Some((sick, patience)) => (sick.trouble.since, (patience * 2).min(PATIENCE[1])),
+            None => (call.since, PATIENCE[0]),
+        };
+        let trouble = hung(&call, since);
+        // A start beside one that hangs would hang too.
+        let useless = self.stuck >= STUCK || call.function == library::INIT;
+        let again = (!useless).then(|| now.after(patience));
+        mark(last, &call, &trouble, now);
+        self.sick.push((Sick { subject: call.subject, function: call.function, again, trouble }, patience));
+        self.start_thread(last.clone())?;
+        self.wake(false);
+        Ok(true)
+    }
+}
+
+fn deadline(call: &Call) -> Moment {
+    call.since.after(if call.function == library::INIT { START_DEADLINE } else { DEADLINE })
+}
+
+fn hung(call: &Call, since: Moment) -> Trouble {
+    let sentence = match call.subject {
+        Subject::Driver => format!(
+            "the NVIDIA driver has not answered {}; it is asked again from time to time, and `dmesg | grep -i -e xid -e nvrm` may say why",
+            call.function
+        ),
+        Subject::Gpu(index) => format!(
+            "GPU {index} has not answered {}; it is asked again from time to time, and `dmesg | grep -i xid` may say why",
+            call.function
+        ),
+    };
+    Trouble { cause: Cause::Hung, sentence: sentence.into(), call: Some(call.function.into()), since }
+}
+
+/// Puts the trouble where it belongs. What was read last stays.
+fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
+    let Subject::Gpu(index) = call.subject else {
+        last.driver.trouble = Some(trouble.clone());
+        return;
+    };
+    if !last.gpus.iter().any(|gpu| gpu.facts.index == index) {
+        let place = last.gpus.partition_point(|gpu| gpu.facts.index < index);
+        last.gpus.insert(place, nvml::unknown(index, now));
+    }
+    for gpu in last.gpus.iter_mut().filter(|gpu| gpu.facts.index == index) {
+        gpu.trouble = Some(trouble.clone());
+    }
+    // The driver answered: it is one GPU that does not.
+    if last.driver.trouble.as_ref().is_some_and(|it| it.cause == Cause::Starting) {
+        last.driver.trouble = None;
+    }
+}
+
+/// What is known before the first pass.
+pub(super) fn nothing_yet(now: Moment) -> Readings {
+    let sentence = "the NVIDIA driver is being asked for the first time".into();
+    let trouble = Trouble { cause: Cause::Starting, sentence, call: None, since: now };
+    Readings { driver: Driver { version: None, cuda_version: None, trouble: Some(trouble) }, gpus: vec![] }
+}
+
+/// The thread's own side.
+struct Thread {
+    generation: u64,
+    progress: Arc<Progress>,
+    wishes: Arc<Wishes>,
+    events: mpsc::Sender<Wake>,
+}
+
+impl Thread {
+    fn run(self, mut source: Source, woken: &Receiver<()>) {
+        while woken.recv().is_ok() {
+            let now = clock::now();
+            let scan = self.wishes.scan.swap(false, Ordering::AcqRel);
+            let readings = match &mut source {
+                Source::Demo(machine) => machine.pass(now),
+                Source::Nvml(eyes) => {
+                    if self.wishes.came_back.swap(false, Ordering::AcqRel) {
+                        eyes.came_back(now);
+                    }
+                    eyes.pass(now, scan)
+                }
+            };
+            if self.is_over() || self.events.send(Wake::Read(self.generation, Box::new(readings))).is_err() {
+                return;
+            }
+            if let Source::Nvml(eyes) = &mut source {
+                eyes.retry(clock::now());
+            }
+            if self.is_over() {
+                return;
+            }
+        }
+    }
+
+    /// Whether this thread was left behind; it says that it came back.
+    fn is_over(&self) -> bool {
+        let over = self.progress.is_left_behind();
+        if over {
+            // Without a loop to hear it, the process is about to end.
+            let _gone = self.events.send(Wake::CameBack);
+        }
+        over
+    }
+}

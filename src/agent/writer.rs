@@ -1,0 +1,146 @@
+//! Writes lines to the standard output, on a thread of its own: whoever reads them may stop for a while.
+//!
+//! Of snapshots only the newest waits, and a tick says what changed since the one that was written last,
+//! whatever was dropped between. Replies all wait. When nobody reads any more, the agent leaves.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+
+use rustix::io::Errno;
+
+use super::Wake;
+use crate::control::Reply;
+use crate::snapshot::line::Line;
+use crate::snapshot::{Change, Snapshot};
+
+#[derive(Debug, Default)]
+struct Waiting {
+    snapshot: Option<Box<Snapshot>>,
+    replies: VecDeque<Reply>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    waiting: Mutex<Waiting>,
+    filled: Condvar,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where snapshots go.
+#[derive(Debug)]
+pub(super) struct Writer(Arc<Slot>);
+
+/// Where replies go. None is lost while someone reads.
+#[derive(Debug, Clone)]
+pub(super) struct Replies(Arc<Slot>);
+
+impl Writer {
+    /// Starts the thread. It says [`Wake::Written`] once, after the first line.
+    pub(super) fn spawn(events: mpsc::Sender<Wake>) -> io::Result<Self> {
+        let slot = Arc::<Slot>::default();
+        let taken = slot.clone();
+        thread::Builder::new().name("writer".to_owned()).spawn(move || write_all(&taken, &events))?;
+        Ok(Self(slot))
+    }
+
+    /// Puts a snapshot in the slot, in place of one that nobody took. Its number is given when it is written.
+    pub(super) fn put(&self, snapshot: Box<Snapshot>) {
+        self.0.lock().snapshot = Some(snapshot);
+        self.0.filled.notify_one();
+    }
+
+    /// Where replies go.
+    pub(super) fn replies(&self) -> Replies {
+        Replies(self.0.clone())
+    }
+}
+
+impl Replies {
+    /// Has a reply written, before the next snapshot.
+    pub(super) fn send(&self, reply: Reply) {
+        self.0.lock().replies.push_back(reply);
+        self.0.filled.notify_one();
+    }
+}
+
+fn write_all(slot: &Slot, events: &mpsc::Sender<Wake>) {
+    let mut lines = Lines::default();
+    let mut buffer = Vec::with_capacity(1 << 16);
+    let mut first = true;
+    loop {
+        let mut waiting = slot.lock();
+        while waiting.snapshot.is_none() && waiting.replies.is_empty() {
+            waiting = slot.filled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let (replies, snapshot) = (std::mem::take(&mut waiting.replies), waiting.snapshot.take());
+        drop(waiting);
+
+        buffer.clear();
+        let wrote_snapshot = snapshot.is_some();
+        // Writing to memory cannot fail, and these types all have a form in JSON.
+        let lines_written = replies
+            .into_iter()
+            .try_for_each(|reply| Line::Reply(reply).write(&mut buffer))
+            .and_then(|()| snapshot.map_or(Ok(()), |snapshot| lines.write(snapshot, &mut buffer)));
+        if lines_written.is_err() || write(&buffer).is_err() {
+            super::leave();
+        }
+        if first && wrote_snapshot {
+            first = false;
+            // Without a loop to hear it, the process is about to end.
+            let _gone = events.send(Wake::Written);
+        }
+    }
+}
+
+/// Numbers snapshots, and makes of each the shortest line that says it.
+#[derive(Debug, Default)]
+struct Lines {
+    last: Option<Box<Snapshot>>,
+}
+
+impl Lines {
+    fn write(&mut self, mut snapshot: Box<Snapshot>, out: &mut Vec<u8>) -> io::Result<()> {
+        snapshot.sequence = self.last.as_ref().map_or(1, |last| last.sequence + 1);
+        let change = self.last.as_ref().and_then(|last| Change::between(last, &snapshot));
+        if let Some(change) = change {
+            Line::Tick(change).write(out)?;
+            self.last = Some(snapshot);
+            return Ok(());
+        }
+        let line = Line::Full(snapshot);
+        line.write(out)?;
+        if let Line::Full(snapshot) = line {
+            self.last = Some(snapshot);
+        }
+        Ok(())
+    }
+}
+
+/// Writes all of it to the standard output, for as long as that takes.
+fn write(mut bytes: &[u8]) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(rustix::stdio::stdout(), bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => (),
+            // The other end shares its setting with us and made it non-blocking.
+            Err(Errno::AGAIN) => {
+                let stdout = rustix::stdio::stdout();
+                let mut ready = [rustix::event::PollFd::new(&stdout, rustix::event::PollFlags::OUT)];
+                match rustix::event::poll(&mut ready, None) {
+                    Ok(_) | Err(Errno::INTR) => (),
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
