@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::cli::{Cli, SHORTEST_INTERVAL};
 use crate::event::Event;
 use crate::link::{Agent, Link};
+use crate::model::Model;
 use crate::snapshot::line::Line;
 use crate::snapshot::{Cause, Snapshot};
 use crate::terminal::{self, Abilities, Tty};
@@ -45,13 +46,14 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
-    /// How a snapshot speaks of itself to a script.
-    fn of(snapshot: &Snapshot) -> Self {
+    /// How a snapshot, and whether it is all there is, is said to a script.
+    fn of(snapshot: &Snapshot, is_all: bool) -> Self {
         match snapshot.driver.trouble.as_ref().map(|trouble| trouble.cause) {
             Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch) => Self::NoDriver,
             Some(_) => Self::Partial,
             None if snapshot.gpus.is_empty() => Self::NoGpu,
-            None if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some()) || has_failed(snapshot) => Self::Partial,
+            None if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some()) => Self::Partial,
+            None if !is_all || has_failed(snapshot) => Self::Partial,
             None => Self::Success,
         }
     }
@@ -95,10 +97,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         let mut patience = cli.timeout;
         loop {
             let reason = watch.settle(patience).await;
-            let exit = match &watch.latest {
+            let exit = match watch.model.latest() {
                 Some(snapshot) => {
-                    print(cli, snapshot, reason.as_ref())?;
-                    if reason.is_some() { Exit::of(snapshot).max_partial() } else { Exit::of(snapshot) }
+                    print(cli, &watch.model, snapshot, reason.as_ref())?;
+                    Exit::of(snapshot, reason.is_none())
                 }
                 None => Exit::Error,
             };
@@ -120,14 +122,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     })
 }
 
-impl Exit {
-    /// The same, of a snapshot that is not all there is.
-    fn max_partial(self) -> Self {
-        if self == Self::Success { Self::Partial } else { self }
-    }
-}
-
-fn print(cli: &Cli, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
+fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
     let mut out = Vec::new();
     if cli.json {
         Line::Full(Box::new(snapshot.clone())).write(&mut out)?;
@@ -136,7 +131,7 @@ fn print(cli: &Cli, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Resul
         }
     } else {
         let width = Tty::is_there().then(|| usize::from(terminal::size().width));
-        let text = table::of(snapshot, reason, width);
+        let text = table::of(model, snapshot, reason, width);
         let ascii = cli.screen.ascii || Abilities::from_env().ascii;
         out = if ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
         if cli.every.is_some() {
@@ -156,7 +151,7 @@ fn complain(reason: &Text) {
 #[derive(Debug)]
 struct Watch {
     link: Link,
-    latest: Option<Snapshot>,
+    model: Model,
     /// Lines since the last report that came from passes with an answer from every GPU, or a reason.
     passes: u32,
     is_lost: bool,
@@ -164,7 +159,7 @@ struct Watch {
 
 impl Watch {
     fn new(link: Link) -> Self {
-        Self { link, latest: None, passes: 0, is_lost: false }
+        Self { link, model: Model::default(), passes: 0, is_lost: false }
     }
 
     /// Waits for two passes, because rates need two. Should they not come, says why.
@@ -185,22 +180,20 @@ impl Watch {
     }
 
     fn hear(&mut self, line: Line) {
-        let is_news = match (line, &mut self.latest) {
-            (Line::Full(snapshot), latest) => {
-                *latest = Some(*snapshot);
-                true
-            }
-            (Line::Tick(change), Some(latest)) => latest.apply(change).is_ok(),
-            (Line::Tick(_), None) | (Line::Reply(_), _) => false,
-        };
-        if is_news && self.latest.as_ref().is_some_and(|it| !is_starting(it)) {
+        let before = self.model.latest().map(|latest| latest.sequence);
+        match line {
+            Line::Full(snapshot) => self.model.replace(*snapshot),
+            Line::Tick(change) => self.model.change(change),
+            Line::Reply(_) => {}
+        }
+        if self.model.latest().is_some_and(|it| Some(it.sequence) != before && !is_starting(it)) {
             self.passes += 1;
         }
     }
 
     fn excuse(&self, patience: Duration) -> Text {
         let patience = humantime::format_duration(patience);
-        Text::new(match &self.latest {
+        Text::new(match self.model.latest() {
             None => format!("the agent said nothing for {patience}"),
             Some(latest) if is_starting(latest) => format!("the driver did not answer within {patience}"),
             Some(_) => format!("there was no second reading within {patience}, so rates are missing"),
@@ -212,4 +205,44 @@ impl Watch {
 fn is_starting(snapshot: &Snapshot) -> bool {
     let troubles = snapshot.gpus.iter().map(|gpu| &gpu.trouble).chain([&snapshot.driver.trouble]);
     troubles.flatten().any(|trouble| trouble.cause == Cause::Starting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{Missing, Trouble, example};
+    use crate::units::Moment;
+
+    fn trouble(cause: Cause) -> Trouble {
+        Trouble { cause, sentence: "no luck".into(), call: None, since: Moment(0) }
+    }
+
+    #[test]
+    fn the_exit_code_says_what_is_wrong_with_the_whole() {
+        let well = example::host(2);
+        assert_eq!(Exit::of(&well, true), Exit::Success);
+        assert_eq!(Exit::of(&well, false), Exit::Partial);
+        assert_eq!(Exit::of(&example::host(0), true), Exit::NoGpu);
+
+        for (cause, exit) in
+            [(Cause::NoLibrary, Exit::NoDriver), (Cause::Mismatch, Exit::NoDriver), (Cause::Hung, Exit::Partial)]
+        {
+            let mut sick = example::host(0);
+            sick.driver.trouble = Some(trouble(cause));
+            assert_eq!(Exit::of(&sick, true), exit, "{cause}");
+        }
+    }
+
+    #[test]
+    fn one_gpu_or_reading_in_trouble_makes_it_partial() {
+        let mut lost = example::host(2);
+        lost.gpus[1].trouble = Some(trouble(Cause::Lost));
+        assert_eq!(Exit::of(&lost, true), Exit::Partial);
+
+        let mut reading = example::host(2);
+        reading.gpus[1].load.power = Err(Missing::Unsupported);
+        assert_eq!(Exit::of(&reading, true), Exit::Success);
+        reading.gpus[1].load.power = Err(Missing::Failed);
+        assert_eq!(Exit::of(&reading, true), Exit::Partial);
+    }
 }

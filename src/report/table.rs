@@ -7,12 +7,13 @@ use std::fmt::{Display, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use crate::snapshot::{Gpu, Process, Reading, Snapshot, Tenant};
+use crate::model::Model;
+use crate::snapshot::{Gpu, Process, Reading, Snapshot, State, Tenant};
 use crate::units::{Elapsed, Moment};
 use crate::untrusted::Text;
 
 /// The whole table; `reason` says why it is not all there is, `width` how wide the terminal is.
-pub(super) fn of(snapshot: &Snapshot, reason: Option<&Text>, width: Option<usize>) -> String {
+pub(super) fn of(model: &Model, snapshot: &Snapshot, reason: Option<&Text>, width: Option<usize>) -> String {
     let mut text = String::new();
     line(&mut text, width, &heading(snapshot));
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
@@ -29,7 +30,7 @@ pub(super) fn of(snapshot: &Snapshot, reason: Option<&Text>, width: Option<usize
     }
     if !snapshot.gpus.is_empty() {
         text.push('\n');
-        rows(&mut text, width, &GPU_COLUMNS, snapshot.gpus.iter().map(|gpu| gpu_row(gpu, snapshot.at)));
+        rows(&mut text, width, &GPU_COLUMNS, snapshot.gpus.iter().map(|gpu| gpu_row(model, gpu)));
         text.push('\n');
         match tenants(snapshot) {
             none if none.is_empty() => line(&mut text, width, "no processes on these GPUs"),
@@ -111,7 +112,7 @@ fn number(gpu: &Gpu) -> String {
     }
 }
 
-fn gpu_row(gpu: &Gpu, now: Moment) -> [String; 8] {
+fn gpu_row(model: &Model, gpu: &Gpu) -> [String; 8] {
     let simulated = if gpu.facts.simulated { " (simulated)" } else { "" };
     [
         number(gpu),
@@ -121,23 +122,8 @@ fn gpu_row(gpu: &Gpu, now: Moment) -> [String; 8] {
         cell(&gpu.load.sm),
         cell(&gpu.load.temperature),
         cell(&gpu.load.power),
-        health(gpu, now),
+        model.health(gpu).word,
     ]
-}
-
-/// The worst that is known of a GPU, in a word or two.
-fn health(gpu: &Gpu, now: Moment) -> String {
-    if let Some(trouble) = &gpu.trouble {
-        return format!("{} {}", trouble.cause, Elapsed(now.since(trouble.since)));
-    }
-    if let Some(xid) = gpu.health.xids.last() {
-        return format!("Xid {}", xid.code);
-    }
-    match (&gpu.health.ecc_uncorrected, &gpu.load.throttle) {
-        (Ok(errors @ 1..), _) => format!("ECC {errors}"),
-        (_, Ok(throttle)) => throttle.first().map_or_else(|| "ok".to_owned(), ToString::to_string),
-        (_, Err(_)) => "ok".to_owned(),
-    }
 }
 
 /// By GPU, those that hold most first.
@@ -164,7 +150,7 @@ fn tenant_row(gpu: &Gpu, tenant: &Tenant, process: Option<&Process>, snapshot: &
         of(&|it| cell(&it.load.cpu)),
         of(&|it| cell(&it.load.rss)),
         elapsed(tenant, snapshot).map_or_else(|| "N/A".to_owned(), |it| it.to_string()),
-        of(&|it| cell(&it.load.state.map(crate::snapshot::State::letter))),
+        of(&|it| cell(&it.load.state.map(State::letter))),
         of(&command),
     ]
 }
@@ -215,4 +201,77 @@ fn line(text: &mut String, width: Option<usize>, line: &str) {
     });
     text.extend(fits);
     text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{Cause, Missing, Trouble, example};
+    use crate::units::Bytes;
+
+    #[track_caller]
+    fn check(snapshot: Snapshot, width: Option<usize>, expected: &[&str]) {
+        let mut model = Model::default();
+        model.replace(snapshot);
+        let text = of(&model, model.latest().unwrap(), None, width);
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_line_for_each_gpu_and_each_tenant_those_that_hold_most_first() {
+        let host = example::host(2)
+            .with(200, "python eval.py", 1, Bytes::from_gib(2))
+            .with(100, "python train.py", 0, Bytes::from_gib(20))
+            .with(100, "python train.py", 1, Bytes::from_gib(30));
+        check(
+            host,
+            None,
+            &[
+                "box  driver 580.65.06  CUDA 13.0  cpu 12%  memory 100 GiB of 512 GiB",
+                "",
+                "GPU  NAME                       USED     TOTAL   SM  TEMP  POWER  HEALTH",
+                "  0  NVIDIA H100 80GB HBM3  20.0 GiB  80.0 GiB  50%  50°C   300W  ok",
+                "  1  NVIDIA H100 80GB HBM3  32.0 GiB  80.0 GiB  50%  50°C   300W  ok",
+                "",
+                "GPU  PID  USER     MEMORY   SM  CPU      RSS    TIME  S  COMMAND",
+                "  0  100  alice  20.0 GiB  40%  99%  3.0 GiB  16m39s  S  python train.py",
+                "  1  100  alice  30.0 GiB  40%  99%  3.0 GiB  16m39s  S  python train.py",
+                "  1  200  alice   2.0 GiB  40%  99%  3.0 GiB  16m38s  S  python eval.py",
+            ],
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_trouble_is_said_in_full() {
+        let mut host = example::host(2);
+        host.gpus[0].facts.simulated = true;
+        host.gpus[1].load = crate::snapshot::GpuLoad::missing(Moment(0), Missing::Failed);
+        host.gpus[1].facts.name = Err(Missing::NotYet);
+        host.gpus[1].trouble = Some(Trouble {
+            cause: Cause::Hung,
+            sentence: "it has not answered nvmlDeviceGetPowerUsage for 7s: a reset may help".into(),
+            call: None,
+            since: Moment(993_000),
+        });
+        check(
+            host,
+            Some(50),
+            &[
+                "box  driver 580.65.06  CUDA 13.0  cpu 12%  memory ",
+                "simulated machine (--demo): none of these GPUs exi",
+                "GPU 1: it has not answered nvmlDeviceGetPowerUsage for 7s: a reset may help",
+                "",
+                "GPU  NAME                               USED     T",
+                "  0  NVIDIA H100 80GB HBM3 (simulated)   0 B  80.0",
+                "  1  …                                   ERR      ",
+                "",
+                "no processes on these GPUs",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_locale_without_unicode_gets_ascii() {
+        assert_eq!(ascii("64°C … 名\n"), "64C ... ?\n");
+    }
 }
