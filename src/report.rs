@@ -86,6 +86,7 @@ pub fn is_asked_for(cli: &Cli) -> bool {
 ///
 /// When no agent can be started, when it says nothing at all, or when nobody reads what is printed.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    terminal::end_on_panic(None);
     let mut args = cli.agent.clone();
     if let Some(every) = cli.every {
         args.interval = every.max(SHORTEST_INTERVAL);

@@ -185,7 +185,12 @@ impl Screen {
         Ok(screen)
     }
 
-    fn take(&mut self) -> io::Result<()> {
+    /// Takes the terminal over, whatever became of it, and forgets what was on it.
+    ///
+    /// # Errors
+    ///
+    /// When it is gone.
+    pub fn take(&mut self) -> io::Result<()> {
         self.tty.raw()?;
         self.tty.left.store(false, Ordering::SeqCst);
         let painter = self.terminal.backend_mut();
@@ -196,15 +201,6 @@ impl Screen {
         }
         let Ok(()) = self.terminal.clear();
         Ok(())
-    }
-
-    /// Takes the terminal over again, whatever became of it, and forgets what was on it.
-    ///
-    /// # Errors
-    ///
-    /// When it is gone.
-    pub fn take_again(&mut self) -> io::Result<()> {
-        self.take()
     }
 
     /// Takes the terminal over from a shell, which may have changed its modes.
@@ -273,11 +269,13 @@ pub fn size() -> Size {
     }
 }
 
-/// From now on a panic in any thread gives the terminal back first, then says in one line what
-/// happened, and ends the program.
-pub fn end_on_panic(tty: Arc<Tty>) {
+/// From now on a panic in any thread gives the terminal back first, where one was taken over, then says
+/// in one line what happened, and ends the program.
+pub fn end_on_panic(tty: Option<Arc<Tty>>) {
     std::panic::set_hook(Box::new(move |panic| {
-        tty.leave();
+        if let Some(tty) = &tty {
+            tty.leave();
+        }
         let what = Text::new(panic.payload_as_str().unwrap_or("panic").replace('\n', " "));
         let place = panic.location().map_or_else(String::new, |place| format!(" ({place})"));
         let _closed: io::Result<()> =

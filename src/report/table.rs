@@ -19,14 +19,10 @@ pub(super) fn of(model: &Model, snapshot: &Snapshot, reason: Option<&Text>, widt
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         line(&mut text, width, "simulated machine (--demo): none of these GPUs exists");
     }
-    let troubles = snapshot.gpus.iter().filter_map(|gpu| {
-        let trouble = gpu.trouble.as_ref()?;
-        Some(format!("GPU {}: {}", number(gpu), trouble.sentence))
-    });
-    let driver = snapshot.driver.trouble.as_ref().map(|trouble| trouble.sentence.to_string());
-    for sentence in driver.into_iter().chain(troubles).chain(reason.map(Text::to_string)) {
-        // A reason is not cut: its end is what to do about it.
-        line(&mut text, None, &sentence);
+    let troubles = [&snapshot.driver.trouble].into_iter().chain(snapshot.gpus.iter().map(|gpu| &gpu.trouble)).flatten();
+    for sentence in troubles.map(|trouble| &trouble.sentence).chain(reason) {
+        // It is not cut: its end is what to do about it.
+        line(&mut text, None, sentence.as_str());
     }
     if !snapshot.gpus.is_empty() {
         text.push('\n');
@@ -249,7 +245,7 @@ mod tests {
         host.gpus[1].facts.name = Err(Missing::NotYet);
         host.gpus[1].trouble = Some(Trouble {
             cause: Cause::Hung,
-            sentence: "it has not answered nvmlDeviceGetPowerUsage for 7s: a reset may help".into(),
+            sentence: "GPU 1 has not answered nvmlDeviceGetPowerUsage: a reset may help".into(),
             call: None,
             since: Moment(993_000),
         });
@@ -259,7 +255,7 @@ mod tests {
             &[
                 "box  driver 580.65.06  CUDA 13.0  cpu 12%  memory ",
                 "simulated machine (--demo): none of these GPUs exi",
-                "GPU 1: it has not answered nvmlDeviceGetPowerUsage for 7s: a reset may help",
+                "GPU 1 has not answered nvmlDeviceGetPowerUsage: a reset may help",
                 "",
                 "GPU  NAME                               USED     T",
                 "  0  NVIDIA H100 80GB HBM3 (simulated)   0 B  80.0",
