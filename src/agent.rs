@@ -11,11 +11,13 @@
 
 mod clock;
 mod hands;
+mod inspect;
 mod host;
 mod nvml;
 mod pace;
 mod proc;
 mod sampler;
+mod stat;
 mod writer;
 
 pub mod demo;
