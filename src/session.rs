@@ -44,7 +44,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // The agent has the longer way to its first line.
     let agent = Agent::start(&cli.agent).context("cannot start the agent")?;
     let screen = Screen::enter(!cli.screen.no_mouse).context("cannot take over the terminal")?;
-    terminal::end_on_panic(screen.tty());
+    terminal::end_on_panic(Some(screen.tty()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let outside = outside()?;
@@ -261,7 +261,7 @@ impl<'a> Session<'a> {
             Signal::CONT => {
                 // Whoever stopped us, or the shell meanwhile, may have changed the terminal.
                 if !std::mem::take(&mut self.continued) {
-                    self.screen.take_again().context("cannot take over the terminal again")?;
+                    self.screen.take().context("cannot take over the terminal again")?;
                 }
                 Ok(self.resized())
             }

@@ -20,12 +20,13 @@ use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
 use tokio::sync::mpsc as queue;
 
 use self::paint::{Painter, paint};
+use crate::untrusted::Text;
 
 /// How long giving the terminal back waits for it to take what it is sent; at most twice.
 const PATIENCE: Duration = Duration::from_millis(80);
 
-/// Alternate screen, no cursor, no pen.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[m\x1b[2J";
+/// Alternate screen, no cursor.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 /// Clicks and the wheel, with coordinates that do not end at 223. Not every move: those would wake us.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 /// Undoes it all, after a frame that was cut off in the middle too.
@@ -184,7 +185,12 @@ impl Screen {
         Ok(screen)
     }
 
-    fn take(&mut self) -> io::Result<()> {
+    /// Takes the terminal over, whatever became of it, and forgets what was on it.
+    ///
+    /// # Errors
+    ///
+    /// When it is gone.
+    pub fn take(&mut self) -> io::Result<()> {
         self.tty.raw()?;
         self.tty.left.store(false, Ordering::SeqCst);
         let painter = self.terminal.backend_mut();
@@ -195,15 +201,6 @@ impl Screen {
         }
         let Ok(()) = self.terminal.clear();
         Ok(())
-    }
-
-    /// Takes the terminal over again, whatever became of it, and forgets what was on it.
-    ///
-    /// # Errors
-    ///
-    /// When it is gone.
-    pub fn take_again(&mut self) -> io::Result<()> {
-        self.take()
     }
 
     /// Takes the terminal over from a shell, which may have changed its modes.
@@ -272,15 +269,17 @@ pub fn size() -> Size {
     }
 }
 
-/// From now on a panic in any thread gives the terminal back first, then says in one line what
-/// happened, and ends the program.
-pub fn end_on_panic(tty: Arc<Tty>) {
+/// From now on a panic in any thread gives the terminal back first, where one was taken over, then says
+/// in one line what happened, and ends the program.
+pub fn end_on_panic(tty: Option<Arc<Tty>>) {
     std::panic::set_hook(Box::new(move |panic| {
-        tty.leave();
-        let _closed: io::Result<()> = writeln!(
-            io::stderr(),
-            "gputop: this is a bug in gputop: {panic}; please report it with what was on the screen"
-        );
+        if let Some(tty) = &tty {
+            tty.leave();
+        }
+        let what = Text::new(panic.payload_as_str().unwrap_or("panic").replace('\n', " "));
+        let place = panic.location().map_or_else(String::new, |place| format!(" ({place})"));
+        let _closed: io::Result<()> =
+            writeln!(io::stderr(), "gputop: this is a bug in gputop, please report it: {what}{place}");
         #[expect(clippy::exit, reason = "the other threads know nothing of the panic, and would go on")]
         std::process::exit(PANICKED);
     }));
