@@ -13,7 +13,6 @@ mod clock;
 mod hands;
 mod host;
 mod inspect;
-mod inspect;
 mod nvml;
 mod pace;
 mod proc;
