@@ -12,6 +12,7 @@
 mod clock;
 mod hands;
 mod host;
+mod inspect;
 mod nvml;
 mod pace;
 mod proc;

@@ -1,5 +1,6 @@
 //! The command line: what a person may ask for, and in which words.
 
+use std::env;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -106,7 +107,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
+/// The variable that makes a process one of the simulated machine: its arguments are those of what it plays.
+pub const DEMO_ROLE: &str = "GPUTOP_DEMO_ROLE";
+
 /// Reads the command line; on `--help`, `--version` or a mistake, says so and leaves.
 pub fn parse() -> Cli {
-    Cli::parse()
+    match env::var(DEMO_ROLE) {
+        Ok(role) => Cli::parse_from(["gputop", "demo-process", &role]),
+        Err(_) => Cli::parse(),
+    }
 }

@@ -114,7 +114,7 @@ pub enum Outcome {
     },
     /// It lives on, some time after the signal.
     Alive {
-        /// What it was doing when last seen.
+        /// What it was doing when last seen. When only its first thread has ended: what a living one was doing.
         state: State,
         /// The kernel function it waits in; absent when it does not, or when we may not know.
         wchan: Option<Text>,
@@ -142,6 +142,9 @@ pub struct Inspection {
     pub files: Option<Vec<(u32, Text)>>,
     /// The control group, as the last line of `/proc/PID/cgroup` names it.
     pub cgroup: Option<Text>,
-    /// Memory of the host that is its alone (PSS); absent when we may not know.
+    /// Memory of the host, with its share of what it shares (PSS); absent when we may not know.
     pub pss: Option<Bytes>,
+    /// Why parts are absent or cut off although we may know them: one sentence for a person.
+    #[serde(default)]
+    pub trouble: Option<Text>,
 }

@@ -13,8 +13,19 @@ pub mod control;
 pub mod snapshot;
 
 pub mod agent;
+pub mod link;
 
+pub mod model;
+
+pub mod app;
 pub mod event;
+
+pub mod ui;
+
+pub mod session;
+pub mod terminal;
+
+pub mod report;
 
 pub mod cli;
 
@@ -34,6 +45,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             writeln!(io::stdout(), "{schema}")?;
             Ok(ExitCode::SUCCESS)
         }
-        None => anyhow::bail!("no screen yet"),
+        None if report::is_asked_for(&cli) => report::run(&cli),
+        None => session::run(&cli),
     }
 }

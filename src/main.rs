@@ -3,13 +3,15 @@
 use std::io;
 use std::process::ExitCode;
 
+use gputop::report::Exit;
+
 fn main() -> ExitCode {
     match gputop::run(gputop::cli::parse()) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&error);
-            ExitCode::FAILURE
+            Exit::Error.into()
         }
     }
 }

@@ -9,6 +9,8 @@
 //! - An instance of a split GPU (MIG) is a [`Gpu`] of its own that names its parent.
 
 mod change;
+#[cfg(test)]
+pub(crate) mod example;
 mod lanes;
 pub mod line;
 

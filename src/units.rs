@@ -230,9 +230,9 @@ mod tests {
     fn a_span_is_said_in_its_two_largest_units() {
         check(Elapsed(Duration::from_secs(59)), "59s");
         check(Elapsed(Duration::from_secs(245)), "4m05s");
-        check(Elapsed(Duration::from_secs(11_520)), "3h12m");
-        check(Elapsed(Duration::from_secs(9 * 86_400 + 4 * 3600)), "9d04h");
-        check(Elapsed(Duration::from_secs(400 * 86_400)), "400d");
+        check(Elapsed(Duration::from_mins(192)), "3h12m");
+        check(Elapsed(Duration::from_hours(9 * 24 + 4)), "9d04h");
+        check(Elapsed(Duration::from_hours(400 * 24)), "400d");
     }
 
     #[test]

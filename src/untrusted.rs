@@ -38,13 +38,14 @@ impl Text {
             if marks > Self::MARKS {
                 continue;
             }
+            let shown = if is_printable(character) { character } else { '\u{FFFD}' };
             // The ellipsis takes three bytes: a text that was cut stays within the limit, and so
             // passes unchanged the next time.
-            if printable.len() + character.len_utf8() > Self::LIMIT - '…'.len_utf8() {
+            if printable.len() + shown.len_utf8() > Self::LIMIT - '…'.len_utf8() {
                 printable.push('…');
                 break;
             }
-            printable.push(if is_printable(character) { character } else { '\u{FFFD}' });
+            printable.push(shown);
         }
         Self(printable.into())
     }

@@ -1,29 +1,49 @@
 //! The simulated machine of `--demo`: GPUs that do not exist, and real, harmless processes on them.
+//!
+//! The processes ([`cast`]) are this program again, under other names, so `/proc` knows them and they
+//! can be ended for good. What they do to the GPUs is a play of the clock alone ([`scene`]).
 
-use std::process::ExitCode;
+mod cast;
+mod scene;
 
-/// Is one of the processes of the simulated machine, until the agent ends.
-///
-/// # Errors
-///
-/// When there is no such role.
-pub fn be(role: &str) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("no such role: {role}")
+use std::io;
+
+pub use self::cast::be;
+use self::cast::{Actor, Role};
+use super::{Hold, Readings, clock};
+use crate::snapshot::{Driver, Use};
+use crate::units::{Moment, Percent};
+
+/// A small busy machine.
+#[derive(Debug)]
+pub(super) struct Machine {
+    started: Moment,
+    actors: Vec<Actor>,
 }
 
-/// The simulated machine.
-#[derive(Debug)]
-pub(super) struct Machine;
-
 impl Machine {
-    /// Starts it.
-    pub(super) fn start() -> std::io::Result<Self> {
-        Ok(Self)
+    /// Starts its processes. They end with the agent, and with the thread that calls this.
+    pub(super) fn start() -> io::Result<Self> {
+        Ok(Self { started: clock::now(), actors: cast::start()? })
     }
 
-    /// What one pass over it brings.
-    pub(super) fn pass(&mut self, _now: crate::units::Moment) -> super::Readings {
-        let driver = crate::snapshot::Driver { version: None, cuda_version: None, trouble: None };
-        super::Readings { driver, gpus: vec![] }
+    /// What a pass over its driver brings. A process that was ended has left for good.
+    pub(super) fn pass(&mut self, now: Moment) -> Readings {
+        self.actors.retain(Actor::lives);
+        let seconds = now.since(self.started).as_secs_f64();
+        let holds = self.actors.iter().map(|actor| (actor.role(), hold(actor, seconds))).collect::<Vec<_>>();
+        Readings {
+            driver: Driver { version: Some("demo".into()), cuda_version: None, trouble: None },
+            gpus: (0..scene::GPUS).map(|gpu| scene::gpu(gpu, now, seconds, &on(gpu, &holds))).collect(),
+        }
     }
+}
+
+fn hold(actor: &Actor, seconds: f64) -> Hold {
+    let part = scene::part(actor.role(), seconds);
+    Hold { pid: actor.pid(), usage: Use::Compute, memory: Ok(part.memory), sm: Ok(Percent::new(part.sm)) }
+}
+
+fn on(gpu: u32, holds: &[(Role, Hold)]) -> Vec<Hold> {
+    holds.iter().filter(|(role, _)| scene::gpu_of(*role) == gpu).map(|(_, hold)| hold.clone()).collect()
 }

@@ -179,3 +179,70 @@ fn replace<T>(lane: &mut T, new: Option<T>) {
         *lane = new;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::example::host;
+    use super::super::line::Line;
+    use super::*;
+    use crate::units::Bytes;
+
+    /// A host of two GPUs with some of six processes on it.
+    fn any_host() -> impl Strategy<Value = Snapshot> {
+        proptest::collection::vec((0..6u32, 0..2usize, 0..4u64), 0..8).prop_map(|holds| {
+            let mut host = host(2);
+            for (pid, gpu, gib) in holds {
+                host = host.with(100 + pid, "python train.py", gpu, Bytes::from_gib(gib));
+            }
+            host
+        })
+    }
+
+    proptest! {
+        /// Whatever happens to a host, the change says all of it, also after it went over a wire.
+        #[test]
+        fn a_change_leads_from_the_old_to_the_new(old in any_host(), new in any_host()) {
+            let mut seen = old.clone();
+            let new = Snapshot { sequence: 1, ..new };
+            let mut line = Vec::new();
+            Line::Tick(Change::between(&old, &new).unwrap()).write(&mut line).unwrap();
+            let Ok(Some(Line::Tick(change))) = Line::parse(&line) else { panic!("{}", String::from_utf8_lossy(&line)) };
+            seen.apply(change).unwrap();
+            prop_assert_eq!(seen, new);
+        }
+
+        /// No line makes the parser panic.
+        #[test]
+        fn any_line_is_read_or_refused(line in ".*") {
+            let _refused = Line::parse(line.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_snapshot_survives_the_wire_with_the_reasons_of_what_is_missing() {
+        let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(1));
+        let mut line = Vec::new();
+        Line::Full(Box::new(host.clone())).write(&mut line).unwrap();
+        assert_eq!(Line::parse(&line).unwrap(), Some(Line::Full(Box::new(host))));
+        let text = String::from_utf8(line).unwrap();
+        assert!(text.contains(r#""fan_percent":null"#) && text.contains(r#""fan_percent":"unsupported""#), "{text}");
+    }
+
+    #[test]
+    fn a_change_from_another_snapshot_is_refused_whole() {
+        let old = host(1);
+        let mut change = Change::between(&old, &old.later(1)).unwrap();
+        change.sequence = 7;
+        let mut seen = old.clone();
+        assert_eq!((seen.apply(change), seen), (Err(OutOfStep), old));
+    }
+
+    #[test]
+    fn a_gpu_that_is_lost_needs_a_whole_snapshot() {
+        let (old, mut new) = (host(2), host(2).later(1));
+        new.gpus.remove(0);
+        assert_eq!(Change::between(&old, &new), None);
+    }
+}

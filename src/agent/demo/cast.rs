@@ -1,0 +1,212 @@
+//! The processes of the simulated machine: this program, started again under other names.
+//!
+//! Each waits for its standard input to close, which happens when the agent ends in whatever way,
+//! and ends then. None ignores a signal, and none takes more than a hundredth of a processor.
+
+use std::ffi::CStr;
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::agent::leave;
+use crate::cli::DEMO_ROLE;
+
+/// Who plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Trains, and leaks memory.
+    Growing,
+    /// Trains with [`Role::Rank1`] on two GPUs.
+    Rank0,
+    /// Trains with [`Role::Rank0`] on two GPUs.
+    Rank1,
+    /// Answers now and then.
+    Server,
+    /// Holds memory, does nothing, and takes its time to end.
+    Notebook,
+    /// Starts [`Role::Worker`] and ends.
+    Trainer,
+    /// Loaded data for a trainer that has ended, and holds its memory.
+    Worker,
+}
+
+impl Role {
+    /// Those that are on a GPU.
+    pub(super) const TENANTS: [Self; 6] =
+        [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Worker];
+
+    /// Those that the agent starts.
+    const STARTED: [Self; 6] = [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Trainer];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Growing => "growing",
+            Self::Rank0 => "rank-0",
+            Self::Rank1 => "rank-1",
+            Self::Server => "server",
+            Self::Notebook => "notebook",
+            Self::Trainer => "trainer",
+            Self::Worker => "worker",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::TENANTS.into_iter().chain(Self::STARTED).find(|role| role.name() == name)
+    }
+
+    fn arguments(self) -> &'static str {
+        match self {
+            Self::Growing => "train.py --model gpt2-xl --epochs 300",
+            Self::Rank0 => "pretrain.py --nproc 2 --rank 0",
+            Self::Rank1 => "pretrain.py --nproc 2 --rank 1",
+            Self::Server => "serve.py --model llama-8b --port 8000",
+            Self::Notebook => "-m ipykernel_launcher -f kernel-5f2c.json",
+            Self::Trainer | Self::Worker => "finetune.py --model bert-base --workers 4",
+        }
+    }
+
+    fn comm(self) -> &'static CStr {
+        match self {
+            Self::Worker => c"pt_data_worker",
+            _ => c"python",
+        }
+    }
+
+    /// How much of each quarter of a second it computes, so that its CPU column is not 0.
+    fn work(self) -> Duration {
+        match self {
+            Self::Growing => Duration::from_millis(2),
+            Self::Rank0 | Self::Rank1 => Duration::from_micros(1400),
+            Self::Server | Self::Notebook | Self::Trainer | Self::Worker => Duration::ZERO,
+        }
+    }
+
+    /// The command that starts it.
+    fn command(self) -> Command {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)").env(DEMO_ROLE, self.name());
+        // An inherited standard error would keep a connection of ssh open.
+        command.stderr(Stdio::null());
+        command
+    }
+}
+
+/// A process of the simulated machine, seen from the agent.
+#[derive(Debug)]
+pub(super) struct Actor {
+    role: Role,
+    pid: u32,
+    pidfd: OwnedFd,
+    /// Closes when the agent ends, and then the process does.
+    _agent_lives: ChildStdin,
+}
+
+impl Actor {
+    pub(super) fn role(&self) -> Role {
+        self.role
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn lives(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
+    }
+
+    /// Waits until the process says that it is ready, and who it is: the one we started, or its child.
+    fn ready(role: Role, mut child: Child) -> io::Result<Self> {
+        let gone = || io::Error::other("a process of the simulated machine did not start");
+        let agent_lives = child.stdin.take().ok_or_else(gone)?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().ok_or_else(gone)?).read_line(&mut line)?;
+        // Someone must ask how a child ended, or it stays as a zombie. Nothing else has the time to wait.
+        thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait())?;
+        let pid: Pid = line.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(gone)?;
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        let role = if role == Role::Trainer { Role::Worker } else { role };
+        Ok(Self { role, pid: pid.as_raw_nonzero().get().unsigned_abs(), pidfd, _agent_lives: agent_lives })
+    }
+}
+
+/// Starts them all.
+pub(super) fn start() -> io::Result<Vec<Actor>> {
+    let start = |role: Role| {
+        let mut command = role.command();
+        // As a shell would: that its leader is gone marks the worker as an orphan.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        Ok((role, command.spawn()?))
+    };
+    // All are under way before the first is waited for.
+    let children = Role::STARTED.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
+    children.into_iter().map(|(role, child)| Actor::ready(role, child)).collect()
+}
+
+/// Is one of the processes of the simulated machine, until the agent ends.
+///
+/// # Errors
+///
+/// When there is no such role.
+pub fn be(role: &str) -> anyhow::Result<ExitCode> {
+    let Some(role) = Role::named(role) else { anyhow::bail!("no such role: {role}") };
+    rustix::thread::set_name(role.comm())?;
+    match role {
+        Role::Trainer => {
+            // The child has our input and output, and speaks for itself.
+            Role::Worker.command().spawn()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        // It must outlive its parent.
+        Role::Worker => (),
+        // This reaches it even while it is stopped.
+        _ => set_parent_process_death_signal(Some(Signal::KILL))?,
+    }
+    if role == Role::Notebook {
+        thread::Builder::new().name("shutdown".to_owned()).spawn(end_slowly)?;
+    }
+    writeln!(io::stdout(), "{}", std::process::id())?;
+    live(role);
+}
+
+/// Waits for the agent to end, and works a little meanwhile.
+fn live(role: Role) -> ! {
+    let quarter = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+    let timeout = (!role.work().is_zero()).then_some(&quarter);
+    loop {
+        let stdin = io::stdin();
+        let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+        match poll(&mut fds, timeout) {
+            Ok(0) => work(role.work()),
+            Err(rustix::io::Errno::INTR) => (),
+            // Nobody ever writes to it: it is closed.
+            _ => leave(),
+        }
+    }
+}
+
+fn work(span: Duration) {
+    let now = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    let begun = now();
+    while now().saturating_sub(begun) < span {
+        std::hint::spin_loop();
+    }
+}
+
+/// As a notebook that saves itself: SIGTERM ends it 3 seconds later.
+fn end_slowly() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        signal(SignalKind::terminate())?.recv().await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        leave();
+    })
+}

@@ -1,0 +1,196 @@
+//! What the processes of the simulated machine do to its GPUs: curves of the time since it started,
+//! the same at every start.
+
+use std::f64::consts::TAU;
+
+use super::cast::Role;
+use crate::agent::{GpuReadings, Hold};
+use crate::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle};
+use crate::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
+
+/// How many GPUs there are.
+pub(super) const GPUS: u32 = 4;
+
+/// The one with a lower power limit than its work asks for.
+const CAPPED: u32 = 2;
+
+/// All memory of a GPU in MiB, and the driver's part of it.
+const MEMORY_MIB: (u64, u64) = (81_559, 551);
+
+/// What one process takes of its GPU.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Part {
+    pub(super) memory: Bytes,
+    /// In percent.
+    pub(super) sm: f32,
+}
+
+/// Where a role plays.
+pub(super) fn gpu_of(role: Role) -> u32 {
+    match role {
+        Role::Growing => 0,
+        Role::Rank0 | Role::Server => 1,
+        Role::Rank1 => 2,
+        Role::Notebook | Role::Trainer | Role::Worker => 3,
+    }
+}
+
+/// What a role takes, so many seconds after the start.
+pub(super) fn part(role: Role, seconds: f64) -> Part {
+    let (mib, sm) = match role {
+        Role::Growing => (grown_mib(seconds), 90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0)),
+        // The ranks wait for each other, so they move together.
+        Role::Rank0 => (34_816.0, 86.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
+        Role::Rank1 => (34_692.0, 87.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
+        Role::Server => (21_504.0, 8.0 * wave(seconds, 30.0).powi(12)),
+        Role::Notebook => (6144.0, 0.0),
+        Role::Trainer | Role::Worker => (11_264.0, 0.0),
+    };
+    Part { memory: Bytes::from_mib(u64::from(whole(mib))), sm: percent(sm) }
+}
+
+/// A leak of 1.5 GiB a minute below the activations of each step. Before the GPU is full, the job starts over.
+fn grown_mib(seconds: f64) -> f64 {
+    const FIRST: f64 = 18_432.0;
+    const LEAK: f64 = 25.6;
+    const ACTIVATIONS: f64 = 768.0;
+    let leaked = (LEAK * seconds) % 60_000.0;
+    let step = (seconds / 7.0).fract();
+    // The driver gives memory out in pieces of 2 MiB.
+    ((FIRST + leaked + ACTIVATIONS * step) / 2.0).floor() * 2.0
+}
+
+/// One GPU with the processes it has left.
+pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold]) -> GpuReadings {
+    let uuid = GpuUuid(format!("GPU-demo-{index}").into());
+    // A sum of no floats is -0.
+    let sm = holds.iter().filter_map(|hold| hold.sm.ok()).fold(0.0, |sum, sm| sum + sm.value());
+    let sm = f64::from(sm.min(100.0));
+    let used: Bytes = holds.iter().filter_map(|hold| hold.memory.ok()).sum();
+    let (total, reserved) = (Bytes::from_mib(MEMORY_MIB.0), Bytes::from_mib(MEMORY_MIB.1));
+
+    let limit: f64 = if index == CAPPED { 450.0 } else { 700.0 };
+    // 72 W of an idle board, 540 W more under full load, and a little of each GPU's own.
+    let wanted = 72.0 + 5.4 * sm + f64::from(index) * 3.0 + 4.0 * wave(seconds, 11.0);
+    let is_capped = wanted > limit;
+    let power = if is_capped { limit - 2.0 * wave(seconds, 5.0) } else { wanted };
+    let clock = match () {
+        () if sm < 1.0 => 345.0,
+        // What is wanted above the limit is taken from the clock.
+        () if is_capped => 1980.0 * (limit / wanted).sqrt(),
+        () => 1980.0 - 15.0 * wave(seconds, 23.0).round(),
+    };
+    GpuReadings {
+        uuid,
+        facts: GpuFacts {
+            index,
+            parent: None,
+            simulated: true,
+            name: Ok("Simulated H100".into()),
+            bus_id: Ok(format!("00000000:{:02X}:00.0", 0x1a + 0x11 * index).into()),
+            slowdown_temperature: Ok(Celsius(90)),
+            gpu_instance: Err(Missing::Unsupported),
+            compute_instance: Err(Missing::Unsupported),
+        },
+        load: GpuLoad {
+            at: now,
+            memory_used: Ok(used),
+            memory_free: Ok(total.saturating_sub(reserved).saturating_sub(used)),
+            memory_reserved: Ok(reserved),
+            memory_total: Ok(total),
+            sm: Ok(Percent::new(percent(sm).round())),
+            memory_bandwidth: Ok(Percent::new(percent(sm * 0.55).round())),
+            temperature: Ok(celsius(27.0 + power / 16.0 + 1.5 * wave(seconds, 90.0))),
+            power: Ok(Watts::from_milliwatts(whole(power * 1000.0))),
+            sm_clock: Ok(Hertz::from_mhz(whole(clock))),
+            throttle: Ok(if is_capped { vec![Throttle::PowerCap] } else { Vec::new() }),
+        },
+        health: GpuHealth {
+            at: now,
+            xids: Vec::new(),
+            power_limit: Ok(Watts::from_milliwatts(whole(limit * 1000.0))),
+            memory_clock: Ok(Hertz::from_mhz(2619)),
+            performance_state: Ok(0),
+            // Boards of servers have none.
+            fan: Err(Missing::Unsupported),
+            mig: Ok(false),
+            ecc_corrected: Ok(0),
+            ecc_uncorrected: Ok(0),
+        },
+        holds: holds.to_vec(),
+        trouble: None,
+    }
+}
+
+/// Swings from 0 to 1 and back once in `period` seconds.
+fn wave(seconds: f64, period: f64) -> f64 {
+    0.5 - 0.5 * (seconds / period * TAU).cos()
+}
+
+/// 1 for a while at the end of each period, as when a job evaluates or saves; 0 otherwise.
+fn pause(seconds: f64, period: f64) -> f64 {
+    if (seconds / period).fract() > 0.93 { 1.0 } else { 0.0 }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the curves stay small and above 0")]
+fn whole(value: f64) -> u32 {
+    value.round() as u32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the curves stay small")]
+fn celsius(value: f64) -> Celsius {
+    Celsius(value.round() as i32)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a percentage needs no more digits than an f32 has")]
+fn percent(value: f64) -> f32 {
+    value.clamp(0.0, 100.0) as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Use;
+
+    /// The GPU, so many seconds after the start, while all of its processes live.
+    fn at(index: u32, seconds: u32) -> GpuReadings {
+        let seconds = f64::from(seconds);
+        let holds: Vec<Hold> = Role::TENANTS
+            .into_iter()
+            .filter(|role| gpu_of(*role) == index)
+            .map(|role| part(role, seconds))
+            .map(|part| Hold { pid: 7, usage: Use::Compute, memory: Ok(part.memory), sm: Ok(Percent::new(part.sm)) })
+            .collect();
+        gpu(index, Moment(0), seconds, &holds)
+    }
+
+    #[test]
+    fn a_day_of_it_stays_within_what_a_gpu_can_do() {
+        for (index, seconds) in (0..GPUS).flat_map(|index| (0..86_400).step_by(17).map(move |at| (index, at))) {
+            let GpuReadings { load, health, .. } = at(index, seconds);
+            let memory =
+                [load.memory_used, load.memory_free, load.memory_reserved].map(|part| part.expect("it is there"));
+            assert_eq!(Ok(memory.into_iter().sum()), load.memory_total, "GPU {index} after {seconds} s");
+            assert!(load.power.expect("it is there") <= health.power_limit.expect("it is there"));
+            assert!((20..85).contains(&load.temperature.expect("it is there").0));
+        }
+    }
+
+    #[test]
+    fn a_leak_of_a_gigabyte_shows_within_a_minute() {
+        let growth = |from: u32, to: u32| {
+            let used = |seconds| at(0, seconds).load.memory_used.expect("it is there");
+            used(to).saturating_sub(used(from))
+        };
+        assert!(growth(0, 63) > Bytes::from_gib(1));
+        // The others keep what they have.
+        assert_eq!(at(1, 0).load.memory_used, at(1, 3600).load.memory_used);
+    }
+
+    #[test]
+    fn one_is_capped_and_one_is_idle() {
+        assert_eq!(at(CAPPED, 30).load.throttle, Ok(vec![Throttle::PowerCap]));
+        assert_eq!(at(3, 30).load.sm, Ok(Percent::new(0.0)));
+        assert!(at(3, 30).load.memory_used.is_ok_and(|used| used > Bytes::from_gib(16)));
+    }
+}

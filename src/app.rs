@@ -1,0 +1,503 @@
+//! What the person sees and means: cursor, order, filter, pages and panels over the model.
+//!
+//! Everything happens in [`App::update`]; what is to be done in the world is the [`Effect`] it
+//! returns. It reads no clock and draws nothing.
+
+pub mod end;
+pub mod keymap;
+pub mod layout;
+pub mod page;
+pub mod rows;
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use tui_input::{Input, InputRequest};
+
+use self::end::EndPanel;
+use self::keymap::{Intent, Mode};
+use self::layout::{Graph, Layout};
+use self::page::{Page, Topic};
+use self::rows::{Column, Sort};
+use crate::control::{Command, Outcome, Reply};
+use crate::event::{Effect, Event};
+use crate::model::{Model, Subject};
+use crate::snapshot::ProcessId;
+use crate::snapshot::line::Line;
+use crate::untrusted::Text;
+
+/// What the command line says about the screen.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Signal no process.
+    pub readonly: bool,
+    /// From one reading to the next.
+    pub interval: Duration,
+}
+
+/// One of the two lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    /// The upper one.
+    Gpus,
+    /// The lower one.
+    Processes,
+}
+
+/// The intervals that a person can step through.
+const INTERVALS_MS: [u64; 9] = [100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
+
+/// A notice stays for so long.
+const NOTICE: Duration = Duration::from_secs(5);
+
+/// Lines that a turn of the mouse wheel moves.
+const WHEEL: isize = 3;
+
+/// All of the viewer's state.
+#[derive(Debug)]
+pub struct App {
+    options: Options,
+    model: Model,
+    size: (u16, u16),
+    lost: Option<Text>,
+    notice: Option<(String, Duration)>,
+    focus: List,
+    rows: Vec<ProcessId>,
+    /// The process under the cursor; absent while the person has not chosen one, which means the first row.
+    cursor: Option<ProcessId>,
+    cursor_at: usize,
+    top: usize,
+    gpu_at: usize,
+    gpu_top: usize,
+    sort: Sort,
+    filter: Input,
+    is_filtering: bool,
+    graph: Graph,
+    page: Option<Page>,
+    end: Option<EndPanel>,
+}
+
+impl App {
+    /// The app before anything happened.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            model: Model::default(),
+            size: (0, 0),
+            lost: None,
+            notice: None,
+            focus: List::Processes,
+            rows: Vec::new(),
+            cursor: None,
+            cursor_at: 0,
+            top: 0,
+            gpu_at: 0,
+            gpu_top: 0,
+            sort: Sort::by(Column::Memory),
+            filter: Input::default(),
+            is_filtering: false,
+            graph: Graph::default(),
+            page: None,
+            end: None,
+        }
+    }
+
+    /// Takes in what happened, and says what is to be done about it.
+    pub fn update(&mut self, event: Event) -> Option<Effect> {
+        let effect = match event {
+            Event::Line(line) => {
+                self.hear(*line);
+                None
+            }
+            Event::Key(key) => self.press(key),
+            Event::Mouse(mouse) => self.point(mouse),
+            Event::Resized(width, height) => {
+                self.size = (width, height);
+                None
+            }
+            Event::Tick(elapsed) => {
+                self.model.pass(elapsed);
+                self.notice = self.notice.take().and_then(|(text, left)| Some((text, left.checked_sub(elapsed)?)));
+                None
+            }
+            Event::LinkLost(reason) => {
+                self.lost = Some(reason);
+                if let Some(end) = &mut self.end {
+                    end.lose_agent();
+                }
+                None
+            }
+        };
+        self.arrange();
+        effect
+    }
+
+    fn hear(&mut self, line: Line) {
+        match line {
+            Line::Full(snapshot) => {
+                self.lost = None;
+                self.options.interval = Duration::from_millis(snapshot.interval_ms);
+                self.model.replace(*snapshot);
+            }
+            Line::Tick(change) => self.model.change(change),
+            Line::Reply(reply) => return self.answer(&reply),
+        }
+        if let (Some(end), Some(snapshot)) = (&mut self.end, self.model.latest()) {
+            end.see(snapshot);
+        }
+    }
+
+    fn answer(&mut self, reply: &Reply) {
+        if let Some(Page { topic: Topic::Process(process, inspection), .. }) = &mut self.page
+            && process.id == reply.process
+        {
+            match &reply.outcome {
+                Outcome::Inspected(found) => *inspection = Some(Ok(found.clone())),
+                // A refusal with no panel open answers the question of the page.
+                Outcome::Refused { reason } if self.end.is_none() => *inspection = Some(Err(reason.clone())),
+                _ => {}
+            }
+        }
+        if let Some(end) = &mut self.end {
+            end.hear(reply);
+        }
+    }
+
+    fn press(&mut self, key: KeyEvent) -> Option<Effect> {
+        if key.kind == KeyEventKind::Release {
+            return None;
+        }
+        let mode = self.mode();
+        match keymap::meaning(mode, key) {
+            Some(intent) => self.obey(intent),
+            None if mode == Mode::Filter => {
+                if let Some(request) = edit(key) {
+                    self.filter.handle(request);
+                    self.top = 0;
+                }
+                None
+            }
+            None => None,
+        }
+    }
+
+    /// Where keys go now.
+    pub fn mode(&self) -> Mode {
+        match () {
+            () if self.end.is_some() => Mode::EndPanel,
+            () if self.page.is_some() => Mode::Page,
+            () if self.is_filtering => Mode::Filter,
+            () => Mode::List,
+        }
+    }
+
+    fn obey(&mut self, intent: Intent) -> Option<Effect> {
+        match intent {
+            Intent::Move(by) => self.step(by),
+            Intent::MovePage(by) => self.step(by * self.page_length().cast_signed()),
+            Intent::First => self.step(isize::MIN),
+            Intent::Last => self.step(isize::MAX),
+            Intent::OtherList => {
+                self.focus = if self.focus == List::Gpus { List::Processes } else { List::Gpus };
+            }
+            Intent::NextColumn => self.sort = Sort::by(self.sort.column.step(1)),
+            Intent::PreviousColumn => self.sort = Sort::by(self.sort.column.step(-1)),
+            Intent::SortBy(column) => self.sort = Sort::by(column),
+            Intent::Invert => self.sort.descending = !self.sort.descending,
+            Intent::OpenFilter => (self.is_filtering, self.focus) = (true, List::Processes),
+            Intent::KeepFilter => self.is_filtering = false,
+            Intent::ClearFilter => (self.filter, self.is_filtering) = (Input::default(), false),
+            Intent::Graph => {
+                let shown = self.layout().is_some_and(|it| it.graph.height > 0);
+                self.graph = if shown { Graph::Hidden } else { Graph::Shown };
+            }
+            Intent::Detail => return self.open_detail(),
+            Intent::Help => self.page = Some(Page::new(Topic::Help)),
+            Intent::OpenEndPanel => return self.open_end_panel(),
+            Intent::Choose(by) => {
+                if let Some(end) = &mut self.end {
+                    end.choose(by);
+                }
+            }
+            Intent::Confirm => return self.confirm(),
+            Intent::Close => return self.close(),
+            Intent::Faster => return Some(self.pace(-1)),
+            Intent::Slower => return Some(self.pace(1)),
+            Intent::Refresh if self.lost.is_some() || self.model.silence().is_some() => {
+                self.say("starting an agent…");
+                return Some(Effect::Reconnect);
+            }
+            Intent::Refresh => return Some(Effect::Command(Command::Scan)),
+            Intent::Suspend => return Some(Effect::Suspend),
+            Intent::Quit => return Some(Effect::Quit),
+        }
+        None
+    }
+
+    /// Moves the cursor, or the page, by so many lines.
+    fn step(&mut self, by: isize) {
+        let moved = |at: usize, len: usize| at.saturating_add_signed(by).min(len.saturating_sub(1));
+        if let Some(page) = &mut self.page {
+            page.scroll(by);
+        } else if self.focus == List::Gpus {
+            self.gpu_at = moved(self.gpu_at, self.model.latest().map_or(0, |it| it.gpus.len()));
+        } else {
+            self.cursor_at = moved(self.cursor_at, self.rows.len());
+            self.cursor = self.rows.get(self.cursor_at).copied();
+        }
+    }
+
+    fn page_length(&self) -> usize {
+        let Some(layout) = self.layout() else { return 1 };
+        let (height, head) = match (&self.page, self.focus) {
+            (Some(_), _) => (layout.body.height, 2),
+            (None, List::Gpus) => (layout.gpus.height, 1),
+            (None, List::Processes) => (layout.processes.height, 1),
+        };
+        usize::from(height.saturating_sub(head)).max(1)
+    }
+
+    fn open_detail(&mut self) -> Option<Effect> {
+        let snapshot = self.model.latest()?;
+        if self.focus == List::Gpus {
+            self.page = Some(Page::new(Topic::Gpu(snapshot.gpus.get(self.gpu_at)?.uuid.clone())));
+            return None;
+        }
+        let process = snapshot.process(self.under_cursor()?)?.clone();
+        let id = process.id;
+        self.page = Some(Page::new(Topic::Process(Box::new(process), None)));
+        Some(Effect::Command(Command::Inspect { process: id }))
+    }
+
+    fn open_end_panel(&mut self) -> Option<Effect> {
+        if self.options.readonly {
+            self.say("gputop was started with --readonly: it signals nobody");
+            return None;
+        }
+        if self.lost.is_some() {
+            self.say("there is no agent to signal through: press R to start one");
+            return None;
+        }
+        let target = match &self.page {
+            Some(Page { topic: Topic::Process(process, _), .. }) => Some(process.id),
+            Some(_) => None,
+            None => self.under_cursor(),
+        };
+        let snapshot = self.model.latest()?;
+        let Some(process) = target.and_then(|id| snapshot.process(id)) else {
+            self.say("there is no process under the cursor");
+            return None;
+        };
+        let (panel, command) = EndPanel::open(process, &self.model, snapshot);
+        self.end = Some(panel);
+        Some(Effect::Command(command))
+    }
+
+    fn confirm(&mut self) -> Option<Effect> {
+        let end = self.end.as_mut()?;
+        if end.is_over() {
+            return self.close();
+        }
+        end.confirm().map(Effect::Command)
+    }
+
+    fn close(&mut self) -> Option<Effect> {
+        if let Some(end) = self.end.take() {
+            return Some(Effect::Command(Command::Release { process: end.id() }));
+        }
+        self.page = None;
+        None
+    }
+
+    fn pace(&mut self, by: isize) -> Effect {
+        let now = u64::try_from(self.options.interval.as_millis()).unwrap_or(u64::MAX);
+        let at = INTERVALS_MS.partition_point(|it| *it < now).min(INTERVALS_MS.len() - 1);
+        let milliseconds = INTERVALS_MS[at.saturating_add_signed(by).min(INTERVALS_MS.len() - 1)];
+        self.options.interval = Duration::from_millis(milliseconds);
+        self.say(format!("reading every {:?}", self.options.interval));
+        Effect::Command(Command::Interval { milliseconds })
+    }
+
+    fn point(&mut self, mouse: MouseEvent) -> Option<Effect> {
+        let layout = self.layout()?;
+        let over = if layout.gpus.contains(mouse.column, mouse.row) { List::Gpus } else { List::Processes };
+        match mouse.kind {
+            MouseEventKind::ScrollUp | MouseEventKind::ScrollDown if self.end.is_none() => {
+                if self.page.is_none() {
+                    self.focus = over;
+                }
+                self.step(if mouse.kind == MouseEventKind::ScrollUp { -WHEEL } else { WHEEL });
+            }
+            MouseEventKind::Down(MouseButton::Left) if self.mode() == Mode::List => {
+                let (area, top) = match over {
+                    List::Gpus => (layout.gpus, self.gpu_top),
+                    List::Processes => (layout.processes, self.top),
+                };
+                if mouse.row > area.y && area.contains(mouse.column, mouse.row) {
+                    self.focus = over;
+                    let at = top + usize::from(mouse.row - area.y - 1);
+                    match over {
+                        List::Gpus if at < self.model.latest().map_or(0, |it| it.gpus.len()) => self.gpu_at = at,
+                        List::Processes if at < self.rows.len() => {
+                            (self.cursor, self.cursor_at) = (self.rows.get(at).copied(), at);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    fn say(&mut self, notice: impl Into<String>) {
+        self.notice = Some((notice.into(), NOTICE));
+    }
+
+    /// Draws from state what follows from it: rows, where the cursor is, what is scrolled out.
+    fn arrange(&mut self) {
+        self.rows = rows::rows(&self.model, self.sort, self.filter.value());
+        let found = self.cursor.and_then(|id| self.rows.iter().position(|row| *row == id));
+        match (found, self.cursor) {
+            (Some(at), _) => self.cursor_at = at,
+            // It is gone: stay in its place, with whoever is there now.
+            (None, Some(_)) if !self.rows.is_empty() => {
+                self.cursor_at = self.cursor_at.min(self.rows.len() - 1);
+                self.cursor = self.rows.get(self.cursor_at).copied();
+            }
+            (None, _) => (self.cursor, self.cursor_at) = (None, 0),
+        }
+        let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
+        self.gpu_at = self.gpu_at.min(gpus.saturating_sub(1));
+        let Some(layout) = self.layout() else { return };
+        let visible = |height: u16| usize::from(height.saturating_sub(1)).max(1);
+        self.top = scroll(self.top, self.cursor_at, self.rows.len(), visible(layout.processes.height));
+        self.gpu_top = scroll(self.gpu_top, self.gpu_at, gpus, visible(layout.gpus.height));
+        if let Some(page) = &mut self.page {
+            page.fit(&self.model, layout.body.width, layout.body.height);
+        }
+    }
+
+    /// The model behind the screen.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Where things stand; absent when the screen is too small.
+    pub fn layout(&self) -> Option<Layout> {
+        let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
+        layout::divide(self.size.0, self.size.1, gpus, self.graph)
+    }
+
+    /// Why there is no agent; absent while there is one.
+    pub fn lost(&self) -> Option<&Text> {
+        self.lost.as_ref()
+    }
+
+    /// A word to the person that soon goes away.
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// What the person looks at.
+    pub fn focus(&self) -> List {
+        self.focus
+    }
+
+    /// The processes of the list, in order.
+    pub fn rows(&self) -> &[ProcessId] {
+        &self.rows
+    }
+
+    /// The row of the cursor, and the first row on the screen.
+    pub fn cursor(&self) -> (usize, usize) {
+        (self.cursor_at, self.top)
+    }
+
+    /// The GPU of the cursor, and the first on the screen.
+    pub fn gpu_cursor(&self) -> (usize, usize) {
+        (self.gpu_at, self.gpu_top)
+    }
+
+    /// The process under the cursor.
+    pub fn under_cursor(&self) -> Option<ProcessId> {
+        self.rows.get(self.cursor_at).copied()
+    }
+
+    /// How the list is sorted.
+    pub fn sort(&self) -> Sort {
+        self.sort
+    }
+
+    /// The filter.
+    pub fn filter(&self) -> &Input {
+        &self.filter
+    }
+
+    /// Whether the filter is being typed.
+    pub fn is_filtering(&self) -> bool {
+        self.is_filtering
+    }
+
+    /// The page over the lists.
+    pub fn page(&self) -> Option<&Page> {
+        self.page.as_ref()
+    }
+
+    /// The panel that ends a process.
+    pub fn end_panel(&self) -> Option<&EndPanel> {
+        self.end.as_ref()
+    }
+
+    /// Whether nobody may be signalled.
+    pub fn is_readonly(&self) -> bool {
+        self.options.readonly
+    }
+
+    /// From one reading to the next.
+    pub fn interval(&self) -> Duration {
+        self.options.interval
+    }
+
+    /// What the graph shows: what is under the cursor.
+    pub fn subject(&self) -> Option<Subject> {
+        match self.focus {
+            List::Gpus => Some(Subject::Gpu(self.model.latest()?.gpus.get(self.gpu_at)?.uuid.clone())),
+            List::Processes => Some(Subject::Process(self.under_cursor()?)),
+        }
+    }
+}
+
+/// What became of a process's memory since gputop first saw it, in bytes; absent when either is not known.
+pub fn growth(model: &Model, process: ProcessId) -> Option<i64> {
+    let series = model.series(&Subject::Process(process))?;
+    let (first, last) = (series.baseline()?, series.latest()?);
+    Some(last.0.cast_signed() - first.0.cast_signed())
+}
+
+/// The first line on the screen, such that the cursor is on it and nothing is left blank.
+fn scroll(top: usize, cursor: usize, len: usize, visible: usize) -> usize {
+    top.min(cursor).max((cursor + 1).saturating_sub(visible)).min(len.saturating_sub(visible))
+}
+
+/// What a key does to the filter; absent when nothing.
+fn edit(key: KeyEvent) -> Option<InputRequest> {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    Some(match key.code {
+        KeyCode::Char('u') if control => InputRequest::DeleteLine,
+        KeyCode::Char('w') if control => InputRequest::DeletePrevWord,
+        KeyCode::Char('a') if control => InputRequest::GoToStart,
+        KeyCode::Char('e') if control => InputRequest::GoToEnd,
+        KeyCode::Char(character) if !control => InputRequest::InsertChar(character),
+        KeyCode::Backspace => InputRequest::DeletePrevChar,
+        KeyCode::Delete => InputRequest::DeleteNextChar,
+        KeyCode::Left => InputRequest::GoToPrevChar,
+        KeyCode::Right => InputRequest::GoToNextChar,
+        KeyCode::Home => InputRequest::GoToStart,
+        KeyCode::End => InputRequest::GoToEnd,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! Every key and what the person means by it. Help and footer print this table; nothing else knows a key.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::rows::Column;
+
+/// Where keys go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// The lists of GPUs and processes.
+    List,
+    /// The filter is being typed.
+    Filter,
+    /// The panel that ends a process.
+    EndPanel,
+    /// A page of text over the lists: help, or a process in detail.
+    Page,
+}
+
+/// What a person means by a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// Move the cursor, or the page, by so many lines.
+    Move(isize),
+    /// By so many screenfuls.
+    MovePage(isize),
+    /// To the first line.
+    First,
+    /// To the last line.
+    Last,
+    /// Between GPUs and processes.
+    OtherList,
+    /// Sort by the next column.
+    NextColumn,
+    /// Sort by the column before.
+    PreviousColumn,
+    /// Sort by this column.
+    SortBy(Column),
+    /// The other way around.
+    Invert,
+    /// Type a filter.
+    OpenFilter,
+    /// Keep what was typed.
+    KeepFilter,
+    /// Show all again.
+    ClearFilter,
+    /// Show or hide the graph.
+    Graph,
+    /// What is known of the process.
+    Detail,
+    /// The keys.
+    Help,
+    /// The panel that ends a process.
+    OpenEndPanel,
+    /// Choose the signal before or after.
+    Choose(isize),
+    /// Send the chosen signal.
+    Confirm,
+    /// Leave a page or panel.
+    Close,
+    /// Read more often.
+    Faster,
+    /// Read less often.
+    Slower,
+    /// Read everything now; start an agent where there is none.
+    Refresh,
+    /// Give the terminal back for a while.
+    Suspend,
+    /// Leave gputop.
+    Quit,
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Binding {
+    /// Where it holds.
+    pub mode: Mode,
+    /// Any of these keys.
+    pub keys: &'static [Key],
+    /// What they mean.
+    pub intent: Intent,
+    /// What the help says; empty where the line before says it.
+    pub help: &'static str,
+}
+
+/// A key, and how it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Key {
+    code: KeyCode,
+    control: bool,
+    /// As the help writes it.
+    pub name: &'static str,
+}
+
+const fn key(code: KeyCode, name: &'static str) -> Key {
+    Key { code, control: false, name }
+}
+
+const fn letter(character: char, name: &'static str) -> Key {
+    key(KeyCode::Char(character), name)
+}
+
+const fn control(character: char, name: &'static str) -> Key {
+    Key { code: KeyCode::Char(character), control: true, name }
+}
+
+const UP: Key = key(KeyCode::Up, "Up");
+const DOWN: Key = key(KeyCode::Down, "Down");
+const ENTER: Key = key(KeyCode::Enter, "Enter");
+const ESC: Key = key(KeyCode::Esc, "Esc");
+const TAB: Key = key(KeyCode::Tab, "Tab");
+const PAGE_UP: Key = key(KeyCode::PageUp, "PgUp");
+const PAGE_DOWN: Key = key(KeyCode::PageDown, "PgDn");
+const HOME: Key = key(KeyCode::Home, "Home");
+const END: Key = key(KeyCode::End, "End");
+
+const fn binding(mode: Mode, keys: &'static [Key], intent: Intent, help: &'static str) -> Binding {
+    Binding { mode, keys, intent, help }
+}
+
+/// Every binding.
+pub const BINDINGS: &[Binding] = &[
+    binding(Mode::List, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
+    binding(Mode::List, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
+    binding(Mode::List, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
+    binding(Mode::List, &[PAGE_DOWN, control('f', "^F")], Intent::MovePage(1), "a screen down"),
+    binding(Mode::List, &[HOME], Intent::First, "first line"),
+    binding(Mode::List, &[END, letter('G', "G")], Intent::Last, "last line"),
+    binding(Mode::List, &[TAB], Intent::OtherList, "between GPUs and processes"),
+    binding(Mode::List, &[ENTER, letter('e', "e")], Intent::Detail, "process in detail, with its environment"),
+    binding(Mode::List, &[letter('g', "g")], Intent::Graph, "graph of the GPU or process under the cursor"),
+    binding(
+        Mode::List,
+        &[key(KeyCode::F(9), "F9"), letter('x', "x"), key(KeyCode::Delete, "Del")],
+        Intent::OpenEndPanel,
+        "end process… (asks first)",
+    ),
+    binding(
+        Mode::List,
+        &[letter('/', "/"), letter('\\', "\\"), key(KeyCode::F(3), "F3"), key(KeyCode::F(4), "F4")],
+        Intent::OpenFilter,
+        "filter by anything a line shows",
+    ),
+    binding(Mode::List, &[ESC], Intent::ClearFilter, "clear the filter"),
+    binding(
+        Mode::List,
+        &[letter('s', "s"), letter('>', ">"), key(KeyCode::F(6), "F6")],
+        Intent::NextColumn,
+        "sort by the next column",
+    ),
+    binding(Mode::List, &[letter('S', "S"), letter('<', "<")], Intent::PreviousColumn, "sort by the column before"),
+    binding(Mode::List, &[letter('I', "I"), letter('r', "r")], Intent::Invert, "invert the order"),
+    binding(Mode::List, &[letter('M', "M")], Intent::SortBy(Column::Memory), "sort by GPU memory"),
+    binding(Mode::List, &[letter('P', "P")], Intent::SortBy(Column::Sm), "sort by GPU use"),
+    binding(Mode::List, &[letter('T', "T")], Intent::SortBy(Column::Elapsed), "sort by time since start"),
+    binding(Mode::List, &[letter('+', "+"), letter('=', "=")], Intent::Faster, "read more often"),
+    binding(Mode::List, &[letter('-', "-")], Intent::Slower, "read less often"),
+    binding(
+        Mode::List,
+        &[letter('R', "R"), key(KeyCode::F(5), "F5")],
+        Intent::Refresh,
+        "read everything now; a new agent if it is gone",
+    ),
+    binding(Mode::List, &[letter('?', "?"), letter('h', "h"), key(KeyCode::F(1), "F1")], Intent::Help, "this page"),
+    binding(Mode::List, &[control('z', "^Z")], Intent::Suspend, "to the shell; `fg` comes back"),
+    binding(Mode::List, &[letter('q', "q"), control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit"),
+    binding(Mode::Filter, &[ENTER], Intent::KeepFilter, "keep"),
+    binding(Mode::Filter, &[ESC], Intent::ClearFilter, "clear"),
+    binding(Mode::Filter, &[UP], Intent::Move(-1), ""),
+    binding(Mode::Filter, &[DOWN], Intent::Move(1), ""),
+    binding(Mode::Filter, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(Mode::Filter, &[control('c', "^C")], Intent::Quit, ""),
+    binding(Mode::EndPanel, &[UP, letter('k', "k"), key(KeyCode::BackTab, "S-Tab")], Intent::Choose(-1), "gentler"),
+    binding(Mode::EndPanel, &[DOWN, letter('j', "j"), TAB], Intent::Choose(1), "harder"),
+    binding(Mode::EndPanel, &[ENTER], Intent::Confirm, "send it"),
+    binding(Mode::EndPanel, &[ESC, letter('q', "q")], Intent::Close, "close"),
+    binding(Mode::EndPanel, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(Mode::EndPanel, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+    binding(Mode::Page, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
+    binding(Mode::Page, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
+    binding(Mode::Page, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
+    binding(Mode::Page, &[PAGE_DOWN, control('f', "^F"), letter(' ', "Space")], Intent::MovePage(1), "a screen down"),
+    binding(Mode::Page, &[HOME, letter('g', "g")], Intent::First, "top"),
+    binding(Mode::Page, &[END, letter('G', "G")], Intent::Last, "bottom"),
+    binding(
+        Mode::Page,
+        &[key(KeyCode::F(9), "F9"), letter('x', "x"), key(KeyCode::Delete, "Del")],
+        Intent::OpenEndPanel,
+        "end process…",
+    ),
+    binding(
+        Mode::Page,
+        &[ESC, letter('q', "q"), ENTER, letter('?', "?"), key(KeyCode::F(1), "F1")],
+        Intent::Close,
+        "back",
+    ),
+    binding(Mode::Page, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(Mode::Page, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+];
+
+/// What a key means there; absent when it means nothing.
+pub fn meaning(mode: Mode, event: KeyEvent) -> Option<Intent> {
+    let held = event.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SUPER);
+    let wanted = |key: &Key| {
+        let modifiers = if key.control { KeyModifiers::CONTROL } else { KeyModifiers::NONE };
+        key.code == event.code && held == modifiers
+    };
+    BINDINGS.iter().find(|it| it.mode == mode && it.keys.iter().any(wanted)).map(|it| it.intent)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn a_key_means_one_thing_in_one_place() {
+        let mut seen = HashSet::new();
+        for binding in BINDINGS {
+            for key in binding.keys {
+                assert!(seen.insert((binding.mode, key.name)), "{} in {:?}", key.name, binding.mode);
+            }
+        }
+    }
+
+    #[test]
+    fn from_the_lists_no_key_can_send() {
+        for mode in [Mode::List, Mode::Filter, Mode::Page] {
+            assert!(BINDINGS.iter().all(|it| it.mode != mode || it.intent != Intent::Confirm));
+        }
+    }
+
+    #[test]
+    fn control_c_always_quits() {
+        for mode in [Mode::List, Mode::Filter, Mode::EndPanel, Mode::Page] {
+            let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+            assert_eq!(meaning(mode, event), Some(Intent::Quit), "{mode:?}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Where things stand on the screen: rows and columns, no colours. The app needs it to know what was
+//! clicked and how far a page is; the ui draws by it.
+//!
+//! ```text
+//!  host                        one line
+//!  GPUs                        a head, a line each, scrolled when they would take over half
+//!  processes                   a head, the rest
+//!  graph                       when there is room, or when asked for
+//!  keys                        one line
+//! ```
+
+/// A part of the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Area {
+    /// Columns from the left.
+    pub x: u16,
+    /// Rows from the top.
+    pub y: u16,
+    /// Columns.
+    pub width: u16,
+    /// Rows; 0 when there is no room for it.
+    pub height: u16,
+}
+
+impl Area {
+    /// Whether that cell is in it.
+    pub fn contains(self, x: u16, y: u16) -> bool {
+        (self.x..self.x.saturating_add(self.width)).contains(&x)
+            && (self.y..self.y.saturating_add(self.height)).contains(&y)
+    }
+}
+
+/// Every part of the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Layout {
+    /// The host, one line.
+    pub host: Area,
+    /// GPUs, the head first.
+    pub gpus: Area,
+    /// Processes, the head first.
+    pub processes: Area,
+    /// The graph.
+    pub graph: Area,
+    /// Keys, or the filter.
+    pub footer: Area,
+    /// What a page or panel may cover.
+    pub body: Area,
+}
+
+/// The smallest screen that shows more than one line.
+pub const SMALLEST: (u16, u16) = (40, 10);
+
+/// The fewest rows of the list of processes, its head included, that a graph leaves.
+const PROCESSES: u16 = 4;
+
+/// Rows of a graph: its head, its time axis, and as much between as reads well.
+const GRAPH: std::ops::RangeInclusive<u16> = 7..=28;
+
+/// Whether the graph shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Graph {
+    /// When the screen has room for it beside ten processes.
+    #[default]
+    WhenRoomy,
+    /// Yes.
+    Shown,
+    /// No.
+    Hidden,
+}
+
+/// Divides a screen; absent when it is smaller than [`SMALLEST`].
+pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph) -> Option<Layout> {
+    if width < SMALLEST.0 || height < SMALLEST.1 {
+        return None;
+    }
+    let mut top = 0;
+    let mut take = |height: u16| {
+        let area = Area { x: 0, y: top, width, height };
+        top += height;
+        area
+    };
+    let between = height - 2;
+    // Without a GPU, the place says why in a few lines.
+    let wanted = if gpus == 0 { 4 } else { u16::try_from(gpus).unwrap_or(u16::MAX).saturating_add(1) };
+    let gpu_rows = wanted.min(between / 2 - 1).max(wanted.min(3)).min(between);
+    let rest = between - gpu_rows;
+    let graph_rows = match graph {
+        Graph::Hidden => 0,
+        Graph::Shown => rest.saturating_sub(PROCESSES).min((rest * 3 / 5).max(*GRAPH.start())),
+        Graph::WhenRoomy if rest > 11 + GRAPH.start() => (rest - 11).min(rest / 2),
+        Graph::WhenRoomy => 0,
+    };
+    let graph_rows = if graph_rows < 4 { 0 } else { graph_rows.min(*GRAPH.end()) };
+    let host = take(1);
+    let gpus = take(gpu_rows);
+    let processes = take(rest - graph_rows);
+    let graph = take(graph_rows);
+    let footer = take(1);
+    Some(Layout { host, gpus, processes, graph, footer, body: Area { x: 0, y: 1, width, height: between } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eighty_by_twenty_four_fits_eight_gpus_and_ten_processes() {
+        let layout = divide(80, 24, 8, Graph::WhenRoomy).unwrap();
+        assert_eq!((layout.gpus.height, layout.graph.height), (9, 0));
+        assert!(layout.processes.height > 10, "{layout:?}");
+    }
+
+    #[test]
+    fn whatever_the_size_the_parts_fill_it_and_do_not_overlap() {
+        for graph in [Graph::WhenRoomy, Graph::Shown, Graph::Hidden] {
+            for (width, height) in (SMALLEST.0..200).step_by(7).zip(SMALLEST.1..120) {
+                for gpus in [0, 1, 8, 16, 100] {
+                    let it = divide(width, height, gpus, graph).unwrap();
+                    let parts = [it.host, it.gpus, it.processes, it.graph, it.footer];
+                    assert_eq!(parts.iter().map(|part| part.height).sum::<u16>(), height, "{it:?}");
+                    assert!(it.processes.height >= 2, "{it:?}");
+                    let below = |a: &Area, b: &Area| a.y + a.height == b.y;
+                    assert!(parts.windows(2).all(|two| below(&two[0], &two[1])), "{it:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn below_the_smallest_size_there_is_no_layout() {
+        assert_eq!(divide(39, 50, 1, Graph::Shown), None);
+        assert_eq!(divide(80, 9, 1, Graph::Shown), None);
+    }
+}

@@ -1,0 +1,280 @@
+//! A page of text over the lists: the keys, or one process or GPU in detail.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use unicode_width::UnicodeWidthChar;
+
+use super::keymap::{BINDINGS, Mode};
+use super::rows;
+use crate::control::Inspection;
+use crate::model::{Model, Subject};
+use crate::snapshot::{Gpu, GpuUuid, Identity, Process, Reading, Snapshot, State};
+use crate::units::Elapsed;
+use crate::untrusted::Text;
+
+/// Columns of the names at the left of a page.
+pub const LABEL: usize = 16;
+
+/// A line of a page, no wider than the screen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PageLine {
+    /// A heading.
+    Head(String),
+    /// A name, empty where the line before goes on, and what is to be said of it.
+    Field(String, String),
+}
+
+/// What a page is about.
+#[derive(Debug, Clone)]
+pub enum Topic {
+    /// The keys.
+    Help,
+    /// A GPU.
+    Gpu(GpuUuid),
+    /// A process as it was last seen, and what the agent found out: absent until it answers, its
+    /// words when it could not.
+    Process(Box<Process>, Option<Result<Box<Inspection>, Text>>),
+}
+
+/// A page.
+#[derive(Debug, Clone)]
+pub struct Page {
+    pub(super) topic: Topic,
+    lines: Vec<PageLine>,
+    top: usize,
+}
+
+impl Page {
+    pub(super) fn new(topic: Topic) -> Self {
+        Self { topic, lines: Vec::new(), top: 0 }
+    }
+
+    /// Its heading.
+    pub fn title(&self) -> String {
+        match &self.topic {
+            Topic::Help => "Keys".to_owned(),
+            Topic::Gpu(uuid) => format!("GPU {uuid}"),
+            Topic::Process(process, _) => format!("Process {}", process.id.pid),
+        }
+    }
+
+    /// All of its lines, and which is the first on the screen.
+    pub fn lines(&self) -> (&[PageLine], usize) {
+        (&self.lines, self.top)
+    }
+
+    pub(super) fn scroll(&mut self, by: isize) {
+        self.top = self.top.saturating_add_signed(by);
+    }
+
+    /// Writes the lines anew, for what is known now and for a screen of that size.
+    pub(super) fn fit(&mut self, model: &Model, width: u16, height: u16) {
+        let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
+        match &mut self.topic {
+            Topic::Help => help(&mut writer),
+            Topic::Gpu(uuid) => match model.latest().and_then(|it| it.gpu(uuid)) {
+                Some(gpu) => describe_gpu(&mut writer, model, gpu),
+                None => writer.head("This GPU is gone from the list."),
+            },
+            Topic::Process(process, inspection) => {
+                if let Some(seen) = model.latest().and_then(|it| it.process(process.id)) {
+                    **process = seen.clone();
+                }
+                describe_process(&mut writer, model, process);
+                match inspection {
+                    None => writer.field("environment", "asking the agent…"),
+                    Some(Err(reason)) => writer.field("environment", reason),
+                    Some(Ok(inspection)) => describe_inspection(&mut writer, inspection),
+                }
+            }
+        }
+        self.lines = writer.lines;
+        self.top = self.top.min(self.lines.len().saturating_sub(usize::from(height.saturating_sub(2))));
+    }
+}
+
+/// Lines that are broken where the screen ends.
+struct Writer {
+    width: usize,
+    lines: Vec<PageLine>,
+}
+
+impl Writer {
+    fn head(&mut self, text: &str) {
+        self.lines.push(PageLine::Head(text.to_owned()));
+    }
+
+    fn field(&mut self, label: &str, text: impl Display) {
+        let mut label = label.to_owned();
+        let (mut line, mut columns) = (String::new(), 0);
+        for character in text.to_string().chars() {
+            let width = character.width().unwrap_or(0);
+            if columns + width > self.width {
+                self.lines.push(PageLine::Field(std::mem::take(&mut label), std::mem::take(&mut line)));
+                columns = 0;
+            }
+            line.push(character);
+            columns += width;
+        }
+        self.lines.push(PageLine::Field(label, line));
+    }
+
+    fn reading(&mut self, label: &str, reading: Reading<impl Display>) {
+        match reading {
+            Ok(value) => self.field(label, value),
+            Err(why) => self.field(label, why),
+        }
+    }
+
+    /// One line for each, the label at the first; a word when there are none to say.
+    fn list<T: Display>(&mut self, label: &str, parts: Option<impl IntoIterator<Item = T>>) {
+        let Some(parts) = parts else { return self.field(label, "may not be read by this user") };
+        let mut label = label;
+        for part in parts {
+            self.field(std::mem::take(&mut label), part);
+        }
+        if !label.is_empty() {
+            self.field(label, "none");
+        }
+    }
+}
+
+fn help(writer: &mut Writer) {
+    let places = [
+        (Mode::List, "In the lists"),
+        (Mode::Filter, "While typing a filter"),
+        (Mode::EndPanel, "In the panel that ends a process"),
+        (Mode::Page, "On a page"),
+    ];
+    for (mode, place) in places {
+        writer.head(place);
+        for binding in BINDINGS.iter().filter(|it| it.mode == mode && !it.help.is_empty()) {
+            let keys: Vec<&str> = binding.keys.iter().map(|key| key.name).collect();
+            writer.field(&keys.join(" "), binding.help);
+        }
+    }
+    writer.head("The mouse");
+    writer.field("wheel", "scrolls the list under it");
+    writer.field("click", "puts the cursor there");
+}
+
+fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
+    let facts = &process.facts;
+    writer.reading("command", rows::command(process));
+    writer.reading("name", facts.comm.as_ref().map_err(|why| *why));
+    writer.reading("user", facts.user.as_ref().map_err(|why| *why));
+    if let Some(snapshot) = model.latest() {
+        writer.reading("started", elapsed(snapshot, process).map(|it| format!("{} ago", Elapsed(it))));
+        if snapshot.process(process.id).is_none() {
+            writer.field("now", "on no GPU any more: what stands here is how it was last seen");
+        }
+    }
+    writer.field(
+        "identity",
+        match facts.identity {
+            Identity::Sure => "sure: PID and start time were read together",
+            Identity::Fresh => "started just now: sure at the next reading",
+            Identity::Unverified => "not verified: NVML may mean a process of another PID namespace",
+        },
+    );
+    writer.reading("state", process.load.state.map(state_in_words));
+    writer.reading("threads", process.load.threads);
+    writer.reading("CPU", process.load.cpu);
+    writer.reading("host memory", process.load.rss);
+    if let (Some(snapshot), Some(holding)) = (model.latest(), model.holding(process.id)) {
+        for gpu in holding.gpus.iter().map(|at| &snapshot.gpus[*at]) {
+            let Some(tenant) = gpu.tenants.iter().find(|it| it.process == process.id) else { continue };
+            let memory = tenant.memory.map_or_else(|why| why.to_string(), |it| it.to_string());
+            let sm = tenant.sm.map_or_else(|why| why.to_string(), |it| it.to_string());
+            writer.field(&format!("on GPU {}", rows::gpu_label(gpu)), format!("{memory}, SM {sm}, {}", tenant.usage));
+        }
+    }
+    if let Some(series) = model.series(&Subject::Process(process.id))
+        && let (Some(first), Some(peak)) = (series.baseline(), series.peak())
+    {
+        writer.field("memory", format!("{first} when first seen, {peak} at its peak since"));
+    }
+}
+
+fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
+    writer.list("parents", Some(inspection.ancestors.iter().map(|(pid, comm)| format!("{pid} {comm}"))));
+    writer.list("program", inspection.exe.as_ref().map(|it| [it]));
+    writer.list("directory", inspection.cwd.as_ref().map(|it| [it]));
+    writer.list("control group", inspection.cgroup.as_ref().map(|it| [it]));
+    writer.list("PSS", inspection.pss.map(|it| [it]));
+    let limits = inspection.limits.as_ref();
+    writer.list("limits", limits.map(|it| it.iter().map(|(name, soft, hard)| format!("{name}: {soft} (hard {hard})"))));
+    writer.list("environment", inspection.environment.as_ref());
+    let files = inspection.files.as_ref();
+    writer.list("open files", files.map(|it| it.iter().map(|(number, path)| format!("{number} {path}"))));
+}
+
+fn describe_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
+    let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
+    writer.reading("name", facts.name.as_ref().map_err(|why| *why));
+    if facts.simulated {
+        writer.field("simulated", "this GPU does not exist: it belongs to --demo");
+    }
+    writer.field("index", facts.index);
+    writer.reading("bus id", facts.bus_id.as_ref().map_err(|why| *why));
+    writer.field("health", model.health(gpu).word);
+    if let Some(trouble) = &gpu.trouble {
+        writer.field("trouble", &trouble.sentence);
+    }
+    if let Some(age) = model.age(gpu) {
+        writer.field("age", format!("the figures below are {} old", Elapsed(age)));
+    }
+    writer.head("Memory");
+    writer.reading("used", load.memory_used);
+    writer.reading("free", load.memory_free);
+    writer.reading("driver's reserve", load.memory_reserved);
+    writer.reading("total", load.memory_total);
+    writer.head("Work");
+    writer.reading("SM", load.sm);
+    writer.reading("memory access", load.memory_bandwidth);
+    writer.reading("SM clock", load.sm_clock);
+    writer.reading("memory clock", health.memory_clock);
+    writer.reading("P-state", health.performance_state.map(|it| format!("P{it}")));
+    writer.reading(
+        "throttled by",
+        load.throttle.as_ref().map_err(|why| *why).map(|reasons| match reasons.as_slice() {
+            [] => "nothing".to_owned(),
+            reasons => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        }),
+    );
+    writer.head("Heat and power");
+    writer.reading("temperature", load.temperature);
+    writer.reading("slows down at", facts.slowdown_temperature);
+    writer.reading("power", load.power);
+    writer.reading("power limit", health.power_limit);
+    writer.reading("fan", health.fan);
+    writer.head("Errors");
+    writer.reading("ECC, mended", health.ecc_corrected);
+    writer.reading("ECC, not mended", health.ecc_uncorrected);
+    let xids = health.xids.iter().map(|it| format!("{}, {} ago", it.code, Elapsed(model.now().since(it.at))));
+    writer.list("Xid", Some(xids));
+}
+
+/// How long ago a process started; missing when its start is not known.
+pub fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
+    let ticks = process.id.start_ticks.ok_or(crate::snapshot::Missing::Unsupported)?;
+    let per_second = snapshot.host.facts.ticks_per_second.max(1);
+    let started = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
+    Ok(Duration::from_millis(snapshot.at.0).saturating_sub(started))
+}
+
+/// The state for a person.
+pub fn state_in_words(state: State) -> &'static str {
+    match state {
+        State::Running => "running",
+        State::Sleeping => "sleeping",
+        State::DiskSleep => "blocked in the kernel (D): no signal reaches it until it wakes",
+        State::Stopped => "stopped: only SIGKILL and SIGCONT reach it",
+        State::Traced => "held by a debugger",
+        State::Zombie => "ended, not reaped by its parent",
+        State::Dead => "ended",
+        State::Idle => "idle kernel thread",
+        State::Other => "in a state that gputop does not know",
+    }
+}

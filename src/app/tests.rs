@@ -1,0 +1,308 @@
+//! What a person does, and what the app asks for. A story: a host, keys, what follows.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::app::end::Stage;
+use crate::control::Signal;
+use crate::snapshot::Snapshot;
+use crate::snapshot::example::host;
+use crate::units::{Bytes, Moment};
+
+struct Story {
+    app: App,
+    host: Snapshot,
+    asked: Vec<Effect>,
+}
+
+fn story(host: Snapshot) -> Story {
+    let app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    let mut story = Story { app, host: host.clone(), asked: Vec::new() };
+    story.event(Event::Resized(80, 24));
+    story.event(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    story
+}
+
+impl Story {
+    fn event(&mut self, event: Event) {
+        self.asked.extend(self.app.update(event));
+    }
+
+    /// `Down`, `F9`, `Enter`, `^C` or letters.
+    fn keys(mut self, names: &str) -> Self {
+        for name in names.split(' ') {
+            let code = match name {
+                "Up" => KeyCode::Up,
+                "Down" => KeyCode::Down,
+                "Enter" => KeyCode::Enter,
+                "Esc" => KeyCode::Esc,
+                "Tab" => KeyCode::Tab,
+                "End" => KeyCode::End,
+                "F9" => KeyCode::F(9),
+                letters => {
+                    for letter in letters.chars() {
+                        self.event(Event::Key(KeyEvent::from(KeyCode::Char(letter))));
+                    }
+                    continue;
+                }
+            };
+            self.event(Event::Key(KeyEvent::from(code)));
+        }
+        self
+    }
+
+    /// The next pass sees this of the host.
+    fn pass(mut self, change: impl FnOnce(Snapshot) -> Snapshot) -> Self {
+        let next = change(self.host.later(1));
+        self.event(Event::Line(Box::new(Line::Full(Box::new(next.clone())))));
+        self.host = next;
+        self
+    }
+
+    fn hears(mut self, pid: u32, outcome: Outcome) -> Self {
+        let reply = Reply { process: id(pid), outcome };
+        self.event(Event::Line(Box::new(Line::Reply(reply))));
+        self
+    }
+
+    #[track_caller]
+    fn asks(mut self, effects: &[Effect]) -> Self {
+        assert_eq!(std::mem::take(&mut self.asked), effects);
+        self
+    }
+
+    #[track_caller]
+    fn shows(self, pids: &[u32], under_cursor: u32) -> Self {
+        let rows: Vec<u32> = self.app.rows().iter().map(|id| id.pid).collect();
+        assert_eq!((rows.as_slice(), self.app.under_cursor().map(|id| id.pid)), (pids, Some(under_cursor)));
+        self
+    }
+}
+
+fn id(pid: u32) -> ProcessId {
+    ProcessId { pid, start_ticks: Some(u64::from(pid)) }
+}
+
+fn hold(pid: u32) -> Effect {
+    Effect::Command(Command::Hold { process: id(pid) })
+}
+
+fn signal(pid: u32, signal: Signal) -> Effect {
+    Effect::Command(Command::Signal { process: id(pid), signal })
+}
+
+/// The largest first: 103 (40 GiB), 102 (30 GiB), 101 (20 GiB).
+fn three() -> Snapshot {
+    host(2).with(101, "python a.py", 0, Bytes::from_gib(20)).with(102, "python b.py", 0, Bytes::from_gib(30)).with(
+        103,
+        "python c.py",
+        1,
+        Bytes::from_gib(40),
+    )
+}
+
+fn larger(pid: u32) -> impl FnOnce(Snapshot) -> Snapshot {
+    move |mut host| {
+        for tenant in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.tenants).filter(|it| it.process.pid == pid) {
+            tenant.memory = Ok(Bytes::from_gib(70));
+        }
+        host
+    }
+}
+
+#[test]
+fn the_cursor_follows_its_process_and_not_its_row() {
+    story(three()).shows(&[103, 102, 101], 103).keys("Down").pass(larger(101)).shows(&[101, 103, 102], 102);
+}
+
+#[test]
+fn a_cursor_that_nobody_moved_stays_at_the_top() {
+    story(three()).pass(larger(101)).shows(&[101, 103, 102], 101);
+}
+
+#[test]
+fn when_the_process_under_the_cursor_ends_the_next_one_is_there() {
+    story(three()).keys("Down").pass(|host| host.without(102)).shows(&[103, 101], 101);
+}
+
+#[test]
+fn a_filter_matches_as_it_is_typed_and_all_its_words() {
+    story(three()).keys("/").keys("ali").shows(&[103, 102, 101], 103).keys("ce").keys("Enter");
+    let mut typed = story(three()).keys("/ b.py");
+    typed.event(Event::Key(KeyEvent::from(KeyCode::Char(' '))));
+    typed.keys("gpu0").shows(&[102], 102).keys("Esc").shows(&[103, 102, 101], 103);
+}
+
+#[test]
+fn quit_keys_type_letters_into_a_filter() {
+    story(three()).keys("/ q").asks(&[]);
+}
+
+#[test]
+fn the_panel_keeps_its_target_when_the_list_moves() {
+    story(three())
+        .keys("F9")
+        .asks(&[hold(103)])
+        .hears(103, Outcome::Held)
+        .pass(larger(101))
+        .keys("Enter")
+        .asks(&[signal(103, Signal::Term)]);
+}
+
+#[test]
+fn nothing_is_sent_before_the_agent_made_sure() {
+    story(three()).keys("F9 Enter").asks(&[hold(103)]).hears(103, Outcome::Held).asks(&[]);
+}
+
+#[test]
+fn nothing_is_sent_twice_by_an_impatient_enter() {
+    story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held)
+        .keys("Enter Enter")
+        .asks(&[hold(103), signal(103, Signal::Term)]);
+}
+
+#[test]
+fn a_refusal_ends_the_matter() {
+    let refused = Outcome::Refused { reason: "no permission".into() };
+    let release = Effect::Command(Command::Release { process: id(103) });
+    story(three()).keys("F9").hears(103, refused).keys("Enter").asks(&[hold(103), release]);
+}
+
+#[test]
+fn another_signal_can_follow_when_the_first_did_nothing() {
+    let sent = Outcome::Sent { signal: Signal::Term, at: Moment(1_000_500) };
+    story(three()).keys("F9").hears(103, Outcome::Held).keys("Enter").hears(103, sent).keys("Down Enter").asks(&[
+        hold(103),
+        signal(103, Signal::Term),
+        signal(103, Signal::Kill),
+    ]);
+}
+
+#[test]
+fn the_panel_proves_that_the_memory_came_back() {
+    let ended = story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held)
+        .keys("Enter")
+        .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
+        .hears(103, Outcome::Ended { at: Moment(1_000_200) });
+    assert_eq!(ended.app.end_panel().unwrap().returned(), None);
+    let ended = ended.pass(|host| host.without(103));
+    let panel = ended.app.end_panel().unwrap();
+    let all = Bytes::from_gib(40);
+    assert_eq!(panel.returned(), Some(crate::model::Returned { returned: all, expected: all }));
+}
+
+#[test]
+fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
+    let ended = story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held)
+        .keys("Enter")
+        .hears(103, Outcome::Ended { at: Moment(1_000_200) })
+        .pass(|host| {
+            let used = host.gpus[1].load.memory_used;
+            let mut host = host.without(103);
+            host.gpus[1].load.memory_used = used.map(|used| used.saturating_sub(Bytes::from_gib(10)));
+            host
+        });
+    let returned = ended.app.end_panel().unwrap().returned().unwrap();
+    assert_eq!((returned.returned, returned.expected), (Bytes::from_gib(10), Bytes::from_gib(40)));
+}
+
+#[test]
+fn with_the_agent_goes_the_hold() {
+    let mut lost = story(three()).keys("F9").hears(103, Outcome::Held);
+    lost.event(Event::LinkLost("the agent ended".into()));
+    assert!(matches!(lost.app.end_panel().unwrap().stage(), Stage::Refused(_)));
+    lost.keys("Enter").asks(&[hold(103), Effect::Command(Command::Release { process: id(103) })]);
+}
+
+#[test]
+fn readonly_opens_no_panel() {
+    let mut story = story(three());
+    story.app.options.readonly = true;
+    let story = story.keys("F9").asks(&[]);
+    assert!(story.app.end_panel().is_none());
+}
+
+#[test]
+fn figures_that_get_old_say_so() {
+    let mut story = story(three());
+    let gpu = story.host.gpus[0].clone();
+    assert_eq!(story.app.model().age(&gpu), None);
+    story.event(Event::Tick(Duration::from_secs(4)));
+    assert_eq!(story.app.model().age(&gpu), Some(Duration::from_secs(4)));
+    assert_eq!(story.app.model().silence(), Some(Duration::from_secs(4)));
+    assert_eq!(story.pass(|host| host).app.model().silence(), None);
+}
+
+/// Anything that can happen, in no order.
+fn any_event() -> impl Strategy<Value = Event> {
+    let keys = prop::sample::select(vec![
+        KeyCode::Up,
+        KeyCode::Down,
+        KeyCode::Enter,
+        KeyCode::Esc,
+        KeyCode::Tab,
+        KeyCode::F(9),
+        KeyCode::Delete,
+        KeyCode::Char('x'),
+        KeyCode::Char('j'),
+        KeyCode::Char('/'),
+        KeyCode::Char('s'),
+        KeyCode::Char('?'),
+        KeyCode::Char('g'),
+    ]);
+    let outcomes = prop_oneof![
+        4 => Just(Outcome::Held),
+        1 => Just(Outcome::Refused { reason: "no".into() }),
+        1 => Just(Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) }),
+        1 => Just(Outcome::Ended { at: Moment(1_000_200) }),
+        1 => Just(Outcome::Zombie { at: Moment(1_000_200), parent: 1 }),
+    ];
+    let lists = (0..4u32, 0..3u64).prop_map(|(gone, bigger)| {
+        let host = three().without(100 + gone);
+        Event::Line(Box::new(Line::Full(Box::new(larger(101 + u32::try_from(bigger).unwrap())(host.later(1))))))
+    });
+    prop_oneof![
+        8 => keys.prop_map(|code| Event::Key(KeyEvent::from(code))),
+        4 => (101..104u32, outcomes)
+            .prop_map(|(pid, outcome)| Event::Line(Box::new(Line::Reply(Reply { process: id(pid), outcome })))),
+        4 => lists,
+        1 => (1..300u16, 1..100u16).prop_map(|(width, height)| Event::Resized(width, height)),
+        1 => Just(Event::LinkLost("gone".into())),
+        1 => Just(Event::Tick(Duration::from_secs(1))),
+    ]
+}
+
+proptest! {
+    /// However things fall, only the process that the panel shows is ever signalled, with the
+    /// signal that it shows, and only after the agent said that it holds that process.
+    #[test]
+    fn signals_hit_what_was_shown(events in prop::collection::vec(any_event(), 1..120)) {
+        let mut story = story(three());
+        let mut held = None;
+        for event in events {
+            let shown = story.app.end_panel().map(|panel| (panel.id(), panel.choice));
+            match &event {
+                Event::Line(line) => if let Line::Reply(Reply { process, outcome: Outcome::Held }) = &**line
+                    && shown.map(|(id, _)| id) == Some(*process) {
+                        held = Some(*process);
+                    },
+                Event::LinkLost(_) => held = None,
+                _ => {}
+            }
+            match story.app.update(event) {
+                Some(Effect::Command(Command::Hold { .. })) => held = None,
+                Some(Effect::Command(Command::Signal { process, signal })) => {
+                    prop_assert_eq!(Some((process, signal)), shown);
+                    prop_assert_eq!(Some(process), held);
+                }
+                _ => {}
+            }
+        }
+    }
+}

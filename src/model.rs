@@ -1,0 +1,204 @@
+//! What the snapshots mean: the latest of them, what each process holds in all, and how it came there.
+//!
+//! Pure: time comes in with the data, so a recording gives the answers that were given live. It
+//! cannot fail; trouble is data. It knows nothing of keys, rows or colours.
+
+mod health;
+mod history;
+mod reclaim;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+pub use self::health::{Health, Weight};
+pub use self::history::Series;
+use self::history::WINDOW;
+pub use self::reclaim::{Reclaim, Returned};
+use crate::snapshot::{Change, Gpu, GpuUuid, Missing, ProcessId, Reading, Snapshot};
+use crate::units::{Bytes, Moment, Percent};
+
+/// A sum over readings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Total {
+    /// The sum of what could be read.
+    pub bytes: Bytes,
+    /// Something could not be read: the truth is this much or more.
+    pub lower_bound: bool,
+}
+
+impl Total {
+    /// Sums up. A sum over nothing but missing readings is missing, for the reason of the first.
+    pub fn of(parts: impl Iterator<Item = Reading<Bytes>>) -> Reading<Self> {
+        let (mut known, mut missing) = (None, None);
+        for part in parts {
+            match part {
+                Ok(bytes) => known = Some(Bytes(known.map_or(0, |it: Bytes| it.0).saturating_add(bytes.0))),
+                Err(why) => missing = missing.or(Some(why)),
+            }
+        }
+        match (known, missing) {
+            (Some(bytes), missing) => Ok(Self { bytes, lower_bound: missing.is_some() }),
+            (None, Some(why)) => Err(why),
+            (None, None) => Ok(Self { bytes: Bytes(0), lower_bound: false }),
+        }
+    }
+}
+
+/// All that one process holds, over every GPU it is on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holding {
+    /// Whose.
+    pub process: ProcessId,
+    /// Places of its GPUs in the snapshot's list.
+    pub gpus: Vec<usize>,
+    /// Its device memory.
+    pub memory: Reading<Total>,
+    /// The memory that those GPUs have in all.
+    pub capacity: Reading<Total>,
+    /// Its use of their multiprocessors; 100 for one whole GPU.
+    pub sm: Reading<Percent>,
+}
+
+/// What has a memory history.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A GPU, or an instance of one.
+    Gpu(GpuUuid),
+    /// A process, over all of its GPUs.
+    Process(ProcessId),
+}
+
+/// What is known of the host.
+#[derive(Debug, Default)]
+pub struct Model {
+    latest: Option<Snapshot>,
+    holdings: Vec<Holding>,
+    history: HashMap<Subject, Series>,
+    began: Option<Moment>,
+    silence: Duration,
+}
+
+impl Model {
+    /// Takes a whole snapshot. Of another boot, it starts a new history: PIDs and times mean other things there.
+    pub fn replace(&mut self, snapshot: Snapshot) {
+        if self.latest.as_ref().is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id) {
+            *self = Self::default();
+        }
+        self.latest = Some(snapshot);
+        self.learn();
+    }
+
+    /// Takes what changed. A change that starts from another snapshot is passed over: a whole one follows.
+    pub fn change(&mut self, change: Change) {
+        if self.latest.as_mut().is_some_and(|latest| latest.apply(change).is_ok()) {
+            self.learn();
+        }
+    }
+
+    /// Time went by without a line.
+    pub fn pass(&mut self, time: Duration) {
+        self.silence += time;
+    }
+
+    /// The host as last seen; absent before the first line.
+    pub fn latest(&self) -> Option<&Snapshot> {
+        self.latest.as_ref()
+    }
+
+    /// What each process holds, in the order of the snapshot's processes.
+    pub fn holdings(&self) -> &[Holding] {
+        &self.holdings
+    }
+
+    /// What one process holds.
+    pub fn holding(&self, process: ProcessId) -> Option<&Holding> {
+        self.holdings.binary_search_by_key(&process, |it| it.process).ok().map(|at| &self.holdings[at])
+    }
+
+    /// How the memory of a subject went since gputop began to look.
+    pub fn series(&self, subject: &Subject) -> Option<&Series> {
+        self.history.get(subject)
+    }
+
+    /// The span that graphs show: as much as there is history of.
+    pub fn span(&self) -> Duration {
+        history::span(self.began.map_or(Duration::ZERO, |began| self.now().since(began)))
+    }
+
+    /// The present, by the host's clock: when the latest line was written, and the silence since.
+    pub fn now(&self) -> Moment {
+        self.latest.as_ref().map_or_else(Moment::default, |latest| latest.at.after(self.silence))
+    }
+
+    /// How long there was no line; absent while lines come as they should.
+    pub fn silence(&self) -> Option<Duration> {
+        self.is_overdue(self.silence).then_some(self.silence)
+    }
+
+    /// How old a GPU's figures are; absent while they are fresh.
+    pub fn age(&self, gpu: &Gpu) -> Option<Duration> {
+        let age = self.now().since(gpu.load.at);
+        // A GPU that was never read has no figures that could be old.
+        (gpu.load.at != Moment::default() && self.is_overdue(age)).then_some(age)
+    }
+
+    /// What to think of a GPU.
+    pub fn health(&self, gpu: &Gpu) -> Health {
+        health::judge(gpu, self.now())
+    }
+
+    fn is_overdue(&self, age: Duration) -> bool {
+        let Some(latest) = &self.latest else { return false };
+        // The first passes of a short interval may take longer than it.
+        age > (Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms)).max(Duration::from_millis(500))
+    }
+
+    /// Draws from the latest snapshot what follows from it.
+    fn learn(&mut self) {
+        self.silence = Duration::ZERO;
+        let Some(latest) = &self.latest else { return };
+        self.holdings = holdings(latest);
+        self.began.get_or_insert(latest.at);
+
+        let patience = Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms);
+        let mut note = |subject: Subject, at: Moment, memory: Reading<Bytes>| {
+            self.history.entry(subject).or_default().push(at, memory.ok(), patience);
+        };
+        for gpu in &latest.gpus {
+            note(Subject::Gpu(gpu.uuid.clone()), gpu.load.at, gpu.load.memory_used);
+        }
+        for holding in &self.holdings {
+            // A process on several GPUs is as old as the oldest of its readings.
+            let at = holding.gpus.iter().map(|at| latest.gpus[*at].load.at).min().unwrap_or(latest.at);
+            // A sum that misses a part would show as a fall.
+            let memory = holding.memory.and_then(|it| if it.lower_bound { Err(Missing::Failed) } else { Ok(it.bytes) });
+            note(Subject::Process(holding.process), at, memory);
+        }
+        let now = latest.at;
+        self.history.retain(|_, series| now.since(series.end()) <= WINDOW);
+    }
+}
+
+fn holdings(snapshot: &Snapshot) -> Vec<Holding> {
+    let mut places: Vec<(ProcessId, usize, usize)> = Vec::new();
+    for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
+        places.extend(gpu.tenants.iter().enumerate().map(|(tenant_at, it)| (it.process, gpu_at, tenant_at)));
+    }
+    places.sort_unstable();
+    let tenants = |places: &[(ProcessId, usize, usize)]| {
+        places.iter().map(|(_, gpu, tenant)| &snapshot.gpus[*gpu].tenants[*tenant]).collect::<Vec<_>>()
+    };
+    places
+        .chunk_by(|a, b| a.0 == b.0)
+        .map(|places| {
+            let mine = tenants(places);
+            Holding {
+                process: places[0].0,
+                gpus: places.iter().map(|(_, gpu, _)| *gpu).collect(),
+                memory: Total::of(mine.iter().map(|it| it.memory)),
+                capacity: Total::of(places.iter().map(|(_, gpu, _)| snapshot.gpus[*gpu].load.memory_total)),
+                sm: mine.iter().map(|it| it.sm.map(Percent::value)).sum::<Reading<f32>>().map(Percent::new),
+            }
+        })
+        .collect()
+}

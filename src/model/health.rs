@@ -1,0 +1,69 @@
+//! What to think of a GPU, in a word.
+
+use std::time::Duration;
+
+use crate::snapshot::{Gpu, Throttle};
+use crate::units::{Elapsed, Moment};
+
+/// How much a person should care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// Nothing to see.
+    Fine,
+    /// It may explain a slow job.
+    Notable,
+    /// Something is wrong.
+    Bad,
+}
+
+/// A word on a GPU, and its weight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Health {
+    /// As in `ok`, `power cap`, `Xid 79`.
+    pub word: String,
+    /// How bad that is.
+    pub weight: Weight,
+}
+
+impl Health {
+    fn new(weight: Weight, word: impl Into<String>) -> Self {
+        Self { word: word.into(), weight }
+    }
+}
+
+/// An Xid is news for so long.
+const NEWS: Duration = Duration::from_hours(1);
+
+/// The first that holds, worst first:
+///
+/// 1. it does not answer: lost, hung and how long, refused;
+/// 2. an Xid error came within the last hour;
+/// 3. its memory has errors that ECC could not mend;
+/// 4. hardware slowed it down, or heat did, or it is as hot as where it slows down;
+/// 5. software holds its clocks at a limit of power;
+/// 6. nothing of that.
+pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
+    use Weight::{Bad, Fine, Notable};
+    if let Some(trouble) = &gpu.trouble {
+        return Health::new(Bad, format!("{} {}", trouble.cause, Elapsed(now.since(trouble.since))));
+    }
+    if let Some(xid) = gpu.health.xids.last().filter(|xid| now.since(xid.at) < NEWS) {
+        return Health::new(Bad, format!("Xid {}", xid.code));
+    }
+    if let Ok(errors @ 1..) = gpu.health.ecc_uncorrected {
+        return Health::new(Bad, format!("ECC {errors}"));
+    }
+    let throttle = gpu.load.throttle.as_deref().unwrap_or_default();
+    if let Some(reason) = throttle.iter().find(|it| **it != Throttle::PowerCap && **it != Throttle::SyncBoost) {
+        return Health::new(Bad, reason.to_string());
+    }
+    if let (Ok(is), Ok(limit)) = (gpu.load.temperature, gpu.facts.slowdown_temperature)
+        && is >= limit
+    {
+        return Health::new(Bad, "hot");
+    }
+    match throttle.first() {
+        Some(reason) => Health::new(Notable, reason.to_string()),
+        None => Health::new(Fine, "ok"),
+    }
+}

@@ -1,0 +1,249 @@
+//! What there is to see, without a screen: a table, or a line of JSON, once or again and again.
+//!
+//! It comes from an agent like everything else, so a driver that hangs costs the timeout and no more:
+//! then what there is is printed, with the reason, and the exit code says that it is not all.
+
+mod table;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::cli::{Cli, SHORTEST_INTERVAL};
+use crate::event::Event;
+use crate::link::{Agent, Link};
+use crate::model::Model;
+use crate::snapshot::line::Line;
+use crate::snapshot::{Cause, Snapshot};
+use crate::terminal::{self, Abilities, Tty};
+use crate::untrusted::Text;
+
+/// What the program says to whoever started it. Signals end it with 128 and their number, a bug with 101.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Everything could be read.
+    Success = 0,
+    /// It could not be done; the standard error says why.
+    Error = 1,
+    /// The command line makes no sense. (The parser says so itself.)
+    Usage = 2,
+    /// No NVIDIA driver answers on this host, or there is none.
+    NoDriver = 3,
+    /// The driver knows of no GPU.
+    NoGpu = 4,
+    /// Something was read and something was not: a GPU or a reading is in trouble, or time was up.
+    Partial = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+impl Exit {
+    /// How a snapshot, and whether it is all there is, is said to a script.
+    fn of(snapshot: &Snapshot, is_all: bool) -> Self {
+        match snapshot.driver.trouble.as_ref().map(|trouble| trouble.cause) {
+            Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch) => Self::NoDriver,
+            Some(_) => Self::Partial,
+            None if snapshot.gpus.is_empty() => Self::NoGpu,
+            None if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some()) => Self::Partial,
+            None if !is_all || has_failed(snapshot) => Self::Partial,
+            None => Self::Success,
+        }
+    }
+}
+
+/// Whether any reading should have worked and did not.
+fn has_failed(snapshot: &Snapshot) -> bool {
+    fn search(value: &Value) -> bool {
+        match value {
+            Value::Object(fields) => fields.iter().any(|(name, value)| match value {
+                Value::Object(missing) if name == "missing" => missing.values().any(|why| why == "failed"),
+                value => search(value),
+            }),
+            Value::Array(values) => values.iter().any(search),
+            _ => false,
+        }
+    }
+    // Every lane says what it misses in the same way in JSON, and only there.
+    serde_json::to_value(snapshot).is_ok_and(|it| search(&it))
+}
+
+/// Whether the command line, or a standard output that is no terminal, asks for a report.
+pub fn is_asked_for(cli: &Cli) -> bool {
+    cli.once || cli.json || cli.every.is_some() || !Tty::is_there()
+}
+
+/// Prints a report, or one each so often until a signal ends the program.
+///
+/// # Errors
+///
+/// When no agent can be started, when it says nothing at all, or when nobody reads what is printed.
+pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    terminal::end_on_panic(None);
+    let mut args = cli.agent.clone();
+    if let Some(every) = cli.every {
+        args.interval = every.max(SHORTEST_INTERVAL);
+    }
+    let agent = Agent::start(&args).context("cannot start the agent")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut watch = Watch::new(Link::to(agent)?);
+        let mut patience = cli.timeout;
+        loop {
+            let reason = watch.settle(patience).await;
+            let exit = match watch.model.latest() {
+                Some(snapshot) => {
+                    print(cli, &watch.model, snapshot, reason.as_ref())?;
+                    Exit::of(snapshot, reason.is_none())
+                }
+                None => Exit::Error,
+            };
+            if let (Exit::Error, Some(reason)) = (exit, &reason) {
+                complain(reason);
+            }
+            if cli.every.is_none() {
+                return Ok(exit.into());
+            }
+            if watch.is_lost {
+                sleep(args.interval).await;
+                watch = Watch::new(Link::start(&args));
+                patience = cli.timeout;
+            } else {
+                watch.passes = watch.passes.min(1);
+                patience = args.interval + cli.timeout;
+            }
+        }
+    })
+}
+
+fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
+    let mut out = Vec::new();
+    if cli.json {
+        Line::Full(Box::new(snapshot.clone())).write(&mut out)?;
+        if let Some(reason) = reason {
+            complain(reason);
+        }
+    } else {
+        let width = Tty::is_there().then(|| usize::from(terminal::size().width));
+        let text = table::of(model, snapshot, reason, width);
+        let ascii = cli.screen.ascii || Abilities::from_env().ascii;
+        out = if ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
+        if cli.every.is_some() {
+            out.push(b'\n');
+        }
+    }
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(&out)?;
+    Ok(stdout.flush()?)
+}
+
+fn complain(reason: &Text) {
+    let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
+}
+
+/// What an agent has told up to now.
+#[derive(Debug)]
+struct Watch {
+    link: Link,
+    model: Model,
+    /// Lines since the last report that came from passes with an answer from every GPU, or a reason.
+    passes: u32,
+    is_lost: bool,
+}
+
+impl Watch {
+    fn new(link: Link) -> Self {
+        Self { link, model: Model::default(), passes: 0, is_lost: false }
+    }
+
+    /// Waits for two passes, because rates need two. Should they not come, says why.
+    async fn settle(&mut self, patience: Duration) -> Option<Text> {
+        let deadline = Instant::now() + patience;
+        while self.passes < 2 {
+            match timeout_at(deadline, self.link.next()).await {
+                Ok(Event::Line(line)) => self.hear(*line),
+                Ok(Event::LinkLost(reason)) => {
+                    self.is_lost = true;
+                    return Some(reason);
+                }
+                Ok(_) => {}
+                Err(_) => return Some(self.excuse(patience)),
+            }
+        }
+        None
+    }
+
+    fn hear(&mut self, line: Line) {
+        let before = self.model.latest().map(|latest| latest.sequence);
+        match line {
+            Line::Full(snapshot) => self.model.replace(*snapshot),
+            Line::Tick(change) => self.model.change(change),
+            Line::Reply(_) => {}
+        }
+        if self.model.latest().is_some_and(|it| Some(it.sequence) != before && !is_starting(it)) {
+            self.passes += 1;
+        }
+    }
+
+    fn excuse(&self, patience: Duration) -> Text {
+        let patience = humantime::format_duration(patience);
+        Text::new(match self.model.latest() {
+            None => format!("the agent said nothing for {patience}"),
+            Some(latest) if is_starting(latest) => format!("the driver did not answer within {patience}"),
+            Some(_) => format!("there was no second reading within {patience}, so rates are missing"),
+        })
+    }
+}
+
+/// Whether the driver, or a GPU, has neither answered nor failed yet.
+fn is_starting(snapshot: &Snapshot) -> bool {
+    let troubles = snapshot.gpus.iter().map(|gpu| &gpu.trouble).chain([&snapshot.driver.trouble]);
+    troubles.flatten().any(|trouble| trouble.cause == Cause::Starting)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{Missing, Trouble, example};
+    use crate::units::Moment;
+
+    fn trouble(cause: Cause) -> Trouble {
+        Trouble { cause, sentence: "no luck".into(), call: None, since: Moment(0) }
+    }
+
+    #[test]
+    fn the_exit_code_says_what_is_wrong_with_the_whole() {
+        let well = example::host(2);
+        assert_eq!(Exit::of(&well, true), Exit::Success);
+        assert_eq!(Exit::of(&well, false), Exit::Partial);
+        assert_eq!(Exit::of(&example::host(0), true), Exit::NoGpu);
+
+        for (cause, exit) in
+            [(Cause::NoLibrary, Exit::NoDriver), (Cause::Mismatch, Exit::NoDriver), (Cause::Hung, Exit::Partial)]
+        {
+            let mut sick = example::host(0);
+            sick.driver.trouble = Some(trouble(cause));
+            assert_eq!(Exit::of(&sick, true), exit, "{cause}");
+        }
+    }
+
+    #[test]
+    fn one_gpu_or_reading_in_trouble_makes_it_partial() {
+        let mut lost = example::host(2);
+        lost.gpus[1].trouble = Some(trouble(Cause::Lost));
+        assert_eq!(Exit::of(&lost, true), Exit::Partial);
+
+        let mut reading = example::host(2);
+        reading.gpus[1].load.power = Err(Missing::Unsupported);
+        assert_eq!(Exit::of(&reading, true), Exit::Success);
+        reading.gpus[1].load.power = Err(Missing::Failed);
+        assert_eq!(Exit::of(&reading, true), Exit::Partial);
+    }
+}

@@ -1,0 +1,333 @@
+//! Where everything meets: link, keys, signals and time become events, effects are performed, the screen is drawn.
+//!
+//! One loop on one thread; it waits for nobody. Keys are read by a thread of their own, and another
+//! watches for the end of the terminal. An app that leaves on a signal ends with 128 and its number, as
+//! a shell would say it.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use crossterm::event as terminal_event;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc as queue;
+use tokio::time::{Instant, sleep_until};
+
+use crate::app::{App, Options};
+use crate::cli::{AgentArgs, Cli};
+use crate::event::{Effect, Event};
+use crate::link::{Abandoned, Agent, Link};
+use crate::terminal::{self, Abilities, Screen};
+use crate::ui::{self, Theme};
+
+/// Time goes by at least so often, for the ages on the screen. It is told with each event anyway; being a
+/// little longer than the usual interval, this wakes nobody while lines come.
+const TICK: Duration = Duration::from_millis(1050);
+
+/// How long the screen may stay empty at the start, while the agent's first line is on its way.
+const FIRST_FRAME: Duration = Duration::from_millis(50);
+
+/// The signals that end the session.
+const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+
+/// Shows the screen until the person leaves.
+///
+/// # Errors
+///
+/// When no agent can be started, the terminal cannot be taken over, or no key can be read.
+pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    // The agent has the longer way to its first line.
+    let agent = Agent::start(&cli.agent).context("cannot start the agent")?;
+    let screen = Screen::enter(!cli.screen.no_mouse).context("cannot take over the terminal")?;
+    terminal::end_on_panic(Some(screen.tty()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let end = runtime.block_on(async {
+        let outside = outside()?;
+        Session::new(cli, screen, Link::to(agent)?).run(outside).await
+    })?;
+    Ok(match end {
+        End::Quit => ExitCode::SUCCESS,
+        End::By(signal) => ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(1)),
+    })
+}
+
+/// Why the session is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The person left.
+    Quit,
+    /// A signal ended it; `SIGHUP` when the terminal went away, whether the signal came or not.
+    By(Signal),
+}
+
+/// What comes from outside, but for the link.
+#[derive(Debug)]
+enum Outside {
+    Terminal(terminal_event::Event),
+    Signal(Signal),
+    /// The terminal cannot be read, so that not even the quit key would work.
+    Deaf(io::Error),
+}
+
+/// Starts to listen to keys, signals and the end of the terminal.
+fn outside() -> io::Result<queue::UnboundedReceiver<Outside>> {
+    let (sender, outside) = queue::unbounded_channel();
+    for number in ENDING.into_iter().chain([Signal::TSTP, Signal::CONT]) {
+        let mut signals = signal(SignalKind::from_raw(number.as_raw()))?;
+        let sender = sender.clone();
+        tokio::spawn(
+            async move { while signals.recv().await.is_some() && sender.send(Outside::Signal(number)).is_ok() {} },
+        );
+    }
+    let keys = sender.clone();
+    thread::Builder::new().name("keys".to_owned()).spawn(move || read_keys(&keys))?;
+    thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch_terminal(&sender))?;
+    Ok(outside)
+}
+
+fn read_keys(outside: &queue::UnboundedSender<Outside>) {
+    loop {
+        let (event, last) = match terminal_event::read() {
+            Ok(event) => (Outside::Terminal(event), false),
+            Err(error) => (Outside::Deaf(error), true),
+        };
+        if outside.send(event).is_err() || last {
+            return;
+        }
+    }
+}
+
+/// Ends the program when the terminal goes away. Reading keys would not notice, but spin; and SIGHUP may
+/// be ignored, or go to another session.
+fn watch_terminal(outside: &queue::UnboundedSender<Outside>) {
+    /// How long the session may take to leave by itself.
+    const GRACE: Duration = Duration::from_millis(500);
+    // A hang-up of a pty wakes the poll; that of other terminals may be seen only when asked again.
+    let a_second = Timespec { tv_sec: 1, tv_nsec: 0 };
+    let stdout = io::stdout();
+    let is_gone = || {
+        let mut terminal = [PollFd::new(&stdout, PollFlags::empty())];
+        match rustix::event::poll(&mut terminal, Some(&a_second)) {
+            Ok(_) => !terminal[0].revents().is_empty(),
+            Err(error) => error != rustix::io::Errno::INTR,
+        }
+    };
+    while !is_gone() {}
+    if outside.send(Outside::Signal(Signal::HUP)).is_ok() {
+        let (_nobody_sends, never) = mpsc::channel::<()>();
+        let _timeout: Result<(), mpsc::RecvTimeoutError> = never.recv_timeout(GRACE);
+    }
+    #[expect(clippy::exit, reason = "the session does not answer, and there is no terminal to restore")]
+    std::process::exit(128 + Signal::HUP.as_raw());
+}
+
+/// How the picture on the screen stands to what is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Picture {
+    UpToDate,
+    /// Something happened by itself.
+    Old,
+    /// Something happened because of the person, who waits for it.
+    Awaited,
+}
+
+/// Spaces frames out: ten a second on average, but an answer to the person comes at once a few times in a row.
+#[derive(Debug)]
+struct Pace {
+    /// When the next frame is due that nobody waits for.
+    next: Instant,
+}
+
+impl Pace {
+    const FRAME: Duration = Duration::from_millis(100);
+    /// How far ahead of its time a frame may be drawn that the person waits for.
+    const AHEAD: Duration = Duration::from_millis(400);
+
+    /// When this picture may be drawn.
+    fn due(&self, picture: Picture) -> Instant {
+        if picture == Picture::Awaited { self.next.checked_sub(Self::AHEAD).unwrap_or(self.next) } else { self.next }
+    }
+
+    fn drawn(&mut self, now: Instant) {
+        self.next = self.next.max(now) + Self::FRAME;
+    }
+}
+
+/// All that the loop holds.
+struct Session<'a> {
+    agent: &'a AgentArgs,
+    app: App,
+    theme: Theme,
+    screen: Screen,
+    link: Link,
+    /// Agents that have not left yet. They are asked, not waited for.
+    abandoned: Vec<Abandoned>,
+    /// Up to when the app knows the time.
+    now: Instant,
+    picture: Picture,
+    pace: Pace,
+    /// A SIGCONT is on its way that we know of.
+    continued: bool,
+}
+
+impl<'a> Session<'a> {
+    fn new(cli: &'a Cli, screen: Screen, link: Link) -> Self {
+        let able = Abilities::from_env();
+        let now = Instant::now();
+        Self {
+            agent: &cli.agent,
+            app: App::new(Options { readonly: cli.agent.readonly, interval: cli.agent.interval }),
+            theme: Theme::new(able.ascii || cli.screen.ascii, able.colour),
+            screen,
+            link,
+            abandoned: Vec::new(),
+            now,
+            picture: Picture::Old,
+            pace: Pace { next: now + FIRST_FRAME },
+            continued: false,
+        }
+    }
+
+    async fn run(mut self, mut outside: queue::UnboundedReceiver<Outside>) -> anyhow::Result<End> {
+        let mut end = self.resized();
+        while end.is_none() {
+            let (is_old, is_ready) = (self.picture != Picture::UpToDate, self.screen.is_ready());
+            end = tokio::select! {
+                biased;
+                Some(event) = outside.recv() => match event {
+                    Outside::Terminal(event) => self.terminal(&event),
+                    Outside::Signal(signal) => self.signal(signal)?,
+                    Outside::Deaf(error) => return Err(error).context("cannot read keys from the terminal"),
+                },
+                event = self.link.next() => self.linked(event),
+                () = self.screen.ready(), if is_old && !is_ready => None,
+                () = sleep_until(self.pace.due(self.picture)), if is_old && is_ready => {
+                    self.draw();
+                    None
+                }
+                () = sleep_until(self.now + TICK) => self.pass(),
+            };
+        }
+        end.context("the session ended without a reason")
+    }
+
+    fn draw(&mut self) {
+        self.screen.draw(|frame| ui::draw(frame, &self.theme, &self.app));
+        self.picture = Picture::UpToDate;
+        self.pace.drawn(Instant::now());
+    }
+
+    /// Lets the app know that time went by. It is told so before each other event, too.
+    fn pass(&mut self) -> Option<End> {
+        self.abandoned.retain_mut(|agent| !agent.has_left());
+        let before = std::mem::replace(&mut self.now, Instant::now());
+        self.happen(Event::Tick(self.now - before))
+    }
+
+    fn happen(&mut self, event: Event) -> Option<End> {
+        self.picture = self.picture.max(Picture::Old);
+        self.app.update(event).and_then(|effect| self.perform(effect))
+    }
+
+    fn terminal(&mut self, event: &terminal_event::Event) -> Option<End> {
+        let event = match *event {
+            terminal_event::Event::Key(key) => Event::Key(key),
+            terminal_event::Event::Mouse(mouse) => Event::Mouse(mouse),
+            terminal_event::Event::Resize(columns, rows) => Event::Resized(columns, rows),
+            terminal_event::Event::FocusGained | terminal_event::Event::FocusLost | terminal_event::Event::Paste(_) => {
+                return None;
+            }
+        };
+        self.picture = Picture::Awaited;
+        self.pass().or_else(|| self.happen(event))
+    }
+
+    fn linked(&mut self, event: Event) -> Option<End> {
+        if let Event::LinkLost(_) = event {
+            let link = std::mem::replace(&mut self.link, Link::ended());
+            self.abandoned.extend(link.abandon());
+        }
+        self.pass().or_else(|| self.happen(event))
+    }
+
+    fn signal(&mut self, signal: Signal) -> anyhow::Result<Option<End>> {
+        match signal {
+            Signal::TSTP => Ok(self.perform(Effect::Suspend)),
+            Signal::CONT => {
+                // Whoever stopped us, or the shell meanwhile, may have changed the terminal.
+                if !std::mem::take(&mut self.continued) {
+                    self.screen.take().context("cannot take over the terminal again")?;
+                }
+                Ok(self.resized())
+            }
+            signal => Ok(Some(End::By(signal))),
+        }
+    }
+
+    fn resized(&mut self) -> Option<End> {
+        let size = terminal::size();
+        self.happen(Event::Resized(size.width, size.height))
+    }
+
+    /// Does what the app asks for: the only place where an effect becomes a deed.
+    fn perform(&mut self, effect: Effect) -> Option<End> {
+        match effect {
+            Effect::Command(command) => self.link.ask(command),
+            Effect::Reconnect => {
+                let link = std::mem::replace(&mut self.link, Link::start(self.agent));
+                self.abandoned.extend(link.abandon());
+            }
+            Effect::Suspend => return self.suspend(),
+            Effect::Quit => return Some(End::Quit),
+        }
+        None
+    }
+
+    /// Stops until the shell lets us go on.
+    fn suspend(&mut self) -> Option<End> {
+        // A shell with job control gives every job a process group of its own. In the first group of a
+        // session, as under `ssh -t HOST gputop`, nobody could ever wake us.
+        if rustix::process::getsid(None) == Ok(rustix::process::getpgrp()) {
+            return None;
+        }
+        self.screen.tty().leave();
+        // The whole group, as the terminal would have done: the shell waits for a `sudo` or `time` around us.
+        self.continued = rustix::process::kill_current_process_group(Signal::STOP).is_ok();
+        if self.screen.return_from_shell().is_err() {
+            return Some(End::By(Signal::HUP));
+        }
+        self.picture = Picture::Awaited;
+        self.resized()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_comes_at_once_and_the_average_stays_at_ten_frames_a_second() {
+        let start = Instant::now();
+        let mut pace = Pace { next: start };
+        let mut now = start;
+        let mut frames = 0;
+        while now < start + Duration::from_secs(10) {
+            now = now.max(pace.due(Picture::Awaited));
+            pace.drawn(now);
+            frames += 1;
+        }
+        assert!((100..=105).contains(&frames), "{frames}");
+
+        // Lines of a fast agent leave room for the answer to a key.
+        let mut pace = Pace { next: start };
+        for _ in 0..20 {
+            pace.drawn(pace.due(Picture::Old));
+        }
+        assert!(pace.due(Picture::Awaited) < pace.due(Picture::Old) - Pace::FRAME * 3);
+    }
+}

@@ -1,0 +1,63 @@
+//! Draws the app. Decides nothing about facts, and keeps no state: the same app, the same screen.
+//!
+//! ```text
+//!  host            host.rs
+//!  GPUs            gpus.rs
+//!  processes       processes.rs
+//!  graph           graph.rs
+//!  keys, filter    footer.rs
+//!  page, panel     page.rs, end.rs: over the rest
+//! ```
+
+mod end;
+mod footer;
+mod gpus;
+mod graph;
+mod host;
+mod page;
+mod pen;
+mod processes;
+mod theme;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+
+pub use self::theme::Theme;
+use crate::app::App;
+use crate::app::layout::{Area, SMALLEST};
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, theme: &Theme, app: &App) {
+    let screen = frame.area();
+    let buffer = frame.buffer_mut();
+    // The terminal may have been resized since the app last heard of it.
+    match app.layout().filter(|it| it.host.width == screen.width && it.footer.y + 1 == screen.height) {
+        Some(layout) => {
+            host::draw(buffer, *theme, app, layout.host);
+            if app.page().is_some() {
+                page::draw(buffer, *theme, app, layout.body);
+            } else {
+                gpus::draw(buffer, *theme, app, layout.gpus);
+                processes::draw(buffer, *theme, app, layout.processes);
+                graph::draw(buffer, *theme, app, layout.graph);
+            }
+            end::draw(buffer, *theme, app, layout.body);
+            footer::draw(buffer, *theme, app, layout.footer);
+        }
+        None => {
+            let line = format!(
+                "gputop: {}x{} is too small, {}x{} will do",
+                screen.width, screen.height, SMALLEST.0, SMALLEST.1
+            );
+            buffer.set_stringn(0, 0, line, usize::from(screen.width), theme.text());
+        }
+    }
+    theme.finish(buffer);
+}
+
+fn rect(area: Area) -> Rect {
+    Rect { x: area.x, y: area.y, width: area.width, height: area.height }
+}
+
+#[cfg(test)]
+mod tests;

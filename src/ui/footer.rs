@@ -1,0 +1,75 @@
+//! The last line: what was just done, the filter being typed, or the keys that help most.
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Modifier;
+
+use super::pen::Pen;
+use super::theme::Theme;
+use crate::app::App;
+use crate::app::keymap::{BINDINGS, Intent, Mode};
+use crate::app::layout::Area;
+
+/// The keys to name, the most useful first, and what to call them in a word.
+const LIST: &[(Intent, &str)] = &[
+    (Intent::Help, "help"),
+    (Intent::OpenFilter, "filter"),
+    (Intent::NextColumn, "sort"),
+    (Intent::Graph, "graph"),
+    (Intent::Detail, "detail"),
+    (Intent::OpenEndPanel, "end process"),
+    (Intent::OtherList, "GPUs"),
+    (Intent::Quit, "quit"),
+];
+
+const FILTER: &[(Intent, &str)] = &[(Intent::KeepFilter, "keep"), (Intent::ClearFilter, "clear")];
+
+const PAGE: &[(Intent, &str)] =
+    &[(Intent::Close, "back"), (Intent::Move(1), "down"), (Intent::MovePage(1), "page down")];
+
+const PANEL: &[(Intent, &str)] = &[
+    (Intent::Confirm, "send"),
+    (Intent::Choose(-1), "gentler"),
+    (Intent::Choose(1), "harder"),
+    (Intent::Close, "close"),
+];
+
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
+    let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
+    if let Some(notice) = app.notice() {
+        pen.put(notice, theme.notable());
+        return;
+    }
+    let mode = app.mode();
+    if mode == Mode::Filter {
+        let value = app.filter().value();
+        let cursor = app.filter().visual_cursor();
+        let before: String = value.chars().take(app.filter().cursor()).collect();
+        let under = value.chars().nth(app.filter().cursor()).unwrap_or(' ');
+        pen.put("filter: ", theme.accent()).put(&before, theme.text());
+        pen.put(under.to_string(), theme.text().add_modifier(Modifier::REVERSED));
+        pen.put(value.chars().skip(app.filter().cursor() + 1).collect::<String>(), theme.text());
+        let used = 30 + cursor;
+        if pen.room() > used.min(20) {
+            pen.skip(2);
+        }
+    } else if !app.filter().value().is_empty() && mode == Mode::List {
+        pen.put(format!("filter: {}", app.filter().value()), theme.accent()).skip(2);
+    }
+    let hints = match mode {
+        Mode::List => LIST,
+        Mode::Filter => FILTER,
+        Mode::Page => PAGE,
+        Mode::EndPanel => PANEL,
+    };
+    for (intent, word) in hints {
+        let Some(key) =
+            BINDINGS.iter().find(|it| it.mode == mode && it.intent == *intent).and_then(|it| it.keys.first())
+        else {
+            continue;
+        };
+        if pen.room() < key.name.len() + 1 + word.len() {
+            break;
+        }
+        pen.put(key.name, theme.accent()).skip(1).put(*word, theme.dim()).skip(2);
+    }
+}

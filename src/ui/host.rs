@@ -1,0 +1,80 @@
+//! The first line: whose machine this is, how busy it is, and whether what follows is fresh.
+
+use ratatui::buffer::Buffer;
+
+use super::pen::{Align, Pen};
+use super::theme::Theme;
+use crate::app::App;
+use crate::app::layout::Area;
+use crate::snapshot::{Reading, Snapshot};
+use crate::units::{Bytes, Elapsed, Percent};
+
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
+    let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
+    pen.put("gputop", theme.accent()).skip(1);
+    let Some(snapshot) = app.model().latest() else {
+        match app.lost() {
+            Some(reason) => pen.put(format!("{reason} (R starts a new one)"), theme.alarm()),
+            None => match app.model().silence() {
+                Some(silence) => pen.put(format!("no word from the agent for {}", Elapsed(silence)), theme.alarm()),
+                None => pen.put("starting…", theme.dim()),
+            },
+        };
+        return;
+    };
+    if let Some(reason) = app.lost() {
+        pen.put(format!("{reason} (R starts a new one)"), theme.alarm());
+        return;
+    }
+    if let Some(silence) = app.model().silence() {
+        pen.put(format!("no word from the agent for {} (R starts a new one)", Elapsed(silence)), theme.alarm());
+        return;
+    }
+    if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
+        pen.put("SIMULATED MACHINE", theme.notable()).skip(1);
+    }
+    pen.put(snapshot.host.facts.name.as_str(), theme.text());
+    load(&mut pen, theme, snapshot);
+    if pen.room() > 40 {
+        let word = |text: &Option<_>| text.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
+        let driver = format!("driver {} CUDA {}", word(&snapshot.driver.version), word(&snapshot.driver.cuda_version));
+        if snapshot.driver.version.is_some() {
+            pen.skip(2).put(driver, theme.dim());
+        }
+    }
+    let every = format!("every {:?}", app.interval());
+    if pen.room() > every.len() {
+        pen.tab_from_end(every.len()).put(every, theme.dim());
+    }
+}
+
+fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
+    let load = &snapshot.host.load;
+    pen.skip(2).put("CPU ", theme.dim());
+    pen.cell(word(load.cpu), Percent::WIDTH, Align::Right, theme.text());
+    if pen.room() > 60
+        && let Ok([one, five, fifteen]) = load.load
+    {
+        pen.skip(2).put("load ", theme.dim());
+        pen.put(format!("{one:.2} {five:.2} {fifteen:.2}"), theme.text());
+    }
+    pen.skip(2).put("mem ", theme.dim());
+    pen.put(of(load.memory_used, load.memory_total), theme.text());
+    if let (Ok(used), Ok(Bytes(1..))) = (load.swap_used, load.swap_total)
+        && pen.room() > 50
+    {
+        pen.skip(2).put("swap ", theme.dim()).put(used.to_string(), theme.text());
+    }
+}
+
+fn of(part: Reading<Bytes>, whole: Reading<Bytes>) -> String {
+    match (part, whole) {
+        (Ok(part), Ok(whole)) => format!("{:.1}/{:.0} GiB", part.gib(), whole.gib()),
+        (part, _) => word(part),
+    }
+}
+
+/// A reading, or why there is none.
+pub(super) fn word(reading: Reading<impl ToString>) -> String {
+    reading.map_or_else(|why| why.to_string(), |value| value.to_string())
+}

@@ -1,0 +1,31 @@
+//! A page of text: a heading, and names with what is to be said of them.
+
+use ratatui::buffer::Buffer;
+
+use super::pen::{Align, Pen};
+use super::theme::Theme;
+use crate::app::App;
+use crate::app::layout::Area;
+use crate::app::page::{LABEL, PageLine};
+
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
+    let Some(page) = app.page() else { return };
+    let (lines, top) = page.lines();
+    if let Some(mut pen) = Pen::at(buffer, area, 0) {
+        pen.put(page.title(), theme.accent());
+        let shown = usize::from(area.height.saturating_sub(2));
+        if lines.len() > shown {
+            let place = format!("{}-{} of {}", top + 1, (top + shown).min(lines.len()), lines.len());
+            pen.tab_from_end(place.len()).put(place, theme.dim());
+        }
+    }
+    for (row, line) in (2..area.height).zip(lines.iter().skip(top)) {
+        let Some(mut pen) = Pen::at(buffer, area, row) else { return };
+        match line {
+            PageLine::Head(text) => pen.put(text, theme.head()),
+            PageLine::Field(label, text) => {
+                pen.skip(2).cell(label, LABEL, Align::Left, theme.dim()).skip(1).put(text, theme.text())
+            }
+        };
+    }
+}

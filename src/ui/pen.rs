@@ -1,0 +1,86 @@
+//! Writes a line of the screen from left to right, cell by cell, and never past its end.
+
+use std::fmt::Display;
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+
+use super::theme::{self, Theme};
+use crate::app::layout::Area;
+
+/// Which end of its cell a text keeps to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    Right,
+}
+
+/// A place in a line, and all that follows.
+pub(super) struct Pen<'a> {
+    buffer: &'a mut Buffer,
+    x: u16,
+    y: u16,
+    end: u16,
+}
+
+impl<'a> Pen<'a> {
+    /// At the start of a line of an area, counted from its top; absent when it has no such line.
+    pub(super) fn at(buffer: &'a mut Buffer, area: Area, line: u16) -> Option<Self> {
+        let y = area.y + line;
+        (line < area.height && area.width > 0).then_some(Self { buffer, x: area.x, y, end: area.x + area.width })
+    }
+
+    /// Columns that are left.
+    pub(super) fn room(&self) -> usize {
+        usize::from(self.end - self.x)
+    }
+
+    /// Writes as much of the text as there is room for.
+    pub(super) fn put(&mut self, text: impl AsRef<str>, style: Style) -> &mut Self {
+        (self.x, _) = self.buffer.set_stringn(self.x, self.y, text, self.room(), style);
+        self
+    }
+
+    /// Leaves so many columns blank.
+    pub(super) fn skip(&mut self, columns: usize) -> &mut Self {
+        let columns = columns.min(self.room());
+        self.x += u16::try_from(columns).unwrap_or(u16::MAX);
+        self
+    }
+
+    /// Goes so many columns before the end of the line, where nothing stands yet.
+    pub(super) fn tab_from_end(&mut self, columns: usize) -> &mut Self {
+        let room = self.room();
+        self.skip(room.saturating_sub(columns))
+    }
+
+    /// Writes a text in a cell of that width, then goes on right after the cell. What does not fit is cut.
+    pub(super) fn cell(&mut self, text: impl Display, width: usize, align: Align, style: Style) -> &mut Self {
+        let text = text.to_string();
+        let columns = unicode_width::UnicodeWidthStr::width(text.as_str());
+        let blank = width.saturating_sub(columns);
+        if align == Align::Right {
+            self.skip(blank);
+        }
+        let (room, start) = (width.min(self.room()), self.x);
+        self.buffer.set_stringn(self.x, self.y, &text, room, style);
+        if columns > width && room == width && width > 1 {
+            self.buffer.set_stringn(start + u16::try_from(width).unwrap_or(1) - 1, self.y, "…", 1, style);
+        }
+        self.skip(if align == Align::Right { width.min(columns) } else { width })
+    }
+
+    /// Draws a gauge; an unknown share is a blank one.
+    pub(super) fn gauge(&mut self, theme: Theme, share: Option<f64>, width: usize, dim: bool) -> &mut Self {
+        let Some(share) = share else { return self.skip(width) };
+        let (filled, rest) = theme::bar(share, width);
+        let style = if dim { theme.dim() } else { theme.gauge(share) };
+        self.put(filled, style).put(rest, theme.dim())
+    }
+
+    /// Gives the whole line, from the start of the area, a style on top of what stands there.
+    pub(super) fn restyle(&mut self, area: Area, style: Style) {
+        let line = ratatui::layout::Rect { x: area.x, y: self.y, width: area.width, height: 1 };
+        self.buffer.set_style(line, style);
+    }
+}

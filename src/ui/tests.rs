@@ -1,0 +1,109 @@
+//! Whole screens of a busy host.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+use crate::app::Options;
+use crate::event::Event;
+use crate::snapshot::Snapshot;
+use crate::snapshot::example::host;
+use crate::snapshot::line::Line;
+use crate::units::Bytes;
+
+/// Eight GPUs, and twelve processes that grow.
+fn busy() -> Snapshot {
+    (0..12u32).fold(host(8), |host, at| {
+        let memory = Bytes::from_mib(u64::from(1000 + at * 3000));
+        host.with(1000 + at * 7919, "python train.py --model resnet50", at as usize % 8, memory)
+    })
+}
+
+/// The app after a minute of it, then after those keys.
+fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
+    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    app.update(Event::Resized(width, height));
+    let mut host = busy();
+    for _ in 0..60 {
+        host = host.later(1);
+        for memory in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.tenants).filter_map(|it| it.memory.as_mut().ok()) {
+            memory.0 += 50 << 20;
+        }
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    }
+    for key in keys {
+        app.update(Event::Key(KeyEvent::from(*key)));
+    }
+    app
+}
+
+fn screen(theme: Theme, app: &App, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, &theme, app)).unwrap();
+    terminal.backend().to_string()
+}
+
+const PLACES: [&[KeyCode]; 6] = [
+    &[],
+    &[KeyCode::Char('g')],
+    &[KeyCode::F(9)],
+    &[KeyCode::Char('?')],
+    &[KeyCode::Enter],
+    &[KeyCode::Tab, KeyCode::Enter],
+];
+
+#[test]
+fn eighty_by_twenty_four_shows_eight_gpus_and_ten_processes() {
+    let screen = screen(Theme::new(false, true), &app(80, 24, &[]), 80, 24);
+    assert_eq!(screen.lines().filter(|line| line.contains("H100")).count(), 8, "{screen}");
+    assert!(screen.lines().filter(|line| line.contains("python train.py")).count() >= 10, "{screen}");
+}
+
+#[test]
+fn a_process_shows_what_it_holds_and_how_that_grew() {
+    let screen = screen(Theme::new(false, true), &app(120, 40, &[]), 120, 40);
+    let line = screen.lines().find(|line| line.contains("88109 alice")).unwrap();
+    for part in ["36.1G", "+2.9G", "40%", "99%", "3.0G", "python train.py --model resnet50"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert!(screen.contains("88109 python GPU memory"), "{screen}");
+}
+
+#[test]
+fn any_size_is_drawn() {
+    for keys in PLACES {
+        for (width, height) in (1..=60).flat_map(|width| (1..=20).map(move |height| (width, height))) {
+            screen(Theme::new(false, true), &app_of_size(keys, width, height), width, height);
+        }
+    }
+}
+
+/// Cheaper than [`app`]: one pass.
+fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
+    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    app.update(Event::Resized(width, height));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(busy())))));
+    for key in keys {
+        app.update(Event::Key(KeyEvent::from(*key)));
+    }
+    app
+}
+
+#[test]
+fn a_poor_terminal_gets_ascii_only() {
+    for keys in PLACES {
+        let screen = screen(Theme::new(true, false), &app(120, 40, keys), 120, 40);
+        assert!(screen.is_ascii(), "{screen}");
+    }
+}
+
+#[test]
+fn what_is_old_says_how_old() {
+    let mut app = app(80, 24, &[]);
+    app.update(Event::Tick(Duration::from_secs(7)));
+    let screen = screen(Theme::new(false, true), &app, 80, 24);
+    assert!(screen.contains("no word from the agent for 7s") && screen.contains("7s old"), "{screen}");
+}

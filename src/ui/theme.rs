@@ -1,0 +1,151 @@
+//! Roles, not colours: what a thing means is said by the one who draws, how that looks is said here.
+//!
+//! Colours are the terminal's own sixteen, so they suit light and dark. Without colour the same
+//! roles are bold, dim or reversed. Without Unicode, every glyph has a stand-in.
+
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier, Style};
+
+use crate::model::Weight;
+
+/// How everything looks.
+#[derive(Debug, Clone, Copy)]
+pub struct Theme {
+    is_ascii: bool,
+    has_colour: bool,
+}
+
+impl Theme {
+    /// With these means.
+    pub fn new(is_ascii: bool, has_colour: bool) -> Self {
+        Self { is_ascii, has_colour }
+    }
+
+    fn role(self, colour: Color, otherwise: Modifier) -> Style {
+        if self.has_colour { Style::new().fg(colour) } else { Style::new().add_modifier(otherwise) }
+    }
+
+    /// What is there to be read.
+    pub fn text(self) -> Style {
+        Style::new()
+    }
+
+    /// What matters less: units, rules, what is old or not sure.
+    pub fn dim(self) -> Style {
+        Style::new().add_modifier(Modifier::DIM)
+    }
+
+    /// The head of a list.
+    pub fn head(self) -> Style {
+        self.role(Color::Cyan, Modifier::UNDERLINED)
+    }
+
+    /// The one accent: the name of the program, the column that sorts, a curve.
+    pub fn accent(self) -> Style {
+        self.role(Color::Cyan, Modifier::empty()).add_modifier(Modifier::BOLD)
+    }
+
+    /// What should make one look.
+    pub fn notable(self) -> Style {
+        self.role(Color::Yellow, Modifier::BOLD)
+    }
+
+    /// What is wrong.
+    pub fn alarm(self) -> Style {
+        self.role(Color::Red, Modifier::REVERSED).add_modifier(Modifier::BOLD)
+    }
+
+    /// What went well.
+    pub fn good(self) -> Style {
+        self.role(Color::Green, Modifier::empty())
+    }
+
+    /// A process's or GPU's health.
+    pub fn weight(self, weight: Weight) -> Style {
+        match weight {
+            Weight::Fine => self.good(),
+            Weight::Notable => self.notable(),
+            Weight::Bad => self.alarm(),
+        }
+    }
+
+    /// The filled part of a gauge, by how full it is.
+    pub fn gauge(self, share: f64) -> Style {
+        match share {
+            _ if share >= 0.95 => self.role(Color::Red, Modifier::BOLD),
+            _ if share >= 0.80 => self.role(Color::Yellow, Modifier::empty()),
+            _ => self.role(Color::Green, Modifier::empty()),
+        }
+    }
+
+    /// The line under the cursor.
+    pub fn cursor(self) -> Style {
+        Style::new().add_modifier(Modifier::REVERSED)
+    }
+
+    /// Puts stand-ins where the terminal knows only ASCII.
+    pub(super) fn finish(self, buffer: &mut Buffer) {
+        if !self.is_ascii {
+            return;
+        }
+        for cell in &mut buffer.content {
+            if let Some(glyph) = cell.symbol().chars().next().filter(|glyph| !glyph.is_ascii()) {
+                cell.set_char(stand_in(glyph));
+            }
+        }
+    }
+}
+
+fn stand_in(glyph: char) -> char {
+    match glyph {
+        '━' => '=',
+        '─' | '╸' | '╌' | '–' | '—' => '-',
+        '│' => '|',
+        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' => '+',
+        '▁' => '_',
+        '▂' => '.',
+        '▃' => ':',
+        '▄' => '-',
+        '▅' => '=',
+        '▆' => '+',
+        '▇' => '*',
+        '█' => '#',
+        '°' => ' ',
+        '…' => '~',
+        '·' => '.',
+        '▲' => '^',
+        '▼' => 'v',
+        '●' => '*',
+        '○' => 'o',
+        '≥' => '>',
+        '↑' | '↓' => ' ',
+        '\u{2800}' => ' ',
+        // Braille: more than half of the dots, or fewer.
+        '\u{2801}'..='\u{28FF}' if (glyph as u32 & 0xFF).count_ones() > 2 => '#',
+        '\u{2801}'..='\u{28FF}' => '.',
+        _ => '?',
+    }
+}
+
+/// The ends of a bar: full cells and what rounds them.
+pub(super) fn bar(share: f64, width: usize) -> (String, String) {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of at most 1 of a short bar")]
+    #[expect(clippy::cast_precision_loss, reason = "a bar has fewer than 2^52 cells")]
+    let halves = (share.clamp(0.0, 1.0) * width as f64 * 2.0).round() as usize;
+    let mut filled = "━".repeat(halves / 2);
+    if halves % 2 == 1 {
+        filled.push('╸');
+    }
+    (filled, "─".repeat(width - halves.div_ceil(2)))
+}
+
+/// A curve one line high. A gap is a blank.
+pub(super) fn sparkline(values: &[Option<u64>]) -> String {
+    const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let known = || values.iter().flatten().copied();
+    let (low, high) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
+    // A wobble of less than a twentieth is no mountain.
+    let range = (high - low).max(high / 20).max(1);
+    let step = |value: u64| STEPS[usize::try_from((value - low) * 7 / range).unwrap_or(7).min(7)];
+    values.iter().map(|value| value.map_or(' ', step)).collect()
+}

@@ -1,0 +1,366 @@
+//! What crosses the C boundary: error codes, structs and pointers, laid out as in nvml.h.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use crate::world::ErrorCode;
+
+/// `nvmlDevice_t` and `nvmlEventSet_t`: numbers in a pointer's clothes, never followed.
+pub type Handle = *mut c_void;
+
+/// What a call has to say besides what it writes.
+pub type Answer = Result<(), Code>;
+
+/// `NVML_ERROR_…`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Code(pub u32);
+
+macro_rules! codes {
+    ($($name:ident = $number:literal, $text:literal;)*) => {
+        impl Code {
+            $(pub const $name: Self = Self($number);)*
+
+            /// The code that a world file names.
+            pub fn of(error: &ErrorCode) -> Option<Self> {
+                match error {
+                    ErrorCode::Number(number) => Some(Self(*number)),
+                    ErrorCode::Name(name) => match name.strip_prefix("NVML_ERROR_").unwrap_or(name) {
+                        $(stringify!($name) => Some(Self::$name),)*
+                        _ => None,
+                    },
+                }
+            }
+
+            /// What `nvmlErrorString` says.
+            pub fn text(self) -> &'static CStr {
+                match self.0 {
+                    0 => c"Success",
+                    $($number => $text,)*
+                    _ => c"Unknown Error code",
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    UNINITIALIZED = 1, c"Uninitialized";
+    INVALID_ARGUMENT = 2, c"Invalid Argument";
+    NOT_SUPPORTED = 3, c"Not Supported";
+    NO_PERMISSION = 4, c"Insufficient Permissions";
+    ALREADY_INITIALIZED = 5, c"Already Initialized";
+    NOT_FOUND = 6, c"Not Found";
+    INSUFFICIENT_SIZE = 7, c"Insufficient Size";
+    INSUFFICIENT_POWER = 8, c"Insufficient External Power";
+    DRIVER_NOT_LOADED = 9, c"Driver Not Loaded";
+    TIMEOUT = 10, c"Timeout";
+    IRQ_ISSUE = 11, c"Interrupt Request Issue";
+    LIBRARY_NOT_FOUND = 12, c"NVML Shared Library Not Found";
+    FUNCTION_NOT_FOUND = 13, c"Function Not Found";
+    CORRUPTED_INFOROM = 14, c"Corrupted infoROM";
+    GPU_IS_LOST = 15, c"GPU is lost";
+    RESET_REQUIRED = 16, c"GPU requires restart";
+    OPERATING_SYSTEM = 17, c"The operating system has blocked the request.";
+    LIB_RM_VERSION_MISMATCH = 18, c"Driver/library version mismatch";
+    IN_USE = 19, c"In use by another client";
+    MEMORY = 20, c"Insufficient Memory";
+    NO_DATA = 21, c"No data";
+    VGPU_ECC_NOT_SUPPORTED = 22, c"vGPU ECC not supported";
+    INSUFFICIENT_RESOURCES = 23, c"Insufficient resources";
+    FREQ_NOT_SUPPORTED = 24, c"Requested frequency is not supported";
+    ARGUMENT_VERSION_MISMATCH = 25, c"Argument version mismatch";
+    DEPRECATED = 26, c"Requested functionality has been deprecated";
+    NOT_READY = 27, c"System not ready";
+    GPU_NOT_FOUND = 28, c"No GPUs found";
+    INVALID_STATE = 29, c"Invalid state";
+    RESET_TYPE_NOT_SUPPORTED = 30, c"Reset type not supported";
+    UNKNOWN = 999, c"Unknown Error";
+}
+
+/// An answer as C sees it.
+pub fn to_c(answer: Answer) -> c_int {
+    answer.err().map_or(0, |code| c_int::try_from(code.0).unwrap_or(999))
+}
+
+/// A pointer that the C caller gave us to write to, or to read a count, a version or a list from.
+///
+/// It can be made from a reference, or arrive as an argument of an exported function; there the
+/// caller vouches that it is null or points to enough. That is the C library's contract, and the one
+/// place where this crate takes somebody's word for memory.
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+pub struct Out<T>(*mut T);
+
+impl<T> Out<T> {
+    /// Writes the value.
+    pub fn put(self, value: T) -> Answer {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, and the caller vouches for the rest.
+        unsafe { self.0.write_unaligned(value) };
+        Ok(())
+    }
+
+    /// Writes the value if this GPU has it.
+    pub fn put_some(self, value: Option<T>) -> Answer {
+        self.put(value.ok_or(Code::NOT_SUPPORTED)?)
+    }
+
+    /// Reads what the caller wrote.
+    pub fn get(self) -> Result<T, Code>
+    where
+        T: Copy,
+    {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, and the caller vouches for the rest.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+
+    /// The element so many further on.
+    pub fn at(self, index: usize) -> Self {
+        Self(self.0.wrapping_add(index))
+    }
+
+    /// The same place, seen as something else.
+    pub fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
+    pub fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+}
+
+impl Out<c_char> {
+    /// Writes a C string into a buffer of that length.
+    pub fn text(self, length: u32, text: &str) -> Answer {
+        if text.len() >= length as usize {
+            return Err(Code::INSUFFICIENT_SIZE);
+        }
+        for (index, byte) in text.bytes().chain([0]).enumerate() {
+            self.at(index).cast().put(byte)?;
+        }
+        Ok(())
+    }
+
+    /// The C string that the caller gave.
+    pub fn string(self) -> Result<String, Code> {
+        if self.0.is_null() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, and the caller vouches for a string.
+        Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
+    }
+}
+
+#[cfg(test)]
+impl<T> From<&mut T> for Out<T> {
+    fn from(place: &mut T) -> Self {
+        Self(place)
+    }
+}
+
+#[cfg(test)]
+impl<T> Out<T> {
+    pub fn list(places: &mut [T]) -> Self {
+        Self(places.as_mut_ptr())
+    }
+
+    pub fn null() -> Self {
+        Self(std::ptr::null_mut())
+    }
+}
+
+/// The `version` of a struct that carries one: its size, and its number in the top byte.
+pub const fn version<T>(number: u32) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "structs of NVML are small")]
+    let size = size_of::<T>() as u32;
+    size | number << 24
+}
+
+/// Stands for "no such instance" and for "all of them".
+pub const NONE: u32 = u32::MAX;
+
+/// `nvmlPciInfo_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PciInfo {
+    pub legacy: LegacyPciInfo,
+    pub bus_id: [u8; 32],
+}
+
+/// What the first two versions of `nvmlPciInfo_t` have in common with the third.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LegacyPciInfo {
+    pub bus_id: [u8; 16],
+    pub domain: u32,
+    pub bus: u32,
+    pub device: u32,
+    pub device_id: u32,
+    pub subsystem_id: u32,
+}
+
+/// `nvmlPciInfoExt_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PciInfoExt {
+    pub version: u32,
+    pub domain: u32,
+    pub bus: u32,
+    pub device: u32,
+    pub device_id: u32,
+    pub subsystem_id: u32,
+    pub base_class: u32,
+    pub sub_class: u32,
+    pub bus_id: [u8; 32],
+}
+
+/// `nvmlMemory_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemoryV1 {
+    pub total: u64,
+    pub free: u64,
+    pub used: u64,
+}
+
+/// `nvmlMemory_v2_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct MemoryV2 {
+    pub version: u32,
+    pub total: u64,
+    pub reserved: u64,
+    pub free: u64,
+    pub used: u64,
+}
+
+/// `nvmlUtilization_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Rates {
+    pub gpu: u32,
+    pub memory: u32,
+}
+
+/// `nvmlTemperature_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TemperatureV1 {
+    pub version: u32,
+    pub sensor: u32,
+    pub celsius: i32,
+}
+
+/// `nvmlMarginTemperature_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Margin {
+    pub version: u32,
+    pub celsius: i32,
+}
+
+/// `nvmlProcessUtilizationSample_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProcessSample {
+    pub pid: u32,
+    pub time_us: u64,
+    pub sm: u32,
+    pub mem: u32,
+    pub enc: u32,
+    pub dec: u32,
+}
+
+/// `nvmlProcessUtilizationInfo_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProcessShare {
+    pub time_us: u64,
+    pub pid: u32,
+    pub sm: u32,
+    pub mem: u32,
+    pub enc: u32,
+    pub dec: u32,
+    pub jpeg: u32,
+    pub ofa: u32,
+}
+
+/// `nvmlProcessesUtilizationInfo_v1_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProcessShares {
+    pub version: u32,
+    pub count: u32,
+    pub last_seen_us: u64,
+    pub list: Out<ProcessShare>,
+}
+
+/// `nvmlDeviceAttributes_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Attributes {
+    pub multiprocessors: u32,
+    pub copy_engines: u32,
+    pub decoders: u32,
+    pub encoders: u32,
+    pub jpeg: u32,
+    pub ofa: u32,
+    pub gpu_slices: u32,
+    pub compute_slices: u32,
+    pub memory_mb: u64,
+}
+
+/// `nvmlEventData_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EventData {
+    pub device: Handle,
+    pub kind: u64,
+    pub data: u64,
+    pub gpu_instance: u32,
+    pub compute_instance: u32,
+}
+
+/// `nvmlFieldValue_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FieldValue {
+    pub field: u32,
+    pub scope: u32,
+    pub time_us: i64,
+    pub latency_us: i64,
+    pub kind: u32,
+    pub answer: u32,
+    pub value: u64,
+}
+
+/// `nvmlSample_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Sample {
+    pub time_us: u64,
+    pub value: u64,
+}
+
+/// `nvmlGpmSupport_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct GpmSupport {
+    pub version: u32,
+    pub supported: u32,
+}
+
+/// `nvmlRowRemapperHistogramValues_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct RemapHistogram {
+    pub max: u32,
+    pub high: u32,
+    pub partial: u32,
+    pub low: u32,
+    pub none: u32,
+}

@@ -1,0 +1,332 @@
+//! One GPU of the world file, with its figures and its parts. Plain data.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::world::Tenant;
+
+/// One GPU. It is its `uuid`, wherever it stands in the list.
+#[expect(clippy::struct_excessive_bools, reason = "each stands for itself in the file")]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Gpu {
+    /// `GPU-…`, unique in the world.
+    pub uuid: String,
+    /// As the driver spells it, for example `NVIDIA H100 80GB HBM3`.
+    pub name: String,
+    /// Domain, bus, device, function: `00000000:1B:00.0`.
+    pub pci: String,
+    /// Device and vendor, `0x233010DE` for an H100.
+    pub pci_device_id: u32,
+    /// The number in `/dev/nvidia0`; absent: its place in the list.
+    pub minor: Option<u32>,
+    /// The board's serial number.
+    pub serial: Option<String>,
+    /// The VBIOS's version.
+    pub vbios: Option<String>,
+    /// `nvmlBrandType_t`: 2 Tesla, 5 `GeForce`, 14 NVIDIA.
+    pub brand: u32,
+    /// `NVML_DEVICE_ARCH_…`: 3 Maxwell, 7 Ampere, 9 Hopper.
+    pub architecture: u32,
+    /// Major and minor.
+    pub compute_capability: (i32, i32),
+    /// Number of CUDA cores.
+    pub cores: Option<u32>,
+    /// The frame buffer.
+    pub memory: Memory,
+    /// The window through which the CPU sees the memory.
+    pub bar1: Option<Bar1>,
+    /// How busy it is.
+    pub utilization: Utilization,
+    /// How warm it is.
+    pub temperature: Temperature,
+    /// What it draws.
+    pub power: Power,
+    /// The current clocks.
+    pub clocks: Clocks,
+    /// The highest clocks.
+    pub max_clocks: Clocks,
+    /// 0 (fastest) to 15.
+    pub pstate: Option<u32>,
+    /// Percent, one per fan. Empty: no fan.
+    pub fans: Vec<u32>,
+    /// `nvmlClocksThrottleReason…` bits that are set now.
+    pub throttle: Option<u64>,
+    /// Bits that this GPU can report; absent: all (`0x1ff`).
+    pub throttle_supported: Option<u64>,
+    /// Nanoseconds spent throttled since the driver was loaded, by field number (74, 76, 251, 252, 253).
+    pub throttle_ns: BTreeMap<u32, u64>,
+    /// Error correction; absent: has none.
+    pub ecc: Option<Ecc>,
+    /// Pages taken out of use (before Ampere).
+    pub retired_pages: Option<RetiredPages>,
+    /// Rows replaced by spare ones (Ampere and later).
+    pub remapped_rows: Option<RemappedRows>,
+    /// `NVML_GPU_RECOVERY_ACTION_…`: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.
+    pub recovery_action: Option<u32>,
+    /// The bus.
+    pub pcie: Option<Pcie>,
+    /// NVLink, all links alike.
+    pub nvlink: Option<NvLink>,
+    /// Persistence mode.
+    pub persistence: Option<bool>,
+    /// 0 default, 2 prohibited, 3 exclusive process.
+    pub compute_mode: Option<u32>,
+    /// Accounting mode.
+    pub accounting: Option<bool>,
+    /// A display is drawn with it.
+    pub display: Option<bool>,
+    /// Reports what each process uses (`nvmlDeviceGetProcessUtilization`).
+    pub process_utilization: bool,
+    /// GPM metrics by their number (2: SM activity, percent); absent: no GPM.
+    pub gpm: Option<BTreeMap<u32, f64>>,
+    /// Multi-instance mode; absent: cannot.
+    pub mig: Option<Mig>,
+    /// Who holds memory on it.
+    pub tenants: Vec<Tenant>,
+    /// It fell off the bus: all its calls answer `GPU_IS_LOST`. It is still counted.
+    pub lost: bool,
+    /// It is not counted and has no index. Calls with an old handle answer `GPU_IS_LOST`.
+    pub hidden: bool,
+    /// Utilisation, power, temperature, clocks, the bus, tenants' shares and memory wander with the time of day.
+    pub jitter: bool,
+}
+
+/// Device memory, in bytes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Memory {
+    /// All of it.
+    pub total: u64,
+    /// What driver and firmware keep. Part of `used` in v1, apart from it in v2.
+    pub reserved: u64,
+    /// Used, but by nobody whom the driver lists.
+    pub unclaimed: u64,
+    /// `nvmlDeviceGetMemoryInfo_v2` is supported.
+    pub v2: bool,
+}
+
+/// BAR1 memory, in bytes.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bar1 {
+    /// All of it.
+    pub total: u64,
+    /// Mapped now.
+    pub used: u64,
+}
+
+/// Percent of the last sample period.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Utilization {
+    /// A kernel ran. Absent makes `nvmlDeviceGetUtilizationRates` unsupported.
+    pub gpu: Option<u32>,
+    /// Memory was read or written.
+    pub memory: Option<u32>,
+    /// The encoder worked.
+    pub encoder: Option<u32>,
+    /// The decoder worked.
+    pub decoder: Option<u32>,
+    /// The JPEG engine worked.
+    pub jpeg: Option<u32>,
+    /// The optical flow engine worked.
+    pub ofa: Option<u32>,
+}
+
+/// Degrees Celsius.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Temperature {
+    /// The chip.
+    pub gpu: Option<u32>,
+    /// The memory (field 82).
+    pub memory: Option<u32>,
+    /// It switches off here.
+    pub shutdown: Option<u32>,
+    /// It slows down here.
+    pub slowdown: Option<u32>,
+    /// The memory slows it down here.
+    pub memory_max: Option<u32>,
+    /// The highest it should run at. The margin (T.Limit) is counted from here.
+    pub gpu_max: Option<u32>,
+}
+
+/// Milliwatts and millijoules.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Power {
+    /// Drawn now.
+    pub usage: Option<u32>,
+    /// The limit in force, and the one asked for.
+    pub limit: Option<u32>,
+    /// The limit after a reboot.
+    pub default_limit: Option<u32>,
+    /// The lowest limit that may be set.
+    pub min_limit: Option<u32>,
+    /// The highest limit that may be set.
+    pub max_limit: Option<u32>,
+    /// Energy since the driver was loaded; grows with `usage` from the moment the world was first read.
+    pub energy: Option<u64>,
+}
+
+/// MHz.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Clocks {
+    /// Graphics.
+    pub graphics: Option<u32>,
+    /// Streaming multiprocessors.
+    pub sm: Option<u32>,
+    /// Memory.
+    pub memory: Option<u32>,
+    /// Video engines.
+    pub video: Option<u32>,
+}
+
+/// Error correction.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Ecc {
+    /// In force now. When off, the counts are unsupported.
+    pub enabled: bool,
+    /// After the next reboot.
+    pub pending: bool,
+    /// Since the driver was loaded.
+    pub volatile: EccCounts,
+    /// Since the board was made.
+    pub aggregate: EccCounts,
+}
+
+/// Errors counted, by place and kind.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EccCounts {
+    /// Corrected in device memory.
+    pub dram_corrected: u64,
+    /// Not corrected in device memory.
+    pub dram_uncorrected: u64,
+    /// Corrected on the chip.
+    pub sram_corrected: u64,
+    /// Not corrected on the chip.
+    pub sram_uncorrected: u64,
+}
+
+/// Pages taken out of use.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetiredPages {
+    /// After several single-bit errors.
+    pub single_bit: u32,
+    /// After a double-bit error.
+    pub double_bit: u32,
+    /// Some wait for a reboot.
+    pub pending: bool,
+}
+
+/// Rows replaced by spare ones.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RemappedRows {
+    /// After correctable errors.
+    pub correctable: u32,
+    /// After uncorrectable errors.
+    pub uncorrectable: u32,
+    /// Some wait for a reset.
+    pub pending: bool,
+    /// No spare row was left.
+    pub failed: bool,
+}
+
+/// The PCI Express link.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Pcie {
+    /// In use now.
+    pub generation: u32,
+    /// Lanes in use now.
+    pub width: u32,
+    /// Possible here.
+    pub max_generation: u32,
+    /// Lanes possible here.
+    pub max_width: u32,
+    /// KB/s from the GPU. The real call takes 20 ms: use a fault with `latency_ms` for that.
+    pub tx: Option<u32>,
+    /// KB/s to the GPU.
+    pub rx: Option<u32>,
+    /// Packets sent again.
+    pub replays: Option<u32>,
+}
+
+/// NVLink.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NvLink {
+    /// How many.
+    pub links: u32,
+    /// How many of them, from the last, are down.
+    pub down: u32,
+    /// `NVML_NVLINK_VERSION_…`.
+    pub version: u32,
+    /// MB/s of one link.
+    pub speed: u32,
+    /// KiB sent over all links so far (data, fields 138 and 140).
+    pub tx: u64,
+    /// KiB received over all links so far.
+    pub rx: u64,
+    /// Added to `tx` and to `rx` each second (KiB), from the moment the world was first read.
+    pub rate: u64,
+}
+
+/// Multi-instance mode.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mig {
+    /// On now.
+    pub enabled: bool,
+    /// How many parts there can be.
+    pub max: u32,
+    /// The parts, in the order of their MIG index.
+    pub parts: Vec<Part>,
+}
+
+/// One MIG device.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Part {
+    /// `MIG-…`, unique in the world.
+    pub uuid: String,
+    /// `3g.20gb`: the name's end.
+    pub profile: String,
+    /// The GPU instance's number.
+    pub gpu_instance: u32,
+    /// The compute instance's number within it.
+    pub compute_instance: u32,
+    /// Slices of the GPU.
+    pub slices: u32,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+    /// Its share.
+    pub memory: Memory,
+    /// Who holds memory on it.
+    pub tenants: Vec<Tenant>,
+}
+
+impl Gpu {
+    /// From now on the driver knows it no more.
+    pub fn falls_off_the_bus(&mut self) {
+        self.lost = true;
+    }
+
+    /// Its MIG parts, while it is divided.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        self.mig.as_ref().filter(|it| it.enabled).map_or(&[], |it| &it.parts)
+    }
+
+    /// Its tenants, and those of its parts.
+    pub fn everyone(&self) -> impl Iterator<Item = &Tenant> {
+        self.parts().iter().flat_map(|it| &it.tenants).chain(&self.tenants)
+    }
+}

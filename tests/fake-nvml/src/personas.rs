@@ -1,0 +1,240 @@
+//! Cards we know, with the figures that real ones show under load. What one lacks is absent.
+
+use crate::gpu::{
+    Bar1, Clocks, Ecc, Gpu, Memory, Mig, NvLink, Part, Pcie, Power, RemappedRows, Temperature, Utilization,
+};
+
+const MIB: u64 = 1 << 20;
+
+/// The card of that name, at that place of the machine.
+pub fn gpu(name: &str, place: usize) -> Option<Gpu> {
+    let gpu = match name {
+        "H100" => h100(),
+        "A100" => a100(),
+        "A100-MIG" => a100_mig(place),
+        "RTX-4090" => rtx_4090(),
+        "GTX-970" => gtx_970(),
+        _ => return None,
+    };
+    Some(Gpu {
+        uuid: format!("GPU-{place:08x}-1111-2222-3333-{place:012x}"),
+        pci: format!("00000000:{:02X}:00.0", 0x1b + place * 0x10 % 0xe0 + place / 14),
+        ..gpu
+    })
+}
+
+fn h100() -> Gpu {
+    Gpu {
+        name: "NVIDIA H100 80GB HBM3".to_owned(),
+        pci_device_id: 0x2330_10DE,
+        serial: Some("1650000000000".to_owned()),
+        vbios: Some("96.00.A5.00.01".to_owned()),
+        brand: 14,
+        architecture: 9,
+        compute_capability: (9, 0),
+        cores: Some(16896),
+        memory: Memory { total: 85_520_809_984, reserved: 600 * MIB, unclaimed: 0, v2: true },
+        bar1: Some(Bar1 { total: 131_072 * MIB, used: 4 * MIB }),
+        utilization: Utilization {
+            gpu: Some(97),
+            memory: Some(41),
+            encoder: Some(0),
+            decoder: Some(0),
+            jpeg: Some(0),
+            ofa: Some(0),
+        },
+        temperature: Temperature {
+            gpu: Some(59),
+            memory: Some(55),
+            shutdown: Some(93),
+            slowdown: Some(87),
+            memory_max: Some(95),
+            gpu_max: Some(85),
+        },
+        power: Power {
+            usage: Some(588_390),
+            limit: Some(700_000),
+            default_limit: Some(700_000),
+            min_limit: Some(200_000),
+            max_limit: Some(700_000),
+            energy: Some(81_234_567_890),
+        },
+        clocks: clocks(1980, 2619, 1545),
+        max_clocks: clocks(1980, 2619, 1545),
+        pstate: Some(0),
+        throttle: Some(0),
+        throttle_ns: [74, 76, 251, 252, 253].map(|field| (field, 0)).into(),
+        ecc: Some(Ecc { enabled: true, pending: true, ..Ecc::default() }),
+        remapped_rows: Some(RemappedRows::default()),
+        recovery_action: Some(0),
+        pcie: Some(pcie(5, 3092, 6346)),
+        nvlink: Some(NvLink { links: 18, version: 4, speed: 26_562, ..NvLink::default() }),
+        persistence: Some(true),
+        compute_mode: Some(0),
+        accounting: Some(false),
+        display: Some(false),
+        process_utilization: true,
+        gpm: Some([(1, 97.2), (2, 88.0), (3, 40.5), (5, 61.3), (10, 41.0)].into()),
+        mig: Some(Mig { enabled: false, max: 7, parts: Vec::new() }),
+        ..Gpu::default()
+    }
+}
+
+fn a100() -> Gpu {
+    Gpu {
+        name: "NVIDIA A100-SXM4-40GB".to_owned(),
+        pci_device_id: 0x20B0_10DE,
+        vbios: Some("92.00.19.00.01".to_owned()),
+        architecture: 7,
+        compute_capability: (8, 0),
+        cores: Some(6912),
+        memory: Memory { total: 40_960 * MIB, reserved: 571 * MIB, unclaimed: 0, v2: true },
+        bar1: Some(Bar1 { total: 65_536 * MIB, used: MIB }),
+        utilization: Utilization { gpu: Some(88), memory: Some(35), ..h100().utilization },
+        temperature: Temperature {
+            gpu: Some(52),
+            memory: Some(60),
+            shutdown: Some(92),
+            slowdown: Some(89),
+            memory_max: Some(95),
+            gpu_max: Some(85),
+        },
+        power: Power {
+            usage: Some(312_400),
+            limit: Some(400_000),
+            default_limit: Some(400_000),
+            min_limit: Some(100_000),
+            max_limit: Some(400_000),
+            energy: Some(40_234_567_890),
+        },
+        clocks: clocks(1410, 1215, 1275),
+        max_clocks: clocks(1410, 1215, 1290),
+        pcie: Some(pcie(4, 1400, 2100)),
+        nvlink: Some(NvLink { links: 12, version: 3, speed: 25_781, ..NvLink::default() }),
+        gpm: None,
+        ..h100()
+    }
+}
+
+fn a100_mig(place: usize) -> Gpu {
+    let part = |index: usize, profile: &str, gpu_instance, slices: u32, total: u64| Part {
+        uuid: format!("MIG-{place:08x}-4444-5555-6666-{index:012x}"),
+        profile: profile.to_owned(),
+        gpu_instance,
+        compute_instance: 0,
+        slices,
+        multiprocessors: slices * 14,
+        memory: Memory { total: total * MIB, reserved: 0, unclaimed: 0, v2: true },
+        tenants: Vec::new(),
+    };
+    Gpu {
+        // A divided GPU does not say how busy it is, nor who uses it how much.
+        utilization: Utilization::default(),
+        nvlink: None,
+        process_utilization: false,
+        mig: Some(Mig {
+            enabled: true,
+            max: 7,
+            parts: vec![
+                part(0, "3g.20gb", 2, 3, 19_968),
+                part(1, "1g.5gb", 7, 1, 4_864),
+                part(2, "1g.5gb", 8, 1, 4_864),
+            ],
+        }),
+        ..a100()
+    }
+}
+
+fn rtx_4090() -> Gpu {
+    Gpu {
+        name: "NVIDIA GeForce RTX 4090".to_owned(),
+        pci_device_id: 0x2684_10DE,
+        serial: None,
+        vbios: Some("95.02.3C.00.8C".to_owned()),
+        brand: 5,
+        architecture: 8,
+        compute_capability: (8, 9),
+        cores: Some(16384),
+        memory: Memory { total: 24_564 * MIB, reserved: 446 * MIB, unclaimed: 0, v2: true },
+        bar1: Some(Bar1 { total: 32_768 * MIB, used: 5 * MIB }),
+        utilization: Utilization { gpu: Some(76), memory: Some(22), ..h100().utilization },
+        temperature: Temperature {
+            gpu: Some(61),
+            memory: None,
+            shutdown: Some(100),
+            slowdown: Some(97),
+            memory_max: None,
+            gpu_max: Some(90),
+        },
+        power: Power {
+            usage: Some(331_200),
+            limit: Some(450_000),
+            default_limit: Some(450_000),
+            min_limit: Some(150_000),
+            max_limit: Some(600_000),
+            energy: Some(9_234_567_890),
+        },
+        clocks: clocks(2610, 10_501, 1965),
+        max_clocks: clocks(3105, 10_501, 2415),
+        pstate: Some(2),
+        fans: vec![38, 38],
+        ecc: None,
+        remapped_rows: None,
+        pcie: Some(pcie(4, 115_820, 1_199_755)),
+        nvlink: None,
+        persistence: Some(false),
+        display: Some(true),
+        gpm: None,
+        mig: None,
+        ..h100()
+    }
+}
+
+/// Old: no memory v2, no figures per process, no ECC, no power draw, and one fan.
+fn gtx_970() -> Gpu {
+    Gpu {
+        name: "NVIDIA GeForce GTX 970".to_owned(),
+        pci_device_id: 0x13C2_10DE,
+        vbios: Some("84.04.2F.00.80".to_owned()),
+        brand: 5,
+        architecture: 3,
+        compute_capability: (5, 2),
+        cores: Some(1664),
+        memory: Memory { total: 4_036 * MIB, reserved: 0, unclaimed: 0, v2: false },
+        bar1: Some(Bar1 { total: 256 * MIB, used: 2 * MIB }),
+        utilization: Utilization {
+            gpu: Some(12),
+            memory: Some(5),
+            encoder: Some(0),
+            decoder: Some(0),
+            jpeg: None,
+            ofa: None,
+        },
+        temperature: Temperature { gpu: Some(47), shutdown: Some(96), slowdown: Some(91), ..Temperature::default() },
+        clocks: clocks(1050, 3505, 966),
+        max_clocks: clocks(1455, 3505, 1339),
+        pstate: Some(2),
+        fans: vec![34],
+        pcie: Some(Pcie { max_generation: 3, generation: 1, tx: None, rx: None, ..pcie(3, 0, 0) }),
+        persistence: Some(false),
+        compute_mode: Some(0),
+        display: Some(true),
+        ..Gpu::default()
+    }
+}
+
+fn clocks(core: u32, memory: u32, video: u32) -> Clocks {
+    Clocks { graphics: Some(core), sm: Some(core), memory: Some(memory), video: Some(video) }
+}
+
+fn pcie(generation: u32, tx: u32, rx: u32) -> Pcie {
+    Pcie {
+        generation,
+        width: 16,
+        max_generation: generation,
+        max_width: 16,
+        tx: Some(tx),
+        rx: Some(rx),
+        replays: Some(0),
+    }
+}
