@@ -6,7 +6,7 @@
 
 mod aside;
 mod files;
-mod stat;
+pub(super) mod stat;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -16,10 +16,15 @@ use std::time::Duration;
 use self::aside::Aside;
 pub(super) use self::aside::Finding;
 use self::files::Root;
+pub(super) use self::files::living_thread;
 use super::{Wake, clock};
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
+
+/// Of so many processes a pass the user is read for the first time. With a thousand new ones the first
+/// line comes sooner, and the users with the next.
+const USERS: usize = 200;
 
 /// An unverified process is looked at again so often: it may open the GPU's device file.
 const VERIFY: Duration = Duration::from_secs(5);
@@ -95,15 +100,18 @@ impl Tenants {
         let pass = self.pass;
         self.known.retain(|_, tenant| tenant.pass == pass);
         // A process may change its user id without a trace in `stat`. One a pass is cheap, and finds it.
-        let turn = self.known.range_mut(self.next..).next();
-        self.next = match turn {
-            Some((pid, tenant)) => {
-                tenant.read_user(&self.root, &mut self.aside);
-                pid + 1
-            }
-            None => 0,
-        };
-        self.aside.check(clock::now());
+        let turn = self.known.range(self.next..).next().map(|(pid, _)| *pid);
+        self.next = turn.map_or(0, |pid| pid + 1);
+        let unread = |tenant: &Tenant| tenant.process.facts.uid == Err(Missing::NotYet);
+        let due = self.known.iter_mut().filter(|(pid, tenant)| Some(**pid) == turn || unread(tenant));
+        for (_, tenant) in due.take(USERS) {
+            tenant.read_user(&self.root, &mut self.aside);
+        }
+        if let Some(id) = self.aside.check(clock::now())
+            && let Some(tenant) = self.known.get_mut(&id.pid).filter(|tenant| tenant.process.id == id)
+        {
+            tenant.process.facts.argv = Err(Missing::Failed);
+        }
         self.known.values().map(|tenant| &tenant.process)
     }
 
@@ -155,7 +163,6 @@ impl Tenant {
         tenant.process.id.start_ticks = Some(stat.start_ticks);
         tenant.stat = opened.ok().and_then(|stat| root.keep(stat));
         tenant.take(&stat, root, aside, now);
-        tenant.read_user(root, aside);
         tenant.identify(root, now, listed);
         tenant
     }
@@ -192,7 +199,7 @@ impl Tenant {
         }
         let load = &mut self.process.load;
         load.state = Ok(match stat.state {
-            State::Zombie if stat.threads > 1 => files::living_thread(id.pid).unwrap_or(State::Zombie),
+            State::Zombie if stat.threads > 1 => living_thread(id.pid).map_or(State::Zombie, |(_, state)| state),
             state => state,
         });
         load.threads = Ok(stat.threads);
@@ -246,5 +253,84 @@ impl Root {
     /// When a process with these start ticks started.
     fn moment(&self, ticks: u64) -> Moment {
         Moment(ticks.saturating_mul(1000) / self.ticks_per_second)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn see(tenants: &mut Tenants, pid: u32, listed: Moment) -> Process {
+        tenants.begin();
+        tenants.see(pid, listed);
+        tenants.end().next().cloned().unwrap()
+    }
+
+    fn nobody() -> Tenants {
+        Tenants::new(true, mpsc::channel().0)
+    }
+
+    #[test]
+    fn a_process_is_sure_when_it_started_well_before_it_was_listed() {
+        let mut tenants = nobody();
+        let me = see(&mut tenants, std::process::id(), Moment(0));
+        assert_eq!(me.facts.identity, Identity::Fresh);
+        let start = tenants.root.moment(me.id.start_ticks.unwrap());
+        let me = see(&mut tenants, std::process::id(), Moment(start.0 + 19));
+        assert_eq!(me.facts.identity, Identity::Fresh);
+        // Once sure it stays so: the descriptor is of this process and no other.
+        tenants.known.values_mut().for_each(|me| me.identify(&tenants.root, Moment(start.0 + 20), Moment(u64::MAX)));
+        let me = see(&mut tenants, std::process::id(), Moment(0));
+        assert_eq!(me.facts.identity, Identity::Sure);
+    }
+
+    #[test]
+    fn rates_need_a_second_reading() {
+        let mut tenants = nobody();
+        let first = see(&mut tenants, std::process::id(), Moment(0));
+        assert_eq!((first.load.cpu, first.facts.parent.is_ok()), (Err(Missing::NotYet), true));
+        assert!(first.load.rss.is_ok_and(|rss| rss > Bytes::from_mib(1)));
+        let me = tenants.known.get_mut(&std::process::id()).unwrap();
+        me.cpu = me.cpu.map(|(at, ticks)| (Moment(at.0 - 1000), ticks));
+        let second = see(&mut tenants, std::process::id(), Moment(0));
+        assert!(second.load.cpu.is_ok());
+    }
+
+    #[test]
+    fn a_process_that_ended_is_only_a_pid() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut tenants = nobody();
+        let alive = see(&mut tenants, child.id(), Moment(0));
+        assert_eq!(alive.id.start_ticks, tenants.known[&child.id()].process.id.start_ticks);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let gone = see(&mut tenants, child.id(), Moment(0));
+        assert_eq!((gone.id.start_ticks, gone.facts.identity), (None, Identity::Unverified));
+        assert_eq!(gone.load.state, Err(Missing::Failed));
+        tenants.begin();
+        assert_eq!(tenants.end().count(), 0);
+    }
+
+    #[test]
+    fn a_pid_of_another_namespace_is_not_verified_by_being_here() {
+        let mut tenants = nobody();
+        tenants.root = Root::foreign();
+        let me = see(&mut tenants, std::process::id(), Moment(u64::MAX));
+        assert_eq!(me.facts.identity, Identity::Unverified);
+        let nobody = see(&mut tenants, 1 << 22, Moment(u64::MAX));
+        assert_eq!(nobody.facts.comm, Err(Missing::Unsupported));
+    }
+
+    #[test]
+    fn without_a_descriptor_it_is_read_all_the_same() {
+        let mut tenants = nobody();
+        let first = see(&mut tenants, std::process::id(), Moment(0));
+        tenants.known.values_mut().for_each(|me| me.stat = None);
+        assert_eq!(see(&mut tenants, std::process::id(), Moment(0)).id, first.id);
+        // Another process with the same PID is another.
+        tenants.known.values_mut().for_each(|me| me.process.id.start_ticks = Some(1));
+        assert_eq!(see(&mut tenants, std::process::id(), Moment(0)).id, first.id);
     }
 }

@@ -9,6 +9,7 @@ use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, Temper
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
 
+use super::fault::{self, is_fatal, missing, the_gpu};
 use super::holds::{self, Lane};
 use super::processes::{Fault, List, Lists};
 use super::watch::Watch;
@@ -46,33 +47,6 @@ pub(super) struct Gpu {
     failed: Option<Failure>,
     /// What ended this pass for this GPU.
     fatal: Option<Failure>,
-}
-
-/// Whether the GPU as a whole, or the driver, is out of reach, and not just this figure.
-fn is_fatal(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired) || concerns_driver(error)
-}
-
-/// Whether no GPU at all can be asked any more.
-pub(super) fn concerns_driver(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
-}
-
-/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH` and `NVML_ERROR_DEPRECATED`, which nvml-wrapper does not name.
-const VERSION_MISMATCH: u32 = 25;
-const DEPRECATED: u32 = 26;
-
-/// What a failed call makes of its figure.
-pub(super) fn missing(error: &NvmlError) -> Missing {
-    match error {
-        NvmlError::NotSupported
-        | NvmlError::FunctionNotFound
-        | NvmlError::FailedToLoadSymbol(_)
-        | NvmlError::UnexpectedVariant(VERSION_MISMATCH | DEPRECATED) => Missing::Unsupported,
-        NvmlError::NoPermission => Missing::Denied,
-        // Anything the driver adds later is a failure until someone decides otherwise.
-        _ => Missing::Failed,
-    }
 }
 
 /// How often the slow lane is read. A GPU's turn comes at a second of its own, so that no pass carries all.
@@ -131,6 +105,16 @@ impl Gpu {
         }
     }
 
+    /// Asks again for what should have worked.
+    fn mend_facts(&mut self, watch: &Watch) {
+        let facts = &self.readings.facts;
+        let failed =
+            [facts.name.as_ref().err(), facts.bus_id.as_ref().err(), facts.slowdown_temperature.as_ref().err()];
+        if failed.contains(&Some(&Missing::Failed)) {
+            self.read_facts(watch);
+        }
+    }
+
     /// Asks for one figure.
     pub(super) fn ask<T>(
         &mut self,
@@ -183,11 +167,14 @@ impl Gpu {
         self.readings.health = health.unwrap_or_else(|| self.readings.health.clone());
         self.readings.holds = if split { vec![] } else { self.lane.holds() };
         let trouble = match self.failed.take() {
-            Some((function, error)) if !self.answered => Some(trouble_of(function, &error, &self.readings.facts, now)),
+            Some((function, error)) if !self.answered => {
+                Some(fault::of_gpu(function, &error, &self.readings.facts, now))
+            }
             _ => trouble,
         };
         self.set_trouble(trouble);
         if slow {
+            self.mend_facts(pass.watch);
             let turn = u64::from(self.readings.facts.index % 8) * 1000;
             // Not a full round the first time, so that each GPU finds its own second.
             let first = self.slow_due == Moment(0);
@@ -222,16 +209,25 @@ impl Gpu {
         load.memory_bandwidth = rates.and_then(|rates| percent(rates.memory));
         let temperature = self.ask(watch, "nvmlDeviceGetTemperature", 0, |gpu| gpu.temperature(TemperatureSensor::Gpu));
         load.temperature = temperature.and_then(celsius);
-        load.power = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, Device::power_usage).map(Watts::from_milliwatts);
-        load.sm_clock =
-            self.ask(watch, "nvmlDeviceGetClockInfo", 1, |gpu| gpu.clock_info(Clock::SM)).map(Hertz::from_mhz);
+        load.power = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, Device::power_usage).and_then(watts);
+        load.sm_clock = self.ask(watch, "nvmlDeviceGetClockInfo", 1, |gpu| gpu.clock_info(Clock::SM)).and_then(hertz);
         let reasons = self.ask(watch, "nvmlDeviceGetCurrentClocksThrottleReasons", 0, Device::current_throttle_reasons);
         load.throttle = reasons.map(throttles);
         load
     }
 
-    /// Memory as nvidia-smi counts it: the driver's reserve is not in use. Before driver 510 it cannot be told apart.
+    /// Memory, if it can be so: no more in use than there is.
     fn read_memory(&mut self, watch: &Watch, load: &mut GpuLoad) {
+        self.ask_memory(watch, load);
+        if let (Ok(used), Ok(total)) = (load.memory_used, load.memory_total)
+            && used > total
+        {
+            (load.memory_used, load.memory_free) = (Err(Missing::Failed), Err(Missing::Failed));
+        }
+    }
+
+    /// Memory as nvidia-smi counts it: the driver's reserve is not in use. Before driver 510 it cannot be told apart.
+    fn ask_memory(&mut self, watch: &Watch, load: &mut GpuLoad) {
         match self.ask(watch, "nvmlDeviceGetMemoryInfo_v2", 0, Device::memory_info) {
             Ok(memory) => {
                 load.memory_used = Ok(Bytes(memory.used));
@@ -259,9 +255,9 @@ impl Gpu {
             return health;
         }
         let limit = self.ask(watch, "nvmlDeviceGetEnforcedPowerLimit", 0, Device::enforced_power_limit);
-        health.power_limit = limit.map(Watts::from_milliwatts);
+        health.power_limit = limit.and_then(watts);
         let clock = self.ask(watch, "nvmlDeviceGetClockInfo", 2, |gpu| gpu.clock_info(Clock::Memory));
-        health.memory_clock = clock.map(Hertz::from_mhz);
+        health.memory_clock = clock.and_then(hertz);
         let state = self.ask(watch, "nvmlDeviceGetPerformanceState", 0, Device::performance_state);
         // NVML's "unknown" is 32.
         health.performance_state =
@@ -294,8 +290,7 @@ impl Gpu {
             }
             Err(Fault::Garbage(pid)) => {
                 let sentence = format!(
-                    "{} named PID {pid}, which no process of {} can have: its processes are shown as last seen",
-                    function,
+                    "{}: {function} named PID {pid}, which no process can have, so its processes are shown as last seen",
                     the_gpu(&self.readings.facts)
                 );
                 Some(Trouble {
@@ -313,7 +308,7 @@ impl Gpu {
                 self.never.push((function, 0));
                 None
             }
-            Err(Fault::Error(error)) => Some(trouble_of(function, &error, &self.readings.facts, now)),
+            Err(Fault::Error(error)) => Some(fault::of_gpu(function, &error, &self.readings.facts, now)),
         }
     }
 
@@ -327,37 +322,6 @@ impl Gpu {
     }
 }
 
-/// `GPU 3`, as a sentence names it.
-pub(super) fn the_gpu(facts: &GpuFacts) -> String {
-    match &facts.bus_id {
-        Ok(bus_id) => format!("GPU {} ({bus_id})", facts.index),
-        Err(_) => format!("GPU {}", facts.index),
-    }
-}
-
-/// What it means for a GPU that a call failed.
-pub(super) fn trouble_of(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
-    let gpu = the_gpu(facts);
-    let (cause, sentence) = match error {
-        NvmlError::GpuLost => (
-            Cause::Lost,
-            format!("{gpu} fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot"),
-        ),
-        NvmlError::ResetRequired => {
-            (Cause::Failed, format!("{gpu} needs a reset: end its processes, then `nvidia-smi --gpu-reset`"))
-        }
-        NvmlError::NoPermission | NvmlError::OperatingSystem => (
-            Cause::Denied,
-            format!("{gpu} refused {function}: may this user, or this container, open its /dev/nvidia file?"),
-        ),
-        error => {
-            let reason = crate::untrusted::Text::from(error.to_string());
-            (Cause::Failed, format!("{gpu} failed at {function}: {reason}; `dmesg | grep -i nvrm` may say why"))
-        }
-    };
-    Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
-}
-
 /// A share that can be one.
 pub(super) fn percent(value: u32) -> Reading<Percent> {
     match u8::try_from(value) {
@@ -366,8 +330,18 @@ pub(super) fn percent(value: u32) -> Reading<Percent> {
     }
 }
 
+// A driver out of its mind gives figures that cannot be. The bounds are far from any that can.
+
 fn celsius(value: u32) -> Reading<Celsius> {
-    i32::try_from(value).map(Celsius).map_err(|_| Missing::Failed)
+    if value < 250 { i32::try_from(value).map(Celsius).map_err(|_| Missing::Failed) } else { Err(Missing::Failed) }
+}
+
+fn watts(milliwatts: u32) -> Reading<Watts> {
+    if milliwatts < 100_000_000 { Ok(Watts::from_milliwatts(milliwatts)) } else { Err(Missing::Failed) }
+}
+
+fn hertz(megahertz: u32) -> Reading<Hertz> {
+    if megahertz < 100_000 { Ok(Hertz::from_mhz(megahertz)) } else { Err(Missing::Failed) }
 }
 
 fn throttles(reasons: ThrottleReasons) -> Vec<Throttle> {
