@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use crate::model::{Holding, Model};
 use crate::snapshot::{Gpu, Process, ProcessId, Reading, Snapshot};
+use crate::units::{Bytes, Percent};
 use crate::untrusted::Text;
 
 /// A column of the list.
@@ -146,7 +147,8 @@ fn order<T: PartialOrd, E>(a: &Result<T, E>, b: &Result<T, E>) -> (Option<Orderi
     (a.as_ref().ok().partial_cmp(&b.as_ref().ok()), a.is_ok(), b.is_ok())
 }
 
-/// Missing values come last, whichever way the others go.
+/// Missing values come last, whichever way the others go. Amounts that look the same are the same: lines do
+/// not change places over what nobody sees.
 fn compare(model: &Model, sort: Sort, a: Row<'_>, b: Row<'_>) -> Ordering {
     let by = |a: Option<Ordering>, a_known: bool, b_known: bool| match (a_known, b_known) {
         (true, true) => {
@@ -161,11 +163,11 @@ fn compare(model: &Model, sort: Sort, a: Row<'_>, b: Row<'_>) -> Ordering {
         Column::Gpu => order(&Ok::<_, ()>(&a.1.gpus), &Ok(&b.1.gpus)),
         Column::Pid => order(&Ok::<_, ()>(a.0.id.pid), &Ok(b.0.id.pid)),
         Column::User => order(&a.0.facts.user, &b.0.facts.user),
-        Column::Memory => order(&a.1.memory.map(|it| it.bytes), &b.1.memory.map(|it| it.bytes)),
+        Column::Memory => order(&a.1.memory.map(|it| it.bytes.as_shown()), &b.1.memory.map(|it| it.bytes.as_shown())),
         Column::Growth => order(&growth(a), &growth(b)),
-        Column::Sm => order(&a.1.sm, &b.1.sm),
-        Column::Cpu => order(&a.0.load.cpu, &b.0.load.cpu),
-        Column::Rss => order(&a.0.load.rss, &b.0.load.rss),
+        Column::Sm => order(&a.1.sm.map(Percent::as_shown), &b.1.sm.map(Percent::as_shown)),
+        Column::Cpu => order(&a.0.load.cpu.map(Percent::as_shown), &b.0.load.cpu.map(Percent::as_shown)),
+        Column::Rss => order(&a.0.load.rss.map(Bytes::as_shown), &b.0.load.rss.map(Bytes::as_shown)),
         Column::Elapsed => order(&started(a), &started(b)),
         Column::State => order(&a.0.load.state, &b.0.load.state),
         Column::Command => order(&command(a.0), &command(b.0)),
