@@ -118,7 +118,8 @@ impl App {
             Event::Tick(elapsed) => {
                 self.model.pass(elapsed);
                 self.notice = self.notice.take().and_then(|(text, left)| Some((text, left.checked_sub(elapsed)?)));
-                None
+                // Each other event comes right after one of these. Time alone moves no line.
+                return None;
             }
             Event::LinkLost(reason) => {
                 self.lost = Some(reason);
