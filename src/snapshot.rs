@@ -304,6 +304,13 @@ pub struct Process {
     pub load: ProcessLoad,
 }
 
+impl Process {
+    /// Whether nobody has looked at it yet. In the next snapshot it has another id.
+    pub fn is_unread(&self) -> bool {
+        self.id.start_ticks.is_none() && self.facts.comm == Err(Missing::NotYet)
+    }
+}
+
 /// The host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {

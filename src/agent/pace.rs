@@ -1,6 +1,7 @@
 //! The agent's loop: wakes the sampler each interval, joins what it brings with `/proc`, hands lines to
 //! the writer, and never waits for any of them.
 
+use std::cmp::Reverse;
 use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -16,6 +17,8 @@ use crate::units::Moment;
 
 /// The second pass comes this soon after the first line, since a rate needs two.
 const SECOND: Duration = Duration::from_millis(205);
+/// The first line comes after a look at so many processes: those that hold most, as one sees them first.
+const FIRST: usize = 100;
 /// A line waits no longer for the driver.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -67,7 +70,10 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
         let due = hands.as_ref().map(|(due, _)| *due);
         let mut first_line = due.is_some_and(|due| now >= due);
         match it.wait(&happened, due) {
-            Some(Wake::Written) => first_line = true,
+            Some(Wake::Written) => {
+                first_line = true;
+                it.tenants.catch_up();
+            }
             Some(event) => it.on(event, clock::now()),
             None => (),
         }
@@ -127,14 +133,27 @@ impl Loop {
         }
     }
 
+    /// Reads the processes that hold most, before the others.
+    fn see_largest(&mut self) {
+        let gpus = self.readings.gpus.iter();
+        let mut holds: Vec<_> = gpus.flat_map(|gpu| gpu.holds.iter().map(|hold| (hold, gpu.load.at))).collect();
+        holds.sort_by_key(|(hold, _)| Reverse(hold.memory.ok()));
+        for (hold, listed) in holds {
+            self.tenants.see(hold.pid, listed);
+        }
+    }
+
     /// Joins what is known into a snapshot, and has it written.
     fn line(&mut self, now: Moment) {
         self.awaiting = None;
-        if !self.said {
+        if self.said {
+            self.tenants.begin(usize::MAX);
+        } else {
             self.said = true;
             self.next = self.next.min(now.after(SECOND));
+            self.tenants.begin(FIRST);
+            self.see_largest();
         }
-        self.tenants.begin();
         let gpus = self.readings.gpus.iter().map(|gpu| Gpu {
             uuid: gpu.uuid.clone(),
             facts: gpu.facts.clone(),

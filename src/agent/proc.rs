@@ -22,10 +22,6 @@ use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Proce
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
 
-/// Of so many processes a pass the user is read for the first time. With a thousand new ones the first
-/// line comes sooner, and the users with the next.
-const USERS: usize = 200;
-
 /// An unverified process is looked at again so often: it may open the GPU's device file.
 const VERIFY: Duration = Duration::from_secs(5);
 
@@ -51,6 +47,10 @@ pub(super) struct Tenants {
     root: Root,
     aside: Aside,
     pass: u64,
+    /// How many more may be read for the first time in this pass.
+    room: usize,
+    /// Those for whom there was none, with the time of the list that named them.
+    put_off: Vec<(u32, Moment)>,
     /// Whose user is looked at again next: one a pass.
     next: u32,
     buffer: Box<[u8; 1024]>,
@@ -64,14 +64,27 @@ impl Tenants {
             root: Root::new(ours),
             aside: Aside::new(events),
             pass: 0,
+            room: 0,
+            put_off: Vec::new(),
             next: 0,
             buffer: Box::new([0; 1024]),
         }
     }
 
-    /// Begins a pass.
-    pub(super) fn begin(&mut self) {
+    /// Begins a pass that reads so many new ones at most. The others are only PIDs in it.
+    pub(super) fn begin(&mut self, room: usize) {
         self.pass += 1;
+        self.room = room;
+        self.put_off.clear();
+    }
+
+    /// Reads those who were put off, for the next pass. Rates are of the time since.
+    pub(super) fn catch_up(&mut self) {
+        let put_off = std::mem::take(&mut self.put_off);
+        self.begin(usize::MAX);
+        for (pid, listed) in put_off {
+            self.see(pid, listed);
+        }
     }
 
     /// Reads the process that NVML named at `listed`, once a pass, and says who it is.
@@ -86,7 +99,13 @@ impl Tenants {
             None => false,
         };
         if !refreshed {
-            let tenant = Tenant::open(pid, &mut *self.buffer, &self.root, &mut self.aside, now, listed);
+            let mut tenant = Tenant::unread(pid, &self.root);
+            if self.room > 0 {
+                self.room -= 1;
+                tenant.open(&mut *self.buffer, &self.root, &mut self.aside, now, listed);
+            } else {
+                self.put_off.push((pid, listed));
+            }
             self.known.insert(pid, tenant);
         }
         self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |tenant| {
@@ -100,11 +119,9 @@ impl Tenants {
         let pass = self.pass;
         self.known.retain(|_, tenant| tenant.pass == pass);
         // A process may change its user id without a trace in `stat`. One a pass is cheap, and finds it.
-        let turn = self.known.range(self.next..).next().map(|(pid, _)| *pid);
-        self.next = turn.map_or(0, |pid| pid + 1);
-        let unread = |tenant: &Tenant| tenant.process.facts.uid == Err(Missing::NotYet);
-        let due = self.known.iter_mut().filter(|(pid, tenant)| Some(**pid) == turn || unread(tenant));
-        for (_, tenant) in due.take(USERS) {
+        let turn = self.known.range_mut(self.next..).next();
+        self.next = turn.as_ref().map_or(0, |(pid, _)| **pid + 1);
+        if let Some((_, tenant)) = turn {
             tenant.read_user(&self.root, &mut self.aside);
         }
         if let Some(id) = self.aside.check(clock::now())
@@ -135,10 +152,9 @@ impl Tenants {
 }
 
 impl Tenant {
-    /// Looks at a process for the first time.
-    fn open(pid: u32, buffer: &mut [u8], root: &Root, aside: &mut Aside, now: Moment, listed: Moment) -> Self {
-        let opened = files::open(pid, "stat");
-        let mut tenant = Self {
+    /// One of which only the PID is known.
+    fn unread(pid: u32, root: &Root) -> Self {
+        Self {
             process: Process {
                 id: ProcessId { pid, start_ticks: None },
                 facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet),
@@ -149,22 +165,27 @@ impl Tenant {
             verified: root.is_ours(),
             verify_due: Moment(0),
             pass: 0,
-        };
+        }
+    }
+
+    /// Looks at it for the first time.
+    fn open(&mut self, buffer: &mut [u8], root: &Root, aside: &mut Aside, now: Moment, listed: Moment) {
+        let opened = files::open(self.process.id.pid, "stat");
         let line = match &opened {
             Ok(stat) => files::read(stat, buffer).ok(),
             Err(_) => None,
         };
         let Some(stat) = line.and_then(stat::parse) else {
             let why = root.why_absent(opened.err());
-            tenant.process.facts = ProcessFacts::missing(Identity::Unverified, why);
-            tenant.process.load = ProcessLoad::missing(why);
-            return tenant;
+            self.process.facts = ProcessFacts::missing(Identity::Unverified, why);
+            self.process.load = ProcessLoad::missing(why);
+            return;
         };
-        tenant.process.id.start_ticks = Some(stat.start_ticks);
-        tenant.stat = opened.ok().and_then(|stat| root.keep(stat));
-        tenant.take(&stat, root, aside, now);
-        tenant.identify(root, now, listed);
-        tenant
+        self.process.id.start_ticks = Some(stat.start_ticks);
+        self.stat = opened.ok().and_then(|stat| root.keep(stat));
+        self.take(&stat, root, aside, now);
+        self.read_user(root, aside);
+        self.identify(root, now, listed);
     }
 
     /// Reads it again; false when it is not that process any more.
@@ -263,7 +284,7 @@ mod tests {
     use super::*;
 
     fn see(tenants: &mut Tenants, pid: u32, listed: Moment) -> Process {
-        tenants.begin();
+        tenants.begin(1);
         tenants.see(pid, listed);
         tenants.end().next().cloned().unwrap()
     }
@@ -309,8 +330,21 @@ mod tests {
         let gone = see(&mut tenants, child.id(), Moment(0));
         assert_eq!((gone.id.start_ticks, gone.facts.identity), (None, Identity::Unverified));
         assert_eq!(gone.load.state, Err(Missing::Failed));
-        tenants.begin();
+        tenants.begin(1);
         assert_eq!(tenants.end().count(), 0);
+    }
+
+    #[test]
+    fn who_was_put_off_is_a_pid_until_it_is_read() {
+        let (mut tenants, me) = (nobody(), std::process::id());
+        tenants.begin(0);
+        assert_eq!(tenants.see(me, Moment(0)), ProcessId { pid: me, start_ticks: None });
+        let process = tenants.end().next().cloned().unwrap();
+        assert_eq!((process.facts.comm, process.load.rss), (Err(Missing::NotYet), Err(Missing::NotYet)));
+        tenants.catch_up();
+        let baseline = tenants.known[&me].cpu;
+        assert!(baseline.is_some() && tenants.known[&me].process.facts.uid.is_ok());
+        assert!(see(&mut tenants, me, Moment(0)).id.start_ticks.is_some());
     }
 
     #[test]

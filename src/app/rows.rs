@@ -1,9 +1,11 @@
 //! Which processes the list shows, and in which order.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use crate::model::{Holding, Model};
-use crate::snapshot::{Gpu, Process, ProcessId, Reading, Snapshot};
+use crate::snapshot::{Gpu, Process, ProcessId, Reading, Snapshot, State};
+use crate::units::{Bytes, Percent};
 use crate::untrusted::Text;
 
 /// A column of the list.
@@ -112,14 +114,15 @@ pub fn gpu_labels(snapshot: &Snapshot, holding: &Holding) -> String {
 pub(super) fn rows(model: &Model, sort: Sort, filter: &str) -> Vec<ProcessId> {
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
-    let mut rows: Vec<(&Process, &Holding)> = snapshot
+    let mut rows: Vec<(Option<Key>, ProcessId)> = snapshot
         .processes
         .iter()
         .filter_map(|process| Some((process, model.holding(process.id)?)))
         .filter(|(process, holding)| terms.is_empty() || matches(snapshot, process, holding, &terms))
+        .map(|(process, holding)| (key(model, sort.column, process, holding), process.id))
         .collect();
-    rows.sort_by(|a, b| compare(model, sort, *a, *b).then_with(|| a.0.id.cmp(&b.0.id)));
-    rows.into_iter().map(|(process, _)| process.id).collect()
+    rows.sort_unstable_by(|a, b| compare(a.0.as_ref(), b.0.as_ref(), sort.descending).then_with(|| a.1.cmp(&b.1)));
+    rows.into_iter().map(|(_, id)| id).collect()
 }
 
 /// Whether each term stands somewhere in what the line shows.
@@ -139,36 +142,45 @@ fn matches(snapshot: &Snapshot, process: &Process, holding: &Holding, terms: &[S
     terms.iter().all(|term| line.contains(term))
 }
 
-type Row<'a> = (&'a Process, &'a Holding);
+/// What a line shows in the column that the list is sorted by.
+#[derive(PartialEq, PartialOrd)]
+enum Key<'a> {
+    Number(i64),
+    Amount(Bytes),
+    Share(Percent),
+    Gpus(&'a [usize]),
+    Word(Cow<'a, str>),
+    State(State),
+}
 
-/// How two values compare, and whether each is known.
-fn order<T: PartialOrd, E>(a: &Result<T, E>, b: &Result<T, E>) -> (Option<Ordering>, bool, bool) {
-    (a.as_ref().ok().partial_cmp(&b.as_ref().ok()), a.is_ok(), b.is_ok())
+/// The key of a process; absent where its value is missing. Amounts that look the same are the same: lines do
+/// not change places over what nobody sees.
+fn key<'a>(model: &Model, column: Column, process: &'a Process, holding: &'a Holding) -> Option<Key<'a>> {
+    let amount = |bytes: Bytes| Key::Amount(bytes.as_shown());
+    let share = |percent: Percent| Key::Share(percent.as_shown());
+    match column {
+        Column::Gpu => Some(Key::Gpus(&holding.gpus)),
+        Column::Pid => Some(Key::Number(process.id.pid.into())),
+        Column::User => process.facts.user.as_ref().ok().map(|user| Key::Word(user.as_str().into())),
+        Column::Memory => holding.memory.ok().map(|total| amount(total.bytes)),
+        Column::Growth => super::growth(model, process.id).map(Key::Number),
+        Column::Sm => holding.sm.ok().map(share),
+        Column::Cpu => process.load.cpu.ok().map(share),
+        Column::Rss => process.load.rss.ok().map(amount),
+        // Who started later has run for less.
+        Column::Elapsed => process.id.start_ticks.map(|ticks| Key::Number(-ticks.cast_signed())),
+        Column::State => process.load.state.ok().map(Key::State),
+        Column::Command => command(process).ok().map(|command| Key::Word(command.into())),
+    }
 }
 
 /// Missing values come last, whichever way the others go.
-fn compare(model: &Model, sort: Sort, a: Row<'_>, b: Row<'_>) -> Ordering {
-    let by = |a: Option<Ordering>, a_known: bool, b_known: bool| match (a_known, b_known) {
-        (true, true) => {
-            let order = a.unwrap_or(Ordering::Equal);
-            if sort.descending { order.reverse() } else { order }
+fn compare(a: Option<&Key<'_>>, b: Option<&Key<'_>>, descending: bool) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => {
+            let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
+            if descending { order.reverse() } else { order }
         }
-        (known, other) => other.cmp(&known),
-    };
-    let growth = |row: Row<'_>| super::growth(model, row.0.id).ok_or(());
-    let started = |row: Row<'_>| row.0.id.start_ticks.map(std::cmp::Reverse).ok_or(());
-    let (order, a_known, b_known) = match sort.column {
-        Column::Gpu => order(&Ok::<_, ()>(&a.1.gpus), &Ok(&b.1.gpus)),
-        Column::Pid => order(&Ok::<_, ()>(a.0.id.pid), &Ok(b.0.id.pid)),
-        Column::User => order(&a.0.facts.user, &b.0.facts.user),
-        Column::Memory => order(&a.1.memory.map(|it| it.bytes), &b.1.memory.map(|it| it.bytes)),
-        Column::Growth => order(&growth(a), &growth(b)),
-        Column::Sm => order(&a.1.sm, &b.1.sm),
-        Column::Cpu => order(&a.0.load.cpu, &b.0.load.cpu),
-        Column::Rss => order(&a.0.load.rss, &b.0.load.rss),
-        Column::Elapsed => order(&started(a), &started(b)),
-        Column::State => order(&a.0.load.state, &b.0.load.state),
-        Column::Command => order(&command(a.0), &command(b.0)),
-    };
-    by(order, a_known, b_known)
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    }
 }

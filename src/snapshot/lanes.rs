@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
@@ -226,7 +227,7 @@ lanes! {
         /// The kernel's short name for it, 15 bytes at most.
         comm: Text = "comm",
         /// Its arguments, 4 KiB at most.
-        argv: Vec<Text> = "argv",
+        argv: Arc<[Text]> = "argv",
     }
 
     /// What changes each second about a process.

@@ -4,6 +4,7 @@
 //! A thread that hangs is left behind, and what it was to read counts as failed.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::untrusted::Text;
 #[derive(Debug)]
 pub(in crate::agent) enum Finding {
     /// The arguments of a process.
-    Argv(ProcessId, Reading<Vec<Text>>),
+    Argv(ProcessId, Reading<Arc<[Text]>>),
     /// The name of a user.
     User(u32, Text),
 }
@@ -119,14 +120,14 @@ fn run(errands: &Receiver<Errand>, events: &mpsc::Sender<Wake>) {
 }
 
 /// The arguments, 4 KiB at most. Those of a successor with the same PID are not taken for it.
-fn argv(id: ProcessId) -> Reading<Vec<Text>> {
+fn argv(id: ProcessId) -> Reading<Arc<[Text]>> {
     let why = |error| if error == rustix::io::Errno::ACCESS { Missing::Denied } else { Missing::Failed };
     let mut buffer = [0; Text::LIMIT];
     let file = files::open(id.pid, "cmdline").map_err(why)?;
     let line = files::read(&file, &mut buffer).map_err(why)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have none.
-    let argv = if argv.is_empty() { vec![] } else { argv.split(|byte| *byte == 0).map(Text::new).collect() };
+    let argv = if argv.is_empty() { Arc::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() };
     let mut buffer = [0; 1024];
     let file = files::open(id.pid, "stat").map_err(why)?;
     let now = files::read(&file, &mut buffer).ok().and_then(stat::parse).map(|stat| stat.start_ticks);
