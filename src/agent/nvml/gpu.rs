@@ -285,7 +285,7 @@ impl Gpu {
         match read {
             Ok(()) => {
                 self.answered = true;
-                self.lane.take(list);
+                self.lane.take(list, now);
                 None
             }
             Err(Fault::Garbage(pid)) => {
