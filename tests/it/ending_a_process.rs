@@ -234,7 +234,7 @@ fn whoever_is_not_in_proc_is_refused() {
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for(" 4111222 ");
     terminal.keys(F9);
-    terminal.wait_for("NVML may mean a process of another PID namespace");
+    terminal.wait_for("no process 4111222 is seen here");
     terminal.keys(ENTER);
     terminal.wait_without("End process");
     terminal.quit();

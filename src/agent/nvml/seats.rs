@@ -24,15 +24,16 @@ impl Seat {
         self.last.first().is_some_and(|readings| readings.uuid == *uuid)
     }
 
-    /// Puts the trouble on the GPU and its instances, whose last readings stay.
+    /// Puts the trouble on the GPU and its instances, whose last readings stay. One that goes on, at another
+    /// call perhaps, began when it began.
     pub(super) fn suffers(&mut self, trouble: &Trouble) {
         self.gpu = None;
         for readings in &mut self.last {
-            let same =
-                readings.trouble.as_ref().is_some_and(|old| old.cause == trouble.cause && old.call == trouble.call);
-            if !same {
-                readings.trouble = Some(trouble.clone());
-            }
+            let since = match &readings.trouble {
+                Some(old) if old.cause == trouble.cause => old.since,
+                _ => trouble.since,
+            };
+            readings.trouble = Some(Trouble { since, ..trouble.clone() });
         }
     }
 }
