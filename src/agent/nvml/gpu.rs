@@ -311,15 +311,6 @@ impl Gpu {
             Err(Fault::Error(error)) => Some(fault::of_gpu(function, &error, &self.readings.facts, now)),
         }
     }
-
-    /// Takes note of an Xid error.
-    pub(super) fn push_xid(&mut self, xid: crate::snapshot::Xid) {
-        let xids = &mut self.readings.health.xids;
-        if xids.len() == 16 {
-            xids.remove(0);
-        }
-        xids.push(xid);
-    }
 }
 
 /// A share that can be one.
