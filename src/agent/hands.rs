@@ -153,7 +153,7 @@ impl Hands {
             return Err(Refusal::Ancestor);
         }
         if process.start_ticks.is_none() {
-            return Err(Refusal::Unverified);
+            return Err(Refusal::Absent);
         }
         match self.known.get(pid) {
             None => return Err(Refusal::Unknown),

@@ -163,7 +163,7 @@ impl Loop {
                 .holds
                 .iter()
                 .map(|hold| Tenant {
-                    process: self.tenants.see(hold.pid, gpu.load.at),
+                    process: self.tenants.see(hold.pid, hold.listed),
                     usage: hold.usage,
                     memory: hold.memory,
                     sm: hold.sm,
