@@ -46,9 +46,15 @@ pub enum Command {
         /// With what.
         signal: Signal,
     },
+    /// End processes that are held, all of them and by force, in one act: SIGSTOP to all, a look for
+    /// descendants until there are no new ones, SIGKILL from the leaves to the root.
+    Force {
+        /// Whom. One that is not held makes the whole act refused.
+        processes: Vec<ProcessId>,
+    },
 }
 
-/// The signals that the panel offers.
+/// The signals that the panel offers, from gentle to hard, then those that end nothing by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Signal {
@@ -58,6 +64,18 @@ pub enum Signal {
     Term,
     /// End now; nothing is saved.
     Kill,
+    /// The terminal is gone; a server reads its configuration anew.
+    Hup,
+    /// As Ctrl-\\: end with a core dump.
+    Quit,
+    /// What the program makes of it: Slurm and many trainers save a checkpoint.
+    Usr1,
+    /// What the program makes of it.
+    Usr2,
+    /// Hold still. The memory stays.
+    Stop,
+    /// Go on.
+    Cont,
 }
 
 impl fmt::Display for Signal {
@@ -66,6 +84,12 @@ impl fmt::Display for Signal {
             Self::Int => "SIGINT",
             Self::Term => "SIGTERM",
             Self::Kill => "SIGKILL",
+            Self::Hup => "SIGHUP",
+            Self::Quit => "SIGQUIT",
+            Self::Usr1 => "SIGUSR1",
+            Self::Usr2 => "SIGUSR2",
+            Self::Stop => "SIGSTOP",
+            Self::Cont => "SIGCONT",
         })
     }
 }
@@ -84,7 +108,24 @@ pub struct Reply {
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
     /// The process is held: a signal can reach only it.
-    Held,
+    Held {
+        /// Why one should think twice and type the PID first: one sentence for a person. Absent when
+        /// there is no such reason.
+        caution: Option<Text>,
+    },
+    /// Found while a job was being ended by force: a descendant of a process that was stopped for it,
+    /// held and stopped like the others.
+    Joined {
+        /// Its name, for the list in the panel.
+        comm: Text,
+        /// Whose child it is.
+        parent: ProcessId,
+    },
+    /// Stopped for the end of its job, then let go on, because the job could not be ended as a whole.
+    LetGo {
+        /// What went wrong: one sentence for a person.
+        reason: Text,
+    },
     /// Nothing was done, and why: one sentence for a person.
     Refused {
         /// As in `no permission to signal 4711 (alice): run gputop as alice or root`.

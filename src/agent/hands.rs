@@ -120,10 +120,15 @@ impl Hands {
             Command::Inspect { process } => self.inspector.begin(process),
             Command::Hold { process } => {
                 let outcome = match self.hold(process) {
-                    Ok(()) => Outcome::Held,
+                    Ok(()) => Outcome::Held { caution: None },
                     Err(refusal) => refusal.outcome(process.pid),
                 };
                 self.reply(process, outcome);
+            }
+            Command::Force { ref processes } => {
+                for process in processes {
+                    self.tell(*process, Refusal::NotHeld.outcome(process.pid));
+                }
             }
             Command::Release { process } => {
                 self.held.remove(&process);

@@ -11,7 +11,7 @@ use super::sampler::{self, Sampler};
 use super::writer::Writer;
 use super::{Known, Readings, Wake, clock, hands};
 use crate::cli::AgentArgs;
-use crate::snapshot::{Gpu, Host as HostLanes, HostFacts, Snapshot, Tenant};
+use crate::snapshot::{Gpu, Host as HostLanes, HostFacts, HostScan, Missing, Snapshot, Tenant};
 use crate::units::Moment;
 
 /// The second pass comes this soon after the first line, since a rate needs two.
@@ -150,6 +150,7 @@ impl Loop {
                     sm: hold.sm,
                 })
                 .collect(),
+            holders: Vec::new(),
             trouble: gpu.trouble.clone(),
         });
         let gpus = gpus.collect();
@@ -161,7 +162,11 @@ impl Loop {
             at: now,
             unix_ms: clock::unix_ms(),
             interval_ms: u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX),
-            host: HostLanes { facts: self.host_facts.clone(), load: self.host.load(now) },
+            host: HostLanes {
+                facts: self.host_facts.clone(),
+                load: self.host.load(now),
+                scan: HostScan::missing(Moment(0), 0, 0, Missing::NotYet),
+            },
             driver: self.readings.driver.clone(),
             gpus,
             processes,

@@ -142,7 +142,7 @@ impl EndPanel {
             return;
         }
         match &reply.outcome {
-            Outcome::Held if self.stage == Stage::Holding => self.stage = Stage::Held,
+            Outcome::Held { .. } if self.stage == Stage::Holding => self.stage = Stage::Held,
             Outcome::Refused { reason } if !self.is_over() => self.stage = Stage::Refused(reason.clone()),
             Outcome::Sent { signal, at } => {
                 self.first_sent.get_or_insert(*at);
@@ -159,7 +159,11 @@ impl EndPanel {
             // The memory counts from the first word of the end: a zombie holds none.
             Outcome::Zombie { at, parent } => self.end(*at, Some(*parent)),
             Outcome::Ended { at } => self.end(*at, None),
-            Outcome::Held | Outcome::Refused { .. } | Outcome::Inspected(_) => {}
+            Outcome::Held { .. }
+            | Outcome::Refused { .. }
+            | Outcome::Joined { .. }
+            | Outcome::LetGo { .. }
+            | Outcome::Inspected(_) => {}
         }
     }
 

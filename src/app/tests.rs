@@ -143,7 +143,7 @@ fn the_panel_keeps_its_target_when_the_list_moves() {
     story(three())
         .keys("F9")
         .asks(&[hold(103)])
-        .hears(103, Outcome::Held)
+        .hears(103, Outcome::Held { caution: None })
         .pass(larger(101))
         .keys("Enter")
         .asks(&[signal(103, Signal::Term)]);
@@ -151,14 +151,14 @@ fn the_panel_keeps_its_target_when_the_list_moves() {
 
 #[test]
 fn nothing_is_sent_before_the_agent_made_sure() {
-    story(three()).keys("F9 Enter").asks(&[hold(103)]).hears(103, Outcome::Held).asks(&[]);
+    story(three()).keys("F9 Enter").asks(&[hold(103)]).hears(103, Outcome::Held { caution: None }).asks(&[]);
 }
 
 #[test]
 fn nothing_is_sent_twice_by_an_impatient_enter() {
     story(three())
         .keys("F9")
-        .hears(103, Outcome::Held)
+        .hears(103, Outcome::Held { caution: None })
         .keys("Enter Enter")
         .asks(&[hold(103), signal(103, Signal::Term)]);
 }
@@ -173,18 +173,20 @@ fn a_refusal_ends_the_matter() {
 #[test]
 fn another_signal_can_follow_when_the_first_did_nothing() {
     let sent = Outcome::Sent { signal: Signal::Term, at: Moment(1_000_500) };
-    story(three()).keys("F9").hears(103, Outcome::Held).keys("Enter").hears(103, sent).keys("Down Enter").asks(&[
-        hold(103),
-        signal(103, Signal::Term),
-        signal(103, Signal::Kill),
-    ]);
+    story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held { caution: None })
+        .keys("Enter")
+        .hears(103, sent)
+        .keys("Down Enter")
+        .asks(&[hold(103), signal(103, Signal::Term), signal(103, Signal::Kill)]);
 }
 
 #[test]
 fn the_panel_proves_that_the_memory_came_back() {
     let ended = story(three())
         .keys("F9")
-        .hears(103, Outcome::Held)
+        .hears(103, Outcome::Held { caution: None })
         .keys("Enter")
         .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
         .hears(103, Outcome::Ended { at: Moment(1_000_200) });
@@ -199,7 +201,7 @@ fn the_panel_proves_that_the_memory_came_back() {
 fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
     let ended = story(three())
         .keys("F9")
-        .hears(103, Outcome::Held)
+        .hears(103, Outcome::Held { caution: None })
         .keys("Enter")
         .hears(103, Outcome::Ended { at: Moment(1_000_200) })
         .pass(|host| {
@@ -214,7 +216,7 @@ fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
 
 #[test]
 fn with_the_agent_goes_the_hold() {
-    let mut lost = story(three()).keys("F9").hears(103, Outcome::Held);
+    let mut lost = story(three()).keys("F9").hears(103, Outcome::Held { caution: None });
     lost.event(Event::LinkLost("the agent ended".into()));
     assert!(matches!(lost.app.end_panel().unwrap().stage(), Stage::Refused(_)));
     lost.keys("Enter").asks(&[hold(103), Effect::Command(Command::Release { process: id(103) })]);
@@ -257,7 +259,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         KeyCode::Char('g'),
     ]);
     let outcomes = prop_oneof![
-        4 => Just(Outcome::Held),
+        4 => Just(Outcome::Held { caution: None }),
         1 => Just(Outcome::Refused { reason: "no".into() }),
         1 => Just(Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) }),
         1 => Just(Outcome::Ended { at: Moment(1_000_200) }),
@@ -288,7 +290,7 @@ proptest! {
         for event in events {
             let shown = story.app.end_panel().map(|panel| (panel.id(), panel.choice));
             match &event {
-                Event::Line(line) => if let Line::Reply(Reply { process, outcome: Outcome::Held }) = &**line
+                Event::Line(line) => if let Line::Reply(Reply { process, outcome: Outcome::Held { .. } }) = &**line
                     && shown.map(|(id, _)| id) == Some(*process) {
                         held = Some(*process);
                     },

@@ -1,8 +1,8 @@
 //! A host for the tests: GPUs, and processes on them, each given in a few words.
 
 use super::{
-    Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Host, HostFacts, HostLoad, Identity, Missing, Process,
-    ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Tenant, Use,
+    Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Host, HostFacts, HostLoad, HostScan, Identity, Missing,
+    Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Tenant, Use,
 };
 use crate::units::{Bytes, Celsius, Moment, Percent, Watts};
 use crate::untrusted::Text;
@@ -28,6 +28,7 @@ pub(crate) fn host(gpus: u32) -> Snapshot {
                 swap_used: Ok(Bytes(0)),
                 swap_total: Ok(Bytes(0)),
             },
+            scan: HostScan::missing(Moment(1_000_000), 300, 0, Missing::NotYet),
         },
         driver: Driver { version: Some("580.65.06".into()), cuda_version: Some("13.0".into()), trouble: None },
         gpus: (0..gpus).map(gpu).collect(),
@@ -55,6 +56,7 @@ fn gpu(index: u32) -> Gpu {
         },
         health: GpuHealth::missing(at, Vec::new(), Missing::Unsupported),
         tenants: Vec::new(),
+        holders: Vec::new(),
         trouble: None,
     }
 }
@@ -83,6 +85,7 @@ impl Snapshot {
                 threads: Ok(12),
                 cpu: Ok(Percent::new(99.0)),
                 rss: Ok(Bytes::from_gib(3)),
+                wchan: Err(Missing::Unsupported),
             };
             self.processes.insert(at, Process { id, facts, load });
         }

@@ -71,6 +71,11 @@ fn choices(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
             Signal::Int => "like Ctrl-C: Python may save and clean up",
             Signal::Term => "asks it to end",
             Signal::Kill => "ends it now: nothing is saved",
+            Signal::Hup => "the terminal is gone; a server reads its configuration anew",
+            Signal::Quit => "ends it with a core dump",
+            Signal::Usr1 | Signal::Usr2 => "what the program makes of it: often, a checkpoint",
+            Signal::Stop => "hold still: the memory stays",
+            Signal::Cont => "go on",
         };
         Line::styled(format!("{mark} {:<8} {meaning}", signal.to_string()), style)
     };

@@ -88,6 +88,7 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold]) -> GpuR
             simulated: true,
             name: Ok("Simulated H100".into()),
             bus_id: Ok(format!("00000000:{:02X}:00.0", 0x1a + 0x11 * index).into()),
+            minor: Err(Missing::Unsupported),
             slowdown_temperature: Ok(Celsius(90)),
             gpu_instance: Err(Missing::Unsupported),
             compute_instance: Err(Missing::Unsupported),

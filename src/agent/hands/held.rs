@@ -118,6 +118,12 @@ impl Held {
             Signal::Int => rustix::process::Signal::INT,
             Signal::Term => rustix::process::Signal::TERM,
             Signal::Kill => rustix::process::Signal::KILL,
+            Signal::Hup => rustix::process::Signal::HUP,
+            Signal::Quit => rustix::process::Signal::QUIT,
+            Signal::Usr1 => rustix::process::Signal::USR1,
+            Signal::Usr2 => rustix::process::Signal::USR2,
+            Signal::Stop => rustix::process::Signal::STOP,
+            Signal::Cont => rustix::process::Signal::CONT,
         };
         match pidfd_send_signal(&self.pidfd, number) {
             Ok(()) => {

@@ -189,7 +189,7 @@ fn comes_to(process: ProcessId, state: State) {
 fn a_held_process_ends_and_the_loop_looks_at_once() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     bench.sees(child.id(), Identity::Sure);
-    assert_eq!(bench.hold(child.id()), Outcome::Held);
+    assert_eq!(bench.hold(child.id()), Outcome::Held { caution: None });
     assert!(matches!(bench.signal(child.id(), Signal::Term), Outcome::Sent { signal: Signal::Term, .. }));
     let id = child.id();
     child.0.wait().expect("it ends");
@@ -202,7 +202,7 @@ fn a_held_process_ends_and_the_loop_looks_at_once() {
 fn a_held_process_that_ends_by_itself_is_told_of() {
     let (bench, child) = (Bench::new(), Sleeper::start().grown());
     bench.sees(child.id(), Identity::Sure);
-    assert_eq!(bench.hold(child.id()), Outcome::Held);
+    assert_eq!(bench.hold(child.id()), Outcome::Held { caution: None });
     drop(child);
     bench.tells_of_its_end();
     bench.asks_for_a_scan();
@@ -213,7 +213,7 @@ fn a_process_that_its_parent_forgot_is_a_zombie_until_it_is_reaped() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
     bench.sees(id, Identity::Sure);
-    assert_eq!(bench.hold(id), Outcome::Held);
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None });
     assert!(matches!(bench.signal(id, Signal::Kill), Outcome::Sent { .. }));
     let parent = std::process::id();
     let Outcome::Zombie { at, parent: named } = bench.answer() else { panic!("no zombie") };
@@ -229,7 +229,7 @@ fn a_stopped_process_keeps_the_signal_and_is_said_to_live() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
     bench.sees(id, Identity::Sure);
-    assert_eq!(bench.hold(id), Outcome::Held);
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None });
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
     comes_to(id, State::Stopped);
@@ -262,7 +262,7 @@ fn a_dead_leader_with_a_living_thread_has_not_ended() {
     io::Read::read_exact(child.0.stdout.as_mut().expect("it is piped"), &mut ready).expect("it says so");
     comes_to(id, State::Zombie);
     bench.sees(id, Identity::Sure);
-    assert_eq!(bench.hold(id), Outcome::Held);
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None });
     assert!(matches!(bench.signal(id, Signal::Int), Outcome::Sent { .. }));
     match bench.answer() {
         Outcome::Alive { state, .. } => assert_eq!(state, State::Sleeping, "the thread's"),
@@ -331,8 +331,8 @@ fn what_was_let_go_is_not_signalled() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
     bench.sees(id, Identity::Sure);
-    assert_eq!(bench.hold(id), Outcome::Held);
-    assert_eq!(bench.hold(id), Outcome::Held, "twice is once");
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None });
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None }, "twice is once");
     bench.ask(&Command::Release { process: id });
     match bench.signal(id, Signal::Kill) {
         Outcome::Refused { reason } => assert!(reason.as_str().contains("open the panel again"), "{reason}"),
