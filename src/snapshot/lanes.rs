@@ -249,7 +249,7 @@ lanes! {
         /// Where it was started, by its control group and environment, as in `slurm 4711`, `docker 3f2a91`,
         /// `kubernetes 1b2c`, `tmux`. Unsupported when nothing of that is to be seen.
         origin: Text = "origin",
-        /// `TORCHELASTIC_RUN_ID`: the run of torchrun that it belongs to. Unsupported when it has none.
+        /// `TORCHELASTIC_RUN_ID`: the run of `torchrun` that it belongs to. Unsupported when it has none.
         elastic_run: Text = "torchelastic_run_id",
         /// `RANK`: its place in a distributed run. Unsupported when it has none.
         rank: Text = "rank",
