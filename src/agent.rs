@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
 use crate::cli::AgentArgs;
@@ -124,6 +125,9 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     // A descriptor stays open for each tenant. Without more of them, files are opened for each reading.
     let limit = getrlimit(Resource::Nofile);
     let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    // The kernel's table of descriptors doubles as it fills, and with threads each time waits some 10 ms
+    // for the other processors. While there are none it grows at once, to what a large host needs.
+    let _grown = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 2047);
     std::panic::set_hook(Box::new(|panic| leave_with(&panic.to_string())));
     pace::run(args).context("cannot start a thread of the agent")?;
     Ok(ExitCode::SUCCESS)

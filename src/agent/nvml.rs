@@ -37,6 +37,10 @@ const COUNT: Duration = Duration::from_secs(5);
 /// Xid events are fetched so often.
 const EVENTS: Duration = Duration::from_secs(2);
 
+const COUNT_CALL: &str = "nvmlDeviceGetCount_v2";
+const VERSION: &str = "nvmlSystemGetDriverVersion";
+const CUDA_VERSION: &str = "nvmlSystemGetCudaDriverVersion_v2";
+
 /// The driver once it was started: what a thread in a hung call leaves to the next.
 pub(super) type Started = Arc<Mutex<Option<Library>>>;
 
@@ -164,7 +168,15 @@ impl Eyes {
     /// Tries those again who hung and whose time has come. This may hang again: so it comes after the pass.
     pub(super) fn retry(&mut self, now: Moment) {
         let due = |sick: &Sick| sick.again.is_some_and(|again| now >= again);
-        self.avoid.retain(|sick| !due(sick));
+        while let Some(at) = self.avoid.iter().position(due) {
+            let function = self.avoid.swap_remove(at).function;
+            self.ask_again(function, now);
+            if self.watch.is_left_behind() {
+                return;
+            }
+            // It answered; the trouble goes when no other function is avoided.
+            self.set_driver_trouble(None);
+        }
         let mut any = false;
         for seat in &mut self.seats {
             if seat.sick.as_ref().is_some_and(due) {
@@ -177,8 +189,21 @@ impl Eyes {
             self.enumerate(library, now);
             self.read(false);
         }
-        if self.avoid.is_empty() && self.driver.trouble.as_ref().is_some_and(|it| it.cause == Cause::Hung) {
-            self.driver.trouble = None;
+    }
+
+    /// Asks the driver as a whole what it did not answer before.
+    fn ask_again(&mut self, function: &'static str, now: Moment) {
+        match (self.library, function) {
+            (None, _) => {
+                self.start_due = now;
+                self.start(now);
+            }
+            (Some(library), COUNT_CALL) => self.enumerate(library, now),
+            (Some(library), VERSION | CUDA_VERSION) => self.ask_versions(library),
+            (Some(library), _) => {
+                self.events_due = now;
+                self.fetch_events(library, now);
+            }
         }
     }
 
@@ -218,15 +243,19 @@ impl Eyes {
         *self.started.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
         self.library = Some(library);
         (self.counted, self.count_due, self.events) = (None, Moment(0), None);
+        self.ask_versions(library);
+        self.set_driver_trouble(None);
+    }
+
+    fn ask_versions(&mut self, library: Library) {
         if self.driver.version.is_none() {
-            let version = self.ask("nvmlSystemGetDriverVersion", || library.sys_driver_version());
+            let version = self.ask(VERSION, || library.sys_driver_version());
             self.driver.version = version.ok().map(Text::from);
         }
         if self.driver.cuda_version.is_none() {
-            let version = self.ask("nvmlSystemGetCudaDriverVersion_v2", || library.sys_cuda_driver_version());
+            let version = self.ask(CUDA_VERSION, || library.sys_cuda_driver_version());
             self.driver.cuda_version = version.ok().map(|it| format!("{}.{}", it / 1000, it % 1000 / 10).into());
         }
-        self.set_driver_trouble(None);
     }
 
     /// The trouble of the driver; one that hung at some call keeps that one until it comes back.
@@ -256,12 +285,16 @@ impl Eyes {
     /// Counts the GPUs, and looks at each place when the count changed or someone is missing.
     fn enumerate(&mut self, library: Library, now: Moment) {
         self.count_due = now.after(COUNT);
-        let count = match self.ask("nvmlDeviceGetCount_v2", || library.device_count()) {
+        let count = match self.ask(COUNT_CALL, || library.device_count()) {
             Ok(count) => count,
-            Err(NvmlError::Timeout) => return,
-            Err(error) if concerns_driver(&error) => return self.lose_driver("nvmlDeviceGetCount_v2", &error, now),
+            // It hangs. A thread that took over has no handles yet: the GPUs are as many as there were.
+            Err(NvmlError::Timeout) => match self.seats.iter().map(|seat| seat.index + 1).max() {
+                Some(count) if self.counted.is_none() => count,
+                _ => return,
+            },
+            Err(error) if concerns_driver(&error) => return self.lose_driver(COUNT_CALL, &error, now),
             Err(error) => {
-                return self.set_driver_trouble(Some(library::of_driver("nvmlDeviceGetCount_v2", &error, now)));
+                return self.set_driver_trouble(Some(library::of_driver(COUNT_CALL, &error, now)));
             }
         };
         self.set_driver_trouble(None);
@@ -334,7 +367,7 @@ impl Eyes {
                     "{} is not listed by the driver any more; `dmesg | grep -i xid` may say why",
                     the_gpu(&seat.last[0].facts)
                 );
-                let call = Some("nvmlDeviceGetCount_v2".into());
+                let call = Some(COUNT_CALL.into());
                 seat.suffers(&Trouble { cause: Cause::Lost, sentence: sentence.into(), call, since: now });
             }
         }

@@ -21,6 +21,10 @@ use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Proce
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
 
+/// Of so many processes a pass the user is read for the first time. With a thousand new ones the first
+/// line comes sooner, and the users with the next.
+const USERS: usize = 200;
+
 /// An unverified process is looked at again so often: it may open the GPU's device file.
 const VERIFY: Duration = Duration::from_secs(5);
 
@@ -95,14 +99,13 @@ impl Tenants {
         let pass = self.pass;
         self.known.retain(|_, tenant| tenant.pass == pass);
         // A process may change its user id without a trace in `stat`. One a pass is cheap, and finds it.
-        let turn = self.known.range_mut(self.next..).next();
-        self.next = match turn {
-            Some((pid, tenant)) => {
-                tenant.read_user(&self.root, &mut self.aside);
-                pid + 1
-            }
-            None => 0,
-        };
+        let turn = self.known.range(self.next..).next().map(|(pid, _)| *pid);
+        self.next = turn.map_or(0, |pid| pid + 1);
+        let unread = |tenant: &Tenant| tenant.process.facts.uid == Err(Missing::NotYet);
+        let due = self.known.iter_mut().filter(|(pid, tenant)| Some(**pid) == turn || unread(tenant));
+        for (_, tenant) in due.take(USERS) {
+            tenant.read_user(&self.root, &mut self.aside);
+        }
         self.aside.check(clock::now());
         self.known.values().map(|tenant| &tenant.process)
     }
@@ -155,7 +158,6 @@ impl Tenant {
         tenant.process.id.start_ticks = Some(stat.start_ticks);
         tenant.stat = opened.ok().and_then(|stat| root.keep(stat));
         tenant.take(&stat, root, aside, now);
-        tenant.read_user(root, aside);
         tenant.identify(root, now, listed);
         tenant
     }

@@ -131,6 +131,16 @@ impl Gpu {
         }
     }
 
+    /// Asks again for what should have worked.
+    fn mend_facts(&mut self, watch: &Watch) {
+        let facts = &self.readings.facts;
+        let failed =
+            [facts.name.as_ref().err(), facts.bus_id.as_ref().err(), facts.slowdown_temperature.as_ref().err()];
+        if failed.contains(&Some(&Missing::Failed)) {
+            self.read_facts(watch);
+        }
+    }
+
     /// Asks for one figure.
     pub(super) fn ask<T>(
         &mut self,
@@ -188,6 +198,7 @@ impl Gpu {
         };
         self.set_trouble(trouble);
         if slow {
+            self.mend_facts(pass.watch);
             let turn = u64::from(self.readings.facts.index % 8) * 1000;
             // Not a full round the first time, so that each GPU finds its own second.
             let first = self.slow_due == Moment(0);

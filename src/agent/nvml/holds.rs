@@ -16,6 +16,8 @@ use crate::units::{Bytes, Moment};
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     lists: [Vec<Entry>; 3],
+    /// Why a list is not to be had.
+    troubles: [Option<Trouble>; 3],
     scratch: Vec<Entry>,
     merged: Vec<Hold>,
     /// When the shares were last asked for.
@@ -79,11 +81,10 @@ fn larger(one: Reading<Bytes>, other: Reading<Bytes>) -> Reading<Bytes> {
 
 /// Reads who is on the GPU, and how busy each keeps it.
 pub(super) fn read(gpu: &mut Gpu, pass: &mut Pass<'_>, slow: bool, now: Moment) -> Option<Trouble> {
-    let mut trouble = gpu.read_list(pass, List::Compute, now);
-    if slow {
-        for list in [List::Graphics, List::Mps] {
-            let other = gpu.read_list(pass, list, now);
-            trouble = trouble.or(other);
+    for list in [List::Compute, List::Graphics, List::Mps] {
+        if slow || list == List::Compute {
+            let trouble = gpu.read_list(pass, list, now);
+            gpu.lane.troubles[list as usize] = trouble;
         }
     }
     gpu.lane.merge();
@@ -91,7 +92,7 @@ pub(super) fn read(gpu: &mut Gpu, pass: &mut Pass<'_>, slow: bool, now: Moment) 
     if gpu.readings.facts.parent.is_none() && !gpu.lane.merged.is_empty() {
         read_shares(gpu, pass, now);
     }
-    trouble
+    gpu.lane.troubles.iter().flatten().next().cloned()
 }
 
 /// How far back a sample counts. Drivers take one every 1/6 s to 1 s; in a shorter window a busy process looks idle.
