@@ -11,13 +11,12 @@
 
 mod clock;
 mod hands;
-mod inspect;
 mod host;
+mod inspect;
 mod nvml;
 mod pace;
 mod proc;
 mod sampler;
-mod stat;
 mod writer;
 
 pub mod demo;

@@ -28,7 +28,7 @@ use self::held::Held;
 use self::input::Input;
 use self::refusal::Refusal;
 use super::inspect::Inspector;
-use super::stat::Stat;
+use super::proc::stat;
 use super::writer::Replies;
 use super::{Known, Wake, clock, leave};
 use crate::cli::SHORTEST_INTERVAL;
@@ -179,23 +179,27 @@ impl Hands {
     /// Looks at every process that is held, and says what is new.
     fn watch(&mut self) {
         let now = clock::now();
-        let news: Vec<(ProcessId, Outcome)> =
-            self.held.iter_mut().filter_map(|(&process, held)| Some((process, held.look(now)?))).collect();
+        let mut news = Vec::new();
+        let mut has_one_ended = false;
+        for (&process, held) in &mut self.held {
+            let was_alive = held.ends().is_some();
+            news.extend(held.look(now).map(|outcome| (process, outcome)));
+            has_one_ended |= was_alive && held.ends().is_none();
+        }
+        if has_one_ended {
+            // Its memory is back, even before its parent has asked for it.
+            self.wake(Wake::Scan);
+        }
         for (process, outcome) in news {
             self.tell(process, outcome);
         }
     }
 
-    /// Replies, and does what the outcome asks of the agent itself.
+    /// Replies, and lets go of a process that is no more.
     fn tell(&mut self, process: ProcessId, outcome: Outcome) {
-        match outcome {
-            Outcome::Ended { .. } => {
-                self.held.remove(&process);
-                self.wake(Wake::Scan);
-            }
-            // Its memory is back already: only its number is still taken.
-            Outcome::Zombie { .. } => self.wake(Wake::Scan),
-            _ => (),
+        if matches!(outcome, Outcome::Ended { .. }) {
+            self.held.remove(&process);
+            self.wake(Wake::Scan);
         }
         self.reply(process, outcome);
     }
@@ -225,7 +229,7 @@ impl Own {
         let mut next = viewer;
         // A process that is read while its parent ends can make a circle of it.
         while next != 0 && ancestors.insert(next) {
-            next = Stat::of(next).map_or(0, |stat| stat.parent);
+            next = stat::of(next, &mut Vec::new()).map_or(0, |stat| stat.parent);
         }
         Self { ourselves: [agent, viewer], ancestors }
     }

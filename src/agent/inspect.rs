@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 
 use super::hands::Tell;
-use super::stat::Stat;
+use super::proc::stat;
 use crate::control::{Inspection, Outcome, Reply};
 use crate::snapshot::ProcessId;
 use crate::units::Bytes;
@@ -93,7 +93,8 @@ fn inspect(process: ProcessId, look: &Arc<()>) -> Result<Inspection, String> {
     let place = Arc::new(Place::of(process.pid).map_err(|_| ended())?);
     // The open directory stays that of one process: once the start ticks are right, all that is
     // read through it is of the process the person asked for.
-    let stat = place.read("stat").ok().and_then(|stat| Stat::parse(&stat)).ok_or_else(ended)?;
+    let line = place.read("stat").map_err(|_| ended())?;
+    let stat = stat::parse(&line).ok_or_else(ended)?;
     if process.start_ticks != Some(stat.start_ticks) {
         return Err(ended());
     }
@@ -173,12 +174,13 @@ impl Place {
     fn files(&self) -> io::Result<(Vec<(u32, Text)>, bool)> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(&self.0, "fd", flags, Mode::empty())?;
-        let mut files = Vec::new();
+        let (mut files, mut is_cut) = (Vec::new(), false);
         for entry in Dir::read_from(&folder)? {
             let entry = entry?;
             let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
             if files.len() == MOST_FILES {
-                return Ok((files, true));
+                is_cut = true;
+                break;
             }
             // It may have been closed meanwhile.
             if let Ok(target) = readlinkat(&folder, entry.file_name(), Vec::new()) {
@@ -186,7 +188,7 @@ impl Place {
             }
         }
         files.sort_unstable_by_key(|(number, _)| *number);
-        Ok((files, false))
+        Ok((files, is_cut))
     }
 }
 
@@ -225,14 +227,71 @@ fn parse_limits(limits: &[u8]) -> Vec<(Text, Text, Text)> {
 }
 
 fn ancestors(parent: u32) -> Vec<(u32, Text)> {
-    let mut ancestors = Vec::new();
+    let (mut ancestors, mut line) = (Vec::new(), Vec::new());
     let mut next = parent;
     while next != 0
         && ancestors.len() < MOST_ANCESTORS
-        && let Ok(stat) = Stat::of(next)
+        && let Ok(stat) = stat::of(next, &mut line)
     {
-        ancestors.push((next, stat.comm));
+        ancestors.push((next, Text::new(stat.comm)));
         next = stat.parent;
     }
     ancestors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_told_apart_by_their_columns() {
+        let limits = b"Limit                     Soft Limit           Hard Limit           Units     \n\
+            Max cpu time              unlimited            unlimited            seconds   \n\
+            Max open files            1024                 524288               files     \n\
+            Max nice priority         0                    0                    \n";
+        let expected = [
+            ("Max cpu time", "unlimited", "unlimited"),
+            ("Max open files", "1024", "524288"),
+            ("Max nice priority", "0", "0"),
+        ];
+        assert_eq!(parse_limits(limits), expected.map(|(name, soft, hard)| (name.into(), soft.into(), hard.into())));
+        assert_eq!(parse_limits(b"\xff\n\n"), []);
+    }
+
+    #[test]
+    fn an_environment_is_sorted_and_cut_at_its_limit() {
+        assert_eq!(lines_of(b"PATH=/bin\0A=\x1b[2J\0\0", 0), (vec!["A=\u{FFFD}[2J".into(), "PATH=/bin".into()], false));
+        let (lines, is_cut) = lines_of(&b"A=b\0".repeat(1 << 17), 0);
+        assert_eq!((lines.len(), is_cut), (1 << 16, true));
+    }
+
+    #[test]
+    fn memory_is_read_from_its_line() {
+        assert_eq!(
+            pss(b"55d0-7ffc ---p 00000000 00:00 0 [rollup]\nRss:  1 kB\nPss:     1536 kB\n"),
+            Some(Bytes(1_572_864))
+        );
+        assert_eq!(pss(b"Pss_Anon: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_not_asked_again_and_again() {
+        let (sender, replies) = mpsc::channel();
+        let mut inspector = Inspector::new(Arc::new(move |reply| sender.send(reply).expect("the test waits")));
+        // What hangs in the kernel keeps its token; here the test does.
+        let hanging: Vec<Arc<()>> = (0..Inspector::MOST_LOOKS).map(|_| Arc::new(())).collect();
+        let ids = (1..).map(|pid| ProcessId { pid, start_ticks: Some(0) });
+        inspector.looks = ids.zip(hanging.iter().map(Arc::downgrade)).collect();
+        let mut ask = |pid| {
+            inspector.begin(ProcessId { pid, start_ticks: Some(0) });
+            match replies.recv().expect("an answer").outcome {
+                Outcome::Refused { reason } => reason,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(ask(1).as_str().contains("was asked before"), "{}", ask(1));
+        assert!(ask(99).as_str().contains("ask for 99 later"), "{}", ask(99));
+        drop(hanging);
+        assert!(ask(1).as_str().contains("has already ended"), "{}", ask(1));
+    }
 }

@@ -6,7 +6,7 @@
 
 mod aside;
 mod files;
-mod stat;
+pub(super) mod stat;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -16,6 +16,7 @@ use std::time::Duration;
 use self::aside::Aside;
 pub(super) use self::aside::Finding;
 use self::files::Root;
+pub(super) use self::files::living_thread;
 use super::{Wake, clock};
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
 use crate::units::{Bytes, Moment, Percent};
@@ -194,7 +195,7 @@ impl Tenant {
         }
         let load = &mut self.process.load;
         load.state = Ok(match stat.state {
-            State::Zombie if stat.threads > 1 => files::living_thread(id.pid).unwrap_or(State::Zombie),
+            State::Zombie if stat.threads > 1 => living_thread(id.pid).map_or(State::Zombie, |(_, state)| state),
             state => state,
         });
         load.threads = Ok(stat.threads);

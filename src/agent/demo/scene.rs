@@ -63,7 +63,8 @@ fn grown_mib(seconds: f64) -> f64 {
 /// One GPU with the processes it has left.
 pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold]) -> GpuReadings {
     let uuid = GpuUuid(format!("GPU-demo-{index}").into());
-    let sm: f32 = holds.iter().filter_map(|hold| hold.sm.ok()).map(Percent::value).sum();
+    // A sum of no floats is -0.
+    let sm = holds.iter().filter_map(|hold| hold.sm.ok()).fold(0.0, |sum, sm| sum + sm.value());
     let sm = f64::from(sm.min(100.0));
     let used: Bytes = holds.iter().filter_map(|hold| hold.memory.ok()).sum();
     let (total, reserved) = (Bytes::from_mib(MEMORY_MIB.0), Bytes::from_mib(MEMORY_MIB.1));

@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal, test_kill_process};
 
 use super::refusal::{Owner, Refusal};
-use crate::agent::stat::Stat;
+use crate::agent::proc::{living_thread, stat};
 use crate::control::{Outcome, Signal};
 use crate::snapshot::{ProcessId, State};
 use crate::units::Moment;
@@ -61,7 +60,8 @@ impl Held {
             Errno::NOSYS | Errno::PERM => Refusal::NoPidfd,
             other => Refusal::Failed(other),
         })?;
-        let stat = Stat::of(process.pid).map_err(|_| Refusal::Ended)?;
+        let mut line = Vec::new();
+        let stat = stat::of(process.pid, &mut line).map_err(|_| Refusal::Ended)?;
         if process.start_ticks != Some(stat.start_ticks) {
             return Err(Refusal::Ended);
         }
@@ -73,7 +73,7 @@ impl Held {
             Some(-1) => return Err(Refusal::Ended),
             Some(_) | None => return Err(Refusal::ForeignProc),
         }
-        let held = Self { process, comm: stat.comm, pidfd, watch: Watch::Running };
+        let held = Self { process, comm: Text::new(stat.comm), pidfd, watch: Watch::Running };
         held.check_permission(pid)?;
         Ok(held)
     }
@@ -178,17 +178,17 @@ impl Held {
     /// What became of it, now that it has ended.
     fn fate(&self, now: Moment) -> Outcome {
         let at = self.ended_at(now);
-        match Stat::of(self.process.pid) {
+        match stat::of(self.process.pid, &mut Vec::new()) {
             // Linux before 5.5 does not say -1 for a reaped process, hence the rest.
-            Ok(stat) if !self.is_reaped() && stat.state == State::Zombie && self.is(&stat) => {
+            Ok(stat)
+                if !self.is_reaped()
+                    && stat.state == State::Zombie
+                    && self.process.start_ticks == Some(stat.start_ticks) =>
+            {
                 Outcome::Zombie { at, parent: stat.parent }
             }
             _ => Outcome::Ended { at },
         }
-    }
-
-    fn is(&self, stat: &Stat) -> bool {
-        self.process.start_ticks == Some(stat.start_ticks)
     }
 
     fn is_reaped(&self) -> bool {
@@ -197,11 +197,11 @@ impl Held {
 
     /// What it does instead of ending.
     fn alive(&self, since: Duration) -> Outcome {
-        let leader = PathBuf::from(format!("/proc/{}", self.process.pid));
-        let state = Stat::read(&leader.join("stat")).map_or(State::Other, |stat| stat.state);
+        let pid = self.process.pid;
+        let state = stat::of(pid, &mut Vec::new()).map_or(State::Other, |stat| stat.state);
         // When the leader has ended and a thread lives on, what keeps that one is the answer.
-        let thread = (state == State::Zombie).then(|| living_thread(&leader)).flatten();
-        let (task, state) = thread.unwrap_or((leader, state));
+        let thread = (state == State::Zombie).then(|| living_thread(pid)).flatten();
+        let (task, state) = thread.unwrap_or_else(|| (format!("/proc/{pid}").into(), state));
         let wchan = fs::read(task.join("wchan")).ok().filter(|name| !matches!(name.as_slice(), b"" | b"0"));
         Outcome::Alive { state, wchan: wchan.map(Text::new), seconds: since.as_secs() }
     }
@@ -215,17 +215,6 @@ fn next_report(signalled: Moment, now: Moment) -> Moment {
         more => (more / 10 + 1) * 10,
     };
     signalled.after(Duration::from_secs(seconds))
-}
-
-/// The thread that keeps a process from ending, and its state: one that no signal reaches, if there is one.
-fn living_thread(leader: &Path) -> Option<(PathBuf, State)> {
-    let threads = fs::read_dir(leader.join("task")).ok()?;
-    let living = threads.filter_map(|thread| {
-        let task = thread.ok()?.path();
-        let state = Stat::read(&task.join("stat")).ok()?.state;
-        (!matches!(state, State::Zombie | State::Dead)).then_some((task, state))
-    });
-    living.max_by_key(|(_, state)| *state == State::DiskSleep)
 }
 
 /// The PID as the kernel takes it: never 0, which is a group, nor a negative number.

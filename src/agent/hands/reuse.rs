@@ -85,7 +85,7 @@ fn round(bench: &Bench, victim: Sleeper, story: Story) -> Option<bool> {
 /// As the loop would have it: sure only if a tick of the clock passed before the process was read.
 fn identity_of(process: ProcessId) -> Identity {
     let passed = Some(now_in_ticks()) > process.start_ticks;
-    if passed && Stat::of(process.pid).is_ok() { Identity::Sure } else { Identity::Fresh }
+    if passed && stat::of(process.pid, &mut Vec::new()).is_ok() { Identity::Sure } else { Identity::Fresh }
 }
 
 /// A process that has the PID of one that has ended.

@@ -173,13 +173,13 @@ pub(super) fn now_in_ticks() -> u64 {
 }
 
 fn id_of(pid: u32) -> ProcessId {
-    ProcessId { pid, start_ticks: Some(Stat::of(pid).expect("it lives").start_ticks) }
+    ProcessId { pid, start_ticks: Some(stat::of(pid, &mut Vec::new()).expect("it lives").start_ticks) }
 }
 
 #[track_caller]
 fn comes_to(process: ProcessId, state: State) {
     let deadline = clock::now().after(DEADLINE);
-    while Stat::of(process.pid).expect("it is not reaped").state != state {
+    while stat::of(process.pid, &mut Vec::new()).expect("it is not reaped").state != state {
         assert!(clock::now() < deadline, "{process:?} does not come to be {state:?}");
         thread::yield_now();
     }
@@ -196,6 +196,16 @@ fn a_held_process_ends_and_the_loop_looks_at_once() {
     bench.tells_of_its_end();
     bench.asks_for_a_scan();
     bench.is_refused(id, "has already ended");
+}
+
+#[test]
+fn a_held_process_that_ends_by_itself_is_told_of() {
+    let (bench, child) = (Bench::new(), Sleeper::start().grown());
+    bench.sees(child.id(), Identity::Sure);
+    assert_eq!(bench.hold(child.id()), Outcome::Held);
+    drop(child);
+    bench.tells_of_its_end();
+    bench.asks_for_a_scan();
 }
 
 #[test]
@@ -285,7 +295,7 @@ fn whoever_must_not_be_signalled_is_not_held() {
     // The loop has not noticed yet that the PID went to another.
     bench.sees(earlier, Identity::Sure);
     bench.is_refused(earlier, "has already ended");
-    if let Ok(kthreadd) = Stat::of(2)
+    if let Ok(kthreadd) = stat::of(2, &mut Vec::new())
         && kthreadd.is_kernel_thread()
     {
         bench.sees(id_of(2), Identity::Sure);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -92,14 +93,17 @@ pub(super) fn read(file: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<&[u
     Ok(&buffer[..length])
 }
 
-/// What a living thread of a process is doing whose first thread has ended.
-pub(super) fn living_thread(pid: u32) -> Option<State> {
+/// A living thread of a process whose first thread has ended, by its folder, and what it is doing: one
+/// that no signal reaches, if there is one.
+pub(in crate::agent) fn living_thread(pid: u32) -> Option<(PathBuf, State)> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     // The first few tell: all of hundreds would take long.
-    tasks.take(16).filter_map(Result::ok).find_map(|task| {
-        let line = fs::read(task.path().join("stat")).ok()?;
-        stat::parse(&line).map(|stat| stat.state).filter(|state| !matches!(state, State::Zombie | State::Dead))
-    })
+    let living = tasks.take(16).filter_map(|task| {
+        let folder = task.ok()?.path();
+        let state = stat::read(&folder, &mut Vec::new()).ok()?.state;
+        (!matches!(state, State::Zombie | State::Dead)).then_some((folder, state))
+    });
+    living.max_by_key(|(_, state)| *state == State::DiskSleep)
 }
 
 /// Whether a process has a GPU's device file open.

@@ -1,5 +1,9 @@
 //! Reads a line of `/proc/PID/stat`. Copies nothing.
 
+use std::fs;
+use std::io;
+use std::path::Path;
+
 use crate::snapshot::State;
 
 /// What is used of it. See `proc_pid_stat(5)`.
@@ -11,6 +15,8 @@ pub(in crate::agent) struct Stat<'a> {
     pub(in crate::agent) state: State,
     /// Its parent's PID.
     pub(in crate::agent) parent: u32,
+    /// The kernel's flags of it.
+    pub(in crate::agent) flags: u32,
     /// CPU time in clock ticks, by itself and by the kernel for it.
     pub(in crate::agent) cpu_ticks: u64,
     /// Its threads.
@@ -19,6 +25,27 @@ pub(in crate::agent) struct Stat<'a> {
     pub(in crate::agent) start_ticks: u64,
     /// Resident set in pages.
     pub(in crate::agent) rss_pages: u64,
+}
+
+impl Stat<'_> {
+    /// Flag of a thread that belongs to the kernel (`PF_KTHREAD`).
+    const KERNEL_THREAD: u32 = 0x0020_0000;
+
+    /// Whether it is part of the kernel: no signal ends it.
+    pub(in crate::agent) fn is_kernel_thread(&self) -> bool {
+        self.flags & Self::KERNEL_THREAD != 0
+    }
+}
+
+/// Reads the file of the process with that PID.
+pub(in crate::agent) fn of(pid: u32, buffer: &mut Vec<u8>) -> io::Result<Stat<'_>> {
+    read(format!("/proc/{pid}").as_ref(), buffer)
+}
+
+/// Reads the file in the folder of a process or of a thread.
+pub(in crate::agent) fn read<'a>(folder: &Path, buffer: &'a mut Vec<u8>) -> io::Result<Stat<'a>> {
+    *buffer = fs::read(folder.join("stat"))?;
+    parse(buffer).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Reads the line; absent when it is none.
@@ -30,8 +57,9 @@ pub(in crate::agent) fn parse(line: &[u8]) -> Option<Stat<'_>> {
     let mut fields = line[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
     let state = State::from(*fields.next()?.first()?);
     let parent = number(fields.next()?)?;
-    // Fields 5 to 13 lie between the parent and the CPU times.
-    let utime = number(fields.nth(9)?)?;
+    // Fields 5 to 8 lie between the parent and the flags, 10 to 13 between these and the CPU times.
+    let flags = number(fields.nth(4)?)?;
+    let utime = number(fields.nth(4)?)?;
     let stime = number(fields.next()?)?;
     let threads = number(fields.nth(4)?)?;
     let start_ticks = number(fields.nth(1)?)?;
@@ -40,6 +68,7 @@ pub(in crate::agent) fn parse(line: &[u8]) -> Option<Stat<'_>> {
         comm,
         state,
         parent: u32::try_from(parent).ok()?,
+        flags: u32::try_from(flags).ok()?,
         cpu_ticks: utime.saturating_add(stime),
         threads: u32::try_from(threads).ok()?,
         start_ticks,
@@ -73,6 +102,7 @@ mod tests {
             comm: comm.as_bytes(),
             state: State::Sleeping,
             parent: 1,
+            flags: 4_194_560,
             cpu_ticks: 56,
             threads: 3,
             start_ticks: 12345,
