@@ -8,6 +8,7 @@ mod terminal;
 mod world;
 
 // The claims.
+mod screens;
 mod tidy;
 
 use std::time::Duration;

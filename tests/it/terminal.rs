@@ -192,6 +192,16 @@ impl Terminal {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
+    /// Waits until so many more frames were written.
+    #[track_caller]
+    pub(crate) fn wait_frames(&self, count: usize) {
+        let frames = |bytes: &[u8]| bytes.windows(8).filter(|it| it == b"\x1b[?2026l").count();
+        let wanted = frames(&self.bytes()) + count;
+        let not_yet = |it: &mut Option<Shown>| !it.as_ref().is_some_and(|it| frames(&it.bytes) >= wanted);
+        let waited = self.desk.changed.wait_timeout_while(self.desk.shown(), DEADLINE, not_yet);
+        assert!(!waited.unwrap_or_else(PoisonError::into_inner).1.timed_out(), "no {count} frames came");
+    }
+
     /// Nobody reads what is written to the terminal any more.
     pub(crate) fn stop_reading(&self) {
         rustix::io::write(&self.control, b"s").expect("the reader is there");
