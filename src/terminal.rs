@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use ratatui::layout::Size;
 use ratatui::{Frame, Terminal};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
 use tokio::sync::mpsc as queue;
 
@@ -103,8 +105,11 @@ impl Tty {
         let tty = Arc::clone(self);
         let writer = thread::Builder::new().name("leave".to_owned()).spawn(move || {
             let _turn = lock(&tty.turn);
-            // Nobody is left to tell, should the terminal be gone.
-            let _gone: io::Result<()> = write_to_end(LEAVE.as_bytes());
+            // A turn that comes too late finds us back from the shell.
+            if tty.left.load(Ordering::SeqCst) {
+                // Nobody is left to tell, should the terminal be gone.
+                let _gone: io::Result<()> = write_to_end(LEAVE.as_bytes());
+            }
             let _late: Result<(), mpsc::SendError<()>> = done.send(());
         });
         let stuck = writer.is_ok() && is_done.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
@@ -136,7 +141,11 @@ fn write_to_end(mut bytes: &[u8]) -> io::Result<()> {
         match rustix::io::write(io::stdout(), bytes) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => bytes = &bytes[written..],
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
+            // Another program that has this terminal, too, may have made it so.
+            Err(Errno::AGAIN) => {
+                let _interrupted = poll(&mut [PollFd::new(&io::stdout(), PollFlags::OUT)], None);
+            }
             Err(error) => return Err(error.into()),
         }
     }

@@ -126,7 +126,12 @@ impl Eyes {
             match sick.subject {
                 Subject::Driver => avoid.push(sick),
                 Subject::Gpu(index) => {
-                    if let Some(seat) = seats.iter_mut().find(|seat| seat.index == index) {
+                    // A lost GPU may have had the same index before.
+                    let hung = |seat: &&mut Seat| {
+                        let trouble = seat.last[0].trouble.as_ref();
+                        seat.index == index && trouble.is_some_and(|it| it.cause == Cause::Hung)
+                    };
+                    if let Some(seat) = seats.iter_mut().find(hung) {
                         seat.sick = Some(sick);
                     }
                 }
@@ -384,6 +389,9 @@ impl Eyes {
             }
             if let Some(gpu) = &mut seat.gpu {
                 gpu.readings.facts.index = index;
+                for part in &mut gpu.parts {
+                    part.readings.facts.index = index;
+                }
                 return;
             }
         }

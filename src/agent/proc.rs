@@ -251,3 +251,82 @@ impl Root {
         Moment(ticks.saturating_mul(1000) / self.ticks_per_second)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn see(tenants: &mut Tenants, pid: u32, listed: Moment) -> Process {
+        tenants.begin();
+        tenants.see(pid, listed);
+        tenants.end().next().cloned().unwrap()
+    }
+
+    fn nobody() -> Tenants {
+        Tenants::new(true, mpsc::channel().0)
+    }
+
+    #[test]
+    fn a_process_is_sure_when_it_started_well_before_it_was_listed() {
+        let mut tenants = nobody();
+        let me = see(&mut tenants, std::process::id(), Moment(0));
+        assert_eq!(me.facts.identity, Identity::Fresh);
+        let start = tenants.root.moment(me.id.start_ticks.unwrap());
+        let me = see(&mut tenants, std::process::id(), Moment(start.0 + 19));
+        assert_eq!(me.facts.identity, Identity::Fresh);
+        // Once sure it stays so: the descriptor is of this process and no other.
+        tenants.known.values_mut().for_each(|me| me.identify(&tenants.root, Moment(start.0 + 20), Moment(u64::MAX)));
+        let me = see(&mut tenants, std::process::id(), Moment(0));
+        assert_eq!(me.facts.identity, Identity::Sure);
+    }
+
+    #[test]
+    fn rates_need_a_second_reading() {
+        let mut tenants = nobody();
+        let first = see(&mut tenants, std::process::id(), Moment(0));
+        assert_eq!((first.load.cpu, first.facts.parent.is_ok()), (Err(Missing::NotYet), true));
+        assert!(first.load.rss.is_ok_and(|rss| rss > Bytes::from_mib(1)));
+        let me = tenants.known.get_mut(&std::process::id()).unwrap();
+        me.cpu = me.cpu.map(|(at, ticks)| (Moment(at.0 - 1000), ticks));
+        let second = see(&mut tenants, std::process::id(), Moment(0));
+        assert!(second.load.cpu.is_ok());
+    }
+
+    #[test]
+    fn a_process_that_ended_is_only_a_pid() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut tenants = nobody();
+        let alive = see(&mut tenants, child.id(), Moment(0));
+        assert_eq!(alive.id.start_ticks, tenants.known[&child.id()].process.id.start_ticks);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let gone = see(&mut tenants, child.id(), Moment(0));
+        assert_eq!((gone.id.start_ticks, gone.facts.identity), (None, Identity::Unverified));
+        assert_eq!(gone.load.state, Err(Missing::Failed));
+        tenants.begin();
+        assert_eq!(tenants.end().count(), 0);
+    }
+
+    #[test]
+    fn a_pid_of_another_namespace_is_not_verified_by_being_here() {
+        let mut tenants = nobody();
+        tenants.root = Root::foreign();
+        let me = see(&mut tenants, std::process::id(), Moment(u64::MAX));
+        assert_eq!(me.facts.identity, Identity::Unverified);
+        let nobody = see(&mut tenants, 1 << 22, Moment(u64::MAX));
+        assert_eq!(nobody.facts.comm, Err(Missing::Unsupported));
+    }
+
+    #[test]
+    fn without_a_descriptor_it_is_read_all_the_same() {
+        let mut tenants = nobody();
+        let first = see(&mut tenants, std::process::id(), Moment(0));
+        tenants.known.values_mut().for_each(|me| me.stat = None);
+        assert_eq!(see(&mut tenants, std::process::id(), Moment(0)).id, first.id);
+        // Another process with the same PID is another.
+        tenants.known.values_mut().for_each(|me| me.process.id.start_ticks = Some(1));
+        assert_eq!(see(&mut tenants, std::process::id(), Moment(0)).id, first.id);
+    }
+}

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::nvml::watch::{Call, Progress, Subject, Watch};
 use super::nvml::{self, Eyes, Sick, Started, library};
-use super::{Readings, Wake, clock, demo};
+use super::{GpuReadings, Readings, Wake, clock, demo};
 use crate::cli::AgentArgs;
 use crate::snapshot::{Cause, Driver, Trouble};
 use crate::units::Moment;
@@ -189,11 +189,15 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
         last.driver.trouble = Some(trouble.clone());
         return;
     };
-    if !last.gpus.iter().any(|gpu| gpu.facts.index == index) {
+    // A lost GPU may have had this index before; another has it now.
+    let is_it = |gpu: &GpuReadings| {
+        gpu.facts.index == index && gpu.trouble.as_ref().is_none_or(|trouble| trouble.cause != Cause::Lost)
+    };
+    if !last.gpus.iter().any(is_it) {
         let place = last.gpus.partition_point(|gpu| gpu.facts.index < index);
         last.gpus.insert(place, nvml::unknown(index, now));
     }
-    for gpu in last.gpus.iter_mut().filter(|gpu| gpu.facts.index == index) {
+    for gpu in last.gpus.iter_mut().filter(|gpu| is_it(gpu)) {
         gpu.trouble = Some(trouble.clone());
     }
     // The driver answered: it is one GPU that does not.

@@ -144,3 +144,61 @@ fn write(mut bytes: &[u8]) -> rustix::io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::{Driver, Host, HostFacts, HostLoad, Missing};
+    use crate::units::Moment;
+
+    fn snapshot(at: u64, version: &str) -> Box<Snapshot> {
+        let facts = HostFacts {
+            name: "host".into(),
+            boot_id: "boot".into(),
+            ticks_per_second: 100,
+            uid: 0,
+            cpus: Err(Missing::Failed),
+        };
+        Box::new(Snapshot {
+            schema: Snapshot::SCHEMA,
+            sequence: 0,
+            at: Moment(at),
+            unix_ms: at,
+            interval_ms: 1000,
+            host: Host { facts, load: HostLoad::missing(Missing::NotYet) },
+            driver: Driver { version: Some(version.into()), cuda_version: None, trouble: None },
+            gpus: vec![],
+            processes: vec![],
+        })
+    }
+
+    #[test]
+    fn a_line_says_what_changed_since_the_one_before() {
+        let mut lines = Lines::default();
+        let mut written = vec![];
+        for (at, version) in [(1, "550"), (2, "550"), (9, "550"), (10, "560")] {
+            lines.write(snapshot(at, version), &mut written).unwrap();
+        }
+        let kinds = written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let kinds = kinds.map(|line| match Line::parse(line).unwrap() {
+            Some(Line::Full(snapshot)) => ("full", snapshot.sequence, snapshot.at.0),
+            Some(Line::Tick(change)) => ("tick", change.sequence, change.at.0),
+            _ => ("other", 0, 0),
+        });
+        // A change of driver is more than a tick can say. The third was late, not lost: they count on.
+        assert_eq!(kinds.collect::<Vec<_>>(), [("full", 1, 1), ("tick", 2, 2), ("tick", 3, 9), ("full", 4, 10)]);
+    }
+
+    #[test]
+    fn only_the_newest_snapshot_waits_but_every_reply() {
+        let writer = Writer(Arc::default());
+        for at in 1..4 {
+            writer.put(snapshot(at, "550"));
+            let process = crate::snapshot::ProcessId { pid: 7, start_ticks: None };
+            writer.replies().send(Reply { process, outcome: crate::control::Outcome::Held });
+        }
+        let waiting = writer.0.lock();
+        assert_eq!(waiting.snapshot.as_ref().map(|it| it.at), Some(Moment(3)));
+        assert_eq!(waiting.replies.len(), 3);
+    }
+}

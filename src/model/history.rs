@@ -81,8 +81,10 @@ impl Series {
     /// The highest amount of each of `columns` equal parts of the last `span` before `now`, oldest
     /// first. A part without a sample of its own repeats the one before it, unless that is a gap.
     pub fn columns(&self, now: Moment, span: Duration, columns: usize) -> Vec<Option<Bytes>> {
-        let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).max(1);
-        let Some(start) = now.0.checked_sub(span) else { return vec![None; columns] };
+        // The parts begin at multiples of their length: they move by whole columns, and seldom.
+        let part = (u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / columns.max(1) as u64).max(1);
+        let end = (now.0 / part + 1) * part;
+        let Some(start) = end.checked_sub(part * columns as u64) else { return vec![None; columns] };
         let mut highest = vec![None; columns];
         let mut filled = vec![false; columns];
         let mut before = None;
@@ -91,8 +93,7 @@ impl Series {
                 before = memory;
                 continue;
             };
-            let column = usize::try_from(offset.saturating_mul(columns as u64) / span).unwrap_or(usize::MAX);
-            let column = column.min(columns.saturating_sub(1));
+            let column = usize::try_from(offset / part).unwrap_or(usize::MAX).min(columns.saturating_sub(1));
             highest[column] = if filled[column] { highest[column].max(memory) } else { memory };
             filled[column] = true;
         }
@@ -161,23 +162,23 @@ mod tests {
 
     #[test]
     fn a_second_without_a_sample_repeats_the_one_before() {
-        check(&series(&[(100, Some(1)), (102, Some(3))]), 104, 5, &[None, Some(1), Some(1), Some(3), Some(3)]);
+        check(&series(&[(100, Some(1)), (102, Some(3))]), 103, 5, &[None, Some(1), Some(1), Some(3), Some(3)]);
     }
 
     #[test]
     fn a_long_silence_is_a_gap() {
         let gap = series(&[(100, Some(1)), (110, Some(3))]);
-        check(&gap, 111, 12, &[None, Some(1), None, None, None, None, None, None, None, None, None, Some(3)]);
+        check(&gap, 110, 12, &[None, Some(1), None, None, None, None, None, None, None, None, None, Some(3)]);
     }
 
     #[test]
     fn a_missing_reading_is_a_gap_and_never_nothing() {
-        check(&series(&[(100, Some(7)), (101, None), (102, Some(7))]), 103, 3, &[Some(7), None, Some(7)]);
+        check(&series(&[(100, Some(7)), (101, None), (102, Some(7))]), 102, 3, &[Some(7), None, Some(7)]);
     }
 
     #[test]
     fn a_column_shows_the_highest_of_its_samples() {
-        check(&series(&[(100, Some(1)), (101, Some(9)), (102, Some(2)), (103, Some(1))]), 104, 4, &[Some(9), Some(2)]);
+        check(&series(&[(100, Some(1)), (101, Some(9)), (102, Some(2)), (103, Some(1))]), 103, 4, &[Some(9), Some(2)]);
     }
 
     #[test]

@@ -233,16 +233,25 @@ impl Gpu {
         load.memory_bandwidth = rates.and_then(|rates| percent(rates.memory));
         let temperature = self.ask(watch, "nvmlDeviceGetTemperature", 0, |gpu| gpu.temperature(TemperatureSensor::Gpu));
         load.temperature = temperature.and_then(celsius);
-        load.power = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, Device::power_usage).map(Watts::from_milliwatts);
-        load.sm_clock =
-            self.ask(watch, "nvmlDeviceGetClockInfo", 1, |gpu| gpu.clock_info(Clock::SM)).map(Hertz::from_mhz);
+        load.power = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, Device::power_usage).and_then(watts);
+        load.sm_clock = self.ask(watch, "nvmlDeviceGetClockInfo", 1, |gpu| gpu.clock_info(Clock::SM)).and_then(hertz);
         let reasons = self.ask(watch, "nvmlDeviceGetCurrentClocksThrottleReasons", 0, Device::current_throttle_reasons);
         load.throttle = reasons.map(throttles);
         load
     }
 
-    /// Memory as nvidia-smi counts it: the driver's reserve is not in use. Before driver 510 it cannot be told apart.
+    /// Memory, if it can be so: no more in use than there is.
     fn read_memory(&mut self, watch: &Watch, load: &mut GpuLoad) {
+        self.ask_memory(watch, load);
+        if let (Ok(used), Ok(total)) = (load.memory_used, load.memory_total)
+            && used > total
+        {
+            (load.memory_used, load.memory_free) = (Err(Missing::Failed), Err(Missing::Failed));
+        }
+    }
+
+    /// Memory as nvidia-smi counts it: the driver's reserve is not in use. Before driver 510 it cannot be told apart.
+    fn ask_memory(&mut self, watch: &Watch, load: &mut GpuLoad) {
         match self.ask(watch, "nvmlDeviceGetMemoryInfo_v2", 0, Device::memory_info) {
             Ok(memory) => {
                 load.memory_used = Ok(Bytes(memory.used));
@@ -270,9 +279,9 @@ impl Gpu {
             return health;
         }
         let limit = self.ask(watch, "nvmlDeviceGetEnforcedPowerLimit", 0, Device::enforced_power_limit);
-        health.power_limit = limit.map(Watts::from_milliwatts);
+        health.power_limit = limit.and_then(watts);
         let clock = self.ask(watch, "nvmlDeviceGetClockInfo", 2, |gpu| gpu.clock_info(Clock::Memory));
-        health.memory_clock = clock.map(Hertz::from_mhz);
+        health.memory_clock = clock.and_then(hertz);
         let state = self.ask(watch, "nvmlDeviceGetPerformanceState", 0, Device::performance_state);
         // NVML's "unknown" is 32.
         health.performance_state =
@@ -305,8 +314,7 @@ impl Gpu {
             }
             Err(Fault::Garbage(pid)) => {
                 let sentence = format!(
-                    "{} named PID {pid}, which no process of {} can have: its processes are shown as last seen",
-                    function,
+                    "{}: {function} named PID {pid}, which no process can have, so its processes are shown as last seen",
                     the_gpu(&self.readings.facts)
                 );
                 Some(Trouble {
@@ -377,8 +385,18 @@ pub(super) fn percent(value: u32) -> Reading<Percent> {
     }
 }
 
+// A driver out of its mind gives figures that cannot be. The bounds are far from any that can.
+
 fn celsius(value: u32) -> Reading<Celsius> {
-    i32::try_from(value).map(Celsius).map_err(|_| Missing::Failed)
+    if value < 250 { i32::try_from(value).map(Celsius).map_err(|_| Missing::Failed) } else { Err(Missing::Failed) }
+}
+
+fn watts(milliwatts: u32) -> Reading<Watts> {
+    if milliwatts < 100_000_000 { Ok(Watts::from_milliwatts(milliwatts)) } else { Err(Missing::Failed) }
+}
+
+fn hertz(megahertz: u32) -> Reading<Hertz> {
+    if megahertz < 100_000 { Ok(Hertz::from_mhz(megahertz)) } else { Err(Missing::Failed) }
 }
 
 fn throttles(reasons: ThrottleReasons) -> Vec<Throttle> {

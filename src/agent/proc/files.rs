@@ -40,6 +40,12 @@ impl Root {
         }
     }
 
+    /// One where NVML's PIDs are those of another PID namespace.
+    #[cfg(test)]
+    pub(super) fn foreign() -> Self {
+        Self { ours: false, hides: false, ..Self::new(true) }
+    }
+
     /// Whether a PID that NVML names is surely one of this `/proc`.
     pub(super) fn is_ours(&self) -> bool {
         self.ours
