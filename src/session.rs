@@ -238,7 +238,12 @@ impl<'a> Session<'a> {
         let event = match *event {
             terminal_event::Event::Key(key) => Event::Key(key),
             terminal_event::Event::Mouse(mouse) => Event::Mouse(mouse),
-            terminal_event::Event::Resize(columns, rows) => Event::Resized(columns, rows),
+            terminal_event::Event::Resize(..) => {
+                // A window that shrank and grew again has its old size, and lost what stood there.
+                self.screen.forget();
+                let size = terminal::size();
+                Event::Resized(size.width, size.height)
+            }
             terminal_event::Event::FocusGained | terminal_event::Event::FocusLost | terminal_event::Event::Paste(_) => {
                 return None;
             }

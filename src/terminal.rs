@@ -212,6 +212,11 @@ impl Screen {
         Ok(())
     }
 
+    /// Takes nothing on the screen for granted: the next frame draws all of it.
+    pub fn forget(&mut self) {
+        let Ok(()) = self.terminal.clear();
+    }
+
     /// Takes the terminal over from a shell, which may have changed its modes.
     ///
     /// # Errors

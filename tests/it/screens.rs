@@ -21,7 +21,8 @@ fn lines_with(screen: &vt100::Screen, text: &str) -> usize {
 
 #[test]
 fn eighty_columns_by_twenty_four_show_eight_gpus_and_ten_processes() {
-    let mut terminal = Terminal::start(&busy(), []);
+    let host = busy();
+    let mut terminal = Terminal::start(&host, []);
     terminal.wait_until("eight GPUs, ten processes", |screen| {
         lines_with(screen, "H100") == 8 && lines_with(screen, "sleep 1000") == 10
     });
@@ -44,7 +45,8 @@ fn larger_screens_use_their_room() {
 
 #[test]
 fn more_gpus_than_fit_can_be_scrolled_to() {
-    let mut terminal = Terminal::start(&Host::with(["H100"; 16]), []);
+    let host = Host::with(["H100"; 16]);
+    let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("more: Tab");
     terminal.keys(TAB);
     terminal.keys(&DOWN.repeat(15));
@@ -79,7 +81,8 @@ fn every_size_from_one_by_one_is_drawn() {
 
 #[test]
 fn a_screen_that_is_too_small_says_so_in_one_line() {
-    let mut terminal = Terminal::start_at(&busy(), 39, 9, []);
+    let host = busy();
+    let mut terminal = Terminal::start_at(&host, 39, 9, []);
     terminal.wait_for("39x9 is too small, 40x10 will do");
     assert_eq!(terminal.text().trim_end().lines().count(), 1);
     terminal.quit();
@@ -145,6 +148,7 @@ fn detail_graph_and_help_are_a_key_away() {
     terminal.keys("G");
     terminal.wait_for("CUDA_VISIBLE_DEVICES=7");
     terminal.keys(ESC);
+    terminal.wait_without("CUDA_VISIBLE");
     terminal.keys(&format!("{TAB}{ENTER}"));
     terminal.wait_for("slows down at");
     terminal.keys(ESC);
@@ -194,7 +198,9 @@ fn a_poor_terminal_gets_ascii_only() {
             terminal.keys(keys);
         }
         terminal.wait_for("In the lists");
-        terminal.keys(&format!("{ESC}{F9}"));
+        terminal.keys(ESC);
+        terminal.wait_without("In the lists");
+        terminal.keys(F9);
         terminal.wait_for("SIGTERM");
         terminal.keys(ESC);
         terminal.wait_without("SIGTERM");

@@ -25,6 +25,10 @@ pub(crate) const F9: &str = "\x1b[20~";
 pub(crate) const DELETE: &str = "\x1b[3~";
 pub(crate) const CTRL_Z: &str = "\x1a";
 
+/// Around a synchronized update.
+const BEGIN: &[u8] = b"\x1b[?2026h";
+const END: &[u8] = b"\x1b[?2026l";
+
 /// What stands on the terminal before gputop comes.
 const SHELL: &[u8] = b"person@host:~$ ls\r\ntrain.py\r\nperson@host:~$ gputop\r\n";
 
@@ -32,6 +36,22 @@ const SHELL: &[u8] = b"person@host:~$ ls\r\ntrain.py\r\nperson@host:~$ gputop\r\
 struct Shown {
     emulator: vt100::Parser,
     bytes: Vec<u8>,
+    /// How many of them the emulator has drawn: an update that is under way shows only when it is whole.
+    drawn: usize,
+}
+
+impl Shown {
+    fn take(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        let new = &self.bytes[self.drawn..];
+        let last = |of: &[u8]| new.windows(of.len()).rposition(|it| it == of);
+        let whole = match (last(BEGIN), last(END)) {
+            (Some(begin), end) if end.is_none_or(|end| end < begin) => begin,
+            _ => new.len(),
+        };
+        self.emulator.process(&new[..whole]);
+        self.drawn += whole;
+    }
 }
 
 #[derive(Default)]
@@ -101,7 +121,7 @@ impl Terminal {
         emulator.process(SHELL);
         let before = Manner::of(&slave, emulator.screen());
         let desk = Arc::new(Desk::default());
-        *desk.shown() = Some(Shown { emulator, bytes: Vec::new() });
+        *desk.shown() = Some(Shown { emulator, bytes: Vec::new(), drawn: 0 });
         let end = || slave.try_clone().expect("there are descriptors");
         let program = Started::start(command.stdin(end()).stdout(end()).stderr(end()));
         let master = Arc::new(master);
@@ -195,7 +215,7 @@ impl Terminal {
     /// Waits until so many more frames were written.
     #[track_caller]
     pub(crate) fn wait_frames(&self, count: usize) {
-        let frames = |bytes: &[u8]| bytes.windows(8).filter(|it| it == b"\x1b[?2026l").count();
+        let frames = |bytes: &[u8]| bytes.windows(END.len()).filter(|it| *it == END).count();
         let wanted = frames(&self.bytes()) + count;
         let not_yet = |it: &mut Option<Shown>| !it.as_ref().is_some_and(|it| frames(&it.bytes) >= wanted);
         let waited = self.desk.changed.wait_timeout_while(self.desk.shown(), DEADLINE, not_yet);
@@ -241,7 +261,7 @@ impl Terminal {
         assert_eq!(now(), self.before);
         let bytes = self.bytes();
         let last = |of: &[u8]| bytes.windows(of.len()).rposition(|it| it == of);
-        assert!(last(b"\x1b[?2026h") <= last(b"\x1b[?2026l"), "an update was begun and not ended");
+        assert!(last(BEGIN) <= last(END), "an update was begun and not ended");
     }
 
     /// Waits until gputop has left the screen, whatever it said in leaving. Gives what stands there.
@@ -328,8 +348,7 @@ fn read(desk: &Desk, master: &OwnedFd, told: &OwnedFd) {
             match rustix::io::read(master, &mut bytes).map_err(io::Error::from) {
                 Ok(length @ 1..) => {
                     if let Some(shown) = &mut *desk.shown() {
-                        shown.emulator.process(&bytes[..length]);
-                        shown.bytes.extend_from_slice(&bytes[..length]);
+                        shown.take(&bytes[..length]);
                     }
                     desk.changed.notify_all();
                 }
