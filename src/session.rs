@@ -139,18 +139,18 @@ enum Picture {
 /// Spaces frames out: ten a second on average, but an answer to the person comes at once a few times in a row.
 #[derive(Debug)]
 struct Pace {
-    /// When the next frame is due that nobody waits for.
+    /// When the next frame is due, by the average.
     next: Instant,
 }
 
 impl Pace {
     const FRAME: Duration = Duration::from_millis(100);
-    /// How far ahead of its time a frame may be drawn that the person waits for.
-    const AHEAD: Duration = Duration::from_millis(400);
 
     /// When this picture may be drawn.
     fn due(&self, picture: Picture) -> Instant {
-        if picture == Picture::Awaited { self.next.checked_sub(Self::AHEAD).unwrap_or(self.next) } else { self.next }
+        // Lines may come in pairs, as the first ones do. More than that is kept for the person.
+        let ahead = if picture == Picture::Awaited { 4 * Self::FRAME } else { Self::FRAME };
+        self.next.checked_sub(ahead).unwrap_or(self.next)
     }
 
     fn drawn(&mut self, now: Instant) {
@@ -171,6 +171,8 @@ struct Session<'a> {
     now: Instant,
     picture: Picture,
     pace: Pace,
+    /// There was no line yet.
+    is_blank: bool,
     /// A SIGCONT is on its way that we know of.
     continued: bool,
 }
@@ -188,7 +190,8 @@ impl<'a> Session<'a> {
             abandoned: Vec::new(),
             now,
             picture: Picture::Old,
-            pace: Pace { next: now + FIRST_FRAME },
+            pace: Pace { next: now + FIRST_FRAME + Pace::FRAME },
+            is_blank: true,
             continued: false,
         }
     }
@@ -253,6 +256,9 @@ impl<'a> Session<'a> {
     }
 
     fn linked(&mut self, event: Event) -> Option<End> {
+        if std::mem::take(&mut self.is_blank) {
+            self.pace.next = Instant::now();
+        }
         if let Event::LinkLost(_) = event {
             let link = std::mem::replace(&mut self.link, Link::ended());
             self.abandoned.extend(link.abandon());
@@ -329,10 +335,11 @@ mod tests {
         assert!((100..=105).contains(&frames), "{frames}");
 
         // Lines of a fast agent leave room for the answer to a key.
-        let mut pace = Pace { next: start };
+        let mut pace = Pace { next: now };
         for _ in 0..20 {
-            pace.drawn(pace.due(Picture::Old));
+            now = now.max(pace.due(Picture::Old));
+            pace.drawn(now);
         }
-        assert!(pace.due(Picture::Awaited) < pace.due(Picture::Old) - Pace::FRAME * 3);
+        assert_eq!(pace.due(Picture::Awaited), pace.due(Picture::Old) - 3 * Pace::FRAME);
     }
 }
