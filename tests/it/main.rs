@@ -8,6 +8,9 @@ mod terminal;
 mod world;
 
 // The claims.
+mod cli;
+mod contract;
+mod endings;
 mod screens;
 mod tidy;
 

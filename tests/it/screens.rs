@@ -66,15 +66,16 @@ fn every_size_from_one_by_one_is_drawn() {
     terminal.resize(100, 30);
     terminal.wait_for("H100");
     // The panel, the pages and the graph are as patient.
-    for keys in ["?", "g", ENTER, F9] {
+    for (keys, sign) in [("?", "In the lists"), (ENTER, "identity"), (F9, "End process")] {
         terminal.keys(keys);
         for (width, height) in [(1, 1), (39, 9), (40, 10), (41, 11), (60, 20), (9, 60), (60, 3)] {
             terminal.resize(width, height);
         }
         terminal.resize(100, 30);
-        terminal.wait_until("a head", |screen| screen.contents().starts_with("gputop"));
+        terminal.wait_for(sign);
+        terminal.wait_until("a whole screen", |screen| screen.contents().starts_with("gputop"));
         terminal.keys(ESC);
-        terminal.wait_for("H100");
+        terminal.wait_without(sign);
     }
     terminal.quit();
 }
@@ -83,7 +84,7 @@ fn every_size_from_one_by_one_is_drawn() {
 fn a_screen_that_is_too_small_says_so_in_one_line() {
     let host = busy();
     let mut terminal = Terminal::start_at(&host, 39, 9, []);
-    terminal.wait_for("39x9 is too small, 40x10 will do");
+    terminal.wait_for("39x9 is too small: 40x10 will do");
     assert_eq!(terminal.text().trim_end().lines().count(), 1);
     terminal.quit();
 }
@@ -145,6 +146,7 @@ fn detail_graph_and_help_are_a_key_away() {
     terminal.wait_for("sleep 1000");
     terminal.keys(ENTER);
     terminal.wait_for("sure: PID and start time were read together");
+    terminal.wait_for("limits");
     terminal.keys("G");
     terminal.wait_for("CUDA_VISIBLE_DEVICES=7");
     terminal.keys(ESC);

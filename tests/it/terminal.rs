@@ -107,11 +107,17 @@ impl Terminal {
                 Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?)
             });
         }
-        Self::open(command, width, height)
+        Self::put(command, width, height)
     }
 
-    /// Any command, in the test's own session: the terminal is open, and controls nobody.
+    /// Any command, in a session without a terminal: this one is open, and controls nobody.
     pub(crate) fn open(command: &mut Command, width: u16, height: u16) -> Self {
+        // SAFETY: one system call, which allocates nothing and takes no lock.
+        unsafe { command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?)) };
+        Self::put(command, width, height)
+    }
+
+    fn put(command: &mut Command, width: u16, height: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let master = rustix::pty::openpt(flags).expect("there are ptys");
         rustix::pty::grantpt(&master).and_then(|()| rustix::pty::unlockpt(&master)).expect("it is ours");
@@ -279,6 +285,10 @@ impl Terminal {
     /// Every mode of the line discipline, in words.
     pub(crate) fn modes(&self) -> String {
         modes(&self.slave)
+    }
+
+    pub(crate) fn modes_before(&self) -> String {
+        self.before.modes.clone()
     }
 
     /// Quits, and finds everything as it was. Says how long that took.
