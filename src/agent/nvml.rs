@@ -4,12 +4,14 @@
 //! its trouble. This runs on a thread that may hang at any call; [`watch`] is how others see that, and
 //! a fresh thread takes over from the last readings.
 
+mod fault;
 mod gpu;
 mod holds;
 pub(super) mod library;
 mod mig;
 mod processes;
 mod raw;
+mod seats;
 pub(super) mod watch;
 
 use std::path::PathBuf;
@@ -20,13 +22,16 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
 
-use self::gpu::{Gpu, Pass, concerns_driver, the_gpu, trouble_of};
+use self::fault::concerns_driver;
+use self::gpu::{Gpu, Pass};
 use self::library::Library;
 use self::processes::Lists;
 use self::raw::EventSet;
+use self::seats::Seat;
+pub(super) use self::seats::unknown;
 use self::watch::{Subject, Watch};
-use super::{GpuReadings, Readings, clock};
-use crate::snapshot::{Cause, Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Trouble, Xid};
+use super::{Readings, clock};
+use crate::snapshot::{Driver, GpuUuid, Trouble, Xid};
 use crate::units::Moment;
 use crate::untrusted::Text;
 
@@ -60,35 +65,6 @@ pub(super) struct Sick {
 /// Who was found at a place.
 type Found = Result<(Device<'static>, GpuUuid), gpu::Failure>;
 
-/// A GPU's place in the list, whether it answers or not.
-#[derive(Debug)]
-struct Seat {
-    index: u32,
-    /// What was last read: the GPU, then its instances.
-    last: Vec<GpuReadings>,
-    /// Absent while it does not answer.
-    gpu: Option<Gpu>,
-    sick: Option<Sick>,
-}
-
-impl Seat {
-    fn is(&self, uuid: &GpuUuid) -> bool {
-        self.last.first().is_some_and(|readings| readings.uuid == *uuid)
-    }
-
-    /// Puts the trouble on the GPU and its instances, whose last readings stay.
-    fn suffers(&mut self, trouble: &Trouble) {
-        self.gpu = None;
-        for readings in &mut self.last {
-            let same =
-                readings.trouble.as_ref().is_some_and(|old| old.cause == trouble.cause && old.call == trouble.call);
-            if !same {
-                readings.trouble = Some(trouble.clone());
-            }
-        }
-    }
-}
-
 /// The eyes on the driver.
 #[derive(Debug)]
 pub(super) struct Eyes {
@@ -113,30 +89,7 @@ pub(super) struct Eyes {
 impl Eyes {
     /// Eyes that go on from `last`, and leave the sick alone.
     pub(super) fn new(only: Option<PathBuf>, watch: Watch, started: Started, last: Readings, sick: Vec<Sick>) -> Self {
-        let mut seats: Vec<Seat> = vec![];
-        for readings in last.gpus {
-            let index = readings.facts.index;
-            match seats.last_mut() {
-                Some(seat) if readings.facts.parent.is_some() => seat.last.push(readings),
-                _ => seats.push(Seat { index, last: vec![readings], gpu: None, sick: None }),
-            }
-        }
-        let mut avoid = vec![];
-        for sick in sick {
-            match sick.subject {
-                Subject::Driver => avoid.push(sick),
-                Subject::Gpu(index) => {
-                    // A lost GPU may have had the same index before.
-                    let hung = |seat: &&mut Seat| {
-                        let trouble = seat.last[0].trouble.as_ref();
-                        seat.index == index && trouble.is_some_and(|it| it.cause == Cause::Hung)
-                    };
-                    if let Some(seat) = seats.iter_mut().find(hung) {
-                        seat.sick = Some(sick);
-                    }
-                }
-            }
-        }
+        let (seats, avoid) = seats::from_readings(last.gpus, sick);
         Self {
             only,
             watch,
@@ -274,7 +227,7 @@ impl Eyes {
 
     /// The driver went away under us.
     fn lose_driver(&mut self, function: &'static str, error: &NvmlError, now: Moment) {
-        let trouble = library::of_driver(function, error, now);
+        let trouble = fault::of_driver(function, error, now);
         for seat in &mut self.seats {
             seat.suffers(&trouble);
         }
@@ -299,7 +252,7 @@ impl Eyes {
             },
             Err(error) if concerns_driver(&error) => return self.lose_driver(COUNT_CALL, &error, now),
             Err(error) => {
-                return self.set_driver_trouble(Some(library::of_driver(COUNT_CALL, &error, now)));
+                return self.set_driver_trouble(Some(fault::of_driver(COUNT_CALL, &error, now)));
             }
         };
         self.set_driver_trouble(None);
@@ -338,45 +291,17 @@ impl Eyes {
     fn place(&mut self, found: Vec<(u32, Found)>, now: Moment) {
         let mut present = vec![];
         let mut failed = vec![];
-        let mut excused = vec![];
         for (index, result) in found {
             match result {
                 Ok((device, uuid)) => {
                     present.push(uuid.clone());
                     self.seat(index, device, uuid);
                 }
+                Err((function, error)) if concerns_driver(&error) => return self.lose_driver(function, &error, now),
                 Err(failure) => failed.push((index, failure)),
             }
         }
-        // A stand-in for a GPU that could not say who it is goes when someone is found in its place.
-        let found = |seat: &Seat| present.iter().any(|uuid| seat.is(uuid));
-        let taken: Vec<u32> = self.seats.iter().filter(|seat| found(seat)).map(|seat| seat.index).collect();
-        self.seats.retain(|seat| !(seat.is(&stand_in(seat.index)) && taken.contains(&seat.index)));
-        for (index, (function, error)) in failed {
-            if concerns_driver(&error) {
-                return self.lose_driver(function, &error, now);
-            }
-            let at = self.seats.iter().position(|seat| seat.index == index && !found(seat));
-            let at = at.unwrap_or_else(|| {
-                self.seats.push(Seat { index, last: vec![unknown(index, now)], gpu: None, sick: None });
-                self.seats.len() - 1
-            });
-            let seat = &mut self.seats[at];
-            let trouble = trouble_of(function, &error, &seat.last[0].facts, now);
-            seat.suffers(&trouble);
-            excused.push(seat.last[0].uuid.clone());
-        }
-        for seat in &mut self.seats {
-            if seat.sick.is_none() && !present.iter().chain(&excused).any(|uuid| seat.is(uuid)) {
-                let sentence = format!(
-                    "{} is not listed by the driver any more; `dmesg | grep -i xid` may say why",
-                    the_gpu(&seat.last[0].facts)
-                );
-                let call = Some(COUNT_CALL.into());
-                seat.suffers(&Trouble { cause: Cause::Lost, sentence: sentence.into(), call, since: now });
-            }
-        }
-        self.seats.sort_by_key(|seat| seat.index);
+        seats::settle(&mut self.seats, &present, failed, now);
     }
 
     /// Seats a GPU: in its own place if it was here before, at whatever index.
@@ -429,7 +354,7 @@ impl Eyes {
                         lost_driver = Some((function, error, now));
                         break;
                     }
-                    let trouble = trouble_of(function, &error, &gpu.readings.facts, now);
+                    let trouble = fault::of_gpu(function, &error, &gpu.readings.facts, now);
                     seat.suffers(&trouble);
                     // It may be back soon, at another index.
                     self.count_due = now.after(AGAIN);
@@ -471,22 +396,5 @@ impl Eyes {
                 }
             }
         }
-    }
-}
-
-/// The id of a GPU that could not say its own.
-fn stand_in(index: u32) -> GpuUuid {
-    GpuUuid(format!("unknown-{index}").into())
-}
-
-/// What is known of a GPU that could not even say who it is.
-pub(super) fn unknown(index: u32, now: Moment) -> GpuReadings {
-    GpuReadings {
-        uuid: stand_in(index),
-        facts: GpuFacts::missing(index, None, false, Missing::Failed),
-        load: GpuLoad::missing(now, Missing::Failed),
-        health: GpuHealth::missing(now, vec![], Missing::Failed),
-        holds: vec![],
-        trouble: None,
     }
 }

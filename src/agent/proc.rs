@@ -107,7 +107,11 @@ impl Tenants {
         for (_, tenant) in due.take(USERS) {
             tenant.read_user(&self.root, &mut self.aside);
         }
-        self.aside.check(clock::now());
+        if let Some(id) = self.aside.check(clock::now())
+            && let Some(tenant) = self.known.get_mut(&id.pid).filter(|tenant| tenant.process.id == id)
+        {
+            tenant.process.facts.argv = Err(Missing::Failed);
+        }
         self.known.values().map(|tenant| &tenant.process)
     }
 

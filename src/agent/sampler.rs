@@ -257,3 +257,71 @@ impl Thread {
         over
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+
+    /// Two GPUs, read at 7 ms, and a sampler that finds no driver.
+    fn two_gpus() -> (Sampler, Readings, Receiver<Wake>) {
+        let args = AgentArgs {
+            interval: Duration::from_secs(1),
+            nvml_lib: Some("/nowhere/libnvidia-ml.so.1".into()),
+            demo: false,
+            readonly: false,
+        };
+        let mut readings = nothing_yet(Moment(7));
+        for index in 0..2 {
+            let mut gpu = nvml::unknown(index, Moment(7));
+            gpu.load.memory_used = Ok(Bytes(1));
+            readings.gpus.push(gpu);
+        }
+        let (events, happened) = mpsc::channel();
+        (Sampler::spawn(&args, readings.clone(), events).unwrap(), readings, happened)
+    }
+
+    fn hang(sampler: &Sampler, function: &'static str, subject: Subject, since: u64) {
+        sampler.progress.set(Some(Call { function, subject, since: Moment(since) }));
+    }
+
+    #[test]
+    fn a_gpu_that_hangs_keeps_its_readings_and_says_at_which_call() {
+        let (mut sampler, mut readings, _happened) = two_gpus();
+        hang(&sampler, "nvmlDeviceGetPowerUsage", Subject::Gpu(1), 10_000);
+        assert!(!sampler.check(Moment(10_999), &mut readings).unwrap());
+        assert!(sampler.check(Moment(11_000), &mut readings).unwrap());
+        let [well, sick] = readings.gpus.as_slice() else { panic!("{readings:?}") };
+        assert_eq!((&well.trouble, sick.load.memory_used, sick.load.at), (&None, Ok(Bytes(1)), Moment(7)));
+        let trouble = sick.trouble.as_ref().unwrap();
+        assert_eq!((trouble.cause, trouble.since), (Cause::Hung, Moment(10_000)));
+        assert_eq!(trouble.call.as_ref().map(crate::untrusted::Text::as_str), Some("nvmlDeviceGetPowerUsage"));
+    }
+
+    #[test]
+    fn the_sick_are_left_alone_for_longer_each_time() {
+        let (mut sampler, mut readings, happened) = two_gpus();
+        let mut again = vec![];
+        for round in 0..STUCK as u64 {
+            let since = 100_000 * round;
+            hang(&sampler, "nvmlDeviceGetPowerUsage", Subject::Gpu(0), since);
+            assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
+            // The thread that took over has looked for the driver in vain, and makes no call any more.
+            assert!(matches!(happened.recv(), Ok(Wake::Read(..))));
+            again.push(sampler.sick[0].0.again.map(|again| (again.0 - since - 1000) / 1000));
+        }
+        // With the eighth thread stuck, no more are risked.
+        assert_eq!(again, [Some(2), Some(4), Some(8), Some(16), Some(32), Some(60), Some(60), None]);
+        assert_eq!(readings.gpus[0].trouble.as_ref().map(|it| it.since), Some(Moment(0)));
+    }
+
+    #[test]
+    fn a_start_that_hangs_is_the_drivers_trouble_and_is_not_tried_beside_itself() {
+        let (mut sampler, mut readings, _happened) = two_gpus();
+        hang(&sampler, library::INIT, Subject::Driver, 0);
+        assert!(!sampler.check(Moment(1999), &mut readings).unwrap());
+        assert!(sampler.check(Moment(2000), &mut readings).unwrap());
+        assert_eq!(readings.driver.trouble.map(|it| it.cause), Some(Cause::Hung));
+        assert_eq!(sampler.sick[0].0.again, None);
+    }
+}

@@ -198,6 +198,9 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
 }
 
 fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
+    if let Some(trouble) = &inspection.trouble {
+        writer.field("not all", trouble);
+    }
     writer.list("parents", Some(inspection.ancestors.iter().map(|(pid, comm)| format!("{pid} {comm}"))));
     writer.list("program", inspection.exe.as_ref().map(|it| [it]));
     writer.list("directory", inspection.cwd.as_ref().map(|it| [it]));

@@ -19,7 +19,7 @@ use crate::units::Elapsed;
 
 /// As wide as reads well.
 const WIDTH: u16 = 76;
-const HEIGHT: u16 = 16;
+const HEIGHT: u16 = 15;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let Some(panel) = app.end_panel() else { return };

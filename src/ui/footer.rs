@@ -6,6 +6,7 @@ use ratatui::style::Modifier;
 use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::App;
+use crate::app::end::EndPanel;
 use crate::app::keymap::{BINDINGS, Intent, Mode};
 use crate::app::layout::Area;
 
@@ -33,6 +34,8 @@ const PANEL: &[(Intent, &str)] = &[
     (Intent::Close, "close"),
 ];
 
+const OVER: &[(Intent, &str)] = &[(Intent::Close, "close")];
+
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     if let Some(notice) = app.notice() {
@@ -42,16 +45,12 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let mode = app.mode();
     if mode == Mode::Filter {
         let value = app.filter().value();
-        let cursor = app.filter().visual_cursor();
         let before: String = value.chars().take(app.filter().cursor()).collect();
         let under = value.chars().nth(app.filter().cursor()).unwrap_or(' ');
         pen.put("filter: ", theme.accent()).put(&before, theme.text());
         pen.put(under.to_string(), theme.text().add_modifier(Modifier::REVERSED));
         pen.put(value.chars().skip(app.filter().cursor() + 1).collect::<String>(), theme.text());
-        let used = 30 + cursor;
-        if pen.room() > used.min(20) {
-            pen.skip(2);
-        }
+        pen.skip(2);
     } else if !app.filter().value().is_empty() && mode == Mode::List {
         pen.put(format!("filter: {}", app.filter().value()), theme.accent()).skip(2);
     }
@@ -59,6 +58,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Mode::List => LIST,
         Mode::Filter => FILTER,
         Mode::Page => PAGE,
+        Mode::EndPanel if app.end_panel().is_some_and(EndPanel::is_over) => OVER,
         Mode::EndPanel => PANEL,
     };
     for (intent, word) in hints {

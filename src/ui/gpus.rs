@@ -103,7 +103,8 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
     let name = word(facts.name.as_ref().map_err(|why| *why));
     pen.cell(short(&name), columns.name, Align::Left, style).skip(1);
     let share = load.memory_used.ok().zip(load.memory_total.ok()).and_then(|(used, total)| used.share_of(total));
-    pen.gauge(theme, share, columns.bar, is_old).skip(1);
+    let full = if is_old { style } else { theme.full(share) };
+    pen.gauge(theme, share, columns.bar, full).skip(1);
     pen.cell(memory(gpu), MEMORY, Align::Right, style).skip(1);
     if let Some(trouble) = &gpu.trouble {
         let mut text = app.model().health(gpu).word;
@@ -119,8 +120,9 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
         pen.put(text, theme.alarm());
         return;
     }
+    let busy = if is_old { style } else { theme.busy() };
     pen.cell(word(load.sm), Percent::WIDTH, Align::Right, style).skip(1);
-    pen.gauge(theme, load.sm.ok().map(|it| f64::from(it.value()) / 100.0), columns.bar, is_old).skip(1);
+    pen.gauge(theme, load.sm.ok().map(|it| f64::from(it.value()) / 100.0), columns.bar, busy).skip(1);
     pen.cell(word(load.temperature), TEMPERATURE, Align::Right, heat(theme, gpu, style)).skip(1);
     pen.cell(power(gpu), POWER, Align::Right, style).skip(1);
     if columns.more {

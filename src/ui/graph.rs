@@ -16,7 +16,7 @@ use crate::units::{Bytes, Elapsed, Moment};
 const WIDE: u16 = 150;
 
 /// Columns of the amounts at the left.
-const AXIS: u16 = 10;
+const AXIS: u16 = 11;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if area.height == 0 {
@@ -140,7 +140,7 @@ fn draw_axes(buffer: &mut Buffer, theme: Theme, scale: &Scale, span: Duration, a
         let value = scale.high - (scale.high - scale.low) * f64::from(row) / f64::from(rows);
         if let Some(mut pen) = Pen::at(buffer, area, row + 1) {
             let label = format!("{value:.decimals$}", decimals = scale.decimals());
-            let label = if row == 0 { format!("{label}GiB") } else { label };
+            let label = if row == 0 { format!("{label} GiB") } else { format!("{label}    ") };
             pen.cell(label, usize::from(AXIS) - 1, Align::Right, theme.dim());
         }
     }

@@ -70,11 +70,10 @@ impl<'a> Pen<'a> {
         self.skip(if align == Align::Right { width.min(columns) } else { width })
     }
 
-    /// Draws a gauge; an unknown share is a blank one.
-    pub(super) fn gauge(&mut self, theme: Theme, share: Option<f64>, width: usize, dim: bool) -> &mut Self {
+    /// Draws a gauge, filled in that style; an unknown share is a blank one.
+    pub(super) fn gauge(&mut self, theme: Theme, share: Option<f64>, width: usize, style: Style) -> &mut Self {
         let Some(share) = share else { return self.skip(width) };
         let (filled, rest) = theme::bar(share, width);
-        let style = if dim { theme.dim() } else { theme.gauge(share) };
         self.put(filled, style).put(rest, theme.dim())
     }
 

@@ -149,7 +149,7 @@ fn recent(app: &App) -> Duration {
 
 fn memory(pen: &mut Pen<'_>, theme: Theme, columns: &Columns, holding: &Holding, style: Style, dim: bool) {
     let share = holding.memory.ok().zip(holding.capacity.ok()).and_then(|(it, all)| it.bytes.share_of(all.bytes));
-    pen.gauge(theme, share, columns.bar, dim);
+    pen.gauge(theme, share, columns.bar, if dim { theme.dim() } else { theme.full(share) });
     let (mark, figure) = match holding.memory {
         Ok(total) => (if total.lower_bound { "≥" } else { " " }, short(total.bytes)),
         Err(why) => (" ", why.to_string()),

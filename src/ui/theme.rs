@@ -69,18 +69,23 @@ impl Theme {
         }
     }
 
-    /// The filled part of a gauge, by how full it is.
-    pub fn gauge(self, share: f64) -> Style {
+    /// Work: much of it is what a GPU is for.
+    pub fn busy(self) -> Style {
+        self.good()
+    }
+
+    /// Memory, by how full it is: the fuller, the nearer the end of a job.
+    pub fn full(self, share: Option<f64>) -> Style {
         match share {
-            _ if share >= 0.95 => self.role(Color::Red, Modifier::BOLD),
-            _ if share >= 0.80 => self.role(Color::Yellow, Modifier::empty()),
-            _ => self.role(Color::Green, Modifier::empty()),
+            Some(0.95..) => self.role(Color::Red, Modifier::BOLD),
+            Some(0.80..) => self.role(Color::Yellow, Modifier::empty()),
+            _ => self.good(),
         }
     }
 
-    /// The line under the cursor.
+    /// The line under the cursor: reversed, and of one colour, or each bar would be a block.
     pub fn cursor(self) -> Style {
-        Style::new().add_modifier(Modifier::REVERSED)
+        Style::new().fg(Color::Reset).add_modifier(Modifier::REVERSED).remove_modifier(Modifier::DIM | Modifier::BOLD)
     }
 
     /// Puts stand-ins where the terminal knows only ASCII.

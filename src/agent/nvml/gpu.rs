@@ -9,6 +9,7 @@ use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, Temper
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
 
+use super::fault::{self, is_fatal, missing, the_gpu};
 use super::holds::{self, Lane};
 use super::processes::{Fault, List, Lists};
 use super::watch::Watch;
@@ -46,33 +47,6 @@ pub(super) struct Gpu {
     failed: Option<Failure>,
     /// What ended this pass for this GPU.
     fatal: Option<Failure>,
-}
-
-/// Whether the GPU as a whole, or the driver, is out of reach, and not just this figure.
-fn is_fatal(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired) || concerns_driver(error)
-}
-
-/// Whether no GPU at all can be asked any more.
-pub(super) fn concerns_driver(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
-}
-
-/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH` and `NVML_ERROR_DEPRECATED`, which nvml-wrapper does not name.
-const VERSION_MISMATCH: u32 = 25;
-const DEPRECATED: u32 = 26;
-
-/// What a failed call makes of its figure.
-pub(super) fn missing(error: &NvmlError) -> Missing {
-    match error {
-        NvmlError::NotSupported
-        | NvmlError::FunctionNotFound
-        | NvmlError::FailedToLoadSymbol(_)
-        | NvmlError::UnexpectedVariant(VERSION_MISMATCH | DEPRECATED) => Missing::Unsupported,
-        NvmlError::NoPermission => Missing::Denied,
-        // Anything the driver adds later is a failure until someone decides otherwise.
-        _ => Missing::Failed,
-    }
 }
 
 /// How often the slow lane is read. A GPU's turn comes at a second of its own, so that no pass carries all.
@@ -193,7 +167,9 @@ impl Gpu {
         self.readings.health = health.unwrap_or_else(|| self.readings.health.clone());
         self.readings.holds = if split { vec![] } else { self.lane.holds() };
         let trouble = match self.failed.take() {
-            Some((function, error)) if !self.answered => Some(trouble_of(function, &error, &self.readings.facts, now)),
+            Some((function, error)) if !self.answered => {
+                Some(fault::of_gpu(function, &error, &self.readings.facts, now))
+            }
             _ => trouble,
         };
         self.set_trouble(trouble);
@@ -332,7 +308,7 @@ impl Gpu {
                 self.never.push((function, 0));
                 None
             }
-            Err(Fault::Error(error)) => Some(trouble_of(function, &error, &self.readings.facts, now)),
+            Err(Fault::Error(error)) => Some(fault::of_gpu(function, &error, &self.readings.facts, now)),
         }
     }
 
@@ -344,37 +320,6 @@ impl Gpu {
         }
         xids.push(xid);
     }
-}
-
-/// `GPU 3`, as a sentence names it.
-pub(super) fn the_gpu(facts: &GpuFacts) -> String {
-    match &facts.bus_id {
-        Ok(bus_id) => format!("GPU {} ({bus_id})", facts.index),
-        Err(_) => format!("GPU {}", facts.index),
-    }
-}
-
-/// What it means for a GPU that a call failed.
-pub(super) fn trouble_of(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
-    let gpu = the_gpu(facts);
-    let (cause, sentence) = match error {
-        NvmlError::GpuLost => (
-            Cause::Lost,
-            format!("{gpu} fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot"),
-        ),
-        NvmlError::ResetRequired => {
-            (Cause::Failed, format!("{gpu} needs a reset: end its processes, then `nvidia-smi --gpu-reset`"))
-        }
-        NvmlError::NoPermission | NvmlError::OperatingSystem => (
-            Cause::Denied,
-            format!("{gpu} refused {function}: may this user, or this container, open its /dev/nvidia file?"),
-        ),
-        error => {
-            let reason = crate::untrusted::Text::from(error.to_string());
-            (Cause::Failed, format!("{gpu} failed at {function}: {reason}; `dmesg | grep -i nvrm` may say why"))
-        }
-    };
-    Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }
 
 /// A share that can be one.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use super::fault;
 use super::watch::{Subject, Watch};
 use crate::snapshot::{Cause, Trouble};
 use crate::units::Moment;
@@ -79,7 +80,7 @@ fn trouble_of(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
             Cause::NotLoading,
             format!("{name} was loaded, but has no {INIT}: it is no NVML library, or a very old one"),
         ),
-        error => return of_driver(INIT, error, now),
+        error => return fault::of_driver(INIT, error, now),
     };
     Trouble { cause, sentence: sentence.into(), call: None, since: now }
 }
@@ -90,34 +91,6 @@ fn is_absent(file: &OsStr, reason: &str) -> bool {
         return !Path::new(file).exists();
     }
     reason.contains(&format!("{}: cannot open shared object file: No such file", file.to_string_lossy()))
-}
-
-/// What it means for the whole driver that a call failed.
-pub(super) fn of_driver(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
-    let (cause, sentence) = match error {
-        NvmlError::DriverNotLoaded | NvmlError::Uninitialized => (
-            Cause::NoDriver,
-            "the NVIDIA driver is not running: is its kernel module loaded (`lsmod | grep nvidia`)?".to_owned(),
-        ),
-        NvmlError::LibRmVersionMismatch => (
-            Cause::Mismatch,
-            "the NVIDIA library and the kernel module are of different versions: the driver was updated, \
-             so reboot or reload the module"
-                .to_owned(),
-        ),
-        NvmlError::NoPermission | NvmlError::OperatingSystem => (
-            Cause::Denied,
-            "the NVIDIA driver refused: may this user, or this container, open /dev/nvidiactl?".to_owned(),
-        ),
-        error => (
-            Cause::Failed,
-            format!(
-                "the NVIDIA driver failed at {function}: {}; `dmesg | grep -i nvrm` may say why",
-                Text::from(error.to_string())
-            ),
-        ),
-    };
-    Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }
 
 #[cfg(test)]
@@ -131,14 +104,5 @@ mod tests {
         let reason = "libcuda-part.so: cannot open shared object file: No such file or directory";
         assert!(!is_absent(OsStr::new(NAME), reason));
         assert!(is_absent(OsStr::new("/nowhere/libnvidia-ml.so.1"), "whatever"));
-    }
-
-    #[test]
-    fn each_refusal_has_its_cause() {
-        let cause = |error| of_driver(INIT, &error, Moment(0)).cause;
-        assert_eq!(cause(NvmlError::DriverNotLoaded), Cause::NoDriver);
-        assert_eq!(cause(NvmlError::LibRmVersionMismatch), Cause::Mismatch);
-        assert_eq!(cause(NvmlError::NoPermission), Cause::Denied);
-        assert_eq!(cause(NvmlError::Unknown), Cause::Failed);
     }
 }

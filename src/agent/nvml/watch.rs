@@ -55,7 +55,8 @@ impl Progress {
         self.left_behind.load(Ordering::Acquire)
     }
 
-    fn set(&self, call: Option<Call>) {
+    /// Says which call is in progress.
+    pub(in crate::agent) fn set(&self, call: Option<Call>) {
         *self.call.lock().unwrap_or_else(PoisonError::into_inner) = call;
     }
 }

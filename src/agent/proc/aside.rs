@@ -172,12 +172,15 @@ impl Aside {
         }
     }
 
-    /// Leaves threads behind that hang.
-    pub(super) fn check(&mut self, now: Moment) {
-        // Arguments that hang stay unread; a user who hangs goes by number.
-        let _unread = self.argv.check(now);
+    /// Leaves threads behind that hang. Says whose arguments they were at.
+    pub(super) fn check(&mut self, now: Moment) -> Option<ProcessId> {
         if let Some(Errand::User(uid)) = self.names.check(now) {
+            // A user who cannot be looked up goes by number.
             self.users.insert(uid, Some(uid.to_string().into()));
+        }
+        match self.argv.check(now) {
+            Some(Errand::Argv(id)) => Some(id),
+            _ => None,
         }
     }
 }

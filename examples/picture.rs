@@ -1,0 +1,143 @@
+//! Draws the screen of a running agent as SVG: the pictures of the README.
+//!
+//! ```text
+//! cargo build && cargo run --example picture -- 100x30 90 '' target/debug/gputop agent --demo > assets/screen.svg
+//! ```
+//!
+//! The arguments: columns and rows, seconds to watch before the keys are pressed, the keys (letters, or
+//! `Enter`, `F9`, with spaces between), and the agent to start.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use crossterm::event::{KeyCode, KeyEvent};
+use gputop::app::{App, Options};
+use gputop::event::{Effect, Event};
+use gputop::snapshot::line::Line;
+use gputop::ui::{self, Theme};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::style::{Color, Modifier};
+
+fn main() -> anyhow::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let mut next =
+        |what: &str| arguments.next().with_context(|| format!("{what} is missing: see the head of this file"));
+    let size = next("the size")?;
+    let (width, height) = size.split_once('x').context("the size reads like 100x30")?;
+    let (width, height): (u16, u16) = (width.parse()?, height.parse()?);
+    let seconds: u64 = next("the time")?.parse()?;
+    let keys = next("the keys")?;
+    let program = next("the agent")?;
+    let mut agent = Command::new(program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut commands = agent.stdin.take().context("the agent has no standard input")?;
+    let mut lines = BufReader::new(agent.stdout.take().context("the agent has no standard output")?).split(b'\n');
+
+    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    app.update(Event::Resized(width, height));
+    watch(&mut app, &mut lines, seconds)?;
+    for key in keys.split_whitespace() {
+        let code = match key {
+            "Enter" => KeyCode::Enter,
+            "Down" => KeyCode::Down,
+            "Tab" => KeyCode::Tab,
+            "F9" => KeyCode::F(9),
+            letter => KeyCode::Char(letter.chars().next().unwrap_or(' ')),
+        };
+        if let Some(Effect::Command(command)) = app.update(Event::Key(KeyEvent::from(code))) {
+            command.write(&mut commands)?;
+        }
+        // What comes of it is on the screen by then.
+        watch(&mut app, &mut lines, 3)?;
+    }
+
+    let mut terminal = Terminal::new(TestBackend::new(width, height))?;
+    terminal.draw(|frame| ui::draw(frame, &Theme::new(false, true), &app))?;
+    svg(terminal.backend().buffer(), io::stdout().lock())?;
+    Ok(())
+}
+
+/// Takes in what the agent says, for so many seconds of its own time.
+fn watch(app: &mut App, lines: &mut impl Iterator<Item = io::Result<Vec<u8>>>, seconds: u64) -> anyhow::Result<()> {
+    let until = app.model().now().after(Duration::from_secs(seconds));
+    let is_first = app.model().latest().is_none();
+    let mut begin = None;
+    for line in lines {
+        if let Some(line) = Line::parse(&line?)? {
+            app.update(Event::Line(Box::new(line)));
+        }
+        let now = app.model().now();
+        let begin = *begin.get_or_insert(now);
+        if if is_first { now.since(begin) >= Duration::from_secs(seconds) } else { now >= until } {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("the agent ended")
+}
+
+const CELL: (f64, f64) = (8.4, 17.0);
+const FOREGROUND: &str = "#d4d7dd";
+const BACKGROUND: &str = "#16181d";
+
+/// Writes a screen: a rectangle behind each run of cells that has a background, and the runs as text.
+fn svg(buffer: &Buffer, mut out: impl Write) -> io::Result<()> {
+    let (columns, rows) = (f64::from(buffer.area.width), f64::from(buffer.area.height));
+    let (width, height) = (columns * CELL.0 + 24.0, rows * CELL.1 + 24.0);
+    writeln!(
+        out,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}">"#
+    )?;
+    writeln!(out, r#"<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>"#)?;
+    writeln!(
+        out,
+        r#"<g font-family="'DejaVu Sans Mono','Menlo','Consolas',monospace" font-size="14" xml:space="preserve">"#
+    )?;
+    for y in 0..buffer.area.height {
+        let row: Vec<&Cell> = (0..buffer.area.width).map(|x| &buffer[(x, y)]).collect();
+        let mut x = 0;
+        for run in row.chunk_by(|a, b| a.style() == b.style()) {
+            write_run(&mut out, run, x, y)?;
+            x += u16::try_from(run.len()).unwrap_or(u16::MAX);
+        }
+    }
+    writeln!(out, "</g></svg>")
+}
+
+fn write_run(out: &mut impl Write, run: &[&Cell], x: u16, y: u16) -> io::Result<()> {
+    let text: String = run.iter().map(|cell| cell.symbol()).collect();
+    let cell = run[0];
+    let is_reversed = cell.modifier.contains(Modifier::REVERSED);
+    if text.trim().is_empty() && !is_reversed && !cell.modifier.contains(Modifier::UNDERLINED) {
+        return Ok(());
+    }
+    let left = 12.0 + f64::from(x) * CELL.0;
+    let top = 12.0 + f64::from(y) * CELL.1;
+    let length = f64::from(u16::try_from(run.len()).unwrap_or(u16::MAX)) * CELL.0;
+    let colour = hex(cell.fg);
+    if is_reversed {
+        writeln!(out, r#"<rect x="{left:.1}" y="{top:.1}" width="{length:.1}" height="{}" fill="{colour}"/>"#, CELL.1)?;
+    }
+    let fill = if is_reversed { BACKGROUND } else { colour };
+    let weight = if cell.modifier.contains(Modifier::BOLD) { r#" font-weight="bold""# } else { "" };
+    let opacity = if cell.modifier.contains(Modifier::DIM) { r#" opacity="0.55""# } else { "" };
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let baseline = top + 13.0;
+    writeln!(
+        out,
+        r#"<text x="{left:.1}" y="{baseline:.1}" fill="{fill}"{weight}{opacity} textLength="{length:.1}" lengthAdjust="spacingAndGlyphs">{text}</text>"#
+    )
+}
+
+/// The terminal's colours, as a dark terminal might have them.
+fn hex(colour: Color) -> &'static str {
+    match colour {
+        Color::Red => "#f2777a",
+        Color::Green => "#99cc99",
+        Color::Yellow => "#ffcc66",
+        Color::Cyan => "#66cccc",
+        _ => FOREGROUND,
+    }
+}

@@ -1,0 +1,114 @@
+//! The list of GPUs, where each keeps its place and its last readings whether it answers or not.
+
+use super::fault::{self, the_gpu};
+use super::gpu::{Failure, Gpu};
+use super::watch::Subject;
+use super::{COUNT_CALL, Sick};
+use crate::agent::GpuReadings;
+use crate::snapshot::{Cause, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Trouble};
+use crate::units::Moment;
+
+/// A GPU's place in the list, whether it answers or not.
+#[derive(Debug)]
+pub(super) struct Seat {
+    pub(super) index: u32,
+    /// What was last read: the GPU, then its instances.
+    pub(super) last: Vec<GpuReadings>,
+    /// Absent while it does not answer.
+    pub(super) gpu: Option<Gpu>,
+    pub(super) sick: Option<Sick>,
+}
+
+impl Seat {
+    pub(super) fn is(&self, uuid: &GpuUuid) -> bool {
+        self.last.first().is_some_and(|readings| readings.uuid == *uuid)
+    }
+
+    /// Puts the trouble on the GPU and its instances, whose last readings stay.
+    pub(super) fn suffers(&mut self, trouble: &Trouble) {
+        self.gpu = None;
+        for readings in &mut self.last {
+            let same =
+                readings.trouble.as_ref().is_some_and(|old| old.cause == trouble.cause && old.call == trouble.call);
+            if !same {
+                readings.trouble = Some(trouble.clone());
+            }
+        }
+    }
+}
+
+/// The seats that a thread left behind, and what it found hung about the driver as a whole.
+pub(super) fn from_readings(gpus: Vec<GpuReadings>, all_sick: Vec<Sick>) -> (Vec<Seat>, Vec<Sick>) {
+    let mut seats: Vec<Seat> = vec![];
+    for readings in gpus {
+        let index = readings.facts.index;
+        match seats.last_mut() {
+            Some(seat) if readings.facts.parent.is_some() => seat.last.push(readings),
+            _ => seats.push(Seat { index, last: vec![readings], gpu: None, sick: None }),
+        }
+    }
+    let mut avoid = vec![];
+    for sick in all_sick {
+        match sick.subject {
+            Subject::Driver => avoid.push(sick),
+            Subject::Gpu(index) => {
+                // A lost GPU may have had the same index before.
+                let hung = |seat: &&mut Seat| {
+                    let trouble = seat.last[0].trouble.as_ref();
+                    seat.index == index && trouble.is_some_and(|it| it.cause == Cause::Hung)
+                };
+                if let Some(seat) = seats.iter_mut().find(hung) {
+                    seat.sick = Some(sick);
+                }
+            }
+        }
+    }
+    (seats, avoid)
+}
+
+/// Gives those their trouble who could not be found.
+pub(super) fn settle(seats: &mut Vec<Seat>, present: &[GpuUuid], failed: Vec<(u32, Failure)>, now: Moment) {
+    // A stand-in for a GPU that could not say who it is goes when someone is found in its place.
+    let found = |seat: &Seat| present.iter().any(|uuid| seat.is(uuid));
+    let taken: Vec<u32> = seats.iter().filter(|seat| found(seat)).map(|seat| seat.index).collect();
+    seats.retain(|seat| !(seat.is(&stand_in(seat.index)) && taken.contains(&seat.index)));
+    let mut excused = vec![];
+    for (index, (function, error)) in failed {
+        let at = seats.iter().position(|seat| seat.index == index && !found(seat));
+        let at = at.unwrap_or_else(|| {
+            seats.push(Seat { index, last: vec![unknown(index, now)], gpu: None, sick: None });
+            seats.len() - 1
+        });
+        let trouble = fault::of_gpu(function, &error, &seats[at].last[0].facts, now);
+        seats[at].suffers(&trouble);
+        excused.push(seats[at].last[0].uuid.clone());
+    }
+    for seat in seats.iter_mut() {
+        if seat.sick.is_none() && !present.iter().chain(&excused).any(|uuid| seat.is(uuid)) {
+            let sentence = format!(
+                "{} is not listed by the driver any more; `dmesg | grep -i xid` may say why",
+                the_gpu(&seat.last[0].facts)
+            );
+            let call = Some(COUNT_CALL.into());
+            seat.suffers(&Trouble { cause: Cause::Lost, sentence: sentence.into(), call, since: now });
+        }
+    }
+    seats.sort_by_key(|seat| seat.index);
+}
+
+/// The id of a GPU that could not say its own.
+fn stand_in(index: u32) -> GpuUuid {
+    GpuUuid(format!("unknown-{index}").into())
+}
+
+/// What is known of a GPU that could not even say who it is.
+pub(in crate::agent) fn unknown(index: u32, now: Moment) -> GpuReadings {
+    GpuReadings {
+        uuid: stand_in(index),
+        facts: GpuFacts::missing(index, None, false, Missing::Failed),
+        load: GpuLoad::missing(now, Missing::Failed),
+        health: GpuHealth::missing(now, vec![], Missing::Failed),
+        holds: vec![],
+        trouble: None,
+    }
+}
