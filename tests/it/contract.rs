@@ -149,8 +149,7 @@ fn every_line_keeps_the_schema_whatever_becomes_of_the_host() {
 
 #[test]
 fn ticks_lead_to_what_the_next_whole_line_says() {
-    let mut host = Host::with(["H100", "H100"]);
-    host.change(|world| world.gpus.iter_mut().for_each(|gpu| gpu.jitter = false));
+    let mut host = Host::still(["H100", "H100"]);
     for gib in 1..5 {
         host.sleeper(0, gib * GIB);
     }

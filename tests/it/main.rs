@@ -11,6 +11,7 @@ mod world;
 mod cli;
 mod contract;
 mod endings;
+mod matrix;
 mod screens;
 mod tidy;
 

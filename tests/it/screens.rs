@@ -77,7 +77,9 @@ fn every_size_from_one_by_one_is_drawn() {
         terminal.keys(ESC);
         terminal.wait_without(sign);
     }
-    terminal.quit();
+    terminal.keys("q");
+    terminal.wait_gone();
+    terminal.wait_left();
 }
 
 #[test]
@@ -236,8 +238,7 @@ fn the_mouse_chooses_a_process_and_can_be_left_to_the_terminal() {
 
 #[test]
 fn what_is_written_is_what_changed() {
-    let mut host = Host::with(["H100"; 8]);
-    host.change(|world| world.gpus.iter_mut().for_each(|gpu| gpu.jitter = false));
+    let host = Host::still(["H100"; 8]);
     let mut terminal = Terminal::start_at(&host, 200, 60, ["--interval", "100ms"]);
     terminal.wait_for("every 100ms");
     let before = terminal.bytes().len();

@@ -177,9 +177,9 @@ impl Terminal {
         self.look(|shown| shown.emulator.screen().contents())
     }
 
-    /// The line on which this stands; empty when there is none.
-    pub(crate) fn line(&self, with: &str) -> String {
-        self.text().lines().find(|line| line.contains(with)).unwrap_or_default().to_owned()
+    /// The line that begins so; empty when there is none.
+    pub(crate) fn line_at(&self, beginning: &str) -> String {
+        self.text().lines().find(|line| line.starts_with(beginning)).unwrap_or_default().to_owned()
     }
 
     /// Every byte that was written to it.

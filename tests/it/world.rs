@@ -22,12 +22,14 @@ pub(crate) struct Host {
 impl Host {
     /// With GPUs of these personas, whose figures wander.
     pub(crate) fn with<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut world = World::of(personas);
-        world.gpus.iter_mut().for_each(|gpu| gpu.jitter = true);
-        Self::of(world)
+        let mut host = Self::still(personas);
+        host.change(|world| world.gpus.iter_mut().for_each(|gpu| gpu.jitter = true));
+        host
     }
 
-    pub(crate) fn of(world: World) -> Self {
+    /// With GPUs whose figures stay as they are.
+    pub(crate) fn still<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
+        let world = World::of(personas);
         let directory = tempfile::tempdir().expect("there is room in /tmp");
         let file = WorldFile::create(directory.path().join("world.json"), world).expect("there is room in /tmp");
         Self { directory, file, processes: Vec::new(), library: fake_nvml::library() }
