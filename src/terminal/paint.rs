@@ -25,6 +25,8 @@ pub(super) struct Painter {
     /// Where the cursor surely is.
     cursor: Option<Position>,
     cursor_shown: bool,
+    /// What each cell shows, row by row; absent where that is not one plain character.
+    shown: Vec<Option<(char, Pen)>>,
     /// Where characters of two columns were painted.
     wide: HashSet<Position>,
 }
@@ -147,6 +149,11 @@ fn colour(parameters: &mut String, colour: Color, base: u8) {
     }
 }
 
+/// A screen with nothing on it.
+fn blank(size: Size) -> Vec<Option<(char, Pen)>> {
+    vec![Some((' ', Pen::default())); usize::from(size.width) * usize::from(size.height)]
+}
+
 fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
     let _infallible: std::fmt::Result = text.write_fmt(what);
 }
@@ -176,7 +183,40 @@ impl Painter {
             pen: Pen::default(),
             cursor: None,
             cursor_shown: false,
+            shown: blank(size),
             wide: HashSet::new(),
+        }
+    }
+
+    fn place(&self, at: Position) -> usize {
+        usize::from(at.y) * usize::from(self.size.width) + usize::from(at.x)
+    }
+
+    /// The characters from one column to another of a line, if this pen would paint them as they are.
+    fn between(&self, from: Position, to: Position) -> Option<String> {
+        let start = self.place(from);
+        let cells = self.shown.get(start..start + usize::from(to.x - from.x))?;
+        let as_is = |cell: &Option<(char, Pen)>| {
+            let (character, pen) = (*cell)?;
+            (pen == self.pen || character == ' ' && self.pen.blank_looks_as(pen)).then_some(character)
+        };
+        cells.iter().map(as_is).collect()
+    }
+
+    /// Notes what a cell shows from now on.
+    fn note(&mut self, at: Position, symbol: &str) {
+        let place = self.place(at);
+        let mut characters = symbol.chars();
+        let (first, second, width) = (characters.next(), characters.next(), symbol.width());
+        let plain = first.filter(|_| second.is_none() && width == 1);
+        if let Some(cell) = self.shown.get_mut(place) {
+            *cell = plain.map(|character| (character, self.pen));
+        }
+        if width > 1 {
+            self.wide.insert(at);
+            if let Some(right) = self.shown.get_mut(place + 1) {
+                *right = None;
+            }
         }
     }
 
@@ -193,6 +233,14 @@ impl Painter {
             let hop = format!("{}{}", "\n".repeat(usize::from(to.y - from.y).min(8)), sideways(from.x, to.x));
             if to.y - from.y < 8 && hop.len() < way.len() {
                 way = hop;
+            }
+            if to.y == from.y
+                && to.x > from.x
+                && to.x - from.x < 4
+                && let Some(same) = self.between(from, to)
+                && same.len() <= way.len()
+            {
+                way = same;
             }
         }
         self.bytes.push_str(&way);
@@ -229,9 +277,7 @@ impl Backend for Painter {
             self.take_up(Pen::of(cell), cell.symbol());
             self.bytes.push_str(cell.symbol());
             self.cursor = self.after(at, cell.symbol());
-            if cell.symbol().len() > 1 && cell.symbol().width() > 1 {
-                self.wide.insert(at);
-            }
+            self.note(at, cell.symbol());
         }
         Ok(())
     }
@@ -274,6 +320,7 @@ impl Backend for Painter {
         }
         self.pen = Pen::default();
         self.cursor = None;
+        self.shown = blank(self.size);
         Ok(())
     }
 
@@ -394,6 +441,16 @@ mod tests {
                 check_screen(emulator.screen(), &drawn);
             }
         }
+    }
+
+    #[test]
+    fn a_character_that_did_not_change_is_painted_when_that_is_shorter() {
+        let mut terminal = Terminal::new(Painter::new(SIZE)).unwrap();
+        for text in ["1.1 G", "2.2 G"] {
+            terminal.backend_mut().bytes.clear();
+            paint(&mut terminal, |frame| frame.render_widget(text, frame.area()));
+        }
+        assert_eq!(terminal.backend().bytes, "\r2.2");
     }
 
     #[test]
