@@ -10,7 +10,9 @@ mod world;
 // The claims.
 mod cli;
 mod contract;
+mod ending_a_process;
 mod endings;
+mod hostile;
 mod matrix;
 mod screens;
 mod tidy;

@@ -30,7 +30,7 @@ const BEGIN: &[u8] = b"\x1b[?2026h";
 const END: &[u8] = b"\x1b[?2026l";
 
 /// What stands on the terminal before gputop comes.
-const SHELL: &[u8] = b"person@host:~$ ls\r\ntrain.py\r\nperson@host:~$ gputop\r\n";
+const SHELL: &[u8] = b"person@host:~$ ls\r\ntrain.py\r\nperson@host:~$ top\r\n";
 
 /// What the emulator shows, and every byte that it was sent.
 struct Shown {

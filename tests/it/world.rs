@@ -1,7 +1,9 @@
 //! A host as a test wants it: GPUs of a world file, and real processes on them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fake_nvml::{Tenant, World, WorldFile};
@@ -69,6 +71,22 @@ impl Host {
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
+    }
+
+    /// Lets users other than the test's find this host. Gives a gputop that they may run.
+    pub(crate) fn open_to_all(&mut self) -> PathBuf {
+        let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o777)).expect("it is ours");
+        open(self.directory.path());
+        // Where the checkout lies, others may not look.
+        let copy = |from: &Path, name: &str| {
+            let to = self.path(name);
+            fs::copy(from, &to).expect("there is room in /tmp");
+            open(&to);
+            to
+        };
+        let gputop = copy(Path::new(env!("CARGO_BIN_EXE_gputop")), "gputop");
+        self.library = copy(&self.library, "libnvidia-ml.so.1");
+        gputop
     }
 
     /// `gputop` on this host, in an environment that says nothing else.
