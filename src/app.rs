@@ -6,12 +6,13 @@
 pub mod end;
 pub mod keymap;
 pub mod layout;
+mod mouse;
 pub mod page;
 pub mod rows;
 
 use std::time::Duration;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use tui_input::{Input, InputRequest};
 
 use self::end::EndPanel;
@@ -49,9 +50,6 @@ const INTERVALS_MS: [u64; 9] = [100, 200, 500, 1000, 2000, 5000, 10_000, 30_000,
 
 /// A notice stays for so long.
 const NOTICE: Duration = Duration::from_secs(5);
-
-/// Lines that a turn of the mouse wheel moves.
-const WHEEL: isize = 3;
 
 /// All of the viewer's state.
 #[derive(Debug)]
@@ -316,38 +314,6 @@ impl App {
         self.options.interval = Duration::from_millis(milliseconds);
         self.say(format!("reading every {:?}", self.options.interval));
         Effect::Command(Command::Interval { milliseconds })
-    }
-
-    fn point(&mut self, mouse: MouseEvent) -> Option<Effect> {
-        let layout = self.layout()?;
-        let over = if layout.gpus.contains(mouse.column, mouse.row) { List::Gpus } else { List::Processes };
-        match mouse.kind {
-            MouseEventKind::ScrollUp | MouseEventKind::ScrollDown if self.end.is_none() => {
-                if self.page.is_none() {
-                    self.focus = over;
-                }
-                self.step(if mouse.kind == MouseEventKind::ScrollUp { -WHEEL } else { WHEEL });
-            }
-            MouseEventKind::Down(MouseButton::Left) if self.mode() == Mode::List => {
-                let (area, top) = match over {
-                    List::Gpus => (layout.gpus, self.gpu_top),
-                    List::Processes => (layout.processes, self.top),
-                };
-                if mouse.row > area.y && area.contains(mouse.column, mouse.row) {
-                    self.focus = over;
-                    let at = top + usize::from(mouse.row - area.y - 1);
-                    match over {
-                        List::Gpus if at < self.model.latest().map_or(0, |it| it.gpus.len()) => self.gpu_at = at,
-                        List::Processes if at < self.rows.len() => {
-                            (self.cursor, self.cursor_at) = (self.rows.get(at).copied(), at);
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            _ => {}
-        }
-        None
     }
 
     fn say(&mut self, notice: impl Into<String>) {

@@ -9,7 +9,7 @@ use crate::snapshot::{Process, ProcessId, Snapshot, State};
 use crate::units::{Bytes, Moment};
 use crate::untrusted::Text;
 
-/// Whom the panel is about, as it was when the panel opened.
+/// Whom the panel is about: one and the same from opening to closing, as last seen.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
     /// The process, with its user, command and state.
@@ -174,6 +174,10 @@ impl EndPanel {
 
     /// The host was seen again: what is held now is what is expected back, until the end; then, what came back.
     pub(super) fn see(&mut self, snapshot: &Snapshot) {
+        // The same process, of which more may be known by now.
+        if let Some(process) = snapshot.process(self.id()) {
+            self.target.process.clone_from(process);
+        }
         match self.stage {
             Stage::Ended { at, .. } if snapshot.at <= at.after(PATIENCE) || self.returned.is_none() => {
                 self.returned = self.reclaim.returned(at, snapshot).or(self.returned);
