@@ -34,6 +34,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put("SIMULATED MACHINE", theme.notable()).skip(1);
     }
     pen.put(snapshot.host.facts.name.as_str(), theme.text());
+    if let Some(summary) = app.model().summary() {
+        pen.skip(2).put(summary, theme.alarm());
+    }
     load(&mut pen, theme, snapshot);
     if pen.room() > 40 {
         let word = |text: &Option<_>| text.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
