@@ -5,7 +5,11 @@
 
 mod health;
 mod history;
+mod job;
+mod kin;
 mod reclaim;
+mod unclaimed;
+mod verdict;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +17,11 @@ use std::time::Duration;
 pub use self::health::{Health, Weight};
 pub use self::history::Series;
 use self::history::WINDOW;
+pub use self::job::{Job, JobKey, UserTotal};
+pub use self::kin::Kin;
 pub use self::reclaim::{Reclaim, Returned};
+pub use self::unclaimed::Unclaimed;
+pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
 use crate::snapshot::{Change, Gpu, GpuUuid, Missing, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
 
@@ -86,6 +94,10 @@ pub enum Subject {
 pub struct Model {
     latest: Option<Snapshot>,
     holdings: Vec<Holding>,
+    kin: Kin,
+    unclaimed: Vec<Unclaimed>,
+    jobs: Vec<Job>,
+    verdicts: Vec<Verdict>,
     history: HashMap<Subject, Series>,
     began: Option<Moment>,
     silence: Duration,
@@ -126,6 +138,41 @@ impl Model {
     /// What one process holds.
     pub fn holding(&self, process: ProcessId) -> Option<&Holding> {
         self.holdings.binary_search_by_key(&process, |it| it.process).ok().map(|at| &self.holdings[at])
+    }
+
+    /// Who descends from whom.
+    pub fn kin(&self) -> &Kin {
+        &self.kin
+    }
+
+    /// The GPUs with memory in use that nobody accounts for.
+    pub fn unclaimed(&self) -> &[Unclaimed] {
+        &self.unclaimed
+    }
+
+    /// What to think of each process, in the order of the snapshot's processes.
+    pub fn verdicts(&self) -> &[Verdict] {
+        &self.verdicts
+    }
+
+    /// What to think of one process.
+    pub fn verdict(&self, process: ProcessId) -> Option<&Verdict> {
+        self.verdicts.binary_search_by_key(&process, |it| it.process).ok().map(|at| &self.verdicts[at])
+    }
+
+    /// Every process, by the job that it belongs to: those that hold most first.
+    pub fn jobs(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    /// The job that a process belongs to.
+    pub fn job(&self, process: ProcessId) -> Option<&Job> {
+        self.jobs.iter().find(|job| job.members.binary_search(&process).is_ok())
+    }
+
+    /// What each user has, those that hold most first.
+    pub fn users(&self) -> Vec<UserTotal> {
+        Vec::new()
     }
 
     /// How the memory of a subject went since gputop began to look.
@@ -172,6 +219,9 @@ impl Model {
         let Some(latest) = &self.latest else { return };
         self.holdings = holdings(latest);
         self.began.get_or_insert(latest.at);
+        self.kin = Kin::of(latest);
+        self.unclaimed = latest.gpus.iter().filter_map(|gpu| unclaimed::find(gpu, latest).ok()?).collect();
+        self.verdicts = verdict::judge::judge(latest, &self.kin, &self.holdings, &self.unclaimed);
 
         let patience = Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms);
         let mut note = |subject: Subject, at: Moment, memory: Reading<Bytes>| {

@@ -1,0 +1,1 @@
+//! What was seen of each process before the latest snapshot.
