@@ -284,7 +284,7 @@ impl App {
     fn tag(&mut self, whole_job: bool) {
         let Some(row) = self.rows.get(self.cursor_at) else { return };
         let meant = match &row.subject {
-            rows::Subject::Process(id) if whole_job => self.model.job_of(*id).map(|it| it.members.clone()),
+            rows::Subject::Process(id) if whole_job => self.model.job(*id).map(|it| it.members.clone()),
             rows::Subject::Process(id) => Some(vec![*id]),
             rows::Subject::Group(group) => Some(group.members.clone()),
             rows::Subject::Unclaimed(_) | rows::Subject::Heading(_) => None,
@@ -344,8 +344,11 @@ impl App {
             self.say("there is no process under the cursor");
             return None;
         };
-        let job = self.model.job_of(*first).map(|job| job.members.clone()).unwrap_or_default();
-        let (panel, holds) = EndPanel::open(chosen, &job, &self.model, snapshot);
+        let job = self.model.job(*first).map(|job| {
+            let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
+            job.root.into_iter().chain(others).collect::<Vec<_>>()
+        });
+        let (panel, holds) = EndPanel::open(chosen, &job.unwrap_or_default(), &self.model, snapshot);
         self.end = Some(panel);
         commands(holds)
     }

@@ -1,8 +1,9 @@
 //! Which processes the list shows, and in which order.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
-use crate::model::{Holding, Model};
+use crate::model::{Holding, JobKey, Model};
 use crate::snapshot::{Gpu, GpuUuid, Process, ProcessId, Reading, Snapshot};
 use crate::untrusted::Text;
 
@@ -171,14 +172,14 @@ pub struct Group {
     pub name: String,
     /// Who they are.
     pub members: Vec<ProcessId>,
-    /// A job's root, which tells two jobs of one name apart.
-    root: Option<ProcessId>,
+    /// What tells two jobs of one name apart.
+    job: Option<JobKey>,
 }
 
 /// Members come and go; the group stays.
 impl PartialEq for Group {
     fn eq(&self, other: &Self) -> bool {
-        (&self.name, self.root) == (&other.name, other.root)
+        (&self.name, &self.job) == (&other.name, &other.job)
     }
 }
 
@@ -204,17 +205,20 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<R
         .processes
         .iter()
         .map(|process| Line { process, holding: model.holding(process.id) })
-        .filter(|line| if view.suspects { model.is_suspect(line.process.id) } else { line.holding.is_some() })
+        .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.holding.is_some() })
         .filter(is_shown)
         .collect();
     lines.sort_by(|a, b| compare(model, sort, a, b).then_with(|| a.process.id.cmp(&b.process.id)));
     let ids = || lines.iter().map(|line| line.process.id);
     let mut rows = match view.grouping {
         Grouping::Flat => ids().map(|id| Row::of(id, 0)).collect(),
-        Grouping::Tree => model.tree(ids()).into_iter().map(|(id, depth)| Row::of(id, depth)).collect(),
+        Grouping::Tree => {
+            let tree = with_kin(model, ids().collect());
+            model.kin().tree(&tree).into_iter().map(|(id, depth)| Row::of(id, depth)).collect()
+        }
         Grouping::Job => grouped(ids(), |id| {
-            let job = model.job_of(id)?;
-            Some((job.name.clone(), Some(job.root)))
+            let job = model.job(id)?;
+            Some((job.name.clone(), Some(job.key.clone())))
         }),
         Grouping::User => grouped(ids(), |id| {
             let user = snapshot.process(id)?.facts.user.as_ref().map_or_else(ToString::to_string, ToString::to_string);
@@ -225,8 +229,11 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<R
         rows.extend(model.unclaimed().iter().map(|it| Row { subject: Subject::Unclaimed(it.gpu.clone()), depth: 0 }));
     }
     if view.suspects {
-        let left = model.leftovers().iter().filter_map(|id| snapshot.process(*id));
-        let left = left.map(|process| Line { process, holding: None }).filter(is_shown);
+        let left = model.verdicts().iter().filter(|it| it.is_leftover());
+        let left = left
+            .filter_map(|it| snapshot.process(it.process))
+            .map(|process| Line { process, holding: None })
+            .filter(is_shown);
         let left: Vec<Row> = left.map(|line| Row::of(line.process.id, 0)).collect();
         if !left.is_empty() {
             let text = "Python processes without GPU memory that a dead job left behind:";
@@ -237,17 +244,30 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<R
     rows
 }
 
+/// Whether it holds device memory and should not.
+fn is_suspect(model: &Model, id: ProcessId) -> bool {
+    model.verdict(id).is_some_and(|it| it.is_suspect() && it.is_on_gpu())
+}
+
+/// These processes and the rest of their jobs: a tree without the launcher between two ranks is two trees.
+fn with_kin(model: &Model, mut ids: Vec<ProcessId>) -> Vec<ProcessId> {
+    let mut seen: HashSet<ProcessId> = ids.iter().copied().collect();
+    let jobs: Vec<&[ProcessId]> = ids.iter().filter_map(|id| Some(model.job(*id)?.members.as_slice())).collect();
+    ids.extend(jobs.into_iter().flatten().copied().filter(|id| seen.insert(*id)));
+    ids
+}
+
 /// Groups in the order of their first line, each below its head.
 fn grouped(
     ids: impl Iterator<Item = ProcessId>,
-    of: impl Fn(ProcessId) -> Option<(String, Option<ProcessId>)>,
+    of: impl Fn(ProcessId) -> Option<(String, Option<JobKey>)>,
 ) -> Vec<Row> {
     let mut groups: Vec<Group> = Vec::new();
     for id in ids {
-        let (name, root) = of(id).unwrap_or_default();
-        match groups.iter_mut().find(|it| it.name == name && it.root == root) {
+        let (name, job) = of(id).unwrap_or_default();
+        match groups.iter_mut().find(|it| it.name == name && it.job == job) {
             Some(group) => group.members.push(id),
-            None => groups.push(Group { name, members: vec![id], root }),
+            None => groups.push(Group { name, members: vec![id], job }),
         }
     }
     let rows = groups.into_iter().flat_map(|group| {

@@ -227,6 +227,88 @@ fn with_the_agent_goes_the_hold() {
     lost.keys("Enter").asks(&[hold(103), Effect::Commands(vec![Command::Release { process: id(103) }])]);
 }
 
+/// The family, with the panel open on the whole job of a rank, and everyone held.
+fn job() -> Story {
+    let mut job = story(family()).keys("End F9 Tab");
+    for pid in [100, 101, 102] {
+        job = job.hears(pid, Outcome::Held { caution: None });
+    }
+    job.asked.clear();
+    job
+}
+
+#[test]
+fn a_job_is_held_as_a_whole_its_root_first() {
+    let asked =
+        [hold(101), Effect::Commands(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }])];
+    story(family()).keys("End F9 Tab").asks(&asked);
+}
+
+#[test]
+fn a_gentle_end_asks_the_root_alone_then_once_more_and_never_forces() {
+    let mut gentle = job().keys("Enter").asks(&[signal(100, Signal::Int)]);
+    gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Int, at: Moment(1_000_000) });
+    // It looks like torchrun, so it gets 35 s.
+    for seconds in [34, 1, 100] {
+        gentle.event(Event::Tick(Duration::from_secs(seconds)));
+        if seconds == 1 {
+            gentle = gentle.asks(&[signal(100, Signal::Term)]);
+            gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Term, at: Moment(1_035_000) });
+        }
+    }
+    gentle.asks(&[]);
+}
+
+#[test]
+fn a_forced_end_is_one_act_on_all_that_are_held() {
+    let processes = [100, 101, 102].map(id).to_vec();
+    let forced = job().keys("Down Down Down Enter").asks(&[Effect::Commands(vec![Command::Force { processes }])]);
+    let panel = forced.hears(500, Outcome::Joined { comm: "sh".into(), parent: id(101) });
+    let shown: Vec<u32> = panel.app.end_panel().unwrap().targets().map(|it| it.id().pid).collect();
+    assert_eq!(shown, [100, 101, 102, 500]);
+}
+
+#[test]
+fn tagged_processes_are_ended_together_and_no_others() {
+    let both = Effect::Commands(vec![Command::Hold { process: id(103) }, Command::Hold { process: id(102) }]);
+    let mut tagged = story(three());
+    for key in [' ', ' '] {
+        tagged.event(Event::Key(KeyEvent::from(KeyCode::Char(key))));
+    }
+    tagged.keys("F9").asks(&[both]);
+}
+
+#[test]
+fn a_grave_end_wants_the_pid_typed() {
+    let caution = Some("it is the display server".into());
+    let grave = story(three()).keys("F9").hears(103, Outcome::Held { caution }).keys("Enter").asks(&[hold(103)]);
+    grave.keys("13 Enter").asks(&[]).keys("Enter").asks(&[]);
+    let caution = Some("it is the display server".into());
+    story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held { caution })
+        .keys("103 Enter")
+        .asks(&[hold(103), signal(103, Signal::Term)]);
+}
+
+#[test]
+fn a_process_that_a_supervisor_starts_again_is_named() {
+    let ended = story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held { caution: None })
+        .keys("Enter")
+        .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
+        .hears(103, Outcome::Ended { at: Moment(1_000_200) })
+        .pass(|host| {
+            let mut host = host.without(103).with(200_000, "python c.py", 1, Bytes::from_gib(1));
+            host.processes.iter_mut().filter(|it| it.id.pid == 200_000).for_each(|it| it.facts.parent = Ok(77));
+            host
+        });
+    let respawned: Vec<_> =
+        ended.app.end_panel().unwrap().respawned().iter().map(|(old, new)| (old.pid, new.id.pid)).collect();
+    assert_eq!(respawned, [(103, 200_000)]);
+}
+
 #[test]
 fn readonly_opens_no_panel() {
     let mut story = story(three());

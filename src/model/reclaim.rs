@@ -45,11 +45,16 @@ impl Reclaim {
     /// nothing can be proved.
     pub fn expect(processes: Vec<ProcessId>, snapshot: &Snapshot) -> Self {
         let before = snapshot.gpus.iter().filter_map(|gpu| {
-            let mut mine = gpu.tenants.iter().filter(|it| processes.contains(&it.process)).peekable();
-            mine.peek()?;
-            let mine = mine.map(|it| it.memory.ok()).sum::<Option<Bytes>>()?;
             let used = gpu.load.memory_used.ok()?;
-            Some(Before { gpu: gpu.uuid.clone(), used, mine, others: others(gpu, &processes) })
+            let others = others(gpu, &processes);
+            let mut mine = gpu.tenants.iter().filter(|it| processes.contains(&it.process)).peekable();
+            let mine = match mine.peek() {
+                Some(_) => mine.map(|it| it.memory.ok()).sum::<Option<Bytes>>()?,
+                // Who is not listed and has it open may keep what nobody accounts for.
+                None if gpu.holders.iter().any(|it| processes.contains(it)) => used.saturating_sub(others),
+                None => return None,
+            };
+            (mine.0 > 0).then(|| Before { gpu: gpu.uuid.clone(), used, mine, others })
         });
         Self { before: before.collect(), processes }
     }

@@ -185,7 +185,8 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
     }
     let verdict = app.model().verdict(process.id);
     if columns.verdict {
-        let (text, style) = verdict.map_or((String::new(), plain), |it| (it.word(), verdict_style(theme, it, plain)));
+        let (text, style) =
+            verdict.map_or((String::new(), plain), |it| (it.word().to_owned(), verdict_style(theme, it, plain)));
         pen.cell(text, VERDICT, Align::Left, style).skip(1);
     } else if let Some(verdict) = verdict.filter(|it| it.is_suspect()) {
         pen.put(verdict.word(), theme.weight(verdict.weight())).skip(1);
@@ -214,7 +215,7 @@ fn draw_unclaimed(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapsho
     pen.cell(label, columns.gpu, Align::Left, theme.text()).skip(1);
     pen.cell("-", PID, Align::Right, theme.dim()).skip(1);
     pen.cell("-", columns.user, Align::Left, theme.dim()).skip(1);
-    pen.skip(columns.bar + 1).cell(short(unclaimed.bytes), SHORT, Align::Right, theme.notable()).skip(1);
+    pen.skip(columns.bar + 1).cell(short(unclaimed.memory), SHORT, Align::Right, theme.notable()).skip(1);
     pen.put("unclaimed", theme.notable()).skip(1);
     let comm = |id: &ProcessId| match snapshot.process(*id).map(|it| &it.facts.comm) {
         Some(Ok(comm)) => format!("{} {comm}", id.pid),
