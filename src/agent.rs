@@ -3,13 +3,16 @@
 //!
 //! ```text
 //! sampler (NVML, may hang) ──┐
+//! census (all of /proc) ─────┤
 //! argv, users (may hang) ────┼─► loop (/proc, join) ─► writer (may block) ─► standard output
 //! hands (standard input) ────┘          ▲ never waits
 //! ```
 //!
 //! It leaves by `_exit`, whatever its threads are at: destructors of the driver's library can hang.
 
+mod census;
 mod clock;
+mod devices;
 mod hands;
 mod host;
 mod inspect;
@@ -60,6 +63,8 @@ pub struct GpuReadings {
     pub health: GpuHealth,
     /// Who uses it, by PID, each once.
     pub holds: Vec<Hold>,
+    /// Who holds it besides, by PID: on the simulated machine, which has no device files.
+    pub holders: Vec<u32>,
     /// Why it does not answer; absent when all is well.
     pub trouble: Option<Trouble>,
 }
@@ -86,6 +91,8 @@ enum Wake {
     CameBack,
     /// Something was read aside.
     Found(proc::Finding),
+    /// The census has news.
+    Sighted(Box<census::Sighting>),
     /// The first line was written.
     Written,
     /// Pass so often from now on.
@@ -94,7 +101,7 @@ enum Wake {
     Scan,
 }
 
-/// Who is a tenant, by PID, as the newest snapshot says: what a command may be about.
+/// Who is shown, by PID, as the newest snapshot says: what a command may be about.
 #[derive(Debug, Clone, Default)]
 struct Known(Arc<Mutex<HashMap<u32, (ProcessId, Identity)>>>);
 
@@ -104,7 +111,7 @@ impl Known {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).copied()
     }
 
-    /// Takes the tenants of a snapshot.
+    /// Takes the processes of a snapshot.
     fn set(&self, processes: &[Process]) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.clear();
