@@ -17,10 +17,12 @@ use std::time::Duration;
 pub use self::health::{Health, Weight};
 pub use self::history::Series;
 use self::history::WINDOW;
+use self::job::Jobs;
 pub use self::job::{Job, JobKey, UserTotal};
 pub use self::kin::Kin;
 pub use self::reclaim::{Reclaim, Returned};
 pub use self::unclaimed::Unclaimed;
+use self::verdict::past::Past;
 pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
 use crate::snapshot::{Change, Gpu, GpuUuid, Missing, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
@@ -96,7 +98,8 @@ pub struct Model {
     holdings: Vec<Holding>,
     kin: Kin,
     unclaimed: Vec<Unclaimed>,
-    jobs: Vec<Job>,
+    jobs: Jobs,
+    past: Past,
     verdicts: Vec<Verdict>,
     history: HashMap<Subject, Series>,
     began: Option<Moment>,
@@ -105,10 +108,12 @@ pub struct Model {
 
 impl Model {
     /// Takes a whole snapshot. Of another boot, it starts a new history: PIDs and times mean other things there.
-    pub fn replace(&mut self, snapshot: Snapshot) {
+    pub fn replace(&mut self, mut snapshot: Snapshot) {
         if self.latest.as_ref().is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id) {
             *self = Self::default();
         }
+        // Everything here finds processes by their place, and a line may come from any program.
+        snapshot.processes.sort_by_key(|it| it.id);
         self.latest = Some(snapshot);
         self.learn();
     }
@@ -162,17 +167,17 @@ impl Model {
 
     /// Every process, by the job that it belongs to: those that hold most first.
     pub fn jobs(&self) -> &[Job] {
-        &self.jobs
+        self.jobs.list()
     }
 
     /// The job that a process belongs to.
     pub fn job(&self, process: ProcessId) -> Option<&Job> {
-        self.jobs.iter().find(|job| job.members.binary_search(&process).is_ok())
+        self.jobs.at(self.kin.place(process)?)
     }
 
     /// What each user has, those that hold most first.
     pub fn users(&self) -> Vec<UserTotal> {
-        Vec::new()
+        self.latest.as_ref().map_or_else(Vec::new, |latest| job::users(latest, &self.holdings))
     }
 
     /// How the memory of a subject went since gputop began to look.
@@ -221,7 +226,9 @@ impl Model {
         self.began.get_or_insert(latest.at);
         self.kin = Kin::of(latest);
         self.unclaimed = latest.gpus.iter().filter_map(|gpu| unclaimed::find(gpu, latest).ok()?).collect();
-        self.verdicts = verdict::judge::judge(latest, &self.kin, &self.holdings, &self.unclaimed);
+        self.past.learn(latest, &self.kin, &self.holdings);
+        self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
+        self.verdicts = verdict::judge::judge(latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
 
         let patience = Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms);
         let mut note = |subject: Subject, at: Moment, memory: Reading<Bytes>| {

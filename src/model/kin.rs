@@ -71,7 +71,7 @@ impl Kin {
     }
 
     /// The places of the ancestors, parent first.
-    pub(super) fn line(&self, at: usize) -> impl Iterator<Item = usize> {
+    pub(super) fn line(&self, at: usize) -> impl Iterator<Item = usize> + Clone {
         std::iter::successors(self.parents[at], |at| self.parents[*at])
     }
 

@@ -5,6 +5,7 @@
 //! words for a person in [`wording`].
 
 pub(super) mod judge;
+mod orphan;
 pub(super) mod past;
 mod wording;
 
@@ -23,6 +24,8 @@ pub struct Named {
     pub id: ProcessId,
     /// What it ran: `python train.py`.
     pub command: Arc<str>,
+    /// What people call it: `train.py`.
+    pub program: Arc<str>,
     /// What it was to those it started: `trainer`, `launcher`.
     pub calling: &'static str,
 }
@@ -101,8 +104,11 @@ pub enum Kind {
         /// It was a debugger.
         traced: bool,
     },
-    /// The driver's PID is one of another PID namespace.
-    Foreign,
+    /// The driver lists it, and it is not to be seen here.
+    Foreign {
+        /// It is somebody else's, and hidden from us. Otherwise it is of another PID namespace.
+        hidden: bool,
+    },
     /// The driver lists it, and there is no such process.
     Ghost {
         /// Who it was, if it was seen alive.
@@ -152,7 +158,9 @@ pub struct Verdict {
     pub kind: Kind,
     /// The device memory that the driver lists for it; absent when it lists none.
     pub listed: Option<Reading<Total>>,
-    /// The device memory that it may keep beyond that.
+    /// Places of the GPUs that it has open, and is not listed for.
+    pub open: Vec<usize>,
+    /// The device memory that it may keep there.
     pub kept: Vec<Kept>,
     /// Its resident memory of the host.
     pub rss: Reading<Bytes>,

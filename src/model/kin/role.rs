@@ -100,14 +100,30 @@ impl Role {
         })
     }
 
-    /// Whether it is neither trainer nor worker but serves those.
-    pub(in crate::model) fn is_infrastructure(self) -> bool {
-        matches!(self, Self::Launcher | Self::Helper)
-    }
-
     /// Whether Python runs in it, for somebody's program.
     pub(in crate::model) fn is_python(self) -> bool {
         matches!(self, Self::Helper | Self::Worker | Self::Notebook | Self::Python)
+    }
+
+    /// Whether its program is Python's, whatever it is for.
+    pub(in crate::model) fn runs_python(self) -> bool {
+        self.is_python() || matches!(self, Self::Launcher | Self::NotebookServer)
+    }
+
+    /// Whether it makes processes for a purpose of its own, so that its end tells something about them.
+    pub(in crate::model) fn makes(self) -> bool {
+        self.is_python() || self == Self::Launcher
+    }
+
+    /// What it is to the processes that it makes.
+    pub(in crate::model) fn calling(self) -> &'static str {
+        match self {
+            Self::Launcher => "launcher",
+            Self::Helper => "helper",
+            Self::Notebook => "notebook",
+            Self::Python => "trainer",
+            _ => "parent",
+        }
     }
 
     /// Whether a process that has it for a parent may have been left to it, or started by a person there.
@@ -204,8 +220,33 @@ fn name(path: &Text) -> &str {
 /// What people call the program: its script, its module, or its short name.
 pub(in crate::model) fn program(process: &Process) -> String {
     let argv = process.facts.argv.as_deref().unwrap_or_default();
-    let script = argv.iter().map(name).find(|it| it.ends_with(".py") && *it != "__main__.py");
+    let script = argv.iter().map(name).find(|it| it.strip_suffix(".py").is_some_and(|stem| stem != "__main__"));
     let module = || argv.iter().skip_while(|it| it.as_str() != "-m").nth(1).map(Text::as_str);
     let comm = || process.facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     script.or_else(module).map_or_else(comm, str::to_owned)
+}
+
+/// What it runs: its arguments, or its short name where there are none. Cut to what fits a sentence.
+pub(in crate::model) fn command(process: &Process) -> String {
+    const LIMIT: usize = 60;
+    let argv = process.facts.argv.as_deref().unwrap_or_default();
+    let mut words = argv.iter().map(Text::as_str);
+    let mut command = match argv.first() {
+        // Where the interpreter lies is of no interest.
+        Some(first) => words.next().map_or("", |_| name(first)).to_owned(),
+        None => process.facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string),
+    };
+    for word in words {
+        command.push(' ');
+        command.push_str(word);
+        if command.len() > LIMIT {
+            let fits = command.char_indices().map(|(at, _)| at).nth(LIMIT);
+            if let Some(at) = fits {
+                command.truncate(at);
+                command.push('…');
+            }
+            break;
+        }
+    }
+    command
 }
