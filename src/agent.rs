@@ -110,7 +110,7 @@ struct Known(Arc<Mutex<HashMap<u32, Acquaintance>>>);
 struct Acquaintance {
     process: ProcessId,
     identity: Identity,
-    argv: Reading<Vec<Text>>,
+    argv: Reading<Arc<[Text]>>,
     origin: Reading<Text>,
 }
 

@@ -89,6 +89,9 @@ pub enum Task {
 /// The shortest interval: below it, reading would be most of what the host does.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The longest interval: beyond it, nobody is watching.
+pub const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
+
 /// `2`, `0.5`, `500ms`, `1m 30s`.
 fn span(text: &str) -> Result<Duration, String> {
     seconds(text).or_else(|_| humantime::parse_duration(text).map_err(|error| error.to_string()))
@@ -98,6 +101,9 @@ fn interval(text: &str) -> Result<Duration, String> {
     let span = span(text)?;
     if span < SHORTEST_INTERVAL {
         return Err("the shortest interval is 100ms".to_owned());
+    }
+    if span > LONGEST_INTERVAL {
+        return Err("the longest interval is 24h".to_owned());
     }
     Ok(span)
 }

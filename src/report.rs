@@ -59,18 +59,17 @@ impl Exit {
     }
 }
 
-/// The readings that should have worked and did not, as in `fan_percent of GPU 0`. A GPU in trouble has said so.
+/// What should have been read and was not, as in `fan_percent of GPU 0`. A GPU in trouble has said so.
 fn failed(snapshot: &Snapshot) -> Vec<String> {
-    fn search(value: &Value, whose: &str, found: &mut Vec<String>) {
+    fn search(value: &Value, failed: &mut Vec<String>) {
         match value {
             Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
                 Value::Object(missing) if name == "missing" => {
-                    let failed = missing.iter().filter(|(_, why)| *why == "failed");
-                    found.extend(failed.map(|(name, _)| format!("{name} of {whose}")));
+                    failed.extend(missing.iter().filter(|(_, why)| *why == "failed").map(|(name, _)| name.clone()));
                 }
-                value => search(value, whose, found),
+                value => search(value, failed),
             }),
-            Value::Array(values) => values.iter().for_each(|value| search(value, whose, found)),
+            Value::Array(values) => values.iter().for_each(|value| search(value, failed)),
             _ => {}
         }
     }
@@ -80,22 +79,29 @@ fn failed(snapshot: &Snapshot) -> Vec<String> {
     let gpus = gpus.map(|gpu| (format!("GPU {}", gpu.facts.index), serde_json::to_value(gpu)));
     let processes = snapshot.processes.iter();
     let processes = processes.map(|process| (format!("process {}", process.id.pid), serde_json::to_value(process)));
-    let mut found = Vec::new();
-    for (whose, lanes) in std::iter::once(host).chain(gpus).chain(processes) {
-        if let Ok(lanes) = lanes {
-            search(&lanes, &whose, &mut found);
-        }
-    }
-    found
+    let lanes = std::iter::once(host).chain(gpus).chain(processes);
+    lanes
+        .filter_map(|(whose, value)| {
+            let mut failed = Vec::new();
+            search(&value.ok()?, &mut failed);
+            match failed.as_slice() {
+                [] => None,
+                some @ ([_] | [_, _]) => Some(format!("{} of {whose}", some.join(" and "))),
+                many => Some(format!("{} readings of {whose}", many.len())),
+            }
+        })
+        .collect()
 }
 
-/// One sentence for a person on readings that failed.
+/// One sentence for a person on what failed.
 fn sentence(failed: &[String]) -> Option<Text> {
-    const NAMED: usize = 8;
+    const NAMED: usize = 5;
     let more = failed.len().saturating_sub(NAMED);
-    let named = failed.iter().take(NAMED).cloned().chain((more > 0).then(|| format!("{more} more")));
-    let named: Vec<String> = named.collect();
-    (!failed.is_empty()).then(|| Text::new(format!("could not be read: {}", named.join(", "))))
+    let mut named = failed[..failed.len() - more].join(", ");
+    if more > 0 {
+        named = format!("{named}, and {more} more");
+    }
+    (!failed.is_empty()).then(|| Text::new(format!("could not be read: {named}")))
 }
 
 /// Whether the command line, or a standard output that is no terminal, asks for a report.

@@ -1,6 +1,6 @@
 //! The person's terminal: taken over, drawn on, and given back as it was, whatever happens.
 //!
-//! A frame is painted in memory ([`paint`]) and written by a thread of its own, because a terminal that
+//! A frame is painted in memory ([`mod@paint`]) and written by a thread of its own, because a terminal that
 //! nobody reads blocks its writer. While that thread writes, no frame is drawn. Giving the terminal
 //! back waits for nobody longer than [`PATIENCE`], and works from any thread, a panicking one too.
 

@@ -33,12 +33,9 @@ use super::inspect::Inspector;
 use super::proc::stat;
 use super::writer::Replies;
 use super::{Known, Wake, clock, leave};
-use crate::cli::SHORTEST_INTERVAL;
+use crate::cli::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::control::{Command, Outcome, Reply};
 use crate::snapshot::{Identity, ProcessId};
-
-/// The longest interval a viewer may ask for; beyond it, arithmetic with times could overflow.
-const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 
 /// Starts the thread that obeys the standard input, and ends the agent when that closes.
 pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, readonly: bool) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! The agent's loop: wakes the sampler each interval, joins what it brings with `/proc`, hands lines to
 //! the writer, and never waits for any of them.
 
+use std::cmp::Reverse;
 use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
@@ -20,6 +21,8 @@ use crate::units::Moment;
 
 /// The second pass comes this soon after the first line, since a rate needs two.
 const SECOND: Duration = Duration::from_millis(205);
+/// The first line comes after a look at so many processes: those that hold most, as one sees them first.
+const FIRST: usize = 100;
 /// A line waits no longer for the driver.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -91,6 +94,7 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
                 // The first look at everyone takes a while: it begins when there is something to see.
                 it.is_counting = true;
                 it.census.order(Order { tenants: Some(it.counted.clone()), scan: true, ..Order::default() });
+                it.processes.catch_up();
             }
             Some(event) => it.on(event, clock::now()),
             None => (),
@@ -165,14 +169,27 @@ impl Loop {
         }
     }
 
+    /// Reads the processes that hold most, before the others.
+    fn see_largest(&mut self) {
+        let gpus = self.readings.gpus.iter();
+        let mut holds: Vec<_> = gpus.flat_map(|gpu| gpu.holds.iter().map(|hold| (hold, gpu.load.at))).collect();
+        holds.sort_by_key(|(hold, _)| Reverse(hold.memory.ok()));
+        for (hold, listed) in holds {
+            self.processes.see(hold.pid, listed);
+        }
+    }
+
     /// Joins what is known into a snapshot, and has it written.
     fn line(&mut self, now: Moment) {
         self.awaiting = None;
-        if !self.said {
+        if self.said {
+            self.processes.begin(usize::MAX);
+        } else {
             self.said = true;
             self.next = self.next.min(now.after(SECOND));
+            self.processes.begin(FIRST);
+            self.see_largest();
         }
-        self.processes.begin();
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();
         let kin = self.sighting.as_ref().map(|sighting| sighting.kin.clone());
         self.processes.keep(kin.as_deref().unwrap_or_default(), self.scan);

@@ -42,6 +42,10 @@ pub(super) struct Processes {
     root: Root,
     aside: Aside,
     pass: u64,
+    /// How many more may be read for the first time in this pass.
+    room: usize,
+    /// Those for whom there was none, with the time of the list that named them.
+    put_off: Vec<(u32, Moment)>,
     /// Whose user is looked at again next: one a pass.
     next: u32,
     /// Whose arguments tell whether it is shown.
@@ -61,6 +65,8 @@ impl Processes {
             root: Root::new(ours, devices),
             aside: Aside::new(events),
             pass: 0,
+            room: 0,
+            put_off: Vec::new(),
             next: 0,
             strays: BTreeSet::new(),
             adopted: vec![],
@@ -69,9 +75,20 @@ impl Processes {
         }
     }
 
-    /// Begins a pass.
-    pub(super) fn begin(&mut self) {
+    /// Begins a pass that reads so many new ones at most. The others are only PIDs in it.
+    pub(super) fn begin(&mut self, room: usize) {
         self.pass += 1;
+        self.room = room;
+        self.put_off.clear();
+    }
+
+    /// Reads those who were put off, for the next pass. Rates are of the time since.
+    pub(super) fn catch_up(&mut self) {
+        let put_off = std::mem::take(&mut self.put_off);
+        self.begin(usize::MAX);
+        for (pid, listed) in put_off {
+            self.see(pid, listed);
+        }
     }
 
     /// Reads the process that NVML named at `listed`, once a pass, and says who it is.
@@ -80,7 +97,12 @@ impl Processes {
         if let Some(entry) = known {
             return entry.process.id;
         }
-        self.read(pid, Some(listed));
+        if self.room > 0 || self.known.contains_key(&pid) {
+            self.read(pid, Some(listed));
+        } else {
+            self.put_off.push((pid, listed));
+            self.known.insert(pid, Entry::unread(pid));
+        }
         self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |entry| {
             (entry.named, entry.pass) = (self.pass, self.pass);
             entry.process.id
@@ -98,13 +120,14 @@ impl Processes {
     /// Reads a process, or whoever has its PID now.
     fn read(&mut self, pid: u32, listed: Option<Moment>) {
         let (now, pass) = (clock::now(), self.pass);
-        let Self { known, root, aside, buffer, upset, .. } = self;
+        let Self { known, root, aside, buffer, upset, room, .. } = self;
         let mut reader = Reader { buffer: &mut **buffer, root, aside, now };
         let was = known.get(&pid).map(|entry| (entry.process.facts.parent, entry.named + 1 == pass));
         let refreshed = known.get_mut(&pid).is_some_and(|entry| entry.refresh(&mut reader, listed));
         if !refreshed {
             // NVML may name a process for long that has ended; that is news only once.
             *upset |= was.is_some_and(|(parent, named)| named && parent.is_ok());
+            *room = room.saturating_sub(1);
             known.insert(pid, Entry::open(pid, &mut reader, listed));
         } else if let (Some((before, _)), Some(entry)) = (was, known.get(&pid)) {
             *upset |= before != entry.process.facts.parent;
@@ -216,7 +239,7 @@ mod tests {
     use crate::units::Bytes;
 
     fn see(processes: &mut Processes, pid: u32, listed: Moment) -> Process {
-        processes.begin();
+        processes.begin(usize::MAX);
         processes.see(pid, listed);
         processes.end().next().cloned().unwrap()
     }
@@ -265,8 +288,21 @@ mod tests {
         let gone = see(&mut processes, child.id(), Moment(0));
         assert_eq!((gone.id.start_ticks, gone.facts.identity), (None, Identity::Unverified));
         assert_eq!(gone.load.state, Err(Missing::Failed));
-        processes.begin();
+        processes.begin(usize::MAX);
         assert_eq!(processes.end().count(), 0);
+    }
+
+    #[test]
+    fn who_was_put_off_is_a_pid_until_it_is_read() {
+        let (mut tenants, me) = (nobody(), std::process::id());
+        tenants.begin(0);
+        assert_eq!(tenants.see(me, Moment(0)), ProcessId { pid: me, start_ticks: None });
+        let process = tenants.end().next().cloned().unwrap();
+        assert_eq!((process.facts.comm, process.load.rss), (Err(Missing::NotYet), Err(Missing::NotYet)));
+        tenants.catch_up();
+        let baseline = tenants.known[&me].cpu;
+        assert!(baseline.is_some() && tenants.known[&me].process.facts.uid.is_ok());
+        assert!(see(&mut tenants, me, Moment(0)).id.start_ticks.is_some());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
@@ -245,7 +246,7 @@ lanes! {
         /// The kernel's short name for it, 15 bytes at most.
         comm: Text = "comm",
         /// Its arguments, 4 KiB at most.
-        argv: Vec<Text> = "argv",
+        argv: Arc<[Text]> = "argv",
         /// Where it was started, by its control group and environment, as in `slurm 4711`, `docker 3f2a91`,
         /// `kubernetes 1b2c`, `tmux`. Unsupported when nothing of that is to be seen.
         origin: Text = "origin",

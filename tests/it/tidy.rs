@@ -118,7 +118,7 @@ fn names(line: &str, word: &str) -> bool {
     let (first, last) = (word.chars().next(), word.chars().next_back());
     line.match_indices(word).any(|(at, _)| {
         let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
-        !(is_part(first) && is_part(before)) && !(is_part(last) && last != Some('_') && is_part(after))
+        !(is_part(first) && is_part(before) || is_part(last) && last != Some('_') && is_part(after))
     })
 }
 

@@ -7,6 +7,8 @@ use super::aside::Aside;
 use super::files::{self, Root};
 use super::origin::{self, Environment, Origin};
 use super::{living_thread, stat};
+use std::sync::Arc;
+
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
@@ -50,10 +52,9 @@ pub(super) struct Reader<'a> {
 }
 
 impl Entry {
-    /// Looks at a process for the first time. NVML named it at `listed`, or nobody but `/proc` did.
-    pub(super) fn open(pid: u32, reader: &mut Reader<'_>, listed: Option<Moment>) -> Self {
-        let opened = files::open(pid, "stat");
-        let mut entry = Self {
+    /// A process of which only the PID is known.
+    pub(super) fn unread(pid: u32) -> Self {
+        Self {
             process: Process {
                 id: ProcessId { pid, start_ticks: None },
                 facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet),
@@ -68,8 +69,14 @@ impl Entry {
             verify_due: Moment(0),
             group: None,
             environment: Err(Missing::NotYet),
-            threads_due: Some(reader.now),
-        };
+            threads_due: Some(Moment(0)),
+        }
+    }
+
+    /// Looks at a process for the first time. NVML named it at `listed`, or nobody but `/proc` did.
+    pub(super) fn open(pid: u32, reader: &mut Reader<'_>, listed: Option<Moment>) -> Self {
+        let mut entry = Self::unread(pid);
+        let opened = files::open(pid, "stat");
         let line = match &opened {
             Ok(stat) => files::read(stat, reader.buffer).ok(),
             Err(_) => None,
@@ -162,7 +169,7 @@ impl Entry {
     }
 
     /// Takes what its arguments and environment are.
-    pub(super) fn learn(&mut self, argv: Reading<Vec<Text>>, environment: Reading<Environment>) {
+    pub(super) fn learn(&mut self, argv: Reading<Arc<[Text]>>, environment: Reading<Environment>) {
         let facts = &mut self.process.facts;
         facts.argv = argv;
         let value = |get: fn(&Environment) -> &Option<Text>| match &environment {
