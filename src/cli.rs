@@ -31,11 +31,11 @@ pub struct Cli {
     pub json: bool,
 
     /// Print again every so often, until interrupted
-    #[arg(short = 'l', long = "loop", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short = 'l', long = "loop", value_name = "SECONDS", value_parser = some_seconds)]
     pub every: Option<Duration>,
 
     /// Give up on a driver that does not answer after this time, and print what there is
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
     pub timeout: Duration,
 }
 
@@ -106,6 +106,18 @@ fn interval(text: &str) -> Result<Duration, String> {
         return Err("the longest interval is 24h".to_owned());
     }
     Ok(span)
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    some(span(text)?)
+}
+
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    some(seconds(text)?)
+}
+
+fn some(span: Duration) -> Result<Duration, String> {
+    if span.is_zero() { Err("it must be more than nothing".to_owned()) } else { Ok(span) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -31,7 +31,7 @@ impl Machine {
     pub(super) fn pass(&mut self, now: Moment) -> Readings {
         self.actors.retain(Actor::lives);
         let seconds = now.since(self.started).as_secs_f64();
-        let holds = self.actors.iter().map(|actor| (actor.role(), hold(actor, seconds))).collect::<Vec<_>>();
+        let holds = self.actors.iter().map(|actor| (actor.role(), hold(actor, now, seconds))).collect::<Vec<_>>();
         Readings {
             driver: Driver { version: Some("demo".into()), cuda_version: None, trouble: None },
             gpus: (0..scene::GPUS).map(|gpu| scene::gpu(gpu, now, seconds, &on(gpu, &holds))).collect(),
@@ -39,9 +39,9 @@ impl Machine {
     }
 }
 
-fn hold(actor: &Actor, seconds: f64) -> Hold {
+fn hold(actor: &Actor, now: Moment, seconds: f64) -> Hold {
     let part = scene::part(actor.role(), seconds);
-    Hold { pid: actor.pid(), usage: Use::Compute, memory: Ok(part.memory), sm: Ok(Percent::new(part.sm)) }
+    Hold { pid: actor.pid(), listed: now, usage: Use::Compute, memory: Ok(part.memory), sm: Ok(Percent::new(part.sm)) }
 }
 
 fn on(gpu: u32, holds: &[(Role, Hold)]) -> Vec<Hold> {

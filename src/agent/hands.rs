@@ -163,7 +163,7 @@ impl Hands {
             return Err(refusal);
         }
         if process.start_ticks.is_none() {
-            return Err(Refusal::Unverified);
+            return Err(Refusal::Absent);
         }
         let known = self.known.get(pid).ok_or(Refusal::Unknown)?;
         match known.identity {

@@ -171,11 +171,10 @@ impl Loop {
 
     /// Reads the processes that hold most, before the others.
     fn see_largest(&mut self) {
-        let gpus = self.readings.gpus.iter();
-        let mut holds: Vec<_> = gpus.flat_map(|gpu| gpu.holds.iter().map(|hold| (hold, gpu.load.at))).collect();
-        holds.sort_by_key(|(hold, _)| Reverse(hold.memory.ok()));
-        for (hold, listed) in holds {
-            self.processes.see(hold.pid, listed);
+        let mut holds: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.holds).collect();
+        holds.sort_by_key(|hold| Reverse(hold.memory.ok()));
+        for hold in holds {
+            self.processes.see(hold.pid, hold.listed);
         }
     }
 
@@ -235,7 +234,7 @@ impl Loop {
 
 fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     let tenants = gpu.holds.iter().map(|hold| Tenant {
-        process: processes.see(hold.pid, gpu.load.at),
+        process: processes.see(hold.pid, hold.listed),
         usage: hold.usage,
         memory: hold.memory,
         sm: hold.sm,

@@ -99,6 +99,23 @@ fn each_of_the_keys_opens_the_panel_and_escape_harms_nobody() {
 }
 
 #[test]
+fn what_is_pasted_is_text_for_the_filter_and_no_key() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, GIB);
+    let mut terminal = panel(&host, pid);
+    terminal.keys("\x1b[200~\r\r\x1b[201~\x1b[B");
+    terminal.wait_for("● SIGKILL");
+    terminal.wait_for("Made sure");
+    terminal.keys(ESC);
+    terminal.wait_without("End process");
+    terminal.keys("/\x1b[200~sle\rep\x1b[201~");
+    terminal.wait_for("filter: sleep");
+    terminal.keys(ENTER);
+    terminal.quit();
+    assert_eq!(state(pid), Some('S'));
+}
+
+#[test]
 fn the_gentlest_signal_lets_python_clean_up() {
     if is_contained() {
         return;
@@ -217,7 +234,7 @@ fn whoever_is_not_in_proc_is_refused() {
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for(" 4111222 ");
     terminal.keys(F9);
-    terminal.wait_for("NVML may mean a process of another PID namespace");
+    terminal.wait_for("no process 4111222 is seen here");
     terminal.keys(ENTER);
     terminal.wait_without("End process");
     terminal.quit();

@@ -104,7 +104,8 @@ fn json_says_no_hostile_character_even_escaped() {
 /// What gputop may send to a terminal beside text.
 fn is_own(sequence: &str) -> bool {
     let modes = [
-        "?2026h", "?2026l", "?1049h", "?1049l", "?25h", "?25l", "?1000h", "?1000l", "?1006h", "?1006l", "2J", "K", "J",
+        "?2026h", "?2026l", "?1049h", "?1049l", "?25h", "?25l", "?1000h", "?1000l", "?1006h", "?1006l", "?2004h",
+        "?2004l", "2J", "K", "J",
     ];
     let (parameters, end) = sequence.split_at(sequence.len() - 1);
     let numbers = parameters.chars().all(|it| it.is_ascii_digit() || it == ';');

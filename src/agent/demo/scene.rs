@@ -161,7 +161,13 @@ mod tests {
             .into_iter()
             .filter(|role| gpu_of(*role) == index)
             .map(|role| part(role, seconds))
-            .map(|part| Hold { pid: 7, usage: Use::Compute, memory: Ok(part.memory), sm: Ok(Percent::new(part.sm)) })
+            .map(|part| Hold {
+                pid: 7,
+                listed: Moment(0),
+                usage: Use::Compute,
+                memory: Ok(part.memory),
+                sm: Ok(Percent::new(part.sm)),
+            })
             .collect();
         gpu(index, Moment(0), seconds, &holds)
     }
