@@ -7,6 +7,8 @@
 mod kin;
 mod stroll;
 mod table;
+#[cfg(test)]
+mod tests;
 mod unclaimed;
 
 use std::io;

@@ -289,4 +289,88 @@ mod tests {
         processes.known.values_mut().for_each(|me| me.process.id.start_ticks = Some(1));
         assert_eq!(see(&mut processes, std::process::id(), Moment(0)).id, first.id);
     }
+
+    /// A pass in which NVML named those, and the census knows that kin.
+    fn pass(processes: &mut Processes, named: &[u32], kin: &[ProcessId]) -> Vec<Process> {
+        processes.begin();
+        for pid in named {
+            processes.see(*pid, Moment(u64::MAX));
+        }
+        processes.keep(kin, false);
+        processes.end().cloned().collect()
+    }
+
+    fn me() -> ProcessId {
+        let start_ticks = stat::of(std::process::id(), &mut Vec::new()).unwrap().start_ticks;
+        ProcessId { pid: std::process::id(), start_ticks: Some(start_ticks) }
+    }
+
+    #[test]
+    fn kin_is_sure_in_any_namespace_and_whoever_has_its_pid_now_is_not_kin() {
+        let mut processes = nobody();
+        processes.root = Root::foreign();
+        // NVML may mean another process; the census means this one.
+        let shown = pass(&mut processes, &[me().pid], &[me()]);
+        assert_eq!(shown[0].facts.identity, Identity::Unverified);
+        assert_eq!(processes.roots().count(), 0);
+        let shown = pass(&mut processes, &[], &[me()]);
+        assert_eq!((shown[0].id, shown[0].facts.identity), (me(), Identity::Sure));
+        let shown = pass(&mut processes, &[me().pid], &[me()]);
+        assert_eq!(shown[0].facts.identity, Identity::Unverified);
+        let other = ProcessId { start_ticks: Some(1), ..me() };
+        assert_eq!(pass(&mut processes, &[], &[other]), []);
+    }
+
+    #[test]
+    fn the_end_of_a_tenant_is_news_once() {
+        let mut processes = nobody();
+        pass(&mut processes, &[me().pid, 1 << 22], &[]);
+        pass(&mut processes, &[me().pid, 1 << 22], &[]);
+        assert!(!processes.take_upset());
+        pass(&mut processes, &[1 << 22], &[me()]);
+        assert!(processes.take_upset());
+        pass(&mut processes, &[1 << 22], &[me()]);
+        assert!(!processes.take_upset());
+    }
+
+    #[test]
+    fn kin_tells_its_parent_group_and_session_and_is_no_trainer() {
+        let mut processes = nobody();
+        let shown = pass(&mut processes, &[], &[me()]);
+        let facts = &shown[0].facts;
+        assert_eq!(
+            facts.session.map(i64::from),
+            Ok(i64::from(rustix::process::getsid(None).unwrap().as_raw_nonzero().get()))
+        );
+        assert_eq!(facts.trainer_threads, Err(Missing::Unsupported));
+        assert_eq!(shown[0].load.wchan, Err(Missing::Unsupported));
+    }
+
+    #[test]
+    fn a_trainer_is_known_by_its_threads() {
+        let mut processes = nobody();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("pt_autograd_0".to_owned());
+        let thread = thread.spawn(move || stopped.recv().is_err()).unwrap();
+        // It may not have begun, and then it has no name yet.
+        while !pass(&mut processes, &[me().pid], &[])[0].facts.trainer_threads.is_ok_and(|it| it) {
+            processes.known.clear();
+        }
+        drop(stop);
+        assert!(thread.join().unwrap());
+    }
+
+    #[test]
+    fn arguments_make_a_stray_kin() {
+        let mut processes = nobody();
+        let strays = [ProcessId { pid: 7, start_ticks: Some(7) }, ProcessId { pid: 8, start_ticks: Some(8) }];
+        processes.ask_about(&strays);
+        let spawned = "from multiprocessing.spawn import spawn_main; spawn_main()";
+        for (id, argument) in strays.into_iter().zip([spawned, "train.py"]) {
+            let argv = vec!["python".into(), "-c".into(), argument.into()];
+            processes.learn(Finding::Argv(id, Ok(argv), Err(Missing::Denied)));
+        }
+        assert_eq!(processes.take_adopted(), [strays[0]]);
+        assert_eq!(processes.take_adopted(), []);
+    }
 }
