@@ -94,7 +94,7 @@ impl Watched {
     }
 
     fn scan(&self, tenants: &[ProcessId]) {
-        self.census.order(Order { tenants: Some(tenants.to_vec()), scan: true, ..Order::default() });
+        self.census.order(Order { tenants: Some(tenants.to_vec()), scope: Scope::Files, ..Order::default() });
     }
 
     /// Waits for a sighting that shows it, with an order each 50 ms as the loop gives them.
