@@ -13,6 +13,7 @@ pub(super) mod stat;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use self::aside::Aside;
 pub(super) use self::aside::Finding;
@@ -29,8 +30,8 @@ use crate::units::Moment;
 const USERS: usize = 200;
 /// Of so many a pass the names of threads are read: each may have hundreds.
 const THREADS: usize = 4;
-/// Kin is read in every fifth pass, a fifth of them in each.
-const TURNS: u64 = 5;
+/// Kin is read so often: every fifth second, where a pass that comes a little early counts.
+const KIN: Duration = Duration::from_millis(4500);
 
 /// What the arguments of a child of `multiprocessing` hold.
 const MULTIPROCESSING: [&str; 3] = ["--multiprocessing-fork", "multiprocessing.spawn", "multiprocessing.forkserver"];
@@ -92,6 +93,7 @@ impl Processes {
         self.read(pid, None);
         let entry = self.known.get_mut(&pid).filter(|entry| entry.process.id.start_ticks.is_some())?;
         (entry.held, entry.pass) = (self.pass, self.pass);
+        entry.is_kin();
         Some(entry.process.id)
     }
 
@@ -118,14 +120,20 @@ impl Processes {
         let has_left = |entry: &Entry| entry.named + 1 == pass && entry.process.id.start_ticks.is_some();
         self.upset |= self.known.values().any(has_left);
         let hurry = hurry || self.upset;
+        let now = clock::now();
         for id in kin {
             let entry = self.known.get(&id.pid);
             if entry.is_some_and(|entry| entry.pass == pass) {
                 continue;
             }
-            let known = entry.is_some_and(|entry| entry.process.id == *id);
-            if !known || hurry || u64::from(id.pid) % TURNS == pass % TURNS {
+            let known = entry.filter(|entry| entry.process.id == *id);
+            if known.is_none_or(|entry| hurry || now.since(entry.read) >= KIN) {
+                let is_new = known.is_none();
                 self.read(id.pid, None);
+                if let Some(entry) = self.known.get_mut(&id.pid).filter(|_| is_new) {
+                    // Turns are spread over the seconds, or one pass in five would carry all.
+                    entry.read = Moment(now.0.saturating_sub(u64::from(id.pid % 5) * 1000));
+                }
             }
             let Some(entry) = self.known.get_mut(&id.pid) else { continue };
             // Whoever has its PID now is not kin; the census will find out.

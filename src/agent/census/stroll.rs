@@ -69,10 +69,11 @@ pub(super) struct Stroll {
 
 impl Stroll {
     pub(super) fn new(devices: Option<Devices>) -> Self {
+        let is_real = devices.is_some();
         Self {
             devices,
             table: Table::new(),
-            kin: Kin::new(ourselves()),
+            kin: Kin::new(ourselves(), is_real),
             tenants: BTreeSet::new(),
             holding: BTreeSet::new(),
             credit: Duration::ZERO,
@@ -186,6 +187,8 @@ impl Stroll {
         while least > 0 || spent() < self.credit {
             least = u32::saturating_sub(least, 1);
             if let Some(pid) = due.pop() {
+                let news = self.table.look(pid);
+                any_gone |= self.settle(pid, news, now);
                 self.look_at_files(pid, now);
             }
             match self.table.step() {
