@@ -6,7 +6,7 @@ use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use super::census::{Census, Order, Sighting, Unclaimed};
+use super::census::{Census, Order, Scope, Sighting, Unclaimed};
 use super::devices::Devices;
 use super::host::Host;
 use super::proc::Processes;
@@ -93,7 +93,7 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
                 first_line = true;
                 // The first look at everyone takes a while: it begins when there is something to see.
                 it.is_counting = true;
-                it.census.order(Order { tenants: Some(it.counted.clone()), scan: true, ..Order::default() });
+                it.census.order(Order { tenants: Some(it.counted.clone()), scope: Scope::Files, ..Order::default() });
                 it.processes.catch_up();
             }
             Some(event) => it.on(event, clock::now()),
@@ -226,8 +226,12 @@ impl Loop {
         });
         let (jumped, upset) = (self.unclaimed.jumped(&self.readings.gpus), self.processes.take_upset());
         if self.is_counting {
-            let scan = jumped || upset || std::mem::take(&mut self.scan);
-            self.census.order(Order { tenants, adopted: self.processes.take_adopted(), scan });
+            let scope = match std::mem::take(&mut self.scan) || jumped {
+                true => Scope::Files,
+                false if upset => Scope::Everyone,
+                false => Scope::Few,
+            };
+            self.census.order(Order { tenants, adopted: self.processes.take_adopted(), scope });
         }
     }
 }

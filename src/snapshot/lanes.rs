@@ -252,9 +252,10 @@ lanes! {
         origin: Text = "origin",
         /// `TORCHELASTIC_RUN_ID`: the run of `torchrun` that it belongs to. Unsupported when it has none.
         elastic_run: Text = "torchelastic_run_id",
-        /// `RANK`: its place in a distributed run. Unsupported when it has none.
+        /// `RANK`, or else `LOCAL_RANK`: its place in a distributed run. Unsupported when it has none.
         rank: Text = "rank",
         /// Whether it has threads that only a trainer has: `pt_autograd_*`, `pt_data_pin`, `pt_nccl_*`.
+        /// Unsupported for kin: read only of tenants.
         trainer_threads: bool = "has_trainer_threads",
     }
 

@@ -26,6 +26,8 @@ pub(super) struct Entry {
     pub(super) process: Process,
     /// Absent when there are no descriptors left: then it is opened for each reading.
     pub(super) stat: Option<OwnedFd>,
+    /// When it was read last.
+    pub(super) read: Moment,
     /// CPU ticks at an earlier reading.
     pub(super) cpu: Option<(Moment, u64)>,
     /// The pass in which NVML named it last; 0 for never.
@@ -61,6 +63,7 @@ impl Entry {
                 load: ProcessLoad::missing(Missing::NotYet),
             },
             stat: None,
+            read: reader.now,
             cpu: None,
             named: 0,
             held: 0,
@@ -111,6 +114,7 @@ impl Entry {
 
     fn take(&mut self, stat: &stat::Stat<'_>, root: &Root, aside: &mut Aside, now: Moment) {
         let id = self.process.id;
+        self.read = now;
         let facts = &mut self.process.facts;
         facts.parent = Ok(stat.parent);
         facts.group = Ok(stat.group);
