@@ -163,6 +163,7 @@ impl EndPanel {
             | Outcome::Refused { .. }
             | Outcome::Joined { .. }
             | Outcome::LetGo { .. }
+            | Outcome::Unrecorded { .. }
             | Outcome::Inspected(_) => {}
         }
     }
