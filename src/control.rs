@@ -47,9 +47,9 @@ pub enum Command {
         signal: Signal,
     },
     /// End processes that are held, all of them and by force, in one act: SIGSTOP to all, a look for
-    /// descendants until there are no new ones, SIGKILL from the leaves to the root.
+    /// descendants until there are no new ones, SIGKILL from the leaves to the root. It ends all or nobody.
     Force {
-        /// Whom. One that is not held makes the whole act refused.
+        /// Whom. One that is not held makes the whole act refused, unless the viewer was told of its end.
         processes: Vec<ProcessId>,
     },
 }
@@ -109,8 +109,8 @@ pub struct Reply {
 pub enum Outcome {
     /// The process is held: a signal can reach only it.
     Held {
-        /// Why one should think twice and type the PID first: one sentence for a person. Absent when
-        /// there is no such reason.
+        /// Why one should think twice and type the PID first, unless it [is advice](is_advice): one sentence
+        /// for a person, as in `it belongs to alice`. Absent when there is no such reason.
         caution: Option<Text>,
     },
     /// Found while a job was being ended by force: a descendant of a process that was stopped for it,
@@ -121,7 +121,8 @@ pub enum Outcome {
         /// Whose child it is.
         parent: ProcessId,
     },
-    /// Stopped for the end of its job, then let go on, because the job could not be ended as a whole.
+    /// Stopped for the end of its job, then let go on, because the job could not be ended as a whole: nobody
+    /// was. It is still held. One that someone else had stopped before stays stopped.
     LetGo {
         /// What went wrong: one sentence for a person.
         reason: Text,
@@ -162,8 +163,22 @@ pub enum Outcome {
         /// Whole seconds since the last signal.
         seconds: u64,
     },
+    /// What is done is not written down in the audit; it is done all the same. Said once, beside the outcomes
+    /// of what was done.
+    Unrecorded {
+        /// Why not: one sentence for a person.
+        reason: Text,
+    },
     /// What `inspect` found.
     Inspected(Box<Inspection>),
+}
+
+/// How a caution begins that is advice.
+pub const SUGGESTION: &str = "scancel ";
+
+/// Whether a caution names a better way, and nothing to be careful about: nobody needs to type a PID for it.
+pub fn is_advice(caution: &Text) -> bool {
+    caution.as_str().starts_with(SUGGESTION)
 }
 
 /// What is known of one process beyond the stream.

@@ -3,6 +3,8 @@
 //! It waits for a line, for the end of a process that is held, and for nothing else: no driver, no
 //! pass, no lock of another process. So a process can be ended while all of these hang.
 
+mod audit;
+mod caution;
 mod force;
 mod held;
 mod input;
@@ -25,6 +27,8 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getpid, getppid, getrlimit};
 use rustix::stdio;
 
+use self::audit::{Audit, Mode};
+use self::caution::Asker;
 pub(super) use self::force::finish_act;
 use self::held::Held;
 use self::input::Input;
@@ -36,12 +40,19 @@ use super::{Known, Wake, clock, leave};
 use crate::cli::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::control::{Command, Outcome, Reply};
 use crate::snapshot::{Identity, ProcessId};
+use crate::untrusted::Text;
+
+/// How long an agent that leaves waits for its audit to be written.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Starts the thread that obeys the standard input, and ends the agent when that closes.
 pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, readonly: bool) -> io::Result<()> {
-    let mut hands = Hands::new(known, wake, Arc::new(move |reply| replies.send(reply)), readonly);
+    let tell: Tell = Arc::new(move |reply| replies.send(reply));
+    let audit = Audit::new(Audit::home(), tell.clone());
+    let mut hands = Hands::new(known, wake, tell, audit, readonly);
     thread::Builder::new().name("hands".to_owned()).spawn(move || {
         hands.obey(stdio::stdin());
+        hands.audit.finish(LAST_WORDS);
         leave();
     })?;
     Ok(())
@@ -56,7 +67,9 @@ struct Hands {
     tell: Tell,
     readonly: bool,
     own: Own,
+    asker: Asker,
     inspector: Inspector,
+    audit: Audit,
     held: BTreeMap<ProcessId, Held>,
     /// Those of whose end the viewer was told.
     gone: BTreeSet<ProcessId>,
@@ -67,15 +80,17 @@ impl Hands {
     /// Each costs a descriptor: so many, if the system lets us have twice that.
     const MOST_HELD: usize = 4096;
 
-    fn new(known: Known, wake: mpsc::Sender<Wake>, tell: Tell, readonly: bool) -> Self {
+    fn new(known: Known, wake: mpsc::Sender<Wake>, tell: Tell, audit: Audit, readonly: bool) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current.and_then(|it| usize::try_from(it).ok());
         Self {
             known,
             wake,
             readonly,
             own: Own::now(),
+            asker: Asker::now(),
             inspector: Inspector::new(tell.clone()),
             tell,
+            audit,
             held: BTreeMap::new(),
             gone: BTreeSet::new(),
             most_held: descriptors.map_or(Self::MOST_HELD, |it| Self::MOST_HELD.min(it / 2)),
@@ -132,7 +147,7 @@ impl Hands {
             Command::Inspect { process } => self.inspector.begin(process),
             Command::Hold { process } => {
                 let outcome = match self.hold(process) {
-                    Ok(()) => Outcome::Held { caution: None },
+                    Ok(caution) => Outcome::Held { caution },
                     Err(refusal) => refusal.outcome(process.pid),
                 };
                 self.reply(process, outcome);
@@ -142,9 +157,11 @@ impl Hands {
                 self.held.remove(&process);
             }
             Command::Signal { process, signal } => {
-                let now = clock::now();
                 let outcome = match self.held.get_mut(&process) {
-                    Some(held) => held.signal(signal, now),
+                    Some(held) => {
+                        self.audit.act(held.deed(signal, Mode::One));
+                        held.signal(signal, clock::now())
+                    }
                     None if self.readonly => Refusal::ReadOnly.outcome(process.pid),
                     None => Refusal::NotHeld.outcome(process.pid),
                 };
@@ -153,8 +170,9 @@ impl Hands {
         }
     }
 
-    /// Gets hold of a process. The rules that need no look at the process come first.
-    fn hold(&mut self, process: ProcessId) -> Result<(), Refusal> {
+    /// Gets hold of a process, and says why to think twice, if there is a reason. The rules that need no
+    /// look at the process come first.
+    fn hold(&mut self, process: ProcessId) -> Result<Option<Text>, Refusal> {
         let pid = process.pid;
         if self.readonly {
             return Err(Refusal::ReadOnly);
@@ -173,15 +191,16 @@ impl Hands {
             Identity::Sure => (),
         }
         // One that has ended is taken anew, so that the viewer is told of its end again.
-        if self.held.get(&process).is_some_and(|held| held.ends().is_some()) {
-            return Ok(());
+        if self.held.get(&process).is_none_or(|held| held.ends().is_none()) {
+            if self.held.len() >= self.most_held {
+                return Err(Refusal::TooMany(self.most_held));
+            }
+            self.held.insert(process, Held::open(process)?.known_by(known.argv.ok()));
+            self.gone.remove(&process);
         }
-        if self.held.len() >= self.most_held {
-            return Err(Refusal::TooMany(self.most_held));
-        }
-        self.gone.remove(&process);
-        self.held.insert(process, Held::open(process)?);
-        Ok(())
+        let Some(held) = self.held.get(&process) else { return Err(Refusal::NotHeld) };
+        let origin = known.origin.as_ref().ok().map(Text::as_str);
+        Ok(caution::about(held.comm(), held.owner().as_ref(), origin, self.asker))
     }
 
     /// Looks at every process that is held, and says what is new.
@@ -205,6 +224,7 @@ impl Hands {
 
     /// Replies, and lets go of a process that is no more.
     fn tell(&mut self, process: ProcessId, outcome: Outcome) {
+        self.audit.fate(process, &outcome);
         if matches!(outcome, Outcome::Ended { .. }) {
             self.held.remove(&process);
             if self.gone.len() >= self.most_held {

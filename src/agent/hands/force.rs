@@ -23,6 +23,7 @@ use rustix::process::Signal as Number;
 
 use self::plan::{Plan, Seen};
 use self::sight::Motion;
+use super::audit::Mode;
 use super::held::Held;
 use super::refusal::Refusal;
 use super::{Hands, clock};
@@ -59,7 +60,7 @@ impl Hands {
         let mut act = Act::new(self);
         match act.stop_all(&shown) {
             Ok(()) => act.end_all(),
-            Err(failure) => act.let_all_go(&failure),
+            Err(failure) => act.let_all_go(&shown, &failure),
         }
         drop(undisturbed);
     }
@@ -126,7 +127,7 @@ impl<'a> Act<'a> {
     /// Stops those shown and all that descends from them.
     fn stop_all(&mut self, shown: &BTreeSet<ProcessId>) -> Result<(), Failure> {
         for process in shown {
-            self.stop(*process)?;
+            self.stop(*process, Mode::Job)?;
         }
         let mut looks = 0;
         loop {
@@ -183,19 +184,29 @@ impl<'a> Act<'a> {
             return Ok(false);
         }
         let comm = held.comm().clone();
-        self.hands.held.entry(process).or_insert(held);
-        self.stop(process)?;
+        let is_new = !self.hands.held.contains_key(&process);
+        if is_new {
+            self.hands.held.insert(process, held);
+        }
+        if let Err(failure) = self.stop(process, Mode::Joined) {
+            // The viewer never heard of it, and so would never let go of it.
+            if is_new {
+                self.hands.held.remove(&process);
+            }
+            return Err(failure);
+        }
         self.hands.reply(process, Outcome::Joined { comm, parent });
         Ok(true)
     }
 
     /// Stops one that is held, and makes a member of it.
-    fn stop(&mut self, process: ProcessId) -> Result<(), Failure> {
+    fn stop(&mut self, process: ProcessId, mode: Mode) -> Result<(), Failure> {
         let Some(held) = self.hands.held.get(&process) else {
             return Err(Failure::Refused(process.pid, Refusal::NotHeld));
         };
         let was_stopped = held.state() == Some(State::Stopped);
         held.send(Number::STOP).map_err(|refusal| Failure::Refused(process.pid, refusal))?;
+        self.hands.audit.act(held.deed(Signal::Kill, mode));
         // No member is its own parent, so one without a parent stands at the top.
         self.plan.add(process.pid, held.parent().unwrap_or(0));
         self.members.insert(process.pid, Member { process, was_stopped, motion: Motion::Moving });
@@ -253,7 +264,7 @@ impl<'a> Act<'a> {
     }
 
     /// Has everyone go on that was stopped for this.
-    fn let_all_go(self, failure: &Failure) {
+    fn let_all_go(self, shown: &BTreeSet<ProcessId>, failure: &Failure) {
         let Self { hands, plan, members, .. } = self;
         for member in plan.leaves_first().iter().filter_map(|pid| members.get(pid)) {
             if !member.was_stopped
@@ -264,8 +275,10 @@ impl<'a> Act<'a> {
             }
         }
         let reason = failure.sentence();
-        for member in members.values() {
-            hands.tell(member.process, Outcome::LetGo { reason: reason.as_str().into() });
+        // It may have failed before the last of them was stopped.
+        let all: BTreeSet<ProcessId> = members.values().map(|it| it.process).chain(shown.iter().copied()).collect();
+        for process in all {
+            hands.tell(process, Outcome::LetGo { reason: reason.as_str().into() });
         }
     }
 

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal, test_kill_process};
 
+use super::audit::{Deed, Mode};
 use super::refusal::{Owner, Refusal};
 use crate::agent::proc::living_thread;
 use crate::agent::proc::stat::{self, Stat};
@@ -25,6 +26,8 @@ use crate::untrusted::Text;
 pub(super) struct Held {
     process: ProcessId,
     comm: Text,
+    /// Its arguments, if the loop has read them: here, reading them could hang.
+    argv: Option<Vec<Text>>,
     pidfd: OwnedFd,
     watch: Watch,
 }
@@ -78,7 +81,7 @@ impl Held {
             Some(-1) => return Err(Refusal::Ended),
             Some(_) | None => return Err(Refusal::ForeignProc),
         }
-        let held = Self { process, comm: Text::new(stat.comm), pidfd, watch: Watch::Running };
+        let held = Self { process, comm: Text::new(stat.comm), argv: None, pidfd, watch: Watch::Running };
         held.check_permission(pid)?;
         Ok(held)
     }
@@ -97,7 +100,7 @@ impl Held {
     }
 
     fn denied(&self) -> Refusal {
-        match Owner::of(self.process.pid) {
+        match self.owner() {
             Some(owner) => Refusal::Denied { comm: self.comm.clone(), owner },
             None => Refusal::Ended,
         }
@@ -106,6 +109,22 @@ impl Held {
     /// The kernel's short name for it.
     pub(super) fn comm(&self) -> &Text {
         &self.comm
+    }
+
+    /// Whose it is; absent when it is gone.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        Owner::of(self.process.pid).filter(|_| !self.is_reaped())
+    }
+
+    /// The same, known by these arguments.
+    pub(super) fn known_by(self, argv: Option<Vec<Text>>) -> Self {
+        Self { argv, ..self }
+    }
+
+    /// What is to be written down of a signal to it.
+    pub(super) fn deed(&self, signal: Signal, mode: Mode) -> Deed {
+        let (process, comm, argv) = (self.process, self.comm.clone(), self.argv.clone());
+        Deed { process, comm, argv, owner: self.owner(), signal, mode }
     }
 
     /// Its parent now; absent when it is gone.

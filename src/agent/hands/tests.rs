@@ -5,10 +5,12 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::Receiver;
 
 use rustix::param::clock_ticks_per_second;
-use rustix::pipe::pipe;
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Uid, test_kill_process};
 use rustix::thread::set_thread_res_uid;
+use serde_json::Value;
 
+use super::audit::tests::Home;
 use super::*;
 use crate::control::Signal;
 use crate::snapshot::{Missing, Process, ProcessFacts, ProcessLoad, State};
@@ -23,6 +25,7 @@ pub(super) struct Bench {
     replies: Receiver<Reply>,
     woken: Receiver<Wake>,
     thread: Option<thread::JoinHandle<()>>,
+    home: Home,
 }
 
 impl Bench {
@@ -34,21 +37,33 @@ impl Bench {
         Self::with(true, || ())
     }
 
-    pub(super) fn with(readonly: bool, prepare: impl FnOnce() + Send + 'static) -> Self {
-        let (reader, writer) = pipe().expect("a pipe");
+    /// Hands without rights; only root can have them made.
+    pub(super) fn powerless() -> Self {
+        let nobody = Uid::from_raw(65_534);
+        let bench = Self::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
+        std::os::unix::fs::chown(bench.home.path(), Some(nobody.as_raw()), None).expect("root may");
+        bench
+    }
+
+    fn with(readonly: bool, prepare: impl FnOnce() + Send + 'static) -> Self {
+        // A child that another test starts now must not keep it open.
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         let (wake, woken) = mpsc::channel();
         let (sender, replies) = mpsc::channel();
         let known = Known::default();
-        let tell = Arc::new(move |reply| {
+        let tell: Tell = Arc::new(move |reply| {
             // The test may be over.
             let _over: Result<(), mpsc::SendError<Reply>> = sender.send(reply);
         });
-        let mut hands = Hands::new(known.clone(), wake, tell, readonly);
+        let home = Home::new();
+        let audit = Audit::new(Some(home.path().to_owned()), tell.clone());
+        let mut hands = Hands::new(known.clone(), wake, tell, audit, readonly);
         let thread = thread::spawn(move || {
             prepare();
             hands.obey(reader);
+            hands.audit.finish(DEADLINE);
         });
-        Self { lines: Some(writer), known, replies, woken, thread: Some(thread) }
+        Self { lines: Some(writer), known, replies, woken, thread: Some(thread), home }
     }
 
     pub(super) fn ask(&self, command: &Command) {
@@ -125,13 +140,29 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
-    fn drop(&mut self) {
+impl Bench {
+    /// Closes the input, and waits for the hands to leave.
+    fn close(&mut self) {
         drop(self.lines.take());
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
             assert!(thread::panicking() || ended.is_ok(), "the hands leave in peace when the input closes");
         }
+    }
+
+    /// What the audit says when all is over: process, mode or outcome.
+    pub(super) fn audit(mut self) -> Vec<(u64, String)> {
+        self.close();
+        let lines = self.home.lines();
+        let pid_of = |id: &Value| lines.iter().find(|it| it["id"] == *id).and_then(|it| it["pid"].as_u64());
+        let word = |line: &Value| line["mode"].as_str().or(line["outcome"].as_str()).expect("one of them").to_owned();
+        lines.iter().map(|line| (pid_of(&line["id"]).expect("an act comes first"), word(line))).collect()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -202,6 +233,9 @@ fn a_held_process_ends_and_the_loop_looks_at_once() {
     bench.tells_of_its_end();
     bench.asks_for_a_scan();
     bench.is_refused(id, "has already ended");
+    let pid = id.pid.into();
+    let told: Vec<_> = bench.audit().into_iter().filter(|(_, word)| word != "zombie").collect();
+    assert_eq!(told, [(pid, "one".to_owned()), (pid, "ended".to_owned())]);
 }
 
 #[test]
@@ -324,8 +358,7 @@ fn a_process_of_another_user_is_named_with_its_owner() {
         let _closed = writeln!(io::stderr(), "skipped: only root can be someone else for a while");
         return;
     }
-    let nobody = Uid::from_raw(65_534);
-    let bench = Bench::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
+    let bench = Bench::powerless();
     let mut child = Sleeper::start().grown();
     bench.sees(child.id(), Identity::Sure);
     bench.is_refused(child.id(), "(sleep, owned by root): run gputop as root (`sudo gputop`)");

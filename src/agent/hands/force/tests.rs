@@ -6,8 +6,7 @@ use std::process::{Child, Command as Program, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use rustix::process::{Pid, Uid, kill_process};
-use rustix::thread::set_thread_res_uid;
+use rustix::process::{Pid, kill_process};
 
 use super::super::tests::{Bench, DEADLINE, Sleeper, comes_to, id_of};
 use super::*;
@@ -17,8 +16,6 @@ use crate::snapshot::Identity;
 
 /// The name of the variable by which all processes of a tree are found, wherever they went.
 const MARK: &str = "GPUTOP_TEST_TREE";
-
-const NOBODY: u32 = 65_534;
 
 /// A root process and all that descends from it, killed at the end of the test.
 struct Tree {
@@ -171,6 +168,11 @@ fn ends_whole(tree: &Tree, shown: &[ProcessId]) -> Vec<Reply> {
     bench.holds(shown);
     bench.forces(shown);
     let replies = bench.tells_until_all_ended(shown.len());
+    let told = bench.audit();
+    for process in killed(&replies) {
+        let mode = if shown.contains(&process) { "job" } else { "joined" };
+        assert!(told.contains(&(process.pid.into(), mode.to_owned())), "{process:?} as {mode}: {told:?}");
+    }
     waits_until(|| tree.members().is_empty(), "there are survivors");
     assert!(stranger.lives());
     replies
@@ -303,8 +305,7 @@ fn when_one_may_not_be_ended_all_go_on() {
         return;
     }
     let tree = Tree::started("python3", &["-c", PROGRAM]).ready();
-    let (root, nobody) = (tree.root(), Uid::from_raw(NOBODY));
-    let bench = Bench::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
+    let (root, bench) = (tree.root(), Bench::powerless());
     bench.holds(&[root]);
     bench.forces(&[root]);
     match bench.answer_about(root) {
@@ -322,6 +323,8 @@ fn when_one_may_not_be_ended_all_go_on() {
         children.iter().map(|it| stat::of(it.pid, &mut Vec::new()).expect("it lives").state).collect();
     states.sort_unstable();
     assert_eq!(states, [State::Sleeping, State::Stopped], "who was stopped before stays so");
+    let told = bench.audit();
+    assert!(told.contains(&(root.pid.into(), "let_go".to_owned())), "{told:?}");
 }
 
 /// A file system on which whoever writes hangs in the kernel.
