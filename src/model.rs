@@ -52,6 +52,19 @@ impl Total {
             (None, None) => Ok(Self { bytes: Bytes(0), lower_bound: false }),
         }
     }
+
+    /// Sums up sums.
+    pub fn sum(parts: impl Iterator<Item = Reading<Self>>) -> Reading<Self> {
+        let mut lower_bound = false;
+        let parts = parts.map(|part| {
+            part.map(|total| {
+                lower_bound |= total.lower_bound;
+                total.bytes
+            })
+        });
+        let sum = Self::of(parts);
+        sum.map(|sum| Self { lower_bound: sum.lower_bound || lower_bound, ..sum })
+    }
 }
 
 /// All that one process holds, over every GPU it is on.

@@ -53,26 +53,49 @@ impl Exit {
             Some(_) => Self::Partial,
             None if snapshot.gpus.is_empty() => Self::NoGpu,
             None if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some()) => Self::Partial,
-            None if !is_all || has_failed(snapshot) => Self::Partial,
+            None if !is_all || !failed(snapshot).is_empty() => Self::Partial,
             None => Self::Success,
         }
     }
 }
 
-/// Whether any reading should have worked and did not.
-fn has_failed(snapshot: &Snapshot) -> bool {
-    fn search(value: &Value) -> bool {
+/// The readings that should have worked and did not, as in `fan_percent of GPU 0`. A GPU in trouble has said so.
+fn failed(snapshot: &Snapshot) -> Vec<String> {
+    fn search(value: &Value, whose: &str, found: &mut Vec<String>) {
         match value {
-            Value::Object(fields) => fields.iter().any(|(name, value)| match value {
-                Value::Object(missing) if name == "missing" => missing.values().any(|why| why == "failed"),
-                value => search(value),
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
+                Value::Object(missing) if name == "missing" => {
+                    let failed = missing.iter().filter(|(_, why)| *why == "failed");
+                    found.extend(failed.map(|(name, _)| format!("{name} of {whose}")));
+                }
+                value => search(value, whose, found),
             }),
-            Value::Array(values) => values.iter().any(search),
-            _ => false,
+            Value::Array(values) => values.iter().for_each(|value| search(value, whose, found)),
+            _ => {}
         }
     }
     // Every lane says what it misses in the same way in JSON, and only there.
-    serde_json::to_value(snapshot).is_ok_and(|it| search(&it))
+    let host = ("the host".to_owned(), serde_json::to_value(&snapshot.host));
+    let gpus = snapshot.gpus.iter().filter(|gpu| gpu.trouble.is_none());
+    let gpus = gpus.map(|gpu| (format!("GPU {}", gpu.facts.index), serde_json::to_value(gpu)));
+    let processes = snapshot.processes.iter();
+    let processes = processes.map(|process| (format!("process {}", process.id.pid), serde_json::to_value(process)));
+    let mut found = Vec::new();
+    for (whose, lanes) in std::iter::once(host).chain(gpus).chain(processes) {
+        if let Ok(lanes) = lanes {
+            search(&lanes, &whose, &mut found);
+        }
+    }
+    found
+}
+
+/// One sentence for a person on readings that failed.
+fn sentence(failed: &[String]) -> Option<Text> {
+    const NAMED: usize = 8;
+    let more = failed.len().saturating_sub(NAMED);
+    let named = failed.iter().take(NAMED).cloned().chain((more > 0).then(|| format!("{more} more")));
+    let named: Vec<String> = named.collect();
+    (!failed.is_empty()).then(|| Text::new(format!("could not be read: {}", named.join(", "))))
 }
 
 /// Whether the command line, or a standard output that is no terminal, asks for a report.
@@ -132,7 +155,8 @@ fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -
         }
     } else {
         let width = Tty::is_there().then(|| usize::from(terminal::size().width));
-        let text = table::of(model, snapshot, reason, width);
+        let reasons: Vec<Text> = reason.cloned().into_iter().chain(sentence(&failed(snapshot))).collect();
+        let text = table::of(model, snapshot, &reasons, width);
         let ascii = cli.screen.ascii || Abilities::from_env().ascii;
         out = if ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
         if cli.every.is_some() {

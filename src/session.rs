@@ -77,7 +77,7 @@ enum Outside {
 /// Starts to listen to keys, signals and the end of the terminal.
 fn outside() -> io::Result<queue::UnboundedReceiver<Outside>> {
     let (sender, outside) = queue::unbounded_channel();
-    for number in ENDING.into_iter().chain([Signal::TSTP, Signal::CONT]) {
+    for number in ENDING.into_iter().chain([Signal::TSTP, Signal::CONT, Signal::WINCH]) {
         let mut signals = signal(SignalKind::from_raw(number.as_raw()))?;
         let sender = sender.clone();
         tokio::spawn(
@@ -241,10 +241,11 @@ impl<'a> Session<'a> {
         let event = match *event {
             terminal_event::Event::Key(key) => Event::Key(key),
             terminal_event::Event::Mouse(mouse) => Event::Mouse(mouse),
-            terminal_event::Event::Resize(columns, rows) => Event::Resized(columns, rows),
-            terminal_event::Event::FocusGained | terminal_event::Event::FocusLost | terminal_event::Event::Paste(_) => {
-                return None;
-            }
+            // Resizing comes as a signal: whoever reads keys hears of it only after the rest of a key.
+            terminal_event::Event::Resize(..)
+            | terminal_event::Event::FocusGained
+            | terminal_event::Event::FocusLost
+            | terminal_event::Event::Paste(_) => return None,
         };
         self.picture = Picture::Awaited;
         self.pass().or_else(|| self.happen(event))
@@ -271,6 +272,12 @@ impl<'a> Session<'a> {
                 }
                 Ok(self.resized())
             }
+            Signal::WINCH => {
+                // A window that shrank and grew again has its old size, and lost what stood there.
+                self.screen.forget();
+                self.picture = Picture::Awaited;
+                Ok(self.resized())
+            }
             signal => Ok(Some(End::By(signal))),
         }
     }
@@ -283,7 +290,7 @@ impl<'a> Session<'a> {
     /// Does what the app asks for: the only place where an effect becomes a deed.
     fn perform(&mut self, effect: Effect) -> Option<End> {
         match effect {
-            Effect::Command(command) => self.link.ask(command),
+            Effect::Commands(commands) => commands.into_iter().for_each(|command| self.link.ask(command)),
             Effect::Reconnect => {
                 let link = std::mem::replace(&mut self.link, Link::start(self.agent));
                 self.abandoned.extend(link.abandon());

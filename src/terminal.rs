@@ -31,8 +31,9 @@ const PATIENCE: Duration = Duration::from_millis(80);
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 /// Clicks and the wheel, with coordinates that do not end at 223. Not every move: those would wake us.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
-/// Undoes it all, after a frame that was cut off in the middle too.
-const LEAVE: &str = "\x1b[?2026l\x1b[?1006l\x1b[?1000l\x1b[m\x1b[?25h\x1b[?1049l";
+/// Undoes it all, after a frame that was cut off in the middle too. The pen that comes back with the shell's
+/// screen may be ours, where the screen was taken twice.
+const LEAVE: &str = "\x1b[?2026l\x1b[?1006l\x1b[?1000l\x1b[m\x1b[?25h\x1b[?1049l\x1b[m";
 
 /// A synchronized update: the terminal shows what is between at once, or not yet.
 const BEGIN: &str = "\x1b[?2026h";
@@ -210,6 +211,11 @@ impl Screen {
         }
         let Ok(()) = self.terminal.clear();
         Ok(())
+    }
+
+    /// Takes nothing on the screen for granted: the next frame draws all of it.
+    pub fn forget(&mut self) {
+        let Ok(()) = self.terminal.clear();
     }
 
     /// Takes the terminal over from a shell, which may have changed its modes.

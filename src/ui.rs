@@ -45,10 +45,8 @@ pub fn draw(frame: &mut Frame<'_>, theme: &Theme, app: &App) {
             footer::draw(buffer, *theme, app, layout.footer);
         }
         None => {
-            let line = format!(
-                "gputop: {}x{} is too small, {}x{} will do",
-                screen.width, screen.height, SMALLEST.0, SMALLEST.1
-            );
+            let line =
+                format!("{}x{} is too small: {}x{} will do", screen.width, screen.height, SMALLEST.0, SMALLEST.1);
             buffer.set_stringn(0, 0, line, usize::from(screen.width), theme.text());
         }
     }

@@ -3,6 +3,7 @@
 //! It waits for a line, for the end of a process that is held, and for nothing else: no driver, no
 //! pass, no lock of another process. So a process can be ended while all of these hang.
 
+mod force;
 mod held;
 mod input;
 mod refusal;
@@ -21,9 +22,10 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{getpid, getppid};
+use rustix::process::{Resource, getpid, getppid, getrlimit};
 use rustix::stdio;
 
+pub(super) use self::force::finish_act;
 use self::held::Held;
 use self::input::Input;
 use self::refusal::Refusal;
@@ -59,15 +61,28 @@ struct Hands {
     own: Own,
     inspector: Inspector,
     held: BTreeMap<ProcessId, Held>,
+    /// Those of whose end the viewer was told.
+    gone: BTreeSet<ProcessId>,
+    most_held: usize,
 }
 
 impl Hands {
-    /// Each costs a descriptor, and a process may by default have 1024.
-    const MOST_HELD: usize = 256;
+    /// Each costs a descriptor: so many, if the system lets us have twice that.
+    const MOST_HELD: usize = 4096;
 
     fn new(known: Known, wake: mpsc::Sender<Wake>, tell: Tell, readonly: bool) -> Self {
-        let inspector = Inspector::new(tell.clone());
-        Self { known, wake, tell, readonly, own: Own::now(), inspector, held: BTreeMap::new() }
+        let descriptors = getrlimit(Resource::Nofile).current.and_then(|it| usize::try_from(it).ok());
+        Self {
+            known,
+            wake,
+            readonly,
+            own: Own::now(),
+            inspector: Inspector::new(tell.clone()),
+            tell,
+            held: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            most_held: descriptors.map_or(Self::MOST_HELD, |it| Self::MOST_HELD.min(it / 2)),
+        }
     }
 
     /// Obeys one line after another until there are no more.
@@ -125,11 +140,7 @@ impl Hands {
                 };
                 self.reply(process, outcome);
             }
-            Command::Force { ref processes } => {
-                for process in processes {
-                    self.tell(*process, Refusal::NotHeld.outcome(process.pid));
-                }
-            }
+            Command::Force { ref processes } => self.force(processes),
             Command::Release { process } => {
                 self.held.remove(&process);
             }
@@ -151,32 +162,27 @@ impl Hands {
         if self.readonly {
             return Err(Refusal::ReadOnly);
         }
-        if pid <= 1 || i32::try_from(pid).is_err() {
-            return Err(Refusal::NoProcess);
-        }
-        if self.own.ourselves.contains(&pid) {
-            return Err(Refusal::Ourselves);
-        }
-        if self.own.ancestors.contains(&pid) {
-            return Err(Refusal::Ancestor);
+        if let Some(refusal) = self.own.refusal(pid) {
+            return Err(refusal);
         }
         if process.start_ticks.is_none() {
             return Err(Refusal::Unverified);
         }
-        match self.known.get(pid) {
-            None => return Err(Refusal::Unknown),
-            Some((known, _)) if known != process => return Err(Refusal::Ended),
-            Some((_, Identity::Unverified)) => return Err(Refusal::Unverified),
-            Some((_, Identity::Fresh)) => return Err(Refusal::Fresh),
-            Some((_, Identity::Sure)) => (),
+        let known = self.known.get(pid).ok_or(Refusal::Unknown)?;
+        match known.identity {
+            _ if known.process != process => return Err(Refusal::Ended),
+            Identity::Unverified => return Err(Refusal::Unverified),
+            Identity::Fresh => return Err(Refusal::Fresh),
+            Identity::Sure => (),
         }
         // One that has ended is taken anew, so that the viewer is told of its end again.
         if self.held.get(&process).is_some_and(|held| held.ends().is_some()) {
             return Ok(());
         }
-        if self.held.len() >= Self::MOST_HELD {
-            return Err(Refusal::TooMany(Self::MOST_HELD));
+        if self.held.len() >= self.most_held {
+            return Err(Refusal::TooMany(self.most_held));
         }
+        self.gone.remove(&process);
         self.held.insert(process, Held::open(process)?);
         Ok(())
     }
@@ -204,6 +210,10 @@ impl Hands {
     fn tell(&mut self, process: ProcessId, outcome: Outcome) {
         if matches!(outcome, Outcome::Ended { .. }) {
             self.held.remove(&process);
+            if self.gone.len() >= self.most_held {
+                self.gone.clear();
+            }
+            self.gone.insert(process);
             self.wake(Wake::Scan);
         }
         self.reply(process, outcome);
@@ -237,5 +247,16 @@ impl Own {
             next = stat::of(next, &mut Vec::new()).map_or(0, |stat| stat.parent);
         }
         Self { ourselves: [agent, viewer], ancestors }
+    }
+
+    /// Why a process with that PID must not be signalled, whoever it is; absent when there is no such reason.
+    fn refusal(&self, pid: u32) -> Option<Refusal> {
+        if pid <= 1 || i32::try_from(pid).is_err() {
+            Some(Refusal::NoProcess)
+        } else if self.ourselves.contains(&pid) {
+            Some(Refusal::Ourselves)
+        } else {
+            self.ancestors.contains(&pid).then_some(Refusal::Ancestor)
+        }
     }
 }

@@ -228,6 +228,7 @@ fn describe_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     if let Some(age) = model.age(gpu) {
         writer.field("age", format!("the figures below are {} old", Elapsed(age)));
     }
+    writer.reading("MIG", health.mig.map(|is_split| if is_split { "split into instances" } else { "not split" }));
     writer.head("Memory");
     writer.reading("used", load.memory_used);
     writer.reading("free", load.memory_free);

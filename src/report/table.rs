@@ -12,15 +12,15 @@ use crate::snapshot::{Gpu, Process, Reading, Snapshot, State, Tenant};
 use crate::units::{Elapsed, Moment};
 use crate::untrusted::Text;
 
-/// The whole table; `reason` says why it is not all there is, `width` how wide the terminal is.
-pub(super) fn of(model: &Model, snapshot: &Snapshot, reason: Option<&Text>, width: Option<usize>) -> String {
+/// The whole table; `reasons` say why it is not all there is, `width` how wide the terminal is.
+pub(super) fn of(model: &Model, snapshot: &Snapshot, reasons: &[Text], width: Option<usize>) -> String {
     let mut text = String::new();
     line(&mut text, width, &heading(snapshot));
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         line(&mut text, width, "simulated machine (--demo): none of these GPUs exists");
     }
     let troubles = [&snapshot.driver.trouble].into_iter().chain(snapshot.gpus.iter().map(|gpu| &gpu.trouble)).flatten();
-    for sentence in troubles.map(|trouble| &trouble.sentence).chain(reason) {
+    for sentence in troubles.map(|trouble| &trouble.sentence).chain(reasons) {
         // It is not cut: its end is what to do about it.
         line(&mut text, None, sentence.as_str());
     }
@@ -209,7 +209,7 @@ mod tests {
     fn check(snapshot: Snapshot, width: Option<usize>, expected: &[&str]) {
         let mut model = Model::default();
         model.replace(snapshot);
-        let text = of(&model, model.latest().unwrap(), None, width);
+        let text = of(&model, model.latest().unwrap(), &[], width);
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     }
 

@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal, test_kill_process};
 
 use super::refusal::{Owner, Refusal};
-use crate::agent::proc::{living_thread, stat};
+use crate::agent::proc::living_thread;
+use crate::agent::proc::stat::{self, Stat};
 use crate::control::{Outcome, Signal};
 use crate::snapshot::{ProcessId, State};
 use crate::units::Moment;
@@ -61,7 +62,11 @@ impl Held {
             other => Refusal::Failed(other),
         })?;
         let mut line = Vec::new();
-        let stat = stat::of(process.pid, &mut line).map_err(|_| Refusal::Ended)?;
+        let stat = stat::of(process.pid, &mut line).map_err(|error| match Errno::from_io_error(&error) {
+            // Out of descriptors is not gone.
+            Some(Errno::NOENT | Errno::SRCH) | None => Refusal::Ended,
+            Some(other) => Refusal::Failed(other),
+        })?;
         if process.start_ticks != Some(stat.start_ticks) {
             return Err(Refusal::Ended);
         }
@@ -95,6 +100,37 @@ impl Held {
         match Owner::of(self.process.pid) {
             Some(owner) => Refusal::Denied { comm: self.comm.clone(), owner },
             None => Refusal::Ended,
+        }
+    }
+
+    /// The kernel's short name for it.
+    pub(super) fn comm(&self) -> &Text {
+        &self.comm
+    }
+
+    /// Its parent now; absent when it is gone.
+    pub(super) fn parent(&self) -> Option<u32> {
+        self.read(|stat| stat.parent)
+    }
+
+    /// What it does now; absent when it is gone.
+    pub(super) fn state(&self) -> Option<State> {
+        self.read(|stat| stat.state)
+    }
+
+    fn read<T>(&self, part: impl FnOnce(Stat<'_>) -> T) -> Option<T> {
+        let mut line = Vec::new();
+        let part = stat::of(self.process.pid, &mut line).map(part).ok();
+        // While it is not reaped, nobody else had its PID.
+        part.filter(|_| !self.is_reaped())
+    }
+
+    /// Sends a signal that ends nothing, and watches nothing. One that has ended does not mind.
+    pub(super) fn send(&self, signal: rustix::process::Signal) -> Result<(), Refusal> {
+        match pidfd_send_signal(&self.pidfd, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(Errno::PERM) => Err(self.denied()),
+            Err(other) => Err(Refusal::Failed(other)),
         }
     }
 
@@ -167,7 +203,7 @@ impl Held {
     }
 
     /// Whether its last thread has ended. A dead leader with living threads has not.
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         // What cannot be asked is taken for alive: the next look asks again.
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
@@ -197,7 +233,7 @@ impl Held {
         }
     }
 
-    fn is_reaped(&self) -> bool {
+    pub(super) fn is_reaped(&self) -> bool {
         named_by(self.pidfd.as_fd()) == Some(-1)
     }
 

@@ -35,6 +35,8 @@ pub(super) enum Refusal {
     Denied { comm: Text, owner: Owner },
     /// A signal came without a hold.
     NotHeld,
+    /// It was to be ended with others, and this one of them is not held.
+    NotAlone(u32),
     /// So many are held already.
     TooMany(usize),
     /// The kernel has no pidfds, or a sandbox forbids them.
@@ -49,7 +51,8 @@ impl Refusal {
         Outcome::Refused { reason: self.sentence(pid).into() }
     }
 
-    fn sentence(&self, pid: u32) -> String {
+    /// The same in words.
+    pub(super) fn sentence(&self, pid: u32) -> String {
         match self {
             Self::ReadOnly => "gputop was started with --readonly: start it without to signal processes".to_owned(),
             Self::NoProcess => format!("{pid} is not a process to signal"),
@@ -74,6 +77,9 @@ impl Refusal {
                 if owner.is_root() { "root".to_owned() } else { format!("{owner} or root") }
             ),
             Self::NotHeld => format!("{pid} is not held: open the panel again"),
+            Self::NotAlone(other) => {
+                format!("nothing was done to {pid}, because {other} is not held: open the panel again")
+            }
             Self::TooMany(most) => format!("{most} processes are held already: let go of some before {pid}"),
             Self::NoPidfd => format!(
                 "this kernel or sandbox has no pidfds (Linux 5.3), without which {pid} could be a stranger by now: \

@@ -14,7 +14,7 @@ use crate::control::Signal;
 use crate::snapshot::{Missing, Process, ProcessFacts, ProcessLoad, State};
 
 /// How long anything may take here before the test has failed.
-const DEADLINE: Duration = Duration::from_secs(20);
+pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A pair of hands at work, and all that goes in and out of them.
 pub(super) struct Bench {
@@ -34,7 +34,7 @@ impl Bench {
         Self::with(true, || ())
     }
 
-    fn with(readonly: bool, prepare: impl FnOnce() + Send + 'static) -> Self {
+    pub(super) fn with(readonly: bool, prepare: impl FnOnce() + Send + 'static) -> Self {
         let (reader, writer) = pipe().expect("a pipe");
         let (wake, woken) = mpsc::channel();
         let (sender, replies) = mpsc::channel();
@@ -59,8 +59,14 @@ impl Bench {
 
     /// What the loop would have read of a process.
     pub(super) fn sees(&self, process: ProcessId, identity: Identity) {
+        self.sees_all(&[process], identity);
+    }
+
+    pub(super) fn sees_all(&self, processes: &[ProcessId], identity: Identity) {
         let facts = ProcessFacts::missing(identity, Missing::NotYet);
-        self.known.set(&[Process { id: process, facts, load: ProcessLoad::missing(Missing::NotYet) }]);
+        let load = ProcessLoad::missing(Missing::NotYet);
+        let all = processes.iter().map(|id| Process { id: *id, facts: facts.clone(), load: load.clone() });
+        self.known.set(&all.collect::<Vec<_>>());
     }
 
     #[track_caller]
@@ -70,13 +76,13 @@ impl Bench {
 
     /// The next answer about that process: the end of another may be told between.
     #[track_caller]
-    fn answer_about(&self, process: ProcessId) -> Outcome {
+    pub(super) fn answer_about(&self, process: ProcessId) -> Outcome {
         let mut replies = std::iter::from_fn(|| Some(self.reply()));
         replies.find(|reply| reply.process == process).expect("they never end").outcome
     }
 
     #[track_caller]
-    fn answer(&self) -> Outcome {
+    pub(super) fn answer(&self) -> Outcome {
         self.reply().outcome
     }
 
@@ -87,7 +93,7 @@ impl Bench {
     }
 
     #[track_caller]
-    fn signal(&self, process: ProcessId, signal: Signal) -> Outcome {
+    pub(super) fn signal(&self, process: ProcessId, signal: Signal) -> Outcome {
         self.ask(&Command::Signal { process, signal });
         self.answer_about(process)
     }
@@ -172,12 +178,12 @@ pub(super) fn now_in_ticks() -> u64 {
     clock::now().0 * clock_ticks_per_second() / 1000
 }
 
-fn id_of(pid: u32) -> ProcessId {
+pub(super) fn id_of(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: Some(stat::of(pid, &mut Vec::new()).expect("it lives").start_ticks) }
 }
 
 #[track_caller]
-fn comes_to(process: ProcessId, state: State) {
+pub(super) fn comes_to(process: ProcessId, state: State) {
     let deadline = clock::now().after(DEADLINE);
     while stat::of(process.pid, &mut Vec::new()).expect("it is not reaped").state != state {
         assert!(clock::now() < deadline, "{process:?} does not come to be {state:?}");

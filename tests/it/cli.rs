@@ -1,0 +1,230 @@
+//! What gputop prints without a terminal, and with which exit code it leaves.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fake_nvml::Fault;
+use serde_json::Value;
+
+use crate::process::{Ran, Started, code, run};
+use crate::world::{GIB, Host};
+
+const OK: i32 = 0;
+const USAGE: i32 = 2;
+const NO_DRIVER: i32 = 3;
+const NO_GPU: i32 = 4;
+const PARTIAL: i32 = 5;
+
+/// The one line of JSON that was printed.
+#[track_caller]
+pub(crate) fn json(ran: &Ran) -> Value {
+    let text = ran.text();
+    assert_eq!(text.lines().count(), 1, "{text}\n{}", ran.err);
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+#[test]
+fn a_table_names_gpus_and_processes() {
+    let mut host = Host::with(["H100", "A100"]);
+    let pid = host.sleeper(1, 5 * GIB);
+    for args in [["--once"].as_slice(), &[]] {
+        let ran = host.run(args.iter().copied());
+        let text = ran.text();
+        assert_eq!(ran.code, OK, "{text}{}", ran.err);
+        for word in ["H100", "A100", &pid.to_string(), "sleep 1000", "5.0"] {
+            assert!(text.contains(word), "no {word} in\n{text}");
+        }
+        assert!(!text.contains('\x1b'), "{text:?}");
+    }
+}
+
+#[test]
+fn json_is_one_line_with_rates() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, 5 * GIB);
+    let ran = host.run(["--json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
+    let line = json(&ran);
+    assert_eq!(line["kind"], "full");
+    assert_eq!(line["gpus"][0]["tenants"][0]["memory_used_bytes"], 5 * GIB);
+    assert_eq!(line["processes"][0]["id"]["pid"], pid);
+    assert!(line["processes"][0]["load"]["cpu_percent"].is_number(), "a rate needs two samples: {line:#}");
+    assert!(line["host"]["load"]["cpu_percent"].is_number(), "{line:#}");
+    assert_eq!(line["gpus"][0]["facts"]["simulated"], false);
+}
+
+#[test]
+fn again_and_again_until_interrupted() {
+    let host = Host::with(["H100"]);
+    let mut command = host.gputop(["--json", "-l", "0.2"]);
+    let mut gputop = Started::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()));
+    let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("it was asked for"));
+    let mut lines = std::io::BufRead::lines(lines);
+    for _ in 0..3 {
+        let line = lines.next().expect("there is another").expect("it can be read");
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("it is JSON")["kind"], "full");
+    }
+    gputop.life.signal(rustix::process::Signal::INT);
+    assert_eq!(code(gputop.wait()), 130);
+}
+
+#[test]
+fn a_driver_that_is_absent_is_said_and_host_figures_go_on() {
+    let host = Host::with(["H100"]);
+    let ran = run(host.gputop(["--json"]).env_remove("GPUTOP_NVML_LIB").env_remove("FAKE_NVML_WORLD"));
+    if ran.code == OK {
+        return crate::say("skipped: this machine has a driver of its own");
+    }
+    assert_eq!(ran.code, NO_DRIVER, "{}", ran.err);
+    let line = json(&ran);
+    assert!(line["host"]["load"]["memory_total_bytes"].as_u64().is_some_and(|it| it > 0));
+    assert_eq!(line["driver"]["trouble"]["cause"], "no_library", "{line:#}");
+
+    let ran = host.run(["--once", "--nvml-lib", "/nowhere/libnvidia-ml.so.1"]);
+    assert_eq!(ran.code, NO_DRIVER);
+    assert!(ran.text().contains("/nowhere/libnvidia-ml.so.1"), "{}", ran.text());
+}
+
+#[test]
+fn what_is_wrong_with_the_driver_is_said() {
+    for (error, exit, word) in [
+        ("DRIVER_NOT_LOADED", NO_DRIVER, "no_driver"),
+        ("LIB_RM_VERSION_MISMATCH", NO_DRIVER, "mismatch"),
+        ("NO_PERMISSION", PARTIAL, "denied"),
+    ] {
+        let mut host = Host::with(["H100"]);
+        host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", error)));
+        let ran = host.run(["--json"]);
+        let trouble = &json(&ran)["driver"]["trouble"];
+        assert_eq!((ran.code, trouble["cause"].as_str()), (exit, Some(word)), "{error}: {trouble:#}");
+        let ran = host.run(["--once"]);
+        assert_eq!(ran.code, exit);
+        let sentence = trouble["sentence"].as_str().expect("there is a sentence");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+        assert!(words(&ran.text()).contains(&words(sentence)), "no `{sentence}` in\n{}", ran.text());
+    }
+}
+
+#[test]
+fn a_library_that_is_none_is_not_loaded() {
+    let host = Host::with(["H100"]);
+    std::fs::write(host.path("nonsense.so"), "no library").expect("there is room in /tmp");
+    let path = host.path("nonsense.so");
+    let ran = host.run(["--json", "--nvml-lib", path.to_str().expect("it is UTF-8")]);
+    assert_eq!(ran.code, NO_DRIVER);
+    assert_eq!(json(&ran)["driver"]["trouble"]["cause"], "not_loading");
+}
+
+#[test]
+fn a_host_without_a_gpu_has_a_code_of_its_own() {
+    let host = Host::with([]);
+    for args in [["--once"], ["--json"]] {
+        let ran = host.run(args);
+        assert_eq!(ran.code, NO_GPU, "{}{}", ran.text(), ran.err);
+    }
+}
+
+#[test]
+fn a_lost_gpu_makes_it_partial_and_the_others_are_there() {
+    let mut host = Host::with(["H100", "H100"]);
+    host.change(|world| world.gpus[0].falls_off_the_bus());
+    let ran = host.run(["--json"]);
+    let line = json(&ran);
+    assert_eq!(ran.code, PARTIAL);
+    assert!(line["gpus"][1]["load"]["memory_used_bytes"].is_number(), "{line:#}");
+    let ran = host.run(["--once"]);
+    assert_eq!(ran.code, PARTIAL);
+    assert!(ran.text().contains("fell off the bus"), "{}", ran.text());
+}
+
+#[test]
+fn the_timeout_is_kept_whatever_hangs() {
+    let mut host = Host::with(["H100", "H100"]);
+    host.change(|world| world.faults.push(Fault::hang("*")));
+    for args in [["--once", "--timeout", "0.5"], ["--json", "--timeout", "500ms"]] {
+        let ran = host.run(args);
+        assert_eq!(ran.code, PARTIAL, "{}{}", ran.text(), ran.err);
+        assert!(ran.took < Duration::from_millis(1500), "{:?}", ran.took);
+        assert!(format!("{}{}", ran.text(), ran.err).contains("did not answer within"), "{}{}", ran.text(), ran.err);
+    }
+}
+
+#[test]
+fn a_slip_of_the_pen_is_a_usage_error() {
+    let host = Host::with(["H100"]);
+    for args in [
+        ["--colour"].as_slice(),
+        &["--interval", "10ms"],
+        &["--interval", "soon"],
+        &["--timeout", "-1"],
+        &["-l", "x"],
+        &["--once", "--json"],
+        &["trains"],
+        &["--once", "schema"],
+    ] {
+        let ran = host.run(args.iter().copied());
+        assert_eq!(ran.code, USAGE, "{args:?}: {}{}", ran.text(), ran.err);
+        assert!(ran.err.starts_with("error: ") && ran.out.is_empty(), "{args:?}: {}", ran.err);
+    }
+}
+
+#[test]
+fn help_and_version_are_no_errors() {
+    let host = Host::with(["H100"]);
+    let help = host.run(["--help"]);
+    assert_eq!(help.code, OK);
+    for flag in
+        ["--once", "--json", "--timeout", "--interval", "--demo", "--readonly", "--ascii", "--no-mouse", "schema"]
+    {
+        assert!(help.text().contains(flag), "no {flag} in\n{}", help.text());
+    }
+    assert_eq!(host.run(["--version"]).text().trim_end(), concat!("gputop ", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_simulated_machine_is_called_one() {
+    let host = Host::with([]);
+    let ran = host.run(["--demo", "--json"]);
+    assert_eq!(ran.code, OK, "{}", ran.err);
+    let line = json(&ran);
+    let gpus = line["gpus"].as_array().expect("a list");
+    assert!(!gpus.is_empty() && gpus.iter().all(|gpu| gpu["facts"]["simulated"] == true), "{line:#}");
+    assert!(!line["processes"].as_array().expect("a list").is_empty(), "{line:#}");
+    let ran = host.run(["--demo", "--once"]);
+    assert!(ran.text().to_lowercase().contains("simulated"), "{}", ran.text());
+}
+
+#[test]
+fn an_old_driver_without_new_functions_is_read_all_the_same() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, 5 * GIB);
+    let lacks = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"];
+    let old = host.path("old.so");
+    fake_nvml::library_without(&lacks, &old).expect("there is room in /tmp");
+    host.library = old;
+    let ran = host.run(["--json"]);
+    let line = json(&ran);
+    assert_eq!(ran.code, OK, "{}{line:#}", ran.err);
+    assert_eq!(line["processes"][0]["id"]["pid"], pid);
+    assert!(line["gpus"][0]["load"]["memory_used_bytes"].as_u64().is_some_and(|it| it >= 5 * GIB));
+}
+
+#[test]
+fn whatever_size_the_driver_gives_its_list_entries_the_pids_are_right() {
+    for stride in [16, 24, 32] {
+        let mut host = Host::with(["H100"]);
+        let pids = [host.sleeper(0, GIB), host.sleeper(0, 2 * GIB), host.sleeper(0, 3 * GIB)];
+        host.change(|world| world.stride = stride);
+        let line = json(&host.run(["--json"]));
+        let seen: Vec<u64> =
+            line["processes"].as_array().expect("a list").iter().filter_map(|it| it["id"]["pid"].as_u64()).collect();
+        assert_eq!(seen, pids.map(u64::from), "stride {stride}");
+    }
+}
+
+#[test]
+fn the_schema_is_printed() {
+    let ran = run(Command::new(env!("CARGO_BIN_EXE_gputop")).arg("schema"));
+    assert_eq!(ran.code, OK);
+    assert!(serde_json::from_str::<Value>(&ran.text()).expect("it is JSON")["$schema"].is_string());
+}

@@ -1,0 +1,323 @@
+//! The panel, from the key to the memory that came back, on real processes.
+
+use std::process::{Command, Stdio};
+
+use fake_nvml::Tenant;
+use rustix::process::Signal;
+
+use crate::process::{Life, Started, state};
+use crate::say;
+use crate::terminal::{DELETE, DOWN, ENTER, ESC, F9, Terminal, UP};
+use crate::world::{GIB, Host};
+
+/// Opens the panel on the only process there is.
+#[track_caller]
+fn panel(host: &Host, pid: u32) -> Terminal {
+    let terminal = Terminal::start(host, ["--interval", "100ms"]);
+    open(&terminal, pid);
+    terminal.wait_for("Made sure");
+    terminal
+}
+
+/// Opens the panel once the process is old enough to be told from any other.
+#[track_caller]
+fn open(terminal: &Terminal, pid: u32) {
+    terminal.wait_for(&format!(" {pid} "));
+    terminal.keys(ENTER);
+    terminal.wait_for("sure: PID and start time were read together");
+    terminal.keys(ESC);
+    terminal.wait_without("identity");
+    terminal.keys(F9);
+    terminal.wait_for(&format!("End process {pid}"));
+}
+
+/// Closes the panel and quits.
+#[track_caller]
+fn leave(mut terminal: Terminal) {
+    terminal.keys(ESC);
+    terminal.wait_without("End process");
+    terminal.quit();
+}
+
+/// A Python program, which says a word when it is ready.
+fn python(program: &str) -> Command {
+    let mut command = Command::new("python3");
+    command.args(["-c", program]).stdout(Stdio::piped());
+    command
+}
+
+/// Starts it on GPU 0 and waits for its word. Gives what it said, and its PID.
+fn start_python(host: &mut Host, memory: u64, program: &str) -> (String, u32) {
+    let process = host.start(0, memory, &mut python(program));
+    let out = process.child().stdout.take().expect("it was asked for");
+    let mut word = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut word).expect("it says UTF-8");
+    (word.trim().to_owned(), process.pid())
+}
+
+#[test]
+fn a_process_ends_and_its_memory_is_back() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, 38 * GIB);
+    let terminal = panel(&host, pid);
+    terminal.wait_for("sleep 1000");
+    terminal.wait_for("holds 38.0 GiB on GPU 0");
+    assert_eq!(state(pid), Some('S'), "opening the panel harms nobody");
+    terminal.keys(ENTER);
+    let process = host.process(pid);
+    process.life.wait_end();
+    // Its parent is the test: until it reaps, the process is a zombie, and then it is gone.
+    terminal.wait_for("a zombie, which holds no memory");
+    process.wait();
+    terminal.wait_for("It ended after");
+    terminal.wait_for("returned 38.0 GiB of 38.0 GiB");
+    leave(terminal);
+}
+
+#[test]
+fn each_of_the_keys_opens_the_panel_and_escape_harms_nobody() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, GIB);
+    let mut terminal = panel(&host, pid);
+    terminal.keys(ESC);
+    terminal.wait_without("End process");
+    for keys in [F9, "x", DELETE] {
+        terminal.keys(keys);
+        terminal.wait_for("Made sure");
+        terminal.keys(ESC);
+        terminal.wait_without("End process");
+    }
+    terminal.quit();
+    assert_eq!(state(pid), Some('S'));
+}
+
+#[test]
+fn the_gentlest_signal_lets_python_clean_up() {
+    let mut host = Host::still(["H100"]);
+    let program = "import time\ntry:\n print('ready', flush=True); time.sleep(1000)\nexcept KeyboardInterrupt:\n raise SystemExit(7)";
+    let (_, pid) = start_python(&mut host, GIB, program);
+    let terminal = panel(&host, pid);
+    terminal.keys(UP);
+    terminal.wait_for("● SIGINT");
+    terminal.keys(ENTER);
+    assert_eq!(host.process(pid).wait().code(), Some(7));
+    terminal.wait_for("It ended after");
+    leave(terminal);
+}
+
+#[test]
+fn a_process_that_does_not_heed_sigterm_is_said_to_live_and_sigkill_ends_it() {
+    let mut host = Host::still(["H100"]);
+    let program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(1000)";
+    let (_, pid) = start_python(&mut host, 2 * GIB, program);
+    let terminal = panel(&host, pid);
+    terminal.keys(ENTER);
+    terminal.wait_for("it has not ended yet");
+    terminal.wait_for("It is sleeping");
+    terminal.keys(DOWN);
+    terminal.wait_for("Enter sends SIGKILL");
+    terminal.keys(ENTER);
+    host.process(pid).wait();
+    terminal.wait_for("returned 2.0 GiB of 2.0 GiB");
+    leave(terminal);
+}
+
+#[test]
+fn a_process_that_is_stopped_is_said_to_be_and_only_sigkill_reaches_it() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, GIB);
+    host.process(pid).life.signal(Signal::STOP);
+    host.process(pid).life.wait_state('T');
+    let terminal = panel(&host, pid);
+    terminal.wait_for("stopped");
+    terminal.keys(ENTER);
+    terminal.wait_for("It is stopped: only SIGKILL and SIGCONT reach it");
+    assert_eq!(state(pid), Some('T'));
+    terminal.keys(DOWN);
+    terminal.wait_for("Enter sends SIGKILL");
+    terminal.keys(ENTER);
+    host.process(pid).wait();
+    terminal.wait_for("It ended after");
+    leave(terminal);
+}
+
+#[test]
+fn a_zombie_is_called_one_and_its_parent_is_named() {
+    let mut host = Host::still(["H100"]);
+    // A parent that never asks how its child ended.
+    let program =
+        "import os, time\npid = os.fork()\nif pid == 0:\n time.sleep(1000)\nprint(pid, flush=True)\ntime.sleep(1000)";
+    let mut parent = Started::start(&mut python(program));
+    let out = parent.child().stdout.take().expect("it was asked for");
+    let mut word = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut word).expect("it says UTF-8");
+    let pid: u32 = word.trim().parse().expect("a PID");
+    let child = Life::of(pid);
+    host.put(0, Tenant::new(pid, GIB));
+    let terminal = panel(&host, pid);
+    terminal.keys(ENTER);
+    terminal.wait_for(&format!("Its parent {} has not reaped it", parent.pid()));
+    assert_eq!(state(pid), Some('Z'));
+    terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
+    leave(terminal);
+    drop(parent);
+    drop(child);
+}
+
+#[test]
+fn gputop_and_those_it_runs_in_are_refused() {
+    let mut host = Host::still(["H100"]);
+    let us = std::process::id();
+    host.put(0, Tenant::new(us, GIB));
+    let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    open(&terminal, us);
+    terminal.wait_for(&format!("gputop runs inside {us}"));
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    // The viewer itself, and its agent.
+    let agent = terminal.agent();
+    for (pid, word) in [(terminal.pid(), "is gputop itself"), (agent.pid, "is gputop itself")] {
+        host.change(|world| world.gpus[0].tenants = vec![Tenant::new(pid, GIB)]);
+        terminal.wait_for(&format!(" {pid} "));
+        terminal.keys(F9);
+        terminal.wait_for(word);
+        terminal.keys(ENTER);
+        terminal.wait_without("End process");
+    }
+    terminal.quit();
+    agent.wait_end();
+}
+
+#[test]
+fn whoever_is_not_in_proc_is_refused() {
+    let mut host = Host::still(["H100"]);
+    host.put(0, Tenant::fictional(4_111_222, GIB));
+    let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    terminal.wait_for(" 4111222 ");
+    terminal.keys(F9);
+    terminal.wait_for("NVML may mean a process of another PID namespace");
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    terminal.quit();
+}
+
+#[test]
+fn pid_one_is_refused() {
+    let mut host = Host::still(["H100"]);
+    host.put(0, Tenant::new(1, GIB));
+    let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    // A list that names it is a list of nonsense.
+    terminal.wait_for("H100");
+    terminal.keys(F9);
+    terminal.wait_until("a word on that", |screen| {
+        let text = screen.contents();
+        ["no process under the cursor", "is not a process to signal", "gputop runs inside 1"]
+            .iter()
+            .any(|it| text.contains(it))
+    });
+    terminal.keys("\x03");
+    terminal.wait_gone();
+}
+
+#[test]
+fn with_readonly_nobody_is_signalled() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, GIB);
+    let mut terminal = Terminal::start(&host, ["--readonly"]);
+    terminal.wait_for(&pid.to_string());
+    for keys in [F9, "x", DELETE] {
+        terminal.keys(keys);
+        terminal.wait_for("it signals nobody");
+        terminal.keys(ENTER);
+        terminal.wait_for("identity");
+        terminal.keys(&format!("{F9}{F9}"));
+        terminal.keys("q");
+        terminal.wait_without("identity");
+    }
+    assert!(!terminal.text().contains("End process"), "{}", terminal.text());
+    terminal.quit();
+    assert_eq!(state(pid), Some('S'));
+}
+
+#[test]
+fn a_process_of_someone_else_is_refused_with_the_way_out() {
+    if !rustix::process::getuid().is_root() {
+        return say("skipped: only root can start gputop as someone else");
+    }
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, GIB);
+    let gputop = host.open_to_all();
+    let mut command = Command::new("setpriv");
+    host.dress(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args([gputop.to_str().expect("it is UTF-8"), "--interval", "100ms"]);
+    let mut terminal = Terminal::run(&mut command, 110, 30);
+    open(&terminal, pid);
+    terminal.wait_for("no permission to signal");
+    terminal.wait_for("owned by root");
+    terminal.wait_for("sudo gputop");
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    terminal.quit();
+    assert_eq!(state(pid), Some('S'));
+}
+
+#[test]
+fn a_panel_whose_agent_is_gone_says_so_and_sends_nothing() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, GIB);
+    let mut terminal = panel(&host, pid);
+    let agent = terminal.agent();
+    agent.signal(Signal::KILL);
+    agent.wait_end();
+    terminal.wait_for("the agent is gone, and with it the hold on this process");
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    assert_eq!(state(pid), Some('S'));
+    terminal.keys("R");
+    terminal.wait_without("the agent ended");
+    open(&terminal, pid);
+    terminal.wait_for("Made sure");
+    terminal.keys(ENTER);
+    host.process(pid).wait();
+    terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    terminal.quit();
+}
+
+#[test]
+fn a_process_can_be_ended_while_the_driver_hangs() {
+    let mut host = Host::still(["H100", "H100"]);
+    let pid = host.sleeper(0, GIB);
+    let terminal = panel(&host, pid);
+    host.change(|world| world.faults.push(fake_nvml::Fault::hang("*")));
+    terminal.keys(ENTER);
+    host.process(pid).wait();
+    terminal.wait_for("It ended after");
+    leave(terminal);
+}
+
+#[test]
+fn a_process_of_the_simulated_machine_can_be_ended() {
+    let host = Host::still([]);
+    let mut terminal = Terminal::start_at(&host, 120, 40, ["--demo", "--interval", "100ms"]);
+    terminal.wait_for("SIMULATED MACHINE");
+    // One that ends at once, whoever it is.
+    terminal.wait_for("train.py");
+    terminal.keys(ENTER);
+    terminal.wait_for("sure: PID and start time were read together");
+    terminal.keys(F9);
+    terminal.wait_for("Made sure");
+    let agent = terminal.agent();
+    terminal.keys(&format!("{DOWN}{DOWN}"));
+    terminal.wait_for("● SIGKILL");
+    terminal.keys(ENTER);
+    terminal.wait_for("It ended after");
+    terminal.wait_for("returned");
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    terminal.keys("q");
+    terminal.wait_for("HEALTH");
+    terminal.quit();
+    agent.wait_end();
+}

@@ -1,0 +1,154 @@
+//! Text of others is never raw in any output: not on a terminal, not in a pipe, not in the stream.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use fake_nvml::Tenant;
+
+use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
+use crate::world::{GIB, Host};
+
+/// What a process may call itself, and what would come of it.
+const ARGUMENTS: [&str; 6] = [
+    // A title, a cleared screen, a clipboard, a cursor.
+    "\x1b]0;owned\x07\x1b[2J\x1b]52;c;b3duZWQ=\x07\x1b[31mred",
+    // The same by the single bytes of C1.
+    "\u{9b}31mc1\u{9d}0;owned\u{9c}",
+    // Right to left, isolates, marks, zero widths.
+    "train\u{202e}yp.mod\u{2066}x\u{2069}\u{200b}\u{200f}\u{feff}\u{ad}",
+    // Lines.
+    "one\ntwo\rthree\u{2028}four\tfive\x08\x0b\x0c",
+    // A synchronized update without end, and one with.
+    "\x1b[?2026l\x1b[?1049l\x1b[?25h",
+    // Deletion, tags, variation selectors.
+    "\x7f\u{e0041}\u{fe0f}\u{fff9}",
+];
+
+/// Characters that no output of gputop may hold, whoever wrote them.
+fn is_hostile(character: char) -> bool {
+    matches!(character, '\u{80}'..='\u{9f}' | '\u{7f}' | '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// A host whose processes and GPUs have such names.
+fn host() -> Host {
+    let mut host = Host::still(["H100", "H100"]);
+    for argument in ARGUMENTS {
+        host.start(0, GIB, Command::new("sleep").arg("1000").env_clear().arg0(argument).env("EVIL", argument));
+    }
+    // Marks that pile up, 4 KiB of them.
+    host.start(0, GIB, Command::new("sleep").arg("1000").arg0(format!("zalgo{}", "\u{301}\u{489}".repeat(1024))));
+    // No UTF-8 at all.
+    let bytes = OsStr::from_bytes(b"\xff\xfe\xc3\x28\xf0\x28\x8c\xbc bytes \x80\x9b31m");
+    host.start(0, GIB, Command::new("sleep").arg("1000").arg0(bytes));
+    // The kernel's short name, which a program sets itself.
+    let program = "import ctypes, time\nctypes.CDLL(None).prctl(15, b'\\x1b[2J) \\n\\xe2\\x80\\xaex', 0, 0, 0)\nprint(flush=True)\ntime.sleep(1000)";
+    let named = host.start(1, GIB, Command::new("python3").args(["-c", program]).stdout(std::process::Stdio::piped()));
+    let out = named.child().stdout.take().expect("it was asked for");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut String::new()).expect("it says a line");
+    host.change(|world| {
+        world.gpus[0].name = "NVIDIA \x1b[2JH100\u{202e}\u{200b}\x07 evil".to_owned();
+        world.gpus[1].uuid = "GPU-\x1b]0;owned\x07-\u{202e}".to_owned();
+        world.driver = "550\x1b[31m.54".to_owned();
+        world.gpus[1].tenants.push(Tenant { name: Some("\x1b[2J".to_owned()), ..Tenant::fictional(4_000_001, GIB) });
+    });
+    host
+}
+
+#[track_caller]
+fn check_text(bytes: &[u8]) {
+    let text = std::str::from_utf8(bytes).expect("output is UTF-8");
+    let bad: Vec<char> = text.chars().filter(|it| is_hostile(*it) || it.is_control() && *it != '\n').collect();
+    assert!(bad.is_empty(), "{bad:?} in\n{text:?}");
+    let marks = |it: &[char]| it.iter().all(|it| matches!(it, '\u{301}' | '\u{489}'));
+    let characters: Vec<char> = text.chars().collect();
+    assert!(!characters.windows(5).any(marks), "marks pile up in\n{text:?}");
+}
+
+#[test]
+fn a_table_and_json_hold_no_text_that_is_raw() {
+    let host = host();
+    for args in [["--once"], ["--json"]] {
+        let ran = host.run(args);
+        check_text(&ran.out);
+        check_text(ran.err.as_bytes());
+        for word in ["owned", "zalgo", "evil", "bytes"] {
+            assert!(ran.text().contains(word), "no {word} in\n{}", ran.text());
+        }
+    }
+}
+
+#[test]
+fn json_says_no_hostile_character_even_escaped() {
+    let line: serde_json::Value = crate::cli::json(&host().run(["--json"]));
+    fn strings(value: &serde_json::Value, found: &mut Vec<String>) {
+        match value {
+            serde_json::Value::String(text) => found.push(text.clone()),
+            serde_json::Value::Array(values) => values.iter().for_each(|it| strings(it, found)),
+            serde_json::Value::Object(fields) => fields.values().for_each(|it| strings(it, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    strings(&line, &mut found);
+    assert!(found.len() > 20);
+    found.iter().for_each(|text| check_text(text.as_bytes()));
+}
+
+/// What gputop may send to a terminal beside text.
+fn is_own(sequence: &str) -> bool {
+    let modes = [
+        "?2026h", "?2026l", "?1049h", "?1049l", "?25h", "?25l", "?1000h", "?1000l", "?1006h", "?1006l", "2J", "K", "J",
+    ];
+    let (parameters, end) = sequence.split_at(sequence.len() - 1);
+    let numbers = parameters.chars().all(|it| it.is_ascii_digit() || it == ';');
+    modes.contains(&sequence) || (numbers && "mHCDABX".contains(end))
+}
+
+#[test]
+fn nothing_on_the_terminal_is_anyone_elses_sequence() {
+    let host = host();
+    let mut terminal = Terminal::start_at(&host, 200, 60, ["--interval", "100ms"]);
+    terminal.wait_for("zalgo");
+    terminal.wait_for("owned");
+    terminal.keys(DOWN);
+    for (keys, sign) in [("g", "GiB"), (F9, "End process")] {
+        terminal.keys(keys);
+        terminal.wait_for(sign);
+    }
+    terminal.keys(ESC);
+    terminal.wait_without("End process");
+    // Every process in detail, and every GPU: with their environment, files and names.
+    for _ in 0..ARGUMENTS.len() + 3 {
+        terminal.keys(ENTER);
+        terminal.wait_for("environment");
+        terminal.wait_without("asking the agent");
+        terminal.keys("G");
+        terminal.keys(ESC);
+        terminal.wait_for("HEALTH");
+        terminal.keys(DOWN);
+    }
+    terminal.keys(TAB);
+    for _ in 0..2 {
+        terminal.keys(ENTER);
+        terminal.wait_for("bus id");
+        terminal.keys(ESC);
+        terminal.wait_for("HEALTH");
+        terminal.keys(DOWN);
+    }
+    terminal.quit();
+    let bytes = terminal.bytes();
+    let text = std::str::from_utf8(&bytes).expect("what is written is UTF-8");
+    assert!(!text.chars().any(is_hostile), "{:?}", text.chars().filter(|it| is_hostile(*it)).collect::<Vec<_>>());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\x1b') {
+        let raw: Vec<char> = before.chars().filter(|it| it.is_control() && !"\n\r\x08".contains(*it)).collect();
+        assert!(raw.is_empty(), "{raw:?} in {before:?}");
+        let sequence = after.strip_prefix('[').expect("gputop sends CSI and nothing else");
+        let end = sequence.find(|it: char| it.is_ascii_alphabetic()).expect("a sequence ends");
+        assert!(is_own(&sequence[..=end]), "{:?} was sent", &sequence[..=end]);
+        rest = &sequence[end + 1..];
+    }
+}

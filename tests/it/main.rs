@@ -1,0 +1,29 @@
+//! The shipped binary against a driver that answers from a world file, and against real processes.
+//!
+//! Nothing here sleeps or tries again: a condition is waited for, and a deadline ends a test that waits in vain.
+
+// The stage.
+mod process;
+mod terminal;
+mod world;
+
+// The claims.
+mod cli;
+mod contract;
+mod ending_a_process;
+mod endings;
+mod hostile;
+mod matrix;
+mod screens;
+mod tidy;
+
+use std::time::Duration;
+
+/// Far beyond what anything here takes; a test that comes to it has failed.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A word to whoever runs the tests: what was measured, or why nothing was.
+#[expect(clippy::print_stderr, reason = "libtest shows it with --nocapture, and when a test fails")]
+fn say(word: impl std::fmt::Display) {
+    eprintln!("{word}");
+}

@@ -1,0 +1,291 @@
+//! Whatever the driver does wrong, and wherever: the person sees why, sees the rest, and can leave.
+//!
+//! Every function that gputop calls fails once and hangs once, on one GPU where it concerns one.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use fake_nvml::Fault;
+
+use crate::cli::json;
+use crate::process::now;
+use crate::say;
+use crate::terminal::{ENTER, ESC, TAB, Terminal};
+use crate::world::{GIB, Host};
+
+/// Cases at a time. Most of each is waiting for a deadline of gputop.
+const AT_ONCE: usize = 12;
+
+/// Functions that concern no GPU, so that their failure is the driver's.
+const OF_THE_DRIVER: &[&str] = &["nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"];
+
+/// nvml-wrapper asks for it as a part of the start.
+const DRIVER_VERSION: &str = "nvmlSystemGetDriverVersion";
+
+/// Functions whose failure costs gputop nothing: what they would tell is told nowhere at this moment.
+const SILENT: &[(&str, &str)] = &[
+    ("nvmlShutdown", "it is never called: it can hang"),
+    ("nvmlDeviceRegisterEvents", "a GPU without events has none to tell of"),
+    ("nvmlEventSetCreate", "a driver without events has none to tell of"),
+    ("nvmlEventSetWait_v2", "without events there is none to tell of"),
+    ("nvmlDeviceGetMigDeviceHandleByIndex", "most places are empty on most GPUs"),
+    ("nvmlErrorString", "gputop has words of its own"),
+    ("nvmlSystemGetDriverVersion", "a version that is not known is left out"),
+    ("nvmlSystemGetCudaDriverVersion_v2", "a version that is not known is left out"),
+];
+
+/// One thing that goes wrong.
+#[derive(Debug, Clone)]
+struct Case {
+    function: String,
+    hangs: bool,
+}
+
+impl Case {
+    fn is_silent(&self) -> bool {
+        // Whoever does not answer is always told of.
+        let silent: &[(&str, &str)] = if self.hangs { &SILENT[..1] } else { SILENT };
+        silent.iter().any(|(function, _)| *function == self.function)
+    }
+
+    /// A host of two GPUs on whose first it goes wrong.
+    fn host(&self) -> Host {
+        let mut host = Host::with(["H100", "H100"]);
+        host.sleeper(0, GIB);
+        host.sleeper(1, 2 * GIB);
+        let fault = if self.hangs { Fault::hang(&self.function) } else { Fault::error(&self.function, "UNKNOWN") };
+        let concerns_one = self.function.starts_with("nvmlDevice") && !OF_THE_DRIVER.contains(&self.function.as_str());
+        let fault = if concerns_one { fault.on(0) } else { fault };
+        host.change(|world| world.faults.push(fault));
+        host
+    }
+
+    /// Whether no GPU at all can be reached.
+    fn takes_all(&self) -> bool {
+        OF_THE_DRIVER.contains(&self.function.as_str()) || self.hangs && self.function == DRIVER_VERSION
+    }
+
+    /// The function that the person is told of.
+    fn culprit(&self) -> &str {
+        if self.function == DRIVER_VERSION { "nvmlInit_v2" } else { &self.function }
+    }
+}
+
+/// Every function that gputop calls in a life with all that it does.
+fn functions() -> BTreeSet<String> {
+    let mut host = Host::with(["H100", "H100"]);
+    host.sleeper(0, GIB);
+    let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    terminal.wait_for("sleep 1000");
+    // Rare lanes are read when one asks.
+    terminal.keys("R");
+    terminal.wait_frames(5);
+    terminal.quit();
+    host.run(["--json"]);
+    let called = host.counts().into_keys().collect::<BTreeSet<_>>();
+    assert!(called.len() > 15, "{called:?}");
+    called
+}
+
+/// Runs the check on every case, some at a time, and tells of all that failed.
+fn for_each<T: Send>(cases: Vec<T>, name: impl Fn(&T) -> String + Sync, check: impl Fn(T) + Sync) {
+    let (cases, failed) = (Mutex::new(cases), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let Some(case) = cases.lock().expect("nobody panics with it").pop() else { return };
+                    let name = name(&case);
+                    if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(case))) {
+                        let word = panic.downcast_ref::<String>().cloned();
+                        let word = word.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
+                        let failure = format!("{name}: {}", word.unwrap_or_default());
+                        failed.lock().expect("nobody panics with it").push(failure);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().expect("nobody panics with it");
+    assert!(failed.is_empty(), "{} cases failed\n{}\n", failed.len(), failed.join("\n\n"));
+}
+
+fn cases() -> Vec<Case> {
+    let mut functions = functions();
+    functions.insert("nvmlShutdown".to_owned());
+    let both = |function: String| [true, false].map(|hangs| Case { function: function.clone(), hangs });
+    functions.into_iter().flat_map(both).collect()
+}
+
+fn name(case: &Case) -> String {
+    format!("{} {}", case.function, if case.hangs { "hangs" } else { "fails" })
+}
+
+/// Whether the line of that GPU is on the screen and is another than before.
+fn moves_on(terminal: &Terminal, gpu: &str) {
+    let line = |screen: &vt100::Screen| screen.contents().lines().find(|it| it.starts_with(gpu)).map(str::to_owned);
+    terminal.wait_until("the other GPU", |screen| line(screen).is_some_and(|it| it.contains("W")));
+    let before = terminal.line_at(gpu);
+    terminal.wait_until("new figures of the other GPU", |screen| line(screen).is_some_and(|it| it != before));
+}
+
+fn keys_are_answered(terminal: &Terminal) {
+    terminal.keys("?");
+    terminal.wait_for("In the lists");
+    terminal.keys(ESC);
+    terminal.wait_without("In the lists");
+}
+
+#[test]
+fn on_the_screen_the_cause_stands_the_rest_goes_on_and_one_can_leave() {
+    let (slowest, measured) = mpsc::channel();
+    for_each(cases(), name, |case| {
+        let host = case.host();
+        let mut terminal = Terminal::start_at(&host, 200, 50, ["--interval", "100ms"]);
+        terminal.wait_for("gputop");
+        keys_are_answered(&terminal);
+        if case.takes_all() {
+            terminal.wait_for(case.culprit());
+        } else {
+            moves_on(&terminal, " 1 H100");
+        }
+        if !case.is_silent() && case.hangs {
+            terminal.wait_until("who hangs", |screen| {
+                screen.contents().lines().any(|line| {
+                    (line.contains("hung") || line.contains("has not answered")) && line.contains(case.culprit())
+                })
+            });
+        } else if !case.is_silent() && !case.takes_all() {
+            // Here or on the GPU's own page.
+            let is_said = |text: &str| text.contains("ERR") || text.contains(case.culprit());
+            if !is_said(&terminal.text()) {
+                terminal.keys(&format!("{TAB}{ENTER}"));
+                terminal.wait_until("what failed", |screen| is_said(&screen.contents()));
+                terminal.keys(&format!("q{TAB}"));
+                terminal.wait_for("HEALTH");
+            }
+        }
+        keys_are_answered(&terminal);
+        slowest.send((terminal.quit(), name(&case))).expect("it is heard");
+    });
+    drop(slowest);
+    let slowest = measured.into_iter().max().expect("there were cases");
+    say(format_args!("the slowest q took {} ms, as {}", slowest.0.as_millis(), slowest.1));
+    // Several run at a time here, on a machine that also builds.
+    assert!(slowest.0 < Duration::from_secs(3), "{slowest:?}");
+}
+
+#[test]
+fn without_a_screen_it_is_partial_and_never_late() {
+    for_each(cases(), name, |case| {
+        let host = case.host();
+        let silent = case.is_silent();
+        for args in [["--once", "--timeout", "3s"], ["--json", "--timeout", "3s"]] {
+            let ran = host.run(args);
+            let said = format!("{}{}", ran.text(), ran.err);
+            assert!(ran.took < Duration::from_secs(4), "{args:?} took {:?}", ran.took);
+            assert_eq!(ran.code, if silent { 0 } else { 5 }, "{args:?}: {said}");
+            if args[0] == "--json" {
+                let line = json(&ran);
+                assert!(case.takes_all() || line["gpus"][1]["load"]["power_watts"].is_number(), "{line:#}");
+            } else if !silent {
+                let reason = said.contains(case.culprit())
+                    || said.contains("could not be read")
+                    || said.contains("did not answer");
+                assert!(reason && (case.takes_all() || said.contains("H100")), "{said}");
+            }
+        }
+    });
+}
+
+#[test]
+fn every_persona_is_shown_as_it_is() {
+    let personas = ["H100", "A100", "A100-MIG", "RTX-4090", "GTX-970"].map(|it| vec![it, it]).to_vec();
+    for_each(
+        personas,
+        |it| it[0].to_owned(),
+        |personas| {
+            let mut host = Host::with(personas.iter().copied());
+            let pid = host.sleeper(0, GIB);
+            let mut terminal = Terminal::start_at(&host, 160, 40, ["--interval", "100ms"]);
+            let word = personas[0].split('-').next().expect("there is one");
+            let word = if word == "RTX" {
+                "4090"
+            } else if word == "GTX" {
+                "970"
+            } else {
+                word
+            };
+            terminal.wait_until("both GPUs", |screen| {
+                screen.contents().lines().filter(|line| line.contains(word)).count() >= 2
+            });
+            if personas[0] != "A100-MIG" {
+                terminal.wait_for(&pid.to_string());
+            }
+            assert!(!terminal.text().contains("ERR"), "{}", terminal.text());
+            keys_are_answered(&terminal);
+            terminal.quit();
+            let ran = host.run(["--json"]);
+            assert_eq!(ran.code, 0, "{}{}", ran.err, ran.text());
+            assert_eq!(host.run(["--once"]).code, 0);
+        },
+    );
+}
+
+#[test]
+fn a_gpu_that_hangs_under_way_keeps_its_figures_and_says_how_old_they_are() {
+    let mut host = Host::with(["H100", "H100"]);
+    let mut terminal = Terminal::start_at(&host, 160, 40, ["--interval", "100ms"]);
+    moves_on(&terminal, " 0 H100");
+    host.change(|world| world.faults.push(Fault::hang("nvmlDeviceGetTemperature").on(0)));
+    terminal.wait_until("cause and age", |screen| {
+        let text = screen.contents();
+        let line = text.lines().find(|line| line.starts_with(" 0 H100")).unwrap_or_default();
+        line.contains("hung")
+            && line.contains("nvmlDeviceGetTemperature")
+            && line.contains("old")
+            && line.contains("/79.6G")
+    });
+    moves_on(&terminal, " 1 H100");
+    // The driver comes round.
+    host.change(|world| world.faults.clear());
+    terminal.wait_without("hung");
+    moves_on(&terminal, " 0 H100");
+    terminal.quit();
+}
+
+#[test]
+fn a_gpu_that_is_lost_and_comes_back_at_another_place_is_the_same() {
+    let mut host = Host::with(["H100", "RTX-4090"]);
+    let mut terminal = Terminal::start_at(&host, 160, 40, ["--interval", "100ms"]);
+    moves_on(&terminal, " 0 H100");
+    host.change(|world| world.gpus[0].falls_off_the_bus());
+    terminal.wait_for("lost");
+    moves_on(&terminal, " 1 GeForce");
+    host.change(|world| {
+        world.gpus[0].lost = false;
+        world.gpus.swap(0, 1);
+    });
+    moves_on(&terminal, " 1 H100");
+    moves_on(&terminal, " 0 GeForce");
+    terminal.wait_without("lost");
+    terminal.quit();
+}
+
+#[test]
+fn a_driver_that_comes_back_is_taken_up() {
+    let mut host = Host::with(["H100"]);
+    host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "DRIVER_NOT_LOADED")));
+    let started = now();
+    let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    terminal.wait_for("driver");
+    terminal.wait_for("mem ");
+    assert!(!terminal.text().contains("H100"));
+    host.change(|world| world.faults.clear());
+    terminal.wait_for("H100");
+    say(format_args!("taken up {} ms after the start", started.elapsed().as_millis()));
+    terminal.quit();
+}

@@ -1,0 +1,250 @@
+//! What a person finds on screens of all sizes.
+
+use std::process::Command;
+
+use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
+use crate::world::{GIB, Host};
+
+/// Eight GPUs, and ten processes that sleep on them.
+fn busy() -> Host {
+    let mut host = Host::with(["H100"; 8]);
+    for gpu in 0..10 {
+        host.sleeper(gpu % 8, (gpu as u64 + 1) * GIB);
+    }
+    host
+}
+
+/// How many lines of the screen hold this.
+fn lines_with(screen: &vt100::Screen, text: &str) -> usize {
+    screen.contents().lines().filter(|line| line.contains(text)).count()
+}
+
+#[test]
+fn eighty_columns_by_twenty_four_show_eight_gpus_and_ten_processes() {
+    let host = busy();
+    let mut terminal = Terminal::start(&host, []);
+    terminal.wait_until("eight GPUs, ten processes", |screen| {
+        lines_with(screen, "H100") == 8 && lines_with(screen, "sleep 1000") == 10
+    });
+    terminal.quit();
+}
+
+#[test]
+fn larger_screens_use_their_room() {
+    let host = busy();
+    for (width, height) in [(120, 40), (200, 60)] {
+        let mut terminal = Terminal::start_at(&host, width, height, []);
+        terminal.wait_until("all of it, and a graph", |screen| {
+            let is_full = screen.contents().lines().any(|line| line.chars().count() > usize::from(width) - 10);
+            lines_with(screen, "H100") >= 8 && lines_with(screen, "sleep 1000") >= 10 && is_full
+        });
+        terminal.wait_for("GiB");
+        terminal.quit();
+    }
+}
+
+#[test]
+fn more_gpus_than_fit_can_be_scrolled_to() {
+    let host = Host::with(["H100"; 16]);
+    let mut terminal = Terminal::start(&host, []);
+    terminal.wait_for("more: Tab");
+    terminal.keys(TAB);
+    terminal.keys(&DOWN.repeat(15));
+    terminal.wait_until("GPU 15", |screen| screen.contents().lines().any(|line| line.starts_with("15 ")));
+    terminal.quit();
+}
+
+#[test]
+fn every_size_from_one_by_one_is_drawn() {
+    let host = busy();
+    let mut terminal = Terminal::start(&host, []);
+    terminal.wait_for("H100");
+    let sizes = (1..=60).step_by(3).flat_map(|width| (1..=20).step_by(3).map(move |height| (width, height)));
+    for (width, height) in sizes {
+        terminal.resize(width, height);
+    }
+    terminal.resize(100, 30);
+    terminal.wait_for("H100");
+    // The panel, the pages and the graph are as patient.
+    for (keys, sign) in [("?", "In the lists"), (ENTER, "identity"), (F9, "End process")] {
+        terminal.keys(keys);
+        for (width, height) in [(1, 1), (39, 9), (40, 10), (41, 11), (60, 20), (9, 60), (60, 3)] {
+            terminal.resize(width, height);
+        }
+        terminal.resize(100, 30);
+        terminal.wait_for(sign);
+        terminal.wait_until("a whole screen", |screen| screen.contents().starts_with("gputop"));
+        terminal.keys(ESC);
+        terminal.wait_without(sign);
+    }
+    terminal.keys("q");
+    terminal.wait_gone();
+    terminal.wait_left();
+}
+
+#[test]
+fn a_screen_that_is_too_small_says_so_in_one_line() {
+    let host = busy();
+    let mut terminal = Terminal::start_at(&host, 39, 9, []);
+    terminal.wait_for("39x9 is too small: 40x10 will do");
+    assert_eq!(terminal.text().trim_end().lines().count(), 1);
+    terminal.quit();
+}
+
+#[test]
+fn the_filter_narrows_the_list_as_one_types() {
+    let mut host = Host::with(["H100"]);
+    host.sleeper(0, GIB);
+    host.start(0, GIB, Command::new("sleep").arg("2000"));
+    let mut terminal = Terminal::start(&host, []);
+    terminal.wait_for("sleep 1000");
+    terminal.wait_for("sleep 2000");
+    terminal.keys("/2000");
+    terminal.wait_without("sleep 1000");
+    terminal.wait_for("sleep 2000");
+    terminal.keys("x");
+    terminal.wait_for("no process matches");
+    terminal.keys(ESC);
+    terminal.wait_for("sleep 1000");
+    terminal.quit();
+}
+
+#[test]
+fn the_list_is_sorted_as_one_asks_and_the_cursor_follows_its_process() {
+    let mut host = Host::with(["H100"]);
+    let (small, large) = (host.sleeper(0, GIB), host.sleeper(0, 8 * GIB));
+    let mut terminal = Terminal::start(&host, []);
+    let order = |screen: &vt100::Screen| {
+        let text = screen.contents();
+        let at = |pid: u32| text.lines().position(|line| line.contains(&format!(" {pid} ")) && line.contains("sleep"));
+        Some((at(large)?, at(small)?))
+    };
+    terminal.wait_until("the larger first", |screen| order(screen).is_some_and(|(large, small)| large < small));
+    let is_marked = |screen: &vt100::Screen, row: usize| {
+        let row = row.try_into().expect("a row");
+        screen.cell(row, 10).is_some_and(vt100::Cell::inverse)
+    };
+    terminal.keys(DOWN);
+    terminal.wait_until("the cursor on the second", |screen| order(screen).is_some_and(|it| is_marked(screen, it.1)));
+    terminal.keys("I");
+    terminal.wait_until("the smaller first, under the cursor", |screen| {
+        order(screen).is_some_and(|(large, small)| small < large && is_marked(screen, small))
+    });
+    terminal.quit();
+}
+
+#[test]
+fn detail_graph_and_help_are_a_key_away() {
+    let mut host = Host::with(["H100"]);
+    host.start(0, GIB, Command::new("sleep").arg("1000").env_clear().env("CUDA_VISIBLE_DEVICES", "7"));
+    let mut terminal = Terminal::start_at(&host, 100, 40, []);
+    terminal.wait_for("sleep 1000");
+    terminal.keys("?");
+    terminal.wait_for("end process");
+    terminal.wait_for("In the lists");
+    terminal.keys(ESC);
+    terminal.wait_without("In the lists");
+    terminal.keys("g");
+    terminal.wait_for("sleep 1000");
+    terminal.keys(ENTER);
+    terminal.wait_for("sure: PID and start time were read together");
+    terminal.wait_for("limits");
+    terminal.keys("G");
+    terminal.wait_for("CUDA_VISIBLE_DEVICES=7");
+    terminal.keys(ESC);
+    terminal.wait_without("CUDA_VISIBLE");
+    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.wait_for("slows down at");
+    terminal.keys(ESC);
+    terminal.wait_for("sleep 1000");
+    terminal.quit();
+}
+
+/// The parameters of every escape sequence that ends so.
+fn sequences(bytes: &[u8], end: u8) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let parts = text.split("\x1b[").skip(1);
+    let ends = parts.filter_map(|it| it.split_at_checked(it.find(|c: char| c.is_ascii_alphabetic())?));
+    ends.filter(|(_, rest)| rest.as_bytes().first() == Some(&end)).map(|(it, _)| it.to_owned()).collect()
+}
+
+#[test]
+fn who_wants_no_colour_gets_none_but_still_sees_the_cursor() {
+    let mut host = busy();
+    host.change(|world| world.gpus[0].lost = true);
+    let mut terminal = Terminal::run(host.gputop([]).env("NO_COLOR", "1"), 120, 40);
+    terminal.wait_for("sleep 1000");
+    terminal.wait_for("lost");
+    terminal.keys("?");
+    terminal.wait_for("In the lists");
+    terminal.keys(ESC);
+    terminal.wait_for("sleep 1000");
+    terminal.quit();
+    let attributes: Vec<String> = sequences(&terminal.bytes(), b'm');
+    let numbers = attributes.iter().flat_map(|it| it.split(';')).filter(|it| !it.is_empty());
+    let colours: Vec<&str> = numbers.filter(|it| it.parse::<u8>().is_ok_and(|it| (30..=107).contains(&it))).collect();
+    assert!(colours.iter().all(|it| ["39", "49", "59"].contains(it)), "{colours:?}");
+    assert!(attributes.iter().any(|it| it.split(';').any(|it| it == "7")), "nothing is reversed: {attributes:?}");
+}
+
+#[test]
+fn a_poor_terminal_gets_ascii_only() {
+    let host = busy();
+    let mut by_flag = host.gputop(["--ascii"]);
+    let mut by_locale = host.gputop([]);
+    by_locale.env("LANG", "C");
+    let mut by_terminal = host.gputop([]);
+    by_terminal.env("TERM", "vt100");
+    for command in [&mut by_flag, &mut by_locale, &mut by_terminal] {
+        let mut terminal = Terminal::run(command, 120, 40);
+        terminal.wait_for("sleep 1000");
+        for keys in ["g", "?"] {
+            terminal.keys(keys);
+        }
+        terminal.wait_for("In the lists");
+        terminal.keys(ESC);
+        terminal.wait_without("In the lists");
+        terminal.keys(F9);
+        terminal.wait_for("SIGTERM");
+        terminal.keys(ESC);
+        terminal.wait_without("SIGTERM");
+        terminal.quit();
+        let raw: Vec<u8> = terminal.bytes().into_iter().filter(|byte| !byte.is_ascii()).collect();
+        assert!(raw.is_empty(), "{}", String::from_utf8_lossy(&raw));
+    }
+}
+
+#[test]
+fn the_mouse_chooses_a_process_and_can_be_left_to_the_terminal() {
+    let mut host = Host::with(["H100"]);
+    let pids = [host.sleeper(0, 3 * GIB), host.sleeper(0, 2 * GIB), host.sleeper(0, GIB)];
+    let mut terminal = Terminal::start(&host, []);
+    terminal.wait_for(&pids[2].to_string());
+    let row = terminal.text().lines().position(|line| line.contains(&format!(" {} ", pids[2]))).expect("it is there");
+    terminal.keys(&format!("\x1b[<0;20;{}M", row + 1));
+    terminal.keys(F9);
+    terminal.wait_for(&format!("End process {}", pids[2]));
+    terminal.keys(ESC);
+    terminal.wait_without("End process");
+    terminal.quit();
+
+    let mut terminal = Terminal::start(&host, ["--no-mouse"]);
+    terminal.wait_for("H100");
+    terminal.quit();
+    let bytes = terminal.bytes();
+    let asks = sequences(&bytes, b'h');
+    assert!(!asks.iter().any(|it| it.contains("100") && !it.contains("1049")), "{asks:?}");
+}
+
+#[test]
+fn what_is_written_is_what_changed() {
+    let host = Host::still(["H100"; 8]);
+    let mut terminal = Terminal::start_at(&host, 200, 60, ["--interval", "100ms"]);
+    terminal.wait_for("every 100ms");
+    let before = terminal.bytes().len();
+    // Host figures change with each line, and nothing else does.
+    terminal.wait_frames(20);
+    let each = (terminal.bytes().len() - before) / 20;
+    assert!(each < 400, "{each} bytes for a frame in which the host's figures changed");
+    terminal.quit();
+}

@@ -1,0 +1,298 @@
+//! The architecture as a test: who may use whom, and what may stand where. It reads the source as plain text.
+//!
+//! If the design changed, change ARCHITECTURE.md and the tables here together.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Who may use whom. A module may use what its row names, and nothing else of ours.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("units", &[]),
+    ("untrusted", &[]),
+    ("cli", &[]),
+    ("terminal", &["untrusted"]),
+    ("control", &["snapshot", "units", "untrusted"]),
+    // A line of the stream can be a reply to a command.
+    ("snapshot", &["control", "units", "untrusted"]),
+    ("event", &["control", "snapshot", "untrusted"]),
+    ("agent", &["cli", "control", "snapshot", "units", "untrusted"]),
+    ("link", &["cli", "control", "event", "snapshot", "untrusted"]),
+    ("model", &["snapshot", "units", "untrusted"]),
+    ("app", &["control", "event", "model", "snapshot", "units", "untrusted"]),
+    ("ui", &["app", "control", "model", "snapshot", "units", "untrusted"]),
+    ("report", &["app", "cli", "event", "link", "model", "snapshot", "terminal", "units", "untrusted"]),
+    ("session", &["app", "cli", "event", "link", "terminal", "ui"]),
+    ("lib", &["agent", "cli", "report", "session", "snapshot"]),
+    ("main", &["lib"]),
+];
+
+/// What may stand only in some modules: the words, where they are at home, and why nowhere else.
+const AT_HOME: &[(&[&str], &[&str], &str)] = &[
+    (&["ratatui"], &["ui", "terminal"], "facts and intent know no screen"),
+    (&["nvml_wrapper", "nvml_sys", "libloading"], &["agent"], "the viewer never calls the driver"),
+    (&["sysinfo", "\"/proc", "uzers"], &["agent", "link"], "the viewer never reads the host"),
+    (&["pidfd_"], &["agent"], "the viewer never signals a process"),
+    (&["tokio"], &["link", "report", "session", "terminal"], "the loop is at the edge"),
+    (&["anyhow"], &["agent", "cli", "lib", "main", "report", "session"], "in the core, trouble is data"),
+    (&["unsafe"], &["agent"], "only the driver's C and leaving at once need it"),
+];
+
+/// What `snapshot`, `model`, `app` and `ui` are without.
+const PURE: &[&str] = &["snapshot", "model", "app", "ui", "units", "untrusted", "control", "event"];
+const WORLDLY: &[&str] =
+    &["std::thread", "std::fs", "std::net", "std::process", "std::env", "Instant", "SystemTime", "rustix", "libc"];
+
+/// What stands nowhere.
+const NOWHERE: &[(&str, &str)] = &[
+    ("#[allow", "an exception is an `expect` with a reason"),
+    ("#![allow", "an exception is an `expect` with a reason"),
+    ("TODO", "an unfinished thing is an issue"),
+    ("FIXME", "an unfinished thing is an issue"),
+    ("#[ignore", "a test runs"),
+    ("#[should_panic", "trouble is data, also in tests"),
+];
+
+/// Calls that wait for time to go by. What ends them is not a reason to go on.
+const SLEEPS: &[&str] = &["thread::sleep(", "time::sleep(", "nanosleep("];
+
+/// A reading that is missing is not zero. Where readings are taken and judged, nothing may look as if it were.
+const MADE_UP: &[&str] = &["unwrap_or(0)", "unwrap_or(0.0)", "unwrap_or_default()"];
+
+/// Lines that break a rule with reason: file, words of the line, reason.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("tests/fake-nvml/src/gate.rs", "thread::sleep(", "the world file wants time to go by"),
+    (
+        "tests/fake-nvml/src/events.rs",
+        "thread::sleep(",
+        "NVML waits so for an event, and no file tells that it changed",
+    ),
+    ("src/agent/demo/cast.rs", "tokio", "a process of the simulated machine is no part of the agent"),
+    ("src/agent/demo/cast.rs", "clock_gettime", "how long a simulated process works"),
+    ("src/agent/clock.rs", "u64::try_from(time.", "the clock since boot is never negative"),
+    ("src/agent/host.rs", "boot_id", "a text, and one that is empty belongs to no other boot"),
+    ("src/agent/inspect.rs", "lines.next()", "the head of an empty file is empty"),
+    ("src/agent/proc/files.rs", "as_raw_fd()", "a descriptor is never negative"),
+    ("src/agent/proc/files.rs", "path.split(", "what is before the first NUL of nothing is nothing"),
+    ("src/agent/nvml/raw.rs", "bytes.split(", "what is before the first NUL of nothing is nothing"),
+    ("src/agent/nvml/mig.rs", "0..count", "places to look at, not a figure"),
+    ("src/model/health.rs", "throttle", "what is not known to slow it down is not called so"),
+];
+
+const LONGEST_FILE: usize = 500;
+const NAMELESS: &[&str] = &["utils", "util", "helpers", "common", "manager", "types", "misc", "traits"];
+
+struct Source {
+    path: PathBuf,
+    text: String,
+}
+
+impl Source {
+    /// The module at the top that the file belongs to.
+    fn module(&self) -> &str {
+        let below = self.path.strip_prefix("src").expect("it is one of ours");
+        let first = below.iter().next().and_then(|it| it.to_str()).expect("names are UTF-8");
+        first.strip_suffix(".rs").unwrap_or(first)
+    }
+
+    /// Lines of code, with their numbers. Comments say what they like.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code));
+        (1..).zip(lines).filter(|(_, line)| !line.trim().is_empty())
+    }
+
+    /// Lines of code that hold one of these words as a word.
+    fn naming<'a>(&'a self, words: &'a [&'a str]) -> impl Iterator<Item = String> + 'a {
+        let is_excused = |line: &str| {
+            let here = |(path, words, _): &&(&str, &str, &str)| Path::new(path) == self.path && line.contains(words);
+            EXCEPTIONS.iter().any(|it| here(&it))
+        };
+        self.code()
+            .filter(move |(_, line)| words.iter().any(|word| names(line, word)) && !is_excused(line))
+            .map(|(number, line)| format!("{}:{number}: {}", self.path.display(), line.trim()))
+    }
+}
+
+/// Whether the line holds that word, not as a part of a longer one.
+fn names(line: &str, word: &str) -> bool {
+    let is_part = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '_');
+    let (first, last) = (word.chars().next(), word.chars().next_back());
+    line.match_indices(word).any(|(at, _)| {
+        let (before, after) = (line[..at].chars().next_back(), line[at + word.len()..].chars().next());
+        !(is_part(first) && is_part(before)) && !(is_part(last) && last != Some('_') && is_part(after))
+    })
+}
+
+/// Every file of Rust below these directories, relative to the package.
+fn sources(below: &[&str]) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths: Vec<PathBuf> = below.iter().map(|it| root.join(it)).collect();
+    let mut sources = Vec::new();
+    while let Some(path) = paths.pop() {
+        if path.is_dir() {
+            paths.extend(fs::read_dir(&path).expect("it is a directory").map(|it| it.expect("it can be read").path()));
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            let text = fs::read_to_string(&path).expect("source is UTF-8");
+            sources.push(Source { path: path.strip_prefix(root).expect("it is below").to_owned(), text });
+        }
+    }
+    assert!(!sources.is_empty());
+    sources
+}
+
+fn product() -> Vec<Source> {
+    sources(&["src"])
+}
+
+fn all() -> Vec<Source> {
+    sources(&["src", "tests"])
+}
+
+#[track_caller]
+fn check(rule: &str, broken: &[String]) {
+    assert!(broken.is_empty(), "{rule}\n{}\n", broken.join("\n"));
+}
+
+/// The modules of ours that a line of code names: `crate::app` or `crate::{app, ui::Theme}`.
+fn uses_of_crate(text: &str) -> Vec<String> {
+    let name = |text: &str| text.chars().take_while(|it| it.is_alphanumeric() || *it == '_').collect::<String>();
+    let mut used = Vec::new();
+    for (at, path) in text.match_indices("crate::") {
+        let rest = &text[at + path.len()..];
+        match rest.strip_prefix('{') {
+            None => used.push(name(rest)),
+            Some(list) => {
+                let mut depth = 0;
+                let mut begins = true;
+                for (at, letter) in list.char_indices() {
+                    match letter {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => begins = true,
+                        _ if begins && letter.is_alphabetic() => {
+                            used.push(name(&list[at..]));
+                            begins = false;
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    used
+}
+
+#[test]
+fn modules_use_only_what_they_may() {
+    let mut broken = Vec::new();
+    // Tests of a module may make what it works on.
+    for source in product().iter().filter(|it| !it.path.ends_with("tests.rs")) {
+        let module = source.module();
+        let Some((_, may)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
+            broken.push(format!("{} is no module of the table", source.path.display()));
+            continue;
+        };
+        let code: Vec<&str> = source.code().map(|(_, line)| line).collect();
+        let mut used = uses_of_crate(&code.join("\n"));
+        used.sort();
+        used.dedup();
+        let stranger =
+            |it: &String| MAY_USE.iter().any(|(name, _)| name == it) && it != module && !may.contains(&it.as_str());
+        broken.extend(used.iter().filter(|it| stranger(it)).map(|it| format!("{} uses `{it}`", source.path.display())));
+    }
+    check("a module uses what its row names, and nothing else of ours", &broken);
+}
+
+#[test]
+fn the_table_of_modules_has_no_cycle_and_no_ghost() {
+    let modules: Vec<String> = product().iter().map(|it| it.module().to_owned()).collect();
+    let ghosts: Vec<_> = MAY_USE.iter().filter(|(name, _)| !modules.iter().any(|it| it == name)).collect();
+    assert!(ghosts.is_empty(), "{ghosts:?}");
+    // Commands name processes, and a line of the stream can answer a command: these two are one.
+    let pair = ["control", "snapshot"];
+    let mut left: Vec<_> = MAY_USE.iter().collect();
+    loop {
+        let before = left.len();
+        let open: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
+        left.retain(|(name, may)| {
+            may.iter().any(|it| open.contains(it) && !(pair.contains(name) && pair.contains(it)))
+        });
+        if left.len() == before {
+            break;
+        }
+    }
+    assert!(left.is_empty(), "these use each other in a circle: {left:?}");
+}
+
+#[test]
+fn things_stand_where_they_are_at_home() {
+    for (words, homes, reason) in AT_HOME {
+        let sources = product();
+        let broken = sources.iter().filter(|it| !homes.contains(&it.module())).flat_map(|it| it.naming(words));
+        check(&format!("only {homes:?} may name {words:?}: {reason}"), &broken.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn the_core_names_no_thread_clock_or_file() {
+    let sources = product();
+    let broken = sources.iter().filter(|it| PURE.contains(&it.module())).flat_map(|it| it.naming(WORLDLY));
+    check("time and facts come in with the data", &broken.collect::<Vec<_>>());
+}
+
+#[test]
+fn nobody_sleeps() {
+    let sources = all();
+    let broken = sources.iter().filter(|it| !it.path.ends_with("tidy.rs")).flat_map(|it| it.naming(SLEEPS));
+    check("wait for a condition: nothing is ready because time went by", &broken.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_could_not_be_read_is_never_made_up() {
+    let sources = product();
+    let reading = ["agent", "snapshot", "model"];
+    let broken = sources.iter().filter(|it| reading.contains(&it.module())).flat_map(|it| it.naming(MADE_UP));
+    check("missing is never 0; where it is no reading, add an exception with its reason", &broken.collect::<Vec<_>>());
+}
+
+#[test]
+fn nothing_stands_that_should_stand_nowhere() {
+    for (word, reason) in NOWHERE {
+        let sources = all();
+        let broken = sources.iter().filter(|it| !it.path.ends_with("tidy.rs")).flat_map(|source| {
+            let lines = (1..).zip(source.text.lines()).filter(|(_, line)| line.contains(word));
+            lines
+                .map(|(number, line)| format!("{}:{number}: {}", source.path.display(), line.trim()))
+                .collect::<Vec<_>>()
+        });
+        check(&format!("`{word}`: {reason}"), &broken.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn each_file_has_a_head_a_name_and_a_length_that_one_can_read() {
+    let mut broken = Vec::new();
+    for source in all() {
+        let path = source.path.display();
+        if !source.text.starts_with("//! ") {
+            broken.push(format!("{path} does not begin with a sentence on what it is"));
+        }
+        if source.text.lines().count() > LONGEST_FILE {
+            broken.push(format!("{path} has {} lines: split it by subject", source.text.lines().count()));
+        }
+        if source.path.iter().any(|it| NAMELESS.iter().any(|name| it == *name || it == format!("{name}.rs").as_str())) {
+            broken.push(format!("{path}: a thing lives with its subject"));
+        }
+    }
+    check("files", &broken);
+}
+
+#[test]
+fn every_exception_is_needed_and_has_a_reason() {
+    let needed = |(path, words, reason): &(&str, &str, &str)| {
+        let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_default();
+        text.contains(words) && !reason.is_empty()
+    };
+    let stale: Vec<String> = EXCEPTIONS.iter().filter(|it| !needed(it)).map(|it| format!("{it:?}")).collect();
+    check("exceptions that nobody needs", &stale);
+}
