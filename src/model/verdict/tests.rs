@@ -283,7 +283,9 @@ fn tell(forest: &[(String, String)], turned: usize) -> Story {
             gpu.holders.rotate_left(turned % holders);
         }
     };
-    forest.iter().for_each(|(now, _)| story.line(now));
+    for (now, _) in forest {
+        story.line(now);
+    }
     turn(&mut story);
     story.pass(1);
     let gone = |later: &str| later.starts_with("gone");
@@ -360,7 +362,9 @@ fn a_tree_keeps_the_order_that_it_was_given() {
     let mut story = Story::new();
     let lines =
         ["50 bash", "100 < 50 python a.py", "101 < 100 ffmpeg x", "102 < 101 python b.py", "103 < 100 python c.py"];
-    lines.iter().for_each(|line| story.line(line));
+    for line in lines {
+        story.line(line);
+    }
     story.pass(1);
     let ids = [103, 102, 50, 100].map(|pid| story.of(pid).process);
     let tree = story.model.kin().tree(&ids);
