@@ -351,8 +351,13 @@ impl EndPanel {
                 }
                 self.look_for_respawned(snapshot);
             }
-            // What has ended already still counts.
-            None if self.members.iter().all(|it| !matches!(it.stage, Stage::Ended { .. })) => self.expect(snapshot),
+            // Once a signal is on its way, what is missing may have ended: that still counts.
+            None if self.targets().all(|it| matches!(it.stage, Stage::Holding | Stage::Held)) => {
+                let now = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
+                if now.covers(&self.reclaim) {
+                    self.reclaim = now;
+                }
+            }
             None => {}
         }
     }

@@ -59,6 +59,11 @@ impl Reclaim {
         Self { before: before.collect(), processes }
     }
 
+    /// Whether it expects something back on every GPU on which `other` does.
+    pub fn covers(&self, other: &Self) -> bool {
+        other.before.iter().all(|it| self.before.iter().any(|mine| mine.gpu == it.gpu))
+    }
+
     /// How much it is in all; absent when no GPU says.
     pub fn expected(&self) -> Option<Bytes> {
         (!self.before.is_empty()).then(|| self.before.iter().map(|it| it.mine).sum())

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
+use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use super::host::word;
 use super::pen::{Align, Pen};
+use super::rect;
 use super::theme::{Theme, sparkline};
 use crate::app::layout::Area;
-use crate::app::rows::Column;
+use crate::app::rows::{Column, View};
 use crate::app::{App, List, growth, page, rows};
 use crate::model::{Holding, Subject, Total, Verdict};
 use crate::snapshot::{GpuUuid, Identity, Process, ProcessId, Snapshot, State};
@@ -25,6 +27,8 @@ struct Columns {
     user: usize,
     bar: usize,
     spark: usize,
+    /// What a process does, beside what it holds: left out where the room is for the reasons.
+    doings: bool,
     growth: bool,
     threads: bool,
     origin: bool,
@@ -32,17 +36,46 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(width: usize) -> Self {
-        match width {
-            160.. => {
-                Self { gpu: 9, user: 12, bar: 16, spark: 30, growth: true, threads: true, origin: true, verdict: true }
-            }
-            110.. => {
-                Self { gpu: 5, user: 9, bar: 6, spark: 12, growth: true, threads: false, origin: false, verdict: true }
-            }
-            _ => {
-                Self { gpu: 3, user: 8, bar: 4, spark: 5, growth: false, threads: false, origin: false, verdict: false }
-            }
+    fn of(width: usize, view: View) -> Self {
+        let wide = match width {
+            160.. => Self {
+                gpu: 9,
+                user: 12,
+                bar: 16,
+                spark: 30,
+                doings: true,
+                growth: true,
+                threads: true,
+                origin: true,
+                verdict: true,
+            },
+            110.. => Self {
+                gpu: 5,
+                user: 9,
+                bar: 6,
+                spark: 12,
+                doings: true,
+                growth: true,
+                threads: false,
+                origin: false,
+                verdict: true,
+            },
+            _ => Self {
+                gpu: 3,
+                user: 8,
+                bar: 4,
+                spark: 5,
+                doings: true,
+                growth: false,
+                threads: false,
+                origin: false,
+                verdict: false,
+            },
+        };
+        if view.suspects {
+            Self { bar: 0, doings: false, growth: false, threads: false, verdict: true, ..wide }
+        } else {
+            wide
         }
     }
 }
@@ -55,7 +88,7 @@ const ORIGIN: usize = 16;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(snapshot) = app.model().latest() else { return };
-    let columns = Columns::of(usize::from(area.width));
+    let columns = Columns::of(usize::from(area.width), app.view());
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         head(&mut pen, theme, app, &columns);
     }
@@ -83,6 +116,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             pen.restyle(area, theme.cursor());
         }
     }
+    if app.view().suspects {
+        reason(buffer, theme, app, area);
+    }
     if app.rows().is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
     {
@@ -96,6 +132,19 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             theme.dim(),
         );
     }
+}
+
+/// Below the short list, the whole of what speaks against the process under the cursor.
+fn reason(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
+    const LINES: u16 = 3;
+    let rows = u16::try_from(app.rows().len()).unwrap_or(u16::MAX);
+    let Some(verdict) = app.under_cursor().and_then(|id| app.model().verdict(id)) else { return };
+    if rows.saturating_add(1 + LINES) > area.height {
+        return;
+    }
+    let below = Area { y: area.y + area.height - LINES, height: LINES, ..area };
+    let text = format!("{}: {}", verdict.process.pid, verdict.sentence());
+    Paragraph::new(text).style(theme.notable()).wrap(Wrap { trim: true }).render(rect(below), buffer);
 }
 
 /// A process and where it stands.
@@ -118,21 +167,25 @@ fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
     title("GPU", columns.gpu, Align::Left, Some(Column::Gpu));
     title("PID", PID, Align::Right, Some(Column::Pid));
     title("USER", columns.user, Align::Left, Some(Column::User));
-    title("MEMORY", columns.bar + 1 + SHORT, Align::Right, Some(Column::Memory));
+    title(if columns.bar > 0 { "MEMORY" } else { "MEM" }, columns.bar + 1 + SHORT, Align::Right, Some(Column::Memory));
     if columns.growth {
         title("GROWN", GROWTH, Align::Right, Some(Column::Growth));
     }
-    title("SM", Percent::WIDTH, Align::Right, Some(Column::Sm));
-    title("CPU", SHORT, Align::Right, Some(Column::Cpu));
-    title("RSS", SHORT, Align::Right, Some(Column::Rss));
-    title("TIME", Elapsed::WIDTH, Align::Right, Some(Column::Elapsed));
+    if columns.doings {
+        title("SM", Percent::WIDTH, Align::Right, Some(Column::Sm));
+        title("CPU", SHORT, Align::Right, Some(Column::Cpu));
+        title("RSS", SHORT, Align::Right, Some(Column::Rss));
+        title("TIME", Elapsed::WIDTH, Align::Right, Some(Column::Elapsed));
+    }
     if columns.threads {
         title("THR", 4, Align::Right, None);
     }
-    title("S", 1, Align::Left, Some(Column::State));
-    let minutes = recent(app).as_secs() / 60;
-    let spark = if columns.spark > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") };
-    title(&spark, columns.spark, Align::Left, None);
+    if columns.doings {
+        title("S", 1, Align::Left, Some(Column::State));
+        let minutes = recent(app).as_secs() / 60;
+        let spark = if columns.spark > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") };
+        title(&spark, columns.spark, Align::Left, None);
+    }
     if columns.origin {
         title("ORIGIN", ORIGIN, Align::Left, None);
     }
@@ -140,7 +193,8 @@ fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
         title("VERDICT", VERDICT, Align::Left, None);
     }
     let shown = format!("{}/{}", app.rows().len(), app.model().holdings().len());
-    let command = if app.filter().value().is_empty() { "COMMAND".to_owned() } else { format!("COMMAND ({shown})") };
+    let what = if app.view().suspects { "WHY" } else { "COMMAND" };
+    let command = if app.filter().value().is_empty() { what.to_owned() } else { format!("{what} ({shown})") };
     title(&command, command.len() + 1, Align::Left, Some(Column::Command));
 }
 
@@ -165,20 +219,9 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
         let grown = growth(app.model(), process.id).map_or_else(String::new, signed);
         pen.cell(grown, GROWTH, Align::Right, held).skip(1);
     }
-    pen.cell(holding.map_or_else(String::new, |it| word(it.sm)), Percent::WIDTH, Align::Right, held).skip(1);
-    pen.cell(word(process.load.cpu), SHORT, Align::Right, plain).skip(1);
-    pen.cell(word(process.load.rss.map(short)), SHORT, Align::Right, plain).skip(1);
-    pen.cell(word(page::elapsed(snapshot, process).map(Elapsed)), Elapsed::WIDTH, Align::Right, plain).skip(1);
-    if columns.threads {
-        pen.cell(word(process.load.threads), 4, Align::Right, plain).skip(1);
+    if columns.doings {
+        doings(pen, theme, app, columns, shown, plain, held);
     }
-    let letter = process.load.state.map_or('?', State::letter);
-    pen.cell(letter, 1, Align::Left, state(theme, process, plain)).skip(1);
-    let series = app.model().series(&Subject::Process(process.id));
-    let values = series.map(|it| it.columns(app.model().now(), recent(app), columns.spark)).unwrap_or_default();
-    let values: Vec<Option<u64>> = values.iter().map(|it| it.map(|bytes| bytes.0)).collect();
-    let curve = if is_sure { theme.good() } else { theme.dim() };
-    pen.cell(sparkline(&values), columns.spark, Align::Left, curve).skip(1);
     if columns.origin {
         let origin = process.facts.origin.as_ref().map_or("", Text::as_str);
         pen.cell(origin, ORIGIN, Align::Left, theme.dim()).skip(1);
@@ -201,6 +244,25 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
     };
     let room = pen.room();
     pen.cell(text, room, Align::Left, plain);
+}
+
+/// What it does, beside what it holds.
+fn doings(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>, plain: Style, held: Style) {
+    let Shown { snapshot, process, holding, .. } = shown;
+    pen.cell(holding.map_or_else(String::new, |it| word(it.sm)), Percent::WIDTH, Align::Right, held).skip(1);
+    pen.cell(word(process.load.cpu), SHORT, Align::Right, plain).skip(1);
+    pen.cell(word(process.load.rss.map(short)), SHORT, Align::Right, plain).skip(1);
+    pen.cell(word(page::elapsed(snapshot, process).map(Elapsed)), Elapsed::WIDTH, Align::Right, plain).skip(1);
+    if columns.threads {
+        pen.cell(word(process.load.threads), 4, Align::Right, plain).skip(1);
+    }
+    let letter = process.load.state.map_or('?', State::letter);
+    pen.cell(letter, 1, Align::Left, state(theme, process, plain)).skip(1);
+    let series = app.model().series(&Subject::Process(process.id));
+    let values = series.map(|it| it.columns(app.model().now(), recent(app), columns.spark)).unwrap_or_default();
+    let values: Vec<Option<u64>> = values.iter().map(|it| it.map(|bytes| bytes.0)).collect();
+    let curve = if process.facts.identity == Identity::Unverified { theme.dim() } else { theme.good() };
+    pen.cell(sparkline(&values), columns.spark, Align::Left, curve).skip(1);
 }
 
 /// What one should look at stands out.
