@@ -228,11 +228,14 @@ impl Life {
         self.forked &= self.argv == facts.argv;
         (self.comm, self.argv) = (facts.comm.clone(), facts.argv.clone());
         self.role = Role::of(process);
+        let program = role::program(process);
+        // A tool, as `vllm`, is no trainer.
+        let is_script = self.role == Role::Python && program.strip_suffix(".py").is_some();
         self.named = Named {
             id: process.id,
             command: role::command(process).into(),
-            program: role::program(process).into(),
-            calling: self.role.calling(),
+            program: program.into(),
+            calling: if is_script { "trainer" } else { self.role.calling() },
         };
     }
 
