@@ -20,9 +20,9 @@ use crate::snapshot::{HostScan, Missing, ProcessId, Reading};
 use crate::units::{Bytes, Moment};
 
 /// What strolling may cost: computing time, in parts of a million of the time that goes by.
-const ALLOWANCE: u32 = 100;
-/// What was not used up is kept, to this limit.
-const SAVED: Duration = Duration::from_millis(1);
+const ALLOWANCE: i64 = 150;
+/// What was not used up is kept, and what was overdrawn is owed, to this limit: nanoseconds.
+const SAVED: i64 = 1_000_000;
 /// A scan is done in pieces, so that orders do not wait.
 const PIECE: Duration = Duration::from_millis(100);
 /// Files of a process are looked at again after so long.
@@ -47,7 +47,8 @@ pub(super) struct Stroll {
     tenants: BTreeSet<ProcessId>,
     /// Who has a device file open.
     holding: BTreeSet<u32>,
-    credit: Duration,
+    /// Nanoseconds; below 0 they are owed.
+    credit: i64,
     since: Moment,
     /// The scan that was asked for, and is yet to begin.
     wanted: Scope,
@@ -76,7 +77,7 @@ impl Stroll {
             kin: Kin::new(ourselves(), is_real),
             tenants: BTreeSet::new(),
             holding: BTreeSet::new(),
-            credit: Duration::ZERO,
+            credit: 0,
             since: clock::now(),
             wanted: Scope::Few,
             unscanned: None,
@@ -173,8 +174,9 @@ impl Stroll {
     /// Looks at a few.
     fn stroll(&mut self, now: Moment) {
         let begun = clock::computed();
-        let spent = || clock::computed().saturating_sub(begun);
-        self.credit = (self.credit + now.since(self.since) * ALLOWANCE / 1_000_000).min(SAVED);
+        let spent = || nanoseconds(clock::computed().saturating_sub(begun));
+        let earned = nanoseconds(now.since(self.since)) / 1_000_000 * ALLOWANCE;
+        self.credit = self.credit.saturating_add(earned).min(SAVED);
         self.since = now;
         let mut due = self.due(now);
         let mut any_gone = false;
@@ -182,11 +184,11 @@ impl Stroll {
             let news = self.table.look(pid);
             any_gone |= self.settle(pid, news, now);
         }
-        // Where others start all the time, the round still goes on.
-        let mut least = 4;
-        while least > 0 || spent() < self.credit {
-            least = u32::saturating_sub(least, 1);
-            if let Some(pid) = due.pop() {
+        // Where others start all the time, the round still goes on, by one a time.
+        let mut is_first = true;
+        while std::mem::take(&mut is_first) || spent() < self.credit {
+            let can_pay = spent() < self.credit;
+            if let Some(pid) = due.pop_if(|_| can_pay) {
                 let news = self.table.look(pid);
                 any_gone |= self.settle(pid, news, now);
                 self.look_at_files(pid, now);
@@ -194,7 +196,7 @@ impl Stroll {
             match self.table.step() {
                 Some((pid, news)) => {
                     any_gone |= self.settle(pid, news, now);
-                    if self.table.rows().get(&pid).is_some_and(|row| now >= row.files_due) {
+                    if can_pay && self.table.rows().get(&pid).is_some_and(|row| now >= row.files_due) {
                         self.look_at_files(pid, now);
                     }
                 }
@@ -208,7 +210,7 @@ impl Stroll {
         if any_gone {
             self.forget(now);
         }
-        self.credit = self.credit.saturating_sub(spent());
+        self.credit = self.credit.saturating_sub(spent()).max(-SAVED);
     }
 
     fn forget(&mut self, now: Moment) {
@@ -340,6 +342,10 @@ fn ourselves() -> Vec<u32> {
     let viewer = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get().unsigned_abs());
     let viewer = viewer.filter(|viewer| exe(*viewer).is_some_and(|it| Some(it) == exe(agent)));
     [agent].into_iter().chain(viewer).collect()
+}
+
+fn nanoseconds(span: Duration) -> i64 {
+    i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// What is in use of `/dev/shm`, which is memory and never hangs.
