@@ -3,13 +3,16 @@
 //!
 //! ```text
 //! sampler (NVML, may hang) ──┐
+//! census (all of /proc) ─────┤
 //! argv, users (may hang) ────┼─► loop (/proc, join) ─► writer (may block) ─► standard output
 //! hands (standard input) ────┘          ▲ never waits
 //! ```
 //!
 //! It leaves by `_exit`, whatever its threads are at: destructors of the driver's library can hang.
 
+mod census;
 mod clock;
+mod devices;
 mod hands;
 mod host;
 mod inspect;
@@ -60,6 +63,8 @@ pub struct GpuReadings {
     pub health: GpuHealth,
     /// Who uses it, by PID, each once.
     pub holds: Vec<Hold>,
+    /// Who holds it besides, by PID: on the simulated machine, which has no device files.
+    pub holders: Vec<u32>,
     /// Why it does not answer; absent when all is well.
     pub trouble: Option<Trouble>,
 }
@@ -86,6 +91,8 @@ enum Wake {
     CameBack,
     /// Something was read aside.
     Found(proc::Finding),
+    /// The census has news.
+    Sighted(Box<census::Sighting>),
     /// The first line was written.
     Written,
     /// Pass so often from now on.

@@ -19,7 +19,7 @@ use self::end::EndPanel;
 use self::keymap::{Intent, Mode};
 use self::layout::{Graph, Layout};
 use self::page::{Page, Topic};
-use self::rows::{Column, Sort};
+use self::rows::{Column, Grouping, Row, Sort, View};
 use crate::control::{Command, Outcome, Reply};
 use crate::event::{Effect, Event};
 use crate::model::{Model, Subject};
@@ -60,9 +60,10 @@ pub struct App {
     lost: Option<Text>,
     notice: Option<(String, Duration)>,
     focus: List,
-    rows: Vec<ProcessId>,
-    /// The process under the cursor; absent while the person has not chosen one, which means the first row.
-    cursor: Option<ProcessId>,
+    view: View,
+    rows: Vec<Row>,
+    /// What is under the cursor; absent while the person has not chosen it, which means the first row.
+    cursor: Option<rows::Subject>,
     cursor_at: usize,
     top: usize,
     gpu_at: usize,
@@ -73,6 +74,8 @@ pub struct App {
     graph: Graph,
     page: Option<Page>,
     end: Option<EndPanel>,
+    /// What the panel opens on instead of the process under the cursor.
+    tagged: Vec<ProcessId>,
 }
 
 impl App {
@@ -85,6 +88,7 @@ impl App {
             lost: None,
             notice: None,
             focus: List::Processes,
+            view: View::default(),
             rows: Vec::new(),
             cursor: None,
             cursor_at: 0,
@@ -97,6 +101,7 @@ impl App {
             graph: Graph::default(),
             page: None,
             end: None,
+            tagged: Vec::new(),
         }
     }
 
@@ -116,7 +121,8 @@ impl App {
             Event::Tick(elapsed) => {
                 self.model.pass(elapsed);
                 self.notice = self.notice.take().and_then(|(text, left)| Some((text, left.checked_sub(elapsed)?)));
-                None
+                let now = self.model.now();
+                self.end.as_mut().and_then(|end| commands(end.pass(now)))
             }
             Event::LinkLost(reason) => {
                 self.lost = Some(reason);
@@ -175,7 +181,16 @@ impl App {
                 }
                 None
             }
-            None => None,
+            None => {
+                if let Some(end) = &mut self.end {
+                    match key.code {
+                        KeyCode::Backspace => end.type_in(None),
+                        KeyCode::Char(character) => end.type_in(Some(character)),
+                        _ => {}
+                    }
+                }
+                None
+            }
         }
     }
 
@@ -217,6 +232,24 @@ impl App {
                     end.choose(by);
                 }
             }
+            Intent::Suspects => {
+                self.view.suspects = !self.view.suspects;
+                (self.focus, self.cursor, self.cursor_at) = (List::Processes, None, 0);
+            }
+            Intent::Tree => {
+                self.view.grouping = if self.view.grouping == Grouping::Tree { Grouping::Flat } else { Grouping::Tree };
+            }
+            Intent::Group => self.view.grouping = self.view.grouping.next(),
+            Intent::Tag => {
+                self.tag(false);
+                self.step(1);
+            }
+            Intent::TagJob => self.tag(true),
+            Intent::Untag => self.tagged.clear(),
+            Intent::Widen => {
+                let snapshot = self.model.latest()?;
+                return commands(self.end.as_mut()?.widen(snapshot));
+            }
             Intent::Confirm => return self.confirm(),
             Intent::Close => return self.close(),
             Intent::Faster => return Some(self.pace(-1)),
@@ -225,7 +258,7 @@ impl App {
                 self.say("starting an agent…");
                 return Some(Effect::Reconnect);
             }
-            Intent::Refresh => return Some(Effect::Command(Command::Scan)),
+            Intent::Refresh => return Some(Effect::Commands(vec![Command::Scan])),
             Intent::Suspend => return Some(Effect::Suspend),
             Intent::Quit => return Some(Effect::Quit),
         }
@@ -235,13 +268,33 @@ impl App {
     /// Moves the cursor, or the page, by so many lines.
     fn step(&mut self, by: isize) {
         let moved = |at: usize, len: usize| at.saturating_add_signed(by).min(len.saturating_sub(1));
-        if let Some(page) = &mut self.page {
+        if let Some(end) = &mut self.end {
+            end.scroll(by.signum());
+        } else if let Some(page) = &mut self.page {
             page.scroll(by);
         } else if self.focus == List::Gpus {
             self.gpu_at = moved(self.gpu_at, self.model.latest().map_or(0, |it| it.gpus.len()));
         } else {
             self.cursor_at = moved(self.cursor_at, self.rows.len());
-            self.cursor = self.rows.get(self.cursor_at).copied();
+            self.cursor = self.rows.get(self.cursor_at).map(|row| row.subject.clone());
+        }
+    }
+
+    /// Tags what is under the cursor, or takes the tag away: a process, its job, or a group.
+    fn tag(&mut self, whole_job: bool) {
+        let Some(row) = self.rows.get(self.cursor_at) else { return };
+        let meant = match &row.subject {
+            rows::Subject::Process(id) if whole_job => self.model.job(*id).map(|it| it.members.clone()),
+            rows::Subject::Process(id) => Some(vec![*id]),
+            rows::Subject::Group(group) => Some(group.members.clone()),
+            rows::Subject::Unclaimed(_) | rows::Subject::Heading(_) => None,
+        };
+        let meant = meant.unwrap_or_default();
+        if meant.iter().all(|id| self.tagged.contains(id)) {
+            self.tagged.retain(|id| !meant.contains(id));
+        } else {
+            let new: Vec<ProcessId> = meant.into_iter().filter(|id| !self.tagged.contains(id)).collect();
+            self.tagged.extend(new);
         }
     }
 
@@ -264,7 +317,7 @@ impl App {
         let process = snapshot.process(self.under_cursor()?)?.clone();
         let id = process.id;
         self.page = Some(Page::new(Topic::Process(Box::new(process), None)));
-        Some(Effect::Command(Command::Inspect { process: id }))
+        Some(Effect::Commands(vec![Command::Inspect { process: id }]))
     }
 
     fn open_end_panel(&mut self) -> Option<Effect> {
@@ -282,13 +335,22 @@ impl App {
             None => self.under_cursor(),
         };
         let snapshot = self.model.latest()?;
-        let Some(process) = target.and_then(|id| snapshot.process(id)) else {
+        let chosen: Vec<ProcessId> = if self.page.is_none() && !self.tagged.is_empty() {
+            self.tagged.iter().copied().filter(|id| snapshot.process(*id).is_some()).collect()
+        } else {
+            target.into_iter().filter(|id| snapshot.process(*id).is_some()).collect()
+        };
+        let Some(first) = chosen.first() else {
             self.say("there is no process under the cursor");
             return None;
         };
-        let (panel, command) = EndPanel::open(process, &self.model, snapshot);
+        let job = self.model.job(*first).map(|job| {
+            let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
+            job.root.into_iter().chain(others).collect::<Vec<_>>()
+        });
+        let (panel, holds) = EndPanel::open(chosen, &job.unwrap_or_default(), &self.model, snapshot);
         self.end = Some(panel);
-        Some(Effect::Command(command))
+        commands(holds)
     }
 
     fn confirm(&mut self) -> Option<Effect> {
@@ -296,12 +358,12 @@ impl App {
         if end.is_over() {
             return self.close();
         }
-        end.confirm().map(Effect::Command)
+        commands(end.confirm())
     }
 
     fn close(&mut self) -> Option<Effect> {
         if let Some(end) = self.end.take() {
-            return Some(Effect::Command(Command::Release { process: end.id() }));
+            return commands(end.release());
         }
         self.page = None;
         None
@@ -313,7 +375,7 @@ impl App {
         let milliseconds = INTERVALS_MS[at.saturating_add_signed(by).min(INTERVALS_MS.len() - 1)];
         self.options.interval = Duration::from_millis(milliseconds);
         self.say(format!("reading every {:?}", self.options.interval));
-        Effect::Command(Command::Interval { milliseconds })
+        Effect::Commands(vec![Command::Interval { milliseconds }])
     }
 
     fn say(&mut self, notice: impl Into<String>) {
@@ -322,14 +384,15 @@ impl App {
 
     /// Draws from state what follows from it: rows, where the cursor is, what is scrolled out.
     fn arrange(&mut self) {
-        self.rows = rows::rows(&self.model, self.sort, self.filter.value());
-        let found = self.cursor.and_then(|id| self.rows.iter().position(|row| *row == id));
-        match (found, self.cursor) {
+        self.rows = rows::rows(&self.model, self.view, self.sort, self.filter.value());
+        self.tagged.retain(|id| self.model.latest().is_some_and(|it| it.process(*id).is_some()));
+        let found = self.cursor.as_ref().and_then(|it| self.rows.iter().position(|row| row.subject == *it));
+        match (found, &self.cursor) {
             (Some(at), _) => self.cursor_at = at,
             // It is gone: stay in its place, with whoever is there now.
             (None, Some(_)) if !self.rows.is_empty() => {
                 self.cursor_at = self.cursor_at.min(self.rows.len() - 1);
-                self.cursor = self.rows.get(self.cursor_at).copied();
+                self.cursor = self.rows.get(self.cursor_at).map(|row| row.subject.clone());
             }
             (None, _) => (self.cursor, self.cursor_at) = (None, 0),
         }
@@ -370,8 +433,18 @@ impl App {
         self.focus
     }
 
-    /// The processes of the list, in order.
-    pub fn rows(&self) -> &[ProcessId] {
+    /// What the list shows.
+    pub fn view(&self) -> View {
+        self.view
+    }
+
+    /// The processes that the panel would open on instead of the one under the cursor.
+    pub fn tagged(&self) -> &[ProcessId] {
+        &self.tagged
+    }
+
+    /// The lines of the list, in order.
+    pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
@@ -387,7 +460,7 @@ impl App {
 
     /// The process under the cursor.
     pub fn under_cursor(&self) -> Option<ProcessId> {
-        self.rows.get(self.cursor_at).copied()
+        self.rows.get(self.cursor_at)?.process()
     }
 
     /// How the list is sorted.
@@ -432,6 +505,11 @@ impl App {
             List::Processes => Some(Subject::Process(self.under_cursor()?)),
         }
     }
+}
+
+/// An effect, when there is something to ask.
+fn commands(commands: Vec<Command>) -> Option<Effect> {
+    (!commands.is_empty()).then_some(Effect::Commands(commands))
 }
 
 /// What became of a process's memory since gputop first saw it, in bytes; absent when either is not known.

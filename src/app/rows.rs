@@ -1,9 +1,10 @@
 //! Which processes the list shows, and in which order.
 
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
-use crate::model::{Holding, Model};
-use crate::snapshot::{Gpu, Process, ProcessId, Reading, Snapshot};
+use crate::model::{Holding, JobKey, Model};
+use crate::snapshot::{Gpu, GpuUuid, Process, ProcessId, Reading, Snapshot};
 use crate::untrusted::Text;
 
 /// A column of the list.
@@ -108,38 +109,197 @@ pub fn gpu_labels(snapshot: &Snapshot, holding: &Holding) -> String {
     }
 }
 
-/// The processes to show.
-pub(super) fn rows(model: &Model, sort: Sort, filter: &str) -> Vec<ProcessId> {
+/// What the list shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct View {
+    /// How lines stand together.
+    pub grouping: Grouping,
+    /// Only who holds memory and should not, and what a dead job left behind.
+    pub suspects: bool,
+}
+
+/// How lines stand together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Grouping {
+    /// Each for itself.
+    #[default]
+    Flat,
+    /// Below their parents, kin without a GPU too.
+    Tree,
+    /// By job, with what each holds.
+    Job,
+    /// By user, with what each holds.
+    User,
+}
+
+impl Grouping {
+    /// The next one, around the end.
+    pub fn next(self) -> Self {
+        match self {
+            Self::Flat | Self::Tree => Self::Job,
+            Self::Job => Self::User,
+            Self::User => Self::Flat,
+        }
+    }
+}
+
+/// A line of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// What it is about.
+    pub subject: Subject,
+    /// How far it is indented.
+    pub depth: usize,
+}
+
+/// What a line is about. The cursor stays with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A process.
+    Process(ProcessId),
+    /// Memory of a GPU that no listed process accounts for.
+    Unclaimed(GpuUuid),
+    /// The head of a group.
+    Group(Group),
+    /// A word on what follows.
+    Heading(&'static str),
+}
+
+/// Processes that stand together.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// What they have in common: a user, or a job's name.
+    pub name: String,
+    /// Who they are.
+    pub members: Vec<ProcessId>,
+    /// What tells two jobs of one name apart.
+    job: Option<JobKey>,
+}
+
+/// Members come and go; the group stays.
+impl PartialEq for Group {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.job) == (&other.name, &other.job)
+    }
+}
+
+impl Eq for Group {}
+
+impl Row {
+    fn of(process: ProcessId, depth: usize) -> Self {
+        Self { subject: Subject::Process(process), depth }
+    }
+
+    /// The process, when it is about one.
+    pub fn process(&self) -> Option<ProcessId> {
+        if let Subject::Process(id) = self.subject { Some(id) } else { None }
+    }
+}
+
+/// The lines to show.
+pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<Row> {
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
-    let mut rows: Vec<(&Process, &Holding)> = snapshot
+    let is_shown = |line: &Line<'_>| terms.is_empty() || matches(snapshot, line, &terms);
+    let mut lines: Vec<Line<'_>> = snapshot
         .processes
         .iter()
-        .filter_map(|process| Some((process, model.holding(process.id)?)))
-        .filter(|(process, holding)| terms.is_empty() || matches(snapshot, process, holding, &terms))
+        .map(|process| Line { process, holding: model.holding(process.id) })
+        .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.holding.is_some() })
+        .filter(is_shown)
         .collect();
-    rows.sort_by(|a, b| compare(model, sort, *a, *b).then_with(|| a.0.id.cmp(&b.0.id)));
-    rows.into_iter().map(|(process, _)| process.id).collect()
+    lines.sort_by(|a, b| compare(model, sort, a, b).then_with(|| a.process.id.cmp(&b.process.id)));
+    let ids = || lines.iter().map(|line| line.process.id);
+    let mut rows = match view.grouping {
+        Grouping::Flat => ids().map(|id| Row::of(id, 0)).collect(),
+        Grouping::Tree => {
+            let tree = with_kin(model, ids().collect());
+            model.kin().tree(&tree).into_iter().map(|(id, depth)| Row::of(id, depth)).collect()
+        }
+        Grouping::Job => grouped(ids(), |id| {
+            let job = model.job(id)?;
+            Some((job.name.clone(), Some(job.key.clone())))
+        }),
+        Grouping::User => grouped(ids(), |id| {
+            let user = snapshot.process(id)?.facts.user.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+            Some((user, None))
+        }),
+    };
+    if terms.is_empty() {
+        rows.extend(model.unclaimed().iter().map(|it| Row { subject: Subject::Unclaimed(it.gpu.clone()), depth: 0 }));
+    }
+    if view.suspects {
+        let left = model.verdicts().iter().filter(|it| it.is_leftover());
+        let left = left
+            .filter_map(|it| snapshot.process(it.process))
+            .map(|process| Line { process, holding: None })
+            .filter(is_shown);
+        let left: Vec<Row> = left.map(|line| Row::of(line.process.id, 0)).collect();
+        if !left.is_empty() {
+            let text = "Python processes without GPU memory that a dead job left behind:";
+            rows.push(Row { subject: Subject::Heading(text), depth: 0 });
+            rows.extend(left);
+        }
+    }
+    rows
+}
+
+/// Whether it holds device memory and should not.
+fn is_suspect(model: &Model, id: ProcessId) -> bool {
+    model.verdict(id).is_some_and(|it| it.is_suspect() && it.is_on_gpu())
+}
+
+/// These processes and the rest of their jobs: a tree without the launcher between two ranks is two trees.
+fn with_kin(model: &Model, mut ids: Vec<ProcessId>) -> Vec<ProcessId> {
+    let mut seen: HashSet<ProcessId> = ids.iter().copied().collect();
+    let jobs: Vec<&[ProcessId]> = ids.iter().filter_map(|id| Some(model.job(*id)?.members.as_slice())).collect();
+    ids.extend(jobs.into_iter().flatten().copied().filter(|id| seen.insert(*id)));
+    ids
+}
+
+/// Groups in the order of their first line, each below its head.
+fn grouped(
+    ids: impl Iterator<Item = ProcessId>,
+    of: impl Fn(ProcessId) -> Option<(String, Option<JobKey>)>,
+) -> Vec<Row> {
+    let mut groups: Vec<Group> = Vec::new();
+    for id in ids {
+        let (name, job) = of(id).unwrap_or_default();
+        match groups.iter_mut().find(|it| it.name == name && it.job == job) {
+            Some(group) => group.members.push(id),
+            None => groups.push(Group { name, members: vec![id], job }),
+        }
+    }
+    let rows = groups.into_iter().flat_map(|group| {
+        let members: Vec<Row> = group.members.iter().map(|id| Row::of(*id, 1)).collect();
+        std::iter::once(Row { subject: Subject::Group(group), depth: 0 }).chain(members)
+    });
+    rows.collect()
+}
+
+/// A process, and what it holds if it is a tenant.
+struct Line<'a> {
+    process: &'a Process,
+    holding: Option<&'a Holding>,
 }
 
 /// Whether each term stands somewhere in what the line shows.
-fn matches(snapshot: &Snapshot, process: &Process, holding: &Holding, terms: &[String]) -> bool {
+fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
+    let Line { process, holding } = line;
     let user = process.facts.user.as_ref().map_or("", Text::as_str);
     let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
-    let gpus = holding.gpus.iter().map(|at| &snapshot.gpus[*at].facts);
+    let gpus = holding.map(|it| it.gpus.as_slice()).unwrap_or_default().iter().map(|at| &snapshot.gpus[*at].facts);
     let names: Vec<&str> = gpus.filter_map(|it| it.name.as_ref().ok().map(Text::as_str)).collect();
-    let line = format!(
+    let text = format!(
         "gpu{} {} {user} {comm} {} {}",
-        gpu_labels(snapshot, holding),
+        holding.map(|it| gpu_labels(snapshot, it)).unwrap_or_default(),
         process.id.pid,
         command(process).unwrap_or_default(),
         names.join(" ")
     )
     .to_lowercase();
-    terms.iter().all(|term| line.contains(term))
+    terms.iter().all(|term| text.contains(term))
 }
-
-type Row<'a> = (&'a Process, &'a Holding);
 
 /// How two values compare, and whether each is known.
 fn order<T: PartialOrd, E>(a: &Result<T, E>, b: &Result<T, E>) -> (Option<Ordering>, bool, bool) {
@@ -147,28 +307,31 @@ fn order<T: PartialOrd, E>(a: &Result<T, E>, b: &Result<T, E>) -> (Option<Orderi
 }
 
 /// Missing values come last, whichever way the others go.
-fn compare(model: &Model, sort: Sort, a: Row<'_>, b: Row<'_>) -> Ordering {
-    let by = |a: Option<Ordering>, a_known: bool, b_known: bool| match (a_known, b_known) {
+fn compare(model: &Model, sort: Sort, a: &Line<'_>, b: &Line<'_>) -> Ordering {
+    let growth = |line: &Line<'_>| super::growth(model, line.process.id).ok_or(());
+    let started = |line: &Line<'_>| line.process.id.start_ticks.map(std::cmp::Reverse).ok_or(());
+    let gpus = |line: &Line<'_>| line.holding.map(|it| it.gpus.clone()).ok_or(());
+    let memory = |line: &Line<'_>| line.holding.and_then(|it| it.memory.ok()).map(|it| it.bytes).ok_or(());
+    let sm = |line: &Line<'_>| line.holding.and_then(|it| it.sm.ok()).ok_or(());
+    let (x, y) = (a.process, b.process);
+    let (order, a_known, b_known) = match sort.column {
+        Column::Gpu => order(&gpus(a), &gpus(b)),
+        Column::Pid => order(&Ok::<_, ()>(x.id.pid), &Ok(y.id.pid)),
+        Column::User => order(&x.facts.user, &y.facts.user),
+        Column::Memory => order(&memory(a), &memory(b)),
+        Column::Growth => order(&growth(a), &growth(b)),
+        Column::Sm => order(&sm(a), &sm(b)),
+        Column::Cpu => order(&x.load.cpu, &y.load.cpu),
+        Column::Rss => order(&x.load.rss, &y.load.rss),
+        Column::Elapsed => order(&started(a), &started(b)),
+        Column::State => order(&x.load.state, &y.load.state),
+        Column::Command => order(&command(x), &command(y)),
+    };
+    match (a_known, b_known) {
         (true, true) => {
-            let order = a.unwrap_or(Ordering::Equal);
+            let order = order.unwrap_or(Ordering::Equal);
             if sort.descending { order.reverse() } else { order }
         }
         (known, other) => other.cmp(&known),
-    };
-    let growth = |row: Row<'_>| super::growth(model, row.0.id).ok_or(());
-    let started = |row: Row<'_>| row.0.id.start_ticks.map(std::cmp::Reverse).ok_or(());
-    let (order, a_known, b_known) = match sort.column {
-        Column::Gpu => order(&Ok::<_, ()>(&a.1.gpus), &Ok(&b.1.gpus)),
-        Column::Pid => order(&Ok::<_, ()>(a.0.id.pid), &Ok(b.0.id.pid)),
-        Column::User => order(&a.0.facts.user, &b.0.facts.user),
-        Column::Memory => order(&a.1.memory.map(|it| it.bytes), &b.1.memory.map(|it| it.bytes)),
-        Column::Growth => order(&growth(a), &growth(b)),
-        Column::Sm => order(&a.1.sm, &b.1.sm),
-        Column::Cpu => order(&a.0.load.cpu, &b.0.load.cpu),
-        Column::Rss => order(&a.0.load.rss, &b.0.load.rss),
-        Column::Elapsed => order(&started(a), &started(b)),
-        Column::State => order(&a.0.load.state, &b.0.load.state),
-        Column::Command => order(&command(a.0), &command(b.0)),
-    };
-    by(order, a_known, b_known)
+    }
 }

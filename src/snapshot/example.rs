@@ -71,24 +71,29 @@ impl Snapshot {
         if let Ok(used) = &mut self.gpus[gpu].load.memory_used {
             used.0 += memory.0;
         }
-        if let Err(at) = self.processes.binary_search_by_key(&id, |it| it.id) {
-            let facts = ProcessFacts {
-                uid: Ok(1000),
-                user: Ok("alice".into()),
-                parent: Ok(1),
-                comm: Ok("python".into()),
-                argv: Ok(command.split(' ').map(Text::from).collect()),
-                ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
-            };
-            let load = ProcessLoad {
-                state: Ok(State::Sleeping),
-                threads: Ok(12),
-                cpu: Ok(Percent::new(99.0)),
-                rss: Ok(Bytes::from_gib(3)),
-                wchan: Err(Missing::Unsupported),
-            };
-            self.processes.insert(at, Process { id, facts, load });
-        }
+        if self.process(id).is_some() { self } else { self.kin(pid, 1, command) }
+    }
+
+    /// The same host with a process of alice on no GPU, a child of that parent.
+    pub(crate) fn kin(mut self, pid: u32, parent: u32, command: &str) -> Self {
+        let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
+        let facts = ProcessFacts {
+            uid: Ok(1000),
+            user: Ok("alice".into()),
+            parent: Ok(parent),
+            comm: Ok("python".into()),
+            argv: Ok(command.split(' ').map(Text::from).collect()),
+            ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
+        };
+        let load = ProcessLoad {
+            state: Ok(State::Sleeping),
+            threads: Ok(12),
+            cpu: Ok(Percent::new(99.0)),
+            rss: Ok(Bytes::from_gib(3)),
+            wchan: Err(Missing::Unsupported),
+        };
+        self.processes.push(Process { id, facts, load });
+        self.processes.sort_by_key(|it| it.id);
         self
     }
 

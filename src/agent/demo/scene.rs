@@ -119,6 +119,7 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold]) -> GpuR
             ecc_uncorrected: Ok(0),
         },
         holds: holds.to_vec(),
+        holders: Vec::new(),
         trouble: None,
     }
 }

@@ -1,16 +1,20 @@
-//! Reads what can hang, on threads of its own: arguments, which take the process's mmap lock, and the
-//! names of users, which may be asked of a server.
+//! Reads what can hang, on threads of its own: arguments and environment, which take the process's mmap
+//! lock, and the names of users, which may be asked of a server.
 //!
 //! A thread that hangs is left behind, and what it was to read counts as failed.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::{self, Read};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use uzers::{Users, UsersCache};
 
 use super::super::{Wake, clock};
+use super::origin::Environment;
 use super::{files, stat};
 use crate::snapshot::{Missing, ProcessId, Reading};
 use crate::units::Moment;
@@ -19,8 +23,8 @@ use crate::untrusted::Text;
 /// What was read.
 #[derive(Debug)]
 pub(in crate::agent) enum Finding {
-    /// The arguments of a process.
-    Argv(ProcessId, Reading<Vec<Text>>),
+    /// The arguments of a process, and what its environment says.
+    Argv(ProcessId, Reading<Vec<Text>>, Reading<Environment>),
     /// The name of a user.
     User(u32, Text),
 }
@@ -105,7 +109,7 @@ fn run(errands: &Receiver<Errand>, events: &mpsc::Sender<Wake>) {
     let users = UsersCache::new();
     while let Ok(errand) = errands.recv() {
         let finding = match errand {
-            Errand::Argv(id) => Finding::Argv(id, argv(id)),
+            Errand::Argv(id) => read_both(id),
             Errand::User(uid) => {
                 let user = users.get_user_by_uid(uid);
                 let name = user.map(|user| Text::new(user.name().as_encoded_bytes()));
@@ -118,19 +122,42 @@ fn run(errands: &Receiver<Errand>, events: &mpsc::Sender<Wake>) {
     }
 }
 
-/// The arguments, 4 KiB at most. Those of a successor with the same PID are not taken for it.
-fn argv(id: ProcessId) -> Reading<Vec<Text>> {
-    let why = |error| if error == rustix::io::Errno::ACCESS { Missing::Denied } else { Missing::Failed };
+/// Arguments and environment. Those of a successor with the same PID are not taken for them.
+fn read_both(id: ProcessId) -> Finding {
+    let (argv, environment) = (argv(id.pid), environment(id.pid));
+    let mut buffer = [0; 1024];
+    let stat = files::open(id.pid, "stat").and_then(|file| files::read(file, &mut buffer));
+    if stat.ok().and_then(stat::parse).is_some_and(|stat| Some(stat.start_ticks) == id.start_ticks) {
+        Finding::Argv(id, argv, environment)
+    } else {
+        Finding::Argv(id, Err(Missing::Failed), Err(Missing::Failed))
+    }
+}
+
+/// The arguments, 4 KiB at most.
+fn argv(pid: u32) -> Reading<Vec<Text>> {
     let mut buffer = [0; Text::LIMIT];
-    let file = files::open(id.pid, "cmdline").map_err(why)?;
+    let file = files::open(pid, "cmdline").map_err(why)?;
     let line = files::read(&file, &mut buffer).map_err(why)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have none.
-    let argv = if argv.is_empty() { vec![] } else { argv.split(|byte| *byte == 0).map(Text::new).collect() };
-    let mut buffer = [0; 1024];
-    let file = files::open(id.pid, "stat").map_err(why)?;
-    let now = files::read(&file, &mut buffer).ok().and_then(stat::parse).map(|stat| stat.start_ticks);
-    if now == id.start_ticks { Ok(argv) } else { Err(Missing::Failed) }
+    Ok(if argv.is_empty() { vec![] } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
+}
+
+/// What the environment says, as far as its first 128 KiB: so long was the longest once.
+fn environment(pid: u32) -> Reading<Environment> {
+    let file = files::open(pid, "environ").map_err(why)?;
+    let mut environ = Vec::new();
+    // The kernel gives a page at a time.
+    File::from(file).take(128 << 10).read_to_end(&mut environ).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Missing::Denied,
+        _ => Missing::Failed,
+    })?;
+    Ok(Environment::parse(&environ))
+}
+
+fn why(error: Errno) -> Missing {
+    if error == Errno::ACCESS { Missing::Denied } else { Missing::Failed }
 }
 
 /// Everything that is read aside.
@@ -164,7 +191,7 @@ impl Aside {
     /// Takes note that something was read.
     pub(super) fn done(&mut self, finding: &Finding) {
         match finding {
-            Finding::Argv(id, _) => self.argv.done(Errand::Argv(*id)),
+            Finding::Argv(id, ..) => self.argv.done(Errand::Argv(*id)),
             Finding::User(uid, name) => {
                 self.users.insert(*uid, Some(name.clone()));
                 self.names.done(Errand::User(*uid));
