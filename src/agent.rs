@@ -38,7 +38,7 @@ use crate::cli::AgentArgs;
 use crate::snapshot::{
     Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Identity, Process, ProcessId, Reading, Trouble, Use,
 };
-use crate::units::{Bytes, Percent};
+use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
 
 /// What one pass over the driver brought.
@@ -74,6 +74,8 @@ pub struct GpuReadings {
 pub struct Hold {
     /// As NVML says it; in a container it may be the host's.
     pub pid: u32,
+    /// When the list that named it was asked for. A process that started later is another one.
+    pub listed: Moment,
     /// In which of the lists it was.
     pub usage: Use,
     /// Device memory that the driver gave it.
@@ -110,7 +112,7 @@ struct Known(Arc<Mutex<HashMap<u32, Acquaintance>>>);
 struct Acquaintance {
     process: ProcessId,
     identity: Identity,
-    argv: Reading<Vec<Text>>,
+    argv: Reading<Arc<[Text]>>,
     origin: Reading<Text>,
 }
 

@@ -121,8 +121,9 @@ impl App {
             Event::Tick(elapsed) => {
                 self.model.pass(elapsed);
                 self.notice = self.notice.take().and_then(|(text, left)| Some((text, left.checked_sub(elapsed)?)));
+                // Each other event comes right after one of these. Time alone moves no line.
                 let now = self.model.now();
-                self.end.as_mut().and_then(|end| commands(end.pass(now)))
+                return self.end.as_mut().and_then(|end| commands(end.pass(now)));
             }
             Event::LinkLost(reason) => {
                 self.lost = Some(reason);
@@ -513,10 +514,12 @@ fn commands(commands: Vec<Command>) -> Option<Effect> {
 }
 
 /// What became of a process's memory since gputop first saw it, in bytes; absent when either is not known.
+/// Less than a MiB is a wobble, and nothing.
 pub fn growth(model: &Model, process: ProcessId) -> Option<i64> {
     let series = model.series(&Subject::Process(process))?;
     let (first, last) = (series.baseline()?, series.latest()?);
-    Some(last.0.cast_signed() - first.0.cast_signed())
+    let growth = last.0.cast_signed() - first.0.cast_signed();
+    Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })
 }
 
 /// The first line on the screen, such that the cursor is on it and nothing is left blank.

@@ -31,11 +31,11 @@ pub struct Cli {
     pub json: bool,
 
     /// Print again every so often, until interrupted
-    #[arg(short = 'l', long = "loop", value_name = "SECONDS", value_parser = seconds)]
+    #[arg(short = 'l', long = "loop", value_name = "SECONDS", value_parser = some_seconds)]
     pub every: Option<Duration>,
 
     /// Give up on a driver that does not answer after this time, and print what there is
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
     pub timeout: Duration,
 }
 
@@ -71,11 +71,37 @@ pub struct ScreenArgs {
     pub ascii: bool,
 }
 
+/// What to say of orphans.
+#[derive(Debug, Clone, Args)]
+pub struct OrphansArgs {
+    /// What the agent is started with.
+    #[command(flatten)]
+    pub agent: AgentArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Only those of this user; `me` for yourself
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+
+    /// Draw with ASCII only; so it is, too, when the locale is not UTF-8
+    #[arg(long)]
+    pub ascii: bool,
+
+    /// Give up on a driver that does not answer after this time, and print what there is
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    pub timeout: Duration,
+}
+
 /// What to do instead of showing the screen.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Task {
     /// Watch this host and write what is seen to the standard output, a JSON object a line
     Agent(AgentArgs),
+    /// Say which processes hold GPU memory and should not, and why; 10 is the exit code when there are any
+    Orphans(OrphansArgs),
     /// Print the JSON Schema of the agent's lines
     Schema,
     /// Be one of the processes of the simulated machine
@@ -89,6 +115,9 @@ pub enum Task {
 /// The shortest interval: below it, reading would be most of what the host does.
 pub const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The longest interval: beyond it, nobody is watching.
+pub const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
+
 /// `2`, `0.5`, `500ms`, `1m 30s`.
 fn span(text: &str) -> Result<Duration, String> {
     seconds(text).or_else(|_| humantime::parse_duration(text).map_err(|error| error.to_string()))
@@ -99,7 +128,22 @@ fn interval(text: &str) -> Result<Duration, String> {
     if span < SHORTEST_INTERVAL {
         return Err("the shortest interval is 100ms".to_owned());
     }
+    if span > LONGEST_INTERVAL {
+        return Err("the longest interval is 24h".to_owned());
+    }
     Ok(span)
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    some(span(text)?)
+}
+
+fn some_seconds(text: &str) -> Result<Duration, String> {
+    some(seconds(text)?)
+}
+
+fn some(span: Duration) -> Result<Duration, String> {
+    if span.is_zero() { Err("it must be more than nothing".to_owned()) } else { Ok(span) }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -22,6 +22,9 @@ use crate::untrusted::Text;
 /// The longest line that is taken in. 1,000 processes make one of a megabyte.
 const LONGEST_LINE: usize = 64 << 20;
 
+/// Room for a line that is kept from one to the next.
+const SHORT_LINE: usize = 256 << 10;
+
 /// Lines that may wait for the app. When it is stopped, the rest waits in the pipe, and then at the agent.
 const WAITING_LINES: usize = 16;
 
@@ -231,6 +234,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     /// The next line, without its end; absent when the stream has ended. Safe to cancel.
     async fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.bytes.drain(..self.taken);
+        // The first line is the longest by far.
+        self.bytes.shrink_to(SHORT_LINE);
         self.searched -= self.taken;
         self.taken = 0;
         loop {

@@ -24,7 +24,7 @@ pub use self::reclaim::{Reclaim, Returned};
 pub use self::unclaimed::Unclaimed;
 use self::verdict::past::Past;
 pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
-use crate::snapshot::{Change, Gpu, GpuUuid, Missing, ProcessId, Reading, Snapshot};
+use crate::snapshot::{Change, Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
 
 /// A sum over readings.
@@ -237,7 +237,8 @@ impl Model {
         for gpu in &latest.gpus {
             note(Subject::Gpu(gpu.uuid.clone()), gpu.load.at, gpu.load.memory_used);
         }
-        for holding in &self.holdings {
+        let is_unread = |id| latest.process(id).is_some_and(Process::is_unread);
+        for holding in self.holdings.iter().filter(|it| !is_unread(it.process)) {
             // A process on several GPUs is as old as the oldest of its readings.
             let at = holding.gpus.iter().map(|at| latest.gpus[*at].load.at).min().unwrap_or(latest.at);
             // A sum that misses a part would show as a fall.
@@ -255,19 +256,16 @@ fn holdings(snapshot: &Snapshot) -> Vec<Holding> {
         places.extend(gpu.tenants.iter().enumerate().map(|(tenant_at, it)| (it.process, gpu_at, tenant_at)));
     }
     places.sort_unstable();
-    let tenants = |places: &[(ProcessId, usize, usize)]| {
-        places.iter().map(|(_, gpu, tenant)| &snapshot.gpus[*gpu].tenants[*tenant]).collect::<Vec<_>>()
-    };
     places
         .chunk_by(|a, b| a.0 == b.0)
         .map(|places| {
-            let mine = tenants(places);
+            let mine = || places.iter().map(|(_, gpu, tenant)| &snapshot.gpus[*gpu].tenants[*tenant]);
             Holding {
                 process: places[0].0,
                 gpus: places.iter().map(|(_, gpu, _)| *gpu).collect(),
-                memory: Total::of(mine.iter().map(|it| it.memory)),
+                memory: Total::of(mine().map(|it| it.memory)),
                 capacity: Total::of(places.iter().map(|(_, gpu, _)| snapshot.gpus[*gpu].load.memory_total)),
-                sm: mine.iter().map(|it| it.sm.map(Percent::value)).sum::<Reading<f32>>().map(Percent::new),
+                sm: mine().map(|it| it.sm.map(Percent::value)).sum::<Reading<f32>>().map(Percent::new),
             }
         })
         .collect()

@@ -3,7 +3,7 @@
 //! It comes from an agent like everything else, so a driver that hangs costs the timeout and no more:
 //! then what there is is printed, with the reason, and the exit code says that it is not all.
 
-mod table;
+pub(crate) mod table;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use anyhow::Context;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::cli::{Cli, SHORTEST_INTERVAL};
+use crate::cli::{AgentArgs, Cli, SHORTEST_INTERVAL};
 use crate::event::Event;
 use crate::link::{Agent, Link};
 use crate::model::Model;
@@ -37,6 +37,8 @@ pub enum Exit {
     NoGpu = 4,
     /// Something was read and something was not: a GPU or a reading is in trouble, or time was up.
     Partial = 5,
+    /// `gputop orphans` found some.
+    Found = 10,
 }
 
 impl From<Exit> for ExitCode {
@@ -47,7 +49,7 @@ impl From<Exit> for ExitCode {
 
 impl Exit {
     /// How a snapshot, and whether it is all there is, is said to a script.
-    fn of(snapshot: &Snapshot, is_all: bool) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, is_all: bool) -> Self {
         match snapshot.driver.trouble.as_ref().map(|trouble| trouble.cause) {
             Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch) => Self::NoDriver,
             Some(_) => Self::Partial,
@@ -59,18 +61,17 @@ impl Exit {
     }
 }
 
-/// The readings that should have worked and did not, as in `fan_percent of GPU 0`. A GPU in trouble has said so.
+/// What should have been read and was not, as in `fan_percent of GPU 0`. A GPU in trouble has said so.
 fn failed(snapshot: &Snapshot) -> Vec<String> {
-    fn search(value: &Value, whose: &str, found: &mut Vec<String>) {
+    fn search(value: &Value, failed: &mut Vec<String>) {
         match value {
             Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
                 Value::Object(missing) if name == "missing" => {
-                    let failed = missing.iter().filter(|(_, why)| *why == "failed");
-                    found.extend(failed.map(|(name, _)| format!("{name} of {whose}")));
+                    failed.extend(missing.iter().filter(|(_, why)| *why == "failed").map(|(name, _)| name.clone()));
                 }
-                value => search(value, whose, found),
+                value => search(value, failed),
             }),
-            Value::Array(values) => values.iter().for_each(|value| search(value, whose, found)),
+            Value::Array(values) => values.iter().for_each(|value| search(value, failed)),
             _ => {}
         }
     }
@@ -80,22 +81,29 @@ fn failed(snapshot: &Snapshot) -> Vec<String> {
     let gpus = gpus.map(|gpu| (format!("GPU {}", gpu.facts.index), serde_json::to_value(gpu)));
     let processes = snapshot.processes.iter();
     let processes = processes.map(|process| (format!("process {}", process.id.pid), serde_json::to_value(process)));
-    let mut found = Vec::new();
-    for (whose, lanes) in std::iter::once(host).chain(gpus).chain(processes) {
-        if let Ok(lanes) = lanes {
-            search(&lanes, &whose, &mut found);
-        }
-    }
-    found
+    let lanes = std::iter::once(host).chain(gpus).chain(processes);
+    lanes
+        .filter_map(|(whose, value)| {
+            let mut failed = Vec::new();
+            search(&value.ok()?, &mut failed);
+            match failed.as_slice() {
+                [] => None,
+                some @ ([_] | [_, _]) => Some(format!("{} of {whose}", some.join(" and "))),
+                many => Some(format!("{} readings of {whose}", many.len())),
+            }
+        })
+        .collect()
 }
 
-/// One sentence for a person on readings that failed.
+/// One sentence for a person on what failed.
 fn sentence(failed: &[String]) -> Option<Text> {
-    const NAMED: usize = 8;
+    const NAMED: usize = 5;
     let more = failed.len().saturating_sub(NAMED);
-    let named = failed.iter().take(NAMED).cloned().chain((more > 0).then(|| format!("{more} more")));
-    let named: Vec<String> = named.collect();
-    (!failed.is_empty()).then(|| Text::new(format!("could not be read: {}", named.join(", "))))
+    let mut named = failed[..failed.len() - more].join(", ");
+    if more > 0 {
+        named = format!("{named}, and {more} more");
+    }
+    (!failed.is_empty()).then(|| Text::new(format!("could not be read: {named}")))
 }
 
 /// Whether the command line, or a standard output that is no terminal, asks for a report.
@@ -120,7 +128,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         let mut watch = Watch::new(Link::to(agent)?);
         let mut patience = cli.timeout;
         loop {
-            let reason = watch.settle(patience).await;
+            let reason = watch.settle(patience, |_| true).await;
             let exit = match watch.model.latest() {
                 Some(snapshot) => {
                     print(cli, &watch.model, snapshot, reason.as_ref())?;
@@ -146,6 +154,37 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// What there is to know of this host after two passes and `enough`; should that not come, why.
+///
+/// # Errors
+///
+/// When no agent can be started.
+pub(crate) fn look(
+    args: &AgentArgs,
+    patience: Duration,
+    enough: fn(&Snapshot) -> bool,
+) -> anyhow::Result<(Model, Option<Text>)> {
+    terminal::end_on_panic(None);
+    let agent = Agent::start(args).context("cannot start the agent")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut watch = Watch::new(Link::to(agent)?);
+        let reason = watch.settle(patience, enough).await;
+        Ok((watch.model, reason))
+    })
+}
+
+/// Writes a report to the standard output.
+///
+/// # Errors
+///
+/// When nobody reads it.
+pub(crate) fn put(out: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(out)?;
+    Ok(stdout.flush()?)
+}
+
 fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
     let mut out = Vec::new();
     if cli.json {
@@ -163,12 +202,11 @@ fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -
             out.push(b'\n');
         }
     }
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(&out)?;
-    Ok(stdout.flush()?)
+    put(&out)
 }
 
-fn complain(reason: &Text) {
+/// Says to a person, beside what is printed, why that is not all.
+pub(crate) fn complain(reason: &Text) {
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
 }
 
@@ -187,10 +225,10 @@ impl Watch {
         Self { link, model: Model::default(), passes: 0, is_lost: false }
     }
 
-    /// Waits for two passes, because rates need two. Should they not come, says why.
-    async fn settle(&mut self, patience: Duration) -> Option<Text> {
+    /// Waits for two passes, because rates need two, and until there is enough. Should that not come, says why.
+    async fn settle(&mut self, patience: Duration, enough: fn(&Snapshot) -> bool) -> Option<Text> {
         let deadline = Instant::now() + patience;
-        while self.passes < 2 {
+        while self.passes < 2 || !self.model.latest().is_some_and(enough) {
             match timeout_at(deadline, self.link.next()).await {
                 Ok(Event::Line(line)) => self.hear(*line),
                 Ok(Event::LinkLost(reason)) => {
@@ -221,6 +259,7 @@ impl Watch {
         Text::new(match self.model.latest() {
             None => format!("the agent said nothing for {patience}"),
             Some(latest) if is_starting(latest) => format!("the driver did not answer within {patience}"),
+            Some(_) if self.passes >= 2 => format!("not every process was looked at within {patience}"),
             Some(_) => format!("there was no second reading within {patience}, so rates are missing"),
         })
     }

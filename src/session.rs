@@ -11,13 +11,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use crossterm::event as terminal_event;
+use crossterm::event::{self as terminal_event, KeyCode, KeyEvent};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
+use crate::app::keymap::{self, Intent, Mode};
 use crate::app::{App, Options};
 use crate::cli::{AgentArgs, Cli};
 use crate::event::{Effect, Event};
@@ -171,6 +172,8 @@ struct Session<'a> {
     now: Instant,
     picture: Picture,
     pace: Pace,
+    /// The panel that ends a process is on the screen, as it is in the app. What was typed ahead of it sends nothing.
+    panel_shown: bool,
     /// There was no line yet.
     is_blank: bool,
     /// A SIGCONT is on its way that we know of.
@@ -191,6 +194,7 @@ impl<'a> Session<'a> {
             now,
             picture: Picture::Old,
             pace: Pace { next: now + FIRST_FRAME + Pace::FRAME },
+            panel_shown: false,
             is_blank: true,
             continued: false,
         }
@@ -221,6 +225,7 @@ impl<'a> Session<'a> {
 
     fn draw(&mut self) {
         self.screen.draw(|frame| ui::draw(frame, &self.theme, &self.app));
+        self.panel_shown = self.app.end_panel().is_some();
         self.picture = Picture::UpToDate;
         self.pace.drawn(Instant::now());
     }
@@ -234,21 +239,40 @@ impl<'a> Session<'a> {
 
     fn happen(&mut self, event: Event) -> Option<End> {
         self.picture = self.picture.max(Picture::Old);
-        self.app.update(event).and_then(|effect| self.perform(effect))
+        let effect = self.app.update(event);
+        self.panel_shown &= self.app.end_panel().is_some();
+        effect.and_then(|effect| self.perform(effect))
     }
 
     fn terminal(&mut self, event: &terminal_event::Event) -> Option<End> {
-        let event = match *event {
-            terminal_event::Event::Key(key) => Event::Key(key),
-            terminal_event::Event::Mouse(mouse) => Event::Mouse(mouse),
+        let event = match event {
+            terminal_event::Event::Key(key) if self.is_unseen(*key) => return None,
+            terminal_event::Event::Key(key) => Event::Key(*key),
+            terminal_event::Event::Mouse(mouse) => Event::Mouse(*mouse),
+            terminal_event::Event::Paste(text) => return self.paste(text),
             // Resizing comes as a signal: whoever reads keys hears of it only after the rest of a key.
             terminal_event::Event::Resize(..)
             | terminal_event::Event::FocusGained
-            | terminal_event::Event::FocusLost
-            | terminal_event::Event::Paste(_) => return None,
+            | terminal_event::Event::FocusLost => return None,
         };
         self.picture = Picture::Awaited;
         self.pass().or_else(|| self.happen(event))
+    }
+
+    /// Whether a key would send a signal by a panel that is not on the screen yet: typed ahead, or while
+    /// the terminal took no frame.
+    fn is_unseen(&self, key: KeyEvent) -> bool {
+        !self.panel_shown && keymap::meaning(self.app.mode(), key) == Some(Intent::Confirm)
+    }
+
+    /// What is pasted is text, for the filter; its letters are no keys elsewhere.
+    fn paste(&mut self, text: &str) -> Option<End> {
+        if self.app.mode() != Mode::Filter {
+            return None;
+        }
+        self.picture = Picture::Awaited;
+        let letters = text.chars().filter(|letter| !letter.is_control());
+        letters.map(|letter| Event::Key(KeyCode::Char(letter).into())).find_map(|key| self.happen(key))
     }
 
     fn linked(&mut self, event: Event) -> Option<End> {

@@ -1,7 +1,7 @@
 //! What was seen of one host: plain data, and the schema of every line that says it.
 //!
 //! A [`Snapshot`] is whole; a [`Change`] is what became of it since. The agent writes the one as a
-//! `full` line and the other as a `tick` line ([`line`]); the viewer, a recording and `--json` read
+//! `full` line and the other as a `tick` line ([`mod@line`]); the viewer, a recording and `--json` read
 //! and write the same. Nothing here knows where the facts come from, or what they mean.
 //!
 //! - A *lane* is a group of readings taken together, with one time for all of them ([`lanes`]).
@@ -304,6 +304,13 @@ pub struct Process {
     pub facts: ProcessFacts,
     /// What changes each second.
     pub load: ProcessLoad,
+}
+
+impl Process {
+    /// Whether nobody has looked at it yet. In the next snapshot it has another id.
+    pub fn is_unread(&self) -> bool {
+        self.id.start_ticks.is_none() && self.facts.comm == Err(Missing::NotYet)
+    }
 }
 
 /// The host.

@@ -1,6 +1,6 @@
 //! The person's terminal: taken over, drawn on, and given back as it was, whatever happens.
 //!
-//! A frame is painted in memory ([`paint`]) and written by a thread of its own, because a terminal that
+//! A frame is painted in memory ([`mod@paint`]) and written by a thread of its own, because a terminal that
 //! nobody reads blocks its writer. While that thread writes, no frame is drawn. Giving the terminal
 //! back waits for nobody longer than [`PATIENCE`], and works from any thread, a panicking one too.
 
@@ -27,13 +27,13 @@ use crate::untrusted::Text;
 /// How long giving the terminal back waits for it to take what it is sent; at most twice.
 const PATIENCE: Duration = Duration::from_millis(80);
 
-/// Alternate screen, no cursor.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+/// Alternate screen, no cursor, and what is pasted comes marked: its letters are no keys.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?2004h";
 /// Clicks and the wheel, with coordinates that do not end at 223. Not every move: those would wake us.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
 /// Undoes it all, after a frame that was cut off in the middle too. The pen that comes back with the shell's
 /// screen may be ours, where the screen was taken twice.
-const LEAVE: &str = "\x1b[?2026l\x1b[?1006l\x1b[?1000l\x1b[m\x1b[?25h\x1b[?1049l\x1b[m";
+const LEAVE: &str = "\x1b[?2026l\x1b[?2004l\x1b[?1006l\x1b[?1000l\x1b[m\x1b[?25h\x1b[?1049l\x1b[m";
 
 /// A synchronized update: the terminal shows what is between at once, or not yet.
 const BEGIN: &str = "\x1b[?2026h";

@@ -44,6 +44,26 @@ impl Bytes {
         Self(self.0.saturating_sub(other.0))
     }
 
+    /// This amount as far as it is printed: what looks the same is the same.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an amount printed is one of bytes")]
+    pub fn as_shown(self) -> Self {
+        let (value, unit, decimals) = self.parts();
+        let ten = 10_f64.powi(i32::from(decimals));
+        Self(((value * ten).round_ties_even() / ten * 1024_f64.powi(i32::from(unit))) as u64)
+    }
+
+    /// What is printed: the number, its unit as a power of 1024, and the digits after the point.
+    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+    fn parts(self) -> (f64, u8, u8) {
+        let (mut value, mut unit) = (self.0 as f64, 0);
+        // 999.95 would print as 1000.0, which is a column wider. Bytes are printed as they are.
+        while value >= if unit == 0 { 1024.0 } else { 999.95 } && unit < 6 {
+            value /= 1024.0;
+            unit += 1;
+        }
+        (value, unit, u8::from(unit > 1 && value < 99.95))
+    }
+
     /// How much of `whole` this is; absent when there is no whole.
     #[expect(clippy::cast_precision_loss, reason = "a share is for a gauge of some dozen cells")]
     pub fn share_of(self, whole: Self) -> Option<f64> {
@@ -59,21 +79,10 @@ impl std::iter::Sum for Bytes {
 
 /// `512 KiB`, `61.2 GiB`: three digits that count, and the unit of IEC 80000-13.
 impl fmt::Display for Bytes {
-    #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-        if self.0 < 1 << 10 {
-            return f.pad(&format!("{} B", self.0));
-        }
-        let mut value = self.0 as f64 / 1024.0;
-        let mut unit = 0;
-        // 999.95 would print as 1000.0, which is a column wider.
-        while value >= 999.95 && unit + 1 < UNITS.len() {
-            value /= 1024.0;
-            unit += 1;
-        }
-        let decimals = usize::from(unit > 0 && value < 99.95);
-        f.pad(&format!("{value:.decimals$} {}", UNITS[unit]))
+        const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        let (value, unit, decimals) = self.parts();
+        f.pad(&format!("{value:.*} {}", usize::from(decimals), UNITS[usize::from(unit)]))
     }
 }
 
@@ -91,6 +100,11 @@ impl Percent {
     /// A share, rounded to a tenth.
     pub fn new(value: f32) -> Self {
         Self((value * 10.0).round() / 10.0)
+    }
+
+    /// This share as far as it is printed: what looks the same is the same.
+    pub fn as_shown(self) -> Self {
+        Self(self.0.round_ties_even())
     }
 
     /// The number, 100 for a whole.
@@ -224,6 +238,19 @@ mod tests {
             assert!(text.len() <= Bytes::WIDTH, "{text}");
         }
         check(Bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn amounts_that_look_the_same_are_the_same_and_keep_their_order() {
+        let mut amounts: Vec<u64> =
+            (0..64).flat_map(|shift| [1 << shift, 999 << shift.min(54), 1051 << shift.min(53)]).collect();
+        amounts.extend((0..3000).map(|it| it << 17));
+        amounts.sort_unstable();
+        for pair in amounts.windows(2) {
+            let (a, b) = (Bytes(pair[0]), Bytes(pair[1]));
+            assert!(a.as_shown() <= b.as_shown(), "{a} {b}");
+            assert_eq!(a.as_shown() == b.as_shown(), a.to_string() == b.to_string(), "{a:?} {b:?}");
+        }
     }
 
     #[test]

@@ -2,11 +2,13 @@
 //!
 //! It has a thread of its own, which reads only files that cannot block. Mostly it strolls: a few
 //! processes a second. At once it looks at all of them when the loop says that something happened:
-//! [`Order::scan`]. It says who; the loop reads what they do.
+//! [`Scope`]. It says who; the loop reads what they do.
 
 mod kin;
 mod stroll;
 mod table;
+#[cfg(test)]
+mod tests;
 mod unclaimed;
 
 use std::io;
@@ -20,6 +22,18 @@ use super::Wake;
 use super::devices::{Devices, Open};
 use crate::snapshot::{HostScan, ProcessId};
 
+/// How far to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Scope {
+    /// A few, in turn.
+    #[default]
+    Few,
+    /// Everyone, and the files of kin: someone ended, or has another parent.
+    Everyone,
+    /// Everyone and all their files: memory went to someone unknown, or a person asks.
+    Files,
+}
+
 /// What the loop asks for with each pass.
 #[derive(Debug, Default)]
 pub(super) struct Order {
@@ -27,8 +41,8 @@ pub(super) struct Order {
     pub(super) tenants: Option<Vec<ProcessId>>,
     /// Who was found to belong here by its arguments.
     pub(super) adopted: Vec<ProcessId>,
-    /// Look at everyone now.
-    pub(super) scan: bool,
+    /// How far to look now.
+    pub(super) scope: Scope,
 }
 
 /// What the census found. Lists are by PID.
@@ -66,7 +80,7 @@ impl Census {
                 for later in asked.try_iter() {
                     order.tenants = later.tenants.or(order.tenants);
                     order.adopted.extend(later.adopted);
-                    order.scan |= later.scan;
+                    order.scope = order.scope.max(later.scope);
                 }
                 if let Some(sighting) = stroll.go(order)
                     && events.send(Wake::Sighted(Box::new(sighting))).is_err()

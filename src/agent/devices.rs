@@ -50,6 +50,12 @@ impl Devices {
         Self(prefix.into_encoded_bytes())
     }
 
+    /// Those whose paths begin so.
+    #[cfg(test)]
+    pub(super) fn beginning_with(prefix: &Path) -> Self {
+        Self(prefix.as_os_str().as_encoded_bytes().to_vec())
+    }
+
     /// Which of them a process has open.
     pub(super) fn open_by(&self, pid: u32) -> Result<Open, Errno> {
         self.open_in(format!("/proc/{pid}").as_ref())

@@ -37,13 +37,10 @@ use super::inspect::Inspector;
 use super::proc::stat;
 use super::writer::Replies;
 use super::{Known, Wake, clock, leave};
-use crate::cli::SHORTEST_INTERVAL;
+use crate::cli::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::control::{Command, Outcome, Reply};
 use crate::snapshot::{Identity, ProcessId};
 use crate::untrusted::Text;
-
-/// The longest interval a viewer may ask for; beyond it, arithmetic with times could overflow.
-const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 
 /// How long an agent that leaves waits for its audit to be written.
 const LAST_WORDS: Duration = Duration::from_millis(200);
@@ -195,7 +192,7 @@ impl Hands {
             return Err(refusal);
         }
         if process.start_ticks.is_none() {
-            return Err(Refusal::Unverified);
+            return Err(Refusal::Absent);
         }
         let known = self.known.get(pid).ok_or(Refusal::Unknown)?;
         match known.identity {

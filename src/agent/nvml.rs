@@ -14,8 +14,9 @@ mod raw;
 mod seats;
 pub(super) mod watch;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nvml_wrapper::Device;
@@ -26,7 +27,7 @@ use self::fault::concerns_driver;
 use self::gpu::{Gpu, Pass};
 use self::library::Library;
 use self::processes::Lists;
-use self::raw::EventSet;
+use self::raw::{EventSet, Handle};
 use self::seats::Seat;
 pub(super) use self::seats::unknown;
 use self::watch::{Subject, Watch};
@@ -45,9 +46,20 @@ const EVENTS: Duration = Duration::from_secs(2);
 const COUNT_CALL: &str = "nvmlDeviceGetCount_v2";
 const VERSION: &str = "nvmlSystemGetDriverVersion";
 const CUDA_VERSION: &str = "nvmlSystemGetCudaDriverVersion_v2";
+const WAIT: &str = "nvmlEventSetWait_v2";
 
-/// The driver once it was started: what a thread in a hung call leaves to the next.
-pub(super) type Started = Arc<Mutex<Option<Library>>>;
+/// What a thread in a hung call leaves to the next.
+pub(super) type Started = Arc<Mutex<Legacy>>;
+
+/// The driver once it was started, and what was set up with it.
+#[derive(Debug, Default)]
+pub(super) struct Legacy {
+    library: Option<Library>,
+    /// The set that the GPUs are registered with: the Xid that came just before a hang is in it.
+    events: Option<Arc<EventSet>>,
+    /// Whose handles NVML gave out. A GPU that is lost cannot be asked who it is.
+    handles: HashMap<Handle, GpuUuid>,
+}
 
 /// Someone who hung, and must not be asked before its time.
 #[derive(Debug, Clone)]
@@ -78,7 +90,7 @@ pub(super) struct Eyes {
     avoid: Vec<Sick>,
     lists: Lists,
     samples: Vec<nvmlProcessUtilizationSample_t>,
-    events: Option<EventSet>,
+    events: Option<Arc<EventSet>>,
     /// GPUs at the last count.
     counted: Option<u32>,
     start_due: Moment,
@@ -181,12 +193,19 @@ impl Eyes {
         self.watch.call(function, call)
     }
 
+    fn legacy(&self) -> MutexGuard<'_, Legacy> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn start(&mut self, now: Moment) {
         // Another start beside one that hangs would hang too, and both would do it at once.
         if now < self.start_due || self.avoid.iter().any(|sick| sick.function == library::INIT) {
             return;
         }
-        let already = *self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        let (already, events) = {
+            let legacy = self.legacy();
+            (legacy.library, legacy.events.clone())
+        };
         let library = match already {
             Some(library) => library,
             None => match library::start(&self.watch, self.only.as_deref(), now) {
@@ -198,9 +217,11 @@ impl Eyes {
                 }
             },
         };
-        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+        self.legacy().library = Some(library);
         self.library = Some(library);
-        (self.counted, self.count_due, self.events) = (None, Moment(0), None);
+        // A thread may hang in the set: then this one has a set of its own.
+        self.events = events.filter(|_| !self.avoid.iter().any(|sick| sick.function == WAIT));
+        (self.counted, self.count_due) = (None, Moment(0));
         self.ask_versions(library);
         self.set_driver_trouble(None);
     }
@@ -233,7 +254,7 @@ impl Eyes {
         }
         self.set_driver_trouble(Some(trouble));
         self.library = None;
-        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.legacy() = Legacy::default();
         // After an update of the driver all of this is asked anew.
         (self.driver.version, self.driver.cuda_version) = (None, None);
         self.start_due = now.after(AGAIN);
@@ -321,6 +342,7 @@ impl Eyes {
             }
         }
         self.watch.about(Subject::Gpu(index));
+        self.legacy().handles.insert(raw::handle_of(&device), uuid.clone());
         let mut gpu = Gpu::open(device, uuid, index, None, &self.watch);
         if let Some(set) = &self.events {
             // A GPU that has no events answers so; there is nothing to do about it.
@@ -371,7 +393,6 @@ impl Eyes {
 
     /// Fetches the Xid errors that came.
     fn fetch_events(&mut self, library: Library, now: Moment) {
-        const WAIT: &str = "nvmlEventSetWait_v2";
         if now < self.events_due || self.library.is_none() {
             return;
         }
@@ -382,18 +403,16 @@ impl Eyes {
                 self.watch.about(Subject::Gpu(gpu.readings.facts.index));
                 let _unsupported = self.watch.call("nvmlDeviceRegisterEvents", || set.register(&gpu.device));
             }
-            self.events = Some(set);
+            self.events = Some(Arc::new(set));
+            self.legacy().events.clone_from(&self.events);
         }
-        let Some(set) = &self.events else { return };
+        let Some(set) = self.events.clone() else { return };
         // Bounded, since a broken GPU can send them faster than they are read.
         for _ in 0..16 {
-            let Ok((device, code)) = self.ask(WAIT, || set.next()) else { return };
-            let gpus = self.seats.iter_mut().filter_map(|seat| seat.gpu.as_mut().map(|gpu| (gpu, &mut seat.last)));
-            for (gpu, last) in gpus {
-                if raw::is_same(&gpu.device, &device) {
-                    gpu.push_xid(Xid { at: now, code });
-                    last[0].health.xids.clone_from(&gpu.readings.health.xids);
-                }
+            let Ok((handle, code)) = self.ask(WAIT, || set.next()) else { return };
+            let Some(uuid) = self.legacy().handles.get(&handle).cloned() else { continue };
+            if let Some(seat) = self.seats.iter_mut().find(|seat| seat.is(&uuid)) {
+                seat.note_xid(Xid { at: now, code });
             }
         }
     }

@@ -1,11 +1,12 @@
 //! The agent's loop: wakes the sampler each interval, joins what it brings with `/proc`, hands lines to
 //! the writer, and never waits for any of them.
 
+use std::cmp::Reverse;
 use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use super::census::{Census, Order, Sighting, Unclaimed};
+use super::census::{Census, Order, Scope, Sighting, Unclaimed};
 use super::devices::Devices;
 use super::host::Host;
 use super::proc::Processes;
@@ -20,6 +21,8 @@ use crate::units::Moment;
 
 /// The second pass comes this soon after the first line, since a rate needs two.
 const SECOND: Duration = Duration::from_millis(205);
+/// The first line comes after a look at so many processes: those that hold most, as one sees them first.
+const FIRST: usize = 100;
 /// A line waits no longer for the driver.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -90,7 +93,8 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
                 first_line = true;
                 // The first look at everyone takes a while: it begins when there is something to see.
                 it.is_counting = true;
-                it.census.order(Order { tenants: Some(it.counted.clone()), scan: true, ..Order::default() });
+                it.census.order(Order { tenants: Some(it.counted.clone()), scope: Scope::Files, ..Order::default() });
+                it.processes.catch_up();
             }
             Some(event) => it.on(event, clock::now()),
             None => (),
@@ -165,14 +169,26 @@ impl Loop {
         }
     }
 
+    /// Reads the processes that hold most, before the others.
+    fn see_largest(&mut self) {
+        let mut holds: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.holds).collect();
+        holds.sort_by_key(|hold| Reverse(hold.memory.ok()));
+        for hold in holds {
+            self.processes.see(hold.pid, hold.listed);
+        }
+    }
+
     /// Joins what is known into a snapshot, and has it written.
     fn line(&mut self, now: Moment) {
         self.awaiting = None;
-        if !self.said {
+        if self.said {
+            self.processes.begin(usize::MAX);
+        } else {
             self.said = true;
             self.next = self.next.min(now.after(SECOND));
+            self.processes.begin(FIRST);
+            self.see_largest();
         }
-        self.processes.begin();
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();
         let kin = self.sighting.as_ref().map(|sighting| sighting.kin.clone());
         self.processes.keep(kin.as_deref().unwrap_or_default(), self.scan);
@@ -210,15 +226,19 @@ impl Loop {
         });
         let (jumped, upset) = (self.unclaimed.jumped(&self.readings.gpus), self.processes.take_upset());
         if self.is_counting {
-            let scan = jumped || upset || std::mem::take(&mut self.scan);
-            self.census.order(Order { tenants, adopted: self.processes.take_adopted(), scan });
+            let scope = match std::mem::take(&mut self.scan) || jumped {
+                true => Scope::Files,
+                false if upset => Scope::Everyone,
+                false => Scope::Few,
+            };
+            self.census.order(Order { tenants, adopted: self.processes.take_adopted(), scope });
         }
     }
 }
 
 fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     let tenants = gpu.holds.iter().map(|hold| Tenant {
-        process: processes.see(hold.pid, gpu.load.at),
+        process: processes.see(hold.pid, hold.listed),
         usage: hold.usage,
         memory: hold.memory,
         sm: hold.sm,

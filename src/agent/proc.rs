@@ -13,6 +13,7 @@ pub(super) mod stat;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use self::aside::Aside;
 pub(super) use self::aside::Finding;
@@ -29,8 +30,8 @@ use crate::units::Moment;
 const USERS: usize = 200;
 /// Of so many a pass the names of threads are read: each may have hundreds.
 const THREADS: usize = 4;
-/// Kin is read in every fifth pass, a fifth of them in each.
-const TURNS: u64 = 5;
+/// Kin is read so often: every fifth second, where a pass that comes a little early counts.
+const KIN: Duration = Duration::from_millis(4500);
 
 /// What the arguments of a child of `multiprocessing` hold.
 const MULTIPROCESSING: [&str; 3] = ["--multiprocessing-fork", "multiprocessing.spawn", "multiprocessing.forkserver"];
@@ -42,6 +43,10 @@ pub(super) struct Processes {
     root: Root,
     aside: Aside,
     pass: u64,
+    /// How many more may be read for the first time in this pass.
+    room: usize,
+    /// Those for whom there was none, with the time of the list that named them.
+    put_off: Vec<(u32, Moment)>,
     /// Whose user is looked at again next: one a pass.
     next: u32,
     /// Whose arguments tell whether it is shown.
@@ -61,6 +66,8 @@ impl Processes {
             root: Root::new(ours, devices),
             aside: Aside::new(events),
             pass: 0,
+            room: 0,
+            put_off: Vec::new(),
             next: 0,
             strays: BTreeSet::new(),
             adopted: vec![],
@@ -69,9 +76,20 @@ impl Processes {
         }
     }
 
-    /// Begins a pass.
-    pub(super) fn begin(&mut self) {
+    /// Begins a pass that reads so many new ones at most. The others are only PIDs in it.
+    pub(super) fn begin(&mut self, room: usize) {
         self.pass += 1;
+        self.room = room;
+        self.put_off.clear();
+    }
+
+    /// Reads those who were put off, for the next pass. Rates are of the time since.
+    pub(super) fn catch_up(&mut self) {
+        let put_off = std::mem::take(&mut self.put_off);
+        self.begin(usize::MAX);
+        for (pid, listed) in put_off {
+            self.see(pid, listed);
+        }
     }
 
     /// Reads the process that NVML named at `listed`, once a pass, and says who it is.
@@ -80,7 +98,12 @@ impl Processes {
         if let Some(entry) = known {
             return entry.process.id;
         }
-        self.read(pid, Some(listed));
+        if self.room > 0 || self.known.contains_key(&pid) {
+            self.read(pid, Some(listed));
+        } else {
+            self.put_off.push((pid, listed));
+            self.known.insert(pid, Entry::unread(pid));
+        }
         self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |entry| {
             (entry.named, entry.pass) = (self.pass, self.pass);
             entry.process.id
@@ -92,19 +115,21 @@ impl Processes {
         self.read(pid, None);
         let entry = self.known.get_mut(&pid).filter(|entry| entry.process.id.start_ticks.is_some())?;
         (entry.held, entry.pass) = (self.pass, self.pass);
+        entry.is_kin();
         Some(entry.process.id)
     }
 
     /// Reads a process, or whoever has its PID now.
     fn read(&mut self, pid: u32, listed: Option<Moment>) {
         let (now, pass) = (clock::now(), self.pass);
-        let Self { known, root, aside, buffer, upset, .. } = self;
+        let Self { known, root, aside, buffer, upset, room, .. } = self;
         let mut reader = Reader { buffer: &mut **buffer, root, aside, now };
         let was = known.get(&pid).map(|entry| (entry.process.facts.parent, entry.named + 1 == pass));
         let refreshed = known.get_mut(&pid).is_some_and(|entry| entry.refresh(&mut reader, listed));
         if !refreshed {
             // NVML may name a process for long that has ended; that is news only once.
             *upset |= was.is_some_and(|(parent, named)| named && parent.is_ok());
+            *room = room.saturating_sub(1);
             known.insert(pid, Entry::open(pid, &mut reader, listed));
         } else if let (Some((before, _)), Some(entry)) = (was, known.get(&pid)) {
             *upset |= before != entry.process.facts.parent;
@@ -118,14 +143,20 @@ impl Processes {
         let has_left = |entry: &Entry| entry.named + 1 == pass && entry.process.id.start_ticks.is_some();
         self.upset |= self.known.values().any(has_left);
         let hurry = hurry || self.upset;
+        let now = clock::now();
         for id in kin {
             let entry = self.known.get(&id.pid);
             if entry.is_some_and(|entry| entry.pass == pass) {
                 continue;
             }
-            let known = entry.is_some_and(|entry| entry.process.id == *id);
-            if !known || hurry || u64::from(id.pid) % TURNS == pass % TURNS {
+            let known = entry.filter(|entry| entry.process.id == *id);
+            if known.is_none_or(|entry| hurry || now.since(entry.read) >= KIN) {
+                let is_new = known.is_none();
                 self.read(id.pid, None);
+                if let Some(entry) = self.known.get_mut(&id.pid).filter(|_| is_new) {
+                    // Turns are spread over the seconds, or one pass in five would carry all.
+                    entry.read = Moment(now.0.saturating_sub(u64::from(id.pid % 5) * 1000));
+                }
             }
             let Some(entry) = self.known.get_mut(&id.pid) else { continue };
             // Whoever has its PID now is not kin; the census will find out.
@@ -216,7 +247,7 @@ mod tests {
     use crate::units::Bytes;
 
     fn see(processes: &mut Processes, pid: u32, listed: Moment) -> Process {
-        processes.begin();
+        processes.begin(usize::MAX);
         processes.see(pid, listed);
         processes.end().next().cloned().unwrap()
     }
@@ -265,8 +296,21 @@ mod tests {
         let gone = see(&mut processes, child.id(), Moment(0));
         assert_eq!((gone.id.start_ticks, gone.facts.identity), (None, Identity::Unverified));
         assert_eq!(gone.load.state, Err(Missing::Failed));
-        processes.begin();
+        processes.begin(usize::MAX);
         assert_eq!(processes.end().count(), 0);
+    }
+
+    #[test]
+    fn who_was_put_off_is_a_pid_until_it_is_read() {
+        let (mut tenants, me) = (nobody(), std::process::id());
+        tenants.begin(0);
+        assert_eq!(tenants.see(me, Moment(0)), ProcessId { pid: me, start_ticks: None });
+        let process = tenants.end().next().cloned().unwrap();
+        assert_eq!((process.facts.comm, process.load.rss), (Err(Missing::NotYet), Err(Missing::NotYet)));
+        tenants.catch_up();
+        let baseline = tenants.known[&me].cpu;
+        assert!(baseline.is_some() && tenants.known[&me].process.facts.uid.is_ok());
+        assert!(see(&mut tenants, me, Moment(0)).id.start_ticks.is_some());
     }
 
     #[test]
@@ -288,5 +332,89 @@ mod tests {
         // Another process with the same PID is another.
         processes.known.values_mut().for_each(|me| me.process.id.start_ticks = Some(1));
         assert_eq!(see(&mut processes, std::process::id(), Moment(0)).id, first.id);
+    }
+
+    /// A pass in which NVML named those, and the census knows that kin.
+    fn pass(processes: &mut Processes, named: &[u32], kin: &[ProcessId]) -> Vec<Process> {
+        processes.begin();
+        for pid in named {
+            processes.see(*pid, Moment(u64::MAX));
+        }
+        processes.keep(kin, false);
+        processes.end().cloned().collect()
+    }
+
+    fn me() -> ProcessId {
+        let start_ticks = stat::of(std::process::id(), &mut Vec::new()).unwrap().start_ticks;
+        ProcessId { pid: std::process::id(), start_ticks: Some(start_ticks) }
+    }
+
+    #[test]
+    fn kin_is_sure_in_any_namespace_and_whoever_has_its_pid_now_is_not_kin() {
+        let mut processes = nobody();
+        processes.root = Root::foreign();
+        // NVML may mean another process; the census means this one.
+        let shown = pass(&mut processes, &[me().pid], &[me()]);
+        assert_eq!(shown[0].facts.identity, Identity::Unverified);
+        assert_eq!(processes.roots().count(), 0);
+        let shown = pass(&mut processes, &[], &[me()]);
+        assert_eq!((shown[0].id, shown[0].facts.identity), (me(), Identity::Sure));
+        let shown = pass(&mut processes, &[me().pid], &[me()]);
+        assert_eq!(shown[0].facts.identity, Identity::Unverified);
+        let other = ProcessId { start_ticks: Some(1), ..me() };
+        assert_eq!(pass(&mut processes, &[], &[other]), []);
+    }
+
+    #[test]
+    fn the_end_of_a_tenant_is_news_once() {
+        let mut processes = nobody();
+        pass(&mut processes, &[me().pid, 1 << 22], &[]);
+        pass(&mut processes, &[me().pid, 1 << 22], &[]);
+        assert!(!processes.take_upset());
+        pass(&mut processes, &[1 << 22], &[me()]);
+        assert!(processes.take_upset());
+        pass(&mut processes, &[1 << 22], &[me()]);
+        assert!(!processes.take_upset());
+    }
+
+    #[test]
+    fn kin_tells_its_parent_group_and_session_and_is_no_trainer() {
+        let mut processes = nobody();
+        let shown = pass(&mut processes, &[], &[me()]);
+        let facts = &shown[0].facts;
+        assert_eq!(
+            facts.session.map(i64::from),
+            Ok(i64::from(rustix::process::getsid(None).unwrap().as_raw_nonzero().get()))
+        );
+        assert_eq!(facts.trainer_threads, Err(Missing::Unsupported));
+        assert_eq!(shown[0].load.wchan, Err(Missing::Unsupported));
+    }
+
+    #[test]
+    fn a_trainer_is_known_by_its_threads() {
+        let mut processes = nobody();
+        let (stop, stopped) = mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("pt_autograd_0".to_owned());
+        let thread = thread.spawn(move || stopped.recv().is_err()).unwrap();
+        // It may not have begun, and then it has no name yet.
+        while !pass(&mut processes, &[me().pid], &[])[0].facts.trainer_threads.is_ok_and(|it| it) {
+            processes.known.clear();
+        }
+        drop(stop);
+        assert!(thread.join().unwrap());
+    }
+
+    #[test]
+    fn arguments_make_a_stray_kin() {
+        let mut processes = nobody();
+        let strays = [ProcessId { pid: 7, start_ticks: Some(7) }, ProcessId { pid: 8, start_ticks: Some(8) }];
+        processes.ask_about(&strays);
+        let spawned = "from multiprocessing.spawn import spawn_main; spawn_main()";
+        for (id, argument) in strays.into_iter().zip([spawned, "train.py"]) {
+            let argv = vec!["python".into(), "-c".into(), argument.into()];
+            processes.learn(Finding::Argv(id, Ok(argv), Err(Missing::Denied)));
+        }
+        assert_eq!(processes.take_adopted(), [strays[0]]);
+        assert_eq!(processes.take_adopted(), []);
     }
 }

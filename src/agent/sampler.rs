@@ -6,9 +6,9 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ impl Sampler {
             only: args.nvml_lib.clone(),
             events,
             wishes: Arc::default(),
-            started: Arc::new(Mutex::new(None)),
+            started: Started::default(),
             generation: 0,
             progress: Arc::default(),
             wake: mpsc::sync_channel(1).0,

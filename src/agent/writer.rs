@@ -4,7 +4,7 @@
 //! whatever was dropped between. Replies all wait. When nobody reads any more, the agent leaves.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 
@@ -72,7 +72,8 @@ impl Replies {
 
 fn write_all(slot: &Slot, events: &mpsc::Sender<Wake>) {
     let mut lines = Lines::default();
-    let mut buffer = Vec::with_capacity(1 << 16);
+    // As much as a pipe holds: whoever reads can begin before the line is whole.
+    let mut out = io::BufWriter::with_capacity(1 << 16, Output);
     let mut first = true;
     loop {
         let mut waiting = slot.lock();
@@ -82,14 +83,13 @@ fn write_all(slot: &Slot, events: &mpsc::Sender<Wake>) {
         let (replies, snapshot) = (std::mem::take(&mut waiting.replies), waiting.snapshot.take());
         drop(waiting);
 
-        buffer.clear();
         let wrote_snapshot = snapshot.is_some();
-        // Writing to memory cannot fail, and these types all have a form in JSON.
-        let lines_written = replies
+        let written = replies
             .into_iter()
-            .try_for_each(|reply| Line::Reply(reply).write(&mut buffer))
-            .and_then(|()| snapshot.map_or(Ok(()), |snapshot| lines.write(snapshot, &mut buffer)));
-        if lines_written.is_err() || write(&buffer).is_err() {
+            .try_for_each(|reply| Line::Reply(reply).write(&mut out))
+            .and_then(|()| snapshot.map_or(Ok(()), |snapshot| lines.write(snapshot, &mut out)))
+            .and_then(|()| out.flush());
+        if written.is_err() {
             super::leave();
         }
         if first && wrote_snapshot {
@@ -107,11 +107,11 @@ struct Lines {
 }
 
 impl Lines {
-    fn write(&mut self, mut snapshot: Box<Snapshot>, out: &mut Vec<u8>) -> io::Result<()> {
+    fn write(&mut self, mut snapshot: Box<Snapshot>, out: &mut impl Write) -> io::Result<()> {
         snapshot.sequence = self.last.as_ref().map_or(1, |last| last.sequence + 1);
         let change = self.last.as_ref().and_then(|last| Change::between(last, &snapshot));
         if let Some(change) = change {
-            Line::Tick(change).write(out)?;
+            Line::Tick(change).write(&mut *out)?;
             self.last = Some(snapshot);
             return Ok(());
         }
@@ -124,25 +124,32 @@ impl Lines {
     }
 }
 
-/// Writes all of it to the standard output, for as long as that takes.
-fn write(mut bytes: &[u8]) -> rustix::io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(rustix::stdio::stdout(), bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::INTR) => (),
-            // The other end shares its setting with us and made it non-blocking.
-            Err(Errno::AGAIN) => {
-                let stdout = rustix::stdio::stdout();
-                let mut ready = [rustix::event::PollFd::new(&stdout, rustix::event::PollFlags::OUT)];
-                match rustix::event::poll(&mut ready, None) {
-                    Ok(_) | Err(Errno::INTR) => (),
-                    Err(error) => return Err(error),
+/// The standard output.
+struct Output;
+
+impl Write for Output {
+    /// Waits for as long as it takes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::io::write(rustix::stdio::stdout(), bytes) {
+                // The other end shares its setting with us and made it non-blocking.
+                Err(Errno::AGAIN) => {
+                    let stdout = rustix::stdio::stdout();
+                    let mut ready = [rustix::event::PollFd::new(&stdout, rustix::event::PollFlags::OUT)];
+                    match rustix::event::poll(&mut ready, None) {
+                        Ok(_) | Err(Errno::INTR) => (),
+                        Err(error) => return Err(error.into()),
+                    }
                 }
+                // A write that was interrupted is tried again by whoever asked for it.
+                written => return Ok(written?),
             }
-            Err(error) => return Err(error),
         }
     }
-    Ok(())
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -195,7 +195,7 @@ impl EndPanel {
     /// Whether Enter would send now.
     pub fn can_send(&self) -> bool {
         self.is_settled()
-            && self.targets().any(|it| it.is_held())
+            && self.targets().any(Member::is_held)
             && !self.targets().any(|it| matches!(it.stage, Stage::Asked(_)))
             && self.word_to_type().is_none_or(|word| word == self.typed)
     }

@@ -1,10 +1,12 @@
 //! Which processes the list shows, and in which order.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
 use crate::model::{Holding, JobKey, Model};
-use crate::snapshot::{Gpu, GpuUuid, Process, ProcessId, Reading, Snapshot};
+use crate::snapshot::{Gpu, GpuUuid, Process, ProcessId, Reading, Snapshot, State};
+use crate::units::{Bytes, Percent};
 use crate::untrusted::Text;
 
 /// A column of the list.
@@ -201,15 +203,16 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<R
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let is_shown = |line: &Line<'_>| terms.is_empty() || matches(snapshot, line, &terms);
-    let mut lines: Vec<Line<'_>> = snapshot
+    let mut lines: Vec<(Option<Key<'_>>, ProcessId)> = snapshot
         .processes
         .iter()
         .map(|process| Line { process, holding: model.holding(process.id) })
         .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.holding.is_some() })
         .filter(is_shown)
+        .map(|line| (key(model, sort.column, &line), line.process.id))
         .collect();
-    lines.sort_by(|a, b| compare(model, sort, a, b).then_with(|| a.process.id.cmp(&b.process.id)));
-    let ids = || lines.iter().map(|line| line.process.id);
+    lines.sort_unstable_by(|a, b| compare(a.0.as_ref(), b.0.as_ref(), sort.descending).then_with(|| a.1.cmp(&b.1)));
+    let ids = || lines.iter().map(|(_, id)| *id);
     let mut rows = match view.grouping {
         Grouping::Flat => ids().map(|id| Row::of(id, 0)).collect(),
         Grouping::Tree => {
@@ -301,37 +304,46 @@ fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
     terms.iter().all(|term| text.contains(term))
 }
 
-/// How two values compare, and whether each is known.
-fn order<T: PartialOrd, E>(a: &Result<T, E>, b: &Result<T, E>) -> (Option<Ordering>, bool, bool) {
-    (a.as_ref().ok().partial_cmp(&b.as_ref().ok()), a.is_ok(), b.is_ok())
+/// What a line shows in the column that the list is sorted by.
+#[derive(PartialEq, PartialOrd)]
+enum Key<'a> {
+    Number(i64),
+    Amount(Bytes),
+    Share(Percent),
+    Gpus(&'a [usize]),
+    Word(Cow<'a, str>),
+    State(State),
+}
+
+/// The key of a process; absent where its value is missing. Amounts that look the same are the same: lines do
+/// not change places over what nobody sees.
+fn key<'a>(model: &Model, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
+    let Line { process, holding } = *line;
+    let amount = |bytes: Bytes| Key::Amount(bytes.as_shown());
+    let share = |percent: Percent| Key::Share(percent.as_shown());
+    match column {
+        Column::Gpu => holding.map(|it| Key::Gpus(&it.gpus)),
+        Column::Pid => Some(Key::Number(process.id.pid.into())),
+        Column::User => process.facts.user.as_ref().ok().map(|user| Key::Word(user.as_str().into())),
+        Column::Memory => holding.and_then(|it| it.memory.ok()).map(|total| amount(total.bytes)),
+        Column::Growth => super::growth(model, process.id).map(Key::Number),
+        Column::Sm => holding.and_then(|it| it.sm.ok()).map(share),
+        Column::Cpu => process.load.cpu.ok().map(share),
+        Column::Rss => process.load.rss.ok().map(amount),
+        // Who started later has run for less.
+        Column::Elapsed => process.id.start_ticks.map(|ticks| Key::Number(-ticks.cast_signed())),
+        Column::State => process.load.state.ok().map(Key::State),
+        Column::Command => command(process).ok().map(|command| Key::Word(command.into())),
+    }
 }
 
 /// Missing values come last, whichever way the others go.
-fn compare(model: &Model, sort: Sort, a: &Line<'_>, b: &Line<'_>) -> Ordering {
-    let growth = |line: &Line<'_>| super::growth(model, line.process.id).ok_or(());
-    let started = |line: &Line<'_>| line.process.id.start_ticks.map(std::cmp::Reverse).ok_or(());
-    let gpus = |line: &Line<'_>| line.holding.map(|it| it.gpus.clone()).ok_or(());
-    let memory = |line: &Line<'_>| line.holding.and_then(|it| it.memory.ok()).map(|it| it.bytes).ok_or(());
-    let sm = |line: &Line<'_>| line.holding.and_then(|it| it.sm.ok()).ok_or(());
-    let (x, y) = (a.process, b.process);
-    let (order, a_known, b_known) = match sort.column {
-        Column::Gpu => order(&gpus(a), &gpus(b)),
-        Column::Pid => order(&Ok::<_, ()>(x.id.pid), &Ok(y.id.pid)),
-        Column::User => order(&x.facts.user, &y.facts.user),
-        Column::Memory => order(&memory(a), &memory(b)),
-        Column::Growth => order(&growth(a), &growth(b)),
-        Column::Sm => order(&sm(a), &sm(b)),
-        Column::Cpu => order(&x.load.cpu, &y.load.cpu),
-        Column::Rss => order(&x.load.rss, &y.load.rss),
-        Column::Elapsed => order(&started(a), &started(b)),
-        Column::State => order(&x.load.state, &y.load.state),
-        Column::Command => order(&command(x), &command(y)),
-    };
-    match (a_known, b_known) {
-        (true, true) => {
-            let order = order.unwrap_or(Ordering::Equal);
-            if sort.descending { order.reverse() } else { order }
+fn compare(a: Option<&Key<'_>>, b: Option<&Key<'_>>, descending: bool) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => {
+            let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
+            if descending { order.reverse() } else { order }
         }
-        (known, other) => other.cmp(&known),
+        (a, b) => b.is_some().cmp(&a.is_some()),
     }
 }

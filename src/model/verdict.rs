@@ -7,6 +7,8 @@
 pub(super) mod judge;
 mod orphan;
 pub(super) mod past;
+#[cfg(test)]
+mod tests;
 mod wording;
 
 use std::sync::Arc;

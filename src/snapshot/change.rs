@@ -3,6 +3,8 @@
 //! GPUs and facts of the host come and go so seldom that a change cannot say it: then the agent
 //! sends a snapshot. So a change only ever replaces lanes, and adds and removes processes.
 
+use std::collections::HashSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -170,21 +172,27 @@ impl Snapshot {
             }
         }
         if !change.gone.is_empty() {
-            self.processes.retain(|process| !change.gone.contains(&process.id));
+            let gone: HashSet<ProcessId> = change.gone.into_iter().collect();
+            self.processes.retain(|process| !gone.contains(&process.id));
         }
+        let known = self.processes.len();
         for new in change.processes {
-            match self.processes.binary_search_by_key(&new.id, |process| process.id) {
+            match self.processes[..known].binary_search_by_key(&new.id, |process| process.id) {
                 Ok(at) => {
                     let process = &mut self.processes[at];
                     replace(&mut process.facts, new.facts);
                     replace(&mut process.load, new.load);
                 }
-                Err(at) => {
+                Err(_) => {
                     if let (Some(facts), Some(load)) = (new.facts, new.load) {
-                        self.processes.insert(at, Process { id: new.id, facts, load });
+                        self.processes.push(Process { id: new.id, facts, load });
                     }
                 }
             }
+        }
+        if self.processes.len() > known {
+            self.processes.sort_by_key(|process| process.id);
+            self.processes.dedup_by_key(|process| process.id);
         }
         Ok(())
     }

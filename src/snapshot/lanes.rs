@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
@@ -245,15 +246,16 @@ lanes! {
         /// The kernel's short name for it, 15 bytes at most.
         comm: Text = "comm",
         /// Its arguments, 4 KiB at most.
-        argv: Vec<Text> = "argv",
+        argv: Arc<[Text]> = "argv",
         /// Where it was started, by its control group and environment, as in `slurm 4711`, `docker 3f2a91`,
         /// `kubernetes 1b2c`, `tmux`. Unsupported when nothing of that is to be seen.
         origin: Text = "origin",
         /// `TORCHELASTIC_RUN_ID`: the run of `torchrun` that it belongs to. Unsupported when it has none.
         elastic_run: Text = "torchelastic_run_id",
-        /// `RANK`: its place in a distributed run. Unsupported when it has none.
+        /// `RANK`, or else `LOCAL_RANK`: its place in a distributed run. Unsupported when it has none.
         rank: Text = "rank",
         /// Whether it has threads that only a trainer has: `pt_autograd_*`, `pt_data_pin`, `pt_nccl_*`.
+        /// Unsupported for kin: read only of tenants.
         trainer_threads: bool = "has_trainer_threads",
     }
 

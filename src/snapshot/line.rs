@@ -28,6 +28,15 @@ struct Head<'a> {
     kind: &'a str,
 }
 
+/// The kind of a line. It stands first in what gputop writes; to find it elsewhere takes as long as to read it all.
+fn kind(line: &[u8]) -> serde_json::Result<&str> {
+    let first = line.strip_prefix(br#"{"kind":""#).and_then(|rest| rest.split(|byte| *byte == b'"').next());
+    match first.and_then(|kind| str::from_utf8(kind).ok()) {
+        Some(kind) => Ok(kind),
+        None => Ok(serde_json::from_slice::<Head<'_>>(line)?.kind),
+    }
+}
+
 impl Line {
     /// Reads a line. Absent for a kind that is not known here.
     ///
@@ -36,7 +45,7 @@ impl Line {
     /// When it is no JSON object, or not one of this schema.
     pub fn parse(line: &[u8]) -> serde_json::Result<Option<Self>> {
         // Deriving this would copy the whole line into a tree first: the kind could stand last.
-        Ok(Some(match serde_json::from_slice::<Head<'_>>(line)?.kind {
+        Ok(Some(match kind(line)? {
             "full" => Self::Full(serde_json::from_slice(line)?),
             "tick" => Self::Tick(serde_json::from_slice(line)?),
             "reply" => Self::Reply(serde_json::from_slice(line)?),

@@ -108,12 +108,14 @@ struct Scale {
 }
 
 impl Scale {
-    /// All of them, with a little air, and no less than 64 MiB: the driver's rounding is no hill.
+    /// All of them, with a little air, and no less than 64 MiB: the driver's rounding is no hill. In steps of about
+    /// that air, or the whole curve would stir with each new value.
     fn around(values: impl Iterator<Item = Bytes> + Clone) -> Self {
         let low = values.clone().min().unwrap_or_default().gib();
         let high = values.max().unwrap_or_default().gib();
         let air = ((high - low) * 0.1).max(1.0 / 32.0);
-        Self { low: (low - air).max(0.0), high: high + air }
+        let step = air.log2().ceil().exp2();
+        Self { low: ((low - air) / step).floor().max(0.0) * step, high: ((high + air) / step).ceil() * step }
     }
 
     /// The height of an amount, in so many dots from the top.
@@ -194,6 +196,8 @@ fn draw_curve(buffer: &mut Buffer, style: Style, scale: &Scale, columns: &[Optio
         let (x, y) = (at % usize::from(plot.width), at / usize::from(plot.width));
         let place = (plot.x + u16::try_from(x).unwrap_or(0), plot.y + u16::try_from(y).unwrap_or(0));
         let glyph = char::from_u32(0x2800 | u32::from(bits)).unwrap_or('·');
+        // What marked a level here would show through.
+        buffer[place].reset();
         buffer[place].set_char(glyph).set_style(style);
     }
 }

@@ -22,6 +22,7 @@ use crate::untrusted::Text;
 const RECENT: Duration = Duration::from_mins(5);
 
 /// Widths that depend on the screen.
+#[expect(clippy::struct_excessive_bools, reason = "each says of one column whether it is there")]
 struct Columns {
     gpu: usize,
     user: usize,

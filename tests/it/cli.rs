@@ -156,6 +156,7 @@ fn a_slip_of_the_pen_is_a_usage_error() {
         ["--colour"].as_slice(),
         &["--interval", "10ms"],
         &["--interval", "soon"],
+        &["--interval", "1000000000000"],
         &["--timeout", "-1"],
         &["-l", "x"],
         &["--once", "--json"],

@@ -233,3 +233,30 @@ fn an_agent_without_a_viewer_leaves() {
     drop(agent.child().stdout.take());
     assert!(agent.life.ends_within(DEADLINE));
 }
+
+/// The name of the test below, and what makes it a viewer that panics.
+const PANIC: &str = "endings::a_panic_in_a_thread_gives_the_terminal_back_and_is_said_in_a_line";
+const ROLE: &str = "IT_PANICS";
+
+#[test]
+fn a_panic_in_a_thread_gives_the_terminal_back_and_is_said_in_a_line() {
+    if std::env::var_os(ROLE).is_some() {
+        let mut screen = gputop::terminal::Screen::enter(true).expect("there is a terminal");
+        gputop::terminal::end_on_panic(Some(screen.tty()));
+        screen.draw(|frame| frame.render_widget("all is well", frame.area()));
+        let thread = std::thread::spawn(|| panic!("spilled\n\x1b[2J"));
+        return thread.join().expect("it never gets here");
+    }
+    // The product has no way to make it panic, and needs none: this program takes the part of the viewer.
+    let program = std::env::current_exe().expect("it runs");
+    let mut terminal =
+        Terminal::run(Command::new(program).args([PANIC, "--exact", "--nocapture"]).env(ROLE, ""), 80, 24);
+    assert_eq!(code(terminal.wait_gone()), 101);
+    terminal.wait_for("this is a bug in gputop");
+    let left = terminal.wait_left();
+    assert!(left.contains("spilled") && !left.contains("all is well"), "{left}");
+    let bytes = terminal.bytes();
+    let words = String::from_utf8_lossy(&bytes);
+    let last = words.rsplit("\x1b[?1049l").next().expect("there is always one");
+    assert!(!last.contains("\x1b[2J"), "{last:?}");
+}

@@ -127,7 +127,7 @@ fn name(case: &Case) -> String {
 /// Whether the line of that GPU is on the screen and is another than before.
 fn moves_on(terminal: &Terminal, gpu: &str) {
     let line = |screen: &vt100::Screen| screen.contents().lines().find(|it| it.starts_with(gpu)).map(str::to_owned);
-    terminal.wait_until("the other GPU", |screen| line(screen).is_some_and(|it| it.contains("W")));
+    terminal.wait_until("the other GPU", |screen| line(screen).is_some_and(|it| it.contains('W')));
     let before = terminal.line_at(gpu);
     terminal.wait_until("new figures of the other GPU", |screen| line(screen).is_some_and(|it| it != before));
 }
@@ -158,6 +158,9 @@ fn on_the_screen_the_cause_stands_the_rest_goes_on_and_one_can_leave() {
                     (line.contains("hung") || line.contains("has not answered")) && line.contains(case.culprit())
                 })
             });
+            if !case.takes_all() {
+                moves_on(&terminal, " 1 H100");
+            }
         } else if !case.is_silent() && !case.takes_all() {
             // Here or on the GPU's own page.
             let is_said = |text: &str| text.contains("ERR") || text.contains(case.culprit());
@@ -186,7 +189,8 @@ fn without_a_screen_it_is_partial_and_never_late() {
         for args in [["--once", "--timeout", "3s"], ["--json", "--timeout", "3s"]] {
             let ran = host.run(args);
             let said = format!("{}{}", ran.text(), ran.err);
-            assert!(ran.took < Duration::from_secs(4), "{args:?} took {:?}", ran.took);
+            // A second more than the timeout, and one for the other cases that run beside this one.
+            assert!(ran.took < Duration::from_secs(5), "{args:?} took {:?}", ran.took);
             assert_eq!(ran.code, if silent { 0 } else { 5 }, "{args:?}: {said}");
             if args[0] == "--json" {
                 let line = json(&ran);

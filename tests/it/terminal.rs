@@ -213,7 +213,7 @@ impl Terminal {
     }
 
     fn is_within(&self, time: Duration, is_so: impl Fn(&vt100::Screen) -> bool) -> bool {
-        let not_yet = |it: &mut Option<Shown>| !it.as_ref().is_some_and(|it| is_so(it.emulator.screen()));
+        let not_yet = |it: &mut Option<Shown>| it.as_ref().is_none_or(|it| !is_so(it.emulator.screen()));
         let waited = self.desk.changed.wait_timeout_while(self.desk.shown(), time, not_yet);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -222,8 +222,8 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn wait_frames(&self, count: usize) {
         let frames = |bytes: &[u8]| bytes.windows(END.len()).filter(|it| *it == END).count();
-        let wanted = frames(&self.bytes()) + count;
-        let not_yet = |it: &mut Option<Shown>| !it.as_ref().is_some_and(|it| frames(&it.bytes) >= wanted);
+        let goal = frames(&self.bytes()) + count;
+        let not_yet = |it: &mut Option<Shown>| it.as_ref().is_none_or(|it| frames(&it.bytes) < goal);
         let waited = self.desk.changed.wait_timeout_while(self.desk.shown(), DEADLINE, not_yet);
         assert!(!waited.unwrap_or_else(PoisonError::into_inner).1.timed_out(), "no {count} frames came");
     }
@@ -253,9 +253,7 @@ impl Terminal {
     /// Waits for the end of the program.
     #[track_caller]
     pub(crate) fn wait_gone(&mut self) -> ExitStatus {
-        if !self.life().ends_within(DEADLINE) {
-            panic!("gputop does not end; the screen is\n{}\n", self.text());
-        }
+        assert!(self.life().ends_within(DEADLINE), "gputop does not end; the screen is\n{}\n", self.text());
         self.program.wait()
     }
 

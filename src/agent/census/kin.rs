@@ -51,6 +51,8 @@ pub(super) struct Kin {
     adopted: BTreeSet<ProcessId>,
     /// Who is none of anybody: the agent, and its viewer.
     ourselves: BTreeSet<u32>,
+    /// Who goes by a helper's name is taken in. On the simulated machine those of the real one are not.
+    helpers: bool,
 }
 
 /// PIDs by parent, group and session, so that those of one root are found at once.
@@ -79,8 +81,12 @@ fn with(pairs: &[(u32, u32)], key: u32) -> impl Iterator<Item = u32> {
 }
 
 impl Kin {
-    pub(super) fn new(ourselves: impl IntoIterator<Item = u32>) -> Self {
-        Self { ourselves: ourselves.into_iter().collect(), ..Self::default() }
+    pub(super) fn new(ourselves: impl IntoIterator<Item = u32>, helpers: bool) -> Self {
+        Self { ourselves: ourselves.into_iter().collect(), helpers, ..Self::default() }
+    }
+
+    fn is_helper(&self, row: &Row) -> bool {
+        self.helpers && HELPERS.contains(&row.comm())
     }
 
     /// Those who hold a GPU now. One that does no more, and lives, stays as kin. Says whether anyone is new.
@@ -178,8 +184,10 @@ impl Kin {
         for id in self.adopted.clone() {
             self.add(table, id.pid, id.pid, true);
         }
-        for (pid, _) in table.rows().iter().filter(|(_, row)| HELPERS.contains(&row.comm())) {
-            self.add(table, *pid, *pid, true);
+        for (pid, row) in table.rows() {
+            if self.is_helper(row) {
+                self.add(table, *pid, *pid, true);
+            }
         }
         // Roots that share a group or session find the same ones there: once is enough.
         let (mut been_groups, mut been_sessions) = (BTreeSet::new(), BTreeSet::new());
@@ -206,7 +214,7 @@ impl Kin {
         let mate = |root: &&Root| root.group == row.group || root.session == row.session;
         if let Some(of) = parent {
             self.add(table, pid, of, true);
-        } else if HELPERS.contains(&row.comm()) {
+        } else if self.is_helper(row) {
             self.add(table, pid, pid, true);
         } else if let Some(root) = self.roots.values().find(mate).map(|root| root.id.pid) {
             self.add(table, pid, root, false);
@@ -252,7 +260,7 @@ mod tests {
             table.put(rank + 1, "python", rank, rank, rank);
         }
         table.put(90, "sshd", 1, 90, 90);
-        let mut kin = Kin::new([]);
+        let mut kin = Kin::new([], true);
         hold(&mut kin, &table, &[30, 40], 0);
         (table, kin)
     }
@@ -350,7 +358,7 @@ mod tests {
         let (mut table, _) = torchrun();
         (1000..2000).for_each(|pid| _ = table.put(pid, "make", 10, 10, 10));
         (2000..2100).for_each(|pid| _ = table.put(pid, "python", 20, 20, 10));
-        let mut kin = Kin::new([]);
+        let mut kin = Kin::new([], true);
         hold(&mut kin, &table, &[20], 0);
         let ids: Vec<u32> = kin.ids().iter().map(|id| id.pid).collect();
         assert_eq!(ids.len(), MOST_EACH + 1);
@@ -360,7 +368,7 @@ mod tests {
     #[test]
     fn the_agent_is_nobodys_kin_nor_is_who_started_it() {
         let (mut table, _) = torchrun();
-        let mut kin = Kin::new([20]);
+        let mut kin = Kin::new([20], true);
         table.put(70, "python", 20, 20, 10);
         hold(&mut kin, &table, &[70], 0);
         // Its parent is the agent; the shell's session is still shared.

@@ -3,7 +3,7 @@
 //! | when | whom |
 //! |---|---|
 //! | each order, within [`ALLOWANCE`] | who has just started; files of kin, every [`FILES`]; the next of a round over all |
-//! | an order to scan | everyone's `stat`, then everyone's files, in pieces of [`PIECE`] |
+//! | an order of a wider [`Scope`] | everyone's `stat`, then files of kin or of all, in pieces of [`PIECE`] |
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,20 +13,22 @@ use rustix::io::Errno;
 
 use super::kin::Kin;
 use super::table::{Files, News, Row, Table};
-use super::{Order, Sighting};
+use super::{Order, Scope, Sighting};
 use crate::agent::clock;
 use crate::agent::devices::{Devices, Open};
 use crate::snapshot::{HostScan, Missing, ProcessId, Reading};
 use crate::units::{Bytes, Moment};
 
 /// What strolling may cost: computing time, in parts of a million of the time that goes by.
-const ALLOWANCE: u32 = 150;
+const ALLOWANCE: u32 = 100;
 /// What was not used up is kept, to this limit.
 const SAVED: Duration = Duration::from_millis(1);
 /// A scan is done in pieces, so that orders do not wait.
 const PIECE: Duration = Duration::from_millis(100);
 /// Files of a process are looked at again after so long.
 const FILES: Duration = Duration::from_secs(10);
+/// Those of one that is new, after so long: it has hardly begun.
+const SOON: Duration = Duration::from_secs(1);
 /// The figures about the scan itself are renewed so often.
 const FIGURES: Duration = Duration::from_secs(5);
 /// From one scan to the next, at least so many times what the last one took. One that is asked for earlier waits.
@@ -47,8 +49,8 @@ pub(super) struct Stroll {
     holding: BTreeSet<u32>,
     credit: Duration,
     since: Moment,
-    /// Someone asked for a scan, and it is yet to begin.
-    wanted: bool,
+    /// The scan that was asked for, and is yet to begin.
+    wanted: Scope,
     /// Whose files are yet to be looked at, of a scan that is under way.
     unscanned: Option<Vec<u32>>,
     /// What the last scan took, and when the next may begin.
@@ -67,15 +69,16 @@ pub(super) struct Stroll {
 
 impl Stroll {
     pub(super) fn new(devices: Option<Devices>) -> Self {
+        let is_real = devices.is_some();
         Self {
             devices,
             table: Table::new(),
-            kin: Kin::new(ourselves()),
+            kin: Kin::new(ourselves(), is_real),
             tenants: BTreeSet::new(),
             holding: BTreeSet::new(),
             credit: Duration::ZERO,
             since: clock::now(),
-            wanted: false,
+            wanted: Scope::Few,
             unscanned: None,
             took: Duration::ZERO,
             rested: Moment(0),
@@ -96,14 +99,14 @@ impl Stroll {
     /// Looks around. Absent when there is nothing new to say.
     pub(super) fn go(&mut self, order: Order) -> Option<Sighting> {
         let now = clock::now();
-        self.wanted |= order.scan;
+        self.wanted = self.wanted.max(order.scope);
         let mut gather = !order.adopted.is_empty();
         order.adopted.iter().for_each(|id| self.kin.adopt(*id));
         if let Some(tenants) = order.tenants {
             self.tenants = tenants.into_iter().collect();
             gather |= self.take_roots(now);
         }
-        let is_full = if self.is_busy() || self.wanted && now >= self.rested {
+        let is_full = if self.is_busy() || self.wanted > Scope::Few && now >= self.rested {
             self.scan(now)
         } else {
             self.stroll(now);
@@ -137,13 +140,16 @@ impl Stroll {
         let mut queue = match self.unscanned.take() {
             Some(queue) => queue,
             None => {
-                self.wanted = false;
+                let scope = std::mem::take(&mut self.wanted);
                 self.took = Duration::ZERO;
                 self.table.rewind();
                 while self.table.step().is_some() {}
                 self.forget(now);
                 // From the end: those who are kin already, and then the youngest.
-                let mut queue: Vec<u32> = self.table.rows().keys().copied().collect();
+                let rows = self.table.rows().iter();
+                let due = rows
+                    .filter(|(pid, row)| scope == Scope::Files || row.files == Files::NotYet || self.kin.knows(**pid));
+                let mut queue: Vec<u32> = due.map(|(pid, _)| *pid).collect();
                 queue.sort_by_key(|pid| self.kin.knows(*pid));
                 queue
             }
@@ -181,6 +187,8 @@ impl Stroll {
         while least > 0 || spent() < self.credit {
             least = u32::saturating_sub(least, 1);
             if let Some(pid) = due.pop() {
+                let news = self.table.look(pid);
+                any_gone |= self.settle(pid, news, now);
                 self.look_at_files(pid, now);
             }
             match self.table.step() {
@@ -233,7 +241,7 @@ impl Stroll {
         let Some(devices) = &self.devices else { return };
         let is_tenant = self.table.id(pid).is_some_and(|id| self.tenants.contains(&id));
         let Some(row) = self.table.row_mut(pid).filter(|row| !row.kernel) else { return };
-        row.files_due = now.after(FILES);
+        row.files_due = now.after(if row.files == Files::NotYet { SOON } else { FILES });
         // The driver lists it, which is proof enough.
         if is_tenant && row.files != Files::NotYet {
             return;

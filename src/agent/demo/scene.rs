@@ -30,7 +30,7 @@ pub(super) fn gpu_of(role: Role) -> u32 {
     match role {
         Role::Growing => 0,
         Role::Rank0 | Role::Server => 1,
-        Role::Rank1 => 2,
+        Role::Rank1 | Role::Forker | Role::Hidden => 2,
         Role::Notebook | Role::Trainer | Role::Worker => 3,
     }
 }
@@ -45,6 +45,7 @@ pub(super) fn part(role: Role, seconds: f64) -> Part {
         Role::Server => (21_504.0, 8.0 * wave(seconds, 30.0).powi(12)),
         Role::Notebook => (6144.0, 0.0),
         Role::Trainer | Role::Worker => (11_264.0, 0.0),
+        Role::Forker | Role::Hidden => (9318.0, 0.0),
     };
     Part { memory: Bytes::from_mib(u64::from(whole(mib))), sm: percent(sm) }
 }
@@ -60,13 +61,13 @@ fn grown_mib(seconds: f64) -> f64 {
     ((FIRST + leaked + ACTIVATIONS * step) / 2.0).floor() * 2.0
 }
 
-/// One GPU with the processes it has left.
-pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold]) -> GpuReadings {
+/// One GPU with the processes it has left. The driver does not list those who are hidden.
+pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold], hidden: &[Hold]) -> GpuReadings {
     let uuid = GpuUuid(format!("GPU-demo-{index}").into());
     // A sum of no floats is -0.
     let sm = holds.iter().filter_map(|hold| hold.sm.ok()).fold(0.0, |sum, sm| sum + sm.value());
     let sm = f64::from(sm.min(100.0));
-    let used: Bytes = holds.iter().filter_map(|hold| hold.memory.ok()).sum();
+    let used: Bytes = holds.iter().chain(hidden).filter_map(|hold| hold.memory.ok()).sum();
     let (total, reserved) = (Bytes::from_mib(MEMORY_MIB.0), Bytes::from_mib(MEMORY_MIB.1));
 
     let limit: f64 = if index == CAPPED { 450.0 } else { 700.0 };
@@ -119,7 +120,7 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold]) -> GpuR
             ecc_uncorrected: Ok(0),
         },
         holds: holds.to_vec(),
-        holders: Vec::new(),
+        holders: hidden.iter().map(|hold| hold.pid).collect(),
         trouble: None,
     }
 }
@@ -161,9 +162,15 @@ mod tests {
             .into_iter()
             .filter(|role| gpu_of(*role) == index)
             .map(|role| part(role, seconds))
-            .map(|part| Hold { pid: 7, usage: Use::Compute, memory: Ok(part.memory), sm: Ok(Percent::new(part.sm)) })
+            .map(|part| Hold {
+                pid: 7,
+                listed: Moment(0),
+                usage: Use::Compute,
+                memory: Ok(part.memory),
+                sm: Ok(Percent::new(part.sm)),
+            })
             .collect();
-        gpu(index, Moment(0), seconds, &holds)
+        gpu(index, Moment(0), seconds, &holds, &[])
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) enum Refusal {
     Kernel,
     /// NVML named the PID, and nothing shows that it means this process.
     Unverified,
+    /// NVML named the PID, and no process here has it.
+    Absent,
     /// It is too young to be told from a successor.
     Fresh,
     /// The last pass did not see it.
@@ -61,8 +63,12 @@ impl Refusal {
             }
             Self::Kernel => format!("{pid} is a thread of the kernel: no signal ends it"),
             Self::Unverified => format!(
-                "NVML may mean a process of another PID namespace, and {pid} here a stranger: \
+                "NVML may mean a process of another PID namespace, and {pid} here may be a stranger: \
                  run gputop on the host instead of in the container"
+            ),
+            Self::Absent => format!(
+                "no process {pid} is seen here: it has ended, or it belongs to another PID namespace, \
+                 a container's or the host's: look there"
             ),
             Self::Fresh => format!("{pid} started within the last clock tick: try again in a second"),
             Self::Unknown => format!("{pid} held no GPU when last looked at: wait for the next reading and try again"),

@@ -291,7 +291,7 @@ impl Gpu {
         match read {
             Ok(()) => {
                 self.answered = true;
-                self.lane.take(list);
+                self.lane.take(list, now);
                 None
             }
             Err(Fault::Garbage(pid)) => {
@@ -316,15 +316,6 @@ impl Gpu {
             }
             Err(Fault::Error(error)) => Some(fault::of_gpu(function, &error, &self.readings.facts, now)),
         }
-    }
-
-    /// Takes note of an Xid error.
-    pub(super) fn push_xid(&mut self, xid: crate::snapshot::Xid) {
-        let xids = &mut self.readings.health.xids;
-        if xids.len() == 16 {
-            xids.remove(0);
-        }
-        xids.push(xid);
     }
 }
 

@@ -16,6 +16,8 @@ use crate::units::{Bytes, Moment};
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     lists: [Vec<Entry>; 3],
+    /// When each was asked for. Not each is read in each pass, and one that fails stays as it was.
+    listed: [Moment; 3],
     /// Why a list is not to be had.
     troubles: [Option<Trouble>; 3],
     scratch: Vec<Entry>,
@@ -30,8 +32,9 @@ impl Lane {
         &mut self.scratch
     }
 
-    /// Takes what was read as this list.
-    pub(super) fn take(&mut self, list: List) {
+    /// Takes what was read as this list, asked for at `listed` or later.
+    pub(super) fn take(&mut self, list: List, listed: Moment) {
+        self.listed[list as usize] = listed;
         std::mem::swap(&mut self.lists[list as usize], &mut self.scratch);
     }
 
@@ -42,10 +45,11 @@ impl Lane {
 
     fn merge(&mut self) {
         self.merged.clear();
-        let [compute, graphics, mps] = &self.lists;
-        for (usage, entries) in [(Use::Compute, compute), (Use::Graphics, graphics), (Use::Mps, mps)] {
+        let usages = [Use::Compute, Use::Graphics, Use::Mps];
+        for ((usage, entries), listed) in usages.into_iter().zip(&self.lists).zip(self.listed) {
             self.merged.extend(entries.iter().map(|entry| Hold {
                 pid: entry.pid,
+                listed,
                 usage,
                 memory: entry.memory,
                 sm: Err(Missing::Unsupported),
@@ -56,6 +60,7 @@ impl Lane {
             let same = later.pid == first.pid;
             if same {
                 first.usage = both(first.usage, later.usage);
+                first.listed = first.listed.max(later.listed);
                 // It stands in each list with the same memory. Taking the larger one counts it once.
                 first.memory = larger(first.memory, later.memory);
             }
@@ -132,12 +137,33 @@ mod tests {
 
     #[test]
     fn a_process_in_two_lists_is_counted_once() {
-        let mut lane =
-            Lane { lists: [vec![entry(9, 2), entry(7, 1)], vec![entry(7, 3)], vec![entry(9, 2)]], ..Lane::default() };
+        let mut lane = Lane::default();
+        for (list, entries) in [
+            (List::Compute, vec![entry(9, 2), entry(7, 1)]),
+            (List::Graphics, vec![entry(7, 3)]),
+            (List::Mps, vec![entry(9, 2)]),
+        ] {
+            *lane.scratch() = entries;
+            lane.take(list, Moment(0));
+        }
         lane.merge();
         let merged: Vec<_> = lane.holds().iter().map(|hold| (hold.pid, hold.usage, hold.memory)).collect();
         let expected = [(7, Use::ComputeAndGraphics, Ok(Bytes::from_gib(3))), (9, Use::Mps, Ok(Bytes::from_gib(2)))];
         assert_eq!(merged, expected);
+    }
+
+    #[test]
+    fn a_hold_is_as_old_as_the_list_that_named_it() {
+        let mut lane = Lane::default();
+        for (list, entries, listed) in
+            [(List::Graphics, vec![entry(7, 3), entry(8, 1)], 100), (List::Compute, vec![entry(7, 3)], 900)]
+        {
+            *lane.scratch() = entries;
+            lane.take(list, Moment(listed));
+        }
+        lane.merge();
+        let listed: Vec<_> = lane.holds().iter().map(|hold| (hold.pid, hold.listed)).collect();
+        assert_eq!(listed, [(7, Moment(900)), (8, Moment(100))]);
     }
 
     #[test]

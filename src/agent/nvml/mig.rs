@@ -53,7 +53,7 @@ fn find(gpu: &mut Gpu, watch: &Watch) {
         // Most places are empty on most GPUs: that is no failure, so it is not asked through the GPU.
         let device = watch.call("nvmlDeviceGetMigDeviceHandleByIndex", || gpu.device.mig_device_by_index(place));
         let Ok(device) = device else { continue };
-        if let Some(at) = old.iter().position(|part| raw::is_same(&part.device, &device)) {
+        if let Some(at) = old.iter().position(|part| raw::handle_of(&part.device) == raw::handle_of(&device)) {
             gpu.parts.push(old.swap_remove(at));
             continue;
         }

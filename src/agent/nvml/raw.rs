@@ -86,8 +86,10 @@ pub(super) struct EventSet {
     library: Library,
 }
 
-// SAFETY: only one thread uses a set; NVML does not mind which.
+// SAFETY: only the thread in charge uses a set; NVML does not mind which that is.
 unsafe impl Send for EventSet {}
+// SAFETY: as above.
+unsafe impl Sync for EventSet {}
 
 /// `nvmlEventTypeXidCriticalError`.
 const XID: c_ulonglong = 8;
@@ -110,18 +112,21 @@ impl EventSet {
     }
 
     /// `nvmlEventSetWait_v2`, without waiting: the next Xid error and the GPU that it is of.
-    pub(super) fn next(&self) -> Result<(Device<'static>, u64), NvmlError> {
+    pub(super) fn next(&self) -> Result<(Handle, u64), NvmlError> {
         let function = nvml_sym(self.library.lib().nvmlEventSetWait_v2.as_ref())?;
         // SAFETY: the structure is plain numbers and a pointer, for all of which zero is a value.
         let mut event: nvmlEventData_t = unsafe { mem::zeroed() };
         // SAFETY: `event` is the structure that this function fills.
         nvml_try(unsafe { function(self.set, &raw mut event, 0) })?;
-        // SAFETY: the handle came from NVML.
-        Ok((unsafe { Device::new(event.device, self.library) }, event.eventData))
+        Ok((Handle(event.device as usize), event.eventData))
     }
 }
 
-/// Whether both are the same GPU to NVML.
-pub(super) fn is_same(one: &Device<'static>, other: &Device<'static>) -> bool {
-    handle(one) == handle(other)
+/// What NVML calls a GPU, to tell it from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Handle(usize);
+
+/// What NVML calls this GPU.
+pub(super) fn handle_of(device: &Device<'static>) -> Handle {
+    Handle(handle(device) as usize)
 }

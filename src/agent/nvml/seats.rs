@@ -5,7 +5,7 @@ use super::gpu::{Failure, Gpu};
 use super::watch::Subject;
 use super::{COUNT_CALL, Sick};
 use crate::agent::GpuReadings;
-use crate::snapshot::{Cause, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Trouble};
+use crate::snapshot::{Cause, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Trouble, Xid};
 use crate::units::Moment;
 
 /// A GPU's place in the list, whether it answers or not.
@@ -24,15 +24,29 @@ impl Seat {
         self.last.first().is_some_and(|readings| readings.uuid == *uuid)
     }
 
-    /// Puts the trouble on the GPU and its instances, whose last readings stay.
+    /// Takes note of an Xid error, which may be the last word of a GPU that does not answer any more.
+    pub(super) fn note_xid(&mut self, xid: Xid) {
+        const MOST: usize = 16;
+        let xids = &mut self.last[0].health.xids;
+        if xids.len() == MOST {
+            xids.remove(0);
+        }
+        xids.push(xid);
+        if let Some(gpu) = &mut self.gpu {
+            gpu.readings.health.xids.clone_from(xids);
+        }
+    }
+
+    /// Puts the trouble on the GPU and its instances, whose last readings stay. One that goes on, at another
+    /// call perhaps, began when it began.
     pub(super) fn suffers(&mut self, trouble: &Trouble) {
         self.gpu = None;
         for readings in &mut self.last {
-            let same =
-                readings.trouble.as_ref().is_some_and(|old| old.cause == trouble.cause && old.call == trouble.call);
-            if !same {
-                readings.trouble = Some(trouble.clone());
-            }
+            let since = match &readings.trouble {
+                Some(old) if old.cause == trouble.cause => old.since,
+                _ => trouble.since,
+            };
+            readings.trouble = Some(Trouble { since, ..trouble.clone() });
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::untrusted::Text;
 #[derive(Debug)]
 pub(in crate::agent) enum Finding {
     /// The arguments of a process, and what its environment says.
-    Argv(ProcessId, Reading<Vec<Text>>, Reading<Environment>),
+    Argv(ProcessId, Reading<Arc<[Text]>>, Reading<Environment>),
     /// The name of a user.
     User(u32, Text),
 }
@@ -135,13 +136,13 @@ fn read_both(id: ProcessId) -> Finding {
 }
 
 /// The arguments, 4 KiB at most.
-fn argv(pid: u32) -> Reading<Vec<Text>> {
+fn argv(pid: u32) -> Reading<Arc<[Text]>> {
     let mut buffer = [0; Text::LIMIT];
     let file = files::open(pid, "cmdline").map_err(why)?;
     let line = files::read(&file, &mut buffer).map_err(why)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have none.
-    Ok(if argv.is_empty() { vec![] } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
+    Ok(if argv.is_empty() { Arc::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
 }
 
 /// What the environment says, as far as its first 128 KiB: so long was the longest once.

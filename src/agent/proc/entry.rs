@@ -7,6 +7,8 @@ use super::aside::Aside;
 use super::files::{self, Root};
 use super::origin::{self, Environment, Origin};
 use super::{living_thread, stat};
+use std::sync::Arc;
+
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
@@ -24,6 +26,8 @@ pub(super) struct Entry {
     pub(super) process: Process,
     /// Absent when there are no descriptors left: then it is opened for each reading.
     pub(super) stat: Option<OwnedFd>,
+    /// When it was read last.
+    pub(super) read: Moment,
     /// CPU ticks at an earlier reading.
     pub(super) cpu: Option<(Moment, u64)>,
     /// The pass in which NVML named it last; 0 for never.
@@ -50,16 +54,16 @@ pub(super) struct Reader<'a> {
 }
 
 impl Entry {
-    /// Looks at a process for the first time. NVML named it at `listed`, or nobody but `/proc` did.
-    pub(super) fn open(pid: u32, reader: &mut Reader<'_>, listed: Option<Moment>) -> Self {
-        let opened = files::open(pid, "stat");
-        let mut entry = Self {
+    /// A process of which only the PID is known.
+    pub(super) fn unread(pid: u32) -> Self {
+        Self {
             process: Process {
                 id: ProcessId { pid, start_ticks: None },
                 facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet),
                 load: ProcessLoad::missing(Missing::NotYet),
             },
             stat: None,
+            read: reader.now,
             cpu: None,
             named: 0,
             held: 0,
@@ -68,8 +72,14 @@ impl Entry {
             verify_due: Moment(0),
             group: None,
             environment: Err(Missing::NotYet),
-            threads_due: Some(reader.now),
-        };
+            threads_due: Some(Moment(0)),
+        }
+    }
+
+    /// Looks at a process for the first time. NVML named it at `listed`, or nobody but `/proc` did.
+    pub(super) fn open(pid: u32, reader: &mut Reader<'_>, listed: Option<Moment>) -> Self {
+        let mut entry = Self::unread(pid);
+        let opened = files::open(pid, "stat");
         let line = match &opened {
             Ok(stat) => files::read(stat, reader.buffer).ok(),
             Err(_) => None,
@@ -104,6 +114,7 @@ impl Entry {
 
     fn take(&mut self, stat: &stat::Stat<'_>, root: &Root, aside: &mut Aside, now: Moment) {
         let id = self.process.id;
+        self.read = now;
         let facts = &mut self.process.facts;
         facts.parent = Ok(stat.parent);
         facts.group = Ok(stat.group);
@@ -162,7 +173,7 @@ impl Entry {
     }
 
     /// Takes what its arguments and environment are.
-    pub(super) fn learn(&mut self, argv: Reading<Vec<Text>>, environment: Reading<Environment>) {
+    pub(super) fn learn(&mut self, argv: Reading<Arc<[Text]>>, environment: Reading<Environment>) {
         let facts = &mut self.process.facts;
         facts.argv = argv;
         let value = |get: fn(&Environment) -> &Option<Text>| match &environment {

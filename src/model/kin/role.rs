@@ -121,7 +121,6 @@ impl Role {
             Self::Launcher => "launcher",
             Self::Helper => "helper",
             Self::Notebook => "notebook",
-            Self::Python => "trainer",
             _ => "parent",
         }
     }
@@ -221,9 +220,11 @@ fn name(path: &Text) -> &str {
 pub(in crate::model) fn program(process: &Process) -> String {
     let argv = process.facts.argv.as_deref().unwrap_or_default();
     let script = argv.iter().map(name).find(|it| it.strip_suffix(".py").is_some_and(|stem| stem != "__main__"));
+    // As in `python /opt/env/bin/vllm serve`.
+    let tool = argv.get(1).filter(|it| is_python("", argv) && !it.as_str().starts_with('-')).map(name);
     let module = || argv.iter().skip_while(|it| it.as_str() != "-m").nth(1).map(Text::as_str);
     let comm = || process.facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-    script.or_else(module).map_or_else(comm, str::to_owned)
+    script.or(tool).or_else(module).map_or_else(comm, str::to_owned)
 }
 
 /// What it runs: its arguments, or its short name where there are none. Cut to what fits a sentence.

@@ -17,7 +17,7 @@ use super::{Kept, Kind, Verdict, orphan};
 use crate::model::kin::Kin;
 use crate::model::kin::role::Role;
 use crate::model::{Holding, Total, Unclaimed};
-use crate::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State};
+use crate::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State, Use};
 use crate::units::Bytes;
 use crate::untrusted::Text;
 
@@ -174,6 +174,12 @@ impl Court<'_> {
         if life.work == Work::Unknown {
             let is_coming = process.load.cpu == Err(Missing::NotYet) || holding.sm == Err(Missing::NotYet);
             return is_coming.then_some(Kind::TooSoon);
+        }
+        // What draws the screen waits for it most of the time.
+        let tenants = holding.gpus.iter().flat_map(|at| &self.snapshot.gpus[*at].tenants);
+        let mut mine = tenants.filter(|it| it.process == process.id);
+        if mine.all(|it| it.usage == Use::Graphics) {
+            return None;
         }
         let notebook = life.role == Role::Notebook;
         let is_much = holding.memory.is_ok_and(|it| it.bytes > HOARD);

@@ -53,6 +53,11 @@ pub(super) fn judge(court: Court<'_>, at: usize, is_on_gpu: bool) -> Option<Kind
         return None;
     }
     let signs = signs(court, at);
+    // What it works for lives: that its group has no leader, or its run no agent, is that one's matter.
+    let has_lost = signs.iter().any(|it| matches!(it, Sign::CreatorEnded(_)));
+    if serves(life) && !has_lost && creator(court, at).is_some() {
+        return None;
+    }
     let strength = Strength::of(&signs)?;
     let evidence = |signs: Vec<Sign>| Orphaned { signs, serves: serves(life), computes: life.work == Work::Computes };
     let verdict = match life.role {
@@ -222,13 +227,15 @@ fn lives(court: Court<'_>, pid: u32) -> bool {
     found.is_some_and(|it| it.state != Ok(State::Zombie) || it.threads.is_ok_and(|it| it > 1))
 }
 
-/// Who most likely keeps the memory of a ghost: of those that have its GPU open, are not listed there and
-/// are of the same user,
+/// Who most likely keeps the memory of a ghost: of those that have its GPU open, are not listed there, are
+/// of the same user,
+/// and work for nobody else who lives,
 ///
-/// 1. those of its process group or session;
-/// 2. else `DataLoader` workers and others that only serve;
-/// 3. else those with its arguments;
-/// 4. else all that run Python.
+/// 1. those of its process group;
+/// 2. else those of its session;
+/// 3. else `DataLoader` workers and others that only serve;
+/// 4. else those with its arguments;
+/// 5. else all that run Python.
 pub(super) fn heirs(court: Court<'_>, ghost: ProcessId) -> Vec<ProcessId> {
     let was = court.past.fallen(ghost.pid);
     let mut found: Vec<usize> = Vec::new();
@@ -240,13 +247,15 @@ pub(super) fn heirs(court: Court<'_>, ghost: ProcessId) -> Vec<ProcessId> {
     found.dedup();
     let process = |at: usize| &court.snapshot.processes[at];
     found.retain(|at| was.and_then(|it| it.ties.uid.ok()).is_none_or(|uid| process(*at).facts.uid == Ok(uid)));
-    let is_close = |at: usize, was: &Fallen| {
-        let facts = &process(at).facts;
-        facts.group.is_ok() && facts.group == was.ties.group
-            || facts.session.is_ok() && facts.session == was.ties.session
-    };
+    found.retain(|at| {
+        let life = court.past.life(*at);
+        !serves(life) || life.loss.is_some() || creator(court, *at).is_none()
+    });
+    let is_near = |at: usize, was: &Fallen| was.ties.group.is_ok() && process(at).facts.group == was.ties.group;
+    let is_close = |at: usize, was: &Fallen| was.ties.session.is_ok() && process(at).facts.session == was.ties.session;
     let is_alike = |at: usize, was: &Fallen| process(at).facts.argv.is_ok() && process(at).facts.argv == was.argv;
-    let ranks: [&dyn Fn(usize) -> bool; 4] = [
+    let ranks: [&dyn Fn(usize) -> bool; 5] = [
+        &|at| was.is_some_and(|was| is_near(at, was)),
         &|at| was.is_some_and(|was| is_close(at, was)),
         &|at| serves(court.past.life(at)),
         &|at| was.is_some_and(|was| is_alike(at, was)),

@@ -60,7 +60,7 @@ pub(in crate::model) struct Life {
     pub(in crate::model) root: Option<Named>,
     /// What role and name were made from.
     comm: Reading<Text>,
-    argv: Reading<Vec<Text>>,
+    argv: Reading<Arc<[Text]>>,
     parent: Option<u32>,
     /// Its parent at the last pass.
     maker: Option<(Named, Role)>,
@@ -81,7 +81,7 @@ pub(super) struct Ties {
 pub(super) struct Fallen {
     pub(super) named: Named,
     pub(super) ties: Ties,
-    pub(super) argv: Reading<Vec<Text>>,
+    pub(super) argv: Reading<Arc<[Text]>>,
     pub(super) root: Option<Named>,
     at: Moment,
 }
@@ -192,7 +192,7 @@ impl Past {
     }
 }
 
-fn life_argv(life: &Life) -> Option<&Vec<Text>> {
+fn life_argv(life: &Life) -> Option<&Arc<[Text]>> {
     life.argv.as_ref().ok()
 }
 
@@ -221,18 +221,21 @@ impl Life {
     fn name(&mut self, process: &Process) {
         let facts = &process.facts;
         let is_known = self.comm == facts.comm && self.argv == facts.argv;
-        let is_cleared = self.argv.is_ok() && facts.argv.as_ref().is_ok_and(Vec::is_empty);
+        let is_cleared = self.argv.is_ok() && facts.argv.as_ref().is_ok_and(|it| it.is_empty());
         if is_known && self.role != Role::Unknown || is_cleared {
             return;
         }
         self.forked &= self.argv == facts.argv;
         (self.comm, self.argv) = (facts.comm.clone(), facts.argv.clone());
         self.role = Role::of(process);
+        let program = role::program(process);
+        // A tool, as `vllm`, is no trainer.
+        let is_script = self.role == Role::Python && program.strip_suffix(".py").is_some();
         self.named = Named {
             id: process.id,
             command: role::command(process).into(),
-            program: role::program(process).into(),
-            calling: self.role.calling(),
+            program: program.into(),
+            calling: if is_script { "trainer" } else { self.role.calling() },
         };
     }
 

@@ -31,6 +31,23 @@ impl Verdict {
         }
     }
 
+    /// The same for a program; it never changes.
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::MaybeOrphan(_) => "maybe_orphan",
+            Kind::StuckInDriver { .. } => "stuck_in_driver",
+            Kind::Launcher => "launcher",
+            Kind::Active { .. } => "active",
+            Kind::TooSoon => "too_soon",
+            _ => self.word(),
+        }
+    }
+
+    /// The device memory of some in all, each part once.
+    pub fn total<'a>(verdicts: &(impl Iterator<Item = &'a Self> + Clone)) -> Total {
+        total(verdicts)
+    }
+
     /// How much a person should care.
     pub fn weight(&self) -> Weight {
         match self.kind {
