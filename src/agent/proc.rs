@@ -308,9 +308,9 @@ mod tests {
         let process = tenants.end().next().cloned().unwrap();
         assert_eq!((process.facts.comm, process.load.rss), (Err(Missing::NotYet), Err(Missing::NotYet)));
         tenants.catch_up();
-        let baseline = tenants.known[&me].cpu;
-        assert!(baseline.is_some() && tenants.known[&me].process.facts.uid.is_ok());
-        assert!(see(&mut tenants, me, Moment(0)).id.start_ticks.is_some());
+        assert!(tenants.known[&me].cpu.is_some());
+        let seen = see(&mut tenants, me, Moment(0));
+        assert!(seen.id.start_ticks.is_some() && seen.facts.uid.is_ok(), "{seen:?}");
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
 
     /// A pass in which NVML named those, and the census knows that kin.
     fn pass(processes: &mut Processes, named: &[u32], kin: &[ProcessId]) -> Vec<Process> {
-        processes.begin();
+        processes.begin(usize::MAX);
         for pid in named {
             processes.see(*pid, Moment(u64::MAX));
         }
@@ -412,7 +412,7 @@ mod tests {
         let spawned = "from multiprocessing.spawn import spawn_main; spawn_main()";
         for (id, argument) in strays.into_iter().zip([spawned, "train.py"]) {
             let argv = vec!["python".into(), "-c".into(), argument.into()];
-            processes.learn(Finding::Argv(id, Ok(argv), Err(Missing::Denied)));
+            processes.learn(Finding::Argv(id, Ok(argv.into()), Err(Missing::Denied)));
         }
         assert_eq!(processes.take_adopted(), [strays[0]]);
         assert_eq!(processes.take_adopted(), []);

@@ -10,7 +10,7 @@ mod member;
 use std::time::Duration;
 
 pub use self::member::{Member, Stage};
-use crate::control::{Command, Outcome, Reply, Signal};
+use crate::control::{Command, Outcome, Reply, Signal, is_advice};
 use crate::model::{Model, Reclaim, Returned};
 use crate::snapshot::{Process, ProcessId, Snapshot};
 use crate::units::{Bytes, Moment};
@@ -87,6 +87,8 @@ pub struct EndPanel {
     reclaim: Reclaim,
     returned: Option<Vec<Returned>>,
     respawned: Vec<(ProcessId, Process)>,
+    /// Why what was done is not written down; absent while it is.
+    unrecorded: Option<Text>,
     top: usize,
 }
 
@@ -110,6 +112,7 @@ impl EndPanel {
             reclaim: Reclaim::expect(chosen.clone(), snapshot),
             returned: None,
             respawned: Vec::new(),
+            unrecorded: None,
             top: 0,
             chosen,
         };
@@ -177,6 +180,11 @@ impl EndPanel {
         &self.respawned
     }
 
+    /// Why what was done is not written down; absent while it is.
+    pub fn unrecorded(&self) -> Option<&Text> {
+        self.unrecorded.as_ref()
+    }
+
     /// When the first signal was sent; absent before.
     pub fn first_sent(&self) -> Option<Moment> {
         self.first_sent
@@ -202,7 +210,7 @@ impl EndPanel {
 
     /// What has to be typed before anything is sent; absent when Enter is enough.
     pub fn word_to_type(&self) -> Option<String> {
-        let is_grave = self.cautions().next().is_some() || self.targets().count() > MANY;
+        let is_grave = self.cautions().any(|(_, caution)| !is_advice(caution)) || self.targets().count() > MANY;
         is_grave.then(|| self.root().map(|root| root.id().pid.to_string())).flatten()
     }
 
@@ -328,6 +336,9 @@ impl EndPanel {
                 self.members.push(Member::joined(reply.process, comm.clone(), *parent));
             }
             return;
+        }
+        if let Outcome::Unrecorded { reason } = &reply.outcome {
+            self.unrecorded = Some(reason.clone());
         }
         if let Outcome::Sent { at, .. } = reply.outcome
             && self.members.iter().any(|it| it.id() == reply.process && matches!(it.stage, Stage::Asked(_)))

@@ -37,6 +37,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     }
     lines.push(Line::default());
     lines.extend(progress(theme, app, panel));
+    lines.extend(panel.unrecorded().map(|reason| Line::styled(reason.to_string(), theme.notable())));
 
     let width = WIDTH.min(body.width);
     // Two lines of air for what wraps, so that the panel does not jump with what it says.

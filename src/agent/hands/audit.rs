@@ -10,6 +10,7 @@ pub(super) mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -105,7 +106,7 @@ impl Word {
 pub(super) struct Deed {
     pub(super) process: ProcessId,
     pub(super) comm: Text,
-    pub(super) argv: Option<Vec<Text>>,
+    pub(super) argv: Option<Arc<[Text]>>,
     pub(super) owner: Option<Owner>,
     pub(super) signal: Signal,
     pub(super) mode: Mode,

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,7 +28,7 @@ pub(super) struct Held {
     process: ProcessId,
     comm: Text,
     /// Its arguments, if the loop has read them: here, reading them could hang.
-    argv: Option<Vec<Text>>,
+    argv: Option<Arc<[Text]>>,
     pidfd: OwnedFd,
     watch: Watch,
 }
@@ -118,7 +119,7 @@ impl Held {
     }
 
     /// The same, known by these arguments.
-    pub(super) fn known_by(self, argv: Option<Vec<Text>>) -> Self {
+    pub(super) fn known_by(self, argv: Option<Arc<[Text]>>) -> Self {
         Self { argv, ..self }
     }
 

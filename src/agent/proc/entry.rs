@@ -63,7 +63,7 @@ impl Entry {
                 load: ProcessLoad::missing(Missing::NotYet),
             },
             stat: None,
-            read: reader.now,
+            read: Moment(0),
             cpu: None,
             named: 0,
             held: 0,

@@ -55,7 +55,7 @@ impl Story {
     fn process(&mut self, pid: u32, parent: u32, argv: &[&str]) {
         if let Some(known) = self.host.processes.iter_mut().find(|it| it.id.pid == pid) {
             if !argv.is_empty() {
-                known.facts.argv = Ok(arguments(argv));
+                known.facts.argv = Ok(arguments(argv).into());
             }
             known.facts.parent = if pid == 1 { Ok(0) } else { Ok(parent) };
             return;
@@ -72,7 +72,7 @@ impl Story {
             group,
             session: above.as_ref().map_or(Ok(pid), |it| it.session),
             comm: Ok(name.into()),
-            argv: Ok(arguments(argv)),
+            argv: Ok(arguments(argv).into()),
             ..ProcessFacts::missing(Identity::Sure, Missing::Unsupported)
         };
         let load = ProcessLoad {
