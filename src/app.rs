@@ -164,8 +164,7 @@ impl App {
         {
             match &reply.outcome {
                 Outcome::Inspected(found) => *inspection = Some(Ok(found.clone())),
-                // A refusal with no panel open answers the question of the page.
-                Outcome::Refused { reason } if self.end.is_none() => *inspection = Some(Err(reason.clone())),
+                Outcome::NotInspected { reason } => *inspection = Some(Err(reason.clone())),
                 _ => {}
             }
         }
@@ -220,8 +219,8 @@ impl App {
             Intent::OtherList => {
                 self.focus = if self.focus == List::Gpus { List::Processes } else { List::Gpus };
             }
-            Intent::NextColumn => self.sort = Sort::by(self.sort.column.step(1)),
-            Intent::PreviousColumn => self.sort = Sort::by(self.sort.column.step(-1)),
+            Intent::NextColumn => self.sort_by_neighbour(1),
+            Intent::PreviousColumn => self.sort_by_neighbour(-1),
             Intent::SortBy(column) => self.sort = Sort::by(column),
             Intent::Invert => self.sort.descending = !self.sort.descending,
             Intent::OpenFilter => (self.is_filtering, self.focus) = (true, List::Processes),
@@ -285,6 +284,12 @@ impl App {
             self.cursor_at = moved(self.cursor_at, self.rows.len());
             self.cursor = self.rows.get(self.cursor_at).map(|row| row.subject.clone());
         }
+    }
+
+    /// Sorts by the column beside, of those that are shown.
+    fn sort_by_neighbour(&mut self, by: isize) {
+        let next = self.sort.column.step(by);
+        self.sort = Sort::by(if next.is_shown(self.size.0) { next } else { next.step(by) });
     }
 
     /// Puts the cursor on a GPU: on itself, not on its place, which another may take.

@@ -171,6 +171,11 @@ pub enum Outcome {
     },
     /// What `inspect` found.
     Inspected(Box<Inspection>),
+    /// `inspect` could not be done. It says nothing of a hold on the process.
+    NotInspected {
+        /// Why not: one sentence for a person.
+        reason: Text,
+    },
 }
 
 /// How a caution begins that is advice.

@@ -161,7 +161,11 @@ fn help(writer: &mut Writer) {
 
 fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
     let facts = &process.facts;
-    writer.reading("command", rows::command(process));
+    let whole = |argv: &[Text]| argv.iter().map(Text::as_str).collect::<Vec<_>>().join(" ");
+    match facts.argv.as_deref() {
+        Ok(argv) if !argv.is_empty() => writer.field("command", whole(argv)),
+        _ => writer.reading("command", rows::command(process)),
+    }
     writer.reading("name", facts.comm.as_ref().map_err(|why| *why));
     writer.reading("user", facts.user.as_ref().map_err(|why| *why));
     if let Some(snapshot) = model.latest() {

@@ -59,11 +59,19 @@ impl Column {
         Self::ALL[(at.cast_signed() + by).rem_euclid(len).cast_unsigned()]
     }
 
+    /// Whether a screen of that width has it.
+    pub fn is_shown(self, width: u16) -> bool {
+        self != Self::Growth || width >= WIDE
+    }
+
     /// Whether one looks for the largest in it.
     fn starts_descending(self) -> bool {
         matches!(self, Self::Memory | Self::Growth | Self::Sm | Self::Cpu | Self::Rss | Self::Elapsed)
     }
 }
+
+/// From this width on there is room for more than the necessary.
+pub const WIDE: u16 = 110;
 
 /// How the list is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,10 +89,17 @@ impl Sort {
     }
 }
 
-/// What a process runs: its arguments, or its short name while these are not known.
+/// What a process runs: its program's file name and its arguments, or its short name while these are not known.
 pub fn command(process: &Process) -> Reading<String> {
-    match &process.facts.argv {
-        Ok(argv) if !argv.is_empty() => Ok(argv.iter().map(Text::as_str).collect::<Vec<_>>().join(" ")),
+    let file = |program: &str| program.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(program).to_owned();
+    match process.facts.argv.as_deref() {
+        Ok([program, rest @ ..]) => {
+            let rest = rest.iter().map(|it| it.as_str().to_owned());
+            Ok(std::iter::once(file(program.as_str())).chain(rest).collect::<Vec<_>>().join(" "))
+        }
+        _ if process.id.start_ticks.is_none() && !process.is_unread() => {
+            Ok("(no such process here: it ended, or is a container's)".to_owned())
+        }
         // A kernel thread and a zombie have none.
         _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]")).map_err(|why| *why),
     }

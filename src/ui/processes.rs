@@ -50,7 +50,7 @@ impl Columns {
                 origin: true,
                 verdict: true,
             },
-            110.. => Self {
+            width if width >= usize::from(rows::WIDE) => Self {
                 gpu: 5,
                 user: 9,
                 bar: 6,

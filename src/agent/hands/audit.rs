@@ -96,7 +96,8 @@ impl Word {
             | Outcome::Joined { .. }
             | Outcome::Sent { .. }
             | Outcome::Unrecorded { .. }
-            | Outcome::Inspected(_) => None,
+            | Outcome::Inspected(_)
+            | Outcome::NotInspected { .. } => None,
         }
     }
 }

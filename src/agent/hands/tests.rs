@@ -182,7 +182,7 @@ fn a_person_sees_inside_a_process() {
     assert!(found.pss.is_some_and(|pss| pss.0 > 0) && found.cwd.is_some() && found.trouble.is_none());
     let stranger = ProcessId { start_ticks: Some(1), ..child.id() };
     bench.ask(&Command::Inspect { process: stranger });
-    assert!(matches!(bench.answer(), Outcome::Refused { .. }));
+    assert!(matches!(bench.answer(), Outcome::NotInspected { .. }));
 }
 
 #[test]
