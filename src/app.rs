@@ -9,22 +9,25 @@ pub mod layout;
 mod mouse;
 pub mod page;
 pub mod rows;
+mod shown;
+mod typing;
 
 use std::time::Duration;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use tui_input::{Input, InputRequest};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
+use tui_input::Input;
 
 use self::end::EndPanel;
 use self::keymap::{Intent, Mode};
-use self::layout::{Graph, Layout};
+use self::layout::Graph;
 use self::page::{Page, Topic};
 use self::rows::{Column, Grouping, Row, Sort, View};
+pub use self::shown::growth;
 use crate::control::{Command, Outcome, Reply};
 use crate::event::{Effect, Event};
-use crate::model::{Model, Subject};
-use crate::snapshot::ProcessId;
+use crate::model::Model;
 use crate::snapshot::line::Line;
+use crate::snapshot::{GpuUuid, ProcessId};
 use crate::untrusted::Text;
 
 /// What the command line says about the screen.
@@ -66,6 +69,8 @@ pub struct App {
     cursor: Option<rows::Subject>,
     cursor_at: usize,
     top: usize,
+    /// The GPU under the cursor; absent while the person has not chosen one, which means the first.
+    gpu: Option<GpuUuid>,
     gpu_at: usize,
     gpu_top: usize,
     sort: Sort,
@@ -93,6 +98,7 @@ impl App {
             cursor: None,
             cursor_at: 0,
             top: 0,
+            gpu: None,
             gpu_at: 0,
             gpu_top: 0,
             sort: Sort::by(Column::Memory),
@@ -176,7 +182,7 @@ impl App {
         match keymap::meaning(mode, key) {
             Some(intent) => self.obey(intent),
             None if mode == Mode::Filter => {
-                if let Some(request) = edit(key) {
+                if let Some(request) = typing::edit(key) {
                     self.filter.handle(request);
                     self.top = 0;
                 }
@@ -274,11 +280,17 @@ impl App {
         } else if let Some(page) = &mut self.page {
             page.scroll(by);
         } else if self.focus == List::Gpus {
-            self.gpu_at = moved(self.gpu_at, self.model.latest().map_or(0, |it| it.gpus.len()));
+            self.choose_gpu(moved(self.gpu_at, self.model.latest().map_or(0, |it| it.gpus.len())));
         } else {
             self.cursor_at = moved(self.cursor_at, self.rows.len());
             self.cursor = self.rows.get(self.cursor_at).map(|row| row.subject.clone());
         }
+    }
+
+    /// Puts the cursor on a GPU: on itself, not on its place, which another may take.
+    fn choose_gpu(&mut self, at: usize) {
+        self.gpu_at = at;
+        self.gpu = self.model.latest().and_then(|it| Some(it.gpus.get(at)?.uuid.clone()));
     }
 
     /// Tags what is under the cursor, or takes the tag away: a process, its job, or a group.
@@ -398,112 +410,14 @@ impl App {
             (None, _) => (self.cursor, self.cursor_at) = (None, 0),
         }
         let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
-        self.gpu_at = self.gpu_at.min(gpus.saturating_sub(1));
+        let place = |uuid: &GpuUuid| self.model.latest()?.gpus.iter().position(|gpu| gpu.uuid == *uuid);
+        self.gpu_at = self.gpu.as_ref().and_then(place).unwrap_or(self.gpu_at).min(gpus.saturating_sub(1));
         let Some(layout) = self.layout() else { return };
         let visible = |height: u16| usize::from(height.saturating_sub(1)).max(1);
         self.top = scroll(self.top, self.cursor_at, self.rows.len(), visible(layout.processes.height));
         self.gpu_top = scroll(self.gpu_top, self.gpu_at, gpus, visible(layout.gpus.height));
         if let Some(page) = &mut self.page {
             page.fit(&self.model, layout.body.width, layout.body.height);
-        }
-    }
-
-    /// The model behind the screen.
-    pub fn model(&self) -> &Model {
-        &self.model
-    }
-
-    /// Where things stand; absent when the screen is too small.
-    pub fn layout(&self) -> Option<Layout> {
-        let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
-        layout::divide(self.size.0, self.size.1, gpus, self.graph)
-    }
-
-    /// Why there is no agent; absent while there is one.
-    pub fn lost(&self) -> Option<&Text> {
-        self.lost.as_ref()
-    }
-
-    /// A word to the person that soon goes away.
-    pub fn notice(&self) -> Option<&str> {
-        self.notice.as_ref().map(|(text, _)| text.as_str())
-    }
-
-    /// What the person looks at.
-    pub fn focus(&self) -> List {
-        self.focus
-    }
-
-    /// What the list shows.
-    pub fn view(&self) -> View {
-        self.view
-    }
-
-    /// The processes that the panel would open on instead of the one under the cursor.
-    pub fn tagged(&self) -> &[ProcessId] {
-        &self.tagged
-    }
-
-    /// The lines of the list, in order.
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
-    /// The row of the cursor, and the first row on the screen.
-    pub fn cursor(&self) -> (usize, usize) {
-        (self.cursor_at, self.top)
-    }
-
-    /// The GPU of the cursor, and the first on the screen.
-    pub fn gpu_cursor(&self) -> (usize, usize) {
-        (self.gpu_at, self.gpu_top)
-    }
-
-    /// The process under the cursor.
-    pub fn under_cursor(&self) -> Option<ProcessId> {
-        self.rows.get(self.cursor_at)?.process()
-    }
-
-    /// How the list is sorted.
-    pub fn sort(&self) -> Sort {
-        self.sort
-    }
-
-    /// The filter.
-    pub fn filter(&self) -> &Input {
-        &self.filter
-    }
-
-    /// Whether the filter is being typed.
-    pub fn is_filtering(&self) -> bool {
-        self.is_filtering
-    }
-
-    /// The page over the lists.
-    pub fn page(&self) -> Option<&Page> {
-        self.page.as_ref()
-    }
-
-    /// The panel that ends a process.
-    pub fn end_panel(&self) -> Option<&EndPanel> {
-        self.end.as_ref()
-    }
-
-    /// Whether nobody may be signalled.
-    pub fn is_readonly(&self) -> bool {
-        self.options.readonly
-    }
-
-    /// From one reading to the next.
-    pub fn interval(&self) -> Duration {
-        self.options.interval
-    }
-
-    /// What the graph shows: what is under the cursor.
-    pub fn subject(&self) -> Option<Subject> {
-        match self.focus {
-            List::Gpus => Some(Subject::Gpu(self.model.latest()?.gpus.get(self.gpu_at)?.uuid.clone())),
-            List::Processes => Some(Subject::Process(self.under_cursor()?)),
         }
     }
 }
@@ -513,37 +427,9 @@ fn commands(commands: Vec<Command>) -> Option<Effect> {
     (!commands.is_empty()).then_some(Effect::Commands(commands))
 }
 
-/// What became of a process's memory since gputop first saw it, in bytes; absent when either is not known.
-/// Less than a MiB is a wobble, and nothing.
-pub fn growth(model: &Model, process: ProcessId) -> Option<i64> {
-    let series = model.series(&Subject::Process(process))?;
-    let (first, last) = (series.baseline()?, series.latest()?);
-    let growth = last.0.cast_signed() - first.0.cast_signed();
-    Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })
-}
-
 /// The first line on the screen, such that the cursor is on it and nothing is left blank.
 fn scroll(top: usize, cursor: usize, len: usize, visible: usize) -> usize {
     top.min(cursor).max((cursor + 1).saturating_sub(visible)).min(len.saturating_sub(visible))
-}
-
-/// What a key does to the filter; absent when nothing.
-fn edit(key: KeyEvent) -> Option<InputRequest> {
-    let control = key.modifiers.contains(KeyModifiers::CONTROL);
-    Some(match key.code {
-        KeyCode::Char('u') if control => InputRequest::DeleteLine,
-        KeyCode::Char('w') if control => InputRequest::DeletePrevWord,
-        KeyCode::Char('a') if control => InputRequest::GoToStart,
-        KeyCode::Char('e') if control => InputRequest::GoToEnd,
-        KeyCode::Char(character) if !control => InputRequest::InsertChar(character),
-        KeyCode::Backspace => InputRequest::DeletePrevChar,
-        KeyCode::Delete => InputRequest::DeleteNextChar,
-        KeyCode::Left => InputRequest::GoToPrevChar,
-        KeyCode::Right => InputRequest::GoToNextChar,
-        KeyCode::Home => InputRequest::GoToStart,
-        KeyCode::End => InputRequest::GoToEnd,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::cli::OrphansArgs;
 use crate::model::{Kind, Model, Total, Unclaimed, Verdict};
 use crate::report::table::{self, Column, cell, line};
 use crate::report::{self, Exit};
-use crate::snapshot::{Process, ProcessId, Reading, Snapshot, State};
+use crate::snapshot::{Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::terminal::{Abilities, Tty};
 use crate::units::{Bytes, Moment};
 
@@ -22,8 +22,7 @@ use crate::units::{Bytes, Moment};
 ///
 /// When no agent can be started, when it says nothing at all, or when nobody reads what is printed.
 pub fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
-    // Before every process was looked at once, nobody can say who is gone.
-    let (model, reason) = report::look(&args.agent, args.timeout, |it| it.host.scan.at != Moment(0))?;
+    let (model, reason) = report::look(&args.agent, args.timeout, is_enough)?;
     if let Some(reason) = &reason {
         report::complain(reason);
     }
@@ -38,6 +37,20 @@ pub fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
         report::put(text.as_bytes())?;
     }
     Ok(found.exit(reason.is_none()).into())
+}
+
+/// Whether every process was looked at once, so that one can say who is gone; and read, so that one can
+/// say what is left.
+fn is_enough(snapshot: &Snapshot) -> bool {
+    let is_due = |it: &Process| {
+        // One that has ended has no arguments. Kin that is on no GPU is read every few seconds only.
+        let is_on_gpu = || snapshot.gpus.iter().any(|gpu| gpu.holders.contains(&it.id));
+        it.load.state != Ok(State::Zombie)
+            && (it.facts.argv == Err(Missing::NotYet)
+                || it.facts.user == Err(Missing::NotYet)
+                || it.load.cpu == Err(Missing::NotYet) && is_on_gpu())
+    };
+    snapshot.host.scan.at != Moment(0) && !snapshot.processes.iter().any(is_due)
 }
 
 /// The same in ASCII; what dims a line stays.
@@ -229,5 +242,56 @@ fn memory(verdict: &Verdict) -> Option<Bytes> {
     match verdict.listed {
         Some(listed) => listed.ok().map(|it: Total| it.bytes),
         None => verdict.kept.iter().map(|it| it.memory).reduce(|a, b| Bytes(a.0.saturating_add(b.0))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::example;
+
+    /// A data worker that keeps a GPU open after its trainer ended, and a trainer of somebody else.
+    fn left_behind() -> Model {
+        let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(11)).with(
+            200,
+            "python eval.py",
+            0,
+            Bytes::from_gib(2),
+        );
+        host.host.scan.at = host.at;
+        let worker = &mut host.processes[0].facts;
+        (worker.comm, worker.group) = (Ok("pt_data_worker".into()), Ok(100));
+        (host.processes[1].facts.uid, host.processes[1].facts.user) = (Ok(1001), Ok("bob".into()));
+        let mut model = Model::default();
+        model.replace(host);
+        model
+    }
+
+    #[track_caller]
+    fn check(user: Option<&str>, exit: Exit, expected: &[&str]) {
+        let model = left_behind();
+        let found = Found::of(&model, model.latest().expect("it has one"), user);
+        assert_eq!(found.text(false).lines().collect::<Vec<_>>(), expected);
+        assert_eq!(found.exit(true), exit);
+        assert_eq!(found.json(true)["processes"].as_array().map(Vec::len), Some(found.suspects.len()));
+    }
+
+    #[test]
+    fn an_orphan_is_named_with_the_evidence_and_found() {
+        let lines = [
+            "1 orphan holds 11.0 GiB",
+            "VERDICT  GPU  PID  USER     MEMORY      RSS  S  COMMAND",
+            "orphan     0  101  alice  11.0 GiB  3.0 GiB  S  python train.py",
+            "         it was left to PID 1, the leader of its process group (100) is gone, though it computes; it still \
+             holds 11.0 GiB",
+        ];
+        check(None, Exit::Found, &lines);
+        check(Some("me"), Exit::Found, &lines);
+        check(Some("alice"), Exit::Found, &lines);
+    }
+
+    #[test]
+    fn who_has_none_is_told_so() {
+        check(Some("bob"), Exit::Success, &["no orphans on these GPUs"]);
     }
 }

@@ -58,6 +58,12 @@ pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, re
     Ok(())
 }
 
+/// What ended a wait.
+struct Woken {
+    line: bool,
+    ended: BTreeSet<ProcessId>,
+}
+
 /// Takes a reply to the viewer.
 pub(super) type Tell = Arc<dyn Fn(Reply) + Send + Sync>;
 
@@ -102,39 +108,44 @@ impl Hands {
         let mut input = Input::new(&lines);
         loop {
             match self.wait(&lines) {
-                Ok(true) => match input.read() {
-                    Ok(commands) => commands.into_iter().for_each(|command| self.perform(&command)),
-                    Err(_end) => return,
-                },
-                Ok(false) => (),
+                Ok(Woken { line, ended }) => {
+                    if line {
+                        match input.read() {
+                            Ok(commands) => commands.into_iter().for_each(|command| self.perform(&command)),
+                            Err(_end) => return,
+                        }
+                    }
+                    self.watch(&ended);
+                }
                 Err(error) => {
                     // Without waiting there is no obeying, and an agent that obeys nobody must not stay.
                     let _closed = writeln!(io::stderr(), "gputop agent: cannot wait for commands: {error}");
                     return;
                 }
             }
-            self.watch();
         }
     }
 
-    /// Waits for a line, for the end of a process, or for the next time to look. True when a line came.
-    fn wait(&self, lines: &impl AsFd) -> io::Result<bool> {
+    /// Waits for a line, for the end of a process, or for the next time to look.
+    fn wait(&self, lines: &impl AsFd) -> io::Result<Woken> {
         let now = clock::now();
-        let due = self.held.values().filter_map(|held| held.due(now)).min();
+        let due = self.held.values().filter_map(Held::due).min();
         let timeout = due.map(|due| due.since(now)).map(|span| Timespec {
             tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(span.subsec_nanos()),
         });
+        let ends = || self.held.iter().filter_map(|(process, held)| Some((process, held.ends()?)));
         let mut fds = vec![PollFd::new(lines, PollFlags::IN)];
-        fds.extend(
-            self.held.values().filter_map(Held::ends).map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)),
-        );
+        fds.extend(ends().map(|(_, pidfd)| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
-            // Hang-up and error count too: reading tells which.
-            Ok(_) => Ok(!fds[0].revents().is_empty()),
-            Err(Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
+            Ok(_) | Err(Errno::INTR) => (),
+            Err(error) => return Err(error.into()),
         }
+        // Hang-up and error count too: reading tells which.
+        let mut is_ready = fds.iter().map(|it| !it.revents().is_empty());
+        let line = is_ready.next() == Some(true);
+        let ended = ends().zip(is_ready).filter_map(|((process, _), is_ready)| is_ready.then_some(*process)).collect();
+        Ok(Woken { line, ended })
     }
 
     fn perform(&mut self, command: &Command) {
@@ -203,12 +214,15 @@ impl Hands {
         Ok(caution::about(held.comm(), held.owner().as_ref(), origin, self.asker))
     }
 
-    /// Looks at every process that is held, and says what is new.
-    fn watch(&mut self) {
+    /// Looks at these, and at every process whose time has come, and says what is new.
+    fn watch(&mut self, ended: &BTreeSet<ProcessId>) {
         let now = clock::now();
         let mut news = Vec::new();
         let mut has_one_ended = false;
         for (&process, held) in &mut self.held {
+            if !ended.contains(&process) && held.due().is_none_or(|due| now < due) {
+                continue;
+            }
             let was_alive = held.ends().is_some();
             news.extend(held.look(now).map(|outcome| (process, outcome)));
             has_one_ended |= was_alive && held.ends().is_none();

@@ -28,20 +28,23 @@ const CHOICES: usize = 4;
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let Some(panel) = app.end_panel() else { return };
     let Some(root) = panel.root() else { return };
-    let mut lines =
-        if panel.targets().nth(1).is_some() { many(theme, app, panel) } else { one(theme, app, panel, root) };
-    lines.extend(cautions(theme, panel));
-    if !panel.is_over() {
-        lines.push(Line::default());
-        lines.extend(choices(theme, panel));
-    }
-    lines.push(Line::default());
-    lines.extend(progress(theme, app, panel));
-    lines.extend(panel.unrecorded().map(|reason| Line::styled(reason.to_string(), theme.notable())));
-
     let width = WIDTH.min(body.width);
-    // Two lines of air for what wraps, so that the panel does not jump with what it says.
-    let height = u16::try_from(lines.len() + 4).unwrap_or(u16::MAX).max(15).min(body.height);
+    let inner = usize::from(width.saturating_sub(2));
+    let who = if panel.targets().nth(1).is_some() { many(theme, app, panel) } else { one(theme, app, panel, root) };
+    // What one is about to do, and what came of it, is there whatever the size; of the rest, what fits.
+    let mut what = cautions(theme, panel);
+    if !panel.is_over() {
+        let few = body.height < 18;
+        what.extend(choices(theme, panel, if few { 1 } else { CHOICES }));
+        if !few {
+            what.push(Line::default());
+        }
+    }
+    what.extend(progress(theme, app, panel));
+    what.extend(panel.unrecorded().map(|reason| Line::styled(reason.to_string(), theme.notable())));
+
+    let (above, below) = (rows_of(&who, inner) + 1, rows_of(&what, inner));
+    let height = (above + below + 2).max(15).min(body.height);
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buffer);
     let title = match panel.scope() {
@@ -52,7 +55,19 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let block = Block::bordered().border_style(theme.dim()).title(Span::styled(title, theme.accent()));
     let inside = block.inner(area);
     block.render(area, buffer);
-    Paragraph::new(lines).wrap(Wrap { trim: false }).render(inside, buffer);
+    let below = below.min(inside.height);
+    let upper = Rect { height: inside.height - below, ..inside };
+    // With room to spare, the choices follow the rest at once.
+    let lower = Rect { y: inside.y + above.min(upper.height), height: below, ..inside };
+    Paragraph::new(who).wrap(Wrap { trim: false }).render(upper, buffer);
+    Paragraph::new(what).wrap(Wrap { trim: false }).render(lower, buffer);
+}
+
+/// Rows that lines take when they are broken between words, or one more.
+fn rows_of(lines: &[Line<'_>], width: usize) -> u16 {
+    let rows =
+        |line: &Line<'_>| if line.width() <= width { 1 } else { line.width().div_ceil(width.saturating_sub(8).max(1)) };
+    u16::try_from(lines.iter().map(rows).sum::<usize>()).unwrap_or(u16::MAX)
 }
 
 /// So much of a command as tells one from another; the detail page has it all.
@@ -153,15 +168,15 @@ fn cautions(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
 }
 
 /// The choice, and what stands around it.
-fn choices(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
+fn choices(theme: Theme, panel: &EndPanel, shown: usize) -> Vec<Line<'static>> {
     let choices = panel.choices();
     let at = choices.iter().position(|it| *it == panel.choice()).unwrap_or(0);
-    let top = (at + 1).saturating_sub(CHOICES).min(choices.len() - CHOICES.min(choices.len()));
+    let top = (at + 1).saturating_sub(shown).min(choices.len() - shown.min(choices.len()));
     let line = |choice: &Choice| {
         let (mark, style) = if *choice == panel.choice() { ("●", theme.text()) } else { ("○", theme.dim()) };
         Line::styled(format!("{mark} {:<8} {}", name(*choice), meaning(*choice, panel)), style)
     };
-    choices.iter().skip(top).take(CHOICES).map(line).collect()
+    choices.iter().skip(top).take(shown).map(line).collect()
 }
 
 /// A choice in a word.
@@ -170,6 +185,15 @@ fn name(choice: Choice) -> String {
         Choice::Signal(signal) => signal.to_string(),
         Choice::Gently => "gently".to_owned(),
         Choice::ByForce => "by force".to_owned(),
+    }
+}
+
+/// What Enter does.
+fn deed(choice: Choice) -> String {
+    match choice {
+        Choice::Signal(signal) => format!("sends {signal}"),
+        Choice::Gently => "sends SIGINT, then SIGTERM,".to_owned(),
+        Choice::ByForce => "stops all and sends SIGKILL".to_owned(),
     }
 }
 
@@ -199,7 +223,7 @@ fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
     let now = app.model().now();
     let say = |text: String, style: Style| vec![Line::styled(text, style)];
     let is_one = panel.targets().nth(1).is_none();
-    let what = name(panel.choice());
+    let what = deed(panel.choice());
     match panel.root().map(|root| &root.stage) {
         _ if panel.has_ended() => ended(theme, app, panel),
         Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
@@ -217,25 +241,24 @@ fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
                 let waits = wchan.as_ref().map(|it| format!(" (in {it})")).unwrap_or_default();
                 lines.push(Line::from(format!("It is {}{waits}.", page::state_in_words(*state))));
             }
-            lines.push(Line::styled(format!("Enter: {what}. Esc leaves it alone."), theme.dim()));
+            lines.push(Line::styled(format!("Enter {what}, Esc leaves it alone."), theme.dim()));
             lines
         }
         _ if panel.first_sent().is_some() => {
             let mut lines = say("Some have not ended yet.".to_owned(), theme.notable());
             lines.push(Line::styled(
-                format!("Enter: {what}, to those that are left. Esc leaves them alone."),
+                format!("Enter {what} to those that are left, Esc leaves them alone."),
                 theme.dim(),
             ));
             lines
         }
         _ if is_one => {
-            let text =
-                format!("Made sure: the signal can reach this process only. Enter sends {what}, Esc leaves it alone.");
+            let text = format!("Made sure: the signal can reach this process only. Enter {what}, Esc leaves it alone.");
             say(text, theme.good())
         }
         _ => {
             let text =
-                format!("Made sure: signals can reach these processes only. Enter: {what}. Esc leaves them alone.");
+                format!("Made sure: signals can reach these processes only. Enter {what}, Esc leaves them alone.");
             say(text, theme.good())
         }
     }

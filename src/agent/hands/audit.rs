@@ -55,7 +55,7 @@ enum What<'a> {
         /// Who did it.
         uid: u32,
         /// To whom: the boot, the PID and the start ticks are a name that is never used again.
-        boot_id: &'a str,
+        boot_id: Option<&'a str>,
         #[serde(flatten)]
         process: ProcessId,
         comm: &'a Text,
@@ -237,7 +237,8 @@ fn start(home: Option<PathBuf>, tell: Tell) -> std::io::Result<Writer> {
 }
 
 fn write_all(home: Option<PathBuf>, notes: &mpsc::Receiver<Note>, tell: &Tell) {
-    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
+    let boot_id = boot_id.as_deref().map(str::trim_end);
     let uid = rustix::process::getuid().as_raw();
     let book = Book::new(home);
     let mut has_complained = false;
@@ -247,7 +248,7 @@ fn write_all(home: Option<PathBuf>, notes: &mpsc::Receiver<Note>, tell: &Tell) {
         let mut lines = Vec::new();
         for note in &waiting {
             // Writing to memory cannot fail, and a line has a form in JSON.
-            let _written = serde_json::to_writer(&mut lines, &line(note, uid, boot_id.trim_end()));
+            let _written = serde_json::to_writer(&mut lines, &line(note, uid, boot_id));
             lines.push(b'\n');
         }
         if let (Err(error), false, Some(note)) = (book.add(&lines), has_complained, waiting.first()) {
@@ -257,7 +258,7 @@ fn write_all(home: Option<PathBuf>, notes: &mpsc::Receiver<Note>, tell: &Tell) {
     }
 }
 
-fn line<'a>(note: &'a Note, uid: u32, boot_id: &'a str) -> Line<'a> {
+fn line<'a>(note: &'a Note, uid: u32, boot_id: Option<&'a str>) -> Line<'a> {
     let what = match &note.entry {
         Entry::Deed(deed) => What::Act {
             uid,

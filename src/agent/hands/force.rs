@@ -207,8 +207,9 @@ impl<'a> Act<'a> {
         let was_stopped = held.state() == Some(State::Stopped);
         held.send(Number::STOP).map_err(|refusal| Failure::Refused(process.pid, refusal))?;
         self.hands.audit.act(held.deed(Signal::Kill, mode));
-        // No member is its own parent, so one without a parent stands at the top.
-        self.plan.add(process.pid, held.parent().unwrap_or(0));
+        // One that is gone has no parent, and needs no end.
+        let Some(parent) = held.parent() else { return Ok(()) };
+        self.plan.add(process.pid, parent);
         self.members.insert(process.pid, Member { process, was_stopped, motion: Motion::Moving });
         Ok(())
     }

@@ -40,8 +40,9 @@ enum Watch {
     Running,
     /// It was signalled, and runs. When it still does at `report`, the viewer is told.
     Signalled { at: Moment, report: Moment },
-    /// Its last thread ended, and its parent has not asked how. `told` when the viewer knows.
-    Unreaped { at: Moment, told: bool },
+    /// Its last thread ended, and its parent has not asked how. `told` when the viewer knows. Whether it has
+    /// asked is looked at when it is time to `look`.
+    Unreaped { at: Moment, told: bool, look: Moment },
 }
 
 impl Held {
@@ -167,7 +168,7 @@ impl Held {
         // A signal to a zombie "succeeds" and does nothing.
         if self.has_ended() {
             let fate = self.fate(now);
-            self.watch = Watch::Unreaped { at: self.ended_at(now), told: true };
+            self.watch = Watch::Unreaped { at: self.ended_at(now), told: true, look: now.after(Self::LOOK.1) };
             return fate;
         }
         let number = match signal {
@@ -201,7 +202,9 @@ impl Held {
             let is_zombie = matches!(fate, Outcome::Zombie { .. });
             // A parent that is about to reap it makes no zombie.
             let is_news = !is_zombie || (!told && now.since(at) >= Self::REAPED_WITHIN);
-            self.watch = Watch::Unreaped { at, told: told || is_news };
+            let told = told || is_news;
+            let look = now.after(if told { Self::LOOK.1 } else { Self::LOOK.0 });
+            self.watch = Watch::Unreaped { at, told, look };
             return is_news.then_some(fate);
         }
         let Watch::Signalled { at, report } = self.watch else { return None };
@@ -213,12 +216,11 @@ impl Held {
     }
 
     /// When to look again, should nothing happen before.
-    pub(super) fn due(&self, now: Moment) -> Option<Moment> {
+    pub(super) fn due(&self) -> Option<Moment> {
         match self.watch {
             Watch::Running => None,
             Watch::Signalled { report, .. } => Some(report),
-            Watch::Unreaped { told: false, .. } => Some(now.after(Self::LOOK.0)),
-            Watch::Unreaped { told: true, .. } => Some(now.after(Self::LOOK.1)),
+            Watch::Unreaped { look, .. } => Some(look),
         }
     }
 

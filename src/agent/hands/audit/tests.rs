@@ -36,7 +36,7 @@ impl Home {
     /// What is written there.
     #[track_caller]
     pub(in crate::agent::hands) fn lines(&self) -> Vec<Value> {
-        let text = fs::read_to_string(self.book()).unwrap_or_default();
+        let Ok(text) = fs::read_to_string(self.book()) else { return Vec::new() };
         text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
     }
 
