@@ -18,7 +18,8 @@ pub(super) fn unix_ms() -> u64 {
 
 /// How long this thread has computed.
 pub(super) fn computed() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+    // It is never below 0; if it were, all that one may spend is spent.
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::MAX)
 }
 
 fn milliseconds(time: Timespec) -> u64 {

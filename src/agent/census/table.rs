@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{RawDir, SeekFrom, seek};
@@ -207,21 +208,23 @@ impl Table {
         }
     }
 
-    /// Processes that started since one last asked, `most` of the latest.
-    pub(super) fn newborn(&mut self, most: u32) -> Vec<u32> {
+    /// The PIDs that were given out since one last asked, `most` of the latest.
+    pub(super) fn newborn(&mut self, most: u32) -> Range<u32> {
         let last = std::fs::read("/proc/loadavg").ok().and_then(|line| last_pid(&line));
-        let Some(last) = last else { return vec![] };
-        let Some(before) = self.last.replace(last).filter(|before| *before != last) else { return vec![] };
+        let before = last.and_then(|last| self.last.replace(last));
+        let (Some(last), Some(before)) = (last, before) else { return 0..0 };
         // After the largest PID they begin again; those between are found by the round.
-        let first = if before < last { before + 1 } else { 2 };
-        let mut newborn = vec![];
-        for pid in first.max(last.saturating_sub(most))..=last {
-            let line = files::open(pid, "stat").and_then(|file| files::read(file, &mut *self.buffer));
-            if line.is_ok_and(|line| !stat::is_thread(line)) {
-                newborn.push(pid);
-            }
+        let first = if before <= last { before + 1 } else { 2 };
+        first.max(last.saturating_sub(most))..last.saturating_add(1)
+    }
+
+    /// Looks at a PID that was given out: threads have some, too.
+    pub(super) fn look_at_newborn(&mut self, pid: u32) -> News {
+        let line = files::open(pid, "stat").and_then(|file| files::read(file, &mut *self.buffer));
+        match line {
+            Ok(line) if !stat::is_thread(line) => self.look(pid),
+            _ => News::Nothing,
         }
-        newborn
     }
 }
 
@@ -285,6 +288,9 @@ mod tests {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
         // Other tests start processes too, though hardly a thousand.
         assert!(table.newborn(1000).contains(&child.id()));
+        assert_eq!(table.look_at_newborn(child.id()), News::New);
+        let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        assert_eq!(table.look_at_newborn(thread.join().unwrap()), News::Nothing);
         child.kill().unwrap();
         child.wait().unwrap();
     }

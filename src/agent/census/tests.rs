@@ -126,7 +126,8 @@ fn is_kin(sighting: &Sighting, pid: u32) -> bool {
 #[test]
 fn a_worker_that_nobody_lists_is_found_by_the_file_it_has_open() {
     let fixture = Fixture::new("holder");
-    let script = format!("sleep 1000 <{} & echo $!; wait", fixture.path("nvidia3"));
+    // It says who it is when it has the file: a look before that would be the only one for long.
+    let script = format!("sh -c 'echo $$; exec sleep 1000' <{} & wait", fixture.path("nvidia3"));
     let (family, workers) = Family::start(&script, 1);
     let watched = Watched::new(&fixture);
     watched.scan(&[]);

@@ -147,8 +147,8 @@ pub(super) fn has_trainer_threads(pid: u32) -> Reading<bool> {
     })?;
     let tasks: Vec<_> = tasks.filter_map(Result::ok).collect();
     let is_trainer = tasks.iter().rev().take(MOST).any(|task| {
-        let comm = fs::read(task.path().join("comm")).unwrap_or_default();
-        TRAINER.iter().any(|name| comm.starts_with(name))
+        let comm = fs::read(task.path().join("comm"));
+        comm.is_ok_and(|comm| TRAINER.iter().any(|name| comm.starts_with(name)))
     });
     Ok(is_trainer)
 }
