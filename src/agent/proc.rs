@@ -177,7 +177,7 @@ impl Processes {
         let unread = |entry: &Entry| entry.process.facts.uid == Err(Missing::NotYet);
         let due = self.known.iter_mut().filter(|(pid, entry)| Some(**pid) == turn || unread(entry));
         for (_, entry) in due.take(USERS) {
-            entry.read_rarely(&self.root, &mut self.aside);
+            entry.read_rarely(&mut self.aside);
         }
         let now = clock::now();
         let due = self.known.values_mut().filter(|entry| entry.named == pass && entry.has_new_threads(now));
@@ -298,6 +298,18 @@ mod tests {
         assert_eq!(gone.load.state, Err(Missing::Failed));
         processes.begin(usize::MAX);
         assert_eq!(processes.end().count(), 0);
+    }
+
+    #[test]
+    fn that_someone_ends_while_being_read_is_no_failure() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let mut processes = nobody();
+        processes.begin(usize::MAX);
+        processes.see(child.id(), Moment(0));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let ended = processes.end().next().cloned().unwrap();
+        assert_eq!((ended.facts.uid, ended.facts.user), (Err(Missing::NotYet), Err(Missing::NotYet)));
     }
 
     #[test]
