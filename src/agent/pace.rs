@@ -190,8 +190,8 @@ impl Loop {
             self.see_largest();
         }
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();
-        let kin = self.sighting.as_ref().map(|sighting| sighting.kin.clone());
-        self.processes.keep(kin.as_deref().unwrap_or_default(), self.scan);
+        let kin = self.sighting.as_ref().map_or([].as_slice(), |sighting| &sighting.kin);
+        self.processes.keep(kin, self.scan);
         let processes: Vec<_> = self.processes.end().cloned().collect();
         for gpu in &mut gpus {
             add_holders(gpu, self.sighting.as_deref(), &processes);

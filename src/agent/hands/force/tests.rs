@@ -60,8 +60,8 @@ impl Tree {
         let pids =
             fs::read_dir("/proc").expect("there is one").filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
         let has_mark = |pid: &u32| {
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|it| it == self.mark.as_bytes())
+            fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|it| it == self.mark.as_bytes()))
         };
         let ids = pids.filter(has_mark).filter_map(|pid| {
             let start_ticks = Some(stat::of(pid, &mut Vec::new()).ok()?.start_ticks);
