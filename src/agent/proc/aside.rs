@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
@@ -131,15 +131,16 @@ fn read_both(id: ProcessId) -> Finding {
     if stat.ok().and_then(stat::parse).is_some_and(|stat| Some(stat.start_ticks) == id.start_ticks) {
         Finding::Argv(id, argv, environment)
     } else {
-        Finding::Argv(id, Err(Missing::Failed), Err(Missing::Failed))
+        // It has ended meanwhile.
+        Finding::Argv(id, Err(Missing::NotYet), Err(Missing::NotYet))
     }
 }
 
 /// The arguments, 4 KiB at most.
 fn argv(pid: u32) -> Reading<Arc<[Text]>> {
     let mut buffer = [0; Text::LIMIT];
-    let file = files::open(pid, "cmdline").map_err(why)?;
-    let line = files::read(&file, &mut buffer).map_err(why)?;
+    let file = files::open(pid, "cmdline").map_err(files::why)?;
+    let line = files::read(&file, &mut buffer).map_err(files::why)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have none.
     Ok(if argv.is_empty() { Arc::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
@@ -147,18 +148,19 @@ fn argv(pid: u32) -> Reading<Arc<[Text]>> {
 
 /// What the environment says, as far as its first 128 KiB: so long was the longest once.
 fn environment(pid: u32) -> Reading<Environment> {
-    let file = files::open(pid, "environ").map_err(why)?;
     let mut environ = Vec::new();
     // The kernel gives a page at a time.
-    File::from(file).take(128 << 10).read_to_end(&mut environ).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => Missing::Denied,
-        _ => Missing::Failed,
-    })?;
-    Ok(Environment::parse(&environ))
-}
-
-fn why(error: Errno) -> Missing {
-    if error == Errno::ACCESS { Missing::Denied } else { Missing::Failed }
+    let read = files::open(pid, "environ").and_then(|file| {
+        File::from(file)
+            .take(128 << 10)
+            .read_to_end(&mut environ)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    });
+    match read {
+        // A zombie has none.
+        Ok(_) | Err(Errno::SRCH) => Ok(Environment::parse(&environ)),
+        Err(error) => Err(files::why(error)),
+    }
 }
 
 /// Everything that is read aside.

@@ -154,11 +154,11 @@ impl Entry {
     }
 
     /// Reads what `stat` does not tell: its user and its control group, either of which may change.
-    pub(super) fn read_rarely(&mut self, root: &Root, aside: &mut Aside) {
+    pub(super) fn read_rarely(&mut self, aside: &mut Aside) {
         let Some(_) = self.process.id.start_ticks else { return };
         let pid = self.process.id.pid;
         let facts = &mut self.process.facts;
-        let uid: Reading<u32> = root.uid(pid);
+        let uid: Reading<u32> = Root::uid(pid);
         // A process that ended meanwhile keeps the user it had.
         if facts.uid != uid && (uid.is_ok() || facts.uid.is_err()) {
             facts.uid = uid;

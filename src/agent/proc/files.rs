@@ -79,15 +79,24 @@ impl Root {
         }
     }
 
-    /// The real user id.
-    pub(super) fn uid(&self, pid: u32) -> Reading<u32> {
-        let status = open(pid, "status").map_err(|error| self.why_absent(Some(error)))?;
+    /// The real user id of a process that was here a moment ago.
+    pub(super) fn uid(pid: u32) -> Reading<u32> {
         let mut buffer = [0; 1024];
-        let status = read(&status, &mut buffer).map_err(|_| Missing::Failed)?;
+        let status = open(pid, "status").and_then(|status| read(status, &mut buffer)).map_err(why)?;
         let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:\t"));
         let real = line.and_then(|line| line.split(|byte| *byte == b'\t').next());
         let real = real.and_then(|uid| str::from_utf8(uid).ok());
         real.and_then(|uid| uid.parse().ok()).ok_or(Missing::Failed)
+    }
+}
+
+/// Why a file of a process that was here a moment ago cannot be read.
+pub(super) fn why(error: Errno) -> Missing {
+    match error {
+        Errno::ACCESS | Errno::PERM => Missing::Denied,
+        // It has ended meanwhile: nothing went wrong, and it is not in the next pass.
+        Errno::NOENT | Errno::SRCH => Missing::NotYet,
+        _ => Missing::Failed,
     }
 }
 

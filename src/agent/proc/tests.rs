@@ -60,6 +60,18 @@ fn a_process_that_ended_is_only_a_pid() {
 }
 
 #[test]
+fn that_someone_ends_while_being_read_is_no_failure() {
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let mut processes = nobody();
+    processes.begin(usize::MAX);
+    processes.see(child.id(), Moment(0));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let ended = processes.end().next().cloned().unwrap();
+    assert_eq!((ended.facts.uid, ended.facts.user), (Err(Missing::NotYet), Err(Missing::NotYet)));
+}
+
+#[test]
 fn who_was_put_off_is_a_pid_until_it_is_read() {
     let (mut tenants, me) = (nobody(), std::process::id());
     tenants.begin(0);

@@ -140,11 +140,12 @@ impl Parts {
 
     /// Ranks that have no name in common: by what they run, and when they started.
     fn join_nameless(&mut self, snapshot: &Snapshot, past: &Past, mut ranks: Vec<usize>, uid: u32) {
-        let start = |at: usize| snapshot.processes[at].id.start_ticks.unwrap_or(0);
+        let start = |at: usize| snapshot.processes[at].id.start_ticks;
         let program = |at: usize| past.life(at).named.program.clone();
         let gap = TOGETHER.saturating_mul(snapshot.host.facts.ticks_per_second);
+        let is_soon = |a: usize, b: usize| start(a).zip(start(b)).is_some_and(|(a, b)| b.saturating_sub(a) <= gap);
         ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
-        for run in ranks.chunk_by(|a, b| program(*a) == program(*b) && start(*b).saturating_sub(start(*a)) <= gap) {
+        for run in ranks.chunk_by(|a, b| program(*a) == program(*b) && is_soon(*a, *b)) {
             let name = format!("{NAMELESS} {}", snapshot.processes[run[0]].id.pid);
             for at in run {
                 let key = self.keys[*at].clone();

@@ -170,14 +170,14 @@ fn by_argv(argv: &[Text]) -> Option<Role> {
 
 /// What a Python program is for; absent when only it knows.
 fn python(argv: &[Text], second: &str) -> Option<Role> {
-    let rest = argv.get(1..).unwrap_or_default();
+    let [program, rest @ ..] = argv else { return None };
     if LAUNCHERS.contains(&second) {
         return Some(Role::Launcher);
     }
     if second == "supervisord" {
         return Some(Role::Keeper);
     }
-    if (second == "accelerate" || name(&argv[0]) == "accelerate")
+    if (second == "accelerate" || name(program) == "accelerate")
         && rest.iter().take(2).any(|it| it.as_str() == "launch")
     {
         return Some(Role::Launcher);

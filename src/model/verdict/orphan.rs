@@ -262,6 +262,6 @@ pub(super) fn heirs(court: Court<'_>, ghost: ProcessId) -> Vec<ProcessId> {
         &|at| court.past.life(at).role.is_python(),
     ];
     let best = ranks.iter().map(|rank| found.iter().copied().filter(|at| rank(*at)).collect::<Vec<_>>());
-    let best = best.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
-    best.into_iter().map(|at| process(at).id).collect()
+    let best = best.into_iter().find(|it| !it.is_empty());
+    best.into_iter().flatten().map(|at| process(at).id).collect()
 }

@@ -104,7 +104,7 @@ impl Verdict {
             Kind::Foreign { hidden: false } => {
                 format!("it is of another PID namespace, a container's or the host's; it {}", holds())
             }
-            Kind::Foreign { hidden: true } => format!("/proc hides it from us; it {}", holds()),
+            Kind::Foreign { hidden: true } => format!("this host hides it from us; it {}", holds()),
             Kind::Ghost { was, heirs } => {
                 let who = was
                     .as_ref()
