@@ -47,8 +47,10 @@ fn main() -> anyhow::Result<()> {
             "F9" => KeyCode::F(9),
             letter => KeyCode::Char(letter.chars().next().unwrap_or(' ')),
         };
-        if let Some(Effect::Command(command)) = app.update(Event::Key(KeyEvent::from(code))) {
-            command.write(&mut commands)?;
+        if let Some(Effect::Commands(asked)) = app.update(Event::Key(KeyEvent::from(code))) {
+            for command in asked {
+                command.write(&mut commands)?;
+            }
         }
         // What comes of it is on the screen by then.
         watch(&mut app, &mut lines, 3)?;

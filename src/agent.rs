@@ -3,13 +3,16 @@
 //!
 //! ```text
 //! sampler (NVML, may hang) ──┐
+//! census (all of /proc) ─────┤
 //! argv, users (may hang) ────┼─► loop (/proc, join) ─► writer (may block) ─► standard output
 //! hands (standard input) ────┘          ▲ never waits
 //! ```
 //!
 //! It leaves by `_exit`, whatever its threads are at: destructors of the driver's library can hang.
 
+mod census;
 mod clock;
+mod devices;
 mod hands;
 mod host;
 mod inspect;
@@ -60,6 +63,8 @@ pub struct GpuReadings {
     pub health: GpuHealth,
     /// Who uses it, by PID, each once.
     pub holds: Vec<Hold>,
+    /// Who holds it besides, by PID: on the simulated machine, which has no device files.
+    pub holders: Vec<u32>,
     /// Why it does not answer; absent when all is well.
     pub trouble: Option<Trouble>,
 }
@@ -88,6 +93,8 @@ enum Wake {
     CameBack,
     /// Something was read aside.
     Found(proc::Finding),
+    /// The census has news.
+    Sighted(Box<census::Sighting>),
     /// The first line was written.
     Written,
     /// Pass so often from now on.
@@ -96,21 +103,50 @@ enum Wake {
     Scan,
 }
 
-/// Who is a tenant, by PID, as the newest snapshot says: what a command may be about.
+/// Whom the newest snapshot shows, by PID: whom a command may be about.
 #[derive(Debug, Clone, Default)]
-struct Known(Arc<Mutex<HashMap<u32, (ProcessId, Identity)>>>);
+struct Known(Arc<Mutex<HashMap<u32, Acquaintance>>>);
+
+/// What the hands need to know of a process before they take hold of it.
+#[derive(Debug, Clone, PartialEq)]
+struct Acquaintance {
+    process: ProcessId,
+    identity: Identity,
+    argv: Reading<Arc<[Text]>>,
+    origin: Reading<Text>,
+}
+
+impl Acquaintance {
+    /// Whether it is still what the snapshot says. What stayed is the same piece of memory, mostly.
+    fn is_of(&self, process: &Process) -> bool {
+        let facts = &process.facts;
+        (self.process, self.identity) == (process.id, facts.identity)
+            && self.argv == facts.argv
+            && self.origin == facts.origin
+    }
+}
+
+impl From<&Process> for Acquaintance {
+    fn from(process: &Process) -> Self {
+        let facts = &process.facts;
+        Self { process: process.id, identity: facts.identity, argv: facts.argv.clone(), origin: facts.origin.clone() }
+    }
+}
 
 impl Known {
-    /// Who has this PID, and how surely.
-    fn get(&self, pid: u32) -> Option<(ProcessId, Identity)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).copied()
+    /// Who has this PID.
+    fn get(&self, pid: u32) -> Option<Acquaintance> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).cloned()
     }
 
-    /// Takes the tenants of a snapshot.
+    /// Takes the processes of a snapshot.
     fn set(&self, processes: &[Process]) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.clear();
-        known.extend(processes.iter().map(|process| (process.id.pid, (process.id, process.facts.identity))));
+        let mut before = std::mem::take(&mut *known);
+        known.extend(processes.iter().map(|process| {
+            let same = before.remove(&process.id.pid).filter(|it| it.is_of(process));
+            (process.id.pid, same.unwrap_or_else(|| process.into()))
+        }));
     }
 }
 
@@ -134,8 +170,9 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends the process now.
+/// Ends the process, as soon as no one is stopped that should go on.
 fn leave() -> ! {
+    hands::finish_act();
     exit_now(0)
 }
 

@@ -9,22 +9,25 @@ pub mod layout;
 mod mouse;
 pub mod page;
 pub mod rows;
+mod shown;
+mod typing;
 
 use std::time::Duration;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use tui_input::{Input, InputRequest};
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
+use tui_input::Input;
 
 use self::end::EndPanel;
 use self::keymap::{Intent, Mode};
-use self::layout::{Graph, Layout};
+use self::layout::Graph;
 use self::page::{Page, Topic};
-use self::rows::{Column, Sort};
+use self::rows::{Column, Grouping, Row, Sort, View};
+pub use self::shown::growth;
 use crate::control::{Command, Outcome, Reply};
 use crate::event::{Effect, Event};
-use crate::model::{Model, Subject};
-use crate::snapshot::ProcessId;
+use crate::model::Model;
 use crate::snapshot::line::Line;
+use crate::snapshot::{GpuUuid, ProcessId};
 use crate::untrusted::Text;
 
 /// What the command line says about the screen.
@@ -60,11 +63,14 @@ pub struct App {
     lost: Option<Text>,
     notice: Option<(String, Duration)>,
     focus: List,
-    rows: Vec<ProcessId>,
-    /// The process under the cursor; absent while the person has not chosen one, which means the first row.
-    cursor: Option<ProcessId>,
+    view: View,
+    rows: Vec<Row>,
+    /// What is under the cursor; absent while the person has not chosen it, which means the first row.
+    cursor: Option<rows::Subject>,
     cursor_at: usize,
     top: usize,
+    /// The GPU under the cursor; absent while the person has not chosen one, which means the first.
+    gpu: Option<GpuUuid>,
     gpu_at: usize,
     gpu_top: usize,
     sort: Sort,
@@ -73,6 +79,8 @@ pub struct App {
     graph: Graph,
     page: Option<Page>,
     end: Option<EndPanel>,
+    /// What the panel opens on instead of the process under the cursor.
+    tagged: Vec<ProcessId>,
 }
 
 impl App {
@@ -85,10 +93,12 @@ impl App {
             lost: None,
             notice: None,
             focus: List::Processes,
+            view: View::default(),
             rows: Vec::new(),
             cursor: None,
             cursor_at: 0,
             top: 0,
+            gpu: None,
             gpu_at: 0,
             gpu_top: 0,
             sort: Sort::by(Column::Memory),
@@ -97,6 +107,7 @@ impl App {
             graph: Graph::default(),
             page: None,
             end: None,
+            tagged: Vec::new(),
         }
     }
 
@@ -117,7 +128,8 @@ impl App {
                 self.model.pass(elapsed);
                 self.notice = self.notice.take().and_then(|(text, left)| Some((text, left.checked_sub(elapsed)?)));
                 // Each other event comes right after one of these. Time alone moves no line.
-                return None;
+                let now = self.model.now();
+                return self.end.as_mut().and_then(|end| commands(end.pass(now)));
             }
             Event::LinkLost(reason) => {
                 self.lost = Some(reason);
@@ -152,8 +164,7 @@ impl App {
         {
             match &reply.outcome {
                 Outcome::Inspected(found) => *inspection = Some(Ok(found.clone())),
-                // A refusal with no panel open answers the question of the page.
-                Outcome::Refused { reason } if self.end.is_none() => *inspection = Some(Err(reason.clone())),
+                Outcome::NotInspected { reason } => *inspection = Some(Err(reason.clone())),
                 _ => {}
             }
         }
@@ -170,13 +181,22 @@ impl App {
         match keymap::meaning(mode, key) {
             Some(intent) => self.obey(intent),
             None if mode == Mode::Filter => {
-                if let Some(request) = edit(key) {
+                if let Some(request) = typing::edit(key) {
                     self.filter.handle(request);
                     self.top = 0;
                 }
                 None
             }
-            None => None,
+            None => {
+                if let Some(end) = &mut self.end {
+                    match key.code {
+                        KeyCode::Backspace => end.type_in(None),
+                        KeyCode::Char(character) => end.type_in(Some(character)),
+                        _ => {}
+                    }
+                }
+                None
+            }
         }
     }
 
@@ -199,8 +219,8 @@ impl App {
             Intent::OtherList => {
                 self.focus = if self.focus == List::Gpus { List::Processes } else { List::Gpus };
             }
-            Intent::NextColumn => self.sort = Sort::by(self.sort.column.step(1)),
-            Intent::PreviousColumn => self.sort = Sort::by(self.sort.column.step(-1)),
+            Intent::NextColumn => self.sort_by_neighbour(1),
+            Intent::PreviousColumn => self.sort_by_neighbour(-1),
             Intent::SortBy(column) => self.sort = Sort::by(column),
             Intent::Invert => self.sort.descending = !self.sort.descending,
             Intent::OpenFilter => (self.is_filtering, self.focus) = (true, List::Processes),
@@ -218,6 +238,24 @@ impl App {
                     end.choose(by);
                 }
             }
+            Intent::Suspects => {
+                self.view.suspects = !self.view.suspects;
+                (self.focus, self.cursor, self.cursor_at) = (List::Processes, None, 0);
+            }
+            Intent::Tree => {
+                self.view.grouping = if self.view.grouping == Grouping::Tree { Grouping::Flat } else { Grouping::Tree };
+            }
+            Intent::Group => self.view.grouping = self.view.grouping.next(),
+            Intent::Tag => {
+                self.tag(false);
+                self.step(1);
+            }
+            Intent::TagJob => self.tag(true),
+            Intent::Untag => self.tagged.clear(),
+            Intent::Widen => {
+                let snapshot = self.model.latest()?;
+                return commands(self.end.as_mut()?.widen(snapshot));
+            }
             Intent::Confirm => return self.confirm(),
             Intent::Close => return self.close(),
             Intent::Faster => return Some(self.pace(-1)),
@@ -226,7 +264,7 @@ impl App {
                 self.say("starting an agent…");
                 return Some(Effect::Reconnect);
             }
-            Intent::Refresh => return Some(Effect::Command(Command::Scan)),
+            Intent::Refresh => return Some(Effect::Commands(vec![Command::Scan])),
             Intent::Suspend => return Some(Effect::Suspend),
             Intent::Quit => return Some(Effect::Quit),
         }
@@ -236,13 +274,45 @@ impl App {
     /// Moves the cursor, or the page, by so many lines.
     fn step(&mut self, by: isize) {
         let moved = |at: usize, len: usize| at.saturating_add_signed(by).min(len.saturating_sub(1));
-        if let Some(page) = &mut self.page {
+        if let Some(end) = &mut self.end {
+            end.scroll(by.signum());
+        } else if let Some(page) = &mut self.page {
             page.scroll(by);
         } else if self.focus == List::Gpus {
-            self.gpu_at = moved(self.gpu_at, self.model.latest().map_or(0, |it| it.gpus.len()));
+            self.choose_gpu(moved(self.gpu_at, self.model.latest().map_or(0, |it| it.gpus.len())));
         } else {
             self.cursor_at = moved(self.cursor_at, self.rows.len());
-            self.cursor = self.rows.get(self.cursor_at).copied();
+            self.cursor = self.rows.get(self.cursor_at).map(|row| row.subject.clone());
+        }
+    }
+
+    /// Sorts by the column beside, of those that are shown.
+    fn sort_by_neighbour(&mut self, by: isize) {
+        let next = self.sort.column.step(by);
+        self.sort = Sort::by(if next.is_shown(self.size.0) { next } else { next.step(by) });
+    }
+
+    /// Puts the cursor on a GPU: on itself, not on its place, which another may take.
+    fn choose_gpu(&mut self, at: usize) {
+        self.gpu_at = at;
+        self.gpu = self.model.latest().and_then(|it| Some(it.gpus.get(at)?.uuid.clone()));
+    }
+
+    /// Tags what is under the cursor, or takes the tag away: a process, its job, or a group.
+    fn tag(&mut self, whole_job: bool) {
+        let Some(row) = self.rows.get(self.cursor_at) else { return };
+        let meant = match &row.subject {
+            rows::Subject::Process(id) if whole_job => self.model.job(*id).map(|it| it.members.clone()),
+            rows::Subject::Process(id) => Some(vec![*id]),
+            rows::Subject::Group(group) => Some(group.members.clone()),
+            rows::Subject::Unclaimed(_) | rows::Subject::Heading(_) => None,
+        };
+        let meant = meant.unwrap_or_default();
+        if meant.iter().all(|id| self.tagged.contains(id)) {
+            self.tagged.retain(|id| !meant.contains(id));
+        } else {
+            let new: Vec<ProcessId> = meant.into_iter().filter(|id| !self.tagged.contains(id)).collect();
+            self.tagged.extend(new);
         }
     }
 
@@ -265,7 +335,7 @@ impl App {
         let process = snapshot.process(self.under_cursor()?)?.clone();
         let id = process.id;
         self.page = Some(Page::new(Topic::Process(Box::new(process), None)));
-        Some(Effect::Command(Command::Inspect { process: id }))
+        Some(Effect::Commands(vec![Command::Inspect { process: id }]))
     }
 
     fn open_end_panel(&mut self) -> Option<Effect> {
@@ -283,13 +353,22 @@ impl App {
             None => self.under_cursor(),
         };
         let snapshot = self.model.latest()?;
-        let Some(process) = target.and_then(|id| snapshot.process(id)) else {
+        let chosen: Vec<ProcessId> = if self.page.is_none() && !self.tagged.is_empty() {
+            self.tagged.iter().copied().filter(|id| snapshot.process(*id).is_some()).collect()
+        } else {
+            target.into_iter().filter(|id| snapshot.process(*id).is_some()).collect()
+        };
+        let Some(first) = chosen.first() else {
             self.say("there is no process under the cursor");
             return None;
         };
-        let (panel, command) = EndPanel::open(process, &self.model, snapshot);
+        let job = self.model.job(*first).map(|job| {
+            let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
+            job.root.into_iter().chain(others).collect::<Vec<_>>()
+        });
+        let (panel, holds) = EndPanel::open(chosen, &job.unwrap_or_default(), &self.model, snapshot);
         self.end = Some(panel);
-        Some(Effect::Command(command))
+        commands(holds)
     }
 
     fn confirm(&mut self) -> Option<Effect> {
@@ -297,12 +376,12 @@ impl App {
         if end.is_over() {
             return self.close();
         }
-        end.confirm().map(Effect::Command)
+        commands(end.confirm())
     }
 
     fn close(&mut self) -> Option<Effect> {
         if let Some(end) = self.end.take() {
-            return Some(Effect::Command(Command::Release { process: end.id() }));
+            return commands(end.release());
         }
         self.page = None;
         None
@@ -314,7 +393,7 @@ impl App {
         let milliseconds = INTERVALS_MS[at.saturating_add_signed(by).min(INTERVALS_MS.len() - 1)];
         self.options.interval = Duration::from_millis(milliseconds);
         self.say(format!("reading every {:?}", self.options.interval));
-        Effect::Command(Command::Interval { milliseconds })
+        Effect::Commands(vec![Command::Interval { milliseconds }])
     }
 
     fn say(&mut self, notice: impl Into<String>) {
@@ -323,19 +402,21 @@ impl App {
 
     /// Draws from state what follows from it: rows, where the cursor is, what is scrolled out.
     fn arrange(&mut self) {
-        self.rows = rows::rows(&self.model, self.sort, self.filter.value());
-        let found = self.cursor.and_then(|id| self.rows.iter().position(|row| *row == id));
-        match (found, self.cursor) {
+        self.rows = rows::rows(&self.model, self.view, self.sort, self.filter.value());
+        self.tagged.retain(|id| self.model.latest().is_some_and(|it| it.process(*id).is_some()));
+        let found = self.cursor.as_ref().and_then(|it| self.rows.iter().position(|row| row.subject == *it));
+        match (found, &self.cursor) {
             (Some(at), _) => self.cursor_at = at,
             // It is gone: stay in its place, with whoever is there now.
             (None, Some(_)) if !self.rows.is_empty() => {
                 self.cursor_at = self.cursor_at.min(self.rows.len() - 1);
-                self.cursor = self.rows.get(self.cursor_at).copied();
+                self.cursor = self.rows.get(self.cursor_at).map(|row| row.subject.clone());
             }
             (None, _) => (self.cursor, self.cursor_at) = (None, 0),
         }
         let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
-        self.gpu_at = self.gpu_at.min(gpus.saturating_sub(1));
+        let place = |uuid: &GpuUuid| self.model.latest()?.gpus.iter().position(|gpu| gpu.uuid == *uuid);
+        self.gpu_at = self.gpu.as_ref().and_then(place).unwrap_or(self.gpu_at).min(gpus.saturating_sub(1));
         let Some(layout) = self.layout() else { return };
         let visible = |height: u16| usize::from(height.saturating_sub(1)).max(1);
         self.top = scroll(self.top, self.cursor_at, self.rows.len(), visible(layout.processes.height));
@@ -344,128 +425,16 @@ impl App {
             page.fit(&self.model, layout.body.width, layout.body.height);
         }
     }
-
-    /// The model behind the screen.
-    pub fn model(&self) -> &Model {
-        &self.model
-    }
-
-    /// Where things stand; absent when the screen is too small.
-    pub fn layout(&self) -> Option<Layout> {
-        let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
-        layout::divide(self.size.0, self.size.1, gpus, self.graph)
-    }
-
-    /// Why there is no agent; absent while there is one.
-    pub fn lost(&self) -> Option<&Text> {
-        self.lost.as_ref()
-    }
-
-    /// A word to the person that soon goes away.
-    pub fn notice(&self) -> Option<&str> {
-        self.notice.as_ref().map(|(text, _)| text.as_str())
-    }
-
-    /// What the person looks at.
-    pub fn focus(&self) -> List {
-        self.focus
-    }
-
-    /// The processes of the list, in order.
-    pub fn rows(&self) -> &[ProcessId] {
-        &self.rows
-    }
-
-    /// The row of the cursor, and the first row on the screen.
-    pub fn cursor(&self) -> (usize, usize) {
-        (self.cursor_at, self.top)
-    }
-
-    /// The GPU of the cursor, and the first on the screen.
-    pub fn gpu_cursor(&self) -> (usize, usize) {
-        (self.gpu_at, self.gpu_top)
-    }
-
-    /// The process under the cursor.
-    pub fn under_cursor(&self) -> Option<ProcessId> {
-        self.rows.get(self.cursor_at).copied()
-    }
-
-    /// How the list is sorted.
-    pub fn sort(&self) -> Sort {
-        self.sort
-    }
-
-    /// The filter.
-    pub fn filter(&self) -> &Input {
-        &self.filter
-    }
-
-    /// Whether the filter is being typed.
-    pub fn is_filtering(&self) -> bool {
-        self.is_filtering
-    }
-
-    /// The page over the lists.
-    pub fn page(&self) -> Option<&Page> {
-        self.page.as_ref()
-    }
-
-    /// The panel that ends a process.
-    pub fn end_panel(&self) -> Option<&EndPanel> {
-        self.end.as_ref()
-    }
-
-    /// Whether nobody may be signalled.
-    pub fn is_readonly(&self) -> bool {
-        self.options.readonly
-    }
-
-    /// From one reading to the next.
-    pub fn interval(&self) -> Duration {
-        self.options.interval
-    }
-
-    /// What the graph shows: what is under the cursor.
-    pub fn subject(&self) -> Option<Subject> {
-        match self.focus {
-            List::Gpus => Some(Subject::Gpu(self.model.latest()?.gpus.get(self.gpu_at)?.uuid.clone())),
-            List::Processes => Some(Subject::Process(self.under_cursor()?)),
-        }
-    }
 }
 
-/// What became of a process's memory since gputop first saw it, in bytes; absent when either is not known.
-/// Less than a MiB is a wobble, and nothing.
-pub fn growth(model: &Model, process: ProcessId) -> Option<i64> {
-    let series = model.series(&Subject::Process(process))?;
-    let (first, last) = (series.baseline()?, series.latest()?);
-    let growth = last.0.cast_signed() - first.0.cast_signed();
-    Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })
+/// An effect, when there is something to ask.
+fn commands(commands: Vec<Command>) -> Option<Effect> {
+    (!commands.is_empty()).then_some(Effect::Commands(commands))
 }
 
 /// The first line on the screen, such that the cursor is on it and nothing is left blank.
 fn scroll(top: usize, cursor: usize, len: usize, visible: usize) -> usize {
     top.min(cursor).max((cursor + 1).saturating_sub(visible)).min(len.saturating_sub(visible))
-}
-
-/// What a key does to the filter; absent when nothing.
-fn edit(key: KeyEvent) -> Option<InputRequest> {
-    let control = key.modifiers.contains(KeyModifiers::CONTROL);
-    Some(match key.code {
-        KeyCode::Char('u') if control => InputRequest::DeleteLine,
-        KeyCode::Char('w') if control => InputRequest::DeletePrevWord,
-        KeyCode::Char('a') if control => InputRequest::GoToStart,
-        KeyCode::Char('e') if control => InputRequest::GoToEnd,
-        KeyCode::Char(character) if !control => InputRequest::InsertChar(character),
-        KeyCode::Backspace => InputRequest::DeletePrevChar,
-        KeyCode::Delete => InputRequest::DeleteNextChar,
-        KeyCode::Left => InputRequest::GoToPrevChar,
-        KeyCode::Right => InputRequest::GoToNextChar,
-        KeyCode::Home => InputRequest::GoToStart,
-        KeyCode::End => InputRequest::GoToEnd,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

@@ -71,11 +71,37 @@ pub struct ScreenArgs {
     pub ascii: bool,
 }
 
+/// What to say of orphans.
+#[derive(Debug, Clone, Args)]
+pub struct OrphansArgs {
+    /// What the agent is started with.
+    #[command(flatten)]
+    pub agent: AgentArgs,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Only those of this user; `me` for yourself
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+
+    /// Draw with ASCII only; so it is, too, when the locale is not UTF-8
+    #[arg(long)]
+    pub ascii: bool,
+
+    /// Give up on a driver that does not answer after this time, and print what there is
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    pub timeout: Duration,
+}
+
 /// What to do instead of showing the screen.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Task {
     /// Watch this host and write what is seen to the standard output, a JSON object a line
     Agent(AgentArgs),
+    /// Say which processes hold GPU memory and should not, and why; 10 is the exit code when there are any
+    Orphans(OrphansArgs),
     /// Print the JSON Schema of the agent's lines
     Schema,
     /// Be one of the processes of the simulated machine

@@ -46,9 +46,15 @@ pub enum Command {
         /// With what.
         signal: Signal,
     },
+    /// End processes that are held, all of them and by force, in one act: SIGSTOP to all, a look for
+    /// descendants until there are no new ones, SIGKILL from the leaves to the root. It ends all or nobody.
+    Force {
+        /// Whom. One that is not held makes the whole act refused, unless the viewer was told of its end.
+        processes: Vec<ProcessId>,
+    },
 }
 
-/// The signals that the panel offers.
+/// The signals that the panel offers, from gentle to hard, then those that end nothing by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Signal {
@@ -58,6 +64,18 @@ pub enum Signal {
     Term,
     /// End now; nothing is saved.
     Kill,
+    /// The terminal is gone; a server reads its configuration anew.
+    Hup,
+    /// As Ctrl-\\: end with a core dump.
+    Quit,
+    /// What the program makes of it: Slurm and many trainers save a checkpoint.
+    Usr1,
+    /// What the program makes of it.
+    Usr2,
+    /// Hold still. The memory stays.
+    Stop,
+    /// Go on.
+    Cont,
 }
 
 impl fmt::Display for Signal {
@@ -66,6 +84,12 @@ impl fmt::Display for Signal {
             Self::Int => "SIGINT",
             Self::Term => "SIGTERM",
             Self::Kill => "SIGKILL",
+            Self::Hup => "SIGHUP",
+            Self::Quit => "SIGQUIT",
+            Self::Usr1 => "SIGUSR1",
+            Self::Usr2 => "SIGUSR2",
+            Self::Stop => "SIGSTOP",
+            Self::Cont => "SIGCONT",
         })
     }
 }
@@ -84,7 +108,25 @@ pub struct Reply {
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
     /// The process is held: a signal can reach only it.
-    Held,
+    Held {
+        /// Why one should think twice and type the PID first, unless it [is advice](is_advice): one sentence
+        /// for a person, as in `it belongs to alice`. Absent when there is no such reason.
+        caution: Option<Text>,
+    },
+    /// Found while a job was being ended by force: a descendant of a process that was stopped for it,
+    /// held and stopped like the others.
+    Joined {
+        /// Its name, for the list in the panel.
+        comm: Text,
+        /// Whose child it is.
+        parent: ProcessId,
+    },
+    /// Stopped for the end of its job, then let go on, because the job could not be ended as a whole: nobody
+    /// was. It is still held. One that someone else had stopped before stays stopped.
+    LetGo {
+        /// What went wrong: one sentence for a person.
+        reason: Text,
+    },
     /// Nothing was done, and why: one sentence for a person.
     Refused {
         /// As in `no permission to signal 4711 (alice): run gputop as alice or root`.
@@ -121,8 +163,27 @@ pub enum Outcome {
         /// Whole seconds since the last signal.
         seconds: u64,
     },
+    /// What is done is not written down in the audit; it is done all the same. Said once, beside the outcomes
+    /// of what was done.
+    Unrecorded {
+        /// Why not: one sentence for a person.
+        reason: Text,
+    },
     /// What `inspect` found.
     Inspected(Box<Inspection>),
+    /// `inspect` could not be done. It says nothing of a hold on the process.
+    NotInspected {
+        /// Why not: one sentence for a person.
+        reason: Text,
+    },
+}
+
+/// How a caution begins that is advice.
+pub const SUGGESTION: &str = "scancel ";
+
+/// Whether a caution names a better way, and nothing to be careful about: nobody needs to type a PID for it.
+pub fn is_advice(caution: &Text) -> bool {
+    caution.as_str().starts_with(SUGGESTION)
 }
 
 /// What is known of one process beyond the stream.

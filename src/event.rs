@@ -28,8 +28,8 @@ pub enum Event {
 /// Everything the app can ask of the world.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Ask this of the agent. What comes of it is an event.
-    Command(Command),
+    /// Ask this of the agent, in this order. What comes of it is events.
+    Commands(Vec<Command>),
     /// Start an agent in place of the one that is lost or silent.
     Reconnect,
     /// Give the terminal back to the shell until the person returns (Ctrl-Z).

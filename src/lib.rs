@@ -25,6 +25,7 @@ pub mod ui;
 pub mod session;
 pub mod terminal;
 
+pub mod orphans;
 pub mod report;
 
 pub mod cli;
@@ -40,6 +41,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.task {
         Some(Task::Agent(args)) => agent::run(&args),
         Some(Task::DemoProcess { role }) => agent::demo::be(&role),
+        Some(Task::Orphans(args)) => orphans::run(&args),
         Some(Task::Schema) => {
             let schema = serde_json::to_string_pretty(&snapshot::line::schema())?;
             writeln!(io::stdout(), "{schema}")?;

@@ -5,7 +5,11 @@
 
 mod health;
 mod history;
+mod job;
+mod kin;
 mod reclaim;
+mod unclaimed;
+mod verdict;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +17,13 @@ use std::time::Duration;
 pub use self::health::{Health, Weight};
 pub use self::history::Series;
 use self::history::WINDOW;
+use self::job::Jobs;
+pub use self::job::{Job, JobKey, UserTotal};
+pub use self::kin::Kin;
 pub use self::reclaim::{Reclaim, Returned};
+pub use self::unclaimed::Unclaimed;
+use self::verdict::past::Past;
+pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
 use crate::snapshot::{Change, Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
 
@@ -41,6 +51,19 @@ impl Total {
             (None, Some(why)) => Err(why),
             (None, None) => Ok(Self { bytes: Bytes(0), lower_bound: false }),
         }
+    }
+
+    /// Sums up sums.
+    pub fn sum(parts: impl Iterator<Item = Reading<Self>>) -> Reading<Self> {
+        let mut lower_bound = false;
+        let parts = parts.map(|part| {
+            part.map(|total| {
+                lower_bound |= total.lower_bound;
+                total.bytes
+            })
+        });
+        let sum = Self::of(parts);
+        sum.map(|sum| Self { lower_bound: sum.lower_bound || lower_bound, ..sum })
     }
 }
 
@@ -73,6 +96,11 @@ pub enum Subject {
 pub struct Model {
     latest: Option<Snapshot>,
     holdings: Vec<Holding>,
+    kin: Kin,
+    unclaimed: Vec<Unclaimed>,
+    jobs: Jobs,
+    past: Past,
+    verdicts: Vec<Verdict>,
     history: HashMap<Subject, Series>,
     began: Option<Moment>,
     silence: Duration,
@@ -80,10 +108,12 @@ pub struct Model {
 
 impl Model {
     /// Takes a whole snapshot. Of another boot, it starts a new history: PIDs and times mean other things there.
-    pub fn replace(&mut self, snapshot: Snapshot) {
+    pub fn replace(&mut self, mut snapshot: Snapshot) {
         if self.latest.as_ref().is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id) {
             *self = Self::default();
         }
+        // Everything here finds processes by their place, and a line may come from any program.
+        snapshot.processes.sort_by_key(|it| it.id);
         self.latest = Some(snapshot);
         self.learn();
     }
@@ -113,6 +143,41 @@ impl Model {
     /// What one process holds.
     pub fn holding(&self, process: ProcessId) -> Option<&Holding> {
         self.holdings.binary_search_by_key(&process, |it| it.process).ok().map(|at| &self.holdings[at])
+    }
+
+    /// Who descends from whom.
+    pub fn kin(&self) -> &Kin {
+        &self.kin
+    }
+
+    /// The GPUs with memory in use that nobody accounts for.
+    pub fn unclaimed(&self) -> &[Unclaimed] {
+        &self.unclaimed
+    }
+
+    /// What to think of each process, in the order of the snapshot's processes.
+    pub fn verdicts(&self) -> &[Verdict] {
+        &self.verdicts
+    }
+
+    /// What to think of one process.
+    pub fn verdict(&self, process: ProcessId) -> Option<&Verdict> {
+        self.verdicts.binary_search_by_key(&process, |it| it.process).ok().map(|at| &self.verdicts[at])
+    }
+
+    /// Every process, by the job that it belongs to: those that hold most first.
+    pub fn jobs(&self) -> &[Job] {
+        self.jobs.list()
+    }
+
+    /// The job that a process belongs to.
+    pub fn job(&self, process: ProcessId) -> Option<&Job> {
+        self.jobs.at(self.kin.place(process)?)
+    }
+
+    /// What each user has, those that hold most first.
+    pub fn users(&self) -> Vec<UserTotal> {
+        self.latest.as_ref().map_or_else(Vec::new, |latest| job::users(latest, &self.holdings))
     }
 
     /// How the memory of a subject went since gputop began to look.
@@ -159,6 +224,11 @@ impl Model {
         let Some(latest) = &self.latest else { return };
         self.holdings = holdings(latest);
         self.began.get_or_insert(latest.at);
+        self.kin = Kin::of(latest);
+        self.unclaimed = latest.gpus.iter().filter_map(|gpu| unclaimed::find(gpu, latest).ok()?).collect();
+        self.past.learn(latest, &self.kin, &self.holdings);
+        self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
+        self.verdicts = verdict::judge::judge(latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
 
         let patience = Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms);
         let mut note = |subject: Subject, at: Moment, memory: Reading<Bytes>| {

@@ -3,7 +3,7 @@
 //! It comes from an agent like everything else, so a driver that hangs costs the timeout and no more:
 //! then what there is is printed, with the reason, and the exit code says that it is not all.
 
-mod table;
+pub(crate) mod table;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use anyhow::Context;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::cli::{Cli, SHORTEST_INTERVAL};
+use crate::cli::{AgentArgs, Cli, SHORTEST_INTERVAL};
 use crate::event::Event;
 use crate::link::{Agent, Link};
 use crate::model::Model;
@@ -37,6 +37,8 @@ pub enum Exit {
     NoGpu = 4,
     /// Something was read and something was not: a GPU or a reading is in trouble, or time was up.
     Partial = 5,
+    /// `gputop orphans` found some.
+    Found = 10,
 }
 
 impl From<Exit> for ExitCode {
@@ -47,7 +49,7 @@ impl From<Exit> for ExitCode {
 
 impl Exit {
     /// How a snapshot, and whether it is all there is, is said to a script.
-    fn of(snapshot: &Snapshot, is_all: bool) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, is_all: bool) -> Self {
         match snapshot.driver.trouble.as_ref().map(|trouble| trouble.cause) {
             Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch) => Self::NoDriver,
             Some(_) => Self::Partial,
@@ -126,7 +128,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         let mut watch = Watch::new(Link::to(agent)?);
         let mut patience = cli.timeout;
         loop {
-            let reason = watch.settle(patience).await;
+            let reason = watch.settle(patience, |_| true).await;
             let exit = match watch.model.latest() {
                 Some(snapshot) => {
                     print(cli, &watch.model, snapshot, reason.as_ref())?;
@@ -152,6 +154,37 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// What there is to know of this host after two passes and `enough`; should that not come, why.
+///
+/// # Errors
+///
+/// When no agent can be started.
+pub(crate) fn look(
+    args: &AgentArgs,
+    patience: Duration,
+    enough: fn(&Snapshot) -> bool,
+) -> anyhow::Result<(Model, Option<Text>)> {
+    terminal::end_on_panic(None);
+    let agent = Agent::start(args).context("cannot start the agent")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut watch = Watch::new(Link::to(agent)?);
+        let reason = watch.settle(patience, enough).await;
+        Ok((watch.model, reason))
+    })
+}
+
+/// Writes a report to the standard output.
+///
+/// # Errors
+///
+/// When nobody reads it.
+pub(crate) fn put(out: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(out)?;
+    Ok(stdout.flush()?)
+}
+
 fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
     let mut out = Vec::new();
     if cli.json {
@@ -169,12 +202,11 @@ fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -
             out.push(b'\n');
         }
     }
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(&out)?;
-    Ok(stdout.flush()?)
+    put(&out)
 }
 
-fn complain(reason: &Text) {
+/// Says to a person, beside what is printed, why that is not all.
+pub(crate) fn complain(reason: &Text) {
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
 }
 
@@ -193,10 +225,10 @@ impl Watch {
         Self { link, model: Model::default(), passes: 0, is_lost: false }
     }
 
-    /// Waits for two passes, because rates need two. Should they not come, says why.
-    async fn settle(&mut self, patience: Duration) -> Option<Text> {
+    /// Waits for two passes, because rates need two, and until there is enough. Should that not come, says why.
+    async fn settle(&mut self, patience: Duration, enough: fn(&Snapshot) -> bool) -> Option<Text> {
         let deadline = Instant::now() + patience;
-        while self.passes < 2 {
+        while self.passes < 2 || !self.model.latest().is_some_and(enough) {
             match timeout_at(deadline, self.link.next()).await {
                 Ok(Event::Line(line)) => self.hear(*line),
                 Ok(Event::LinkLost(reason)) => {
@@ -227,6 +259,7 @@ impl Watch {
         Text::new(match self.model.latest() {
             None => format!("the agent said nothing for {patience}"),
             Some(latest) if is_starting(latest) => format!("the driver did not answer within {patience}"),
+            Some(_) if self.passes >= 2 => format!("not every process was looked at within {patience}"),
             Some(_) => format!("there was no second reading within {patience}, so rates are missing"),
         })
     }

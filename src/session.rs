@@ -314,7 +314,7 @@ impl<'a> Session<'a> {
     /// Does what the app asks for: the only place where an effect becomes a deed.
     fn perform(&mut self, effect: Effect) -> Option<End> {
         match effect {
-            Effect::Command(command) => self.link.ask(command),
+            Effect::Commands(commands) => commands.into_iter().for_each(|command| self.link.ask(command)),
             Effect::Reconnect => {
                 let link = std::mem::replace(&mut self.link, Link::start(self.agent));
                 self.abandoned.extend(link.abandon());

@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::change::{Change, GpuChange, HostChange, ProcessChange};
-pub use self::lanes::{GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, ProcessFacts, ProcessLoad, Tenant};
+pub use self::lanes::{GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad, Tenant};
 use crate::units::Moment;
 use crate::untrusted::Text;
 
@@ -289,11 +289,13 @@ pub struct Gpu {
     pub health: GpuHealth,
     /// Who uses it; on a split GPU, the instances name their own.
     pub tenants: Vec<Tenant>,
+    /// Who had its device file open at the last scan, tenants too; of those that we may look at.
+    pub holders: Vec<ProcessId>,
     /// Why it does not answer; absent when all is well.
     pub trouble: Option<Trouble>,
 }
 
-/// A process that is a tenant of some GPU.
+/// A process that is a tenant of some GPU, holds one open, or is kin of one that does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Process {
     /// Who it is.
@@ -318,6 +320,8 @@ pub struct Host {
     pub facts: HostFacts,
     /// What changes each second.
     pub load: HostLoad,
+    /// The last look at every process.
+    pub scan: HostScan,
 }
 
 /// All that was seen in one pass.
@@ -340,7 +344,8 @@ pub struct Snapshot {
     pub driver: Driver,
     /// Every GPU, by index; the instances of a split one come right after it.
     pub gpus: Vec<Gpu>,
-    /// Every process that is a tenant of a GPU, by PID.
+    /// Every tenant and holder of a GPU, and their kin: ancestors, descendants, and who shares their session.
+    /// Kin stays while it lives, also when its tenant has ended. By PID.
     pub processes: Vec<Process>,
 }
 

@@ -1,5 +1,7 @@
 //! Where time comes in: the clocks of this host. No one else in the agent reads one.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use crate::units::Moment;
@@ -12,6 +14,12 @@ pub(super) fn now() -> Moment {
 /// Milliseconds since 1970 (UTC), by the wall clock.
 pub(super) fn unix_ms() -> u64 {
     milliseconds(clock_gettime(ClockId::Realtime))
+}
+
+/// How long this thread has computed.
+pub(super) fn computed() -> Duration {
+    // It is never below 0; if it were, all that one may spend is spent.
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::MAX)
 }
 
 fn milliseconds(time: Timespec) -> u64 {

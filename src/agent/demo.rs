@@ -31,10 +31,13 @@ impl Machine {
     pub(super) fn pass(&mut self, now: Moment) -> Readings {
         self.actors.retain(Actor::lives);
         let seconds = now.since(self.started).as_secs_f64();
-        let holds = self.actors.iter().map(|actor| (actor.role(), hold(actor, now, seconds))).collect::<Vec<_>>();
+        let holds = self.actors.iter().map(|actor| (actor.role(), hold(actor, now, seconds)));
+        let (hidden, listed): (Vec<_>, Vec<_>) = holds.partition(|(role, _)| *role == Role::Hidden);
         Readings {
             driver: Driver { version: Some("demo".into()), cuda_version: None, trouble: None },
-            gpus: (0..scene::GPUS).map(|gpu| scene::gpu(gpu, now, seconds, &on(gpu, &holds))).collect(),
+            gpus: (0..scene::GPUS)
+                .map(|gpu| scene::gpu(gpu, now, seconds, &on(gpu, &listed), &on(gpu, &hidden)))
+                .collect(),
         }
     }
 }

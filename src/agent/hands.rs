@@ -3,6 +3,9 @@
 //! It waits for a line, for the end of a process that is held, and for nothing else: no driver, no
 //! pass, no lock of another process. So a process can be ended while all of these hang.
 
+mod audit;
+mod caution;
+mod force;
 mod held;
 mod input;
 mod refusal;
@@ -21,9 +24,12 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{getpid, getppid};
+use rustix::process::{Resource, getpid, getppid, getrlimit};
 use rustix::stdio;
 
+use self::audit::{Audit, Mode};
+use self::caution::Asker;
+pub(super) use self::force::finish_act;
 use self::held::Held;
 use self::input::Input;
 use self::refusal::Refusal;
@@ -34,15 +40,28 @@ use super::{Known, Wake, clock, leave};
 use crate::cli::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::control::{Command, Outcome, Reply};
 use crate::snapshot::{Identity, ProcessId};
+use crate::untrusted::Text;
+
+/// How long an agent that leaves waits for its audit to be written.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Starts the thread that obeys the standard input, and ends the agent when that closes.
 pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, readonly: bool) -> io::Result<()> {
-    let mut hands = Hands::new(known, wake, Arc::new(move |reply| replies.send(reply)), readonly);
+    let tell: Tell = Arc::new(move |reply| replies.send(reply));
+    let audit = Audit::new(Audit::home(), tell.clone());
+    let mut hands = Hands::new(known, wake, tell, audit, readonly);
     thread::Builder::new().name("hands".to_owned()).spawn(move || {
         hands.obey(stdio::stdin());
+        hands.audit.finish(LAST_WORDS);
         leave();
     })?;
     Ok(())
+}
+
+/// What ended a wait.
+struct Woken {
+    line: bool,
+    ended: BTreeSet<ProcessId>,
 }
 
 /// Takes a reply to the viewer.
@@ -54,17 +73,34 @@ struct Hands {
     tell: Tell,
     readonly: bool,
     own: Own,
+    asker: Asker,
     inspector: Inspector,
+    audit: Audit,
     held: BTreeMap<ProcessId, Held>,
+    /// Those of whose end the viewer was told.
+    gone: BTreeSet<ProcessId>,
+    most_held: usize,
 }
 
 impl Hands {
-    /// Each costs a descriptor, and a process may by default have 1024.
-    const MOST_HELD: usize = 256;
+    /// Each costs a descriptor: so many, if the system lets us have twice that.
+    const MOST_HELD: usize = 4096;
 
-    fn new(known: Known, wake: mpsc::Sender<Wake>, tell: Tell, readonly: bool) -> Self {
-        let inspector = Inspector::new(tell.clone());
-        Self { known, wake, tell, readonly, own: Own::now(), inspector, held: BTreeMap::new() }
+    fn new(known: Known, wake: mpsc::Sender<Wake>, tell: Tell, audit: Audit, readonly: bool) -> Self {
+        let descriptors = getrlimit(Resource::Nofile).current.and_then(|it| usize::try_from(it).ok());
+        Self {
+            known,
+            wake,
+            readonly,
+            own: Own::now(),
+            asker: Asker::now(),
+            inspector: Inspector::new(tell.clone()),
+            tell,
+            audit,
+            held: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            most_held: descriptors.map_or(Self::MOST_HELD, |it| Self::MOST_HELD.min(it / 2)),
+        }
     }
 
     /// Obeys one line after another until there are no more.
@@ -72,39 +108,44 @@ impl Hands {
         let mut input = Input::new(&lines);
         loop {
             match self.wait(&lines) {
-                Ok(true) => match input.read() {
-                    Ok(commands) => commands.into_iter().for_each(|command| self.perform(&command)),
-                    Err(_end) => return,
-                },
-                Ok(false) => (),
+                Ok(Woken { line, ended }) => {
+                    if line {
+                        match input.read() {
+                            Ok(commands) => commands.into_iter().for_each(|command| self.perform(&command)),
+                            Err(_end) => return,
+                        }
+                    }
+                    self.watch(&ended);
+                }
                 Err(error) => {
                     // Without waiting there is no obeying, and an agent that obeys nobody must not stay.
                     let _closed = writeln!(io::stderr(), "gputop agent: cannot wait for commands: {error}");
                     return;
                 }
             }
-            self.watch();
         }
     }
 
-    /// Waits for a line, for the end of a process, or for the next time to look. True when a line came.
-    fn wait(&self, lines: &impl AsFd) -> io::Result<bool> {
+    /// Waits for a line, for the end of a process, or for the next time to look.
+    fn wait(&self, lines: &impl AsFd) -> io::Result<Woken> {
         let now = clock::now();
-        let due = self.held.values().filter_map(|held| held.due(now)).min();
+        let due = self.held.values().filter_map(Held::due).min();
         let timeout = due.map(|due| due.since(now)).map(|span| Timespec {
             tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(span.subsec_nanos()),
         });
+        let ends = || self.held.iter().filter_map(|(process, held)| Some((process, held.ends()?)));
         let mut fds = vec![PollFd::new(lines, PollFlags::IN)];
-        fds.extend(
-            self.held.values().filter_map(Held::ends).map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)),
-        );
+        fds.extend(ends().map(|(_, pidfd)| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
-            // Hang-up and error count too: reading tells which.
-            Ok(_) => Ok(!fds[0].revents().is_empty()),
-            Err(Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
+            Ok(_) | Err(Errno::INTR) => (),
+            Err(error) => return Err(error.into()),
         }
+        // Hang-up and error count too: reading tells which.
+        let mut is_ready = fds.iter().map(|it| !it.revents().is_empty());
+        let line = is_ready.next() == Some(true);
+        let ended = ends().zip(is_ready).filter_map(|((process, _), is_ready)| is_ready.then_some(*process)).collect();
+        Ok(Woken { line, ended })
     }
 
     fn perform(&mut self, command: &Command) {
@@ -117,18 +158,21 @@ impl Hands {
             Command::Inspect { process } => self.inspector.begin(process),
             Command::Hold { process } => {
                 let outcome = match self.hold(process) {
-                    Ok(()) => Outcome::Held,
+                    Ok(caution) => Outcome::Held { caution },
                     Err(refusal) => refusal.outcome(process.pid),
                 };
                 self.reply(process, outcome);
             }
+            Command::Force { ref processes } => self.force(processes),
             Command::Release { process } => {
                 self.held.remove(&process);
             }
             Command::Signal { process, signal } => {
-                let now = clock::now();
                 let outcome = match self.held.get_mut(&process) {
-                    Some(held) => held.signal(signal, now),
+                    Some(held) => {
+                        self.audit.act(held.deed(signal, Mode::One));
+                        held.signal(signal, clock::now())
+                    }
                     None if self.readonly => Refusal::ReadOnly.outcome(process.pid),
                     None => Refusal::NotHeld.outcome(process.pid),
                 };
@@ -137,48 +181,48 @@ impl Hands {
         }
     }
 
-    /// Gets hold of a process. The rules that need no look at the process come first.
-    fn hold(&mut self, process: ProcessId) -> Result<(), Refusal> {
+    /// Gets hold of a process, and says why to think twice, if there is a reason. The rules that need no
+    /// look at the process come first.
+    fn hold(&mut self, process: ProcessId) -> Result<Option<Text>, Refusal> {
         let pid = process.pid;
         if self.readonly {
             return Err(Refusal::ReadOnly);
         }
-        if pid <= 1 || i32::try_from(pid).is_err() {
-            return Err(Refusal::NoProcess);
-        }
-        if self.own.ourselves.contains(&pid) {
-            return Err(Refusal::Ourselves);
-        }
-        if self.own.ancestors.contains(&pid) {
-            return Err(Refusal::Ancestor);
+        if let Some(refusal) = self.own.refusal(pid) {
+            return Err(refusal);
         }
         if process.start_ticks.is_none() {
             return Err(Refusal::Absent);
         }
-        match self.known.get(pid) {
-            None => return Err(Refusal::Unknown),
-            Some((known, _)) if known != process => return Err(Refusal::Ended),
-            Some((_, Identity::Unverified)) => return Err(Refusal::Unverified),
-            Some((_, Identity::Fresh)) => return Err(Refusal::Fresh),
-            Some((_, Identity::Sure)) => (),
+        let known = self.known.get(pid).ok_or(Refusal::Unknown)?;
+        match known.identity {
+            _ if known.process != process => return Err(Refusal::Ended),
+            Identity::Unverified => return Err(Refusal::Unverified),
+            Identity::Fresh => return Err(Refusal::Fresh),
+            Identity::Sure => (),
         }
         // One that has ended is taken anew, so that the viewer is told of its end again.
-        if self.held.get(&process).is_some_and(|held| held.ends().is_some()) {
-            return Ok(());
+        if self.held.get(&process).is_none_or(|held| held.ends().is_none()) {
+            if self.held.len() >= self.most_held {
+                return Err(Refusal::TooMany(self.most_held));
+            }
+            self.held.insert(process, Held::open(process)?.known_by(known.argv.ok()));
+            self.gone.remove(&process);
         }
-        if self.held.len() >= Self::MOST_HELD {
-            return Err(Refusal::TooMany(Self::MOST_HELD));
-        }
-        self.held.insert(process, Held::open(process)?);
-        Ok(())
+        let Some(held) = self.held.get(&process) else { return Err(Refusal::NotHeld) };
+        let origin = known.origin.as_ref().ok().map(Text::as_str);
+        Ok(caution::about(held.comm(), held.owner().as_ref(), origin, self.asker))
     }
 
-    /// Looks at every process that is held, and says what is new.
-    fn watch(&mut self) {
+    /// Looks at these, and at every process whose time has come, and says what is new.
+    fn watch(&mut self, ended: &BTreeSet<ProcessId>) {
         let now = clock::now();
         let mut news = Vec::new();
         let mut has_one_ended = false;
         for (&process, held) in &mut self.held {
+            if !ended.contains(&process) && held.due().is_none_or(|due| now < due) {
+                continue;
+            }
             let was_alive = held.ends().is_some();
             news.extend(held.look(now).map(|outcome| (process, outcome)));
             has_one_ended |= was_alive && held.ends().is_none();
@@ -194,8 +238,13 @@ impl Hands {
 
     /// Replies, and lets go of a process that is no more.
     fn tell(&mut self, process: ProcessId, outcome: Outcome) {
+        self.audit.fate(process, &outcome);
         if matches!(outcome, Outcome::Ended { .. }) {
             self.held.remove(&process);
+            if self.gone.len() >= self.most_held {
+                self.gone.clear();
+            }
+            self.gone.insert(process);
             self.wake(Wake::Scan);
         }
         self.reply(process, outcome);
@@ -229,5 +278,16 @@ impl Own {
             next = stat::of(next, &mut Vec::new()).map_or(0, |stat| stat.parent);
         }
         Self { ourselves: [agent, viewer], ancestors }
+    }
+
+    /// Why a process with that PID must not be signalled, whoever it is; absent when there is no such reason.
+    fn refusal(&self, pid: u32) -> Option<Refusal> {
+        if pid <= 1 || i32::try_from(pid).is_err() {
+            Some(Refusal::NoProcess)
+        } else if self.ourselves.contains(&pid) {
+            Some(Refusal::Ourselves)
+        } else {
+            self.ancestors.contains(&pid).then_some(Refusal::Ancestor)
+        }
     }
 }

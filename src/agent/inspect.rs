@@ -54,7 +54,7 @@ impl Inspector {
         let started = thread::Builder::new().name("inspect".to_owned()).spawn(move || {
             let outcome = match inspect(process, &look) {
                 Ok(inspection) => Outcome::Inspected(Box::new(inspection)),
-                Err(error) => Outcome::Refused { reason: error.into() },
+                Err(error) => Outcome::NotInspected { reason: error.into() },
             };
             // Before the answer: whoever has it may ask again at once.
             drop(look);
@@ -66,7 +66,7 @@ impl Inspector {
     }
 
     fn refuse(&self, process: ProcessId, reason: String) {
-        (self.tell)(Reply { process, outcome: Outcome::Refused { reason: reason.into() } });
+        (self.tell)(Reply { process, outcome: Outcome::NotInspected { reason: reason.into() } });
     }
 }
 
@@ -285,7 +285,7 @@ mod tests {
         let mut ask = |pid| {
             inspector.begin(ProcessId { pid, start_ticks: Some(0) });
             match replies.recv().expect("an answer").outcome {
-                Outcome::Refused { reason } => reason,
+                Outcome::NotInspected { reason } => reason,
                 other => panic!("{other:?}"),
             }
         };

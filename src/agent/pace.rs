@@ -6,13 +6,17 @@ use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use super::census::{Census, Order, Scope, Sighting, Unclaimed};
+use super::devices::Devices;
 use super::host::Host;
-use super::proc::Tenants;
+use super::proc::Processes;
 use super::sampler::{self, Sampler};
 use super::writer::Writer;
-use super::{Known, Readings, Wake, clock, hands};
+use super::{GpuReadings, Known, Readings, Wake, clock, hands};
 use crate::cli::AgentArgs;
-use crate::snapshot::{Gpu, Host as HostLanes, HostFacts, Snapshot, Tenant};
+use crate::snapshot::{
+    Gpu, Host as HostLanes, HostFacts, HostScan, Identity, Missing, Process, ProcessId, Snapshot, Tenant,
+};
 use crate::units::Moment;
 
 /// The second pass comes this soon after the first line, since a rate needs two.
@@ -26,7 +30,16 @@ const PATIENCE: Duration = Duration::from_millis(250);
 struct Loop {
     sampler: Sampler,
     writer: Writer,
-    tenants: Tenants,
+    processes: Processes,
+    census: Census,
+    sighting: Option<Box<Sighting>>,
+    unclaimed: Unclaimed,
+    /// The tenants that the census knows of.
+    counted: Vec<ProcessId>,
+    /// The census has begun.
+    is_counting: bool,
+    /// Someone wants to know of everyone.
+    scan: bool,
     host: Host,
     host_facts: HostFacts,
     known: Known,
@@ -49,7 +62,13 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
     let mut it = Loop {
         sampler: Sampler::spawn(args, readings.clone(), events.clone())?,
         writer: Writer::spawn(events.clone())?,
-        tenants: Tenants::new(args.demo, events.clone()),
+        processes: Processes::new(args.demo, Devices::of_host(), events.clone()),
+        census: Census::spawn((!args.demo).then(Devices::of_host), events.clone())?,
+        sighting: None,
+        unclaimed: Unclaimed::default(),
+        counted: vec![],
+        is_counting: false,
+        scan: false,
         host: Host::new(),
         host_facts: Host::facts(),
         known: known.clone(),
@@ -72,7 +91,10 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
         match it.wait(&happened, due) {
             Some(Wake::Written) => {
                 first_line = true;
-                it.tenants.catch_up();
+                // The first look at everyone takes a while: it begins when there is something to see.
+                it.is_counting = true;
+                it.census.order(Order { tenants: Some(it.counted.clone()), scope: Scope::Files, ..Order::default() });
+                it.processes.catch_up();
             }
             Some(event) => it.on(event, clock::now()),
             None => (),
@@ -124,12 +146,26 @@ impl Loop {
             // Of a thread that was left behind meanwhile; and the first line, which `run` waits for.
             Wake::Read(..) | Wake::Written => (),
             Wake::CameBack => self.sampler.came_back(),
-            Wake::Found(finding) => self.tenants.learn(finding),
+            Wake::Found(finding) => self.processes.learn(finding),
+            Wake::Sighted(sighting) => self.take(sighting, now),
             Wake::Interval(interval) => {
                 self.interval = interval;
                 self.next = self.next.min(now.after(interval));
             }
-            Wake::Scan => self.begin(now, true),
+            Wake::Scan => {
+                self.scan = true;
+                self.begin(now, true);
+            }
+        }
+    }
+
+    /// Takes what the census found. When it looked at everyone, someone waits to hear of it.
+    fn take(&mut self, sighting: Box<Sighting>, now: Moment) {
+        self.processes.ask_about(&sighting.strays);
+        let is_news = sighting.is_full && self.sighting.as_ref().is_none_or(|old| old.kin != sighting.kin);
+        self.sighting = Some(sighting);
+        if is_news && self.awaiting.is_none() && self.next.since(now) > PATIENCE {
+            self.line(now);
         }
     }
 
@@ -138,7 +174,7 @@ impl Loop {
         let mut holds: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.holds).collect();
         holds.sort_by_key(|hold| Reverse(hold.memory.ok()));
         for hold in holds {
-            self.tenants.see(hold.pid, hold.listed);
+            self.processes.see(hold.pid, hold.listed);
         }
     }
 
@@ -146,44 +182,91 @@ impl Loop {
     fn line(&mut self, now: Moment) {
         self.awaiting = None;
         if self.said {
-            self.tenants.begin(usize::MAX);
+            self.processes.begin(usize::MAX);
         } else {
             self.said = true;
             self.next = self.next.min(now.after(SECOND));
-            self.tenants.begin(FIRST);
+            self.processes.begin(FIRST);
             self.see_largest();
         }
-        let gpus = self.readings.gpus.iter().map(|gpu| Gpu {
-            uuid: gpu.uuid.clone(),
-            facts: gpu.facts.clone(),
-            load: gpu.load.clone(),
-            health: gpu.health.clone(),
-            tenants: gpu
-                .holds
-                .iter()
-                .map(|hold| Tenant {
-                    process: self.tenants.see(hold.pid, hold.listed),
-                    usage: hold.usage,
-                    memory: hold.memory,
-                    sm: hold.sm,
-                })
-                .collect(),
-            trouble: gpu.trouble.clone(),
-        });
-        let gpus = gpus.collect();
-        let processes: Vec<_> = self.tenants.end().cloned().collect();
+        let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();
+        let kin = self.sighting.as_ref().map_or_else(|| [].into(), |sighting| sighting.kin.clone());
+        self.processes.keep(&kin, self.scan);
+        let processes: Vec<_> = self.processes.end().cloned().collect();
+        for gpu in &mut gpus {
+            add_holders(gpu, self.sighting.as_deref(), &processes);
+        }
         self.known.set(&processes);
+        self.give_order();
+        let scan = self.sighting.as_ref().map(|sighting| sighting.scan.clone());
         let snapshot = Snapshot {
             schema: Snapshot::SCHEMA,
             sequence: 0,
             at: now,
             unix_ms: clock::unix_ms(),
             interval_ms: u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX),
-            host: HostLanes { facts: self.host_facts.clone(), load: self.host.load(now) },
+            host: HostLanes {
+                facts: self.host_facts.clone(),
+                load: self.host.load(now),
+                scan: scan.unwrap_or_else(|| HostScan::missing(Moment(0), 0, 0, Missing::NotYet)),
+            },
             driver: self.readings.driver.clone(),
             gpus,
             processes,
         };
         self.writer.put(Box::new(snapshot));
     }
+
+    /// Tells the census who holds a GPU, and whether something happened.
+    fn give_order(&mut self) {
+        let roots: Vec<ProcessId> = self.processes.roots().collect();
+        let tenants = (roots != self.counted).then(|| {
+            self.counted.clone_from(&roots);
+            roots
+        });
+        let (jumped, upset) = (self.unclaimed.jumped(&self.readings.gpus), self.processes.take_upset());
+        if self.is_counting {
+            let scope = match std::mem::take(&mut self.scan) || jumped {
+                true => Scope::Files,
+                false if upset => Scope::Everyone,
+                false => Scope::Few,
+            };
+            self.census.order(Order { tenants, adopted: self.processes.take_adopted(), scope });
+        }
+    }
+}
+
+fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
+    let tenants = gpu.holds.iter().map(|hold| Tenant {
+        process: processes.see(hold.pid, hold.listed),
+        usage: hold.usage,
+        memory: hold.memory,
+        sm: hold.sm,
+    });
+    Gpu {
+        uuid: gpu.uuid.clone(),
+        facts: gpu.facts.clone(),
+        load: gpu.load.clone(),
+        health: gpu.health.clone(),
+        tenants: tenants.collect(),
+        holders: gpu.holders.iter().filter_map(|pid| processes.see_holder(*pid)).collect(),
+        trouble: gpu.trouble.clone(),
+    }
+}
+
+/// Adds its tenants, and who had its device file open, of those that are shown.
+fn add_holders(gpu: &mut Gpu, sighting: Option<&Sighting>, processes: &[Process]) {
+    let mut holders = std::mem::take(&mut gpu.holders);
+    holders.extend(gpu.tenants.iter().map(|tenant| tenant.process));
+    if let (Some(sighting), Ok(minor)) = (sighting, gpu.facts.minor) {
+        holders.extend(sighting.holders.iter().filter(|(_, open)| open.is_of(minor)).map(|(id, _)| *id));
+    }
+    holders.sort_unstable();
+    holders.dedup();
+    // A PID that may be a stranger's holds nothing, nor does one who has ended since.
+    holders.retain(|id| {
+        let at = processes.binary_search_by_key(id, |process| process.id);
+        at.is_ok_and(|at| processes[at].facts.identity != Identity::Unverified)
+    });
+    gpu.holders = holders;
 }

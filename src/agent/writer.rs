@@ -155,7 +155,7 @@ impl Write for Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{Driver, Host, HostFacts, HostLoad, Missing};
+    use crate::snapshot::{Driver, Host, HostFacts, HostLoad, HostScan, Missing};
     use crate::units::Moment;
 
     fn snapshot(at: u64, version: &str) -> Box<Snapshot> {
@@ -172,7 +172,11 @@ mod tests {
             at: Moment(at),
             unix_ms: at,
             interval_ms: 1000,
-            host: Host { facts, load: HostLoad::missing(Missing::NotYet) },
+            host: Host {
+                facts,
+                load: HostLoad::missing(Missing::NotYet),
+                scan: HostScan::missing(Moment(0), 0, 0, Missing::NotYet),
+            },
             driver: Driver { version: Some(version.into()), cuda_version: None, trouble: None },
             gpus: vec![],
             processes: vec![],
@@ -202,7 +206,7 @@ mod tests {
         for at in 1..4 {
             writer.put(snapshot(at, "550"));
             let process = crate::snapshot::ProcessId { pid: 7, start_ticks: None };
-            writer.replies().send(Reply { process, outcome: crate::control::Outcome::Held });
+            writer.replies().send(Reply { process, outcome: crate::control::Outcome::Held { caution: None } });
         }
         let waiting = writer.0.lock();
         assert_eq!(waiting.snapshot.as_ref().map(|it| it.at), Some(Moment(3)));

@@ -1,103 +1,168 @@
-//! The panel that ends a process: whom it shows is whom it can hit, and nobody else.
+//! The panel that ends processes: whom it shows is whom it can hit, and nobody else.
 //!
-//! The target is fixed when the panel opens. The list may move, the PID may be used again: the agent
-//! holds the process by a pidfd from then on, and every command names the same identity.
+//! The targets are fixed when the panel opens: what is under the cursor or tagged, and the job it
+//! belongs to. The list may move, PIDs may be used again: the agent holds each process by a pidfd from
+//! then on, and every command names the same identities. Only what the agent itself finds as a child of
+//! a process that it stopped for a forced end joins them, and is shown.
 
-use crate::control::{Command, Outcome, Reply, Signal};
+mod member;
+
+use std::time::Duration;
+
+pub use self::member::{Member, Stage};
+use crate::control::{Command, Outcome, Reply, Signal, is_advice};
 use crate::model::{Model, Reclaim, Returned};
-use crate::snapshot::{Process, ProcessId, Snapshot, State};
+use crate::snapshot::{Process, ProcessId, Snapshot};
 use crate::units::{Bytes, Moment};
 use crate::untrusted::Text;
 
-/// Whom the panel is about: one and the same from opening to closing, as last seen.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Target {
-    /// The process, with its user, command and state.
-    pub process: Process,
-    /// Its GPUs, by label and name.
-    pub gpus: Vec<(String, String)>,
+/// How much of what the panel shows is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// What was under the cursor, or tagged.
+    Chosen,
+    /// The whole job: its root launcher and all its kin.
+    Job,
 }
 
-/// How far it has come.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Stage {
-    /// The agent is making sure of the process.
-    Holding,
-    /// It is held; a signal would reach it, and only it.
-    Held,
-    /// Nothing can be done, and why.
-    Refused(Text),
-    /// A signal was asked for, and the agent has not answered yet.
-    Asked(Signal),
-    /// A signal was sent.
-    Sent {
-        /// Which.
-        signal: Signal,
-        /// When.
-        at: Moment,
-        /// What the process does instead of ending, once that was worth a word: state, and what it waits in.
-        alive: Option<(State, Option<Text>)>,
-    },
-    /// It ended.
-    Ended {
-        /// When.
-        at: Moment,
-        /// The parent that has not reaped it; absent when it is gone for good.
-        zombie_of: Option<u32>,
-    },
+/// What Enter would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Send it to each.
+    Signal(Signal),
+    /// SIGINT to the root; SIGTERM if that did not end it in time; no more.
+    Gently,
+    /// Stop all, look for more, end all: one act of the agent.
+    ByForce,
 }
+
+/// For one process, from gentle to hard, then what ends nothing by itself.
+const FOR_ONE: &[Choice] = &[
+    Choice::Signal(Signal::Int),
+    Choice::Signal(Signal::Term),
+    Choice::Signal(Signal::Kill),
+    Choice::Signal(Signal::Hup),
+    Choice::Signal(Signal::Quit),
+    Choice::Signal(Signal::Usr1),
+    Choice::Signal(Signal::Usr2),
+    Choice::Signal(Signal::Stop),
+    Choice::Signal(Signal::Cont),
+];
+
+/// For several.
+const FOR_MANY: &[Choice] = &[
+    Choice::Gently,
+    Choice::Signal(Signal::Int),
+    Choice::Signal(Signal::Term),
+    Choice::ByForce,
+    Choice::Signal(Signal::Usr1),
+    Choice::Signal(Signal::Stop),
+    Choice::Signal(Signal::Cont),
+];
+
+/// How long after the end memory may still come back: the driver frees in the background.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a root has to end after a gentle signal.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// torchrun gives its own ranks 30 s before it kills them.
+const TORCHRUN_GRACE: Duration = Duration::from_secs(35);
+
+/// From so many processes on, the person types the root's PID: nobody means that many by accident.
+pub const MANY: usize = 20;
 
 /// The panel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndPanel {
-    target: Target,
-    /// The signal that Enter would send.
-    pub choice: Signal,
-    stage: Stage,
-    /// When the first signal was sent; absent before.
-    pub first_sent: Option<Moment>,
+    /// Everyone of the job, the root first, then who joined.
+    members: Vec<Member>,
+    /// Those of them that were under the cursor, or tagged.
+    chosen: Vec<ProcessId>,
+    scope: Scope,
+    choice: Choice,
+    /// What was typed to confirm.
+    typed: String,
+    first_sent: Option<Moment>,
     reclaim: Reclaim,
-    returned: Option<Returned>,
+    returned: Option<Vec<Returned>>,
+    respawned: Vec<(ProcessId, Process)>,
+    /// Why what was done is not written down; absent while it is.
+    unrecorded: Option<Text>,
+    top: usize,
 }
 
-/// From gentle to hard.
-pub const CHOICES: [Signal; 3] = [Signal::Int, Signal::Term, Signal::Kill];
-
-/// How long after the end memory may still come back: the driver frees in the background.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
-
 impl EndPanel {
-    /// Opens the panel on a process, and what the agent is to do first.
-    pub(super) fn open(process: &Process, model: &Model, snapshot: &Snapshot) -> (Self, Command) {
-        let gpus = model.holding(process.id).map(|it| it.gpus.clone()).unwrap_or_default();
-        let gpus = gpus.into_iter().map(|at| {
-            let gpu = &snapshot.gpus[at];
-            (super::rows::gpu_label(gpu), gpu.facts.name.as_ref().map_or_else(ToString::to_string, ToString::to_string))
-        });
-        let panel = Self {
-            target: Target { process: process.clone(), gpus: gpus.collect() },
-            choice: Signal::Term,
-            stage: Stage::Holding,
+    /// Opens the panel on some processes of a job, and says what the agent is to do first. The job's
+    /// root comes first among its members; without a job, they are the chosen ones.
+    pub(super) fn open(
+        chosen: Vec<ProcessId>,
+        job: &[ProcessId],
+        model: &Model,
+        snapshot: &Snapshot,
+    ) -> (Self, Vec<Command>) {
+        let others = chosen.iter().filter(|id| !job.contains(id));
+        let members = job.iter().chain(others).filter_map(|id| Member::of(*id, model, snapshot));
+        let mut panel = Self {
+            members: members.collect(),
+            scope: Scope::Chosen,
+            choice: Choice::Signal(Signal::Term),
+            typed: String::new(),
             first_sent: None,
-            reclaim: Reclaim::expect(process.id, snapshot),
+            reclaim: Reclaim::expect(chosen.clone(), snapshot),
             returned: None,
+            respawned: Vec::new(),
+            unrecorded: None,
+            top: 0,
+            chosen,
         };
-        (panel, Command::Hold { process: process.id })
+        if panel.chosen.len() > 1 {
+            panel.choice = Choice::Signal(Signal::Term);
+        }
+        let commands = panel.hold();
+        (panel, commands)
     }
 
-    /// Whom it is about.
-    pub fn target(&self) -> &Target {
-        &self.target
+    /// Asks the agent to hold everyone that is meant and not held yet.
+    fn hold(&mut self) -> Vec<Command> {
+        let chosen = (self.scope == Scope::Chosen).then(|| self.chosen.clone());
+        let is_meant = |id: ProcessId| chosen.as_ref().is_none_or(|chosen| chosen.contains(&id));
+        let new = self.members.iter_mut().filter(|it| it.stage == Stage::Unasked && is_meant(it.id()));
+        new.map(|member| {
+            member.stage = Stage::Holding;
+            Command::Hold { process: member.id() }
+        })
+        .collect()
     }
 
-    /// The identity of that process.
-    pub fn id(&self) -> ProcessId {
-        self.target.process.id
+    /// Everyone that Enter would reach, the root first.
+    pub fn targets(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|it| it.joined || self.scope == Scope::Job || self.chosen.contains(&it.id()))
     }
 
-    /// How far it has come.
-    pub fn stage(&self) -> &Stage {
-        &self.stage
+    /// The first of them: of a job, its root.
+    pub fn root(&self) -> Option<&Member> {
+        self.targets().next()
+    }
+
+    /// The processes of the job that are not meant.
+    pub fn spared(&self) -> usize {
+        self.members.len() - self.targets().count()
+    }
+
+    /// How much is meant.
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// What Enter would do.
+    pub fn choice(&self) -> Choice {
+        self.choice
+    }
+
+    /// What there is to choose from.
+    pub fn choices(&self) -> &'static [Choice] {
+        if self.targets().nth(1).is_some() { FOR_MANY } else { FOR_ONE }
     }
 
     /// The memory that should come back; absent when no GPU says how much it is.
@@ -106,90 +171,237 @@ impl EndPanel {
     }
 
     /// The memory that came back; absent before the GPUs were read again after the end.
-    pub fn returned(&self) -> Option<Returned> {
-        self.returned
+    pub fn returned(&self) -> Option<&[Returned]> {
+        self.returned.as_deref()
+    }
+
+    /// Processes that took the place of one that was ended.
+    pub fn respawned(&self) -> &[(ProcessId, Process)] {
+        &self.respawned
+    }
+
+    /// Why what was done is not written down; absent while it is.
+    pub fn unrecorded(&self) -> Option<&Text> {
+        self.unrecorded.as_ref()
+    }
+
+    /// When the first signal was sent; absent before.
+    pub fn first_sent(&self) -> Option<Moment> {
+        self.first_sent
+    }
+
+    /// The first of the targets on the screen.
+    pub fn top(&self) -> usize {
+        self.top
+    }
+
+    /// Whether everyone is held or refused, so that it can begin.
+    pub fn is_settled(&self) -> bool {
+        self.targets().all(|it| !matches!(it.stage, Stage::Unasked | Stage::Holding))
     }
 
     /// Whether Enter would send now.
     pub fn can_send(&self) -> bool {
-        matches!(self.stage, Stage::Held | Stage::Sent { .. })
+        self.is_settled()
+            && self.targets().any(Member::is_held)
+            && !self.targets().any(|it| matches!(it.stage, Stage::Asked(_)))
+            && self.word_to_type().is_none_or(|word| word == self.typed)
+    }
+
+    /// What has to be typed before anything is sent; absent when Enter is enough.
+    pub fn word_to_type(&self) -> Option<String> {
+        let is_grave = self.cautions().any(|(_, caution)| !is_advice(caution)) || self.targets().count() > MANY;
+        is_grave.then(|| self.root().map(|root| root.id().pid.to_string())).flatten()
+    }
+
+    /// What was typed of it.
+    pub fn typed(&self) -> &str {
+        &self.typed
+    }
+
+    /// Reasons to think twice.
+    pub fn cautions(&self) -> impl Iterator<Item = (&Member, &Text)> {
+        self.targets().filter_map(|it| Some((it, it.caution.as_ref()?)))
     }
 
     /// Whether there is nothing left to do but to close it.
     pub fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Refused(_) | Stage::Ended { .. })
+        self.targets().all(Member::is_over)
     }
 
-    /// Chooses a gentler or a harder signal.
+    /// Whether everyone that was signalled has ended.
+    pub fn has_ended(&self) -> bool {
+        self.ended().is_some()
+    }
+
+    /// When the last of them ended; absent while one lives.
+    fn ended(&self) -> Option<Moment> {
+        let mut last = None;
+        for member in self.targets() {
+            match member.stage {
+                Stage::Ended { at, .. } => last = last.max(Some(at)),
+                Stage::Refused(_) => {}
+                _ => return None,
+            }
+        }
+        last
+    }
+
+    /// Chooses what comes before or after.
     pub(super) fn choose(&mut self, by: isize) {
-        let at = CHOICES.iter().position(|it| *it == self.choice).unwrap_or(0);
-        let last = CHOICES.len() - 1;
-        self.choice = CHOICES[at.saturating_add_signed(by).min(last)];
+        let choices = self.choices();
+        let at = choices.iter().position(|it| *it == self.choice).unwrap_or(0);
+        self.choice = choices[at.saturating_add_signed(by).min(choices.len() - 1)];
+    }
+
+    /// Between the chosen and the whole job.
+    pub(super) fn widen(&mut self, snapshot: &Snapshot) -> Vec<Command> {
+        if self.first_sent.is_some() || self.members.len() == self.chosen.len() {
+            return Vec::new();
+        }
+        self.scope = if self.scope == Scope::Chosen { Scope::Job } else { Scope::Chosen };
+        self.choice = if self.choices() == FOR_MANY { Choice::Gently } else { Choice::Signal(Signal::Term) };
+        self.typed.clear();
+        self.expect(snapshot);
+        self.hold()
+    }
+
+    /// Scrolls the targets.
+    pub(super) fn scroll(&mut self, by: isize) {
+        self.top = self.top.saturating_add_signed(by).min(self.targets().count().saturating_sub(1));
+    }
+
+    /// A character was typed, or taken back.
+    pub(super) fn type_in(&mut self, character: Option<char>) {
+        match character {
+            Some(digit) if digit.is_ascii_digit() && self.typed.len() < 10 => self.typed.push(digit),
+            Some(_) => {}
+            None => _ = self.typed.pop(),
+        }
     }
 
     /// Enter was pressed: what the agent is to do, if anything can be done.
-    pub(super) fn confirm(&mut self) -> Option<Command> {
+    pub(super) fn confirm(&mut self) -> Vec<Command> {
         if !self.can_send() {
-            return None;
+            return Vec::new();
         }
-        self.stage = Stage::Asked(self.choice);
-        Some(Command::Signal { process: self.id(), signal: self.choice })
+        let held: Vec<ProcessId> = self.targets().filter(|it| it.is_held()).map(Member::id).collect();
+        match self.choice {
+            Choice::Signal(signal) => self.ask(&held, signal),
+            Choice::Gently => self.ask(&held[..1], Signal::Int),
+            Choice::ByForce => {
+                self.ask(&held, Signal::Kill);
+                vec![Command::Force { processes: held }]
+            }
+        }
+    }
+
+    fn ask(&mut self, processes: &[ProcessId], signal: Signal) -> Vec<Command> {
+        for member in self.members.iter_mut().filter(|it| processes.contains(&it.id())) {
+            member.stage = Stage::Asked(signal);
+        }
+        processes.iter().map(|process| Command::Signal { process: *process, signal }).collect()
+    }
+
+    /// Time has come to here: a gentle end goes one step on when its first signal did nothing.
+    pub(super) fn pass(&mut self, now: Moment) -> Vec<Command> {
+        match self.next_step() {
+            Some(at) if now >= at => {
+                let root: Vec<ProcessId> = self.root().map(Member::id).into_iter().collect();
+                self.ask(&root, Signal::Term)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// When SIGTERM follows SIGINT by itself; absent when nothing follows.
+    pub fn next_step(&self) -> Option<Moment> {
+        let root = self.root().filter(|_| self.choice == Choice::Gently)?;
+        match root.stage {
+            Stage::Sent { signal: Signal::Int, at, .. } => Some(at.after(self.grace())),
+            _ => None,
+        }
+    }
+
+    /// How long the root has.
+    pub fn grace(&self) -> Duration {
+        if self.root().is_some_and(Member::is_torchrun) { TORCHRUN_GRACE } else { GRACE }
     }
 
     /// The agent said something; other processes are not this panel's business.
     pub(super) fn hear(&mut self, reply: &Reply) {
-        if reply.process != self.id() {
+        if let Outcome::Joined { comm, parent } = &reply.outcome {
+            let is_ours = self.targets().any(|it| it.id() == *parent);
+            if is_ours && self.members.iter().all(|it| it.id() != reply.process) {
+                self.members.push(Member::joined(reply.process, comm.clone(), *parent));
+            }
             return;
         }
-        match &reply.outcome {
-            Outcome::Held if self.stage == Stage::Holding => self.stage = Stage::Held,
-            Outcome::Refused { reason } if !self.is_over() => self.stage = Stage::Refused(reason.clone()),
-            Outcome::Sent { signal, at } => {
-                self.first_sent.get_or_insert(*at);
-                // An answer to an earlier panel says nothing of the hold of this one.
-                if matches!(self.stage, Stage::Asked(_) | Stage::Sent { .. }) {
-                    self.stage = Stage::Sent { signal: *signal, at: *at, alive: None };
-                }
-            }
-            Outcome::Alive { state, wchan, .. } => {
-                if let Stage::Sent { alive, .. } = &mut self.stage {
-                    *alive = Some((*state, wchan.clone()));
-                }
-            }
-            // The memory counts from the first word of the end: a zombie holds none.
-            Outcome::Zombie { at, parent } => self.end(*at, Some(*parent)),
-            Outcome::Ended { at } => self.end(*at, None),
-            Outcome::Held | Outcome::Refused { .. } | Outcome::Inspected(_) => {}
+        if let Outcome::Unrecorded { reason } = &reply.outcome {
+            self.unrecorded = Some(reason.clone());
         }
-    }
-
-    fn end(&mut self, at: Moment, zombie_of: Option<u32>) {
-        let first = if let Stage::Ended { at: first, .. } = self.stage { first } else { at };
-        self.stage = Stage::Ended { at: first, zombie_of };
+        if let Outcome::Sent { at, .. } = reply.outcome
+            && self.members.iter().any(|it| it.id() == reply.process && matches!(it.stage, Stage::Asked(_)))
+        {
+            self.first_sent.get_or_insert(at);
+        }
+        if let Some(member) = self.members.iter_mut().find(|it| it.id() == reply.process) {
+            member.hear(&reply.outcome);
+        }
     }
 
     /// The host was seen again: what is held now is what is expected back, until the end; then, what came back.
     pub(super) fn see(&mut self, snapshot: &Snapshot) {
-        // The same process, of which more may be known by now.
-        if let Some(process) = snapshot.process(self.id()) {
-            self.target.process.clone_from(process);
+        for member in &mut self.members {
+            member.see(snapshot);
         }
-        match self.stage {
-            Stage::Ended { at, .. } if snapshot.at <= at.after(PATIENCE) || self.returned.is_none() => {
-                self.returned = self.reclaim.returned(at, snapshot).or(self.returned);
+        match self.ended() {
+            Some(at) => {
+                if snapshot.at <= at.after(PATIENCE) || self.returned.is_none() {
+                    self.returned = self.reclaim.returned(at, snapshot).or(self.returned.take());
+                }
+                self.look_for_respawned(snapshot);
             }
-            Stage::Ended { .. } => {}
-            _ if snapshot.process(self.id()).is_some() => self.reclaim = Reclaim::expect(self.id(), snapshot),
-            _ => {}
+            // Once a signal is on its way, what is missing may have ended: that still counts.
+            None if self.targets().all(|it| matches!(it.stage, Stage::Holding | Stage::Held)) => {
+                let now = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
+                if now.covers(&self.reclaim) {
+                    self.reclaim = now;
+                }
+            }
+            None => {}
         }
     }
 
-    /// The agent is gone, and with it the hold on the process.
+    fn expect(&mut self, snapshot: &Snapshot) {
+        self.reclaim = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
+    }
+
+    /// A supervisor starts its child again: the same arguments, after we sent the signal.
+    fn look_for_respawned(&mut self, snapshot: &Snapshot) {
+        let Some(sent) = self.first_sent else { return };
+        let per_second = snapshot.host.facts.ticks_per_second.max(1);
+        let is_new = |it: &Process| it.id.start_ticks.is_some_and(|ticks| ticks * 1000 / per_second > sent.0);
+        let like = |it: &Process| {
+            let of = |member: &&Member| it.facts.argv.is_ok() && member.process.facts.argv == it.facts.argv;
+            self.targets().find(of).map(Member::id)
+        };
+        let found = snapshot.processes.iter().filter(|it| is_new(it));
+        self.respawned = found.filter_map(|it| Some((like(it)?, it.clone()))).collect();
+    }
+
+    /// The agent is gone, and with it the hold on everyone.
     pub(super) fn lose_agent(&mut self) {
-        if !self.is_over() {
-            self.stage = Stage::Refused(Text::from(
+        for member in self.members.iter_mut().filter(|it| !it.is_over()) {
+            member.stage = Stage::Refused(Text::from(
                 "the agent is gone, and with it the hold on this process: close this panel, press R, and look again",
             ));
         }
+    }
+
+    /// What the agent need not hold any more.
+    pub(super) fn release(&self) -> Vec<Command> {
+        let held = self.members.iter().filter(|it| it.stage != Stage::Unasked);
+        held.map(|member| Command::Release { process: member.id() }).collect()
     }
 }

@@ -38,6 +38,18 @@ pub enum Intent {
     SortBy(Column),
     /// The other way around.
     Invert,
+    /// Show only who holds memory and should not.
+    Suspects,
+    /// Show processes below their parents.
+    Tree,
+    /// Group by job, by user, not at all.
+    Group,
+    /// Tag the process or group under the cursor, or untag it.
+    Tag,
+    /// Tag the whole job.
+    TagJob,
+    /// Untag all.
+    Untag,
     /// Type a filter.
     OpenFilter,
     /// Keep what was typed.
@@ -54,6 +66,8 @@ pub enum Intent {
     OpenEndPanel,
     /// Choose the signal before or after.
     Choose(isize),
+    /// Between the process and its whole job.
+    Widen,
     /// Send the chosen signal.
     Confirm,
     /// Leave a page or panel.
@@ -141,6 +155,12 @@ pub const BINDINGS: &[Binding] = &[
         Intent::OpenFilter,
         "filter by anything a line shows",
     ),
+    binding(Mode::List, &[letter('o', "o")], Intent::Suspects, "only who holds memory and should not"),
+    binding(Mode::List, &[letter('t', "t"), key(KeyCode::F(5), "F5")], Intent::Tree, "processes below their parents"),
+    binding(Mode::List, &[letter('b', "b")], Intent::Group, "by job, by user, or each for itself"),
+    binding(Mode::List, &[letter(' ', "Space")], Intent::Tag, "tag for the panel that ends processes"),
+    binding(Mode::List, &[letter('c', "c")], Intent::TagJob, "tag the whole job"),
+    binding(Mode::List, &[letter('U', "U")], Intent::Untag, "untag all"),
     binding(Mode::List, &[ESC], Intent::ClearFilter, "clear the filter"),
     binding(
         Mode::List,
@@ -155,12 +175,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::List, &[letter('T', "T")], Intent::SortBy(Column::Elapsed), "sort by time since start"),
     binding(Mode::List, &[letter('+', "+"), letter('=', "=")], Intent::Faster, "read more often"),
     binding(Mode::List, &[letter('-', "-")], Intent::Slower, "read less often"),
-    binding(
-        Mode::List,
-        &[letter('R', "R"), key(KeyCode::F(5), "F5")],
-        Intent::Refresh,
-        "read everything now; a new agent if it is gone",
-    ),
+    binding(Mode::List, &[letter('R', "R")], Intent::Refresh, "read everything now; a new agent if it is gone"),
     binding(Mode::List, &[letter('?', "?"), letter('h', "h"), key(KeyCode::F(1), "F1")], Intent::Help, "this page"),
     binding(Mode::List, &[control('z', "^Z")], Intent::Suspend, "to the shell; `fg` comes back"),
     binding(Mode::List, &[letter('q', "q"), control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit"),
@@ -170,8 +185,16 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::Filter, &[DOWN], Intent::Move(1), ""),
     binding(Mode::Filter, &[control('z', "^Z")], Intent::Suspend, ""),
     binding(Mode::Filter, &[control('c', "^C")], Intent::Quit, ""),
-    binding(Mode::EndPanel, &[UP, letter('k', "k"), key(KeyCode::BackTab, "S-Tab")], Intent::Choose(-1), "gentler"),
-    binding(Mode::EndPanel, &[DOWN, letter('j', "j"), TAB], Intent::Choose(1), "harder"),
+    binding(Mode::EndPanel, &[UP, letter('k', "k")], Intent::Choose(-1), "choose what is above"),
+    binding(Mode::EndPanel, &[DOWN, letter('j', "j")], Intent::Choose(1), "choose what is below"),
+    binding(
+        Mode::EndPanel,
+        &[TAB, key(KeyCode::Right, "Right"), key(KeyCode::Left, "Left")],
+        Intent::Widen,
+        "the whole job, or what was chosen",
+    ),
+    binding(Mode::EndPanel, &[PAGE_UP], Intent::MovePage(-1), "scroll the processes up"),
+    binding(Mode::EndPanel, &[PAGE_DOWN], Intent::MovePage(1), "scroll the processes down"),
     binding(Mode::EndPanel, &[ENTER], Intent::Confirm, "send it"),
     binding(Mode::EndPanel, &[ESC, letter('q', "q")], Intent::Close, "close"),
     binding(Mode::EndPanel, &[control('z', "^Z")], Intent::Suspend, ""),

@@ -30,9 +30,9 @@ impl App {
                     self.focus = over;
                     let at = top + usize::from(mouse.row - area.y - 1);
                     match over {
-                        List::Gpus if at < self.model.latest().map_or(0, |it| it.gpus.len()) => self.gpu_at = at,
+                        List::Gpus if at < self.model.latest().map_or(0, |it| it.gpus.len()) => self.choose_gpu(at),
                         List::Processes if at < self.rows.len() => {
-                            (self.cursor, self.cursor_at) = (self.rows.get(at).copied(), at);
+                            (self.cursor, self.cursor_at) = (self.rows.get(at).map(|row| row.subject.clone()), at);
                         }
                         _ => {}
                     }

@@ -161,7 +161,11 @@ fn help(writer: &mut Writer) {
 
 fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
     let facts = &process.facts;
-    writer.reading("command", rows::command(process));
+    let whole = |argv: &[Text]| argv.iter().map(Text::as_str).collect::<Vec<_>>().join(" ");
+    match facts.argv.as_deref() {
+        Ok(argv) if !argv.is_empty() => writer.field("command", whole(argv)),
+        _ => writer.reading("command", rows::command(process)),
+    }
     writer.reading("name", facts.comm.as_ref().map_err(|why| *why));
     writer.reading("user", facts.user.as_ref().map_err(|why| *why));
     if let Some(snapshot) = model.latest() {
@@ -178,6 +182,16 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
             Identity::Unverified => "not verified: NVML may mean a process of another PID namespace",
         },
     );
+    if let Some(verdict) = model.verdict(process.id) {
+        writer.field("verdict", format!("{}: {}", verdict.word(), verdict.sentence()));
+    }
+    if let Some(job) = model.job(process.id).filter(|it| it.members.len() > 1) {
+        let root = job.root.map_or_else(|| "its root has ended".to_owned(), |root| format!("root {}", root.pid));
+        writer.field("job", format!("{}, {} processes, {root} (in the panel of F9: Tab)", job.name, job.members.len()));
+    }
+    if let Ok(origin) = &facts.origin {
+        writer.field("origin", origin);
+    }
     writer.reading("state", process.load.state.map(state_in_words));
     writer.reading("threads", process.load.threads);
     writer.reading("CPU", process.load.cpu);

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::HashSet;
 
-use crate::model::{Holding, Model};
-use crate::snapshot::{Gpu, Process, ProcessId, Reading, Snapshot, State};
+use crate::model::{Holding, JobKey, Model};
+use crate::snapshot::{Gpu, GpuUuid, Process, ProcessId, Reading, Snapshot, State};
 use crate::units::{Bytes, Percent};
 use crate::untrusted::Text;
 
@@ -58,11 +59,19 @@ impl Column {
         Self::ALL[(at.cast_signed() + by).rem_euclid(len).cast_unsigned()]
     }
 
+    /// Whether a screen of that width has it.
+    pub fn is_shown(self, width: u16) -> bool {
+        self != Self::Growth || width >= WIDE
+    }
+
     /// Whether one looks for the largest in it.
     fn starts_descending(self) -> bool {
         matches!(self, Self::Memory | Self::Growth | Self::Sm | Self::Cpu | Self::Rss | Self::Elapsed)
     }
 }
+
+/// From this width on there is room for more than the necessary.
+pub const WIDE: u16 = 110;
 
 /// How the list is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,10 +89,17 @@ impl Sort {
     }
 }
 
-/// What a process runs: its arguments, or its short name while these are not known.
+/// What a process runs: its program's file name and its arguments, or its short name while these are not known.
 pub fn command(process: &Process) -> Reading<String> {
-    match &process.facts.argv {
-        Ok(argv) if !argv.is_empty() => Ok(argv.iter().map(Text::as_str).collect::<Vec<_>>().join(" ")),
+    let file = |program: &str| program.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(program).to_owned();
+    match process.facts.argv.as_deref() {
+        Ok([program, rest @ ..]) => {
+            let rest = rest.iter().map(|it| it.as_str().to_owned());
+            Ok(std::iter::once(file(program.as_str())).chain(rest).collect::<Vec<_>>().join(" "))
+        }
+        _ if process.id.start_ticks.is_none() && !process.is_unread() => {
+            Ok("(no such process here: it ended, or is a container's)".to_owned())
+        }
         // A kernel thread and a zombie have none.
         _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]")).map_err(|why| *why),
     }
@@ -110,36 +126,197 @@ pub fn gpu_labels(snapshot: &Snapshot, holding: &Holding) -> String {
     }
 }
 
-/// The processes to show.
-pub(super) fn rows(model: &Model, sort: Sort, filter: &str) -> Vec<ProcessId> {
+/// What the list shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct View {
+    /// How lines stand together.
+    pub grouping: Grouping,
+    /// Only who holds memory and should not, and what a dead job left behind.
+    pub suspects: bool,
+}
+
+/// How lines stand together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Grouping {
+    /// Each for itself.
+    #[default]
+    Flat,
+    /// Below their parents, kin without a GPU too.
+    Tree,
+    /// By job, with what each holds.
+    Job,
+    /// By user, with what each holds.
+    User,
+}
+
+impl Grouping {
+    /// The next one, around the end.
+    pub fn next(self) -> Self {
+        match self {
+            Self::Flat | Self::Tree => Self::Job,
+            Self::Job => Self::User,
+            Self::User => Self::Flat,
+        }
+    }
+}
+
+/// A line of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// What it is about.
+    pub subject: Subject,
+    /// How far it is indented.
+    pub depth: usize,
+}
+
+/// What a line is about. The cursor stays with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// A process.
+    Process(ProcessId),
+    /// Memory of a GPU that no listed process accounts for.
+    Unclaimed(GpuUuid),
+    /// The head of a group.
+    Group(Group),
+    /// A word on what follows.
+    Heading(&'static str),
+}
+
+/// Processes that stand together.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// What they have in common: a user, or a job's name.
+    pub name: String,
+    /// Who they are.
+    pub members: Vec<ProcessId>,
+    /// What tells two jobs of one name apart.
+    job: Option<JobKey>,
+}
+
+/// Members come and go; the group stays.
+impl PartialEq for Group {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.name, &self.job) == (&other.name, &other.job)
+    }
+}
+
+impl Eq for Group {}
+
+impl Row {
+    fn of(process: ProcessId, depth: usize) -> Self {
+        Self { subject: Subject::Process(process), depth }
+    }
+
+    /// The process, when it is about one.
+    pub fn process(&self) -> Option<ProcessId> {
+        if let Subject::Process(id) = self.subject { Some(id) } else { None }
+    }
+}
+
+/// The lines to show.
+pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<Row> {
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
-    let mut rows: Vec<(Option<Key>, ProcessId)> = snapshot
+    let is_shown = |line: &Line<'_>| terms.is_empty() || matches(snapshot, line, &terms);
+    let mut lines: Vec<(Option<Key<'_>>, ProcessId)> = snapshot
         .processes
         .iter()
-        .filter_map(|process| Some((process, model.holding(process.id)?)))
-        .filter(|(process, holding)| terms.is_empty() || matches(snapshot, process, holding, &terms))
-        .map(|(process, holding)| (key(model, sort.column, process, holding), process.id))
+        .map(|process| Line { process, holding: model.holding(process.id) })
+        .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.holding.is_some() })
+        .filter(is_shown)
+        .map(|line| (key(model, sort.column, &line), line.process.id))
         .collect();
-    rows.sort_unstable_by(|a, b| compare(a.0.as_ref(), b.0.as_ref(), sort.descending).then_with(|| a.1.cmp(&b.1)));
-    rows.into_iter().map(|(_, id)| id).collect()
+    lines.sort_unstable_by(|a, b| compare(a.0.as_ref(), b.0.as_ref(), sort.descending).then_with(|| a.1.cmp(&b.1)));
+    let ids = || lines.iter().map(|(_, id)| *id);
+    let mut rows = match view.grouping {
+        Grouping::Flat => ids().map(|id| Row::of(id, 0)).collect(),
+        Grouping::Tree => {
+            let tree = with_kin(model, ids().collect());
+            model.kin().tree(&tree).into_iter().map(|(id, depth)| Row::of(id, depth)).collect()
+        }
+        Grouping::Job => grouped(ids(), |id| {
+            let job = model.job(id)?;
+            Some((job.name.clone(), Some(job.key.clone())))
+        }),
+        Grouping::User => grouped(ids(), |id| {
+            let user = snapshot.process(id)?.facts.user.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+            Some((user, None))
+        }),
+    };
+    if terms.is_empty() {
+        rows.extend(model.unclaimed().iter().map(|it| Row { subject: Subject::Unclaimed(it.gpu.clone()), depth: 0 }));
+    }
+    if view.suspects {
+        let left = model.verdicts().iter().filter(|it| it.is_leftover());
+        let left = left
+            .filter_map(|it| snapshot.process(it.process))
+            .map(|process| Line { process, holding: None })
+            .filter(is_shown);
+        let left: Vec<Row> = left.map(|line| Row::of(line.process.id, 0)).collect();
+        if !left.is_empty() {
+            let text = "Python processes without GPU memory that a dead job left behind:";
+            rows.push(Row { subject: Subject::Heading(text), depth: 0 });
+            rows.extend(left);
+        }
+    }
+    rows
+}
+
+/// Whether it holds device memory and should not.
+fn is_suspect(model: &Model, id: ProcessId) -> bool {
+    model.verdict(id).is_some_and(|it| it.is_suspect() && it.is_on_gpu())
+}
+
+/// These processes and the rest of their jobs: a tree without the launcher between two ranks is two trees.
+fn with_kin(model: &Model, mut ids: Vec<ProcessId>) -> Vec<ProcessId> {
+    let mut seen: HashSet<ProcessId> = ids.iter().copied().collect();
+    let jobs: Vec<&[ProcessId]> = ids.iter().filter_map(|id| Some(model.job(*id)?.members.as_slice())).collect();
+    ids.extend(jobs.into_iter().flatten().copied().filter(|id| seen.insert(*id)));
+    ids
+}
+
+/// Groups in the order of their first line, each below its head.
+fn grouped(
+    ids: impl Iterator<Item = ProcessId>,
+    of: impl Fn(ProcessId) -> Option<(String, Option<JobKey>)>,
+) -> Vec<Row> {
+    let mut groups: Vec<Group> = Vec::new();
+    for id in ids {
+        let (name, job) = of(id).unwrap_or_default();
+        match groups.iter_mut().find(|it| it.name == name && it.job == job) {
+            Some(group) => group.members.push(id),
+            None => groups.push(Group { name, members: vec![id], job }),
+        }
+    }
+    let rows = groups.into_iter().flat_map(|group| {
+        let members: Vec<Row> = group.members.iter().map(|id| Row::of(*id, 1)).collect();
+        std::iter::once(Row { subject: Subject::Group(group), depth: 0 }).chain(members)
+    });
+    rows.collect()
+}
+
+/// A process, and what it holds if it is a tenant.
+struct Line<'a> {
+    process: &'a Process,
+    holding: Option<&'a Holding>,
 }
 
 /// Whether each term stands somewhere in what the line shows.
-fn matches(snapshot: &Snapshot, process: &Process, holding: &Holding, terms: &[String]) -> bool {
+fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
+    let Line { process, holding } = line;
     let user = process.facts.user.as_ref().map_or("", Text::as_str);
     let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
-    let gpus = holding.gpus.iter().map(|at| &snapshot.gpus[*at].facts);
+    let gpus = holding.map(|it| it.gpus.as_slice()).unwrap_or_default().iter().map(|at| &snapshot.gpus[*at].facts);
     let names: Vec<&str> = gpus.filter_map(|it| it.name.as_ref().ok().map(Text::as_str)).collect();
-    let line = format!(
+    let text = format!(
         "gpu{} {} {user} {comm} {} {}",
-        gpu_labels(snapshot, holding),
+        holding.map(|it| gpu_labels(snapshot, it)).unwrap_or_default(),
         process.id.pid,
         command(process).unwrap_or_default(),
         names.join(" ")
     )
     .to_lowercase();
-    terms.iter().all(|term| line.contains(term))
+    terms.iter().all(|term| text.contains(term))
 }
 
 /// What a line shows in the column that the list is sorted by.
@@ -155,16 +332,17 @@ enum Key<'a> {
 
 /// The key of a process; absent where its value is missing. Amounts that look the same are the same: lines do
 /// not change places over what nobody sees.
-fn key<'a>(model: &Model, column: Column, process: &'a Process, holding: &'a Holding) -> Option<Key<'a>> {
+fn key<'a>(model: &Model, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
+    let Line { process, holding } = *line;
     let amount = |bytes: Bytes| Key::Amount(bytes.as_shown());
     let share = |percent: Percent| Key::Share(percent.as_shown());
     match column {
-        Column::Gpu => Some(Key::Gpus(&holding.gpus)),
+        Column::Gpu => holding.map(|it| Key::Gpus(&it.gpus)),
         Column::Pid => Some(Key::Number(process.id.pid.into())),
         Column::User => process.facts.user.as_ref().ok().map(|user| Key::Word(user.as_str().into())),
-        Column::Memory => holding.memory.ok().map(|total| amount(total.bytes)),
+        Column::Memory => holding.and_then(|it| it.memory.ok()).map(|total| amount(total.bytes)),
         Column::Growth => super::growth(model, process.id).map(Key::Number),
-        Column::Sm => holding.sm.ok().map(share),
+        Column::Sm => holding.and_then(|it| it.sm.ok()).map(share),
         Column::Cpu => process.load.cpu.ok().map(share),
         Column::Rss => process.load.rss.ok().map(amount),
         // Who started later has run for less.

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::app::end::Stage;
+use std::collections::HashSet;
+
+use crate::app::end::{Choice, Member, Stage};
 use crate::control::Signal;
 use crate::snapshot::Snapshot;
 use crate::snapshot::example::host;
@@ -71,9 +73,15 @@ impl Story {
         self
     }
 
+    /// What came back, of what, GPU by GPU.
+    fn returned(&self) -> Vec<(Bytes, Bytes)> {
+        let returned = self.app.end_panel().unwrap().returned().unwrap();
+        returned.iter().map(|it| (it.returned, it.expected)).collect()
+    }
+
     #[track_caller]
     fn shows(self, pids: &[u32], under_cursor: u32) -> Self {
-        let rows: Vec<u32> = self.app.rows().iter().map(|id| id.pid).collect();
+        let rows: Vec<u32> = self.app.rows().iter().filter_map(Row::process).map(|id| id.pid).collect();
         assert_eq!((rows.as_slice(), self.app.under_cursor().map(|id| id.pid)), (pids, Some(under_cursor)));
         self
     }
@@ -84,11 +92,11 @@ fn id(pid: u32) -> ProcessId {
 }
 
 fn hold(pid: u32) -> Effect {
-    Effect::Command(Command::Hold { process: id(pid) })
+    Effect::Commands(vec![Command::Hold { process: id(pid) }])
 }
 
 fn signal(pid: u32, signal: Signal) -> Effect {
-    Effect::Command(Command::Signal { process: id(pid), signal })
+    Effect::Commands(vec![Command::Signal { process: id(pid), signal }])
 }
 
 /// The largest first: 103 (40 GiB), 102 (30 GiB), 101 (20 GiB).
@@ -143,7 +151,7 @@ fn the_panel_keeps_its_target_when_the_list_moves() {
     story(three())
         .keys("F9")
         .asks(&[hold(103)])
-        .hears(103, Outcome::Held)
+        .hears(103, Outcome::Held { caution: None })
         .pass(larger(101))
         .keys("Enter")
         .asks(&[signal(103, Signal::Term)]);
@@ -151,14 +159,14 @@ fn the_panel_keeps_its_target_when_the_list_moves() {
 
 #[test]
 fn nothing_is_sent_before_the_agent_made_sure() {
-    story(three()).keys("F9 Enter").asks(&[hold(103)]).hears(103, Outcome::Held).asks(&[]);
+    story(three()).keys("F9 Enter").asks(&[hold(103)]).hears(103, Outcome::Held { caution: None }).asks(&[]);
 }
 
 #[test]
 fn nothing_is_sent_twice_by_an_impatient_enter() {
     story(three())
         .keys("F9")
-        .hears(103, Outcome::Held)
+        .hears(103, Outcome::Held { caution: None })
         .keys("Enter Enter")
         .asks(&[hold(103), signal(103, Signal::Term)]);
 }
@@ -166,40 +174,40 @@ fn nothing_is_sent_twice_by_an_impatient_enter() {
 #[test]
 fn a_refusal_ends_the_matter() {
     let refused = Outcome::Refused { reason: "no permission".into() };
-    let release = Effect::Command(Command::Release { process: id(103) });
+    let release = Effect::Commands(vec![Command::Release { process: id(103) }]);
     story(three()).keys("F9").hears(103, refused).keys("Enter").asks(&[hold(103), release]);
 }
 
 #[test]
 fn another_signal_can_follow_when_the_first_did_nothing() {
     let sent = Outcome::Sent { signal: Signal::Term, at: Moment(1_000_500) };
-    story(three()).keys("F9").hears(103, Outcome::Held).keys("Enter").hears(103, sent).keys("Down Enter").asks(&[
-        hold(103),
-        signal(103, Signal::Term),
-        signal(103, Signal::Kill),
-    ]);
+    story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held { caution: None })
+        .keys("Enter")
+        .hears(103, sent)
+        .keys("Down Enter")
+        .asks(&[hold(103), signal(103, Signal::Term), signal(103, Signal::Kill)]);
 }
 
 #[test]
 fn the_panel_proves_that_the_memory_came_back() {
     let ended = story(three())
         .keys("F9")
-        .hears(103, Outcome::Held)
+        .hears(103, Outcome::Held { caution: None })
         .keys("Enter")
         .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
         .hears(103, Outcome::Ended { at: Moment(1_000_200) });
     assert_eq!(ended.app.end_panel().unwrap().returned(), None);
     let ended = ended.pass(|host| host.without(103));
-    let panel = ended.app.end_panel().unwrap();
-    let all = Bytes::from_gib(40);
-    assert_eq!(panel.returned(), Some(crate::model::Returned { returned: all, expected: all }));
+    assert_eq!(ended.returned(), [(Bytes::from_gib(40), Bytes::from_gib(40))]);
 }
 
 #[test]
 fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
     let ended = story(three())
         .keys("F9")
-        .hears(103, Outcome::Held)
+        .hears(103, Outcome::Held { caution: None })
         .keys("Enter")
         .hears(103, Outcome::Ended { at: Moment(1_000_200) })
         .pass(|host| {
@@ -208,16 +216,97 @@ fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
             host.gpus[1].load.memory_used = used.map(|used| used.saturating_sub(Bytes::from_gib(10)));
             host
         });
-    let returned = ended.app.end_panel().unwrap().returned().unwrap();
-    assert_eq!((returned.returned, returned.expected), (Bytes::from_gib(10), Bytes::from_gib(40)));
+    assert_eq!(ended.returned(), [(Bytes::from_gib(10), Bytes::from_gib(40))]);
 }
 
 #[test]
 fn with_the_agent_goes_the_hold() {
-    let mut lost = story(three()).keys("F9").hears(103, Outcome::Held);
+    let mut lost = story(three()).keys("F9").hears(103, Outcome::Held { caution: None });
     lost.event(Event::LinkLost("the agent ended".into()));
-    assert!(matches!(lost.app.end_panel().unwrap().stage(), Stage::Refused(_)));
-    lost.keys("Enter").asks(&[hold(103), Effect::Command(Command::Release { process: id(103) })]);
+    assert!(matches!(lost.app.end_panel().unwrap().root().unwrap().stage, Stage::Refused(_)));
+    lost.keys("Enter").asks(&[hold(103), Effect::Commands(vec![Command::Release { process: id(103) }])]);
+}
+
+/// The family, with the panel open on the whole job of a rank, and everyone held.
+fn job() -> Story {
+    let mut job = story(family()).keys("End F9 Tab");
+    for pid in [100, 101, 102] {
+        job = job.hears(pid, Outcome::Held { caution: None });
+    }
+    job.asked.clear();
+    job
+}
+
+#[test]
+fn a_job_is_held_as_a_whole_its_root_first() {
+    let asked =
+        [hold(101), Effect::Commands(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }])];
+    story(family()).keys("End F9 Tab").asks(&asked);
+}
+
+#[test]
+fn a_gentle_end_asks_the_root_alone_then_once_more_and_never_forces() {
+    let mut gentle = job().keys("Enter").asks(&[signal(100, Signal::Int)]);
+    gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Int, at: Moment(1_000_000) });
+    // It looks like torchrun, so it gets 35 s.
+    for seconds in [34, 1, 100] {
+        gentle.event(Event::Tick(Duration::from_secs(seconds)));
+        if seconds == 1 {
+            gentle = gentle.asks(&[signal(100, Signal::Term)]);
+            gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Term, at: Moment(1_035_000) });
+        }
+    }
+    gentle.asks(&[]);
+}
+
+#[test]
+fn a_forced_end_is_one_act_on_all_that_are_held() {
+    let processes = [100, 101, 102].map(id).to_vec();
+    let forced = job().keys("Down Down Down Enter").asks(&[Effect::Commands(vec![Command::Force { processes }])]);
+    let panel = forced.hears(500, Outcome::Joined { comm: "sh".into(), parent: id(101) });
+    let shown: Vec<u32> = panel.app.end_panel().unwrap().targets().map(|it| it.id().pid).collect();
+    assert_eq!(shown, [100, 101, 102, 500]);
+}
+
+#[test]
+fn tagged_processes_are_ended_together_and_no_others() {
+    let both = Effect::Commands(vec![Command::Hold { process: id(103) }, Command::Hold { process: id(102) }]);
+    let mut tagged = story(three());
+    for key in [' ', ' '] {
+        tagged.event(Event::Key(KeyEvent::from(KeyCode::Char(key))));
+    }
+    tagged.keys("F9").asks(&[both]);
+}
+
+#[test]
+fn a_grave_end_wants_the_pid_typed() {
+    let caution = Some("it is the display server".into());
+    let grave = story(three()).keys("F9").hears(103, Outcome::Held { caution }).keys("Enter").asks(&[hold(103)]);
+    grave.keys("13 Enter").asks(&[]).keys("Enter").asks(&[]);
+    let caution = Some("it is the display server".into());
+    story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held { caution })
+        .keys("103 Enter")
+        .asks(&[hold(103), signal(103, Signal::Term)]);
+}
+
+#[test]
+fn a_process_that_a_supervisor_starts_again_is_named() {
+    let ended = story(three())
+        .keys("F9")
+        .hears(103, Outcome::Held { caution: None })
+        .keys("Enter")
+        .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
+        .hears(103, Outcome::Ended { at: Moment(1_000_200) })
+        .pass(|host| {
+            let mut host = host.without(103).with(200_000, "python c.py", 1, Bytes::from_gib(1));
+            host.processes.iter_mut().filter(|it| it.id.pid == 200_000).for_each(|it| it.facts.parent = Ok(77));
+            host
+        });
+    let respawned: Vec<_> =
+        ended.app.end_panel().unwrap().respawned().iter().map(|(old, new)| (old.pid, new.id.pid)).collect();
+    assert_eq!(respawned, [(103, 200_000)]);
 }
 
 #[test]
@@ -239,6 +328,15 @@ fn figures_that_get_old_say_so() {
     assert_eq!(story.pass(|host| host).app.model().silence(), None);
 }
 
+/// The three, and a launcher that is the parent of two of them.
+fn family() -> Snapshot {
+    let mut host = three().kin(100, 1, "torchrun train.py");
+    for process in host.processes.iter_mut().filter(|it| it.id.pid < 103 && it.id.pid > 100) {
+        process.facts.parent = Ok(100);
+    }
+    host
+}
+
 /// Anything that can happen, in no order.
 fn any_event() -> impl Strategy<Value = Event> {
     let keys = prop::sample::select(vec![
@@ -247,6 +345,12 @@ fn any_event() -> impl Strategy<Value = Event> {
         KeyCode::Enter,
         KeyCode::Esc,
         KeyCode::Tab,
+        KeyCode::Char(' '),
+        KeyCode::Char('c'),
+        KeyCode::Char('o'),
+        KeyCode::Char('t'),
+        KeyCode::Char('b'),
+        KeyCode::Char('1'),
         KeyCode::F(9),
         KeyCode::Delete,
         KeyCode::Char('x'),
@@ -257,14 +361,14 @@ fn any_event() -> impl Strategy<Value = Event> {
         KeyCode::Char('g'),
     ]);
     let outcomes = prop_oneof![
-        4 => Just(Outcome::Held),
+        4 => Just(Outcome::Held { caution: None }),
         1 => Just(Outcome::Refused { reason: "no".into() }),
         1 => Just(Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) }),
         1 => Just(Outcome::Ended { at: Moment(1_000_200) }),
         1 => Just(Outcome::Zombie { at: Moment(1_000_200), parent: 1 }),
     ];
     let lists = (0..4u32, 0..3u64).prop_map(|(gone, bigger)| {
-        let host = three().without(100 + gone);
+        let host = family().without(100 + gone);
         Event::Line(Box::new(Line::Full(Box::new(larger(101 + u32::try_from(bigger).unwrap())(host.later(1))))))
     });
     prop_oneof![
@@ -279,29 +383,38 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// However things fall, only the process that the panel shows is ever signalled, with the
-    /// signal that it shows, and only after the agent said that it holds that process.
+    /// However things fall, only processes that the panel shows are ever signalled, with the signal
+    /// that it shows, and only after the agent said that it holds them.
     #[test]
     fn signals_hit_what_was_shown(events in prop::collection::vec(any_event(), 1..120)) {
-        let mut story = story(three());
-        let mut held = None;
+        let mut story = story(family());
+        let mut held = HashSet::new();
         for event in events {
-            let shown = story.app.end_panel().map(|panel| (panel.id(), panel.choice));
+            let panel = story.app.end_panel();
+            let shown: HashSet<ProcessId> = panel.iter().flat_map(|it| it.targets()).map(Member::id).collect();
+            let choice = panel.map(EndPanel::choice);
             match &event {
-                Event::Line(line) => if let Line::Reply(Reply { process, outcome: Outcome::Held }) = &**line
-                    && shown.map(|(id, _)| id) == Some(*process) {
-                        held = Some(*process);
-                    },
-                Event::LinkLost(_) => held = None,
+                Event::Line(line) => if let Line::Reply(Reply { process, outcome: Outcome::Held { .. } }) = &**line {
+                    held.insert(*process);
+                },
+                Event::LinkLost(_) => held.clear(),
                 _ => {}
             }
-            match story.app.update(event) {
-                Some(Effect::Command(Command::Hold { .. })) => held = None,
-                Some(Effect::Command(Command::Signal { process, signal })) => {
-                    prop_assert_eq!(Some((process, signal)), shown);
-                    prop_assert_eq!(Some(process), held);
+            let Some(Effect::Commands(commands)) = story.app.update(event) else { continue };
+            for command in commands {
+                match command {
+                    Command::Hold { process } | Command::Release { process } => _ = held.remove(&process),
+                    Command::Signal { process, signal } => {
+                        prop_assert!(shown.contains(&process) && held.contains(&process), "{process:?}");
+                        let is_gentle = choice == Some(Choice::Gently) && signal != Signal::Kill;
+                        prop_assert!(is_gentle || choice == Some(Choice::Signal(signal)), "{signal} for {choice:?}");
+                    }
+                    Command::Force { processes } => {
+                        prop_assert_eq!(choice, Some(Choice::ByForce));
+                        prop_assert!(processes.iter().all(|it| shown.contains(it) && held.contains(it)), "{processes:?}");
+                    }
+                    _ => {}
                 }
-                _ => {}
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::snapshot::{Gpu, Throttle};
+use crate::snapshot::{Gpu, Missing, Throttle};
 use crate::units::{Elapsed, Moment};
 
 /// How much a person should care.
@@ -41,7 +41,8 @@ const NEWS: Duration = Duration::from_hours(1);
 /// 3. its memory has errors that ECC could not mend;
 /// 4. hardware slowed it down, or heat did, or it is as hot as where it slows down;
 /// 5. software holds its clocks at a limit of power;
-/// 6. nothing of that.
+/// 6. something that should be read cannot be;
+/// 7. nothing of that can be told, or nothing of that is so.
 pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
     use Weight::{Bad, Fine, Notable};
     if let Some(trouble) = &gpu.trouble {
@@ -62,8 +63,20 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
     {
         return Health::new(Bad, "hot");
     }
+    let load = &gpu.load;
+    let reasons = [
+        load.memory_used.err(),
+        load.sm.err(),
+        load.temperature.err(),
+        load.power.err(),
+        load.throttle.as_ref().err().copied(),
+    ];
     match throttle.first() {
         Some(reason) => Health::new(Notable, reason.to_string()),
+        None if reasons.contains(&Some(Missing::Failed)) => Health::new(Notable, "ERR"),
+        None if load.throttle.is_err() && load.temperature.is_err() && gpu.health.ecc_uncorrected.is_err() => {
+            Health::new(Fine, "unknown")
+        }
         None => Health::new(Fine, "ok"),
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the memory came back after a process ended, by what the GPUs say.
+//! Whether the memory came back after processes ended, by what the GPUs say.
 //!
 //! What others took or gave in the meantime is left out of the sum. What nobody accounts for is not:
 //! memory that a dead process's children still hold shows as not returned.
@@ -15,31 +15,53 @@ struct Before {
     others: Bytes,
 }
 
-/// The memory that is expected back from one process.
+/// The memory that is expected back from some processes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reclaim {
-    process: ProcessId,
+    processes: Vec<ProcessId>,
     before: Vec<Before>,
 }
 
-/// What came back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What came back on one GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Returned {
+    /// Which.
+    pub gpu: GpuUuid,
     /// So much is free again.
     pub returned: Bytes,
-    /// So much the process held.
+    /// So much the processes held.
     pub expected: Bytes,
 }
 
+impl Returned {
+    /// Whether that is all of it: the driver rounds, so a hundredth may be missing.
+    pub fn is_all(&self) -> bool {
+        self.returned.0 >= self.expected.0 - self.expected.0 / 100
+    }
+}
+
 impl Reclaim {
-    /// What the process holds in this snapshot. GPUs that do not say how much are left out: of them
+    /// What the processes hold in this snapshot. GPUs that do not say how much are left out: of them
     /// nothing can be proved.
-    pub fn expect(process: ProcessId, snapshot: &Snapshot) -> Self {
+    pub fn expect(processes: Vec<ProcessId>, snapshot: &Snapshot) -> Self {
         let before = snapshot.gpus.iter().filter_map(|gpu| {
-            let mine = gpu.tenants.iter().find(|it| it.process == process)?.memory.ok()?;
-            Some(Before { gpu: gpu.uuid.clone(), used: gpu.load.memory_used.ok()?, mine, others: others(gpu, process) })
+            let used = gpu.load.memory_used.ok()?;
+            let others = others(gpu, &processes);
+            let mut mine = gpu.tenants.iter().filter(|it| processes.contains(&it.process)).peekable();
+            let mine = match mine.peek() {
+                Some(_) => mine.map(|it| it.memory.ok()).sum::<Option<Bytes>>()?,
+                // Who is not listed and has it open may keep what nobody accounts for.
+                None if gpu.holders.iter().any(|it| processes.contains(it)) => used.saturating_sub(others),
+                None => return None,
+            };
+            (mine.0 > 0).then(|| Before { gpu: gpu.uuid.clone(), used, mine, others })
         });
-        Self { process, before: before.collect() }
+        Self { before: before.collect(), processes }
+    }
+
+    /// Whether it expects something back on every GPU on which `other` does.
+    pub fn covers(&self, other: &Self) -> bool {
+        other.before.iter().all(|it| self.before.iter().any(|mine| mine.gpu == it.gpu))
     }
 
     /// How much it is in all; absent when no GPU says.
@@ -47,22 +69,21 @@ impl Reclaim {
         (!self.before.is_empty()).then(|| self.before.iter().map(|it| it.mine).sum())
     }
 
-    /// What came back up to this snapshot; absent while a GPU was not read since `ended`, and when
-    /// nothing is known to expect.
-    pub fn returned(&self, ended: Moment, snapshot: &Snapshot) -> Option<Returned> {
-        let expected = self.expected()?;
-        let mut returned = Bytes(0);
-        for before in &self.before {
+    /// What came back up to this snapshot, GPU by GPU; absent while one of them was not read since `ended`.
+    pub fn returned(&self, ended: Moment, snapshot: &Snapshot) -> Option<Vec<Returned>> {
+        let returned = |before: &Before| {
             let gpu = snapshot.gpu(&before.gpu).filter(|gpu| gpu.load.at > ended)?;
             let used = gpu.load.memory_used.ok()?;
-            // used − others is what this process and nobody accounts for.
-            let (was, is) = (before.used.saturating_sub(before.others), used.saturating_sub(others(gpu, self.process)));
-            returned.0 += was.saturating_sub(is).min(before.mine).0;
-        }
-        Some(Returned { returned, expected })
+            // used − others is what these processes and nobody account for.
+            let (was, is) =
+                (before.used.saturating_sub(before.others), used.saturating_sub(others(gpu, &self.processes)));
+            let returned = was.saturating_sub(is).min(before.mine);
+            Some(Returned { gpu: before.gpu.clone(), returned, expected: before.mine })
+        };
+        self.before.iter().map(returned).collect()
     }
 }
 
-fn others(gpu: &Gpu, process: ProcessId) -> Bytes {
-    gpu.tenants.iter().filter(|it| it.process != process).filter_map(|it| it.memory.ok()).sum()
+fn others(gpu: &Gpu, processes: &[ProcessId]) -> Bytes {
+    gpu.tenants.iter().filter(|it| !processes.contains(&it.process)).filter_map(|it| it.memory.ok()).sum()
 }

@@ -13,7 +13,7 @@ use crate::units::{Elapsed, Moment};
 use crate::untrusted::Text;
 
 /// The whole table; `reasons` say why it is not all there is, `width` how wide the terminal is.
-pub(super) fn of(model: &Model, snapshot: &Snapshot, reasons: &[Text], width: Option<usize>) -> String {
+pub(in crate::report) fn of(model: &Model, snapshot: &Snapshot, reasons: &[Text], width: Option<usize>) -> String {
     let mut text = String::new();
     line(&mut text, width, &heading(snapshot));
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
@@ -37,7 +37,7 @@ pub(super) fn of(model: &Model, snapshot: &Snapshot, reasons: &[Text], width: Op
 }
 
 /// The same in ASCII.
-pub(super) fn ascii(text: &str) -> String {
+pub(crate) fn ascii(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut ascii, character| {
         match character {
             '…' => ascii.push_str("..."),
@@ -66,7 +66,7 @@ fn heading(snapshot: &Snapshot) -> String {
 }
 
 /// A column's name, and whether its cells stand at its right edge.
-type Column = (&'static str, bool);
+pub(crate) type Column = (&'static str, bool);
 
 const GPU_COLUMNS: [Column; 8] = [
     ("GPU", true),
@@ -93,7 +93,7 @@ const TENANT_COLUMNS: [Column; 10] = [
 ];
 
 /// What a reading prints as.
-fn cell<T: Display>(reading: &Reading<T>) -> String {
+pub(crate) fn cell<T: Display>(reading: &Reading<T>) -> String {
     match reading {
         Ok(value) => value.to_string(),
         Err(missing) => missing.to_string(),
@@ -101,7 +101,7 @@ fn cell<T: Display>(reading: &Reading<T>) -> String {
 }
 
 /// `3`; `3:1` for the instance 1 of GPU 3.
-fn number(gpu: &Gpu) -> String {
+pub(crate) fn number(gpu: &Gpu) -> String {
     match (&gpu.facts.parent, gpu.facts.gpu_instance) {
         (Some(_), Ok(instance)) => format!("{}:{instance}", gpu.facts.index),
         _ => gpu.facts.index.to_string(),
@@ -158,14 +158,14 @@ fn elapsed(tenant: &Tenant, snapshot: &Snapshot) -> Option<Elapsed> {
 }
 
 /// Its arguments; its short name where it has none, or we may not know.
-fn command(process: &Process) -> String {
+pub(crate) fn command(process: &Process) -> String {
     match &process.facts.argv {
         Ok(argv) if !argv.is_empty() => argv.iter().map(Text::as_str).collect::<Vec<_>>().join(" "),
         _ => cell(&process.facts.comm),
     }
 }
 
-fn rows<const N: usize>(
+pub(crate) fn rows<const N: usize>(
     text: &mut String,
     width: Option<usize>,
     columns: &[Column; N],
@@ -187,7 +187,7 @@ fn rows<const N: usize>(
 }
 
 /// Adds a line, cut where the terminal ends.
-fn line(text: &mut String, width: Option<usize>, line: &str) {
+pub(crate) fn line(text: &mut String, width: Option<usize>, line: &str) {
     let mut room = width.unwrap_or(usize::MAX);
     let fits = line.chars().take_while(|character| {
         let columns = character.width().unwrap_or_default();

@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{GpuHealth, GpuLoad, GpuUuid, HostLoad, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, Tenant};
+use super::{
+    GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, Tenant,
+};
 use crate::units::Moment;
 
 /// From one snapshot to the next.
@@ -30,7 +32,7 @@ pub struct Change {
     /// Processes that are new, with both lanes, or changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessChange>,
-    /// Processes that are no tenant of any GPU any more.
+    /// Processes that ended, or that are of no interest any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<ProcessId>,
 }
@@ -41,11 +43,14 @@ pub struct HostChange {
     /// What changes each second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<HostLoad>,
+    /// The last look at every process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scan: Option<HostScan>,
 }
 
 impl HostChange {
     fn is_empty(&self) -> bool {
-        self.load.is_none()
+        self.load.is_none() && self.scan.is_none()
     }
 }
 
@@ -63,6 +68,9 @@ pub struct GpuChange {
     /// All of its tenants, when one of them changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenants: Option<Vec<Tenant>>,
+    /// Who had its device file open, when that changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holders: Option<Vec<ProcessId>>,
 }
 
 /// What changed about a process; a lane that did not is absent.
@@ -101,7 +109,10 @@ impl Change {
             sequence: new.sequence,
             at: new.at,
             unix_ms: new.unix_ms,
-            host: HostChange { load: changed(&old.host.load, &new.host.load) },
+            host: HostChange {
+                load: changed(&old.host.load, &new.host.load),
+                scan: changed(&old.host.scan, &new.host.scan),
+            },
             gpus: gpus_between(old, new),
             processes: processes_between(old, new),
             gone: old.processes.iter().map(|it| it.id).filter(|id| new.process(*id).is_none()).collect(),
@@ -115,8 +126,11 @@ fn gpus_between(old: &Snapshot, new: &Snapshot) -> Vec<GpuChange> {
         load: changed(&old.load, &new.load),
         health: changed(&old.health, &new.health),
         tenants: changed(&old.tenants, &new.tenants),
+        holders: changed(&old.holders, &new.holders),
     });
-    changes.filter(|it| it.load.is_some() || it.health.is_some() || it.tenants.is_some()).collect()
+    let has_any =
+        |it: &GpuChange| it.load.is_some() || it.health.is_some() || it.tenants.is_some() || it.holders.is_some();
+    changes.filter(has_any).collect()
 }
 
 fn processes_between(old: &Snapshot, new: &Snapshot) -> Vec<ProcessChange> {
@@ -148,11 +162,13 @@ impl Snapshot {
         self.at = change.at;
         self.unix_ms = change.unix_ms;
         replace(&mut self.host.load, change.host.load);
+        replace(&mut self.host.scan, change.host.scan);
         for new in change.gpus {
             if let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.uuid == new.uuid) {
                 replace(&mut gpu.load, new.load);
                 replace(&mut gpu.health, new.health);
                 replace(&mut gpu.tenants, new.tenants);
+                replace(&mut gpu.holders, new.holders);
             }
         }
         if !change.gone.is_empty() {

@@ -1,8 +1,8 @@
 //! A host for the tests: GPUs, and processes on them, each given in a few words.
 
 use super::{
-    Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Host, HostFacts, HostLoad, Identity, Missing, Process,
-    ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Tenant, Use,
+    Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Host, HostFacts, HostLoad, HostScan, Identity, Missing,
+    Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Tenant, Use,
 };
 use crate::units::{Bytes, Celsius, Moment, Percent, Watts};
 use crate::untrusted::Text;
@@ -28,6 +28,7 @@ pub(crate) fn host(gpus: u32) -> Snapshot {
                 swap_used: Ok(Bytes(0)),
                 swap_total: Ok(Bytes(0)),
             },
+            scan: HostScan::missing(Moment(1_000_000), 300, 0, Missing::NotYet),
         },
         driver: Driver { version: Some("580.65.06".into()), cuda_version: Some("13.0".into()), trouble: None },
         gpus: (0..gpus).map(gpu).collect(),
@@ -55,6 +56,7 @@ fn gpu(index: u32) -> Gpu {
         },
         health: GpuHealth::missing(at, Vec::new(), Missing::Unsupported),
         tenants: Vec::new(),
+        holders: Vec::new(),
         trouble: None,
     }
 }
@@ -69,23 +71,29 @@ impl Snapshot {
         if let Ok(used) = &mut self.gpus[gpu].load.memory_used {
             used.0 += memory.0;
         }
-        if let Err(at) = self.processes.binary_search_by_key(&id, |it| it.id) {
-            let facts = ProcessFacts {
-                uid: Ok(1000),
-                user: Ok("alice".into()),
-                parent: Ok(1),
-                comm: Ok("python".into()),
-                argv: Ok(command.split(' ').map(Text::from).collect()),
-                ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
-            };
-            let load = ProcessLoad {
-                state: Ok(State::Sleeping),
-                threads: Ok(12),
-                cpu: Ok(Percent::new(99.0)),
-                rss: Ok(Bytes::from_gib(3)),
-            };
-            self.processes.insert(at, Process { id, facts, load });
-        }
+        if self.process(id).is_some() { self } else { self.kin(pid, 1, command) }
+    }
+
+    /// The same host with a process of alice on no GPU, a child of that parent.
+    pub(crate) fn kin(mut self, pid: u32, parent: u32, command: &str) -> Self {
+        let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
+        let facts = ProcessFacts {
+            uid: Ok(1000),
+            user: Ok("alice".into()),
+            parent: Ok(parent),
+            comm: Ok("python".into()),
+            argv: Ok(command.split(' ').map(Text::from).collect()),
+            ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
+        };
+        let load = ProcessLoad {
+            state: Ok(State::Sleeping),
+            threads: Ok(12),
+            cpu: Ok(Percent::new(99.0)),
+            rss: Ok(Bytes::from_gib(3)),
+            wchan: Err(Missing::Unsupported),
+        };
+        self.processes.push(Process { id, facts, load });
+        self.processes.sort_by_key(|it| it.id);
         self
     }
 

@@ -112,6 +112,19 @@ lanes! {
         cpus: u32 = "cpus",
     }
 
+    /// The last look at every process of the host.
+    HostScan {
+        /// When it ended.
+        at: Moment = "at_ms",
+        /// Processes that there were.
+        processes: u32 = "processes",
+        /// Those of them whose open files we may not see: other users', unless we are root.
+        unreadable: u32 = "unreadable",
+        readings:
+        /// What is in use of `/dev/shm`, where DataLoader workers leave what nobody fetched.
+        shm_used: Bytes = "shm_used_bytes",
+    }
+
     /// What changes each second about the host.
     HostLoad {
         readings:
@@ -142,6 +155,8 @@ lanes! {
         name: Text = "name",
         /// PCI domain, bus, device and function, as in `00000000:17:00.0`.
         bus_id: Text = "bus_id",
+        /// The number of its device file: `/dev/nvidia0`.
+        minor: u32 = "minor_number",
         /// Where the GPU slows down to stay whole.
         slowdown_temperature: Celsius = "slowdown_temperature_celsius",
         /// MIG: id of the GPU instance.
@@ -224,10 +239,24 @@ lanes! {
         user: Text = "user",
         /// Its parent's PID; 0 when that is in another PID namespace.
         parent: u32 = "parent_pid",
+        /// Its process group: the PID of that group's leader.
+        group: u32 = "process_group_id",
+        /// Its session: the PID of that session's leader.
+        session: u32 = "session_id",
         /// The kernel's short name for it, 15 bytes at most.
         comm: Text = "comm",
         /// Its arguments, 4 KiB at most.
         argv: Arc<[Text]> = "argv",
+        /// Where it was started, by its control group and environment, as in `slurm 4711`, `docker 3f2a91`,
+        /// `kubernetes 1b2c`, `tmux`. Unsupported when nothing of that is to be seen.
+        origin: Text = "origin",
+        /// `TORCHELASTIC_RUN_ID`: the run of `torchrun` that it belongs to. Unsupported when it has none.
+        elastic_run: Text = "torchelastic_run_id",
+        /// `RANK`, or else `LOCAL_RANK`: its place in a distributed run. Unsupported when it has none.
+        rank: Text = "rank",
+        /// Whether it has threads that only a trainer has: `pt_autograd_*`, `pt_data_pin`, `pt_nccl_*`.
+        /// Unsupported for kin: read only of tenants.
+        trainer_threads: bool = "has_trainer_threads",
     }
 
     /// What changes each second about a process.
@@ -237,6 +266,9 @@ lanes! {
         state: State = "state",
         /// Its threads.
         threads: u32 = "threads",
+        /// The kernel function that it waits in. Unsupported when it waits for nothing worth a word: read
+        /// only while it is blocked.
+        wchan: Text = "wchan",
         /// CPU time a second; 100 for one core.
         cpu: Percent = "cpu_percent",
         /// Resident set: memory of the host in use.

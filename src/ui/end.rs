@@ -1,4 +1,4 @@
-//! The panel that ends a process: whom, what would be sent, what came of it.
+//! The panel that ends processes: whom, what would be done, what came of it.
 
 use std::time::Duration;
 
@@ -10,129 +10,307 @@ use ratatui::widgets::{Block, Clear, Paragraph, Widget, Wrap};
 
 use super::host::word;
 use super::theme::Theme;
-use crate::app::end::{CHOICES, EndPanel, Stage};
+use crate::app::end::{Choice, EndPanel, Member, Scope, Stage};
 use crate::app::layout::Area;
 use crate::app::{App, page, rows};
 use crate::control::Signal;
 use crate::model::Returned;
-use crate::units::Elapsed;
+use crate::snapshot::{Process, State};
+use crate::units::{Elapsed, Moment};
 
 /// As wide as reads well.
 const WIDTH: u16 = 76;
-const HEIGHT: u16 = 15;
+
+/// Processes of a job that show at a time, and choices.
+const SHOWN: usize = 6;
+const CHOICES: usize = 4;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let Some(panel) = app.end_panel() else { return };
-    let (width, height) = (WIDTH.min(body.width), HEIGHT.min(body.height));
+    let Some(root) = panel.root() else { return };
+    let width = WIDTH.min(body.width);
+    let inner = usize::from(width.saturating_sub(2));
+    let who = if panel.targets().nth(1).is_some() { many(theme, app, panel) } else { one(theme, app, panel, root) };
+    // What one is about to do, and what came of it, is there whatever the size; of the rest, what fits.
+    let mut what = cautions(theme, panel);
+    if !panel.is_over() {
+        let few = body.height < 18;
+        what.extend(choices(theme, panel, if few { 1 } else { CHOICES }));
+        if !few {
+            what.push(Line::default());
+        }
+    }
+    what.extend(progress(theme, app, panel));
+    what.extend(panel.unrecorded().map(|reason| Line::styled(reason.to_string(), theme.notable())));
+
+    let (above, below) = (rows_of(&who, inner) + 1, rows_of(&what, inner));
+    let height = (above + below + 2).max(15).min(body.height);
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buffer);
-    let block = Block::bordered()
-        .border_style(theme.dim())
-        .title(Span::styled(format!(" End process {} ", panel.id().pid), theme.accent()));
+    let title = match panel.scope() {
+        Scope::Job => format!(" End the job of {} ", root.id().pid),
+        Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
+        Scope::Chosen => format!(" End process {} ", root.id().pid),
+    };
+    let block = Block::bordered().border_style(theme.dim()).title(Span::styled(title, theme.accent()));
     let inside = block.inner(area);
     block.render(area, buffer);
-    let mut lines = who(theme, app, panel);
-    lines.push(Line::default());
-    lines.extend(choices(theme, panel));
-    lines.push(Line::default());
-    lines.extend(progress(theme, app, panel));
-    Paragraph::new(lines).wrap(Wrap { trim: false }).render(inside, buffer);
+    let below = below.min(inside.height);
+    let upper = Rect { height: inside.height - below, ..inside };
+    // With room to spare, the choices follow the rest at once.
+    let lower = Rect { y: inside.y + above.min(upper.height), height: below, ..inside };
+    Paragraph::new(who).wrap(Wrap { trim: false }).render(upper, buffer);
+    Paragraph::new(what).wrap(Wrap { trim: false }).render(lower, buffer);
 }
 
-fn who(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
-    let process = &panel.target().process;
+/// Rows that lines take when they are broken between words, or one more.
+fn rows_of(lines: &[Line<'_>], width: usize) -> u16 {
+    let rows =
+        |line: &Line<'_>| if line.width() <= width { 1 } else { line.width().div_ceil(width.saturating_sub(8).max(1)) };
+    u16::try_from(lines.iter().map(rows).sum::<usize>()).unwrap_or(u16::MAX)
+}
+
+/// So much of a command as tells one from another; the detail page has it all.
+fn command(process: &Process, most: usize) -> String {
     let mut command = word(rows::command(process));
-    // Two lines of it tell one from another; the detail page has it all.
-    if let Some((cut, _)) = command.char_indices().nth(140) {
+    if let Some((cut, _)) = command.char_indices().nth(most) {
         command.truncate(cut);
         command.push('…');
     }
+    command
+}
+
+/// One process, in full.
+fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'static>> {
+    let process = &member.process;
     let user = word(process.facts.user.as_ref().map_err(|why| *why));
-    let started = app.model().latest().map(|it| page::elapsed(it, process));
-    let started =
-        started.and_then(Result::ok).map_or("at an unknown time".to_owned(), |it| format!("{} ago", Elapsed(it)));
+    let started = app.model().latest().map(|it| page::elapsed(it, process)).and_then(Result::ok);
+    let started = started.map_or("at an unknown time".to_owned(), |it| format!("{} ago", Elapsed(it)));
     let state = process.load.state.map_or("in an unknown state", page::state_in_words);
-    let gpus: Vec<String> = panel.target().gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
-    vec![
-        Line::styled(command, theme.accent()),
-        Line::from(format!("of {user}, started {started}, {state}")),
-        Line::from(format!("holds {} on GPU {}", held(panel), gpus.join(", "))),
-    ]
-}
-
-fn held(panel: &EndPanel) -> String {
-    panel.expected().map_or_else(|| "memory (nobody says how much)".to_owned(), |it| it.to_string())
-}
-
-fn choices(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
-    let line = |signal: Signal| {
-        let (mark, style) = if signal == panel.choice { ("●", theme.text()) } else { ("○", theme.dim()) };
-        let meaning = match signal {
-            Signal::Int => "like Ctrl-C: Python may save and clean up",
-            Signal::Term => "asks it to end",
-            Signal::Kill => "ends it now: nothing is saved",
-        };
-        Line::styled(format!("{mark} {:<8} {meaning}", signal.to_string()), style)
+    let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
+    let held = match panel.expected() {
+        Some(bytes) if gpus.is_empty() => format!("holds a GPU open; {bytes} there are unclaimed"),
+        Some(bytes) => format!("holds {bytes} on GPU {}", gpus.join(", ")),
+        None if gpus.is_empty() => "holds no GPU memory itself".to_owned(),
+        None => format!("holds memory on GPU {}, which does not say how much", gpus.join(", ")),
     };
-    CHOICES.into_iter().map(line).collect()
+    let mut lines = vec![
+        Line::styled(command(process, 140), theme.accent()),
+        Line::from(format!("of {user}, started {started}, {state}")),
+        Line::from(held),
+    ];
+    if let Some(verdict) = app.model().verdict(member.id()).filter(|it| it.is_suspect()) {
+        lines.push(Line::styled(verdict.sentence(), theme.notable()));
+    }
+    if panel.spared() > 0 && panel.first_sent().is_none() {
+        let spared = panel.spared();
+        lines.push(Line::styled(format!("Tab: its whole job, {spared} more"), theme.dim()));
+    }
+    lines
+}
+
+/// Several processes, a line each.
+fn many(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
+    let count = panel.targets().count();
+    let expected = panel.expected().map_or_else(String::new, |it| format!(", {it} expected back"));
+    let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
+    let now = app.model().now();
+    for member in panel.targets().skip(panel.top()).take(SHOWN) {
+        let (state, style) = stage(theme, member, now, panel.first_sent());
+        let joined = if member.joined { "+" } else { " " };
+        let who = format!("{joined}{:>7} {:<42.42} ", member.id().pid, command(&member.process, 41));
+        lines.push(Line::from(vec![Span::raw(who), Span::styled(state, style)]));
+    }
+    if count > SHOWN {
+        let hidden = count - SHOWN.min(count - panel.top());
+        lines.push(Line::styled(format!("         and {hidden} more (PgDn)"), theme.dim()));
+    }
+    lines
+}
+
+/// What came of one process, in a few words.
+fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (String, Style) {
+    let since = |at: Moment| format!("{:.1} s", at.since(sent.unwrap_or(at)).as_secs_f64());
+    match &member.stage {
+        Stage::Unasked | Stage::Holding => ("…".to_owned(), theme.dim()),
+        Stage::Held => ("held".to_owned(), theme.good()),
+        Stage::Refused(reason) => (reason.to_string(), theme.notable()),
+        Stage::Asked(signal) => (format!("{signal}…"), theme.dim()),
+        Stage::Sent { alive: Some((state, wchan)), .. } => (alive(*state, wchan.as_ref()), theme.notable()),
+        Stage::Sent { signal, at, alive: None } => (format!("{signal} {}", Elapsed(now.since(*at))), theme.text()),
+        Stage::LetGo(reason) => (format!("let go on: {reason}"), theme.notable()),
+        Stage::Ended { at, zombie_of: None } => (format!("ended, {}", since(*at)), theme.good()),
+        Stage::Ended { zombie_of: Some(parent), .. } => (format!("zombie of {parent}"), theme.notable()),
+    }
+}
+
+fn alive(state: State, wchan: Option<&crate::untrusted::Text>) -> String {
+    match (state, wchan) {
+        (State::DiskSleep, Some(wchan)) => format!("stuck in the kernel ({wchan})"),
+        (State::DiskSleep, None) => "stuck in the kernel".to_owned(),
+        (state, _) => format!("still there, {}", state.letter()),
+    }
+}
+
+fn cautions(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for (member, caution) in panel.cautions().take(3) {
+        lines.push(Line::styled(format!("{}: {caution}", member.id().pid), theme.notable()));
+    }
+    if let Some(word) = panel.word_to_type().filter(|_| !panel.is_over()) {
+        let typed = panel.typed();
+        lines.push(Line::from(vec![
+            Span::styled(format!("Type {word} to confirm: "), theme.notable()),
+            Span::styled(format!("{typed}_"), theme.accent()),
+        ]));
+    }
+    lines
+}
+
+/// The choice, and what stands around it.
+fn choices(theme: Theme, panel: &EndPanel, shown: usize) -> Vec<Line<'static>> {
+    let choices = panel.choices();
+    let at = choices.iter().position(|it| *it == panel.choice()).unwrap_or(0);
+    let top = (at + 1).saturating_sub(shown).min(choices.len() - shown.min(choices.len()));
+    let line = |choice: &Choice| {
+        let (mark, style) = if *choice == panel.choice() { ("●", theme.text()) } else { ("○", theme.dim()) };
+        Line::styled(format!("{mark} {:<8} {}", name(*choice), meaning(*choice, panel)), style)
+    };
+    choices.iter().skip(top).take(shown).map(line).collect()
+}
+
+/// A choice in a word.
+fn name(choice: Choice) -> String {
+    match choice {
+        Choice::Signal(signal) => signal.to_string(),
+        Choice::Gently => "gently".to_owned(),
+        Choice::ByForce => "by force".to_owned(),
+    }
+}
+
+/// What Enter does.
+fn deed(choice: Choice) -> String {
+    match choice {
+        Choice::Signal(signal) => format!("sends {signal}"),
+        Choice::Gently => "sends SIGINT, then SIGTERM,".to_owned(),
+        Choice::ByForce => "stops all and sends SIGKILL".to_owned(),
+    }
+}
+
+fn meaning(choice: Choice, panel: &EndPanel) -> String {
+    let signal = match choice {
+        Choice::Gently => {
+            let (root, grace) = (panel.root().map_or(0, |it| it.id().pid), panel.grace().as_secs());
+            return format!("SIGINT to {root} only, after {grace} s SIGTERM, and no more");
+        }
+        Choice::ByForce => return "stop all, look for more, then SIGKILL: nothing is saved".to_owned(),
+        Choice::Signal(signal) => signal,
+    };
+    let meaning = match signal {
+        Signal::Int => "like Ctrl-C: Python may save and clean up",
+        Signal::Term => "asks it to end",
+        Signal::Kill => "ends it now: nothing is saved",
+        Signal::Hup => "the terminal is gone; a server reads its configuration anew",
+        Signal::Quit => "ends it with a core dump",
+        Signal::Usr1 | Signal::Usr2 => "what the program makes of it: often, a checkpoint",
+        Signal::Stop => "hold still: the memory stays",
+        Signal::Cont => "go on",
+    };
+    meaning.to_owned()
 }
 
 fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
-    let say = |text: String, style: Style| vec![Line::styled(text, style)];
     let now = app.model().now();
-    match panel.stage() {
-        Stage::Holding => say("making sure that it is still the same process…".to_owned(), theme.dim()),
-        Stage::Held => say(
-            format!(
-                "Made sure: the signal can reach this process only. Enter sends {}, Esc leaves it alone.",
-                panel.choice
-            ),
-            theme.good(),
-        ),
-        Stage::Refused(reason) => say(reason.to_string(), theme.alarm()),
-        Stage::Asked(signal) => say(format!("sending {signal}…"), theme.dim()),
-        Stage::Sent { signal, at, alive } => {
+    let say = |text: String, style: Style| vec![Line::styled(text, style)];
+    let is_one = panel.targets().nth(1).is_none();
+    let what = deed(panel.choice());
+    match panel.root().map(|root| &root.stage) {
+        _ if panel.has_ended() => ended(theme, app, panel),
+        Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
+        _ if panel.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
+        _ if !panel.is_settled() => say("making sure that it is still the same process…".to_owned(), theme.dim()),
+        Some(Stage::Asked(signal)) => say(format!("sending {signal}…"), theme.dim()),
+        Some(Stage::LetGo(reason)) if is_one => say(reason.to_string(), theme.alarm()),
+        Some(Stage::Sent { signal, at, alive }) => {
             let mut lines =
                 say(format!("{signal} sent {} ago; it has not ended yet.", Elapsed(now.since(*at))), theme.notable());
-            if let Some((state, wchan)) = alive {
+            if let Some(next) = panel.next_step() {
+                let left = Elapsed(next.since(now));
+                lines.push(Line::from(format!("SIGTERM follows in {left}; Esc leaves it at this.")));
+            } else if let Some((state, wchan)) = alive {
                 let waits = wchan.as_ref().map(|it| format!(" (in {it})")).unwrap_or_default();
                 lines.push(Line::from(format!("It is {}{waits}.", page::state_in_words(*state))));
             }
-            lines.push(Line::styled(format!("Enter sends {}, Esc leaves it alone.", panel.choice), theme.dim()));
+            lines.push(Line::styled(format!("Enter {what}, Esc leaves it alone."), theme.dim()));
             lines
         }
-        Stage::Ended { at, zombie_of } => {
-            let took = panel.first_sent.map_or(Duration::ZERO, |sent| at.since(sent));
-            let took = format!("{:.1} s", took.as_secs_f64());
-            let mut lines = match (panel.first_sent, zombie_of) {
-                (None, _) => say("It ended by itself.".to_owned(), theme.good()),
-                (Some(_), None) => say(format!("It ended after {took}."), theme.good()),
-                (Some(_), Some(parent)) => say(
-                    format!(
-                        "It ended after {took}. Its parent {parent} has not reaped it: a zombie, which holds no memory."
-                    ),
-                    theme.notable(),
-                ),
-            };
-            if panel.expected().is_some() {
-                lines.push(returned(theme, panel.returned()));
-            }
+        _ if panel.first_sent().is_some() => {
+            let mut lines = say("Some have not ended yet.".to_owned(), theme.notable());
+            lines.push(Line::styled(
+                format!("Enter {what} to those that are left, Esc leaves them alone."),
+                theme.dim(),
+            ));
             lines
+        }
+        _ if is_one => {
+            let text = format!("Made sure: the signal can reach this process only. Enter {what}, Esc leaves it alone.");
+            say(text, theme.good())
+        }
+        _ => {
+            let text =
+                format!("Made sure: signals can reach these processes only. Enter {what}, Esc leaves them alone.");
+            say(text, theme.good())
         }
     }
 }
 
-fn returned(theme: Theme, returned: Option<Returned>) -> Line<'static> {
-    match returned {
-        None => Line::styled("waiting for the GPU to say what came back…", theme.dim()),
-        Some(Returned { returned, expected }) => {
-            let text = format!("returned {returned} of {expected}");
-            // The driver rounds: what is within a hundredth is all of it.
-            if returned.0 >= expected.0 - expected.0 / 100 {
-                Line::styled(text, theme.good())
-            } else {
-                Line::styled(format!("{text}; the rest is held by processes that NVML does not list"), theme.notable())
-            }
+/// What came of it when all have ended: when, and whether the memory came back.
+fn ended(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
+    let end =
+        |member: &Member| if let Stage::Ended { at, zombie_of } = member.stage { Some((at, zombie_of)) } else { None };
+    let last = panel.targets().filter_map(end).map(|(at, _)| at).max();
+    let took = last.zip(panel.first_sent()).map_or(Duration::ZERO, |(at, sent)| at.since(sent));
+    let took = format!("{:.1} s", took.as_secs_f64());
+    let is_one = panel.targets().nth(1).is_none();
+    let mut lines = match (panel.first_sent(), is_one) {
+        (None, true) => vec![Line::styled("It ended by itself.", theme.good())],
+        (None, false) => vec![Line::styled("They ended by themselves.", theme.good())],
+        (Some(_), true) => vec![Line::styled(format!("It ended after {took}."), theme.good())],
+        (Some(_), false) => vec![Line::styled(format!("All ended within {took}."), theme.good())],
+    };
+    if let (true, Some((_, Some(parent)))) = (is_one, panel.root().and_then(end)) {
+        let text = format!("Its parent {parent} has not reaped it: a zombie, which holds no memory.");
+        lines.push(Line::styled(text, theme.notable()));
+    }
+    for (old, new) in panel.respawned().iter().take(3) {
+        let parent = word(new.facts.parent);
+        let text = format!("{} was started again, as {} by {parent}: end that one first.", old.pid, new.id.pid);
+        lines.push(Line::styled(text, theme.alarm()));
+    }
+    match (panel.expected(), panel.returned()) {
+        (None, _) => {}
+        (Some(_), None) => lines.push(Line::styled("waiting for the GPU to say what came back…", theme.dim())),
+        (Some(_), Some(returned)) => {
+            lines.extend(returned.iter().map(|it| came_back(theme, app, panel, it, returned.len() > 1)));
         }
     }
+    lines
+}
+
+/// `returned 38.2 GiB of 38.4 GiB`, and who still has the GPU open when that is not all.
+fn came_back(theme: Theme, app: &App, panel: &EndPanel, returned: &Returned, named: bool) -> Line<'static> {
+    let gpu = app.model().latest().and_then(|it| it.gpu(&returned.gpu));
+    let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", rows::gpu_label(gpu)));
+    let text = format!("{label}returned {} of {}", returned.returned, returned.expected);
+    if returned.is_all() {
+        return Line::styled(text, theme.good());
+    }
+    let ended: Vec<_> = panel.targets().map(Member::id).collect();
+    let holders = gpu.map(|gpu| gpu.holders.as_slice()).unwrap_or_default().iter();
+    let holders: Vec<String> = holders.filter(|id| !ended.contains(id)).take(4).map(|id| id.pid.to_string()).collect();
+    let text = match holders.as_slice() {
+        [] => format!("{text}; nobody that gputop may look at has this GPU open"),
+        holders => format!("{text}; still open in {}", holders.join(", ")),
+    };
+    Line::styled(text, theme.notable())
 }

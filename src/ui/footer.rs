@@ -13,6 +13,7 @@ use crate::app::layout::Area;
 /// The keys to name, the most useful first, and what to call them in a word.
 const LIST: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
+    (Intent::Suspects, "orphans"),
     (Intent::OpenFilter, "filter"),
     (Intent::NextColumn, "sort"),
     (Intent::Graph, "graph"),
@@ -29,8 +30,9 @@ const PAGE: &[(Intent, &str)] =
 
 const PANEL: &[(Intent, &str)] = &[
     (Intent::Confirm, "send"),
-    (Intent::Choose(-1), "gentler"),
-    (Intent::Choose(1), "harder"),
+    (Intent::Choose(-1), "choose"),
+    (Intent::Choose(1), "choose"),
+    (Intent::Widen, "whole job"),
     (Intent::Close, "close"),
 ];
 

@@ -70,7 +70,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if hidden > 0
         && let Some(mut pen) = Pen::at(buffer, area, 0)
     {
-        let word = format!(" {hidden} more: Tab, then arrows ");
+        let word = format!(" {hidden} more (Tab) ");
         pen.tab_from_end(word.len()).put(word, theme.notable());
     }
 }
@@ -108,11 +108,11 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
     pen.cell(memory(gpu), MEMORY, Align::Right, style).skip(1);
     if let Some(trouble) = &gpu.trouble {
         let mut text = app.model().health(gpu).word;
-        if let Some(call) = &trouble.call {
-            text = format!("{text} in {call}");
-        }
         if let Some(age) = age {
             text = format!("{text}, figures {} old", Elapsed(age));
+        }
+        if let Some(call) = &trouble.call {
+            text = format!("{text}, {call}");
         }
         // With room, the sentence says it all, and what to do.
         let sentence = trouble.sentence.as_str();

@@ -58,7 +58,7 @@ fn title(app: &App, subject: &Subject) -> Option<String> {
         }
         Subject::Process(id) => {
             let comm = snapshot.process(*id)?.facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-            format!("{} {comm} GPU memory", id.pid)
+            format!("{} {comm} memory", id.pid)
         }
     })
 }

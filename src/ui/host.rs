@@ -6,6 +6,7 @@ use super::pen::{Align, Pen};
 use super::theme::Theme;
 use crate::app::App;
 use crate::app::layout::Area;
+use crate::model::Verdict;
 use crate::snapshot::{Reading, Snapshot};
 use crate::units::{Bytes, Elapsed, Percent};
 
@@ -34,6 +35,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put("SIMULATED MACHINE", theme.notable()).skip(1);
     }
     pen.put(snapshot.host.facts.name.as_str(), theme.text());
+    if let Some(summary) = Verdict::summary(app.model().verdicts()) {
+        pen.skip(2).put(summary, theme.alarm());
+    }
     load(&mut pen, theme, snapshot);
     if pen.room() > 40 {
         let word = |text: &Option<_>| text.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);

@@ -4,36 +4,79 @@ use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
+use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use super::host::word;
 use super::pen::{Align, Pen};
+use super::rect;
 use super::theme::{Theme, sparkline};
 use crate::app::layout::Area;
-use crate::app::rows::Column;
+use crate::app::rows::{Column, View};
 use crate::app::{App, List, growth, page, rows};
-use crate::model::{Holding, Subject};
-use crate::snapshot::{Identity, Process, Snapshot, State};
-use crate::units::{Bytes, Elapsed, Moment, Percent};
+use crate::model::{Holding, Subject, Total, Verdict};
+use crate::snapshot::{GpuUuid, Identity, Process, ProcessId, Snapshot, State};
+use crate::units::{Bytes, Elapsed, Percent};
+use crate::untrusted::Text;
 
 /// The most of the past that a sparkline shows: its few cells would hide what is short.
 const RECENT: Duration = Duration::from_mins(5);
 
 /// Widths that depend on the screen.
+#[expect(clippy::struct_excessive_bools, reason = "each says of one column whether it is there")]
 struct Columns {
     gpu: usize,
     user: usize,
     bar: usize,
     spark: usize,
+    /// What a process does, beside what it holds: left out where the room is for the reasons.
+    doings: bool,
     growth: bool,
     threads: bool,
+    origin: bool,
+    verdict: bool,
 }
 
 impl Columns {
-    fn of(width: usize) -> Self {
-        match width {
-            160.. => Self { gpu: 9, user: 12, bar: 16, spark: 30, growth: true, threads: true },
-            110.. => Self { gpu: 5, user: 9, bar: 6, spark: 12, growth: true, threads: false },
-            _ => Self { gpu: 3, user: 8, bar: 4, spark: 5, growth: false, threads: false },
+    fn of(width: usize, view: View) -> Self {
+        let wide = match width {
+            160.. => Self {
+                gpu: 9,
+                user: 12,
+                bar: 16,
+                spark: 30,
+                doings: true,
+                growth: true,
+                threads: true,
+                origin: true,
+                verdict: true,
+            },
+            width if width >= usize::from(rows::WIDE) => Self {
+                gpu: 5,
+                user: 9,
+                bar: 6,
+                spark: 12,
+                doings: true,
+                growth: true,
+                threads: false,
+                origin: false,
+                verdict: true,
+            },
+            _ => Self {
+                gpu: 3,
+                user: 8,
+                bar: 4,
+                spark: 5,
+                doings: true,
+                growth: false,
+                threads: false,
+                origin: false,
+                verdict: false,
+            },
+        };
+        if view.suspects {
+            Self { bar: 0, doings: false, growth: false, threads: false, verdict: true, ..wide }
+        } else {
+            wide
         }
     }
 }
@@ -41,22 +84,41 @@ impl Columns {
 const PID: usize = 7;
 const SHORT: usize = 5;
 const GROWTH: usize = 6;
+const VERDICT: usize = 8;
+const ORIGIN: usize = 16;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(snapshot) = app.model().latest() else { return };
-    let columns = Columns::of(usize::from(area.width));
+    let columns = Columns::of(usize::from(area.width), app.view());
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         head(&mut pen, theme, app, &columns);
     }
     let (cursor, top) = app.cursor();
-    let now = app.model().now();
-    for (line, (at, id)) in (1..area.height).zip(app.rows().iter().enumerate().skip(top)) {
+    for (line, (at, row)) in (1..area.height).zip(app.rows().iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
-        let (Some(process), Some(holding)) = (snapshot.process(*id), app.model().holding(*id)) else { continue };
-        draw_line(&mut pen, theme, app, &columns, &Row { snapshot, process, holding, now });
+        match &row.subject {
+            rows::Subject::Process(id) => {
+                if let Some(process) = snapshot.process(*id) {
+                    let holding = app.model().holding(*id);
+                    draw_process(
+                        &mut pen,
+                        theme,
+                        app,
+                        &columns,
+                        &Shown { snapshot, process, holding, depth: row.depth },
+                    );
+                }
+            }
+            rows::Subject::Unclaimed(gpu) => draw_unclaimed(&mut pen, theme, app, snapshot, &columns, gpu),
+            rows::Subject::Group(group) => draw_group(&mut pen, theme, app, group),
+            rows::Subject::Heading(text) => _ = pen.put(text, theme.dim()),
+        }
         if app.focus() == List::Processes && at == cursor {
             pen.restyle(area, theme.cursor());
         }
+    }
+    if app.view().suspects {
+        reason(buffer, theme, app, area);
     }
     if app.rows().is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
@@ -65,6 +127,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             match () {
                 () if !app.filter().value().is_empty() => "no process matches the filter (Esc clears it)",
                 () if snapshot.gpus.is_empty() => "",
+                () if app.view().suspects => "nobody holds memory who should not (o shows all)",
                 () => "no process uses a GPU",
             },
             theme.dim(),
@@ -72,12 +135,26 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-/// One process and where it stands.
-struct Row<'a> {
+/// Below the short list, the whole of what speaks against the process under the cursor.
+fn reason(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
+    const LINES: u16 = 3;
+    let rows = u16::try_from(app.rows().len()).unwrap_or(u16::MAX);
+    let Some(verdict) = app.under_cursor().and_then(|id| app.model().verdict(id)) else { return };
+    if rows.saturating_add(1 + LINES) > area.height {
+        return;
+    }
+    let below = Area { y: area.y + area.height - LINES, height: LINES, ..area };
+    let text = format!("{}: {}", verdict.process.pid, verdict.sentence());
+    Paragraph::new(text).style(theme.notable()).wrap(Wrap { trim: true }).render(rect(below), buffer);
+}
+
+/// A process and where it stands.
+struct Shown<'a> {
     snapshot: &'a Snapshot,
     process: &'a Process,
-    holding: &'a Holding,
-    now: Moment,
+    /// Absent when it is no tenant of a GPU.
+    holding: Option<&'a Holding>,
+    depth: usize,
 }
 
 fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
@@ -91,41 +168,89 @@ fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
     title("GPU", columns.gpu, Align::Left, Some(Column::Gpu));
     title("PID", PID, Align::Right, Some(Column::Pid));
     title("USER", columns.user, Align::Left, Some(Column::User));
-    title("MEMORY", columns.bar + 1 + SHORT, Align::Right, Some(Column::Memory));
+    title(if columns.bar > 0 { "MEMORY" } else { "MEM" }, columns.bar + 1 + SHORT, Align::Right, Some(Column::Memory));
     if columns.growth {
         title("GROWN", GROWTH, Align::Right, Some(Column::Growth));
     }
-    title("SM", Percent::WIDTH, Align::Right, Some(Column::Sm));
-    title("CPU", SHORT, Align::Right, Some(Column::Cpu));
-    title("RSS", SHORT, Align::Right, Some(Column::Rss));
-    title("TIME", Elapsed::WIDTH, Align::Right, Some(Column::Elapsed));
+    if columns.doings {
+        title("SM", Percent::WIDTH, Align::Right, Some(Column::Sm));
+        title("CPU", SHORT, Align::Right, Some(Column::Cpu));
+        title("RSS", SHORT, Align::Right, Some(Column::Rss));
+        title("TIME", Elapsed::WIDTH, Align::Right, Some(Column::Elapsed));
+    }
     if columns.threads {
         title("THR", 4, Align::Right, None);
     }
-    title("S", 1, Align::Left, Some(Column::State));
-    let minutes = recent(app).as_secs() / 60;
-    let spark = if columns.spark > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") };
-    title(&spark, columns.spark, Align::Left, None);
+    if columns.doings {
+        title("S", 1, Align::Left, Some(Column::State));
+        let minutes = recent(app).as_secs() / 60;
+        let spark = if columns.spark > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") };
+        title(&spark, columns.spark, Align::Left, None);
+    }
+    if columns.origin {
+        title("ORIGIN", ORIGIN, Align::Left, None);
+    }
+    if columns.verdict {
+        title("VERDICT", VERDICT, Align::Left, None);
+    }
     let shown = format!("{}/{}", app.rows().len(), app.model().holdings().len());
-    let command = if app.filter().value().is_empty() { "COMMAND".to_owned() } else { format!("COMMAND ({shown})") };
+    let what = if app.view().suspects { "WHY" } else { "COMMAND" };
+    let command = if app.filter().value().is_empty() { what.to_owned() } else { format!("{what} ({shown})") };
     title(&command, command.len() + 1, Align::Left, Some(Column::Command));
 }
 
-fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, row: &Row<'_>) {
-    let Row { snapshot, process, holding, now } = row;
-    let is_old = holding.gpus.iter().any(|at| app.model().age(&snapshot.gpus[*at]).is_some());
+fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>) {
+    let Shown { snapshot, process, holding, depth } = shown;
+    let gpus = holding.map(|it| it.gpus.as_slice()).unwrap_or_default();
+    let is_old = gpus.iter().any(|at| app.model().age(&snapshot.gpus[*at]).is_some());
     let is_sure = process.facts.identity != Identity::Unverified;
-    let plain = if is_sure { theme.text() } else { theme.dim() };
+    // Kin without a GPU is there for the picture.
+    let plain = if is_sure && holding.is_some() { theme.text() } else { theme.dim() };
     let held = if is_old { theme.dim() } else { plain };
-    pen.cell(rows::gpu_labels(snapshot, holding), columns.gpu, Align::Left, plain).skip(1);
+    let tag = if app.tagged().contains(&process.id) { "*" } else { "" };
+    let label = holding.map(|it| rows::gpu_labels(snapshot, it)).unwrap_or_default();
+    pen.cell(format!("{tag}{label}"), columns.gpu, Align::Left, plain).skip(1);
     pen.cell(process.id.pid, PID, Align::Right, plain).skip(1);
     pen.cell(word(process.facts.user.as_ref().map_err(|why| *why)), columns.user, Align::Left, plain).skip(1);
-    memory(pen, theme, columns, holding, held, is_old || !is_sure);
+    match holding {
+        Some(holding) => memory(pen, theme, columns, holding, held, is_old || !is_sure),
+        None => _ = pen.skip(columns.bar + 1 + SHORT + 1),
+    }
     if columns.growth {
         let grown = growth(app.model(), process.id).map_or_else(String::new, signed);
         pen.cell(grown, GROWTH, Align::Right, held).skip(1);
     }
-    pen.cell(word(holding.sm), Percent::WIDTH, Align::Right, held).skip(1);
+    if columns.doings {
+        doings(pen, theme, app, columns, shown, plain, held);
+    }
+    if columns.origin {
+        let origin = process.facts.origin.as_ref().map_or("", Text::as_str);
+        pen.cell(origin, ORIGIN, Align::Left, theme.dim()).skip(1);
+    }
+    let verdict = app.model().verdict(process.id);
+    if columns.verdict {
+        let (text, style) =
+            verdict.map_or((String::new(), plain), |it| (it.word().to_owned(), verdict_style(theme, it, plain)));
+        pen.cell(text, VERDICT, Align::Left, style).skip(1);
+    } else if let Some(verdict) = verdict.filter(|it| it.is_suspect()) {
+        pen.put(verdict.word(), theme.weight(verdict.weight())).skip(1);
+    }
+    if *depth > 0 {
+        pen.put("  ".repeat(depth - 1), theme.dim()).put("└ ", theme.dim());
+    }
+    // In the short list, why it is there says more than what it runs.
+    let text = match verdict.filter(|it| app.view().suspects && it.is_suspect()) {
+        Some(verdict) => verdict.sentence(),
+        None => word(rows::command(process)),
+    };
+    let room = pen.room();
+    pen.cell(text, room, Align::Left, plain);
+}
+
+/// What it does, beside what it holds.
+fn doings(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>, plain: Style, held: Style) {
+    let Shown { snapshot, process, holding, .. } = shown;
+    pen.cell(holding.map_or_else(String::new, |it| word(it.sm)), Percent::WIDTH, Align::Right, held).skip(1);
     pen.cell(word(process.load.cpu), SHORT, Align::Right, plain).skip(1);
     pen.cell(word(process.load.rss.map(short)), SHORT, Align::Right, plain).skip(1);
     pen.cell(word(page::elapsed(snapshot, process).map(Elapsed)), Elapsed::WIDTH, Align::Right, plain).skip(1);
@@ -135,11 +260,51 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, row:
     let letter = process.load.state.map_or('?', State::letter);
     pen.cell(letter, 1, Align::Left, state(theme, process, plain)).skip(1);
     let series = app.model().series(&Subject::Process(process.id));
-    let values = series.map(|it| it.columns(*now, recent(app), columns.spark)).unwrap_or_default();
+    let values = series.map(|it| it.columns(app.model().now(), recent(app), columns.spark)).unwrap_or_default();
     let values: Vec<Option<u64>> = values.iter().map(|it| it.map(|bytes| bytes.0)).collect();
-    pen.cell(sparkline(&values), columns.spark, Align::Left, if is_sure { theme.good() } else { theme.dim() }).skip(1);
-    let room = pen.room();
-    pen.cell(word(rows::command(process)), room, Align::Left, plain);
+    let curve = if process.facts.identity == Identity::Unverified { theme.dim() } else { theme.good() };
+    pen.cell(sparkline(&values), columns.spark, Align::Left, curve).skip(1);
+}
+
+/// What one should look at stands out.
+fn verdict_style(theme: Theme, verdict: &Verdict, plain: Style) -> Style {
+    if verdict.is_suspect() { theme.weight(verdict.weight()) } else { plain.patch(theme.dim()) }
+}
+
+/// Memory that nobody accounts for: how much, and who has the GPU open.
+fn draw_unclaimed(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapshot, columns: &Columns, gpu: &GpuUuid) {
+    let Some(unclaimed) = app.model().unclaimed().iter().find(|it| it.gpu == *gpu) else { return };
+    let label = snapshot.gpu(gpu).map(rows::gpu_label).unwrap_or_default();
+    pen.cell(label, columns.gpu, Align::Left, theme.text()).skip(1);
+    pen.cell("-", PID, Align::Right, theme.dim()).skip(1);
+    pen.cell("-", columns.user, Align::Left, theme.dim()).skip(1);
+    pen.skip(columns.bar + 1).cell(short(unclaimed.memory), SHORT, Align::Right, theme.notable()).skip(1);
+    pen.put("unclaimed", theme.notable()).skip(1);
+    let comm = |id: &ProcessId| match snapshot.process(*id).map(|it| &it.facts.comm) {
+        Some(Ok(comm)) => format!("{} {comm}", id.pid),
+        _ => id.pid.to_string(),
+    };
+    let mut parts: Vec<String> = unclaimed.holders.iter().take(6).map(comm).collect();
+    if parts.is_empty() {
+        parts.push("nobody that gputop may look at".to_owned());
+    }
+    pen.put(format!("open in {}", parts.join(", ")), theme.text());
+    if unclaimed.unreadable > 0 {
+        pen.put(format!("; {} processes could not be looked at (run as root)", unclaimed.unreadable), theme.dim());
+    }
+}
+
+/// The head of a group: whose, how many, how much.
+fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::Group) {
+    let holdings = group.members.iter().filter_map(|id| app.model().holding(*id));
+    let total = Total::sum(holdings.map(|it| it.memory));
+    let total = match total {
+        Ok(Total { bytes, lower_bound }) => format!("{}{bytes}", if lower_bound { "≥ " } else { "" }),
+        Err(why) => why.to_string(),
+    };
+    let count = group.members.len();
+    let noun = if count == 1 { "process" } else { "processes" };
+    pen.put(&group.name, theme.accent()).skip(1).put(format!("{count} {noun}, {total}"), theme.text());
 }
 
 /// What the sparklines show of the past.

@@ -94,8 +94,8 @@ impl Theme {
             return;
         }
         for cell in &mut buffer.content {
-            if let Some(glyph) = cell.symbol().chars().next().filter(|glyph| !glyph.is_ascii()) {
-                cell.set_char(stand_in(glyph));
+            if !cell.symbol().is_ascii() {
+                cell.set_char(cell.symbol().chars().next().map_or(' ', stand_in));
             }
         }
     }
@@ -103,6 +103,8 @@ impl Theme {
 
 fn stand_in(glyph: char) -> char {
     match glyph {
+        // A letter with a mark on it.
+        _ if glyph.is_ascii() => glyph,
         '━' => '=',
         '─' | '╸' | '╌' | '–' | '—' => '-',
         '│' => '|',

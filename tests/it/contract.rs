@@ -7,8 +7,8 @@ use std::thread;
 
 use fake_nvml::{Kind, Tenant};
 use gputop::control::{Command, Outcome};
-use gputop::snapshot::Snapshot;
 use gputop::snapshot::line::Line;
+use gputop::snapshot::{Process, Snapshot};
 use serde_json::Value;
 
 use crate::DEADLINE;
@@ -95,6 +95,12 @@ impl Seen {
     }
 }
 
+/// The processes that hold a GPU. Others of the host are their kin, who come and go.
+fn tenants(snapshot: &Snapshot) -> Vec<&Process> {
+    let is_tenant = |it: &&Process| snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants).any(|of| of.process == it.id);
+    snapshot.processes.iter().filter(is_tenant).collect()
+}
+
 #[test]
 fn every_line_keeps_the_schema_whatever_becomes_of_the_host() {
     let mut host = Host::with(["H100", "A100-MIG", "GTX-970"]);
@@ -111,7 +117,7 @@ fn every_line_keeps_the_schema_whatever_becomes_of_the_host() {
     });
     let mut agent = Agent::start(&host);
     let mut seen = Seen::default();
-    seen.until(&agent, "four processes", |it| it.processes.len() == 4);
+    seen.until(&agent, "four tenants", |it| tenants(it).len() == 4);
     for _ in 0..10 {
         seen.take(agent.next());
     }
@@ -140,7 +146,7 @@ fn every_line_keeps_the_schema_whatever_becomes_of_the_host() {
                 line => seen.take(line),
             }
         };
-        let is_answer = matches!(answer, Outcome::Inspected(_) | Outcome::Held);
+        let is_answer = matches!(answer, Outcome::Inspected(_) | Outcome::Held { .. });
         assert!(is_answer || crate::process::is_contained(), "{answer:?}");
     }
     agent.ask(&Command::Scan);
@@ -156,19 +162,19 @@ fn ticks_lead_to_what_the_next_whole_line_says() {
     }
     let agent = Agent::start(&host);
     let mut seen = Seen::default();
-    seen.until(&agent, "four processes", |it| it.processes.len() == 4);
+    seen.until(&agent, "four tenants", |it| tenants(it).len() == 4);
     // Tenants come and go, a process ends, a figure moves: all of it in ticks.
     let gone = host.sleeper(1, GIB);
-    seen.until(&agent, "a fifth", |it| it.processes.len() == 5);
+    seen.until(&agent, "a fifth", |it| tenants(it).len() == 5);
     host.change(|world| world.gpus[1].tenants.clear());
     host.change(|world| world.gpus[0].temperature.gpu = Some(77));
     seen.until(&agent, "it gone", |it| {
-        it.processes.iter().all(|it| it.id.pid != gone) && it.gpus[0].load.temperature.map(|it| it.0) == Ok(77)
+        tenants(it).iter().all(|it| it.id.pid != gone) && it.gpus[0].load.temperature.map(|it| it.0) == Ok(77)
     });
     assert!(seen.fulls < seen.ticks, "{} whole lines, {} ticks", seen.fulls, seen.ticks);
     // The slow lane has been read by then, and a whole line says the same, but for what moves by itself.
     seen.until(&agent, "all of it read", |it| {
-        it.processes.iter().all(|it| it.facts.argv.is_ok() && it.facts.user.is_ok())
+        tenants(it).iter().all(|it| it.facts.argv.is_ok() && it.facts.user.is_ok())
     });
     let whole = Line::parse(&host.run(["--json"]).out).expect("our own line");
     let Some(Line::Full(whole)) = whole else { panic!("{whole:?}") };
@@ -183,7 +189,7 @@ fn ticks_lead_to_what_the_next_whole_line_says() {
                 gpu.trouble.clone(),
             )
         });
-        let processes = it.processes.iter().map(|it| (it.id, it.facts.clone(), it.load.state));
+        let processes = tenants(it).into_iter().map(|it| (it.id, it.facts.clone(), it.load.state));
         (it.host.facts.clone(), it.driver.clone(), gpus.collect::<Vec<_>>(), processes.collect::<Vec<_>>())
     };
     assert_eq!(still(&seen.snapshot.expect("there were lines")), still(&whole));

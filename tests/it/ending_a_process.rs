@@ -379,7 +379,7 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     terminal.keys(F9);
     terminal.wait_for("Made sure");
     let agent = terminal.agent();
-    terminal.keys(&format!("{DOWN}{DOWN}"));
+    terminal.keys(DOWN);
     terminal.wait_for("● SIGKILL");
     terminal.keys(ENTER);
     terminal.wait_for("It ended after");

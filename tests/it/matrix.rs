@@ -37,6 +37,10 @@ const SILENT: &[(&str, &str)] = &[
     ("nvmlSystemGetCudaDriverVersion_v2", "a version that is not known is left out"),
 ];
 
+/// Functions whose failure costs the screen nothing, because it does not show what they tell; a report says so.
+const OFF_SCREEN: &[(&str, &str)] =
+    &[("nvmlDeviceGetMinorNumber", "it is no figure: it finds who else has the GPU open")];
+
 /// One thing that goes wrong.
 #[derive(Debug, Clone)]
 struct Case {
@@ -49,6 +53,11 @@ impl Case {
         // Whoever does not answer is always told of.
         let silent: &[(&str, &str)] = if self.hangs { &SILENT[..1] } else { SILENT };
         silent.iter().any(|(function, _)| *function == self.function)
+    }
+
+    /// Whether the screen has nowhere to say it.
+    fn is_off_screen(&self) -> bool {
+        self.is_silent() || !self.hangs && OFF_SCREEN.iter().any(|(function, _)| *function == self.function)
     }
 
     /// A host of two GPUs on whose first it goes wrong.
@@ -161,7 +170,7 @@ fn on_the_screen_the_cause_stands_the_rest_goes_on_and_one_can_leave() {
             if !case.takes_all() {
                 moves_on(&terminal, " 1 H100");
             }
-        } else if !case.is_silent() && !case.takes_all() {
+        } else if !case.is_off_screen() && !case.takes_all() {
             // Here or on the GPU's own page.
             let is_said = |text: &str| text.contains("ERR") || text.contains(case.culprit());
             if !is_said(&terminal.text()) {

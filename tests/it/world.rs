@@ -104,6 +104,7 @@ impl Host {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("TERM", "xterm-256color")
             .env("LANG", "C.UTF-8")
+            .env("XDG_STATE_HOME", self.directory.path())
             .env("GPUTOP_NVML_LIB", &self.library)
             .env("FAKE_NVML_WORLD", self.file.path())
             .env("FAKE_NVML_COUNTS", self.directory.path().join("counts"))

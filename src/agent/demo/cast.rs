@@ -36,6 +36,10 @@ pub(super) enum Role {
     Trainer,
     /// Loaded data for a trainer that has ended, and holds its memory.
     Worker,
+    /// Starts [`Role::Hidden`] and ends.
+    Forker,
+    /// Holds memory that a dead trainer left it, and the driver does not list it.
+    Hidden,
 }
 
 impl Role {
@@ -44,7 +48,17 @@ impl Role {
         [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Worker];
 
     /// Those that the agent starts.
-    const STARTED: [Self; 6] = [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Trainer];
+    const STARTED: [Self; 7] =
+        [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Trainer, Self::Forker];
+
+    /// Whom it leaves behind, of those who start someone and end.
+    fn leaves(self) -> Option<Self> {
+        match self {
+            Self::Trainer => Some(Self::Worker),
+            Self::Forker => Some(Self::Hidden),
+            _ => None,
+        }
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -55,11 +69,13 @@ impl Role {
             Self::Notebook => "notebook",
             Self::Trainer => "trainer",
             Self::Worker => "worker",
+            Self::Forker => "forker",
+            Self::Hidden => "hidden",
         }
     }
 
     fn named(name: &str) -> Option<Self> {
-        Self::TENANTS.into_iter().chain(Self::STARTED).find(|role| role.name() == name)
+        Self::TENANTS.into_iter().chain(Self::STARTED).chain([Self::Hidden]).find(|role| role.name() == name)
     }
 
     fn arguments(self) -> &'static str {
@@ -70,12 +86,13 @@ impl Role {
             Self::Server => "serve.py --model llama-8b --port 8000",
             Self::Notebook => "-m ipykernel_launcher -f kernel-5f2c.json",
             Self::Trainer | Self::Worker => "finetune.py --model bert-base --workers 4",
+            Self::Forker | Self::Hidden => "sweep.py --trial 17 --workers 8",
         }
     }
 
     fn comm(self) -> &'static CStr {
         match self {
-            Self::Worker => c"pt_data_worker",
+            Self::Worker | Self::Hidden => c"pt_data_worker",
             _ => c"python",
         }
     }
@@ -85,7 +102,7 @@ impl Role {
         match self {
             Self::Growing => Duration::from_millis(2),
             Self::Rank0 | Self::Rank1 => Duration::from_micros(1400),
-            Self::Server | Self::Notebook | Self::Trainer | Self::Worker => Duration::ZERO,
+            _ => Duration::ZERO,
         }
     }
 
@@ -133,7 +150,7 @@ impl Actor {
         thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait())?;
         let pid: Pid = line.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(gone)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-        let role = if role == Role::Trainer { Role::Worker } else { role };
+        let role = role.leaves().unwrap_or(role);
         Ok(Self { role, pid: pid.as_raw_nonzero().get().unsigned_abs(), pidfd, _agent_lives: agent_lives })
     }
 }
@@ -159,14 +176,14 @@ pub(super) fn start() -> io::Result<Vec<Actor>> {
 pub fn be(role: &str) -> anyhow::Result<ExitCode> {
     let Some(role) = Role::named(role) else { anyhow::bail!("no such role: {role}") };
     rustix::thread::set_name(role.comm())?;
+    if let Some(child) = role.leaves() {
+        // It has our input and output, and speaks for itself.
+        child.command().spawn()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match role {
-        Role::Trainer => {
-            // The child has our input and output, and speaks for itself.
-            Role::Worker.command().spawn()?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        // It must outlive its parent.
-        Role::Worker => (),
+        // They must outlive their parents.
+        Role::Worker | Role::Hidden => (),
         // This reaches it even while it is stopped.
         _ => set_parent_process_death_signal(Some(Signal::KILL))?,
     }

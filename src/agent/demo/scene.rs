@@ -30,7 +30,7 @@ pub(super) fn gpu_of(role: Role) -> u32 {
     match role {
         Role::Growing => 0,
         Role::Rank0 | Role::Server => 1,
-        Role::Rank1 => 2,
+        Role::Rank1 | Role::Forker | Role::Hidden => 2,
         Role::Notebook | Role::Trainer | Role::Worker => 3,
     }
 }
@@ -45,6 +45,7 @@ pub(super) fn part(role: Role, seconds: f64) -> Part {
         Role::Server => (21_504.0, 8.0 * wave(seconds, 30.0).powi(12)),
         Role::Notebook => (6144.0, 0.0),
         Role::Trainer | Role::Worker => (11_264.0, 0.0),
+        Role::Forker | Role::Hidden => (9318.0, 0.0),
     };
     Part { memory: Bytes::from_mib(u64::from(whole(mib))), sm: percent(sm) }
 }
@@ -60,13 +61,13 @@ fn grown_mib(seconds: f64) -> f64 {
     ((FIRST + leaked + ACTIVATIONS * step) / 2.0).floor() * 2.0
 }
 
-/// One GPU with the processes it has left.
-pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold]) -> GpuReadings {
+/// One GPU with the processes it has left. The driver does not list those who are hidden.
+pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold], hidden: &[Hold]) -> GpuReadings {
     let uuid = GpuUuid(format!("GPU-demo-{index}").into());
     // A sum of no floats is -0.
     let sm = holds.iter().filter_map(|hold| hold.sm.ok()).fold(0.0, |sum, sm| sum + sm.value());
     let sm = f64::from(sm.min(100.0));
-    let used: Bytes = holds.iter().filter_map(|hold| hold.memory.ok()).sum();
+    let used: Bytes = holds.iter().chain(hidden).filter_map(|hold| hold.memory.ok()).sum();
     let (total, reserved) = (Bytes::from_mib(MEMORY_MIB.0), Bytes::from_mib(MEMORY_MIB.1));
 
     let limit: f64 = if index == CAPPED { 450.0 } else { 700.0 };
@@ -88,6 +89,7 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold]) -> GpuR
             simulated: true,
             name: Ok("Simulated H100".into()),
             bus_id: Ok(format!("00000000:{:02X}:00.0", 0x1a + 0x11 * index).into()),
+            minor: Err(Missing::Unsupported),
             slowdown_temperature: Ok(Celsius(90)),
             gpu_instance: Err(Missing::Unsupported),
             compute_instance: Err(Missing::Unsupported),
@@ -118,6 +120,7 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold]) -> GpuR
             ecc_uncorrected: Ok(0),
         },
         holds: holds.to_vec(),
+        holders: hidden.iter().map(|hold| hold.pid).collect(),
         trouble: None,
     }
 }
@@ -167,7 +170,7 @@ mod tests {
                 sm: Ok(Percent::new(part.sm)),
             })
             .collect();
-        gpu(index, Moment(0), seconds, &holds)
+        gpu(index, Moment(0), seconds, &holds, &[])
     }
 
     #[test]

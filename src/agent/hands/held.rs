@@ -6,14 +6,17 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal, test_kill_process};
 
+use super::audit::{Deed, Mode};
 use super::refusal::{Owner, Refusal};
-use crate::agent::proc::{living_thread, stat};
+use crate::agent::proc::living_thread;
+use crate::agent::proc::stat::{self, Stat};
 use crate::control::{Outcome, Signal};
 use crate::snapshot::{ProcessId, State};
 use crate::units::Moment;
@@ -24,6 +27,8 @@ use crate::untrusted::Text;
 pub(super) struct Held {
     process: ProcessId,
     comm: Text,
+    /// Its arguments, if the loop has read them: here, reading them could hang.
+    argv: Option<Arc<[Text]>>,
     pidfd: OwnedFd,
     watch: Watch,
 }
@@ -35,8 +40,9 @@ enum Watch {
     Running,
     /// It was signalled, and runs. When it still does at `report`, the viewer is told.
     Signalled { at: Moment, report: Moment },
-    /// Its last thread ended, and its parent has not asked how. `told` when the viewer knows.
-    Unreaped { at: Moment, told: bool },
+    /// Its last thread ended, and its parent has not asked how. `told` when the viewer knows. Whether it has
+    /// asked is looked at when it is time to `look`.
+    Unreaped { at: Moment, told: bool, look: Moment },
 }
 
 impl Held {
@@ -61,7 +67,11 @@ impl Held {
             other => Refusal::Failed(other),
         })?;
         let mut line = Vec::new();
-        let stat = stat::of(process.pid, &mut line).map_err(|_| Refusal::Ended)?;
+        let stat = stat::of(process.pid, &mut line).map_err(|error| match Errno::from_io_error(&error) {
+            // Out of descriptors is not gone.
+            Some(Errno::NOENT | Errno::SRCH) | None => Refusal::Ended,
+            Some(other) => Refusal::Failed(other),
+        })?;
         if process.start_ticks != Some(stat.start_ticks) {
             return Err(Refusal::Ended);
         }
@@ -73,7 +83,7 @@ impl Held {
             Some(-1) => return Err(Refusal::Ended),
             Some(_) | None => return Err(Refusal::ForeignProc),
         }
-        let held = Self { process, comm: Text::new(stat.comm), pidfd, watch: Watch::Running };
+        let held = Self { process, comm: Text::new(stat.comm), argv: None, pidfd, watch: Watch::Running };
         held.check_permission(pid)?;
         Ok(held)
     }
@@ -92,9 +102,56 @@ impl Held {
     }
 
     fn denied(&self) -> Refusal {
-        match Owner::of(self.process.pid) {
+        match self.owner() {
             Some(owner) => Refusal::Denied { comm: self.comm.clone(), owner },
             None => Refusal::Ended,
+        }
+    }
+
+    /// The kernel's short name for it.
+    pub(super) fn comm(&self) -> &Text {
+        &self.comm
+    }
+
+    /// Whose it is; absent when it is gone.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        Owner::of(self.process.pid).filter(|_| !self.is_reaped())
+    }
+
+    /// The same, known by these arguments.
+    pub(super) fn known_by(self, argv: Option<Arc<[Text]>>) -> Self {
+        Self { argv, ..self }
+    }
+
+    /// What is to be written down of a signal to it.
+    pub(super) fn deed(&self, signal: Signal, mode: Mode) -> Deed {
+        let (process, comm, argv) = (self.process, self.comm.clone(), self.argv.clone());
+        Deed { process, comm, argv, owner: self.owner(), signal, mode }
+    }
+
+    /// Its parent now; absent when it is gone.
+    pub(super) fn parent(&self) -> Option<u32> {
+        self.read(|stat| stat.parent)
+    }
+
+    /// What it does now; absent when it is gone.
+    pub(super) fn state(&self) -> Option<State> {
+        self.read(|stat| stat.state)
+    }
+
+    fn read<T>(&self, part: impl FnOnce(Stat<'_>) -> T) -> Option<T> {
+        let mut line = Vec::new();
+        let part = stat::of(self.process.pid, &mut line).map(part).ok();
+        // While it is not reaped, nobody else had its PID.
+        part.filter(|_| !self.is_reaped())
+    }
+
+    /// Sends a signal that ends nothing, and watches nothing. One that has ended does not mind.
+    pub(super) fn send(&self, signal: rustix::process::Signal) -> Result<(), Refusal> {
+        match pidfd_send_signal(&self.pidfd, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(Errno::PERM) => Err(self.denied()),
+            Err(other) => Err(Refusal::Failed(other)),
         }
     }
 
@@ -111,13 +168,19 @@ impl Held {
         // A signal to a zombie "succeeds" and does nothing.
         if self.has_ended() {
             let fate = self.fate(now);
-            self.watch = Watch::Unreaped { at: self.ended_at(now), told: true };
+            self.watch = Watch::Unreaped { at: self.ended_at(now), told: true, look: now.after(Self::LOOK.1) };
             return fate;
         }
         let number = match signal {
             Signal::Int => rustix::process::Signal::INT,
             Signal::Term => rustix::process::Signal::TERM,
             Signal::Kill => rustix::process::Signal::KILL,
+            Signal::Hup => rustix::process::Signal::HUP,
+            Signal::Quit => rustix::process::Signal::QUIT,
+            Signal::Usr1 => rustix::process::Signal::USR1,
+            Signal::Usr2 => rustix::process::Signal::USR2,
+            Signal::Stop => rustix::process::Signal::STOP,
+            Signal::Cont => rustix::process::Signal::CONT,
         };
         match pidfd_send_signal(&self.pidfd, number) {
             Ok(()) => {
@@ -139,7 +202,9 @@ impl Held {
             let is_zombie = matches!(fate, Outcome::Zombie { .. });
             // A parent that is about to reap it makes no zombie.
             let is_news = !is_zombie || (!told && now.since(at) >= Self::REAPED_WITHIN);
-            self.watch = Watch::Unreaped { at, told: told || is_news };
+            let told = told || is_news;
+            let look = now.after(if told { Self::LOOK.1 } else { Self::LOOK.0 });
+            self.watch = Watch::Unreaped { at, told, look };
             return is_news.then_some(fate);
         }
         let Watch::Signalled { at, report } = self.watch else { return None };
@@ -151,17 +216,16 @@ impl Held {
     }
 
     /// When to look again, should nothing happen before.
-    pub(super) fn due(&self, now: Moment) -> Option<Moment> {
+    pub(super) fn due(&self) -> Option<Moment> {
         match self.watch {
             Watch::Running => None,
             Watch::Signalled { report, .. } => Some(report),
-            Watch::Unreaped { told: false, .. } => Some(now.after(Self::LOOK.0)),
-            Watch::Unreaped { told: true, .. } => Some(now.after(Self::LOOK.1)),
+            Watch::Unreaped { look, .. } => Some(look),
         }
     }
 
     /// Whether its last thread has ended. A dead leader with living threads has not.
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         // What cannot be asked is taken for alive: the next look asks again.
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
@@ -191,7 +255,7 @@ impl Held {
         }
     }
 
-    fn is_reaped(&self) -> bool {
+    pub(super) fn is_reaped(&self) -> bool {
         named_by(self.pidfd.as_fd()) == Some(-1)
     }
 

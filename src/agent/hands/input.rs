@@ -18,8 +18,8 @@ pub(super) struct Input<'a> {
 }
 
 impl<'a> Input<'a> {
-    /// The longest command there is has about 100 bytes.
-    const LONGEST: usize = 4096;
+    /// The longest command names every process of a job: 4,096 of them, 64 bytes each.
+    const LONGEST: usize = 256 << 10;
 
     /// The standard error may be a pipe that nobody reads: it holds that many sentences, and more
     /// of them would block this thread.
@@ -35,7 +35,7 @@ impl<'a> Input<'a> {
     ///
     /// When nothing will come any more.
     pub(super) fn read(&mut self) -> io::Result<Vec<Command>> {
-        let mut bytes = [0; 4096];
+        let mut bytes = [0; 16384];
         let length = match rustix::io::read(self.from, &mut bytes) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(length) => length,
@@ -80,7 +80,9 @@ impl<'a> Input<'a> {
 mod tests {
     use rustix::pipe::pipe;
 
+    use super::super::Hands;
     use super::*;
+    use crate::snapshot::ProcessId;
 
     #[track_caller]
     fn check(pieces: &[&[u8]], expected: &[Command]) {
@@ -105,13 +107,22 @@ mod tests {
     }
 
     #[test]
+    fn a_job_may_be_as_large_as_can_be_held() {
+        let process = ProcessId { pid: 4_194_304, start_ticks: Some(u64::MAX) };
+        let force = Command::Force { processes: vec![process; Hands::MOST_HELD] };
+        let mut line = Vec::new();
+        force.write(&mut line).expect("a line");
+        check(&[&line], &[force]);
+    }
+
+    #[test]
     fn what_is_no_command_is_passed_over() {
         let scan = b"{\"command\":\"scan\"}\n".as_slice();
         check(&[b"\n", b"\xff\x1b[2J\n", br#"{"command":"reboot"}"#, b"\n", scan], &[Command::Scan]);
-        let long = [b"x".repeat(100_000).as_slice(), b"\n"].concat();
+        let long = [b"x".repeat(1_000_000).as_slice(), b"\n"].concat();
         check(&[&long, scan], &[Command::Scan]);
         // The end of a line that was too long is no line of its own.
-        let hidden = [b" ".repeat(10_000).as_slice(), scan].concat();
+        let hidden = [b" ".repeat(400_000).as_slice(), scan].concat();
         check(&[&hidden], &[]);
     }
 }

@@ -1,6 +1,5 @@
 //! Why a process is not held or signalled, and what to do instead: one sentence each.
 
-use std::fmt;
 use std::fs;
 
 use rustix::io::Errno;
@@ -37,6 +36,8 @@ pub(super) enum Refusal {
     Denied { comm: Text, owner: Owner },
     /// A signal came without a hold.
     NotHeld,
+    /// It was to be ended with others, and this one of them is not held.
+    NotAlone(u32),
     /// So many are held already.
     TooMany(usize),
     /// The kernel has no pidfds, or a sandbox forbids them.
@@ -51,7 +52,8 @@ impl Refusal {
         Outcome::Refused { reason: self.sentence(pid).into() }
     }
 
-    fn sentence(&self, pid: u32) -> String {
+    /// The same in words.
+    pub(super) fn sentence(&self, pid: u32) -> String {
         match self {
             Self::ReadOnly => "gputop was started with --readonly: start it without to signal processes".to_owned(),
             Self::NoProcess => format!("{pid} is not a process to signal"),
@@ -75,11 +77,15 @@ impl Refusal {
                 "/proc shows another PID namespace than gputop's own, so {pid} may be a stranger: \
                  run gputop where /proc is its own"
             ),
-            Self::Denied { comm, owner } => format!(
-                "no permission to signal {pid} ({comm}, owned by {owner}): run gputop as {} (`sudo gputop`)",
-                if owner.is_root() { "root".to_owned() } else { format!("{owner} or root") }
-            ),
+            Self::Denied { comm, owner } => {
+                let name = owner.name();
+                let who = if owner.is_root() { "root".to_owned() } else { format!("{name} or root") };
+                format!("no permission to signal {pid} ({comm}, owned by {name}): run gputop as {who} (`sudo gputop`)")
+            }
             Self::NotHeld => format!("{pid} is not held: open the panel again"),
+            Self::NotAlone(other) => {
+                format!("nothing was done to {pid}, because {other} is not held: open the panel again")
+            }
             Self::TooMany(most) => format!("{most} processes are held already: let go of some before {pid}"),
             Self::NoPidfd => format!(
                 "this kernel or sandbox has no pidfds (Linux 5.3), without which {pid} could be a stranger by now: \
@@ -90,23 +96,29 @@ impl Refusal {
     }
 }
 
-/// Whose a process is: a user's name, or the number where no name is found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Owner(Text);
+/// Whose a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) uid: u32,
+}
 
 impl Owner {
     /// The owner of that PID; absent when it has ended.
     pub(super) fn of(pid: u32) -> Option<Self> {
         let status = fs::read(format!("/proc/{pid}/status")).ok()?;
-        let uid = Self::real_uid(&status)?;
-        // Only this file: a directory of users on the network may not answer, and the next
-        // command is perhaps an urgent one.
-        let name = fs::read("/etc/passwd").ok().and_then(|users| Self::name(&users, uid));
-        Some(Self(name.unwrap_or_else(|| format!("uid {uid}").into())))
+        Self::real_uid(&status).map(|uid| Self { uid })
     }
 
-    fn is_root(&self) -> bool {
-        self.0.as_str() == "root"
+    fn is_root(self) -> bool {
+        self.uid == 0
+    }
+
+    /// A user's name, or the number where no name is found.
+    pub(super) fn name(self) -> Text {
+        // Only this file: a directory of users on the network may not answer, and the next
+        // command is perhaps an urgent one.
+        let name = fs::read("/etc/passwd").ok().and_then(|users| Self::name_in(&users, self.uid));
+        name.unwrap_or_else(|| format!("uid {}", self.uid).into())
     }
 
     fn real_uid(status: &[u8]) -> Option<u32> {
@@ -114,7 +126,7 @@ impl Owner {
         std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()
     }
 
-    fn name(users: &[u8], uid: u32) -> Option<Text> {
+    fn name_in(users: &[u8], uid: u32) -> Option<Text> {
         users.split(|&byte| byte == b'\n').find_map(|user| {
             let mut fields = user.split(|&byte| byte == b':');
             let name = fields.next()?;
@@ -124,29 +136,25 @@ impl Owner {
     }
 }
 
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_denial_says_whose_it_is_and_what_to_do() {
-        let uid = Owner::real_uid(b"Name:\tpython\nUid:\t1001\t1002\t1003\t1004\n").expect("there is a line");
-        let alice = Owner::name(b"root:x:0:0::/root:/bin/sh\nalice:x:1001:1001::/home/alice:/bin/sh\n", uid);
-        let denied = Refusal::Denied { comm: "python".into(), owner: Owner(alice.expect("she is in it")) };
+        let uid = Owner::real_uid(b"Name:\tpython\nUid:\t4000001\t1002\t1003\t1004\n").expect("there is a line");
+        let denied = Refusal::Denied { comm: "python".into(), owner: Owner { uid } };
         assert_eq!(
             denied.sentence(4711),
-            "no permission to signal 4711 (python, owned by alice): run gputop as alice or root (`sudo gputop`)"
+            "no permission to signal 4711 (python, owned by uid 4000001): \
+             run gputop as uid 4000001 or root (`sudo gputop`)"
         );
     }
 
     #[test]
-    fn a_user_without_a_name_is_a_number() {
-        assert_eq!(Owner::name(b"root:x:0:0::/root:/bin/sh\nbad\n\n", 1001), None);
+    fn a_user_has_the_name_that_the_list_of_users_says() {
+        let users = b"root:x:0:0::/root:/bin/sh\nbad\n\nalice:x:1001:1001::/home/alice:/bin/sh\n";
+        assert_eq!(Owner::name_in(users, 1001), Some("alice".into()));
+        assert_eq!(Owner::name_in(users, 1002), None);
     }
 }

@@ -59,7 +59,7 @@ fn round(bench: &Bench, victim: Sleeper, story: Story) -> Option<bool> {
     let process = victim.id();
     bench.sees(process, identity_of(process));
     if story == Story::Held {
-        assert_eq!(bench.hold(process), Outcome::Held);
+        assert_eq!(bench.hold(process), Outcome::Held { caution: None });
     }
     drop(victim);
     let mut stranger = successor_of(process)?;
@@ -74,7 +74,7 @@ fn round(bench: &Bench, victim: Sleeper, story: Story) -> Option<bool> {
         // A hold that was there before may be renewed: it is still of the victim, which has ended.
         let is_harmless = match reply.outcome {
             Outcome::Refused { .. } | Outcome::Ended { .. } => true,
-            Outcome::Held => story == Story::Held,
+            Outcome::Held { .. } => story == Story::Held,
             _ => false,
         };
         assert!(is_harmless, "{story:?}: {:?}", reply.outcome);

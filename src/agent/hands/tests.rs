@@ -1,208 +1,37 @@
 //! The hands on real children.
 
-use std::os::fd::OwnedFd;
-use std::process::{Child, Stdio};
-use std::sync::mpsc::Receiver;
+mod bench;
 
-use rustix::param::clock_ticks_per_second;
-use rustix::pipe::pipe;
-use rustix::process::{Uid, test_kill_process};
-use rustix::thread::set_thread_res_uid;
+use std::process::Stdio;
 
+use rustix::process::test_kill_process;
+
+pub(super) use self::bench::{Bench, DEADLINE, Sleeper, comes_to, id_of, now_in_ticks};
 use super::*;
 use crate::control::Signal;
-use crate::snapshot::{Missing, Process, ProcessFacts, ProcessLoad, State};
-
-/// How long anything may take here before the test has failed.
-const DEADLINE: Duration = Duration::from_secs(20);
-
-/// A pair of hands at work, and all that goes in and out of them.
-pub(super) struct Bench {
-    lines: Option<OwnedFd>,
-    known: Known,
-    replies: Receiver<Reply>,
-    woken: Receiver<Wake>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Bench {
-    pub(super) fn new() -> Self {
-        Self::with(false, || ())
-    }
-
-    fn readonly() -> Self {
-        Self::with(true, || ())
-    }
-
-    fn with(readonly: bool, prepare: impl FnOnce() + Send + 'static) -> Self {
-        let (reader, writer) = pipe().expect("a pipe");
-        let (wake, woken) = mpsc::channel();
-        let (sender, replies) = mpsc::channel();
-        let known = Known::default();
-        let tell = Arc::new(move |reply| {
-            // The test may be over.
-            let _over: Result<(), mpsc::SendError<Reply>> = sender.send(reply);
-        });
-        let mut hands = Hands::new(known.clone(), wake, tell, readonly);
-        let thread = thread::spawn(move || {
-            prepare();
-            hands.obey(reader);
-        });
-        Self { lines: Some(writer), known, replies, woken, thread: Some(thread) }
-    }
-
-    pub(super) fn ask(&self, command: &Command) {
-        let mut line = Vec::new();
-        command.write(&mut line).expect("a line");
-        rustix::io::write(self.lines.as_ref().expect("it is open"), &line).expect("the hands read");
-    }
-
-    /// What the loop would have read of a process.
-    pub(super) fn sees(&self, process: ProcessId, identity: Identity) {
-        let facts = ProcessFacts::missing(identity, Missing::NotYet);
-        self.known.set(&[Process { id: process, facts, load: ProcessLoad::missing(Missing::NotYet) }]);
-    }
-
-    #[track_caller]
-    pub(super) fn reply(&self) -> Reply {
-        self.replies.recv_timeout(DEADLINE).expect("an answer")
-    }
-
-    /// The next answer about that process: the end of another may be told between.
-    #[track_caller]
-    fn answer_about(&self, process: ProcessId) -> Outcome {
-        let mut replies = std::iter::from_fn(|| Some(self.reply()));
-        replies.find(|reply| reply.process == process).expect("they never end").outcome
-    }
-
-    #[track_caller]
-    fn answer(&self) -> Outcome {
-        self.reply().outcome
-    }
-
-    #[track_caller]
-    pub(super) fn hold(&self, process: ProcessId) -> Outcome {
-        self.ask(&Command::Hold { process });
-        self.answer_about(process)
-    }
-
-    #[track_caller]
-    fn signal(&self, process: ProcessId, signal: Signal) -> Outcome {
-        self.ask(&Command::Signal { process, signal });
-        self.answer_about(process)
-    }
-
-    #[track_caller]
-    fn is_refused(&self, process: ProcessId, because: &str) {
-        match self.hold(process) {
-            Outcome::Refused { reason } => assert!(reason.as_str().contains(because), "{reason}"),
-            other => panic!("not refused: {other:?}"),
-        }
-        match self.signal(process, Signal::Kill) {
-            Outcome::Refused { .. } => (),
-            other => panic!("signalled all the same: {other:?}"),
-        }
-    }
-
-    /// Its parent may be slow to reap it: then it is a zombie for a while.
-    #[track_caller]
-    fn tells_of_its_end(&self) {
-        match self.answer() {
-            Outcome::Zombie { .. } => self.tells_of_its_end(),
-            outcome => assert!(matches!(outcome, Outcome::Ended { .. }), "{outcome:?}"),
-        }
-    }
-
-    #[track_caller]
-    fn asks_for_a_scan(&self) {
-        assert!(matches!(self.woken.recv_timeout(DEADLINE), Ok(Wake::Scan)));
-    }
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        drop(self.lines.take());
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            assert!(thread::panicking() || ended.is_ok(), "the hands leave in peace when the input closes");
-        }
-    }
-}
-
-/// A child that is killed and reaped at the end of its test.
-pub(super) struct Sleeper(Child);
-
-impl Sleeper {
-    pub(super) fn start() -> Self {
-        Self::of("sleep", &["1000"])
-    }
-
-    fn of(program: &str, arguments: &[&str]) -> Self {
-        let mut command = std::process::Command::new(program);
-        Self(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts"))
-    }
-
-    /// The same, a tick of the clock later: no successor can have its start ticks.
-    pub(super) fn grown(self) -> Self {
-        while Some(now_in_ticks()) <= self.id().start_ticks {
-            let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-            poll(&mut [], Some(&a_millisecond)).expect("it waits for nothing");
-        }
-        self
-    }
-
-    pub(super) fn id(&self) -> ProcessId {
-        id_of(self.0.id())
-    }
-
-    pub(super) fn lives(&mut self) -> bool {
-        self.0.try_wait().expect("it is ours").is_none()
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        // It may have ended as the test wanted.
-        let _ended: io::Result<()> = self.0.kill();
-        let _status = self.0.wait();
-    }
-}
-
-pub(super) fn now_in_ticks() -> u64 {
-    clock::now().0 * clock_ticks_per_second() / 1000
-}
-
-fn id_of(pid: u32) -> ProcessId {
-    ProcessId { pid, start_ticks: Some(stat::of(pid, &mut Vec::new()).expect("it lives").start_ticks) }
-}
-
-#[track_caller]
-fn comes_to(process: ProcessId, state: State) {
-    let deadline = clock::now().after(DEADLINE);
-    while stat::of(process.pid, &mut Vec::new()).expect("it is not reaped").state != state {
-        assert!(clock::now() < deadline, "{process:?} does not come to be {state:?}");
-        thread::yield_now();
-    }
-}
+use crate::snapshot::State;
 
 #[test]
 fn a_held_process_ends_and_the_loop_looks_at_once() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     bench.sees(child.id(), Identity::Sure);
-    assert_eq!(bench.hold(child.id()), Outcome::Held);
+    assert_eq!(bench.hold(child.id()), Outcome::Held { caution: None });
     assert!(matches!(bench.signal(child.id(), Signal::Term), Outcome::Sent { signal: Signal::Term, .. }));
     let id = child.id();
     child.0.wait().expect("it ends");
     bench.tells_of_its_end();
     bench.asks_for_a_scan();
     bench.is_refused(id, "has already ended");
+    let pid = id.pid.into();
+    let told: Vec<_> = bench.audit().into_iter().filter(|(_, word)| word != "zombie").collect();
+    assert_eq!(told, [(pid, "one".to_owned()), (pid, "ended".to_owned())]);
 }
 
 #[test]
 fn a_held_process_that_ends_by_itself_is_told_of() {
     let (bench, child) = (Bench::new(), Sleeper::start().grown());
     bench.sees(child.id(), Identity::Sure);
-    assert_eq!(bench.hold(child.id()), Outcome::Held);
+    assert_eq!(bench.hold(child.id()), Outcome::Held { caution: None });
     drop(child);
     bench.tells_of_its_end();
     bench.asks_for_a_scan();
@@ -213,7 +42,7 @@ fn a_process_that_its_parent_forgot_is_a_zombie_until_it_is_reaped() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
     bench.sees(id, Identity::Sure);
-    assert_eq!(bench.hold(id), Outcome::Held);
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None });
     assert!(matches!(bench.signal(id, Signal::Kill), Outcome::Sent { .. }));
     let parent = std::process::id();
     let Outcome::Zombie { at, parent: named } = bench.answer() else { panic!("no zombie") };
@@ -229,7 +58,7 @@ fn a_stopped_process_keeps_the_signal_and_is_said_to_live() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
     bench.sees(id, Identity::Sure);
-    assert_eq!(bench.hold(id), Outcome::Held);
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None });
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
     comes_to(id, State::Stopped);
@@ -262,7 +91,7 @@ fn a_dead_leader_with_a_living_thread_has_not_ended() {
     io::Read::read_exact(child.0.stdout.as_mut().expect("it is piped"), &mut ready).expect("it says so");
     comes_to(id, State::Zombie);
     bench.sees(id, Identity::Sure);
-    assert_eq!(bench.hold(id), Outcome::Held);
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None });
     assert!(matches!(bench.signal(id, Signal::Int), Outcome::Sent { .. }));
     match bench.answer() {
         Outcome::Alive { state, .. } => assert_eq!(state, State::Sleeping, "the thread's"),
@@ -318,8 +147,7 @@ fn a_process_of_another_user_is_named_with_its_owner() {
         let _closed = writeln!(io::stderr(), "skipped: only root can be someone else for a while");
         return;
     }
-    let nobody = Uid::from_raw(65_534);
-    let bench = Bench::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
+    let bench = Bench::powerless();
     let mut child = Sleeper::start().grown();
     bench.sees(child.id(), Identity::Sure);
     bench.is_refused(child.id(), "(sleep, owned by root): run gputop as root (`sudo gputop`)");
@@ -331,8 +159,8 @@ fn what_was_let_go_is_not_signalled() {
     let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
     let id = child.id();
     bench.sees(id, Identity::Sure);
-    assert_eq!(bench.hold(id), Outcome::Held);
-    assert_eq!(bench.hold(id), Outcome::Held, "twice is once");
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None });
+    assert_eq!(bench.hold(id), Outcome::Held { caution: None }, "twice is once");
     bench.ask(&Command::Release { process: id });
     match bench.signal(id, Signal::Kill) {
         Outcome::Refused { reason } => assert!(reason.as_str().contains("open the panel again"), "{reason}"),
@@ -354,7 +182,7 @@ fn a_person_sees_inside_a_process() {
     assert!(found.pss.is_some_and(|pss| pss.0 > 0) && found.cwd.is_some() && found.trouble.is_none());
     let stranger = ProcessId { start_ticks: Some(1), ..child.id() };
     bench.ask(&Command::Inspect { process: stranger });
-    assert!(matches!(bench.answer(), Outcome::Refused { .. }));
+    assert!(matches!(bench.answer(), Outcome::NotInspected { .. }));
 }
 
 #[test]

@@ -70,6 +70,7 @@ impl Gpu {
                 load: GpuLoad::missing(now, Missing::NotYet),
                 health: GpuHealth::missing(now, vec![], Missing::NotYet),
                 holds: vec![],
+                holders: vec![],
                 trouble: None,
             },
             parts: vec![],
@@ -102,14 +103,19 @@ impl Gpu {
                 gpu.temperature_threshold(TemperatureThreshold::Slowdown)
             });
             self.readings.facts.slowdown_temperature = slowdown.and_then(celsius);
+            self.readings.facts.minor = self.ask(watch, "nvmlDeviceGetMinorNumber", 0, Device::minor_number);
         }
     }
 
     /// Asks again for what should have worked.
     fn mend_facts(&mut self, watch: &Watch) {
         let facts = &self.readings.facts;
-        let failed =
-            [facts.name.as_ref().err(), facts.bus_id.as_ref().err(), facts.slowdown_temperature.as_ref().err()];
+        let failed = [
+            facts.name.as_ref().err(),
+            facts.bus_id.as_ref().err(),
+            facts.slowdown_temperature.as_ref().err(),
+            facts.minor.as_ref().err(),
+        ];
         if failed.contains(&Some(&Missing::Failed)) {
             self.read_facts(watch);
         }

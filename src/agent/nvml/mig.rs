@@ -60,7 +60,10 @@ fn find(gpu: &mut Gpu, watch: &Watch) {
         let uuid = watch.call("nvmlDeviceGetUUID", || device.uuid());
         let uuid = uuid.unwrap_or_else(|_| format!("{}/{place}", gpu.readings.uuid));
         let parent = Some(gpu.readings.uuid.clone());
-        gpu.parts.push(Gpu::open(device, GpuUuid(uuid.into()), index, parent, watch));
+        let mut part = Gpu::open(device, GpuUuid(uuid.into()), index, parent, watch);
+        // An instance has no device file of its own that a process must open.
+        part.readings.facts.minor = gpu.readings.facts.minor;
+        gpu.parts.push(part);
     }
 }
 

@@ -123,6 +123,7 @@ pub(in crate::agent) fn unknown(index: u32, now: Moment) -> GpuReadings {
         load: GpuLoad::missing(now, Missing::Failed),
         health: GpuHealth::missing(now, vec![], Missing::Failed),
         holds: vec![],
+        holders: vec![],
         trouble: None,
     }
 }

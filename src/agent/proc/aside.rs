@@ -1,17 +1,21 @@
-//! Reads what can hang, on threads of its own: arguments, which take the process's mmap lock, and the
-//! names of users, which may be asked of a server.
+//! Reads what can hang, on threads of its own: arguments and environment, which take the process's mmap
+//! lock, and the names of users, which may be asked of a server.
 //!
 //! A thread that hangs is left behind, and what it was to read counts as failed.
 
 use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use uzers::{Users, UsersCache};
 
 use super::super::{Wake, clock};
+use super::origin::Environment;
 use super::{files, stat};
 use crate::snapshot::{Missing, ProcessId, Reading};
 use crate::units::Moment;
@@ -20,8 +24,8 @@ use crate::untrusted::Text;
 /// What was read.
 #[derive(Debug)]
 pub(in crate::agent) enum Finding {
-    /// The arguments of a process.
-    Argv(ProcessId, Reading<Arc<[Text]>>),
+    /// The arguments of a process, and what its environment says.
+    Argv(ProcessId, Reading<Arc<[Text]>>, Reading<Environment>),
     /// The name of a user.
     User(u32, Text),
 }
@@ -106,7 +110,7 @@ fn run(errands: &Receiver<Errand>, events: &mpsc::Sender<Wake>) {
     let users = UsersCache::new();
     while let Ok(errand) = errands.recv() {
         let finding = match errand {
-            Errand::Argv(id) => Finding::Argv(id, argv(id)),
+            Errand::Argv(id) => read_both(id),
             Errand::User(uid) => {
                 let user = users.get_user_by_uid(uid);
                 let name = user.map(|user| Text::new(user.name().as_encoded_bytes()));
@@ -119,19 +123,44 @@ fn run(errands: &Receiver<Errand>, events: &mpsc::Sender<Wake>) {
     }
 }
 
-/// The arguments, 4 KiB at most. Those of a successor with the same PID are not taken for it.
-fn argv(id: ProcessId) -> Reading<Arc<[Text]>> {
-    let why = |error| if error == rustix::io::Errno::ACCESS { Missing::Denied } else { Missing::Failed };
+/// Arguments and environment. Those of a successor with the same PID are not taken for them.
+fn read_both(id: ProcessId) -> Finding {
+    let (argv, environment) = (argv(id.pid), environment(id.pid));
+    let mut buffer = [0; 1024];
+    let stat = files::open(id.pid, "stat").and_then(|file| files::read(file, &mut buffer));
+    if stat.ok().and_then(stat::parse).is_some_and(|stat| Some(stat.start_ticks) == id.start_ticks) {
+        Finding::Argv(id, argv, environment)
+    } else {
+        // It has ended meanwhile.
+        Finding::Argv(id, Err(Missing::NotYet), Err(Missing::NotYet))
+    }
+}
+
+/// The arguments, 4 KiB at most.
+fn argv(pid: u32) -> Reading<Arc<[Text]>> {
     let mut buffer = [0; Text::LIMIT];
-    let file = files::open(id.pid, "cmdline").map_err(why)?;
-    let line = files::read(&file, &mut buffer).map_err(why)?;
+    let file = files::open(pid, "cmdline").map_err(files::why)?;
+    let line = files::read(&file, &mut buffer).map_err(files::why)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have none.
-    let argv = if argv.is_empty() { Arc::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() };
-    let mut buffer = [0; 1024];
-    let file = files::open(id.pid, "stat").map_err(why)?;
-    let now = files::read(&file, &mut buffer).ok().and_then(stat::parse).map(|stat| stat.start_ticks);
-    if now == id.start_ticks { Ok(argv) } else { Err(Missing::Failed) }
+    Ok(if argv.is_empty() { Arc::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
+}
+
+/// What the environment says, as far as its first 128 KiB: so long was the longest once.
+fn environment(pid: u32) -> Reading<Environment> {
+    let mut environ = Vec::new();
+    // The kernel gives a page at a time.
+    let read = files::open(pid, "environ").and_then(|file| {
+        File::from(file)
+            .take(128 << 10)
+            .read_to_end(&mut environ)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    });
+    match read {
+        // A zombie has none.
+        Ok(_) | Err(Errno::SRCH) => Ok(Environment::parse(&environ)),
+        Err(error) => Err(files::why(error)),
+    }
 }
 
 /// Everything that is read aside.
@@ -165,7 +194,7 @@ impl Aside {
     /// Takes note that something was read.
     pub(super) fn done(&mut self, finding: &Finding) {
         match finding {
-            Finding::Argv(id, _) => self.argv.done(Errand::Argv(*id)),
+            Finding::Argv(id, ..) => self.argv.done(Errand::Argv(*id)),
             Finding::User(uid, name) => {
                 self.users.insert(*uid, Some(name.clone()));
                 self.names.done(Errand::User(*uid));

@@ -3,14 +3,16 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
 use super::stat;
+use crate::agent::devices::{Devices, Open};
 use crate::snapshot::{Missing, Reading, State};
+use crate::untrusted::Text;
 
 /// The inode of the initial PID namespace in every Linux: `PROC_PID_INIT_INO`.
 const INITIAL: &str = "pid:[4026531836]";
@@ -24,17 +26,19 @@ pub(super) struct Root {
     hides: bool,
     /// How many descriptors we may have.
     descriptors: u64,
+    devices: Devices,
     pub(super) page_size: u64,
     pub(super) ticks_per_second: u64,
 }
 
 impl Root {
-    pub(super) fn new(ours: bool) -> Self {
+    pub(super) fn new(ours: bool, devices: Devices) -> Self {
         let initial = fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.as_os_str() == INITIAL);
         Self {
             ours: ours || initial,
             hides: !fs::exists("/proc/1").unwrap_or(true),
             descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
+            devices,
             page_size: rustix::param::page_size() as u64,
             ticks_per_second: rustix::param::clock_ticks_per_second(),
         }
@@ -43,12 +47,17 @@ impl Root {
     /// One where NVML's PIDs are those of another PID namespace.
     #[cfg(test)]
     pub(super) fn foreign() -> Self {
-        Self { ours: false, hides: false, ..Self::new(true) }
+        Self { ours: false, hides: false, ..Self::new(true, Devices::of_host()) }
     }
 
     /// Whether a PID that NVML names is surely one of this `/proc`.
     pub(super) fn is_ours(&self) -> bool {
         self.ours
+    }
+
+    /// Whether a process has a GPU's device file open.
+    pub(super) fn holds_gpu(&self, pid: u32) -> bool {
+        self.devices.open_by(pid).as_ref().is_ok_and(|open| *open != Open::default())
     }
 
     /// Keeps a descriptor for good, unless they are about to run out.
@@ -70,11 +79,10 @@ impl Root {
         }
     }
 
-    /// The real user id.
-    pub(super) fn uid(&self, pid: u32) -> Reading<u32> {
-        let status = open(pid, "status").map_err(|error| self.why_absent(Some(error)))?;
+    /// The real user id of a process that was here a moment ago.
+    pub(super) fn uid(pid: u32) -> Reading<u32> {
         let mut buffer = [0; 1024];
-        let status = read(&status, &mut buffer).map_err(|_| Missing::Failed)?;
+        let status = open(pid, "status").and_then(|status| read(status, &mut buffer)).map_err(why)?;
         let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Uid:\t"));
         let real = line.and_then(|line| line.split(|byte| *byte == b'\t').next());
         let real = real.and_then(|uid| str::from_utf8(uid).ok());
@@ -82,8 +90,18 @@ impl Root {
     }
 }
 
+/// Why a file of a process that was here a moment ago cannot be read.
+pub(super) fn why(error: Errno) -> Missing {
+    match error {
+        Errno::ACCESS | Errno::PERM => Missing::Denied,
+        // It has ended meanwhile: nothing went wrong, and it is not in the next pass.
+        Errno::NOENT | Errno::SRCH => Missing::NotYet,
+        _ => Missing::Failed,
+    }
+}
+
 /// Opens a file of a process.
-pub(super) fn open(pid: u32, name: &str) -> rustix::io::Result<OwnedFd> {
+pub(in crate::agent) fn open(pid: u32, name: &str) -> rustix::io::Result<OwnedFd> {
     use io::Write;
     let mut path = [0_u8; 40];
     let mut rest = path.as_mut_slice();
@@ -94,7 +112,7 @@ pub(super) fn open(pid: u32, name: &str) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Reads the beginning of a file.
-pub(super) fn read(file: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<&[u8]> {
+pub(in crate::agent) fn read(file: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<&[u8]> {
     let length = rustix::io::pread(file, &mut *buffer, 0)?;
     Ok(&buffer[..length])
 }
@@ -112,11 +130,34 @@ pub(in crate::agent) fn living_thread(pid: u32) -> Option<(PathBuf, State)> {
     living.max_by_key(|(_, state)| *state == State::DiskSleep)
 }
 
-/// Whether a process has a GPU's device file open.
-pub(super) fn holds_gpu(pid: u32) -> bool {
-    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    files
-        .filter_map(Result::ok)
-        .filter_map(|file| fs::read_link(file.path()).ok())
-        .any(|target| target.as_os_str().as_encoded_bytes().starts_with(b"/dev/nvidia"))
+/// The kernel function that a blocked process, or thread, waits in.
+pub(super) fn wchan(folder: &Path) -> Reading<Text> {
+    let why = |error: io::Error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Missing::Denied,
+        _ => Missing::Unsupported,
+    };
+    let name = fs::read(folder.join("wchan")).map_err(why)?;
+    match name.as_slice() {
+        // So it says when it has just woken up, when we may not know, and when this kernel never tells.
+        b"" | b"0" => Err(Missing::Unsupported),
+        name => Ok(Text::new(name)),
+    }
+}
+
+/// Whether a process has threads that only a trainer has. Of hundreds, the latest are looked at: those of
+/// PyTorch come after its pools.
+pub(super) fn has_trainer_threads(pid: u32) -> Reading<bool> {
+    const TRAINER: [&[u8]; 3] = [b"pt_autograd_", b"pt_data_pin", b"pt_nccl_"];
+    const MOST: usize = 256;
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Missing::Denied,
+        // It has gone.
+        _ => Missing::NotYet,
+    })?;
+    let tasks: Vec<_> = tasks.filter_map(Result::ok).collect();
+    let is_trainer = tasks.iter().rev().take(MOST).any(|task| {
+        let comm = fs::read(task.path().join("comm"));
+        comm.is_ok_and(|comm| TRAINER.iter().any(|name| comm.starts_with(name)))
+    });
+    Ok(is_trainer)
 }

@@ -15,6 +15,10 @@ pub(in crate::agent) struct Stat<'a> {
     pub(in crate::agent) state: State,
     /// Its parent's PID.
     pub(in crate::agent) parent: u32,
+    /// Its process group.
+    pub(in crate::agent) group: u32,
+    /// Its session.
+    pub(in crate::agent) session: u32,
     /// The kernel's flags of it.
     pub(in crate::agent) flags: u32,
     /// CPU time in clock ticks, by itself and by the kernel for it.
@@ -57,8 +61,10 @@ pub(in crate::agent) fn parse(line: &[u8]) -> Option<Stat<'_>> {
     let mut fields = line[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
     let state = State::from(*fields.next()?.first()?);
     let parent = number(fields.next()?)?;
-    // Fields 5 to 8 lie between the parent and the flags, 10 to 13 between these and the CPU times.
-    let flags = number(fields.nth(4)?)?;
+    let group = number(fields.next()?)?;
+    let session = number(fields.next()?)?;
+    // Fields 7 and 8 lie between the session and the flags, 10 to 13 between these and the CPU times.
+    let flags = number(fields.nth(2)?)?;
     let utime = number(fields.nth(4)?)?;
     let stime = number(fields.next()?)?;
     let threads = number(fields.nth(4)?)?;
@@ -68,12 +74,22 @@ pub(in crate::agent) fn parse(line: &[u8]) -> Option<Stat<'_>> {
         comm,
         state,
         parent: u32::try_from(parent).ok()?,
+        group: u32::try_from(group).ok()?,
+        session: u32::try_from(session).ok()?,
         flags: u32::try_from(flags).ok()?,
         cpu_ticks: utime.saturating_add(stime),
         threads: u32::try_from(threads).ok()?,
         start_ticks,
         rss_pages,
     })
+}
+
+/// Whether the line is of a thread that is not the first of its process: `/proc` has a folder for each,
+/// though it does not list them. Such a thread has no signal for its parent when it ends (field 38).
+pub(in crate::agent) fn is_thread(line: &[u8]) -> bool {
+    let Some(close) = line.iter().rposition(|byte| *byte == b')') else { return false };
+    let mut fields = line[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
+    fields.nth(35).is_some_and(|field| field == b"-1")
 }
 
 fn number(field: &[u8]) -> Option<u64> {
@@ -102,6 +118,8 @@ mod tests {
             comm: comm.as_bytes(),
             state: State::Sleeping,
             parent: 1,
+            group: 7,
+            session: 7,
             flags: 4_194_560,
             cpu_ticks: 56,
             threads: 3,

@@ -1,0 +1,124 @@
+//! What the ui may ask of the app. It changes nothing.
+
+use std::time::Duration;
+
+use tui_input::Input;
+
+use super::end::EndPanel;
+use super::layout::{self, Layout};
+use super::page::Page;
+use super::rows::{Row, Sort, View};
+use super::{App, List};
+use crate::model::{Model, Subject};
+use crate::snapshot::ProcessId;
+use crate::untrusted::Text;
+
+impl App {
+    /// The model behind the screen.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Where things stand; absent when the screen is too small.
+    pub fn layout(&self) -> Option<Layout> {
+        let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
+        layout::divide(self.size.0, self.size.1, gpus, self.graph)
+    }
+
+    /// Why there is no agent; absent while there is one.
+    pub fn lost(&self) -> Option<&Text> {
+        self.lost.as_ref()
+    }
+
+    /// A word to the person that soon goes away.
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// What the person looks at.
+    pub fn focus(&self) -> List {
+        self.focus
+    }
+
+    /// What the list shows.
+    pub fn view(&self) -> View {
+        self.view
+    }
+
+    /// The processes that the panel would open on instead of the one under the cursor.
+    pub fn tagged(&self) -> &[ProcessId] {
+        &self.tagged
+    }
+
+    /// The lines of the list, in order.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The row of the cursor, and the first row on the screen.
+    pub fn cursor(&self) -> (usize, usize) {
+        (self.cursor_at, self.top)
+    }
+
+    /// The GPU of the cursor, and the first on the screen.
+    pub fn gpu_cursor(&self) -> (usize, usize) {
+        (self.gpu_at, self.gpu_top)
+    }
+
+    /// The process under the cursor.
+    pub fn under_cursor(&self) -> Option<ProcessId> {
+        self.rows.get(self.cursor_at)?.process()
+    }
+
+    /// How the list is sorted.
+    pub fn sort(&self) -> Sort {
+        self.sort
+    }
+
+    /// The filter.
+    pub fn filter(&self) -> &Input {
+        &self.filter
+    }
+
+    /// Whether the filter is being typed.
+    pub fn is_filtering(&self) -> bool {
+        self.is_filtering
+    }
+
+    /// The page over the lists.
+    pub fn page(&self) -> Option<&Page> {
+        self.page.as_ref()
+    }
+
+    /// The panel that ends a process.
+    pub fn end_panel(&self) -> Option<&EndPanel> {
+        self.end.as_ref()
+    }
+
+    /// Whether nobody may be signalled.
+    pub fn is_readonly(&self) -> bool {
+        self.options.readonly
+    }
+
+    /// From one reading to the next.
+    pub fn interval(&self) -> Duration {
+        self.options.interval
+    }
+
+    /// What the graph shows: what is under the cursor.
+    pub fn subject(&self) -> Option<Subject> {
+        match self.focus {
+            List::Gpus => Some(Subject::Gpu(self.model.latest()?.gpus.get(self.gpu_at)?.uuid.clone())),
+            List::Processes => Some(Subject::Process(self.under_cursor()?)),
+        }
+    }
+}
+
+/// What became of a process's memory since gputop first saw it, in bytes; absent when either is not known.
+/// Less than a MiB is a wobble, and nothing.
+pub fn growth(model: &Model, process: ProcessId) -> Option<i64> {
+    let series = model.series(&Subject::Process(process))?;
+    let (first, last) = (series.baseline()?, series.latest()?);
+    let growth = last.0.cast_signed() - first.0.cast_signed();
+    Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })
+}

@@ -1,0 +1,174 @@
+//! Which processes belong together: a job is a root launcher and all its kin.
+
+mod group;
+
+use std::collections::HashMap;
+
+use crate::model::kin::Kin;
+use crate::model::verdict::past::Past;
+use crate::model::{Holding, Total};
+use crate::snapshot::{Missing, ProcessId, Reading, Snapshot};
+use crate::untrusted::Text;
+
+/// What makes a job this job, from one snapshot to the next.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum JobKey {
+    /// A living root and its kin.
+    Root(ProcessId),
+    /// What is left of the job of a root that has ended.
+    Ended(ProcessId),
+    /// What is left of a run of `torchrun` of that user, whose launcher was never seen.
+    Run(u32, Text),
+    /// What is left of a process group of that user, whose leader was never seen; and of one program in it.
+    Group(u32, u32, Text),
+}
+
+/// Processes that were started together, and are best ended together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// What makes it this job.
+    pub key: JobKey,
+    /// The process that started the others: the one to ask to end. Absent when it has ended.
+    pub root: Option<ProcessId>,
+    /// Everybody in it, the root too, by PID. No process is in two jobs.
+    pub members: Vec<ProcessId>,
+    /// What people call it: `train.py`.
+    pub name: String,
+    /// Whose it is.
+    pub user: Reading<Text>,
+    /// Where it was started: `slurm 4711`, `tmux`.
+    pub origin: Reading<Text>,
+    /// Device memory of all of them.
+    pub memory: Reading<Total>,
+    /// Places of its GPUs in the snapshot's list.
+    pub gpus: Vec<usize>,
+}
+
+/// What one user has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UserTotal {
+    /// Who.
+    pub user: Reading<Text>,
+    /// Processes of his or hers that hold a GPU.
+    pub processes: usize,
+    /// Device memory of all of them.
+    pub memory: Reading<Total>,
+    /// Places of their GPUs in the snapshot's list.
+    pub gpus: Vec<usize>,
+}
+
+/// Every process by its job.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    list: Vec<Job>,
+    /// By the place of a process, the place of its job.
+    of: Vec<usize>,
+}
+
+impl Jobs {
+    /// The jobs of a snapshot, those that hold most first. Remembers who was seen in which.
+    pub(super) fn of(snapshot: &Snapshot, kin: &Kin, past: &mut Past, holdings: &[Holding]) -> Self {
+        let (keys, of) = group::group(snapshot, kin, past);
+        let mut parts: Vec<Vec<usize>> = vec![Vec::new(); keys.len()];
+        for (at, job) in of.iter().enumerate() {
+            parts[*job].push(at);
+        }
+        let jobs =
+            keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, snapshot, kin, past, holdings));
+        let mut order: Vec<(Job, usize)> = jobs.zip(0..).collect();
+        order.sort_by(|(a, _), (b, _)| heaviest(&a.memory, &b.memory).then_with(|| a.key.cmp(&b.key)));
+        let mut place = vec![0; order.len()];
+        for (new, (_, old)) in order.iter().enumerate() {
+            place[*old] = new;
+        }
+        Self { list: order.into_iter().map(|(job, _)| job).collect(), of: of.into_iter().map(|it| place[it]).collect() }
+    }
+
+    pub(super) fn list(&self) -> &[Job] {
+        &self.list
+    }
+
+    /// The job of the process at that place.
+    pub(super) fn at(&self, place: usize) -> Option<&Job> {
+        self.list.get(*self.of.get(place)?)
+    }
+}
+
+/// Those that hold most first, those of which nothing is known last.
+fn heaviest(a: &Reading<Total>, b: &Reading<Total>) -> std::cmp::Ordering {
+    let bytes = |it: &Reading<Total>| it.map(|it| it.bytes).ok();
+    bytes(b).cmp(&bytes(a))
+}
+
+fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, kin: &Kin, past: &Past, holdings: &[Holding]) -> Job {
+    let root = match key {
+        JobKey::Root(id) => Some(id),
+        JobKey::Ended(_) | JobKey::Run(..) | JobKey::Group(..) => None,
+    };
+    let speaker = root.and_then(|it| kin.place(it)).or(members.first().copied());
+    // The speaker first: of the others, one does for all.
+    let facts = || speaker.into_iter().chain(members.iter().copied()).map(|at| &snapshot.processes[at].facts);
+    let gone = match &key {
+        JobKey::Ended(id) => members.iter().find_map(|at| {
+            let ghost = past.root_of_ghost(snapshot.processes[*at].id.pid);
+            past.life(*at).root.as_ref().or(ghost).filter(|it| it.id == *id)
+        }),
+        _ => None,
+    };
+    let name =
+        gone.or_else(|| speaker.map(|at| &past.life(at).named)).map_or_else(String::new, |it| it.program.to_string());
+    let ids: Vec<ProcessId> = members.iter().map(|at| snapshot.processes[*at].id).collect();
+    let held =
+        || ids.iter().filter_map(|id| holdings.binary_search_by_key(id, |it| it.process).ok()).map(|at| &holdings[at]);
+    Job {
+        root,
+        name,
+        user: first(facts().map(|it| &it.user)),
+        origin: first(facts().map(|it| &it.origin)),
+        memory: sum(&held()),
+        gpus: places(held()),
+        members: ids,
+        key,
+    }
+}
+
+/// The first that is known; else why the first is not.
+fn first<'a>(mut readings: impl Iterator<Item = &'a Reading<Text>> + Clone) -> Reading<Text> {
+    let known = readings.clone().find(|it| it.is_ok());
+    known.or_else(|| readings.next()).cloned().unwrap_or(Err(Missing::NotYet))
+}
+
+/// All the memory, and whether it is more than could be read.
+fn sum<'a>(holdings: &(impl Iterator<Item = &'a Holding> + Clone)) -> Reading<Total> {
+    let total = Total::of(holdings.clone().map(|it| it.memory.map(|it| it.bytes)))?;
+    let is_bound = holdings.clone().any(|it| it.memory.is_ok_and(|it| it.lower_bound));
+    Ok(Total { lower_bound: total.lower_bound || is_bound, ..total })
+}
+
+fn places<'a>(holdings: impl Iterator<Item = &'a Holding>) -> Vec<usize> {
+    let mut gpus: Vec<usize> = holdings.flat_map(|it| it.gpus.iter().copied()).collect();
+    gpus.sort_unstable();
+    gpus.dedup();
+    gpus
+}
+
+/// What each user has on the GPUs, those that hold most first.
+pub(super) fn users(snapshot: &Snapshot, holdings: &[Holding]) -> Vec<UserTotal> {
+    let mut parts: HashMap<Reading<Text>, Vec<&Holding>> = HashMap::new();
+    for holding in holdings {
+        let user = snapshot.process(holding.process).map_or(Err(Missing::Failed), |it| it.facts.user.clone());
+        parts.entry(user).or_default().push(holding);
+    }
+    let mut users: Vec<UserTotal> = parts
+        .into_iter()
+        .map(|(user, held)| UserTotal {
+            user,
+            processes: held.len(),
+            memory: sum(&held.iter().copied()),
+            gpus: places(held.iter().copied()),
+        })
+        .collect();
+    let name = |it: &UserTotal| it.user.clone().ok();
+    users.sort_by(|a, b| heaviest(&a.memory, &b.memory).then_with(|| name(a).cmp(&name(b))));
+    users
+}

@@ -1,0 +1,227 @@
+//! Parts processes into jobs: each is in exactly one.
+//!
+//! 1. A process is of its parent's job when that is Python, a launcher or a helper of the same user, or
+//!    is itself of such a job. A shell that runs a script belongs to the Python process that started it,
+//!    unless that is a notebook. A shell that a person types into, tmux, sshd, a service manager, a
+//!    container's shim and a server of notebooks start jobs, and are in none of them.
+//! 2. Once seen in a job, it stays in it when its parent ends, also when the root itself ends.
+//! 3. Processes of one run of `torchrun` and one user are one job: its ranks, once their agent is gone,
+//!    have nothing else in common.
+//! 4. Of those that were left behind before we looked, workers of one process group are one job, and
+//!    so are the processes in it with the same arguments.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use super::JobKey;
+use crate::model::kin::Kin;
+use crate::model::kin::role::Role;
+use crate::model::verdict::past::Past;
+use crate::snapshot::{ProcessId, Snapshot};
+use crate::untrusted::Text;
+
+/// The run of `torchrun` that was given no name: many bear it, so it is nobody's.
+const NAMELESS: &str = "none";
+
+/// Ranks of one such run start within so many seconds of each other.
+const TOGETHER: u64 = 10;
+
+/// The jobs, and by the place of each process the place of its job.
+pub(super) fn group(snapshot: &Snapshot, kin: &Kin, past: &mut Past) -> (Vec<JobKey>, Vec<usize>) {
+    let mut parts = Parts::of(snapshot, kin, past);
+    parts.join_runs(snapshot, past);
+    parts.join_groups(snapshot, kin, past);
+    let (keys, of) = parts.settle();
+    for (at, job) in of.iter().enumerate() {
+        if let JobKey::Root(root) = &keys[*job]
+            && let Some(root) = kin.place(*root)
+        {
+            let named = past.life(root).named.clone();
+            past.belongs(at, named);
+        }
+    }
+    (keys, of)
+}
+
+/// What a process is a part of, while that is being found out.
+struct Parts {
+    /// By place: the key that each process has by rules 1 and 2.
+    keys: Vec<JobKey>,
+    /// Keys that turn out to mean the same job.
+    same: HashMap<JobKey, JobKey>,
+}
+
+impl Parts {
+    /// Rules 1 and 2.
+    fn of(snapshot: &Snapshot, kin: &Kin, past: &Past) -> Self {
+        let mut keys: Vec<Option<JobKey>> = vec![None; snapshot.processes.len()];
+        let mut joined = vec![false; snapshot.processes.len()];
+        let mut same = HashMap::new();
+        for from in 0..keys.len() {
+            let mut line: Vec<usize> = Vec::new();
+            line.extend([from].into_iter().chain(kin.line(from)).take_while(|at| keys[*at].is_none()));
+            for at in line.into_iter().rev() {
+                let id = snapshot.processes[at].id;
+                let parent = kin.up(at).filter(|parent| is_one_job(snapshot, past, *parent, joined[*parent], at));
+                joined[at] = parent.is_some();
+                let inherited = parent.and_then(|it| keys[it].clone()).unwrap_or(JobKey::Root(id));
+                let seen =
+                    if id.start_ticks.is_some() { past.life(at).root.as_ref() } else { past.root_of_ghost(id.pid) };
+                keys[at] = Some(match seen.map(|it| it.id) {
+                    None if id.start_ticks.is_none() => JobKey::Ended(id),
+                    Some(root) if kin.place(root).is_none() => JobKey::Ended(root),
+                    Some(root) if root != id && kin.line(at).all(|it| snapshot.processes[it].id != root) => {
+                        // Its parent ended, the root of its job did not. That may be of a larger one by now.
+                        JobKey::Root(root)
+                    }
+                    _ => inherited,
+                });
+            }
+        }
+        let keys: Vec<JobKey> = keys.into_iter().flatten().collect();
+        for (process, key) in snapshot.processes.iter().zip(&keys) {
+            let own = JobKey::Root(process.id);
+            if *key != own {
+                same.insert(own, key.clone());
+            }
+        }
+        Self { keys, same }
+    }
+
+    /// The key that stands for all that mean the same job.
+    fn find(&self, key: &JobKey) -> JobKey {
+        let mut key = key;
+        // Each step leads on; should they ever run in a circle, any of them will do.
+        for _ in 0..=self.same.len() {
+            match self.same.get(key) {
+                Some(next) => key = next,
+                None => break,
+            }
+        }
+        key.clone()
+    }
+
+    /// From now on `from` means the same as `to`.
+    fn join(&mut self, from: &JobKey, to: &JobKey) {
+        let (from, to) = (self.find(from), self.find(to));
+        if from != to {
+            self.same.insert(from, to);
+        }
+    }
+
+    /// Rule 3.
+    fn join_runs(&mut self, snapshot: &Snapshot, past: &Past) {
+        let mut runs: HashMap<(u32, &Text), Vec<usize>> = HashMap::new();
+        for (at, process) in snapshot.processes.iter().enumerate() {
+            if let (Ok(run), Ok(uid)) = (&process.facts.elastic_run, process.facts.uid) {
+                runs.entry((uid, run)).or_default().push(at);
+            }
+        }
+        let mut runs: Vec<_> = runs.into_iter().collect();
+        runs.sort_unstable();
+        for ((uid, run), members) in runs {
+            let is_rank = |key: &JobKey| matches!(key, JobKey::Root(root) if members.iter().any(|at| snapshot.processes[*at].id == *root));
+            // A rank that is its own root has no agent.
+            let (ranks, led): (Vec<usize>, Vec<usize>) =
+                members.iter().partition(|at| is_rank(&self.find(&self.keys[**at])));
+            if run.as_str() == NAMELESS {
+                self.join_nameless(snapshot, past, ranks, uid);
+                continue;
+            }
+            let agents = led.iter().map(|at| self.find(&self.keys[*at]));
+            // A living root goes before one that ended, the older before the younger.
+            let to = agents.min_by_key(age).unwrap_or_else(|| JobKey::Run(uid, run.clone()));
+            for at in members {
+                let key = self.keys[at].clone();
+                self.join(&key, &to);
+            }
+        }
+    }
+
+    /// Ranks that have no name in common: by what they run, and when they started.
+    fn join_nameless(&mut self, snapshot: &Snapshot, past: &Past, mut ranks: Vec<usize>, uid: u32) {
+        let start = |at: usize| snapshot.processes[at].id.start_ticks;
+        let program = |at: usize| past.life(at).named.program.clone();
+        let gap = TOGETHER.saturating_mul(snapshot.host.facts.ticks_per_second);
+        let is_soon = |a: usize, b: usize| start(a).zip(start(b)).is_some_and(|(a, b)| b.saturating_sub(a) <= gap);
+        ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
+        for run in ranks.chunk_by(|a, b| program(*a) == program(*b) && is_soon(*a, *b)) {
+            let name = format!("{NAMELESS} {}", snapshot.processes[run[0]].id.pid);
+            for at in run {
+                let key = self.keys[*at].clone();
+                self.join(&key, &JobKey::Run(uid, name.as_str().into()));
+            }
+        }
+    }
+
+    /// Rule 4.
+    fn join_groups(&mut self, snapshot: &Snapshot, kin: &Kin, past: &Past) {
+        let mut left: HashMap<JobKey, Vec<usize>> = HashMap::new();
+        for (at, process) in snapshot.processes.iter().enumerate() {
+            let facts = &process.facts;
+            let (Ok(uid), Ok(group), Ok(parent)) = (facts.uid, facts.group, facts.parent) else { continue };
+            let is_left = kin.up(at).map_or(parent <= 1, |it| past.life(it).role.is_keeper());
+            let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
+            if !is_left || !is_root || group <= 1 || kin.living(group).is_some() {
+                continue;
+            }
+            let what = match past.life(at).role {
+                Role::Worker | Role::Helper => "".into(),
+                // A trainer of its own is not part of another.
+                Role::Python if facts.trainer_threads != Ok(true) => (&*past.life(at).named.command).into(),
+                _ => continue,
+            };
+            match left.entry(JobKey::Group(uid, group, what)) {
+                Entry::Occupied(mut entry) => entry.get_mut().push(at),
+                Entry::Vacant(entry) => drop(entry.insert(vec![at])),
+            }
+        }
+        for (key, members) in left {
+            let is_worker = matches!(&key, JobKey::Group(_, _, what) if what.as_str().is_empty());
+            // One alone, that works for nobody, is its own root.
+            if is_worker || members.len() > 1 {
+                for at in members {
+                    self.join(&JobKey::Root(snapshot.processes[at].id), &key);
+                }
+            }
+        }
+    }
+
+    fn settle(self) -> (Vec<JobKey>, Vec<usize>) {
+        let mut places: HashMap<JobKey, usize> = HashMap::new();
+        let mut keys = Vec::new();
+        let mut of = Vec::with_capacity(self.keys.len());
+        for key in &self.keys {
+            let key = self.find(key);
+            let place = *places.entry(key.clone()).or_insert_with(|| {
+                keys.push(key);
+                keys.len() - 1
+            });
+            of.push(place);
+        }
+        (keys, of)
+    }
+}
+
+fn age(key: &JobKey) -> (u8, Option<u64>, u32) {
+    let by = |rank: u8, id: &ProcessId| (rank, id.start_ticks, id.pid);
+    match key {
+        JobKey::Root(id) => by(0, id),
+        JobKey::Ended(id) => by(1, id),
+        JobKey::Run(..) | JobKey::Group(..) => (2, None, 0),
+    }
+}
+
+/// Rule 1: whether a process is of its parent's job.
+fn is_one_job(snapshot: &Snapshot, past: &Past, parent: usize, parent_joined: bool, child: usize) -> bool {
+    let uid = |at: usize| snapshot.processes[at].facts.uid;
+    if uid(parent).is_err() || uid(parent) != uid(child) {
+        return false;
+    }
+    let above = past.life(parent).role;
+    match past.life(child).role {
+        Role::Shell | Role::Keeper => false,
+        Role::Script => above.makes() && above != Role::Notebook || above == Role::Other && parent_joined,
+        _ => above.makes() || parent_joined && matches!(above, Role::Other | Role::Script | Role::Unknown),
+    }
+}

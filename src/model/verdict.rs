@@ -1,0 +1,169 @@
+//! Judges processes: who holds what should not be held, and why we think so.
+//!
+//! A verdict follows from the latest snapshot and from what was seen before it ([`past`]), and from
+//! nothing else: a recording gets the verdicts that were given live. The rules stand in [`judge`], the
+//! words for a person in [`wording`].
+
+pub(super) mod judge;
+mod orphan;
+pub(super) mod past;
+#[cfg(test)]
+mod tests;
+mod wording;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::Total;
+use crate::snapshot::{ProcessId, Reading};
+use crate::units::Bytes;
+use crate::untrusted::Text;
+
+/// A process, and what it went by while it lived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// Who.
+    pub id: ProcessId,
+    /// What it ran: `python train.py`.
+    pub command: Arc<str>,
+    /// What people call it: `train.py`.
+    pub program: Arc<str>,
+    /// What it was to those it started: `trainer`, `launcher`.
+    pub calling: &'static str,
+}
+
+/// The end of a process that others lived on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Who has ended.
+    pub who: Named,
+    /// How long ago that was seen.
+    pub ago: Duration,
+}
+
+/// What speaks for a process having been left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sign {
+    /// The process that made it, or made what it was forked from, ended while we watched.
+    CreatorEnded(Ended),
+    /// Its parent is what processes are left to: PID 1, a shell, a service manager, a container's shim.
+    Left {
+        /// The parent, as in `init` or `bash (120)`.
+        to: Text,
+    },
+    /// The leader of its process group is gone.
+    GroupLeaderGone(u32),
+    /// It was told whom to serve (`--parent=PID`), and that process is gone.
+    ServedGone(u32),
+    /// It is a rank of a run of `torchrun`, and there is no `torchrun` above it.
+    NoElasticAgent(Text),
+}
+
+/// Why a process is, or may be, an orphan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Orphaned {
+    /// What speaks for it, the strongest first. Never empty.
+    pub signs: Vec<Sign>,
+    /// It is what only works for another: `DataLoader` worker, spawned child, forkserver.
+    pub serves: bool,
+    /// It computes all the same.
+    pub computes: bool,
+}
+
+/// What we think of a process, with the evidence.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    /// Its trainer or launcher is gone; it stays for nobody.
+    Orphan(Orphaned),
+    /// Something speaks for that, and not enough.
+    MaybeOrphan(Orphaned),
+    /// It has ended, holds nothing, and its parent has not asked how.
+    Zombie {
+        /// Who should ask.
+        parent: Option<Named>,
+    },
+    /// Its first thread has ended, others have not.
+    Dying {
+        /// How many are left.
+        threads: u32,
+    },
+    /// A thread waits in the driver, out of reach of signals.
+    StuckInDriver {
+        /// The kernel function that it waits in.
+        wchan: Option<Text>,
+        /// For how long we have seen it so.
+        span: Duration,
+    },
+    /// It waits in the kernel, out of reach of signals, for a file system or a disk.
+    Blocked {
+        /// The kernel function that it waits in.
+        wchan: Option<Text>,
+        /// For how long we have seen it so.
+        span: Duration,
+    },
+    /// A signal stopped it, or a debugger.
+    Stopped {
+        /// It was a debugger.
+        traced: bool,
+    },
+    /// The driver lists it, and it is not to be seen here.
+    Foreign {
+        /// It is somebody else's, and hidden from us. Otherwise it is of another PID namespace.
+        hidden: bool,
+    },
+    /// The driver lists it, and there is no such process.
+    Ghost {
+        /// Who it was, if it was seen alive.
+        was: Option<Named>,
+        /// Who most likely keeps its memory.
+        heirs: Vec<ProcessId>,
+    },
+    /// It holds memory and has computed nothing for long.
+    Idle {
+        /// For how long we have seen it so.
+        span: Duration,
+        /// It is a notebook's kernel.
+        notebook: bool,
+    },
+    /// It works for that process.
+    WorkerOf(Named),
+    /// It starts others, or serves them.
+    Launcher,
+    /// Nothing speaks against it.
+    Active {
+        /// It trains.
+        trainer: bool,
+    },
+    /// Not watched long enough to say. Asked again at the next pass.
+    TooSoon,
+}
+
+/// Device memory that stays because a process lives, though the driver lists it for nobody that lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The place of its GPU in the snapshot's list.
+    pub gpu: usize,
+    /// The ghost that the driver lists for it; absent when it lists nobody.
+    pub ghost: Option<ProcessId>,
+    /// How much.
+    pub memory: Bytes,
+    /// How many processes may keep it, this one too.
+    pub keepers: usize,
+}
+
+/// What we think of one process.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// Whom it is about.
+    pub process: ProcessId,
+    /// What we think.
+    pub kind: Kind,
+    /// The device memory that the driver lists for it; absent when it lists none.
+    pub listed: Option<Reading<Total>>,
+    /// Places of the GPUs that it has open, and is not listed for.
+    pub open: Vec<usize>,
+    /// The device memory that it may keep there.
+    pub kept: Vec<Kept>,
+    /// Its resident memory of the host.
+    pub rss: Reading<Bytes>,
+}

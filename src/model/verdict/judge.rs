@@ -1,0 +1,242 @@
+//! The rules, first match wins. Each is numbered as below and stands in a function of its own.
+//!
+//! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else *ghost*.
+//! 2. Ended: *zombie* with one thread; with more, *dying*, or *stuck* when one of them waits in the kernel.
+//! 3. Out of reach of signals for [`BLOCKED`]: *stuck* in the driver, else *blocked*.
+//! 4. and 5. Left behind ([`orphan`](super::orphan)): *orphan*, or *orphan?*.
+//!    Between the two, a process that a signal stopped is *stopped*: whether it is needed, it cannot show.
+//!    Then a launcher or helper is a *launcher*, and what works for a living Python process its *worker*.
+//! 6. A notebook, or more than [`HOARD`] held, and nothing computed for [`IDLE`]: *idle*. Until then it is
+//!    too soon to say, unless it was seen to compute.
+//! 7. Otherwise *active*.
+
+use std::time::Duration;
+
+use super::past::{Life, Past, Work, use_of_gpus};
+use super::{Kept, Kind, Verdict, orphan};
+use crate::model::kin::Kin;
+use crate::model::kin::role::Role;
+use crate::model::{Holding, Total, Unclaimed};
+use crate::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State, Use};
+use crate::units::Bytes;
+use crate::untrusted::Text;
+
+/// A disk may take that long; a healthy driver does not.
+pub(super) const BLOCKED: Duration = Duration::from_secs(10);
+
+/// Long enough for a walk to the coffee machine.
+pub(super) const IDLE: Duration = Duration::from_mins(10);
+
+/// A context alone takes less.
+pub(super) const HOARD: Bytes = Bytes(500 << 20);
+
+/// All that a verdict follows from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Court<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) kin: &'a Kin,
+    pub(super) past: &'a Past,
+}
+
+/// A verdict on each process, in the order of the snapshot's list.
+pub(in crate::model) fn judge(
+    snapshot: &Snapshot,
+    kin: &Kin,
+    past: &Past,
+    holdings: &[Holding],
+    unclaimed: &[Unclaimed],
+) -> Vec<Verdict> {
+    let court = Court { snapshot, kin, past };
+    let mut open = open_without_listing(snapshot, kin);
+    let mut held = holdings.iter().peekable();
+    let judged = snapshot.processes.iter().enumerate().map(|(at, process)| {
+        let holding = held.next_if(|it| it.process == process.id);
+        let open = std::mem::take(&mut open[at]);
+        let kind = court.kind(at, process, holding, &open);
+        Verdict {
+            process: process.id,
+            kind,
+            listed: holding.map(|it| it.memory),
+            open,
+            kept: Vec::new(),
+            rss: process.load.rss,
+        }
+    });
+    let mut verdicts: Vec<Verdict> = judged.collect();
+    attribute(&mut verdicts, court, unclaimed);
+    verdicts
+}
+
+/// By place, the GPUs that each process has open and is not listed for.
+fn open_without_listing(snapshot: &Snapshot, kin: &Kin) -> Vec<Vec<usize>> {
+    let mut open = vec![Vec::new(); snapshot.processes.len()];
+    for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
+        let mut listed: Vec<ProcessId> = gpu.tenants.iter().map(|it| it.process).collect();
+        listed.sort_unstable();
+        for at in gpu.holders.iter().filter(|it| listed.binary_search(it).is_err()).filter_map(|it| kin.place(*it)) {
+            if open[at].last() != Some(&gpu_at) {
+                open[at].push(gpu_at);
+            }
+        }
+    }
+    open
+}
+
+impl Court<'_> {
+    fn kind(self, at: usize, process: &Process, holding: Option<&Holding>, open: &[usize]) -> Kind {
+        let life = self.past.life(at);
+        let is_on_gpu = holding.is_some() || !open.is_empty();
+        if let Some(kind) = self
+            .absent(process, holding)
+            .or_else(|| self.ended(at, process))
+            .or_else(|| self.out_of_reach(process, life))
+        {
+            return kind;
+        }
+        let orphan = orphan::judge(self, at, is_on_gpu);
+        if matches!(orphan, Some(Kind::Orphan(_) | Kind::TooSoon)) {
+            return orphan.unwrap_or(Kind::TooSoon);
+        }
+        if let Ok(state @ (State::Stopped | State::Traced)) = process.load.state {
+            return Kind::Stopped { traced: state == State::Traced };
+        }
+        orphan
+            .or_else(|| self.serving(at, life))
+            .or_else(|| self.idle(process, life, holding))
+            .unwrap_or_else(|| Kind::Active { trainer: process.facts.trainer_threads == Ok(true) })
+    }
+
+    /// Rule 1.
+    fn absent(self, process: &Process, holding: Option<&Holding>) -> Option<Kind> {
+        if process.id.start_ticks.is_some() {
+            // A PID of ours that the driver did not mean: an innocent stranger.
+            let is_stranger = process.facts.identity == Identity::Unverified && holding.is_some();
+            return is_stranger.then_some(Kind::Foreign { hidden: false });
+        }
+        Some(match process.load.state.err() {
+            Some(Missing::Unsupported) => Kind::Foreign { hidden: false },
+            Some(Missing::Denied) => Kind::Foreign { hidden: true },
+            Some(Missing::NotYet) => Kind::TooSoon,
+            Some(Missing::Failed) | None => Kind::Ghost {
+                was: self.past.fallen(process.id.pid).map(|it| it.named.clone()),
+                heirs: orphan::heirs(self, process.id),
+            },
+        })
+    }
+
+    /// Rule 2.
+    fn ended(self, at: usize, process: &Process) -> Option<Kind> {
+        let threads = process.load.threads.unwrap_or(1);
+        // The memory goes with the first thread; a kernel thread never had any, and is alone.
+        let has_no_memory = process.load.rss == Ok(Bytes(0)) && threads > 1;
+        let state = process.load.state;
+        if state != Ok(State::Zombie) && !has_no_memory {
+            return None;
+        }
+        Some(if threads <= 1 {
+            Kind::Zombie { parent: self.kin.up(at).map(|it| self.past.life(it).named.clone()) }
+        } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
+            Kind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(self.past.life(at)) }
+        } else {
+            Kind::Dying { threads: threads - 1 }
+        })
+    }
+
+    /// Rule 3.
+    fn out_of_reach(self, process: &Process, life: &Life) -> Option<Kind> {
+        let span = self.blocked(life);
+        (span >= BLOCKED).then(|| {
+            let wchan = process.load.wchan.clone().ok();
+            if wchan.as_ref().is_some_and(is_driver) {
+                Kind::StuckInDriver { wchan, span }
+            } else {
+                Kind::Blocked { wchan, span }
+            }
+        })
+    }
+
+    fn blocked(self, life: &Life) -> Duration {
+        life.blocked_since.map_or(Duration::ZERO, |since| self.snapshot.at.since(since))
+    }
+
+    /// The end of rules 4 and 5: nothing speaks for an orphan.
+    fn serving(self, at: usize, life: &Life) -> Option<Kind> {
+        if matches!(life.role, Role::Launcher | Role::Helper) && !life.forked {
+            return Some(Kind::Launcher);
+        }
+        let creator = orphan::creator(self, at).filter(|_| orphan::serves(life))?;
+        Some(Kind::WorkerOf(self.past.life(creator).named.clone()))
+    }
+
+    /// Rule 6.
+    fn idle(self, process: &Process, life: &Life, holding: Option<&Holding>) -> Option<Kind> {
+        let holding = holding?;
+        if life.work == Work::Unknown {
+            let is_coming = process.load.cpu == Err(Missing::NotYet) || holding.sm == Err(Missing::NotYet);
+            return is_coming.then_some(Kind::TooSoon);
+        }
+        // What draws the screen waits for it most of the time.
+        let tenants = holding.gpus.iter().flat_map(|at| &self.snapshot.gpus[*at].tenants);
+        let mut mine = tenants.filter(|it| it.process == process.id);
+        if mine.all(|it| it.usage == Use::Graphics) {
+            return None;
+        }
+        let notebook = life.role == Role::Notebook;
+        let is_much = holding.memory.is_ok_and(|it| it.bytes > HOARD);
+        let rests = use_of_gpus(holding, self.snapshot).is_ok_and(|it| it.value() <= 0.0);
+        let span = self.snapshot.at.since(life.quiet_since.filter(|_| rests && (notebook || is_much))?);
+        match () {
+            () if span >= IDLE => Some(Kind::Idle { span, notebook }),
+            () if !life.computed => Some(Kind::TooSoon),
+            () => None,
+        }
+    }
+}
+
+/// Whether a function of the kernel is one of the driver's.
+fn is_driver(wchan: &Text) -> bool {
+    ["nv", "_nv", "uvm_", "rm_", "os_acquire", "os_wait"].iter().any(|it| wchan.as_str().starts_with(it))
+}
+
+/// Says which orphans keep the memory that nobody living is listed for: a ghost's, and what is unclaimed.
+fn attribute(verdicts: &mut [Verdict], court: Court<'_>, unclaimed: &[Unclaimed]) {
+    let mut pools: Vec<(Kept, Vec<usize>)> = Vec::new();
+    let is_orphan = |at: &usize| matches!(verdicts[*at].kind, Kind::Orphan(_) | Kind::MaybeOrphan(_));
+    for verdict in &*verdicts {
+        let Kind::Ghost { heirs, .. } = &verdict.kind else { continue };
+        let heirs: Vec<usize> = heirs.iter().filter_map(|it| court.kin.place(*it)).filter(is_orphan).collect();
+        for (gpu, tenants) in court.snapshot.gpus.iter().map(|it| &it.tenants).enumerate() {
+            let memory = tenants.iter().find(|it| it.process == verdict.process).and_then(|it| it.memory.ok());
+            let keepers: Vec<usize> = heirs.iter().copied().filter(|at| verdicts[*at].open.contains(&gpu)).collect();
+            if let Some(memory) = memory {
+                pools.push((Kept { gpu, ghost: Some(verdict.process), memory, keepers: keepers.len() }, keepers));
+            }
+        }
+    }
+    for pool in unclaimed {
+        let Some(gpu) = court.snapshot.gpus.iter().position(|it| it.uuid == pool.gpu) else { continue };
+        let keepers: Vec<usize> = pool.holders.iter().filter_map(|it| court.kin.place(*it)).filter(is_orphan).collect();
+        pools.push((Kept { gpu, ghost: None, memory: pool.memory, keepers: keepers.len() }, keepers));
+    }
+    for (kept, keepers) in pools {
+        for at in keepers {
+            verdicts[at].kept.push(kept.clone());
+        }
+    }
+}
+
+/// The device memory of some processes in all, each part once.
+pub(super) fn total<'a>(verdicts: &(impl Iterator<Item = &'a Verdict> + Clone)) -> Total {
+    let listed = verdicts.clone().filter_map(|it| it.listed);
+    let mut pools: Vec<&Kept> = verdicts.clone().flat_map(|it| &it.kept).collect();
+    pools.sort_unstable_by_key(|it| (it.gpu, it.ghost));
+    pools.dedup_by_key(|it| (it.gpu, it.ghost));
+    // A ghost that is among them brings its memory along.
+    pools.retain(|pool| pool.ghost.is_none_or(|ghost| verdicts.clone().all(|it| it.process != ghost)));
+    let parts = listed.map(|it| it.map(|it| it.bytes)).chain(pools.iter().map(|it| Ok(it.memory)));
+    let is_bound = verdicts.clone().any(|it| matches!(it.listed, Some(Err(_) | Ok(Total { lower_bound: true, .. }))));
+    Total::of(parts).map_or(Total { bytes: Bytes(0), lower_bound: true }, |it| Total {
+        lower_bound: it.lower_bound || is_bound,
+        ..it
+    })
+}

@@ -1,0 +1,267 @@
+//! Rules 4 and 5: whether a process was left behind.
+//!
+//! What it was made by is its nearest ancestor that is no helper: a forkserver lives on, and proves
+//! nothing. Five signs speak for a process having been left behind ([`Sign`]):
+//!
+//! a. what made it ended while we watched: a Python process or a launcher, not a shell;
+//! b. its parent, or that of the helper that it comes from, is one that processes are left to;
+//! c. the leader of its process group is gone;
+//! d. it was told to serve a process (`--parent=PID`) that is gone;
+//! e. it is a rank of `torchrun`, and no agent of `torchrun` is above it.
+//!
+//! What they prove depends on what it is.
+//!
+//! 1. A launcher (rule 4) is an orphan on (a), unless one of its descendants computes; a helper on (a) or (b).
+//! 2. What only works for another (worker, spawned or forked child) is an orphan on (a), or on two of (b) to (e);
+//!    with one, perhaps. Should it compute on (a), it has [`GRACE`] to notice that it is alone.
+//! 3. Any other Python process that computes is an orphan only when (d) or (e) holds with another sign:
+//!    (a), (b) and (c) are what `nohup`, `tmux` and `setsid` look like.
+//! 4. One that computes nothing for [`QUIET`] is an orphan on (a), or on two of (b) to (e); perhaps, before
+//!    that time is over, or with one other than (b). With (b) and (c) alone, one with a trainer's threads is none.
+//! 5. One that is on no GPU needs (a) or (d) or (e); any other program needs (a) or (e).
+
+use std::time::Duration;
+
+use super::judge::Court;
+use super::past::{Fallen, Life, Work};
+use super::{Ended, Kind, Orphaned, Sign};
+use crate::model::kin::role::Role;
+use crate::snapshot::{Process, ProcessId, State};
+use crate::units::Moment;
+
+/// Within that time a `DataLoader` worker notices that its trainer is gone, and ends.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A trainer may wait for a file, or for its peers, that long without being idle.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// Whether it works for another, and for nobody when that one is gone.
+pub(super) fn serves(life: &Life) -> bool {
+    life.role == Role::Worker || life.role == Role::Helper || life.forked
+}
+
+/// The place of what made it and lives: its nearest ancestor that is no helper, if that runs Python.
+pub(super) fn creator(court: Court<'_>, at: usize) -> Option<usize> {
+    let maker = court.kin.line(at).find(|it| court.past.life(*it).role != Role::Helper)?;
+    court.past.life(maker).role.runs_python().then_some(maker)
+}
+
+/// *Orphan*, *orphan?*, *too soon*, or nothing of that.
+pub(super) fn judge(court: Court<'_>, at: usize, is_on_gpu: bool) -> Option<Kind> {
+    let life = court.past.life(at);
+    if life.role.is_keeper() || matches!(life.role, Role::NotebookServer | Role::Unknown) {
+        return None;
+    }
+    let signs = signs(court, at);
+    // What it works for lives: that its group has no leader, or its run no agent, is that one's matter.
+    let has_lost = signs.iter().any(|it| matches!(it, Sign::CreatorEnded(_)));
+    if serves(life) && !has_lost && creator(court, at).is_some() {
+        return None;
+    }
+    let strength = Strength::of(&signs)?;
+    let evidence = |signs: Vec<Sign>| Orphaned { signs, serves: serves(life), computes: life.work == Work::Computes };
+    let verdict = match life.role {
+        Role::Launcher if !life.forked => launcher(&strength, life),
+        Role::Helper => (strength.ended.is_some() || strength.left).then_some(Answer::Yes),
+        _ if serves(life) => Some(servant(&strength, life)),
+        role => {
+            let is_enough =
+                strength.ended.is_some() || strength.elastic || role.is_python() && (is_on_gpu || strength.served);
+            let trains = court.snapshot.processes[at].facts.trainer_threads == Ok(true);
+            is_enough.then(|| main(&strength, life, trains, court.snapshot.at)).flatten()
+        }
+    };
+    verdict.map(|answer| match answer {
+        Answer::Yes => Kind::Orphan(evidence(signs)),
+        Answer::Maybe => Kind::MaybeOrphan(evidence(signs)),
+        Answer::TooSoon => Kind::TooSoon,
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    Maybe,
+    TooSoon,
+}
+
+/// What the signs come to.
+#[derive(Debug, Clone, Copy)]
+struct Strength {
+    /// (a), and how long ago.
+    ended: Option<Duration>,
+    /// (b).
+    left: bool,
+    /// (d).
+    served: bool,
+    /// (e).
+    elastic: bool,
+    /// How many of (b) to (e).
+    count: usize,
+}
+
+impl Strength {
+    fn of(signs: &[Sign]) -> Option<Self> {
+        let ended = signs.iter().find_map(|it| match it {
+            Sign::CreatorEnded(ended) => Some(ended.ago),
+            _ => None,
+        });
+        (!signs.is_empty()).then(|| Self {
+            ended,
+            left: signs.iter().any(|it| matches!(it, Sign::Left { .. })),
+            served: signs.iter().any(|it| matches!(it, Sign::ServedGone(_))),
+            elastic: signs.iter().any(|it| matches!(it, Sign::NoElasticAgent(_))),
+            count: signs.len() - usize::from(ended.is_some()),
+        })
+    }
+}
+
+/// (1)
+fn launcher(strength: &Strength, life: &Life) -> Option<Answer> {
+    (strength.ended.is_some() && life.work != Work::Computes).then_some(Answer::Yes)
+}
+
+/// (2)
+fn servant(strength: &Strength, life: &Life) -> Answer {
+    match strength {
+        Strength { ended: Some(ago), .. } if life.work == Work::Computes && *ago < GRACE => Answer::Maybe,
+        Strength { ended: Some(_), .. } | Strength { count: 2.., .. } => Answer::Yes,
+        _ => Answer::Maybe,
+    }
+}
+
+/// (3) and (4)
+fn main(strength: &Strength, life: &Life, trains: bool, now: Moment) -> Option<Answer> {
+    let proves = strength.ended.is_some() || strength.count >= 2;
+    // What nohup does not do.
+    let is_telling = strength.served || strength.elastic;
+    match life.work {
+        _ if is_telling && proves => Some(Answer::Yes),
+        Work::Computes => None,
+        Work::Unknown => proves.then_some(Answer::TooSoon),
+        Work::Quiet if proves => {
+            let quiet = life.quiet_since.map_or(Duration::ZERO, |since| now.since(since));
+            match () {
+                () if trains && strength.ended.is_none() => None,
+                () if quiet >= QUIET => Some(Answer::Yes),
+                () => Some(Answer::Maybe),
+            }
+        }
+        Work::Quiet => (!strength.left && !trains).then_some(Answer::Maybe),
+    }
+}
+
+/// What speaks for it having been left behind, the strongest first.
+fn signs(court: Court<'_>, at: usize) -> Vec<Sign> {
+    let mut signs = Vec::new();
+    // The forkserver of a dead trainer lives: its own loss is that of its children.
+    let helpers = court.kin.line(at).take_while(|it| court.past.life(*it).role == Role::Helper);
+    let top = helpers.clone().last().unwrap_or(at);
+    let loss =
+        [at].into_iter().chain(helpers).find_map(|it| court.past.life(it).loss.as_ref().filter(|it| it.role.makes()));
+    if let Some(loss) = loss {
+        signs.push(Sign::CreatorEnded(Ended { who: loss.who.clone(), ago: court.snapshot.at.since(loss.at) }));
+    }
+    let process = &court.snapshot.processes[at];
+    signs.extend(left(court, top));
+    signs.extend(group_leader_gone(court, process));
+    signs.extend(served_gone(court, at, process));
+    signs.extend(no_elastic_agent(court, at, process));
+    signs
+}
+
+/// (b)
+fn left(court: Court<'_>, at: usize) -> Option<Sign> {
+    let parent = court.snapshot.processes[at].facts.parent.ok()?;
+    let to = match court.kin.up(at) {
+        Some(parent) => {
+            let life = court.past.life(parent);
+            // In a container, the trainer itself may be PID 1.
+            life.role.is_keeper().then(|| format!("{} ({})", life.named.program, life.named.id.pid).into())?
+        }
+        None if parent == 1 => "PID 1".into(),
+        None if parent == 0 => "something outside of its PID namespace".into(),
+        None => return None,
+    };
+    Some(Sign::Left { to })
+}
+
+/// (c)
+fn group_leader_gone(court: Court<'_>, process: &Process) -> Option<Sign> {
+    let (group, parent) = (process.facts.group.ok()?, process.facts.parent.ok()?);
+    // Before every process was looked at once, someone who is not in the list may well live.
+    let is_complete = court.snapshot.host.scan.at != Moment(0) && (parent <= 1 || court.kin.living(parent).is_some());
+    (is_complete && group != process.id.pid && group > 1 && !lives(court, group))
+        .then_some(Sign::GroupLeaderGone(group))
+}
+
+/// (d)
+fn served_gone(court: Court<'_>, at: usize, process: &Process) -> Option<Sign> {
+    let argv = process.facts.argv.as_ref().ok()?;
+    let served: u32 = argv.iter().find_map(|it| it.as_str().strip_prefix("--parent="))?.parse().ok()?;
+    let is_above = court.kin.line(at).any(|it| court.snapshot.processes[it].id.pid == served);
+    // In a container, it is told a number that means another process out here.
+    let in_container = process.facts.origin.as_ref().is_ok_and(|it| {
+        ["docker", "kubernetes", "podman", "containerd", "lxc", "crio"].iter().any(|name| it.as_str().contains(name))
+    });
+    let is_known = court.snapshot.host.scan.at != Moment(0);
+    (is_known && !is_above && !in_container && !lives(court, served)).then_some(Sign::ServedGone(served))
+}
+
+/// (e)
+fn no_elastic_agent(court: Court<'_>, at: usize, process: &Process) -> Option<Sign> {
+    let run = process.facts.elastic_run.as_ref().ok()?;
+    let parent = process.facts.parent.ok()?;
+    let is_agent = |it: usize| {
+        // A program may run the agent within itself. Ranks hand the variable on to their own workers.
+        let facts = &court.snapshot.processes[it].facts;
+        court.past.life(it).role.runs_python() && facts.elastic_run.as_ref().ok() != Some(run)
+    };
+    let is_complete = parent <= 1 || court.kin.up(at).is_some();
+    (is_complete && !court.kin.line(at).any(is_agent)).then(|| Sign::NoElasticAgent(run.clone()))
+}
+
+/// Whether the process with that PID is there, and not only its number.
+fn lives(court: Court<'_>, pid: u32) -> bool {
+    let found = court.kin.living(pid).map(|at| &court.snapshot.processes[at].load);
+    found.is_some_and(|it| it.state != Ok(State::Zombie) || it.threads.is_ok_and(|it| it > 1))
+}
+
+/// Who most likely keeps the memory of a ghost: of those that have its GPU open, are not listed there, are
+/// of the same user,
+/// and work for nobody else who lives,
+///
+/// 1. those of its process group;
+/// 2. else those of its session;
+/// 3. else `DataLoader` workers and others that only serve;
+/// 4. else those with its arguments;
+/// 5. else all that run Python.
+pub(super) fn heirs(court: Court<'_>, ghost: ProcessId) -> Vec<ProcessId> {
+    let was = court.past.fallen(ghost.pid);
+    let mut found: Vec<usize> = Vec::new();
+    for gpu in court.snapshot.gpus.iter().filter(|gpu| gpu.tenants.iter().any(|it| it.process == ghost)) {
+        let unlisted = gpu.holders.iter().filter(|id| gpu.tenants.iter().all(|it| it.process != **id));
+        found.extend(unlisted.filter_map(|id| court.kin.place(*id)));
+    }
+    found.sort_unstable();
+    found.dedup();
+    let process = |at: usize| &court.snapshot.processes[at];
+    found.retain(|at| was.and_then(|it| it.ties.uid.ok()).is_none_or(|uid| process(*at).facts.uid == Ok(uid)));
+    found.retain(|at| {
+        let life = court.past.life(*at);
+        !serves(life) || life.loss.is_some() || creator(court, *at).is_none()
+    });
+    let is_near = |at: usize, was: &Fallen| was.ties.group.is_ok() && process(at).facts.group == was.ties.group;
+    let is_close = |at: usize, was: &Fallen| was.ties.session.is_ok() && process(at).facts.session == was.ties.session;
+    let is_alike = |at: usize, was: &Fallen| process(at).facts.argv.is_ok() && process(at).facts.argv == was.argv;
+    let ranks: [&dyn Fn(usize) -> bool; 5] = [
+        &|at| was.is_some_and(|was| is_near(at, was)),
+        &|at| was.is_some_and(|was| is_close(at, was)),
+        &|at| serves(court.past.life(at)),
+        &|at| was.is_some_and(|was| is_alike(at, was)),
+        &|at| court.past.life(at).role.is_python(),
+    ];
+    let best = ranks.iter().map(|rank| found.iter().copied().filter(|at| rank(*at)).collect::<Vec<_>>());
+    let best = best.into_iter().find(|it| !it.is_empty());
+    best.into_iter().flatten().map(|at| process(at).id).collect()
+}

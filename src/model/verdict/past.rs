@@ -1,0 +1,284 @@
+//! What was seen of each process before the latest snapshot: whose child it was, since when it is as
+//! it is. Time is that of the snapshots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Named;
+use crate::model::Holding;
+use crate::model::kin::Kin;
+use crate::model::kin::role::{self, Role};
+use crate::snapshot::{Missing, Process, ProcessId, Reading, Snapshot, State};
+use crate::units::{Moment, Percent};
+use crate::untrusted::Text;
+
+/// CPU use from which a process computes. Waiting for the GPU takes a whole core, waiting in a poll none.
+const COMPUTES: f32 = 1.0;
+
+/// A tenant that ended is remembered for so long: its PID may stay in the driver's list as a ghost.
+const REMEMBERED: Duration = Duration::from_hours(1);
+
+/// And so many of them.
+const FALLEN: usize = 256;
+
+/// Whether a process does anything, on a GPU or a processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    /// It does, or a descendant does.
+    Computes,
+    /// It does not.
+    Quiet,
+    /// Not read yet.
+    Unknown,
+}
+
+/// The end of a parent, as it was seen.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Loss {
+    pub(super) who: Named,
+    pub(super) role: Role,
+    pub(super) at: Moment,
+}
+
+/// What is remembered of a living process.
+#[derive(Debug, Clone)]
+pub(in crate::model) struct Life {
+    pub(in crate::model) named: Named,
+    pub(in crate::model) role: Role,
+    /// It had the arguments of the Python process that made it: it was forked, and not started.
+    pub(in crate::model) forked: bool,
+    /// The first parent whose end tells something; else the last that ended.
+    pub(super) loss: Option<Loss>,
+    pub(super) work: Work,
+    /// Since when we see it compute nothing.
+    pub(super) quiet_since: Option<Moment>,
+    /// It was seen to compute.
+    pub(super) computed: bool,
+    /// Since when we see it in the kernel, out of reach of signals.
+    pub(super) blocked_since: Option<Moment>,
+    /// The root of the job that it was seen in first.
+    pub(in crate::model) root: Option<Named>,
+    /// What role and name were made from.
+    comm: Reading<Text>,
+    argv: Reading<Arc<[Text]>>,
+    parent: Option<u32>,
+    /// Its parent at the last pass.
+    maker: Option<(Named, Role)>,
+    tenant: bool,
+    ties: Ties,
+}
+
+/// Numbers that a process shares with its kin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ties {
+    pub(super) uid: Reading<u32>,
+    pub(super) group: Reading<u32>,
+    pub(super) session: Reading<u32>,
+}
+
+/// A tenant that ended.
+#[derive(Debug, Clone)]
+pub(super) struct Fallen {
+    pub(super) named: Named,
+    pub(super) ties: Ties,
+    pub(super) argv: Reading<Arc<[Text]>>,
+    pub(super) root: Option<Named>,
+    at: Moment,
+}
+
+/// All that is remembered.
+#[derive(Debug, Default)]
+pub(in crate::model) struct Past {
+    /// One for each process of the latest snapshot, in its order.
+    lives: Vec<Life>,
+    /// The latest last.
+    fallen: Vec<Fallen>,
+}
+
+impl Past {
+    /// Takes in the latest snapshot.
+    pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot, kin: &Kin, holdings: &[Holding]) {
+        let mut old = std::mem::take(&mut self.lives).into_iter().peekable();
+        let mut gone = Vec::new();
+        self.lives.reserve(snapshot.processes.len());
+        for process in &snapshot.processes {
+            while let Some(life) = old.next_if(|it| it.named.id < process.id) {
+                gone.push(life);
+            }
+            let mut life = old.next_if(|it| it.named.id == process.id).unwrap_or_else(|| Life::of(process));
+            life.name(process);
+            self.lives.push(life);
+        }
+        gone.extend(old);
+        self.bury(gone, snapshot.at);
+
+        let mut held = holdings.iter().peekable();
+        for (life, process) in self.lives.iter_mut().zip(&snapshot.processes) {
+            let holding = held.next_if(|it| it.process == process.id);
+            life.tenant = holding.is_some();
+            life.work = work(process, holding, snapshot);
+        }
+        for at in 0..self.lives.len() {
+            if self.lives[at].work == Work::Computes {
+                // Whoever waits for a process that computes is not idle.
+                let mut line = kin.line(at).take_while(|it| self.lives[*it].work != Work::Computes).collect::<Vec<_>>();
+                line.retain(|it| !self.lives[*it].role.is_keeper());
+                for it in line {
+                    self.lives[it].work = Work::Computes;
+                }
+            }
+        }
+        for (at, process) in snapshot.processes.iter().enumerate() {
+            self.follow(at, process, kin, snapshot.at);
+        }
+    }
+
+    /// Notes what became of one process.
+    fn follow(&mut self, at: usize, process: &Process, kin: &Kin, now: Moment) {
+        let maker = kin.up(at).map(|it| &self.lives[it]);
+        let is_fork = maker.is_some_and(|it| {
+            it.role.runs_python()
+                && matches!(&it.argv, Ok(argv) if !argv.is_empty() && life_argv(&self.lives[at]) == Some(argv))
+        });
+        let maker = maker.map(|it| (it.named.clone(), it.role));
+        let life = &mut self.lives[at];
+        life.forked |= is_fork;
+        if let Ok(parent) = process.facts.parent {
+            if let Some(before) = life.parent.filter(|it| *it != parent) {
+                life.lose(before, now);
+            }
+            life.parent = Some(parent);
+            life.maker = maker.or(life.maker.take().filter(|it| it.0.id.pid == parent));
+        }
+        since(&mut life.blocked_since, process.load.state == Ok(State::DiskSleep), now);
+        since(&mut life.quiet_since, life.work == Work::Quiet, now);
+        life.computed |= life.work == Work::Computes;
+        let facts = &process.facts;
+        life.ties = Ties { uid: facts.uid, group: facts.group, session: facts.session };
+    }
+
+    fn bury(&mut self, gone: Vec<Life>, now: Moment) {
+        let tenants = gone.into_iter().filter(|it| it.tenant && it.named.id.start_ticks.is_some());
+        self.fallen.extend(tenants.map(|it| Fallen {
+            named: it.named,
+            ties: it.ties,
+            argv: it.argv,
+            root: it.root,
+            at: now,
+        }));
+        self.fallen.retain(|it| now.since(it.at) < REMEMBERED);
+        let surplus = self.fallen.len().saturating_sub(FALLEN);
+        self.fallen.drain(..surplus);
+    }
+
+    /// The tenant with that PID that ended last.
+    pub(super) fn fallen(&self, pid: u32) -> Option<&Fallen> {
+        self.fallen.iter().rev().find(|it| it.named.id.pid == pid)
+    }
+
+    /// What is remembered of the process at that place.
+    pub(in crate::model) fn life(&self, at: usize) -> &Life {
+        &self.lives[at]
+    }
+
+    /// The root of the job of a ghost: of the tenant whose PID it has.
+    pub(in crate::model) fn root_of_ghost(&self, pid: u32) -> Option<&Named> {
+        self.fallen(pid).and_then(|it| it.root.as_ref())
+    }
+
+    /// Notes in which job a process was seen.
+    pub(in crate::model) fn belongs(&mut self, at: usize, root: Named) {
+        self.lives[at].root = Some(root);
+    }
+}
+
+fn life_argv(life: &Life) -> Option<&Arc<[Text]>> {
+    life.argv.as_ref().ok()
+}
+
+impl Life {
+    fn of(process: &Process) -> Self {
+        Self {
+            named: Named { id: process.id, command: Arc::from(""), program: Arc::from(""), calling: "" },
+            role: Role::Unknown,
+            forked: false,
+            loss: None,
+            work: Work::Unknown,
+            quiet_since: None,
+            computed: false,
+            blocked_since: None,
+            root: None,
+            comm: Err(Missing::NotYet),
+            argv: Err(Missing::NotYet),
+            parent: None,
+            maker: None,
+            tenant: false,
+            ties: Ties { uid: Err(Missing::NotYet), group: Err(Missing::NotYet), session: Err(Missing::NotYet) },
+        }
+    }
+
+    /// Takes in what it is called. A process that has ended keeps the arguments that it had.
+    fn name(&mut self, process: &Process) {
+        let facts = &process.facts;
+        let is_known = self.comm == facts.comm && self.argv == facts.argv;
+        let is_cleared = self.argv.is_ok() && facts.argv.as_ref().is_ok_and(|it| it.is_empty());
+        if is_known && self.role != Role::Unknown || is_cleared {
+            return;
+        }
+        self.forked &= self.argv == facts.argv;
+        (self.comm, self.argv) = (facts.comm.clone(), facts.argv.clone());
+        self.role = Role::of(process);
+        let program = role::program(process);
+        // A tool, as `vllm`, is no trainer.
+        let is_script = self.role == Role::Python && program.strip_suffix(".py").is_some();
+        self.named = Named {
+            id: process.id,
+            command: role::command(process).into(),
+            program: program.into(),
+            calling: if is_script { "trainer" } else { self.role.calling() },
+        };
+    }
+
+    /// Its parent ended.
+    fn lose(&mut self, pid: u32, now: Moment) {
+        // That a shell or a service manager went tells nothing, so it does not hide a loss that does.
+        if self.loss.as_ref().is_some_and(|it| it.role.makes()) {
+            return;
+        }
+        let stranger = || Named {
+            id: ProcessId { pid, start_ticks: None },
+            command: Arc::from(""),
+            program: Arc::from(""),
+            calling: "parent",
+        };
+        let (who, role) =
+            self.maker.take().filter(|it| it.0.id.pid == pid).unwrap_or_else(|| (stranger(), Role::Unknown));
+        self.loss = Some(Loss { who, role, at: now });
+    }
+}
+
+/// Counts from when we began to see it so.
+fn since(since: &mut Option<Moment>, is_so: bool, now: Moment) {
+    *since = is_so.then(|| since.unwrap_or(now));
+}
+
+fn work(process: &Process, holding: Option<&Holding>, snapshot: &Snapshot) -> Work {
+    let (cpu, sm) = (process.load.cpu, holding.map(|it| use_of_gpus(it, snapshot)));
+    if cpu.is_ok_and(|it| it.value() >= COMPUTES) || sm.is_some_and(|it| it.is_ok_and(|it| it.value() > 0.0)) {
+        return Work::Computes;
+    }
+    match (cpu, sm) {
+        (Err(Missing::NotYet), _) | (_, Some(Err(Missing::NotYet))) => Work::Unknown,
+        (Err(_), None | Some(Err(_))) => Work::Unknown,
+        _ => Work::Quiet,
+    }
+}
+
+/// What it uses of its GPUs. Where the driver does not say by process, a GPU that rests says it of all.
+pub(super) fn use_of_gpus(holding: &Holding, snapshot: &Snapshot) -> Reading<Percent> {
+    let rests = |at: &usize| snapshot.gpus[*at].load.sm.is_ok_and(|it| it.value() <= 0.0);
+    match holding.sm {
+        Err(why) if why != Missing::NotYet && holding.gpus.iter().all(rests) => Ok(Percent::new(0.0)),
+        sm => sm,
+    }
+}

@@ -1,0 +1,372 @@
+//! The stories of `stories.txt`, told to a model, and what holds for every story.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{Job, Model};
+use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Tenant, Use, example};
+use crate::units::Percent;
+
+/// A host while a story is told of it. See the head of `stories.txt`.
+struct Story {
+    host: Snapshot,
+    model: Model,
+    /// By GPU, memory in use that the driver lists nobody for.
+    extra: [u64; 2],
+}
+
+impl Story {
+    fn new() -> Self {
+        let mut story = Self { host: example::host(2), model: Model::default(), extra: [0; 2] };
+        for gpu in &mut story.host.gpus {
+            gpu.load.memory_reserved = Ok(Bytes::from_mib(551));
+        }
+        story.line("1 systemd | user root");
+        story
+    }
+
+    /// Takes in a line that is no claim.
+    fn line(&mut self, line: &str) {
+        let (words, attributes) = line.split_once(" | ").unwrap_or((line, ""));
+        let words: Vec<&str> = words.split_whitespace().collect();
+        match *words.as_slice() {
+            ["pass"] => self.pass(1),
+            ["pass", seconds] => self.pass(number(seconds)),
+            ["gone", pid] => self.host.processes.retain(|it| it.id.pid != number::<u32>(pid)),
+            ["extra", gpu, memory] => self.extra[number::<usize>(gpu)] = bytes(memory).0,
+            ["unread", processes] => self.host.host.scan.unreadable = number(processes),
+            ["ghost", pid] => self.ghost(number(pid), Missing::Failed),
+            ["foreign", pid] => self.ghost(number(pid), Missing::Unsupported),
+            ["hidden", pid] => self.ghost(number(pid), Missing::Denied),
+            [pid, "<", parent, ref argv @ ..] => self.process(number(pid), number(parent), argv),
+            [pid, ref argv @ ..] => self.process(number(pid), 1, argv),
+            [] => {}
+        }
+        for attribute in attributes.split(", ").filter(|it| !it.is_empty()) {
+            self.attribute(number(words[0]), &attribute.split(' ').collect::<Vec<_>>());
+        }
+    }
+
+    fn at(&mut self, pid: u32) -> &mut Process {
+        self.host.processes.iter_mut().find(|it| it.id.pid == pid).unwrap_or_else(|| panic!("no process {pid}"))
+    }
+
+    /// A new process, or a new parent or program of one.
+    fn process(&mut self, pid: u32, parent: u32, argv: &[&str]) {
+        if let Some(known) = self.host.processes.iter_mut().find(|it| it.id.pid == pid) {
+            if !argv.is_empty() {
+                known.facts.argv = Ok(arguments(argv).into());
+            }
+            known.facts.parent = if pid == 1 { Ok(0) } else { Ok(parent) };
+            return;
+        }
+        let above = self.host.processes.iter().find(|it| it.id.pid == parent).map(|it| it.facts.clone());
+        // As a shell does with what a person types, everything that a shell starts has a group of its own.
+        let is_shell = |it: &ProcessFacts| matches!(it.comm.as_ref().map_or("", Text::as_str), "bash" | "systemd");
+        let group = above.as_ref().filter(|it| !is_shell(it)).map_or(Ok(pid), |it| it.group);
+        let name = argv[0].rsplit('/').next().unwrap();
+        let facts = ProcessFacts {
+            uid: Ok(1000),
+            user: Ok("alice".into()),
+            parent: Ok(if pid == 1 { 0 } else { parent }),
+            group,
+            session: above.as_ref().map_or(Ok(pid), |it| it.session),
+            comm: Ok(name.into()),
+            argv: Ok(arguments(argv).into()),
+            ..ProcessFacts::missing(Identity::Sure, Missing::Unsupported)
+        };
+        let load = ProcessLoad {
+            state: Ok(State::Sleeping),
+            threads: Ok(1),
+            cpu: Ok(Percent::new(0.0)),
+            rss: Ok(Bytes::from_gib(1)),
+            wchan: Err(Missing::Unsupported),
+        };
+        let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
+        self.host.processes.push(Process { id, facts, load });
+    }
+
+    fn ghost(&mut self, pid: u32, why: Missing) {
+        let id = ProcessId { pid, start_ticks: None };
+        self.host.processes.retain(|it| it.id.pid != pid);
+        self.host.processes.push(Process {
+            id,
+            facts: ProcessFacts::missing(Identity::Unverified, why),
+            load: ProcessLoad::missing(why),
+        });
+        for tenant in self.host.gpus.iter_mut().flat_map(|it| &mut it.tenants).filter(|it| it.process.pid == pid) {
+            (tenant.process, tenant.sm) = (id, Ok(Percent::new(0.0)));
+        }
+    }
+
+    fn attribute(&mut self, pid: u32, words: &[&str]) {
+        let id = self.at(pid).id;
+        let tenants = |host: &mut Snapshot, sm: Reading<Percent>| {
+            host.gpus.iter_mut().flat_map(|it| &mut it.tenants).filter(|it| it.process == id).for_each(|it| it.sm = sm);
+        };
+        match *words {
+            ["gpu", gpu, memory] => {
+                let gpu = &mut self.host.gpus[number::<usize>(gpu)];
+                gpu.tenants.push(Tenant {
+                    process: id,
+                    usage: Use::Compute,
+                    memory: Ok(bytes(memory)),
+                    sm: Ok(Percent::new(0.0)),
+                });
+                gpu.holders.push(id);
+            }
+            ["graphics"] => {
+                let tenants = self.host.gpus.iter_mut().flat_map(|it| &mut it.tenants);
+                tenants.filter(|it| it.process == id).for_each(|it| it.usage = Use::Graphics);
+            }
+            ["open", gpu] => self.host.gpus[number::<usize>(gpu)].holders.push(id),
+            ["sm", "N/A"] => tenants(&mut self.host, Err(Missing::Unsupported)),
+            ["sm", percent] => tenants(&mut self.host, Ok(Percent::new(number(percent)))),
+            ["cpu", "new"] => self.at(pid).load.cpu = Err(Missing::NotYet),
+            ["cpu", percent] => self.at(pid).load.cpu = Ok(Percent::new(number(percent))),
+            ["state", letter] => self.at(pid).load.state = Ok(State::from(letter.as_bytes()[0])),
+            ["threads", count] => self.at(pid).load.threads = Ok(number(count)),
+            ["rss", memory] => self.at(pid).load.rss = Ok(bytes(memory)),
+            ["wchan", function] => self.at(pid).load.wchan = Ok(function.into()),
+            ["comm", comm] => self.at(pid).facts.comm = Ok(comm.into()),
+            ["comm", first, second] => self.at(pid).facts.comm = Ok(format!("{first} {second}").into()),
+            ["group", group] => self.at(pid).facts.group = Ok(number(group)),
+            ["session"] => (self.at(pid).facts.session, self.at(pid).facts.group) = (Ok(pid), Ok(pid)),
+            ["run", run] => self.at(pid).facts.elastic_run = Ok(run.into()),
+            ["origin", ref words @ ..] => self.at(pid).facts.origin = Ok(words.join(" ").into()),
+            ["trains"] => self.at(pid).facts.trainer_threads = Ok(true),
+            ["stranger"] => self.at(pid).facts.identity = Identity::Unverified,
+            ["user", user] => {
+                let uid = if user == "root" { 0 } else { 1001 };
+                (self.at(pid).facts.uid, self.at(pid).facts.user) = (Ok(uid), Ok(user.into()));
+            }
+            _ => panic!("what is {words:?}?"),
+        }
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        let processes = &self.host.processes;
+        let lives = |id: &ProcessId| processes.iter().any(|it| it.id == *id);
+        for (gpu, extra) in self.host.gpus.iter_mut().zip(self.extra) {
+            gpu.tenants.retain(|it| lives(&it.process));
+            gpu.holders.retain(lives);
+            let claimed: Bytes = gpu.tenants.iter().filter_map(|it| it.memory.ok()).sum();
+            gpu.load.memory_used = Ok(Bytes(claimed.0 + extra));
+        }
+        // Second by second, as an agent would.
+        for _ in 0..seconds {
+            self.host = self.host.later(1);
+            self.host.host.scan.at = self.host.at;
+            self.model.replace(self.host.clone());
+        }
+    }
+
+    fn of(&self, pid: u32) -> &Verdict {
+        self.model.verdicts().iter().find(|it| it.process.pid == pid).unwrap_or_else(|| panic!("no process {pid}"))
+    }
+
+    /// What the model says to a question.
+    fn answer(&self, question: &str) -> String {
+        match question.split_whitespace().collect::<Vec<_>>().as_slice() {
+            ["summary"] => Verdict::summary(self.model.verdicts()).unwrap_or_else(|| "nothing".to_owned()),
+            ["leftovers"] => {
+                let left = self.model.verdicts().iter().filter(|it| it.is_leftover());
+                or_nobody(left.map(|it| it.process.pid.to_string()).collect::<Vec<_>>().join(" "))
+            }
+            ["unclaimed"] => {
+                let said = self.model.unclaimed().iter().map(|it| {
+                    let holders: Vec<_> = it.holders.iter().map(|it| it.pid).collect();
+                    format!("{} of {}, open in {holders:?}, {} unread", it.memory, it.gpu, it.unreadable)
+                });
+                said.collect::<Vec<_>>().join("; ")
+            }
+            ["job", pid] => job(self.model.job(self.of(number(pid)).process).unwrap()),
+            ["word", pid] => self.of(number(pid)).word().to_owned(),
+            [pid] => format!("{}: {}", self.of(number(pid)).word(), self.of(number(pid)).sentence()),
+            _ => panic!("what is {question}?"),
+        }
+    }
+}
+
+fn job(job: &Job) -> String {
+    let members: Vec<_> = job.members.iter().map(|it| it.pid).collect();
+    let root = job.root.map_or("no root".to_owned(), |it| format!("root {}", it.pid));
+    format!("{}, {root}, {members:?}", job.name)
+}
+
+fn or_nobody(text: String) -> String {
+    if text.is_empty() { "nobody".to_owned() } else { text }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> T {
+    text.parse().unwrap_or_else(|_| panic!("{text} is no number"))
+}
+
+/// An argument with spaces has `~` for them.
+fn arguments(words: &[&str]) -> Vec<Text> {
+    words.iter().map(|it| it.replace('~', " ").into()).collect()
+}
+
+/// `11GiB`, `300MiB`, `0`.
+fn bytes(text: &str) -> Bytes {
+    match (text.strip_suffix("GiB"), text.strip_suffix("MiB")) {
+        (Some(gib), _) => Bytes::from_gib(number(gib)),
+        (_, Some(mib)) => Bytes::from_mib(number(mib)),
+        _ => Bytes(number(text)),
+    }
+}
+
+#[test]
+fn the_stories_come_out_as_told() {
+    let (mut told, mut wrong) = (0, Vec::new());
+    for text in include_str!("stories.txt").split("\n# ").skip(1) {
+        let (title, lines) = text.split_once('\n').unwrap();
+        let mut story = Story::new();
+        told += 1;
+        for line in lines.lines().map(str::trim).filter(|it| !it.is_empty()) {
+            match line.strip_prefix("= ") {
+                None => story.line(line),
+                Some(claim) => {
+                    let (question, expected) = claim.split_once(" => ").unwrap();
+                    let answer = story.answer(question);
+                    if answer != expected {
+                        wrong.push(format!("{title}\n  {question}\n    told: {expected}\n    said: {answer}"));
+                    }
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {told} stories:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(told >= 25, "{told}");
+}
+
+/// A forest of processes of a few kinds, some of them gone since, in lines of a story.
+fn any_forest() -> impl Strategy<Value = Vec<(String, String)>> {
+    let kinds = proptest::sample::select(vec![
+        "python train.py",
+        "python train.py | comm pt_data_worker",
+        "python -c from~multiprocessing.spawn~import~spawn_main; --multiprocessing-fork",
+        "python -c from~multiprocessing.forkserver~import~main",
+        "torchrun train.py",
+        "bash",
+        "ffmpeg -i x",
+        "python -m ipykernel_launcher -f k.json",
+    ]);
+    let traits = proptest::sample::select(vec!["rss 1GiB", "gpu 0 1GiB", "open 1", "run 7f", "run none", "group 99"]);
+    let process = (kinds, traits.clone(), traits, 0..8_u32, 0..3_u32, any::<bool>());
+    proptest::collection::vec(process, 1..12).prop_map(|processes| {
+        let lines = (100..).zip(processes).map(|(pid, (kind, one, other, above, fate, is_busy))| {
+            let parent = if pid - 100 > above { pid - 1 - above } else { 1 };
+            let (argv, comm) = kind.split_once(" | ").unwrap_or((kind, "rss 1GiB"));
+            let cpu = if is_busy { 90 } else { 0 };
+            let now = format!("{pid} < {parent} {argv} | {comm}, cpu {cpu}, {one}, {other}");
+            let later = match fate {
+                0 => format!("gone {pid}"),
+                1 => format!("{pid} < 1"),
+                _ => format!("{pid} < {parent}"),
+            };
+            (now, later)
+        });
+        lines.collect()
+    })
+}
+
+/// Tells the story of a forest, its lists turned round at every pass by so many places.
+fn tell(forest: &[(String, String)], turned: usize) -> Story {
+    let mut story = Story::new();
+    let turn = |story: &mut Story| {
+        let count = story.host.processes.len();
+        story.host.processes.rotate_left(turned % count);
+        for gpu in &mut story.host.gpus {
+            let (tenants, holders) = (gpu.tenants.len().max(1), gpu.holders.len().max(1));
+            gpu.tenants.rotate_left(turned % tenants);
+            gpu.holders.rotate_left(turned % holders);
+        }
+    };
+    for (now, _) in forest {
+        story.line(now);
+    }
+    turn(&mut story);
+    story.pass(1);
+    let gone = |later: &str| later.starts_with("gone");
+    forest.iter().filter(|(_, later)| !gone(later)).for_each(|(_, later)| story.line(later));
+    forest.iter().filter(|(_, later)| gone(later)).for_each(|(_, later)| story.line(later));
+    turn(&mut story);
+    story.pass(12);
+    story
+}
+
+proptest! {
+    /// Who computes, and is not made to serve another, is no orphan for its parents alone.
+    #[test]
+    fn who_computes_is_no_orphan_for_its_parent(forest in any_forest()) {
+        let story = tell(&forest, 0);
+        for verdict in story.model.verdicts() {
+            if let Kind::Orphan(orphaned) | Kind::MaybeOrphan(orphaned) = &verdict.kind {
+                prop_assert!(!orphaned.signs.is_empty());
+                let is_more = |it: &Sign| matches!(it, Sign::NoElasticAgent(_) | Sign::ServedGone(_));
+                prop_assert!(!orphaned.computes || orphaned.serves || orphaned.signs.iter().any(is_more), "{verdict:?}");
+            }
+            prop_assert!(verdict.word().chars().count() <= 8 && !verdict.sentence().is_empty());
+        }
+    }
+
+    /// The order in which processes are told of is nobody's evidence.
+    #[test]
+    fn the_order_of_processes_changes_nothing(forest in any_forest(), turned in 0..9_usize) {
+        let (one, other) = (tell(&forest, 0), tell(&forest, turned));
+        prop_assert_eq!(one.model.verdicts().iter().map(|it| (&it.process, &it.kind)).collect::<Vec<_>>(),
+            other.model.verdicts().iter().map(|it| (&it.process, &it.kind)).collect::<Vec<_>>());
+        prop_assert_eq!(one.model.jobs(), other.model.jobs());
+    }
+
+    /// Nobody is in two jobs, or in none, and a root is in its own.
+    #[test]
+    fn each_process_is_in_one_job(forest in any_forest()) {
+        let story = tell(&forest, 0);
+        let mut members: Vec<ProcessId> = story.model.jobs().iter().flat_map(|it| it.members.clone()).collect();
+        members.sort_unstable();
+        let processes: Vec<ProcessId> = story.model.latest().unwrap().processes.iter().map(|it| it.id).collect();
+        prop_assert_eq!(members, processes);
+        for job in story.model.jobs() {
+            prop_assert!(job.root.is_none_or(|root| job.members.contains(&root)), "{job:?}");
+        }
+    }
+
+    /// What stands in a line of a recording may be made up.
+    #[test]
+    fn no_kin_is_its_own_ancestor(parents in proptest::collection::vec(0..12_u32, 1..12), ticks in 0..2_u64) {
+        let mut host = example::host(0);
+        for (pid, parent) in (0..).zip(parents) {
+            host.gpus.clear();
+            let mut one = example::host(1).with(pid, "python a.py", 0, Bytes(0)).processes.remove(0);
+            one.id.start_ticks = Some(7 + ticks * u64::from(pid % 2));
+            one.facts.parent = Ok(parent);
+            host.processes.push(one);
+        }
+        let mut model = Model::default();
+        model.replace(host);
+        let ids: Vec<ProcessId> = model.verdicts().iter().map(|it| it.process).collect();
+        for id in &ids {
+            prop_assert!(model.kin().ancestors(*id).all(|it| it != *id));
+            prop_assert!(model.kin().descendants(*id).iter().all(|it| it != id));
+        }
+        let mut tree: Vec<ProcessId> = model.kin().tree(&ids).into_iter().map(|it| it.0).collect();
+        tree.sort_unstable();
+        prop_assert_eq!(tree, ids);
+    }
+}
+
+#[test]
+fn a_tree_keeps_the_order_that_it_was_given() {
+    let mut story = Story::new();
+    let lines =
+        ["50 bash", "100 < 50 python a.py", "101 < 100 ffmpeg x", "102 < 101 python b.py", "103 < 100 python c.py"];
+    for line in lines {
+        story.line(line);
+    }
+    story.pass(1);
+    let ids = [103, 102, 50, 100].map(|pid| story.of(pid).process);
+    let tree = story.model.kin().tree(&ids);
+    assert_eq!(tree.iter().map(|it| (it.0.pid, it.1)).collect::<Vec<_>>(), [(50, 0), (100, 1), (103, 2), (102, 2)]);
+}

@@ -1,0 +1,275 @@
+//! What a verdict says to a person: a word for the table, a sentence with its numbers, a line for many.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::judge::total;
+use super::{Kind, Named, Orphaned, Sign, Verdict};
+use crate::model::{Total, Weight};
+use crate::snapshot::Missing;
+use crate::untrusted::Text;
+
+impl Verdict {
+    /// For the table, 8 columns at most.
+    pub fn word(&self) -> &'static str {
+        match self.kind {
+            Kind::Orphan(_) => "orphan",
+            Kind::MaybeOrphan(_) => "orphan?",
+            Kind::Zombie { .. } => "zombie",
+            Kind::Dying { .. } => "dying",
+            Kind::StuckInDriver { .. } => "stuck",
+            Kind::Blocked { .. } => "blocked",
+            Kind::Stopped { .. } => "stopped",
+            Kind::Foreign { .. } => "foreign",
+            Kind::Ghost { .. } => "ghost",
+            Kind::Idle { .. } => "idle",
+            Kind::WorkerOf(_) => "worker",
+            Kind::Launcher => "launch",
+            Kind::Active { .. } => "ok",
+            Kind::TooSoon => "…",
+        }
+    }
+
+    /// The same for a program; it never changes.
+    pub fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::MaybeOrphan(_) => "maybe_orphan",
+            Kind::StuckInDriver { .. } => "stuck_in_driver",
+            Kind::Launcher => "launcher",
+            Kind::Active { .. } => "active",
+            Kind::TooSoon => "too_soon",
+            _ => self.word(),
+        }
+    }
+
+    /// The device memory of some in all, each part once.
+    pub fn total<'a>(verdicts: &(impl Iterator<Item = &'a Self> + Clone)) -> Total {
+        total(verdicts)
+    }
+
+    /// How much a person should care.
+    pub fn weight(&self) -> Weight {
+        match self.kind {
+            Kind::Orphan(_) | Kind::StuckInDriver { .. } | Kind::Ghost { .. } => Weight::Bad,
+            Kind::MaybeOrphan(_)
+            | Kind::Zombie { .. }
+            | Kind::Dying { .. }
+            | Kind::Blocked { .. }
+            | Kind::Stopped { .. }
+            | Kind::Idle { .. } => Weight::Notable,
+            Kind::Foreign { .. } | Kind::WorkerOf(_) | Kind::Launcher | Kind::Active { .. } | Kind::TooSoon => {
+                Weight::Fine
+            }
+        }
+    }
+
+    /// Whether it holds something, or will, that it should not: what `o` shows.
+    pub fn is_suspect(&self) -> bool {
+        self.weight() > Weight::Fine
+    }
+
+    /// Whether it is on a GPU: the driver lists it there, or it has the device open.
+    pub fn is_on_gpu(&self) -> bool {
+        self.listed.is_some() || !self.open.is_empty()
+    }
+
+    /// Whether a dead job left it behind without device memory: it takes only memory of the host.
+    pub fn is_leftover(&self) -> bool {
+        !self.is_on_gpu() && matches!(self.kind, Kind::Orphan(_) | Kind::MaybeOrphan(_))
+    }
+
+    /// The whole of it: `its trainer (4711, python train.py) ended 12 s ago; it still holds 11.0 GiB`.
+    pub fn sentence(&self) -> String {
+        let holds = || self.holds();
+        match &self.kind {
+            Kind::Orphan(orphaned) => format!("{}; it still {}", orphaned.why(), holds()),
+            Kind::MaybeOrphan(orphaned) => format!("perhaps left behind: {}; it {}", orphaned.why(), holds()),
+            Kind::Zombie { parent: Some(parent) } => {
+                format!("it has ended and holds nothing; its parent ({parent}) has not asked how")
+            }
+            Kind::Zombie { parent: None } => "it has ended and holds nothing; its parent has not asked how".to_owned(),
+            Kind::Dying { threads } => {
+                let (threads, live) = (many(*threads, "other thread"), if *threads == 1 { "lives" } else { "live" });
+                format!("its first thread has ended, {threads} {live}; until then it {}", holds())
+            }
+            Kind::StuckInDriver { wchan, span } => {
+                format!("it waits in the driver{}: no signal reaches it; it {}", place(wchan.as_ref(), *span), holds())
+            }
+            Kind::Blocked { wchan, span } => {
+                format!("it waits in the kernel{}: no signal reaches it; it {}", place(wchan.as_ref(), *span), holds())
+            }
+            Kind::Stopped { traced: false } => format!("a signal stopped it (SIGCONT lets it go on); it {}", holds()),
+            Kind::Stopped { traced: true } => format!("a debugger stopped it; it {}", holds()),
+            Kind::Foreign { hidden: false } => {
+                format!("it is of another PID namespace, a container's or the host's; it {}", holds())
+            }
+            Kind::Foreign { hidden: true } => format!("this host hides it from us; it {}", holds()),
+            Kind::Ghost { was, heirs } => {
+                let who = was
+                    .as_ref()
+                    .map_or_else(|| "no process has this PID".to_owned(), |it| format!("{} has ended", it.command));
+                let heirs = match heirs.as_slice() {
+                    [] => "who keeps it open is not to be seen".to_owned(),
+                    [one] => format!("{} keeps it", one.pid),
+                    [first, rest @ ..] => format!("{} and {} keep it", first.pid, many(rest.len(), "other")),
+                };
+                format!("{who}, and the driver still lists {}; {heirs}", self.amount())
+            }
+            Kind::Idle { span, notebook } => {
+                let notebook = if *notebook { "a notebook that " } else { "it " };
+                format!("{notebook}has computed nothing for {}, and holds {}", ago(*span), self.amount())
+            }
+            Kind::WorkerOf(creator) => format!("it works for {}, {}", creator.id.pid, creator.command),
+            Kind::Launcher => "it starts the processes of a job, or serves them".to_owned(),
+            Kind::Active { trainer: true } => format!("it trains; it {}", holds()),
+            Kind::Active { trainer: false } => format!("nothing speaks against it; it {}", holds()),
+            Kind::TooSoon => "not watched long enough to say".to_owned(),
+        }
+    }
+
+    /// For the header: `3 orphans hold 41.2 GiB`. Absent when there is nothing to say.
+    pub fn summary<'a>(verdicts: impl IntoIterator<Item = &'a Self>) -> Option<String> {
+        let suspects: Vec<&Self> = verdicts.into_iter().filter(|it| it.is_suspect() && it.is_on_gpu()).collect();
+        let is_orphan = |it: &Self| matches!(it.kind, Kind::Orphan(_) | Kind::MaybeOrphan(_));
+        // A ghost's memory is that of its heirs, where these are found out.
+        let kept: BTreeSet<_> = suspects.iter().flat_map(|it| &it.kept).filter_map(|it| it.ghost).collect();
+        let mut parts = Vec::new();
+        for (noun, is_one) in GROUPS {
+            let group = suspects.iter().copied().filter(|it| is_one(&it.kind) && !kept.contains(&it.process));
+            let count = group.clone().count();
+            if count == 0 {
+                continue;
+            }
+            let holds = if count == 1 { "holds" } else { "hold" };
+            let total = amount(total(&group));
+            parts.push(match () {
+                () if parts.is_empty() && !group.clone().any(|it| is_orphan(it) && total == "0 B") => {
+                    format!("{} {holds} {total}", many(count, noun))
+                }
+                () => many(count, noun),
+            });
+        }
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
+    /// `holds 11.0 GiB`, `keeps 11.0 GiB of GPU 0 with 3 others`.
+    fn holds(&self) -> String {
+        let listed = self.listed.map(|_| format!("holds {}", self.amount()));
+        let kept = (!self.kept.is_empty()).then(|| {
+            let memory = amount(total(&[&Self { listed: None, ..self.clone() }].into_iter()));
+            let others = self.kept.iter().map(|it| it.keepers).max().unwrap_or(1).saturating_sub(1);
+            let with = if others == 0 { String::new() } else { format!(" with {}", many(others, "other")) };
+            format!("keeps {memory}{with}")
+        });
+        match (listed, kept) {
+            (Some(listed), Some(kept)) => format!("{listed} and {kept}"),
+            (Some(it), None) | (None, Some(it)) => it,
+            (None, None) if self.is_on_gpu() => "has a GPU open".to_owned(),
+            (None, None) => match self.rss {
+                Ok(rss) => format!("holds {rss} of host memory"),
+                Err(_) => "holds no GPU memory".to_owned(),
+            },
+        }
+    }
+
+    fn amount(&self) -> String {
+        match self.listed {
+            Some(Ok(total)) => amount(total),
+            Some(Err(Missing::NotYet)) | None => "nothing yet".to_owned(),
+            Some(Err(_)) => "memory that the driver does not tell".to_owned(),
+        }
+    }
+}
+
+type Group = (&'static str, fn(&Kind) -> bool);
+
+/// What the header counts, the worst first.
+const GROUPS: [Group; 9] = [
+    ("orphan", |it| matches!(it, Kind::Orphan(_))),
+    ("ghost", |it| matches!(it, Kind::Ghost { .. })),
+    ("stuck process", |it| matches!(it, Kind::StuckInDriver { .. })),
+    ("possible orphan", |it| matches!(it, Kind::MaybeOrphan(_))),
+    ("dying process", |it| matches!(it, Kind::Dying { .. })),
+    ("blocked process", |it| matches!(it, Kind::Blocked { .. })),
+    ("zombie", |it| matches!(it, Kind::Zombie { .. })),
+    ("stopped process", |it| matches!(it, Kind::Stopped { .. })),
+    ("idle process", |it| matches!(it, Kind::Idle { .. })),
+];
+
+impl Orphaned {
+    /// `its trainer (4711, python train.py) ended 12 s ago`.
+    fn why(&self) -> String {
+        let ended = self.signs.iter().find(|it| matches!(it, Sign::CreatorEnded(_)));
+        let mut why = match ended {
+            // It proves all that the others do.
+            Some(sign) => self.say(sign),
+            None => {
+                let signs: Vec<String> = self.signs.iter().map(|it| self.say(it)).collect();
+                signs.join(", ")
+            }
+        };
+        if self.computes {
+            let _infallible: std::fmt::Result = write!(why, ", though it computes");
+        }
+        why
+    }
+
+    fn say(&self, sign: &Sign) -> String {
+        match sign {
+            Sign::CreatorEnded(ended) => {
+                // Whoever is no worker has a parent, and trains for itself.
+                let calling = if self.serves || ended.who.calling != "trainer" { ended.who.calling } else { "parent" };
+                format!("its {calling} ({}) ended {} ago", ended.who, ago(ended.ago))
+            }
+            Sign::Left { to } => format!("it was left to {to}"),
+            Sign::GroupLeaderGone(leader) => format!("the leader of its process group ({leader}) is gone"),
+            Sign::ServedGone(served) => format!("the process that it was to serve ({served}) is gone"),
+            Sign::NoElasticAgent(run) => format!("the torchrun of its run ({run}) is gone"),
+        }
+    }
+}
+
+/// `4711, python train.py`.
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.command.is_empty() {
+            write!(f, "{}", self.id.pid)
+        } else {
+            write!(f, "{}, {}", self.id.pid, self.command)
+        }
+    }
+}
+
+/// `41.2 GiB`, `≥ 41.2 GiB`.
+fn amount(total: Total) -> String {
+    format!("{}{}", if total.lower_bound { "≥ " } else { "" }, total.bytes)
+}
+
+/// `1 other`, `3 others`.
+fn many(count: impl TryInto<u64>, noun: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    let plural = match noun {
+        _ if count == 1 => "",
+        _ if noun.ends_with("ss") => "es",
+        _ => "s",
+    };
+    format!("{count} {noun}{plural}")
+}
+
+/// ` (nv_drm_ioctl) for 34 s`.
+fn place(wchan: Option<&Text>, span: Duration) -> String {
+    let wchan = wchan.map_or_else(String::new, |it| format!(" ({it})"));
+    if span.is_zero() { wchan } else { format!("{wchan} for {}", ago(span)) }
+}
+
+/// A span in its largest unit, as people say it: `12 s`, `4 min`, `3 h`, `2 days`.
+fn ago(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
