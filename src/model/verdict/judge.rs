@@ -3,7 +3,7 @@
 //! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else *ghost*.
 //! 2. Ended: *zombie* with one thread; with more, *dying*, or *stuck* when one of them waits in the kernel.
 //! 3. Out of reach of signals for [`BLOCKED`]: *stuck* in the driver, else *blocked*.
-//! 4. and 5. Left behind ([`orphan`](super::orphan)): *orphan*, or *orphan?*.
+//! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*.
 //!    Between the two, a process that a signal stopped is *stopped*: whether it is needed, it cannot show.
 //!    Then a launcher or helper is a *launcher*, and what works for a living Python process its *worker*.
 //! 6. A notebook, or more than [`HOARD`] held, and nothing computed for [`IDLE`]: *idle*. Until then it is
