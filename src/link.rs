@@ -46,6 +46,8 @@ impl Agent {
         // The file may have been replaced by an update: the kernel still knows the one we run.
         let program = std::env::current_exe().ok().filter(|path| path.exists());
         let mut command = std::process::Command::new(program.unwrap_or_else(|| PathBuf::from("/proc/self/exe")));
+        // Each of its threads would have a heap of its own, and most of it empty: a tenth of all it takes.
+        command.env("MALLOC_ARENA_MAX", "1");
         command.arg("agent").arg("--interval").arg(format!("{}ms", args.interval.as_millis()));
         if let Some(library) = &args.nvml_lib {
             command.arg("--nvml-lib").arg(library);
