@@ -192,7 +192,7 @@ fn name(choice: Choice) -> String {
 fn deed(choice: Choice) -> String {
     match choice {
         Choice::Signal(signal) => format!("sends {signal}"),
-        Choice::Gently => "sends SIGINT, then SIGTERM,".to_owned(),
+        Choice::Gently => "sends SIGINT, then SIGTERM".to_owned(),
         Choice::ByForce => "stops all and sends SIGKILL".to_owned(),
     }
 }
