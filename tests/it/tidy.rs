@@ -35,7 +35,7 @@ const AT_HOME: &[(&[&str], &[&str], &str)] = &[
     (&["pidfd_"], &["agent"], "the viewer never signals a process"),
     (&["tokio"], &["link", "report", "session", "terminal"], "the loop is at the edge"),
     (&["anyhow"], &["agent", "cli", "lib", "main", "orphans", "report", "session"], "in the core, trouble is data"),
-    (&["unsafe"], &["agent"], "only the driver's C and leaving at once need it"),
+    (&["unsafe"], &["agent", "session"], "only the driver's C, leaving at once and a session named 0 need it"),
 ];
 
 /// What `snapshot`, `model`, `app` and `ui` are without.
