@@ -36,7 +36,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
 use crate::cli::AgentArgs;
 use crate::snapshot::{
-    Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Identity, Process, ProcessId, Reading, Trouble, Use,
+    Driver, Failure, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Identity, Process, ProcessId, Reading, Trouble, Use,
 };
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
@@ -67,6 +67,8 @@ pub struct GpuReadings {
     pub holders: Vec<u32>,
     /// Why it does not answer; absent when all is well.
     pub trouble: Option<Trouble>,
+    /// What fails while the rest goes on.
+    pub failures: Vec<Failure>,
 }
 
 /// One entry of NVML's process lists: a PID that `/proc` was not asked about yet.

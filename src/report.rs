@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::link::{Agent, Link};
 use crate::model::Model;
 use crate::snapshot::line::Line;
-use crate::snapshot::{Cause, Snapshot};
+use crate::snapshot::{Cause, Failure, Snapshot};
 use crate::terminal::{self, Abilities, Tty};
 use crate::untrusted::Text;
 
@@ -51,7 +51,9 @@ impl Exit {
     /// How a snapshot, and whether it is all there is, is said to a script.
     pub(crate) fn of(snapshot: &Snapshot, is_all: bool) -> Self {
         match snapshot.driver.trouble.as_ref().map(|trouble| trouble.cause) {
-            Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch) => Self::NoDriver,
+            Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch | Cause::Denied) => {
+                Self::NoDriver
+            }
             Some(_) => Self::Partial,
             None if snapshot.gpus.is_empty() => Self::NoGpu,
             None if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some()) => Self::Partial,
@@ -61,7 +63,8 @@ impl Exit {
     }
 }
 
-/// What should have been read and was not, as in `fan_percent of GPU 0`. A GPU in trouble has said so.
+/// What should have been read and was not, and why, as in `fan_percent of GPU 0 (nvmlDeviceGetFanSpeed_v2:
+/// an unknown error)`. A GPU in trouble has said so.
 fn failed(snapshot: &Snapshot) -> Vec<String> {
     fn search(value: &Value, failed: &mut Vec<String>) {
         match value {
@@ -76,23 +79,34 @@ fn failed(snapshot: &Snapshot) -> Vec<String> {
         }
     }
     // Every lane says what it misses in the same way in JSON, and only there.
-    let host = ("the host".to_owned(), serde_json::to_value(&snapshot.host));
+    let host = ("the host".to_owned(), String::new(), serde_json::to_value(&snapshot.host));
+    let driver = ("the driver".to_owned(), why(&snapshot.driver.failures), Ok(Value::Null));
     let gpus = snapshot.gpus.iter().filter(|gpu| gpu.trouble.is_none());
-    let gpus = gpus.map(|gpu| (format!("GPU {}", gpu.facts.index), serde_json::to_value(gpu)));
-    let processes = snapshot.processes.iter();
-    let processes = processes.map(|process| (format!("process {}", process.id.pid), serde_json::to_value(process)));
-    let lanes = std::iter::once(host).chain(gpus).chain(processes);
+    let gpus = gpus.map(|gpu| (format!("GPU {}", gpu.facts.index), why(&gpu.failures), serde_json::to_value(gpu)));
+    let processes = snapshot
+        .processes
+        .iter()
+        .map(|process| (format!("process {}", process.id.pid), String::new(), serde_json::to_value(process)));
+    let lanes = [host, driver].into_iter().chain(gpus).chain(processes);
     lanes
-        .filter_map(|(whose, value)| {
+        .filter_map(|(whose, why, value)| {
             let mut failed = Vec::new();
             search(&value.ok()?, &mut failed);
             match failed.as_slice() {
-                [] => None,
-                some @ ([_] | [_, _]) => Some(format!("{} of {whose}", some.join(" and "))),
-                many => Some(format!("{} readings of {whose}", many.len())),
+                [] if why.is_empty() => None,
+                // What that call tells is no figure.
+                [] => Some(format!("{whose} in part{why}")),
+                some @ ([_] | [_, _]) => Some(format!("{} of {whose}{why}", some.join(" and "))),
+                many => Some(format!("{} readings of {whose}{why}", many.len())),
             }
         })
         .collect()
+}
+
+/// The calls that failed, in brackets; empty when there are none.
+fn why(failures: &[Failure]) -> String {
+    let failures = failures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if failures.is_empty() { failures } else { format!(" ({failures})") }
 }
 
 /// One sentence for a person on what failed.

@@ -225,6 +225,24 @@ pub struct Trouble {
     pub since: Moment,
 }
 
+/// A function of the driver that fails while the rest goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Failure {
+    /// The NVML function.
+    pub call: Text,
+    /// What NVML says of it.
+    pub error: Text,
+    /// Since when it fails.
+    #[serde(rename = "since_ms")]
+    pub since: Moment,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.call, self.error)
+    }
+}
+
 /// The kinds of [`Trouble`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -274,6 +292,9 @@ pub struct Driver {
     pub cuda_version: Option<Text>,
     /// Why there is no answer from it at all; absent when all is well.
     pub trouble: Option<Trouble>,
+    /// What fails while the rest goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
 }
 
 /// One GPU, or one instance of a GPU that is split by MIG.
@@ -293,6 +314,9 @@ pub struct Gpu {
     pub holders: Vec<ProcessId>,
     /// Why it does not answer; absent when all is well.
     pub trouble: Option<Trouble>,
+    /// What fails while the rest goes on: why some reading is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
 }
 
 /// A process that is a tenant of some GPU, holds one open, or is kin of one that does.

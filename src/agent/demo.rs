@@ -34,7 +34,7 @@ impl Machine {
         let holds = self.actors.iter().map(|actor| (actor.role(), hold(actor, now, seconds)));
         let (hidden, listed): (Vec<_>, Vec<_>) = holds.partition(|(role, _)| *role == Role::Hidden);
         Readings {
-            driver: Driver { version: Some("demo".into()), cuda_version: None, trouble: None },
+            driver: Driver { version: Some("demo".into()), cuda_version: None, trouble: None, failures: Vec::new() },
             gpus: (0..scene::GPUS)
                 .map(|gpu| scene::gpu(gpu, now, seconds, &on(gpu, &listed), &on(gpu, &hidden)))
                 .collect(),

@@ -132,6 +132,9 @@ impl Eyes {
             self.read(scan);
             self.fetch_events(library, now);
         }
+        let trouble = self.driver.trouble.as_ref().and_then(|it| it.call.as_ref());
+        self.driver.failures = self.watch.failures(Subject::Driver);
+        self.driver.failures.retain(|failure| Some(&failure.call) != trouble);
         Readings { driver: self.driver.clone(), gpus: self.seats.iter().flat_map(|seat| seat.last.clone()).collect() }
     }
 
@@ -199,7 +202,8 @@ impl Eyes {
 
     fn start(&mut self, now: Moment) {
         // Another start beside one that hangs would hang too, and both would do it at once.
-        if now < self.start_due || self.avoid.iter().any(|sick| sick.function == library::INIT) {
+        let hangs = |sick: &Sick| sick.function == library::INIT || sick.function == VERSION;
+        if now < self.start_due || self.avoid.iter().any(hangs) {
             return;
         }
         let (already, events) = {
@@ -277,6 +281,7 @@ impl Eyes {
             }
         };
         self.set_driver_trouble(None);
+        self.ask_versions(library);
         let missing = self.seats.iter().any(|seat| seat.gpu.is_none() && seat.sick.is_none());
         if self.counted == Some(count) && !missing {
             return;
@@ -366,6 +371,7 @@ impl Eyes {
             let mut pass = Pass { watch: &self.watch, lists: &mut self.lists, samples: &mut self.samples, scan };
             match gpu.read(&mut pass) {
                 Ok(()) => {
+                    gpu.readings.failures = self.watch.failures(Subject::Gpu(seat.index));
                     seat.last.clear();
                     seat.last.push(gpu.readings.clone());
                     seat.last.extend(gpu.parts.iter().map(|part| part.readings.clone()));

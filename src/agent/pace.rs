@@ -251,6 +251,7 @@ fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
         tenants: tenants.collect(),
         holders: gpu.holders.iter().filter_map(|pid| processes.see_holder(*pid)).collect(),
         trouble: gpu.trouble.clone(),
+        failures: gpu.failures.clone(),
     }
 }
 

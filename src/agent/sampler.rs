@@ -16,7 +16,7 @@ use super::nvml::watch::{Call, Progress, Subject, Watch};
 use super::nvml::{self, Eyes, Sick, Started, library};
 use super::{GpuReadings, Readings, Wake, clock, demo};
 use crate::cli::AgentArgs;
-use crate::snapshot::{Cause, Driver, Trouble};
+use crate::snapshot::{Cause, Driver, Missing, Trouble};
 use crate::units::Moment;
 
 /// A call that takes longer hangs.
@@ -195,7 +195,7 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     };
     if !last.gpus.iter().any(is_it) {
         let place = last.gpus.partition_point(|gpu| gpu.facts.index < index);
-        last.gpus.insert(place, nvml::unknown(index, now));
+        last.gpus.insert(place, nvml::unknown(index, now, Missing::NotYet));
     }
     for gpu in last.gpus.iter_mut().filter(|gpu| is_it(gpu)) {
         gpu.trouble = Some(trouble.clone());
@@ -210,7 +210,10 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
 pub(super) fn nothing_yet(now: Moment) -> Readings {
     let sentence = "the NVIDIA driver is being asked for the first time".into();
     let trouble = Trouble { cause: Cause::Starting, sentence, call: None, since: now };
-    Readings { driver: Driver { version: None, cuda_version: None, trouble: Some(trouble) }, gpus: vec![] }
+    Readings {
+        driver: Driver { version: None, cuda_version: None, trouble: Some(trouble), failures: vec![] },
+        gpus: vec![],
+    }
 }
 
 /// The thread's own side.
@@ -273,7 +276,7 @@ mod tests {
         };
         let mut readings = nothing_yet(Moment(7));
         for index in 0..2 {
-            let mut gpu = nvml::unknown(index, Moment(7));
+            let mut gpu = nvml::unknown(index, Moment(7), Missing::NotYet);
             gpu.load.memory_used = Ok(Bytes(1));
             readings.gpus.push(gpu);
         }

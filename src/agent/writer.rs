@@ -177,7 +177,7 @@ mod tests {
                 load: HostLoad::missing(Missing::NotYet),
                 scan: HostScan::missing(Moment(0), 0, 0, Missing::NotYet),
             },
-            driver: Driver { version: Some(version.into()), cuda_version: None, trouble: None },
+            driver: Driver { version: Some(version.into()), cuda_version: None, trouble: None, failures: Vec::new() },
             gpus: vec![],
             processes: vec![],
         })

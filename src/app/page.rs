@@ -9,7 +9,7 @@ use super::keymap::{BINDINGS, Mode};
 use super::rows;
 use crate::control::Inspection;
 use crate::model::{Model, Subject};
-use crate::snapshot::{Gpu, GpuUuid, Identity, Process, Reading, Snapshot, State};
+use crate::snapshot::{Failure, Gpu, GpuUuid, Identity, Process, Reading, Snapshot, State};
 use crate::units::Elapsed;
 use crate::untrusted::Text;
 
@@ -272,6 +272,10 @@ fn describe_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     writer.reading("ECC, not mended", health.ecc_uncorrected);
     let xids = health.xids.iter().map(|it| format!("{}, {} ago", it.code, Elapsed(model.now().since(it.at))));
     writer.list("Xid", Some(xids));
+    let since = |it: &Failure| format!("{it}, for {}", Elapsed(model.now().since(it.since)));
+    writer.list("calls that fail", Some(gpu.failures.iter().map(since)));
+    let driver = model.latest().map(|snapshot| snapshot.driver.failures.iter().map(since));
+    writer.list("of the driver", driver);
 }
 
 /// How long ago a process started; missing when its start is not known.

@@ -41,7 +41,7 @@ const NEWS: Duration = Duration::from_hours(1);
 /// 3. its memory has errors that ECC could not mend;
 /// 4. hardware slowed it down, or heat did, or it is as hot as where it slows down;
 /// 5. software holds its clocks at a limit of power;
-/// 6. something that should be read cannot be;
+/// 6. something that should be read cannot be, or a call fails;
 /// 7. nothing of that can be told, or nothing of that is so.
 pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
     use Weight::{Bad, Fine, Notable};
@@ -73,7 +73,7 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
     ];
     match throttle.first() {
         Some(reason) => Health::new(Notable, reason.to_string()),
-        None if reasons.contains(&Some(Missing::Failed)) => Health::new(Notable, "ERR"),
+        None if !gpu.failures.is_empty() || reasons.contains(&Some(Missing::Failed)) => Health::new(Notable, "ERR"),
         None if load.throttle.is_err() && load.temperature.is_err() && gpu.health.ecc_uncorrected.is_err() => {
             Health::new(Fine, "unknown")
         }

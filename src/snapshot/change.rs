@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, Tenant,
+    Failure, GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot,
+    Tenant,
 };
 use crate::units::Moment;
 
@@ -71,6 +72,19 @@ pub struct GpuChange {
     /// Who had its device file open, when that changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holders: Option<Vec<ProcessId>>,
+    /// What fails while the rest goes on, when that changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failures: Option<Vec<Failure>>,
+}
+
+impl GpuChange {
+    fn is_empty(&self) -> bool {
+        self.load.is_none()
+            && self.health.is_none()
+            && self.tenants.is_none()
+            && self.holders.is_none()
+            && self.failures.is_none()
+    }
 }
 
 /// What changed about a process; a lane that did not is absent.
@@ -127,10 +141,9 @@ fn gpus_between(old: &Snapshot, new: &Snapshot) -> Vec<GpuChange> {
         health: changed(&old.health, &new.health),
         tenants: changed(&old.tenants, &new.tenants),
         holders: changed(&old.holders, &new.holders),
+        failures: changed(&old.failures, &new.failures),
     });
-    let has_any =
-        |it: &GpuChange| it.load.is_some() || it.health.is_some() || it.tenants.is_some() || it.holders.is_some();
-    changes.filter(has_any).collect()
+    changes.filter(|it| !it.is_empty()).collect()
 }
 
 fn processes_between(old: &Snapshot, new: &Snapshot) -> Vec<ProcessChange> {
@@ -169,6 +182,7 @@ impl Snapshot {
                 replace(&mut gpu.health, new.health);
                 replace(&mut gpu.tenants, new.tenants);
                 replace(&mut gpu.holders, new.holders);
+                replace(&mut gpu.failures, new.failures);
             }
         }
         if !change.gone.is_empty() {

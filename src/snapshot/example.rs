@@ -30,7 +30,12 @@ pub(crate) fn host(gpus: u32) -> Snapshot {
             },
             scan: HostScan::missing(Moment(1_000_000), 300, 0, Missing::NotYet),
         },
-        driver: Driver { version: Some("580.65.06".into()), cuda_version: Some("13.0".into()), trouble: None },
+        driver: Driver {
+            version: Some("580.65.06".into()),
+            cuda_version: Some("13.0".into()),
+            trouble: None,
+            failures: Vec::new(),
+        },
         gpus: (0..gpus).map(gpu).collect(),
         processes: Vec::new(),
     }
@@ -58,6 +63,7 @@ fn gpu(index: u32) -> Gpu {
         tenants: Vec::new(),
         holders: Vec::new(),
         trouble: None,
+        failures: vec![],
     }
 }
 

@@ -10,6 +10,7 @@ use super::rect;
 use super::theme::Theme;
 use crate::app::layout::Area;
 use crate::app::{App, List, rows};
+use crate::model::Weight;
 use crate::snapshot::{Gpu, Missing};
 use crate::units::{Bytes, Elapsed, Hertz, Percent};
 
@@ -132,7 +133,12 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
         Some(age) => pen.put(format!("{} old", Elapsed(age)), theme.notable()),
         None => {
             let health = app.model().health(gpu);
-            pen.put(health.word, theme.weight(health.weight))
+            pen.put(&health.word, theme.weight(health.weight));
+            let failure = gpu.failures.first().filter(|_| health.weight > Weight::Fine);
+            match failure.map(ToString::to_string).filter(|it| it.len() < pen.room()) {
+                Some(failure) => pen.skip(1).put(failure, theme.notable()),
+                None => pen,
+            }
         }
     };
 }

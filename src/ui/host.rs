@@ -39,7 +39,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.skip(2).put(summary, theme.alarm());
     }
     load(&mut pen, theme, snapshot);
-    if pen.room() > 40 {
+    if !snapshot.driver.failures.is_empty() && pen.room() > 12 {
+        pen.skip(2).put("driver ERR", theme.notable());
+    } else if pen.room() > 40 {
         let word = |text: &Option<_>| text.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
         let driver = format!("driver {} CUDA {}", word(&snapshot.driver.version), word(&snapshot.driver.cuda_version));
         if snapshot.driver.version.is_some() {

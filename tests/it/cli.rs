@@ -101,7 +101,7 @@ fn what_is_wrong_with_the_driver_is_said() {
     for (error, exit, word) in [
         ("DRIVER_NOT_LOADED", NO_DRIVER, "no_driver"),
         ("LIB_RM_VERSION_MISMATCH", NO_DRIVER, "mismatch"),
-        ("NO_PERMISSION", PARTIAL, "denied"),
+        ("NO_PERMISSION", NO_DRIVER, "denied"),
     ] {
         let mut host = Host::with(["H100"]);
         host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", error)));

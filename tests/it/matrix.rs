@@ -26,20 +26,8 @@ const OF_THE_DRIVER: &[&str] = &["nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDe
 const DRIVER_VERSION: &str = "nvmlSystemGetDriverVersion";
 
 /// Functions whose failure costs gputop nothing: what they would tell is told nowhere at this moment.
-const SILENT: &[(&str, &str)] = &[
-    ("nvmlShutdown", "it is never called: it can hang"),
-    ("nvmlDeviceRegisterEvents", "a GPU without events has none to tell of"),
-    ("nvmlEventSetCreate", "a driver without events has none to tell of"),
-    ("nvmlEventSetWait_v2", "without events there is none to tell of"),
-    ("nvmlDeviceGetMigDeviceHandleByIndex", "most places are empty on most GPUs"),
-    ("nvmlErrorString", "gputop has words of its own"),
-    ("nvmlSystemGetDriverVersion", "a version that is not known is left out"),
-    ("nvmlSystemGetCudaDriverVersion_v2", "a version that is not known is left out"),
-];
-
-/// Functions whose failure costs the screen nothing, because it does not show what they tell; a report says so.
-const OFF_SCREEN: &[(&str, &str)] =
-    &[("nvmlDeviceGetMinorNumber", "it is no figure: it finds who else has the GPU open")];
+const SILENT: &[(&str, &str)] =
+    &[("nvmlShutdown", "it is never called: it can hang"), ("nvmlErrorString", "gputop has words of its own")];
 
 /// One thing that goes wrong.
 #[derive(Debug, Clone)]
@@ -53,11 +41,6 @@ impl Case {
         // Whoever does not answer is always told of.
         let silent: &[(&str, &str)] = if self.hangs { &SILENT[..1] } else { SILENT };
         silent.iter().any(|(function, _)| *function == self.function)
-    }
-
-    /// Whether the screen has nowhere to say it.
-    fn is_off_screen(&self) -> bool {
-        self.is_silent() || !self.hangs && OFF_SCREEN.iter().any(|(function, _)| *function == self.function)
     }
 
     /// A host of two GPUs on whose first it goes wrong.
@@ -75,11 +58,6 @@ impl Case {
     /// Whether no GPU at all can be reached.
     fn takes_all(&self) -> bool {
         OF_THE_DRIVER.contains(&self.function.as_str()) || self.hangs && self.function == DRIVER_VERSION
-    }
-
-    /// The function that the person is told of.
-    fn culprit(&self) -> &str {
-        if self.function == DRIVER_VERSION { "nvmlInit_v2" } else { &self.function }
     }
 }
 
@@ -157,22 +135,22 @@ fn on_the_screen_the_cause_stands_the_rest_goes_on_and_one_can_leave() {
         terminal.wait_for("gputop");
         keys_are_answered(&terminal);
         if case.takes_all() {
-            terminal.wait_for(case.culprit());
+            terminal.wait_for(&case.function);
         } else {
             moves_on(&terminal, " 1 H100");
         }
         if !case.is_silent() && case.hangs {
             terminal.wait_until("who hangs", |screen| {
                 screen.contents().lines().any(|line| {
-                    (line.contains("hung") || line.contains("has not answered")) && line.contains(case.culprit())
+                    (line.contains("hung") || line.contains("has not answered")) && line.contains(&*case.function)
                 })
             });
             if !case.takes_all() {
                 moves_on(&terminal, " 1 H100");
             }
-        } else if !case.is_off_screen() && !case.takes_all() {
+        } else if !case.is_silent() && !case.takes_all() {
             // Here or on the GPU's own page.
-            let is_said = |text: &str| text.contains("ERR") || text.contains(case.culprit());
+            let is_said = |text: &str| text.contains(&case.function);
             if !is_said(&terminal.text()) {
                 terminal.keys(&format!("{TAB}{ENTER}"));
                 terminal.wait_until("what failed", |screen| is_said(&screen.contents()));
@@ -205,7 +183,7 @@ fn without_a_screen_it_is_partial_and_never_late() {
                 let line = json(&ran);
                 assert!(case.takes_all() || line["gpus"][1]["load"]["power_watts"].is_number(), "{line:#}");
             } else if !silent {
-                let reason = said.contains(case.culprit())
+                let reason = said.contains(&*case.function)
                     || said.contains("could not be read")
                     || said.contains("did not answer");
                 assert!(reason && (case.takes_all() || said.contains("H100")), "{said}");

@@ -38,13 +38,14 @@ impl Unclaimed {
 mod tests {
     use super::*;
     use crate::agent::nvml::unknown;
+    use crate::snapshot::Missing;
     use crate::units::Moment;
 
     #[test]
     fn only_a_jump_upwards_is_worth_a_look() {
         let mut unclaimed = Unclaimed::default();
         let mut jumped = |mib| {
-            let mut gpu = unknown(0, Moment(0));
+            let mut gpu = unknown(0, Moment(0), Missing::Failed);
             gpu.load.memory_used = Ok(Bytes::from_mib(mib));
             unclaimed.jumped(&[gpu])
         };

@@ -122,6 +122,7 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold], hidden:
         holds: holds.to_vec(),
         holders: hidden.iter().map(|hold| hold.pid).collect(),
         trouble: None,
+        failures: vec![],
     }
 }
 

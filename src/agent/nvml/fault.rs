@@ -16,6 +16,13 @@ pub(super) fn concerns_driver(error: &NvmlError) -> bool {
     matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
 }
 
+/// Whether a call should have worked, and the rest goes on without it.
+pub(super) fn is_partial(error: &NvmlError) -> bool {
+    // These three are answers: no event came, there is no such thing, the buffer was small.
+    let is_answer = matches!(error, NvmlError::Timeout | NvmlError::NotFound | NvmlError::InsufficientSize(_));
+    !is_answer && !is_fatal(error) && missing(error) == Missing::Failed
+}
+
 /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH` and `NVML_ERROR_DEPRECATED`, which nvml-wrapper does not name.
 const VERSION_MISMATCH: u32 = 25;
 const DEPRECATED: u32 = 26;

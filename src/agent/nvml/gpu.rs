@@ -72,6 +72,7 @@ impl Gpu {
                 holds: vec![],
                 holders: vec![],
                 trouble: None,
+                failures: vec![],
             },
             parts: vec![],
             lane: Lane::default(),

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use super::fault;
 use super::watch::{Subject, Watch};
+use super::{VERSION, fault, raw};
 use crate::snapshot::{Cause, Trouble};
 use crate::units::Moment;
 use crate::untrusted::Text;
@@ -41,7 +41,7 @@ pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<L
     let mut trouble = None;
     for candidate in &candidates {
         watch.about(Subject::Driver);
-        match watch.call(INIT, || Nvml::builder().lib_path(candidate.as_os_str()).init()) {
+        match begin(watch, candidate.as_os_str()) {
             Ok(nvml) => return Ok(Box::leak(Box::new(nvml))),
             // The first that is there at all has the say: what is wrong with it is what to mend.
             Err(error) => match &trouble {
@@ -53,6 +53,16 @@ pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<L
         }
     }
     Err(trouble.unwrap_or_else(|| no_library(OsStr::new(NAME), now)))
+}
+
+/// Starts the driver in steps of our own, so that a hang is told by its name: nvml-wrapper's start asks for
+/// the driver's version too.
+fn begin(watch: &Watch, file: &OsStr) -> Result<Nvml, NvmlError> {
+    let library = raw::load(file)?;
+    watch.call(INIT, || raw::init(&library))?;
+    // Without it the start goes on; the watch takes note.
+    let _unknown = watch.call(VERSION, || raw::driver_version(&library));
+    watch.call(INIT, || Nvml::builder().lib_path(file).init())
 }
 
 fn no_library(file: &OsStr, now: Moment) -> Trouble {

@@ -3,13 +3,13 @@
 //!
 //! All unsafe code for single figures is here. A function that the library lacks is an error, never a panic.
 
-use std::ffi::{c_char, c_uint, c_ulonglong};
+use std::ffi::{OsStr, c_char, c_uint, c_ulonglong};
 use std::mem;
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlMemory_t, nvmlProcessUtilizationSample_t,
+    NvmlLib, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlMemory_t, nvmlProcessUtilizationSample_t,
 };
 
 use super::library::Library;
@@ -18,6 +18,27 @@ use crate::untrusted::Text;
 fn handle(device: &Device<'static>) -> nvmlDevice_t {
     // SAFETY: the handle is only passed back to NVML, whose driver lives as long as the process.
     unsafe { device.handle() }
+}
+
+/// Loads the library.
+pub(super) fn load(file: &OsStr) -> Result<NvmlLib, NvmlError> {
+    // SAFETY: it runs what the library does on loading: it is the driver's own, or one that the user named.
+    Ok(unsafe { NvmlLib::new(file) }?)
+}
+
+/// `nvmlInit_v2`.
+pub(super) fn init(library: &NvmlLib) -> Result<(), NvmlError> {
+    let function = nvml_sym(library.nvmlInit_v2.as_ref())?;
+    // SAFETY: it takes nothing.
+    nvml_try(unsafe { function() })
+}
+
+/// `nvmlSystemGetDriverVersion`: only whether it answers.
+pub(super) fn driver_version(library: &NvmlLib) -> Result<(), NvmlError> {
+    let function = nvml_sym(library.nvmlSystemGetDriverVersion.as_ref())?;
+    let mut bytes = [0_u8; 80];
+    // SAFETY: NVML writes at most the length given.
+    nvml_try(unsafe { function(bytes.as_mut_ptr().cast::<c_char>(), 80) })
 }
 
 /// `nvmlDeviceGetName`, whatever bytes it has.

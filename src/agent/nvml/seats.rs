@@ -90,7 +90,7 @@ pub(super) fn settle(seats: &mut Vec<Seat>, present: &[GpuUuid], failed: Vec<(u3
     for (index, (function, error)) in failed {
         let at = seats.iter().position(|seat| seat.index == index && !found(seat));
         let at = at.unwrap_or_else(|| {
-            seats.push(Seat { index, last: vec![unknown(index, now)], gpu: None, sick: None });
+            seats.push(Seat { index, last: vec![unknown(index, now, Missing::Failed)], gpu: None, sick: None });
             seats.len() - 1
         });
         let trouble = fault::of_gpu(function, &error, &seats[at].last[0].facts, now);
@@ -115,15 +115,16 @@ fn stand_in(index: u32) -> GpuUuid {
     GpuUuid(format!("unknown-{index}").into())
 }
 
-/// What is known of a GPU that could not even say who it is.
-pub(in crate::agent) fn unknown(index: u32, now: Moment) -> GpuReadings {
+/// What is known of a GPU that could not even say who it is, and why no more.
+pub(in crate::agent) fn unknown(index: u32, now: Moment, why: Missing) -> GpuReadings {
     GpuReadings {
         uuid: stand_in(index),
-        facts: GpuFacts::missing(index, None, false, Missing::Failed),
-        load: GpuLoad::missing(now, Missing::Failed),
-        health: GpuHealth::missing(now, vec![], Missing::Failed),
+        facts: GpuFacts::missing(index, None, false, why),
+        load: GpuLoad::missing(now, why),
+        health: GpuHealth::missing(now, vec![], why),
         holds: vec![],
         holders: vec![],
         trouble: None,
+        failures: vec![],
     }
 }

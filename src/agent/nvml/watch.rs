@@ -3,13 +3,15 @@
 //! A call that hangs cannot be ended. Its thread is left behind: when the call comes back after all,
 //! everything that thread still asks is refused here, and the driver hears no more from it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nvml_wrapper::error::NvmlError;
 
+use super::fault;
 use crate::agent::clock;
+use crate::snapshot::Failure;
 use crate::units::Moment;
 
 /// Whom a call asks.
@@ -66,12 +68,14 @@ impl Progress {
 pub(in crate::agent) struct Watch {
     progress: Arc<Progress>,
     subject: Cell<Subject>,
+    /// Calls that failed the last time they were made.
+    failures: RefCell<Vec<(Subject, &'static str, Failure)>>,
 }
 
 impl Watch {
     /// A watch over the calls of this thread.
     pub(in crate::agent) fn new(progress: Arc<Progress>) -> Self {
-        Self { progress, subject: Cell::new(Subject::Driver) }
+        Self { progress, subject: Cell::new(Subject::Driver), failures: RefCell::default() }
     }
 
     /// The calls that follow ask this one.
@@ -93,7 +97,33 @@ impl Watch {
         self.progress.set(Some(Call { function, subject: self.subject.get(), since: clock::now() }));
         let result = ask();
         self.progress.set(None);
+        self.note(function, result.as_ref().err());
         result
+    }
+
+    /// Takes note of whether a call fails, and since when.
+    fn note(&self, function: &'static str, error: Option<&NvmlError>) {
+        let subject = self.subject.get();
+        let mut failures = self.failures.borrow_mut();
+        let before = failures.iter().position(|(whom, call, _)| (*whom, *call) == (subject, function));
+        match (error.filter(|error| fault::is_partial(error)), before) {
+            (None, Some(at)) => drop(failures.swap_remove(at)),
+            (Some(error), None) => {
+                let failure = Failure { call: function.into(), error: error.to_string().into(), since: clock::now() };
+                failures.push((subject, function, failure));
+            }
+            (Some(error), Some(at)) => failures[at].2.error = error.to_string().into(),
+            (None, None) => {}
+        }
+    }
+
+    /// What fails of what this one was asked.
+    pub(super) fn failures(&self, subject: Subject) -> Vec<Failure> {
+        let failures = self.failures.borrow();
+        let mut failures: Vec<_> =
+            failures.iter().filter(|(whom, ..)| *whom == subject).map(|(.., failure)| failure.clone()).collect();
+        failures.sort_by(|one, other| one.call.cmp(&other.call));
+        failures
     }
 
     /// Whether this thread was left behind.
