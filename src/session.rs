@@ -316,7 +316,9 @@ impl<'a> Session<'a> {
         match effect {
             Effect::Commands(commands) => commands.into_iter().for_each(|command| self.link.ask(command)),
             Effect::Reconnect => {
-                let link = std::mem::replace(&mut self.link, Link::start(self.agent));
+                // The interval that the person set lives on.
+                let agent = AgentArgs { interval: self.app.interval(), ..self.agent.clone() };
+                let link = std::mem::replace(&mut self.link, Link::start(&agent));
                 self.abandoned.extend(link.abandon());
             }
             Effect::Suspend => return self.suspend(),

@@ -239,6 +239,13 @@ fn describe_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     if let Some(trouble) = &gpu.trouble {
         writer.field("trouble", &trouble.sentence);
     }
+    let driver = model.latest().map(|snapshot| snapshot.driver.failures.as_slice()).unwrap_or_default();
+    for (label, failures) in [("calls that fail", gpu.failures.as_slice()), ("of the driver", driver)] {
+        if !failures.is_empty() {
+            let since = |it: &Failure| format!("{it}, for {}", Elapsed(model.now().since(it.since)));
+            writer.list(label, Some(failures.iter().map(since)));
+        }
+    }
     if let Some(age) = model.age(gpu) {
         writer.field("age", format!("the figures below are {} old", Elapsed(age)));
     }
@@ -272,10 +279,6 @@ fn describe_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     writer.reading("ECC, not mended", health.ecc_uncorrected);
     let xids = health.xids.iter().map(|it| format!("{}, {} ago", it.code, Elapsed(model.now().since(it.at))));
     writer.list("Xid", Some(xids));
-    let since = |it: &Failure| format!("{it}, for {}", Elapsed(model.now().since(it.since)));
-    writer.list("calls that fail", Some(gpu.failures.iter().map(since)));
-    let driver = model.latest().map(|snapshot| snapshot.driver.failures.iter().map(since));
-    writer.list("of the driver", driver);
 }
 
 /// How long ago a process started; missing when its start is not known.

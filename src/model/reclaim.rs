@@ -46,7 +46,7 @@ impl Reclaim {
     pub fn expect(processes: Vec<ProcessId>, snapshot: &Snapshot) -> Self {
         let before = snapshot.gpus.iter().filter_map(|gpu| {
             let used = gpu.load.memory_used.ok()?;
-            let others = others(gpu, &processes);
+            let others = others(gpu, &processes)?;
             let mut mine = gpu.tenants.iter().filter(|it| processes.contains(&it.process)).peekable();
             let mine = match mine.peek() {
                 Some(_) => mine.map(|it| it.memory.ok()).sum::<Option<Bytes>>()?,
@@ -76,7 +76,7 @@ impl Reclaim {
             let used = gpu.load.memory_used.ok()?;
             // used − others is what these processes and nobody account for.
             let (was, is) =
-                (before.used.saturating_sub(before.others), used.saturating_sub(others(gpu, &self.processes)));
+                (before.used.saturating_sub(before.others), used.saturating_sub(others(gpu, &self.processes)?));
             let returned = was.saturating_sub(is).min(before.mine);
             Some(Returned { gpu: before.gpu.clone(), returned, expected: before.mine })
         };
@@ -84,6 +84,7 @@ impl Reclaim {
     }
 }
 
-fn others(gpu: &Gpu, processes: &[ProcessId]) -> Bytes {
-    gpu.tenants.iter().filter(|it| !processes.contains(&it.process)).filter_map(|it| it.memory.ok()).sum()
+/// What others hold; absent when one of them does not say.
+fn others(gpu: &Gpu, processes: &[ProcessId]) -> Option<Bytes> {
+    gpu.tenants.iter().filter(|it| !processes.contains(&it.process)).map(|it| it.memory.ok()).sum()
 }

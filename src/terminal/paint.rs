@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::fmt::Write;
 
 use ratatui::backend::{Backend, ClearType, WindowSize};
-use ratatui::buffer::{Cell, CellDiffOption};
+use ratatui::buffer::{Buffer, Cell, CellDiffOption};
 use ratatui::layout::{Position, Size};
 use ratatui::style::{Color, Modifier};
 use ratatui::{Frame, Terminal};
@@ -39,6 +39,7 @@ pub(super) fn paint(terminal: &mut Terminal<Painter>, draw: impl FnOnce(&mut Fra
         // Painting over the left half of a wide character leaves in the right one what the terminal
         // pleases, and ratatui believes it to be as it was.
         let buffer = frame.buffer_mut();
+        part_halves(buffer);
         wide.retain(|at| {
             let is_wide = buffer.cell(*at).is_some_and(|cell| cell.symbol().width() > 1);
             if let Some(right) = buffer.cell_mut((at.x + 1, at.y))
@@ -50,6 +51,16 @@ pub(super) fn paint(terminal: &mut Terminal<Painter>, draw: impl FnOnce(&mut Fra
         });
     });
     terminal.backend_mut().wide.extend(wide);
+}
+
+/// Takes out wide characters over whose right half another was drawn: a terminal cannot show half of one.
+fn part_halves(buffer: &mut Buffer) {
+    for at in 0..buffer.content.len().saturating_sub(1) {
+        let [cell, right] = &mut buffer.content[at..at + 2] else { continue };
+        if cell.symbol().len() > 1 && right.symbol() != " " && cell.symbol().width() > 1 {
+            cell.set_symbol(" ");
+        }
+    }
 }
 
 /// How the next character will look.
@@ -340,7 +351,6 @@ impl Backend for Painter {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use ratatui::buffer::Buffer;
     use ratatui::style::Style;
 
     use super::*;
@@ -437,6 +447,7 @@ mod tests {
                     }
                     drawn = frame.buffer_mut().clone();
                 });
+                part_halves(&mut drawn);
                 emulator.process(std::mem::take(&mut terminal.backend_mut().bytes).as_bytes());
                 check_screen(emulator.screen(), &drawn);
             }

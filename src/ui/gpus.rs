@@ -53,11 +53,16 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         return;
     }
     let columns = Columns::of(usize::from(area.width), &snapshot.gpus);
+    let hidden = snapshot.gpus.len().saturating_sub(usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         match &snapshot.driver.trouble {
             Some(trouble) => pen.put(trouble.sentence.as_str(), theme.alarm()),
             None => head(&mut pen, theme, &columns),
         };
+        if hidden > 0 {
+            let word = format!(" {hidden} more (Tab)");
+            pen.tab_from_end(word.len()).put(word, theme.notable());
+        }
     }
     let (cursor, top) = app.gpu_cursor();
     for (line, (at, gpu)) in (1..area.height).zip(snapshot.gpus.iter().enumerate().skip(top)) {
@@ -66,13 +71,6 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         if app.focus() == List::Gpus && at == cursor {
             pen.restyle(area, theme.cursor());
         }
-    }
-    let hidden = snapshot.gpus.len().saturating_sub(usize::from(area.height.saturating_sub(1)));
-    if hidden > 0
-        && let Some(mut pen) = Pen::at(buffer, area, 0)
-    {
-        let word = format!(" {hidden} more (Tab) ");
-        pen.tab_from_end(word.len()).put(word, theme.notable());
     }
 }
 
