@@ -167,9 +167,21 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     // The kernel's table of descriptors doubles as it fills, and with threads each time waits some 10 ms
     // for the other processors. While there are none it grows at once, to what a large host needs.
     let _grown = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 2047);
-    std::panic::set_hook(Box::new(|panic| leave_with(&panic.to_string())));
+    end_on_panic();
     pace::run(args).context("cannot start a thread of the agent")?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// From now on a panic in any thread is said in one sentence and ends the process.
+pub fn end_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        say(&panic.to_string());
+        // That one is unwound first: those that it stopped go on. No other thread stops anyone.
+        if std::thread::current().name() != Some(hands::THREAD) {
+            hands::finish_act();
+            exit_now(1);
+        }
+    }));
 }
 
 /// Ends the process, as soon as no one is stopped that should go on.
@@ -180,9 +192,13 @@ fn leave() -> ! {
 
 /// Says one sentence and ends the process now.
 fn leave_with(sentence: &str) -> ! {
+    say(sentence);
+    exit_now(1)
+}
+
+fn say(sentence: &str) {
     // Nobody may be there to read it.
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop agent: {}", Text::from(sentence));
-    exit_now(1)
 }
 
 fn exit_now(code: i32) -> ! {

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -36,7 +37,7 @@ use self::refusal::Refusal;
 use super::inspect::Inspector;
 use super::proc::stat;
 use super::writer::Replies;
-use super::{Known, Wake, clock, leave};
+use super::{Known, Wake, clock, exit_now, leave};
 use crate::cli::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::control::{Command, Outcome, Reply};
 use crate::snapshot::{Identity, ProcessId};
@@ -45,15 +46,18 @@ use crate::untrusted::Text;
 /// How long an agent that leaves waits for its audit to be written.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
+/// The thread's name.
+pub(super) const THREAD: &str = "hands";
+
 /// Starts the thread that obeys the standard input, and ends the agent when that closes.
 pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, readonly: bool) -> io::Result<()> {
     let tell: Tell = Arc::new(move |reply| replies.send(reply));
     let audit = Audit::new(Audit::home(), tell.clone());
     let mut hands = Hands::new(known, wake, tell, audit, readonly);
-    thread::Builder::new().name("hands".to_owned()).spawn(move || {
-        hands.obey(stdio::stdin());
+    thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
+        let whole = panic::catch_unwind(AssertUnwindSafe(|| hands.obey(stdio::stdin())));
         hands.audit.finish(LAST_WORDS);
-        leave();
+        if whole.is_ok() { leave() } else { exit_now(1) }
     })?;
     Ok(())
 }

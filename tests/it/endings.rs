@@ -234,6 +234,24 @@ fn an_agent_without_a_viewer_leaves() {
     assert!(agent.life.ends_within(DEADLINE));
 }
 
+const AGENT_PANIC: &str = "endings::a_panic_in_a_thread_of_the_agent_ends_it_with_a_sentence";
+
+#[test]
+fn a_panic_in_a_thread_of_the_agent_ends_it_with_a_sentence() {
+    if std::env::var_os(ROLE).is_some() {
+        gputop::agent::end_on_panic();
+        let thread = std::thread::spawn(|| panic!("spilled\n\x1b[2J"));
+        return thread.join().expect("it never gets here");
+    }
+    let program = std::env::current_exe().expect("it runs");
+    let ran = Command::new(program).args([AGENT_PANIC, "--exact", "--nocapture"]).env(ROLE, "").output();
+    let ran = ran.expect("it runs");
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(1), "{said}");
+    let ours = said.lines().find(|line| line.starts_with("gputop agent: ")).expect("it says something");
+    assert!(ours.contains("spilled") && !said.contains('\x1b'), "{said:?}");
+}
+
 /// The name of the test below, and what makes it a viewer that panics.
 const PANIC: &str = "endings::a_panic_in_a_thread_gives_the_terminal_back_and_is_said_in_a_line";
 const ROLE: &str = "IT_PANICS";

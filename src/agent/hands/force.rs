@@ -16,6 +16,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -102,11 +103,20 @@ struct Member {
     motion: Motion,
 }
 
+/// Those that are stopped, or will be. They go on should a bug end the act halfway.
 struct Act<'a> {
     hands: &'a mut Hands,
     plan: Plan,
     members: BTreeMap<u32, Member>,
     began: Moment,
+}
+
+impl Drop for Act<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.resume();
+        }
+    }
 }
 
 impl<'a> Act<'a> {
@@ -254,7 +264,7 @@ impl<'a> Act<'a> {
     }
 
     /// Kills everyone, children before their parents.
-    fn end_all(self) {
+    fn end_all(&mut self) {
         let Self { hands, plan, members, .. } = self;
         for process in plan.leaves_first().iter().filter_map(|pid| members.get(pid)).map(|it| it.process) {
             if let Some(held) = hands.held.get_mut(&process) {
@@ -264,22 +274,27 @@ impl<'a> Act<'a> {
         }
     }
 
-    /// Has everyone go on that was stopped for this.
-    fn let_all_go(self, shown: &BTreeSet<ProcessId>, failure: &Failure) {
-        let Self { hands, plan, members, .. } = self;
-        for member in plan.leaves_first().iter().filter_map(|pid| members.get(pid)) {
-            if !member.was_stopped
-                && let Some(held) = hands.held.get(&member.process)
-            {
-                // What has ended need not go on.
-                let _ended = held.send(Number::CONT);
-            }
-        }
+    /// Has everyone go on, and says why nobody was ended.
+    fn let_all_go(&mut self, shown: &BTreeSet<ProcessId>, failure: &Failure) {
+        self.resume();
+        let Self { hands, members, .. } = self;
         let reason = failure.sentence();
         // It may have failed before the last of them was stopped.
         let all: BTreeSet<ProcessId> = members.values().map(|it| it.process).chain(shown.iter().copied()).collect();
         for process in all {
             hands.tell(process, Outcome::LetGo { reason: reason.as_str().into() });
+        }
+    }
+
+    /// Has everyone go on that was stopped for this.
+    fn resume(&self) {
+        for member in self.plan.leaves_first().iter().filter_map(|pid| self.members.get(pid)) {
+            if !member.was_stopped
+                && let Some(held) = self.hands.held.get(&member.process)
+            {
+                // What has ended need not go on.
+                let _ended = held.send(Number::CONT);
+            }
         }
     }
 

@@ -4,14 +4,18 @@ mod frozen;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
+use std::panic::{self, AssertUnwindSafe};
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use rustix::process::{Pid, kill_process};
 
 use self::frozen::Frozen;
+use super::super::audit::Audit;
 use super::super::tests::{Bench, DEADLINE, Sleeper, comes_to, id_of};
+use super::super::{Known, Tell};
 use super::*;
 use crate::agent::proc::stat;
 use crate::control::{Command, Reply};
@@ -372,4 +376,21 @@ fn one_that_hangs_in_the_kernel_is_killed_and_said_to_live_until_it_is_gone() {
     assert_eq!(tree.members(), [root], "its child could be ended, and was");
     frozen.thaw();
     assert!(matches!(bench.answer_about(root), Outcome::Ended { .. } | Outcome::Zombie { .. }));
+}
+
+#[test]
+fn a_bug_halfway_lets_all_go_on() {
+    let tree = Tree::of("sleep 1000 & echo ready; wait").ready();
+    let tell: Tell = Arc::new(drop);
+    let mut hands = Hands::new(Known::default(), mpsc::channel().0, tell.clone(), Audit::new(None, tell), false);
+    hands.held.insert(tree.root(), Held::open(tree.root()).expect("it lives"));
+    let members = tree.members();
+    let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
+        let mut act = Act::new(&mut hands);
+        act.stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
+        members.iter().for_each(|it| comes_to(*it, State::Stopped));
+        panic!("a bug");
+    }));
+    assert!(panicked.is_err());
+    members.iter().for_each(|it| comes_to(*it, State::Sleeping));
 }
