@@ -7,6 +7,8 @@ use std::process::Command;
 
 use fake_nvml::Tenant;
 
+use crate::process::run;
+use crate::say;
 use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
 use crate::world::{GIB, Host};
 
@@ -77,6 +79,29 @@ fn a_table_and_json_hold_no_text_that_is_raw() {
         for word in ["owned", "zalgo", "evil", "bytes"] {
             assert!(ran.text().contains(word), "no {word} in\n{}", ran.text());
         }
+    }
+}
+
+#[test]
+fn a_user_name_is_no_more_trusted() {
+    let mut host = Host::still(["H100"]);
+    host.sleeper(0, GIB);
+    let names = host.path("passwd");
+    let uid = rustix::process::getuid().as_raw();
+    let entry = format!("boss\x1b[2J\x1b]0;owned\x07\u{202e}{}:x:{uid}:0::/:/bin/sh\n", "\u{301}".repeat(100));
+    std::fs::write(&names, entry).expect("it is ours");
+    // In a mount namespace of its own, in which that file is the list of users.
+    let script = "mount --bind \"$0\" /etc/passwd || exit 77; exec \"$@\"";
+    for args in [["--once"], ["--json"]] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(&names);
+        let gputop = host.gputop(args);
+        let ran = run(host.dress(command.arg(gputop.get_program()).args(gputop.get_args())));
+        if matches!(ran.code, 1 | 77 | 127) {
+            return say(format_args!("skipped: only root can give users other names: {}", ran.err));
+        }
+        check_text(&ran.out);
+        assert!(ran.text().contains("boss"), "{}{}", ran.text(), ran.err);
     }
 }
 

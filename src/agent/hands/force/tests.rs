@@ -388,9 +388,13 @@ fn a_bug_halfway_lets_all_go_on() {
     let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
         let mut act = Act::new(&mut hands);
         act.stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
-        members.iter().for_each(|it| comes_to(*it, State::Stopped));
+        for it in &members {
+            comes_to(*it, State::Stopped);
+        }
         panic!("a bug");
     }));
     assert!(panicked.is_err());
-    members.iter().for_each(|it| comes_to(*it, State::Sleeping));
+    for it in members {
+        comes_to(it, State::Sleeping);
+    }
 }
