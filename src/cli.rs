@@ -1,10 +1,13 @@
 //! The command line: what a person may ask for, and in which words.
 
 use std::env;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+
+use crate::units::Bytes;
 
 /// See every GPU, who holds its memory, and end the right process.
 #[derive(Debug, Parser)]
@@ -95,11 +98,41 @@ pub struct OrphansArgs {
     pub timeout: Duration,
 }
 
+/// Which GPUs are wanted.
+#[derive(Debug, Clone, Args)]
+pub struct FreeArgs {
+    /// What the agent is started with.
+    #[command(flatten)]
+    pub agent: AgentArgs,
+
+    /// How many
+    #[arg(short = 'n', long, value_name = "COUNT", default_value = "1")]
+    pub count: NonZeroUsize,
+
+    /// Those with so much memory free, as in `20GiB`, whoever else is on them; otherwise those that nobody is on
+    #[arg(long, value_name = "AMOUNT")]
+    pub memory: Option<Bytes>,
+
+    /// Those on which no kernel ran for so long, as in `5m`; they are watched that long first
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub idle: Option<Duration>,
+
+    /// Wait until there are as many
+    #[arg(long)]
+    pub wait: bool,
+
+    /// Give up on a driver that does not answer after this time
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    pub timeout: Duration,
+}
+
 /// What to do instead of showing the screen.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Task {
     /// Watch this host and write what is seen to the standard output, a JSON object a line
     Agent(AgentArgs),
+    /// Print the `CUDA_VISIBLE_DEVICES` of GPUs that a job may take; 11 is the exit code when there are too few
+    Free(FreeArgs),
     /// Say which processes hold GPU memory and should not, and why; 10 is the exit code when there are any
     Orphans(OrphansArgs),
     /// Print the JSON Schema of the agent's lines

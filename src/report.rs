@@ -39,6 +39,8 @@ pub enum Exit {
     Partial = 5,
     /// `gputop orphans` found some.
     Found = 10,
+    /// `gputop free` found too few.
+    NoneFree = 11,
 }
 
 impl From<Exit> for ExitCode {
@@ -185,6 +187,34 @@ pub(crate) fn look(
         let mut watch = Watch::new(Link::to(agent)?);
         let reason = watch.settle(patience, enough).await;
         Ok((watch.model, reason))
+    })
+}
+
+/// Shows `see` what there is after each pass, from the second on, until it has seen enough; should the agent
+/// fall silent for `patience` meanwhile, says so.
+///
+/// # Errors
+///
+/// When no agent can be started.
+pub(crate) fn follow<T>(
+    args: &AgentArgs,
+    patience: Duration,
+    mut see: impl FnMut(&Model) -> Option<T>,
+) -> anyhow::Result<Result<T, Text>> {
+    terminal::end_on_panic(None);
+    let agent = Agent::start(args).context("cannot start the agent")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut watch = Watch::new(Link::to(agent)?);
+        loop {
+            if let Some(reason) = watch.settle(args.interval + patience, |_| true).await {
+                return Ok(Err(reason));
+            }
+            if let Some(seen) = see(&watch.model) {
+                return Ok(Ok(seen));
+            }
+            watch.passes = 1;
+        }
     })
 }
 

@@ -4,6 +4,7 @@
 //! dance. What could not be read prints as its [`Missing`](crate::snapshot::Missing), never as 0.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -78,6 +79,46 @@ impl std::iter::Sum for Bytes {
 }
 
 /// `512 KiB`, `61.2 GiB`: three digits that count, and the unit of IEC 80000-13.
+impl FromStr for Bytes {
+    type Err = String;
+
+    /// `1024`, `20GiB`, `20 GiB`, `20G` (the same), `20GB` (a thousand millions each).
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let unit = text.find(|it: char| it.is_ascii_alphabetic()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(unit);
+        let factor = match unit.to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kib" => 1 << 10,
+            "m" | "mib" => 1 << 20,
+            "g" | "gib" => 1 << 30,
+            "t" | "tib" => 1 << 40,
+            "kb" => 1000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            _ => return Err(format!("`{unit}` is no unit of memory: say GiB, MiB, KiB, GB…")),
+        };
+        let wrong = || format!("`{text}` is not an amount of memory, as in `20GiB`");
+        let number = number.trim();
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(factor).map(Self).ok_or_else(wrong);
+        }
+        let number = number
+            .parse::<f64>()
+            .ok()
+            .filter(|it| number.contains('.') && (0.0..1e9).contains(it))
+            .ok_or_else(wrong)?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "it is rounded to bytes, and saturates"
+        )]
+        Ok(Self((number * factor as f64).round() as u64))
+    }
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -238,6 +279,17 @@ mod tests {
             assert!(text.len() <= Bytes::WIDTH, "{text}");
         }
         check(Bytes(u64::MAX), "16.0 EiB");
+    }
+
+    #[test]
+    fn amounts_are_read_as_people_write_them() {
+        let read = |text: &str| text.parse::<Bytes>().map(|it| it.0);
+        assert_eq!(read("1024"), Ok(1024));
+        assert_eq!((read("20GiB"), read("20 gib"), read("20G")), (Ok(20 << 30), Ok(20 << 30), Ok(20 << 30)));
+        assert_eq!((read("1.5 GiB"), read("80GB")), (Ok(3 << 29), Ok(80_000_000_000)));
+        for wrong in ["", "GiB", "-1GiB", "20 parsec", "1e400", "NaN", "99999999999999999999"] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod cli;
 mod contract;
 mod ending_a_process;
 mod endings;
+mod free;
 mod hostile;
 mod matrix;
 mod screens;

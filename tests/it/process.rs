@@ -52,6 +52,16 @@ impl Life {
     }
 }
 
+/// Waits for something that nobody tells of.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let started = now();
+    while !is_so() {
+        assert!(started.elapsed() < DEADLINE, "never: {what}");
+        thread::yield_now();
+    }
+}
+
 /// Whether it can be read within that time, or has hung up.
 pub(crate) fn is_readable_within(fd: &impl AsFd, time: Duration) -> bool {
     let timeout = Timespec { tv_sec: time.as_secs().try_into().expect("short"), tv_nsec: time.subsec_nanos().into() };

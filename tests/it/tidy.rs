@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("untrusted", &[]),
-    ("cli", &[]),
+    ("cli", &["units"]),
     ("terminal", &["untrusted"]),
     ("control", &["snapshot", "units", "untrusted"]),
     // A line of the stream can be a reply to a command.
@@ -21,9 +21,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("app", &["control", "event", "model", "snapshot", "units", "untrusted"]),
     ("ui", &["app", "control", "model", "snapshot", "units", "untrusted"]),
     ("report", &["app", "cli", "event", "link", "model", "snapshot", "terminal", "units", "untrusted"]),
+    ("free", &["cli", "model", "report", "snapshot", "units"]),
     ("orphans", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("session", &["app", "cli", "event", "link", "terminal", "ui"]),
-    ("lib", &["agent", "cli", "orphans", "report", "session", "snapshot"]),
+    ("lib", &["agent", "cli", "free", "orphans", "report", "session", "snapshot"]),
     ("main", &["lib"]),
 ];
 
@@ -34,7 +35,11 @@ const AT_HOME: &[(&[&str], &[&str], &str)] = &[
     (&["sysinfo", "\"/proc", "uzers"], &["agent", "link"], "the viewer never reads the host"),
     (&["pidfd_"], &["agent"], "the viewer never signals a process"),
     (&["tokio"], &["link", "report", "session", "terminal"], "the loop is at the edge"),
-    (&["anyhow"], &["agent", "cli", "lib", "main", "orphans", "report", "session"], "in the core, trouble is data"),
+    (
+        &["anyhow"],
+        &["agent", "cli", "free", "lib", "main", "orphans", "report", "session"],
+        "in the core, trouble is data",
+    ),
     (&["unsafe"], &["agent", "session"], "only the driver's C, leaving at once and a session named 0 need it"),
 ];
 
