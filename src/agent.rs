@@ -22,6 +22,8 @@ mod proc;
 mod sampler;
 mod writer;
 
+pub mod surroundings;
+
 pub mod demo;
 
 use std::collections::HashMap;

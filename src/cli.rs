@@ -98,6 +98,18 @@ pub struct OrphansArgs {
     pub timeout: Duration,
 }
 
+/// What to look at.
+#[derive(Debug, Clone, Args)]
+pub struct DoctorArgs {
+    /// What the agent is started with.
+    #[command(flatten)]
+    pub agent: AgentArgs,
+
+    /// Give up on a driver that does not answer after this time
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    pub timeout: Duration,
+}
+
 /// Which GPUs are wanted.
 #[derive(Debug, Clone, Args)]
 pub struct FreeArgs {
@@ -131,6 +143,8 @@ pub struct FreeArgs {
 pub enum Task {
     /// Watch this host and write what is seen to the standard output, a JSON object a line
     Agent(AgentArgs),
+    /// Say what works here and what does not, why, and what may mend it
+    Doctor(DoctorArgs),
     /// Print the `CUDA_VISIBLE_DEVICES` of GPUs that a job may take; 11 is the exit code when there are too few
     Free(FreeArgs),
     /// Say which processes hold GPU memory and should not, and why; 10 is the exit code when there are any

@@ -25,6 +25,7 @@ pub mod ui;
 pub mod session;
 pub mod terminal;
 
+pub mod doctor;
 pub mod free;
 pub mod orphans;
 pub mod report;
@@ -42,6 +43,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.task {
         Some(Task::Agent(args)) => agent::run(&args),
         Some(Task::DemoProcess { role }) => agent::demo::be(&role),
+        Some(Task::Doctor(args)) => doctor::run(&args),
         Some(Task::Free(args)) => free::run(&args),
         Some(Task::Orphans(args)) => orphans::run(&args),
         Some(Task::Schema) => {

@@ -28,6 +28,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getpid, getppid, getrlimit};
 use rustix::stdio;
 
+pub(super) use self::audit::state_home;
 use self::audit::{Audit, Mode};
 use self::caution::Asker;
 pub(super) use self::force::finish_act;
@@ -52,7 +53,7 @@ pub(super) const THREAD: &str = "hands";
 /// Starts the thread that obeys the standard input, and ends the agent when that closes.
 pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, readonly: bool) -> io::Result<()> {
     let tell: Tell = Arc::new(move |reply| replies.send(reply));
-    let audit = Audit::new(Audit::home(), tell.clone());
+    let audit = Audit::new(state_home(), tell.clone());
     let mut hands = Hands::new(known, wake, tell, audit, readonly);
     thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
         let whole = panic::catch_unwind(AssertUnwindSafe(|| hands.obey(stdio::stdin())));

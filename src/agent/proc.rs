@@ -20,6 +20,7 @@ use std::time::Duration;
 use self::aside::Aside;
 pub(super) use self::aside::Finding;
 use self::entry::{Entry, Reader};
+pub(super) use self::files::INITIAL_PID_NAMESPACE;
 use self::files::Root;
 pub(super) use self::files::living_thread;
 use super::devices::Devices;

@@ -10,6 +10,7 @@ mod world;
 // The claims.
 mod cli;
 mod contract;
+mod doctor;
 mod ending_a_process;
 mod endings;
 mod free;

@@ -147,15 +147,15 @@ struct Writer {
     done: mpsc::Receiver<()>,
 }
 
+/// Where the user keeps such things, if there is such a place.
+pub(in crate::agent) fn state_home() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
+    absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
+}
+
 impl Audit {
     /// So many notes wait for a file that does not answer; more are lost, and that is said.
     const MOST_WAITING: usize = 1 << 14;
-
-    /// Where the user keeps such things, if there is such a place.
-    pub(super) fn home() -> Option<PathBuf> {
-        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
-        absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
-    }
 
     /// An audit in that place. Nothing is touched before the first act.
     pub(super) fn new(home: Option<PathBuf>, tell: Tell) -> Self {

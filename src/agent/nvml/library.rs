@@ -65,6 +65,17 @@ fn begin(watch: &Watch, file: &OsStr) -> Result<Nvml, NvmlError> {
     watch.call(INIT, || Nvml::builder().lib_path(file).init())
 }
 
+/// Where the library may lie, for those who look and do not load: as [`start`] tries, the loader's usual
+/// places for its name.
+pub(in crate::agent) fn places(only: Option<&Path>) -> impl Iterator<Item = PathBuf> {
+    const USUAL: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let usual = USUAL.iter().map(|directory| Path::new(directory).join(NAME));
+    let all = usual.chain(PLACES.iter().map(PathBuf::from));
+    let only_it = only.map(Path::to_owned);
+    let rest = if only_it.is_some() { None } else { Some(all) };
+    only_it.into_iter().chain(rest.into_iter().flatten())
+}
+
 fn no_library(file: &OsStr, now: Moment) -> Trouble {
     let file = Text::new(file.as_encoded_bytes());
     let sentence =

@@ -15,7 +15,7 @@ use crate::snapshot::{Missing, Reading, State};
 use crate::untrusted::Text;
 
 /// The inode of the initial PID namespace in every Linux: `PROC_PID_INIT_INO`.
-const INITIAL: &str = "pid:[4026531836]";
+pub(in crate::agent) const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
 /// What `/proc` is like here.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Root {
 
 impl Root {
     pub(super) fn new(ours: bool, devices: Devices) -> Self {
-        let initial = fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.as_os_str() == INITIAL);
+        let initial = fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.as_os_str() == INITIAL_PID_NAMESPACE);
         Self {
             ours: ours || initial,
             hides: !fs::exists("/proc/1").unwrap_or(true),

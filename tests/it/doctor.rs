@@ -1,0 +1,95 @@
+//! What works here and what does not: `gputop doctor`.
+
+use std::process::Command;
+
+use fake_nvml::Fault;
+
+use crate::process::{Ran, run};
+use crate::say;
+use crate::world::Host;
+
+/// The line on that subject, and the command below it.
+#[track_caller]
+fn on(ran: &Ran, subject: &str) -> String {
+    let text = ran.text();
+    let mut lines = text.lines().skip_while(|line| !line[6..].starts_with(subject));
+    let found = lines.next().unwrap_or_else(|| panic!("nothing on {subject} in\n{text}{}", ran.err));
+    let remedy = lines.next().filter(|line| line.trim_start().starts_with("try: ")).unwrap_or_default();
+    format!("{found}\n{remedy}")
+}
+
+#[test]
+fn where_all_is_well_it_says_so() {
+    let host = Host::with(["H100", "A100-MIG"]);
+    let ran = host.run(["doctor"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.text(), ran.err);
+    assert!(on(&ran, "driver").starts_with("ok"), "{}", ran.text());
+    assert!(on(&ran, "GPUs").contains("2, split into"), "{}", ran.text());
+    assert!(!ran.text().contains("NOT"), "{}", ran.text());
+}
+
+#[test]
+fn what_is_wrong_has_its_reason_and_a_command() {
+    for (error, code, reason, remedy) in [
+        ("DRIVER_NOT_LOADED", 3, "not running", "modprobe"),
+        ("LIB_RM_VERSION_MISMATCH", 3, "different versions", "rmmod"),
+        ("NO_PERMISSION", 3, "refused", "ls -l /dev/nvidia*"),
+    ] {
+        let mut host = Host::with(["H100"]);
+        host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", error)));
+        let ran = host.run(["doctor"]);
+        let found = on(&ran, "driver");
+        assert_eq!(ran.code, code, "{}", ran.text());
+        assert!(found.starts_with("NOT") && found.contains(reason), "{found}");
+        // In a container without GPUs, that is what to mend first.
+        assert!(found.contains(remedy) || found.contains("docker run --gpus"), "{found}");
+    }
+}
+
+#[test]
+fn a_gpu_that_fails_in_part_is_named_with_its_call() {
+    let mut host = Host::with(["H100", "H100"]);
+    host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetTemperature", "UNKNOWN").on(1)));
+    let ran = host.run(["doctor"]);
+    let found = on(&ran, "GPU ");
+    assert!(found.starts_with("less") && found.contains("GPU 1"), "{found}");
+    assert!(found.contains("nvmlDeviceGetTemperature") && found.contains("dmesg"), "{found}");
+    host.change(|world| world.gpus[0].falls_off_the_bus());
+    assert!(on(&host.run(["doctor"]), "GPU ").contains("fell off the bus"));
+}
+
+#[test]
+fn a_driver_that_hangs_does_not_hang_it() {
+    let mut host = Host::with(["H100"]);
+    host.change(|world| world.faults.push(Fault::hang("nvmlInit_v2")));
+    let ran = host.run(["doctor", "--timeout", "3s"]);
+    let found = on(&ran, "driver");
+    assert!(ran.code == 1 && found.starts_with("NOT") && found.contains("nvmlInit_v2"), "{}", ran.text());
+}
+
+#[test]
+fn an_old_driver_and_a_poor_locale_do_less() {
+    let mut host = Host::with(["H100"]);
+    host.change(|world| world.driver = "470.256.02".into());
+    let ran = run(host.gputop(["doctor"]).env("LANG", "C"));
+    assert!(on(&ran, "old driver").starts_with("less"), "{}", ran.text());
+    assert!(on(&ran, "locale").contains("export LANG"), "{}", ran.text());
+    assert!(ran.text().is_ascii(), "{}", ran.text());
+    assert_eq!(ran.code, 0);
+}
+
+#[test]
+fn a_pid_namespace_and_hidden_processes_are_found() {
+    let host = Host::with(["H100"]);
+    // In namespaces of its own, where /proc hides.
+    let script = "mount -t proc -o hidepid=2 proc /proc || exit 77; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--pid", "--fork", "sh", "-c", script, "sh"]);
+    let gputop = host.gputop(["doctor"]);
+    let ran = run(host.dress(command.arg(gputop.get_program()).args(gputop.get_args())));
+    if matches!(ran.code, 1 | 77 | 127) {
+        return say(format_args!("skipped: only root can make namespaces: {}", ran.err));
+    }
+    assert!(on(&ran, "processes").contains("PID namespace of its own"), "{}", ran.text());
+    assert!(on(&ran, "hidden processes").contains("hidepid"), "{}", ran.text());
+}
