@@ -39,7 +39,7 @@ use crate::snapshot::{
     Driver, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Identity, Process, ProcessId, Reading, Trouble, Use,
 };
 use crate::units::{Bytes, Moment, Percent};
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// What one pass over the driver brought.
 #[derive(Debug, Clone)]
@@ -112,7 +112,7 @@ struct Known(Arc<Mutex<HashMap<u32, Acquaintance>>>);
 struct Acquaintance {
     process: ProcessId,
     identity: Identity,
-    argv: Reading<Arc<[Text]>>,
+    argv: Reading<Argv>,
     origin: Reading<Text>,
 }
 

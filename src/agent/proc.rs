@@ -223,8 +223,7 @@ impl Processes {
         match finding {
             Finding::Argv(id, argv, environment) => {
                 let is_ours = |argument: &str| MULTIPROCESSING.iter().any(|it| argument.contains(it));
-                if self.strays.remove(&id) && argv.as_ref().is_ok_and(|argv| argv.iter().any(|it| is_ours(it.as_str())))
-                {
+                if self.strays.remove(&id) && argv.as_ref().is_ok_and(|argv| argv.iter().any(is_ours)) {
                     self.adopted.push(id);
                 }
                 let entry = self.known.get_mut(&id.pid).filter(|entry| entry.process.id == id);

@@ -7,11 +7,10 @@ use super::aside::Aside;
 use super::files::{self, Root};
 use super::origin::{self, Environment, Origin};
 use super::{living_thread, stat};
-use std::sync::Arc;
 
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
 use crate::units::{Bytes, Moment, Percent};
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// An unverified process is looked at again so often: it may open the GPU's device file.
 const VERIFY: Duration = Duration::from_secs(5);
@@ -173,7 +172,7 @@ impl Entry {
     }
 
     /// Takes what its arguments and environment are.
-    pub(super) fn learn(&mut self, argv: Reading<Arc<[Text]>>, environment: Reading<Environment>) {
+    pub(super) fn learn(&mut self, argv: Reading<Argv>, environment: Reading<Environment>) {
         let facts = &mut self.process.facts;
         facts.argv = argv;
         let value = |get: fn(&Environment) -> &Option<Text>| match &environment {

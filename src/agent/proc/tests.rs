@@ -181,8 +181,8 @@ fn arguments_make_a_stray_kin() {
     processes.ask_about(&strays);
     let spawned = "from multiprocessing.spawn import spawn_main; spawn_main()";
     for (id, argument) in strays.into_iter().zip([spawned, "train.py"]) {
-        let argv = vec!["python".into(), "-c".into(), argument.into()];
-        processes.learn(Finding::Argv(id, Ok(argv.into()), Err(Missing::Denied)));
+        let argv = ["python", "-c", argument].map(crate::untrusted::Text::from).into_iter().collect();
+        processes.learn(Finding::Argv(id, Ok(argv), Err(Missing::Denied)));
     }
     assert_eq!(processes.take_adopted(), [strays[0]]);
     assert_eq!(processes.take_adopted(), []);

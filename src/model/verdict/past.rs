@@ -10,7 +10,7 @@ use crate::model::kin::Kin;
 use crate::model::kin::role::{self, Role};
 use crate::snapshot::{Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::units::{Moment, Percent};
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// CPU use from which a process computes. Waiting for the GPU takes a whole core, waiting in a poll none.
 const COMPUTES: f32 = 1.0;
@@ -60,7 +60,7 @@ pub(in crate::model) struct Life {
     pub(in crate::model) root: Option<Named>,
     /// What role and name were made from.
     comm: Reading<Text>,
-    argv: Reading<Arc<[Text]>>,
+    argv: Reading<Argv>,
     parent: Option<u32>,
     /// Its parent at the last pass.
     maker: Option<(Named, Role)>,
@@ -81,7 +81,7 @@ pub(super) struct Ties {
 pub(super) struct Fallen {
     pub(super) named: Named,
     pub(super) ties: Ties,
-    pub(super) argv: Reading<Arc<[Text]>>,
+    pub(super) argv: Reading<Argv>,
     pub(super) root: Option<Named>,
     at: Moment,
 }
@@ -192,7 +192,7 @@ impl Past {
     }
 }
 
-fn life_argv(life: &Life) -> Option<&Arc<[Text]>> {
+fn life_argv(life: &Life) -> Option<&Argv> {
     life.argv.as_ref().ok()
 }
 
@@ -221,7 +221,7 @@ impl Life {
     fn name(&mut self, process: &Process) {
         let facts = &process.facts;
         let is_known = self.comm == facts.comm && self.argv == facts.argv;
-        let is_cleared = self.argv.is_ok() && facts.argv.as_ref().is_ok_and(|it| it.is_empty());
+        let is_cleared = self.argv.is_ok() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
         if is_known && self.role != Role::Unknown || is_cleared {
             return;
         }

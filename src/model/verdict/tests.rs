@@ -55,7 +55,7 @@ impl Story {
     fn process(&mut self, pid: u32, parent: u32, argv: &[&str]) {
         if let Some(known) = self.host.processes.iter_mut().find(|it| it.id.pid == pid) {
             if !argv.is_empty() {
-                known.facts.argv = Ok(arguments(argv).into());
+                known.facts.argv = Ok(arguments(argv));
             }
             known.facts.parent = if pid == 1 { Ok(0) } else { Ok(parent) };
             return;
@@ -72,7 +72,7 @@ impl Story {
             group,
             session: above.as_ref().map_or(Ok(pid), |it| it.session),
             comm: Ok(name.into()),
-            argv: Ok(arguments(argv).into()),
+            argv: Ok(arguments(argv)),
             ..ProcessFacts::missing(Identity::Sure, Missing::Unsupported)
         };
         let load = ProcessLoad {
@@ -203,8 +203,8 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
 }
 
 /// An argument with spaces has `~` for them.
-fn arguments(words: &[&str]) -> Vec<Text> {
-    words.iter().map(|it| it.replace('~', " ").into()).collect()
+fn arguments(words: &[&str]) -> crate::untrusted::Argv {
+    words.iter().map(|it| Text::from(it.replace('~', " "))).collect()
 }
 
 /// `11GiB`, `300MiB`, `0`.
