@@ -15,6 +15,7 @@ mod lanes;
 pub mod line;
 
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -300,13 +301,18 @@ pub struct Gpu {
 pub struct Process {
     /// Who it is.
     pub id: ProcessId,
-    /// What does not change, or only by an `exec`.
-    pub facts: ProcessFacts,
+    /// What does not change, or only by an `exec`: one piece of memory for all snapshots, while it does not.
+    pub facts: Arc<ProcessFacts>,
     /// What changes each second.
     pub load: ProcessLoad,
 }
 
 impl Process {
+    /// Its facts, to be written. Other snapshots keep theirs.
+    pub fn facts_mut(&mut self) -> &mut ProcessFacts {
+        Arc::make_mut(&mut self.facts)
+    }
+
     /// Whether nobody has looked at it yet. In the next snapshot it has another id.
     pub fn is_unread(&self) -> bool {
         self.id.start_ticks.is_none() && self.facts.comm == Err(Missing::NotYet)

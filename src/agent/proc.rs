@@ -233,7 +233,7 @@ impl Processes {
             }
             Finding::User(uid, name) => {
                 for entry in self.known.values_mut().filter(|it| it.process.facts.uid == Ok(uid)) {
-                    entry.process.facts.user = Ok(name.clone());
+                    entry.process.facts_mut().user = Ok(name.clone());
                 }
             }
         }

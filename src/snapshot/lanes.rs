@@ -274,3 +274,6 @@ lanes! {
         rss: Bytes = "rss_bytes",
     }
 }
+
+/// So two processes that share their facts need no look at them to have the same.
+impl Eq for ProcessFacts {}

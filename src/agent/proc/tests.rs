@@ -68,7 +68,7 @@ fn that_someone_ends_while_being_read_is_no_failure() {
     child.kill().unwrap();
     child.wait().unwrap();
     let ended = processes.end().next().cloned().unwrap();
-    assert_eq!((ended.facts.uid, ended.facts.user), (Err(Missing::NotYet), Err(Missing::NotYet)));
+    assert_eq!((ended.facts.uid, ended.facts.user.clone()), (Err(Missing::NotYet), Err(Missing::NotYet)));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn who_was_put_off_is_a_pid_until_it_is_read() {
     tenants.begin(0);
     assert_eq!(tenants.see(me, Moment(0)), ProcessId { pid: me, start_ticks: None });
     let process = tenants.end().next().cloned().unwrap();
-    assert_eq!((process.facts.comm, process.load.rss), (Err(Missing::NotYet), Err(Missing::NotYet)));
+    assert_eq!((process.facts.comm.clone(), process.load.rss), (Err(Missing::NotYet), Err(Missing::NotYet)));
     tenants.catch_up();
     assert!(tenants.known[&me].cpu.is_some());
     let seen = see(&mut tenants, me, Moment(0));
