@@ -114,6 +114,14 @@ impl Model {
         }
         // Everything here finds processes by their place, and a line may come from any program.
         snapshot.processes.sort_by_key(|it| it.id);
+        if let Some(old) = &self.latest {
+            // Facts that are the same stay in one piece with those that are remembered.
+            for process in &mut snapshot.processes {
+                if let Some(old) = old.process(process.id).filter(|old| old.facts == process.facts) {
+                    process.facts = old.facts.clone();
+                }
+            }
+        }
         self.latest = Some(snapshot);
         self.learn();
     }

@@ -1,6 +1,6 @@
 //! What a process is for, by its name and arguments alone.
 
-use crate::snapshot::Process;
+use crate::snapshot::{Process, ProcessFacts};
 use crate::untrusted::{Argv, Text};
 
 /// What a process is for.
@@ -86,7 +86,7 @@ impl Role {
     /// has those of its parent.
     pub(in crate::model) fn of(process: &Process) -> Self {
         let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
-        let argv = &arguments(process);
+        let argv = &arguments(&process.facts);
         if comm.is_empty() && argv.is_empty() {
             return Self::Unknown;
         }
@@ -214,31 +214,31 @@ fn name(path: &str) -> &str {
 }
 
 /// Its arguments; none where they are not known.
-fn arguments(process: &Process) -> Vec<&str> {
-    process.facts.argv.iter().flat_map(Argv::iter).collect()
+fn arguments(facts: &ProcessFacts) -> Vec<&str> {
+    facts.argv.iter().flat_map(Argv::iter).collect()
 }
 
 /// What people call the program: its script, its module, or its short name.
-pub(in crate::model) fn program(process: &Process) -> String {
-    let argv = &arguments(process);
+pub(in crate::model) fn program(facts: &ProcessFacts) -> String {
+    let argv = &arguments(facts);
     let script =
         argv.iter().map(|it| name(it)).find(|it| it.strip_suffix(".py").is_some_and(|stem| stem != "__main__"));
     // As in `python /opt/env/bin/vllm serve`.
     let tool = argv.get(1).filter(|it| is_python("", argv) && !it.starts_with('-')).map(|it| name(it));
     let module = || argv.iter().copied().skip_while(|it| *it != "-m").nth(1);
-    let comm = || process.facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+    let comm = || facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     script.or(tool).or_else(module).map_or_else(comm, str::to_owned)
 }
 
 /// What it runs: its arguments, or its short name where there are none. Cut to what fits a sentence.
-pub(in crate::model) fn command(process: &Process) -> String {
+pub(in crate::model) fn command(facts: &ProcessFacts) -> String {
     const LIMIT: usize = 60;
-    let argv = &arguments(process);
+    let argv = &arguments(facts);
     let mut words = argv.iter().copied();
     let mut command = match argv.first() {
         // Where the interpreter lies is of no interest.
         Some(first) => words.next().map_or("", |_| name(first)).to_owned(),
-        None => process.facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string),
+        None => facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
     for word in words {
         command.push(' ');
