@@ -41,7 +41,8 @@ const MULTIPROCESSING: [&str; 3] = ["--multiprocessing-fork", "multiprocessing.s
 /// Every process that is shown, by PID.
 #[derive(Debug)]
 pub(super) struct Processes {
-    known: BTreeMap<u32, Entry>,
+    /// In a box, since the places of a tree are half empty.
+    known: BTreeMap<u32, Box<Entry>>,
     root: Root,
     aside: Aside,
     pass: u64,
@@ -104,7 +105,7 @@ impl Processes {
             self.read(pid, Some(listed));
         } else {
             self.put_off.push((pid, listed));
-            self.known.insert(pid, Entry::unread(pid));
+            self.known.insert(pid, Entry::unread(pid).into());
         }
         self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |entry| {
             (entry.named, entry.pass) = (self.pass, self.pass);
@@ -132,7 +133,7 @@ impl Processes {
             // NVML may name a process for long that has ended; that is news only once.
             *upset |= was.is_some_and(|(parent, named)| named && parent.is_ok());
             *room = room.saturating_sub(1);
-            known.insert(pid, Entry::open(pid, &mut reader, listed));
+            known.insert(pid, Entry::open(pid, &mut reader, listed).into());
         } else if let (Some((before, _)), Some(entry)) = (was, known.get(&pid)) {
             *upset |= before != entry.process.facts.parent;
         }
@@ -143,7 +144,7 @@ impl Processes {
     pub(super) fn keep(&mut self, kin: &[ProcessId], hurry: bool) {
         let pass = self.pass;
         let has_left = |entry: &Entry| entry.named + 1 == pass && entry.process.id.start_ticks.is_some();
-        self.upset |= self.known.values().any(has_left);
+        self.upset |= self.known.values().any(|entry| has_left(entry));
         let hurry = hurry || self.upset;
         let now = clock::now();
         for id in kin {
@@ -183,7 +184,7 @@ impl Processes {
         }
         let now = clock::now();
         let due = self.known.values_mut().filter(|entry| entry.named == pass && entry.has_new_threads(now));
-        due.take(THREADS).for_each(Entry::read_threads);
+        due.take(THREADS).for_each(|entry| entry.read_threads());
         if let Some(id) = self.aside.check(now)
             && let Some(entry) = self.known.get_mut(&id.pid).filter(|entry| entry.process.id == id)
         {

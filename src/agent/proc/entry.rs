@@ -39,7 +39,8 @@ pub(super) struct Entry {
     verified: bool,
     verify_due: Moment,
     group: Option<Origin>,
-    environment: Reading<Environment>,
+    /// Where its environment says that it was started.
+    environment: Reading<Option<Origin>>,
     /// When to read the names of its threads.
     threads_due: Option<Moment>,
 }
@@ -189,8 +190,8 @@ impl Entry {
         };
         facts.elastic_run = value(|it| &it.elastic_run);
         facts.rank = value(|it| &it.rank);
-        facts.origin = origin::origin(self.group.as_ref(), &environment);
-        self.environment = environment;
+        self.environment = environment.map(|it| it.origin);
+        facts.origin = origin::origin(self.group.as_ref(), &self.environment);
     }
 
     /// Takes note that it is shown as kin: threads tell of trainers, and these hold a GPU.
