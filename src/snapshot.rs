@@ -312,11 +312,6 @@ impl Process {
     pub fn facts_mut(&mut self) -> &mut ProcessFacts {
         Arc::make_mut(&mut self.facts)
     }
-
-    /// Whether nobody has looked at it yet. In the next snapshot it has another id.
-    pub fn is_unread(&self) -> bool {
-        self.id.start_ticks.is_none() && self.facts.comm == Err(Missing::NotYet)
-    }
 }
 
 /// The host.
@@ -352,6 +347,7 @@ pub struct Snapshot {
     pub gpus: Vec<Gpu>,
     /// Every tenant and holder of a GPU, and their kin: ancestors, descendants, and who shares their session.
     /// Kin stays while it lives, also when its tenant has ended. By PID.
+    /// On a host of hundreds, a tenant may be in the list of its GPU for one line before it is here.
     pub processes: Vec<Process>,
 }
 

@@ -79,7 +79,7 @@ impl Processes {
         }
     }
 
-    /// Begins a pass that reads so many new ones at most. The others are only PIDs in it.
+    /// Begins a pass that reads so many new ones at most. The others are only PIDs in it, and are not shown.
     pub(super) fn begin(&mut self, room: usize) {
         self.pass += 1;
         self.room = room;
@@ -190,7 +190,7 @@ impl Processes {
         {
             entry.learn(Err(Missing::Failed), Err(Missing::Failed));
         }
-        self.known.values().map(|entry| &entry.process)
+        self.known.values().filter(|entry| !entry.is_unread()).map(|entry| &entry.process)
     }
 
     /// Those who hold a GPU, and whose PID surely is theirs.

@@ -76,6 +76,11 @@ impl Entry {
         }
     }
 
+    /// Whether nobody has looked at it yet.
+    pub(super) fn is_unread(&self) -> bool {
+        self.process.id.start_ticks.is_none() && self.process.facts.comm == Err(Missing::NotYet)
+    }
+
     /// Looks at a process for the first time. NVML named it at `listed`, or nobody but `/proc` did.
     pub(super) fn open(pid: u32, reader: &mut Reader<'_>, listed: Option<Moment>) -> Self {
         let mut entry = Self::unread(pid);
