@@ -26,7 +26,6 @@ pub mod surroundings;
 
 pub mod demo;
 
-use std::collections::HashMap;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +37,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
 use crate::cli::AgentArgs;
 use crate::snapshot::{
-    Driver, Failure, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Identity, Process, ProcessId, Reading, Trouble, Use,
+    Driver, Failure, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Process, ProcessFacts, ProcessId, Reading, Trouble, Use,
 };
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
@@ -109,48 +108,27 @@ enum Wake {
 
 /// Whom the newest snapshot shows, by PID: whom a command may be about.
 #[derive(Debug, Clone, Default)]
-struct Known(Arc<Mutex<HashMap<u32, Acquaintance>>>);
+struct Known(Arc<Mutex<Vec<Acquaintance>>>);
 
 /// What the hands need to know of a process before they take hold of it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 struct Acquaintance {
     process: ProcessId,
-    identity: Identity,
-    argv: Reading<Arc<[Text]>>,
-    origin: Reading<Text>,
-}
-
-impl Acquaintance {
-    /// Whether it is still what the snapshot says. What stayed is the same piece of memory, mostly.
-    fn is_of(&self, process: &Process) -> bool {
-        let facts = &process.facts;
-        (self.process, self.identity) == (process.id, facts.identity)
-            && self.argv == facts.argv
-            && self.origin == facts.origin
-    }
-}
-
-impl From<&Process> for Acquaintance {
-    fn from(process: &Process) -> Self {
-        let facts = &process.facts;
-        Self { process: process.id, identity: facts.identity, argv: facts.argv.clone(), origin: facts.origin.clone() }
-    }
+    facts: Arc<ProcessFacts>,
 }
 
 impl Known {
     /// Who has this PID.
     fn get(&self, pid: u32) -> Option<Acquaintance> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&pid).cloned()
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.binary_search_by_key(&pid, |it| it.process.pid).ok().map(|at| known[at].clone())
     }
 
-    /// Takes the processes of a snapshot.
+    /// Takes the processes of a snapshot, which are by PID.
     fn set(&self, processes: &[Process]) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut before = std::mem::take(&mut *known);
-        known.extend(processes.iter().map(|process| {
-            let same = before.remove(&process.id.pid).filter(|it| it.is_of(process));
-            (process.id.pid, same.unwrap_or_else(|| process.into()))
-        }));
+        known.clear();
+        known.extend(processes.iter().map(|it| Acquaintance { process: it.id, facts: it.facts.clone() }));
     }
 }
 

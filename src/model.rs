@@ -24,7 +24,7 @@ pub use self::reclaim::{Reclaim, Returned};
 pub use self::unclaimed::Unclaimed;
 use self::verdict::past::Past;
 pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
-use crate::snapshot::{Change, Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
+use crate::snapshot::{Change, Gpu, GpuUuid, Missing, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
 
 /// A sum over readings.
@@ -114,6 +114,14 @@ impl Model {
         }
         // Everything here finds processes by their place, and a line may come from any program.
         snapshot.processes.sort_by_key(|it| it.id);
+        if let Some(old) = &self.latest {
+            // Facts that are the same stay in one piece with those that are remembered.
+            for process in &mut snapshot.processes {
+                if let Some(old) = old.process(process.id).filter(|old| old.facts == process.facts) {
+                    process.facts = old.facts.clone();
+                }
+            }
+        }
         self.latest = Some(snapshot);
         self.learn();
     }
@@ -237,8 +245,7 @@ impl Model {
         for gpu in &latest.gpus {
             note(Subject::Gpu(gpu.uuid.clone()), gpu.load.at, gpu.load.memory_used);
         }
-        let is_unread = |id| latest.process(id).is_some_and(Process::is_unread);
-        for holding in self.holdings.iter().filter(|it| !is_unread(it.process)) {
+        for holding in &self.holdings {
             // A process on several GPUs is as old as the oldest of its readings.
             let at = holding.gpus.iter().map(|at| latest.gpus[*at].load.at).min().unwrap_or(latest.at);
             // A sum that misses a part would show as a fall.
@@ -256,6 +263,12 @@ fn holdings(snapshot: &Snapshot) -> Vec<Holding> {
         places.extend(gpu.tenants.iter().enumerate().map(|(tenant_at, it)| (it.process, gpu_at, tenant_at)));
     }
     places.sort_unstable();
+    // Whom the agent has not looked at yet has another id in the next snapshot.
+    let mut listed = snapshot.processes.iter().map(|it| it.id).peekable();
+    places.retain(|(id, ..)| {
+        while listed.next_if(|it| it < id).is_some() {}
+        listed.peek() == Some(id)
+    });
     places
         .chunk_by(|a, b| a.0 == b.0)
         .map(|places| {

@@ -259,9 +259,10 @@ mod tests {
             Bytes::from_gib(2),
         );
         host.host.scan.at = host.at;
-        let worker = &mut host.processes[0].facts;
+        let worker = host.processes[0].facts_mut();
         (worker.comm, worker.group) = (Ok("pt_data_worker".into()), Ok(100));
-        (host.processes[1].facts.uid, host.processes[1].facts.user) = (Ok(1001), Ok("bob".into()));
+        let other = host.processes[1].facts_mut();
+        (other.uid, other.user) = (Ok(1001), Ok("bob".into()));
         let mut model = Model::default();
         model.replace(host);
         model

@@ -15,6 +15,7 @@ mod lanes;
 pub mod line;
 
 use std::fmt;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -324,16 +325,16 @@ pub struct Gpu {
 pub struct Process {
     /// Who it is.
     pub id: ProcessId,
-    /// What does not change, or only by an `exec`.
-    pub facts: ProcessFacts,
+    /// What does not change, or only by an `exec`: one piece of memory for all snapshots, while it does not.
+    pub facts: Arc<ProcessFacts>,
     /// What changes each second.
     pub load: ProcessLoad,
 }
 
 impl Process {
-    /// Whether nobody has looked at it yet. In the next snapshot it has another id.
-    pub fn is_unread(&self) -> bool {
-        self.id.start_ticks.is_none() && self.facts.comm == Err(Missing::NotYet)
+    /// Its facts, to be written. Other snapshots keep theirs.
+    pub fn facts_mut(&mut self) -> &mut ProcessFacts {
+        Arc::make_mut(&mut self.facts)
     }
 }
 
@@ -370,6 +371,7 @@ pub struct Snapshot {
     pub gpus: Vec<Gpu>,
     /// Every tenant and holder of a GPU, and their kin: ancestors, descendants, and who shares their session.
     /// Kin stays while it lives, also when its tenant has ended. By PID.
+    /// On a host of hundreds, a tenant may be in the list of its GPU for one line before it is here.
     pub processes: Vec<Process>,
 }
 

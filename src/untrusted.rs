@@ -3,12 +3,16 @@
 //! It comes in through [`Text`], once, and what comes out is printable: no control byte, no bidi
 //! override, no invisible or piled-up mark, no invalid UTF-8 ever reaches a terminal or a file.
 
+mod argv;
+
 use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
+
+pub use self::argv::Argv;
 
 /// Printable text, made from bytes that nobody vouches for.
 ///

@@ -200,7 +200,7 @@ impl Hands {
             return Err(Refusal::Absent);
         }
         let known = self.known.get(pid).ok_or(Refusal::Unknown)?;
-        match known.identity {
+        match known.facts.identity {
             _ if known.process != process => return Err(Refusal::Ended),
             Identity::Unverified => return Err(Refusal::Unverified),
             Identity::Fresh => return Err(Refusal::Fresh),
@@ -211,11 +211,11 @@ impl Hands {
             if self.held.len() >= self.most_held {
                 return Err(Refusal::TooMany(self.most_held));
             }
-            self.held.insert(process, Held::open(process)?.known_by(known.argv.ok()));
+            self.held.insert(process, Held::open(process)?.known_by(known.facts.argv.clone().ok()));
             self.gone.remove(&process);
         }
         let Some(held) = self.held.get(&process) else { return Err(Refusal::NotHeld) };
-        let origin = known.origin.as_ref().ok().map(Text::as_str);
+        let origin = known.facts.origin.as_ref().ok().map(Text::as_str);
         Ok(caution::about(held.comm(), held.owner().as_ref(), origin, self.asker))
     }
 

@@ -42,7 +42,8 @@ const MULTIPROCESSING: [&str; 3] = ["--multiprocessing-fork", "multiprocessing.s
 /// Every process that is shown, by PID.
 #[derive(Debug)]
 pub(super) struct Processes {
-    known: BTreeMap<u32, Entry>,
+    /// In a box, since the places of a tree are half empty.
+    known: BTreeMap<u32, Box<Entry>>,
     root: Root,
     aside: Aside,
     pass: u64,
@@ -79,7 +80,7 @@ impl Processes {
         }
     }
 
-    /// Begins a pass that reads so many new ones at most. The others are only PIDs in it.
+    /// Begins a pass that reads so many new ones at most. The others are only PIDs in it, and are not shown.
     pub(super) fn begin(&mut self, room: usize) {
         self.pass += 1;
         self.room = room;
@@ -105,7 +106,7 @@ impl Processes {
             self.read(pid, Some(listed));
         } else {
             self.put_off.push((pid, listed));
-            self.known.insert(pid, Entry::unread(pid));
+            self.known.insert(pid, Entry::unread(pid).into());
         }
         self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |entry| {
             (entry.named, entry.pass) = (self.pass, self.pass);
@@ -133,7 +134,7 @@ impl Processes {
             // NVML may name a process for long that has ended; that is news only once.
             *upset |= was.is_some_and(|(parent, named)| named && parent.is_ok());
             *room = room.saturating_sub(1);
-            known.insert(pid, Entry::open(pid, &mut reader, listed));
+            known.insert(pid, Entry::open(pid, &mut reader, listed).into());
         } else if let (Some((before, _)), Some(entry)) = (was, known.get(&pid)) {
             *upset |= before != entry.process.facts.parent;
         }
@@ -144,7 +145,7 @@ impl Processes {
     pub(super) fn keep(&mut self, kin: &[ProcessId], hurry: bool) {
         let pass = self.pass;
         let has_left = |entry: &Entry| entry.named + 1 == pass && entry.process.id.start_ticks.is_some();
-        self.upset |= self.known.values().any(has_left);
+        self.upset |= self.known.values().any(|entry| has_left(entry));
         let hurry = hurry || self.upset;
         let now = clock::now();
         for id in kin {
@@ -184,13 +185,13 @@ impl Processes {
         }
         let now = clock::now();
         let due = self.known.values_mut().filter(|entry| entry.named == pass && entry.has_new_threads(now));
-        due.take(THREADS).for_each(Entry::read_threads);
+        due.take(THREADS).for_each(|entry| entry.read_threads());
         if let Some(id) = self.aside.check(now)
             && let Some(entry) = self.known.get_mut(&id.pid).filter(|entry| entry.process.id == id)
         {
             entry.learn(Err(Missing::Failed), Err(Missing::Failed));
         }
-        self.known.values().map(|entry| &entry.process)
+        self.known.values().filter(|entry| !entry.is_unread()).map(|entry| &entry.process)
     }
 
     /// Those who hold a GPU, and whose PID surely is theirs.
@@ -224,8 +225,7 @@ impl Processes {
         match finding {
             Finding::Argv(id, argv, environment) => {
                 let is_ours = |argument: &str| MULTIPROCESSING.iter().any(|it| argument.contains(it));
-                if self.strays.remove(&id) && argv.as_ref().is_ok_and(|argv| argv.iter().any(|it| is_ours(it.as_str())))
-                {
+                if self.strays.remove(&id) && argv.as_ref().is_ok_and(|argv| argv.iter().any(is_ours)) {
                     self.adopted.push(id);
                 }
                 let entry = self.known.get_mut(&id.pid).filter(|entry| entry.process.id == id);
@@ -235,7 +235,7 @@ impl Processes {
             }
             Finding::User(uid, name) => {
                 for entry in self.known.values_mut().filter(|it| it.process.facts.uid == Ok(uid)) {
-                    entry.process.facts.user = Ok(name.clone());
+                    entry.process.facts_mut().user = Ok(name.clone());
                 }
             }
         }

@@ -161,9 +161,8 @@ fn help(writer: &mut Writer) {
 
 fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
     let facts = &process.facts;
-    let whole = |argv: &[Text]| argv.iter().map(Text::as_str).collect::<Vec<_>>().join(" ");
-    match facts.argv.as_deref() {
-        Ok(argv) if !argv.is_empty() => writer.field("command", whole(argv)),
+    match &facts.argv {
+        Ok(argv) if !argv.is_empty() => writer.field("command", argv.line()),
         _ => writer.reading("command", rows::command(process)),
     }
     writer.reading("name", facts.comm.as_ref().map_err(|why| *why));

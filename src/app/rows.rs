@@ -91,15 +91,13 @@ impl Sort {
 
 /// What a process runs: its program's file name and its arguments, or its short name while these are not known.
 pub fn command(process: &Process) -> Reading<String> {
-    let file = |program: &str| program.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(program).to_owned();
-    match process.facts.argv.as_deref() {
-        Ok([program, rest @ ..]) => {
-            let rest = rest.iter().map(|it| it.as_str().to_owned());
-            Ok(std::iter::once(file(program.as_str())).chain(rest).collect::<Vec<_>>().join(" "))
+    match &process.facts.argv {
+        Ok(argv) if !argv.is_empty() => {
+            let mut words = argv.iter();
+            let program = words.next().map(|it| it.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(it));
+            Ok(program.into_iter().chain(words).collect::<Vec<_>>().join(" "))
         }
-        _ if process.id.start_ticks.is_none() && !process.is_unread() => {
-            Ok("(no such process here: it ended, or is a container's)".to_owned())
-        }
+        _ if process.id.start_ticks.is_none() => Ok("(no such process here: it ended, or is a container's)".to_owned()),
         // A kernel thread and a zombie have none.
         _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]")).map_err(|why| *why),
     }

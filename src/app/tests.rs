@@ -301,7 +301,7 @@ fn a_process_that_a_supervisor_starts_again_is_named() {
         .hears(103, Outcome::Ended { at: Moment(1_000_200) })
         .pass(|host| {
             let mut host = host.without(103).with(200_000, "python c.py", 1, Bytes::from_gib(1));
-            host.processes.iter_mut().filter(|it| it.id.pid == 200_000).for_each(|it| it.facts.parent = Ok(77));
+            host.processes.iter_mut().filter(|it| it.id.pid == 200_000).for_each(|it| it.facts_mut().parent = Ok(77));
             host
         });
     let respawned: Vec<_> =
@@ -332,7 +332,7 @@ fn figures_that_get_old_say_so() {
 fn family() -> Snapshot {
     let mut host = three().kin(100, 1, "torchrun train.py");
     for process in host.processes.iter_mut().filter(|it| it.id.pid < 103 && it.id.pid > 100) {
-        process.facts.parent = Ok(100);
+        process.facts_mut().parent = Ok(100);
     }
     host
 }

@@ -115,8 +115,7 @@ fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, kin: &Kin, past
         }),
         _ => None,
     };
-    let name =
-        gone.or_else(|| speaker.map(|at| &past.life(at).named)).map_or_else(String::new, |it| it.program.to_string());
+    let name = gone.or_else(|| speaker.map(|at| &past.life(at).named)).map_or_else(String::new, |it| it.program());
     let ids: Vec<ProcessId> = members.iter().map(|at| snapshot.processes[*at].id).collect();
     let held =
         || ids.iter().filter_map(|id| holdings.binary_search_by_key(id, |it| it.process).ok()).map(|at| &holdings[at]);

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::Total;
-use crate::snapshot::{ProcessId, Reading};
+use crate::model::kin::role;
+use crate::snapshot::{ProcessFacts, ProcessId, Reading};
 use crate::units::Bytes;
 use crate::untrusted::Text;
 
@@ -24,19 +25,29 @@ use crate::untrusted::Text;
 pub struct Named {
     /// Who.
     pub id: ProcessId,
-    /// What it ran: `python train.py`.
-    pub command: Arc<str>,
-    /// What people call it: `train.py`.
-    pub program: Arc<str>,
+    /// What was known of it; absent when it was never seen.
+    facts: Option<Arc<ProcessFacts>>,
     /// What it was to those it started: `trainer`, `launcher`.
     pub calling: &'static str,
+}
+
+impl Named {
+    /// What it ran: `python train.py`. Empty when it was never seen.
+    pub fn command(&self) -> String {
+        self.facts.as_deref().map_or_else(String::new, role::command)
+    }
+
+    /// What people call it: `train.py`. Empty when it was never seen.
+    pub fn program(&self) -> String {
+        self.facts.as_deref().map_or_else(String::new, role::program)
+    }
 }
 
 /// The end of a process that others lived on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     /// Who has ended.
-    pub who: Named,
+    pub who: Arc<Named>,
     /// How long ago that was seen.
     pub ago: Duration,
 }
@@ -80,7 +91,7 @@ pub enum Kind {
     /// It has ended, holds nothing, and its parent has not asked how.
     Zombie {
         /// Who should ask.
-        parent: Option<Named>,
+        parent: Option<Arc<Named>>,
     },
     /// Its first thread has ended, others have not.
     Dying {
@@ -114,7 +125,7 @@ pub enum Kind {
     /// The driver lists it, and there is no such process.
     Ghost {
         /// Who it was, if it was seen alive.
-        was: Option<Named>,
+        was: Option<Arc<Named>>,
         /// Who most likely keeps its memory.
         heirs: Vec<ProcessId>,
     },
@@ -126,7 +137,7 @@ pub enum Kind {
         notebook: bool,
     },
     /// It works for that process.
-    WorkerOf(Named),
+    WorkerOf(Arc<Named>),
     /// It starts others, or serves them.
     Launcher,
     /// Nothing speaks against it.

@@ -160,7 +160,7 @@ fn elapsed(tenant: &Tenant, snapshot: &Snapshot) -> Option<Elapsed> {
 /// Its arguments; its short name where it has none, or we may not know.
 pub(crate) fn command(process: &Process) -> String {
     match &process.facts.argv {
-        Ok(argv) if !argv.is_empty() => argv.iter().map(Text::as_str).collect::<Vec<_>>().join(" "),
+        Ok(argv) if !argv.is_empty() => argv.line(),
         _ => cell(&process.facts.comm),
     }
 }

@@ -4,6 +4,7 @@
 //! sends a snapshot. So a change only ever replaces lanes, and adds and removes processes.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,7 @@ pub struct ProcessChange {
     pub id: ProcessId,
     /// What hardly changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub facts: Option<ProcessFacts>,
+    pub facts: Option<Arc<ProcessFacts>>,
     /// What changes each second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<ProcessLoad>,

@@ -6,7 +6,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
@@ -14,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{GpuUuid, Identity, Missing, ProcessId, Reading, State, Throttle, Use, Xid};
 use crate::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// Defines lanes: first the values that are always known, then those that are a [`Reading`].
 macro_rules! lanes {
@@ -246,7 +245,7 @@ lanes! {
         /// The kernel's short name for it, 15 bytes at most.
         comm: Text = "comm",
         /// Its arguments, 4 KiB at most.
-        argv: Arc<[Text]> = "argv",
+        argv: Argv = "argv",
         /// Where it was started, by its control group and environment, as in `slurm 4711`, `docker 3f2a91`,
         /// `kubernetes 1b2c`, `tmux`. Unsupported when nothing of that is to be seen.
         origin: Text = "origin",
@@ -275,3 +274,6 @@ lanes! {
         rss: Bytes = "rss_bytes",
     }
 }
+
+/// So two processes that share their facts need no look at them to have the same.
+impl Eq for ProcessFacts {}

@@ -80,7 +80,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/agent/hands/audit.rs", "boot_id", "a text, and one that is empty belongs to no other boot"),
     ("src/agent/hands/audit/tests.rs", "self.book()", "where nothing was written, nothing stands"),
     ("src/agent/hands/force.rs", "held.parent()", "no process has the PID 0: one without a parent stands at the top"),
-    ("src/model/kin/role.rs", "facts.argv", "whose arguments are not known goes by its short name"),
     ("src/agent/host.rs", "boot_id", "a text, and one that is empty belongs to no other boot"),
     ("src/agent/inspect.rs", "lines.next()", "the head of an empty file is empty"),
     ("src/agent/proc/files.rs", "as_raw_fd()", "a descriptor is never negative"),

@@ -10,7 +10,6 @@ pub(super) mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -23,7 +22,7 @@ use super::refusal::Owner;
 use crate::agent::clock;
 use crate::control::{Outcome, Reply, Signal};
 use crate::snapshot::ProcessId;
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// What was meant to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -59,7 +58,7 @@ enum What<'a> {
         #[serde(flatten)]
         process: ProcessId,
         comm: &'a Text,
-        argv: Option<&'a [Text]>,
+        argv: Option<&'a Argv>,
         owner_uid: Option<u32>,
         owner: Option<Text>,
         signal: Signal,
@@ -107,7 +106,7 @@ impl Word {
 pub(super) struct Deed {
     pub(super) process: ProcessId,
     pub(super) comm: Text,
-    pub(super) argv: Option<Arc<[Text]>>,
+    pub(super) argv: Option<Argv>,
     pub(super) owner: Option<Owner>,
     pub(super) signal: Signal,
     pub(super) mode: Mode,
@@ -266,7 +265,7 @@ fn line<'a>(note: &'a Note, uid: u32, boot_id: Option<&'a str>) -> Line<'a> {
             boot_id,
             process: deed.process,
             comm: &deed.comm,
-            argv: deed.argv.as_deref(),
+            argv: deed.argv.as_ref(),
             owner_uid: deed.owner.map(|it| it.uid),
             owner: deed.owner.map(Owner::name),
             signal: deed.signal,

@@ -6,7 +6,6 @@
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +19,7 @@ use crate::agent::proc::stat::{self, Stat};
 use crate::control::{Outcome, Signal};
 use crate::snapshot::{ProcessId, State};
 use crate::units::Moment;
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// A process that can be signalled safely.
 #[derive(Debug)]
@@ -28,7 +27,7 @@ pub(super) struct Held {
     process: ProcessId,
     comm: Text,
     /// Its arguments, if the loop has read them: here, reading them could hang.
-    argv: Option<Arc<[Text]>>,
+    argv: Option<Argv>,
     pidfd: OwnedFd,
     watch: Watch,
 }
@@ -119,7 +118,7 @@ impl Held {
     }
 
     /// The same, known by these arguments.
-    pub(super) fn known_by(self, argv: Option<Arc<[Text]>>) -> Self {
+    pub(super) fn known_by(self, argv: Option<Argv>) -> Self {
         Self { argv, ..self }
     }
 

@@ -6,7 +6,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread;
 use std::time::Duration;
@@ -19,13 +18,13 @@ use super::origin::Environment;
 use super::{files, stat};
 use crate::snapshot::{Missing, ProcessId, Reading};
 use crate::units::Moment;
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// What was read.
 #[derive(Debug)]
 pub(in crate::agent) enum Finding {
     /// The arguments of a process, and what its environment says.
-    Argv(ProcessId, Reading<Arc<[Text]>>, Reading<Environment>),
+    Argv(ProcessId, Reading<Argv>, Reading<Environment>),
     /// The name of a user.
     User(u32, Text),
 }
@@ -137,13 +136,13 @@ fn read_both(id: ProcessId) -> Finding {
 }
 
 /// The arguments, 4 KiB at most.
-fn argv(pid: u32) -> Reading<Arc<[Text]>> {
+fn argv(pid: u32) -> Reading<Argv> {
     let mut buffer = [0; Text::LIMIT];
     let file = files::open(pid, "cmdline").map_err(files::why)?;
     let line = files::read(&file, &mut buffer).map_err(files::why)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have none.
-    Ok(if argv.is_empty() { Arc::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
+    Ok(if argv.is_empty() { Argv::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
 }
 
 /// What the environment says, as far as its first 128 KiB: so long was the longest once.

@@ -7,11 +7,10 @@ use super::aside::Aside;
 use super::files::{self, Root};
 use super::origin::{self, Environment, Origin};
 use super::{living_thread, stat};
-use std::sync::Arc;
 
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
 use crate::units::{Bytes, Moment, Percent};
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// An unverified process is looked at again so often: it may open the GPU's device file.
 const VERIFY: Duration = Duration::from_secs(5);
@@ -40,7 +39,8 @@ pub(super) struct Entry {
     verified: bool,
     verify_due: Moment,
     group: Option<Origin>,
-    environment: Reading<Environment>,
+    /// Where its environment says that it was started.
+    environment: Reading<Option<Origin>>,
     /// When to read the names of its threads.
     threads_due: Option<Moment>,
 }
@@ -59,7 +59,7 @@ impl Entry {
         Self {
             process: Process {
                 id: ProcessId { pid, start_ticks: None },
-                facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet),
+                facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet).into(),
                 load: ProcessLoad::missing(Missing::NotYet),
             },
             stat: None,
@@ -76,6 +76,11 @@ impl Entry {
         }
     }
 
+    /// Whether nobody has looked at it yet.
+    pub(super) fn is_unread(&self) -> bool {
+        self.process.id.start_ticks.is_none() && self.process.facts.comm == Err(Missing::NotYet)
+    }
+
     /// Looks at a process for the first time. NVML named it at `listed`, or nobody but `/proc` did.
     pub(super) fn open(pid: u32, reader: &mut Reader<'_>, listed: Option<Moment>) -> Self {
         let mut entry = Self::unread(pid);
@@ -86,7 +91,7 @@ impl Entry {
         };
         let Some(stat) = line.and_then(stat::parse) else {
             let why = reader.root.why_absent(opened.err());
-            entry.process.facts = ProcessFacts::missing(Identity::Unverified, why);
+            entry.process.facts = ProcessFacts::missing(Identity::Unverified, why).into();
             entry.process.load = ProcessLoad::missing(why);
             return entry;
         };
@@ -115,14 +120,18 @@ impl Entry {
     fn take(&mut self, stat: &stat::Stat<'_>, root: &Root, aside: &mut Aside, now: Moment) {
         let id = self.process.id;
         self.read = now;
-        let facts = &mut self.process.facts;
-        facts.parent = Ok(stat.parent);
-        facts.group = Ok(stat.group);
-        facts.session = Ok(stat.session);
-        if !matches!(&facts.comm, Ok(comm) if comm.as_str().as_bytes() == stat.comm) {
+        // They are shared with the snapshots before, as long as nobody writes.
+        let facts = &self.process.facts;
+        let kin = (Ok(stat.parent), Ok(stat.group), Ok(stat.session));
+        if (facts.parent, facts.group, facts.session) != kin {
+            let facts = self.process.facts_mut();
+            (facts.parent, facts.group, facts.session) = kin;
+        }
+        if !matches!(&self.process.facts.comm, Ok(comm) if comm.as_str().as_bytes() == stat.comm) {
             let comm = Text::new(stat.comm);
             // Another name is another program: an exec, with arguments of its own.
-            if facts.comm.as_ref() != Ok(&comm) {
+            if self.process.facts.comm.as_ref() != Ok(&comm) {
+                let facts = self.process.facts_mut();
                 facts.comm = Ok(comm);
                 facts.argv = Err(Missing::NotYet);
                 aside.argv(id);
@@ -140,7 +149,7 @@ impl Entry {
             State::DiskSleep => files::wchan(&thread.unwrap_or_else(|| format!("/proc/{}", id.pid).into())),
             _ => Err(Missing::Unsupported),
         };
-        if load.threads != Ok(stat.threads) && facts.trainer_threads != Ok(true) {
+        if load.threads != Ok(stat.threads) && self.process.facts.trainer_threads != Ok(true) {
             self.threads_due.get_or_insert(now.after(THREADS));
         }
         load.threads = Ok(stat.threads);
@@ -157,10 +166,11 @@ impl Entry {
     pub(super) fn read_rarely(&mut self, aside: &mut Aside) {
         let Some(_) = self.process.id.start_ticks else { return };
         let pid = self.process.id.pid;
-        let facts = &mut self.process.facts;
         let uid: Reading<u32> = Root::uid(pid);
+        let known = self.process.facts.uid;
         // A process that ended meanwhile keeps the user it had.
-        if facts.uid != uid && (uid.is_ok() || facts.uid.is_err()) {
+        if known != uid && (uid.is_ok() || known.is_err()) {
+            let facts = self.process.facts_mut();
             facts.uid = uid;
             facts.user = uid.and_then(|uid| aside.user(uid).ok_or(Missing::NotYet));
         }
@@ -168,13 +178,16 @@ impl Entry {
         let group = files::open(pid, "cgroup").and_then(|file| files::read(file, &mut buffer).map(origin::of_group));
         if let Ok(group) = group {
             self.group = group;
-            facts.origin = origin::origin(self.group.as_ref(), &self.environment);
+            let origin = origin::origin(self.group.as_ref(), &self.environment);
+            if self.process.facts.origin != origin {
+                self.process.facts_mut().origin = origin;
+            }
         }
     }
 
     /// Takes what its arguments and environment are.
-    pub(super) fn learn(&mut self, argv: Reading<Arc<[Text]>>, environment: Reading<Environment>) {
-        let facts = &mut self.process.facts;
+    pub(super) fn learn(&mut self, argv: Reading<Argv>, environment: Reading<Environment>) {
+        let facts = self.process.facts_mut();
         facts.argv = argv;
         let value = |get: fn(&Environment) -> &Option<Text>| match &environment {
             Ok(environment) => get(environment).clone().ok_or(Missing::Unsupported),
@@ -182,14 +195,15 @@ impl Entry {
         };
         facts.elastic_run = value(|it| &it.elastic_run);
         facts.rank = value(|it| &it.rank);
-        facts.origin = origin::origin(self.group.as_ref(), &environment);
-        self.environment = environment;
+        self.environment = environment.map(|it| it.origin);
+        facts.origin = origin::origin(self.group.as_ref(), &self.environment);
     }
 
     /// Takes note that it is shown as kin: threads tell of trainers, and these hold a GPU.
     pub(super) fn is_kin(&mut self) {
-        let threads = &mut self.process.facts.trainer_threads;
-        *threads = threads.or(Err(Missing::Unsupported));
+        if matches!(self.process.facts.trainer_threads, Err(why) if why != Missing::Unsupported) {
+            self.process.facts_mut().trainer_threads = Err(Missing::Unsupported);
+        }
     }
 
     /// Whether the names of its threads are to be read.
@@ -201,15 +215,14 @@ impl Entry {
     pub(super) fn read_threads(&mut self) {
         self.threads_due = None;
         if self.process.id.start_ticks.is_some() {
-            self.process.facts.trainer_threads = files::has_trainer_threads(self.process.id.pid);
+            self.process.facts_mut().trainer_threads = files::has_trainer_threads(self.process.id.pid);
         }
     }
 
     /// How surely this is the process that NVML means. See [`Identity`]. Kin was found in `/proc` itself:
     /// it can only be too young.
     pub(super) fn identify(&mut self, root: &Root, now: Moment, listed: Option<Moment>) {
-        let facts = &mut self.process.facts;
-        if facts.identity == Identity::Sure && (listed.is_none() || self.verified) {
+        if self.process.facts.identity == Identity::Sure && (listed.is_none() || self.verified) {
             return;
         }
         if listed.is_some() && !self.verified && now >= self.verify_due {
@@ -219,13 +232,16 @@ impl Entry {
         let start = self.process.id.start_ticks.map_or(now, |ticks| root.moment(ticks));
         let whole = root.moment(2).since(Moment(0));
         // One that started after the list was read is not the one that was listed.
-        facts.identity = if listed.is_some() && !self.verified {
+        let identity = if listed.is_some() && !self.verified {
             Identity::Unverified
         } else if listed.unwrap_or(now).min(now) >= start.after(whole) {
             Identity::Sure
         } else {
             Identity::Fresh
         };
+        if self.process.facts.identity != identity {
+            self.process.facts_mut().identity = identity;
+        }
     }
 }
 

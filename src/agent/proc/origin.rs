@@ -38,7 +38,7 @@ impl Origin {
 /// What the environment says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::agent) struct Environment {
-    origin: Option<Origin>,
+    pub(super) origin: Option<Origin>,
     /// `TORCHELASTIC_RUN_ID`.
     pub(super) elastic_run: Option<Text>,
     /// `RANK`, and where there is none `LOCAL_RANK`.
@@ -68,16 +68,16 @@ impl Environment {
 }
 
 /// What both say together. Where the group says nothing, it hangs on the environment.
-pub(super) fn origin(group: Option<&Origin>, environment: &Reading<Environment>) -> Reading<Text> {
+pub(super) fn origin(group: Option<&Origin>, environment: &Reading<Option<Origin>>) -> Reading<Text> {
     match (group, environment) {
-        (Some(group), Ok(environment)) => match &environment.origin {
+        (Some(group), Ok(environment)) => match environment {
             // A pod's name says more than its id.
             Some(named @ Origin::Kubernetes(_)) if matches!(group, Origin::Kubernetes(_)) => Ok(named.text()),
             Some(other) => Ok(group.min(other).text()),
             None => Ok(group.text()),
         },
         (Some(group), Err(_)) => Ok(group.text()),
-        (None, Ok(environment)) => environment.origin.as_ref().map(Origin::text).ok_or(Missing::Unsupported),
+        (None, Ok(environment)) => environment.as_ref().map(Origin::text).ok_or(Missing::Unsupported),
         (None, Err(why)) => Err(*why),
     }
 }
@@ -230,7 +230,7 @@ mod tests {
 
     #[track_caller]
     fn check_both(cgroup: &str, environ: &str, expected: Reading<&str>) {
-        let environment = Ok(Environment::parse(environ.replace(' ', "\0").as_bytes()));
+        let environment = Ok(Environment::parse(environ.replace(' ', "\0").as_bytes()).origin);
         let group = of_group(cgroup.replace("ID", ID).as_bytes());
         assert_eq!(origin(group.as_ref(), &environment), expected.map(Text::from), "{cgroup} {environ}");
     }

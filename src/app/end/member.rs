@@ -74,7 +74,7 @@ impl Member {
             parent: Ok(parent.pid),
             ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
         };
-        let process = Process { id, facts, load: ProcessLoad::missing(Missing::NotYet) };
+        let process = Process { id, facts: facts.into(), load: ProcessLoad::missing(Missing::NotYet) };
         Self { process, gpus: Vec::new(), stage: Stage::Asked(Signal::Kill), caution: None, joined: true }
     }
 
@@ -98,7 +98,7 @@ impl Member {
         let facts = &self.process.facts;
         facts.comm.as_ref().is_ok_and(|comm| comm.as_str() == "pt_elastic")
             || facts.argv.as_ref().is_ok_and(|argv| {
-                argv.iter().any(|it| it.as_str().ends_with("torchrun") || it.as_str().starts_with("torch.distributed."))
+                argv.iter().any(|it| it.ends_with("torchrun") || it.starts_with("torch.distributed."))
             })
     }
 

@@ -141,7 +141,7 @@ impl Parts {
     /// Ranks that have no name in common: by what they run, and when they started.
     fn join_nameless(&mut self, snapshot: &Snapshot, past: &Past, mut ranks: Vec<usize>, uid: u32) {
         let start = |at: usize| snapshot.processes[at].id.start_ticks;
-        let program = |at: usize| past.life(at).named.program.clone();
+        let program = |at: usize| past.life(at).named.program();
         let gap = TOGETHER.saturating_mul(snapshot.host.facts.ticks_per_second);
         let is_soon = |a: usize, b: usize| start(a).zip(start(b)).is_some_and(|(a, b)| b.saturating_sub(a) <= gap);
         ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
@@ -168,7 +168,7 @@ impl Parts {
             let what = match past.life(at).role {
                 Role::Worker | Role::Helper => "".into(),
                 // A trainer of its own is not part of another.
-                Role::Python if facts.trainer_threads != Ok(true) => (&*past.life(at).named.command).into(),
+                Role::Python if facts.trainer_threads != Ok(true) => past.life(at).named.command().into(),
                 _ => continue,
             };
             match left.entry(JobKey::Group(uid, group, what)) {

@@ -1,7 +1,7 @@
 //! What a process is for, by its name and arguments alone.
 
-use crate::snapshot::Process;
-use crate::untrusted::Text;
+use crate::snapshot::{Process, ProcessFacts};
+use crate::untrusted::{Argv, Text};
 
 /// What a process is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,7 +86,7 @@ impl Role {
     /// has those of its parent.
     pub(in crate::model) fn of(process: &Process) -> Self {
         let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
-        let argv = process.facts.argv.as_deref().unwrap_or_default();
+        let argv = &arguments(&process.facts);
         if comm.is_empty() && argv.is_empty() {
             return Self::Unknown;
         }
@@ -143,9 +143,9 @@ fn by_comm(comm: &str) -> Option<Role> {
     })
 }
 
-fn by_argv(argv: &[Text]) -> Option<Role> {
+fn by_argv(argv: &[&str]) -> Option<Role> {
     let first = name(argv.first()?);
-    let second = argv.get(1).map_or("", name);
+    let second = argv.get(1).map_or("", |it| name(it));
     // A login shell is called `-bash`.
     if SHELLS.contains(&first.trim_start_matches('-')) {
         return Some(shell(argv));
@@ -169,7 +169,7 @@ fn by_argv(argv: &[Text]) -> Option<Role> {
 }
 
 /// What a Python program is for; absent when only it knows.
-fn python(argv: &[Text], second: &str) -> Option<Role> {
+fn python(argv: &[&str], second: &str) -> Option<Role> {
     let [program, rest @ ..] = argv else { return None };
     if LAUNCHERS.contains(&second) {
         return Some(Role::Launcher);
@@ -177,14 +177,12 @@ fn python(argv: &[Text], second: &str) -> Option<Role> {
     if second == "supervisord" {
         return Some(Role::Keeper);
     }
-    if (second == "accelerate" || name(program) == "accelerate")
-        && rest.iter().take(2).any(|it| it.as_str() == "launch")
-    {
+    if (second == "accelerate" || name(program) == "accelerate") && rest.iter().take(2).any(|it| *it == "launch") {
         return Some(Role::Launcher);
     }
     // Options of the interpreter end where the program begins; after that, words are the program's own.
-    let at = rest.iter().position(|it| !it.as_str().starts_with('-') || matches!(it.as_str(), "-m" | "-c"))?;
-    let (option, operand) = (rest[at].as_str(), rest.get(at + 1).map_or("", Text::as_str));
+    let at = rest.iter().position(|it| !it.starts_with('-') || matches!(*it, "-m" | "-c"))?;
+    let (option, operand) = (rest[at], rest.get(at + 1).copied().unwrap_or(""));
     match option {
         "-m" if LAUNCHER_MODULES.iter().any(|it| operand.starts_with(it)) => Some(Role::Launcher),
         "-m" if operand.starts_with("ipykernel") || operand.starts_with("colab_kernel") => Some(Role::Notebook),
@@ -199,43 +197,48 @@ fn python(argv: &[Text], second: &str) -> Option<Role> {
     }
 }
 
-fn is_python(comm: &str, argv: &[Text]) -> bool {
+fn is_python(comm: &str, argv: &[&str]) -> bool {
     let interpreter = |it: &str| it.starts_with("python") || it.starts_with("pypy") || it == "ipython";
     interpreter(comm) || comm.starts_with("pt_") || argv.first().is_some_and(|it| interpreter(name(it)))
 }
 
 /// With a command or a file to run, a shell is a script.
-fn shell(argv: &[Text]) -> Role {
-    let is_option = |it: &Text| it.as_str().starts_with('-') && it.as_str() != "-c";
+fn shell(argv: &[&str]) -> Role {
+    let is_option = |it: &&str| it.starts_with('-') && *it != "-c";
     if argv.iter().skip(1).all(is_option) { Role::Shell } else { Role::Script }
 }
 
 /// The last part of a path.
-fn name(path: &Text) -> &str {
-    let path = path.as_str();
+fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
+/// Its arguments; none where they are not known.
+fn arguments(facts: &ProcessFacts) -> Vec<&str> {
+    facts.argv.iter().flat_map(Argv::iter).collect()
+}
+
 /// What people call the program: its script, its module, or its short name.
-pub(in crate::model) fn program(process: &Process) -> String {
-    let argv = process.facts.argv.as_deref().unwrap_or_default();
-    let script = argv.iter().map(name).find(|it| it.strip_suffix(".py").is_some_and(|stem| stem != "__main__"));
+pub(in crate::model) fn program(facts: &ProcessFacts) -> String {
+    let argv = &arguments(facts);
+    let script =
+        argv.iter().map(|it| name(it)).find(|it| it.strip_suffix(".py").is_some_and(|stem| stem != "__main__"));
     // As in `python /opt/env/bin/vllm serve`.
-    let tool = argv.get(1).filter(|it| is_python("", argv) && !it.as_str().starts_with('-')).map(name);
-    let module = || argv.iter().skip_while(|it| it.as_str() != "-m").nth(1).map(Text::as_str);
-    let comm = || process.facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+    let tool = argv.get(1).filter(|it| is_python("", argv) && !it.starts_with('-')).map(|it| name(it));
+    let module = || argv.iter().copied().skip_while(|it| *it != "-m").nth(1);
+    let comm = || facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     script.or(tool).or_else(module).map_or_else(comm, str::to_owned)
 }
 
 /// What it runs: its arguments, or its short name where there are none. Cut to what fits a sentence.
-pub(in crate::model) fn command(process: &Process) -> String {
+pub(in crate::model) fn command(facts: &ProcessFacts) -> String {
     const LIMIT: usize = 60;
-    let argv = process.facts.argv.as_deref().unwrap_or_default();
-    let mut words = argv.iter().map(Text::as_str);
+    let argv = &arguments(facts);
+    let mut words = argv.iter().copied();
     let mut command = match argv.first() {
         // Where the interpreter lies is of no interest.
         Some(first) => words.next().map_or("", |_| name(first)).to_owned(),
-        None => process.facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string),
+        None => facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };
     for word in words {
         command.push(' ');

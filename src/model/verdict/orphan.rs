@@ -177,7 +177,7 @@ fn left(court: Court<'_>, at: usize) -> Option<Sign> {
         Some(parent) => {
             let life = court.past.life(parent);
             // In a container, the trainer itself may be PID 1.
-            life.role.is_keeper().then(|| format!("{} ({})", life.named.program, life.named.id.pid).into())?
+            life.role.is_keeper().then(|| format!("{} ({})", life.named.program(), life.named.id.pid).into())?
         }
         None if parent == 1 => "PID 1".into(),
         None if parent == 0 => "something outside of its PID namespace".into(),
@@ -198,7 +198,7 @@ fn group_leader_gone(court: Court<'_>, process: &Process) -> Option<Sign> {
 /// (d)
 fn served_gone(court: Court<'_>, at: usize, process: &Process) -> Option<Sign> {
     let argv = process.facts.argv.as_ref().ok()?;
-    let served: u32 = argv.iter().find_map(|it| it.as_str().strip_prefix("--parent="))?.parse().ok()?;
+    let served: u32 = argv.iter().find_map(|it| it.strip_prefix("--parent="))?.parse().ok()?;
     let is_above = court.kin.line(at).any(|it| court.snapshot.processes[it].id.pid == served);
     // In a container, it is told a number that means another process out here.
     let in_container = process.facts.origin.as_ref().is_ok_and(|it| {
@@ -253,7 +253,8 @@ pub(super) fn heirs(court: Court<'_>, ghost: ProcessId) -> Vec<ProcessId> {
     });
     let is_near = |at: usize, was: &Fallen| was.ties.group.is_ok() && process(at).facts.group == was.ties.group;
     let is_close = |at: usize, was: &Fallen| was.ties.session.is_ok() && process(at).facts.session == was.ties.session;
-    let is_alike = |at: usize, was: &Fallen| process(at).facts.argv.is_ok() && process(at).facts.argv == was.argv;
+    let is_alike =
+        |at: usize, was: &Fallen| process(at).facts.argv.as_ref().is_ok_and(|argv| was.named.argv() == Some(argv));
     let ranks: [&dyn Fn(usize) -> bool; 5] = [
         &|at| was.is_some_and(|was| is_near(at, was)),
         &|at| was.is_some_and(|was| is_close(at, was)),

@@ -10,7 +10,7 @@ use crate::model::kin::Kin;
 use crate::model::kin::role::{self, Role};
 use crate::snapshot::{Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::units::{Moment, Percent};
-use crate::untrusted::Text;
+use crate::untrusted::Argv;
 
 /// CPU use from which a process computes. Waiting for the GPU takes a whole core, waiting in a poll none.
 const COMPUTES: f32 = 1.0;
@@ -35,7 +35,7 @@ pub(super) enum Work {
 /// The end of a parent, as it was seen.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Loss {
-    pub(super) who: Named,
+    pub(super) who: Arc<Named>,
     pub(super) role: Role,
     pub(super) at: Moment,
 }
@@ -43,7 +43,8 @@ pub(super) struct Loss {
 /// What is remembered of a living process.
 #[derive(Debug, Clone)]
 pub(in crate::model) struct Life {
-    pub(in crate::model) named: Named,
+    /// By what it was when its arguments were seen last: one that has ended has none.
+    pub(in crate::model) named: Arc<Named>,
     pub(in crate::model) role: Role,
     /// It had the arguments of the Python process that made it: it was forked, and not started.
     pub(in crate::model) forked: bool,
@@ -57,13 +58,10 @@ pub(in crate::model) struct Life {
     /// Since when we see it in the kernel, out of reach of signals.
     pub(super) blocked_since: Option<Moment>,
     /// The root of the job that it was seen in first.
-    pub(in crate::model) root: Option<Named>,
-    /// What role and name were made from.
-    comm: Reading<Text>,
-    argv: Reading<Arc<[Text]>>,
+    pub(in crate::model) root: Option<Arc<Named>>,
     parent: Option<u32>,
     /// Its parent at the last pass.
-    maker: Option<(Named, Role)>,
+    maker: Option<(Arc<Named>, Role)>,
     tenant: bool,
     ties: Ties,
 }
@@ -79,10 +77,9 @@ pub(super) struct Ties {
 /// A tenant that ended.
 #[derive(Debug, Clone)]
 pub(super) struct Fallen {
-    pub(super) named: Named,
+    pub(super) named: Arc<Named>,
     pub(super) ties: Ties,
-    pub(super) argv: Reading<Arc<[Text]>>,
-    pub(super) root: Option<Named>,
+    pub(super) root: Option<Arc<Named>>,
     at: Moment,
 }
 
@@ -138,7 +135,7 @@ impl Past {
         let maker = kin.up(at).map(|it| &self.lives[it]);
         let is_fork = maker.is_some_and(|it| {
             it.role.runs_python()
-                && matches!(&it.argv, Ok(argv) if !argv.is_empty() && life_argv(&self.lives[at]) == Some(argv))
+                && it.named.argv().is_some_and(|argv| !argv.is_empty() && self.lives[at].named.argv() == Some(argv))
         });
         let maker = maker.map(|it| (it.named.clone(), it.role));
         let life = &mut self.lives[at];
@@ -159,13 +156,7 @@ impl Past {
 
     fn bury(&mut self, gone: Vec<Life>, now: Moment) {
         let tenants = gone.into_iter().filter(|it| it.tenant && it.named.id.start_ticks.is_some());
-        self.fallen.extend(tenants.map(|it| Fallen {
-            named: it.named,
-            ties: it.ties,
-            argv: it.argv,
-            root: it.root,
-            at: now,
-        }));
+        self.fallen.extend(tenants.map(|it| Fallen { named: it.named, ties: it.ties, root: it.root, at: now }));
         self.fallen.retain(|it| now.since(it.at) < REMEMBERED);
         let surplus = self.fallen.len().saturating_sub(FALLEN);
         self.fallen.drain(..surplus);
@@ -182,24 +173,27 @@ impl Past {
     }
 
     /// The root of the job of a ghost: of the tenant whose PID it has.
-    pub(in crate::model) fn root_of_ghost(&self, pid: u32) -> Option<&Named> {
+    pub(in crate::model) fn root_of_ghost(&self, pid: u32) -> Option<&Arc<Named>> {
         self.fallen(pid).and_then(|it| it.root.as_ref())
     }
 
     /// Notes in which job a process was seen.
-    pub(in crate::model) fn belongs(&mut self, at: usize, root: Named) {
+    pub(in crate::model) fn belongs(&mut self, at: usize, root: Arc<Named>) {
         self.lives[at].root = Some(root);
     }
 }
 
-fn life_argv(life: &Life) -> Option<&Arc<[Text]>> {
-    life.argv.as_ref().ok()
+impl Named {
+    /// Its arguments; absent when they are not known.
+    pub(super) fn argv(&self) -> Option<&Argv> {
+        self.facts.as_ref()?.argv.as_ref().ok()
+    }
 }
 
 impl Life {
     fn of(process: &Process) -> Self {
         Self {
-            named: Named { id: process.id, command: Arc::from(""), program: Arc::from(""), calling: "" },
+            named: Named { id: process.id, facts: None, calling: "" }.into(),
             role: Role::Unknown,
             forked: false,
             loss: None,
@@ -208,8 +202,6 @@ impl Life {
             computed: false,
             blocked_since: None,
             root: None,
-            comm: Err(Missing::NotYet),
-            argv: Err(Missing::NotYet),
             parent: None,
             maker: None,
             tenant: false,
@@ -220,23 +212,17 @@ impl Life {
     /// Takes in what it is called. A process that has ended keeps the arguments that it had.
     fn name(&mut self, process: &Process) {
         let facts = &process.facts;
-        let is_known = self.comm == facts.comm && self.argv == facts.argv;
-        let is_cleared = self.argv.is_ok() && facts.argv.as_ref().is_ok_and(|it| it.is_empty());
-        if is_known && self.role != Role::Unknown || is_cleared {
+        let is_same = self.named.facts.as_ref() == Some(facts);
+        let is_cleared = self.named.argv().is_some() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
+        if is_same || is_cleared {
             return;
         }
-        self.forked &= self.argv == facts.argv;
-        (self.comm, self.argv) = (facts.comm.clone(), facts.argv.clone());
+        self.forked &= self.named.argv() == facts.argv.as_ref().ok();
         self.role = Role::of(process);
-        let program = role::program(process);
         // A tool, as `vllm`, is no trainer.
-        let is_script = self.role == Role::Python && program.strip_suffix(".py").is_some();
-        self.named = Named {
-            id: process.id,
-            command: role::command(process).into(),
-            program: program.into(),
-            calling: if is_script { "trainer" } else { self.role.calling() },
-        };
+        let is_script = self.role == Role::Python && role::program(facts).strip_suffix(".py").is_some();
+        let calling = if is_script { "trainer" } else { self.role.calling() };
+        self.named = Named { id: process.id, facts: Some(facts.clone()), calling }.into();
     }
 
     /// Its parent ended.
@@ -245,14 +231,9 @@ impl Life {
         if self.loss.as_ref().is_some_and(|it| it.role.makes()) {
             return;
         }
-        let stranger = || Named {
-            id: ProcessId { pid, start_ticks: None },
-            command: Arc::from(""),
-            program: Arc::from(""),
-            calling: "parent",
-        };
-        let (who, role) =
-            self.maker.take().filter(|it| it.0.id.pid == pid).unwrap_or_else(|| (stranger(), Role::Unknown));
+        let id = ProcessId { pid, start_ticks: None };
+        let stranger = || (Named { id, facts: None, calling: "parent" }.into(), Role::Unknown);
+        let (who, role) = self.maker.take().filter(|it| it.0.id.pid == pid).unwrap_or_else(stranger);
         self.loss = Some(Loss { who, role, at: now });
     }
 }

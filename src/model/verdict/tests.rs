@@ -55,9 +55,9 @@ impl Story {
     fn process(&mut self, pid: u32, parent: u32, argv: &[&str]) {
         if let Some(known) = self.host.processes.iter_mut().find(|it| it.id.pid == pid) {
             if !argv.is_empty() {
-                known.facts.argv = Ok(arguments(argv).into());
+                known.facts_mut().argv = Ok(arguments(argv));
             }
-            known.facts.parent = if pid == 1 { Ok(0) } else { Ok(parent) };
+            known.facts_mut().parent = if pid == 1 { Ok(0) } else { Ok(parent) };
             return;
         }
         let above = self.host.processes.iter().find(|it| it.id.pid == parent).map(|it| it.facts.clone());
@@ -72,7 +72,7 @@ impl Story {
             group,
             session: above.as_ref().map_or(Ok(pid), |it| it.session),
             comm: Ok(name.into()),
-            argv: Ok(arguments(argv).into()),
+            argv: Ok(arguments(argv)),
             ..ProcessFacts::missing(Identity::Sure, Missing::Unsupported)
         };
         let load = ProcessLoad {
@@ -83,7 +83,7 @@ impl Story {
             wchan: Err(Missing::Unsupported),
         };
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
-        self.host.processes.push(Process { id, facts, load });
+        self.host.processes.push(Process { id, facts: facts.into(), load });
     }
 
     fn ghost(&mut self, pid: u32, why: Missing) {
@@ -91,7 +91,7 @@ impl Story {
         self.host.processes.retain(|it| it.id.pid != pid);
         self.host.processes.push(Process {
             id,
-            facts: ProcessFacts::missing(Identity::Unverified, why),
+            facts: ProcessFacts::missing(Identity::Unverified, why).into(),
             load: ProcessLoad::missing(why),
         });
         for tenant in self.host.gpus.iter_mut().flat_map(|it| &mut it.tenants).filter(|it| it.process.pid == pid) {
@@ -128,17 +128,21 @@ impl Story {
             ["threads", count] => self.at(pid).load.threads = Ok(number(count)),
             ["rss", memory] => self.at(pid).load.rss = Ok(bytes(memory)),
             ["wchan", function] => self.at(pid).load.wchan = Ok(function.into()),
-            ["comm", comm] => self.at(pid).facts.comm = Ok(comm.into()),
-            ["comm", first, second] => self.at(pid).facts.comm = Ok(format!("{first} {second}").into()),
-            ["group", group] => self.at(pid).facts.group = Ok(number(group)),
-            ["session"] => (self.at(pid).facts.session, self.at(pid).facts.group) = (Ok(pid), Ok(pid)),
-            ["run", run] => self.at(pid).facts.elastic_run = Ok(run.into()),
-            ["origin", ref words @ ..] => self.at(pid).facts.origin = Ok(words.join(" ").into()),
-            ["trains"] => self.at(pid).facts.trainer_threads = Ok(true),
-            ["stranger"] => self.at(pid).facts.identity = Identity::Unverified,
+            ["comm", comm] => self.at(pid).facts_mut().comm = Ok(comm.into()),
+            ["comm", first, second] => self.at(pid).facts_mut().comm = Ok(format!("{first} {second}").into()),
+            ["group", group] => self.at(pid).facts_mut().group = Ok(number(group)),
+            ["session"] => {
+                let facts = self.at(pid).facts_mut();
+                (facts.session, facts.group) = (Ok(pid), Ok(pid));
+            }
+            ["run", run] => self.at(pid).facts_mut().elastic_run = Ok(run.into()),
+            ["origin", ref words @ ..] => self.at(pid).facts_mut().origin = Ok(words.join(" ").into()),
+            ["trains"] => self.at(pid).facts_mut().trainer_threads = Ok(true),
+            ["stranger"] => self.at(pid).facts_mut().identity = Identity::Unverified,
             ["user", user] => {
                 let uid = if user == "root" { 0 } else { 1001 };
-                (self.at(pid).facts.uid, self.at(pid).facts.user) = (Ok(uid), Ok(user.into()));
+                let facts = self.at(pid).facts_mut();
+                (facts.uid, facts.user) = (Ok(uid), Ok(user.into()));
             }
             _ => panic!("what is {words:?}?"),
         }
@@ -203,8 +207,8 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
 }
 
 /// An argument with spaces has `~` for them.
-fn arguments(words: &[&str]) -> Vec<Text> {
-    words.iter().map(|it| it.replace('~', " ").into()).collect()
+fn arguments(words: &[&str]) -> crate::untrusted::Argv {
+    words.iter().map(|it| Text::from(it.replace('~', " "))).collect()
 }
 
 /// `11GiB`, `300MiB`, `0`.
@@ -341,7 +345,7 @@ proptest! {
             host.gpus.clear();
             let mut one = example::host(1).with(pid, "python a.py", 0, Bytes(0)).processes.remove(0);
             one.id.start_ticks = Some(7 + ticks * u64::from(pid % 2));
-            one.facts.parent = Ok(parent);
+            one.facts_mut().parent = Ok(parent);
             host.processes.push(one);
         }
         let mut model = Model::default();

@@ -108,7 +108,7 @@ impl Verdict {
             Kind::Ghost { was, heirs } => {
                 let who = was
                     .as_ref()
-                    .map_or_else(|| "no process has this PID".to_owned(), |it| format!("{} has ended", it.command));
+                    .map_or_else(|| "no process has this PID".to_owned(), |it| format!("{} has ended", it.command()));
                 let heirs = match heirs.as_slice() {
                     [] => "who keeps it open is not to be seen".to_owned(),
                     [one] => format!("{} keeps it", one.pid),
@@ -120,7 +120,7 @@ impl Verdict {
                 let notebook = if *notebook { "a notebook that " } else { "it " };
                 format!("{notebook}has computed nothing for {}, and holds {}", ago(*span), self.amount())
             }
-            Kind::WorkerOf(creator) => format!("it works for {}, {}", creator.id.pid, creator.command),
+            Kind::WorkerOf(creator) => format!("it works for {}, {}", creator.id.pid, creator.command()),
             Kind::Launcher => "it starts the processes of a job, or serves them".to_owned(),
             Kind::Active { trainer: true } => format!("it trains; it {}", holds()),
             Kind::Active { trainer: false } => format!("nothing speaks against it; it {}", holds()),
@@ -233,10 +233,9 @@ impl Orphaned {
 /// `4711, python train.py`.
 impl std::fmt::Display for Named {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.command.is_empty() {
-            write!(f, "{}", self.id.pid)
-        } else {
-            write!(f, "{}, {}", self.id.pid, self.command)
+        match self.facts {
+            Some(_) => write!(f, "{}, {}", self.id.pid, self.command()),
+            None => write!(f, "{}", self.id.pid),
         }
     }
 }

@@ -71,7 +71,7 @@ fn deed() -> Deed {
     Deed {
         process: ProcessId { pid: 4711, start_ticks: Some(99) },
         comm: Text::new("py\x1b[2J"),
-        argv: Some(["python".into(), "train.py\n".into()].into()),
+        argv: Some(["python", "train.py\n"].map(Text::from).into_iter().collect()),
         owner: Some(Owner { uid: 4_000_001 }),
         signal: Signal::Kill,
         mode: Mode::Job,

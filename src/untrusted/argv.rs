@@ -1,0 +1,112 @@
+//! The arguments of a process, as it has them: an argument, a NUL, an argument, a NUL.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::Text;
+
+/// Arguments, each a [`Text`]; in JSON, an array of them.
+///
+/// A host may have thousands of processes with five arguments each. So they are in one piece, which is shared.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Argv(Arc<str>);
+
+impl Argv {
+    /// Whether there are none: of a kernel thread, or a zombie.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.split_terminator('\0')
+    }
+
+    /// All of them, as one would type them.
+    pub fn line(&self) -> String {
+        self.iter().collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl FromIterator<Text> for Argv {
+    fn from_iter<I: IntoIterator<Item = Text>>(arguments: I) -> Self {
+        let mut all = String::new();
+        for argument in arguments {
+            // A NUL is not printable: none has one of its own.
+            all.push_str(argument.as_str());
+            all.push('\0');
+        }
+        Self(all.into())
+    }
+}
+
+impl Serialize for Argv {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Argv {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Arguments;
+        impl<'de> Visitor<'de> for Arguments {
+            type Value = Argv;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array of strings")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut arguments: A) -> Result<Argv, A::Error> {
+                std::iter::from_fn(|| arguments.next_element().transpose()).collect()
+            }
+        }
+        deserializer.deserialize_seq(Arguments)
+    }
+}
+
+impl JsonSchema for Argv {
+    fn schema_name() -> Cow<'static, str> {
+        Vec::<Text>::schema_name()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Vec::<Text>::json_schema(generator)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(arguments: &[&str], json: &str) {
+        let argv: Argv = arguments.iter().map(|it| Text::from(*it)).collect();
+        assert_eq!(argv.iter().collect::<Vec<_>>(), arguments);
+        assert_eq!(argv.is_empty(), arguments.is_empty());
+        assert_eq!(serde_json::to_string(&argv).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Argv>(json).unwrap(), argv);
+    }
+
+    #[test]
+    fn arguments_stay_apart_and_empty_ones_stay() {
+        check(&["python", "train.py"], r#"["python","train.py"]"#);
+        check(&["sh", "-c", "", ""], r#"["sh","-c","",""]"#);
+        check(&[""], r#"[""]"#);
+        check(&[], "[]");
+    }
+
+    #[test]
+    fn an_argument_from_a_line_is_made_printable_and_does_not_become_two() {
+        let argv: Argv = serde_json::from_str(r#"["a\u0000b","\u001b[2J"]"#).unwrap();
+        assert_eq!(argv.iter().collect::<Vec<_>>(), ["a\u{FFFD}b", "\u{FFFD}[2J"]);
+    }
+}
