@@ -22,8 +22,8 @@ use crate::untrusted::Text;
 /// The longest line that is taken in. 1,000 processes make one of a megabyte.
 const LONGEST_LINE: usize = 64 << 20;
 
-/// Room for a line that is kept from one to the next.
-const SHORT_LINE: usize = 256 << 10;
+/// Room for a line that is kept from one to the next: enough for a hundred processes.
+const SHORT_LINE: usize = 64 << 10;
 
 /// Lines that may wait for the app. When it is stopped, the rest waits in the pipe, and then at the agent.
 const WAITING_LINES: usize = 16;
@@ -46,8 +46,6 @@ impl Agent {
         // The file may have been replaced by an update: the kernel still knows the one we run.
         let program = std::env::current_exe().ok().filter(|path| path.exists());
         let mut command = std::process::Command::new(program.unwrap_or_else(|| PathBuf::from("/proc/self/exe")));
-        // Each of its threads would have a heap of its own, and most of it empty: a tenth of all it takes.
-        command.env("MALLOC_ARENA_MAX", "1");
         command.arg("agent").arg("--interval").arg(format!("{}ms", args.interval.as_millis()));
         if let Some(library) = &args.nvml_lib {
             command.arg("--nvml-lib").arg(library);
