@@ -11,6 +11,8 @@ program and scene it measures, with the medians over the rounds:
 
     CPU           of the program and all its descendants, by the kernel's clock for each process. What
                   the fake does on their behalf is in it. A descendant that came and went is not.
+    scans         what of it went into looking at all processes of the host: the time of gputop's thread
+                  `census`. Its first look at everyone is over by then.
     PSS           of the same processes, when the time is over
     NVML calls    as the fake counted them
     bytes         that went to the terminal
@@ -108,6 +110,7 @@ class Measure:
 
 MEASURES = [
     Measure("cpu_ms_per_s", "CPU, ms per s", {"8/64": 2.0, "16/1000": 1.0}, by_peer=True),
+    Measure("scans_percent", "scans, % of that CPU", {}, by_peer=False),
     Measure("pss_mib", "PSS, MiB", {"*": 3.0}, by_peer=True),
     Measure("nvml_calls_per_s", "NVML calls per s", {"*": 0.5}, by_peer=True),
     Measure("terminal_bytes_per_s", "bytes per s to the terminal", {"*": 1.0}, by_peer=True),
@@ -239,6 +242,7 @@ def keep_open(stage: "Stage", program: Program, asked: argparse.Namespace) -> Re
         arrows = itertools.islice(itertools.cycle("BA"), math.ceil(KEYS / asked.rounds))
         return {
             "cpu_ms_per_s": [used_ns / 1e6 / elapsed],
+            "scans_percent": [100 * (after.scans_ns - before.scans_ns) / used_ns] if after.scans_ns else [],
             "pss_mib": [sum(map(pss_kib, after.cpu_ns)) / 1024],
             "nvml_calls_per_s": [(after.calls - before.calls) / elapsed],
             "terminal_bytes_per_s": [(after.heard - before.heard) / elapsed],
@@ -322,10 +326,11 @@ class Crowd:
 
 @dataclasses.dataclass(frozen=True)
 class Meter:
-    """What a program has used up to a moment: CPU by process, NVML calls, bytes."""
+    """What a program has used up to a moment: CPU by process, CPU of scans, NVML calls, bytes."""
 
     at: float
     cpu_ns: dict[int, int]
+    scans_ns: int
     calls: int
     heard: int
 
@@ -439,7 +444,7 @@ class Monitor:
     def meter(self) -> Meter:
         # The family first, as finding it takes a while.
         family = self.family()
-        return Meter(time.perf_counter(), cpu_ns(family), self.calls(), self.heard)
+        return Meter(time.perf_counter(), cpu_ns(family), sum(map(scans_ns, family)), self.calls(), self.heard)
 
     def calls(self) -> int:
         """How often NVML was called up to now: records of 64 bytes, the last eight of each a count."""
@@ -495,6 +500,16 @@ def cpu_ns(family: set[int]) -> dict[int, int]:
             used[pid] = time.clock_gettime_ns(~pid << 3 | 2)
         except OSError:
             continue
+    return used
+
+
+def scans_ns(pid: int) -> int:
+    """The CPU time of gputop's thread that looks at all processes; 0 where there is none."""
+    used = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text(encoding="utf-8") == "census\n":
+                used += int((task / "schedstat").read_text(encoding="ascii").split()[0])
     return used
 
 
