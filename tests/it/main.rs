@@ -16,6 +16,7 @@ mod free;
 mod hostile;
 mod matrix;
 mod screens;
+mod stories;
 mod tidy;
 
 use std::time::Duration;

@@ -40,6 +40,11 @@ impl Life {
         rustix::process::pidfd_send_signal(&self.pidfd, signal).expect("the process is there");
     }
 
+    /// Ends it, if it is still there.
+    pub(crate) fn end(&self) {
+        let _ended = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
     /// Waits until the kernel shows it in this state: a letter of `/proc/PID/stat`.
     #[track_caller]
     pub(crate) fn wait_state(&self, letter: char) {

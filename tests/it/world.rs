@@ -33,6 +33,10 @@ impl Host {
     pub(crate) fn still<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
         let world = World::of(personas);
         let directory = tempfile::tempdir().expect("there is room in /tmp");
+        let names = (0..world.gpus.len()).map(|gpu| gpu.to_string()).chain(["ctl".to_owned(), "-uvm".to_owned()]);
+        for name in names {
+            fs::write(directory.path().join(format!("nvidia{name}")), "").expect("there is room in /tmp");
+        }
         let file = WorldFile::create(directory.path().join("world.json"), world).expect("there is room in /tmp");
         Self { directory, file, processes: Vec::new(), library: fake_nvml::library() }
     }
@@ -106,6 +110,7 @@ impl Host {
             .env("LANG", "C.UTF-8")
             .env("XDG_STATE_HOME", self.directory.path())
             .env("GPUTOP_NVML_LIB", &self.library)
+            .env("GPUTOP_DEVICES", self.directory.path().join("nvidia"))
             .env("FAKE_NVML_WORLD", self.file.path())
             .env("FAKE_NVML_COUNTS", self.directory.path().join("counts"))
     }
