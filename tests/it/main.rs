@@ -4,6 +4,7 @@
 
 // The stage.
 mod process;
+mod stage;
 mod terminal;
 mod world;
 

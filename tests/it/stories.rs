@@ -6,7 +6,6 @@
 mod script;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -18,12 +17,12 @@ use gputop::model::Model;
 use gputop::snapshot::line::Line;
 use gputop::units::Moment;
 use gputop::untrusted::Text;
-use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::process::Signal;
 
 use self::script::{Act, Claim, Scene, Story};
 use crate::cli::json;
 use crate::process::{Life, Started, now};
+use crate::stage::Parts;
 use crate::world::Host;
 use crate::{DEADLINE, say};
 
@@ -185,28 +184,16 @@ impl Told {
 
 /// The processes of every story, once each has said its part.
 fn cast(host: &mut Host) -> Vec<Told> {
-    let roles = host.path("roles");
-    mknodat(CWD, &roles, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("there is room in /tmp");
-    // Open for writing too: it has no end while the test goes on.
-    let pipe = rustix::fs::open(&roles, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("it is there");
-    let (send, said) = mpsc::channel();
-    thread::spawn(move || {
-        BufReader::new(fs::File::from(pipe)).lines().map_while(Result::ok).try_for_each(|line| send.send(line))
-    });
+    let parts = Parts::of(host);
     let stories = FILES.iter().flat_map(|it| script::read(it)).filter(can_be_told);
-    let mut told: Vec<Told> = stories.enumerate().map(|(gpu, story)| start(host, story, gpu)).collect();
+    let mut told: Vec<Told> = stories.enumerate().map(|(gpu, story)| start(host, &parts, story, gpu)).collect();
     let waited = now();
-    while let Some(missing) = told
-        .iter()
-        .find_map(|it| it.story.parts().into_iter().find(|part| !it.parts.contains_key(*part)).map(|part| (it, part)))
-    {
-        let left = PATIENCE.saturating_sub(waited.elapsed());
-        let line =
-            said.recv_timeout(left).unwrap_or_else(|_| panic!("{}: {} never comes", missing.0.story.title, missing.1));
-        let words = script::words(&line);
-        let [gpu, part, pid] = words.as_slice() else { panic!("{line:?}") };
-        let (gpu, pid): (usize, u32) = (gpu.parse().expect("a number"), pid.parse().expect("a PID"));
-        told[gpu].parts.insert(part.clone(), Life::of(pid));
+    let is_missing =
+        |it: &Told| it.story.parts().into_iter().find(|part| !it.parts.contains_key(*part)).map(str::to_owned);
+    while let Some((it, missing)) = told.iter().find_map(|it| Some((it, is_missing(it)?))) {
+        let part = parts.next(PATIENCE.saturating_sub(waited.elapsed()));
+        let Some(part) = part else { panic!("{}: {missing} never comes", it.story.title) };
+        told[part.gpu].parts.insert(part.name, Life::of(part.pid));
     }
     told
 }
@@ -221,29 +208,11 @@ fn can_be_told(story: &Story) -> bool {
     is_there
 }
 
-/// Starts what the story starts, as an interactive shell does: in a process group of its own.
-fn start(host: &Host, story: Story, gpu: usize) -> Told {
-    let folder = host.path(&format!("story{gpu}"));
-    for (name, text) in &story.files {
-        let path = folder.join(name);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("there is room in /tmp");
-        let is_python = path.extension().is_none_or(|it| it == "py");
-        let head = if is_python { "from stage import *\n" } else { "" };
-        fs::write(path, format!("{head}{text}")).expect("there is room in /tmp");
-    }
-    let mut command = Command::new(&story.run[0]);
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
-    host.dress(&mut command)
-        .args(&story.run[1..])
-        .current_dir(&folder)
-        .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/stories"))
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("STORY", gpu.to_string())
-        .env("STORY_GPU", gpu.to_string())
-        .env("STORY_ROLES", host.path("roles"))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    let started = Started::start(&mut command);
+/// Starts what the story starts.
+fn start(host: &Host, parts: &Parts, story: Story, gpu: usize) -> Told {
+    let files = story.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    let run: Vec<&str> = story.run.iter().map(String::as_str).collect();
+    let started = Started::start(&mut parts.play(host, gpu, files, &run));
     Told { story, gpu, parts: BTreeMap::new(), acted: now(), orphaned: None, started }
 }
 
@@ -365,4 +334,29 @@ fn check_report(host: &Host, told: &[Told]) {
         }
     }
     assert!(proved >= 7, "{proved} orphans were proved without being watched");
+}
+
+#[test]
+fn a_process_of_another_pid_namespace_is_called_foreign() {
+    if !rustix::process::getuid().is_root() {
+        return say("skipped: only root can make a PID namespace");
+    }
+    let mut host = Host::still(["H100"]);
+    let outside = Started::start(Command::new("sleep").arg("1000").stdin(host.device(0)));
+    host.put(0, Tenant::fictional(outside.pid(), 3 << 30));
+    let mut command = Command::new("unshare");
+    let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    host.dress(&mut command).args(namespace).args([env!("CARGO_BIN_EXE_gputop"), "agent", "--interval", "100ms"]);
+    let mut watch = Watch::start(command);
+    let began = now();
+    loop {
+        watch.next();
+        let verdict = watch.model.verdicts().iter().find(|it| it.process.pid == outside.pid());
+        if verdict.is_some_and(|it| it.word() == "foreign") {
+            let sentence = verdict.map(gputop::model::Verdict::sentence).unwrap_or_default();
+            assert!(sentence.contains("of another PID namespace") && sentence.contains("holds 3.0 GiB"), "{sentence}");
+            return;
+        }
+        assert!(began.elapsed() < DEADLINE, "{verdict:?}");
+    }
 }

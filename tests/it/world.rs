@@ -1,7 +1,7 @@
 //! A host as a test wants it: GPUs of a world file, and real processes on them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,9 +45,14 @@ impl Host {
         self.file.change(change).expect("there is room in /tmp");
     }
 
-    /// Starts a process, and puts it on a GPU.
+    /// The device file of a GPU, opened. Who holds it is surely meant by NVML, in a container too.
+    pub(crate) fn device(&self, gpu: usize) -> File {
+        File::open(self.path(&format!("nvidia{gpu}"))).expect("each GPU has one")
+    }
+
+    /// Starts a process, and puts it on a GPU, whose device file is its input.
     pub(crate) fn start(&mut self, gpu: usize, memory: u64, command: &mut Command) -> &mut Started {
-        let process = Started::start(command);
+        let process = Started::start(command.stdin(self.device(gpu)));
         self.put(gpu, Tenant::new(process.pid(), memory));
         self.processes.push(process);
         self.processes.last_mut().expect("one was pushed")

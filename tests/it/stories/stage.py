@@ -25,27 +25,27 @@ limit()
 os.register_at_fork(after_in_child=limit)
 
 
-def say(role):
-    with open(os.environ["STORY_ROLES"], "a") as roles:
-        roles.write(f"{os.environ['STORY']} {role} {os.getpid()}\n")
+def say(part):
+    with open(os.environ["STORY_PARTS"], "a") as parts:
+        parts.write(f"{os.environ['STORY']} {part} {os.getpid()}\n")
 
 
-def rest(role):
+def rest(part):
     """Says who it is, and does nothing from then on."""
-    say(role)
+    say(part)
     while True:
         signal.pause()
 
 
 def hold():
     """Opens the GPU's device file and those that all GPUs share, as CUDA does. A forked child has them too."""
-    for name in os.environ["STORY_GPU"], "ctl", "-uvm":
+    for name in os.environ["STORY"], "ctl", "-uvm":
         os.open(os.environ["GPUTOP_DEVICES"] + name, os.O_RDONLY)
 
 
 def watch():
     """Opens what NVML opens: a monitor has no memory on a GPU."""
-    for name in os.environ["STORY_GPU"], "ctl":
+    for name in os.environ["STORY"], "ctl":
         os.open(os.environ["GPUTOP_DEVICES"] + name, os.O_RDONLY)
 
 
@@ -78,8 +78,8 @@ class DataLoader:
         for number in range(workers):
             indices = context.Queue()
             indices.cancel_join_thread()
-            role = f"worker{number}"
-            context.Process(target=work, args=(dataset, indices, self.results, role), daemon=True).start()
+            part = f"worker{number}"
+            context.Process(target=work, args=(dataset, indices, self.results, part), daemon=True).start()
             self.indices.append(indices)
 
     def ask(self):
@@ -88,10 +88,10 @@ class DataLoader:
             indices.put(number)
 
 
-def work(dataset, indices, results, role):
+def work(dataset, indices, results, part):
     parent = os.getppid()
     rename("pt_data_worker")
-    dataset.role = role
+    dataset.part = part
     dataset.ready()
     while True:
         try:
@@ -107,7 +107,7 @@ class Dataset:
     """Small items, at once."""
 
     def ready(self):
-        say(self.role)
+        say(self.part)
 
     def __getitem__(self, index):
         return index
@@ -120,7 +120,7 @@ class Large(Dataset):
         pass
 
     def __getitem__(self, index):
-        say(self.role)
+        say(self.part)
         return bytes(1 << 20)
 
 
@@ -128,4 +128,4 @@ class Stuck(Large):
     """An item that never comes."""
 
     def __getitem__(self, index):
-        rest(self.role)
+        rest(self.part)
