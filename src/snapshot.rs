@@ -311,7 +311,8 @@ pub struct Gpu {
     pub health: GpuHealth,
     /// Who uses it; on a split GPU, the instances name their own.
     pub tenants: Vec<Tenant>,
-    /// Who had its device file open at the last scan, tenants too; of those that we may look at.
+    /// Who had its device file and that of CUDA (`/dev/nvidia-uvm`) open at the last scan, and so may hold memory;
+    /// tenants too. Of those that we may look at. What only watches, as nvidia-smi, lacks the second.
     pub holders: Vec<ProcessId>,
     /// Why it does not answer; absent when all is well.
     pub trouble: Option<Trouble>,

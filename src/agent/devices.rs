@@ -1,5 +1,9 @@
 //! The GPUs' device files, and which of them a process has open.
 //!
+//! Memory hangs on `/dev/nvidia-uvm`: CUDA cannot start without it, and a forked child has it from its parent.
+//! What only watches (`nvidia-smi -l`, nvtop, DCGM, another gputop) has a GPU's own file open through NVML, which
+//! does without, and holds nothing.
+//!
 //! Links in `/proc/PID/fd` are read, and never followed: a file on a server that hangs would take us
 //! with it. In a container the names are the same.
 
@@ -24,19 +28,19 @@ pub(super) struct Devices(Vec<u8>);
 pub(super) struct Open {
     /// The GPUs', by minor number, each once.
     pub(super) minors: Vec<u32>,
-    /// One that all GPUs share: some of their memory may be its.
-    pub(super) shared: bool,
+    /// The one that only CUDA opens, of all GPUs: `/dev/nvidia-uvm`.
+    pub(super) cuda: bool,
 }
 
 impl Open {
-    /// Whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.minors.is_empty() && !self.shared
+    /// Whether it may hold memory of any GPU.
+    pub(super) fn may_hold(&self) -> bool {
+        self.cuda
     }
 
     /// Whether it may hold memory of the GPU with that minor number.
-    pub(super) fn is_of(&self, minor: u32) -> bool {
-        self.minors.contains(&minor) || self.minors.is_empty() && self.shared
+    pub(super) fn may_hold_of(&self, minor: u32) -> bool {
+        self.cuda && (self.minors.is_empty() || self.minors.contains(&minor))
     }
 }
 
@@ -90,9 +94,9 @@ impl Devices {
 
     fn take(&self, target: &[u8], open: &mut Open) {
         let Some(name) = target.strip_prefix(self.0.as_slice()) else { return };
-        // `-modeset`, `-caps/…` and the rest say nothing of memory.
+        // `ctl`, `-modeset`, `-caps/…` and the rest say nothing of memory.
         match name {
-            b"ctl" | b"-uvm" => open.shared = true,
+            b"-uvm" => open.cuda = true,
             name => open.minors.extend(str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok())),
         }
     }
@@ -108,29 +112,29 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(targets: &[&str], minors: &[u32], shared: bool) {
+    fn check(targets: &[&str], minors: &[u32], cuda: bool) {
         let devices = Devices(b"/dev/nvidia".to_vec());
         let mut open = Open::default();
         for target in targets {
             devices.take(target.as_bytes(), &mut open);
         }
-        assert_eq!(open, Open { minors: minors.to_vec(), shared });
+        assert_eq!(open, Open { minors: minors.to_vec(), cuda });
     }
 
     #[test]
     fn only_files_that_memory_hangs_on_count() {
-        check(&["/dev/nvidia0", "/dev/nvidia13"], &[0, 13], false);
-        check(&["/dev/nvidiactl"], &[], true);
+        check(&["/dev/nvidia0", "/dev/nvidia13", "/dev/nvidiactl"], &[0, 13], false);
         check(&["/dev/nvidia-uvm", "/dev/nvidia3"], &[3], true);
         check(&["/dev/nvidia-modeset", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-uvm-tools"], &[], false);
         check(&["/dev/null", "socket:[1]", "/dev/nvidia", "/dev/nvidia0x"], &[], false);
     }
 
     #[test]
-    fn a_file_that_all_gpus_share_counts_where_no_gpu_is_named() {
-        let both = Open { minors: vec![1], shared: true };
-        assert!(both.is_of(1) && !both.is_of(0));
-        assert!(Open { minors: vec![], shared: true }.is_of(0));
-        assert!(!Open::default().is_of(0));
+    fn who_has_no_file_of_cuda_open_only_watches() {
+        let trainer = Open { minors: vec![1], cuda: true };
+        assert!(trainer.may_hold_of(1) && !trainer.may_hold_of(0));
+        assert!(Open { minors: vec![], cuda: true }.may_hold_of(0));
+        assert!(!Open { minors: vec![0, 1], cuda: false }.may_hold());
+        assert!(!Open::default().may_hold_of(0));
     }
 }

@@ -255,12 +255,12 @@ fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     }
 }
 
-/// Adds its tenants, and who had its device file open, of those that are shown.
+/// Adds its tenants, and who may hold memory by the files it had open, of those that are shown.
 fn add_holders(gpu: &mut Gpu, sighting: Option<&Sighting>, processes: &[Process]) {
     let mut holders = std::mem::take(&mut gpu.holders);
     holders.extend(gpu.tenants.iter().map(|tenant| tenant.process));
     if let (Some(sighting), Ok(minor)) = (sighting, gpu.facts.minor) {
-        holders.extend(sighting.holders.iter().filter(|(_, open)| open.is_of(minor)).map(|(id, _)| *id));
+        holders.extend(sighting.holders.iter().filter(|(_, open)| open.may_hold_of(minor)).map(|(id, _)| *id));
     }
     holders.sort_unstable();
     holders.dedup();

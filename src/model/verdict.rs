@@ -122,7 +122,7 @@ pub enum Kind {
         /// It is somebody else's, and hidden from us. Otherwise it is of another PID namespace.
         hidden: bool,
     },
-    /// The driver lists it, and there is no such process.
+    /// The driver lists it, and there is no such process, or only a zombie.
     Ghost {
         /// Who it was, if it was seen alive.
         was: Option<Arc<Named>>,

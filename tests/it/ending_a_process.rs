@@ -57,9 +57,6 @@ fn start_python(host: &mut Host, memory: u64, program: &str) -> (String, u32) {
 
 #[test]
 fn a_process_ends_and_its_memory_is_back() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100"]);
     let pid = host.sleeper(0, 38 * GIB);
     let terminal = panel(&host, pid);
@@ -80,9 +77,6 @@ fn a_process_ends_and_its_memory_is_back() {
 
 #[test]
 fn each_of_the_keys_opens_the_panel_and_escape_harms_nobody() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100"]);
     let pid = host.sleeper(0, GIB);
     let mut terminal = panel(&host, pid);
@@ -100,9 +94,6 @@ fn each_of_the_keys_opens_the_panel_and_escape_harms_nobody() {
 
 #[test]
 fn what_is_pasted_is_text_for_the_filter_and_no_key() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100"]);
     let pid = host.sleeper(0, GIB);
     let mut terminal = panel(&host, pid);
@@ -120,9 +111,6 @@ fn what_is_pasted_is_text_for_the_filter_and_no_key() {
 
 #[test]
 fn the_gentlest_signal_lets_python_clean_up() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100"]);
     let program = "import time\ntry:\n print('ready', flush=True); time.sleep(1000)\nexcept KeyboardInterrupt:\n raise SystemExit(7)";
     let (_, pid) = start_python(&mut host, GIB, program);
@@ -137,9 +125,6 @@ fn the_gentlest_signal_lets_python_clean_up() {
 
 #[test]
 fn a_process_that_does_not_heed_sigterm_is_said_to_live_and_sigkill_ends_it() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100"]);
     let program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(1000)";
     let (_, pid) = start_python(&mut host, 2 * GIB, program);
@@ -157,9 +142,6 @@ fn a_process_that_does_not_heed_sigterm_is_said_to_live_and_sigkill_ends_it() {
 
 #[test]
 fn a_process_that_is_stopped_is_said_to_be_and_only_sigkill_reaches_it() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100"]);
     let pid = host.sleeper(0, GIB);
     host.process(pid).life.signal(Signal::STOP);
@@ -179,14 +161,12 @@ fn a_process_that_is_stopped_is_said_to_be_and_only_sigkill_reaches_it() {
 
 #[test]
 fn a_zombie_is_called_one_and_its_parent_is_named() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100"]);
     // A parent that never asks how its child ended.
     let program =
         "import os, time\npid = os.fork()\nif pid == 0:\n time.sleep(1000)\nprint(pid, flush=True)\ntime.sleep(1000)";
-    let mut parent = Started::start(&mut python(program));
+    // It has the device file open, as a tenant has, and so has its child.
+    let mut parent = Started::start(python(program).stdin(host.device(0)));
     let out = parent.child().stdout.take().expect("it was asked for");
     let mut word = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut word).expect("it says UTF-8");
@@ -205,11 +185,9 @@ fn a_zombie_is_called_one_and_its_parent_is_named() {
 
 #[test]
 fn gputop_and_those_it_runs_in_are_refused() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100"]);
     let us = std::process::id();
+    let _held = host.device(0);
     host.put(0, Tenant::new(us, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     open(&terminal, us);
@@ -330,9 +308,6 @@ fn a_process_of_someone_else_is_refused_with_the_way_out() {
 
 #[test]
 fn a_panel_whose_agent_is_gone_says_so_and_sends_nothing() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100"]);
     let pid = host.sleeper(0, GIB);
     let mut terminal = panel(&host, pid);
@@ -357,9 +332,6 @@ fn a_panel_whose_agent_is_gone_says_so_and_sends_nothing() {
 
 #[test]
 fn a_process_can_be_ended_while_the_driver_hangs() {
-    if is_contained() {
-        return;
-    }
     let mut host = Host::still(["H100", "H100"]);
     let pid = host.sleeper(0, GIB);
     let terminal = panel(&host, pid);

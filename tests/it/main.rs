@@ -4,6 +4,7 @@
 
 // The stage.
 mod process;
+mod stage;
 mod terminal;
 mod world;
 
@@ -17,6 +18,7 @@ mod free;
 mod hostile;
 mod matrix;
 mod screens;
+mod stories;
 mod tidy;
 
 use std::time::Duration;

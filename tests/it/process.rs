@@ -40,6 +40,11 @@ impl Life {
         rustix::process::pidfd_send_signal(&self.pidfd, signal).expect("the process is there");
     }
 
+    /// Ends it, if it is still there.
+    pub(crate) fn end(&self) {
+        let _ended = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+    }
+
     /// Waits until the kernel shows it in this state: a letter of `/proc/PID/stat`.
     #[track_caller]
     pub(crate) fn wait_state(&self, letter: char) {
@@ -88,11 +93,12 @@ pub(crate) fn state(pid: u32) -> Option<char> {
     after_name(pid)?.chars().next()
 }
 
-/// Whether this is a container, where gputop signals nobody: NVML may mean another's PIDs. Says so.
+/// Whether this is a container, where gputop cannot be sure whom NVML means unless it sees its device file open.
+/// Says that a test is left out for it.
 pub(crate) fn is_contained() -> bool {
     let is_contained = fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.as_os_str() != "pid:[4026531836]");
     if is_contained {
-        crate::say("skipped: in a container gputop cannot be sure whom NVML means, and signals nobody");
+        crate::say("skipped: in a container gputop must see a process's files to be sure that NVML means it");
     }
     is_contained
 }

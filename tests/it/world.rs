@@ -1,7 +1,7 @@
 //! A host as a test wants it: GPUs of a world file, and real processes on them.
 
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,6 +33,10 @@ impl Host {
     pub(crate) fn still<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
         let world = World::of(personas);
         let directory = tempfile::tempdir().expect("there is room in /tmp");
+        let names = (0..world.gpus.len()).map(|gpu| gpu.to_string()).chain(["ctl".to_owned(), "-uvm".to_owned()]);
+        for name in names {
+            fs::write(directory.path().join(format!("nvidia{name}")), "").expect("there is room in /tmp");
+        }
         let file = WorldFile::create(directory.path().join("world.json"), world).expect("there is room in /tmp");
         Self { directory, file, processes: Vec::new(), library: fake_nvml::library() }
     }
@@ -41,9 +45,14 @@ impl Host {
         self.file.change(change).expect("there is room in /tmp");
     }
 
-    /// Starts a process, and puts it on a GPU.
+    /// The device file of a GPU, opened. Who holds it is surely meant by NVML, in a container too.
+    pub(crate) fn device(&self, gpu: usize) -> File {
+        File::open(self.path(&format!("nvidia{gpu}"))).expect("each GPU has one")
+    }
+
+    /// Starts a process, and puts it on a GPU, whose device file is its input.
     pub(crate) fn start(&mut self, gpu: usize, memory: u64, command: &mut Command) -> &mut Started {
-        let process = Started::start(command);
+        let process = Started::start(command.stdin(self.device(gpu)));
         self.put(gpu, Tenant::new(process.pid(), memory));
         self.processes.push(process);
         self.processes.last_mut().expect("one was pushed")
@@ -106,6 +115,7 @@ impl Host {
             .env("LANG", "C.UTF-8")
             .env("XDG_STATE_HOME", self.directory.path())
             .env("GPUTOP_NVML_LIB", &self.library)
+            .env("GPUTOP_DEVICES", self.directory.path().join("nvidia"))
             .env("FAKE_NVML_WORLD", self.file.path())
             .env("FAKE_NVML_COUNTS", self.directory.path().join("counts"))
     }

@@ -45,7 +45,7 @@ pub(super) struct Stroll {
     table: Table,
     kin: Kin,
     tenants: BTreeSet<ProcessId>,
-    /// Who has a device file open.
+    /// Who may hold memory by the device files it has open.
     holding: BTreeSet<u32>,
     /// Nanoseconds; below 0 they are owed.
     credit: i64,
@@ -258,7 +258,7 @@ impl Stroll {
             (false, _) => devices.open_by(pid),
         };
         let files = match files {
-            Ok(open) if open.is_empty() => Files::None,
+            Ok(open) if !open.may_hold() => Files::None,
             Ok(open) => Files::Open(Box::new(open)),
             Err(Errno::ACCESS | Errno::PERM) => Files::Denied,
             // It has gone.

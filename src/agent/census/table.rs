@@ -45,7 +45,7 @@ pub(super) enum Files {
     NotYet,
     /// We may not look.
     Denied,
-    /// None of a GPU is open.
+    /// None is open that memory hangs on.
     None,
     Open(Box<Open>),
 }

@@ -71,7 +71,7 @@ impl Refusal {
                  a container's or the host's: look there"
             ),
             Self::Fresh => format!("{pid} started within the last clock tick: try again in a second"),
-            Self::Unknown => format!("{pid} held no GPU when last looked at: wait for the next reading and try again"),
+            Self::Unknown => format!("{pid} is not listed: wait for the next reading and try again"),
             Self::Ended => format!("{pid} has already ended"),
             Self::ForeignProc => format!(
                 "/proc shows another PID namespace than gputop's own, so {pid} may be a stranger: \

@@ -113,7 +113,7 @@ fn whoever_must_not_be_signalled_is_not_held() {
     let parent = std::os::unix::process::parent_id();
     bench.is_refused(id_of(parent), if parent == 1 { "not a process" } else { "is gputop itself" });
     bench.is_refused(ProcessId { start_ticks: None, ..id }, "another PID namespace");
-    bench.is_refused(id, "held no GPU");
+    bench.is_refused(id, "is not listed");
     bench.sees(id, Identity::Unverified);
     bench.is_refused(id, "another PID namespace");
     bench.sees(id, Identity::Fresh);

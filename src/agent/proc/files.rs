@@ -57,7 +57,9 @@ impl Root {
 
     /// Whether a process has a GPU's device file open.
     pub(super) fn holds_gpu(&self, pid: u32) -> bool {
-        self.devices.open_by(pid).as_ref().is_ok_and(|open| *open != Open::default())
+        let is_any = |open: Result<Open, Errno>| open.is_ok_and(|open| open != Open::default());
+        // Those of a process whose first thread has ended are with the threads that live on.
+        is_any(self.devices.open_by(pid)) || is_any(self.devices.open_by_threads(pid))
     }
 
     /// Keeps a descriptor for good, unless they are about to run out.

@@ -1,7 +1,8 @@
 //! The rules, first match wins. Each is numbered as below and stands in a function of its own.
 //!
 //! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else *ghost*.
-//! 2. Ended: *zombie* with one thread; with more, *dying*, or *stuck* when one of them waits in the kernel.
+//! 2. Ended: *zombie* with one thread, but *ghost* when the driver goes on listing it for [`FORGOTTEN`]; with more
+//!    threads *dying*, or *stuck* when one of them waits in the kernel.
 //! 3. Out of reach of signals for [`BLOCKED`]: *stuck* in the driver, else *blocked*.
 //! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*.
 //!    Between the two, a process that a signal stopped is *stopped*: whether it is needed, it cannot show.
@@ -23,6 +24,9 @@ use crate::untrusted::Text;
 
 /// A disk may take that long; a healthy driver does not.
 pub(super) const BLOCKED: Duration = Duration::from_secs(10);
+
+/// A driver forgets the dead at once, unless somebody else keeps their memory.
+pub(super) const FORGOTTEN: Duration = Duration::from_secs(3);
 
 /// Long enough for a walk to the coffee machine.
 pub(super) const IDLE: Duration = Duration::from_mins(10);
@@ -88,12 +92,12 @@ impl Court<'_> {
         let is_on_gpu = holding.is_some() || !open.is_empty();
         if let Some(kind) = self
             .absent(process, holding)
-            .or_else(|| self.ended(at, process))
+            .or_else(|| self.ended(at, process, holding))
             .or_else(|| self.out_of_reach(process, life))
         {
             return kind;
         }
-        let orphan = orphan::judge(self, at, is_on_gpu);
+        let orphan = orphan::judge(self, at, holding.is_some(), is_on_gpu);
         if matches!(orphan, Some(Kind::Orphan(_) | Kind::TooSoon)) {
             return orphan.unwrap_or(Kind::TooSoon);
         }
@@ -125,7 +129,7 @@ impl Court<'_> {
     }
 
     /// Rule 2.
-    fn ended(self, at: usize, process: &Process) -> Option<Kind> {
+    fn ended(self, at: usize, process: &Process, holding: Option<&Holding>) -> Option<Kind> {
         let threads = process.load.threads.unwrap_or(1);
         // The memory goes with the first thread; a kernel thread never had any, and is alone.
         let has_no_memory = process.load.rss == Ok(Bytes(0)) && threads > 1;
@@ -133,10 +137,15 @@ impl Court<'_> {
         if state != Ok(State::Zombie) && !has_no_memory {
             return None;
         }
-        Some(if threads <= 1 {
+        let life = self.past.life(at);
+        let is_dead_for = |span: Duration| life.dead_since.is_some_and(|it| self.snapshot.at.since(it) >= span);
+        let is_listed = holding.is_some_and(|it| it.memory.is_ok_and(|it| it.bytes > Bytes(0)));
+        Some(if threads <= 1 && is_listed && is_dead_for(FORGOTTEN) {
+            Kind::Ghost { was: Some(life.named.clone()), heirs: orphan::heirs(self, process.id) }
+        } else if threads <= 1 {
             Kind::Zombie { parent: self.kin.up(at).map(|it| self.past.life(it).named.clone()) }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
-            Kind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(self.past.life(at)) }
+            Kind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(life) }
         } else {
             Kind::Dying { threads: threads - 1 }
         })

@@ -17,17 +17,20 @@
 //! 3. Any other Python process that computes is an orphan only when (d) or (e) holds with another sign:
 //!    (a), (b) and (c) are what `nohup`, `tmux` and `setsid` look like.
 //! 4. One that computes nothing for [`QUIET`] is an orphan on (a), or on two of (b) to (e); perhaps, before
-//!    that time is over, or with one other than (b). With (b) and (c) alone, one with a trainer's threads is none.
+//!    that time is over, or with one other than (b). With (b) and (c) alone, one with a trainer's threads is none,
+//!    and one that the driver lists is perhaps one, until it is seen to compute: so looks a server that a script
+//!    started with `nohup`, while nobody asks it anything. What a GPU's holder is not listed for, it was left.
 //! 5. One that is on no GPU needs (a) or (d) or (e); any other program needs (a) or (e).
 
 use std::time::Duration;
 
 use super::judge::Court;
-use super::past::{Fallen, Life, Work};
+use super::past::{Life, Ties, Work};
 use super::{Ended, Kind, Orphaned, Sign};
 use crate::model::kin::role::Role;
 use crate::snapshot::{Process, ProcessId, State};
 use crate::units::Moment;
+use crate::untrusted::Argv;
 
 /// Within that time a `DataLoader` worker notices that its trainer is gone, and ends.
 const GRACE: Duration = Duration::from_secs(5);
@@ -47,7 +50,7 @@ pub(super) fn creator(court: Court<'_>, at: usize) -> Option<usize> {
 }
 
 /// *Orphan*, *orphan?*, *too soon*, or nothing of that.
-pub(super) fn judge(court: Court<'_>, at: usize, is_on_gpu: bool) -> Option<Kind> {
+pub(super) fn judge(court: Court<'_>, at: usize, is_listed: bool, is_on_gpu: bool) -> Option<Kind> {
     let life = court.past.life(at);
     if life.role.is_keeper() || matches!(life.role, Role::NotebookServer | Role::Unknown) {
         return None;
@@ -68,7 +71,7 @@ pub(super) fn judge(court: Court<'_>, at: usize, is_on_gpu: bool) -> Option<Kind
             let is_enough =
                 strength.ended.is_some() || strength.elastic || role.is_python() && (is_on_gpu || strength.served);
             let trains = court.snapshot.processes[at].facts.trainer_threads == Ok(true);
-            is_enough.then(|| main(&strength, life, trains, court.snapshot.at)).flatten()
+            is_enough.then(|| main(&strength, life, trains, is_listed, court.snapshot.at)).flatten()
         }
     };
     verdict.map(|answer| match answer {
@@ -131,7 +134,7 @@ fn servant(strength: &Strength, life: &Life) -> Answer {
 }
 
 /// (3) and (4)
-fn main(strength: &Strength, life: &Life, trains: bool, now: Moment) -> Option<Answer> {
+fn main(strength: &Strength, life: &Life, trains: bool, is_listed: bool, now: Moment) -> Option<Answer> {
     let proves = strength.ended.is_some() || strength.count >= 2;
     // What nohup does not do.
     let is_telling = strength.served || strength.elastic;
@@ -143,11 +146,12 @@ fn main(strength: &Strength, life: &Life, trains: bool, now: Moment) -> Option<A
             let quiet = life.quiet_since.map_or(Duration::ZERO, |since| now.since(since));
             match () {
                 () if trains && strength.ended.is_none() => None,
+                () if is_listed && strength.ended.is_none() => (!life.computed).then_some(Answer::Maybe),
                 () if quiet >= QUIET => Some(Answer::Yes),
                 () => Some(Answer::Maybe),
             }
         }
-        Work::Quiet => (!strength.left && !trains).then_some(Answer::Maybe),
+        Work::Quiet => (!strength.left && !trains && !life.computed).then_some(Answer::Maybe),
     }
 }
 
@@ -237,7 +241,7 @@ fn lives(court: Court<'_>, pid: u32) -> bool {
 /// 4. else those with its arguments;
 /// 5. else all that run Python.
 pub(super) fn heirs(court: Court<'_>, ghost: ProcessId) -> Vec<ProcessId> {
-    let was = court.past.fallen(ghost.pid);
+    let was = court.past.ties(court.kin, ghost);
     let mut found: Vec<usize> = Vec::new();
     for gpu in court.snapshot.gpus.iter().filter(|gpu| gpu.tenants.iter().any(|it| it.process == ghost)) {
         let unlisted = gpu.holders.iter().filter(|id| gpu.tenants.iter().all(|it| it.process != **id));
@@ -246,20 +250,19 @@ pub(super) fn heirs(court: Court<'_>, ghost: ProcessId) -> Vec<ProcessId> {
     found.sort_unstable();
     found.dedup();
     let process = |at: usize| &court.snapshot.processes[at];
-    found.retain(|at| was.and_then(|it| it.ties.uid.ok()).is_none_or(|uid| process(*at).facts.uid == Ok(uid)));
+    found.retain(|at| was.and_then(|(ties, _)| ties.uid.ok()).is_none_or(|uid| process(*at).facts.uid == Ok(uid)));
     found.retain(|at| {
         let life = court.past.life(*at);
         !serves(life) || life.loss.is_some() || creator(court, *at).is_none()
     });
-    let is_near = |at: usize, was: &Fallen| was.ties.group.is_ok() && process(at).facts.group == was.ties.group;
-    let is_close = |at: usize, was: &Fallen| was.ties.session.is_ok() && process(at).facts.session == was.ties.session;
-    let is_alike =
-        |at: usize, was: &Fallen| process(at).facts.argv.as_ref().is_ok_and(|argv| was.named.argv() == Some(argv));
+    let is_near = |at: usize, was: Ties| was.group.is_ok() && process(at).facts.group == was.group;
+    let is_close = |at: usize, was: Ties| was.session.is_ok() && process(at).facts.session == was.session;
+    let is_alike = |at: usize, argv: &Argv| process(at).facts.argv.as_ref() == Ok(argv);
     let ranks: [&dyn Fn(usize) -> bool; 5] = [
-        &|at| was.is_some_and(|was| is_near(at, was)),
-        &|at| was.is_some_and(|was| is_close(at, was)),
+        &|at| was.is_some_and(|(ties, _)| is_near(at, ties)),
+        &|at| was.is_some_and(|(ties, _)| is_close(at, ties)),
         &|at| serves(court.past.life(at)),
-        &|at| was.is_some_and(|was| is_alike(at, was)),
+        &|at| was.and_then(|(_, argv)| argv).is_some_and(|argv| is_alike(at, argv)),
         &|at| court.past.life(at).role.is_python(),
     ];
     let best = ranks.iter().map(|rank| found.iter().copied().filter(|at| rank(*at)).collect::<Vec<_>>());

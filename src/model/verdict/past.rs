@@ -57,6 +57,8 @@ pub(in crate::model) struct Life {
     pub(super) computed: bool,
     /// Since when we see it in the kernel, out of reach of signals.
     pub(super) blocked_since: Option<Moment>,
+    /// Since when we see it dead, as its parent has not asked how it ended.
+    pub(super) dead_since: Option<Moment>,
     /// The root of the job that it was seen in first.
     pub(in crate::model) root: Option<Arc<Named>>,
     parent: Option<u32>,
@@ -78,8 +80,8 @@ pub(super) struct Ties {
 #[derive(Debug, Clone)]
 pub(super) struct Fallen {
     pub(super) named: Arc<Named>,
-    pub(super) ties: Ties,
-    pub(super) root: Option<Arc<Named>>,
+    ties: Ties,
+    root: Option<Arc<Named>>,
     at: Moment,
 }
 
@@ -126,20 +128,27 @@ impl Past {
             }
         }
         for (at, process) in snapshot.processes.iter().enumerate() {
-            self.follow(at, process, kin, snapshot.at);
+            self.follow(at, process, kin, snapshot);
         }
     }
 
     /// Notes what became of one process.
-    fn follow(&mut self, at: usize, process: &Process, kin: &Kin, now: Moment) {
-        let maker = kin.up(at).map(|it| &self.lives[it]);
-        let is_fork = maker.is_some_and(|it| {
+    fn follow(&mut self, at: usize, process: &Process, kin: &Kin, snapshot: &Snapshot) {
+        let now = snapshot.at;
+        let has_same_argv = |maker: usize| {
+            let it = &self.lives[maker];
             it.role.runs_python()
                 && it.named.argv().is_some_and(|argv| !argv.is_empty() && self.lives[at].named.argv() == Some(argv))
-        });
-        let maker = maker.map(|it| (it.named.clone(), it.role));
+        };
+        // A session of its own is what a daemon makes, and nobody's worker.
+        let is_daemon = |maker: usize| {
+            let session = snapshot.processes[maker].facts.session;
+            session.is_ok() && process.facts.session.is_ok() && session != process.facts.session
+        };
+        let is_fork = kin.up(at).filter(|maker| has_same_argv(*maker)).map(|maker| !is_daemon(maker));
+        let maker = kin.up(at).map(|it| &self.lives[it]).map(|it| (it.named.clone(), it.role));
         let life = &mut self.lives[at];
-        life.forked |= is_fork;
+        life.forked = is_fork.unwrap_or(life.forked);
         if let Ok(parent) = process.facts.parent {
             if let Some(before) = life.parent.filter(|it| *it != parent) {
                 life.lose(before, now);
@@ -148,6 +157,7 @@ impl Past {
             life.maker = maker.or(life.maker.take().filter(|it| it.0.id.pid == parent));
         }
         since(&mut life.blocked_since, process.load.state == Ok(State::DiskSleep), now);
+        since(&mut life.dead_since, process.load.state == Ok(State::Zombie), now);
         since(&mut life.quiet_since, life.work == Work::Quiet, now);
         life.computed |= life.work == Work::Computes;
         let facts = &process.facts;
@@ -165,6 +175,12 @@ impl Past {
     /// The tenant with that PID that ended last.
     pub(super) fn fallen(&self, pid: u32) -> Option<&Fallen> {
         self.fallen.iter().rev().find(|it| it.named.id.pid == pid)
+    }
+
+    /// What tied the tenant that had that PID, or has it and has ended, to its kin; and its arguments.
+    pub(super) fn ties(&self, kin: &Kin, id: ProcessId) -> Option<(Ties, Option<&Argv>)> {
+        let dead = || kin.place(id).map(|at| (self.lives[at].ties, self.lives[at].named.argv()));
+        if id.start_ticks.is_some() { dead() } else { self.fallen(id.pid).map(|it| (it.ties, it.named.argv())) }
     }
 
     /// What is remembered of the process at that place.
@@ -201,6 +217,7 @@ impl Life {
             quiet_since: None,
             computed: false,
             blocked_since: None,
+            dead_since: None,
             root: None,
             parent: None,
             maker: None,
