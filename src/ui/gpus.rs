@@ -59,10 +59,13 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             Some(trouble) => pen.put(trouble.sentence.as_str(), theme.alarm()),
             None => head(&mut pen, theme, &columns),
         };
-        if hidden > 0 {
-            let word = format!(" {hidden} more (Tab)");
-            pen.tab_from_end(word.len()).put(word, theme.notable());
-        }
+    }
+    if hidden > 0
+        && let Some(mut pen) = Pen::at(buffer, area, 0)
+    {
+        // Where the last column has its name.
+        let word = format!(" {hidden} more (Tab)");
+        pen.tab_from_end(word.len()).put(word, theme.notable());
     }
     let (cursor, top) = app.gpu_cursor();
     for (line, (at, gpu)) in (1..area.height).zip(snapshot.gpus.iter().enumerate().skip(top)) {
