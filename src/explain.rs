@@ -5,6 +5,7 @@
 
 mod anatomy;
 mod find;
+mod grammar;
 mod json;
 mod judge;
 mod lookup;

@@ -6,7 +6,8 @@
 
 use std::collections::VecDeque;
 
-use super::message::{self, Form, LONGEST_START, Message, Outcome};
+use super::grammar::{self, LONGEST_START, Outcome};
+use super::message::{Form, Message};
 
 /// A message, and where it stood.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +49,8 @@ const MOST_RANKS: usize = 1024;
 #[derive(Debug)]
 struct Open {
     text: String,
+    /// What stood in its line where it should have gone on.
+    junk: String,
     /// What stood before it in its line, the name of the exception aside.
     prefix: String,
     line: u64,
@@ -117,6 +120,15 @@ impl Finder {
         for open in std::mem::take(&mut self.open) {
             self.close(&open);
         }
+        // One that was said in full elsewhere says nothing new.
+        let (cut, whole): (Vec<Found>, Vec<Found>) = self.log.found.drain(..).partition(|it| it.message.is_cut);
+        self.log.found = whole;
+        for part in cut {
+            match self.log.found.iter_mut().find(|it| part.message.is_part_of(&it.message)) {
+                Some(whole) => whole.count += part.count,
+                None => self.insert(part),
+            }
+        }
         // Who catches the error writes of it too. Beside its figures, that says nothing.
         if self.log.found.iter().any(|it| it.message.form != Form::Bare) {
             self.log.found.retain(|it| it.message.form != Form::Bare || it.message.requested.is_some());
@@ -149,12 +161,18 @@ impl Finder {
             let stripped = strip(&open.prefix, line).unwrap_or(line);
             let before = open.text.len();
             open.text.push_str(cut(stripped, LONGEST_MESSAGE));
-            match message::read(&open.text) {
+            match grammar::read(&open.text) {
                 Outcome::Stop => open.text.truncate(before),
                 Outcome::More if open.text.len() < LONGEST_MESSAGE => return true,
-                outcome => {
+                Outcome::Whole(message) => {
                     if let Some(open) = self.open.remove(at) {
-                        self.finish_one(outcome, &open);
+                        self.keep(*message, &open);
+                    }
+                    return true;
+                }
+                Outcome::More => {
+                    if let Some(open) = self.open.remove(at) {
+                        self.close(&open);
                     }
                     return true;
                 }
@@ -169,42 +187,51 @@ impl Finder {
         let before = self.tail.len();
         self.tail.push_str(line);
         let text = std::mem::take(&mut self.tail);
-        let starts = message::starts(&text);
+        let starts = grammar::starts(&text);
+        // What stands in the tail as a whole was found with the line before.
+        let known = if before == 0 || starts.is_empty() { Vec::new() } else { grammar::starts(&text[..before]) };
         for (at, start) in starts.iter().enumerate() {
-            // What ends within the tail was found with the line before.
-            let end = starts.get(at + 1).copied().unwrap_or(text.len());
-            if end <= before || *start < before && message::starts(&text[..before]).contains(start) {
-                continue;
-            }
-            if is_taken && message::is_headless(&text[*start..]) {
+            if known.contains(start) || is_taken && start.headless {
                 continue;
             }
             // The message that follows in the same line cuts this one off.
+            let end = starts.get(at + 1).map_or(text.len(), |it| it.at);
+            let start = start.at;
             let open = Open {
-                text: cut(&text[*start..end], LONGEST_MESSAGE).to_owned(),
-                prefix: if *start >= before { prefix(&text[before..*start]) } else { String::new() },
+                text: cut(&text[start..end], LONGEST_MESSAGE).to_owned(),
+                junk: String::new(),
+                prefix: if start >= before { prefix(&text[before..start]) } else { String::new() },
                 line: self.log.lines + 1,
             };
-            match message::read(&open.text) {
-                Outcome::More if end == text.len() => self.open.push_back(open),
-                outcome => self.finish_one(outcome, &open),
-            }
+            self.read(open, end == text.len());
         }
         let keep = text.len().saturating_sub(LONGEST_START);
         let keep = (keep..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
         text[keep..].clone_into(&mut self.tail);
     }
 
-    fn finish_one(&mut self, outcome: Outcome, open: &Open) {
-        match outcome {
-            Outcome::Whole(message) => self.keep(*message, open),
-            Outcome::More | Outcome::Stop => self.close(open),
+    /// Reads a message as far as its line goes.
+    fn read(&mut self, mut open: Open, may_go_on: bool) {
+        match grammar::read(&open.text) {
+            Outcome::Whole(message) => self.keep(*message, &open),
+            Outcome::More if may_go_on => self.open.push_back(open),
+            Outcome::Stop if may_go_on => {
+                // Another process wrote into the line. The rest may follow in one of the next.
+                let good = valid(&open.text);
+                open.junk = open.text.split_off(good);
+                if grammar::salvage(&open.text).requested.is_some() {
+                    self.open.push_back(open);
+                } else {
+                    self.close(&open);
+                }
+            }
+            Outcome::More | Outcome::Stop => self.close(&open),
         }
     }
 
     /// The end of it never came.
     fn close(&mut self, open: &Open) {
-        self.keep(message::salvage(&open.text), open);
+        self.keep(grammar::salvage(&format!("{}{}", open.text, open.junk)), open);
     }
 
     fn keep(&mut self, message: Message, open: &Open) {
@@ -225,7 +252,10 @@ impl Finder {
             self.log.more += 1;
             return;
         }
-        let found = Found { message, line: open.line, ranks: rank.into_iter().collect(), count: 1 };
+        self.insert(Found { message, line: open.line, ranks: rank.into_iter().collect(), count: 1 });
+    }
+
+    fn insert(&mut self, found: Found) {
         // One that was half read for long ends after others that began later.
         let at = self.log.found.partition_point(|it| it.line <= found.line);
         self.log.found.insert(at, found);
@@ -279,8 +309,20 @@ fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
     fits.then(|| &line[prefix.len()..])
 }
 
-/// The rank in `[rank3]:`.
+/// How much of the text a message can begin with.
+fn valid(text: &str) -> usize {
+    let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
+    // What goes on from a start that does not, does not either.
+    let good = ends.partition_point(|end| !matches!(grammar::read(&text[..*end]), Outcome::Stop));
+    good.checked_sub(1).map_or(0, |at| ends[at])
+}
+
+/// The rank in `[rank3]:`, in torchrun's `[default3]:`, or in the `3:` of `srun --label`.
 fn rank(prefix: &str) -> Option<u32> {
-    let (_, rest) = prefix.rsplit_once("[rank")?;
-    rest.split_once(']')?.0.parse().ok()
+    let tag = prefix.strip_suffix(':').filter(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()));
+    let tagged = || {
+        let (_, rest) = prefix.rsplit_once("[rank").or_else(|| prefix.rsplit_once("[default"))?;
+        Some(rest.split_once(']')?.0)
+    };
+    tag.or_else(tagged)?.parse().ok()
 }
