@@ -131,7 +131,7 @@ fn the_example_is_drawn_in_full() {
     );
     let page = |width, ascii| text::of(&stories(&log), &Neighbours::default(), Style { width, ascii, bold: false });
     let wide = page(100, false);
-    let head: Vec<&str> = wide.lines().take(9).collect();
+    let head: Vec<&str> = wide.lines().take(10).collect();
     assert_eq!(
         head,
         [
@@ -143,6 +143,7 @@ fn the_example_is_drawn_in_full() {
             "                      arithmetic), give or take 10.25 MiB by rounding",
             "  ·  9.17 GiB  83.4%  free",
             "    11.00 GiB         the whole GPU",
+            "",
             "too big: 14.14 GiB were asked for at once, and the whole GPU has 11.00 GiB.",
         ]
     );

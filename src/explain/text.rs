@@ -75,7 +75,9 @@ impl Page {
                 "The message is cut off or mixed with other text; this is what can still be read of it.",
             );
         }
-        self.figures(message, &anatomy);
+        if self.figures(message, &anatomy) {
+            self.text.push('\n');
+        }
         for (at, shortage) in shortages.iter().enumerate() {
             let also = if at > 0 { "also " } else { "" };
             self.paragraph("", &format!("{also}{shortage}: {}", sentence(*shortage, message, &anatomy)));
@@ -90,17 +92,24 @@ impl Page {
             self.paragraph("", &neighbours.sentence(pid, story.written));
         }
         let texts = on_shortage(&shortages);
-        let seen: Vec<usize> = given.iter().filter(|(it, _)| texts.contains(it)).map(|(_, at)| *at).collect();
-        let fresh: Vec<Advice> = texts.into_iter().filter(|it| !given.iter().any(|(seen, _)| seen == it)).collect();
-        if let Some(at) = seen.first() {
-            self.paragraph("", &format!("What to try: as for {at}{}", if fresh.is_empty() { "." } else { ", and:" }));
+        let mut seen: Vec<String> = Vec::new();
+        for (_, at) in given.iter().filter(|(it, _)| texts.contains(it)) {
+            let at = at.to_string();
+            if !seen.contains(&at) {
+                seen.push(at);
+            }
         }
+        let fresh: Vec<Advice> = texts.into_iter().filter(|it| !given.iter().any(|(seen, _)| seen == it)).collect();
         if !fresh.is_empty() {
             self.text.push('\n');
             self.head("What to try first");
             for (number, advice) in (1..).zip(&fresh) {
                 self.advice(number, advice);
             }
+        }
+        if !seen.is_empty() {
+            let head = if fresh.is_empty() { "What to try: as" } else { "Then as" };
+            self.paragraph("", &format!("{head} for {}.", seen.join(" and ")));
         }
         given.extend(fresh.into_iter().map(|it| (it, number.unwrap_or(1))));
     }
@@ -120,7 +129,8 @@ impl Page {
         }
     }
 
-    fn figures(&mut self, message: &Message, anatomy: &Anatomy) {
+    /// The bar and the list below it, if there is anything to put there.
+    fn figures(&mut self, message: &Message, anatomy: &Anatomy) -> bool {
         let mut parts: Vec<(Option<Whose>, Bytes, String)> = Vec::new();
         for (whose, part) in &anatomy.parts {
             let rounding = match whose {
@@ -156,6 +166,7 @@ impl Page {
             let before = format!("{INDENT}  {:>column$} {blank}  ", exact(allowed.bytes));
             self.paragraph(&" ".repeat(before.width()), &format!("{before}allowed to this process"));
         }
+        !anatomy.parts.is_empty() || whole.is_some()
     }
 
     /// The GPU as a line of cells; whatever is there has one at least.
