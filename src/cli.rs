@@ -98,6 +98,31 @@ pub struct OrphansArgs {
     pub timeout: Duration,
 }
 
+/// What to explain.
+#[derive(Debug, Clone, Args)]
+pub struct ExplainArgs {
+    /// A log, or the message itself. Without one, the standard input, which is passed on as it comes, and explained at
+    /// its end; `-` is the same and passes nothing on
+    #[arg(value_name = "FILE|MESSAGE")]
+    pub what: Vec<String>,
+
+    /// What the agent is started with.
+    #[command(flatten)]
+    pub agent: AgentArgs,
+
+    /// Print one JSON object, and pass nothing on
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw with ASCII only; so it is, too, when the locale is not UTF-8
+    #[arg(long)]
+    pub ascii: bool,
+
+    /// Give up on a driver that does not answer after this time, when it is asked who a process is
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    pub timeout: Duration,
+}
+
 /// What to look at.
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
@@ -145,6 +170,8 @@ pub enum Task {
     Agent(AgentArgs),
     /// Say what works here and what does not, why, and what may mend it
     Doctor(DoctorArgs),
+    /// Take an out-of-memory message of PyTorch apart: who has the memory, why it failed, what to try first
+    Explain(ExplainArgs),
     /// Print the `CUDA_VISIBLE_DEVICES` of GPUs that a job may take; 11 is the exit code when there are too few
     Free(FreeArgs),
     /// Say which processes hold GPU memory and should not, and why; 10 is the exit code when there are any

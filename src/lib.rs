@@ -26,6 +26,7 @@ pub mod session;
 pub mod terminal;
 
 pub mod doctor;
+pub mod explain;
 pub mod free;
 pub mod orphans;
 pub mod report;
@@ -44,6 +45,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Agent(args)) => agent::run(&args),
         Some(Task::DemoProcess { role }) => agent::demo::be(&role),
         Some(Task::Doctor(args)) => doctor::run(&args),
+        Some(Task::Explain(args)) => explain::run(&args),
         Some(Task::Free(args)) => free::run(&args),
         Some(Task::Orphans(args)) => orphans::run(&args),
         Some(Task::Schema) => {

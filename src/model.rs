@@ -3,6 +3,7 @@
 //! Pure: time comes in with the data, so a recording gives the answers that were given live. It
 //! cannot fail; trouble is data. It knows nothing of keys, rows or colours.
 
+mod advice;
 mod health;
 mod history;
 mod job;
@@ -14,6 +15,7 @@ mod verdict;
 use std::collections::HashMap;
 use std::time::Duration;
 
+pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
 pub use self::health::{Health, Weight};
 pub use self::history::Series;
 use self::history::WINDOW;

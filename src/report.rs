@@ -37,6 +37,8 @@ pub enum Exit {
     NoGpu = 4,
     /// Something was read and something was not: a GPU or a reading is in trouble, or time was up.
     Partial = 5,
+    /// There was nothing of what was asked about: `gputop explain` found no message.
+    Nothing = 6,
     /// `gputop orphans` found some.
     Found = 10,
     /// `gputop free` found too few.

@@ -136,6 +136,28 @@ impl Tty {
     }
 }
 
+/// Writes these bytes to the standard output, at once and as they are.
+///
+/// # Errors
+///
+/// When nobody reads them, or nobody can.
+pub fn pass(bytes: &[u8]) -> io::Result<()> {
+    write_to_end(bytes)
+}
+
+/// From now on an interrupt (Ctrl-C) ends others, not us.
+///
+/// # Errors
+///
+/// When signals cannot be caught.
+pub fn outlive_interrupt() -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _inside = runtime.enter();
+    // Once caught, a signal stays so: nobody has to listen.
+    signal(SignalKind::interrupt()).map(drop)
+}
+
 /// Writes past Rust's buffer, which looks for line ends.
 fn write_to_end(mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {

@@ -14,6 +14,7 @@ mod contract;
 mod doctor;
 mod ending_a_process;
 mod endings;
+mod explain;
 mod free;
 mod hostile;
 mod matrix;

@@ -22,10 +22,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("ui", &["app", "control", "model", "snapshot", "units", "untrusted"]),
     ("report", &["app", "cli", "event", "link", "model", "snapshot", "terminal", "units", "untrusted"]),
     ("doctor", &["agent", "cli", "report", "snapshot", "terminal", "units"]),
+    ("explain", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("free", &["cli", "model", "report", "snapshot", "units"]),
     ("orphans", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("session", &["app", "cli", "event", "link", "terminal", "ui"]),
-    ("lib", &["agent", "cli", "doctor", "free", "orphans", "report", "session", "snapshot"]),
+    ("lib", &["agent", "cli", "doctor", "explain", "free", "orphans", "report", "session", "snapshot"]),
     ("main", &["lib"]),
 ];
 
@@ -38,7 +39,7 @@ const AT_HOME: &[(&[&str], &[&str], &str)] = &[
     (&["tokio"], &["link", "report", "session", "terminal"], "the loop is at the edge"),
     (
         &["anyhow"],
-        &["agent", "cli", "doctor", "free", "lib", "main", "orphans", "report", "session"],
+        &["agent", "cli", "doctor", "explain", "free", "lib", "main", "orphans", "report", "session"],
         "in the core, trouble is data",
     ),
     (

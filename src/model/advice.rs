@@ -1,0 +1,216 @@
+//! What to try, by what is wrong: texts from `assets/advice`, the most likely first.
+//!
+//! Memory alone seldom tells one cause from another; where it cannot, more than one text is given, and the
+//! texts say so. Each begins with a line that is its title; what is indented in it is code.
+
+use std::fmt;
+
+/// Why an allocation failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Shortage {
+    /// More was asked for than the whole GPU has.
+    TooBig,
+    /// This process itself fills the GPU.
+    Full,
+    /// The memory is there, but not in one piece.
+    Fragmentation,
+    /// Others hold what is missing.
+    SomeoneElse,
+    /// This process may not have more, whatever is free.
+    Limit,
+    /// There was room, and the driver refused.
+    Refused,
+    /// The size is none: more than 1 EB.
+    Absurd,
+    /// The message does not say enough.
+    Unsaid,
+}
+
+impl Shortage {
+    /// Its name for a program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TooBig | Self::Full => "too_big",
+            Self::Fragmentation => "fragmentation",
+            Self::SomeoneElse => "someone_else",
+            Self::Limit => "limit",
+            Self::Refused => "refused",
+            Self::Absurd => "absurd",
+            Self::Unsaid => "unsaid",
+        }
+    }
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::TooBig | Self::Full => "too big",
+            Self::Fragmentation => "fragmentation",
+            Self::SomeoneElse => "someone else",
+            Self::Limit => "a fraction limit",
+            Self::Refused => "refused",
+            Self::Absurd => "no real size",
+            Self::Unsaid => "not said",
+        })
+    }
+}
+
+/// How memory grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Growth {
+    /// By about the same amount, all the time.
+    Steady,
+    /// In steps that come far apart, as at the end of each epoch.
+    Stair,
+    /// Faster and faster.
+    Accelerating,
+    /// In some phases only, and it stays: evaluation, most likely.
+    InPhases,
+    /// What the allocator reserves grows, and what tensors hold does not.
+    Cache,
+    /// What the process holds beside PyTorch grows.
+    NotPyTorch,
+}
+
+/// One text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Advice {
+    /// Its name for a program: that of its file.
+    pub name: &'static str,
+    text: &'static str,
+}
+
+impl Advice {
+    /// What it comes to, in a line.
+    pub fn title(&self) -> &'static str {
+        self.text.split_once('\n').map_or(self.text, |(title, _)| title)
+    }
+
+    /// What to do: at most seven lines. Those that are indented are code.
+    pub fn lines(&self) -> impl Iterator<Item = &'static str> {
+        self.text.lines().skip(1)
+    }
+}
+
+macro_rules! texts {
+    ($($constant:ident = $name:literal,)+) => {
+        $(const $constant: Advice =
+            Advice { name: $name, text: include_str!(concat!("../../assets/advice/", $name, ".txt")) };)+
+        #[cfg(test)]
+        const ALL: &[Advice] = &[$($constant),+];
+    };
+}
+
+texts! {
+    ABSURD = "absurd",
+    CACHE = "cache",
+    EPOCH_END = "epoch-end",
+    EVALUATION_GRAD = "evaluation-grad",
+    FRAGMENTATION = "fragmentation",
+    GREW = "grew",
+    KEPT_TENSORS = "kept-tensors",
+    LAST_OUTPUT = "last-output",
+    LIMIT = "limit",
+    LONG_SEQUENCE = "long-sequence",
+    LOSS_HISTORY = "loss-history",
+    NOT_PYTORCH = "not-pytorch",
+    REFUSED = "refused",
+    SOMEONE_ELSE = "someone-else",
+    TOO_BIG = "too-big",
+    UNSAID = "unsaid",
+    WARM_UP = "warm-up",
+}
+
+/// What to try when an allocation failed, for these reasons, the main one first.
+pub fn on_shortage(reasons: &[Shortage]) -> Vec<Advice> {
+    let mut texts = Vec::new();
+    for reason in reasons {
+        let next: &[Advice] = match reason {
+            Shortage::TooBig => &[TOO_BIG],
+            Shortage::Full => &[GREW, TOO_BIG],
+            Shortage::Fragmentation => &[FRAGMENTATION],
+            Shortage::SomeoneElse => &[SOMEONE_ELSE],
+            Shortage::Limit => &[LIMIT],
+            Shortage::Refused => &[REFUSED],
+            Shortage::Absurd => &[ABSURD],
+            Shortage::Unsaid => &[UNSAID],
+        };
+        add(&mut texts, next);
+    }
+    texts
+}
+
+/// What to try when memory grows, in these ways, the one that is surest first.
+pub fn on_growth(ways: &[Growth]) -> Vec<Advice> {
+    let mut texts = Vec::new();
+    for way in ways {
+        add(
+            &mut texts,
+            match way {
+                Growth::Steady => &[LOSS_HISTORY, KEPT_TENSORS, NOT_PYTORCH, CACHE],
+                Growth::Stair => &[EPOCH_END, EVALUATION_GRAD, LOSS_HISTORY],
+                // Each step costs more than the one before: a graph that is carried on.
+                Growth::Accelerating => &[LONG_SEQUENCE, LOSS_HISTORY, CACHE],
+                Growth::InPhases => &[EVALUATION_GRAD, KEPT_TENSORS, LAST_OUTPUT],
+                Growth::Cache => &[CACHE, FRAGMENTATION],
+                Growth::NotPyTorch => &[NOT_PYTORCH],
+            },
+        );
+    }
+    if !texts.is_empty() {
+        texts.push(WARM_UP);
+    }
+    texts
+}
+
+/// Adds those that are not there yet.
+fn add(texts: &mut Vec<Advice>, next: &[Advice]) {
+    for advice in next {
+        if !texts.contains(advice) {
+            texts.push(*advice);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_short_plain_and_has_a_title() {
+        for advice in ALL {
+            let text = advice.text;
+            assert!(text.is_ascii() && text.ends_with('\n'), "{}", advice.name);
+            assert!((3..=8).contains(&text.lines().count()), "{}", advice.name);
+            assert!(text.lines().all(|line| !line.trim().is_empty() && line.len() <= 130), "{}", advice.name);
+            assert!(!advice.title().starts_with(' ') && advice.title().len() <= 70, "{}", advice.name);
+        }
+    }
+
+    #[track_caller]
+    fn check(texts: &[Advice], expected: &[&str]) {
+        assert_eq!(texts.iter().map(|it| it.name).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn the_likeliest_comes_first_and_nothing_twice() {
+        check(&on_shortage(&[Shortage::Fragmentation, Shortage::SomeoneElse]), &["fragmentation", "someone-else"]);
+        check(&on_shortage(&[Shortage::Full, Shortage::TooBig]), &["grew", "too-big"]);
+        check(&on_shortage(&[]), &[]);
+        check(
+            &on_growth(&[Growth::Cache, Growth::Steady]),
+            &["cache", "fragmentation", "loss-history", "kept-tensors", "not-pytorch", "warm-up"],
+        );
+        check(&on_growth(&[]), &[]);
+    }
+
+    #[test]
+    fn every_text_is_given_for_something() {
+        use Growth::{Accelerating, Cache, InPhases, NotPyTorch, Stair, Steady};
+        use Shortage::{Absurd, Fragmentation, Full, Limit, Refused, SomeoneElse, TooBig, Unsaid};
+        let mut given = on_shortage(&[TooBig, Full, Fragmentation, SomeoneElse, Limit, Refused, Absurd, Unsaid]);
+        given.extend(on_growth(&[Steady, Stair, Accelerating, InPhases, Cache, NotPyTorch]));
+        let unused: Vec<_> = ALL.iter().filter(|it| !given.contains(it)).map(|it| it.name).collect();
+        assert!(unused.is_empty(), "{unused:?}");
+    }
+}

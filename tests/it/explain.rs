@@ -1,0 +1,307 @@
+//! `gputop explain`: as a wire in a pipe, and what it says of files, arguments and living processes.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+
+use fake_nvml::Tenant;
+use rustix::process::Signal;
+
+use crate::cli::json;
+use crate::process::{Ran, Started, code, run};
+use crate::terminal::Terminal;
+use crate::world::{GIB, Host};
+
+const OK: i32 = 0;
+const ERROR: i32 = 1;
+const NOTHING: i32 = 6;
+
+const MESSAGE: &str = "RuntimeError: CUDA out of memory. Tried to allocate 14.14 GiB (GPU 0; 11.00 GiB total capacity; 71.43 \
+    MiB already allocated; 9.17 GiB free; 80.00 MiB reserved in total by PyTorch)\n";
+const SAID: &str = "14.14 GiB were asked for at once, and the whole GPU has 11.00 GiB";
+
+/// A message that names another process.
+fn beside(pid: u32) -> String {
+    format!(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.25 GiB of \
+         which 1.25 GiB is free. Process {pid} has 70.00 GiB memory in use. Including non-PyTorch memory, this process has \
+         7.50 GiB memory in use. Of the allocated memory 7.00 GiB is allocated by PyTorch, and 20.00 MiB is reserved by \
+         PyTorch but unallocated.\n"
+    )
+}
+
+/// gputop in the middle of a pipe.
+struct Wire {
+    gputop: Started,
+    input: Option<ChildStdin>,
+    output: Option<ChildStdout>,
+}
+
+impl Wire {
+    fn start(host: &Host, args: &[&str]) -> Self {
+        let mut command = host.gputop(["explain"].iter().chain(args).copied());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut gputop = Started::start(&mut command);
+        let (input, output) = (gputop.child().stdin.take(), gputop.child().stdout.take());
+        Self { gputop, input, output }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let input = self.input.as_mut().expect("it is open");
+        input.write_all(bytes).expect("gputop reads");
+    }
+
+    /// Waits for as many bytes as these are, and compares them.
+    #[track_caller]
+    fn passes(&mut self, bytes: &[u8]) {
+        self.write(bytes);
+        let mut passed = vec![0; bytes.len()];
+        self.output.as_mut().expect("it is open").read_exact(&mut passed).expect("gputop writes");
+        assert_eq!(passed, bytes);
+    }
+
+    /// The writer is done: what more came out, and what was said.
+    fn end(mut self) -> Ran {
+        self.input = None;
+        let mut output = self.output.take().expect("it is open");
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        output.read_to_end(&mut out).expect("a pipe can be read");
+        self.gputop.child().stderr.take().expect("asked for").read_to_end(&mut err).expect("a pipe can be read");
+        let code = code(self.gputop.wait());
+        Ran { code, out, err: String::from_utf8(err).expect("UTF-8"), took: std::time::Duration::ZERO }
+    }
+}
+
+#[test]
+fn a_pipe_passes_every_byte_on_at_once_and_is_explained_beside_it() {
+    let host = Host::with(["H100"]);
+    let mut wire = Wire::start(&host, &[]);
+    // Each piece must be out before the next one goes in: no line's end, no UTF-8, nothing held back.
+    for piece in [b"epoch 1".as_slice(), b"\xff\xfe\0\x1b[31m", b"\r 37%", MESSAGE.as_bytes(), b"no end of line"] {
+        wire.passes(piece);
+    }
+    let ran = wire.end();
+    assert_eq!(ran.code, OK);
+    assert_eq!(ran.out, b"", "more than came in");
+    assert!(ran.err.contains(SAID), "{}", ran.err);
+    assert!(ran.err.contains("line 1") && !ran.err.contains('\x1b'), "{}", ran.err);
+}
+
+#[test]
+fn without_a_message_a_pipe_is_a_pipe_and_the_exit_code_says_so() {
+    let host = Host::with(["H100"]);
+    let mut wire = Wire::start(&host, &[]);
+    wire.passes(b"all is well\n");
+    let ran = wire.end();
+    assert_eq!(ran.code, NOTHING);
+    assert_eq!(ran.err, "gputop: no out-of-memory message of PyTorch in 1 line\n");
+}
+
+#[test]
+fn a_reader_that_has_had_enough_ends_the_writer_too() {
+    let host = Host::with(["H100"]);
+    let mut wire = Wire::start(&host, &[]);
+    wire.passes(MESSAGE.as_bytes());
+    wire.output = None;
+    wire.write(b"more\n");
+    wire.gputop.life.wait_end();
+    let error =
+        wire.input.as_mut().expect("it is open").write_all(b"nobody reads this\n").expect_err("the pipe is closed");
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+    let mut err = String::new();
+    wire.gputop.child().stderr.take().expect("asked for").read_to_string(&mut err).expect("UTF-8");
+    assert_eq!(code(wire.gputop.wait()), OK);
+    assert!(err.contains(SAID), "what was seen is explained: {err}");
+}
+
+#[test]
+fn an_interrupt_is_for_the_writer_whose_last_words_pass() {
+    let host = Host::with(["H100"]);
+    let mut wire = Wire::start(&host, &[]);
+    wire.passes(b"epoch 1\n");
+    wire.gputop.life.signal(Signal::INT);
+    wire.passes(b"KeyboardInterrupt\n");
+    wire.passes(MESSAGE.as_bytes());
+    let ran = wire.end();
+    assert_eq!(ran.code, OK, "{}", ran.err);
+    assert!(ran.err.contains(SAID), "{}", ran.err);
+}
+
+#[test]
+fn a_log_without_end_takes_no_more_memory() {
+    const PIECES: usize = 256;
+    let host = Host::with(["H100"]);
+    let mut wire = Wire::start(&host, &[]);
+    // Half messages, which may go on; a line of 16 MB; and many different messages.
+    let mut piece = vec![b'x'; 1 << 16];
+    piece.extend_from_slice(b"CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total");
+    let mut output = wire.output.take().expect("it is open");
+    let reader = thread::spawn(move || {
+        let mut bytes = Vec::new();
+        output.read_to_end(&mut bytes).expect("a pipe can be read");
+        bytes
+    });
+    let resident = |wire: &Wire| {
+        let status = fs::read_to_string(format!("/proc/{}/status", wire.gputop.pid())).expect("it is there");
+        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).expect("it has memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    let mut sent = Vec::new();
+    let mut early = 0;
+    for at in 0..PIECES {
+        let number = format!("\nCUDA out of memory. Tried to allocate {at}.00 MiB. GPU 0 has a tot");
+        for bytes in [piece.as_slice(), number.as_bytes()] {
+            wire.write(bytes);
+            sent.extend_from_slice(bytes);
+        }
+        if at == PIECES / 8 {
+            early = resident(&wire);
+        }
+    }
+    let late = resident(&wire);
+    assert!(late < early + 4096, "{early} kB became {late} kB");
+    wire.input = None;
+    assert!(reader.join().expect("reading does not panic") == sent, "what came out is not what went in");
+    assert_eq!(code(wire.gputop.wait()), OK);
+}
+
+#[test]
+fn files_arguments_and_json_pass_nothing_on() {
+    let host = Host::with(["H100"]);
+    let (log, other) = (host.path("train.log"), host.path("other.log"));
+    fs::write(&log, format!("epoch 1\n{MESSAGE}")).expect("there is room in /tmp");
+    fs::write(&other, "epoch 1\n").expect("there is room in /tmp");
+    let log = log.to_str().expect("UTF-8");
+
+    let ran = host.run(["explain", log]);
+    assert_eq!(ran.code, OK, "{}", ran.err);
+    assert!(ran.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB asked for (line 2)\n"), "{}", ran.text());
+    assert_eq!(ran.err, "");
+
+    let ran = host.run(["explain", log, other.to_str().expect("UTF-8")]);
+    assert!(ran.text().contains("train.log; line 2"), "{}", ran.text());
+
+    let ran = host.run(["explain", MESSAGE]);
+    assert!(ran.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB asked for\n"), "{}", ran.text());
+    let ran = run(host.gputop(["explain"]).args(MESSAGE.split_whitespace()));
+    assert!(ran.text().contains(SAID), "{}", ran.text());
+
+    let mut wire = Wire::start(&host, &["--json"]);
+    wire.write(MESSAGE.as_bytes());
+    let ran = wire.end();
+    let message = &json(&ran)["messages"][0];
+    assert_eq!((ran.code, message["reason"].as_str()), (OK, Some("too_big")), "{message:#}");
+    assert_eq!(message["others_bytes"].as_u64().map(|it| it / (GIB / 100)), Some(175), "{message:#}");
+
+    let mut wire = Wire::start(&host, &["-"]);
+    wire.write(MESSAGE.as_bytes());
+    assert!(wire.end().text().starts_with("CUDA out of memory on GPU 0"));
+}
+
+#[test]
+fn what_cannot_be_explained_is_said_in_a_sentence() {
+    let host = Host::with(["H100"]);
+    let ran = host.run(["explain", "/nowhere/train.log"]);
+    assert_eq!(
+        (ran.code, ran.err.as_str()),
+        (ERROR, "gputop: /nowhere/train.log is neither a file nor an out-of-memory message\n")
+    );
+    let ran = host.run(["explain", "/"]);
+    assert_eq!((ran.code, ran.err.as_str()), (ERROR, "gputop: cannot read /: Is a directory (os error 21)\n"));
+    let ran = host.run(["explain", "no memory of that"]);
+    assert_eq!((ran.code, ran.text()), (NOTHING, String::new()));
+}
+
+#[test]
+fn who_else_is_on_the_gpu_is_looked_up_with_care() {
+    let mut host = Host::with(["H100"]);
+    let pid = host.sleeper(0, 70 * GIB);
+    let ran = host.run(["explain", &beside(pid)]);
+    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(ran.code, OK);
+    for words in [
+        format!("someone else: process {pid} holds 70.00 GiB of the GPU's 79.25 GiB"),
+        format!("Process {pid} here and now: sleep 1000, of "),
+        "holds 70.0 GiB of GPU memory".to_owned(),
+        "A PID is used again".to_owned(),
+    ] {
+        assert!(text.contains(&words), "no `{words}` in\n{text}");
+    }
+
+    // A log that is older than the process means somebody else.
+    let log = host.path("old.log");
+    fs::write(&log, beside(pid)).expect("there is room in /tmp");
+    let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
+    fs::File::options().write(true).open(&log).expect("it is ours").set_times(times).expect("it is ours");
+    let ran = host.run(["explain", log.to_str().expect("UTF-8")]);
+    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("it is not the one that is meant"), "{text}");
+
+    let ran = host.run(["explain", "--json", &beside(pid)]);
+    let other = &json(&ran)["messages"][0]["others"][0];
+    assert_eq!(other["here_and_now"]["process"]["pid"], pid, "{other:#}");
+    assert_eq!(other["here_and_now"]["command"], "sleep 1000", "{other:#}");
+    assert_eq!(other["here_and_now"]["started_after_the_message"], serde_json::Value::Null, "{other:#}");
+}
+
+#[test]
+fn a_process_that_is_not_here_is_not_made_up() {
+    let mut host = Host::with(["H100"]);
+    // On the GPU, but of another host: its number is beyond any here.
+    host.put(0, Tenant::new(std::process::id(), GIB));
+    let ran = host.run(["explain", &beside(4_190_000)]);
+    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("Process 4190000 has no GPU of this host open now"), "{text}");
+    let ran = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &beside(4_190_000)]);
+    assert_eq!(ran.code, OK, "it needs no GPU");
+    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("Who process 4190000 is cannot be seen from here: "), "{text}");
+}
+
+/// The screen of a terminal of that width with an explanation in it.
+fn drawn(host: &Host, width: u16, env: &[(&str, &str)], args: &[&str]) -> (String, Vec<u8>) {
+    let log = host.path("train.log");
+    fs::write(&log, MESSAGE).expect("there is room in /tmp");
+    let log = log.to_str().expect("UTF-8");
+    let mut command = Command::new("sh");
+    host.dress(&mut command).envs(env.iter().copied());
+    let script = format!("\"$0\" explain {} {log}; echo; echo that is all; read _", args.join(" "));
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_gputop")]);
+    let terminal = Terminal::run(&mut command, width, 50);
+    terminal.wait_for("that is all");
+    (terminal.text(), terminal.bytes())
+}
+
+#[test]
+fn the_bar_suits_the_terminal() {
+    let host = Host::with(["H100"]);
+    for width in [200, 80, 40] {
+        let (text, bytes) = drawn(&host, width, &[], &[]);
+        let bar = text.lines().find(|it| it.starts_with("  █▓")).unwrap_or_else(|| panic!("no bar in\n{text}"));
+        let cells = bar.trim().chars().count();
+        assert_eq!(cells, usize::from(width - 4).min(72), "{text}");
+        assert!(bytes.windows(4).any(|it| it == b"\x1b[1m"), "heads are bold");
+        assert!(text.lines().any(|it| it == "What to try first"), "{text}");
+    }
+    let (text, _) = drawn(&host, 80, &[], &["--ascii"]);
+    assert!(text.lines().any(|it| it.starts_with("  #=---") && it.ends_with("....")), "{text}");
+    let (text, _) = drawn(&host, 80, &[("LANG", "C")], &[]);
+    assert!(text.contains("#=---") && text.is_ascii(), "{text}");
+    let (_, bytes) = drawn(&host, 80, &[("NO_COLOR", "1")], &[]);
+    assert!(!bytes.windows(4).any(|it| it == b"\x1b[1m"), "it was asked for none");
+}
+
+#[test]
+fn on_a_terminal_the_explanation_follows_the_log() {
+    let host = Host::with(["H100"]);
+    let log = host.path("train.log");
+    fs::write(&log, format!("epoch 1\n{MESSAGE}")).expect("there is room in /tmp");
+    let mut command = Command::new("sh");
+    host.dress(&mut command).args(["-c", "cat \"$1\" | \"$0\" explain 2>/dev/null; read _"]);
+    let terminal = Terminal::run(command.arg(env!("CARGO_BIN_EXE_gputop")).arg(&log), 120, 40);
+    terminal.wait_for("What to try first");
+    let text = terminal.text();
+    let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("no `{words}` in\n{text}"));
+    assert!(at("epoch 1") < at("RuntimeError") && at("RuntimeError") < at("CUDA out of memory on GPU 0"), "{text}");
+}
