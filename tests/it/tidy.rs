@@ -41,7 +41,11 @@ const AT_HOME: &[(&[&str], &[&str], &str)] = &[
         &["agent", "cli", "doctor", "free", "lib", "main", "orphans", "report", "session"],
         "in the core, trouble is data",
     ),
-    (&["unsafe"], &["agent", "session"], "only the driver's C, leaving at once and a session named 0 need it"),
+    (
+        &["unsafe"],
+        &["agent", "main", "session"],
+        "only the driver's C, leaving at once, the allocator's numbers and a session named 0 need it",
+    ),
 ];
 
 /// What `snapshot`, `model`, `app` and `ui` are without.
