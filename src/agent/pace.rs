@@ -21,8 +21,8 @@ use crate::units::Moment;
 
 /// The second pass comes this soon after the first line, since a rate needs two.
 const SECOND: Duration = Duration::from_millis(205);
-/// The first line comes after a look at so many processes: those that hold most, as one sees them first.
-const FIRST: usize = 100;
+/// The others are looked at so long after the first line was written: whoever draws it needs a processor too.
+const HEAD_START: Duration = Duration::from_millis(20);
 /// A line waits no longer for the driver.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -36,6 +36,8 @@ struct Loop {
     unclaimed: Unclaimed,
     /// The tenants that the census knows of.
     counted: Vec<ProcessId>,
+    /// When to look at those who are not in the first line.
+    others: Option<Moment>,
     /// The census has begun.
     is_counting: bool,
     /// Someone wants to know of everyone.
@@ -67,6 +69,7 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
         sighting: None,
         unclaimed: Unclaimed::default(),
         counted: vec![],
+        others: None,
         is_counting: false,
         scan: false,
         host: Host::new(),
@@ -91,10 +94,7 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
         match it.wait(&happened, due) {
             Some(Wake::Written) => {
                 first_line = true;
-                // The first look at everyone takes a while: it begins when there is something to see.
-                it.is_counting = true;
-                it.census.order(Order { tenants: Some(it.counted.clone()), scope: Scope::Files, ..Order::default() });
-                it.processes.catch_up();
+                it.others = Some(clock::now().after(HEAD_START));
             }
             Some(event) => it.on(event, clock::now()),
             None => (),
@@ -108,7 +108,8 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
 impl Loop {
     /// Waits for something to happen, or for the time to do something.
     fn wait(&self, happened: &Receiver<Wake>, also: Option<Moment>) -> Option<Wake> {
-        let until = [Some(self.next), self.awaiting, self.sampler.deadline(), also].into_iter().flatten().min();
+        let times = [Some(self.next), self.awaiting, self.sampler.deadline(), self.others, also];
+        let until = times.into_iter().flatten().min();
         let until = until.unwrap_or(self.next);
         happened.recv_timeout(until.since(clock::now())).ok()
     }
@@ -120,6 +121,11 @@ impl Loop {
         }
         if self.awaiting.is_some_and(|until| now >= until) {
             self.line(now);
+        }
+        if self.others.take_if(|due| now >= *due).is_some() {
+            self.is_counting = true;
+            self.census.order(Order { tenants: Some(self.counted.clone()), scope: Scope::Files, ..Order::default() });
+            self.processes.catch_up();
         }
         if now >= self.next {
             // In step with the clock, unless we were stopped for a while.
@@ -182,11 +188,11 @@ impl Loop {
     fn line(&mut self, now: Moment) {
         self.awaiting = None;
         if self.said {
-            self.processes.begin(usize::MAX);
+            self.processes.begin();
         } else {
             self.said = true;
             self.next = self.next.min(now.after(SECOND));
-            self.processes.begin(FIRST);
+            self.processes.begin_first();
             self.see_largest();
         }
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();

@@ -28,8 +28,10 @@ use super::{Wake, clock};
 use crate::snapshot::{Identity, Missing, Process, ProcessId};
 use crate::units::Moment;
 
-/// Of so many processes a pass the user is read for the first time. With a thousand new ones the first
-/// line comes sooner, and the users with the next.
+/// The first pass looks at so many processes: those that hold most, as one sees them first.
+const FIRST: usize = 64;
+/// Of so many processes a pass the user is read for the first time. With a thousand new ones a line comes
+/// sooner, and the users with the next.
 const USERS: usize = 200;
 /// Of so many a pass the names of threads are read: each may have hundreds.
 const THREADS: usize = 4;
@@ -49,6 +51,8 @@ pub(super) struct Processes {
     pass: u64,
     /// How many more may be read for the first time in this pass.
     room: usize,
+    /// In this pass, only what is read quickly.
+    is_quick: bool,
     /// Those for whom there was none, with the time of the list that named them.
     put_off: Vec<(u32, Moment)>,
     /// Whose user is looked at again next: one a pass.
@@ -71,6 +75,7 @@ impl Processes {
             aside: Aside::new(events),
             pass: 0,
             room: 0,
+            is_quick: false,
             put_off: Vec::new(),
             next: 0,
             strays: BTreeSet::new(),
@@ -80,20 +85,28 @@ impl Processes {
         }
     }
 
-    /// Begins a pass that reads so many new ones at most. The others are only PIDs in it, and are not shown.
-    pub(super) fn begin(&mut self, room: usize) {
+    /// Begins a pass.
+    pub(super) fn begin(&mut self) {
         self.pass += 1;
-        self.room = room;
+        (self.room, self.is_quick) = (usize::MAX, false);
         self.put_off.clear();
     }
 
-    /// Reads those who were put off, for the next pass. Rates are of the time since.
+    /// Begins the first pass, for which someone waits: it reads a few, and of those what is read quickly. The
+    /// others are only PIDs in it, and are not shown.
+    pub(super) fn begin_first(&mut self) {
+        self.begin();
+        (self.room, self.is_quick) = (FIRST, true);
+    }
+
+    /// Reads what the first pass put off, for the next one. Rates are of the time since.
     pub(super) fn catch_up(&mut self) {
         let put_off = std::mem::take(&mut self.put_off);
-        self.begin(usize::MAX);
+        self.begin();
         for (pid, listed) in put_off {
             self.see(pid, listed);
         }
+        self.read_rarely(clock::now());
     }
 
     /// Reads the process that NVML named at `listed`, once a pass, and says who it is.
@@ -175,6 +188,20 @@ impl Processes {
     pub(super) fn end(&mut self) -> impl Iterator<Item = &Process> {
         let pass = self.pass;
         self.known.retain(|_, entry| entry.pass == pass);
+        let now = clock::now();
+        if !self.is_quick {
+            self.read_rarely(now);
+        }
+        if let Some(id) = self.aside.check(now)
+            && let Some(entry) = self.known.get_mut(&id.pid).filter(|entry| entry.process.id == id)
+        {
+            entry.learn(Err(Missing::Failed), Err(Missing::Failed));
+        }
+        self.known.values().filter(|entry| !entry.is_unread()).map(|entry| &entry.process)
+    }
+
+    /// Reads of a few what does not change in most passes, or takes long.
+    fn read_rarely(&mut self, now: Moment) {
         // A process may change its user id without a trace in `stat`. One a pass is cheap, and finds it.
         let turn = self.known.range(self.next..).next().map(|(pid, _)| *pid);
         self.next = turn.map_or(0, |pid| pid + 1);
@@ -183,15 +210,9 @@ impl Processes {
         for (_, entry) in due.take(USERS) {
             entry.read_rarely(&mut self.aside);
         }
-        let now = clock::now();
+        let pass = self.pass;
         let due = self.known.values_mut().filter(|entry| entry.named == pass && entry.has_new_threads(now));
         due.take(THREADS).for_each(|entry| entry.read_threads());
-        if let Some(id) = self.aside.check(now)
-            && let Some(entry) = self.known.get_mut(&id.pid).filter(|entry| entry.process.id == id)
-        {
-            entry.learn(Err(Missing::Failed), Err(Missing::Failed));
-        }
-        self.known.values().filter(|entry| !entry.is_unread()).map(|entry| &entry.process)
     }
 
     /// Those who hold a GPU, and whose PID surely is theirs.

@@ -6,7 +6,7 @@ use super::*;
 use crate::units::Bytes;
 
 fn see(processes: &mut Processes, pid: u32, listed: Moment) -> Process {
-    processes.begin(usize::MAX);
+    processes.begin();
     processes.see(pid, listed);
     processes.end().next().cloned().unwrap()
 }
@@ -55,7 +55,7 @@ fn a_process_that_ended_is_only_a_pid() {
     let gone = see(&mut processes, child.id(), Moment(0));
     assert_eq!((gone.id.start_ticks, gone.facts.identity), (None, Identity::Unverified));
     assert_eq!(gone.load.state, Err(Missing::Failed));
-    processes.begin(usize::MAX);
+    processes.begin();
     assert_eq!(processes.end().count(), 0);
 }
 
@@ -63,7 +63,7 @@ fn a_process_that_ended_is_only_a_pid() {
 fn that_someone_ends_while_being_read_is_no_failure() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let mut processes = nobody();
-    processes.begin(usize::MAX);
+    processes.begin();
     processes.see(child.id(), Moment(0));
     child.kill().unwrap();
     child.wait().unwrap();
@@ -74,7 +74,8 @@ fn that_someone_ends_while_being_read_is_no_failure() {
 #[test]
 fn who_was_put_off_is_only_a_pid_until_it_is_read() {
     let (mut tenants, me) = (nobody(), std::process::id());
-    tenants.begin(0);
+    tenants.begin_first();
+    tenants.room = 0;
     assert_eq!(tenants.see(me, Moment(0)), ProcessId { pid: me, start_ticks: None });
     assert_eq!(tenants.end().next(), None);
     tenants.catch_up();
@@ -106,7 +107,7 @@ fn without_a_descriptor_it_is_read_all_the_same() {
 
 /// A pass in which NVML named those, and the census knows that kin.
 fn pass(processes: &mut Processes, named: &[u32], kin: &[ProcessId]) -> Vec<Process> {
-    processes.begin(usize::MAX);
+    processes.begin();
     for pid in named {
         processes.see(*pid, Moment(u64::MAX));
     }
