@@ -154,6 +154,8 @@ impl App {
             Line::Reply(reply) => return self.answer(&reply),
         }
         if let (Some(end), Some(snapshot)) = (&mut self.end, self.model.latest()) {
+            let job = end.first_chosen().map_or_else(Vec::new, |id| job(&self.model, id));
+            end.meet(&job, &self.model, snapshot);
             end.see(snapshot);
         }
     }
@@ -362,11 +364,8 @@ impl App {
             self.say("there is no process under the cursor");
             return None;
         };
-        let job = self.model.job(*first).map(|job| {
-            let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
-            job.root.into_iter().chain(others).collect::<Vec<_>>()
-        });
-        let (panel, holds) = EndPanel::open(chosen, &job.unwrap_or_default(), &self.model, snapshot);
+        let job = job(&self.model, *first);
+        let (panel, holds) = EndPanel::open(chosen, &job, &self.model, snapshot);
         self.end = Some(panel);
         commands(holds)
     }
@@ -425,6 +424,13 @@ impl App {
             page.fit(&self.model, layout.body.width, layout.body.height);
         }
     }
+}
+
+/// The job of a process, its root first; nobody when it is in none.
+fn job(model: &Model, process: ProcessId) -> Vec<ProcessId> {
+    let Some(job) = model.job(process) else { return Vec::new() };
+    let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
+    job.root.into_iter().chain(others).collect()
 }
 
 /// An effect, when there is something to ask.

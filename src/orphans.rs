@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 use std::fmt::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -39,16 +40,23 @@ pub fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
     Ok(found.exit(reason.is_none()).into())
 }
 
+/// Nothing younger is left behind: in a busy session somebody new is always there, and nobody waits for that one.
+const YOUNG: Duration = Duration::from_secs(2);
+
 /// Whether every process was looked at once, so that one can say who is gone; and read, so that one can
 /// say what is left.
 fn is_enough(snapshot: &Snapshot) -> bool {
+    let per_second = snapshot.host.facts.ticks_per_second.max(1);
     let is_due = |it: &Process| {
+        let is_on_gpu = snapshot.gpus.iter().any(|gpu| gpu.holders.contains(&it.id));
+        let started = it.id.start_ticks.map(|ticks| Moment(ticks.saturating_mul(1000) / per_second));
+        let is_young = started.is_some_and(|it| snapshot.at.since(it) < YOUNG);
         // One that has ended has no arguments. Kin that is on no GPU is read every few seconds only.
-        let is_on_gpu = || snapshot.gpus.iter().any(|gpu| gpu.holders.contains(&it.id));
         it.load.state != Ok(State::Zombie)
+            && (is_on_gpu || !is_young)
             && (it.facts.argv == Err(Missing::NotYet)
                 || it.facts.user == Err(Missing::NotYet)
-                || it.load.cpu == Err(Missing::NotYet) && is_on_gpu())
+                || it.load.cpu == Err(Missing::NotYet) && is_on_gpu)
     };
     snapshot.host.scan.at != Moment(0) && !snapshot.processes.iter().any(is_due)
 }

@@ -1,9 +1,9 @@
 //! The panel that ends processes: whom it shows is whom it can hit, and nobody else.
 //!
-//! The targets are fixed when the panel opens: what is under the cursor or tagged, and the job it
-//! belongs to. The list may move, PIDs may be used again: the agent holds each process by a pidfd from
-//! then on, and every command names the same identities. Only what the agent itself finds as a child of
-//! a process that it stopped for a forced end joins them, and is shown.
+//! The targets are fixed when the panel opens: what is under the cursor or tagged; and the job it belongs
+//! to, as far as that is known when the person turns to it. The list may move, PIDs may be used again: the
+//! agent holds each process by a pidfd from then on, and every command names the same identities. Only what
+//! the agent itself finds as a child of a process that it stopped for a forced end joins them, and is shown.
 
 mod member;
 
@@ -77,7 +77,9 @@ pub const MANY: usize = 20;
 pub struct EndPanel {
     /// Everyone of the job, the root first, then who joined.
     members: Vec<Member>,
-    /// Those of them that were under the cursor, or tagged.
+    /// The job, the root first, as last seen before it was meant.
+    job: Vec<ProcessId>,
+    /// Those of the members that were under the cursor, or tagged.
     chosen: Vec<ProcessId>,
     scope: Scope,
     choice: Choice,
@@ -105,6 +107,7 @@ impl EndPanel {
         let members = job.iter().chain(others).filter_map(|id| Member::of(*id, model, snapshot));
         let mut panel = Self {
             members: members.collect(),
+            job: job.to_vec(),
             scope: Scope::Chosen,
             choice: Choice::Signal(Signal::Term),
             typed: String::new(),
@@ -143,6 +146,11 @@ impl EndPanel {
     /// The first of them: of a job, its root.
     pub fn root(&self) -> Option<&Member> {
         self.targets().next()
+    }
+
+    /// The first of those that were under the cursor, or tagged: its job is the one to turn to.
+    pub(super) fn first_chosen(&self) -> Option<ProcessId> {
+        self.chosen.first().copied()
     }
 
     /// The processes of the job that are not meant.
@@ -254,12 +262,28 @@ impl EndPanel {
         self.choice = choices[at.saturating_add_signed(by).min(choices.len() - 1)];
     }
 
+    /// Who belongs to the job is found out while one looks: as long as it is not what is meant, it grows. Nobody
+    /// leaves it, and nobody of those that are meant changes.
+    pub(super) fn meet(&mut self, job: &[ProcessId], model: &Model, snapshot: &Snapshot) {
+        if self.scope == Scope::Job || self.first_sent.is_some() {
+            return;
+        }
+        let is_new = |id: &&ProcessId| self.members.iter().all(|it| it.id() != **id);
+        let new: Vec<Member> = job.iter().filter(is_new).filter_map(|id| Member::of(*id, model, snapshot)).collect();
+        if !new.is_empty() {
+            self.members.extend(new);
+            self.job = job.to_vec();
+        }
+    }
+
     /// Between the chosen and the whole job.
     pub(super) fn widen(&mut self, snapshot: &Snapshot) -> Vec<Command> {
         if self.first_sent.is_some() || self.members.len() == self.chosen.len() {
             return Vec::new();
         }
         self.scope = if self.scope == Scope::Chosen { Scope::Job } else { Scope::Chosen };
+        // The root first.
+        self.members.sort_by_key(|it| self.job.iter().position(|id| *id == it.id()).unwrap_or(usize::MAX));
         self.choice = if self.choices() == FOR_MANY { Choice::Gently } else { Choice::Signal(Signal::Term) };
         self.typed.clear();
         self.expect(snapshot);
@@ -381,7 +405,11 @@ impl EndPanel {
     fn look_for_respawned(&mut self, snapshot: &Snapshot) {
         let Some(sent) = self.first_sent else { return };
         let per_second = snapshot.host.facts.ticks_per_second.max(1);
-        let is_new = |it: &Process| it.id.start_ticks.is_some_and(|ticks| ticks * 1000 / per_second > sent.0);
+        // It may be there within the tick in which the signal was sent.
+        let is_new = |it: &Process| {
+            let started = it.id.start_ticks.is_some_and(|ticks| (ticks + 1) * 1000 / per_second > sent.0);
+            started && self.members.iter().all(|member| member.id() != it.id)
+        };
         let like = |it: &Process| {
             let of = |member: &&Member| it.facts.argv.is_ok() && member.process.facts.argv == it.facts.argv;
             self.targets().find(of).map(Member::id)

@@ -157,10 +157,14 @@ fn elapsed(tenant: &Tenant, snapshot: &Snapshot) -> Option<Elapsed> {
     Some(Elapsed(snapshot.at.since(Moment(started))))
 }
 
-/// Its arguments; its short name where it has none, or we may not know.
+/// Its program, without where that lies, and its arguments; its short name where it has none, or we may not know.
 pub(crate) fn command(process: &Process) -> String {
     match &process.facts.argv {
-        Ok(argv) if !argv.is_empty() => argv.line(),
+        Ok(argv) if !argv.is_empty() => {
+            let mut words = argv.iter();
+            let program = words.next().map(|it| it.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(it));
+            program.into_iter().chain(words).collect::<Vec<_>>().join(" ")
+        }
         _ => cell(&process.facts.comm),
     }
 }

@@ -86,7 +86,11 @@ fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'
     let user = word(process.facts.user.as_ref().map_err(|why| *why));
     let started = app.model().latest().map(|it| page::elapsed(it, process)).and_then(Result::ok);
     let started = started.map_or("at an unknown time".to_owned(), |it| format!("{} ago", Elapsed(it)));
-    let state = process.load.state.map_or("in an unknown state", page::state_in_words);
+    // One that is gone was seen last on its way.
+    let state = match member.stage {
+        Stage::Ended { zombie_of: None, .. } => "ended",
+        _ => process.load.state.map_or("in an unknown state", page::state_in_words),
+    };
     let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
     let held = match panel.expected() {
         Some(bytes) if gpus.is_empty() => format!("holds a GPU open; {bytes} there are unclaimed"),

@@ -21,7 +21,7 @@ fn panel(host: &Host, pid: u32) -> Terminal {
 
 /// Opens the panel once the process is old enough to be told from any other.
 #[track_caller]
-fn open(terminal: &Terminal, pid: u32) {
+pub(crate) fn open(terminal: &Terminal, pid: u32) {
     terminal.wait_for(&format!(" {pid} "));
     terminal.keys(ENTER);
     terminal.wait_for("sure: PID and start time were read together");

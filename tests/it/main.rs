@@ -18,9 +18,11 @@ mod explain;
 mod free;
 mod hostile;
 mod matrix;
+mod orphans;
 mod screens;
 mod stories;
 mod tidy;
+mod trees;
 
 use std::time::Duration;
 

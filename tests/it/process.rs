@@ -31,6 +31,10 @@ impl Life {
         is_readable_within(&self.pidfd, time)
     }
 
+    pub(crate) fn is_there(&self) -> bool {
+        !self.ends_within(Duration::ZERO)
+    }
+
     #[track_caller]
     pub(crate) fn wait_end(&self) {
         assert!(self.ends_within(DEADLINE), "{} is still there: {}", self.pid, stat(self.pid));
@@ -91,6 +95,18 @@ fn after_name(pid: u32) -> Option<String> {
 /// The letter of its state; absent when it is gone.
 pub(crate) fn state(pid: u32) -> Option<char> {
     after_name(pid)?.chars().next()
+}
+
+/// Who lives of a process group.
+pub(crate) fn members_of_group(group: u32) -> Vec<u32> {
+    let all =
+        fs::read_dir("/proc").expect("there is /proc").filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
+    let is_member = |pid: &u32| {
+        let stat = after_name(*pid).unwrap_or_default();
+        let mut fields = stat.split(' ');
+        fields.next().is_some_and(|it| !["Z", "X"].contains(&it)) && fields.nth(1) == Some(&group.to_string())
+    };
+    all.filter(is_member).collect()
 }
 
 /// Whether this is a container, where gputop cannot be sure whom NVML means unless it sees its device file open.

@@ -308,7 +308,7 @@ fn each_story_ends_as_it_is_written() {
 
 /// Who looks only now is told of those whom nobody needed to watch.
 fn check_report(host: &Host, told: &[Told]) {
-    let ran = host.run(["orphans", "--json"]);
+    let ran = host.run(["orphans", "--json", "--timeout", "20s"]);
     assert_eq!(ran.code, 10, "{}", ran.err);
     let found = json(&ran);
     let entries = found["processes"].as_array().expect("a list");

@@ -1,0 +1,195 @@
+//! `gputop orphans`, and the way of a person who never read the manual: from an orphan to the memory that it held.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use fake_nvml::Tenant;
+use serde_json::Value;
+
+use crate::DEADLINE;
+use crate::cli::json;
+use crate::process::{Life, Started, state};
+use crate::stage::Parts;
+use crate::terminal::{ENTER, F9, Terminal};
+use crate::trees::audit;
+use crate::world::{GIB, Host};
+
+const FOUND: i32 = 10;
+
+/// A host on which a `DataLoader`'s worker keeps the memory of a trainer that was killed.
+struct Left {
+    host: Host,
+    trainer: u32,
+    worker: Life,
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.worker.end();
+    }
+}
+
+impl Left {
+    #[track_caller]
+    fn behind() -> Self {
+        let mut host = Host::still(["H100"]);
+        let parts = Parts::of(&host);
+        let program = "hold()\nloader = DataLoader(Stuck(), 1)\nloader.ask()\nrest('trainer')\n";
+        let mut trainer = Started::start(&mut parts.play(&host, 0, [("train.py", program)], &["python3", "train.py"]));
+        let (one, other) = (parts.next(DEADLINE), parts.next(DEADLINE));
+        let worker = one.into_iter().chain(other).find(|it| it.name == "worker0").expect("each part is played");
+        let worker = Life::of(worker.pid);
+        host.put(0, Tenant { holders: vec![worker.pid], ..Tenant::new(trainer.pid(), 11 * GIB) });
+        trainer.life.end();
+        trainer.wait();
+        Self { host, trainer: trainer.pid(), worker }
+    }
+}
+
+#[test]
+fn orphans_are_named_with_the_evidence_and_a_script_is_told_so() {
+    let left = Left::behind();
+    let ran = left.host.run(["orphans", "--timeout", "20s"]);
+    let text = ran.text();
+    assert_eq!(ran.code, FOUND, "{text}{}", ran.err);
+    let (worker, trainer) = (left.worker.pid, left.trainer);
+    for words in [
+        "1 orphan holds 11.0 GiB",
+        &format!("orphan     0  {worker}"),
+        &format!("the leader of its process group ({trainer}) is gone; it still keeps 11.0 GiB"),
+        &format!("GPU 0: 11.0 GiB that no process accounts for; open in {worker} (python3 train.py)"),
+    ] {
+        assert!(text.contains(words), "no `{words}` in\n{text}");
+    }
+    // Beside other tests, a second look may take a while.
+    let ran = left.host.run(["orphans", "--json", "--timeout", "20s"]);
+    assert_eq!(ran.code, FOUND, "{}", ran.err);
+    let found = json(&ran);
+    let entry = &found["processes"][0];
+    assert_eq!((&entry["process"]["pid"], &entry["verdict"]), (&worker.into(), &"orphan".into()), "{found:#}");
+    assert_eq!(entry["memory_kept_bytes"], 11 * GIB);
+    assert_eq!(
+        (&found["memory_bytes"], &found["is_all"]),
+        (&(11 * GIB).into(), &true.into()),
+        "{} {:?}",
+        ran.err,
+        ran.took
+    );
+    assert_eq!(found["unclaimed"][0]["holders"][0]["pid"], worker);
+    assert!(left.worker.is_there(), "to look is to harm nobody");
+}
+
+#[test]
+fn orphans_of_others_are_left_out_for_who_asks_for_one_s_own() {
+    let left = Left::behind();
+    let count = |user: &str| {
+        let ran = left.host.run(["orphans", "--json", "--user", user, "--timeout", "20s"]);
+        (ran.code, json(&ran)["processes"].as_array().map(Vec::len))
+    };
+    assert_eq!(count("me"), (FOUND, Some(1)));
+    let found = json(&left.host.run(["orphans", "--json", "--timeout", "20s"]));
+    let name = found["processes"][0]["user"].as_str().expect("it has an owner");
+    assert_eq!(count(name), (FOUND, Some(1)));
+    assert_eq!(count("somebody-else"), (0, Some(0)));
+}
+
+#[test]
+fn where_there_are_none_that_is_said_and_is_a_success() {
+    let mut host = Host::still(["H100"]);
+    host.sleeper(0, GIB);
+    // Others may have left something behind on this machine, other tests do.
+    let ran = host.run(["orphans", "--user", "nobody", "--timeout", "20s"]);
+    assert_eq!((ran.code, ran.text().trim_end()), (0, "no orphans on these GPUs"), "{}", ran.err);
+    let ran = host.run(["orphans", "--json", "--user", "nobody", "--timeout", "20s"]);
+    assert_eq!((ran.code, &json(&ran)["summary"]), (0, &Value::Null), "{}", ran.err);
+}
+
+#[test]
+fn who_never_read_the_manual_ends_an_orphan_in_three_keys() {
+    let left = Left::behind();
+    let mut terminal = Terminal::start(&left.host, ["--interval", "200ms"]);
+    // The first thing one reads says what there is, and which key shows it.
+    terminal.wait_for("1 orphan holds 11.0 GiB");
+    terminal.keys("o");
+    terminal.wait_for("orphan");
+    terminal.wait_for(&format!("{} ", left.worker.pid));
+    terminal.keys(F9);
+    terminal.wait_for(&format!("End process {}", left.worker.pid));
+    terminal.wait_for("Made sure");
+    terminal.keys(ENTER);
+    left.worker.wait_end();
+    terminal.wait_for("returned 11.0 GiB of 11.0 GiB");
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    terminal.wait_for("nobody holds memory who should not");
+    terminal.quit();
+}
+
+#[test]
+fn what_is_typed_before_the_panel_stands_there_sends_nothing() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, GIB);
+    let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    crate::ending_a_process::open(&terminal, pid);
+    terminal.wait_for("Made sure");
+    terminal.keys("\x1b");
+    terminal.wait_without("End process");
+    // One write, as a finger that slips, or a paste into a terminal that knows no pastes.
+    terminal.keys("x\r\r\r");
+    terminal.wait_for("Made sure");
+    assert_eq!(state(pid), Some('S'));
+    assert!(!host.path("gputop/kills.jsonl").exists(), "nothing was done, so nothing is written down");
+    terminal.keys(ENTER);
+    host.process(pid).wait();
+    terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    terminal.quit();
+}
+
+/// Ends a process on that host by the panel. Gives what the screen says then.
+#[track_caller]
+fn end_one(host: &mut Host) -> String {
+    let pid = host.sleeper(0, GIB);
+    let mut terminal = Terminal::start_at(host, 100, 30, ["--interval", "100ms"]);
+    crate::ending_a_process::open(&terminal, pid);
+    terminal.wait_for("Made sure");
+    terminal.keys(ENTER);
+    host.process(pid).wait();
+    terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
+    let text = terminal.text();
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    terminal.quit();
+    text
+}
+
+#[test]
+fn what_was_done_is_written_down_for_its_owner_only() {
+    let mut host = Host::still(["H100"]);
+    let text = end_one(&mut host);
+    assert!(!text.contains("not written down"), "{text}");
+    let mode = fs::metadata(host.path("gputop/kills.jsonl")).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let lines = audit(&host);
+    let act = &lines[0];
+    assert_eq!((&act["signal"], &act["comm"], &act["mode"]), (&"TERM".into(), &"sleep".into(), &"one".into()));
+    assert!(act["start_ticks"].is_u64() && act["boot_id"].is_string() && act["time_ms"].is_u64(), "{act:#}");
+    let fates: Vec<&Value> = lines.iter().filter(|it| it["id"] == act["id"]).map(|it| &it["outcome"]).collect();
+    assert!(fates.contains(&&"ended".into()), "{lines:#?}");
+    // The next one is added.
+    end_one(&mut host);
+    assert!(audit(&host).len() > lines.len());
+}
+
+#[test]
+fn no_link_leads_what_is_written_down_elsewhere() {
+    let mut host = Host::still(["H100"]);
+    let elsewhere = host.path("elsewhere");
+    fs::write(&elsewhere, "precious\n").expect("there is room in /tmp");
+    fs::create_dir(host.path("gputop")).expect("there is room in /tmp");
+    symlink(&elsewhere, host.path("gputop/kills.jsonl")).expect("there is room in /tmp");
+    let text = end_one(&mut host);
+    assert!(text.contains("symbolic link"), "the person is told why nothing is written down:\n{text}");
+    assert_eq!(fs::read_to_string(&elsewhere).expect("it is there"), "precious\n");
+}

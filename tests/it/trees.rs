@@ -1,0 +1,404 @@
+//! The panel on jobs of many processes, from the key to the end of the last of them: through the terminal, on
+//! real trees. Whoever is not in the tree lives on, and every outcome has its name on the screen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::{Command, Stdio};
+
+use fake_nvml::Tenant;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+
+use crate::ending_a_process::open;
+use crate::process::{Life, Started, members_of_group, state};
+use crate::stage::Parts;
+use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
+use crate::world::{GIB, Host};
+use crate::{DEADLINE, say};
+
+/// A host with one GPU, and a tree of processes on it.
+struct Tree {
+    host: Host,
+    parts: Parts,
+    lives: BTreeMap<String, Life>,
+    root: Started,
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // Not reaped yet, so the group is still its.
+        if let Some(group) = i32::try_from(self.root.pid()).ok().and_then(Pid::from_raw) {
+            let _ended = kill_process_group(group, Signal::KILL);
+        }
+        self.lives.values().for_each(Life::end);
+    }
+}
+
+impl Tree {
+    /// The first file is run. The tree has grown when each part has said so.
+    #[track_caller]
+    fn grow(files: &[(&str, &str)], parts: &[&str]) -> Self {
+        let host = Host::still(["H100"]);
+        let pipe = Parts::of(&host);
+        let root = Started::start(&mut pipe.play(&host, 0, files.iter().copied(), &["python3", files[0].0]));
+        let mut tree = Self { host, parts: pipe, lives: BTreeMap::new(), root };
+        for _ in parts {
+            tree.next();
+        }
+        assert_eq!(
+            tree.lives.keys().collect::<BTreeSet<_>>(),
+            parts.iter().map(|it| (*it).to_owned()).collect::<BTreeSet<_>>().iter().collect()
+        );
+        tree
+    }
+
+    /// The next process that says its part. Gives its PID.
+    #[track_caller]
+    fn next(&mut self) -> u32 {
+        let part = self.parts.next(DEADLINE).expect("another part is played");
+        self.lives.insert(part.name, Life::of(part.pid));
+        part.pid
+    }
+
+    fn pid(&self, part: &str) -> u32 {
+        self.lives[part].pid
+    }
+
+    /// The driver lists that part.
+    fn on_gpu(&mut self, part: &str, memory: u64) {
+        let pid = self.pid(part);
+        self.host.put(0, Tenant::new(pid, memory));
+    }
+
+    /// Opens the panel on that process, and on its whole job.
+    #[track_caller]
+    fn panel_on_job(&self, part: &str, root: &str) -> Terminal {
+        let terminal = Terminal::start_at(&self.host, 100, 40, ["--interval", "100ms"]);
+        let pid = self.pid(part);
+        open(&terminal, pid);
+        terminal.wait_for("Tab: its whole job");
+        terminal.keys(TAB);
+        terminal.wait_for(&format!("End the job of {}", self.pid(root)));
+        terminal.wait_for("Made sure: signals can reach these processes only");
+        terminal
+    }
+
+    #[track_caller]
+    fn all_end(&mut self) {
+        self.root.wait();
+        self.lives.values().for_each(Life::wait_end);
+    }
+
+    /// Whom a signal was sent to, by the audit.
+    fn signalled(&self) -> Vec<u32> {
+        let lines = audit(&self.host);
+        let acts = lines.iter().filter(|it| it["signal"].is_string());
+        acts.map(|it| it["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("a PID")).collect()
+    }
+}
+
+/// The lines of the audit.
+#[track_caller]
+pub(crate) fn audit(host: &Host) -> Vec<Value> {
+    let text = fs::read_to_string(host.path("gputop/kills.jsonl")).expect("what was done is written down");
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+/// Chooses the end by force.
+fn by_force(terminal: &Terminal) {
+    terminal.keys(&DOWN.repeat(3));
+    terminal.wait_for("● by force");
+    terminal.wait_for("Enter stops all and");
+}
+
+#[track_caller]
+fn leave(mut terminal: Terminal) {
+    terminal.keys(ESC);
+    terminal.wait_without("┌ End");
+    terminal.quit();
+}
+
+const SUPERVISOR: [(&str, &str); 2] = [
+    ("supervisor.py", "say('supervisor')\nwhile True:\n    python('child.py').wait()\n"),
+    ("child.py", "hold()\nrest('child')\n"),
+];
+
+#[test]
+fn what_a_supervisor_starts_again_is_said_to_be_and_the_whole_job_ends() {
+    let mut tree = Tree::grow(&SUPERVISOR, &["supervisor", "child"]);
+    tree.on_gpu("child", 2 * GIB);
+    let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
+    let terminal = Terminal::start_at(&tree.host, 100, 40, ["--interval", "100ms"]);
+    open(&terminal, child);
+    terminal.wait_for("Made sure");
+    terminal.keys(ENTER);
+    let again = tree.next();
+    tree.on_gpu("child", 2 * GIB);
+    terminal.wait_for(&format!("{child} was started again, as {again} by {supervisor}: end that one first"));
+    leave(terminal);
+    let terminal = tree.panel_on_job("child", "supervisor");
+    terminal.wait_for("2 processes, 2.0 GiB expected back");
+    by_force(&terminal);
+    terminal.keys(ENTER);
+    tree.all_end();
+    terminal.wait_for("All ended within");
+    terminal.wait_for("returned 2.0 GiB of 2.0 GiB");
+    assert!(!terminal.text().contains("started again"), "{}", terminal.text());
+    leave(terminal);
+}
+
+const TORCHRUN: [(&str, &str); 2] = [
+    (
+        "torchrun",
+        "rename('pt_elastic')
+run = {**os.environ, 'TORCHELASTIC_RUN_ID': '7f'}
+for rank in '01':
+    python('train.py', env={**run, 'RANK': rank}, start_new_session=True)
+rest('agent')
+",
+    ),
+    (
+        "train.py",
+        "hold()
+if not os.fork():
+    rest('worker' + os.environ['RANK'])
+rest('rank' + os.environ['RANK'])
+",
+    ),
+];
+
+#[test]
+fn a_job_of_several_sessions_ends_whole_and_its_neighbours_live() {
+    let mut tree = Tree::grow(&TORCHRUN, &["agent", "rank0", "rank1", "worker0", "worker1"]);
+    // In the group of the agent, of the same session, with the next PIDs; of another parent.
+    let group = i32::try_from(tree.pid("agent")).expect("a PID");
+    let mut neighbours: Vec<Started> = Vec::new();
+    for _ in 0..3 {
+        let mut command = Command::new("sleep");
+        std::os::unix::process::CommandExt::process_group(&mut command, group);
+        neighbours.push(Started::start(command.arg("1000").stdin(tree.host.device(0))));
+    }
+    tree.on_gpu("rank0", 20 * GIB);
+    tree.on_gpu("rank1", 10 * GIB);
+    tree.host.put(0, Tenant::new(neighbours[0].pid(), GIB));
+    let terminal = tree.panel_on_job("rank0", "agent");
+    terminal.wait_for("5 processes, 30.0 GiB expected back");
+    for part in tree.lives.values() {
+        terminal.wait_for(&part.pid.to_string());
+    }
+    by_force(&terminal);
+    terminal.keys(ENTER);
+    tree.all_end();
+    terminal.wait_for("All ended within");
+    terminal.wait_for("returned 30.0 GiB of 30.0 GiB");
+    leave(terminal);
+    for neighbour in &neighbours {
+        assert_eq!(state(neighbour.pid()), Some('S'));
+    }
+    assert_eq!(tree.signalled().into_iter().collect::<BTreeSet<_>>(), tree.lives.values().map(|it| it.pid).collect());
+}
+
+#[test]
+fn who_heeds_no_gentle_signal_is_left_alone_until_one_chooses_force() {
+    let program = "hold()
+for number in signal.SIGINT, signal.SIGTERM:
+    signal.signal(number, signal.SIG_IGN)
+if not os.fork():
+    rest('child')
+rest('root')
+";
+    let mut tree = Tree::grow(&[("train.py", program)], &["root", "child"]);
+    tree.on_gpu("root", 4 * GIB);
+    let root = tree.pid("root");
+    let terminal = tree.panel_on_job("root", "root");
+    terminal.wait_for(&format!("● gently   SIGINT to {root} only, after 10 s SIGTERM, and no more"));
+    terminal.keys(ENTER);
+    terminal.wait_for("SIGTERM follows in");
+    terminal.wait_for("SIGTERM sent");
+    terminal.wait_for("it has not ended yet");
+    assert!(!terminal.text().contains("follows in"), "{}", terminal.text());
+    assert_eq!(tree.signalled(), [root, root]);
+    by_force(&terminal);
+    terminal.keys(ENTER);
+    tree.all_end();
+    terminal.wait_for("All ended within");
+    terminal.wait_for("returned 4.0 GiB of 4.0 GiB");
+    leave(terminal);
+}
+
+/// The number of processes that the panel names.
+fn shown(terminal: &Terminal) -> usize {
+    let text = terminal.text();
+    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
+    let head = text.lines().find_map(|line| digits(line.split_once(" processes")?.0).parse().ok());
+    head.unwrap_or_else(|| panic!("no number of processes in\n{text}"))
+}
+
+#[test]
+fn a_storm_that_grows_is_caught_whole() {
+    // It waits with what it has, and grows on demand: each that comes makes another, and there is no end.
+    let program = "hold()
+signal.signal(signal.SIGUSR1, lambda *_: None)
+for _ in range(24):
+    if not os.fork():
+        rest('drop')
+say('storm')
+signal.pause()
+while True:
+    if not os.fork():
+        os.fork()
+        while True:
+            signal.pause()
+    time.sleep(0.005)
+";
+    let mut tree =
+        Tree::grow(&[("storm.py", program)], &vec!["drop"; 24].into_iter().chain(["storm"]).collect::<Vec<_>>());
+    tree.on_gpu("storm", GIB);
+    let storm = tree.pid("storm");
+    let terminal = tree.panel_on_job("storm", "storm");
+    terminal.wait_for("25 processes, 1.0 GiB expected back");
+    terminal.wait_for(&format!("Type {storm} to confirm:"));
+    by_force(&terminal);
+    // Nobody means so many by accident: Enter alone does nothing.
+    terminal.keys(ENTER);
+    tree.lives["storm"].signal(Signal::USR1);
+    let has_grown = || members_of_group(storm).len() > 40;
+    while !has_grown() {
+        assert!(!tree.lives["storm"].ends_within(std::time::Duration::from_millis(5)), "it ends without a word");
+    }
+    terminal.keys(&storm.to_string());
+    terminal.wait_for(&format!("confirm: {storm}_"));
+    terminal.keys(ENTER);
+    tree.all_end();
+    terminal.wait_for("All ended within");
+    terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
+    let ended = shown(&terminal);
+    assert!(ended > 40, "{ended} ended");
+    assert_eq!(members_of_group(storm), Vec::<u32>::new(), "nobody is left of {ended}");
+    say(format_args!("{ended} processes of a storm that had 25 when the panel opened"));
+    leave(terminal);
+}
+
+#[test]
+fn tagged_processes_whose_parent_does_not_ask_are_called_its_zombies() {
+    let program = "for part in 'one', 'two':
+    if not os.fork():
+        hold()
+        rest(part)
+rest('parent')
+";
+    let mut tree = Tree::grow(&[("launch.py", program)], &["one", "two", "parent"]);
+    tree.on_gpu("one", 2 * GIB);
+    tree.on_gpu("two", GIB);
+    let terminal = Terminal::start_at(&tree.host, 100, 40, ["--interval", "100ms"]);
+    let (one, two, parent) = (tree.pid("one"), tree.pid("two"), tree.pid("parent"));
+    open(&terminal, one);
+    terminal.keys(ESC);
+    terminal.wait_without("┌ End");
+    terminal.keys("  ");
+    terminal.wait_until("two tags", |screen| screen.contents().matches("*0").count() == 2);
+    terminal.keys(F9);
+    terminal.wait_for("End the tagged processes");
+    terminal.wait_for("2 processes, 3.0 GiB expected back");
+    terminal.wait_for("Made sure");
+    terminal.keys(ENTER);
+    terminal.wait_until("two zombies", |screen| screen.contents().matches(&format!("zombie of {parent}")).count() == 2);
+    terminal.wait_for("returned 3.0 GiB of 3.0 GiB");
+    assert_eq!((state(one), state(two), state(parent)), (Some('Z'), Some('Z'), Some('S')));
+    leave(terminal);
+}
+
+#[test]
+fn somebody_elses_process_is_ended_by_root_only_after_its_pid_was_typed() {
+    if !rustix::process::getuid().is_root() {
+        return say("skipped: only root can start a process as someone else");
+    }
+    let mut host = Host::still(["H100"]);
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "1000"]);
+    let pid = host.start(0, GIB, &mut command).pid();
+    let terminal = Terminal::start(&host, ["--interval", "100ms"]);
+    terminal.wait_for("sleep 1000");
+    open(&terminal, pid);
+    terminal.wait_for("it belongs to nobody");
+    terminal.wait_for(&format!("Type {pid} to confirm:"));
+    // Neither Enter alone does it, nor a number that is not the one.
+    terminal.keys(ENTER);
+    terminal.keys("0");
+    terminal.wait_for("confirm: 0_");
+    terminal.keys(ENTER);
+    terminal.keys("\x7f");
+    terminal.wait_for("confirm: _");
+    terminal.keys(&pid.to_string());
+    terminal.wait_for(&format!("confirm: {pid}_"));
+    assert_eq!(state(pid), Some('S'));
+    terminal.keys(ENTER);
+    host.process(pid).wait();
+    terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
+    leave(terminal);
+    let acts = audit(&host).into_iter().filter(|it| it["signal"].is_string()).collect::<Vec<_>>();
+    assert_eq!(acts.len(), 1, "{acts:?}");
+    assert_eq!((&acts[0]["owner"], &acts[0]["signal"]), (&"nobody".into(), &"TERM".into()));
+}
+
+/// A file system on which whoever writes hangs in the kernel.
+struct Frozen {
+    host: Host,
+}
+
+impl Frozen {
+    /// Absent where none can be had.
+    fn new() -> Option<Self> {
+        let frozen = Self { host: Host::still(["H100"]) };
+        fs::create_dir(frozen.host.path("frozen")).ok()?;
+        fs::File::create(frozen.host.path("image")).ok()?.set_len(8 << 20).ok()?;
+        let is_done = frozen.runs("mkfs.ext4", &["-q"], "image")
+            && frozen.runs("mount", &["-o", "loop", frozen.host.path("image").to_str()?], "frozen")
+            && frozen.runs("fsfreeze", &["-f"], "frozen");
+        is_done.then_some(frozen)
+    }
+
+    fn thaw(&self) {
+        self.runs("fsfreeze", &["-u"], "frozen");
+    }
+
+    fn runs(&self, program: &str, arguments: &[&str], name: &str) -> bool {
+        let mut command = Command::new(program);
+        command.args(arguments).arg(self.host.path(name));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|it| it.success())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.thaw();
+        // Lazily: who hung there may take a moment to leave.
+        self.runs("umount", &["-l"], "frozen");
+    }
+}
+
+#[test]
+fn what_hangs_in_the_kernel_is_said_to_and_ends_when_that_lets_it() {
+    let Some(mut frozen) = rustix::process::getuid().is_root().then(Frozen::new).flatten() else {
+        return say("skipped: no file system can be mounted and frozen here");
+    };
+    let file = frozen.host.path("frozen").join("file");
+    let pid = frozen.host.start(0, 3 * GIB, Command::new("sh").args(["-c", "echo x > $0"]).arg(&file)).pid();
+    frozen.host.process(pid).life.wait_state('D');
+    let terminal = Terminal::start(&frozen.host, ["--interval", "100ms"]);
+    terminal.wait_for(" D ");
+    open(&terminal, pid);
+    terminal.wait_for("Made sure");
+    terminal.keys(DOWN);
+    terminal.wait_for("Enter sends SIGKILL");
+    terminal.keys(ENTER);
+    terminal.wait_for("SIGKILL sent");
+    terminal.wait_for("it has not ended yet");
+    terminal.wait_for("in the kernel");
+    assert_eq!(state(pid), Some('D'));
+    frozen.thaw();
+    frozen.host.process(pid).wait();
+    terminal.wait_for("It ended after");
+    terminal.wait_for("returned 3.0 GiB of 3.0 GiB");
+    leave(terminal);
+}
