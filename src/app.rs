@@ -426,9 +426,10 @@ impl App {
     }
 }
 
-/// The job of a process, its root first; nobody when it is in none.
+/// The job of a process, its root first; nobody before every process of the host was looked at: a part of a job
+/// is not to be taken for the whole.
 fn job(model: &Model, process: ProcessId) -> Vec<ProcessId> {
-    let Some(job) = model.job(process) else { return Vec::new() };
+    let Some(job) = model.job(process).filter(|_| model.is_complete()) else { return Vec::new() };
     let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
     job.root.into_iter().chain(others).collect()
 }

@@ -20,7 +20,7 @@ pub use self::health::{Health, Weight};
 pub use self::history::Series;
 use self::history::WINDOW;
 use self::job::Jobs;
-pub use self::job::{Job, JobKey, UserTotal};
+pub use self::job::{Job, JobKey};
 pub use self::kin::Kin;
 pub use self::reclaim::{Reclaim, Returned};
 pub use self::unclaimed::Unclaimed;
@@ -185,9 +185,9 @@ impl Model {
         self.jobs.at(self.kin.place(process)?)
     }
 
-    /// What each user has, those that hold most first.
-    pub fn users(&self) -> Vec<UserTotal> {
-        self.latest.as_ref().map_or_else(Vec::new, |latest| job::users(latest, &self.holdings))
+    /// Whether every process of the host was looked at once: before that, nobody knows all of a job.
+    pub fn is_complete(&self) -> bool {
+        self.latest.as_ref().is_some_and(|it| it.host.scan.at != Moment(0))
     }
 
     /// How the memory of a subject went since gputop began to look.

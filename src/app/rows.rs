@@ -273,7 +273,8 @@ fn with_kin(model: &Model, mut ids: Vec<ProcessId>) -> Vec<ProcessId> {
     ids
 }
 
-/// Groups in the order of their first line, each below its head.
+/// Groups in the order of their first line, each below its head. A job of which one line shows needs no head:
+/// the line says it all.
 fn grouped(
     ids: impl Iterator<Item = ProcessId>,
     of: impl Fn(ProcessId) -> Option<(String, Option<JobKey>)>,
@@ -287,8 +288,11 @@ fn grouped(
         }
     }
     let rows = groups.into_iter().flat_map(|group| {
-        let members: Vec<Row> = group.members.iter().map(|id| Row::of(*id, 1)).collect();
-        std::iter::once(Row { subject: Subject::Group(group), depth: 0 }).chain(members)
+        let is_alone = group.job.is_some() && group.members.len() == 1;
+        let depth = usize::from(!is_alone);
+        let members: Vec<Row> = group.members.iter().map(|id| Row::of(*id, depth)).collect();
+        let head = (!is_alone).then_some(Row { subject: Subject::Group(group), depth: 0 });
+        head.into_iter().chain(members)
     });
     rows.collect()
 }

@@ -245,6 +245,27 @@ fn a_job_is_held_as_a_whole_its_root_first() {
 }
 
 #[test]
+fn who_belongs_to_a_job_may_come_to_be_known_while_the_panel_stands_open() {
+    let others = Effect::Commands(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }]);
+    let open = story(three()).keys("End F9").asks(&[hold(101)]);
+    assert_eq!(open.app.end_panel().unwrap().spared(), 0);
+    let open = open.pass(|_| family().later(1)).asks(&[]);
+    assert_eq!(open.app.end_panel().unwrap().spared(), 2);
+    let open = open.keys("Tab").asks(&[others]);
+    assert_eq!(open.app.end_panel().unwrap().root().unwrap().id(), id(100));
+}
+
+#[test]
+fn a_job_of_one_line_has_no_head_of_its_own() {
+    let grouped = story(family()).keys("b").shows(&[103, 102, 101], 103);
+    let heads: Vec<usize> =
+        (0..).zip(grouped.app.rows()).filter(|(_, row)| row.process().is_none()).map(|it| it.0).collect();
+    assert_eq!(heads, [1]);
+    let depths: Vec<usize> = grouped.app.rows().iter().map(|it| it.depth).collect();
+    assert_eq!(depths, [0, 0, 1, 1]);
+}
+
+#[test]
 fn a_gentle_end_asks_the_root_alone_then_once_more_and_never_forces() {
     let mut gentle = job().keys("Enter").asks(&[signal(100, Signal::Int)]);
     gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Int, at: Moment(1_000_000) });
@@ -331,6 +352,7 @@ fn figures_that_get_old_say_so() {
 /// The three, and a launcher that is the parent of two of them.
 fn family() -> Snapshot {
     let mut host = three().kin(100, 1, "torchrun train.py");
+    host.host.scan.at = host.at;
     for process in host.processes.iter_mut().filter(|it| it.id.pid < 103 && it.id.pid > 100) {
         process.facts_mut().parent = Ok(100);
     }

@@ -2,8 +2,6 @@
 
 mod group;
 
-use std::collections::HashMap;
-
 use crate::model::kin::Kin;
 use crate::model::verdict::past::Past;
 use crate::model::{Holding, Total};
@@ -41,19 +39,6 @@ pub struct Job {
     /// Device memory of all of them.
     pub memory: Reading<Total>,
     /// Places of its GPUs in the snapshot's list.
-    pub gpus: Vec<usize>,
-}
-
-/// What one user has.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UserTotal {
-    /// Who.
-    pub user: Reading<Text>,
-    /// Processes of his or hers that hold a GPU.
-    pub processes: usize,
-    /// Device memory of all of them.
-    pub memory: Reading<Total>,
-    /// Places of their GPUs in the snapshot's list.
     pub gpus: Vec<usize>,
 }
 
@@ -149,25 +134,4 @@ fn places<'a>(holdings: impl Iterator<Item = &'a Holding>) -> Vec<usize> {
     gpus.sort_unstable();
     gpus.dedup();
     gpus
-}
-
-/// What each user has on the GPUs, those that hold most first.
-pub(super) fn users(snapshot: &Snapshot, holdings: &[Holding]) -> Vec<UserTotal> {
-    let mut parts: HashMap<Reading<Text>, Vec<&Holding>> = HashMap::new();
-    for holding in holdings {
-        let user = snapshot.process(holding.process).map_or(Err(Missing::Failed), |it| it.facts.user.clone());
-        parts.entry(user).or_default().push(holding);
-    }
-    let mut users: Vec<UserTotal> = parts
-        .into_iter()
-        .map(|(user, held)| UserTotal {
-            user,
-            processes: held.len(),
-            memory: sum(&held.iter().copied()),
-            gpus: places(held.iter().copied()),
-        })
-        .collect();
-    let name = |it: &UserTotal| it.user.clone().ok();
-    users.sort_by(|a, b| heaviest(&a.memory, &b.memory).then_with(|| name(a).cmp(&name(b))));
-    users
 }

@@ -109,6 +109,8 @@ fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'
     if panel.spared() > 0 && panel.first_sent().is_none() {
         let spared = panel.spared();
         lines.push(Line::styled(format!("Tab: its whole job, {spared} more"), theme.dim()));
+    } else if !app.model().is_complete() && panel.first_sent().is_none() {
+        lines.push(Line::styled("who else belongs to its job is not known yet…", theme.dim()));
     }
     lines
 }

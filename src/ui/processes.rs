@@ -94,6 +94,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         head(&mut pen, theme, app, &columns);
     }
     let (cursor, top) = app.cursor();
+    let below = app.rows().len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
+    if below > 0
+        && let Some(mut pen) = Pen::at(buffer, area, 0)
+    {
+        // Where the last column has its name.
+        let word = format!(" {below} more below");
+        pen.tab_from_end(word.len()).put(word, theme.notable());
+    }
     for (line, (at, row)) in (1..area.height).zip(app.rows().iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
         match &row.subject {
