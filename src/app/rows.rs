@@ -111,13 +111,13 @@ pub fn gpu_label(gpu: &Gpu) -> String {
     }
 }
 
-/// The GPUs of a process: `0`, `0,2`, `0-7`.
-pub fn gpu_labels(snapshot: &Snapshot, holding: &Holding) -> String {
-    let gpus = || holding.gpus.iter().map(|at| &snapshot.gpus[*at]);
+/// GPUs at these places of the snapshot's list: `0`, `0,2`, `0-7`.
+pub fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
+    let gpus = || places.iter().map(|at| &snapshot.gpus[*at]);
     let run = gpus().all(|gpu| gpu.facts.parent.is_none())
         && gpus().zip(gpus().skip(1)).all(|(a, b)| a.facts.index + 1 == b.facts.index);
     match (gpus().next(), gpus().next_back()) {
-        (Some(first), Some(last)) if run && holding.gpus.len() > 2 => {
+        (Some(first), Some(last)) if run && places.len() > 2 => {
             format!("{}-{}", first.facts.index, last.facts.index)
         }
         _ => gpus().map(gpu_label).collect::<Vec<_>>().join(","),
@@ -312,7 +312,7 @@ fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
     let names: Vec<&str> = gpus.filter_map(|it| it.name.as_ref().ok().map(Text::as_str)).collect();
     let text = format!(
         "gpu{} {} {user} {comm} {} {}",
-        holding.map(|it| gpu_labels(snapshot, it)).unwrap_or_default(),
+        holding.map(|it| gpu_labels(snapshot, &it.gpus)).unwrap_or_default(),
         process.id.pid,
         command(process).unwrap_or_default(),
         names.join(" ")

@@ -216,13 +216,22 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
     let plain = if is_sure && holding.is_some() { theme.text() } else { theme.dim() };
     let held = if is_old { theme.dim() } else { plain };
     let tag = if app.tagged().contains(&process.id) { "*" } else { "" };
-    let label = holding.map(|it| rows::gpu_labels(snapshot, it)).unwrap_or_default();
+    let verdict = app.model().verdict(process.id);
+    // Who is not listed may have a GPU open, and keep what is there.
+    let open = verdict.map(|it| it.open.as_slice()).unwrap_or_default();
+    let label = rows::gpu_labels(snapshot, holding.map_or(open, |it| it.gpus.as_slice()));
     pen.cell(format!("{tag}{label}"), columns.gpu, Align::Left, plain).skip(1);
     pen.cell(process.id.pid, PID, Align::Right, plain).skip(1);
     pen.cell(word(process.facts.user.as_ref().map_err(|why| *why)), columns.user, Align::Left, plain).skip(1);
     match holding {
         Some(holding) => memory(pen, theme, columns, holding, held, is_old || !is_sure),
-        None => _ = pen.skip(columns.bar + 1 + SHORT + 1),
+        None => {
+            let kept = verdict.map(|it| it.kept.as_slice()).unwrap_or_default();
+            // Each of several that keep it together may be the one.
+            let mark = if kept.iter().any(|it| it.keepers > 1) { "≤" } else { " " };
+            let figure = if kept.is_empty() { String::new() } else { short(kept.iter().map(|it| it.memory).sum()) };
+            pen.skip(columns.bar).put(mark, plain).cell(figure, SHORT, Align::Right, plain).skip(1);
+        }
     }
     if columns.growth {
         let grown = growth(app.model(), process.id).map_or_else(String::new, signed);
@@ -235,7 +244,6 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
         let origin = process.facts.origin.as_ref().map_or("", Text::as_str);
         pen.cell(origin, ORIGIN, Align::Left, theme.dim()).skip(1);
     }
-    let verdict = app.model().verdict(process.id);
     if columns.verdict {
         let (text, style) =
             verdict.map_or((String::new(), plain), |it| (it.word().to_owned(), verdict_style(theme, it, plain)));
@@ -246,10 +254,13 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
     if *depth > 0 {
         pen.put("  ".repeat(depth - 1), theme.dim()).put("└ ", theme.dim());
     }
-    // In the short list, why it is there says more than what it runs.
-    let text = match verdict.filter(|it| app.view().suspects && it.is_suspect()) {
-        Some(verdict) => verdict.sentence(),
-        None => word(rows::command(process)),
+    // In the short list, why it is there says more than what it runs. So does the name that a worker gave itself:
+    // its arguments are those of its trainer.
+    let comm = process.facts.comm.as_ref().ok().filter(|it| it.as_str() == "pt_data_worker");
+    let text = match (verdict.filter(|it| app.view().suspects && it.is_suspect()), comm) {
+        (Some(verdict), _) => verdict.sentence(),
+        (None, Some(comm)) => format!("[{comm}]"),
+        (None, None) => word(rows::command(process)),
     };
     let room = pen.room();
     pen.cell(text, room, Align::Left, plain);

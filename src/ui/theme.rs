@@ -125,6 +125,7 @@ fn stand_in(glyph: char) -> char {
         '●' => '*',
         '○' => 'o',
         '≥' => '>',
+        '≤' => '<',
         '↑' | '↓' => ' ',
         '\u{2800}' => ' ',
         // Braille: more than half of the dots, or fewer.

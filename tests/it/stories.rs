@@ -19,7 +19,7 @@ use gputop::units::Moment;
 use gputop::untrusted::Text;
 use rustix::process::Signal;
 
-use self::script::{Act, Claim, Scene, Story};
+use self::script::{Act, Claim, Story};
 use crate::cli::json;
 use crate::process::{Life, Started, now};
 use crate::stage::Parts;
@@ -41,6 +41,9 @@ struct Told {
     story: Story,
     gpu: usize,
     parts: BTreeMap<String, Life>,
+    /// How far it is told, and whether to the end.
+    scene: usize,
+    is_over: bool,
     /// When the last act ended, and how long after it the first orphan was seen.
     acted: Instant,
     orphaned: Option<Duration>,
@@ -155,22 +158,41 @@ impl Told {
         }
     }
 
-    /// Scenes up to this one have begun.
-    fn scenes(&self, until: usize) -> impl Iterator<Item = &Scene> {
-        self.story.scenes.iter().take(until + 1)
+    /// What is wrong in the scene that has begun.
+    fn wrong(&self, model: &Model) -> Vec<String> {
+        self.story.scenes[self.scene].claims.iter().filter_map(|claim| self.deny(claim, model)).collect()
     }
 
-    /// What is wrong in this scene: what is claimed in it, and what must never be.
-    fn wrong(&self, scene: usize, model: &Model) -> Vec<String> {
-        let claims = self.story.scenes.get(scene).map(|it| it.claims.as_slice()).unwrap_or_default();
-        claims.iter().filter_map(|claim| self.deny(claim, model)).collect()
-    }
-
+    /// What must never be is held against each line from the scene on in which that is said.
     #[track_caller]
-    fn refute_never(&self, scene: usize, model: &Model) {
-        let never = self.scenes(scene).flat_map(|it| &it.claims).filter(|it| matches!(it, Claim::Never { .. }));
+    fn refute_never(&self, model: &Model) {
+        let claims = self.story.scenes[..=self.scene].iter().flat_map(|it| &it.claims);
+        let never = claims.filter(|it| matches!(it, Claim::Never { .. }));
         let denials: Vec<String> = never.filter_map(|claim| self.deny(claim, model)).collect();
         assert!(denials.is_empty(), "{}: {denials:?}", self.story.title);
+    }
+
+    /// Does what is done in the scene that begins.
+    fn begin(&mut self, host: &mut Host) {
+        self.orphaned = None;
+        for act in std::mem::take(&mut self.story.scenes[self.scene].acts) {
+            self.perform(&act, host);
+        }
+    }
+
+    /// Goes on to the next scene, if what is claimed in this one is so.
+    fn go_on(&mut self, host: &mut Host, model: &Model) {
+        if self.is_over || !self.wrong(model).is_empty() {
+            return;
+        }
+        if let Some(after) = self.orphaned.filter(|_| self.scene > 0) {
+            say(format_args!("an orphan after {} ms: {}", after.as_millis(), self.story.title));
+        }
+        self.is_over = self.scene + 1 == self.story.scenes.len();
+        if !self.is_over {
+            self.scene += 1;
+            self.begin(host);
+        }
     }
 
     /// Takes the time of the first orphan after an act.
@@ -213,7 +235,7 @@ fn start(host: &Host, parts: &Parts, story: Story, gpu: usize) -> Told {
     let files = story.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
     let run: Vec<&str> = story.run.iter().map(String::as_str).collect();
     let started = Started::start(&mut parts.play(host, gpu, files, &run));
-    Told { story, gpu, parts: BTreeMap::new(), acted: now(), orphaned: None, started }
+    Told { story, gpu, parts: BTreeMap::new(), scene: 0, is_over: false, acted: now(), orphaned: None, started }
 }
 
 /// What the agent has said, as the viewer understands it.
@@ -258,46 +280,28 @@ fn each_story_ends_as_it_is_written() {
     let mut host = Host::still(vec!["H100"; count]);
     let mut told = cast(&mut host);
     assert!(told.len() >= 25, "{} stories", told.len());
-    let scenes = told.iter().map(|it| it.story.scenes.len()).max().expect("there are stories");
-    let perform = |host: &mut Host, told: &mut [Told], scene: usize| {
-        for it in told {
-            it.orphaned = None;
-            let acts = it.story.scenes.get_mut(scene).map(|it| std::mem::take(&mut it.acts)).unwrap_or_default();
-            for act in &acts {
-                it.perform(act, host);
-            }
-        }
-    };
-    perform(&mut host, &mut told, 0);
-    let mut watch = Watch::start(host.gputop(["agent"]));
-    for scene in 0..scenes {
-        if scene > 0 {
-            perform(&mut host, &mut told, scene);
-        }
-        let began = now();
-        loop {
-            watch.next();
-            for it in &mut told {
-                it.note_orphan(&watch.model);
-                it.refute_never(scene, &watch.model);
-            }
-            let wrong: Vec<String> = told
-                .iter()
-                .filter_map(|it| Some((it, it.wrong(scene, &watch.model))).filter(|(_, wrong)| !wrong.is_empty()))
-                .map(|(it, wrong)| format!("{}: {}", it.story.title, wrong.join("; ")))
-                .collect();
-            if wrong.is_empty() {
-                break;
-            }
-            assert!(began.elapsed() < PATIENCE, "scene {scene}\n{}\n", wrong.join("\n"));
-        }
-        say(format_args!("scene {scene} took {:?}", began.elapsed()));
-        for it in told.iter().filter(|it| scene > 0 && it.story.scenes.len() > scene) {
-            if let Some(after) = it.orphaned {
-                say(format_args!("an orphan after {} ms: {}", after.as_millis(), it.story.title));
-            }
-        }
+    for it in &mut told {
+        it.begin(&mut host);
     }
+    let mut watch = Watch::start(host.gputop(["agent"]));
+    let began = now();
+    loop {
+        watch.next();
+        for it in &mut told {
+            it.note_orphan(&watch.model);
+            it.refute_never(&watch.model);
+            it.go_on(&mut host, &watch.model);
+        }
+        // At the end all is so at once.
+        let wrong =
+            told.iter().map(|it| (it, it.wrong(&watch.model))).filter(|(it, wrong)| !it.is_over || !wrong.is_empty());
+        let wrong: Vec<String> = wrong.map(|(it, wrong)| format!("{}: {}", it.story.title, wrong.join("; "))).collect();
+        if wrong.is_empty() {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "\n{}\n", wrong.join("\n"));
+    }
+    say(format_args!("all was told in {:?}", began.elapsed()));
     watch.pass_time();
     let later = told.iter().flat_map(|it| it.story.later.iter().map(move |claim| (it, claim)));
     let denied = later.filter_map(|(it, claim)| Some(format!("{}: {}", it.story.title, it.deny(claim, &watch.model)?)));

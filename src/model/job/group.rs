@@ -5,8 +5,8 @@
 //!    unless that is a notebook. A shell that a person types into, tmux, sshd, a service manager, a
 //!    container's shim and a server of notebooks start jobs, and are in none of them.
 //! 2. Once seen in a job, it stays in it when its parent ends, also when the root itself ends.
-//! 3. Processes of one run of `torchrun` and one user are one job: its ranks, once their agent is gone,
-//!    have nothing else in common.
+//! 3. Ranks of `torchrun` whose agent nobody saw are one job when they bear the same name of a run, have the same
+//!    user and program, and started together. The name alone joins nobody: people give the same one to run after run.
 //! 4. Of those that were left behind before we looked, workers of one process group are one job, and
 //!    so are the processes in it with the same arguments.
 
@@ -17,13 +17,10 @@ use super::JobKey;
 use crate::model::kin::Kin;
 use crate::model::kin::role::Role;
 use crate::model::verdict::past::Past;
-use crate::snapshot::{ProcessId, Snapshot};
+use crate::snapshot::{Snapshot, State};
 use crate::untrusted::Text;
 
-/// The run of `torchrun` that was given no name: many bear it, so it is nobody's.
-const NAMELESS: &str = "none";
-
-/// Ranks of one such run start within so many seconds of each other.
+/// Ranks of one run of `torchrun` start within so many seconds of each other.
 const TOGETHER: u64 = 10;
 
 /// The jobs, and by the place of each process the place of its job.
@@ -113,40 +110,29 @@ impl Parts {
     fn join_runs(&mut self, snapshot: &Snapshot, past: &Past) {
         let mut runs: HashMap<(u32, &Text), Vec<usize>> = HashMap::new();
         for (at, process) in snapshot.processes.iter().enumerate() {
-            if let (Ok(run), Ok(uid)) = (&process.facts.elastic_run, process.facts.uid) {
+            // One that is its own root has no agent.
+            let is_rank = self.find(&self.keys[at]) == JobKey::Root(process.id);
+            if let (true, Ok(run), Ok(uid)) = (is_rank, &process.facts.elastic_run, process.facts.uid) {
                 runs.entry((uid, run)).or_default().push(at);
             }
         }
         let mut runs: Vec<_> = runs.into_iter().collect();
         runs.sort_unstable();
-        for ((uid, run), members) in runs {
-            let is_rank = |key: &JobKey| matches!(key, JobKey::Root(root) if members.iter().any(|at| snapshot.processes[*at].id == *root));
-            // A rank that is its own root has no agent.
-            let (ranks, led): (Vec<usize>, Vec<usize>) =
-                members.iter().partition(|at| is_rank(&self.find(&self.keys[**at])));
-            if run.as_str() == NAMELESS {
-                self.join_nameless(snapshot, past, ranks, uid);
-                continue;
-            }
-            let agents = led.iter().map(|at| self.find(&self.keys[*at]));
-            // A living root goes before one that ended, the older before the younger.
-            let to = agents.min_by_key(age).unwrap_or_else(|| JobKey::Run(uid, run.clone()));
-            for at in members {
-                let key = self.keys[at].clone();
-                self.join(&key, &to);
-            }
+        for ((uid, run), ranks) in runs {
+            self.join_ranks(snapshot, past, ranks, uid, run);
         }
     }
 
-    /// Ranks that have no name in common: by what they run, and when they started.
-    fn join_nameless(&mut self, snapshot: &Snapshot, past: &Past, mut ranks: Vec<usize>, uid: u32) {
+    /// The name of a run is what somebody typed, or `none`, and many bear it: what else ranks of one run have in
+    /// common is what they run, and when they started.
+    fn join_ranks(&mut self, snapshot: &Snapshot, past: &Past, mut ranks: Vec<usize>, uid: u32, name: &Text) {
         let start = |at: usize| snapshot.processes[at].id.start_ticks;
         let program = |at: usize| past.life(at).named.program();
         let gap = TOGETHER.saturating_mul(snapshot.host.facts.ticks_per_second);
         let is_soon = |a: usize, b: usize| start(a).zip(start(b)).is_some_and(|(a, b)| b.saturating_sub(a) <= gap);
         ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
         for run in ranks.chunk_by(|a, b| program(*a) == program(*b) && is_soon(*a, *b)) {
-            let name = format!("{NAMELESS} {}", snapshot.processes[run[0]].id.pid);
+            let name = format!("{name} {}", snapshot.processes[run[0]].id.pid);
             for at in run {
                 let key = self.keys[*at].clone();
                 self.join(&key, &JobKey::Run(uid, name.as_str().into()));
@@ -162,7 +148,12 @@ impl Parts {
             let (Ok(uid), Ok(group), Ok(parent)) = (facts.uid, facts.group, facts.parent) else { continue };
             let is_left = kin.up(at).map_or(parent <= 1, |it| past.life(it).role.is_keeper());
             let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
-            if !is_left || !is_root || group <= 1 || kin.living(group).is_some() {
+            // A zombie leads nobody.
+            let leads = |at: usize| {
+                let load = &snapshot.processes[at].load;
+                load.state != Ok(State::Zombie) || load.threads.is_ok_and(|it| it > 1)
+            };
+            if !is_left || !is_root || group <= 1 || kin.living(group).is_some_and(leads) {
                 continue;
             }
             let what = match past.life(at).role {
@@ -200,15 +191,6 @@ impl Parts {
             of.push(place);
         }
         (keys, of)
-    }
-}
-
-fn age(key: &JobKey) -> (u8, Option<u64>, u32) {
-    let by = |rank: u8, id: &ProcessId| (rank, id.start_ticks, id.pid);
-    match key {
-        JobKey::Root(id) => by(0, id),
-        JobKey::Ended(id) => by(1, id),
-        JobKey::Run(..) | JobKey::Group(..) => (2, None, 0),
     }
 }
 
