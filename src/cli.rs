@@ -60,6 +60,10 @@ pub struct AgentArgs {
     /// Signal no process, whatever is pressed
     #[arg(long)]
     pub readonly: bool,
+
+    /// Read all that the driver says of a GPU, which takes a hundred calls more each time
+    #[arg(long, hide = true)]
+    pub detail: bool,
 }
 
 /// How the screen is drawn.

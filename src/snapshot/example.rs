@@ -60,6 +60,7 @@ fn gpu(index: u32) -> Gpu {
             ..GpuLoad::missing(at, Missing::Unsupported)
         },
         health: GpuHealth::missing(at, Vec::new(), Missing::Unsupported),
+        detail: None,
         tenants: Vec::new(),
         holders: Vec::new(),
         trouble: None,
