@@ -37,7 +37,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
 use crate::cli::AgentArgs;
 use crate::snapshot::{
-    Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Process, ProcessFacts, ProcessId, Reading, Trouble, Use,
+    Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Process, ProcessFacts, ProcessId, Reading,
+    Trouble, Use,
 };
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;

@@ -23,7 +23,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::change::{Change, GpuChange, HostChange, ProcessChange};
 pub use self::detail::GpuDetail;
-pub use self::lanes::{EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad, Tenant};
+pub use self::lanes::{
+    EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad, Tenant,
+};
 use crate::units::Moment;
 use crate::untrusted::Text;
 

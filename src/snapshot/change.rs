@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Failure, GpuDetail, GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot,
-    Tenant,
+    Failure, GpuDetail, GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad,
+    Snapshot, Tenant,
 };
 use crate::units::Moment;
 

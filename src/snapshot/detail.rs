@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::lanes::{EccCounts, lanes};
 use super::{Missing, Reading};
-use crate::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
+use crate::units::{Bytes, Celsius, Hertz, Moment, Percent};
 use crate::untrusted::Text;
 
 lanes! {
@@ -122,18 +122,22 @@ lanes! {
         temperature_margin: Celsius = "temperature_margin_celsius",
         /// Of the device memory.
         memory_temperature: Celsius = "memory_temperature_celsius",
+        /// Drawn, in milliwatts as all of these: on average on some chips, now on others.
+        power_draw: u32 = "power_draw_milliwatts",
         /// Drawn on average over the last second.
-        power_average: Watts = "power_average_watts",
+        power_average: u32 = "power_average_milliwatts",
         /// Drawn now.
-        power_instant: Watts = "power_instant_watts",
+        power_instant: u32 = "power_instant_milliwatts",
         /// The limit that was asked for.
-        power_limit: Watts = "power_limit_requested_watts",
+        power_limit: u32 = "power_limit_requested_milliwatts",
+        /// The limit in force.
+        power_limit_enforced: u32 = "power_limit_enforced_milliwatts",
         /// The limit after a reboot.
-        power_limit_default: Watts = "power_limit_default_watts",
+        power_limit_default: u32 = "power_limit_default_milliwatts",
         /// The lowest that may be asked for.
-        power_limit_min: Watts = "power_limit_min_watts",
+        power_limit_min: u32 = "power_limit_min_milliwatts",
         /// The highest that may be asked for.
-        power_limit_max: Watts = "power_limit_max_watts",
+        power_limit_max: u32 = "power_limit_max_milliwatts",
         /// Of the graphics engine.
         graphics_clock: Hertz = "graphics_clock_hertz",
         /// Of the video engines.

@@ -111,6 +111,8 @@ lanes! {
         readings:
         /// Logical processors.
         cpus: u32 = "cpus",
+        /// How far its local time is ahead of UTC.
+        utc_offset: i32 = "utc_offset_seconds",
     }
 
     /// The last look at every process of the host.

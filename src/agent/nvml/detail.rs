@@ -6,7 +6,7 @@ use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 
-use super::gpu::{Gpu, celsius, hertz, percent, watts};
+use super::gpu::{Gpu, celsius, hertz, percent};
 use super::plain;
 use super::watch::Watch;
 use crate::agent::clock;
@@ -58,10 +58,10 @@ impl Gpu {
         it.clock_reasons_supported =
             self.ask(watch, "nvmlDeviceGetSupportedClocksThrottleReasons", 0, plain::clock_reasons_supported);
         let limit = self.ask(watch, "nvmlDeviceGetPowerManagementDefaultLimit", 0, plain::power_limit_default);
-        it.power_limit_default = limit.and_then(watts);
+        it.power_limit_default = limit.and_then(milliwatts);
         let limits = self.ask(watch, "nvmlDeviceGetPowerManagementLimitConstraints", 0, plain::power_limits);
-        it.power_limit_min = limits.and_then(|[least, _]| watts(least));
-        it.power_limit_max = limits.and_then(|[_, most]| watts(most));
+        it.power_limit_min = limits.and_then(|[least, _]| milliwatts(least));
+        it.power_limit_max = limits.and_then(|[_, most]| milliwatts(most));
         let mut max = |domain: u32, clock: Clock| {
             self.ask(watch, "nvmlDeviceGetMaxClockInfo", domain, |gpu| gpu.max_clock_info(clock)).and_then(hertz)
         };
@@ -109,7 +109,11 @@ impl Gpu {
         let margin = self.ask(watch, "nvmlDeviceGetMarginTemperature", 0, plain::temperature_margin);
         it.temperature_margin = margin.map(Celsius);
         let limit = self.ask(watch, "nvmlDeviceGetPowerManagementLimit", 0, plain::power_limit);
-        it.power_limit = limit.and_then(watts);
+        it.power_limit = limit.and_then(milliwatts);
+        let draw = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, plain::power_draw);
+        it.power_draw = draw.and_then(milliwatts);
+        let limit = self.ask(watch, "nvmlDeviceGetEnforcedPowerLimit", 0, plain::power_limit_enforced);
+        it.power_limit_enforced = limit.and_then(milliwatts);
         let mut now = |domain: u32, clock: Clock| {
             self.ask(watch, "nvmlDeviceGetClockInfo", domain, |gpu| gpu.clock_info(clock)).and_then(hertz)
         };
@@ -133,7 +137,9 @@ impl Gpu {
         let values = self.ask(watch, "nvmlDeviceGetFieldValues", 0, |gpu| gpu.field_values_for(&FIELDS.map(FieldId)));
         let number = |field: u32| -> Reading<u64> {
             let values = values.as_ref().map_err(|why| *why)?;
-            let sample = values.iter().flatten().find(|it| it.field == FieldId(field)).ok_or(Missing::Unsupported)?;
+            // By place: newer drivers have other numbers for some of them, which the wrapper knows.
+            let at = FIELDS.iter().position(|it| *it == field).ok_or(Missing::Unsupported)?;
+            let sample = values.get(at).and_then(|it| it.as_ref().ok()).ok_or(Missing::Unsupported)?;
             match &sample.value {
                 Ok(SampleValue::U32(value)) => Ok(u64::from(*value)),
                 Ok(SampleValue::U64(value)) => Ok(*value),
@@ -151,12 +157,17 @@ impl Gpu {
             Ok(0) => Err(Missing::Unsupported),
             temperature => temperature.and_then(celsius),
         };
-        it.power_average = small(185).and_then(watts);
-        it.power_instant = small(186).and_then(watts);
+        it.power_average = small(185).and_then(milliwatts);
+        it.power_instant = small(186).and_then(milliwatts);
         it.recovery_action = small(230);
     }
 }
 
 fn flag(reading: Reading<u32>) -> Reading<bool> {
     reading.map(|it| it != 0)
+}
+
+/// More than any GPU draws comes from a driver out of its mind.
+fn milliwatts(value: u32) -> Reading<u32> {
+    if value < 100_000_000 { Ok(value) } else { Err(Missing::Failed) }
 }

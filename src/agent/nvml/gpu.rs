@@ -340,7 +340,7 @@ pub(super) fn celsius(value: u32) -> Reading<Celsius> {
     if value < 250 { i32::try_from(value).map(Celsius).map_err(|_| Missing::Failed) } else { Err(Missing::Failed) }
 }
 
-pub(super) fn watts(milliwatts: u32) -> Reading<Watts> {
+fn watts(milliwatts: u32) -> Reading<Watts> {
     if milliwatts < 100_000_000 { Ok(Watts::from_milliwatts(milliwatts)) } else { Err(Missing::Failed) }
 }
 

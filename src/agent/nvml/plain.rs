@@ -77,6 +77,8 @@ one! {
     clock_reasons = nvmlDeviceGetCurrentClocksThrottleReasons: u64;
     clock_reasons_supported = nvmlDeviceGetSupportedClocksThrottleReasons: u64;
     retired_pending = nvmlDeviceGetRetiredPagesPendingStatus: u32;
+    power_draw = nvmlDeviceGetPowerUsage: u32;
+    power_limit_enforced = nvmlDeviceGetEnforcedPowerLimit: u32;
     power_limit = nvmlDeviceGetPowerManagementLimit: u32;
     power_limit_default = nvmlDeviceGetPowerManagementDefaultLimit: u32;
 }
@@ -181,7 +183,8 @@ pub(super) fn remapped_banks(device: &Device<'static>) -> Result<[u32; 5], NvmlE
 /// `nvmlDeviceGetMarginTemperature`.
 pub(super) fn temperature_margin(device: &Device<'static>) -> Result<i32, NvmlError> {
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetMarginTemperature.as_ref())?;
-    let mut margin = nvmlMarginTemperature_v1_t { version: version::<nvmlMarginTemperature_v1_t>(), marginTemperature: 0 };
+    let mut margin =
+        nvmlMarginTemperature_v1_t { version: version::<nvmlMarginTemperature_v1_t>(), marginTemperature: 0 };
     // SAFETY: `margin` is the structure that this function fills, of the version that it says.
     nvml_try(unsafe { function(handle(device), &raw mut margin) })?;
     Ok(margin.marginTemperature)
