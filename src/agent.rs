@@ -37,7 +37,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
 use crate::cli::AgentArgs;
 use crate::snapshot::{
-    Driver, Failure, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Process, ProcessFacts, ProcessId, Reading, Trouble, Use,
+    Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Process, ProcessFacts, ProcessId, Reading,
+    Trouble, Use,
 };
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
@@ -62,6 +63,8 @@ pub struct GpuReadings {
     pub load: GpuLoad,
     /// What changes now and then.
     pub health: GpuHealth,
+    /// What few ask for; absent unless it was asked for.
+    pub detail: Option<Box<GpuDetail>>,
     /// Who uses it, by PID, each once.
     pub holds: Vec<Hold>,
     /// Who holds it besides, by PID: on the simulated machine, which has no device files.

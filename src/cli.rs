@@ -25,6 +25,10 @@ pub struct Cli {
     #[command(flatten)]
     pub screen: ScreenArgs,
 
+    /// What is asked in nvidia-smi's words.
+    #[command(flatten)]
+    pub query: QueryArgs,
+
     /// Print a table once and leave; so it is, too, when the output is no terminal
     #[arg(long, conflicts_with = "json")]
     pub once: bool,
@@ -40,6 +44,44 @@ pub struct Cli {
     /// Give up on a driver that does not answer after this time, and print what there is
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
     pub timeout: Duration,
+}
+
+/// What is asked in nvidia-smi's words, and answered in them.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "As nvidia-smi")]
+pub struct QueryArgs {
+    /// Print these fields of each GPU; `--help-query-gpu` lists them
+    #[arg(long = "query-gpu", value_name = "FIELD,…", value_delimiter = ',')]
+    pub gpu: Option<Vec<String>>,
+
+    /// Print these fields of each process that computes; `--help-query-compute-apps` lists them
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "gpu")]
+    pub query_compute_apps: Option<Vec<String>>,
+
+    /// How: `csv`, and with it `noheader`, `nounits`
+    #[arg(long, value_name = "csv[,…]", value_delimiter = ',')]
+    pub format: Vec<String>,
+
+    /// List the GPUs and their instances
+    #[arg(short = 'L', long = "list-gpus")]
+    pub list: bool,
+
+    /// Print all that changes each second about each GPU, in base units under the names of the JSON
+    #[arg(long, conflicts_with_all = ["gpu", "query_compute_apps", "list"])]
+    pub csv: bool,
+
+    /// Only these GPUs: by index, UUID or PCI bus id
+    #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
+    pub id: Vec<String>,
+
+    /// List the fields of `--query-gpu`
+    #[arg(long = "help-query-gpu")]
+    pub help_gpu: bool,
+
+    /// List the fields of `--query-compute-apps`
+    #[arg(long = "help-query-compute-apps")]
+    pub help_compute_apps: bool,
 }
 
 /// What the agent is started with, by the viewer or by hand.
@@ -60,6 +102,10 @@ pub struct AgentArgs {
     /// Signal no process, whatever is pressed
     #[arg(long)]
     pub readonly: bool,
+
+    /// Read all that the driver says of a GPU, which takes a hundred calls more each time
+    #[arg(long, hide = true)]
+    pub detail: bool,
 }
 
 /// How the screen is drawn.

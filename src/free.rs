@@ -20,7 +20,7 @@ use crate::units::{Elapsed, Moment, Percent};
 /// When no agent can be started, or when nobody reads what is printed.
 pub fn run(args: &FreeArgs) -> anyhow::Result<ExitCode> {
     let mut search = Search::new(args);
-    let sought = report::follow(&args.agent, args.timeout, |model| search.look(model))?;
+    let sought = report::follow(&args.agent, args.timeout, true, |model| search.look(model))?;
     let exit = match sought {
         Ok(Ok(line)) => {
             report::put(line.as_bytes())?;

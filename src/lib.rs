@@ -29,6 +29,7 @@ pub mod doctor;
 pub mod explain;
 pub mod free;
 pub mod orphans;
+pub mod query;
 pub mod report;
 
 pub mod cli;
@@ -53,6 +54,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             writeln!(io::stdout(), "{schema}")?;
             Ok(ExitCode::SUCCESS)
         }
+        None if query::is_asked(&cli) => query::run(&cli),
         None if report::is_asked_for(&cli) => report::run(&cli),
         None => session::run(&cli),
     }

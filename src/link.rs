@@ -53,6 +53,9 @@ impl Agent {
         if args.demo {
             command.arg("--demo");
         }
+        if args.detail {
+            command.arg("--detail");
+        }
         if args.readonly {
             command.arg("--readonly");
         }

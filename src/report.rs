@@ -192,7 +192,7 @@ pub(crate) fn look(
     })
 }
 
-/// Shows `see` what there is after each pass, from the second on, until it has seen enough; should the agent
+/// Shows `see` what there is after each pass, with `rates` from the second on, until it has seen enough; should the agent
 /// fall silent for `patience` meanwhile, says so.
 ///
 /// # Errors
@@ -201,6 +201,7 @@ pub(crate) fn look(
 pub(crate) fn follow<T>(
     args: &AgentArgs,
     patience: Duration,
+    rates: bool,
     mut see: impl FnMut(&Model) -> Option<T>,
 ) -> anyhow::Result<Result<T, Text>> {
     terminal::end_on_panic(None);
@@ -208,6 +209,7 @@ pub(crate) fn follow<T>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut watch = Watch::new(Link::to(agent)?);
+        watch.passes = u32::from(!rates);
         loop {
             if let Some(reason) = watch.settle(args.interval + patience, |_| true).await {
                 return Ok(Err(reason));

@@ -9,6 +9,7 @@
 //! - An instance of a split GPU (MIG) is a [`Gpu`] of its own that names its parent.
 
 mod change;
+mod detail;
 #[cfg(test)]
 pub(crate) mod example;
 mod lanes;
@@ -21,7 +22,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::change::{Change, GpuChange, HostChange, ProcessChange};
-pub use self::lanes::{GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad, Tenant};
+pub use self::detail::GpuDetail;
+pub use self::lanes::{
+    EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad, Tenant,
+};
 use crate::units::Moment;
 use crate::untrusted::Text;
 
@@ -309,6 +313,9 @@ pub struct Gpu {
     pub load: GpuLoad,
     /// What changes now and then.
     pub health: GpuHealth,
+    /// What few ask for; absent unless the agent was started with `--detail`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Box<GpuDetail>>,
     /// Who uses it; on a split GPU, the instances name their own.
     pub tenants: Vec<Tenant>,
     /// Who had its device file and that of CUDA (`/dev/nvidia-uvm`) open at the last scan, and so may hold memory;

@@ -26,3 +26,15 @@ fn milliseconds(time: Timespec) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
 }
+
+/// How many seconds local time is ahead of UTC now; absent where nobody can say.
+pub(super) fn utc_offset() -> Option<i32> {
+    let now = clock_gettime(ClockId::Realtime).tv_sec;
+    // SAFETY: the structure is plain numbers and a pointer, for all of which zero is a value.
+    let mut local: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: it reads one number and fills the structure.
+    if unsafe { libc::localtime_r(&raw const now, &raw mut local) }.is_null() {
+        return None;
+    }
+    i32::try_from(local.tm_gmtoff).ok()
+}

@@ -4,6 +4,7 @@ use std::fs;
 
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, System};
 
+use super::clock;
 use crate::snapshot::{HostFacts, HostLoad, Missing};
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
@@ -31,6 +32,7 @@ impl Host {
             boot_id: boot_id.trim_end().into(),
             ticks_per_second: rustix::param::clock_ticks_per_second(),
             uid: rustix::process::getuid().as_raw(),
+            utc_offset: clock::utc_offset().ok_or(Missing::Failed),
             cpus: std::thread::available_parallelism()
                 .map_err(|_| Missing::Failed)
                 .and_then(|cpus| u32::try_from(cpus.get()).map_err(|_| Missing::Failed)),

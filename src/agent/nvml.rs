@@ -4,11 +4,13 @@
 //! its trouble. This runs on a thread that may hang at any call; [`watch`] is how others see that, and
 //! a fresh thread takes over from the last readings.
 
+mod detail;
 mod fault;
 mod gpu;
 mod holds;
 pub(super) mod library;
 mod mig;
+mod plain;
 mod processes;
 mod raw;
 mod seats;
@@ -32,6 +34,7 @@ use self::seats::Seat;
 pub(super) use self::seats::unknown;
 use self::watch::{Subject, Watch};
 use super::{Readings, clock};
+use crate::cli::AgentArgs;
 use crate::snapshot::{Driver, GpuUuid, Trouble, Xid};
 use crate::units::Moment;
 use crate::untrusted::Text;
@@ -81,6 +84,7 @@ type Found = Result<(Device<'static>, GpuUuid), gpu::Failure>;
 #[derive(Debug)]
 pub(super) struct Eyes {
     only: Option<PathBuf>,
+    detail: bool,
     watch: Watch,
     started: Started,
     library: Option<Library>,
@@ -100,10 +104,11 @@ pub(super) struct Eyes {
 
 impl Eyes {
     /// Eyes that go on from `last`, and leave the sick alone.
-    pub(super) fn new(only: Option<PathBuf>, watch: Watch, started: Started, last: Readings, sick: Vec<Sick>) -> Self {
+    pub(super) fn new(args: &AgentArgs, watch: Watch, started: Started, last: Readings, sick: Vec<Sick>) -> Self {
         let (seats, avoid) = seats::from_readings(last.gpus, sick);
         Self {
-            only,
+            only: args.nvml_lib.clone(),
+            detail: args.detail,
             watch,
             library: None,
             started,
@@ -368,7 +373,8 @@ impl Eyes {
         for seat in &mut self.seats {
             let Some(gpu) = &mut seat.gpu else { continue };
             self.watch.about(Subject::Gpu(seat.index));
-            let mut pass = Pass { watch: &self.watch, lists: &mut self.lists, samples: &mut self.samples, scan };
+            let (watch, detail) = (&self.watch, self.detail);
+            let mut pass = Pass { watch, lists: &mut self.lists, samples: &mut self.samples, scan, detail };
             match gpu.read(&mut pass) {
                 Ok(()) => {
                     gpu.readings.failures = self.watch.failures(Subject::Gpu(seat.index));

@@ -254,6 +254,7 @@ fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
         facts: gpu.facts.clone(),
         load: gpu.load.clone(),
         health: gpu.health.clone(),
+        detail: gpu.detail.clone(),
         tenants: tenants.collect(),
         holders: gpu.holders.iter().filter_map(|pid| processes.see_holder(*pid)).collect(),
         trouble: gpu.trouble.clone(),

@@ -5,7 +5,6 @@
 //! soon as the hung call comes back.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
@@ -44,8 +43,7 @@ struct Wishes {
 /// The thread that asks the driver.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    demo: bool,
-    only: Option<PathBuf>,
+    args: AgentArgs,
     events: mpsc::Sender<Wake>,
     wishes: Arc<Wishes>,
     started: Started,
@@ -62,8 +60,7 @@ impl Sampler {
     /// Starts the thread. It says what it read through `events`.
     pub(super) fn spawn(args: &AgentArgs, last: Readings, events: mpsc::Sender<Wake>) -> io::Result<Self> {
         let mut sampler = Self {
-            demo: args.demo,
-            only: args.nvml_lib.clone(),
+            args: args.clone(),
             events,
             wishes: Arc::default(),
             started: Started::default(),
@@ -90,12 +87,12 @@ impl Sampler {
         };
         let watch = Watch::new(self.progress.clone());
         let sick = self.sick.iter().map(|(sick, _)| sick.clone()).collect();
-        let (demo, only, started) = (self.demo, self.only.clone(), self.started.clone());
+        let (args, started) = (self.args.clone(), self.started.clone());
         thread::Builder::new().name("nvml".to_owned()).spawn(move || {
-            let source = if demo {
+            let source = if args.demo {
                 demo::Machine::start().map(Source::Demo)
             } else {
-                Ok(Source::Nvml(Box::new(Eyes::new(only, watch, started, last, sick))))
+                Ok(Source::Nvml(Box::new(Eyes::new(&args, watch, started, last, sick))))
             };
             match source {
                 Ok(source) => thread.run(source, &woken),
@@ -273,6 +270,7 @@ mod tests {
             nvml_lib: Some("/nowhere/libnvidia-ml.so.1".into()),
             demo: false,
             readonly: false,
+            detail: false,
         };
         let mut readings = nothing_yet(Moment(7));
         for index in 0..2 {

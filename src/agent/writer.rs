@@ -164,6 +164,7 @@ mod tests {
             boot_id: "boot".into(),
             ticks_per_second: 100,
             uid: 0,
+            utc_offset: Ok(0),
             cpus: Err(Missing::Failed),
         };
         Box::new(Snapshot {

@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Failure, GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot,
-    Tenant,
+    Failure, GpuDetail, GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad,
+    Snapshot, Tenant,
 };
 use crate::units::Moment;
 
@@ -67,6 +67,9 @@ pub struct GpuChange {
     /// What changes now and then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<GpuHealth>,
+    /// What few ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Box<GpuDetail>>,
     /// All of its tenants, when one of them changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenants: Option<Vec<Tenant>>,
@@ -82,6 +85,7 @@ impl GpuChange {
     fn is_empty(&self) -> bool {
         self.load.is_none()
             && self.health.is_none()
+            && self.detail.is_none()
             && self.tenants.is_none()
             && self.holders.is_none()
             && self.failures.is_none()
@@ -140,6 +144,7 @@ fn gpus_between(old: &Snapshot, new: &Snapshot) -> Vec<GpuChange> {
         uuid: new.uuid.clone(),
         load: changed(&old.load, &new.load),
         health: changed(&old.health, &new.health),
+        detail: if old.detail == new.detail { None } else { new.detail.clone() },
         tenants: changed(&old.tenants, &new.tenants),
         holders: changed(&old.holders, &new.holders),
         failures: changed(&old.failures, &new.failures),
@@ -181,6 +186,7 @@ impl Snapshot {
             if let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.uuid == new.uuid) {
                 replace(&mut gpu.load, new.load);
                 replace(&mut gpu.health, new.health);
+                gpu.detail = new.detail.or(gpu.detail.take());
                 replace(&mut gpu.tenants, new.tenants);
                 replace(&mut gpu.holders, new.holders);
                 replace(&mut gpu.failures, new.failures);

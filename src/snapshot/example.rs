@@ -17,6 +17,7 @@ pub(crate) fn host(gpus: u32) -> Snapshot {
         interval_ms: 1000,
         host: Host {
             facts: HostFacts {
+                utc_offset: Ok(0),
                 cpus: Ok(64),
                 ..HostFacts::missing("box".into(), "b007".into(), 100, 1000, Missing::NotYet)
             },
@@ -60,6 +61,7 @@ fn gpu(index: u32) -> Gpu {
             ..GpuLoad::missing(at, Missing::Unsupported)
         },
         health: GpuHealth::missing(at, Vec::new(), Missing::Unsupported),
+        detail: None,
         tenants: Vec::new(),
         holders: Vec::new(),
         trouble: None,

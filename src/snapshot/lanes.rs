@@ -95,6 +95,8 @@ macro_rules! lanes {
     };
 }
 
+pub(super) use lanes;
+
 lanes! {
     /// What does not change about the host.
     HostFacts {
@@ -109,6 +111,8 @@ lanes! {
         readings:
         /// Logical processors.
         cpus: u32 = "cpus",
+        /// How far its local time is ahead of UTC.
+        utc_offset: i32 = "utc_offset_seconds",
     }
 
     /// The last look at every process of the host.
@@ -212,6 +216,27 @@ lanes! {
         ecc_corrected: u64 = "ecc_corrected_errors",
         /// Memory errors that it could not mend, since the driver was loaded.
         ecc_uncorrected: u64 = "ecc_uncorrected_errors",
+    }
+
+    /// Memory errors of one kind since one time, by where they were.
+    EccCounts {
+        readings:
+        /// In device memory.
+        dram: u64 = "dram",
+        /// In registers.
+        register_file: u64 = "register_file",
+        /// In L1 caches.
+        l1_cache: u64 = "l1_cache",
+        /// In the L2 cache.
+        l2_cache: u64 = "l2_cache",
+        /// In texture memory.
+        texture_memory: u64 = "texture_memory",
+        /// In the convergence barrier unit.
+        cbu: u64 = "cbu",
+        /// In memory on the chip.
+        sram: u64 = "sram",
+        /// Everywhere.
+        total: u64 = "total",
     }
 
     /// A process's hold on one GPU.

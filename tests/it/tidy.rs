@@ -25,8 +25,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("explain", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("free", &["cli", "model", "report", "snapshot", "units"]),
     ("orphans", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
+    ("query", &["cli", "report", "snapshot", "units", "untrusted"]),
     ("session", &["app", "cli", "event", "link", "terminal", "ui"]),
-    ("lib", &["agent", "cli", "doctor", "explain", "free", "orphans", "report", "session", "snapshot"]),
+    ("lib", &["agent", "cli", "doctor", "explain", "free", "orphans", "query", "report", "session", "snapshot"]),
     ("main", &["lib"]),
 ];
 
@@ -39,7 +40,7 @@ const AT_HOME: &[(&[&str], &[&str], &str)] = &[
     (&["tokio"], &["link", "report", "session", "terminal"], "the loop is at the edge"),
     (
         &["anyhow"],
-        &["agent", "cli", "doctor", "explain", "free", "lib", "main", "orphans", "report", "session"],
+        &["agent", "cli", "doctor", "explain", "free", "lib", "main", "orphans", "query", "report", "session"],
         "in the core, trouble is data",
     ),
     (

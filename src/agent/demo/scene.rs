@@ -119,6 +119,7 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold], hidden:
             ecc_corrected: Ok(0),
             ecc_uncorrected: Ok(0),
         },
+        detail: None,
         holds: holds.to_vec(),
         holders: hidden.iter().map(|hold| hold.pid).collect(),
         trouble: None,

@@ -26,6 +26,8 @@ pub(super) struct Pass<'a> {
     pub(super) samples: &'a mut Vec<nvmlProcessUtilizationSample_t>,
     /// Someone asked for everything now.
     pub(super) scan: bool,
+    /// All that there is to know is wanted.
+    pub(super) detail: bool,
 }
 
 /// A call that failed in a way that concerns more than its figure.
@@ -69,6 +71,7 @@ impl Gpu {
                 facts: GpuFacts::missing(index, parent, false, Missing::Unsupported),
                 load: GpuLoad::missing(now, Missing::NotYet),
                 health: GpuHealth::missing(now, vec![], Missing::NotYet),
+                detail: None,
                 holds: vec![],
                 holders: vec![],
                 trouble: None,
@@ -86,7 +89,7 @@ impl Gpu {
         gpu
     }
 
-    fn is_part(&self) -> bool {
+    pub(super) fn is_part(&self) -> bool {
         self.readings.facts.parent.is_some()
     }
 
@@ -165,6 +168,9 @@ impl Gpu {
         let slow = pass.scan || now >= self.slow_due;
         let load = self.load(pass.watch, now);
         let health = slow.then(|| self.health(pass.watch, now));
+        if pass.detail {
+            self.read_detail(pass.watch);
+        }
         let split = health.as_ref().unwrap_or(&self.readings.health).mig == Ok(true);
         let trouble = if split { None } else { holds::read(self, pass, slow, now) };
         if let Some(fatal) = self.fatal.take() {
@@ -330,7 +336,7 @@ pub(super) fn percent(value: u32) -> Reading<Percent> {
 
 // A driver out of its mind gives figures that cannot be. The bounds are far from any that can.
 
-fn celsius(value: u32) -> Reading<Celsius> {
+pub(super) fn celsius(value: u32) -> Reading<Celsius> {
     if value < 250 { i32::try_from(value).map(Celsius).map_err(|_| Missing::Failed) } else { Err(Missing::Failed) }
 }
 
@@ -338,7 +344,7 @@ fn watts(milliwatts: u32) -> Reading<Watts> {
     if milliwatts < 100_000_000 { Ok(Watts::from_milliwatts(milliwatts)) } else { Err(Missing::Failed) }
 }
 
-fn hertz(megahertz: u32) -> Reading<Hertz> {
+pub(super) fn hertz(megahertz: u32) -> Reading<Hertz> {
     if megahertz < 100_000 { Ok(Hertz::from_mhz(megahertz)) } else { Err(Missing::Failed) }
 }
 

@@ -122,6 +122,7 @@ pub(in crate::agent) fn unknown(index: u32, now: Moment, why: Missing) -> GpuRea
         facts: GpuFacts::missing(index, None, false, why),
         load: GpuLoad::missing(now, why),
         health: GpuHealth::missing(now, vec![], why),
+        detail: None,
         holds: vec![],
         holders: vec![],
         trouble: None,

@@ -53,7 +53,10 @@ device_calls! {
     nvmlDeviceGetPersistenceMode(at, on: Out<u32>) { on.put_some(at.gpu()?.persistence.map(u32::from)) }
     nvmlDeviceGetComputeMode(at, mode: Out<u32>) { mode.put_some(at.gpu()?.compute_mode) }
     nvmlDeviceGetDisplayActive(at, on: Out<u32>) { on.put_some(at.gpu()?.display.map(u32::from)) }
-    nvmlDeviceGetDisplayMode(at, on: Out<u32>) { on.put_some(at.gpu()?.display.map(u32::from)) }
+    nvmlDeviceGetDisplayMode(at, on: Out<u32>) {
+        let gpu = at.gpu()?;
+        on.put_some(gpu.display_attached.or(gpu.display).map(u32::from))
+    }
 
     nvmlDeviceGetPciInfo(at, info: Out<LegacyPciInfo>) { info.put(pci(at.gpu()?).legacy) }
     nvmlDeviceGetPciInfo_v2(at, info: Out<LegacyPciInfo>) { info.put(pci(at.gpu()?).legacy) }
@@ -62,7 +65,8 @@ device_calls! {
         let version = expect_version(info.cast(), version::<PciInfoExt>(1))?;
         let PciInfo { legacy, bus_id } = pci(at.gpu()?);
         let LegacyPciInfo { domain, bus, device, device_id, subsystem_id, .. } = legacy;
-        info.put(PciInfoExt { version, domain, bus, device, device_id, subsystem_id, base_class: 3, sub_class: 2, bus_id })
+        let sub_class = at.gpu()?.pci_subclass.unwrap_or(2);
+        info.put(PciInfoExt { version, domain, bus, device, device_id, subsystem_id, base_class: 3, sub_class, bus_id })
     }
 
     nvmlDeviceGetMemoryInfo(at, memory: Out<MemoryV1>) {
@@ -240,7 +244,7 @@ fn pci(gpu: &Gpu) -> PciInfo {
             bus,
             device,
             device_id: gpu.pci_device_id,
-            subsystem_id: 0x16C1_10DE,
+            subsystem_id: gpu.pci_subsystem_id.unwrap_or(0x16C1_10DE),
         },
         bus_id: padded(&gpu.pci),
     }

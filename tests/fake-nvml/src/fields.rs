@@ -75,6 +75,14 @@ fn field(at: &At<'_>, field: u32, scope: u32) -> Result<(u32, u64), Code> {
     let rows = gpu.remapped_rows.as_ref();
     let pages = gpu.retired_pages.as_ref();
     let limit = &gpu.power;
+    // After 580, the numbers of the reasons that hold the clocks moved, and others took their place.
+    let is_new =
+        at.scene.world.driver.split('.').next().and_then(|it| it.parse::<u32>().ok()).is_some_and(|it| it > 580);
+    let field = match field {
+        269..=271 if is_new => field - 18,
+        251..=253 if is_new => return Err(Code::NOT_SUPPORTED),
+        field => field,
+    };
     match field {
         1 => flag(gpu.ecc.as_ref().map(|it| it.enabled)),
         2 => flag(gpu.ecc.as_ref().map(|it| it.pending)),
@@ -103,7 +111,9 @@ fn field(at: &At<'_>, field: u32, scope: u32) -> Result<(u32, u64), Code> {
         }
         165 => flag(Some(link_is_up(at, scope)?)),
         166 => nvlink(at).and_then(|it| unsigned(Some(it.version))),
-        185 | 186 => unsigned(power(at)?),
+        185 if gpu.power_without_average => Err(Code::NOT_SUPPORTED),
+        185 => unsigned(power(at)?),
+        186 => unsigned(gpu.power_instant.or(power(at)?)),
         187 => unsigned(limit.min_limit),
         188 => unsigned(limit.max_limit),
         189 => unsigned(limit.default_limit),

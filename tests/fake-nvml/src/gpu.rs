@@ -77,6 +77,24 @@ pub struct Gpu {
     pub accounting: Option<bool>,
     /// A display is drawn with it.
     pub display: Option<bool>,
+    /// One can be connected; absent: as `display`.
+    pub display_attached: Option<bool>,
+    /// PCI subclass of base class 3; absent: 2, a 3D controller.
+    pub pci_subclass: Option<u32>,
+    /// PCI subsystem; absent: NVIDIA's own.
+    pub pci_subsystem_id: Option<u32>,
+    /// The versions in its infoROM.
+    pub inforom: Option<Inforom>,
+    /// What the encoder does: sessions, frames per second, latency in microseconds.
+    pub encoder: Option<(u32, u32, u32)>,
+    /// Its own processor runs the driver's firmware.
+    pub gsp: Option<bool>,
+    /// Memory under confidential computing, all and in use.
+    pub protected_memory: Option<(u64, u64)>,
+    /// Milliwatts drawn now, beside the average of the last second; absent: the same.
+    pub power_instant: Option<u32>,
+    /// It has no such average.
+    pub power_without_average: bool,
     /// Reports what each process uses (`nvmlDeviceGetProcessUtilization`).
     pub process_utilization: bool,
     /// GPM metrics by their number (2: SM activity, percent); absent: no GPM.
@@ -91,6 +109,22 @@ pub struct Gpu {
     pub hidden: bool,
     /// Utilisation, power, temperature, clocks, the bus, tenants' shares and memory wander with the time of day.
     pub jitter: bool,
+}
+
+/// Versions; one that is absent is not supported.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Inforom {
+    /// Of all of it.
+    pub image: Option<String>,
+    /// Of the OEM part.
+    pub oem: Option<String>,
+    /// Of the ECC part.
+    pub ecc: Option<String>,
+    /// Of the power part.
+    pub power: Option<String>,
+    /// Its checksum is wrong.
+    pub corrupt: bool,
 }
 
 /// Device memory, in bytes.

@@ -34,6 +34,7 @@ mod lives;
 mod scene;
 
 // The calls.
+mod board;
 mod devices;
 mod events;
 mod fields;
@@ -46,8 +47,8 @@ mod system;
 
 pub use counts::read as counts;
 pub use gpu::{
-    Bar1, Clocks, Ecc, EccCounts, Gpu, Memory, Mig, NvLink, Part, Pcie, Power, RemappedRows, RetiredPages, Temperature,
-    Utilization,
+    Bar1, Clocks, Ecc, EccCounts, Gpu, Inforom, Memory, Mig, NvLink, Part, Pcie, Power, RemappedRows, RetiredPages,
+    Temperature, Utilization,
 };
 pub use library::{install, library, library_without};
 pub use world::{ErrorCode, Fault, Kind, Tenant, Which, World, WorldFile, Xid};

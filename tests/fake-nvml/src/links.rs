@@ -55,7 +55,6 @@ unsupported_calls! {
     nvmlDeviceGetBridgeChipInfo
     nvmlDeviceGetClock
     nvmlDeviceGetConfComputeMemSizeInfo
-    nvmlDeviceGetConfComputeProtectedMemoryUsage
     nvmlDeviceGetCpuAffinity
     nvmlDeviceGetCpuAffinityWithinScope
     nvmlDeviceGetDefaultApplicationsClock
@@ -65,17 +64,13 @@ unsupported_calls! {
     nvmlDeviceGetDynamicPstatesInfo
     nvmlDeviceGetEncoderCapacity
     nvmlDeviceGetEncoderSessions
-    nvmlDeviceGetEncoderStats
     nvmlDeviceGetFBCStats
     nvmlDeviceGetFanSpeedRPM
     nvmlDeviceGetGpuFabricInfo
     nvmlDeviceGetGpuFabricInfoV
     nvmlDeviceGetGpuOperationMode
-    nvmlDeviceGetGspFirmwareMode
     nvmlDeviceGetGspFirmwareVersion
     nvmlDeviceGetInforomConfigurationChecksum
-    nvmlDeviceGetInforomImageVersion
-    nvmlDeviceGetInforomVersion
     nvmlDeviceGetIrqNum
     nvmlDeviceGetMaxCustomerBoostClock
     nvmlDeviceGetMemoryAffinity

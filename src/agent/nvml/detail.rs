@@ -1,0 +1,173 @@
+//! All that a GPU says of itself, for those who ask: what never changes once, the rest at each pass.
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::Clock;
+use nvml_wrapper::enums::device::SampleValue;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::structs::device::FieldId;
+
+use super::gpu::{Gpu, celsius, hertz, percent};
+use super::plain;
+use super::watch::Watch;
+use crate::agent::clock;
+use crate::snapshot::{EccCounts, GpuDetail, Missing, Reading};
+use crate::units::{Bytes, Celsius};
+
+/// Field values have no functions of their own; these are the numbers of nvml.h (`NVML_FI_DEV_…`).
+const FIELDS: [u32; 11] = [29, 30, 74, 76, 82, 185, 186, 230, 251, 252, 253];
+
+/// `nvmlMemoryLocation_t`, and the sum of all.
+const PLACES: [u32; 8] = [2, 3, 0, 1, 4, 6, 7, 8];
+
+impl Gpu {
+    /// Reads the lane, if it is wanted.
+    pub(super) fn read_detail(&mut self, watch: &Watch) {
+        if self.is_part() {
+            return;
+        }
+        let mut detail = match self.readings.detail.take() {
+            Some(detail) => detail,
+            None => Box::new(self.still(watch)),
+        };
+        self.moving(watch, &mut detail);
+        detail.at = clock::now();
+        self.readings.detail = Some(detail);
+    }
+
+    /// What does not change while the driver runs.
+    fn still(&mut self, watch: &Watch) -> GpuDetail {
+        let none = || EccCounts::missing(Missing::Unsupported);
+        let mut it = GpuDetail::missing(clock::now(), none(), none(), none(), none(), Missing::Unsupported);
+        it.serial = self.ask(watch, "nvmlDeviceGetSerial", 0, plain::serial);
+        let pci = self.ask(watch, "nvmlDeviceGetPciInfo_v3", 0, Device::pci_info);
+        it.pci_device = pci.as_ref().map(|it| it.pci_device_id).map_err(|why| *why);
+        it.pci_subsystem = pci.and_then(|it| it.pci_sub_system_id.ok_or(Missing::Unsupported));
+        it.pci_class = self.ask(watch, "nvmlDeviceGetPciInfoExt", 0, plain::pci_class);
+        it.pcie_generation_max = self.ask(watch, "nvmlDeviceGetMaxPcieLinkGeneration", 0, plain::pcie_generation_max);
+        it.pcie_generation_gpu_max =
+            self.ask(watch, "nvmlDeviceGetGpuMaxPcieLinkGeneration", 0, plain::pcie_generation_gpu_max);
+        it.pcie_width_max = self.ask(watch, "nvmlDeviceGetMaxPcieLinkWidth", 0, plain::pcie_width_max);
+        it.accounting_buffer = self.ask(watch, "nvmlDeviceGetAccountingBufferSize", 0, plain::accounting_buffer);
+        it.vbios = self.ask(watch, "nvmlDeviceGetVbiosVersion", 0, plain::vbios);
+        it.inforom_image = self.ask(watch, "nvmlDeviceGetInforomImageVersion", 0, plain::inforom_image);
+        let mut inforom = |part| self.ask(watch, "nvmlDeviceGetInforomVersion", part, |gpu| plain::inforom(gpu, part));
+        (it.inforom_oem, it.inforom_ecc, it.inforom_power) = (inforom(0), inforom(1), inforom(2));
+        it.inforom_valid = self.ask(watch, "nvmlDeviceValidateInforom", 0, plain::inforom_valid);
+        let capability = self.ask(watch, "nvmlDeviceGetCudaComputeCapability", 0, plain::compute_capability);
+        it.compute_capability = capability.map(|[major, minor]| format!("{major}.{minor}").into());
+        it.clock_reasons_supported =
+            self.ask(watch, "nvmlDeviceGetSupportedClocksThrottleReasons", 0, plain::clock_reasons_supported);
+        let limit = self.ask(watch, "nvmlDeviceGetPowerManagementDefaultLimit", 0, plain::power_limit_default);
+        it.power_limit_default = limit.and_then(milliwatts);
+        let limits = self.ask(watch, "nvmlDeviceGetPowerManagementLimitConstraints", 0, plain::power_limits);
+        it.power_limit_min = limits.and_then(|[least, _]| milliwatts(least));
+        it.power_limit_max = limits.and_then(|[_, most]| milliwatts(most));
+        let mut max = |domain: u32, clock: Clock| {
+            self.ask(watch, "nvmlDeviceGetMaxClockInfo", domain, |gpu| gpu.max_clock_info(clock)).and_then(hertz)
+        };
+        it.graphics_clock_max = max(0, Clock::Graphics);
+        it.sm_clock_max = max(1, Clock::SM);
+        it.memory_clock_max = max(2, Clock::Memory);
+        it
+    }
+
+    fn moving(&mut self, watch: &Watch, it: &mut GpuDetail) {
+        it.pcie_generation = self.ask(watch, "nvmlDeviceGetCurrPcieLinkGeneration", 0, plain::pcie_generation);
+        it.pcie_width = self.ask(watch, "nvmlDeviceGetCurrPcieLinkWidth", 0, plain::pcie_width);
+        it.display_attached = flag(self.ask(watch, "nvmlDeviceGetDisplayMode", 0, plain::display_mode));
+        it.display_active = flag(self.ask(watch, "nvmlDeviceGetDisplayActive", 0, plain::display_active));
+        it.persistence = flag(self.ask(watch, "nvmlDeviceGetPersistenceMode", 0, plain::persistence));
+        it.accounting = flag(self.ask(watch, "nvmlDeviceGetAccountingMode", 0, plain::accounting));
+        it.compute_mode = self.ask(watch, "nvmlDeviceGetComputeMode", 0, plain::compute_mode);
+        it.clock_reasons = self.ask(watch, "nvmlDeviceGetCurrentClocksThrottleReasons", 0, plain::clock_reasons);
+        let mut engine = |function, call: fn(&Device<'static>) -> Result<[u32; 2], NvmlError>| {
+            self.ask(watch, function, 0, call).and_then(|[share, _]| percent(share))
+        };
+        it.encoder = engine("nvmlDeviceGetEncoderUtilization", plain::encoder);
+        it.decoder = engine("nvmlDeviceGetDecoderUtilization", plain::decoder);
+        it.jpeg = engine("nvmlDeviceGetJpgUtilization", plain::jpeg);
+        it.ofa = engine("nvmlDeviceGetOfaUtilization", plain::ofa);
+        it.encoder_stats = self.ask(watch, "nvmlDeviceGetEncoderStats", 0, plain::encoder_stats);
+        let mut mode = |function, call: fn(&Device<'static>) -> Result<[u32; 2], NvmlError>| {
+            let modes = self.ask(watch, function, 0, call);
+            (flag(modes.map(|[now, _]| now)), flag(modes.map(|[_, then]| then)))
+        };
+        (it.ecc, it.ecc_pending) = mode("nvmlDeviceGetEccMode", plain::ecc_mode);
+        (_, it.mig_pending) = mode("nvmlDeviceGetMigMode", plain::mig_mode);
+        (it.gsp, it.gsp_default) = mode("nvmlDeviceGetGspFirmwareMode", plain::gsp_mode);
+        it.corrected = self.ecc_counts(watch, 0, 0);
+        it.corrected_ever = self.ecc_counts(watch, 0, 1);
+        it.uncorrected = self.ecc_counts(watch, 1, 0);
+        it.uncorrected_ever = self.ecc_counts(watch, 1, 1);
+        it.retired_pending = flag(self.ask(watch, "nvmlDeviceGetRetiredPagesPendingStatus", 0, plain::retired_pending));
+        let rows = self.ask(watch, "nvmlDeviceGetRemappedRows", 0, plain::remapped_rows);
+        it.remapped_correctable = rows.map(|it| it[0]);
+        it.remapped_uncorrectable = rows.map(|it| it[1]);
+        it.remapped_pending = flag(rows.map(|it| it[2]));
+        it.remapped_failed = flag(rows.map(|it| it[3]));
+        it.remapped_banks = self.ask(watch, "nvmlDeviceGetRowRemapperHistogram", 0, plain::remapped_banks);
+        let margin = self.ask(watch, "nvmlDeviceGetMarginTemperature", 0, plain::temperature_margin);
+        it.temperature_margin = margin.map(Celsius);
+        let limit = self.ask(watch, "nvmlDeviceGetPowerManagementLimit", 0, plain::power_limit);
+        it.power_limit = limit.and_then(milliwatts);
+        let draw = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, plain::power_draw);
+        it.power_draw = draw.and_then(milliwatts);
+        let limit = self.ask(watch, "nvmlDeviceGetEnforcedPowerLimit", 0, plain::power_limit_enforced);
+        it.power_limit_enforced = limit.and_then(milliwatts);
+        let mut now = |domain: u32, clock: Clock| {
+            self.ask(watch, "nvmlDeviceGetClockInfo", domain, |gpu| gpu.clock_info(clock)).and_then(hertz)
+        };
+        (it.graphics_clock, it.video_clock) = (now(0, Clock::Graphics), now(3, Clock::Video));
+        let memory = self.ask(watch, "nvmlDeviceGetConfComputeProtectedMemoryUsage", 0, plain::protected_memory);
+        it.protected_memory = memory.map(|it| it.map(Bytes));
+        self.fields(watch, it);
+    }
+
+    fn ecc_counts(&mut self, watch: &Watch, kind: u32, counter: u32) -> EccCounts {
+        let [dram, register_file, l1_cache, l2_cache, texture_memory, cbu, sram, total] = PLACES.map(|place| {
+            let argument = place * 4 + kind * 2 + counter;
+            self.ask(watch, "nvmlDeviceGetMemoryErrorCounter", argument, |gpu| {
+                plain::ecc_errors(gpu, kind, counter, place)
+            })
+        });
+        EccCounts { dram, register_file, l1_cache, l2_cache, texture_memory, cbu, sram, total }
+    }
+
+    fn fields(&mut self, watch: &Watch, it: &mut GpuDetail) {
+        let values = self.ask(watch, "nvmlDeviceGetFieldValues", 0, |gpu| gpu.field_values_for(&FIELDS.map(FieldId)));
+        let number = |field: u32| -> Reading<u64> {
+            let values = values.as_ref().map_err(|why| *why)?;
+            // By place: newer drivers have other numbers for some of them, which the wrapper knows.
+            let at = FIELDS.iter().position(|it| *it == field).ok_or(Missing::Unsupported)?;
+            let sample = values.get(at).and_then(|it| it.as_ref().ok()).ok_or(Missing::Unsupported)?;
+            match &sample.value {
+                Ok(SampleValue::U32(value)) => Ok(u64::from(*value)),
+                Ok(SampleValue::U64(value)) => Ok(*value),
+                Ok(SampleValue::I64(value)) => u64::try_from(*value).map_err(|_| Missing::Failed),
+                Ok(SampleValue::F64(_)) => Err(Missing::Failed),
+                Err(error) => Err(super::fault::missing(error)),
+            }
+        };
+        let small = |field| number(field).and_then(|it| u32::try_from(it).map_err(|_| Missing::Failed));
+        (it.retired_single, it.retired_double) = (number(29), number(30));
+        (it.held_power_cap, it.held_sync_boost) = (number(74), number(76));
+        (it.held_thermal, it.held_hardware_thermal, it.held_power_brake) = (number(251), number(252), number(253));
+        // 0 is what boards without a sensor say.
+        it.memory_temperature = match small(82) {
+            Ok(0) => Err(Missing::Unsupported),
+            temperature => temperature.and_then(celsius),
+        };
+        it.power_average = small(185).and_then(milliwatts);
+        it.power_instant = small(186).and_then(milliwatts);
+        it.recovery_action = small(230);
+    }
+}
+
+fn flag(reading: Reading<u32>) -> Reading<bool> {
+    reading.map(|it| it != 0)
+}
+
+/// More than any GPU draws comes from a driver out of its mind.
+fn milliwatts(value: u32) -> Reading<u32> {
+    if value < 100_000_000 { Ok(value) } else { Err(Missing::Failed) }
+}

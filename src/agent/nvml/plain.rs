@@ -1,0 +1,224 @@
+//! The calls that fill plain numbers and names, of which nvml-wrapper has some, and not all.
+//!
+//! A function that the library lacks is an error, never a panic.
+
+use std::ffi::c_char;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper_sys::bindings::{
+    nvmlMarginTemperature_v1_t, nvmlMemory_t, nvmlPciInfoExt_v1_t, nvmlRowRemapperHistogramValues_t,
+};
+
+use super::raw::handle;
+use crate::untrusted::Text;
+
+/// Functions that write one number.
+macro_rules! one {
+    ($($name:ident = $function:ident: $type:ty;)+) => {
+        $(
+            #[doc = concat!("`", stringify!($function), "`.")]
+            pub(super) fn $name(device: &Device<'static>) -> Result<$type, NvmlError> {
+                let function = nvml_sym(device.nvml().lib().$function.as_ref())?;
+                let mut value: $type = 0;
+                // SAFETY: NVML writes one number there.
+                nvml_try(unsafe { function(handle(device), &raw mut value) })?;
+                Ok(value)
+            }
+        )+
+    };
+}
+
+/// Functions that write two numbers.
+macro_rules! two {
+    ($($name:ident = $function:ident;)+) => {
+        $(
+            #[doc = concat!("`", stringify!($function), "`.")]
+            pub(super) fn $name(device: &Device<'static>) -> Result<[u32; 2], NvmlError> {
+                let function = nvml_sym(device.nvml().lib().$function.as_ref())?;
+                let mut values = [0_u32; 2];
+                let [first, second] = &mut values;
+                // SAFETY: NVML writes one number to each.
+                nvml_try(unsafe { function(handle(device), std::ptr::from_mut(first), std::ptr::from_mut(second)) })?;
+                Ok(values)
+            }
+        )+
+    };
+}
+
+/// Functions that write a text of at most 96 bytes.
+macro_rules! text {
+    ($($name:ident = $function:ident;)+) => {
+        $(
+            #[doc = concat!("`", stringify!($function), "`, whatever bytes it has.")]
+            pub(super) fn $name(device: &Device<'static>) -> Result<Text, NvmlError> {
+                let function = nvml_sym(device.nvml().lib().$function.as_ref())?;
+                let mut bytes = [0_u8; 96];
+                // SAFETY: NVML writes at most the length given.
+                nvml_try(unsafe { function(handle(device), bytes.as_mut_ptr().cast::<c_char>(), 96) })?;
+                Ok(until_nul(&bytes))
+            }
+        )+
+    };
+}
+
+one! {
+    pcie_generation = nvmlDeviceGetCurrPcieLinkGeneration: u32;
+    pcie_generation_max = nvmlDeviceGetMaxPcieLinkGeneration: u32;
+    pcie_generation_gpu_max = nvmlDeviceGetGpuMaxPcieLinkGeneration: u32;
+    pcie_width = nvmlDeviceGetCurrPcieLinkWidth: u32;
+    pcie_width_max = nvmlDeviceGetMaxPcieLinkWidth: u32;
+    display_mode = nvmlDeviceGetDisplayMode: u32;
+    display_active = nvmlDeviceGetDisplayActive: u32;
+    persistence = nvmlDeviceGetPersistenceMode: u32;
+    accounting = nvmlDeviceGetAccountingMode: u32;
+    accounting_buffer = nvmlDeviceGetAccountingBufferSize: u32;
+    compute_mode = nvmlDeviceGetComputeMode: u32;
+    clock_reasons = nvmlDeviceGetCurrentClocksThrottleReasons: u64;
+    clock_reasons_supported = nvmlDeviceGetSupportedClocksThrottleReasons: u64;
+    retired_pending = nvmlDeviceGetRetiredPagesPendingStatus: u32;
+    power_draw = nvmlDeviceGetPowerUsage: u32;
+    power_limit_enforced = nvmlDeviceGetEnforcedPowerLimit: u32;
+    power_limit = nvmlDeviceGetPowerManagementLimit: u32;
+    power_limit_default = nvmlDeviceGetPowerManagementDefaultLimit: u32;
+}
+
+two! {
+    encoder = nvmlDeviceGetEncoderUtilization;
+    decoder = nvmlDeviceGetDecoderUtilization;
+    jpeg = nvmlDeviceGetJpgUtilization;
+    ofa = nvmlDeviceGetOfaUtilization;
+    ecc_mode = nvmlDeviceGetEccMode;
+    mig_mode = nvmlDeviceGetMigMode;
+    gsp_mode = nvmlDeviceGetGspFirmwareMode;
+    power_limits = nvmlDeviceGetPowerManagementLimitConstraints;
+}
+
+text! {
+    serial = nvmlDeviceGetSerial;
+    vbios = nvmlDeviceGetVbiosVersion;
+    inforom_image = nvmlDeviceGetInforomImageVersion;
+}
+
+fn until_nul(bytes: &[u8]) -> Text {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    Text::new(&bytes[..end])
+}
+
+/// `nvmlDeviceGetInforomVersion` of a part: 0 OEM, 1 ECC, 2 power.
+pub(super) fn inforom(device: &Device<'static>, part: u32) -> Result<Text, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetInforomVersion.as_ref())?;
+    let mut bytes = [0_u8; 96];
+    // SAFETY: NVML writes at most the length given.
+    nvml_try(unsafe { function(handle(device), part, bytes.as_mut_ptr().cast::<c_char>(), 96) })?;
+    Ok(until_nul(&bytes))
+}
+
+/// `nvmlDeviceValidateInforom`: whether the checksum is right.
+pub(super) fn inforom_valid(device: &Device<'static>) -> Result<bool, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceValidateInforom.as_ref())?;
+    // SAFETY: it takes a handle and no more.
+    match nvml_try(unsafe { function(handle(device)) }) {
+        Ok(()) => Ok(true),
+        Err(NvmlError::CorruptedInfoROM) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// `nvmlDeviceGetCudaComputeCapability`: major and minor.
+pub(super) fn compute_capability(device: &Device<'static>) -> Result<[i32; 2], NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetCudaComputeCapability.as_ref())?;
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: NVML writes one number to each.
+    nvml_try(unsafe { function(handle(device), &raw mut major, &raw mut minor) })?;
+    Ok([major, minor])
+}
+
+/// `nvmlDeviceGetEncoderStats`: sessions, frames per second, latency.
+pub(super) fn encoder_stats(device: &Device<'static>) -> Result<[u32; 3], NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetEncoderStats.as_ref())?;
+    let (mut sessions, mut fps, mut latency) = (0, 0, 0);
+    // SAFETY: NVML writes one number to each.
+    nvml_try(unsafe { function(handle(device), &raw mut sessions, &raw mut fps, &raw mut latency) })?;
+    Ok([sessions, fps, latency])
+}
+
+/// `nvmlDeviceGetMemoryErrorCounter`; a place of 8 and more is `nvmlDeviceGetTotalEccErrors`.
+pub(super) fn ecc_errors(device: &Device<'static>, kind: u32, counter: u32, place: u32) -> Result<u64, NvmlError> {
+    let mut count = 0;
+    let library = device.nvml().lib();
+    if place >= 8 {
+        let function = nvml_sym(library.nvmlDeviceGetTotalEccErrors.as_ref())?;
+        // SAFETY: NVML writes one number there.
+        nvml_try(unsafe { function(handle(device), kind, counter, &raw mut count) })?;
+    } else {
+        let function = nvml_sym(library.nvmlDeviceGetMemoryErrorCounter.as_ref())?;
+        // SAFETY: NVML writes one number there.
+        nvml_try(unsafe { function(handle(device), kind, counter, place, &raw mut count) })?;
+    }
+    Ok(count)
+}
+
+/// `nvmlDeviceGetRemappedRows`: correctable, uncorrectable, pending, failed.
+pub(super) fn remapped_rows(device: &Device<'static>) -> Result<[u32; 4], NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetRemappedRows.as_ref())?;
+    let (mut correctable, mut uncorrectable, mut pending, mut failed) = (0, 0, 0, 0);
+    // SAFETY: NVML writes one number to each.
+    let result = unsafe {
+        function(handle(device), &raw mut correctable, &raw mut uncorrectable, &raw mut pending, &raw mut failed)
+    };
+    nvml_try(result)?;
+    Ok([correctable, uncorrectable, pending, failed])
+}
+
+/// `nvmlDeviceGetRowRemapperHistogram`: banks with all, most, some, few and none of their spare rows left.
+pub(super) fn remapped_banks(device: &Device<'static>) -> Result<[u32; 5], NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetRowRemapperHistogram.as_ref())?;
+    let mut banks = nvmlRowRemapperHistogramValues_t { max: 0, high: 0, partial: 0, low: 0, none: 0 };
+    // SAFETY: `banks` is the structure that this function fills.
+    nvml_try(unsafe { function(handle(device), &raw mut banks) })?;
+    Ok([banks.max, banks.high, banks.partial, banks.low, banks.none])
+}
+
+/// `nvmlDeviceGetMarginTemperature`.
+pub(super) fn temperature_margin(device: &Device<'static>) -> Result<i32, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetMarginTemperature.as_ref())?;
+    let mut margin =
+        nvmlMarginTemperature_v1_t { version: version::<nvmlMarginTemperature_v1_t>(), marginTemperature: 0 };
+    // SAFETY: `margin` is the structure that this function fills, of the version that it says.
+    nvml_try(unsafe { function(handle(device), &raw mut margin) })?;
+    Ok(margin.marginTemperature)
+}
+
+/// `nvmlDeviceGetPciInfoExt`: base class and subclass.
+pub(super) fn pci_class(device: &Device<'static>) -> Result<[u32; 2], NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetPciInfoExt.as_ref())?;
+    let mut info = nvmlPciInfoExt_v1_t {
+        version: version::<nvmlPciInfoExt_v1_t>(),
+        domain: 0,
+        bus: 0,
+        device: 0,
+        pciDeviceId: 0,
+        pciSubSystemId: 0,
+        baseClass: 0,
+        subClass: 0,
+        busId: [0; 32],
+    };
+    // SAFETY: `info` is the structure that this function fills, of the version that it says.
+    nvml_try(unsafe { function(handle(device), &raw mut info) })?;
+    Ok([info.baseClass, info.subClass])
+}
+
+/// `nvmlDeviceGetConfComputeProtectedMemoryUsage`: all, and in use.
+pub(super) fn protected_memory(device: &Device<'static>) -> Result<[u64; 2], NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetConfComputeProtectedMemoryUsage.as_ref())?;
+    let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
+    // SAFETY: `memory` is the structure that this function fills.
+    nvml_try(unsafe { function(handle(device), &raw mut memory) })?;
+    Ok([memory.total, memory.used])
+}
+
+/// What NVML wants to find in the first field of such a structure: its size, and its first version.
+fn version<T>() -> u32 {
+    u32::try_from(size_of::<T>()).map_or(0, |size| size | 1 << 24)
+}

@@ -1,0 +1,160 @@
+//! What few ask about a GPU: identity to the last digit, bus, modes, limits, error counts.
+//!
+//! It costs some hundred calls of the driver, so an agent reads it only when it was started with `--detail`.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::lanes::{EccCounts, lanes};
+use super::{Missing, Reading};
+use crate::units::{Bytes, Celsius, Hertz, Moment, Percent};
+use crate::untrusted::Text;
+
+lanes! {
+    /// All that is seldom asked about a GPU.
+    GpuDetail {
+        /// When this lane was read.
+        at: Moment = "at_ms",
+        /// Mended, since the driver was loaded.
+        corrected: EccCounts = "ecc_corrected_volatile",
+        /// Mended, since the board was made.
+        corrected_ever: EccCounts = "ecc_corrected_aggregate",
+        /// Not mended, since the driver was loaded.
+        uncorrected: EccCounts = "ecc_uncorrected_volatile",
+        /// Not mended, since the board was made.
+        uncorrected_ever: EccCounts = "ecc_uncorrected_aggregate",
+        readings:
+        /// The number on the board.
+        serial: Text = "serial",
+        /// PCI base class and subclass.
+        pci_class: [u32; 2] = "pci_class",
+        /// PCI device and vendor, as in `0x233010DE`.
+        pci_device: u32 = "pci_device_id",
+        /// PCI subsystem.
+        pci_subsystem: u32 = "pci_subsystem_id",
+        /// PCIe generation in use.
+        pcie_generation: u32 = "pcie_generation",
+        /// The highest that GPU and host can do together.
+        pcie_generation_max: u32 = "pcie_generation_max",
+        /// The highest that the GPU can do.
+        pcie_generation_gpu_max: u32 = "pcie_generation_gpu_max",
+        /// PCIe lanes in use.
+        pcie_width: u32 = "pcie_width",
+        /// The most there can be.
+        pcie_width_max: u32 = "pcie_width_max",
+        /// Whether a display can be connected.
+        display_attached: bool = "display_attached",
+        /// Whether one is drawn.
+        display_active: bool = "display_active",
+        /// Whether the driver stays when nobody uses the GPU.
+        persistence: bool = "persistence_mode",
+        /// Whether the driver accounts for ended processes.
+        accounting: bool = "accounting_mode",
+        /// For how many.
+        accounting_buffer: u32 = "accounting_buffer_size",
+        /// Version of the board's firmware.
+        vbios: Text = "vbios_version",
+        /// Version of the whole infoROM.
+        inforom_image: Text = "inforom_image_version",
+        /// Version of its OEM part.
+        inforom_oem: Text = "inforom_oem_version",
+        /// Version of its ECC part.
+        inforom_ecc: Text = "inforom_ecc_version",
+        /// Version of its power part.
+        inforom_power: Text = "inforom_power_version",
+        /// Whether its checksum is right.
+        inforom_valid: bool = "inforom_valid",
+        /// What the driver says should be done to mend it: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.
+        recovery_action: u32 = "recovery_action",
+        /// 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
+        compute_mode: u32 = "compute_mode",
+        /// CUDA compute capability, as in `9.0`.
+        compute_capability: Text = "compute_capability",
+        /// NVML's bits for what can hold the clocks.
+        clock_reasons_supported: u64 = "clock_reasons_supported",
+        /// NVML's bits for what holds the clocks.
+        clock_reasons: u64 = "clock_reasons",
+        /// Time that the power cap held the clocks, in nanoseconds; so with the next ones.
+        held_power_cap: u64 = "held_by_power_cap_ns",
+        /// The sync group.
+        held_sync_boost: u64 = "held_by_sync_boost_ns",
+        /// Heat, by software.
+        held_thermal: u64 = "held_by_thermal_ns",
+        /// Heat, by hardware.
+        held_hardware_thermal: u64 = "held_by_hardware_thermal_ns",
+        /// The power brake.
+        held_power_brake: u64 = "held_by_power_brake_ns",
+        /// Use of the encoder.
+        encoder: Percent = "encoder_utilization_percent",
+        /// Use of the decoder.
+        decoder: Percent = "decoder_utilization_percent",
+        /// Use of the JPEG engine.
+        jpeg: Percent = "jpeg_utilization_percent",
+        /// Use of the optical flow engine.
+        ofa: Percent = "ofa_utilization_percent",
+        /// Encoder sessions, their mean frames per second, and their mean latency in microseconds.
+        encoder_stats: [u32; 3] = "encoder_stats",
+        /// Whether ECC is on.
+        ecc: bool = "ecc_mode",
+        /// Whether it will be after a reboot.
+        ecc_pending: bool = "ecc_mode_pending",
+        /// Pages taken out of use after single-bit errors.
+        retired_single: u64 = "retired_pages_single_bit",
+        /// After double-bit errors.
+        retired_double: u64 = "retired_pages_double_bit",
+        /// Whether some wait for a reboot.
+        retired_pending: bool = "retired_pages_pending",
+        /// Rows replaced after errors that were mended.
+        remapped_correctable: u32 = "remapped_rows_correctable",
+        /// After errors that were not.
+        remapped_uncorrectable: u32 = "remapped_rows_uncorrectable",
+        /// Whether some wait for a reset.
+        remapped_pending: bool = "remapped_rows_pending",
+        /// Whether one could not be replaced.
+        remapped_failed: bool = "remapped_rows_failed",
+        /// Banks by the spare rows that they have left: all, most, some, few, none.
+        remapped_banks: [u32; 5] = "remapped_rows_histogram",
+        /// How far it is from slowing down for heat.
+        temperature_margin: Celsius = "temperature_margin_celsius",
+        /// Of the device memory.
+        memory_temperature: Celsius = "memory_temperature_celsius",
+        /// Drawn, in milliwatts as all of these: on average on some chips, now on others.
+        power_draw: u32 = "power_draw_milliwatts",
+        /// Drawn on average over the last second.
+        power_average: u32 = "power_average_milliwatts",
+        /// Drawn now.
+        power_instant: u32 = "power_instant_milliwatts",
+        /// The limit that was asked for.
+        power_limit: u32 = "power_limit_requested_milliwatts",
+        /// The limit in force.
+        power_limit_enforced: u32 = "power_limit_enforced_milliwatts",
+        /// The limit after a reboot.
+        power_limit_default: u32 = "power_limit_default_milliwatts",
+        /// The lowest that may be asked for.
+        power_limit_min: u32 = "power_limit_min_milliwatts",
+        /// The highest that may be asked for.
+        power_limit_max: u32 = "power_limit_max_milliwatts",
+        /// Of the graphics engine.
+        graphics_clock: Hertz = "graphics_clock_hertz",
+        /// Of the video engines.
+        video_clock: Hertz = "video_clock_hertz",
+        /// The highest of the graphics engine.
+        graphics_clock_max: Hertz = "graphics_clock_max_hertz",
+        /// The highest of the multiprocessors.
+        sm_clock_max: Hertz = "sm_clock_max_hertz",
+        /// The highest of the device memory.
+        memory_clock_max: Hertz = "memory_clock_max_hertz",
+        /// Whether MIG will split it after a reset.
+        mig_pending: bool = "mig_pending",
+        /// Whether the GPU's own processor runs the driver's firmware.
+        gsp: bool = "gsp_firmware_mode",
+        /// Whether it does by default.
+        gsp_default: bool = "gsp_firmware_mode_default",
+        /// Memory under confidential computing: all, and in use.
+        protected_memory: [Bytes; 2] = "protected_memory_bytes",
+    }
+}

@@ -1,0 +1,47 @@
+//! What few ask of a device: its infoROM, its encoder's sessions, its firmware, its protected memory.
+
+use std::ffi::c_char;
+
+use crate::{
+    abi::{Code, MemoryV1, Out},
+    gate::device_calls,
+};
+
+device_calls! {
+    nvmlDeviceGetInforomImageVersion(at, text: Out<c_char>, length: u32) {
+        let inforom = at.gpu()?.inforom.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+        text.text(length, inforom.image.as_ref().ok_or(Code::NOT_SUPPORTED)?)
+    }
+    nvmlDeviceGetInforomVersion(at, part: u32, text: Out<c_char>, length: u32) {
+        let inforom = at.gpu()?.inforom.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+        let version = match part {
+            0 => &inforom.oem,
+            1 => &inforom.ecc,
+            2 => &inforom.power,
+            _ => return Err(Code::INVALID_ARGUMENT),
+        };
+        text.text(length, version.as_ref().ok_or(Code::NOT_SUPPORTED)?)
+    }
+    nvmlDeviceValidateInforom(at) {
+        let inforom = at.gpu()?.inforom.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+        if inforom.corrupt { Err(Code::CORRUPTED_INFOROM) } else { Ok(()) }
+    }
+
+    nvmlDeviceGetEncoderStats(at, sessions: Out<u32>, fps: Out<u32>, latency: Out<u32>) {
+        let stats = at.gpu()?.encoder.ok_or(Code::NOT_SUPPORTED)?;
+        sessions.put(stats.0)?;
+        fps.put(stats.1)?;
+        latency.put(stats.2)
+    }
+
+    nvmlDeviceGetGspFirmwareMode(at, on: Out<u32>, by_default: Out<u32>) {
+        let gsp = at.gpu()?.gsp.ok_or(Code::NOT_SUPPORTED)?;
+        on.put(gsp.into())?;
+        by_default.put(gsp.into())
+    }
+
+    nvmlDeviceGetConfComputeProtectedMemoryUsage(at, memory: Out<MemoryV1>) {
+        let (total, used) = at.gpu()?.protected_memory.ok_or(Code::NOT_SUPPORTED)?;
+        memory.put(MemoryV1 { total, free: total - used, used })
+    }
+}

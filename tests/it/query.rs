@@ -1,0 +1,364 @@
+//! nvidia-smi's questions. What is expected was written from what the real one printed on an H100 (driver 590.48.01) and on
+//! a `GeForce` RTX 2080 Super (595.71.05).
+
+use std::io::BufRead;
+use std::process::Stdio;
+
+use fake_nvml::{Clocks, Ecc, Gpu, Inforom, Kind, Memory, Pcie, Power, Tenant, Utilization, World};
+
+use crate::process::Started;
+use crate::world::{GIB, Host};
+
+const OK: i32 = 0;
+const USAGE: i32 = 2;
+const PARTIAL: i32 = 5;
+const NOTHING: i32 = 6;
+
+const MIB: u64 = 1 << 20;
+const DEPRECATED: &str = "[Requested functionality has been deprecated]";
+
+/// The H100 at rest.
+fn h100(gpu: &mut Gpu) {
+    gpu.serial = Some("0000000000000".to_owned());
+    "00000000:00:09.0".clone_into(&mut gpu.pci);
+    gpu.memory = Memory { total: 81_559 * MIB, reserved: 501_809_152, unclaimed: 0, v2: true };
+    gpu.utilization =
+        Utilization { gpu: Some(0), memory: Some(0), encoder: Some(0), decoder: Some(0), jpeg: Some(0), ofa: Some(0) };
+    (gpu.temperature.gpu, gpu.temperature.memory, gpu.temperature.gpu_max) = (Some(41), Some(48), Some(87));
+    gpu.power.usage = Some(69_856);
+    gpu.power_instant = Some(69_620);
+    gpu.clocks = Clocks { graphics: Some(345), sm: Some(345), memory: Some(2619), video: Some(765) };
+    gpu.throttle = Some(1);
+    gpu.ecc = Some(Ecc { enabled: true, pending: true, ..Ecc::default() });
+    gpu.pcie = Some(Pcie { generation: 5, width: 16, max_generation: 5, max_width: 16, ..Pcie::default() });
+    gpu.display_attached = Some(true);
+    gpu.inforom = Some(Inforom {
+        image: Some("G520.0200.00.05".to_owned()),
+        oem: Some("2.1".to_owned()),
+        ecc: Some("7.16".to_owned()),
+        ..Inforom::default()
+    });
+    gpu.encoder = Some((0, 0, 0));
+    gpu.gsp = Some(true);
+    gpu.protected_memory = Some((0, 0));
+}
+
+/// The `GeForce` with two encoder sessions.
+fn rtx_2080(gpu: &mut Gpu) {
+    "NVIDIA GeForce RTX 2080 SUPER".clone_into(&mut gpu.name);
+    "00000000:0C:00.0".clone_into(&mut gpu.pci);
+    (gpu.pci_device_id, gpu.pci_subclass, gpu.pci_subsystem_id) = (0x1E81_10DE, Some(0), Some(0x4005_1458));
+    gpu.vbios = Some("90.04.7A.40.73".to_owned());
+    gpu.compute_capability = (7, 5);
+    gpu.memory = Memory { total: 8192 * MIB, reserved: 408 * MIB - 900_000, unclaimed: 819 * MIB - 900_000, v2: true };
+    gpu.utilization = Utilization {
+        gpu: Some(8),
+        memory: Some(3),
+        encoder: Some(100),
+        decoder: Some(0),
+        jpeg: Some(0),
+        ofa: Some(0),
+    };
+    (gpu.temperature.gpu, gpu.temperature.gpu_max) = (Some(45), None);
+    gpu.power = Power {
+        usage: Some(111_500),
+        limit: Some(250_000),
+        default_limit: Some(250_000),
+        min_limit: Some(105_000),
+        max_limit: Some(350_000),
+        ..Power::default()
+    };
+    gpu.power_without_average = true;
+    gpu.clocks = Clocks { graphics: Some(2055), sm: Some(2055), memory: Some(7500), video: Some(1905) };
+    gpu.max_clocks = Clocks { graphics: Some(2145), sm: Some(2145), memory: Some(7751), video: None };
+    gpu.throttle = Some(4);
+    gpu.throttle_ns.insert(74, 212_553_937_123);
+    gpu.fans = vec![38];
+    gpu.accounting = Some(false);
+    gpu.pcie = Some(Pcie { generation: 3, width: 16, max_generation: 3, max_width: 16, ..Pcie::default() });
+    gpu.inforom =
+        Some(Inforom { image: Some("G001.0000.02.04".to_owned()), oem: Some("1.1".to_owned()), ..Inforom::default() });
+    gpu.encoder = Some((2, 107, 99_454));
+    gpu.gsp = Some(true);
+    gpu.protected_memory = Some((0, 0));
+}
+
+fn host() -> Host {
+    host_of("590.48.01")
+}
+
+fn host_of(driver: &str) -> Host {
+    let mut host = Host::still(["H100", "RTX-4090"]);
+    host.change(|world: &mut World| {
+        driver.clone_into(&mut world.driver);
+        h100(&mut world.gpus[0]);
+        rtx_2080(&mut world.gpus[1]);
+    });
+    host
+}
+
+/// Field, head, and what the two said.
+const FIELDS: &[(&str, &str, &str, &str)] = &[
+    ("driver_version", "driver_version", "590.48.01", "590.48.01"),
+    ("count", "count", "2", "2"),
+    ("name", "name", "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 2080 SUPER"),
+    ("gpu_name", "name", "NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 2080 SUPER"),
+    ("serial", "serial", "0000000000000", "[N/A]"),
+    ("pci.bus_id", "pci.bus_id", "00000000:00:09.0", "00000000:0C:00.0"),
+    ("pci.domain", "pci.domain", "0x0000", "0x0000"),
+    ("pci.bus", "pci.bus", "0x00", "0x0C"),
+    ("pci.device", "pci.device", "0x09", "0x00"),
+    ("pci.baseClass", "pci.baseClass", "0x3", "0x3"),
+    ("pci.subClass", "pci.subClass", "0x2", "0x0"),
+    ("pci.device_id", "pci.device_id", "0x233010DE", "0x1E8110DE"),
+    ("pci.sub_device_id", "pci.sub_device_id", "0x16C110DE", "0x40051458"),
+    ("pcie.link.gen.current", "pcie.link.gen.current", "5", "3"),
+    ("pcie.link.gen.gpucurrent", "pcie.link.gen.gpucurrent", "5", "3"),
+    ("pcie.link.gen.max", "pcie.link.gen.max", "5", "3"),
+    ("pcie.link.gen.gpumax", "pcie.link.gen.gpumax", "5", "3"),
+    ("pcie.link.width.current", "pcie.link.width.current", "16", "16"),
+    ("pcie.link.width.max", "pcie.link.width.max", "16", "16"),
+    ("index", "index", "0", "1"),
+    ("display_mode", "display_mode", DEPRECATED, DEPRECATED),
+    ("display_attached", "display_attached", "Yes", "Yes"),
+    ("display_active", "display_active", "Disabled", "Enabled"),
+    ("persistence_mode", "persistence_mode", "Enabled", "Disabled"),
+    ("accounting.mode", "accounting.mode", "Disabled", "Disabled"),
+    ("accounting.buffer_size", "accounting.buffer_size", "4000", "4000"),
+    ("driver_model.current", "driver_model.current", "[N/A]", "[N/A]"),
+    ("vbios_version", "vbios_version", "96.00.A5.00.01", "90.04.7A.40.73"),
+    ("inforom.image", "inforom.img", "G520.0200.00.05", "G001.0000.02.04"),
+    ("inforom.oem", "inforom.oem", "2.1", "1.1"),
+    ("inforom.ecc", "inforom.ecc", "7.16", "[N/A]"),
+    ("inforom.pwr", "inforom.pwr", "[N/A]", "[N/A]"),
+    ("inforom.checksum_validation", "inforom.checksum_validation", "valid", "valid"),
+    ("gpu_recovery_action", "gpu_recovery_action", "None", "None"),
+    ("fan.speed", "fan.speed [%]", "[N/A]", "38 %"),
+    ("pstate", "pstate", "P0", "P2"),
+    ("clocks_event_reasons.supported", "clocks_event_reasons.supported", "0x00000000000001FF", "0x00000000000001FF"),
+    ("clocks_throttle_reasons.active", "clocks_event_reasons.active", "0x0000000000000001", "0x0000000000000004"),
+    ("clocks_event_reasons.gpu_idle", "clocks_event_reasons.gpu_idle", "Active", "Not Active"),
+    ("clocks_event_reasons.sw_power_cap", "clocks_event_reasons.sw_power_cap", "Not Active", "Active"),
+    (
+        "clocks_event_reasons.hw_thermal_slowdown",
+        "clocks_event_reasons.hw_thermal_slowdown",
+        "Not Active",
+        "Not Active",
+    ),
+    (
+        "clocks_event_reasons_counters.sw_power_cap",
+        "clocks_event_reasons_counters.sw_power_cap [us]",
+        "0 us",
+        "212553937 us",
+    ),
+    (
+        "clocks_event_reasons_counters.hw_power_brake_slowdown",
+        "clocks_event_reasons_counters.hw_power_brake_slowdown [us]",
+        "0 us",
+        "0 us",
+    ),
+    // Rounded up, each: 479 + 0 + 81081 is one more than there is, and 408 + 819 + 6967 two.
+    ("memory.total", "memory.total [MiB]", "81559 MiB", "8192 MiB"),
+    ("memory.reserved", "memory.reserved [MiB]", "479 MiB", "408 MiB"),
+    ("memory.used", "memory.used [MiB]", "0 MiB", "819 MiB"),
+    ("memory.free", "memory.free [MiB]", "81081 MiB", "6967 MiB"),
+    ("compute_mode", "compute_mode", "Default", "Default"),
+    ("compute_cap", "compute_cap", "9.0", "7.5"),
+    ("utilization.gpu", "utilization.gpu [%]", "0 %", "8 %"),
+    ("utilization.memory", "utilization.memory [%]", "0 %", "3 %"),
+    ("utilization.encoder", "utilization.encoder [%]", "0 %", "100 %"),
+    ("utilization.ofa", "utilization.ofa [%]", "0 %", "0 %"),
+    ("encoder.stats.sessionCount", "encoder.stats.sessionCount", "0", "2"),
+    ("encoder.stats.averageFps", "encoder.stats.averageFps", "0", "107"),
+    ("encoder.stats.averageLatency", "encoder.stats.averageLatency", "0", "99454"),
+    ("ecc.mode.current", "ecc.mode.current", "Enabled", "[N/A]"),
+    ("ecc.mode.pending", "ecc.mode.pending", "Enabled", "[N/A]"),
+    ("ecc.errors.corrected.volatile.dram", "ecc.errors.corrected.volatile.dram", "0", "[N/A]"),
+    ("ecc.errors.corrected.volatile.l1_cache", "ecc.errors.corrected.volatile.l1_cache", "[N/A]", "[N/A]"),
+    ("ecc.errors.uncorrected.aggregate.sram", "ecc.errors.uncorrected.aggregate.sram", "0", "[N/A]"),
+    ("ecc.errors.uncorrected.aggregate.total", "ecc.errors.uncorrected.aggregate.total", "0", "[N/A]"),
+    ("retired_pages.sbe", "retired_pages.single_bit_ecc.count", "[N/A]", "[N/A]"),
+    ("retired_pages.pending", "retired_pages.pending", "[N/A]", "[N/A]"),
+    ("remapped_rows.correctable", "remapped_rows.correctable", "0", "[N/A]"),
+    ("remapped_rows.pending", "remapped_rows.pending", "No", "[N/A]"),
+    ("remapped_rows.failure", "remapped_rows.failure", "No", "[N/A]"),
+    ("remapped_rows.histogram.max", "remapped_rows.histogram.max", "2560", "[N/A]"),
+    ("remapped_rows.histogram.none", "remapped_rows.histogram.none", "0", "[N/A]"),
+    ("temperature.gpu", "temperature.gpu", "41", "45"),
+    ("temperature.gpu.tlimit", "temperature.gpu.tlimit", "46", "[N/A]"),
+    ("temperature.memory", "temperature.memory", "48", "N/A"),
+    ("power.management", "power.management", DEPRECATED, DEPRECATED),
+    ("power.draw", "power.draw [W]", "69.85 W", "111.50 W"),
+    ("power.draw.average", "power.draw.average [W]", "69.85 W", "[N/A]"),
+    ("power.draw.instant", "power.draw.instant [W]", "69.62 W", "111.50 W"),
+    ("power.limit", "power.limit [W]", "700.00 W", "250.00 W"),
+    ("enforced.power.limit", "enforced.power.limit [W]", "700.00 W", "250.00 W"),
+    ("power.default_limit", "power.default_limit [W]", "700.00 W", "250.00 W"),
+    ("power.min_limit", "power.min_limit [W]", "200.00 W", "105.00 W"),
+    ("power.max_limit", "power.max_limit [W]", "700.00 W", "350.00 W"),
+    ("clocks.gr", "clocks.current.graphics [MHz]", "345 MHz", "2055 MHz"),
+    ("clocks.current.sm", "clocks.current.sm [MHz]", "345 MHz", "2055 MHz"),
+    ("clocks.mem", "clocks.current.memory [MHz]", "2619 MHz", "7500 MHz"),
+    ("clocks.current.video", "clocks.current.video [MHz]", "765 MHz", "1905 MHz"),
+    ("clocks.applications.graphics", "clocks.applications.graphics [MHz]", DEPRECATED, DEPRECATED),
+    ("clocks.max.graphics", "clocks.max.graphics [MHz]", "1980 MHz", "2145 MHz"),
+    ("clocks.max.sm", "clocks.max.sm [MHz]", "1980 MHz", "2145 MHz"),
+    ("clocks.max.memory", "clocks.max.memory [MHz]", "2619 MHz", "7751 MHz"),
+    ("mig.mode.current", "mig.mode.current", "Disabled", "[N/A]"),
+    ("mig.mode.pending", "mig.mode.pending", "Disabled", "[N/A]"),
+    ("gsp.mode.current", "gsp.mode.current", "Enabled", "Enabled"),
+    ("gsp.mode.default", "gsp.mode.default", "Enabled", "Enabled"),
+    ("protected_memory.total", "protected_memory.total [MiB]", "0 MiB", "0 MiB"),
+    ("protected_memory.free", "protected_memory.free [MiB]", "0 MiB", "0 MiB"),
+];
+
+#[test]
+fn every_field_is_said_as_nvidia_smi_says_it() {
+    let host = host();
+    let names: Vec<&str> = FIELDS.iter().map(|(name, ..)| *name).collect();
+    let ran = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv"]);
+    assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
+    let text = ran.text();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(", ").collect()).collect();
+    assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [names.len(); 3], "{text}");
+    let said: Vec<_> = (0..names.len()).map(|at| (names[at], rows[0][at], rows[1][at], rows[2][at])).collect();
+    let wrong: Vec<_> = said.iter().zip(FIELDS).filter(|(said, expected)| said != expected).collect();
+    assert!(wrong.is_empty(), "said, expected: {wrong:#?}");
+}
+
+/// After driver 580 these have other numbers, at which older ones have something else.
+#[test]
+fn what_held_the_clocks_is_read_of_old_and_new_drivers() {
+    for driver in ["550.54.15", "580.65.06", "590.48.01"] {
+        let mut host = host_of(driver);
+        host.change(|world| {
+            let held = [(74, 1_000), (76, 2_000), (251, 3_000), (252, 4_000), (253, 5_000)];
+            world.gpus[0].throttle_ns = held.into();
+        });
+        let names =
+            ["sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"];
+        let fields = names.map(|it| format!("clocks_event_reasons_counters.{it}")).join(",");
+        let ran = host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits", "-i", "0"]);
+        assert_eq!(ran.text(), "1, 2, 3, 4, 5\n", "{driver}");
+    }
+}
+
+#[test]
+fn the_help_lists_each_field_and_each_can_be_asked() {
+    let host = host();
+    let help = host.run(["--help-query-gpu"]);
+    let text = help.text();
+    let names: Vec<&str> =
+        text.lines().filter(|it| it.starts_with('"')).flat_map(|it| it.split('"').skip(1).step_by(2)).collect();
+    assert!(names.len() >= 120, "{}", names.len());
+    assert!(FIELDS.iter().all(|(name, ..)| names.contains(name)));
+    let ran = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv,noheader"]);
+    assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
+    assert_eq!(ran.text().lines().map(|it| it.split(", ").count()).collect::<Vec<_>>(), [names.len(); 2]);
+}
+
+#[test]
+fn header_and_units_go_and_gpus_are_chosen() {
+    let host = host();
+    let query = "--query-gpu=index,memory.total,power.draw,fan.speed";
+    let said = |args: &[&str]| {
+        let ran = host.run([query].iter().chain(args).copied());
+        (ran.code, ran.text())
+    };
+    let nounits = "0, 81559, 69.85, [N/A]\n1, 8192, 111.50, 38\n";
+    assert_eq!(said(&["--format=csv,noheader,nounits"]), (OK, nounits.to_owned()));
+    let head = "index, memory.total [MiB], power.draw [W], fan.speed [%]\n";
+    assert_eq!(said(&["--format=csv,nounits"]), (OK, format!("{head}{nounits}")));
+    let uuid = host.run(["--query-gpu=uuid", "--format=csv,noheader", "-i", "1"]).text();
+    for id in ["1", "00000000:0C:00.0", "0c:00.0", uuid.trim_end()] {
+        assert_eq!(
+            said(&["--format=csv,noheader", "-i", id]),
+            (OK, "1, 8192 MiB, 111.50 W, 38 %\n".to_owned()),
+            "{id}"
+        );
+    }
+    assert_eq!(said(&["--format=csv,noheader", "--id=9"]), (NOTHING, String::new()));
+}
+
+#[test]
+fn what_cannot_be_asked_is_named() {
+    let host = host();
+    let ran = host.run(["--query-gpu=index,nonsense", "--format=csv"]);
+    assert_eq!(
+        (ran.code, ran.err.as_str()),
+        (USAGE, "gputop: Field \"nonsense\" is not a valid field to query; see gputop --help-query-gpu\n")
+    );
+    let ran = host.run(["--query-gpu=index", "--format=xml"]);
+    assert_eq!(
+        (ran.code, ran.err.as_str()),
+        (USAGE, "gputop: `xml` is no format; these are: csv, noheader, nounits\n")
+    );
+}
+
+#[test]
+fn the_time_is_local_and_has_milliseconds() {
+    let host = host();
+    let text = host.run(["--query-gpu=timestamp", "--format=csv,noheader", "-i", "0"]).text();
+    let shape: String = text.trim_end().chars().map(|it| if it.is_ascii_digit() { '0' } else { it }).collect();
+    assert_eq!(shape, "0000/00/00 00:00:00.000");
+    let mut command = host.gputop(["--query-gpu=timestamp", "--format=csv,noheader", "-i", "0"]);
+    let there = crate::process::run(command.env("TZ", "XYZ-9")).text();
+    assert_ne!(there[..13], text[..13], "nine hours further on");
+}
+
+#[test]
+fn a_lost_gpu_is_said_to_be_lost_and_never_what_it_was() {
+    let mut host = host();
+    host.change(|world| world.gpus[1].lost = true);
+    let ran = host.run(["--query-gpu=index,memory.used,power.draw", "--format=csv,noheader"]);
+    assert_eq!(ran.code, PARTIAL);
+    assert_eq!(ran.text(), "0, 0 MiB, 69.85 W\n1, [GPU is lost], [GPU is lost]\n");
+}
+
+#[test]
+fn processes_that_compute_are_listed() {
+    let mut host = host();
+    let pid = host.sleeper(0, 19 * GIB);
+    host.put(1, Tenant { kinds: vec![Kind::Graphics], ..Tenant::new(pid, GIB) });
+    let ran = host.run(["--query-compute-apps=gpu_name,pid,name,used_memory", "--format=csv"]);
+    let expected =
+        format!("gpu_name, pid, process_name, used_gpu_memory [MiB]\nNVIDIA H100 80GB HBM3, {pid}, sleep, 19456 MiB\n");
+    assert_eq!((ran.code, ran.text()), (OK, expected));
+    let ran = host.run(["--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader,nounits"]);
+    assert_eq!(ran.text(), format!("{pid}, 19456\n"));
+    let help = host.run(["--help-query-compute-apps"]).text();
+    assert!(help.contains("\"used_gpu_memory\" or \"used_memory\""), "{help}");
+}
+
+#[test]
+fn gpus_and_their_instances_are_listed() {
+    let host = Host::still(["H100", "A100-MIG"]);
+    let text = host.run(["-L"]).text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-1111-2222-3333-000000000000)");
+    assert!(lines[1].starts_with("GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-00000001-"), "{text}");
+    assert!(lines[2].starts_with("  MIG 3g.20gb     Device  0: (UUID: MIG-"), "{text}");
+    assert!(lines[3].contains(" Device  1: (UUID: MIG-"), "{text}");
+}
+
+#[test]
+fn a_loop_says_its_head_once() {
+    let host = host();
+    let mut command = host.gputop(["--query-gpu=index,temperature.gpu", "--format=csv", "-i", "0", "-l", "0.1"]);
+    let mut gputop = Started::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()));
+    let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("it was asked for")).lines();
+    let lines: Vec<String> = lines.take(4).map(|it| it.expect("it can be read")).collect();
+    assert_eq!(lines, ["index, temperature.gpu", "0, 41", "0, 41", "0, 41"]);
+}
+
+#[test]
+fn csv_has_the_names_and_units_of_the_json() {
+    let host = host();
+    let text = host.run(["--csv"]).text();
+    let rows: Vec<Vec<&str>> = text.lines().map(|it| it.split(',').collect()).collect();
+    assert_eq!(rows[0][..4], ["unix_ms", "index", "uuid", "name"]);
+    let at = |name: &str| rows[0].iter().position(|it| *it == name).unwrap_or_else(|| panic!("no {name} in {text}"));
+    assert_eq!(rows[2][at("memory_total_bytes")], (8192 * MIB).to_string());
+    assert_eq!(rows[2][at("sm_utilization_percent")], "8.0");
+    assert_eq!(rows[1].len(), rows[0].len(), "{text}");
+}
