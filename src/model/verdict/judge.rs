@@ -118,10 +118,11 @@ impl Court<'_> {
             return is_stranger.then_some(Kind::Foreign { hidden: false });
         }
         Some(match process.load.state.err() {
-            Some(Missing::Unsupported) => Kind::Foreign { hidden: false },
+            // One that was seen here is of no other namespace.
+            Some(Missing::Unsupported) if self.past.fallen(process.id.pid).is_none() => Kind::Foreign { hidden: false },
             Some(Missing::Denied) => Kind::Foreign { hidden: true },
             Some(Missing::NotYet) => Kind::TooSoon,
-            Some(Missing::Failed) | None => Kind::Ghost {
+            Some(Missing::Failed | Missing::Unsupported) | None => Kind::Ghost {
                 was: self.past.fallen(process.id.pid).map(|it| it.named.clone()),
                 heirs: orphan::heirs(self, process.id),
             },

@@ -8,7 +8,7 @@ use super::Named;
 use crate::model::Holding;
 use crate::model::kin::Kin;
 use crate::model::kin::role::{self, Role};
-use crate::snapshot::{Missing, Process, ProcessId, Reading, Snapshot, State};
+use crate::snapshot::{Identity, Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::units::{Moment, Percent};
 use crate::untrusted::Argv;
 
@@ -114,7 +114,8 @@ impl Past {
         let mut held = holdings.iter().peekable();
         for (life, process) in self.lives.iter_mut().zip(&snapshot.processes) {
             let holding = held.next_if(|it| it.process == process.id);
-            life.tenant = holding.is_some();
+            // A PID that NVML did not mean tells nothing when it ends.
+            life.tenant = holding.is_some() && process.facts.identity != Identity::Unverified;
             life.work = work(process, holding, snapshot);
         }
         for at in 0..self.lives.len() {
