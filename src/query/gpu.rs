@@ -125,6 +125,9 @@ fn identity(list: &mut List) {
     list.always("driver_version", "The driver's version.", |it| {
         it.snapshot.driver.version.as_ref().map_or(Cell::missing(Missing::Failed), Cell::plain)
     });
+    list.always("kmd_version", "The version of its part in the kernel: the same.", |it| {
+        it.snapshot.driver.version.as_ref().map_or(Cell::missing(Missing::Failed), Cell::plain)
+    });
     list.always("count", "How many GPUs the host has.", |it| {
         Cell::plain(it.snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none()).count())
     });

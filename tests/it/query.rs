@@ -11,6 +11,7 @@ use crate::world::{GIB, Host};
 
 const OK: i32 = 0;
 const USAGE: i32 = 2;
+const NO_DRIVER: i32 = 3;
 const PARTIAL: i32 = 5;
 const NOTHING: i32 = 6;
 
@@ -288,6 +289,14 @@ fn what_cannot_be_asked_is_named() {
         (ran.code, ran.err.as_str()),
         (USAGE, "gputop: Field \"nonsense\" is not a valid field to query; see gputop --help-query-gpu\n")
     );
+    let ran = host.run(["-i", "0"]);
+    let words = "gputop: -i and --format go with --query-gpu, --query-compute-apps, -L or --csv\n";
+    assert_eq!((ran.code, ran.err.as_str()), (USAGE, words));
+    let ran = host.run(["--query-gpu=index", "-i", "9"]);
+    assert_eq!((ran.code, ran.text(), ran.err.as_str()), (NOTHING, String::new(), "gputop: no such GPU here: 9\n"));
+    let ran = host.run(["--query-gpu=index", "--nvml-lib", "/nowhere/libnvidia-ml.so.1"]);
+    assert_eq!((ran.code, ran.text()), (NO_DRIVER, String::new()));
+    assert!(ran.err.contains("/nowhere/libnvidia-ml.so.1"), "{}", ran.err);
     let ran = host.run(["--query-gpu=index", "--format=xml"]);
     assert_eq!(
         (ran.code, ran.err.as_str()),
