@@ -27,6 +27,8 @@ pub fn is_asked(cli: &Cli) -> bool {
         || query.csv
         || query.help_gpu
         || query.help_compute_apps
+        || !query.id.is_empty()
+        || !query.format.is_empty()
 }
 
 /// Answers once, or again and again.
@@ -64,19 +66,21 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         let gpus = chosen(snapshot, &query.id);
         let exit = exit(snapshot, &gpus);
+        if let (Exit::NoDriver | Exit::NoGpu | Exit::Nothing, None) = (exit, cli.every) {
+            return Some(Err(excuse(exit, snapshot, query)));
+        }
         let text = question.answer(snapshot, &gpus, query, is_first);
         (is_first, waited) = (false, 0);
         match report::put(text.as_bytes()) {
             Ok(()) if cli.every.is_some() => None,
-            written => Some(written.map(|()| exit)),
+            Ok(()) => Some(Ok(Ok(exit))),
+            Err(closed) => Some(Ok(Err(closed))),
         }
     })?;
     match answered {
-        Ok(exit) => {
-            let exit = exit?;
-            if exit == Exit::Nothing {
-                report::complain(&Text::new(format!("no such GPU here: {}", query.id.join(","))));
-            }
+        Ok(Ok(exit)) => Ok(exit?.into()),
+        Ok(Err((exit, reason))) => {
+            report::complain(&reason);
             Ok(exit.into())
         }
         Err(reason) => {
@@ -84,6 +88,16 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             Ok(Exit::Partial.into())
         }
     }
+}
+
+/// Why there is nobody to ask.
+fn excuse(exit: Exit, snapshot: &Snapshot, query: &QueryArgs) -> (Exit, Text) {
+    let reason = match (&snapshot.driver.trouble, exit) {
+        (Some(trouble), _) => trouble.sentence.clone(),
+        (None, Exit::Nothing) => Text::new(format!("no such GPU here: {}", query.id.join(","))),
+        (None, _) => Text::new("the driver knows of no GPU"),
+    };
+    (exit, reason)
 }
 
 /// Passes that an answer may wait for what is read aside.
@@ -106,7 +120,8 @@ impl Question {
             (Some(names), _) => gpu::fields(names).map(Self::Gpus).map_err(|it| unknown(&it, "gpu")),
             (None, Some(names)) => apps::fields(names).map(Self::Apps).map_err(|it| unknown(&it, "compute-apps")),
             (None, None) if query.csv => Ok(Self::Csv),
-            (None, None) => Ok(Self::List),
+            (None, None) if query.list => Ok(Self::List),
+            (None, None) => Err("-i and --format go with --query-gpu, --query-compute-apps, -L or --csv".to_owned()),
         }
     }
 

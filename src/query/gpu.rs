@@ -125,6 +125,9 @@ fn identity(list: &mut List) {
     list.always("driver_version", "The driver's version.", |it| {
         it.snapshot.driver.version.as_ref().map_or(Cell::missing(Missing::Failed), Cell::plain)
     });
+    list.always("kmd_version", "The version of its part in the kernel: the same.", |it| {
+        it.snapshot.driver.version.as_ref().map_or(Cell::missing(Missing::Failed), Cell::plain)
+    });
     list.always("count", "How many GPUs the host has.", |it| {
         Cell::plain(it.snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none()).count())
     });
@@ -165,6 +168,14 @@ fn modes(list: &mut List) {
     list.add("display_active", "", "Whether one is drawn.", |it| enabled(it.detail(|it| it.display_active)));
     list.add("persistence_mode", "", "Whether the driver stays when nobody uses the GPU.", |it| {
         enabled(it.detail(|it| it.persistence))
+    });
+    list.add("addressing_mode", "", "How it addresses the host's memory: None, HMM, ATS.", |it| {
+        Cell::of(it.detail(|it| it.addressing), |it| match it {
+            0 => Cell::plain("None"),
+            1 => Cell::plain("HMM"),
+            2 => Cell::plain("ATS"),
+            _ => Cell::missing(Missing::Failed),
+        })
     });
     list.add("accounting.mode", "", "Whether ended processes are accounted for.", |it| {
         enabled(it.detail(|it| it.accounting))
@@ -295,7 +306,26 @@ const PLACES: [(&str, Place); 9] = [
     ("total", |it| it.total),
 ];
 
+/// In the order of [`GpuDetail::sram_errors`].
+const SRAM: [&str; 9] = [
+    "volatile.sram.parity",
+    "volatile.sram.secded",
+    "aggregate.sram.parity",
+    "aggregate.sram.secded",
+    "aggregate.sram.l2",
+    "aggregate.sram.sm",
+    "aggregate.sram.mcu",
+    "aggregate.sram.pcie",
+    "aggregate.sram.other",
+];
+
 fn errors(list: &mut List) {
+    list.add("dramEncryption.mode.current", "", "Whether device memory is encrypted.", |it| {
+        enabled(it.detail(|it| it.dram_encryption))
+    });
+    list.add("dramEncryption.mode.pending", "", "Whether it will be after a reboot.", |it| {
+        enabled(it.detail(|it| it.dram_encryption_pending))
+    });
     list.add("ecc.mode.current", "", "Whether ECC is on.", |it| enabled(it.detail(|it| it.ecc)));
     list.add("ecc.mode.pending", "", "Whether it will be after a reboot.", |it| {
         enabled(it.detail(|it| it.ecc_pending))
@@ -308,6 +338,18 @@ fn errors(list: &mut List) {
             list.add(&name, "", about, move |it| plain(it.detail(|it| count(counts(it)))));
         }
     }
+    for (at, name) in SRAM.into_iter().enumerate() {
+        let name = format!("ecc.errors.uncorrected.{name}");
+        list.add(&name, "", "Errors in memory on the chip that were not mended.", move |it| {
+            plain(it.detail(|it| it.sram_errors.map(|it| it[at])))
+        });
+    }
+    list.add(
+        "ecc.errors.uncorrected.aggregate.sram.thresholdExceeded",
+        "",
+        "Whether these are so many that the board should be replaced.",
+        |it| yes(it.detail(|it| it.sram_exceeded)),
+    );
     list.add(
         "retired_pages.single_bit_ecc.count retired_pages.sbe",
         "",
@@ -404,6 +446,9 @@ fn clocks(list: &mut List) {
         enabled(it.detail(|it| it.gsp))
     });
     list.add("gsp.mode.default", "", "Whether it does by default.", |it| enabled(it.detail(|it| it.gsp_default)));
+    list.add("c2c.mode", "", "Whether the chip-to-chip link to the processor is on.", |it| {
+        enabled(it.detail(|it| it.c2c))
+    });
     let protected = |it: &Asked<'_>| it.detail(|it| it.protected_memory);
     list.add("protected_memory.total", "MiB", "Memory under confidential computing.", move |it| {
         mib(protected(it).map(|it| it[0]))

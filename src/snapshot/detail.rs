@@ -154,6 +154,19 @@ lanes! {
         gsp: bool = "gsp_firmware_mode",
         /// Whether it does by default.
         gsp_default: bool = "gsp_firmware_mode_default",
+        /// How it addresses the host's memory: 0 not, 1 HMM, 2 ATS.
+        addressing: u32 = "addressing_mode",
+        /// Whether the chip-to-chip link to the processor is on.
+        c2c: bool = "c2c_mode",
+        /// Whether device memory is encrypted.
+        dram_encryption: bool = "dram_encryption_mode",
+        /// Whether it will be after a reboot.
+        dram_encryption_pending: bool = "dram_encryption_mode_pending",
+        /// Errors in memory on the chip that were not mended: since the driver was loaded by parity and SEC-DED, since
+        /// the board was made by the same, and that again by place: L2, multiprocessors, microcontroller, PCIe, other.
+        sram_errors: [u64; 9] = "sram_uncorrected_errors",
+        /// Whether these are so many that the board should be replaced.
+        sram_exceeded: bool = "sram_threshold_exceeded",
         /// Memory under confidential computing: all, and in use.
         protected_memory: [Bytes; 2] = "protected_memory_bytes",
     }

@@ -11,6 +11,7 @@ use crate::world::{GIB, Host};
 
 const OK: i32 = 0;
 const USAGE: i32 = 2;
+const NO_DRIVER: i32 = 3;
 const PARTIAL: i32 = 5;
 const NOTHING: i32 = 6;
 
@@ -39,7 +40,7 @@ fn h100(gpu: &mut Gpu) {
         ..Inforom::default()
     });
     gpu.encoder = Some((0, 0, 0));
-    gpu.gsp = Some(true);
+    (gpu.gsp, gpu.addressing, gpu.c2c) = (Some(true), Some(0), Some(false));
     gpu.protected_memory = Some((0, 0));
 }
 
@@ -79,7 +80,7 @@ fn rtx_2080(gpu: &mut Gpu) {
     gpu.inforom =
         Some(Inforom { image: Some("G001.0000.02.04".to_owned()), oem: Some("1.1".to_owned()), ..Inforom::default() });
     gpu.encoder = Some((2, 107, 99_454));
-    gpu.gsp = Some(true);
+    (gpu.gsp, gpu.addressing) = (Some(true), Some(1));
     gpu.protected_memory = Some((0, 0));
 }
 
@@ -123,6 +124,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("display_attached", "display_attached", "Yes", "Yes"),
     ("display_active", "display_active", "Disabled", "Enabled"),
     ("persistence_mode", "persistence_mode", "Enabled", "Disabled"),
+    ("addressing_mode", "addressing_mode", "None", "HMM"),
     ("accounting.mode", "accounting.mode", "Disabled", "Disabled"),
     ("accounting.buffer_size", "accounting.buffer_size", "4000", "4000"),
     ("driver_model.current", "driver_model.current", "[N/A]", "[N/A]"),
@@ -171,12 +173,21 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("encoder.stats.sessionCount", "encoder.stats.sessionCount", "0", "2"),
     ("encoder.stats.averageFps", "encoder.stats.averageFps", "0", "107"),
     ("encoder.stats.averageLatency", "encoder.stats.averageLatency", "0", "99454"),
+    ("dramEncryption.mode.current", "dramEncryption.mode.current", "[N/A]", "[N/A]"),
     ("ecc.mode.current", "ecc.mode.current", "Enabled", "[N/A]"),
     ("ecc.mode.pending", "ecc.mode.pending", "Enabled", "[N/A]"),
     ("ecc.errors.corrected.volatile.dram", "ecc.errors.corrected.volatile.dram", "0", "[N/A]"),
     ("ecc.errors.corrected.volatile.l1_cache", "ecc.errors.corrected.volatile.l1_cache", "[N/A]", "[N/A]"),
     ("ecc.errors.uncorrected.aggregate.sram", "ecc.errors.uncorrected.aggregate.sram", "0", "[N/A]"),
     ("ecc.errors.uncorrected.aggregate.total", "ecc.errors.uncorrected.aggregate.total", "0", "[N/A]"),
+    ("ecc.errors.uncorrected.volatile.sram.parity", "ecc.errors.uncorrected.volatile.sram.parity", "0", "[N/A]"),
+    ("ecc.errors.uncorrected.aggregate.sram.pcie", "ecc.errors.uncorrected.aggregate.sram.pcie", "0", "[N/A]"),
+    (
+        "ecc.errors.uncorrected.aggregate.sram.thresholdExceeded",
+        "ecc.errors.uncorrected.aggregate.sram.thresholdExceeded",
+        "No",
+        "[N/A]",
+    ),
     ("retired_pages.sbe", "retired_pages.single_bit_ecc.count", "[N/A]", "[N/A]"),
     ("retired_pages.pending", "retired_pages.pending", "[N/A]", "[N/A]"),
     ("remapped_rows.correctable", "remapped_rows.correctable", "0", "[N/A]"),
@@ -208,6 +219,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("mig.mode.pending", "mig.mode.pending", "Disabled", "[N/A]"),
     ("gsp.mode.current", "gsp.mode.current", "Enabled", "Enabled"),
     ("gsp.mode.default", "gsp.mode.default", "Enabled", "Enabled"),
+    ("c2c.mode", "c2c.mode", "Disabled", "[N/A]"),
     ("protected_memory.total", "protected_memory.total [MiB]", "0 MiB", "0 MiB"),
     ("protected_memory.free", "protected_memory.free [MiB]", "0 MiB", "0 MiB"),
 ];
@@ -250,7 +262,7 @@ fn the_help_lists_each_field_and_each_can_be_asked() {
     let text = help.text();
     let names: Vec<&str> =
         text.lines().filter(|it| it.starts_with('"')).flat_map(|it| it.split('"').skip(1).step_by(2)).collect();
-    assert!(names.len() >= 120, "{}", names.len());
+    assert!(names.len() >= 200, "{}", names.len());
     assert!(FIELDS.iter().all(|(name, ..)| names.contains(name)));
     let ran = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv,noheader"]);
     assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
@@ -288,6 +300,14 @@ fn what_cannot_be_asked_is_named() {
         (ran.code, ran.err.as_str()),
         (USAGE, "gputop: Field \"nonsense\" is not a valid field to query; see gputop --help-query-gpu\n")
     );
+    let ran = host.run(["-i", "0"]);
+    let words = "gputop: -i and --format go with --query-gpu, --query-compute-apps, -L or --csv\n";
+    assert_eq!((ran.code, ran.err.as_str()), (USAGE, words));
+    let ran = host.run(["--query-gpu=index", "-i", "9"]);
+    assert_eq!((ran.code, ran.text(), ran.err.as_str()), (NOTHING, String::new(), "gputop: no such GPU here: 9\n"));
+    let ran = host.run(["--query-gpu=index", "--nvml-lib", "/nowhere/libnvidia-ml.so.1"]);
+    assert_eq!((ran.code, ran.text()), (NO_DRIVER, String::new()));
+    assert!(ran.err.contains("/nowhere/libnvidia-ml.so.1"), "{}", ran.err);
     let ran = host.run(["--query-gpu=index", "--format=xml"]);
     assert_eq!(
         (ran.code, ran.err.as_str()),

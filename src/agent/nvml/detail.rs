@@ -95,6 +95,13 @@ impl Gpu {
         (it.ecc, it.ecc_pending) = mode("nvmlDeviceGetEccMode", plain::ecc_mode);
         (_, it.mig_pending) = mode("nvmlDeviceGetMigMode", plain::mig_mode);
         (it.gsp, it.gsp_default) = mode("nvmlDeviceGetGspFirmwareMode", plain::gsp_mode);
+        let encryption = self.ask(watch, "nvmlDeviceGetDramEncryptionMode", 0, plain::dram_encryption);
+        it.dram_encryption = flag(encryption.map(|it| it[0]));
+        it.dram_encryption_pending = flag(encryption.map(|it| it[1]));
+        it.addressing = self.ask(watch, "nvmlDeviceGetAddressingMode", 0, plain::addressing);
+        it.c2c = flag(self.ask(watch, "nvmlDeviceGetC2cModeInfoV", 0, plain::c2c));
+        let sram = self.ask(watch, "nvmlDeviceGetSramEccErrorStatus", 0, plain::sram_errors);
+        (it.sram_errors, it.sram_exceeded) = (sram.map(|it| it.0), sram.map(|it| it.1));
         it.corrected = self.ecc_counts(watch, 0, 0);
         it.corrected_ever = self.ecc_counts(watch, 0, 1);
         it.uncorrected = self.ecc_counts(watch, 1, 0);

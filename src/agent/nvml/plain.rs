@@ -7,6 +7,7 @@ use std::ffi::c_char;
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
+    nvmlC2cModeInfo_v1_t, nvmlDeviceAddressingMode_v1_t, nvmlDramEncryptionInfo_v1_t, nvmlEccSramErrorStatus_v1_t,
     nvmlMarginTemperature_v1_t, nvmlMemory_t, nvmlPciInfoExt_v1_t, nvmlRowRemapperHistogramValues_t,
 };
 
@@ -188,6 +189,69 @@ pub(super) fn temperature_margin(device: &Device<'static>) -> Result<i32, NvmlEr
     // SAFETY: `margin` is the structure that this function fills, of the version that it says.
     nvml_try(unsafe { function(handle(device), &raw mut margin) })?;
     Ok(margin.marginTemperature)
+}
+
+/// `nvmlDeviceGetAddressingMode`: 0 none, 1 HMM, 2 ATS.
+pub(super) fn addressing(device: &Device<'static>) -> Result<u32, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetAddressingMode.as_ref())?;
+    let mut mode = nvmlDeviceAddressingMode_v1_t { version: version::<nvmlDeviceAddressingMode_v1_t>(), value: 0 };
+    // SAFETY: `mode` is the structure that this function fills, of the version that it says.
+    nvml_try(unsafe { function(handle(device), &raw mut mode) })?;
+    Ok(mode.value)
+}
+
+/// `nvmlDeviceGetC2cModeInfoV`.
+pub(super) fn c2c(device: &Device<'static>) -> Result<u32, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetC2cModeInfoV.as_ref())?;
+    let mut mode = nvmlC2cModeInfo_v1_t { isC2cEnabled: 0 };
+    // SAFETY: `mode` is the structure that this function fills.
+    nvml_try(unsafe { function(handle(device), &raw mut mode) })?;
+    Ok(mode.isC2cEnabled)
+}
+
+/// `nvmlDeviceGetDramEncryptionMode`: now, and after a reboot.
+pub(super) fn dram_encryption(device: &Device<'static>) -> Result<[u32; 2], NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetDramEncryptionMode.as_ref())?;
+    let empty = nvmlDramEncryptionInfo_v1_t { version: version::<nvmlDramEncryptionInfo_v1_t>(), encryptionState: 0 };
+    let (mut now, mut then) = (empty, empty);
+    // SAFETY: both are the structure that this function fills, of the version that they say.
+    nvml_try(unsafe { function(handle(device), &raw mut now, &raw mut then) })?;
+    Ok([now.encryptionState, then.encryptionState])
+}
+
+/// `nvmlDeviceGetSramEccErrorStatus`: uncorrected errors, in the order of
+/// [`GpuDetail::sram_errors`](crate::snapshot::GpuDetail), and whether they are too many.
+pub(super) fn sram_errors(device: &Device<'static>) -> Result<([u64; 9], bool), NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetSramEccErrorStatus.as_ref())?;
+    let mut it = nvmlEccSramErrorStatus_v1_t {
+        version: version::<nvmlEccSramErrorStatus_v1_t>(),
+        aggregateUncParity: 0,
+        aggregateUncSecDed: 0,
+        aggregateCor: 0,
+        volatileUncParity: 0,
+        volatileUncSecDed: 0,
+        volatileCor: 0,
+        aggregateUncBucketL2: 0,
+        aggregateUncBucketSm: 0,
+        aggregateUncBucketPcie: 0,
+        aggregateUncBucketMcu: 0,
+        aggregateUncBucketOther: 0,
+        bThresholdExceeded: 0,
+    };
+    // SAFETY: it is the structure that this function fills, of the version that it says.
+    nvml_try(unsafe { function(handle(device), &raw mut it) })?;
+    let counts = [
+        it.volatileUncParity,
+        it.volatileUncSecDed,
+        it.aggregateUncParity,
+        it.aggregateUncSecDed,
+        it.aggregateUncBucketL2,
+        it.aggregateUncBucketSm,
+        it.aggregateUncBucketMcu,
+        it.aggregateUncBucketPcie,
+        it.aggregateUncBucketOther,
+    ];
+    Ok((counts, it.bThresholdExceeded != 0))
 }
 
 /// `nvmlDeviceGetPciInfoExt`: base class and subclass.

@@ -255,9 +255,27 @@ pub struct TemperatureV1 {
     pub celsius: i32,
 }
 
-/// `nvmlMarginTemperature_v1_t`.
+/// `nvmlDeviceAddressingMode_v1_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct Addressing {
+    pub version: u32,
+    pub value: u32,
+}
+
+/// `nvmlEccSramErrorStatus_v1_t`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct SramStatus {
+    pub version: u32,
+    /// Of all time: parity, SEC-DED, corrected; since the start: the same three; by place: L2, SM, PCIe, MCU, other.
+    pub counts: [u64; 11],
+    pub exceeded: u32,
+}
+
+/// `nvmlMarginTemperature_v1_t`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
 pub struct Margin {
     pub version: u32,
     pub celsius: i32,

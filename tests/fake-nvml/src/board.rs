@@ -3,8 +3,11 @@
 use std::ffi::c_char;
 
 use crate::{
-    abi::{Code, MemoryV1, Out},
+    abi::{Addressing, Code, MemoryV1, Out, SramStatus, version},
+    devices::expect_version,
     gate::device_calls,
+    gpu::EccCounts,
+    health::ecc_counts,
 };
 
 device_calls! {
@@ -38,6 +41,24 @@ device_calls! {
         let gsp = at.gpu()?.gsp.ok_or(Code::NOT_SUPPORTED)?;
         on.put(gsp.into())?;
         by_default.put(gsp.into())
+    }
+
+    nvmlDeviceGetAddressingMode(at, mode: Out<Addressing>) {
+        let version = expect_version(mode.cast(), version::<Addressing>(1))?;
+        mode.put(Addressing { version, value: at.gpu()?.addressing.ok_or(Code::NOT_SUPPORTED)? })
+    }
+    nvmlDeviceGetC2cModeInfoV(at, on: Out<u32>) { on.put_some(at.gpu()?.c2c.map(u32::from)) }
+
+    nvmlDeviceGetSramEccErrorStatus(at, status: Out<SramStatus>) {
+        let version = expect_version(status.cast(), version::<SramStatus>(1))?;
+        let (now, ever) = (ecc_counts(at, 0)?, ecc_counts(at, 1)?);
+        let of = |it: &EccCounts| [it.sram_uncorrected, 0, it.sram_corrected];
+        let mut counts = [0; 11];
+        counts[..3].copy_from_slice(&of(ever));
+        counts[3..6].copy_from_slice(&of(now));
+        // All of them in the multiprocessors.
+        counts[7] = ever.sram_uncorrected;
+        status.put(SramStatus { version, counts, exceeded: 0 })
     }
 
     nvmlDeviceGetConfComputeProtectedMemoryUsage(at, memory: Out<MemoryV1>) {

@@ -89,6 +89,10 @@ pub struct Gpu {
     pub encoder: Option<(u32, u32, u32)>,
     /// Its own processor runs the driver's firmware.
     pub gsp: Option<bool>,
+    /// How it addresses the host's memory: 0 not, 1 HMM, 2 ATS.
+    pub addressing: Option<u32>,
+    /// Chip-to-chip link to the processor.
+    pub c2c: Option<bool>,
     /// Memory under confidential computing, all and in use.
     pub protected_memory: Option<(u64, u64)>,
     /// Milliwatts drawn now, beside the average of the last second; absent: the same.

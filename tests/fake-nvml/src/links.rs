@@ -90,7 +90,6 @@ unsupported_calls! {
     nvmlDeviceGetPcieSpeed
     nvmlDeviceGetPowerSource
     nvmlDeviceGetRunningProcessDetailList
-    nvmlDeviceGetSramEccErrorStatus
     nvmlDeviceGetSupportedGraphicsClocks
     nvmlDeviceGetSupportedMemoryClocks
     nvmlDeviceGetSupportedPerformanceStates
