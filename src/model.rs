@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
 pub use self::health::{Health, Weight};
-pub use self::history::{Curve, Extent, GpuHistory, History, ProcessHistory, Series, WEEK, Window};
+pub use self::history::{Curve, Extent, GpuHistory, History, Occurrence, ProcessHistory, Series, WEEK, What, Window};
 use self::job::Jobs;
 pub use self::job::{Job, JobKey};
 pub use self::kin::Kin;
@@ -24,6 +24,7 @@ pub use self::reclaim::{Reclaim, Returned};
 pub use self::unclaimed::Unclaimed;
 use self::verdict::past::Past;
 pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
+use crate::control::Signal;
 use crate::snapshot::{Change, Gpu, GpuUuid, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
 
@@ -130,6 +131,11 @@ impl Model {
         if self.latest.as_mut().is_some_and(|latest| latest.apply(change).is_ok()) {
             self.learn();
         }
+    }
+
+    /// A process was sent a signal from here.
+    pub fn signalled(&mut self, process: ProcessId, signal: Signal, at: Moment) {
+        self.history.signalled(process, signal, at);
     }
 
     /// Time went by without a line.

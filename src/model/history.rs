@@ -5,13 +5,17 @@
 //! no longer holds anything. All of it takes less than 6 MiB on a host of 8 GPUs and 64 processes.
 
 mod curve;
+mod occurrence;
 mod track;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 pub use self::curve::{Curve, Extent, Window};
-use crate::model::Holding;
+use self::occurrence::Occurrences;
+pub use self::occurrence::{Occurrence, What};
+use crate::control::Signal;
+use crate::model::{Holding, Subject};
 use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
@@ -183,7 +187,15 @@ impl ProcessHistory {
         }
     }
 
-    fn learn(&mut self, process: &Process, holding: &Holding, snapshot: &Snapshot, patience: Duration) {
+    /// Takes in what was seen of it, and says what happened.
+    fn learn(
+        &mut self,
+        process: &Process,
+        holding: &Holding,
+        snapshot: &Snapshot,
+        patience: Duration,
+        mut say: impl FnMut(&GpuUuid, Moment, What),
+    ) {
         self.gone = None;
         if process.facts.comm.is_ok() || self.name.is_err() {
             self.name.clone_from(&process.facts.comm);
@@ -198,10 +210,18 @@ impl ProcessHistory {
                 self.all = Some(Box::new(self.parts[0].1.clone()));
             }
             let place = known.unwrap_or_else(|| {
+                say(&gpu.uuid, gpu.load.at, What::Began);
                 self.parts.push((gpu.uuid.clone(), Series::new()));
                 self.parts.len() - 1
             });
-            self.parts[place].1.push(gpu.load.at, tenant.memory.ok(), patience);
+            let series = &mut self.parts[place].1;
+            let before = series.latest();
+            series.push(gpu.load.at, tenant.memory.ok(), patience);
+            if let (Some(from), Some(to)) = (before, series.latest())
+                && occurrence::is_fall(from, to)
+            {
+                say(&gpu.uuid, gpu.load.at, What::Fell { from, to });
+            }
         }
         if let Some(all) = &mut self.all {
             // A sum that misses a part would show as a fall.
@@ -233,7 +253,9 @@ impl ProcessHistory {
 pub struct History {
     gpus: HashMap<GpuUuid, GpuHistory>,
     processes: HashMap<ProcessId, ProcessHistory>,
+    occurrences: Occurrences,
     began: Option<Moment>,
+    passes: u64,
 }
 
 impl History {
@@ -241,6 +263,9 @@ impl History {
     pub(super) fn learn(&mut self, snapshot: &Snapshot, holdings: &[Holding]) {
         let now = snapshot.at;
         self.began.get_or_insert(now);
+        self.passes += 1;
+        // Whom the first passes find was there before. The second finds who had no name in the first.
+        let is_first = self.passes <= 2;
         let patience = Snapshot::STALE_AFTER * Duration::from_millis(snapshot.interval_ms);
         for gpu in &snapshot.gpus {
             match self.gpus.get_mut(&gpu.uuid) {
@@ -254,9 +279,23 @@ impl History {
         for holding in holdings {
             let Some(process) = snapshot.process(holding.process) else { continue };
             let known = self.processes.entry(process.id).or_insert_with(ProcessHistory::new);
-            known.learn(process, holding, snapshot, patience);
+            let occurrences = &mut self.occurrences;
+            known.learn(process, holding, snapshot, patience, |gpu, at, what| {
+                if what != What::Began || !is_first {
+                    let process = Some((process.id, process.facts.comm.clone()));
+                    occurrences.add(Occurrence { at, what, gpu: Some(gpu.clone()), process });
+                }
+            });
         }
         self.forget(holdings, now);
+        self.occurrences.learn(snapshot);
+    }
+
+    /// A process was sent a signal from here.
+    pub(super) fn signalled(&mut self, process: ProcessId, signal: Signal, at: Moment) {
+        let name = self.processes.get(&process).map_or(Err(Missing::NotYet), |it| it.name.clone());
+        let what = What::Signalled(signal);
+        self.occurrences.add(Occurrence { at, what, gpu: None, process: Some((process, name)) });
     }
 
     /// Forgets who has held nothing for long; of many, those that it saw the least of.
@@ -267,6 +306,13 @@ impl History {
         for (id, it) in &mut self.processes {
             if it.gone.is_none() && holdings.binary_search_by_key(id, |it| it.process).is_err() {
                 it.gone = Some(now);
+                for (gpu, series) in &it.parts {
+                    // What left a GPU before was no end.
+                    if it.memory().is_some_and(|all| series.end() >= all.end()) {
+                        let (what, gpu) = (What::Ended(series.latest()), Some(gpu.clone()));
+                        self.occurrences.add(Occurrence { at: now, what, gpu, process: Some((*id, it.name.clone())) });
+                    }
+                }
             }
         }
         self.processes.retain(|_, it| it.gone.is_none_or(|gone| now.since(gone) <= REMEMBERED));
@@ -300,6 +346,23 @@ impl History {
             Some((id, process, process.on(gpu)?))
         };
         order.into_iter().filter_map(known).collect()
+    }
+
+    /// What happened to a subject, the latest first: on that GPU, or to that process and the GPUs it is on.
+    pub fn occurrences<'a>(&'a self, subject: &'a Subject) -> impl Iterator<Item = &'a Occurrence> {
+        let concerns = move |it: &&Occurrence| match (subject, &it.gpu, &it.process) {
+            (Subject::Process(id), _, Some((process, _))) => id == process,
+            (Subject::Process(id), Some(gpu), None) => self.process(*id).is_some_and(|it| it.on(gpu).is_some()),
+            (Subject::Gpu(uuid), Some(gpu), _) => uuid == gpu,
+            (Subject::Gpu(uuid), None, Some((id, _))) => self.process(*id).is_some_and(|it| it.on(uuid).is_some()),
+            (_, None, None) => false,
+        };
+        self.occurrences.iter().rev().filter(concerns)
+    }
+
+    /// When gputop began to look; absent before the first line.
+    pub fn began(&self) -> Option<Moment> {
+        self.began
     }
 
     /// The span that graphs show by themselves: as much as there is history of, up to 15 minutes.

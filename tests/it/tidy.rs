@@ -17,7 +17,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("event", &["control", "snapshot", "untrusted"]),
     ("agent", &["cli", "control", "snapshot", "units", "untrusted"]),
     ("link", &["cli", "control", "event", "snapshot", "untrusted"]),
-    ("model", &["snapshot", "units", "untrusted"]),
+    // That a process was signalled is a part of its history.
+    ("model", &["control", "snapshot", "units", "untrusted"]),
     ("app", &["control", "event", "model", "snapshot", "units", "untrusted"]),
     ("ui", &["app", "control", "model", "snapshot", "units", "untrusted"]),
     ("report", &["app", "cli", "event", "link", "model", "snapshot", "terminal", "units", "untrusted"]),

@@ -127,3 +127,33 @@ fn a_full_history_takes_less_than_six_mebibytes() {
     assert!(bytes < 6 << 20, "{bytes}");
     assert!(bytes > 2_500_000, "it is not full: {bytes}");
 }
+
+#[test]
+fn who_comes_goes_falls_and_is_signalled_is_noted() {
+    let mut history = History::default();
+    let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(8));
+    let host = watch(&mut history, host, 5, |_, it| it);
+    let mut host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
+    let came = host.at;
+    host.gpus[0].tenants[0].memory = Ok(Bytes::from_gib(3));
+    let mut host = watch(&mut history, host, 1, |_, it| it);
+    let fell = host.at;
+    host.gpus[0].health.xids.push(crate::snapshot::Xid { at: fell, code: 79 });
+    history.signalled(id(200), Signal::Term, fell);
+    let host = watch(&mut history, host.without(200), 3, |_, it| it);
+    let gpu = Subject::Gpu(host.gpus[0].uuid.clone());
+    let noted: Vec<_> = history
+        .occurrences(&gpu)
+        .map(|it| (it.at.since(came).as_secs(), it.process.as_ref().map(|it| it.0.pid), it.what))
+        .collect();
+    let expected = [
+        (1, None, What::Xid(79)),
+        (2, Some(200), What::Ended(Some(Bytes::from_gib(1)))),
+        (1, Some(200), What::Signalled(Signal::Term)),
+        (1, Some(100), What::Fell { from: Bytes::from_gib(8), to: Bytes::from_gib(3) }),
+        (0, Some(200), What::Began),
+    ];
+    assert_eq!(noted, expected);
+    let of = |pid| history.occurrences(&Subject::Process(id(pid))).count();
+    assert_eq!((of(100), of(200)), (2, 4));
+}
