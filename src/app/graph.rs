@@ -7,7 +7,7 @@ pub mod scale;
 
 use std::time::Duration;
 
-use self::panel::Panel;
+use self::panel::{Kept, Panel};
 use self::scale::Scale;
 use super::keymap::Intent;
 use super::layout::{self, Area};
@@ -138,6 +138,10 @@ impl App {
 
     /// Every graph on the screen: of what is under the cursor, and beside it of its GPU where there is room.
     pub fn panels(&self) -> Vec<Panel> {
+        self.lay_out(Kept::Settled)
+    }
+
+    fn lay_out(&self, kept: impl Fn(Scale) -> Kept) -> Vec<Panel> {
         let Some(area) = self.graph_area() else { return Vec::new() };
         let Some(subject) = self.subject() else { return Vec::new() };
         let beside = (area.width >= panel::WIDE).then(|| self.gpu_of(&subject)).flatten();
@@ -150,7 +154,7 @@ impl App {
             None => vec![(subject, area)],
         };
         let panels = places.into_iter().filter_map(|(subject, area)| {
-            let scale = self.lens.scale(&subject);
+            let scale = self.lens.scale(&subject).map_or(Kept::Nothing, &kept);
             Panel::new(&self.model, &self.lens, subject, area, None, scale)
         });
         panels.collect()
@@ -173,7 +177,7 @@ impl App {
 
     /// Lets each graph keep its scale for as long as it will do.
     pub(super) fn settle_graphs(&mut self) {
-        let panels = self.panels();
+        let panels = self.lay_out(Kept::Before);
         self.lens.scales = panels.into_iter().map(|it| (it.subject, it.scale)).collect();
         self.marks.fit(self.model.history().began(), self.model.now());
         let now = self.model.now();

@@ -8,6 +8,7 @@ mod lists;
 mod stack;
 
 use ratatui::buffer::Buffer;
+use ratatui::style::Style;
 
 use self::dots::Dots;
 use super::pen::Pen;
@@ -60,6 +61,11 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     if let Some(peak) = series.peak() {
         axes::level(buffer, theme.dim(), panel, peak, "peak");
     }
+    // Behind curves, and before fillings.
+    axes::marks(buffer, theme, panel, app.marks().list());
+    if let Some(x) = app.lens().cursor().and_then(|at| panel.column(at)) {
+        axes::upright(buffer, theme.accent(), panel, x);
+    }
     match &panel.subject {
         Subject::Gpu(uuid) => {
             stack::draw(buffer, theme, model, uuid, panel, app.lens().cursor());
@@ -79,10 +85,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     }
     axes::ahead(buffer, theme, panel, series.latest());
     axes::events(buffer, theme, model, panel);
-    axes::marks(buffer, theme, panel, app.marks().list());
-    if let Some(x) = app.lens().cursor().and_then(|at| panel.column(at)) {
-        axes::upright(buffer, theme.accent(), panel, x);
-    }
+    axes::names(buffer, theme, panel, app.marks().list());
 }
 
 /// The line above: who, and the figures that say most; at the right, the time it shows.
@@ -107,6 +110,14 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel, series: &Se
     }
 }
 
+/// A name and a figure, if there is room for both: a figure that is cut says something else.
+fn figure(pen: &mut Pen<'_>, theme: Theme, name: &str, text: &str, style: Style) {
+    let gap = usize::from(!name.is_empty());
+    if name.len() + gap + text.len() <= pen.room() {
+        pen.put(name, theme.dim()).skip(gap).put(text, style).skip(2);
+    }
+}
+
 fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &Series) {
     let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
     let now = app.model().now();
@@ -116,30 +127,27 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &S
     };
     match gone {
         Some(gone) => {
-            let held = word(series.latest());
-            pen.put(format!("ended {} ago, held {held}", Elapsed(now.since(gone))), theme.notable()).skip(2);
+            let text = format!("ended {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
+            figure(pen, theme, "", &text, theme.notable());
         }
-        None => _ = pen.put("now", theme.dim()).skip(1).put(word(series.latest()), theme.text()).skip(2),
-    }
-    for (name, value) in [("peak", series.peak()), ("baseline", series.baseline())] {
-        pen.put(name, theme.dim()).skip(1).put(word(value), theme.text()).skip(2);
+        None => figure(pen, theme, "now", &word(series.latest()), theme.text()),
     }
     if let Some(full) = panel.ahead.and_then(|it| it.full) {
         let [soonest, likely, latest] = [full.soonest, full.likely, full.latest].map(Elapsed);
-        pen.put(format!("out of memory in {likely} ({soonest} to {latest})"), theme.alarm()).skip(2);
-    }
-    if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {
-        let change = lists::signed(last.0.cast_signed() - first.0.cast_signed());
-        pen.put(format!("{change} in {}", Elapsed(series.end().since(began))), theme.text()).skip(2);
+        figure(pen, theme, "", &format!("out of memory in {likely} ({soonest} to {latest})"), theme.alarm());
     }
     let lines = app.marks().lines(app.model(), &panel.subject);
     if let [.., mark, present] = lines.as_slice()
         && let (Some(name), Some(change)) = (&mark.name, present.since_last)
     {
-        let text = format!("{} since {name}", lists::signed(change));
-        if pen.room() > text.len() + 6 {
-            pen.put(text, theme.notable()).skip(2);
-        }
+        figure(pen, theme, "", &format!("{} since {name}", lists::signed(change)), theme.notable());
+    }
+    for (name, value) in [("peak", series.peak()), ("baseline", series.baseline())] {
+        figure(pen, theme, name, &word(value), theme.text());
+    }
+    if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {
+        let change = lists::signed(last.0.cast_signed() - first.0.cast_signed());
+        figure(pen, theme, "", &format!("{change} in {}", Elapsed(series.end().since(began))), theme.text());
     }
 }
 
@@ -172,10 +180,7 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &Model, panel: &Panel, a
         }
     }
     for part in parts {
-        if pen.room() < part.len() + 2 {
-            return;
-        }
-        pen.put(part, theme.text()).skip(2);
+        figure(pen, theme, "", &part, theme.text());
     }
 }
 

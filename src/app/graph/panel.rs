@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::Lens;
 use super::scale::Scale;
 use crate::app::layout::Area;
-use crate::model::{Extent, Model, Subject, Window};
+use crate::model::{Extent, Model, Series, Subject, Window};
 use crate::units::{Bytes, Moment};
 
 /// From here on there is room for two graphs.
@@ -78,6 +78,17 @@ impl Ahead {
     }
 }
 
+/// What is known of the scale of a graph.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Kept {
+    /// It was settled for all that has happened.
+    Settled(Scale),
+    /// It was settled before something happened.
+    Before(Scale),
+    /// The graph is new.
+    Nothing,
+}
+
 /// A graph, ready to be drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
@@ -115,7 +126,7 @@ impl Panel {
         subject: Subject,
         area: Area,
         ahead: Option<Ahead>,
-        scale: Option<Scale>,
+        scale: Kept,
     ) -> Option<Self> {
         let series = model.series(&subject)?;
         let (has_events, has_work) = (area.height >= 9, area.height >= 11);
@@ -137,17 +148,22 @@ impl Panel {
         let now = model.now();
         let window = Window::until(lens.end().unwrap_or(now), lens.span(model), usize::from(past) * DOTS);
         let capacity = capacity(model, &subject);
-        let seen = series.over(&window, now).into_iter().flatten().reduce(Extent::with);
-        let (low, mut high) = seen.map_or((Bytes(0), Bytes(0)), |it| (it.low, it.high));
-        if let (Some(ahead), Some(latest)) = (ahead, series.latest()) {
-            let end = window.part() * u32::from((plot.width - past) * 2);
-            high = ahead.held(latest, capacity, end).into_iter().fold(high, Bytes::max);
-        }
-        // A GPU that is well filled is shown up to its end, and stays so.
-        if let Some(capacity) = capacity.filter(|it| is_gpu && high.0 >= it.0 / 4) {
-            high = high.max(capacity);
-        }
-        let scale = Scale::settle(scale, low, high, is_gpu, plot.height);
+        let settle = |old| {
+            let (low, high) = amounts(series, &window, now);
+            let to_come = ahead.zip(series.latest()).map(|(ahead, latest)| {
+                let end = window.part() * u32::from((plot.width - past) * 2);
+                ahead.held(latest, capacity, end).into_iter().fold(latest, Bytes::max)
+            });
+            let high = high.max(to_come.unwrap_or_default());
+            // A GPU that is well filled is shown up to its end.
+            let end = capacity.filter(|it| is_gpu && high.0 >= it.0 / 2);
+            Scale::settle(old, low, end.map_or(high, |it| high.max(it)), is_gpu, plot.height)
+        };
+        let scale = match scale {
+            Kept::Settled(scale) if scale.fits(plot.height) => scale,
+            Kept::Settled(scale) | Kept::Before(scale) => settle(Some(scale)),
+            Kept::Nothing => settle(None),
+        };
         let below = plot.y + plot.height;
         Some(Self {
             subject,
@@ -176,6 +192,12 @@ impl Panel {
         let cell = usize::from(x.checked_sub(self.plot.x)?);
         (cell * DOTS < self.window.parts()).then(|| self.window.moment(cell * DOTS))
     }
+}
+
+/// The least and the most that was held in a window.
+fn amounts(series: &Series, window: &Window, now: Moment) -> (Bytes, Bytes) {
+    let seen = series.over(window, now).into_iter().flatten().reduce(Extent::with);
+    seen.map_or((Bytes(0), Bytes(0)), |it| (it.low, it.high))
 }
 
 fn capacity(model: &Model, subject: &Subject) -> Option<Bytes> {

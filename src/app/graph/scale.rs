@@ -41,14 +41,14 @@ impl Unit {
 }
 
 /// Less than this is no hill: the driver gives memory out in pieces.
-const LEAST: Bytes = Bytes(64 << 20);
+const LEAST: Bytes = Bytes(128 << 20);
 
 impl Scale {
     /// The scale for amounts between these, with a little air, in a graph of so many rows. One that was there
     /// stays while it fits, and while a fresh one would not show much more.
     pub(super) fn settle(old: Option<Self>, low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
         let fresh = Self::fit(low, high, from_zero, rows);
-        match old.filter(|old| old.rows == rows && (old.low <= 0.0 || !from_zero)) {
+        match old.filter(|old| old.fits(rows) && (old.low <= 0.0 || !from_zero)) {
             Some(old)
                 if old.holds(low) && old.holds(high) && old.unit == fresh.unit && fresh.range() > 0.4 * old.range() =>
             {
@@ -58,6 +58,11 @@ impl Scale {
         }
     }
 
+    /// Whether it is one for a graph of so many rows.
+    pub(super) fn fits(&self, rows: u16) -> bool {
+        self.rows == rows
+    }
+
     fn fit(low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
         let rows = rows.max(1);
         let unit = if high >= Bytes::from_gib(1) { Unit::Gib } else { Unit::Mib };
@@ -65,7 +70,11 @@ impl Scale {
         // What hardly moves is in the middle; what moves has a little air.
         let air = if from_zero { 0.0 } else { (0.1 * (top - bottom)).max((unit.of(LEAST) - (top - bottom)) / 2.0) };
         let (low, high) = ((bottom - air).max(0.0), (top + air).max(unit.of(LEAST)));
-        let strides = if rows < 8 { 2..=4 } else { 3..=5 };
+        let strides = match rows {
+            0..8 => 2..=4,
+            8..24 => 3..=5,
+            _ => 5..=8,
+        };
         let fits = strides.map(|stride| {
             let count = f64::from(rows) / f64::from(stride);
             let mut step = nice((high - low) / count);
@@ -136,9 +145,9 @@ mod tests {
         check(gib(0), gib(80), true, 12, &["0 GiB", "20 GiB", "40 GiB", "60 GiB"]);
         check(gib(0), Bytes::from_mib(81_008), true, 22, &["0 GiB", "20 GiB", "40 GiB", "60 GiB", "80 GiB"]);
         check(gib(38), gib(41), false, 12, &["36 GiB", "38 GiB", "40 GiB"]);
-        check(gib(34), gib(34), false, 12, &["33.96 GiB", "33.98 GiB", "34.00 GiB", "34.02 GiB"]);
-        check(Bytes::from_mib(100), Bytes::from_mib(110), false, 9, &["50 MiB", "100 MiB"]);
-        check(Bytes(0), Bytes(0), true, 6, &["0 MiB", "50 MiB"]);
+        check(gib(34), gib(34), false, 12, &["33.90 GiB", "33.95 GiB", "34.00 GiB", "34.05 GiB"]);
+        check(Bytes::from_mib(100), Bytes::from_mib(110), false, 9, &["0 MiB", "100 MiB"]);
+        check(Bytes(0), Bytes(0), true, 6, &["0 MiB", "50 MiB", "100 MiB"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::track::{GAP, HIGHEST, Keep, Track};
+use super::track::{BLANK, GAP, HIGHEST, Keep, Track};
 use crate::units::Moment;
 
 /// A resolution: the width of its buckets in milliseconds, and how many of them are kept.
@@ -163,18 +163,18 @@ impl Curve {
     pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<Extent<u32>>> {
         let mut parts = vec![None; window.parts()];
         let mut held = None;
-        let mut settled = 0;
+        // Up to here parts are settled, and this is the first moment of the one after.
+        let (mut settled, mut edge) = (0, window.start);
         self.samples(window, |at, value| {
-            let Some(part) = window.place(at) else {
-                held = value;
-                return;
-            };
-            if part >= settled {
+            if at.0 >= edge {
+                // A few parts further on, as a rule the next one.
+                let part = if at.0 < edge + window.part { settled } else { window.place(at).unwrap_or(settled) };
                 parts[settled..part].fill(held);
                 parts[part] = value;
                 settled = part + 1;
-            } else {
-                parts[part] = match (parts[part], value) {
+                edge = window.moment(settled).0;
+            } else if let Some(last) = settled.checked_sub(1) {
+                parts[last] = match (parts[last], value) {
                     (Some(a), Some(b)) => Some(Extent::with(a, b)),
                     (a, b) => a.or(b),
                 };
@@ -223,13 +223,19 @@ impl Curve {
             if begin >= until {
                 continue;
             }
-            for ((bucket, low), (_, high)) in low.from(tier.bucket(begin)).zip(high.from(tier.bucket(begin))) {
-                // Before the first sample nothing is known, though its bucket begins earlier.
-                let at = Moment((u64::from(bucket) * tier.width).max(first / 1000 * 1000));
-                if at >= until {
-                    break;
+            let (from, to) = (tier.bucket(begin), tier.bucket(Moment(until.0 - 1)).saturating_add(1));
+            // Before the first sample nothing is known, though its bucket begins earlier.
+            let moment = |bucket: u32| Moment((u64::from(bucket) * tier.width).max(first / 1000 * 1000));
+            let value = |low: u32, high: u32| (low != GAP).then_some(Extent { low, high });
+            if let (Some(low), Some(high)) = (low.before(from), high.before(from)) {
+                take(Moment(moment(from).0.saturating_sub(1)), value(low, high));
+            }
+            let ((from, low), (_, high)) = (low.slots(from, to), high.slots(from, to));
+            for (bucket, (low, high)) in (from..).zip(low.into_iter().zip(high)) {
+                let at = moment(bucket);
+                if low != BLANK && at < until {
+                    take(at, value(low, high));
                 }
-                take(at, (low != GAP).then_some(Extent { low, high }));
             }
             begin = until;
         }

@@ -4,6 +4,7 @@
 //! its first to its last. Slots are packed by the block once a block is full.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// In a slot: from here on nothing is known.
 pub(super) const GAP: u32 = u32::MAX;
@@ -59,11 +60,18 @@ impl Block {
         match self {
             Self::Same(slot) => *slot,
             Self::Wide(slots) => slots[at],
-            Self::Narrow { base, shift, steps } => match steps[at] {
-                GAP_BYTE => GAP,
-                BLANK_BYTE => BLANK,
-                step => base + (u32::from(step) << shift),
-            },
+            Self::Narrow { base, shift, steps } => widen(*base, *shift, steps[at]),
+        }
+    }
+
+    /// Adds some of its slots to a list.
+    fn copy(&self, range: Range<usize>, slots: &mut Vec<u32>) {
+        match self {
+            Self::Same(slot) => slots.extend(range.map(|_| *slot)),
+            Self::Wide(all) => slots.extend_from_slice(&all[range]),
+            Self::Narrow { base, shift, steps } => {
+                slots.extend(steps[range].iter().map(|step| widen(*base, *shift, *step)));
+            }
         }
     }
 
@@ -82,6 +90,14 @@ impl Block {
             Self::Narrow { .. } => BLOCK,
             Self::Wide(_) => BLOCK * size_of::<u32>(),
         }
+    }
+}
+
+fn widen(base: u32, shift: u8, step: u8) -> u32 {
+    match step {
+        GAP_BYTE => GAP,
+        BLANK_BYTE => BLANK,
+        step => base + (u32::from(step) << shift),
     }
 }
 
@@ -210,26 +226,33 @@ impl Track {
         (len > 0).then(|| self.first + (len - 1))
     }
 
-    fn slot(&self, at: usize) -> u32 {
-        match self.full.get(at / BLOCK) {
+    /// What went on into a bucket: the last slot before it in which something was read, or a gap began.
+    pub(super) fn before(&self, bucket: u32) -> Option<u32> {
+        let slot = |at: usize| match self.full.get(at / BLOCK) {
             Some(block) => block.slot(at % BLOCK),
             None => self.open[at - self.full.len() * BLOCK],
+        };
+        let begin = (bucket.saturating_sub(self.first) as usize).min(self.len());
+        (0..begin).rev().map(slot).find(|it| *it != BLANK).or(self.before)
+    }
+
+    /// The slots from one bucket to before another, as far as there are any, and the bucket of the first.
+    pub(super) fn slots(&self, from: u32, until: u32) -> (u32, Vec<u32>) {
+        let place = |bucket: u32| (bucket.saturating_sub(self.first) as usize).min(self.len());
+        let (begin, end) = (place(from), place(until));
+        let mut slots = Vec::with_capacity(end.saturating_sub(begin));
+        // A block at a time: graphs read thousands of slots in each frame.
+        let mut start = 0;
+        for block in &self.full {
+            let (low, high) = (begin.clamp(start, start + BLOCK) - start, end.clamp(start, start + BLOCK) - start);
+            if low < high {
+                block.copy(low..high, &mut slots);
+            }
+            start += BLOCK;
         }
-    }
-
-    /// Every bucket from that one on in which something was read, or a gap begins. The first is what went on
-    /// into `from`, wherever that began.
-    pub(super) fn from(&self, from: u32) -> impl Iterator<Item = (u32, u32)> {
-        let begin = from.saturating_sub(self.first) as usize;
-        let read = |at: &usize| self.slot(*at) != BLANK;
-        let before = (0..begin.min(self.len())).rev().find(read).map(|at| (self.bucket(at), self.slot(at)));
-        let before = before.or_else(|| Some((self.first.checked_sub(1)?, self.before?)));
-        let rest = (begin.min(self.len())..self.len()).filter(read).map(|at| (self.bucket(at), self.slot(at)));
-        before.into_iter().chain(rest)
-    }
-
-    fn bucket(&self, at: usize) -> u32 {
-        self.first + u32::try_from(at).unwrap_or(u32::MAX)
+        let within = |at: usize| at.saturating_sub(start).min(self.open.len());
+        slots.extend_from_slice(self.open.get(within(begin)..within(end)).unwrap_or_default());
+        (self.first + u32::try_from(begin).unwrap_or(u32::MAX), slots)
     }
 
     /// The memory that it takes beside itself.

@@ -45,7 +45,7 @@ pub(super) fn level(buffer: &mut Buffer, style: Style, panel: &Panel, amount: By
     }
 }
 
-/// A line from top to bottom, behind curves.
+/// A line from top to bottom.
 pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
     for y in panel.plot.y..panel.plot.y + panel.plot.height {
         let cell = &mut buffer[(x, y)];
@@ -55,13 +55,19 @@ pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) 
     }
 }
 
-/// The marks: a line each, and its name beside it, as high as the names of later ones let it.
+/// A line for each mark.
 pub(super) fn marks(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
+    for x in marks.iter().filter_map(|it| panel.column(it.at)) {
+        upright(buffer, theme.notable(), panel, x);
+    }
+}
+
+/// The names of marks beside their lines, as high as the names of later ones let them.
+pub(super) fn names(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
     const ROWS: usize = 3;
     let left = panel.plot.x;
     let mut ends = [left + panel.plot.width; ROWS];
     for (x, mark) in marks.iter().rev().filter_map(|it| Some((panel.column(it.at)?, it))) {
-        upright(buffer, theme.notable(), panel, x);
         let name = mark.name.as_str();
         let width = u16::try_from(unicode_width::UnicodeWidthStr::width(name)).unwrap_or(u16::MAX);
         for (row, end) in (0..panel.plot.height).zip(&mut ends) {
