@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The arguments: columns and rows, seconds to watch before the keys are pressed, the keys (letters, or
-//! `Enter`, `F9`, with spaces between), and the agent to start.
+//! `Enter`, `F9`, `Space`, with spaces between), and the agent to start.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -43,6 +43,8 @@ fn main() -> anyhow::Result<()> {
         let code = match key {
             "Enter" => KeyCode::Enter,
             "Down" => KeyCode::Down,
+            "Left" => KeyCode::Left,
+            "Space" => KeyCode::Char(' '),
             "Tab" => KeyCode::Tab,
             "F9" => KeyCode::F(9),
             letter => KeyCode::Char(letter.chars().next().unwrap_or(' ')),
@@ -100,8 +102,12 @@ fn svg(buffer: &Buffer, mut out: impl Write) -> io::Result<()> {
     for y in 0..buffer.area.height {
         let row: Vec<&Cell> = (0..buffer.area.width).map(|x| &buffer[(x, y)]).collect();
         let mut x = 0;
-        for run in row.chunk_by(|a, b| a.style() == b.style()) {
-            write_run(&mut out, run, x, y)?;
+        for run in row.chunk_by(|a, b| a.style() == b.style() && dots_of(a).is_some() == dots_of(b).is_some()) {
+            if dots_of(run[0]).is_some() {
+                write_dots(&mut out, run, x, y)?;
+            } else {
+                write_run(&mut out, run, x, y)?;
+            }
             x += u16::try_from(run.len()).unwrap_or(u16::MAX);
         }
     }
@@ -133,6 +139,32 @@ fn write_run(out: &mut impl Write, run: &[&Cell], x: u16, y: u16) -> io::Result<
     )
 }
 
+/// The dots of a braille letter, as bits.
+fn dots_of(cell: &Cell) -> Option<u32> {
+    let letter = cell.symbol().chars().next()?;
+    ('\u{2800}'..='\u{28ff}').contains(&letter).then_some(letter as u32 & 0xff)
+}
+
+/// Draws braille as dots: such letters often come from a font of another width.
+fn write_dots(out: &mut impl Write, run: &[&Cell], x: u16, y: u16) -> io::Result<()> {
+    /// The place of each bit in its cell.
+    const PLACES: [(f64, f64); 8] =
+        [(0.0, 0.0), (0.0, 1.0), (0.0, 2.0), (1.0, 0.0), (1.0, 1.0), (1.0, 2.0), (0.0, 3.0), (1.0, 3.0)];
+    let dot = |x: u16, (right, down): (f64, f64)| {
+        let left = 12.0 + f64::from(x) * CELL.0 + (2.0 * right + 1.0) * CELL.0 / 4.0;
+        let top = 12.0 + f64::from(y) * CELL.1 + (2.0 * down + 1.0) * CELL.1 / 8.0;
+        format!("M{left:.1} {top:.1}h0")
+    };
+    let set = (x..).zip(run.iter().filter_map(|cell| dots_of(cell)));
+    let path: String = set
+        .flat_map(|(x, bits)| (0..).zip(PLACES).filter(move |(bit, _)| bits >> bit & 1 == 1).map(move |it| (x, it.1)))
+        .map(|(x, place)| dot(x, place))
+        .collect();
+    let opacity = if run[0].modifier.contains(Modifier::DIM) { r#" opacity="0.55""# } else { "" };
+    let colour = hex(run[0].fg);
+    writeln!(out, r#"<path d="{path}" stroke="{colour}" stroke-width="1.9" stroke-linecap="round"{opacity}/>"#)
+}
+
 /// The terminal's colours, as a dark terminal might have them.
 fn hex(colour: Color) -> &'static str {
     match colour {
@@ -140,6 +172,9 @@ fn hex(colour: Color) -> &'static str {
         Color::Green => "#99cc99",
         Color::Yellow => "#ffcc66",
         Color::Cyan => "#66cccc",
+        Color::Magenta => "#cc99cc",
+        Color::LightBlue => "#6699cc",
+        Color::LightRed => "#f99157",
         _ => FOREGROUND,
     }
 }

@@ -4,8 +4,10 @@
 //! returns. It reads no clock and draws nothing.
 
 pub mod end;
+pub mod graph;
 pub mod keymap;
 pub mod layout;
+pub mod marks;
 mod mouse;
 pub mod page;
 pub mod rows;
@@ -18,14 +20,15 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::Input;
 
 use self::end::EndPanel;
+use self::graph::Lens;
 use self::keymap::{Intent, Mode};
-use self::layout::Graph;
+use self::marks::Marks;
 use self::page::{Page, Topic};
 use self::rows::{Column, Grouping, Row, Sort, View};
 pub use self::shown::growth;
 use crate::control::{Command, Outcome, Reply};
 use crate::event::{Effect, Event};
-use crate::model::Model;
+use crate::model::{Model, Subject};
 use crate::snapshot::line::Line;
 use crate::snapshot::{GpuUuid, ProcessId};
 use crate::untrusted::Text;
@@ -76,7 +79,8 @@ pub struct App {
     sort: Sort,
     filter: Input,
     is_filtering: bool,
-    graph: Graph,
+    lens: Lens,
+    marks: Marks,
     page: Option<Page>,
     end: Option<EndPanel>,
     /// What the panel opens on instead of the process under the cursor.
@@ -104,7 +108,8 @@ impl App {
             sort: Sort::by(Column::Memory),
             filter: Input::default(),
             is_filtering: false,
-            graph: Graph::default(),
+            lens: Lens::default(),
+            marks: Marks::default(),
             page: None,
             end: None,
             tagged: Vec::new(),
@@ -161,6 +166,9 @@ impl App {
     }
 
     fn answer(&mut self, reply: &Reply) {
+        if let Outcome::Sent { signal, at } = reply.outcome {
+            self.model.signalled(reply.process, signal, at);
+        }
         if let Some(Page { topic: Topic::Process(process, inspection), .. }) = &mut self.page
             && process.id == reply.process
         {
@@ -189,6 +197,12 @@ impl App {
                 }
                 None
             }
+            None if mode == Mode::Mark => {
+                if let Some(request) = typing::edit(key) {
+                    self.marks.edit(request);
+                }
+                None
+            }
             None => {
                 if let Some(end) = &mut self.end {
                     match key.code {
@@ -208,6 +222,8 @@ impl App {
             () if self.end.is_some() => Mode::EndPanel,
             () if self.page.is_some() => Mode::Page,
             () if self.is_filtering => Mode::Filter,
+            () if self.marks.typed().is_some() => Mode::Mark,
+            () if self.lens.whole().is_some() => Mode::Graph,
             () => Mode::List,
         }
     }
@@ -220,6 +236,7 @@ impl App {
             Intent::Last => self.step(isize::MAX),
             Intent::OtherList => {
                 self.focus = if self.focus == List::Gpus { List::Processes } else { List::Gpus };
+                self.follow_cursor();
             }
             Intent::NextColumn => self.sort_by_neighbour(1),
             Intent::PreviousColumn => self.sort_by_neighbour(-1),
@@ -227,11 +244,17 @@ impl App {
             Intent::Invert => self.sort.descending = !self.sort.descending,
             Intent::OpenFilter => (self.is_filtering, self.focus) = (true, List::Processes),
             Intent::KeepFilter => self.is_filtering = false,
-            Intent::ClearFilter => (self.filter, self.is_filtering) = (Input::default(), false),
-            Intent::Graph => {
-                let shown = self.layout().is_some_and(|it| it.graph.height > 0);
-                self.graph = if shown { Graph::Hidden } else { Graph::Shown };
+            Intent::ClearFilter => {
+                (self.filter, self.is_filtering) = (Input::default(), false);
+                return self.obey_graph(Intent::Now);
             }
+            Intent::Graph
+            | Intent::Zoom(_)
+            | Intent::Back(_)
+            | Intent::Now
+            | Intent::Mark
+            | Intent::KeepMark
+            | Intent::DropMark => return self.obey_graph(intent),
             Intent::Detail => return self.open_detail(),
             Intent::Help => self.page = Some(Page::new(Topic::Help)),
             Intent::OpenEndPanel => return self.open_end_panel(),
@@ -286,6 +309,7 @@ impl App {
             self.cursor_at = moved(self.cursor_at, self.rows.len());
             self.cursor = self.rows.get(self.cursor_at).map(|row| row.subject.clone());
         }
+        self.follow_cursor();
     }
 
     /// Sorts by the column beside, of those that are shown.
@@ -349,13 +373,14 @@ impl App {
             self.say("there is no agent to signal through: press R to start one");
             return None;
         }
-        let target = match &self.page {
-            Some(Page { topic: Topic::Process(process, _), .. }) => Some(process.id),
-            Some(_) => None,
-            None => self.under_cursor(),
+        let target = match (&self.page, self.lens.whole()) {
+            (Some(Page { topic: Topic::Process(process, _), .. }), _) => Some(process.id),
+            (None, Some(Subject::Process(process))) => Some(*process),
+            (Some(_), _) | (None, Some(_)) => None,
+            (None, None) => self.under_cursor(),
         };
         let snapshot = self.model.latest()?;
-        let chosen: Vec<ProcessId> = if self.page.is_none() && !self.tagged.is_empty() {
+        let chosen: Vec<ProcessId> = if self.mode() == Mode::List && !self.tagged.is_empty() {
             self.tagged.iter().copied().filter(|id| snapshot.process(*id).is_some()).collect()
         } else {
             target.into_iter().filter(|id| snapshot.process(*id).is_some()).collect()
@@ -382,7 +407,9 @@ impl App {
         if let Some(end) = self.end.take() {
             return commands(end.release());
         }
-        self.page = None;
+        if self.page.take().is_none() {
+            self.close_graph();
+        }
         None
     }
 
@@ -420,6 +447,7 @@ impl App {
         let visible = |height: u16| usize::from(height.saturating_sub(1)).max(1);
         self.top = scroll(self.top, self.cursor_at, self.rows.len(), visible(layout.processes.height));
         self.gpu_top = scroll(self.gpu_top, self.gpu_at, gpus, visible(layout.gpus.height));
+        self.settle_graphs();
         if let Some(page) = &mut self.page {
             page.fit(&self.model, layout.body.width, layout.body.height);
         }

@@ -13,14 +13,12 @@ mod reclaim;
 mod unclaimed;
 mod verdict;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
 pub use self::breakdown::{Breakdown, Part, Reserved, reserved};
 pub use self::health::{Health, Weight};
-pub use self::history::Series;
-use self::history::WINDOW;
+pub use self::history::{Curve, Extent, GpuHistory, History, Occurrence, ProcessHistory, Series, WEEK, What, Window};
 use self::job::Jobs;
 pub use self::job::{Job, JobKey};
 pub use self::kin::Kin;
@@ -28,7 +26,8 @@ pub use self::reclaim::{Reclaim, Returned};
 pub use self::unclaimed::Unclaimed;
 use self::verdict::past::Past;
 pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
-use crate::snapshot::{Change, Gpu, GpuUuid, Missing, ProcessId, Reading, Snapshot};
+use crate::control::Signal;
+use crate::snapshot::{Change, Gpu, GpuUuid, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
 
 /// A sum over readings.
@@ -105,8 +104,7 @@ pub struct Model {
     jobs: Jobs,
     past: Past,
     verdicts: Vec<Verdict>,
-    history: HashMap<Subject, Series>,
-    began: Option<Moment>,
+    history: History,
     silence: Duration,
 }
 
@@ -135,6 +133,11 @@ impl Model {
         if self.latest.as_mut().is_some_and(|latest| latest.apply(change).is_ok()) {
             self.learn();
         }
+    }
+
+    /// A process was sent a signal from here.
+    pub fn signalled(&mut self, process: ProcessId, signal: Signal, at: Moment) {
+        self.history.signalled(process, signal, at);
     }
 
     /// Time went by without a line.
@@ -194,12 +197,20 @@ impl Model {
 
     /// How the memory of a subject went since gputop began to look.
     pub fn series(&self, subject: &Subject) -> Option<&Series> {
-        self.history.get(subject)
+        match subject {
+            Subject::Gpu(uuid) => self.history.gpu(uuid).map(|it| &it.memory),
+            Subject::Process(id) => self.history.process(*id)?.memory(),
+        }
     }
 
-    /// The span that graphs show: as much as there is history of.
+    /// How everything went since gputop began to look.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The span that graphs show by themselves: as much as there is history of, up to 15 minutes.
     pub fn span(&self) -> Duration {
-        history::span(self.began.map_or(Duration::ZERO, |began| self.now().since(began)))
+        self.history.span(self.now())
     }
 
     /// The present, by the host's clock: when the latest line was written, and the silence since.
@@ -235,29 +246,12 @@ impl Model {
         self.silence = Duration::ZERO;
         let Some(latest) = &self.latest else { return };
         self.holdings = holdings(latest);
-        self.began.get_or_insert(latest.at);
         self.kin = Kin::of(latest);
         self.unclaimed = latest.gpus.iter().filter_map(|gpu| unclaimed::find(gpu, latest).ok()?).collect();
         self.past.learn(latest, &self.kin, &self.holdings);
         self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
         self.verdicts = verdict::judge::judge(latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
-
-        let patience = Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms);
-        let mut note = |subject: Subject, at: Moment, memory: Reading<Bytes>| {
-            self.history.entry(subject).or_default().push(at, memory.ok(), patience);
-        };
-        for gpu in &latest.gpus {
-            note(Subject::Gpu(gpu.uuid.clone()), gpu.load.at, gpu.load.memory_used);
-        }
-        for holding in &self.holdings {
-            // A process on several GPUs is as old as the oldest of its readings.
-            let at = holding.gpus.iter().map(|at| latest.gpus[*at].load.at).min().unwrap_or(latest.at);
-            // A sum that misses a part would show as a fall.
-            let memory = holding.memory.and_then(|it| if it.lower_bound { Err(Missing::Failed) } else { Ok(it.bytes) });
-            note(Subject::Process(holding.process), at, memory);
-        }
-        let now = latest.at;
-        self.history.retain(|_, series| now.since(series.end()) <= WINDOW);
+        self.history.learn(latest, &self.holdings);
     }
 }
 

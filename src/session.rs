@@ -265,9 +265,9 @@ impl<'a> Session<'a> {
         !self.panel_shown && keymap::meaning(self.app.mode(), key) == Some(Intent::Confirm)
     }
 
-    /// What is pasted is text, for the filter; its letters are no keys elsewhere.
+    /// What is pasted is text, for the filter or a mark; its letters are no keys elsewhere.
     fn paste(&mut self, text: &str) -> Option<End> {
-        if self.app.mode() != Mode::Filter {
+        if !matches!(self.app.mode(), Mode::Filter | Mode::Mark) {
             return None;
         }
         self.picture = Picture::Awaited;

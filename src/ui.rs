@@ -36,10 +36,12 @@ pub fn draw(frame: &mut Frame<'_>, theme: &Theme, app: &App) {
             host::draw(buffer, *theme, app, layout.host);
             if app.page().is_some() {
                 page::draw(buffer, *theme, app, layout.body);
+            } else if app.lens().whole().is_some() {
+                graph::draw(buffer, *theme, app, layout.body);
             } else {
                 gpus::draw(buffer, *theme, app, layout.gpus);
                 processes::draw(buffer, *theme, app, layout.processes);
-                graph::draw(buffer, *theme, app, layout.graph);
+                graph::draw(buffer, *theme, app, layout.body);
             }
             end::draw(buffer, *theme, app, layout.body);
             footer::draw(buffer, *theme, app, layout.footer);

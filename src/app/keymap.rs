@@ -15,6 +15,10 @@ pub enum Mode {
     EndPanel,
     /// A page of text over the lists: help, or a process in detail.
     Page,
+    /// The graph over the whole screen.
+    Graph,
+    /// A mark is being named.
+    Mark,
 }
 
 /// What a person means by a key.
@@ -56,8 +60,20 @@ pub enum Intent {
     KeepFilter,
     /// Show all again.
     ClearFilter,
-    /// Show or hide the graph.
+    /// Show the graph, then over the whole screen, then not at all.
     Graph,
+    /// Show more time, or less, by so many steps.
+    Zoom(isize),
+    /// Move the cursor of the graph so many steps into the past.
+    Back(isize),
+    /// Let the graph follow the present.
+    Now,
+    /// Mark this moment, and type its name.
+    Mark,
+    /// Keep the mark.
+    KeepMark,
+    /// Forget it.
+    DropMark,
     /// What is known of the process.
     Detail,
     /// The keys.
@@ -125,6 +141,8 @@ const ESC: Key = key(KeyCode::Esc, "Esc");
 const TAB: Key = key(KeyCode::Tab, "Tab");
 const PAGE_UP: Key = key(KeyCode::PageUp, "PgUp");
 const PAGE_DOWN: Key = key(KeyCode::PageDown, "PgDn");
+const LEFT: Key = key(KeyCode::Left, "Left");
+const RIGHT: Key = key(KeyCode::Right, "Right");
 const HOME: Key = key(KeyCode::Home, "Home");
 const END: Key = key(KeyCode::End, "End");
 
@@ -142,7 +160,17 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::List, &[END, letter('G', "G")], Intent::Last, "last line"),
     binding(Mode::List, &[TAB], Intent::OtherList, "between GPUs and processes"),
     binding(Mode::List, &[ENTER, letter('e', "e")], Intent::Detail, "process in detail, with its environment"),
-    binding(Mode::List, &[letter('g', "g")], Intent::Graph, "graph of the GPU or process under the cursor"),
+    binding(
+        Mode::List,
+        &[letter('g', "g")],
+        Intent::Graph,
+        "graph; again: over the whole screen, with marks and events",
+    ),
+    binding(Mode::List, &[letter('[', "[")], Intent::Zoom(-1), "graph: less time, down to a minute"),
+    binding(Mode::List, &[letter(']', "]")], Intent::Zoom(1), "graph: more time, up to 7 days"),
+    binding(Mode::List, &[LEFT], Intent::Back(1), "graph: into the past; Esc comes back to now"),
+    binding(Mode::List, &[RIGHT], Intent::Back(-1), "graph: towards now"),
+    binding(Mode::List, &[letter('m', "m")], Intent::Mark, "mark this moment under a name, to compare memory later"),
     binding(
         Mode::List,
         &[key(KeyCode::F(9), "F9"), letter('x', "x"), key(KeyCode::Delete, "Del")],
@@ -161,7 +189,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::List, &[letter(' ', "Space")], Intent::Tag, "tag for the panel that ends processes"),
     binding(Mode::List, &[letter('c', "c")], Intent::TagJob, "tag the whole job"),
     binding(Mode::List, &[letter('U', "U")], Intent::Untag, "untag all"),
-    binding(Mode::List, &[ESC], Intent::ClearFilter, "clear the filter"),
+    binding(Mode::List, &[ESC], Intent::ClearFilter, "clear the filter; the graph comes back to now"),
     binding(
         Mode::List,
         &[letter('s', "s"), letter('>', ">"), key(KeyCode::F(6), "F6")],
@@ -187,12 +215,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::Filter, &[control('c', "^C")], Intent::Quit, ""),
     binding(Mode::EndPanel, &[UP, letter('k', "k")], Intent::Choose(-1), "choose what is above"),
     binding(Mode::EndPanel, &[DOWN, letter('j', "j")], Intent::Choose(1), "choose what is below"),
-    binding(
-        Mode::EndPanel,
-        &[TAB, key(KeyCode::Right, "Right"), key(KeyCode::Left, "Left")],
-        Intent::Widen,
-        "the whole job, or what was chosen",
-    ),
+    binding(Mode::EndPanel, &[TAB, RIGHT, LEFT], Intent::Widen, "the whole job, or what was chosen"),
     binding(Mode::EndPanel, &[PAGE_UP], Intent::MovePage(-1), "scroll the processes up"),
     binding(Mode::EndPanel, &[PAGE_DOWN], Intent::MovePage(1), "scroll the processes down"),
     binding(Mode::EndPanel, &[ENTER], Intent::Confirm, "send it"),
@@ -218,6 +241,42 @@ pub const BINDINGS: &[Binding] = &[
         "back",
     ),
     binding(Mode::Page, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(Mode::Graph, &[LEFT, letter('h', "h")], Intent::Back(1), "into the past"),
+    binding(Mode::Graph, &[RIGHT, letter('l', "l")], Intent::Back(-1), "towards now"),
+    binding(
+        Mode::Graph,
+        &[PAGE_UP, control('b', "^B"), letter('H', "H")],
+        Intent::Back(30),
+        "half a graph into the past",
+    ),
+    binding(
+        Mode::Graph,
+        &[PAGE_DOWN, control('f', "^F"), letter('L', "L")],
+        Intent::Back(-30),
+        "half a graph towards now",
+    ),
+    binding(Mode::Graph, &[END, letter('G', "G"), letter('n', "n")], Intent::Now, "now"),
+    binding(Mode::Graph, &[letter('[', "[")], Intent::Zoom(-1), "less time, down to a minute"),
+    binding(Mode::Graph, &[letter(']', "]")], Intent::Zoom(1), "more time, up to 7 days"),
+    binding(Mode::Graph, &[letter('m', "m")], Intent::Mark, "mark this moment under a name"),
+    binding(Mode::Graph, &[UP, letter('k', "k")], Intent::Move(-1), "the process or GPU above"),
+    binding(Mode::Graph, &[DOWN, letter('j', "j")], Intent::Move(1), "the process or GPU below"),
+    binding(Mode::Graph, &[TAB], Intent::OtherList, "between GPUs and processes"),
+    binding(
+        Mode::Graph,
+        &[key(KeyCode::F(9), "F9"), letter('x', "x"), key(KeyCode::Delete, "Del")],
+        Intent::OpenEndPanel,
+        "end process…",
+    ),
+    binding(Mode::Graph, &[letter('?', "?"), key(KeyCode::F(1), "F1")], Intent::Help, "all keys"),
+    binding(Mode::Graph, &[letter('g', "g")], Intent::Graph, "no graph"),
+    binding(Mode::Graph, &[ESC, letter('q', "q")], Intent::Close, "to now, then back to the lists"),
+    binding(Mode::Graph, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(Mode::Graph, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+    binding(Mode::Mark, &[ENTER], Intent::KeepMark, "keep the mark"),
+    binding(Mode::Mark, &[ESC], Intent::DropMark, "no mark"),
+    binding(Mode::Mark, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(Mode::Mark, &[control('c', "^C")], Intent::Quit, ""),
     binding(Mode::Page, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
 ];
 
@@ -249,14 +308,14 @@ mod tests {
 
     #[test]
     fn from_the_lists_no_key_can_send() {
-        for mode in [Mode::List, Mode::Filter, Mode::Page] {
+        for mode in [Mode::List, Mode::Filter, Mode::Page, Mode::Graph, Mode::Mark] {
             assert!(BINDINGS.iter().all(|it| it.mode != mode || it.intent != Intent::Confirm));
         }
     }
 
     #[test]
     fn control_c_always_quits() {
-        for mode in [Mode::List, Mode::Filter, Mode::EndPanel, Mode::Page] {
+        for mode in [Mode::List, Mode::Filter, Mode::EndPanel, Mode::Page, Mode::Graph, Mode::Mark] {
             let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
             assert_eq!(meaning(mode, event), Some(Intent::Quit), "{mode:?}");
         }

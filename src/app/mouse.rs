@@ -1,4 +1,4 @@
-//! The mouse: the wheel scrolls the list under it, a click puts the cursor there. It can do no more.
+//! The mouse: the wheel scrolls the list under it, a click puts a cursor there. It can do no more.
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
@@ -16,11 +16,13 @@ impl App {
         let over = if layout.gpus.contains(mouse.column, mouse.row) { List::Gpus } else { List::Processes };
         match mouse.kind {
             MouseEventKind::ScrollUp | MouseEventKind::ScrollDown if self.end.is_none() => {
-                if self.page.is_none() {
+                if self.mode() == Mode::List {
                     self.focus = over;
                 }
                 self.step(if mouse.kind == MouseEventKind::ScrollUp { -WHEEL } else { WHEEL });
             }
+            MouseEventKind::Down(MouseButton::Left)
+                if matches!(self.mode(), Mode::List | Mode::Graph) && self.point_at_graph(mouse.column, mouse.row) => {}
             MouseEventKind::Down(MouseButton::Left) if self.mode() == Mode::List => {
                 let (area, top) = match over {
                     List::Gpus => (layout.gpus, self.gpu_top),

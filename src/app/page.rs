@@ -147,6 +147,8 @@ impl Writer {
 fn help(writer: &mut Writer) {
     let places = [
         (Mode::List, "In the lists"),
+        (Mode::Graph, "In the graph over the whole screen"),
+        (Mode::Mark, "While naming a mark"),
         (Mode::Filter, "While typing a filter"),
         (Mode::EndPanel, "In the panel that ends a process"),
         (Mode::Page, "On a page"),
@@ -162,7 +164,7 @@ fn help(writer: &mut Writer) {
     writer.field("━ ┅ ═", "held by PyTorch's tensors; PyTorch's cache; not PyTorch's, where that could be read");
     writer.head("The mouse");
     writer.field("wheel", "scrolls the list under it");
-    writer.field("click", "puts the cursor there");
+    writer.field("click", "puts the cursor there; on a graph, the cursor of the graph");
 }
 
 fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {

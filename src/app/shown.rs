@@ -6,6 +6,7 @@ use tui_input::Input;
 
 use super::end::EndPanel;
 use super::layout::{self, Layout};
+use super::marks::Marks;
 use super::page::Page;
 use super::rows::{Row, Sort, View};
 use super::{App, List};
@@ -22,7 +23,7 @@ impl App {
     /// Where things stand; absent when the screen is too small.
     pub fn layout(&self) -> Option<Layout> {
         let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
-        layout::divide(self.size.0, self.size.1, gpus, self.graph)
+        layout::divide(self.size.0, self.size.1, gpus, self.lens.shown())
     }
 
     /// Why there is no agent; absent while there is one.
@@ -105,12 +106,9 @@ impl App {
         self.options.interval
     }
 
-    /// What the graph shows: what is under the cursor.
-    pub fn subject(&self) -> Option<Subject> {
-        match self.focus {
-            List::Gpus => Some(Subject::Gpu(self.model.latest()?.gpus.get(self.gpu_at)?.uuid.clone())),
-            List::Processes => Some(Subject::Process(self.under_cursor()?)),
-        }
+    /// The marks.
+    pub fn marks(&self) -> &Marks {
+        &self.marks
     }
 }
 

@@ -1,121 +1,91 @@
-//! How an amount of memory went: one sample a second at most, for fifteen minutes, gaps kept.
+//! How memory and work went, since gputop began to look.
+//!
+//! By the second for 15 minutes, by ten seconds for 6 hours, by five minutes (lowest and highest) for 7 days:
+//! per GPU, and per process and GPU. A process goes by its identity, and is remembered for a while when it
+//! no longer holds anything. All of it takes less than 6 MiB on a host of 8 GPUs and 64 processes.
 
-use std::collections::VecDeque;
+mod curve;
+mod occurrence;
+mod track;
+
+use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::units::{Bytes, Moment};
+pub use self::curve::{Curve, Extent, Window};
+use self::occurrence::Occurrences;
+pub use self::occurrence::{Occurrence, What};
+use crate::control::Signal;
+use crate::model::{Holding, Subject};
+use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
+use crate::units::{Bytes, Moment, Percent};
+use crate::untrusted::Text;
 
-/// How far a series reaches back.
-pub(super) const WINDOW: Duration = Duration::from_mins(15);
+/// The longest span that there is history of.
+pub const WEEK: Duration = Duration::from_hours(7 * 24);
 
-/// The spans that graphs show, until the history fills the whole window.
-const SPANS: [Duration; 4] =
-    [Duration::from_mins(1), Duration::from_mins(2), Duration::from_mins(5), Duration::from_mins(10)];
+/// Who no longer holds anything is remembered for so long.
+const REMEMBERED: Duration = Duration::from_hours(6);
 
-/// The shortest span of graphs that shows so much history.
-pub(super) fn span(known: Duration) -> Duration {
-    SPANS.into_iter().find(|span| *span >= known).unwrap_or(WINDOW)
-}
+/// And so many of them.
+const GONE: usize = 32;
 
-/// Eight bytes a sample: a busy host has a thousand series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sample {
-    /// Seconds since boot.
-    second: u32,
-    kib: u32,
-}
-
-impl Sample {
-    /// What stands for "not known here".
-    const GAP: u32 = u32::MAX;
-}
+/// The spans that graphs show by themselves, until there is history of the last one.
+const SPANS: [Duration; 5] = [
+    Duration::from_mins(1),
+    Duration::from_mins(2),
+    Duration::from_mins(5),
+    Duration::from_mins(10),
+    Duration::from_mins(15),
+];
 
 /// The memory of one subject over time.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Series {
-    samples: VecDeque<Sample>,
+    curve: Curve,
+    latest: Option<Bytes>,
     baseline: Option<Bytes>,
     peak: Option<Bytes>,
     began: Option<Moment>,
 }
 
 impl Series {
-    /// Adds what was read at that time. A second has one sample, its highest; after more than
-    /// `patience` without one, there is a gap.
-    pub(super) fn push(&mut self, at: Moment, memory: Option<Bytes>, patience: Duration) {
-        let second = u32::try_from(at.0 / 1000).unwrap_or(u32::MAX);
-        let kib = memory.map_or(Sample::GAP, |it| u32::try_from(it.0 >> 10).unwrap_or(Sample::GAP - 1));
+    fn new() -> Self {
+        Self { curve: Curve::long(), latest: None, baseline: None, peak: None, began: None }
+    }
+
+    fn push(&mut self, at: Moment, memory: Option<Bytes>, patience: Duration) {
+        if at < self.curve.end() {
+            return;
+        }
         if let Some(bytes) = memory {
             self.baseline.get_or_insert(bytes);
             self.began.get_or_insert(at);
             self.peak = self.peak.max(memory);
         }
-        match self.samples.back_mut() {
-            Some(last) if second < last.second => return,
-            Some(last) if second == last.second => {
-                // A gap is the highest number, and gives way to any other.
-                last.kib = if last.kib == Sample::GAP { kib } else { last.kib.max(kib.min(Sample::GAP - 1)) };
-                return;
-            }
-            Some(last) if u64::from(second - last.second) > patience.as_secs().max(1) => {
-                let gap = Sample { second: last.second + 1, kib: Sample::GAP };
-                self.samples.push_back(gap);
-            }
-            _ => {}
-        }
-        self.samples.push_back(Sample { second, kib });
-        let window = u32::try_from(WINDOW.as_secs()).unwrap_or(u32::MAX);
-        while self.samples.front().is_some_and(|first| second - first.second > window) {
-            self.samples.pop_front();
-        }
+        self.latest = memory;
+        self.curve.push(at, memory.map(|it| u32::try_from(it.0 >> 10).unwrap_or(u32::MAX)), patience);
     }
 
-    /// What was read at each time, oldest first; absent where it could not be.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Moment, Option<Bytes>)> {
-        self.samples.iter().map(|it| {
-            let memory = (it.kib != Sample::GAP).then(|| Bytes::from_kib(u64::from(it.kib)));
-            (Moment(u64::from(it.second) * 1000), memory)
-        })
+    /// What was read in each part of a window, to the KiB. A part without a sample of its own repeats what was
+    /// before it; absent in a gap, and where nothing was read yet.
+    pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<Extent<Bytes>>> {
+        self.curve.over(window, now).into_iter().map(|it| it.map(in_bytes)).collect()
     }
 
-    /// The highest amount of each of `columns` equal parts of the last `span` before `now`, oldest
-    /// first. A part without a sample of its own repeats the one before it, unless that is a gap.
+    /// The highest amount of each of `columns` equal parts of the last `span` before `now`, oldest first.
     pub fn columns(&self, now: Moment, span: Duration, columns: usize) -> Vec<Option<Bytes>> {
-        // The parts begin at multiples of their length: they move by whole columns, and seldom.
-        let part = (u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / columns.max(1) as u64).max(1);
-        let end = (now.0 / part + 1) * part;
-        let Some(start) = end.checked_sub(part * columns as u64) else { return vec![None; columns] };
-        let mut highest = vec![None; columns];
-        let mut filled = vec![false; columns];
-        let mut before = None;
-        for (at, memory) in self.iter() {
-            let Some(offset) = at.0.checked_sub(start) else {
-                before = memory;
-                continue;
-            };
-            let column = usize::try_from(offset / part).unwrap_or(usize::MAX).min(columns.saturating_sub(1));
-            highest[column] = if filled[column] { highest[column].max(memory) } else { memory };
-            filled[column] = true;
-        }
-        let last = filled.iter().rposition(|it| *it).map_or(0, |at| at + 1);
-        for column in 0..columns {
-            if filled[column] {
-                before = highest[column];
-            } else if column < last || self.is_fresh(now) {
-                highest[column] = before;
-            }
-        }
-        highest
+        let parts = self.curve.over(&Window::until(now, span, columns), now);
+        parts.into_iter().map(|it| it.map(|it| in_bytes(it).high)).collect()
     }
 
-    /// Whether the last sample still tells of the present.
-    fn is_fresh(&self, now: Moment) -> bool {
-        now.since(self.end()) <= Duration::from_secs(3)
+    /// What was known at that moment, in the finest resolution that is left of it; absent in a gap.
+    pub fn at(&self, at: Moment, now: Moment) -> Option<Extent<Bytes>> {
+        self.curve.at(at, now).map(in_bytes)
     }
 
     /// The time of the last sample.
     pub fn end(&self) -> Moment {
-        Moment(self.samples.back().map_or(0, |last| u64::from(last.second) * 1000))
+        self.curve.end()
     }
 
     /// The first amount that was read; absent when none was.
@@ -133,61 +103,289 @@ impl Series {
         self.peak
     }
 
-    /// The last sample; absent when it is a gap.
+    /// The last sample; absent when it could not be read.
     pub fn latest(&self) -> Option<Bytes> {
-        self.iter().next_back().and_then(|(_, memory)| memory)
+        self.latest
+    }
+}
+
+fn in_bytes(kib: Extent<u32>) -> Extent<Bytes> {
+    kib.map(|it| Bytes::from_kib(it.into()))
+}
+
+/// What is remembered of a GPU.
+#[derive(Debug, Clone)]
+pub struct GpuHistory {
+    /// Memory in use.
+    pub memory: Series,
+    /// Use of its multiprocessors, in whole percent.
+    pub sm: Curve,
+    /// In whole watts.
+    pub power: Curve,
+    /// In degrees above absolute zero: [`GpuHistory::celsius`] makes it what people read.
+    pub temperature: Curve,
+}
+
+impl GpuHistory {
+    /// Absolute zero, in degrees Celsius below 0.
+    const ZERO: i32 = 273;
+
+    fn new() -> Self {
+        Self { memory: Series::new(), sm: Curve::long(), power: Curve::long(), temperature: Curve::long() }
+    }
+
+    fn learn(&mut self, gpu: &Gpu, patience: Duration) {
+        let load = &gpu.load;
+        self.memory.push(load.at, load.memory_used.ok(), patience);
+        self.sm.push(load.at, load.sm.ok().map(whole_percent), patience);
+        self.power.push(load.at, load.power.ok().map(|it| whole(it.value())), patience);
+        let kelvin = |it: i32| u32::try_from(it.saturating_add(Self::ZERO)).ok();
+        self.temperature.push(load.at, load.temperature.ok().and_then(|it| kelvin(it.0)), patience);
+    }
+
+    /// A temperature of the curve in degrees Celsius.
+    pub fn celsius(kelvin: u32) -> i32 {
+        i32::try_from(kelvin).unwrap_or(i32::MAX).saturating_sub(Self::ZERO)
+    }
+}
+
+fn whole_percent(percent: Percent) -> u32 {
+    whole(percent.value())
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a percentage or watts, never below 0")]
+fn whole(value: f32) -> u32 {
+    value.round() as u32
+}
+
+/// What is remembered of a process.
+#[derive(Debug, Clone)]
+pub struct ProcessHistory {
+    /// Its short name, as last read.
+    pub name: Reading<Text>,
+    /// Its memory on each GPU that it was ever seen on.
+    pub parts: Vec<(GpuUuid, Series)>,
+    /// Use of the multiprocessors of all its GPUs, in whole percent, for 15 minutes.
+    pub sm: Curve,
+    /// Memory of the host in KiB, for 15 minutes.
+    pub rss: Curve,
+    /// Since when it holds nothing any more; absent while it does.
+    pub gone: Option<Moment>,
+    /// Its memory on all of them, once they are more than one.
+    all: Option<Box<Series>>,
+}
+
+impl ProcessHistory {
+    fn new() -> Self {
+        Self {
+            name: Err(Missing::NotYet),
+            parts: Vec::new(),
+            sm: Curve::short(),
+            rss: Curve::short(),
+            gone: None,
+            all: None,
+        }
+    }
+
+    /// Takes in what was seen of it, and says what happened.
+    fn learn(
+        &mut self,
+        process: &Process,
+        holding: &Holding,
+        snapshot: &Snapshot,
+        patience: Duration,
+        mut say: impl FnMut(&GpuUuid, Moment, What),
+    ) {
+        self.gone = None;
+        if process.facts.comm.is_ok() || self.name.is_err() {
+            self.name.clone_from(&process.facts.comm);
+        }
+        // A process on several GPUs is as old as the oldest of its readings.
+        let at = holding.gpus.iter().map(|at| snapshot.gpus[*at].load.at).min().unwrap_or(snapshot.at);
+        for gpu in holding.gpus.iter().map(|at| &snapshot.gpus[*at]) {
+            let Some(tenant) = gpu.tenants.iter().find(|it| it.process == process.id) else { continue };
+            let known = self.parts.iter().position(|(uuid, _)| *uuid == gpu.uuid);
+            if known.is_none() && self.parts.len() == 1 {
+                // What it had on the first of them was all until now.
+                self.all = Some(Box::new(self.parts[0].1.clone()));
+            }
+            let place = known.unwrap_or_else(|| {
+                say(&gpu.uuid, gpu.load.at, What::Began);
+                self.parts.push((gpu.uuid.clone(), Series::new()));
+                self.parts.len() - 1
+            });
+            let series = &mut self.parts[place].1;
+            let before = series.latest();
+            series.push(gpu.load.at, tenant.memory.ok(), patience);
+            if let (Some(from), Some(to)) = (before, series.latest())
+                && occurrence::is_fall(from, to)
+            {
+                say(&gpu.uuid, gpu.load.at, What::Fell { from, to });
+            }
+        }
+        if let Some(all) = &mut self.all {
+            // A sum that misses a part would show as a fall.
+            all.push(at, holding.memory.ok().filter(|it| !it.lower_bound).map(|it| it.bytes), patience);
+        }
+        self.sm.push(at, holding.sm.ok().map(whole_percent), patience);
+        let rss = process.load.rss.ok().map(|it| u32::try_from(it.0 >> 10).unwrap_or(u32::MAX));
+        self.rss.push(snapshot.at, rss, patience);
+    }
+
+    /// Its memory on all of its GPUs together.
+    pub fn memory(&self) -> Option<&Series> {
+        self.all.as_deref().or_else(|| self.parts.first().map(|(_, series)| series))
+    }
+
+    /// Its memory on one GPU.
+    pub fn on(&self, gpu: &GpuUuid) -> Option<&Series> {
+        self.parts.iter().find(|(uuid, _)| uuid == gpu).map(|(_, series)| series)
+    }
+
+    /// For how long it was seen to hold memory.
+    fn length(&self) -> Duration {
+        self.memory().and_then(|it| Some(it.end().since(it.began()?))).unwrap_or(Duration::ZERO)
+    }
+}
+
+/// All that is remembered.
+#[derive(Debug, Default)]
+pub struct History {
+    gpus: HashMap<GpuUuid, GpuHistory>,
+    processes: HashMap<ProcessId, ProcessHistory>,
+    occurrences: Occurrences,
+    began: Option<Moment>,
+    passes: u64,
+}
+
+impl History {
+    /// Takes in the latest snapshot.
+    pub(super) fn learn(&mut self, snapshot: &Snapshot, holdings: &[Holding]) {
+        let now = snapshot.at;
+        self.began.get_or_insert(now);
+        self.passes += 1;
+        // Whom the first passes find was there before. The second finds who had no name in the first.
+        let is_first = self.passes <= 2;
+        let patience = Snapshot::STALE_AFTER * Duration::from_millis(snapshot.interval_ms);
+        for gpu in &snapshot.gpus {
+            match self.gpus.get_mut(&gpu.uuid) {
+                Some(known) => known.learn(gpu, patience),
+                None => {
+                    self.gpus.entry(gpu.uuid.clone()).or_insert_with(GpuHistory::new).learn(gpu, patience);
+                }
+            }
+        }
+        self.gpus.retain(|_, it| now.since(it.memory.end()) <= WEEK);
+        for holding in holdings {
+            let Some(process) = snapshot.process(holding.process) else { continue };
+            let known = self.processes.entry(process.id).or_insert_with(ProcessHistory::new);
+            let occurrences = &mut self.occurrences;
+            known.learn(process, holding, snapshot, patience, |gpu, at, what| {
+                if what != What::Began || !is_first {
+                    let process = Some((process.id, process.facts.comm.clone()));
+                    occurrences.add(Occurrence { at, what, gpu: Some(gpu.clone()), process });
+                }
+            });
+        }
+        self.forget(holdings, now);
+        self.occurrences.learn(snapshot);
+    }
+
+    /// A process was sent a signal from here.
+    pub(super) fn signalled(&mut self, process: ProcessId, signal: Signal, at: Moment) {
+        let name = self.processes.get(&process).map_or(Err(Missing::NotYet), |it| it.name.clone());
+        let what = What::Signalled(signal);
+        self.occurrences.add(Occurrence { at, what, gpu: None, process: Some((process, name)) });
+    }
+
+    /// Forgets who has held nothing for long; of many, those that it saw the least of.
+    fn forget(&mut self, holdings: &[Holding], now: Moment) {
+        if self.processes.len() == holdings.len() {
+            return;
+        }
+        for (id, it) in &mut self.processes {
+            if it.gone.is_none() && holdings.binary_search_by_key(id, |it| it.process).is_err() {
+                it.gone = Some(now);
+                for (gpu, series) in &it.parts {
+                    // What left a GPU before was no end.
+                    if it.memory().is_some_and(|all| series.end() >= all.end()) {
+                        let (what, gpu) = (What::Ended(series.latest()), Some(gpu.clone()));
+                        self.occurrences.add(Occurrence { at: now, what, gpu, process: Some((*id, it.name.clone())) });
+                    }
+                }
+            }
+        }
+        self.processes.retain(|_, it| it.gone.is_none_or(|gone| now.since(gone) <= REMEMBERED));
+        let mut gone: Vec<(Duration, ProcessId)> =
+            self.processes.iter().filter(|(_, it)| it.gone.is_some()).map(|(id, it)| (it.length(), *id)).collect();
+        if gone.len() > GONE {
+            gone.sort_unstable();
+            for (_, id) in &gone[..gone.len() - GONE] {
+                self.processes.remove(id);
+            }
+        }
+    }
+
+    /// What is remembered of a GPU.
+    pub fn gpu(&self, uuid: &GpuUuid) -> Option<&GpuHistory> {
+        self.gpus.get(uuid)
+    }
+
+    /// What is remembered of a process.
+    pub fn process(&self, id: ProcessId) -> Option<&ProcessHistory> {
+        self.processes.get(&id)
+    }
+
+    /// Everyone who holds or held memory of that GPU, who was there first at the beginning.
+    pub fn tenants(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &Series)> {
+        let on = |(id, it): (&ProcessId, &'_ ProcessHistory)| Some((*id, it.on(gpu)?.began()));
+        let mut order: Vec<_> = self.processes.iter().filter_map(on).collect();
+        order.sort_unstable_by_key(|(id, began)| (*began, *id));
+        let known = |(id, _): (ProcessId, _)| {
+            let process = self.processes.get(&id)?;
+            Some((id, process, process.on(gpu)?))
+        };
+        order.into_iter().filter_map(known).collect()
+    }
+
+    /// What happened to a subject, the latest first: on that GPU, or to that process and the GPUs it is on.
+    pub fn occurrences<'a>(&'a self, subject: &'a Subject) -> impl Iterator<Item = &'a Occurrence> {
+        let concerns = move |it: &&Occurrence| match (subject, &it.gpu, &it.process) {
+            (Subject::Process(id), _, Some((process, _))) => id == process,
+            (Subject::Process(id), Some(gpu), None) => self.process(*id).is_some_and(|it| it.on(gpu).is_some()),
+            (Subject::Gpu(uuid), Some(gpu), _) => uuid == gpu,
+            (Subject::Gpu(uuid), None, Some((id, _))) => self.process(*id).is_some_and(|it| it.on(uuid).is_some()),
+            (_, None, None) => false,
+        };
+        self.occurrences.iter().rev().filter(concerns)
+    }
+
+    /// When gputop began to look; absent before the first line.
+    pub fn began(&self) -> Option<Moment> {
+        self.began
+    }
+
+    /// The span that graphs show by themselves: as much as there is history of, up to 15 minutes.
+    pub fn span(&self, now: Moment) -> Duration {
+        let known = self.began.map_or(Duration::ZERO, |began| now.since(began));
+        SPANS.into_iter().find(|span| *span >= known).unwrap_or(SPANS[SPANS.len() - 1])
+    }
+
+    /// The memory that all of it takes.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        let gpu = |it: &GpuHistory| it.memory.curve.bytes() + it.sm.bytes() + it.power.bytes() + it.temperature.bytes();
+        let process = |it: &ProcessHistory| {
+            let parts = it.parts.iter().map(|(_, series)| series.curve.bytes()).sum::<usize>();
+            let all = it.all.as_ref().map_or(0, |it| size_of::<Series>() + it.curve.bytes());
+            parts + it.parts.capacity() * size_of::<(GpuUuid, Series)>() + all + it.sm.bytes() + it.rss.bytes()
+        };
+        self.gpus.values().map(gpu).sum::<usize>()
+            + self.processes.values().map(process).sum::<usize>()
+            + self.gpus.capacity() * size_of::<(GpuUuid, GpuHistory)>()
+            + self.processes.capacity() * size_of::<(ProcessId, ProcessHistory)>()
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(3);
-
-    fn series(samples: &[(u64, Option<u64>)]) -> Series {
-        let mut series = Series::default();
-        for (second, mib) in samples {
-            series.push(Moment(second * 1000), mib.map(Bytes::from_mib), PATIENCE);
-        }
-        series
-    }
-
-    #[track_caller]
-    fn check(series: &Series, now: u64, span: u64, expected: &[Option<u64>]) {
-        let columns = series.columns(Moment(now * 1000), Duration::from_secs(span), expected.len());
-        let expected: Vec<_> = expected.iter().map(|it| it.map(Bytes::from_mib)).collect();
-        assert_eq!(columns, expected);
-    }
-
-    #[test]
-    fn a_second_without_a_sample_repeats_the_one_before() {
-        check(&series(&[(100, Some(1)), (102, Some(3))]), 103, 5, &[None, Some(1), Some(1), Some(3), Some(3)]);
-    }
-
-    #[test]
-    fn a_long_silence_is_a_gap() {
-        let gap = series(&[(100, Some(1)), (110, Some(3))]);
-        check(&gap, 110, 12, &[None, Some(1), None, None, None, None, None, None, None, None, None, Some(3)]);
-    }
-
-    #[test]
-    fn a_missing_reading_is_a_gap_and_never_nothing() {
-        check(&series(&[(100, Some(7)), (101, None), (102, Some(7))]), 102, 3, &[Some(7), None, Some(7)]);
-    }
-
-    #[test]
-    fn a_column_shows_the_highest_of_its_samples() {
-        check(&series(&[(100, Some(1)), (101, Some(9)), (102, Some(2)), (103, Some(1))]), 103, 4, &[Some(9), Some(2)]);
-    }
-
-    #[test]
-    fn what_is_older_than_the_window_is_forgotten_but_not_the_baseline() {
-        let mut long = Series::default();
-        for second in 0..2000 {
-            long.push(Moment(second * 1000), Some(Bytes::from_mib(second)), PATIENCE);
-        }
-        assert_eq!(long.samples.len() as u64, WINDOW.as_secs() + 1);
-        assert_eq!((long.baseline(), long.peak()), (Some(Bytes(0)), Some(Bytes::from_mib(1999))));
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Modifier;
+use tui_input::Input;
 
 use super::pen::Pen;
 use super::theme::Theme;
@@ -28,6 +29,21 @@ const FILTER: &[(Intent, &str)] = &[(Intent::KeepFilter, "keep"), (Intent::Clear
 const PAGE: &[(Intent, &str)] =
     &[(Intent::Close, "back"), (Intent::Move(1), "down"), (Intent::MovePage(1), "page down")];
 
+const GRAPH: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::Back(1), "past"),
+    (Intent::Now, "now"),
+    (Intent::Zoom(-1), "less time"),
+    (Intent::Zoom(1), "more time"),
+    (Intent::Mark, "mark"),
+    (Intent::Move(1), "next"),
+    (Intent::OtherList, "GPUs"),
+    (Intent::OpenEndPanel, "end process"),
+    (Intent::Help, "help"),
+];
+
+const MARK: &[(Intent, &str)] = &[(Intent::KeepMark, "keep"), (Intent::DropMark, "no mark")];
+
 const PANEL: &[(Intent, &str)] = &[
     (Intent::Confirm, "send"),
     (Intent::Choose(-1), "choose"),
@@ -46,13 +62,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
     let mode = app.mode();
     if mode == Mode::Filter {
-        let value = app.filter().value();
-        let before: String = value.chars().take(app.filter().cursor()).collect();
-        let under = value.chars().nth(app.filter().cursor()).unwrap_or(' ');
-        pen.put("filter: ", theme.accent()).put(&before, theme.text());
-        pen.put(under.to_string(), theme.text().add_modifier(Modifier::REVERSED));
-        pen.put(value.chars().skip(app.filter().cursor() + 1).collect::<String>(), theme.text());
-        pen.skip(2);
+        typed(&mut pen, theme, "filter: ", app.filter());
+    } else if let (Mode::Mark, Some(name)) = (mode, app.marks().typed()) {
+        typed(&mut pen, theme, "mark this moment as: ", name);
     } else if !app.filter().value().is_empty() && mode == Mode::List {
         pen.put(format!("filter: {}", app.filter().value()), theme.accent()).skip(2);
     }
@@ -60,6 +72,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Mode::List => LIST,
         Mode::Filter => FILTER,
         Mode::Page => PAGE,
+        Mode::Graph => GRAPH,
+        Mode::Mark => MARK,
         Mode::EndPanel if app.end_panel().is_some_and(EndPanel::is_over) => OVER,
         Mode::EndPanel => PANEL,
     };
@@ -74,4 +88,15 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         }
         pen.put(key.name, theme.accent()).skip(1).put(*word, theme.dim()).skip(2);
     }
+}
+
+/// A line that is being typed, and its cursor.
+fn typed(pen: &mut Pen<'_>, theme: Theme, what: &str, input: &Input) {
+    let value = input.value();
+    let before: String = value.chars().take(input.cursor()).collect();
+    let under = value.chars().nth(input.cursor()).unwrap_or(' ');
+    pen.put(what, theme.accent()).put(&before, theme.text());
+    pen.put(under.to_string(), theme.text().add_modifier(Modifier::REVERSED));
+    pen.put(value.chars().skip(input.cursor() + 1).collect::<String>(), theme.text());
+    pen.skip(2);
 }

@@ -1,203 +1,204 @@
-//! How the memory of the GPU or process under the cursor went. On a wide screen, both stand side by side.
+//! How memory went: of the GPU or process under the cursor, and on a wide screen of both, side by side.
+//!
+//! A process is a curve; a GPU is its processes, one on the other. What stands around them is in [`axes`].
 
-use std::time::Duration;
+mod axes;
+mod dots;
+mod lists;
+mod stack;
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
-use super::pen::{Align, Pen};
+use self::dots::Dots;
+use super::pen::Pen;
 use super::theme::Theme;
+use crate::app::graph::panel::{self, Panel};
 use crate::app::layout::Area;
-use crate::app::{App, List, rows};
-use crate::model::{Series, Subject};
+use crate::app::{App, rows};
+use crate::model::{Curve, GpuHistory, Model, ProcessHistory, Series, Subject};
+use crate::snapshot::ProcessId;
 use crate::units::{Bytes, Elapsed, Moment};
 
-/// From here on there is room for two.
-const WIDE: u16 = 150;
-
-/// Columns of the amounts at the left.
-const AXIS: u16 = 11;
-
-pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    if area.height == 0 {
-        return;
+/// Draws every graph that is on the screen, and below one over the whole screen its lists.
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
+    for panel in app.panels() {
+        draw_one(buffer, theme, app, &panel);
     }
-    let Some(subject) = app.subject() else { return };
-    let other = (area.width >= WIDE).then(|| gpu_beside(app)).flatten();
-    match other {
-        Some(gpu) => {
-            let half = area.width / 2;
-            draw_one(buffer, theme, app, &gpu, Area { width: half - 1, ..area });
-            draw_one(buffer, theme, app, &subject, Area { x: area.x + half, width: area.width - half, ..area });
-        }
-        None => draw_one(buffer, theme, app, &subject, area),
+    if let Some(subject) = app.lens().whole() {
+        lists::draw(buffer, theme, app, subject, panel::whole(body).1);
     }
 }
 
-/// The GPU of the process under the cursor: the one on which it holds the most.
-fn gpu_beside(app: &App) -> Option<Subject> {
-    if app.focus() != List::Processes {
-        return None;
-    }
-    let snapshot = app.model().latest()?;
-    let id = app.under_cursor()?;
-    let held = |at: &usize| {
-        let tenant = snapshot.gpus[*at].tenants.iter().find(|it| it.process == id);
-        tenant.and_then(|it| it.memory.ok())
-    };
-    let most = app.model().holding(id)?.gpus.iter().max_by_key(|at| held(at))?;
-    Some(Subject::Gpu(snapshot.gpus[*most].uuid.clone()))
+/// `4711 python`.
+fn name_of(id: ProcessId, process: &ProcessHistory) -> String {
+    format!("{} {}", id.pid, process.name.as_ref().map_or_else(ToString::to_string, ToString::to_string))
 }
 
-fn title(app: &App, subject: &Subject) -> Option<String> {
-    let snapshot = app.model().latest()?;
+fn title(model: &Model, subject: &Subject) -> Option<String> {
     Some(match subject {
         Subject::Gpu(uuid) => {
-            let gpu = snapshot.gpu(uuid)?;
+            let gpu = model.latest()?.gpu(uuid)?;
             format!("GPU {} memory", rows::gpu_label(gpu))
         }
         Subject::Process(id) => {
-            let comm = snapshot.process(*id)?.facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-            format!("{} {comm} memory", id.pid)
+            let process = model.history().process(*id)?;
+            format!("{} memory", name_of(*id, process))
         }
     })
 }
 
-fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, subject: &Subject, area: Area) {
-    let now = app.model().now();
-    let Some(series) = app.model().series(subject) else { return };
-    if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        pen.put(title(app, subject).unwrap_or_default(), theme.head()).skip(2);
-        figures(&mut pen, theme, series, now);
+fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
+    let model = app.model();
+    let now = model.now();
+    let Some(series) = model.series(&panel.subject) else { return };
+    head(buffer, theme, app, panel, series);
+    axes::amounts(buffer, theme, panel);
+    axes::time(buffer, theme, panel, now);
+    if let Some(capacity) = panel.capacity {
+        axes::level(buffer, theme.notable(), panel, capacity, "capacity");
     }
-    let span = app.model().span();
-    let plot = Area {
-        x: area.x + AXIS,
-        y: area.y + 1,
-        width: area.width.saturating_sub(AXIS),
-        height: area.height.saturating_sub(2),
-    };
-    if plot.width < 4 || plot.height < 2 {
-        return;
+    if let Some(peak) = series.peak() {
+        axes::level(buffer, theme.dim(), panel, peak, "peak");
     }
-    let columns = series.columns(now, span, usize::from(plot.width) * 2);
-    let scale = Scale::around(columns.iter().flatten().copied());
-    draw_axes(buffer, theme, &scale, span, area, plot);
-    for level in [series.peak(), series.baseline()].into_iter().flatten() {
-        draw_level(buffer, theme.dim(), &scale, level, plot);
+    // Behind curves, and before fillings.
+    axes::marks(buffer, theme, panel, app.marks().list());
+    if let Some(x) = app.lens().cursor().and_then(|at| panel.column(at)) {
+        axes::upright(buffer, theme.accent(), panel, x);
     }
-    draw_curve(buffer, theme.accent(), &scale, &columns, plot);
-}
-
-fn figures(pen: &mut Pen<'_>, theme: Theme, series: &Series, now: Moment) {
-    let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
-    for (name, value) in [("now", series.latest()), ("peak", series.peak()), ("baseline", series.baseline())] {
-        pen.put(name, theme.dim()).skip(1).put(word(value), theme.text()).skip(2);
-    }
-    if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {
-        let (sign, change) =
-            if last >= first { ('+', last.saturating_sub(first)) } else { ('-', first.saturating_sub(last)) };
-        pen.put(format!("{sign}{change} in {}", Elapsed(now.since(began))), theme.text());
-    }
-}
-
-/// Which amounts the graph spans.
-struct Scale {
-    low: f64,
-    high: f64,
-}
-
-impl Scale {
-    /// All of them, with a little air, and no less than 64 MiB: the driver's rounding is no hill. In steps of about
-    /// that air, or the whole curve would stir with each new value.
-    fn around(values: impl Iterator<Item = Bytes> + Clone) -> Self {
-        let low = values.clone().min().unwrap_or_default().gib();
-        let high = values.max().unwrap_or_default().gib();
-        let air = ((high - low) * 0.1).max(1.0 / 32.0);
-        let step = air.log2().ceil().exp2();
-        Self { low: ((low - air) / step).floor().max(0.0) * step, high: ((high + air) / step).ceil() * step }
-    }
-
-    /// The height of an amount, in so many dots from the top.
-    fn dot(&self, bytes: Bytes, dots: u16) -> u16 {
-        let share = ((bytes.gib() - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and dots")]
-        let from_bottom = (share * f64::from(dots - 1)).round() as u16;
-        dots - 1 - from_bottom
-    }
-
-    /// Digits after the point that tell two neighbouring lines apart.
-    fn decimals(&self) -> usize {
-        match self.high - self.low {
-            range if range < 0.5 => 3,
-            range if range < 5.0 => 2,
-            _ => 1,
-        }
-    }
-}
-
-fn draw_axes(buffer: &mut Buffer, theme: Theme, scale: &Scale, span: Duration, area: Area, plot: Area) {
-    let rows = plot.height - 1;
-    for row in [0, rows / 2, rows] {
-        let value = scale.high - (scale.high - scale.low) * f64::from(row) / f64::from(rows);
-        if let Some(mut pen) = Pen::at(buffer, area, row + 1) {
-            let label = format!("{value:.decimals$}", decimals = scale.decimals());
-            let label = if row == 0 { format!("{label} GiB") } else { format!("{label}    ") };
-            pen.cell(label, usize::from(AXIS) - 1, Align::Right, theme.dim());
-        }
-    }
-    let bottom = Area { x: plot.x, y: plot.y + plot.height, width: plot.width, height: 1 };
-    if let Some(mut pen) = Pen::at(buffer, bottom, 0) {
-        let width = usize::from(plot.width);
-        pen.cell(ago(span), width / 2, Align::Left, theme.dim()).put(ago(span / 2), theme.dim());
-        pen.tab_from_end(3).put("now", theme.dim());
-    }
-}
-
-/// `-15m`, `-7m30s`, `-30s`.
-fn ago(span: Duration) -> String {
-    match (span.as_secs() / 60, span.as_secs() % 60) {
-        (0, seconds) => format!("-{seconds}s"),
-        (minutes, 0) => format!("-{minutes}m"),
-        (minutes, seconds) => format!("-{minutes}m{seconds}s"),
-    }
-}
-
-/// The dots of a braille cell, by column and row, as bits of U+2800.
-const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
-
-fn draw_level(buffer: &mut Buffer, style: Style, scale: &Scale, level: Bytes, plot: Area) {
-    if level.gib() < scale.low || level.gib() > scale.high {
-        return;
-    }
-    let row = scale.dot(level, plot.height * 4) / 4;
-    for x in (0..plot.width).step_by(2) {
-        buffer[(plot.x + x, plot.y + row)].set_char('╌').set_style(style);
-    }
-}
-
-fn draw_curve(buffer: &mut Buffer, style: Style, scale: &Scale, columns: &[Option<Bytes>], plot: Area) {
-    let dots = plot.height * 4;
-    let mut cells = vec![0u8; usize::from(plot.width) * usize::from(plot.height)];
-    let mut before: Option<u16> = None;
-    for (x, value) in columns.iter().enumerate() {
-        let at = value.map(|value| scale.dot(value, dots));
-        if let Some(at) = at {
-            // From one column to the next the curve has no holes, except where nothing is known.
-            let from = before.unwrap_or(at);
-            for dot in from.min(at)..=from.max(at) {
-                let cell = usize::from(dot / 4) * usize::from(plot.width) + x / 2;
-                cells[cell] |= DOTS[x % 2][usize::from(dot % 4)];
+    match &panel.subject {
+        Subject::Gpu(uuid) => {
+            stack::draw(buffer, theme, model, uuid, panel, app.lens().cursor());
+            if let Some(gpu) = model.history().gpu(uuid) {
+                axes::work(buffer, theme, panel, &gpu.sm, now);
             }
         }
-        before = at;
+        Subject::Process(id) => {
+            if let Some(baseline) = series.baseline() {
+                axes::level(buffer, theme.dim(), panel, baseline, "baseline");
+            }
+            curve(buffer, theme, panel, series, now);
+            if let Some(process) = model.history().process(*id) {
+                axes::work(buffer, theme, panel, &process.sm, now);
+            }
+        }
     }
-    for (at, bits) in cells.into_iter().enumerate().filter(|(_, bits)| *bits != 0) {
-        let (x, y) = (at % usize::from(plot.width), at / usize::from(plot.width));
-        let place = (plot.x + u16::try_from(x).unwrap_or(0), plot.y + u16::try_from(y).unwrap_or(0));
-        let glyph = char::from_u32(0x2800 | u32::from(bits)).unwrap_or('·');
-        // What marked a level here would show through.
-        buffer[place].reset();
-        buffer[place].set_char(glyph).set_style(style);
+    axes::ahead(buffer, theme, panel, series.latest());
+    axes::events(buffer, theme, model, panel);
+    axes::names(buffer, theme, panel, app.marks().list());
+}
+
+/// The line above: who, and the figures that say most; at the right, the time it shows.
+fn head(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel, series: &Series) {
+    let model = app.model();
+    let span = axes::span(app.graph_span());
+    let (span, style) = match app.lens().end() {
+        Some(_) => (format!("{span}, still (Esc: now)"), theme.notable()),
+        None => (span, theme.dim()),
+    };
+    let width = u16::try_from(span.len() + 2).unwrap_or(u16::MAX);
+    let has_room = panel.area.width > width + 30;
+    if let Some(mut pen) = Pen::at(buffer, panel.area, 0).filter(|_| has_room) {
+        pen.tab_from_end(span.len()).put(span, style);
+    }
+    let left = Area { width: panel.area.width - if has_room { width } else { 0 }, ..panel.area };
+    let Some(mut pen) = Pen::at(buffer, left, 0) else { return };
+    pen.put(title(model, &panel.subject).unwrap_or_default(), theme.head()).skip(2);
+    match app.lens().cursor() {
+        Some(at) => under_cursor(&mut pen, theme, model, panel, at),
+        None => figures(&mut pen, theme, app, panel, series),
     }
 }
+
+/// A name and a figure, if there is room for both: a figure that is cut says something else.
+fn figure(pen: &mut Pen<'_>, theme: Theme, name: &str, text: &str, style: Style) {
+    let gap = usize::from(!name.is_empty());
+    if name.len() + gap + text.len() <= pen.room() {
+        pen.put(name, theme.dim()).skip(gap).put(text, style).skip(2);
+    }
+}
+
+fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &Series) {
+    let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+    let now = app.model().now();
+    let gone = match &panel.subject {
+        Subject::Process(id) => app.model().history().process(*id).and_then(|it| it.gone),
+        Subject::Gpu(_) => None,
+    };
+    match gone {
+        Some(gone) => {
+            let text = format!("ended {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
+            figure(pen, theme, "", &text, theme.notable());
+        }
+        None => figure(pen, theme, "now", &word(series.latest()), theme.text()),
+    }
+    if let Some(full) = panel.ahead.and_then(|it| it.full) {
+        let [soonest, likely, latest] = [full.soonest, full.likely, full.latest].map(Elapsed);
+        figure(pen, theme, "", &format!("out of memory in {likely} ({soonest} to {latest})"), theme.alarm());
+    }
+    let lines = app.marks().lines(app.model(), &panel.subject);
+    if let [.., mark, present] = lines.as_slice()
+        && let (Some(name), Some(change)) = (&mark.name, present.since_last)
+    {
+        figure(pen, theme, "", &format!("{} since {name}", lists::signed(change)), theme.notable());
+    }
+    for (name, value) in [("peak", series.peak()), ("baseline", series.baseline())] {
+        figure(pen, theme, name, &word(value), theme.text());
+    }
+    if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {
+        let change = lists::signed(last.0.cast_signed() - first.0.cast_signed());
+        figure(pen, theme, "", &format!("{change} in {}", Elapsed(series.end().since(began))), theme.text());
+    }
+}
+
+/// What was there at the moment under the cursor.
+fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &Model, panel: &Panel, at: Moment) {
+    let now = model.now();
+    pen.put(format!("at -{}", Elapsed(now.since(at))), theme.accent()).skip(2);
+    let held = model.series(&panel.subject).and_then(|it| it.at(at, now));
+    let held = held.map_or_else(|| "unknown".to_owned(), |it| it.high.to_string());
+    pen.put(held, theme.text()).skip(2);
+    let high = |curve: &Curve| curve.at(at, now).map(|it| it.high);
+    let mut parts = Vec::new();
+    match &panel.subject {
+        Subject::Gpu(uuid) => {
+            if let Some(gpu) = model.history().gpu(uuid) {
+                parts.extend(high(&gpu.sm).map(|it| format!("SM {it}%")));
+                parts.extend(high(&gpu.power).map(|it| format!("{it} W")));
+                parts.extend(high(&gpu.temperature).map(|it| format!("{}°C", GpuHistory::celsius(it))));
+            }
+            // Where there is room, they stand at the right.
+            if panel.legend.width == 0 {
+                parts.extend(stack::at(model, uuid, at).into_iter().map(|(name, held)| format!("{name} {held}")));
+            }
+        }
+        Subject::Process(id) => {
+            if let Some(process) = model.history().process(*id) {
+                parts.extend(high(&process.sm).map(|it| format!("SM {it}%")));
+                parts.extend(high(&process.rss).map(|it| format!("RSS {}", Bytes::from_kib(it.into()))));
+            }
+        }
+    }
+    for part in parts {
+        figure(pen, theme, "", &part, theme.text());
+    }
+}
+
+/// The curve of one process: in each column of dots, all that it held there.
+fn curve(buffer: &mut Buffer, theme: Theme, panel: &Panel, series: &Series, now: Moment) {
+    let mut dots = Dots::new(panel.plot);
+    let mut before: Option<(usize, usize)> = None;
+    for (x, part) in series.over(&panel.window, now).into_iter().enumerate() {
+        let rows = part.map(|it| (dots.row(panel.scale.height(it.high)), dots.row(panel.scale.height(it.low))));
+        if let Some((top, bottom)) = rows {
+            // From one column to the next the curve has no holes, except where nothing is known.
+            let (top, bottom) = before.map_or((top, bottom), |(above, below)| (top.min(below), bottom.max(above)));
+            dots.line(x, (top, bottom), theme.accent());
+        }
+        before = rows;
+    }
+    dots.draw(buffer);
+}
+
+#[cfg(test)]
+mod tests;

@@ -55,6 +55,11 @@ impl Theme {
         self.role(Color::Red, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
+    /// A line towards what is wrong: it would not be readable reversed.
+    pub fn alarm_line(self) -> Style {
+        self.role(Color::Red, Modifier::BOLD)
+    }
+
     /// What went well.
     pub fn good(self) -> Style {
         self.role(Color::Green, Modifier::empty())
@@ -72,6 +77,13 @@ impl Theme {
     /// Work: much of it is what a GPU is for.
     pub fn busy(self) -> Style {
         self.good()
+    }
+
+    /// One of several processes that stand beside or on each other. They differ by more than colour.
+    pub fn layer(self, at: usize) -> Style {
+        const COLOURS: [Color; 6] =
+            [Color::Green, Color::Yellow, Color::Magenta, Color::LightBlue, Color::Cyan, Color::LightRed];
+        self.role(COLOURS[at % COLOURS.len()], Modifier::empty())
     }
 
     /// Memory, by how full it is: the fuller, the nearer the end of a job.
@@ -132,6 +144,9 @@ fn stand_in(glyph: char) -> char {
         '°' => ' ',
         '…' => '~',
         '·' => '.',
+        '┊' => ':',
+        '✕' => 'x',
+        '↘' => '\\',
         '▲' => '^',
         '▼' => 'v',
         '●' => '*',
@@ -166,13 +181,21 @@ pub(super) fn bar(share: f64, width: usize) -> (String, String) {
     (filled, "─".repeat(width - halves.div_ceil(2)))
 }
 
+/// A part of a whole in one cell.
+pub(super) fn step(part: u32, whole: u32) -> char {
+    rise(part.into(), whole.into())
+}
+
+fn rise(part: u64, whole: u64) -> char {
+    const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    STEPS[usize::try_from(part * 7 / whole.max(1)).unwrap_or(7).min(7)]
+}
+
 /// A curve one line high. A gap is a blank.
 pub(super) fn sparkline(values: &[Option<u64>]) -> String {
-    const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let known = || values.iter().flatten().copied();
     let (low, high) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
     // A wobble of less than a twentieth is no mountain.
     let range = (high - low).max(high / 20).max(1);
-    let step = |value: u64| STEPS[usize::try_from((value - low) * 7 / range).unwrap_or(7).min(7)];
-    values.iter().map(|value| value.map_or(' ', step)).collect()
+    values.iter().map(|value| value.map_or(' ', |it| rise(it - low, range))).collect()
 }

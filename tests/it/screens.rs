@@ -160,6 +160,93 @@ fn detail_graph_and_help_are_a_key_away() {
     terminal.quit();
 }
 
+/// A GPU with a process on it that takes 64 MiB more each second.
+fn growing() -> (Host, u32) {
+    let mut host = Host::with(["H100"]);
+    let pid = host.sleeper(0, 4 * GIB);
+    host.change(|world| world.gpus[0].tenants[0].growth = 64.0 * 1024.0 * 1024.0);
+    (host, pid)
+}
+
+#[test]
+fn the_graph_is_zoomed_from_a_minute_to_a_week() {
+    let (host, pid) = growing();
+    let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
+    let head = format!("{pid} sleep memory");
+    let shows = |span: &'static str| {
+        let head = head.clone();
+        move |screen: &vt100::Screen| {
+            screen.contents().lines().any(|it| it.starts_with(&head) && it.trim_end().ends_with(span))
+        }
+    };
+    terminal.wait_until("a minute", shows(" 1m"));
+    terminal.keys("]]]]]");
+    terminal.wait_until("half an hour", shows(" 30m"));
+    terminal.wait_for("-20m");
+    terminal.keys(&"]".repeat(9));
+    terminal.wait_until("a week", shows(" 7d"));
+    terminal.keys(&"[".repeat(15));
+    terminal.wait_until("a minute again", shows(" 1m"));
+    terminal.quit();
+}
+
+#[test]
+fn the_graph_goes_into_the_past_and_comes_back() {
+    let (host, _) = growing();
+    let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
+    terminal.wait_for("sleep memory  now");
+    terminal.wait_frames(20);
+    terminal.keys("\x1b[D");
+    terminal.wait_for("Esc: now");
+    terminal.wait_for("at -1s");
+    // It stands still while time goes on.
+    terminal.wait_for("at -2s");
+    terminal.keys(ESC);
+    terminal.wait_without("Esc: now");
+    terminal.wait_for("sleep memory  now");
+    terminal.quit();
+}
+
+#[test]
+fn memory_is_compared_between_marks() {
+    let (host, _) = growing();
+    let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
+    terminal.wait_for("sleep memory  now");
+    terminal.keys("m");
+    terminal.wait_for("mark this moment as:");
+    terminal.keys("epoch 3\r");
+    terminal.wait_for("since epoch 3");
+    terminal.keys("g");
+    terminal.wait_for("SINCE LAST");
+    let grown = |name: &str| {
+        let name = name.to_owned();
+        move |screen: &vt100::Screen| screen.contents().lines().any(|it| it.starts_with(&name) && it.contains(" +6"))
+    };
+    // From one frame to some later one, 64 MiB more or a multiple.
+    terminal.wait_until("growth since the mark", grown("now "));
+    terminal.keys("mafter eval\r");
+    terminal
+        .wait_until("both marks", |screen| lines_with(screen, "epoch 3") >= 1 && lines_with(screen, "after eval") >= 1);
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
+    terminal.quit();
+}
+
+#[test]
+fn the_graph_of_a_process_that_ended_stays_in_sight() {
+    let (mut host, pid) = growing();
+    let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
+    terminal.wait_for("sleep memory  now");
+    terminal.keys("g");
+    terminal.wait_for("SINCE LAST");
+    host.process(pid).life.signal(rustix::process::Signal::KILL);
+    terminal.wait_for(&format!("{pid} sleep ended, held"));
+    terminal.wait_for(&format!("{pid} sleep memory  ended"));
+    terminal.keys(ESC);
+    terminal.wait_without("SINCE LAST");
+    terminal.quit();
+}
+
 /// The parameters of every escape sequence that ends so.
 fn sequences(bytes: &[u8], end: u8) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);

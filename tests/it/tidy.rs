@@ -17,7 +17,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("event", &["control", "snapshot", "untrusted"]),
     ("agent", &["cli", "control", "snapshot", "units", "untrusted"]),
     ("link", &["cli", "control", "event", "snapshot", "untrusted"]),
-    ("model", &["snapshot", "units", "untrusted"]),
+    // That a process was signalled is a part of its history.
+    ("model", &["control", "snapshot", "units", "untrusted"]),
     ("app", &["control", "event", "model", "snapshot", "units", "untrusted"]),
     ("ui", &["app", "control", "model", "snapshot", "units", "untrusted"]),
     ("report", &["app", "cli", "event", "link", "model", "snapshot", "terminal", "units", "untrusted"]),
@@ -92,6 +93,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/agent/proc/files.rs", "path.split(", "what is before the first NUL of nothing is nothing"),
     ("src/agent/nvml/raw.rs", "bytes.split(", "what is before the first NUL of nothing is nothing"),
     ("src/agent/nvml/mig.rs", "0..count", "places to look at, not a figure"),
+    ("src/model/history/curve.rs", "tier.width <= window.part", "the finest tier, not a figure"),
     ("src/model/health.rs", "throttle", "what is not known to slow it down is not called so"),
 ];
 

@@ -1,0 +1,209 @@
+//! One graph: where its parts stand, which time each column shows, and which amount each row.
+//!
+//! ```text
+//!  head                    whose, and its figures; or what was there under the cursor
+//!  plot           │ ahead  the past, and what is to come if it goes on so
+//!  events                  what happened, where there is room
+//!  work                    use of the multiprocessors, where there is room
+//!  time
+//! ```
+
+use std::time::Duration;
+
+use super::Lens;
+use super::scale::Scale;
+use crate::app::layout::Area;
+use crate::model::{Extent, Model, Series, Subject, Window};
+use crate::units::{Bytes, Moment};
+
+/// From here on there is room for two graphs.
+pub(super) const WIDE: u16 = 150;
+
+/// Columns of the amounts at the left.
+pub const AXIS: u16 = 11;
+
+/// Columns of the names of layers at the right, where there is room.
+const LEGEND: u16 = 28;
+
+/// From this width of a graph on there is.
+const ROOM_FOR_LEGEND: u16 = 84;
+
+/// Dots of a cell from left to right.
+const DOTS: usize = 2;
+
+/// The parts of a body that a graph over the whole screen has: the graph itself, and the lists below.
+pub fn whole(body: Area) -> (Area, Area) {
+    let lists = if body.height < 14 { 0 } else { (body.height / 4).clamp(5, 12) };
+    let graph = Area { height: body.height - lists, ..body };
+    (graph, Area { y: body.y + graph.height, height: lists, ..body })
+}
+
+/// What is to come, if memory goes on to grow as it does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ahead {
+    /// Bytes a second.
+    pub rate: f64,
+    /// In how long memory is full: as it looks, and within which times it is in eight of ten cases. Absent where that is
+    /// not known.
+    pub full: Option<Full>,
+}
+
+/// When memory is full, counted from now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full {
+    /// In one of ten cases it is sooner.
+    pub soonest: Duration,
+    /// As it looks.
+    pub likely: Duration,
+    /// In one of ten cases it is later.
+    pub latest: Duration,
+}
+
+impl Ahead {
+    /// What would be held after so long: at the soonest path, the likely one and the latest. Beyond the capacity there is
+    /// nothing to hold.
+    pub fn held(&self, now: Bytes, capacity: Option<Bytes>, after: Duration) -> [Bytes; 3] {
+        let most = capacity.map_or(f64::MAX, Bytes::gib);
+        let grown = |rate: f64| {
+            let gib = (now.gib() + rate * after.as_secs_f64()).clamp(0.0, most.max(now.gib()));
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "never below 0")]
+            Bytes((gib * f64::from(1 << 30)) as u64)
+        };
+        let left = capacity.map(|it| it.saturating_sub(now).gib());
+        let paths = self
+            .full
+            .zip(left)
+            .map(|(full, left)| [full.soonest, full.likely, full.latest].map(|it| left / it.as_secs_f64().max(1.0)));
+        paths.unwrap_or([self.rate / f64::from(1 << 30); 3]).map(grown)
+    }
+}
+
+/// What is known of the scale of a graph.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Kept {
+    /// It was settled for all that has happened.
+    Settled(Scale),
+    /// It was settled before something happened.
+    Before(Scale),
+    /// The graph is new.
+    Nothing,
+}
+
+/// A graph, ready to be drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Panel {
+    /// Whom it is about.
+    pub subject: Subject,
+    /// All of it.
+    pub area: Area,
+    /// Where the curve stands.
+    pub plot: Area,
+    /// Names of layers; without width when there is no room.
+    pub legend: Area,
+    /// The row of what happened.
+    pub events: Option<u16>,
+    /// The row of the work.
+    pub work: Option<u16>,
+    /// The row of the time.
+    pub time: u16,
+    /// The past that it shows: two parts for each column that it has.
+    pub window: Window,
+    /// Columns of the plot that the past has. Those at its right are for what is to come.
+    pub past: u16,
+    /// What that is; absent when nobody can say.
+    pub ahead: Option<Ahead>,
+    /// The amounts.
+    pub scale: Scale,
+    /// All memory of the GPU, or of those that the process is on; absent when not known.
+    pub capacity: Option<Bytes>,
+}
+
+impl Panel {
+    /// Lays it out; absent when there is no room, or nothing to show.
+    pub(super) fn new(
+        model: &Model,
+        lens: &Lens,
+        subject: Subject,
+        area: Area,
+        ahead: Option<Ahead>,
+        scale: Kept,
+    ) -> Option<Self> {
+        let series = model.series(&subject)?;
+        let (has_events, has_work) = (area.height >= 9, area.height >= 11);
+        let below = 1 + u16::from(has_events) + u16::from(has_work);
+        let is_gpu = matches!(subject, Subject::Gpu(_));
+        let legend = if is_gpu && area.width >= ROOM_FOR_LEGEND { LEGEND } else { 0 };
+        let plot = Area {
+            x: area.x + AXIS,
+            y: area.y + 1,
+            width: area.width.checked_sub(AXIS + legend)?,
+            height: area.height.checked_sub(1 + below)?,
+        };
+        if plot.width < 4 || plot.height < 2 {
+            return None;
+        }
+        // Who looks at the past does not ask for what is to come.
+        let ahead = ahead.filter(|_| lens.end().is_none());
+        let past = if ahead.is_some() { plot.width - plot.width / 4 } else { plot.width };
+        let now = model.now();
+        let window = Window::until(lens.end().unwrap_or(now), lens.span(model), usize::from(past) * DOTS);
+        let capacity = capacity(model, &subject);
+        let settle = |old| {
+            let (low, high) = amounts(series, &window, now);
+            let to_come = ahead.zip(series.latest()).map(|(ahead, latest)| {
+                let end = window.part() * u32::from((plot.width - past) * 2);
+                ahead.held(latest, capacity, end).into_iter().fold(latest, Bytes::max)
+            });
+            let high = high.max(to_come.unwrap_or_default());
+            // A GPU that is well filled is shown up to its end.
+            let end = capacity.filter(|it| is_gpu && high.0 >= it.0 / 2);
+            Scale::settle(old, low, end.map_or(high, |it| high.max(it)), is_gpu, plot.height)
+        };
+        let scale = match scale {
+            Kept::Settled(scale) if scale.fits(plot.height) => scale,
+            Kept::Settled(scale) | Kept::Before(scale) => settle(Some(scale)),
+            Kept::Nothing => settle(None),
+        };
+        let below = plot.y + plot.height;
+        Some(Self {
+            subject,
+            area,
+            plot,
+            legend: Area { x: plot.x + plot.width, width: legend, ..plot },
+            events: has_events.then_some(below),
+            work: has_work.then_some(below + u16::from(has_events)),
+            time: area.y + area.height - 1,
+            window,
+            past,
+            ahead,
+            scale,
+            capacity,
+        })
+    }
+
+    /// The column of a moment; absent when it is not shown.
+    pub fn column(&self, at: Moment) -> Option<u16> {
+        let cell = u16::try_from(self.window.place(at)? / DOTS).ok()?;
+        Some(self.plot.x + cell)
+    }
+
+    /// The moment at which what a column shows begins; absent outside of the past.
+    pub(super) fn moment(&self, x: u16) -> Option<Moment> {
+        let cell = usize::from(x.checked_sub(self.plot.x)?);
+        (cell * DOTS < self.window.parts()).then(|| self.window.moment(cell * DOTS))
+    }
+}
+
+/// The least and the most that was held in a window.
+fn amounts(series: &Series, window: &Window, now: Moment) -> (Bytes, Bytes) {
+    let seen = series.over(window, now).into_iter().flatten().reduce(Extent::with);
+    seen.map_or((Bytes(0), Bytes(0)), |it| (it.low, it.high))
+}
+
+fn capacity(model: &Model, subject: &Subject) -> Option<Bytes> {
+    let total = |uuid| model.latest()?.gpu(uuid)?.load.memory_total.ok();
+    match subject {
+        Subject::Gpu(uuid) => total(uuid),
+        Subject::Process(id) => model.history().process(*id)?.parts.iter().map(|(uuid, _)| total(uuid)).sum(),
+    }
+}

@@ -1,0 +1,192 @@
+//! Which amounts a graph spans: round ones, on fixed rows, and the same ones for as long as that will do.
+
+use crate::units::Bytes;
+
+/// An amount for each row of a graph.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scale {
+    /// Rows of the graph.
+    rows: u16,
+    /// From one labelled row to the next.
+    stride: u16,
+    /// All that follows is in this.
+    unit: Unit,
+    /// The amount at the bottom: a multiple of the step.
+    low: f64,
+    /// From one label to the next.
+    step: f64,
+}
+
+/// What the labels count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    Mib,
+    Gib,
+}
+
+impl Unit {
+    fn of(self, bytes: Bytes) -> f64 {
+        match self {
+            Self::Mib => bytes.gib() * 1024.0,
+            Self::Gib => bytes.gib(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Mib => "MiB",
+            Self::Gib => "GiB",
+        }
+    }
+}
+
+/// Less than this is no hill: the driver gives memory out in pieces.
+const LEAST: Bytes = Bytes(128 << 20);
+
+impl Scale {
+    /// The scale for amounts between these, with a little air, in a graph of so many rows. One that was there
+    /// stays while it fits, and while a fresh one would not show much more.
+    pub(super) fn settle(old: Option<Self>, low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
+        let fresh = Self::fit(low, high, from_zero, rows);
+        match old.filter(|old| old.fits(rows) && (old.low <= 0.0 || !from_zero)) {
+            Some(old)
+                if old.holds(low) && old.holds(high) && old.unit == fresh.unit && fresh.range() > 0.4 * old.range() =>
+            {
+                old
+            }
+            _ => fresh,
+        }
+    }
+
+    /// Whether it is one for a graph of so many rows.
+    pub(super) fn fits(&self, rows: u16) -> bool {
+        self.rows == rows
+    }
+
+    fn fit(low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
+        let rows = rows.max(1);
+        let unit = if high >= Bytes::from_gib(1) { Unit::Gib } else { Unit::Mib };
+        let (bottom, top) = (if from_zero { 0.0 } else { unit.of(low) }, unit.of(high));
+        // What hardly moves is in the middle; what moves has a little air.
+        let air = if from_zero { 0.0 } else { (0.1 * (top - bottom)).max((unit.of(LEAST) - (top - bottom)) / 2.0) };
+        let (low, high) = ((bottom - air).max(0.0), (top + air).max(unit.of(LEAST)));
+        let strides = match rows {
+            0..8 => 2..=4,
+            8..24 => 3..=5,
+            _ => 5..=8,
+        };
+        let fits = strides.map(|stride| {
+            let count = f64::from(rows) / f64::from(stride);
+            let mut step = nice((high - low) / count);
+            loop {
+                let low = (low / step).floor() * step;
+                if low + step * count >= high || !step.is_finite() {
+                    return Self { rows, stride, unit, low, step };
+                }
+                step = nice(step * 1.01);
+            }
+        });
+        let fresh = Self { rows, stride: 1, unit, low: 0.0, step: f64::INFINITY };
+        fits.fold(fresh, |best, it| if it.range() < best.range() { it } else { best })
+    }
+
+    fn range(&self) -> f64 {
+        self.step * f64::from(self.rows) / f64::from(self.stride)
+    }
+
+    /// The amount at the upper edge.
+    fn top(&self) -> f64 {
+        self.low + self.range()
+    }
+
+    /// Whether an amount lies within.
+    pub fn holds(&self, amount: Bytes) -> bool {
+        (self.low..=self.top()).contains(&self.unit.of(amount))
+    }
+
+    /// How high an amount stands: 0 at the lower edge, 1 at the upper one; beyond these where it does not lie within.
+    pub fn height(&self, amount: Bytes) -> f64 {
+        (self.unit.of(amount) - self.low) / (self.top() - self.low)
+    }
+
+    /// The labels, from the bottom: the row, counted from the bottom, on whose lower edge the amount lies.
+    pub fn labels(&self) -> impl Iterator<Item = (u16, String)> {
+        let decimals = (0..4).find(|it| (self.step * 10_f64.powi(*it)).fract() < 1e-6).unwrap_or(4);
+        let decimals = usize::try_from(decimals).unwrap_or_default();
+        (0..self.rows).step_by(usize::from(self.stride)).map(move |row| {
+            let amount = self.low + self.step * f64::from(row / self.stride);
+            (row, format!("{amount:.decimals$} {}", self.unit.name()))
+        })
+    }
+}
+
+/// The next number of 1, 2, 5, 10, 20, 50…
+fn nice(least: f64) -> f64 {
+    let ten = 10_f64.powf(least.log10().floor());
+    [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * ten).find(|it| *it >= least * 0.999_999).unwrap_or(10.0 * ten)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(low: Bytes, high: Bytes, from_zero: bool, rows: u16, expected: &[&str]) {
+        let scale = Scale::settle(None, low, high, from_zero, rows);
+        let labels: Vec<String> = scale.labels().map(|(_, label)| label).collect();
+        assert_eq!(labels, expected);
+    }
+
+    #[test]
+    fn labels_are_round_and_begin_at_the_bottom() {
+        let gib = Bytes::from_gib;
+        check(gib(0), gib(80), true, 12, &["0 GiB", "20 GiB", "40 GiB", "60 GiB"]);
+        check(gib(0), Bytes::from_mib(81_008), true, 22, &["0 GiB", "20 GiB", "40 GiB", "60 GiB", "80 GiB"]);
+        check(gib(38), gib(41), false, 12, &["36 GiB", "38 GiB", "40 GiB"]);
+        check(gib(34), gib(34), false, 12, &["33.90 GiB", "33.95 GiB", "34.00 GiB", "34.05 GiB"]);
+        check(Bytes::from_mib(100), Bytes::from_mib(110), false, 9, &["0 MiB", "100 MiB"]);
+        check(Bytes(0), Bytes(0), true, 6, &["0 MiB", "50 MiB", "100 MiB"]);
+    }
+
+    #[test]
+    fn while_memory_grows_the_scale_seldom_moves() {
+        let (mut scale, mut moves) = (None, 0);
+        for mib in (1000..9000).step_by(10) {
+            let low = Bytes::from_mib(mib - 600);
+            let new = Scale::settle(scale, low, Bytes::from_mib(mib), false, 12);
+            moves += usize::from(scale.is_some_and(|old| old != new));
+            scale = Some(new);
+        }
+        assert!(moves < 40, "{moves} in 800 steps");
+    }
+
+    #[test]
+    fn a_wobble_at_an_edge_moves_nothing() {
+        let mut scale = Scale::settle(None, Bytes::from_gib(10), Bytes::from_gib(20), false, 12);
+        let first = Scale::settle(Some(scale), Bytes::from_gib(10), Bytes::from_mib(21_000), false, 12);
+        for wobble in 0..100 {
+            let high = Bytes::from_mib(20_480 + 500 * (wobble % 2));
+            scale = Scale::settle(Some(first), Bytes::from_gib(10), high, false, 12);
+            assert_eq!(scale, first);
+        }
+    }
+
+    proptest! {
+        /// Whatever is shown lies within, fills a good part, and labels stand on rows.
+        #[test]
+        fn every_amount_has_its_place(low in 0..1u64 << 42, range in 0..1u64 << 42, from_zero: bool, rows in 1..60u16) {
+            let (low, high) = (Bytes(low), Bytes(low + range));
+            let scale = Scale::settle(None, low, high, from_zero, rows);
+            prop_assert!(scale.holds(low) && scale.holds(high), "{scale:?}");
+            prop_assert!((0.0..=1.0).contains(&scale.height(high)));
+            if range > 1 << 28 && rows >= 4 {
+                let bottom = if from_zero { Bytes(0) } else { low };
+                prop_assert!(scale.height(high) - scale.height(bottom) > 0.2, "{scale:?}");
+            }
+            let rows_of: Vec<u16> = scale.labels().map(|(row, _)| row).collect();
+            prop_assert!(rows_of.windows(2).all(|it| it[1] - it[0] >= 2) && rows_of.iter().all(|it| *it < rows));
+        }
+    }
+}

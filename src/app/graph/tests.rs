@@ -1,0 +1,175 @@
+//! Keys of the graph, and what they show.
+
+use crossterm::event::{KeyCode, KeyEvent};
+
+use super::panel::{Ahead, Full};
+use super::*;
+use crate::app::Options;
+use crate::app::keymap::Mode;
+use crate::event::Event;
+use crate::snapshot::Snapshot;
+use crate::snapshot::example::host;
+use crate::snapshot::line::Line;
+use crate::units::Bytes;
+
+/// A person before a host of one GPU and two processes, of which one grows by a MiB a second.
+struct Story {
+    app: App,
+    host: Snapshot,
+}
+
+impl Story {
+    fn begin() -> Self {
+        let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(20)).with(
+            200,
+            "python serve.py",
+            0,
+            Bytes::from_gib(10),
+        );
+        let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+        app.update(Event::Resized(120, 40));
+        let mut story = Self { app, host };
+        story.watch(100);
+        story
+    }
+
+    fn watch(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            let mut host = self.host.later(1);
+            if let Some(Ok(memory)) = host.gpus[0].tenants.first_mut().map(|it| &mut it.memory) {
+                memory.0 += 1 << 20;
+            }
+            self.see(host);
+        }
+    }
+
+    fn see(&mut self, host: Snapshot) {
+        self.host = host;
+        self.app.update(Event::Line(Box::new(Line::Full(Box::new(self.host.clone())))));
+    }
+
+    fn keys(&mut self, keys: &str) {
+        for key in keys.chars() {
+            let code = match key {
+                '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                '←' => KeyCode::Left,
+                '→' => KeyCode::Right,
+                '↓' => KeyCode::Down,
+                letter => KeyCode::Char(letter),
+            };
+            self.app.update(Event::Key(KeyEvent::from(code)));
+        }
+    }
+
+    fn panel(&self) -> Panel {
+        self.app.panels().remove(0)
+    }
+}
+
+#[test]
+fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
+    let mut story = Story::begin();
+    assert_eq!(story.app.graph_span(), minutes(2));
+    story.keys("[");
+    assert_eq!(story.app.graph_span(), minutes(1));
+    story.keys("[");
+    assert_eq!(story.app.graph_span(), minutes(1));
+    story.keys(&"]".repeat(20));
+    assert_eq!(story.app.graph_span(), WEEK);
+    let window = story.panel().window;
+    let shown = window.end().since(window.start());
+    assert!(shown <= WEEK && shown + window.part() > WEEK, "{window:?}");
+}
+
+#[test]
+fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
+    let mut story = Story::begin();
+    story.keys("←←←");
+    let cursor = story.app.lens().cursor().unwrap();
+    assert_eq!(story.host.at.since(cursor), Duration::from_secs(6));
+    let window = story.panel().window;
+    story.watch(30);
+    assert_eq!((story.panel().window, story.app.lens().cursor()), (window, Some(cursor)));
+    story.keys("\u{1b}");
+    assert_eq!((story.app.lens().cursor(), story.app.lens().end()), (None, None));
+    assert!(story.panel().window.place(story.host.at).is_some());
+    // Moving on past the present follows it again.
+    story.keys("←←→→→");
+    assert_eq!((story.app.lens().cursor(), story.app.lens().end()), (None, None));
+}
+
+#[test]
+fn the_cursor_stays_in_sight_and_within_what_is_known() {
+    let mut story = Story::begin();
+    story.watch(1000);
+    story.keys("[[[[[[[[[[");
+    for _ in 0..100 {
+        story.keys("←←←←←←←←←←←←←");
+        let (panel, cursor) = (story.panel(), story.app.lens().cursor().unwrap());
+        assert!(panel.window.place(cursor).is_some(), "{:?} {cursor:?}", panel.window);
+    }
+    assert_eq!(story.app.lens().cursor(), story.app.model().history().began());
+    // Zooming out keeps it in its place.
+    let column = |story: &Story| story.panel().column(story.app.lens().cursor().unwrap()).unwrap();
+    let before = column(&story);
+    story.keys("]");
+    assert!(column(&story).abs_diff(before) <= 1);
+}
+
+#[test]
+fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
+    let mut story = Story::begin();
+    story.keys("g");
+    assert_eq!(story.app.mode(), Mode::Graph);
+    let subject = story.app.subject().unwrap();
+    let next = story.host.later(1).without(100);
+    story.see(next);
+    assert_eq!(story.app.subject(), Some(subject.clone()));
+    assert_eq!(story.panel().subject, subject);
+    story.keys("↓");
+    assert_ne!(story.app.subject(), Some(subject));
+    story.keys("\u{1b}");
+    assert_eq!(story.app.mode(), Mode::List);
+}
+
+#[test]
+fn letters_of_a_marks_name_are_no_keys() {
+    let mut story = Story::begin();
+    story.keys("mquit gx");
+    assert_eq!(story.app.mode(), Mode::Mark);
+    story.keys("\n");
+    assert_eq!(story.app.mode(), Mode::List);
+    assert_eq!(story.app.marks().list()[0].name.as_str(), "quit gx");
+    story.keys("mno\u{1b}");
+    assert_eq!((story.app.marks().list().len(), story.app.mode()), (1, Mode::List));
+}
+
+#[test]
+fn the_scale_stays_while_memory_wobbles() {
+    let mut story = Story::begin();
+    let (mut scale, mut moves) = (story.panel().scale, 0);
+    for pass in 0..240 {
+        let mut host = story.host.later(1);
+        host.gpus[0].tenants[0].memory = Ok(Bytes::from_mib(20_580 + 30 * (pass % 3)));
+        story.see(host);
+        let before = std::mem::replace(&mut scale, story.panel().scale);
+        moves += usize::from(before != scale);
+    }
+    // Once, when the hill of the beginning leaves the graph.
+    assert!(moves <= 1, "{moves}");
+}
+
+#[test]
+fn what_is_to_come_ends_where_memory_does() {
+    let full =
+        Full { soonest: Duration::from_secs(50), likely: Duration::from_secs(100), latest: Duration::from_secs(200) };
+    let ahead = Ahead { rate: 1.0, full: Some(full) };
+    // To the MiB: times as divisors leave a rest.
+    let gib = |of: [Bytes; 3]| of.map(|it| (it.0 + (1 << 20)) >> 30);
+    let (now, capacity) = (Bytes::from_gib(60), Some(Bytes::from_gib(80)));
+    assert_eq!(gib(ahead.held(now, capacity, Duration::from_secs(50))), [80, 70, 65]);
+    assert_eq!(gib(ahead.held(now, capacity, Duration::from_secs(500))), [80; 3]);
+    let unknown = Ahead { rate: 1024.0 * 1024.0 * 1024.0, full: None };
+    assert_eq!(gib(unknown.held(now, None, Duration::from_secs(50))), [110; 3]);
+}

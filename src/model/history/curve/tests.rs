@@ -1,0 +1,204 @@
+//! What is kept of a curve, beside a list of everything that was read.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+fn curve(samples: &[(u64, Option<u32>)], patience: Duration) -> Curve {
+    let mut curve = Curve::long();
+    for (at, value) in samples {
+        curve.push(Moment(*at), *value, patience);
+    }
+    curve
+}
+
+/// The highest of each part of a span that ends at the second `now`; samples are by the second, too.
+#[track_caller]
+fn check(samples: &[(u64, Option<u32>)], now: u64, span: u64, expected: &[Option<u32>]) {
+    let samples: Vec<_> = samples.iter().map(|(second, value)| (second * 1000, *value)).collect();
+    let now = Moment(now * 1000);
+    let window = Window::until(now, Duration::from_secs(span), expected.len());
+    let parts = curve(&samples, PATIENCE).over(&window, now);
+    assert_eq!(parts.iter().map(|it| it.map(|it| it.high)).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_second_without_a_sample_repeats_the_one_before() {
+    check(&[(100, Some(1)), (102, Some(3))], 103, 5, &[None, Some(1), Some(1), Some(3), Some(3)]);
+}
+
+#[test]
+fn a_long_silence_is_a_gap() {
+    let gap = [None, Some(1), None, None, None, None, None, None, None, None, None, Some(3)];
+    check(&[(100, Some(1)), (110, Some(3))], 110, 12, &gap);
+}
+
+#[test]
+fn a_missing_reading_is_a_gap_and_never_nothing() {
+    check(&[(100, Some(7)), (101, None), (102, Some(7))], 102, 3, &[Some(7), None, Some(7)]);
+    check(&[(100, Some(7)), (101, None)], 103, 4, &[Some(7), None, None, None]);
+}
+
+#[test]
+fn a_part_shows_the_highest_of_its_samples() {
+    check(&[(100, Some(1)), (101, Some(9)), (102, Some(2)), (103, Some(1))], 103, 4, &[Some(9), Some(2)]);
+}
+
+#[test]
+fn nothing_is_known_of_a_present_without_samples() {
+    check(&[(100, Some(1))], 106, 8, &[None, Some(1), None, None, None, None, None, None]);
+}
+
+#[test]
+fn a_slow_interval_has_no_gaps_and_a_hole_in_it_has() {
+    let minute = Duration::from_mins(1);
+    let samples: Vec<_> =
+        (0..60u32).filter(|it| !(20..25).contains(it)).map(|it| (u64::from(it) * 60_000, Some(it))).collect();
+    let curve = curve(&samples, 3 * minute);
+    let now = Moment(59 * 60_000);
+    let highs = |span, parts| -> Vec<Option<u32>> {
+        curve.over(&Window::until(now, span, parts), now).iter().map(|it| it.map(|it| it.high)).collect()
+    };
+    // By ten seconds, each minute six times.
+    let expected: Vec<Option<u32>> = (325..355).map(|it| Some(it / 6)).collect();
+    assert_eq!(highs(5 * minute, 30), expected);
+    // By the minute, with the hole.
+    let expected: Vec<_> = (0..60).map(|it| (!(20..25).contains(&it)).then_some(it)).collect();
+    assert_eq!(highs(60 * minute, 60), expected);
+}
+
+#[test]
+fn of_a_week_the_lowest_and_the_highest_stay() {
+    // A sawtooth whose floor rises by 1 a second: three days of it, one sample a second.
+    let mut curve = Curve::long();
+    let end = 3 * 86_400;
+    for second in 0..=end {
+        curve.push(Moment(u64::from(second) * 1000), Some(second + 1000 * (second % 7)), PATIENCE);
+    }
+    let now = Moment(u64::from(end) * 1000);
+    let window = Window::until(now, Duration::from_hours(72), 72);
+    let parts = curve.over(&window, now);
+    for (hour, part) in parts.iter().enumerate().take(60).skip(1) {
+        let begin = u32::try_from(window.moment(hour).0 / 1000).unwrap();
+        let part = part.unwrap();
+        assert!((begin..begin + 8).contains(&part.low), "{hour}: {part:?}");
+        assert!((begin + 3600 + 6000 - 14..begin + 3600 + 6000).contains(&part.high), "{hour}: {part:?}");
+    }
+}
+
+#[test]
+fn a_week_of_noise_takes_no_more_than_what_is_said() {
+    let mut curve = Curve::long();
+    let mut noise = 1u32;
+    for at in a_week() {
+        noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        curve.push(at, Some(noise >> 1), Duration::from_mins(20));
+    }
+    assert!((30_000..36_000).contains(&curve.bytes()), "{}", curve.bytes());
+}
+
+#[test]
+fn what_stays_the_same_and_what_is_short_take_next_to_nothing() {
+    let mut idle = Curve::long();
+    for at in a_week() {
+        idle.push(at, Some(4_194_304), Duration::from_mins(20));
+    }
+    assert!(idle.bytes() < 5000, "{}", idle.bytes());
+    let mut short = Curve::long();
+    for second in 0..5 {
+        short.push(Moment(second * 1000), Some(1), PATIENCE);
+    }
+    assert!(short.bytes() < 500, "{}", short.bytes());
+}
+
+/// Moments that fill every tier: five minutes apart, then ten seconds, then one.
+fn a_week() -> impl Iterator<Item = Moment> {
+    let (week, six_hours, quarter) = (7 * 86_400, 6 * 3600, 900);
+    let coarse = (0..week - six_hours).step_by(300);
+    let middle = (week - six_hours..week - quarter).step_by(10);
+    coarse.chain(middle).chain(week - quarter..week).map(|second| Moment(second * 1000))
+}
+
+/// Samples of one interval with jitter, missing readings and silences; in milliseconds.
+fn any_samples() -> impl Strategy<Value = (Duration, Vec<(u64, Option<u32>)>)> {
+    let intervals = prop::sample::select(vec![100u64, 500, 1000, 2000, 10_000, 60_000]);
+    let step = (0..100u32, 0..40u64, prop::option::weighted(0.9, 0..5000u32));
+    (intervals, prop::collection::vec(step, 1..600), 0..1_000_000u64).prop_map(|(interval, steps, begin)| {
+        let mut at = 10_000_000 + begin;
+        let samples = steps.into_iter().map(|(chance, jitter, value)| {
+            at += interval + interval * jitter / 100;
+            // Now and then nobody looked, for a while or for long.
+            at += match chance {
+                0 => 700_000_000,
+                1..3 => 2_000_000,
+                3..6 => 7 * interval,
+                _ => 0,
+            };
+            (at, value)
+        });
+        (3 * Duration::from_millis(interval).max(Duration::from_millis(334)), samples.collect())
+    })
+}
+
+/// What should be known, from a plain list: the samples by bucket, the parts from the buckets.
+fn naive(samples: &[(u64, Option<u32>)], patience: u64, tier: u64, window: &Window, now: u64) -> Vec<Option<u32>> {
+    let mut buckets: BTreeMap<u64, Option<u32>> = BTreeMap::new();
+    for (at, value) in samples {
+        let bucket = buckets.entry(at / tier * tier).or_default();
+        *bucket = (*bucket).max(*value);
+    }
+    let part = |at: usize| window.moment(at).0..window.moment(at + 1).0;
+    let of = |at: usize| {
+        let own = buckets.range(part(at));
+        if let Some(own) = own.map(|(_, it)| *it).reduce(Option::max) {
+            return own;
+        }
+        let (_, before) = buckets.range(..part(at).start).next_back()?;
+        let last = samples.iter().rev().find(|it| it.0 < part(at).start)?.0;
+        let next = samples.iter().find(|it| it.0 >= part(at).end).map_or(now, |it| it.0);
+        let is_past = samples.iter().any(|it| it.0 >= part(at).end) || part(at).start <= now;
+        if next - last <= patience && is_past { *before } else { None }
+    };
+    (0..window.parts()).map(of).collect()
+}
+
+proptest! {
+    /// What is kept is what a list of everything would say, within the resolution of each tier.
+    #[test]
+    fn nothing_is_lost_or_made_up((patience, samples) in any_samples(), parts in 1..60usize, back in 0..10u64, wide in 1..5u64) {
+        let curve = curve(&samples, patience);
+        let (last, patience) = (samples[samples.len() - 1].0, u64::try_from(patience.as_millis()).unwrap().max(1000));
+        for tier in [Tier::SECONDS, Tier::TENS] {
+            let part = tier.width * wide;
+            let end = last.saturating_sub(back * part);
+            let window = Window::until(Moment(end), Duration::from_millis(part * parts as u64), parts);
+            // Where the tier reaches back to.
+            let first = if tier.width == 1000 { curve.seconds.first() } else { curve.long.as_ref().unwrap().tens.first() };
+            let first = u64::from(first.unwrap()) * tier.width;
+            if window.start().0 < first || (tier.width == 1000 && part >= 10_000) {
+                continue;
+            }
+            let highs: Vec<_> = curve.over(&window, Moment(last)).iter().map(|it| it.map(|it| it.high)).collect();
+            prop_assert_eq!(highs, naive(&samples, patience, tier.width, &window, last), "{:?} {:?}", window, tier);
+        }
+    }
+
+    /// Whatever the zoom, what a graph shows was read, and lies about where the graph says.
+    #[test]
+    fn every_zoom_shows_what_was_read((patience, samples) in any_samples(), parts in 1..60usize, span in 1..604_800u64) {
+        let curve = curve(&samples, patience);
+        let last = Moment(samples[samples.len() - 1].0);
+        let window = Window::until(last, Duration::from_secs(span), parts);
+        let held = u64::try_from(patience.as_millis()).unwrap().max(1000) + Tier::FIVE_MINUTES.width;
+        for (at, part) in curve.over(&window, last).into_iter().enumerate() {
+            let Some(Extent { low, high }) = part else { continue };
+            let (from, to) = (window.moment(at).0.saturating_sub(held), window.moment(at + 1).0 + Tier::FIVE_MINUTES.width);
+            let near = || samples.iter().filter(|it| (from..to).contains(&it.0)).filter_map(|it| it.1);
+            prop_assert!(near().any(|it| it == low) && near().any(|it| it == high), "{low} {high} at {at}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Who is remembered, for how long, and what that takes.
+
+use super::*;
+use crate::snapshot::example::host;
+use crate::units::Watts;
+
+fn id(pid: u32) -> ProcessId {
+    ProcessId { pid, start_ticks: Some(u64::from(pid)) }
+}
+
+/// Takes in passes over a host, one a second, each changed by the one before.
+fn watch(
+    history: &mut History,
+    mut host: Snapshot,
+    passes: u64,
+    mut change: impl FnMut(u64, Snapshot) -> Snapshot,
+) -> Snapshot {
+    for pass in 0..passes {
+        host = change(pass, host.later(1));
+        history.learn(&host, &crate::model::holdings(&host));
+    }
+    host
+}
+
+#[test]
+fn a_process_on_two_gpus_has_a_curve_on_each_and_one_in_all() {
+    let mut history = History::default();
+    let one = host(2).with(100, "python train.py", 0, Bytes::from_gib(3));
+    let one = watch(&mut history, one, 10, |_, it| it);
+    let both = one.with(100, "python train.py", 1, Bytes::from_gib(2));
+    let both = watch(&mut history, both, 10, |_, it| it);
+    let it = history.process(id(100)).unwrap();
+    let latest = |series: Option<&Series>| series.and_then(Series::latest);
+    assert_eq!(latest(it.on(&both.gpus[0].uuid)), Some(Bytes::from_gib(3)));
+    assert_eq!(latest(it.on(&both.gpus[1].uuid)), Some(Bytes::from_gib(2)));
+    assert_eq!(latest(it.memory()), Some(Bytes::from_gib(5)));
+    let all = it.memory().unwrap();
+    assert_eq!((all.baseline(), all.peak()), (Some(Bytes::from_gib(3)), Some(Bytes::from_gib(5))));
+    let before = all.at(Moment(both.at.0 - 15_000), both.at).unwrap();
+    assert_eq!(before.high, Bytes::from_gib(3));
+}
+
+#[test]
+fn who_ended_is_remembered_for_hours_and_its_successor_is_another() {
+    let mut history = History::default();
+    let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(3));
+    let host = watch(&mut history, host, 10, |_, it| it);
+    let host = watch(&mut history, host.without(100), 1, |_, it| it);
+    assert_eq!(history.process(id(100)).unwrap().gone, Some(host.at));
+    let ended = history.tenants(&host.gpus[0].uuid);
+    assert_eq!(ended.iter().map(|(id, ..)| id.pid).collect::<Vec<_>>(), [100]);
+    let mut again = host.clone().with(100, "python other.py", 0, Bytes::from_gib(1));
+    again.gpus[0].tenants[0].process.start_ticks = Some(7);
+    again.processes[0].id.start_ticks = Some(7);
+    let again = watch(&mut history, again, 10, |_, it| it);
+    assert_eq!(history.tenants(&again.gpus[0].uuid).len(), 2);
+    watch(&mut history, again.later(6 * 3600), 1, |_, it| it);
+    assert!(history.process(id(100)).is_none());
+}
+
+#[test]
+fn of_many_that_ended_those_stay_that_were_there_longest() {
+    let mut history = History::default();
+    let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
+    let host = watch(&mut history, host, 60, |_, it| it).without(7);
+    watch(&mut history, host, 500, |pass, it| {
+        let pid = 1000 + u32::try_from(pass).unwrap();
+        it.without(pid - 1).with(pid, "python eval.py", 0, Bytes::from_gib(1))
+    });
+    assert!(history.processes.len() <= GONE + 1, "{}", history.processes.len());
+    assert!(history.process(id(7)).is_some());
+}
+
+#[test]
+fn work_heat_and_power_are_kept_too() {
+    let mut history = History::default();
+    let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(3));
+    let host = watch(&mut history, host, 10, |_, it| it);
+    let gpu = history.gpu(&host.gpus[0].uuid).unwrap();
+    let now = |curve: &Curve| curve.at(host.at, host.at).map(|it| it.high);
+    assert_eq!((now(&gpu.sm), now(&gpu.power)), (Some(50), Some(300)));
+    assert_eq!(now(&gpu.temperature).map(GpuHistory::celsius), Some(50));
+    let process = history.process(id(100)).unwrap();
+    assert_eq!((now(&process.sm), now(&process.rss)), (Some(40), Some(3 << 20)));
+}
+
+/// A week of figures that never repeat, of 8 GPUs and 64 processes, and as many that ended as are remembered.
+#[test]
+fn a_full_history_takes_less_than_six_mebibytes() {
+    let mut history = History::default();
+    let mut host =
+        (0..64).fold(host(8), |host, at| host.with(1000 + at, "python train.py", at as usize % 8, Bytes::from_gib(1)));
+    let mut noise = 1u32;
+    let mut next = || {
+        noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        noise >> 1
+    };
+    let (week, six_hours, quarter) = (7 * 86_400, 6 * 3600, 900);
+    let steps = [(week - six_hours, 300), (six_hours - quarter, 10), (quarter, 1)];
+    let steps =
+        steps.into_iter().flat_map(|(span, step)| std::iter::repeat_n(step, usize::try_from(span / step).unwrap()));
+    host.interval_ms = 300_000;
+    for (pass, step) in steps.enumerate() {
+        host.at = Moment(host.at.0 + step * 1000);
+        for gpu in &mut host.gpus {
+            gpu.load.at = host.at;
+            gpu.load.memory_used = Ok(Bytes::from_kib(next().into()));
+            gpu.load.sm = Ok(Percent::new(f32::from(u8::try_from(next() % 256).unwrap())));
+            gpu.load.power = Ok(Watts::from_milliwatts(next() % 1_000_000));
+            for tenant in &mut gpu.tenants {
+                tenant.memory = Ok(Bytes::from_kib(next().into()));
+                tenant.sm = Ok(Percent::new(f32::from(u8::try_from(next() % 256).unwrap())));
+            }
+        }
+        for process in &mut host.processes {
+            process.load.rss = Ok(Bytes::from_kib(next().into()));
+        }
+        // In the end, some are replaced.
+        if pass % 20 == 0 && step == 1 {
+            let pid = host.processes[0].id.pid;
+            host = host.without(pid).with(pid + 64, "python train.py", pid as usize % 8, Bytes::from_gib(1));
+        }
+        history.learn(&host, &crate::model::holdings(&host));
+    }
+    assert_eq!(history.processes.values().filter(|it| it.gone.is_some()).count(), GONE);
+    let bytes = history.bytes();
+    assert!(bytes < 6 << 20, "{bytes}");
+    assert!(bytes > 2_500_000, "it is not full: {bytes}");
+}
+
+#[test]
+fn who_comes_goes_falls_and_is_signalled_is_noted() {
+    let mut history = History::default();
+    let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(8));
+    let host = watch(&mut history, host, 5, |_, it| it);
+    let mut host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
+    let came = host.at;
+    host.gpus[0].tenants[0].memory = Ok(Bytes::from_gib(3));
+    let mut host = watch(&mut history, host, 1, |_, it| it);
+    let fell = host.at;
+    host.gpus[0].health.xids.push(crate::snapshot::Xid { at: fell, code: 79 });
+    history.signalled(id(200), Signal::Term, fell);
+    let host = watch(&mut history, host.without(200), 3, |_, it| it);
+    let gpu = Subject::Gpu(host.gpus[0].uuid.clone());
+    let noted: Vec<_> = history
+        .occurrences(&gpu)
+        .map(|it| (it.at.since(came).as_secs(), it.process.as_ref().map(|it| it.0.pid), it.what))
+        .collect();
+    let expected = [
+        (1, None, What::Xid(79)),
+        (2, Some(200), What::Ended(Some(Bytes::from_gib(1)))),
+        (1, Some(200), What::Signalled(Signal::Term)),
+        (1, Some(100), What::Fell { from: Bytes::from_gib(8), to: Bytes::from_gib(3) }),
+        (0, Some(200), What::Began),
+    ];
+    assert_eq!(noted, expected);
+    let of = |pid| history.occurrences(&Subject::Process(id(pid))).count();
+    assert_eq!((of(100), of(200)), (2, 4));
+}

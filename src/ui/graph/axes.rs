@@ -1,0 +1,215 @@
+//! What stands around a curve: amounts at the left, levels across, the time below, marks and what happened.
+
+use std::time::Duration;
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+
+use super::dots::Dots;
+use crate::app::graph::panel::{AXIS, Panel};
+use crate::app::layout::Area;
+use crate::app::marks::Mark;
+use crate::model::{Curve, Model, Occurrence, What};
+use crate::snapshot::Reading;
+use crate::ui::pen::{Align, Pen};
+use crate::ui::theme::{self, Theme};
+use crate::units::{Bytes, Moment};
+use crate::untrusted::Text;
+
+/// Round amounts at the left.
+pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
+    let left = Area { x: panel.area.x, width: AXIS, ..panel.plot };
+    for (row, label) in panel.scale.labels() {
+        let row = panel.plot.height - 1 - row;
+        if let Some(mut pen) = Pen::at(buffer, left, row) {
+            pen.cell(label, usize::from(AXIS) - 1, Align::Right, theme.dim());
+        }
+    }
+}
+
+/// A line across at an amount, where that is shown; its name stands at its left end.
+pub(super) fn level(buffer: &mut Buffer, style: Style, panel: &Panel, amount: Bytes, name: &str) {
+    if !panel.scale.holds(amount) {
+        return;
+    }
+    let rows = panel.plot.height;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
+    let from_bottom = ((panel.scale.height(amount) * f64::from(rows)) as u16).min(rows - 1);
+    let row = rows - 1 - from_bottom;
+    for x in (0..panel.plot.width).step_by(2) {
+        buffer[(panel.plot.x + x, panel.plot.y + row)].set_char('╌').set_style(style);
+    }
+    let fits = name.len() + 6 < usize::from(panel.plot.width);
+    if let Some(mut pen) = Pen::at(buffer, panel.plot, row).filter(|_| fits) {
+        pen.put(format!("{name} "), style);
+    }
+}
+
+/// A line from top to bottom.
+pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
+    for y in panel.plot.y..panel.plot.y + panel.plot.height {
+        let cell = &mut buffer[(x, y)];
+        if matches!(cell.symbol(), " " | "╌") {
+            cell.set_char('┊').set_style(style);
+        }
+    }
+}
+
+/// A line for each mark.
+pub(super) fn marks(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
+    for x in marks.iter().filter_map(|it| panel.column(it.at)) {
+        upright(buffer, theme.notable(), panel, x);
+    }
+}
+
+/// The names of marks beside their lines, as high as the names of later ones let them.
+pub(super) fn names(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
+    const ROWS: usize = 3;
+    let left = panel.plot.x;
+    let mut ends = [left + panel.plot.width; ROWS];
+    for (x, mark) in marks.iter().rev().filter_map(|it| Some((panel.column(it.at)?, it))) {
+        let name = mark.name.as_str();
+        let width = u16::try_from(unicode_width::UnicodeWidthStr::width(name)).unwrap_or(u16::MAX);
+        for (row, end) in (0..panel.plot.height).zip(&mut ends) {
+            let place = match () {
+                () if x + 1 + width <= *end => x + 1,
+                () if x <= *end && x >= left + width => x - width,
+                () => continue,
+            };
+            buffer.set_string(place, panel.plot.y + row, name, theme.notable());
+            *end = place.min(x);
+            break;
+        }
+    }
+}
+
+/// Round times below, as far from now as they are.
+pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment) {
+    const STEPS: [u64; 17] =
+        [5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800];
+    const APART: u64 = 12;
+    let row = Area { y: panel.time, height: 1, ..panel.plot };
+    let cell = 2 * u64::try_from(panel.window.part().as_millis()).unwrap_or(u64::MAX);
+    let step = STEPS.into_iter().map(|it| it * 1000).find(|it| it / cell >= APART).unwrap_or(345_600_000);
+    // The last column of a graph that follows the present is now, wherever in that column now is.
+    let last = panel.window.end().0.saturating_sub(cell);
+    let behind = now.0.saturating_sub(last) / cell * cell;
+    let (past, width) = (u64::from(panel.past), u64::from(panel.plot.width));
+    // A label stands below its moment, and keeps within the graph.
+    let mut put = |column: u64, label: String| {
+        let half = label.len() as u64 / 2;
+        let place = column.saturating_sub(half).min(width.saturating_sub(label.len() as u64));
+        if column >= half
+            && let Some(mut pen) = Pen::at(buffer, row, 0)
+        {
+            pen.skip(usize::try_from(place).unwrap_or(0)).put(label, theme.dim());
+        }
+    };
+    let first = behind.div_ceil(step) * step;
+    for at in (0..).map(|it| first + it * step) {
+        let Some(column) = (past - 1).checked_sub((at - behind) / cell) else { break };
+        put(column, if at == 0 { "now".to_owned() } else { format!("-{}", words(at / 1000)) });
+    }
+    for at in (1..).map(|it| it * step) {
+        let column = past - 1 + at / cell;
+        if column + 4 > width {
+            break;
+        }
+        put(column, format!("+{}", words(at / 1000)));
+    }
+}
+
+/// What is to come, if it goes on so: the likely path, and the paths beside it.
+pub(super) fn ahead(buffer: &mut Buffer, theme: Theme, panel: &Panel, latest: Option<Bytes>) {
+    let (Some(ahead), Some(latest)) = (panel.ahead, latest) else { return };
+    let mut dots = Dots::new(panel.plot);
+    let past = usize::from(panel.past) * 2;
+    for x in past..usize::from(panel.plot.width) * 2 {
+        let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX);
+        let rows = ahead.held(latest, panel.capacity, after).map(|it| dots.row(panel.scale.height(it)));
+        for (row, style) in [(rows[0], theme.dim()), (rows[2], theme.dim()), (rows[1], theme.alarm_line())] {
+            if x % 4 < 2 || row == rows[1] {
+                dots.line(x, (row, row), style);
+            }
+        }
+    }
+    dots.draw(buffer);
+}
+
+/// `40s`, `5m`, `1h30m`, `2d`.
+pub(super) fn words(seconds: u64) -> String {
+    let part = |amount: u64, unit: &str| if amount > 0 { format!("{amount}{unit}") } else { String::new() };
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => part(seconds / 60, "m") + &part(seconds % 60, "s"),
+        3600..86_400 => part(seconds / 3600, "h") + &part(seconds / 60 % 60, "m"),
+        _ => part(seconds / 86_400, "d") + &part(seconds / 3600 % 24, "h"),
+    }
+}
+
+/// How long a graph is, in a word.
+pub(super) fn span(span: Duration) -> String {
+    words(span.as_secs())
+}
+
+/// The work below, in steps up to all of it.
+pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Curve, now: Moment) {
+    let Some(y) = panel.work else { return };
+    let left = Area { x: panel.area.x, y, width: AXIS, height: 1 };
+    if let Some(mut pen) = Pen::at(buffer, left, 0) {
+        pen.cell("SM", usize::from(AXIS) - 1, Align::Right, theme.dim());
+    }
+    let parts = curve.over(&panel.window, now);
+    let steps: String = parts
+        .chunks(2)
+        .map(|it| it.iter().flatten().map(|it| it.high).max())
+        .map(|it| it.map_or(' ', |percent| theme::step(percent.min(100), 100)))
+        .collect();
+    buffer.set_stringn(panel.plot.x, y, steps, usize::from(panel.past), theme.good());
+}
+
+/// A letter for what happened, and how it looks.
+pub(super) fn glyph(theme: Theme, what: What) -> (char, Style) {
+    match what {
+        What::Began => ('▲', theme.good()),
+        What::Ended(_) => ('▼', theme.dim()),
+        What::Signalled(_) => ('✕', theme.notable()),
+        What::Fell { .. } => ('↘', theme.notable()),
+        What::Xid(_) => ('!', theme.alarm()),
+    }
+}
+
+/// What happened, in a few words.
+pub(super) fn sentence(it: &Occurrence) -> String {
+    let who = it.process.as_ref().map(|(id, name)| format!("{} {}", id.pid, word(name))).unwrap_or_default();
+    match it.what {
+        What::Began => format!("{who} began"),
+        What::Ended(Some(held)) => format!("{who} ended, held {held}"),
+        What::Ended(None) => format!("{who} ended"),
+        What::Signalled(signal) => format!("{signal} to {who}"),
+        What::Fell { from, to } => format!("{who} fell from {from} to {to}"),
+        What::Xid(code) => format!("Xid {code}"),
+    }
+}
+
+fn word(name: &Reading<Text>) -> &str {
+    name.as_ref().map_or("?", Text::as_str)
+}
+
+/// What happened, on a row of its own, in words where these fit.
+pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &Model, panel: &Panel) {
+    let Some(y) = panel.events else { return };
+    let row = Area { y, height: 1, ..panel.plot };
+    let mut end = usize::from(panel.plot.width);
+    for it in model.history().occurrences(&panel.subject) {
+        let Some(x) = panel.column(it.at).map(|x| usize::from(x - panel.plot.x)) else { continue };
+        let (letter, style) = glyph(theme, it.what);
+        let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else { continue };
+        pen.skip(x).put(letter.to_string(), style);
+        let words = sentence(it);
+        if x + 2 + words.len() < end {
+            pen.skip(1).put(words, theme.dim());
+        }
+        end = x;
+    }
+}

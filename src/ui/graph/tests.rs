@@ -1,0 +1,128 @@
+//! What a graph shows, in letters.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+use crate::app::Options;
+use crate::app::graph::panel::{Ahead, Full};
+use crate::event::Event;
+use crate::model::Window;
+use crate::snapshot::Snapshot;
+use crate::snapshot::example::host;
+use crate::snapshot::line::Line;
+
+const SIZE: (u16, u16) = (120, 40);
+
+/// A GPU with three processes, of which the first grows by 50 MiB a second, after five minutes of it.
+fn app(keys: &str) -> App {
+    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    app.update(Event::Resized(SIZE.0, SIZE.1));
+    let mut host = [(100, 30), (200, 12), (300, 6)]
+        .into_iter()
+        .fold(host(1), |host, (pid, gib)| host.with(pid, "python train.py", 0, Bytes::from_gib(gib)));
+    let see = |app: &mut App, host: &Snapshot| {
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    };
+    for _ in 0..300 {
+        host = host.later(1);
+        let grown = 50 << 20;
+        host.gpus[0].tenants[0].memory.as_mut().unwrap().0 += grown;
+        host.gpus[0].load.memory_used.as_mut().unwrap().0 += grown;
+        see(&mut app, &host);
+    }
+    host = host.later(1).without(300);
+    see(&mut app, &host);
+    for key in keys.chars() {
+        let code = match key {
+            '\n' => KeyCode::Enter,
+            '\t' => KeyCode::Tab,
+            '←' => KeyCode::Left,
+            letter => KeyCode::Char(letter),
+        };
+        app.update(Event::Key(KeyEvent::from(code)));
+    }
+    app
+}
+
+fn screen(theme: Theme, app: &App) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
+    terminal.draw(|frame| crate::ui::draw(frame, &theme, app)).unwrap();
+    terminal.backend().to_string()
+}
+
+#[track_caller]
+fn shows(screen: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(screen.contains(part), "no `{part}` in\n{screen}");
+    }
+}
+
+#[test]
+fn a_process_has_round_amounts_and_times_its_peak_and_its_baseline() {
+    let screen = screen(Theme::new(false, true), &app("g"));
+    shows(&screen, &["100 python memory  now 44.6 GiB", "peak 44.6 GiB", "baseline 30.0 GiB", "+14.6 GiB in 5m00s"]);
+    shows(&screen, &[" 30 GiB", " 35 GiB", " 40 GiB", " 45 GiB", "-4m", "-1m", "now", "  SM ▃▃▃"]);
+}
+
+#[test]
+fn a_gpu_shows_its_processes_on_each_other_with_and_without_colour() {
+    let app = app("\tg");
+    for theme in [Theme::new(false, true), Theme::new(false, false)] {
+        shows(&screen(theme, &app), &["100 python", "44.6 GiB", "200 python", "12.0 GiB", "capacity", "  0 GiB"]);
+    }
+    let poor = screen(Theme::new(true, false), &app);
+    shows(&poor, &["100 python", "44.6 GiB", "capacity"]);
+    assert!(poor.is_ascii(), "{poor}");
+    // The fills differ.
+    let fills: Vec<char> = (0..6).map(dots::sample).collect();
+    assert!((0..6).all(|at| fills.iter().filter(|it| **it == fills[at]).count() == 1), "{fills:?}");
+}
+
+#[test]
+fn what_ended_stands_in_the_list_and_on_the_axis() {
+    let screen = screen(Theme::new(false, true), &app("\tg"));
+    shows(&screen, &["▼ 300 python ended, held 6.0 GiB"]);
+}
+
+#[test]
+fn marks_stand_in_the_graph_and_in_a_list_with_what_became_of_memory() {
+    let screen = screen(Theme::new(false, true), &app("gmepoch 3\nmafter eval\n"));
+    let in_list = |name: &str| screen.lines().rfind(|it| it.contains(name)).unwrap().to_owned();
+    shows(&in_list("epoch 3"), &["-0s", "44.6 GiB", "+14.6 GiB"]);
+    shows(&in_list("after eval"), &["+0", "+14.6 GiB"]);
+    assert!(screen.matches("epoch 3").count() >= 2, "{screen}");
+    shows(&screen, &["┊"]);
+}
+
+#[test]
+fn the_cursor_says_what_was_there() {
+    let screen = screen(Theme::new(false, true), &app("\tg←←←←←←←←←←"));
+    shows(
+        &screen,
+        &["at -", "SM 50%", "300 W", "50°C", "100 python       42.3 GiB", "200 python       12.0 GiB", "Esc: now"],
+    );
+}
+
+#[test]
+fn growth_is_drawn_ahead_until_memory_is_full() {
+    let app = app("g");
+    let mut panel = app.panels().remove(0);
+    let minutes = Duration::from_mins;
+    let full = Full { soonest: minutes(2), likely: minutes(3), latest: minutes(5) };
+    panel.ahead = Some(Ahead { rate: 5e7, full: Some(full) });
+    panel.past = panel.plot.width * 3 / 4;
+    panel.window = Window::until(app.model().now(), minutes(5), usize::from(panel.past) * 2);
+    let theme = Theme::new(false, true);
+    let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
+    terminal.draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel)).unwrap();
+    let screen = terminal.backend().to_string();
+    shows(&screen, &["out of memory in 3m00s (2m00s to 5m00s)", "+1m", "now"]);
+    let beyond = usize::from(panel.plot.x + panel.past);
+    let drawn = screen.lines().skip(1).take(usize::from(panel.plot.height));
+    let dots = drawn.flat_map(|it| it.chars().skip(beyond + 1)).filter(|it| ('\u{2801}'..='\u{28ff}').contains(it));
+    assert!(dots.count() > 5, "{screen}");
+}
