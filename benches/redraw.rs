@@ -145,6 +145,7 @@ fn host() -> Snapshot {
         holders: Vec::new(),
         trouble: None,
         failures: Vec::new(),
+        detail: None,
     };
     let process = |id: ProcessId| Process {
         id,
@@ -160,6 +161,7 @@ fn host() -> Snapshot {
             rss: Ok(Bytes::from_gib(3)),
             ..ProcessLoad::missing(Missing::Unsupported)
         },
+        peek: None,
     };
     Snapshot {
         schema: Snapshot::SCHEMA,

@@ -169,6 +169,27 @@ pub struct ExplainArgs {
     pub timeout: Duration,
 }
 
+/// What to analyze.
+#[derive(Debug, Clone, Args)]
+pub struct AnalyzeArgs {
+    /// Logs: CSV of `nvidia-smi --query-gpu` or `--query-compute-apps` with timestamps, in any order of columns, with or
+    /// without header and units, or plain `time,bytes`; `-` for the standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// The memory of the GPU, as in `80GiB`, where a log does not say it
+    #[arg(long, value_name = "AMOUNT")]
+    pub capacity: Option<Bytes>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// Draw with ASCII only; so it is, too, when the locale is not UTF-8
+    #[arg(long)]
+    pub ascii: bool,
+}
+
 /// What to look at.
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
@@ -214,6 +235,8 @@ pub struct FreeArgs {
 pub enum Task {
     /// Watch this host and write what is seen to the standard output, a JSON object a line
     Agent(AgentArgs),
+    /// Say whether memory leaks in a log, how fast, and when it runs out
+    Analyze(AnalyzeArgs),
     /// Say what works here and what does not, why, and what may mend it
     Doctor(DoctorArgs),
     /// Take an out-of-memory message of PyTorch apart: who has the memory, why it failed, what to try first

@@ -25,6 +25,7 @@ pub mod ui;
 pub mod session;
 pub mod terminal;
 
+pub mod analyze;
 pub mod doctor;
 pub mod explain;
 pub mod free;
@@ -44,6 +45,7 @@ use cli::{Cli, Task};
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.task {
         Some(Task::Agent(args)) => agent::run(&args),
+        Some(Task::Analyze(args)) => analyze::run(&args),
         Some(Task::DemoProcess { role }) => agent::demo::be(&role),
         Some(Task::Doctor(args)) => doctor::run(&args),
         Some(Task::Explain(args)) => explain::run(&args),

@@ -5,6 +5,7 @@
 
 mod advice;
 mod breakdown;
+mod growth;
 mod health;
 mod history;
 mod job;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
 pub use self::breakdown::{Breakdown, Part, Reserved, reserved};
+pub use self::growth::{Evidence, Fall, Forecast, LeakDetector, Outlook, Rate};
 pub use self::health::{Health, Weight};
 pub use self::history::{Curve, Extent, GpuHistory, History, Occurrence, ProcessHistory, Series, WEEK, What, Window};
 use self::job::Jobs;

@@ -10,8 +10,8 @@
 //! allocated + pending = what the program asked for + rounding
 //! ```
 
-use super::{Holding, Missing, Reading, Unclaimed};
-use crate::snapshot::{Allocator, Gpu, ProcessId, Snapshot};
+use super::{Holding, Unclaimed};
+use crate::snapshot::{Allocator, Gpu, Missing, ProcessId, Reading, Snapshot};
 use crate::units::Bytes;
 
 /// A part of the whole.

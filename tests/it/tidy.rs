@@ -22,13 +22,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("app", &["control", "event", "model", "snapshot", "units", "untrusted"]),
     ("ui", &["app", "control", "model", "snapshot", "units", "untrusted"]),
     ("report", &["app", "cli", "event", "link", "model", "snapshot", "terminal", "units", "untrusted"]),
+    ("analyze", &["cli", "model", "report", "terminal", "units", "untrusted"]),
     ("doctor", &["agent", "cli", "report", "snapshot", "terminal", "units"]),
     ("explain", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("free", &["cli", "model", "report", "snapshot", "units"]),
     ("orphans", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("query", &["cli", "report", "snapshot", "units", "untrusted"]),
     ("session", &["app", "cli", "event", "link", "terminal", "ui"]),
-    ("lib", &["agent", "cli", "doctor", "explain", "free", "orphans", "query", "report", "session", "snapshot"]),
+    (
+        "lib",
+        &["agent", "analyze", "cli", "doctor", "explain", "free", "orphans", "query", "report", "session", "snapshot"],
+    ),
     ("main", &["lib"]),
 ];
 
@@ -41,7 +45,10 @@ const AT_HOME: &[(&[&str], &[&str], &str)] = &[
     (&["tokio"], &["link", "report", "session", "terminal"], "the loop is at the edge"),
     (
         &["anyhow"],
-        &["agent", "cli", "doctor", "explain", "free", "lib", "main", "orphans", "query", "report", "session"],
+        &[
+            "agent", "analyze", "cli", "doctor", "explain", "free", "lib", "main", "orphans", "query", "report",
+            "session",
+        ],
         "in the core, trouble is data",
     ),
     (

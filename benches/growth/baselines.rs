@@ -1,0 +1,85 @@
+//! Three other judges, as they are usually written: a threshold, a regression, and the test of Mann and Kendall.
+
+use std::collections::VecDeque;
+
+use gputop::model::Outlook;
+
+use crate::lab::{Case, Sample};
+use crate::score::Said;
+
+/// Seconds that the others look back.
+const WINDOW: f64 = 600.0;
+/// Seconds from one look to the next, and of the means that they look at.
+const PART: f64 = 10.0;
+const RELEVANT: f64 = 86_400.0;
+
+/// More than nine tenths in use.
+pub(crate) fn threshold(case: &Case, samples: &[Sample], mut told: impl FnMut(f64, Said)) {
+    for (at, bytes) in samples {
+        let outlook = if *bytes > case.capacity / 10 * 9 { Outlook::Leak } else { Outlook::Steady };
+        told(*at as f64 / 1000.0, Said { outlook, end: None });
+    }
+}
+
+/// A line through the last ten minutes that explains most of them, and comes to the end within a day.
+pub(crate) fn regression(case: &Case, samples: &[Sample], told: impl FnMut(f64, Said)) {
+    windows(case, samples, told, |points| {
+        let count = points.len() as f64;
+        let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+        let (x, y) = (mean(&|it| it.0), mean(&|it| it.1));
+        let (xx, xy, yy) =
+            (mean(&|it| (it.0 - x).powi(2)), mean(&|it| (it.0 - x) * (it.1 - y)), mean(&|it| (it.1 - y).powi(2)));
+        let explained = if yy > 0.0 { xy * xy / (xx * yy) } else { 0.0 };
+        (explained > 0.8).then_some(xy / xx)
+    });
+}
+
+/// Later values are larger ones too often for chance (one in a thousand), by Sen's slope the end is within a day.
+pub(crate) fn mann_kendall(case: &Case, samples: &[Sample], told: impl FnMut(f64, Said)) {
+    windows(case, samples, told, |points| {
+        let count = points.len() as f64;
+        let (mut sign, mut slopes) = (0.0, Vec::new());
+        for (at, a) in points.iter().enumerate() {
+            for b in points.iter().skip(at + 1) {
+                sign += (b.1 - a.1).partial_cmp(&0.0).map_or(0.0, |it| f64::from(it as i8));
+                slopes.push((b.1 - a.1) / (b.0 - a.0));
+            }
+        }
+        let score = sign / (count * (count - 1.0) * (2.0 * count + 5.0) / 18.0).sqrt();
+        slopes.sort_by(f64::total_cmp);
+        (score > 3.09).then(|| slopes[slopes.len() / 2])
+    });
+}
+
+/// Means of ten seconds over ten minutes; `slope` gives bytes a second where it sees growth.
+fn windows(
+    case: &Case,
+    samples: &[Sample],
+    mut told: impl FnMut(f64, Said),
+    slope: impl Fn(&VecDeque<(f64, f64)>) -> Option<f64>,
+) {
+    let mut points: VecDeque<(f64, f64)> = VecDeque::new();
+    let (mut sum, mut count, mut due) = (0.0, 0.0, PART);
+    let mut said = Said { outlook: Outlook::TooSoon, end: None };
+    for (at, bytes) in samples {
+        let now = *at as f64 / 1000.0;
+        sum += *bytes as f64;
+        count += 1.0;
+        if now >= due {
+            due = now + PART;
+            points.push_back((now, sum / count));
+            (sum, count) = (0.0, 0.0);
+            while points.front().is_some_and(|it| now - it.0 > WINDOW) {
+                points.pop_front();
+            }
+            let room = case.capacity.saturating_sub(*bytes) as f64;
+            let slope = if points.len() >= 20 { slope(&points) } else { None };
+            let left = slope.filter(|it| *it > 0.0).map(|it| room / it).filter(|it| *it < RELEVANT);
+            said = Said {
+                outlook: if left.is_some() { Outlook::Leak } else { Outlook::Steady },
+                end: left.map(|it| [it, it * 0.8, it * 1.2]),
+            };
+        }
+        told(now, said);
+    }
+}

@@ -1,0 +1,219 @@
+//! A training job on the model of the allocator, told step by step: what its memory does is what follows.
+
+use super::allocator::{Allocator, Block, MIB};
+use super::random::Random;
+
+/// How long the batches of a job are, as a share of the longest there can be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lengths {
+    Fixed,
+    Uniform(f64),
+    LogNormal(f64),
+    /// Lengths of few kinds.
+    Buckets(u64),
+    /// Most are short, and now and then one is very long.
+    HeavyTail,
+}
+
+impl Lengths {
+    pub(crate) fn draw(self, random: &mut Random) -> f64 {
+        match self {
+            Self::Fixed => 1.0,
+            Self::Uniform(low) => random.uniform(low, 1.0),
+            Self::LogNormal(sigma) => (sigma * random.normal() - 2.5 * sigma).exp().min(1.0),
+            Self::Buckets(kinds) => random.whole(1, kinds) as f64 / kinds as f64,
+            Self::HeavyTail => (0.02 / (1.0 - random.unit()).powf(0.5)).min(1.0),
+        }
+    }
+}
+
+/// What a job is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) capacity: u64,
+    pub(crate) context: u64,
+    pub(crate) weights: u64,
+    /// Activations of the longest batch.
+    pub(crate) activations: u64,
+    pub(crate) shares: Vec<f64>,
+    pub(crate) lengths: Lengths,
+    /// MiB a second.
+    pub(crate) load: f64,
+    /// Seconds.
+    pub(crate) step: f64,
+    pub(crate) expandable: bool,
+}
+
+impl Plan {
+    /// Some job that leaves between `low` and `high` of the GPU's memory free.
+    pub(crate) fn some(random: &mut Random, low: f64, high: f64) -> Self {
+        let gib = random.pick(&[8, 11, 12, 16, 24, 24, 32, 40, 48, 80, 80, 80]);
+        let capacity = (gib << 30) / 50 * 49;
+        let held = (1.0 - random.uniform(low, high)) * capacity as f64;
+        let context = random.whole(250, 800) * MIB;
+        let rest = (held - context as f64).max(300e6);
+        let share = random.uniform(0.2, 0.8);
+        let mut shares: Vec<f64> = (0..random.whole(4, 7)).map(|_| random.log_uniform(0.02, 1.0)).collect();
+        let sum: f64 = shares.iter().sum();
+        for share in &mut shares {
+            *share /= sum;
+        }
+        Self {
+            capacity,
+            context,
+            weights: (rest * share) as u64,
+            activations: (rest * (1.0 - share)) as u64,
+            shares,
+            lengths: Lengths::Fixed,
+            load: random.log_uniform(40.0, 3000.0),
+            step: random.log_uniform(0.15, 3.0),
+            expandable: random.chance(0.2),
+        }
+    }
+}
+
+/// A job that runs.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) plan: Plan,
+    pub(crate) random: Random,
+    pub(crate) now: f64,
+    memory: Allocator,
+    /// Every change of what the process holds, with its time.
+    pub(crate) log: Vec<(f64, u64)>,
+    /// When an allocation failed.
+    pub(crate) died: Option<f64>,
+    kept: Vec<Block>,
+}
+
+impl Job {
+    pub(crate) fn start(plan: Plan, random: Random) -> Self {
+        let mut job = Self {
+            memory: Allocator::new(plan.expandable),
+            plan,
+            random,
+            now: 0.0,
+            log: vec![(0.0, 0)],
+            died: None,
+            kept: Vec::new(),
+        };
+        job.load();
+        job
+    }
+
+    /// The context, then the weights, layer by layer, then all that the first steps make.
+    fn load(&mut self) {
+        self.now += self.random.uniform(0.5, 5.0);
+        self.note();
+        let (weights, load) = (self.plan.weights, self.plan.load);
+        let layers = self.random.whole(10, 60);
+        let optimizer = if self.random.chance(0.7) { 0.75 } else { 0.0 };
+        let mine = weights as f64 * (1.0 - optimizer);
+        for _ in 0..layers {
+            self.keep((mine / layers as f64) as u64);
+            self.now += (mine / layers as f64 / (load * MIB as f64)).max(0.02);
+        }
+        self.step();
+        // Gradients and the state of the optimizer come with the first step.
+        for _ in 0..layers {
+            self.keep((weights as f64 * optimizer / layers as f64) as u64);
+        }
+        // Kernels are tried out with workspaces of many sizes.
+        for _ in 0..self.random.whole(0, 6) {
+            let size = self.random.log_uniform(MIB as f64, 0.03 * self.plan.capacity as f64) as u64;
+            if let Some(block) = self.take(size) {
+                self.step();
+                self.memory.give(block);
+            }
+        }
+        // PyTorch does so after a trial.
+        self.empty_cache();
+        self.step();
+    }
+
+    pub(crate) fn note(&mut self) {
+        let held = self.plan.context + self.memory.reserved();
+        if self.log.last().is_none_or(|last| last.1 != held) {
+            self.log.push((self.now, held));
+        }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.died.is_none()
+    }
+
+    fn take(&mut self, bytes: u64) -> Option<Block> {
+        if self.died.is_some() {
+            return None;
+        }
+        let limit = self.plan.capacity - self.plan.context;
+        let mut block = self.memory.take(bytes, limit);
+        if block.is_none() {
+            self.memory.empty_cache();
+            block = self.memory.take(bytes, limit);
+        }
+        if block.is_none() {
+            self.died = Some(self.now);
+        }
+        self.note();
+        block
+    }
+
+    /// A tensor that is never given back.
+    pub(crate) fn keep(&mut self, bytes: u64) {
+        if bytes > 0
+            && let Some(block) = self.take(bytes)
+        {
+            self.kept.push(block);
+        }
+    }
+
+    /// Gives back everything that was kept since there were so many.
+    pub(crate) fn release(&mut self, since: usize) {
+        for block in self.kept.drain(since..) {
+            self.memory.give(block);
+        }
+    }
+
+    pub(crate) fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(crate) fn empty_cache(&mut self) {
+        self.memory.empty_cache();
+        self.note();
+    }
+
+    /// One batch, forward and backward.
+    pub(crate) fn step(&mut self) {
+        let length = self.plan.lengths.draw(&mut self.random);
+        self.batch(length);
+    }
+
+    /// One batch of that length.
+    pub(crate) fn batch(&mut self, length: f64) {
+        self.batch_with(length, |_| ());
+    }
+
+    /// One batch of that length; between forward and backward, with all activations held, what the closure does.
+    pub(crate) fn batch_with(&mut self, length: f64, between: impl FnOnce(&mut Self)) {
+        let whole = self.plan.activations as f64 * length;
+        let mut held = Vec::with_capacity(self.plan.shares.len());
+        for at in 0..self.plan.shares.len() {
+            held.extend(self.take((whole * self.plan.shares[at]) as u64));
+        }
+        between(self);
+        while let Some(block) = held.pop() {
+            self.memory.give(block);
+        }
+        self.now += self.plan.step * self.random.uniform(0.9, 1.1);
+    }
+
+    /// Steps until then, and after each what the closure does.
+    pub(crate) fn run(&mut self, until: f64, mut after: impl FnMut(&mut Self)) {
+        while self.now < until && self.is_alive() {
+            self.step();
+            after(self);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! How a series is looked at: how often, how evenly, and with which holes.
+
+use super::Case;
+use super::allocator::MIB;
+use super::random::Random;
+
+/// What was read, in milliseconds and bytes.
+pub(crate) type Sample = (u64, u64);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sampling {
+    /// Seconds.
+    pub(crate) interval: f64,
+    /// Share of the interval by which a sample may be late.
+    pub(crate) jitter: f64,
+    /// Holes in an hour.
+    pub(crate) holes: f64,
+}
+
+impl Sampling {
+    pub(crate) fn every(interval: f64) -> Self {
+        Self { interval, jitter: 0.05, holes: 0.1 }
+    }
+
+    /// Reads a case. As `nvidia-smi` prints it, in whole MiB.
+    pub(crate) fn read(self, case: &Case, random: &mut Random) -> Vec<Sample> {
+        let mut samples = Vec::with_capacity((case.end / self.interval) as usize + 1);
+        let (mut at, mut held) = (0, 0);
+        let mut due = 0.0;
+        let mut hole = self.until_hole(random);
+        while due < case.end {
+            let now = due + self.interval * self.jitter * random.unit();
+            while let Some((_, next)) = case.log.get(at).filter(|it| it.0 <= now) {
+                held = *next;
+                at += 1;
+            }
+            samples.push(((now * 1000.0) as u64, held / MIB * MIB));
+            due += self.interval;
+            if due > hole {
+                due += random.log_uniform(5.0, 900.0);
+                hole = due + self.until_hole(random);
+            }
+        }
+        samples
+    }
+
+    fn until_hole(self, random: &mut Random) -> f64 {
+        if self.holes > 0.0 { 3600.0 / self.holes * random.exponential() } else { f64::INFINITY }
+    }
+}

@@ -1,0 +1,278 @@
+//! What a judge said of a case, and what that comes to over many.
+
+use std::collections::BTreeMap;
+
+use gputop::model::{LeakDetector, Outlook};
+use gputop::units::{Bytes, Moment};
+
+use crate::baselines;
+use crate::lab::{Case, Label, Sample, Shape};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Judge {
+    Gputop,
+    Threshold,
+    Regression,
+    MannKendall,
+}
+
+impl Judge {
+    pub(crate) const ALL: [Self; 4] = [Self::Gputop, Self::Threshold, Self::Regression, Self::MannKendall];
+}
+
+/// What is said at one sample, and the time until the end in seconds: likely, low, high.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Said {
+    pub(crate) outlook: Outlook,
+    pub(crate) end: Option<[f64; 3]>,
+}
+
+/// What a judge said of a case. Times are seconds since the series began.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Each time that it became a leak while it was none.
+    pub(crate) false_alarms: Vec<f64>,
+    /// When the leak was called.
+    pub(crate) called: Option<f64>,
+    /// Samples from when one could tell.
+    pub(crate) delay: f64,
+    /// Share of the way to the end.
+    pub(crate) way: f64,
+    /// What was said at the half of the way, as a share of what was left, and whether the end was in the interval.
+    pub(crate) half: Option<(f64, bool)>,
+    /// The same in half widths of the interval.
+    pub(crate) widths: f64,
+    /// Of all forecasts, one a minute, those in the interval.
+    pub(crate) minutes: (u32, u32),
+    /// Seconds after the plateau in which it was suspected still.
+    pub(crate) lingered: f64,
+    /// Seconds of the leak during which it was called one.
+    pub(crate) stood: f64,
+    /// Seconds without a leak.
+    pub(crate) healthy: f64,
+    pub(crate) suspected: bool,
+}
+
+impl Outcome {
+    pub(crate) fn of(judge: Judge, case: &Case, samples: &[Sample], interval: f64) -> Self {
+        let mut outcome = Self::default();
+        let onset = case.onset.unwrap_or(f64::INFINITY);
+        let half = case.died.map(|died| f64::midpoint(onset.max(0.0), died));
+        let mut was = Outlook::TooSoon;
+        let (mut minute, mut before) = (f64::NEG_INFINITY, 0.0);
+        let mut told = |at: f64, said: Said| {
+            let is_leak = said.outlook == Outlook::Leak;
+            outcome.suspected |= said.outlook == Outlook::Suspect;
+            if at < onset {
+                if is_leak && was != Outlook::Leak {
+                    outcome.false_alarms.push(at);
+                }
+                outcome.healthy = at;
+            } else {
+                if is_leak && outcome.called.is_none() {
+                    outcome.called = Some(at);
+                }
+                if is_leak {
+                    outcome.stood += at - before;
+                }
+            }
+            if let Some(plateau) = case.plateau
+                && at > plateau
+                && said.outlook >= Outlook::Suspect
+            {
+                outcome.lingered = at - plateau;
+            }
+            if let (Some(died), true, Some([likely, low, high])) = (case.died, is_leak && at >= onset, said.end) {
+                let left = died - at;
+                if half.is_some_and(|half| at >= half) && outcome.half.is_none() {
+                    outcome.half = Some(((likely - left) / left, low <= left && left <= high));
+                    outcome.widths = if left < likely {
+                        (left - likely) / (likely - low)
+                    } else {
+                        (left - likely) / (high - likely)
+                    };
+                }
+                if at - minute >= 60.0 && left > 0.0 {
+                    minute = at;
+                    outcome.minutes.0 += 1;
+                    outcome.minutes.1 += u32::from(low <= left && left <= high);
+                }
+            }
+            was = said.outlook;
+            before = at;
+        };
+        match judge {
+            Judge::Gputop => {
+                let mut growth = LeakDetector::default();
+                let limit = Some(Bytes(case.capacity));
+                for (at, bytes) in samples {
+                    growth.push(Moment(*at + 1_000_000), Bytes(*bytes), limit);
+                    let forecast = growth.evidence().and_then(|it| it.forecast);
+                    let end = forecast.map(|it| [it.likely, it.low, it.high].map(|it| it.as_secs_f64()));
+                    told(*at as f64 / 1000.0, Said { outlook: growth.outlook(), end });
+                }
+            }
+            Judge::Threshold => baselines::threshold(case, samples, told),
+            Judge::Regression => baselines::regression(case, samples, told),
+            Judge::MannKendall => baselines::mann_kendall(case, samples, told),
+        }
+        if let Some(called) = outcome.called {
+            outcome.delay = ((called - case.tellable()) / interval).max(0.0);
+            outcome.way = (called - onset) / (case.end - onset);
+        }
+        outcome
+    }
+
+    pub(crate) fn line(&self, case: &Case) -> String {
+        format!(
+            "onset {:.0?} end {:.0} plateau {:.0?} called {:.0?} delay {:.0} way {:.2} half {:.2?} widths {:.2} minutes {:?} alarms {:.0?} lingered {:.0}",
+            case.onset,
+            case.end,
+            case.plateau,
+            self.called,
+            self.delay,
+            self.way,
+            self.half,
+            self.widths,
+            self.minutes,
+            self.false_alarms,
+            self.lingered
+        )
+    }
+}
+
+/// Outcomes of many cases.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    cases: u32,
+    called: u32,
+    /// Cases called a leak while, or though, they were none: healthy ones, and those that only look like one.
+    false_cases: [u32; 2],
+    false_alarms: usize,
+    days: f64,
+    plain: u32,
+    plain_called: u32,
+    delays: Vec<f64>,
+    ways: Vec<f64>,
+    errors: Vec<f64>,
+    biases: Vec<f64>,
+    covered: u32,
+    minutes: Vec<f64>,
+    lingered: Vec<f64>,
+    stood: Vec<f64>,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, case: &Case, outcome: &Outcome) {
+        let label = case.shape.label();
+        self.cases += 1;
+        let suspects = usize::from(label == Label::AtMostSuspect);
+        self.false_cases[suspects] += u32::from(!outcome.false_alarms.is_empty());
+        if label != Label::AtMostSuspect {
+            self.days += outcome.healthy / 86_400.0;
+            self.false_alarms += outcome.false_alarms.len();
+        }
+        if case.plateau.is_some() {
+            self.lingered.push(outcome.lingered);
+        }
+        if case.onset.is_none() {
+            return;
+        }
+        self.called += u32::from(outcome.called.is_some());
+        if label == Label::Leak {
+            self.plain += 1;
+            self.plain_called += u32::from(outcome.called.is_some());
+        }
+        if outcome.called.is_some() {
+            self.delays.push(outcome.delay);
+            self.ways.push(outcome.way);
+            self.stood.push(outcome.stood / (case.end - case.onset.unwrap_or(0.0)));
+        }
+        if let Some((error, covered)) = outcome.half {
+            self.errors.push(error.abs());
+            self.biases.push(error);
+            self.covered += u32::from(covered);
+        }
+        if outcome.minutes.0 > 0 {
+            self.minutes.push(f64::from(outcome.minutes.1) / f64::from(outcome.minutes.0));
+        }
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    if sorted.is_empty() { f64::NAN } else { sorted[((sorted.len() - 1) as f64 * share).round() as usize] }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
+    println!(
+        "{:<16} {:>5} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}",
+        "shape",
+        "cases",
+        "called",
+        "false",
+        "alarms",
+        "days",
+        "delay",
+        "way",
+        "w90",
+        "error",
+        "bias",
+        "cover",
+        "cov/m",
+        "linger"
+    );
+    let line = |name: &str, it: &Tally| {
+        println!(
+            "{name:<16} {:>5} {:>6} {:>6} {:>6} {:>7.1} {:>6.0} {:>6.3} {:>6.2} {:>6.3} {:>6.3} {:>6.2} {:>6.2} {:>6.0}",
+            it.cases,
+            it.called,
+            it.false_cases[0] + it.false_cases[1],
+            it.false_alarms,
+            it.days,
+            median(&it.delays),
+            median(&it.ways),
+            quantile(&it.ways, 0.9),
+            median(&it.errors),
+            median(&it.biases),
+            f64::from(it.covered) / it.errors.len() as f64,
+            mean(&it.minutes),
+            quantile(&it.lingered, 0.9),
+        );
+    };
+    for (shape, tally) in shapes {
+        line(&format!("{shape:?}"), tally);
+    }
+    line("all", all);
+    let mut plain = Tally::default();
+    for tally in shapes.iter().filter(|(shape, _)| shape.label() == Label::Leak).map(|(_, it)| it) {
+        plain.delays.extend(&tally.delays);
+        plain.ways.extend(&tally.ways);
+        plain.errors.extend(&tally.errors);
+        plain.covered += tally.covered;
+        plain.minutes.extend(&tally.minutes);
+    }
+    let share = |a: u32, b: u32| f64::from(a) / f64::from(b);
+    println!(
+        "plain leaks: precision {:.3} (with what is at most suspect {:.3}), recall {:.3}, {:.3} false alarms a process-day over {:.0} days,\n  delay {:.0} samples and {:.1} % of the way, forecast error {:.1} % at half life, coverage {:.2} (of all forecasts {:.2})",
+        share(all.plain_called, all.plain_called + all.false_cases[0]),
+        share(all.plain_called, all.plain_called + all.false_cases[0] + all.false_cases[1]),
+        share(all.plain_called, all.plain),
+        all.false_alarms as f64 / all.days,
+        all.days,
+        median(&plain.delays),
+        100.0 * median(&plain.ways),
+        100.0 * median(&plain.errors),
+        f64::from(plain.covered) / plain.errors.len() as f64,
+        mean(&plain.minutes),
+    );
+}

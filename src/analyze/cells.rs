@@ -1,0 +1,125 @@
+//! What stands in one cell of a log: a time, an amount of memory, a GPU.
+
+use crate::units::Bytes;
+
+/// What a cell says of memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Amount {
+    Bytes(Bytes),
+    /// The driver did not say: `[N/A]`.
+    Missing,
+}
+
+/// An amount: `1234 MiB`, `1.5GiB`, or a bare number of `unit` bytes.
+pub(super) fn amount(cell: &str, unit: u64) -> Option<Amount> {
+    if is_missing(cell) {
+        return Some(Amount::Missing);
+    }
+    let end = cell.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(cell.len());
+    let (number, suffix) = cell.split_at(end);
+    let unit = if suffix.trim().is_empty() { unit } else { bytes_of(suffix.trim())? };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(unit).map(|it| Amount::Bytes(Bytes(it)));
+    }
+    let value: f64 = number.parse().ok()?;
+    #[expect(clippy::cast_precision_loss, reason = "units are powers of two or ten")]
+    let value = value * unit as f64;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is neither negative nor large")]
+    (value.is_finite() && value < 1e18).then(|| Amount::Bytes(Bytes(value.round() as u64)))
+}
+
+/// The bytes of a unit.
+pub(super) fn bytes_of(unit: &str) -> Option<u64> {
+    Some(match unit.to_ascii_lowercase().as_str() {
+        "b" | "byte" | "bytes" => 1,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        "tib" | "t" => 1 << 40,
+        "kb" => 1000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return None,
+    })
+}
+
+/// `[N/A]`, `[Not Supported]`, `[Insufficient Permissions]` and the like.
+pub(super) fn is_missing(cell: &str) -> bool {
+    cell.starts_with('[') && cell.ends_with(']') || cell.eq_ignore_ascii_case("n/a") || cell.is_empty()
+}
+
+/// How a GPU is named: by its UUID, or by its address on the bus.
+pub(super) fn is_gpu(cell: &str) -> bool {
+    let is_address = || {
+        let hex = |it: &str| it.len() >= 2 && it.chars().all(|it| it.is_ascii_hexdigit());
+        let parts: Vec<&str> = cell.split([':', '.']).collect();
+        parts.len() == 4 && parts[..3].iter().all(|it| hex(it)) && parts[3].len() == 1
+    };
+    cell.starts_with("GPU-") || cell.starts_with("MIG-") || is_address()
+}
+
+/// A time in milliseconds: since 1970 for `2026/11/21 13:05:42.123` and the like (of no known zone), as it is for a bare
+/// number, which is of seconds unless it is too large for that.
+pub(super) fn time(cell: &str) -> Option<i64> {
+    if let Some(date) = date(cell) {
+        return Some(date);
+    }
+    let value: f64 = cell.parse().ok()?;
+    let value = match value.abs() {
+        // Since 1970, in nanoseconds, microseconds, milliseconds.
+        1e17.. => value / 1e6,
+        1e14.. => value / 1e3,
+        1e11.. => value,
+        _ => value * 1000.0,
+    };
+    #[expect(clippy::cast_possible_truncation, reason = "it is not large")]
+    (value.abs() < 1e16).then(|| value.round() as i64)
+}
+
+/// `2026/11/21 13:05:42.123`, `2026-11-21T13:05:42Z`.
+pub(super) fn date(cell: &str) -> Option<i64> {
+    let (day, clock) = cell.split_once([' ', 'T'])?;
+    let mut day = day.split(['/', '-']).map(|it| it.parse::<i64>().ok());
+    let (year, month, of_month) = (day.next()??, day.next()??, day.next()??);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&of_month) || !(1970..=9999).contains(&year) {
+        return None;
+    }
+    let (clock, shift) = zone(clock.trim());
+    let mut clock = clock.split(':');
+    let (hour, minute): (i64, i64) = (clock.next()?.parse().ok()?, clock.next()?.parse().ok()?);
+    let second: f64 = clock.next()?.parse().ok()?;
+    if clock.next().is_some()
+        || !(0..24).contains(&hour)
+        || !(0..60).contains(&minute)
+        || !(0.0..61.0).contains(&second)
+    {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "below 61,000")]
+    let millis = (second * 1000.0).round() as i64;
+    Some(((days(year, month, of_month) * 24 + hour) * 60 + minute) * 60_000 + millis - shift)
+}
+
+/// A time of day without its zone, and the milliseconds by which that is ahead.
+fn zone(clock: &str) -> (&str, i64) {
+    if let Some(clock) = clock.strip_suffix(['Z', 'z']) {
+        return (clock, 0);
+    }
+    let Some(at) = clock.rfind(['+', '-']) else { return (clock, 0) };
+    let digits: String = clock[at + 1..].chars().filter(char::is_ascii_digit).collect();
+    match digits.parse::<i64>() {
+        Ok(zone) if digits.len() == 4 => {
+            let sign = if clock[at..].starts_with('-') { -1 } else { 1 };
+            (&clock[..at], sign * (zone / 100 * 60 + zone % 100) * 60_000)
+        }
+        _ => (clock, 0),
+    }
+}
+
+/// Days since 1970 of a date of the Gregorian calendar, whose years begin in March here.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
+}

@@ -1,0 +1,180 @@
+//! Which column of a log says what: from its header, or from what stands in it.
+
+use super::cells;
+
+/// Columns by their places.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Columns {
+    pub(super) time: usize,
+    pub(super) used: usize,
+    /// What a bare number there is of, in bytes.
+    pub(super) used_unit: u64,
+    pub(super) total: Option<usize>,
+    pub(super) total_unit: u64,
+    pub(super) index: Option<usize>,
+    /// UUID, or address on the bus.
+    pub(super) gpu: Option<usize>,
+    pub(super) pid: Option<usize>,
+    pub(super) name: Option<usize>,
+    pub(super) count: usize,
+    /// What was taken for what, where no header says it.
+    pub(super) guess: Option<String>,
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Whether a line is a header.
+pub(super) fn is_header(cells: &[&str]) -> bool {
+    let names = ["timestamp", "time", "memory.used", "used_memory", "used_gpu_memory", "bytes", "seconds"];
+    cells.iter().any(|cell| names.contains(&name_of(cell).0.as_str()))
+}
+
+/// A column's name, and the unit that is said with it: `memory.used [MiB]`, `memory_used_mib`.
+fn name_of(cell: &str) -> (String, Option<u64>) {
+    let cell = cell.trim_start_matches('\u{feff}').trim().trim_matches('"').to_ascii_lowercase();
+    match cell.split_once('[') {
+        Some((name, unit)) => (name.trim().to_owned(), cells::bytes_of(unit.trim_end_matches(']').trim())),
+        None => {
+            let unit = cell.rsplit_once('_').and_then(|(_, unit)| cells::bytes_of(unit));
+            (cell, unit)
+        }
+    }
+}
+
+impl Columns {
+    /// Reads a header; says what it lacks.
+    pub(super) fn of_header(header: &[&str]) -> Result<Self, &'static str> {
+        let names: Vec<(String, Option<u64>)> = header.iter().map(|it| name_of(it)).collect();
+        let find = |of: &[&str]| of.iter().find_map(|name| names.iter().position(|it| it.0 == *name));
+        let begins = |of: &[&str]| names.iter().position(|it| of.iter().any(|name| it.0.starts_with(name)));
+        let time = find(&["timestamp", "time", "seconds", "date"]).or_else(|| begins(&["time", "date"]));
+        let used = find(&["memory.used", "used_gpu_memory", "used_memory", "bytes", "memory", "used"])
+            .or_else(|| begins(&["memory.used", "memory_used", "used_", "bytes", "mem"]));
+        let total = find(&["memory.total", "total"]).or_else(|| begins(&["memory.total", "memory_total", "total_"]));
+        let (Some(time), Some(used)) = (time, used) else {
+            return Err(if time.is_none() { "the header has no timestamp" } else { "the header has no used memory" });
+        };
+        // What nvidia-smi leaves out, with `nounits`, is MiB.
+        let plain = if names[used].0.contains("memory") || names[used].0 == "used" { MIB } else { 1 };
+        Ok(Self {
+            time,
+            used,
+            used_unit: names[used].1.unwrap_or(plain),
+            total,
+            total_unit: total.and_then(|it| names[it].1).unwrap_or(plain),
+            index: find(&["index", "gpu", "gpu_index"]),
+            gpu: find(&["gpu_uuid", "uuid", "gpu_bus_id", "pci.bus_id", "gpu_serial", "serial"]),
+            pid: find(&["pid"]),
+            name: find(&["process_name", "name"]).filter(|_| find(&["pid"]).is_some()),
+            count: header.len(),
+            guess: None,
+        })
+    }
+
+    /// Guesses from the first lines of a log without a header.
+    pub(super) fn guess(rows: &[Vec<String>]) -> Option<Self> {
+        let count = rows.first()?.len();
+        let rows: Vec<&Vec<String>> = rows.iter().filter(|it| it.len() == count).collect();
+        let all = |column: usize, is: &dyn Fn(&str) -> bool| {
+            rows.iter().all(|row| is(&row[column]) || cells::is_missing(&row[column]))
+                && rows.iter().any(|row| is(&row[column]))
+        };
+        let places = || 0..count;
+        let whole = |cell: &str| cell.parse::<u64>().is_ok();
+        let time = places().find(|at| all(*at, &|it| cells::date(it).is_some()));
+        let gpu = places().find(|at| all(*at, &cells::is_gpu));
+        let sized = |cell: &str| {
+            !whole(cell) && matches!(cells::amount(cell, 1), Some(cells::Amount::Bytes(_))) && cell.ends_with('B')
+        };
+        let mut memory: Vec<usize> = places().filter(|at| all(*at, &sized)).collect();
+        let numbers: Vec<usize> = places().filter(|at| all(*at, &whole) && Some(*at) != time).collect();
+        let Some(time) = time else {
+            // Seconds and bytes.
+            let is_plain =
+                count == 2 && all(0, &|it| cells::time(it).is_some()) && all(1, &|it| cells::amount(it, 1).is_some());
+            let guess = Some("no header: times and bytes".to_owned());
+            return is_plain.then(|| Self { used: 1, used_unit: 1, total_unit: 1, count, guess, ..Self::default() });
+        };
+        if count == 2 && memory.is_empty() {
+            let guess = Some("no header: times and bytes".to_owned());
+            let used = 1 - time;
+            return all(used, &|it| cells::amount(it, 1).is_some()).then(|| Self {
+                time,
+                used,
+                used_unit: 1,
+                total_unit: 1,
+                count,
+                guess,
+                ..Self::default()
+            });
+        }
+        let value = |row: &[String], at: usize| match cells::amount(&row[at], 1) {
+            Some(cells::Amount::Bytes(bytes)) => Some(bytes.0),
+            _ => None,
+        };
+        let highest = |at: usize| rows.iter().filter_map(|row| value(row, at)).max();
+        let kinds = |at: usize| {
+            let mut seen: Vec<u64> = rows.iter().filter_map(|row| value(row, at)).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            seen.len()
+        };
+        let is_app = gpu.is_some() && memory.len() == 1 && !numbers.is_empty();
+        let mut pid = None;
+        if memory.is_empty() {
+            // Indices, shares and temperatures are small.
+            memory = numbers.iter().copied().filter(|at| highest(*at) > Some(127)).collect();
+            if gpu.is_some()
+                && memory.len() == 2
+                && kinds(memory[0]) <= kinds(memory[1])
+                && !is_total(&rows, memory[1], memory[0], &value)
+            {
+                pid = Some(memory.remove(0));
+            }
+        } else if is_app {
+            pid = numbers.iter().copied().find(|at| highest(*at) > Some(1));
+        }
+        // The whole is never less than its parts, and does not change much.
+        let total = memory
+            .iter()
+            .copied()
+            .find(|at| memory.len() > 1 && memory.iter().all(|it| it == at || is_total(&rows, *at, *it, &value)));
+        let used = memory.iter().copied().find(|it| Some(*it) != total)?;
+        // One GPU after the other, over and over.
+        let cycles = |at: usize| {
+            let count = kinds(at) as u64;
+            let mut values = rows.iter().map(|row| value(row, at)).enumerate();
+            highest(at) < Some(16) && values.all(|(row, it)| count == 1 || it == Some(row as u64 % count))
+        };
+        let index =
+            if pid.is_none() { numbers.iter().copied().find(|at| !memory.contains(at) && cycles(*at)) } else { None };
+        let column = |at: usize| at + 1;
+        let mut guess = format!("no header: column {} taken for the memory in use", column(used));
+        for (what, at) in [("in all", total), ("PID", pid), ("GPU", gpu.or(index))] {
+            if let Some(at) = at {
+                guess = format!("{guess}, {} for {what}", column(at));
+            }
+        }
+        Some(Self {
+            time,
+            used,
+            used_unit: MIB,
+            total,
+            total_unit: MIB,
+            index: index.filter(|_| gpu.is_none() || pid.is_none()),
+            gpu,
+            pid,
+            name: None,
+            count,
+            guess: Some(guess),
+        })
+    }
+}
+
+/// Whether one column is never less than another.
+fn is_total(rows: &[&Vec<String>], total: usize, part: usize, value: &dyn Fn(&[String], usize) -> Option<u64>) -> bool {
+    rows.iter().all(|row| match (value(row, total), value(row, part)) {
+        (Some(total), Some(part)) => total >= part,
+        _ => true,
+    })
+}

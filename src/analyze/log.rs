@@ -1,0 +1,232 @@
+//! A log, line by line: each is a row of known columns, a header, or bad, and then it is said why.
+
+use std::collections::HashMap;
+
+use super::cells::{self, Amount};
+use super::clock;
+use super::columns::{self, Columns};
+use super::series::{Judged, Row, Series};
+use crate::units::Bytes;
+use crate::untrusted::Text;
+
+/// Lines that are read before columns without a header are guessed.
+const ENOUGH: usize = 64;
+
+/// Bad lines that are named; the others are counted.
+const NAMED: usize = 5;
+
+/// A log that is being read.
+#[derive(Debug)]
+pub(super) struct Log {
+    capacity: Option<Bytes>,
+    lines: u64,
+    columns: Option<Columns>,
+    /// Rows of which nobody knows yet what is in them, with the numbers of their lines.
+    held: Vec<(u64, Vec<String>)>,
+    /// When each row was written, in milliseconds, and its line.
+    times: Vec<i64>,
+    numbers: Vec<u64>,
+    /// The last time was a date, which has a zone that nobody named.
+    has_dates: bool,
+    series: Vec<Series>,
+    places: HashMap<(String, Option<u32>), usize>,
+    bad: Bad,
+    missing: u64,
+    guess: Option<String>,
+}
+
+/// Lines that could not be read.
+#[derive(Debug, Default)]
+pub(super) struct Bad {
+    pub(super) count: u64,
+    /// The first of them: line and reason.
+    pub(super) named: Vec<(u64, Text)>,
+}
+
+/// What was found in a log.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) lines: u64,
+    pub(super) bad: Bad,
+    /// Readings that the driver did not give.
+    pub(super) missing: u64,
+    /// What one should know of how it was read.
+    pub(super) notes: Vec<String>,
+    pub(super) series: Vec<Judged>,
+}
+
+impl Log {
+    pub(super) fn new(capacity: Option<Bytes>) -> Self {
+        Self {
+            capacity,
+            lines: 0,
+            columns: None,
+            held: Vec::new(),
+            times: Vec::new(),
+            numbers: Vec::new(),
+            has_dates: false,
+            series: Vec::new(),
+            places: HashMap::new(),
+            bad: Bad::default(),
+            missing: 0,
+            guess: None,
+        }
+    }
+
+    /// Takes the next line.
+    pub(super) fn line(&mut self, line: &str) {
+        self.lines += 1;
+        let line = line.trim_start_matches('\u{feff}').trim();
+        if line.is_empty() || line.starts_with('#') {
+            return;
+        }
+        let cells: Vec<&str> = line.split(',').map(|it| it.trim().trim_matches('"')).collect();
+        if columns::is_header(&cells) {
+            match Columns::of_header(&cells) {
+                Ok(columns) => self.columns = Some(columns),
+                Err(why) => self.is_bad(self.lines, why),
+            }
+            return;
+        }
+        if self.columns.is_some() {
+            self.row(self.lines, &cells);
+            return;
+        }
+        self.held.push((self.lines, cells.iter().map(|it| (*it).to_owned()).collect()));
+        if self.held.len() >= ENOUGH {
+            self.settle();
+        }
+    }
+
+    /// Guesses what the columns are, and reads what was held back for that.
+    fn settle(&mut self) {
+        // Most lines are good: those that are as long as most others.
+        let mut lengths: Vec<usize> = self.held.iter().map(|(_, cells)| cells.len()).collect();
+        lengths.sort_unstable();
+        let Some(usual) = lengths.get(lengths.len() / 2) else { return };
+        let is_dated = |cells: &Vec<String>| cells.iter().any(|it| cells::time(it).is_some());
+        let rows: Vec<Vec<String>> =
+            self.held.iter().filter(|(_, it)| it.len() == *usual && is_dated(it)).map(|(_, it)| it.clone()).collect();
+        self.columns = Columns::guess(&rows);
+        let held = std::mem::take(&mut self.held);
+        match &self.columns {
+            Some(columns) => self.guess.clone_from(&columns.guess),
+            None => {
+                for (number, _) in held {
+                    self.is_bad(number, "nothing here says which column is time and which is memory");
+                }
+                return;
+            }
+        }
+        for (number, cells) in &held {
+            let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+            self.row(*number, &cells);
+        }
+    }
+
+    fn is_bad(&mut self, number: u64, why: impl AsRef<str>) {
+        self.bad.count += 1;
+        if self.bad.named.len() < NAMED {
+            self.bad.named.push((number, Text::new(why.as_ref())));
+        }
+    }
+
+    fn row(&mut self, number: u64, cells: &[&str]) {
+        match self.read(cells) {
+            Ok((time, Amount::Bytes(bytes), place)) => {
+                let row = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
+                self.times.push(time);
+                self.numbers.push(number);
+                let limit = self.limit(place);
+                self.series[place].rows.push(Row { place: row, bytes, limit });
+            }
+            Ok((_, Amount::Missing, _)) => self.missing += 1,
+            Err(why) => self.is_bad(number, why),
+        }
+    }
+
+    /// When, how much, and the place of the series.
+    fn read(&mut self, cells: &[&str]) -> Result<(i64, Amount, usize), String> {
+        let Some(columns) = &self.columns else { return Err("no columns are known".to_owned()) };
+        let shown = |cell: &str| Text::new(cell.chars().take(40).collect::<String>());
+        // The name of a process may have commas in it.
+        let more = cells.len().saturating_sub(columns.count);
+        let is_short = cells.len() < columns.count;
+        if is_short || more > 0 && columns.name.is_none() {
+            let said = shown(&cells.join(", "));
+            return Err(format!("{} cells instead of {}: {said}", cells.len(), columns.count));
+        }
+        let cell = |at: usize| cells[if columns.name.is_some_and(|name| at > name) { at + more } else { at }];
+        let time = cells::time(cell(columns.time));
+        let time = time.ok_or_else(|| format!("no time: {}", shown(cell(columns.time))))?;
+        self.has_dates = cell(columns.time).contains(':');
+        let used = cells::amount(cell(columns.used), columns.used_unit);
+        let used = used.ok_or_else(|| format!("no amount of memory: {}", shown(cell(columns.used))))?;
+        let pid = match columns.pid {
+            None => None,
+            Some(at) => Some(cell(at).parse().map_err(|_| format!("no PID: {}", shown(cell(at))))?),
+        };
+        let gpu = columns.index.or(columns.gpu).map(cell);
+        let total = columns.total.and_then(|at| cells::amount(cell(at), columns.total_unit));
+        let name = columns.name.map(cell);
+        let uuid = columns.gpu.map(cell);
+        let key = (gpu.unwrap_or_default().to_owned(), pid);
+        let place = *self.places.entry(key).or_insert_with_key(|(gpu, pid)| {
+            self.series.push(Series {
+                gpu: columns.index.or(columns.gpu).map(|_| Text::new(gpu)),
+                is_index: columns.index.is_some(),
+                uuid: uuid.map(Text::new),
+                pid: *pid,
+                name: name.map(Text::new),
+                total: None,
+                rows: Vec::new(),
+            });
+            self.series.len() - 1
+        });
+        if let Some(Amount::Bytes(total)) = total {
+            self.series[place].total = Some(total);
+        }
+        Ok((time, used, place))
+    }
+
+    /// The amount at which a series runs out of memory: of a process, what its neighbours leave.
+    fn limit(&self, place: usize) -> Option<Bytes> {
+        let own = &self.series[place];
+        let whole = self.capacity.or(own.total)?;
+        if own.pid.is_none() {
+            return Some(whole);
+        }
+        let now = self.times.last()?;
+        let is_there = |it: &&Row| now.abs_diff(self.times[it.place as usize]) < 60_000;
+        let neighbours = self.series.iter().enumerate().filter(|(at, it)| *at != place && it.gpu == own.gpu);
+        let others: Bytes = neighbours.filter_map(|(_, it)| it.rows.last().filter(is_there).map(|it| it.bytes)).sum();
+        Some(whole.saturating_sub(others))
+    }
+
+    /// There are no more lines.
+    pub(super) fn finish(mut self) -> Found {
+        if !self.held.is_empty() {
+            self.settle();
+        }
+        let mut notes: Vec<String> = self.guess.take().into_iter().collect();
+        let dates = self.has_dates;
+        notes.extend(clock::straighten(&mut self.times, &self.numbers, dates));
+        let has_limit = self.capacity.is_some() || self.series.iter().any(|it| it.total.is_some());
+        if !has_limit && !self.series.is_empty() {
+            notes.push(
+                "how much memory there is, the log does not say: without --capacity no end is foretold".to_owned(),
+            );
+        }
+        let judged: Vec<Judged> = self
+            .series
+            .into_iter()
+            .filter(|it| !it.rows.is_empty())
+            .map(|it| it.judge(&self.times, self.capacity))
+            .collect();
+        let same: u64 = judged.iter().map(|it| it.same).sum();
+        if same > 0 {
+            notes.push(format!("{same} samples of a time that was there already: the highest of each counts"));
+        }
+        Found { lines: self.lines, bad: self.bad, missing: self.missing, notes, series: judged }
+    }
+}

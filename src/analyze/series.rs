@@ -1,0 +1,129 @@
+//! The memory of one GPU or process in a log, and what would have been said of it live, sample by sample.
+
+use crate::model::{Evidence, Fall, LeakDetector, Outlook};
+use crate::units::{Bytes, Moment};
+use crate::untrusted::Text;
+
+/// One sample.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row {
+    /// Which row of the log it was.
+    pub(super) place: u32,
+    pub(super) bytes: Bytes,
+    /// The amount at which memory runs out, where that is known.
+    pub(super) limit: Option<Bytes>,
+}
+
+/// The samples of a series.
+#[derive(Debug)]
+pub(super) struct Series {
+    /// As the log names it.
+    pub(super) gpu: Option<Text>,
+    /// That is the index of a GPU.
+    pub(super) is_index: bool,
+    pub(super) uuid: Option<Text>,
+    pub(super) pid: Option<u32>,
+    pub(super) name: Option<Text>,
+    pub(super) total: Option<Bytes>,
+    pub(super) rows: Vec<Row>,
+}
+
+/// What was said at one sample.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Said {
+    /// Seconds since the series began.
+    pub(super) at: f64,
+    pub(super) outlook: Outlook,
+    /// Absent unless it was a suspect or a leak.
+    pub(super) evidence: Option<Evidence>,
+}
+
+/// A series that was judged.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) series: Series,
+    pub(super) capacity: Option<Bytes>,
+    /// Seconds from the first sample to the last.
+    pub(super) span: f64,
+    pub(super) samples: usize,
+    /// Samples of a time that was there already.
+    pub(super) same: u64,
+    /// At each change of the outlook.
+    pub(super) timeline: Vec<Said>,
+    /// At least once a minute while it is a leak.
+    pub(super) forecasts: Vec<Said>,
+    /// What was said last.
+    pub(super) last: Said,
+    /// Sudden falls, with seconds since the series began.
+    pub(super) falls: Vec<(f64, Fall)>,
+    /// Seconds and bytes, in their order.
+    pub(super) points: Vec<(f64, u64)>,
+}
+
+/// Seconds from one forecast to the next, at most.
+const MINUTE: f64 = 60.0;
+
+impl Series {
+    /// Looks at the samples in their order; `times` are of all rows, in milliseconds.
+    pub(super) fn judge(mut self, times: &[i64], capacity: Option<Bytes>) -> Judged {
+        let mut rows = std::mem::take(&mut self.rows);
+        let time = |it: &Row| times[it.place as usize];
+        if !rows.is_sorted_by_key(time) {
+            rows.sort_by_key(time);
+        }
+        let before = rows.len();
+        rows.dedup_by(|next, kept| {
+            let is_same = time(next) == time(kept);
+            if is_same {
+                kept.bytes = kept.bytes.max(next.bytes);
+            }
+            is_same
+        });
+        let same = (before - rows.len()) as u64;
+        let began = rows.first().map_or(0, time);
+        let mut detector = LeakDetector::default();
+        let mut judged = Judged {
+            capacity: capacity.or(self.total),
+            series: self,
+            span: 0.0,
+            samples: rows.len(),
+            same,
+            timeline: Vec::new(),
+            forecasts: Vec::new(),
+            last: Said { at: 0.0, outlook: Outlook::TooSoon, evidence: None },
+            falls: Vec::new(),
+            points: Vec::with_capacity(rows.len()),
+        };
+        let mut foretold = f64::NEG_INFINITY;
+        for row in &rows {
+            let moment = Moment(time(row).abs_diff(began));
+            detector.push(moment, row.bytes, row.limit);
+            let at = seconds(moment);
+            let outlook = detector.outlook();
+            let said = || Said { at, outlook, evidence: detector.evidence().copied() };
+            if judged.timeline.last().is_none_or(|it| it.outlook != outlook) {
+                judged.timeline.push(said());
+            }
+            if outlook != Outlook::Leak {
+                foretold = f64::NEG_INFINITY;
+            } else if at - foretold >= MINUTE - 1.0 {
+                // Rather a second early than late: samples do not come on the second.
+                foretold = at;
+                judged.forecasts.push(said());
+            }
+            if let Some((when, fall)) = detector.fall()
+                && when == moment
+            {
+                judged.falls.push((at, fall));
+            }
+            judged.points.push((at, row.bytes.0));
+            judged.span = at;
+        }
+        judged.last = Said { at: judged.span, outlook: detector.outlook(), evidence: detector.evidence().copied() };
+        judged
+    }
+}
+
+fn seconds(moment: Moment) -> f64 {
+    moment.since(Moment(0)).as_secs_f64()
+}

@@ -1,0 +1,157 @@
+//! Logs of every make, and what is read from them.
+
+use std::fmt::Write;
+
+use super::cells;
+use super::log::{Found, Log};
+use crate::model::Outlook;
+use crate::units::Bytes;
+
+fn read(text: &str) -> Found {
+    let mut log = Log::new(None);
+    text.lines().for_each(|line| log.line(line));
+    log.finish()
+}
+
+/// The series: GPU, PID, capacity in MiB, and the samples as seconds and MiB.
+#[track_caller]
+fn check(text: &str, expected: &[&str]) -> Found {
+    let found = read(text);
+    let said: Vec<String> = found
+        .series
+        .iter()
+        .map(|it| {
+            let gpu = it.series.gpu.as_ref().map_or("-", |it| it.as_str());
+            let pid = it.series.pid.map_or("-".to_owned(), |it| it.to_string());
+            let whole = it.capacity.map_or("-".to_owned(), |it| (it.0 >> 20).to_string());
+            let points: Vec<String> = it.points.iter().map(|(at, bytes)| format!("{at}:{}", bytes >> 20)).collect();
+            format!("{gpu} {pid} {whole} {}", points.join(" "))
+        })
+        .collect();
+    assert_eq!(said, expected, "{:?} {:?}", found.bad.named, found.notes);
+    found
+}
+
+#[test]
+fn columns_are_found_by_name_in_any_order() {
+    let header = "timestamp, index, memory.used [MiB], memory.total [MiB]";
+    let row = "2026/11/21 13:05:42.000, 0, 100 MiB, 8192 MiB\n2026/11/21 13:05:43.500, 0, 120 MiB, 8192 MiB";
+    check(&format!("{header}\n{row}\n"), &["0 - 8192 0:100 1.5:120"]);
+    check(
+        "memory.total [MiB], utilization.gpu [%], memory.used [MiB], timestamp\n\
+         8192, 7, 100, 2026/11/21 13:05:42.000\n8192, 8, 120, 2026/11/21 13:05:44.000\n",
+        &["- - 8192 0:100 2:120"],
+    );
+    check(
+        "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n\
+         2026/11/21 13:05:42.000, GPU-1, 7, python a,b.py, 100 MiB\n\
+         2026/11/21 13:05:42.000, GPU-1, 8, python, [N/A]\n\
+         2026/11/21 13:05:43.000, GPU-1, 7, python a,b.py, 110 MiB\n",
+        &["GPU-1 7 - 0:100 1:110"],
+    );
+}
+
+#[test]
+fn columns_without_a_header_are_guessed() {
+    let time = |second: u32| format!("2026/11/21 13:05:{second:02}.000");
+    let rows = |row: &dyn Fn(u32) -> String| (0..20).map(row).collect::<Vec<_>>().join("\n");
+    let expected = |head: &str, samples: &dyn Fn(u32) -> u32| {
+        let samples: Vec<String> = (0..20).map(|it| format!("{it}:{}", samples(it))).collect();
+        format!("{head} {}", samples.join(" "))
+    };
+    let grows = |it: u32| 1000 + it;
+    let units = rows(&|it| format!("{}, 0, 81559 MiB, {} MiB, 33 %", time(it), grows(it)));
+    check(&units, &[&expected("0 - 81559", &grows)]);
+    let bare = rows(&|it| format!("{}, {}, 81559, 45", time(it), grows(it)));
+    let found = check(&bare, &[&expected("- - 81559", &grows)]);
+    assert!(found.notes[0].starts_with("no header: column 2 taken for the memory in use"), "{:?}", found.notes);
+    let apps = rows(&|it| format!("{}, GPU-5ac8, 4242, {} MiB", time(it), grows(it)));
+    check(&apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
+    let bare_apps = rows(&|it| format!("{}, GPU-5ac8, 4242, {}", time(it), grows(it)));
+    check(&bare_apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
+    let plain = rows(&|it| format!("{it}.0,{}", u64::from(grows(it)) << 20));
+    check(&plain, &[&expected("- - -", &grows)]);
+    check("time,bytes\n5,1048576\n7.5,2097152\n", &["- - - 0:1 2.5:2"]);
+}
+
+#[test]
+fn bad_lines_are_counted_and_named() {
+    let found = check("time,bytes\n1,1048576\nhello\n2,many\n\n,3\n# a remark\n3,2097152\n", &["- - - 0:1 2:2"]);
+    let named: Vec<String> = found.bad.named.iter().map(|(line, why)| format!("{line} {why}")).collect();
+    assert_eq!(found.bad.count, 3);
+    assert_eq!(named, ["3 1 cells instead of 2: hello", "4 no amount of memory: many", "6 no time: "]);
+    assert_eq!(read("nothing\nof use\n").bad.count, 2);
+    assert!(read("").series.is_empty());
+    let found = read("time,bytes\n1,99999999999999999999999\n1e400,1\nNaN,2\n-5,3\n");
+    assert_eq!((found.bad.count, found.series.len()), (3, 1), "{:?}", found.bad.named);
+}
+
+#[test]
+fn clocks_that_are_set_and_lines_that_are_late_are_said_and_straightened() {
+    let log = |times: &[i64]| {
+        let rows: Vec<String> = times.iter().map(|it| format!("{it},{}", (it + 100) << 20)).collect();
+        format!("time,bytes\n{}\n", rows.join("\n"))
+    };
+    let ends = |text: &str| {
+        let found = read(text);
+        (found.series[0].span.to_string(), found.series[0].samples, found.notes.first().cloned().unwrap_or_default())
+    };
+    let forth: Vec<i64> = (0..50).collect();
+    assert_eq!(ends(&log(&forth)).0, "49");
+    let back: Vec<i64> = (5000..5050).chain(1400..1450).collect();
+    let (span, samples, note) = ends(&log(&back));
+    assert_eq!((span.as_str(), samples), ("99", 100), "{note}");
+    assert!(note.contains("line 52") && note.contains("set back by 3649 s (daylight saving?)"), "{note}");
+    let mut late = forth.clone();
+    late.swap(10, 11);
+    late.swap(30, 31);
+    let (span, samples, note) = ends(&log(&late));
+    assert_eq!((span.as_str(), samples), ("49", 50));
+    assert_eq!(note, "2 lines are out of their order: sorted by time");
+    let twice: Vec<i64> = forth.iter().flat_map(|it| [*it, *it]).collect();
+    assert_eq!(ends(&log(&twice)).1, 50);
+    let night = |hour: u32, minute: u32, second: u32| format!("2026/03/29 {hour:02}:{minute:02}:{second:02}, 5 MiB\n");
+    let mut spring = "timestamp, memory.used [MiB]\n".to_owned();
+    (40..60).for_each(|it| spring += &night(1, 59, it));
+    (0..20).for_each(|it| spring += &night(3, 0, it));
+    let (span, _, note) = ends(&spring);
+    assert_eq!(span, "39", "{note}");
+    assert!(note.contains("set ahead by 3600 s"), "{note}");
+}
+
+#[test]
+fn times_of_every_make_are_read() {
+    for (text, expected) in [
+        ("1970/01/01 00:00:00.000", Some(0)),
+        ("2026/11/21 13:05:42.123", Some(1_795_266_342_123)),
+        ("2026-11-21T13:05:42Z", Some(1_795_266_342_000)),
+        ("2026-11-21T13:05:42.5+02:00", Some(1_795_259_142_500)),
+        ("2000-02-29 00:00:00", Some(951_782_400_000)),
+        ("12.5", Some(12_500)),
+        ("1795266342", Some(1_795_266_342_000)),
+        ("1795266342123", Some(1_795_266_342_123)),
+        ("2026/13/21 13:05:42", None),
+        ("inf", None),
+        ("", None),
+    ] {
+        assert_eq!(cells::time(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_process_runs_out_where_its_neighbours_begin() {
+    let mut text = "timestamp, gpu_uuid, pid, used_gpu_memory [MiB]\n".to_owned();
+    for at in 0..900 {
+        let time = format!("2026/11/21 13:{:02}:{:02}.000", at / 60, at % 60);
+        let _infallible: std::fmt::Result =
+            write!(text, "{time}, GPU-1, 1, 20000 MiB\n{time}, GPU-1, 2, {} MiB\n", 4000 + at / 2 * 2);
+    }
+    let mut log = Log::new(Some(Bytes(40_000 << 20)));
+    text.lines().for_each(|line| log.line(line));
+    let found = log.finish();
+    assert_eq!(found.series[0].last.outlook, Outlook::Steady);
+    assert_eq!(found.series[1].last.outlook, Outlook::Leak);
+    let end = found.series[1].last.evidence.and_then(|it| it.forecast).expect("the capacity is known");
+    // 20,000 MiB are left to it, 4900 of them taken, a MiB a second.
+    assert!((end.likely.as_secs_f64() - 15_100.0).abs() < 300.0, "{end:?}");
+}

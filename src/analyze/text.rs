@@ -1,0 +1,117 @@
+//! What was found, for people.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::log::Found;
+use super::picture;
+use super::series::Judged;
+use crate::model::Outlook;
+use crate::report::table;
+use crate::units::{Bytes, Elapsed};
+use crate::untrusted::Text;
+
+/// How it is written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Style {
+    pub(super) width: usize,
+    pub(super) ascii: bool,
+}
+
+/// Changes of the outlook that are told; the others are counted.
+const TOLD: usize = 12;
+
+/// All logs.
+pub(super) fn of(logs: &[(Text, Found)], style: Style) -> String {
+    let mut text = String::new();
+    for (name, found) in logs {
+        if logs.len() > 1 {
+            put(&mut text, format_args!("{name}:\n"));
+        }
+        let mut series: Vec<&Judged> = found.series.iter().collect();
+        // What leaks first.
+        series.sort_by_key(|it| std::cmp::Reverse(it.last.outlook));
+        for judged in series {
+            one(&mut text, judged, style);
+        }
+        for note in &found.notes {
+            put(&mut text, format_args!("note: {note}\n"));
+        }
+        if found.missing > 0 {
+            put(&mut text, format_args!("{} readings were not given by the driver\n", found.missing));
+        }
+        if found.bad.count > 0 {
+            put(&mut text, format_args!("{} of {} lines could not be read:\n", found.bad.count, found.lines));
+            for (line, why) in &found.bad.named {
+                put(&mut text, format_args!("  line {line}: {why}\n"));
+            }
+        }
+    }
+    if style.ascii { table::ascii(&text) } else { text }
+}
+
+fn one(text: &mut String, judged: &Judged, style: Style) {
+    let series = &judged.series;
+    let mut name = match (&series.gpu, series.is_index) {
+        (Some(gpu), true) => format!("GPU {gpu}"),
+        (Some(gpu), false) => gpu.to_string(),
+        (None, _) => "memory".to_owned(),
+    };
+    if let Some(pid) = series.pid {
+        name = format!("{name}, process {pid}");
+        if let Some(process) = &series.name {
+            name = format!("{name} ({process})");
+        }
+    }
+    let span = Elapsed(Duration::try_from_secs_f64(judged.span).unwrap_or_default());
+    put(text, format_args!("{name}: {}\n", word(judged.last.outlook)));
+    if let Some(evidence) = &judged.last.evidence {
+        put(text, format_args!("  {evidence}\n"));
+    } else if let Some(was) = judged.timeline.iter().rev().find(|it| it.outlook == Outlook::Leak) {
+        let at = elapsed(was.at);
+        put(text, format_args!("  it was called a leak after {at}, and that was withdrawn\n"));
+    }
+    text.push_str(&picture::draw(judged, style.width, style.ascii));
+    let whole = judged.capacity.map_or_else(String::new, |it| format!(" of {it}"));
+    let last = judged.points.last().map_or(Bytes(0), |it| Bytes(it.1));
+    put(text, format_args!("  {} samples in {span}; {last}{whole} at the end\n", judged.samples));
+    changes(text, judged);
+    for (at, fall) in judged.falls.iter().take(TOLD) {
+        put(text, format_args!("  after {}: {fall}\n", elapsed(*at)));
+    }
+    if judged.falls.len() > TOLD {
+        put(text, format_args!("  and {} sudden falls more\n", judged.falls.len() - TOLD));
+    }
+    text.push('\n');
+}
+
+/// When it became what: of the last of them, the rest would be too long.
+fn changes(text: &mut String, judged: &Judged) {
+    let worth: Vec<_> = judged.timeline.iter().filter(|it| it.outlook != Outlook::TooSoon).collect();
+    let skipped = worth.len().saturating_sub(TOLD);
+    if skipped > 0 {
+        put(text, format_args!("  {skipped} changes before these\n"));
+    }
+    for said in &worth[skipped..] {
+        let evidence = said.evidence.map_or_else(String::new, |it| format!(": {it}"));
+        put(text, format_args!("  after {}: {}{evidence}\n", elapsed(said.at), word(said.outlook)));
+    }
+}
+
+fn word(outlook: Outlook) -> &'static str {
+    match outlook {
+        Outlook::TooSoon => "too soon to say",
+        Outlook::Steady => "steady",
+        Outlook::WarmingUp => "warming up",
+        Outlook::Suspect => "suspect",
+        Outlook::Leak => "LEAK",
+    }
+}
+
+fn elapsed(seconds: f64) -> Elapsed {
+    Elapsed(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+fn put(text: &mut String, what: std::fmt::Arguments<'_>) {
+    let _infallible: std::fmt::Result = text.write_fmt(what);
+}

@@ -1,0 +1,362 @@
+//! Whether an amount of memory leaks, how fast, and when it runs out.
+//!
+//! A [`LeakDetector`] is fed with what was read and when, one for each series, and keeps the lowest and highest amounts of
+//! buckets of time, on levels of finer and coarser buckets ([`levels`]). So it makes no difference how often and how
+//! evenly samples come, and both a leak of minutes and one of days fill a window of some level.
+//!
+//! What counts is the floor: the amount that was never given back after. In a healthy series a new maximum is a matter
+//! of chance: sample `i` is one with probability 1 in `i`, so in the second half of its life there are 0.7, whatever the
+//! lengths of its batches. A leak makes the floor rise at a steady pace or faster, by many steps of which none is
+//! most of it ([`trend`]), and so fast that the memory runs out within a day ([`forecast`]).
+
+mod forecast;
+mod levels;
+#[cfg(test)]
+mod tests;
+mod trend;
+mod wording;
+
+use self::forecast::Path;
+pub use self::forecast::{Forecast, Rate};
+use self::levels::Levels;
+use self::trend::Trend;
+use crate::units::{Bytes, Moment};
+
+/// What is thought of the growth of a series.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Outlook {
+    /// Not seen long enough to say.
+    #[default]
+    TooSoon,
+    /// It does not grow.
+    Steady,
+    /// It grows, as young jobs do, or ever slower.
+    WarmingUp,
+    /// It grows as a leak does, and may still stop by itself.
+    Suspect,
+    /// It grows and does not stop.
+    Leak,
+}
+
+/// What an outlook follows from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Evidence {
+    /// When the growth began.
+    pub since: Moment,
+    /// What was added and not given back.
+    pub gained: Bytes,
+    /// Over how many seconds.
+    pub span: f64,
+    /// How often in that time there was more than ever before.
+    pub maxima: u32,
+    /// How often that would be by chance.
+    pub chance: f64,
+    /// How fast it grows now.
+    pub rate: Rate,
+    /// When memory runs out; absent where nobody knows how much there is, or beyond all plans.
+    pub forecast: Option<Forecast>,
+}
+
+/// A sudden fall of memory, and what it usually means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fall {
+    /// It began anew: nothing was held, and then something was again.
+    Restarted,
+    /// Next to nothing is left: the process has lost its context, or is about to go.
+    ContextGone,
+    /// Much was given back, and much is still held.
+    CacheEmptied,
+}
+
+/// A series that is watched.
+#[derive(Debug, Clone, Default)]
+pub struct LeakDetector {
+    levels: Levels,
+    first: Option<Moment>,
+    last: Option<(Moment, u32)>,
+    /// Seconds from one sample to the next, as a rule.
+    interval: f64,
+    samples: u32,
+    watch: Option<Watch>,
+    outlook: Outlook,
+    fall: Option<(Moment, Fall)>,
+    /// Nothing is held since the last fall.
+    is_empty: bool,
+    /// When the last leak began and when it paused: it may go on.
+    paused: Option<(Moment, Moment)>,
+    /// The longest growth, in seconds, that was given back, as garbage is when it is collected.
+    tooth: f64,
+}
+
+/// A growth under suspicion.
+#[derive(Debug, Clone, PartialEq)]
+struct Watch {
+    trend: Trend,
+    since: Moment,
+    is_leak: bool,
+    /// KiB when it began.
+    base: f64,
+    /// KiB.
+    top: u32,
+    risen: Moment,
+    /// Seconds between two new maxima: the longest of late.
+    longest: f64,
+    evidence: Evidence,
+}
+
+impl Watch {
+    /// Seconds without a new maximum after which it has stopped.
+    fn patience(&self, interval: f64) -> f64 {
+        (1.6 * self.longest + 2.5 * interval + 10.0).max(30.0)
+    }
+}
+
+/// Seconds since it began in which nothing is said.
+const TOO_SOON: f64 = 60.0;
+/// Samples before which nothing is said.
+const TOO_FEW: f64 = 10.0;
+/// Seconds since it began in which any growth is one of a young job.
+const YOUNG: f64 = 300.0;
+
+impl LeakDetector {
+    /// Takes what was held at that time, and the amount at which it would run out of memory, where that is known.
+    /// What is not later than the sample before is passed over.
+    pub fn push(&mut self, at: Moment, memory: Bytes, limit: Option<Bytes>) {
+        let kib = u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
+        let first = *self.first.get_or_insert(at);
+        if let Some((before, held)) = self.last {
+            if at <= before {
+                return;
+            }
+            let elapsed = seconds(before, at);
+            self.samples = self.samples.saturating_add(1);
+            // Holes are not the rule.
+            let is_hole = self.samples > 3 && elapsed > 5.0 * self.interval;
+            let weight = if is_hole { 0.02 } else { (1.0 / f64::from(self.samples)).max(0.1) };
+            self.interval += weight * (elapsed - self.interval);
+            if self.samples >= 5 {
+                self.levels.fit(self.interval);
+            }
+            self.fell(at, held, kib);
+        }
+        self.last = Some((at, kib));
+        if let Some(watch) = &mut self.watch
+            && kib > watch.top
+        {
+            let gap = seconds(watch.risen, at);
+            watch.longest = (watch.longest * (-gap / (8.0 * watch.longest.max(1.0))).exp()).max(gap);
+            (watch.top, watch.risen) = (kib, at);
+        }
+        let finished = self.levels.push(at, kib);
+        if finished > 0 {
+            self.judge(at, finished, limit);
+        }
+        if let Some(watch) = &self.watch
+            && seconds(watch.risen, at) > watch.patience(self.interval)
+        {
+            if watch.is_leak {
+                self.paused = Some((watch.since, watch.risen));
+            }
+            self.watch = None;
+        }
+        let age = seconds(first, at);
+        self.outlook = match &self.watch {
+            Some(watch) if watch.is_leak => Outlook::Leak,
+            Some(_) => Outlook::Suspect,
+            None if age < TOO_SOON || age < TOO_FEW * self.interval => Outlook::TooSoon,
+            None if finished > 0 => self.calm(age),
+            None if self.outlook >= Outlook::Suspect || self.outlook == Outlook::TooSoon => Outlook::Steady,
+            None => self.outlook,
+        };
+    }
+
+    /// What is thought of it.
+    pub fn outlook(&self) -> Outlook {
+        self.outlook
+    }
+
+    /// What that follows from; absent unless it is a suspect or a leak.
+    pub fn evidence(&self) -> Option<&Evidence> {
+        self.watch.as_ref().map(|it| &it.evidence)
+    }
+
+    /// The last sudden fall, and when it was.
+    pub fn fall(&self) -> Option<(Moment, Fall)> {
+        self.fall
+    }
+
+    /// Names a sudden fall, and draws from it what it says of the growth before.
+    fn fell(&mut self, at: Moment, before: u32, now: u32) {
+        // A context alone takes more.
+        const NOTHING: u32 = 128 << 10;
+        const MUCH: u32 = 256 << 10;
+        if self.is_empty && now > NOTHING {
+            self.is_empty = false;
+            self.fall = Some((at, Fall::Restarted));
+            // What was there before says nothing of what is there now.
+            *self = Self { fall: self.fall, interval: self.interval, first: Some(at), ..Self::default() };
+            return;
+        }
+        if before <= now {
+            return;
+        }
+        let fallen = before - now;
+        if now < NOTHING && fallen > MUCH {
+            self.is_empty = true;
+            self.fall = Some((at, Fall::ContextGone));
+        } else if fallen > MUCH && fallen > before / 5 {
+            self.fall = Some((at, Fall::CacheEmptied));
+        }
+        if let Some(watch) = &self.watch {
+            // Back to where it began: what grew was garbage.
+            let (before, now) = (f64::from(before), f64::from(now));
+            if now < watch.base + 0.3 * (before - watch.base) {
+                self.tooth = self.tooth.max(seconds(watch.since, at));
+                self.paused = None;
+                self.watch = None;
+            }
+        }
+    }
+
+    /// Whether it held more than now for much of the time before a trend: then this is no new maximum.
+    fn was_higher(&self, level: usize, trend: &Trend) -> bool {
+        let points = self.levels.points((level + 1).min(Levels::COUNT - 1));
+        let (points, held) = (points.as_slice(), self.last.map_or(0.0, |it| f64::from(it.1)));
+        let before = &points[..points.partition_point(|it| it.at < trend.from)];
+        let higher = before.iter().filter(|it| it.low >= held).count();
+        higher > 2 && higher * 5 > before.len()
+    }
+
+    /// Steady, or growing as young jobs do.
+    fn calm(&self, age: f64) -> Outlook {
+        let points = self.levels.points(0);
+        let points = points.as_slice();
+        let recent = &points[points.len().saturating_sub(12)..];
+        let (Some(from), Some(to)) = (recent.first(), recent.last()) else { return Outlook::Steady };
+        let grows = to.low > from.high.max(from.low) + f64::from(1 << 10) + from.high * 0.002;
+        if grows && (age < YOUNG || points.len() < 30 || self.levels.slows()) {
+            Outlook::WarmingUp
+        } else {
+            Outlook::Steady
+        }
+    }
+
+    /// Looks at the levels that have a new bucket.
+    fn judge(&mut self, at: Moment, finished: usize, limit: Option<Bytes>) {
+        let Some(first) = self.first else { return };
+        let mut best: Option<(Trend, bool)> = None;
+        for level in 0..finished {
+            let points = self.levels.points(level);
+            let Some((trend, is_leak)) = trend::find(points.as_slice(), points.width, limit.map(kib), 2.0 * self.tooth)
+            else {
+                continue;
+            };
+            if self.has_stopped(&trend) || self.was_higher(level, &trend) {
+                continue;
+            }
+            let is_better = best.as_ref().is_none_or(|(had, was)| (is_leak, trend.span) > (*was, had.span));
+            if is_better {
+                best = Some((trend, is_leak));
+            }
+        }
+        if let Some((trend, is_leak)) = best {
+            let since = Moment(first.0.max(millis(trend.from)));
+            // After a pause no longer than the growth before, it is the same one.
+            let since = match self.paused {
+                Some((began, paused)) if seconds(paused, since) < seconds(began, paused) => since.min(began),
+                _ => since,
+            };
+            self.suspect(at, trend, is_leak, since);
+        }
+        self.look_ahead(at, limit);
+    }
+
+    /// Whether the finest buckets show that a trend of coarser ones is over.
+    fn has_stopped(&self, trend: &Trend) -> bool {
+        let points = self.levels.points(0);
+        let pauses = trend.pauses(points.as_slice());
+        pauses.last > 1.6 * pauses.longest + 2.0 * points.width + 10.0
+    }
+
+    fn suspect(&mut self, at: Moment, trend: Trend, is_leak: bool, since: Moment) {
+        let (_, held) = self.last.unwrap_or((at, 0));
+        match &mut self.watch {
+            Some(watch) => {
+                // Once it is a leak it stays one until it stops.
+                watch.is_leak |= is_leak;
+                // A coarser bucket knows the beginning less well; but with pauses, what looked like the beginning
+                // may have been one of many.
+                let known = seconds(watch.since, at);
+                let longer = if watch.trend.begun { 3.0 * known } else { known + 2.0 * trend.width };
+                if seconds(since, at) > longer {
+                    watch.since = since;
+                }
+                watch.trend = trend;
+            }
+            None => {
+                let longest = trend.pauses(self.levels.points(0).as_slice()).longest;
+                self.watch = Some(Watch {
+                    since,
+                    is_leak,
+                    base: 0.0,
+                    top: held,
+                    risen: at,
+                    longest,
+                    evidence: Evidence {
+                        since,
+                        gained: Bytes(0),
+                        span: 0.0,
+                        maxima: 0,
+                        chance: 0.0,
+                        rate: Rate(0.0),
+                        forecast: None,
+                    },
+                    trend,
+                });
+            }
+        }
+    }
+
+    /// Brings rate, forecast and evidence of a growth that is watched up to date.
+    fn look_ahead(&mut self, at: Moment, limit: Option<Bytes>) {
+        let (Some(first), Some(watch)) = (self.first, &mut self.watch) else { return };
+        let since = seconds(Moment(0), watch.since);
+        let points = self.levels.since(since);
+        let width = points.width;
+        let points = points.as_slice();
+        let from = points.partition_point(|it| it.at < since + width / 2.0 - 1e-3);
+        let points = &points[from.min(points.len().saturating_sub(4))..];
+        let Some(path) = Path::of(points) else { return };
+        let now = seconds(Moment(0), at);
+        watch.base = path.base;
+        let (maxima, chance) = trend::maxima(points, (since - seconds(Moment(0), first)).max(0.0));
+        watch.evidence = Evidence {
+            since: watch.since,
+            gained: Bytes(to_bytes(path.gained)),
+            span: seconds(watch.since, at),
+            maxima,
+            chance,
+            rate: Rate(path.rate(now) * 1024.0),
+            forecast: limit.and_then(|limit| path.reaches(now, kib(limit))),
+        };
+    }
+}
+
+fn seconds(from: Moment, to: Moment) -> f64 {
+    to.since(from).as_secs_f64()
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a time since boot is small and positive")]
+fn millis(seconds: f64) -> u64 {
+    (seconds.max(0.0) * 1000.0) as u64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "2^53 KiB are more than there is")]
+fn kib(bytes: Bytes) -> f64 {
+    (bytes.0 >> 10) as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what was gained is positive")]
+fn to_bytes(kib: f64) -> u64 {
+    (kib.max(0.0) * 1024.0) as u64
+}

@@ -1,0 +1,158 @@
+//! When memory runs out, if it goes on as it did: from the path of a growth so far, straight or bent.
+
+use std::time::Duration;
+
+use super::levels::Point;
+use super::trend::{Parabola, floor};
+
+/// Bytes a second.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Rate(pub f64);
+
+/// In how much time memory runs out, from when it was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forecast {
+    /// As it looks.
+    pub likely: Duration,
+    /// In one of ten cases it is sooner.
+    pub low: Duration,
+    /// In one of ten cases it is later.
+    pub high: Duration,
+}
+
+/// How a growth went so far, in KiB and seconds since boot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Path {
+    /// At the beginning.
+    pub(super) base: f64,
+    pub(super) gained: f64,
+    middle: f64,
+    half: f64,
+    fit: Parabola,
+    /// Bend of the parabola that is believed.
+    bend: f64,
+    /// By how much the bend may be wrong.
+    doubt: f64,
+    /// By how much the slope may be wrong.
+    slack: f64,
+    /// KiB by which it strays from the path in about as much time as it went.
+    noise: f64,
+    /// How far what is held at most stands above the floor.
+    above: f64,
+    /// By how much that and the single steps differ.
+    spread: f64,
+}
+
+impl Path {
+    /// The path through these points.
+    pub(super) fn of(points: &[Point]) -> Option<Self> {
+        let mut floor = floor(points);
+        let heights = &mut floor[..points.len()];
+        // The lowest of a bucket is what was held when it began.
+        let mut rise = 0.0;
+        for at in 0..heights.len() {
+            rise = heights.get(at + 1).map_or(rise, |next| next - heights[at]);
+            heights[at] += 0.5 * rise.min(points[at].high - points[at].low);
+        }
+        let (first, last) = (points.first()?, points.last()?);
+        let fit = Parabola::of(points, &heights[..])?;
+        let (middle, half) = (f64::midpoint(first.at, last.at), (last.at - first.at) / 2.0);
+        // What is left over is no noise of single points: some of them in a row are above, and some below. Each such
+        // row counts as one.
+        let mut rows = 1.0_f64;
+        let mut was_above = None;
+        for (point, height) in points.iter().zip(&*heights) {
+            let u = (point.at - middle) / half;
+            let is_above = *height > fit.height + fit.slope * u + fit.bend * u * u;
+            rows += f64::from(u8::from(was_above.is_some_and(|was| was != is_above)));
+            was_above = Some(is_above);
+        }
+        let noise = fit.rest / rows.sqrt();
+        let doubt = 3.35 * 2.0 * noise;
+        let slack = 1.73 * 2.0 * noise;
+        let bend = fit.bend * fit.bend * fit.bend / (fit.bend * fit.bend + doubt * doubt + 1e-9);
+        // What is held at most, over what is left of it after: teeth and bumps, but not stairs.
+        let mut tops = [0.0_f64; 3];
+        let mut jump = 0.0_f64;
+        for (at, point) in points.iter().enumerate() {
+            let after = heights[(at + 1).min(points.len() - 1)];
+            let top = &mut tops[at * 3 / points.len()];
+            *top = top.max(point.high - after);
+            jump = jump.max(after - heights[at]);
+        }
+        tops.sort_by(f64::total_cmp);
+        let above = tops[1];
+        let spread = (tops[2] - tops[0]).min(2.0 * above) + jump;
+        Some(Self {
+            base: heights[0],
+            gained: heights[points.len() - 1] - heights[0],
+            middle,
+            half,
+            fit,
+            bend,
+            doubt,
+            slack,
+            noise,
+            above,
+            spread,
+        })
+    }
+
+    /// KiB a second at that time.
+    pub(super) fn rate(&self, now: f64) -> f64 {
+        let u = (now - self.middle) / self.half;
+        (self.fit.slope + 2.0 * self.bend.max(0.0) * u).max(0.0) / self.half
+    }
+
+    /// When the limit is reached, in KiB; absent when that is not to be seen.
+    pub(super) fn reaches(&self, now: f64, limit: f64) -> Option<Forecast> {
+        let u = (now - self.middle) / self.half;
+        let held = self.fit.height + self.fit.slope * u + self.fit.bend * u * u + self.above;
+        let room = (limit - held).max(0.0);
+        let parabola = |slope: f64, bend: f64| {
+            // From here the slope is that of the parabola's end, and goes on changing only upwards.
+            let bend = bend.max(0.0);
+            let speed = slope + 2.0 * bend * u;
+            match () {
+                () if speed <= 0.0 => f64::INFINITY,
+                () if bend < 1e-6 * speed => room / speed,
+                () => ((speed * speed + 4.0 * bend * room).sqrt() - speed) / (2.0 * bend),
+            }
+        };
+        let exponential = |slope: f64, bend: f64| {
+            let bend = bend.clamp(0.0, 0.48 * slope.max(0.0));
+            let speed = slope + 2.0 * bend * u;
+            let factor = ((slope + 2.0 * bend) / (slope - 2.0 * bend)).ln() / 2.0;
+            if factor > 1e-3 { (factor * room / speed).ln_1p() / factor } else { room / speed }
+        };
+        // Whether the bend itself grows says which of the two it is.
+        let factor =
+            ((self.fit.slope + 2.0 * self.bend) / (self.fit.slope - 2.0 * self.bend).max(0.02 * self.fit.slope)).ln()
+                / 2.0;
+        let due = self.bend * 2.0 / 3.0 * factor / 5.0;
+        let (due2, noise2) = (due * due, self.fit.rest * self.fit.rest);
+        let sure = if self.bend > 0.0 { due2 / (due2 + noise2) } else { 0.0 };
+        let share = if due > 0.0 { sure * (self.fit.twist / due).clamp(0.0, 1.0) + (1.0 - sure) * 0.3 } else { 0.0 };
+        let after = |slope: f64, bend: f64| {
+            let straight = parabola(slope, bend);
+            if bend <= 0.0 || slope <= 0.0 {
+                return straight * self.half;
+            }
+            (share * exponential(slope, bend) + (1.0 - share) * straight) * self.half
+        };
+        let likely = after(self.fit.slope, self.bend);
+        let (soon, late) = (
+            after(self.fit.slope + self.slack, self.bend + self.doubt),
+            after(self.fit.slope - self.slack, self.bend - self.doubt),
+        );
+        let strays = 5.0 * self.noise * (likely / (2.0 * self.half)).sqrt();
+        let margin = 0.002 * likely + (0.4 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
+        let seconds = |it: f64| Duration::try_from_secs_f64(it.clamp(0.0, 1e9)).ok();
+        (likely < 1e8).then_some(())?;
+        Some(Forecast {
+            likely: seconds(likely)?,
+            low: seconds(likely - ((likely - soon).powi(2) + margin * margin).sqrt())?,
+            high: seconds(likely + ((late - likely).powi(2) + margin * margin).sqrt())?,
+        })
+    }
+}

@@ -1,0 +1,141 @@
+//! Claims on single series; on many at once, `benches/growth` has the figures, and `tests/it/growth.rs` a part of them.
+
+use std::time::Duration;
+
+use super::{Evidence, Fall, Forecast, LeakDetector, Outlook, Rate};
+use crate::units::{Bytes, Moment};
+
+const MIB: u64 = 1 << 20;
+const LIMIT: u64 = 30 << 10;
+
+/// A series with a sample each second, of which the closure says the MiB.
+fn watched(seconds: u64, mib: impl Fn(u64) -> u64) -> LeakDetector {
+    let mut growth = LeakDetector::default();
+    for at in 0..seconds {
+        growth.push(Moment(5_000_000 + at * 1000), Bytes(mib(at) * MIB), Some(Bytes(LIMIT * MIB)));
+    }
+    growth
+}
+
+#[track_caller]
+fn check(seconds: u64, mib: impl Fn(u64) -> u64, expected: Outlook) -> LeakDetector {
+    let growth = watched(seconds, mib);
+    assert_eq!(growth.outlook(), expected, "{:?}", growth.evidence());
+    growth
+}
+
+/// Weights in the first seconds, then what the closure adds.
+fn job(added: impl Fn(u64) -> u64) -> impl Fn(u64) -> u64 {
+    move |at| if at < 20 { 500 + at * 1000 } else { 20_500 + added(at) }
+}
+
+#[test]
+fn a_leak_is_called_with_its_rate_and_its_end() {
+    // 2 MiB every 4 s; 10 GiB are left.
+    let growth = check(900, job(|at| at / 4 * 2), Outlook::Leak);
+    let evidence = growth.evidence().expect("a leak has evidence");
+    assert!((evidence.rate.0 / 1024.0 - 512.0).abs() < 20.0, "{evidence:?}");
+    let forecast = evidence.forecast.expect("the limit is known");
+    let truth = Duration::from_secs((LIMIT - 20_500 - 450) * 2);
+    assert!(forecast.low < truth && truth < forecast.high, "{evidence:?}");
+    assert!(forecast.high < forecast.low + truth / 10, "{evidence:?}");
+    assert!(evidence.maxima > 20 && evidence.chance < 6.0, "{evidence:?}");
+}
+
+#[test]
+fn what_stands_still_after_it_warmed_up_is_steady() {
+    check(50, job(|_| 0), Outlook::TooSoon);
+    check(600, job(|_| 0), Outlook::Steady);
+    // Slower and slower, up to 6 GiB.
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB")]
+    let slower = job(|at| (6000.0 * (1.0 - (-(at as f64) / 200.0).exp())) as u64);
+    check(3000, slower, Outlook::Steady);
+}
+
+#[test]
+fn a_leak_that_stops_is_withdrawn_within_two_minutes() {
+    let stops = |at: u64| job(|at| at.min(1000))(at);
+    check(1000, stops, Outlook::Leak);
+    check(1120, stops, Outlook::Steady);
+}
+
+#[test]
+fn five_equal_steps_are_no_leak_and_the_sixth_one_is() {
+    let stairs = |count: u64| job(move |at| (at / 300).min(count) * 500);
+    for seconds in (100..6000).step_by(100) {
+        assert_ne!(watched(seconds, stairs(5)).outlook(), Outlook::Leak, "after {seconds} s");
+    }
+    check(6000, stairs(5), Outlook::Steady);
+    check(2150, stairs(20), Outlook::Leak);
+}
+
+#[test]
+fn a_floor_that_rises_under_teeth_is_a_leak_and_one_that_does_not_is_none() {
+    let teeth = |rate: u64| job(move |at| at % 40 * 50 + at / 40 * 40 * rate);
+    check(1500, teeth(0), Outlook::Steady);
+    check(1500, teeth(2), Outlook::Leak);
+}
+
+#[test]
+fn what_would_last_longer_than_a_day_is_no_leak() {
+    check(7000, job(|at| at / 60 * 2), Outlook::Steady);
+}
+
+#[test]
+fn samples_that_are_rare_or_in_disorder_make_no_difference() {
+    for interval in [200, 2000, 10_000, 60_000] {
+        let mut growth = LeakDetector::default();
+        for at in 0..18_000_000 / interval {
+            let late = at * 7919 % 100 * interval / 300;
+            let time = Moment(1_000_000 + at * interval + late);
+            let mib = 20_000 + at * interval / 4000 * 2;
+            growth.push(time, Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
+            // One that was late already, and says nothing.
+            growth.push(Moment(time.0 - 1), Bytes(0), None);
+        }
+        assert_eq!(growth.outlook(), Outlook::Leak, "every {interval} ms: {:?}", growth.evidence());
+    }
+}
+
+#[test]
+fn falls_have_names() {
+    let named = |mib: &[u64]| {
+        let mut growth = LeakDetector::default();
+        for (at, mib) in (1..).zip(mib) {
+            growth.push(Moment(at * 1000), Bytes(mib * MIB), None);
+        }
+        growth.fall().map(|(at, fall)| (at.0 / 1000, fall))
+    };
+    assert_eq!(named(&[9000, 9000, 8900]), None);
+    assert_eq!(named(&[9000, 9000, 3000]), Some((3, Fall::CacheEmptied)));
+    assert_eq!(named(&[9000, 0]), Some((2, Fall::ContextGone)));
+    assert_eq!(named(&[9000, 0, 0, 700]), Some((4, Fall::Restarted)));
+}
+
+#[test]
+fn the_sentence_has_all_numbers() {
+    let minutes = |it: u64| Duration::from_secs(it * 60);
+    let forecast = Forecast { likely: minutes(190), low: minutes(168), high: minutes(222) };
+    let evidence = Evidence {
+        since: Moment(0),
+        gained: Bytes(360 * MIB),
+        span: 720.0,
+        maxima: 38,
+        chance: 0.7,
+        rate: Rate(0.5 * 1024.0 * 1024.0),
+        forecast: Some(forecast),
+    };
+    assert_eq!(
+        evidence.to_string(),
+        "+50 MiB per 100 s for 12 min, 38 new maxima where chance gives 1; \
+         out of memory in 3 h 10 min (2 h 50 to 3 h 40)"
+    );
+}
+
+/// Some kB for each of a thousand series.
+#[test]
+fn a_series_of_days_takes_little_memory() {
+    assert!(size_of::<LeakDetector>() < 1024, "{}", size_of::<LeakDetector>());
+    let growth = watched(3 * 86_400, |at| 1000 + at % 7);
+    assert!(growth.levels.heap() < 4096, "{}", growth.levels.heap());
+}
