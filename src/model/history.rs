@@ -179,7 +179,8 @@ impl ProcessHistory {
     fn new() -> Self {
         Self {
             name: Err(Missing::NotYet),
-            parts: Vec::new(),
+            // Most are on one GPU.
+            parts: Vec::with_capacity(1),
             sm: Curve::short(),
             rss: Curve::short(),
             gone: None,
@@ -252,7 +253,8 @@ impl ProcessHistory {
 #[derive(Debug, Default)]
 pub struct History {
     gpus: HashMap<GpuUuid, GpuHistory>,
-    processes: HashMap<ProcessId, ProcessHistory>,
+    /// Each in a place of its own: a table has room for up to twice as many as are in it.
+    processes: HashMap<ProcessId, Box<ProcessHistory>>,
     occurrences: Occurrences,
     began: Option<Moment>,
     passes: u64,
@@ -278,7 +280,7 @@ impl History {
         self.gpus.retain(|_, it| now.since(it.memory.end()) <= WEEK);
         for holding in holdings {
             let Some(process) = snapshot.process(holding.process) else { continue };
-            let known = self.processes.entry(process.id).or_insert_with(ProcessHistory::new);
+            let known = self.processes.entry(process.id).or_insert_with(|| Box::new(ProcessHistory::new()));
             let occurrences = &mut self.occurrences;
             known.learn(process, holding, snapshot, patience, |gpu, at, what| {
                 if what != What::Began || !is_first {
@@ -333,19 +335,15 @@ impl History {
 
     /// What is remembered of a process.
     pub fn process(&self, id: ProcessId) -> Option<&ProcessHistory> {
-        self.processes.get(&id)
+        self.processes.get(&id).map(Box::as_ref)
     }
 
     /// Everyone who holds or held memory of that GPU, who was there first at the beginning.
     pub fn tenants(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &Series)> {
-        let on = |(id, it): (&ProcessId, &'_ ProcessHistory)| Some((*id, it.on(gpu)?.began()));
-        let mut order: Vec<_> = self.processes.iter().filter_map(on).collect();
-        order.sort_unstable_by_key(|(id, began)| (*began, *id));
-        let known = |(id, _): (ProcessId, _)| {
-            let process = self.processes.get(&id)?;
-            Some((id, process, process.on(gpu)?))
-        };
-        order.into_iter().filter_map(known).collect()
+        let on = self.processes.iter().filter_map(|(id, it)| Some((*id, it.as_ref(), it.on(gpu)?)));
+        let mut tenants: Vec<_> = on.collect();
+        tenants.sort_unstable_by_key(|(id, _, series)| (series.began(), *id));
+        tenants
     }
 
     /// What happened to a subject, the latest first: on that GPU, or to that process and the GPUs it is on.
@@ -376,14 +374,15 @@ impl History {
     fn bytes(&self) -> usize {
         let gpu = |it: &GpuHistory| it.memory.curve.bytes() + it.sm.bytes() + it.power.bytes() + it.temperature.bytes();
         let process = |it: &ProcessHistory| {
+            let own = size_of::<ProcessHistory>();
             let parts = it.parts.iter().map(|(_, series)| series.curve.bytes()).sum::<usize>();
             let all = it.all.as_ref().map_or(0, |it| size_of::<Series>() + it.curve.bytes());
-            parts + it.parts.capacity() * size_of::<(GpuUuid, Series)>() + all + it.sm.bytes() + it.rss.bytes()
+            own + parts + it.parts.capacity() * size_of::<(GpuUuid, Series)>() + all + it.sm.bytes() + it.rss.bytes()
         };
         self.gpus.values().map(gpu).sum::<usize>()
-            + self.processes.values().map(process).sum::<usize>()
+            + self.processes.values().map(|it| process(it)).sum::<usize>()
             + self.gpus.capacity() * size_of::<(GpuUuid, GpuHistory)>()
-            + self.processes.capacity() * size_of::<(ProcessId, ProcessHistory)>()
+            + self.processes.capacity() * size_of::<(ProcessId, Box<ProcessHistory>)>()
     }
 }
 

@@ -46,9 +46,12 @@ fn screen(theme: Theme, app: &App, width: u16, height: u16) -> String {
     terminal.backend().to_string()
 }
 
-const PLACES: [&[KeyCode]; 6] = [
+const PLACES: [&[KeyCode]; 9] = [
     &[],
     &[KeyCode::Char('g')],
+    &[KeyCode::Char('g'), KeyCode::Char('g')],
+    &[KeyCode::Tab, KeyCode::Char('g'), KeyCode::Char('g'), KeyCode::Left],
+    &[KeyCode::Char('m'), KeyCode::Char('x'), KeyCode::Enter, KeyCode::Char('g'), KeyCode::Char('m')],
     &[KeyCode::F(9)],
     &[KeyCode::Char('?')],
     &[KeyCode::Enter],

@@ -145,6 +145,8 @@ fn detail_graph_and_help_are_a_key_away() {
     terminal.keys(ESC);
     terminal.wait_without("In the lists");
     terminal.keys("g");
+    terminal.wait_for("SINCE LAST");
+    terminal.keys("g");
     terminal.wait_for("sleep 1000");
     terminal.keys(ENTER);
     terminal.wait_for("identity");
@@ -295,6 +297,8 @@ fn a_poor_terminal_gets_ascii_only() {
         terminal.wait_for("SIGTERM");
         terminal.keys(ESC);
         terminal.wait_without("SIGTERM");
+        terminal.keys(ESC);
+        terminal.wait_for("COMMAND");
         terminal.quit();
         let raw: Vec<u8> = terminal.bytes().into_iter().filter(|byte| !byte.is_ascii()).collect();
         assert!(raw.is_empty(), "{}", String::from_utf8_lossy(&raw));

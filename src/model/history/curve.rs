@@ -103,10 +103,39 @@ struct Long {
     high: Track,
 }
 
+impl Long {
+    /// What is known by the second so far.
+    fn of(seconds: &Track) -> Box<Self> {
+        let mut long = Box::<Self>::default();
+        let (first, slots) = seconds.slots(0, u32::MAX);
+        let mut is_after_silence = false;
+        for (second, slot) in (first..).zip(slots).filter(|(_, slot)| *slot != BLANK) {
+            long.push(Moment(u64::from(second) * Tier::SECONDS.width), slot, is_after_silence);
+            is_after_silence = slot == GAP;
+        }
+        long
+    }
+
+    fn push(&mut self, at: Moment, slot: u32, is_after_silence: bool) {
+        let push = |track: &mut Track, tier: Tier, keep| {
+            track.push(tier.bucket(at), slot, keep, is_after_silence, tier.kept);
+        };
+        push(&mut self.tens, Tier::TENS, Keep::Highest);
+        push(&mut self.low, Tier::FIVE_MINUTES, Keep::Lowest);
+        push(&mut self.high, Tier::FIVE_MINUTES, Keep::Highest);
+    }
+}
+
+/// A curve is short for so many milliseconds.
+const YOUNG: u64 = 60_000;
+
 /// A number over time.
 #[derive(Debug, Clone, Default)]
 pub struct Curve {
     seconds: Track,
+    /// It is to reach back a week.
+    is_long: bool,
+    /// Absent in its first minute: most processes are short, and a host may have a thousand.
     long: Option<Box<Long>>,
     /// The times of the first sample and the last, in milliseconds.
     first: Option<u64>,
@@ -123,7 +152,7 @@ impl Curve {
 
     /// One that reaches back a week.
     pub(super) fn long() -> Self {
-        Self { long: Some(Box::default()), ..Self::default() }
+        Self { is_long: true, ..Self::default() }
     }
 
     /// Takes in what was read at that time, if it could be read. After more than `patience` without that, there is a gap.
@@ -135,14 +164,13 @@ impl Curve {
         self.patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1000);
         let is_after_silence = at.0 - self.last > self.patience;
         let slot = value.map_or(GAP, |it| it.min(HIGHEST));
-        let push = |track: &mut Track, tier: Tier, keep| {
-            track.push(tier.bucket(at), slot, keep, is_after_silence, tier.kept);
-        };
-        push(&mut self.seconds, Tier::SECONDS, Keep::Highest);
         if let Some(long) = &mut self.long {
-            push(&mut long.tens, Tier::TENS, Keep::Highest);
-            push(&mut long.low, Tier::FIVE_MINUTES, Keep::Lowest);
-            push(&mut long.high, Tier::FIVE_MINUTES, Keep::Highest);
+            long.push(at, slot, is_after_silence);
+        }
+        let (bucket, kept) = (Tier::SECONDS.bucket(at), Tier::SECONDS.kept);
+        self.seconds.push(bucket, slot, Keep::Highest, is_after_silence, kept);
+        if self.is_long && self.long.is_none() && self.first.is_some_and(|first| at.0 - first >= YOUNG) {
+            self.long = Some(Long::of(&self.seconds));
         }
         self.first.get_or_insert(at.0);
         self.last = at.0;

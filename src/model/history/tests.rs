@@ -84,6 +84,16 @@ fn work_heat_and_power_are_kept_too() {
     assert_eq!((now(&process.sm), now(&process.rss)), (Some(40), Some(3 << 20)));
 }
 
+#[test]
+fn a_thousand_young_processes_take_next_to_nothing() {
+    let mut history = History::default();
+    let crowd = (0..1000).fold(host(4), |host, at| {
+        host.with(1000 + at, "python train.py", at as usize % 4, Bytes::from_mib(u64::from(at)))
+    });
+    watch(&mut history, crowd, 10, |_, it| it);
+    assert!(history.bytes() < 1 << 20, "{}", history.bytes());
+}
+
 /// A week of figures that never repeat, of 8 GPUs and 64 processes, and as many that ended as are remembered.
 #[test]
 fn a_full_history_takes_less_than_six_mebibytes() {

@@ -251,7 +251,9 @@ impl Track {
             start += BLOCK;
         }
         let within = |at: usize| at.saturating_sub(start).min(self.open.len());
-        slots.extend_from_slice(self.open.get(within(begin)..within(end)).unwrap_or_default());
+        if let Some(open) = self.open.get(within(begin)..within(end)) {
+            slots.extend_from_slice(open);
+        }
         (self.first + u32::try_from(begin).unwrap_or(u32::MAX), slots)
     }
 

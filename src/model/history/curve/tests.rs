@@ -176,10 +176,13 @@ proptest! {
             let part = tier.width * wide;
             let end = last.saturating_sub(back * part);
             let window = Window::until(Moment(end), Duration::from_millis(part * parts as u64), parts);
-            // Where the tier reaches back to.
-            let first = if tier.width == 1000 { curve.seconds.first() } else { curve.long.as_ref().unwrap().tens.first() };
-            let first = u64::from(first.unwrap()) * tier.width;
-            if window.start().0 < first || (tier.width == 1000 && part >= 10_000) {
+            // Where the tier reaches back to; the first minutes of coarser ones come from the seconds.
+            let first = match (&curve.long, tier.width) {
+                (_, 1000) => curve.seconds.first().map(|it| u64::from(it) * 1000),
+                (Some(long), _) => long.tens.first().map(|it| (u64::from(it) * 10_000).max(samples[0].0 + 300_000)),
+                (None, _) => None,
+            };
+            if first.is_none_or(|first| window.start().0 < first) || (tier.width == 1000 && part >= 10_000) {
                 continue;
             }
             let highs: Vec<_> = curve.over(&window, Moment(last)).iter().map(|it| it.map(|it| it.high)).collect();
