@@ -4,7 +4,8 @@
 //! ```text
 //! sampler (NVML, may hang) ──┐
 //! census (all of /proc) ─────┤
-//! argv, users (may hang) ────┼─► loop (/proc, join) ─► writer (may block) ─► standard output
+//! argv, users (may hang) ────┤
+//! peek (PyTorch; may hang) ──┼─► loop (/proc, join) ─► writer (may block) ─► standard output
 //! hands (standard input) ────┘          ▲ never waits
 //! ```
 //!
@@ -18,6 +19,7 @@ mod host;
 mod inspect;
 mod nvml;
 mod pace;
+mod peek;
 mod proc;
 mod sampler;
 mod writer;
@@ -101,6 +103,8 @@ enum Wake {
     Found(proc::Finding),
     /// The census has news.
     Sighted(Box<census::Sighting>),
+    /// The thread of this number looked into these processes.
+    Peeked(u64, Vec<(ProcessId, peek::Outcome)>),
     /// The first line was written.
     Written,
     /// Pass so often from now on.

@@ -14,6 +14,7 @@ mod detail;
 pub(crate) mod example;
 mod lanes;
 pub mod line;
+mod peek;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,8 +25,10 @@ use serde::{Deserialize, Serialize};
 pub use self::change::{Change, GpuChange, HostChange, ProcessChange};
 pub use self::detail::GpuDetail;
 pub use self::lanes::{
-    EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad, Tenant,
+    Allocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad,
+    Tenant,
 };
+pub use self::peek::{Peek, Unread};
 use crate::units::Moment;
 use crate::untrusted::Text;
 
@@ -337,6 +340,10 @@ pub struct Process {
     pub facts: Arc<ProcessFacts>,
     /// What changes each second.
     pub load: ProcessLoad,
+    /// What its PyTorch says of the memory it holds; absent when nobody looked: it is no tenant, or not
+    /// surely the one that NVML means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peek: Option<Box<Peek>>,
 }
 
 impl Process {

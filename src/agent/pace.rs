@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::census::{Census, Order, Scope, Sighting, Unclaimed};
 use super::devices::Devices;
 use super::host::Host;
+use super::peek::{Peeker, devices};
 use super::proc::Processes;
 use super::sampler::{self, Sampler};
 use super::writer::Writer;
@@ -31,6 +32,8 @@ struct Loop {
     sampler: Sampler,
     writer: Writer,
     processes: Processes,
+    /// Absent on the simulated machine, whose processes hold nothing.
+    peeker: Option<Peeker>,
     census: Census,
     sighting: Option<Box<Sighting>>,
     unclaimed: Unclaimed,
@@ -65,6 +68,7 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
         sampler: Sampler::spawn(args, readings.clone(), events.clone())?,
         writer: Writer::spawn(events.clone())?,
         processes: Processes::new(args.demo, Devices::of_host(), events.clone()),
+        peeker: (!args.demo).then(|| Peeker::new(events.clone())),
         census: Census::spawn((!args.demo).then(Devices::of_host), events.clone())?,
         sighting: None,
         unclaimed: Unclaimed::default(),
@@ -139,6 +143,11 @@ impl Loop {
     fn begin(&mut self, now: Moment, scan: bool) {
         self.awaiting = Some(now.after(self.interval.min(PATIENCE)));
         self.sampler.wake(scan);
+        // At the time at which the driver says what they hold.
+        if let Some(peeker) = &mut self.peeker {
+            peeker.check(now);
+            peeker.order(self.processes.tenants().collect(), now);
+        }
     }
 
     /// Takes what happened.
@@ -152,6 +161,11 @@ impl Loop {
             // Of a thread that was left behind meanwhile; and the first line, which `run` waits for.
             Wake::Read(..) | Wake::Written => (),
             Wake::CameBack => self.sampler.came_back(),
+            Wake::Peeked(generation, said) => {
+                if let Some(peeker) = &mut self.peeker {
+                    peeker.learn(generation, said);
+                }
+            }
             Wake::Found(finding) => self.processes.learn(finding),
             Wake::Sighted(sighting) => self.take(sighting, now),
             Wake::Interval(interval) => {
@@ -198,7 +212,13 @@ impl Loop {
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();
         let kin = self.sighting.as_ref().map_or_else(|| [].into(), |sighting| sighting.kin.clone());
         self.processes.keep(&kin, self.scan);
-        let processes: Vec<_> = self.processes.end().cloned().collect();
+        let mut processes: Vec<_> = self.processes.end().cloned().collect();
+        if let Some(peeker) = &self.peeker {
+            for process in &mut processes {
+                let said = peeker.said(process.id).zip(self.processes.cuda(process.id));
+                process.peek = said.map(|(said, cuda)| devices::peek(said, process.id, &gpus, cuda).into());
+            }
+        }
         for gpu in &mut gpus {
             add_holders(gpu, self.sighting.as_deref(), &processes);
         }

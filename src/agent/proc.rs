@@ -23,9 +23,10 @@ use self::entry::{Entry, Reader};
 pub(super) use self::files::INITIAL_PID_NAMESPACE;
 use self::files::Root;
 pub(super) use self::files::living_thread;
+pub(super) use self::origin::Cuda;
 use super::devices::Devices;
 use super::{Wake, clock};
-use crate::snapshot::{Identity, Missing, Process, ProcessId};
+use crate::snapshot::{Identity, Missing, Process, ProcessId, Reading};
 use crate::units::Moment;
 
 /// The first pass looks at so many processes: those that hold most, as one sees them first.
@@ -220,6 +221,19 @@ impl Processes {
         let named = self.known.values().filter(|entry| entry.named == self.pass || entry.held == self.pass);
         let sure = named.filter(|entry| entry.process.facts.identity != Identity::Unverified);
         sure.map(|entry| entry.process.id)
+    }
+
+    /// Whom NVML named last, who surely are those, with their users.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = (ProcessId, Reading<u32>)> {
+        // Catching up is a pass too, which names only some.
+        let named = self.known.values().filter(|entry| entry.named > 0 && entry.named + 1 >= self.pass);
+        let sure = named.filter(|entry| entry.process.facts.identity == Identity::Sure);
+        sure.map(|entry| (entry.process.id, entry.process.facts.uid))
+    }
+
+    /// What the environment of a process says about CUDA's devices.
+    pub(super) fn cuda(&self, id: ProcessId) -> Option<&Cuda> {
+        self.known.get(&id.pid).filter(|entry| entry.process.id == id).map(|entry| &entry.cuda)
     }
 
     /// Whether one that held a GPU has ended since one last asked, or someone has another parent.

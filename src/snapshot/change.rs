@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Failure, GpuDetail, GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad,
-    Snapshot, Tenant,
+    Failure, GpuDetail, GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Peek, Process, ProcessFacts, ProcessId,
+    ProcessLoad, Snapshot, Tenant,
 };
 use crate::units::Moment;
 
@@ -103,6 +103,9 @@ pub struct ProcessChange {
     /// What changes each second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<ProcessLoad>,
+    /// What its PyTorch says; an empty one where nobody looks any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peek: Option<Box<Peek>>,
 }
 
 /// The new value, where it differs.
@@ -154,12 +157,20 @@ fn gpus_between(old: &Snapshot, new: &Snapshot) -> Vec<GpuChange> {
 
 fn processes_between(old: &Snapshot, new: &Snapshot) -> Vec<ProcessChange> {
     let changes = new.processes.iter().map(|new| match old.process(new.id) {
-        None => ProcessChange { id: new.id, facts: Some(new.facts.clone()), load: Some(new.load.clone()) },
-        Some(old) => {
-            ProcessChange { id: new.id, facts: changed(&old.facts, &new.facts), load: changed(&old.load, &new.load) }
-        }
+        None => ProcessChange {
+            id: new.id,
+            facts: Some(new.facts.clone()),
+            load: Some(new.load.clone()),
+            peek: new.peek.clone(),
+        },
+        Some(old) => ProcessChange {
+            id: new.id,
+            facts: changed(&old.facts, &new.facts),
+            load: changed(&old.load, &new.load),
+            peek: (old.peek != new.peek).then(|| new.peek.clone().unwrap_or_default()),
+        },
     });
-    changes.filter(|it| it.facts.is_some() || it.load.is_some()).collect()
+    changes.filter(|it| it.facts.is_some() || it.load.is_some() || it.peek.is_some()).collect()
 }
 
 /// A change that does not start from this snapshot: a line was lost, or there are two writers.
@@ -203,10 +214,13 @@ impl Snapshot {
                     let process = &mut self.processes[at];
                     replace(&mut process.facts, new.facts);
                     replace(&mut process.load, new.load);
+                    if let Some(peek) = new.peek {
+                        process.peek = Some(peek).filter(|it| !it.is_empty());
+                    }
                 }
                 Err(_) => {
                     if let (Some(facts), Some(load)) = (new.facts, new.load) {
-                        self.processes.push(Process { id: new.id, facts, load });
+                        self.processes.push(Process { id: new.id, facts, load, peek: new.peek });
                     }
                 }
             }

@@ -100,7 +100,7 @@ impl Snapshot {
             rss: Ok(Bytes::from_gib(3)),
             wchan: Err(Missing::Unsupported),
         };
-        self.processes.push(Process { id, facts: facts.into(), load });
+        self.processes.push(Process { id, facts: facts.into(), load, peek: None });
         self.processes.sort_by_key(|it| it.id);
         self
     }

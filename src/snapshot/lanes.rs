@@ -252,6 +252,43 @@ lanes! {
         sm: Percent = "sm_utilization_percent",
     }
 
+    /// PyTorch's caching allocator for one CUDA device of a process, as `torch.cuda.memory_stats()` says it.
+    Allocator {
+        /// PyTorch's number of the device: `cuda:0`.
+        device: u32 = "cuda_device",
+        /// Which GPU that is; absent when it cannot be told.
+        gpu: Option<GpuUuid> = "gpu_uuid",
+        readings:
+        /// Held by tensors: `memory_allocated`.
+        allocated: Bytes = "allocated_bytes",
+        /// The most that was since the process started or reset it.
+        allocated_peak: Bytes = "allocated_peak_bytes",
+        /// Taken from CUDA, in use or not: `memory_reserved`.
+        reserved: Bytes = "reserved_bytes",
+        /// The most that was.
+        reserved_peak: Bytes = "reserved_peak_bytes",
+        /// Allocated, or freed and still awaited by another stream.
+        active: Bytes = "active_bytes",
+        /// The most that was.
+        active_peak: Bytes = "active_peak_bytes",
+        /// Free, in segments of which a part is in use: `empty_cache` cannot give it back.
+        inactive_split: Bytes = "inactive_split_bytes",
+        /// The most that was.
+        inactive_split_peak: Bytes = "inactive_split_peak_bytes",
+        /// What the program asked for, of what is active, before it was rounded up.
+        requested: Bytes = "requested_bytes",
+        /// The most that was.
+        requested_peak: Bytes = "requested_peak_bytes",
+        /// Blocks that tensors hold.
+        allocations: u64 = "allocations",
+        /// Pieces of device memory taken from CUDA.
+        segments: u64 = "segments",
+        /// How often the cache was emptied since CUDA had no more to give.
+        retries: u64 = "allocation_retries",
+        /// How often there was not enough even then: out-of-memory errors.
+        ooms: u64 = "out_of_memory_errors",
+    }
+
     /// What changes about a process only by an `exec`, a new user id or a new parent.
     ProcessFacts {
         /// Whether the PID surely is the process that NVML means.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::aside::Aside;
 use super::files::{self, Root};
-use super::origin::{self, Environment, Origin};
+use super::origin::{self, Cuda, Environment, Origin};
 use super::{living_thread, stat};
 
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
@@ -41,6 +41,8 @@ pub(super) struct Entry {
     group: Option<Origin>,
     /// Where its environment says that it was started.
     environment: Reading<Option<Origin>>,
+    /// What that says about CUDA's devices.
+    pub(super) cuda: Cuda,
     /// When to read the names of its threads.
     threads_due: Option<Moment>,
 }
@@ -61,6 +63,7 @@ impl Entry {
                 id: ProcessId { pid, start_ticks: None },
                 facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet).into(),
                 load: ProcessLoad::missing(Missing::NotYet),
+                peek: None,
             },
             stat: None,
             read: Moment(0),
@@ -72,6 +75,7 @@ impl Entry {
             verify_due: Moment(0),
             group: None,
             environment: Err(Missing::NotYet),
+            cuda: Cuda::default(),
             threads_due: Some(Moment(0)),
         }
     }
@@ -195,7 +199,10 @@ impl Entry {
         };
         facts.elastic_run = value(|it| &it.elastic_run);
         facts.rank = value(|it| &it.rank);
-        self.environment = environment.map(|it| it.origin);
+        self.environment = environment.map(|it| {
+            self.cuda = it.cuda;
+            it.origin
+        });
         facts.origin = origin::origin(self.group.as_ref(), &self.environment);
     }
 

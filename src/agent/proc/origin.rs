@@ -43,15 +43,27 @@ pub(in crate::agent) struct Environment {
     pub(super) elastic_run: Option<Text>,
     /// `RANK`, and where there is none `LOCAL_RANK`.
     pub(super) rank: Option<Text>,
+    /// `CUDA_VISIBLE_DEVICES`, also when it is empty, and `CUDA_DEVICE_ORDER`.
+    pub(super) cuda: Cuda,
+}
+
+/// What the environment says about the order of CUDA's devices, as it was when the program started.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::agent) struct Cuda {
+    /// `CUDA_VISIBLE_DEVICES`.
+    pub(in crate::agent) visible: Option<Text>,
+    /// `CUDA_DEVICE_ORDER`.
+    pub(in crate::agent) order: Option<Text>,
 }
 
 impl Environment {
     /// Reads `/proc/PID/environ`.
     pub(super) fn parse(environ: &[u8]) -> Self {
-        let get = |name: &[u8]| {
-            let value = environ.split(|byte| *byte == 0).find_map(|it| it.strip_prefix(name)?.strip_prefix(b"="));
-            value.filter(|value| !value.is_empty()).map(|value| Text::new(&value[..value.len().min(128)]))
+        let value = |name: &[u8], most: usize| {
+            let value = environ.split(|byte| *byte == 0).find_map(|it| it.strip_prefix(name)?.strip_prefix(b"="))?;
+            Some(Text::new(&value[..value.len().min(most)]))
         };
+        let get = |name: &[u8]| value(name, 128).filter(|value| !value.as_str().is_empty());
         let slurm = || get(b"SLURM_JOB_ID").map(Origin::Slurm);
         let pod = || {
             get(b"KUBERNETES_SERVICE_HOST")?;
@@ -63,6 +75,8 @@ impl Environment {
             origin: slurm().or_else(pod).or_else(tmux).or_else(screen),
             elastic_run: get(b"TORCHELASTIC_RUN_ID"),
             rank: get(b"RANK").or_else(|| get(b"LOCAL_RANK")),
+            // An instance of a split GPU has a name of 40 letters: there is room for those of a whole host.
+            cuda: Cuda { visible: value(b"CUDA_VISIBLE_DEVICES", 1024), order: get(b"CUDA_DEVICE_ORDER") },
         }
     }
 }

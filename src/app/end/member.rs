@@ -74,7 +74,7 @@ impl Member {
             parent: Ok(parent.pid),
             ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
         };
-        let process = Process { id, facts: facts.into(), load: ProcessLoad::missing(Missing::NotYet) };
+        let process = Process { id, facts: facts.into(), load: ProcessLoad::missing(Missing::NotYet), peek: None };
         Self { process, gpus: Vec::new(), stage: Stage::Asked(Signal::Kill), caution: None, joined: true }
     }
 

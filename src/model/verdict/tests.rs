@@ -83,7 +83,7 @@ impl Story {
             wchan: Err(Missing::Unsupported),
         };
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
-        self.host.processes.push(Process { id, facts: facts.into(), load });
+        self.host.processes.push(Process { id, facts: facts.into(), load, peek: None });
     }
 
     fn ghost(&mut self, pid: u32, why: Missing) {
@@ -93,6 +93,7 @@ impl Story {
             id,
             facts: ProcessFacts::missing(Identity::Unverified, why).into(),
             load: ProcessLoad::missing(why),
+            peek: None,
         });
         for tenant in self.host.gpus.iter_mut().flat_map(|it| &mut it.tenants).filter(|it| it.process.pid == pid) {
             (tenant.process, tenant.sm) = (id, Ok(Percent::new(0.0)));

@@ -1,0 +1,146 @@
+//! Looks into the memory of PyTorch's processes: how much of what they hold tensors hold, and how much is
+//! cache. Nothing runs in them, and nothing is written.
+//!
+//! ```text
+//! loop ──► order: the tenants ──► thread ──► Target, one a process ──► Place ──► Stats
+//!      ◄── what each said ◄──────────────────  target.rs                find.rs   stats.rs
+//! ```
+//!
+//! To look into a process takes its mmap lock, and hangs when that process hangs in the driver: so it has a
+//! thread of its own, which is left behind when it does not come back.
+//!
+//! Only tenants are looked into, whom NVML names with memory of their own. A forked worker has a copy of its
+//! parent's allocator, as it was at the fork; but what its parent had on the GPU it cannot use, so NVML does
+//! not name it. Where it names one with less memory than its allocator claims, the join shows nothing
+//! ([`devices`]).
+
+pub(super) mod devices;
+mod elf;
+mod find;
+mod memory;
+mod stats;
+mod target;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+pub(super) use self::target::Outcome;
+use self::target::Target;
+use super::{Wake, clock};
+use crate::snapshot::{ProcessId, Reading, Unread};
+use crate::units::Moment;
+
+/// One that takes longer hangs.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// It is not looked into for so long then.
+const AVOID: Duration = Duration::from_mins(1);
+/// No more threads than this are left behind.
+const STUCK: usize = 4;
+
+/// Whom to look into: who it is, and the user whose it is.
+pub(super) type Order = Vec<(ProcessId, Reading<u32>)>;
+/// What the thread is at, and since when.
+type At = Arc<Mutex<Option<(ProcessId, Moment)>>>;
+
+/// The thread, seen from the agent's loop.
+#[derive(Debug)]
+pub(super) struct Peeker {
+    events: mpsc::Sender<Wake>,
+    thread: Option<(SyncSender<Order>, At)>,
+    /// Counts the threads: what an earlier one says comes too late.
+    generation: u64,
+    stuck: usize,
+    avoid: BTreeMap<ProcessId, Moment>,
+    /// What each said last.
+    said: BTreeMap<ProcessId, Outcome>,
+}
+
+impl Peeker {
+    /// Looks at nobody yet.
+    pub(super) fn new(events: mpsc::Sender<Wake>) -> Self {
+        Self { events, thread: None, generation: 0, stuck: 0, avoid: BTreeMap::new(), said: BTreeMap::new() }
+    }
+
+    /// Has these looked into. While the thread is still at the ones before, this is passed over.
+    pub(super) fn order(&mut self, mut order: Order, now: Moment) {
+        let listed: BTreeSet<ProcessId> = order.iter().map(|(id, _)| *id).collect();
+        self.said.retain(|id, _| listed.contains(id));
+        self.avoid.retain(|_, until| now < *until);
+        order.retain(|(id, _)| !self.avoid.contains_key(id));
+        if order.is_empty() && self.thread.is_none() || self.stuck >= STUCK {
+            return;
+        }
+        if self.thread.is_none() {
+            self.generation += 1;
+            self.thread = start(self.generation, self.events.clone()).ok();
+        }
+        if let Some((thread, _)) = &self.thread
+            && let Err(TrySendError::Disconnected(_)) = thread.try_send(order)
+        {
+            self.thread = None;
+        }
+    }
+
+    /// Leaves the thread behind when it hangs.
+    pub(super) fn check(&mut self, now: Moment) {
+        let Some((_, at)) = &self.thread else { return };
+        let at = *at.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((id, since)) = at
+            && now.since(since) >= DEADLINE
+        {
+            self.thread = None;
+            self.stuck += 1;
+            self.avoid.insert(id, now.after(AVOID));
+            self.said.insert(id, Err(Unread::Hung));
+        }
+    }
+
+    /// Takes what a thread found.
+    pub(super) fn learn(&mut self, generation: u64, said: Vec<(ProcessId, Outcome)>) {
+        if generation == self.generation && self.thread.is_some() {
+            self.said.extend(said);
+        } else {
+            // It was left behind, and is free again.
+            self.stuck = self.stuck.saturating_sub(1);
+        }
+    }
+
+    /// What a process said last; absent for one that nobody looked into.
+    pub(super) fn said(&self, id: ProcessId) -> Option<&Outcome> {
+        self.said.get(&id)
+    }
+}
+
+fn start(generation: u64, events: mpsc::Sender<Wake>) -> io::Result<(SyncSender<Order>, At)> {
+    let (sender, orders) = mpsc::sync_channel(1);
+    let at = At::default();
+    let place = at.clone();
+    thread::Builder::new().name("peek".to_owned()).spawn(move || run(generation, &orders, &place, &events))?;
+    Ok((sender, at))
+}
+
+fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender<Wake>) {
+    let mut targets: BTreeMap<ProcessId, Target> = BTreeMap::new();
+    let tell = |what| *at.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    while let Ok(order) = orders.recv() {
+        let listed: BTreeSet<ProcessId> = order.iter().map(|(id, _)| *id).collect();
+        targets.retain(|id, _| listed.contains(id));
+        let mut said = Vec::with_capacity(order.len());
+        for (id, uid) in order {
+            let now = clock::now();
+            tell(Some((id, now)));
+            let target = targets.entry(id).or_insert_with(Target::new);
+            said.push((id, target.look(id, uid, now).clone()));
+        }
+        tell(None);
+        if events.send(Wake::Peeked(generation, said)).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Which GPU each of a process's CUDA devices is.
+//!
+//! CUDA counts the devices of a process from 0, in an order that its environment may change, and so may the
+//! program itself, after it started. NVML says which GPUs the process holds, and how much. The first that
+//! applies counts:
+//!
+//! 1. It used one device, and holds one GPU.
+//! 2. `CUDA_VISIBLE_DEVICES`, or without it all GPUs in order, where that names as many devices as PyTorch
+//!    sees, and each that was used is one that it holds. CUDA's own order puts the fastest first: that is
+//!    the bus's order where all are alike, and unknown otherwise.
+//! 3. What it reserved fits what it holds in one way only.
+//! 4. It sees as many devices as it holds: a container shows it these, in their order.
+//!
+//! Otherwise it is not known, and is said so.
+
+use super::stats::Stats;
+use super::{Outcome, find::MOST_DEVICES};
+use crate::agent::proc::Cuda;
+use crate::snapshot::{Allocator, Gpu, Missing, Peek, ProcessId, Reading, Unread};
+use crate::units::Bytes;
+
+/// What the allocator took may be so much more than what the driver said: that was a moment ago.
+const LATE: u64 = 1 << 30;
+/// What a process holds besides is less: the context, kernels, buffers of NCCL.
+const BESIDES: u64 = 4 << 30;
+/// More ways to match are not tried.
+const STEPS: u32 = 10_000;
+
+/// What a process holds of one GPU.
+struct Hold {
+    /// The GPU's place in the list.
+    gpu: usize,
+    memory: Reading<Bytes>,
+}
+
+impl Hold {
+    /// Whether so much can be a part of it.
+    fn has_room(&self, stats: &Stats) -> bool {
+        self.memory.map_or(true, |memory| stats.reserved.current <= memory.0.saturating_add(LATE))
+    }
+
+    /// Whether so much can be its allocator's part of it.
+    fn fits(&self, stats: &Stats) -> bool {
+        self.has_room(stats)
+            && self.memory.is_ok_and(|memory| memory.0.saturating_sub(stats.reserved.current) < BESIDES)
+    }
+}
+
+/// Puts what a process said in the terms of the snapshot: of each device, which GPU it is, and its figures.
+pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], cuda: &Cuda) -> Peek {
+    let stats = match said {
+        Ok(stats) => stats,
+        Err(why) => return Peek::unread(*why),
+    };
+    let holds: Vec<Hold> = gpus
+        .iter()
+        .enumerate()
+        .filter_map(|(gpu, it)| {
+            let tenant = it.tenants.iter().find(|tenant| tenant.process == process)?;
+            Some(Hold { gpu, memory: tenant.memory })
+        })
+        .collect();
+    // More than the driver gave it in all: a copy of another's, made by a fork.
+    let held: Reading<Vec<Bytes>> = holds.iter().map(|it| it.memory).collect();
+    let reserved: Bytes = stats.iter().map(|it| Bytes(it.reserved.current)).sum();
+    if held.is_ok_and(|held| held.into_iter().sum::<Bytes>().0.saturating_add(LATE) < reserved.0) {
+        return Peek::unread(Unread::Implausible);
+    }
+    let places = places(stats, &holds, gpus, cuda);
+    let used = (0..).zip(stats).zip(places).filter(|((_, it), _)| it.was_used());
+    let allocators = used.map(|((device, it), gpu)| {
+        let bytes = |amount| Ok(Bytes(amount));
+        Allocator {
+            allocated: bytes(it.allocated.current),
+            allocated_peak: bytes(it.allocated.peak),
+            reserved: bytes(it.reserved.current),
+            reserved_peak: bytes(it.reserved.peak),
+            active: bytes(it.active.current),
+            active_peak: bytes(it.active.peak),
+            inactive_split: bytes(it.inactive_split.current),
+            inactive_split_peak: bytes(it.inactive_split.peak),
+            requested: bytes(it.requested.current),
+            requested_peak: bytes(it.requested.peak),
+            allocations: Ok(it.allocations.current),
+            segments: Ok(it.segments.current),
+            retries: Ok(it.retries),
+            ooms: Ok(it.ooms),
+            ..Allocator::missing(device, gpu.map(|at| gpus[at].uuid.clone()), Missing::NotYet)
+        }
+    });
+    Peek { allocators: allocators.collect(), unread: None }
+}
+
+/// The GPU of each device, by its place in the list.
+fn places(stats: &[Stats], holds: &[Hold], gpus: &[Gpu], cuda: &Cuda) -> Vec<Option<usize>> {
+    let used: Vec<usize> = (0..stats.len()).filter(|at| stats[*at].was_used()).collect();
+    let mut places = vec![None; stats.len()];
+    if let ([device], [hold]) = (used.as_slice(), holds) {
+        places[*device] = Some(hold.gpu);
+        return places;
+    }
+    let holds_room = |device: usize, gpu: usize| holds.iter().any(|it| it.gpu == gpu && it.has_room(&stats[device]));
+    let visible = visible(gpus, cuda).filter(|it| it.len() == stats.len());
+    let held: Vec<usize> = holds.iter().map(|it| it.gpu).collect();
+    let by_count = || Some(held.clone()).filter(|it| it.len() == stats.len() && are_alike(gpus, it));
+    let is_so = |order: &Vec<usize>| used.iter().all(|device| holds_room(*device, order[*device]));
+    if let Some(order) = visible.filter(is_so) {
+        return order.into_iter().map(Some).collect();
+    }
+    if let Some(order) = by_memory(&used, stats, holds) {
+        for (device, gpu) in used.iter().zip(order) {
+            places[*device] = Some(gpu);
+        }
+        return places;
+    }
+    match by_count().filter(is_so) {
+        Some(order) => order.into_iter().map(Some).collect(),
+        None => places,
+    }
+}
+
+/// Whether CUDA's own order of these is the bus's.
+fn are_alike(gpus: &[Gpu], places: &[usize]) -> bool {
+    let mut names = places.iter().map(|at| gpus[*at].facts.name.as_ref().ok());
+    let first = names.next();
+    first.is_some_and(|first| first.is_some() && names.all(|it| it == first))
+}
+
+/// The places of CUDA's devices, as the environment says.
+fn visible(gpus: &[Gpu], cuda: &Cuda) -> Option<Vec<usize>> {
+    // NVML counts GPUs by their place on the bus.
+    let whole: Vec<usize> = (0..gpus.len()).filter(|at| gpus[*at].facts.parent.is_none()).collect();
+    let is_ordered = cuda.order.as_ref().is_some_and(|it| it.as_str() == "PCI_BUS_ID") || are_alike(gpus, &whole);
+    let Some(visible) = &cuda.visible else { return is_ordered.then_some(whole) };
+    let mut places = Vec::new();
+    for name in visible.as_str().split(',').map(str::trim) {
+        let found = match name.parse::<usize>() {
+            Ok(index) => whole.get(index).copied().filter(|_| is_ordered),
+            Err(_) => by_uuid(gpus, name),
+        };
+        // What comes after a device that does not exist does not count.
+        let Some(found) = found else { break };
+        places.push(found);
+    }
+    (!places.is_empty() && places.len() <= MOST_DEVICES).then_some(places)
+}
+
+/// The GPU whose id begins so, if it is one only.
+fn by_uuid(gpus: &[Gpu], name: &str) -> Option<usize> {
+    if !name.starts_with("GPU-") && !name.starts_with("MIG-") {
+        return None;
+    }
+    let mut found = (0..gpus.len()).filter(|at| gpus[*at].uuid.0.as_str().starts_with(name));
+    found.next().filter(|_| found.next().is_none())
+}
+
+/// The only way to match what was reserved with what is held; absent when there are more, or none.
+fn by_memory(used: &[usize], stats: &[Stats], holds: &[Hold]) -> Option<Vec<usize>> {
+    fn go(devices: &[&Stats], holds: &[Hold], taken: &mut Vec<usize>, found: &mut Vec<Vec<usize>>, steps: &mut u32) {
+        let Some((first, rest)) = devices.split_first() else { return found.push(taken.clone()) };
+        for hold in holds.iter().filter(|it| it.fits(first)) {
+            *steps = steps.saturating_sub(1);
+            if *steps == 0 || found.len() > 1 {
+                return;
+            }
+            if !taken.contains(&hold.gpu) {
+                taken.push(hold.gpu);
+                go(rest, holds, taken, found, steps);
+                taken.pop();
+            }
+        }
+    }
+    let devices: Vec<&Stats> = used.iter().map(|at| &stats[*at]).collect();
+    let (mut found, mut steps) = (Vec::new(), STEPS);
+    go(&devices, holds, &mut Vec::new(), &mut found, &mut steps);
+    if steps == 0 || found.len() != 1 { None } else { found.pop() }
+}

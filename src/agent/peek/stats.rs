@@ -1,0 +1,145 @@
+//! PyTorch's `DeviceStats` out of memory: what it is known by, and what it says.
+//!
+//! ```text
+//! DeviceCachingAllocator            DeviceStats                           StatArray   Stat
+//!   0  mutex                          0  allocation        (number)         all         current
+//!  40  DeviceStats                   96  segment           (number)         small       peak
+//!                                   192  active            (number)         large       allocated
+//!                                   288  inactive_split    (number)                     freed
+//!                                   384  allocated_bytes
+//!                                   480  reserved_bytes
+//!                                   576  (since 2.15: a hash map of 32 bytes)
+//!                                     +  active_bytes, inactive_split_bytes, requested_bytes
+//!                                   288+ num_alloc_retries, num_ooms
+//! ```
+//!
+//! Since torch 2.1 only that map came in between. No file says which layout a process has, so it is known by
+//! what must be true of it: [`decode`].
+
+use super::memory::word;
+
+/// What is read of a `DeviceCachingAllocator`.
+pub(super) const SIZE: usize = MUTEX + SECOND[1] + 3 * ARRAY + 16;
+
+/// The mutex before the statistics: glibc's `pthread_mutex_t`.
+const MUTEX: usize = if cfg!(target_arch = "aarch64") { 48 } else { 40 };
+const STAT: usize = 32;
+const ARRAY: usize = 3 * STAT;
+/// Where the second run of arrays may begin, counted from the first: right after it, or after the map.
+const SECOND: [usize; 2] = [6 * ARRAY, 6 * ARRAY + 32];
+/// Blocks and segments are multiples of it: `kMinBlockSize`.
+const BLOCK: u64 = 512;
+/// No device has so much: a number beyond is none.
+const MOST: u64 = 1 << 56;
+
+/// A number and the highest that it was since the peak was reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::agent) struct Stat {
+    pub(super) current: u64,
+    pub(super) peak: u64,
+}
+
+/// What one device's allocator says. Amounts are bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::agent) struct Stats {
+    /// Blocks handed out.
+    pub(super) allocations: Stat,
+    /// Pieces of device memory that CUDA gave.
+    pub(super) segments: Stat,
+    /// `memory_allocated`.
+    pub(super) allocated: Stat,
+    /// `memory_reserved`.
+    pub(super) reserved: Stat,
+    /// Allocated, or freed and still in use by another stream.
+    pub(super) active: Stat,
+    /// Free, but in a segment of which a part is in use.
+    pub(super) inactive_split: Stat,
+    /// What was asked for, of what is active, before it was rounded up.
+    pub(super) requested: Stat,
+    /// How often the cache was given back since CUDA had no more.
+    pub(super) retries: u64,
+    /// How often that did not help.
+    pub(super) ooms: u64,
+}
+
+/// How much must be true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// Each number is what was added less what was taken: true until someone calls
+    /// `reset_accumulated_memory_stats`.
+    Full,
+    /// All but that: of a place where an allocator was found, or is to be.
+    Partial,
+}
+
+/// Where the second run of arrays begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Layout(usize);
+
+impl Layout {
+    /// The layouts that there are. Read as arrays, the map is no sums, so that only one fits an allocator
+    /// that was used.
+    pub(super) const ALL: [Self; 2] = [Self(SECOND[0]), Self(SECOND[1])];
+}
+
+/// Whether someone is changing the statistics: holds the mutex.
+pub(super) fn is_locked(bytes: &[u8]) -> bool {
+    bytes.first_chunk::<4>().is_none_or(|lock| *lock != [0; 4])
+}
+
+/// One array: the whole is the sum of its two pools, in what is, came and went.
+fn array(bytes: &[u8], at: usize, proof: Proof) -> Option<Stat> {
+    let mut stats = [[0; 4]; 3];
+    for (pool, stat) in stats.iter_mut().enumerate() {
+        for (field, value) in stat.iter_mut().enumerate() {
+            *value = word(bytes, at + pool * STAT + field * 8).filter(|it| *it < MOST)?;
+        }
+        let [current, peak, added, taken] = *stat;
+        if current > peak || proof == Proof::Full && added.checked_sub(taken) != Some(current) {
+            return None;
+        }
+    }
+    let [all, small, large] = stats;
+    let is_sum = |field: usize| all[field] == small[field] + large[field];
+    // The pools had their peaks at times of their own.
+    let is_peak = (small[1].max(large[1])..=small[1] + large[1]).contains(&all[1]);
+    (is_sum(0) && is_sum(2) && is_sum(3) && is_peak).then_some(Stat { current: all[0], peak: all[1] })
+}
+
+/// What the bytes of a `DeviceCachingAllocator` of that layout say; absent when they are none, or were read
+/// while they changed. Holds for every [`Stats`]: no amount is above its peak, blocks are whole, and
+/// requested ≤ active, allocated ≤ active, active + inactive split ≤ reserved.
+pub(super) fn decode(bytes: &[u8], Layout(second): Layout, proof: Proof) -> Option<Stats> {
+    let first = |place: usize| array(bytes, MUTEX + place * ARRAY, proof);
+    let after = |place: usize| array(bytes, MUTEX + second + place * ARRAY, proof);
+    let counter = |place: usize| word(bytes, MUTEX + second + 3 * ARRAY + place * 8).filter(|it| *it < MOST);
+    // These two are counted, and not used here; they tell a place that only looks right.
+    let (active_blocks, _split_blocks) = (first(2)?, first(3)?);
+    let stats = Stats {
+        allocations: first(0)?,
+        segments: first(1)?,
+        allocated: first(4)?,
+        reserved: first(5)?,
+        active: after(0)?,
+        inactive_split: after(1)?,
+        requested: after(2)?,
+        retries: counter(0)?,
+        ooms: counter(1)?,
+    };
+    let Stats { allocated, reserved, active, inactive_split, requested, .. } = stats;
+    let is_whole = [allocated, reserved, active, inactive_split]
+        .iter()
+        .all(|it| it.current.is_multiple_of(BLOCK) && it.peak.is_multiple_of(BLOCK));
+    let is_ordered = stats.allocations.current <= active_blocks.current
+        && allocated.current <= active.current
+        && requested.current <= active.current
+        && active.current + inactive_split.current <= reserved.current;
+    (is_whole && is_ordered).then_some(stats)
+}
+
+impl Stats {
+    /// Whether it was ever used: before that, it is zeros, as much else is.
+    pub(super) fn was_used(&self) -> bool {
+        self.reserved.peak > 0 && self.allocations.peak > 0
+    }
+}

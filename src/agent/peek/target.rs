@@ -1,0 +1,156 @@
+//! One process that is looked into: who it is, where its allocator is, what that said last.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::time::Duration;
+
+use rustix::process::geteuid;
+
+use super::find::{self, Absent, Other, Place, Sample};
+use super::memory::{self, Memory};
+use super::stats::Stats;
+use crate::agent::proc::stat;
+use crate::snapshot::{ProcessId, Reading, Unread};
+use crate::units::Moment;
+
+/// What came of a look: what the allocator of each device says, in CUDA's order.
+pub(in crate::agent) type Outcome = Result<Vec<Stats>, Unread>;
+
+/// A process in which nothing was found is looked at again after so long, then after twice that.
+const AGAIN: Duration = Duration::from_secs(1);
+/// And no less often than this: it may load PyTorch late.
+const SELDOM: Duration = Duration::from_mins(5);
+/// What was read last stands for so many passes in which it was torn.
+const TEARS: u32 = 2;
+/// No process has maps of more than this.
+const MAPS: u64 = 16 << 20;
+
+/// A process that is looked into.
+#[derive(Debug)]
+pub(super) struct Target {
+    found: Option<Found>,
+    last: Outcome,
+    tears: u32,
+    /// When to look for an allocator again, and the wait after that.
+    due: Moment,
+    wait: Duration,
+}
+
+/// An allocator and the memory that it is in.
+#[derive(Debug)]
+struct Found {
+    memory: File,
+    place: Place,
+}
+
+impl Target {
+    pub(super) fn new() -> Self {
+        Self { found: None, last: Err(Unread::NotYet), tears: 0, due: Moment(0), wait: AGAIN }
+    }
+
+    /// Looks at it. `uid` is whose it is.
+    pub(super) fn look(&mut self, id: ProcessId, uid: Reading<u32>, now: Moment) -> &Outcome {
+        if let Some(sample) = self.found.as_ref().map(Found::sample) {
+            match sample {
+                Sample::Whole(stats) => (self.last, self.tears) = (Ok(stats), 0),
+                Sample::Torn if self.tears < TEARS => self.tears += 1,
+                // It runs another program since, has ended, or is not what it looked like.
+                Sample::Gone => *self = Self::new(),
+                Sample::Torn => *self = Self { last: Err(Unread::Implausible), ..Self::new() },
+            }
+        }
+        if self.found.is_none() && now >= self.due {
+            match Found::look_for(id, uid) {
+                Ok((found, stats)) => *self = Self { found: Some(found), last: Ok(stats), ..Self::new() },
+                Err(why) => {
+                    self.last = Err(why);
+                    self.due = now.after(self.wait);
+                    self.wait = (self.wait * 2).min(SELDOM);
+                }
+            }
+        }
+        &self.last
+    }
+}
+
+impl Found {
+    fn sample(&self) -> Sample {
+        self.place.sample(&mut Memory::new(&memory::of(&self.memory)))
+    }
+
+    fn look_for(id: ProcessId, uid: Reading<u32>) -> Result<(Self, Vec<Stats>), Unread> {
+        let why = |error: io::Error| why(&error, uid);
+        let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
+        let libraries = libraries(id.pid).map_err(why)?;
+        // It was there before the file was opened, and is there still: what was opened is its memory.
+        let mut line = Vec::new();
+        let started = stat::of(id.pid, &mut line).map_err(why)?.start_ticks;
+        if Some(started) != id.start_ticks {
+            return Err(Unread::NotYet);
+        }
+        let (place, stats) = search(&memory::of(&memory), libraries)?;
+        Ok((Self { memory, place }, stats))
+    }
+}
+
+/// The allocator behind one of the libraries, and what it says.
+fn search(read: &dyn Fn(u64, &mut [u8]) -> bool, libraries: Vec<u64>) -> Result<(Place, Vec<Stats>), Unread> {
+    let mut reason = Unread::NoPytorch;
+    for base in libraries {
+        let memory = &mut Memory::new(read);
+        let place = find::find(memory, base);
+        reason = match place.map(|place| (place.sample(memory), place)) {
+            Ok((Sample::Whole(stats), place)) => return Ok((place, stats)),
+            Ok(_) | Err(Absent::Nothing) => Unread::NotYet,
+            Err(Absent::Symbol) => Unread::OldPytorch,
+            Err(Absent::Other(Other::Async)) => Unread::CudaMallocAsync,
+            Err(Absent::Other(Other::Pluggable)) => Unread::Pluggable,
+        };
+    }
+    Err(reason)
+}
+
+/// Where the process has PyTorch's CUDA library: in torch's own words, `libc10_cuda.so`.
+fn libraries(pid: u32) -> io::Result<Vec<u64>> {
+    const MOST: usize = 4;
+    let mut maps = BufReader::with_capacity(32 << 10, File::open(format!("/proc/{pid}/maps"))?.take(MAPS));
+    let mut line = Vec::new();
+    let mut found = Vec::new();
+    while found.len() < MOST && maps.read_until(b'\n', &mut line)? > 0 {
+        found.extend(library(&line));
+        line.clear();
+    }
+    Ok(found)
+}
+
+/// The address in a line of `maps`, when the library begins there.
+fn library(line: &[u8]) -> Option<u64> {
+    // 7f12a0000000-7f12a0010000 r--p 00000000 08:01 4711       /env/torch/lib/libc10_cuda.so
+    let path = &line[line.iter().position(|byte| *byte == b'/')?..];
+    let name = path.rsplit(|byte| *byte == b'/').next()?;
+    // Tools that bundle libraries put a hash in the name.
+    let rest = name.strip_prefix(b"libc10_cuda")?;
+    if !rest.starts_with(b".so") && !rest.starts_with(b"-") {
+        return None;
+    }
+    let mut words = str::from_utf8(&line[..line.len() - path.len()]).ok()?.split_ascii_whitespace();
+    let (addresses, offset) = (words.next()?, words.nth(1)?);
+    let is_start = u64::from_str_radix(offset, 16).ok()? == 0;
+    let start = u64::from_str_radix(addresses.split('-').next()?, 16).ok()?;
+    is_start.then_some(start)
+}
+
+/// Why the kernel does not let us look.
+fn why(error: &io::Error, uid: Reading<u32>) -> Unread {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        // It has ended: it is not in the next pass.
+        return Unread::NotYet;
+    }
+    let ours = geteuid();
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    match uid {
+        Ok(uid) if uid != ours.as_raw() && !ours.is_root() => Unread::OtherUser,
+        _ if scope.is_ok_and(|it| it.trim() != "0") && !ours.is_root() => Unread::PtraceScope,
+        _ => Unread::Protected,
+    }
+}
