@@ -16,7 +16,7 @@ use crate::process::{Started, run};
 use crate::world::{GIB, Host};
 
 /// An agent, and a reader that holds each of its lines against the schema.
-struct Agent {
+pub(crate) struct Agent {
     stdin: ChildStdin,
     lines: Receiver<Vec<u8>>,
     schema: jsonschema::Validator,
@@ -24,8 +24,11 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(host: &Host) -> Self {
-        let mut command = host.gputop(["agent", "--interval", "100ms"]);
+    pub(crate) fn start(host: &Host) -> Self {
+        Self::run(&mut host.gputop(["agent", "--interval", "100ms"]))
+    }
+
+    pub(crate) fn run(command: &mut std::process::Command) -> Self {
         let mut process = Started::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let stdin = process.child().stdin.take().expect("it was asked for");
         let stdout = BufReader::new(process.child().stdout.take().expect("it was asked for"));
@@ -36,7 +39,7 @@ impl Agent {
 
     /// The next line, which keeps the schema.
     #[track_caller]
-    fn next(&self) -> Line {
+    pub(crate) fn next(&self) -> Line {
         let line = self.lines.recv_timeout(DEADLINE).expect("the agent goes on");
         let value: Value = serde_json::from_slice(&line).expect("a line is JSON");
         let errors: Vec<String> =
@@ -59,15 +62,15 @@ fn validator() -> jsonschema::Validator {
 
 /// What the lines up to now say.
 #[derive(Default)]
-struct Seen {
-    snapshot: Option<Snapshot>,
+pub(crate) struct Seen {
+    pub(crate) snapshot: Option<Snapshot>,
     fulls: usize,
     ticks: usize,
 }
 
 impl Seen {
     #[track_caller]
-    fn take(&mut self, line: Line) {
+    pub(crate) fn take(&mut self, line: Line) {
         match line {
             Line::Full(full) => {
                 self.fulls += 1;

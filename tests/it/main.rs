@@ -19,6 +19,7 @@ mod free;
 mod hostile;
 mod matrix;
 mod orphans;
+mod peek;
 mod query;
 mod screens;
 mod stories;

@@ -1,0 +1,265 @@
+//! What PyTorch's allocator says, read out of a real process by the shipped binary. The process loads a
+//! stand-in library with PyTorch's symbol and its layouts, old and new.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+
+use fake_nvml::Tenant;
+use gputop::snapshot::{Allocator, GpuUuid, Peek, Unread};
+
+use crate::contract::{Agent, Seen};
+use crate::process::{Started, run};
+use crate::world::{GIB, Host};
+
+const MIB: u64 = 1 << 20;
+
+/// Compiles a part of the stand-in.
+fn compile(arguments: &[&str], to: &Path) {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peek/stand_in.c");
+    let mut command = Command::new("cc");
+    command.args(["-Wall", "-Werror", "-O1", "-pthread"]).args(arguments).arg(source).arg("-o").arg(to).arg("-ldl");
+    let ran = run(&mut command);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+}
+
+/// A process with a stand-in for PyTorch's allocator.
+struct Torch {
+    process: Started,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Torch {
+    /// Of that layout, see the source, seeing so many devices.
+    fn start(host: &Host, layout: u32, devices: u32, environment: &[(&str, &str)]) -> Self {
+        let program = host.path("torch");
+        if !program.exists() {
+            compile(&["-DPROGRAM"], &program);
+        }
+        let folder = host.path(&format!("{layout}"));
+        let library = folder.join("libc10_cuda.so");
+        if !library.exists() {
+            fs::create_dir(&folder).expect("there is room in /tmp");
+            compile(&["-shared", "-fPIC", &format!("-DLAYOUT={layout}")], &library);
+        }
+        // In a container, only who has a device open is surely the one that the driver means.
+        let device = host.path("nvidia0");
+        fs::write(&device, "").expect("there is room in /tmp");
+        let mut command = Command::new(program);
+        command.arg(library).arg(devices.to_string()).arg(device).env_clear().envs(environment.iter().copied());
+        let mut process = Started::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let stdin = process.child().stdin.take().expect("it was asked for");
+        let stdout = BufReader::new(process.child().stdout.take().expect("it was asked for"));
+        Self { process, stdin, stdout }
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.stdin, "{line}").expect("it reads");
+    }
+
+    /// Tells it something, and gives its answer.
+    fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        let mut answer = String::new();
+        self.stdout.read_line(&mut answer).expect("it answers");
+        answer.trim_end().to_owned()
+    }
+
+    /// A trainer at work: three pools of each kind, blocks freed and awaited, and a cache.
+    fn train(&mut self, device: u32) {
+        for work in ["2 20971520 15728640 15000000 5242880 0", "1 2097152 1024 700 2096128 0", "2 41943040 41943040 41943040 0 0"] {
+            assert_eq!(self.ask(&format!("work {device} {work}")), "done");
+        }
+        // One that another stream still uses, and one that is cache now.
+        assert_eq!(self.ask(&format!("work {device} 1 0 -1024 -700 0 1")), "done");
+        assert_eq!(self.ask(&format!("work {device} 2 0 -41943040 -41943040 0 0")), "done");
+    }
+
+    /// Its books: of each, what is and what was at most.
+    fn books(&mut self, device: u32) -> Vec<u64> {
+        let answer = self.ask(&format!("books {device}"));
+        answer.split_whitespace().map(|it| it.parse().expect("a number")).collect()
+    }
+}
+
+fn host(gpus: usize) -> Host {
+    Host::still(vec!["H100"; gpus])
+}
+
+fn agent(host: &Host) -> Agent {
+    let mut command = host.gputop(["agent", "--interval", "100ms"]);
+    Agent::run(command.env("GPUTOP_DEVICES", host.path("nvidia")))
+}
+
+/// What the agent says of a process, when it says what is asked for.
+#[track_caller]
+fn wait(agent: &Agent, seen: &mut Seen, pid: u32, what: &str, is_it: impl Fn(&Peek) -> bool) -> Peek {
+    let started = crate::process::now();
+    loop {
+        seen.take(agent.next());
+        let processes = &seen.snapshot.as_ref().expect("there was a line").processes;
+        let peek = processes.iter().find(|it| it.id.pid == pid).and_then(|it| it.peek.as_deref());
+        if let Some(peek) = peek.filter(|it| is_it(it)) {
+            return peek.clone();
+        }
+        assert!(started.elapsed() < crate::DEADLINE, "never {what}: {peek:?}");
+    }
+}
+
+/// An allocator's figures, in the order of the books.
+fn figures(it: &Allocator) -> Vec<u64> {
+    let pairs = [
+        (it.allocated, it.allocated_peak),
+        (it.reserved, it.reserved_peak),
+        (it.active, it.active_peak),
+        (it.inactive_split, it.inactive_split_peak),
+        (it.requested, it.requested_peak),
+    ];
+    pairs.into_iter().flat_map(|(is, peak)| [is.expect("it was read").0, peak.expect("it was read").0]).collect()
+}
+
+fn uuid(seen: &Seen, gpu: usize) -> Option<GpuUuid> {
+    Some(seen.snapshot.as_ref()?.gpus[gpu].uuid.clone())
+}
+
+#[test]
+fn every_layout_is_read_to_the_byte_and_follows_what_the_process_does() {
+    let mut host = host(2);
+    for layout in [21, 25, 215] {
+        let mut torch = Torch::start(&host, layout, 1, &[]);
+        torch.train(0);
+        host.put(1, Tenant::new(torch.pid(), 500 * MIB));
+        let agent = agent(&host);
+        let mut seen = Seen::default();
+        for _ in 0..3 {
+            let books = torch.books(0);
+            let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+            let peek = wait(&agent, &mut seen, torch.pid(), "the same figures", is_it);
+            let [allocator] = peek.allocators.as_slice() else { panic!("{peek:?}") };
+            assert_eq!((allocator.device, &allocator.gpu), (0, &uuid(&seen, 1)));
+            assert_eq!((allocator.allocations, allocator.segments), (Ok(books[0]), Ok(books[2])));
+            torch.train(0);
+        }
+        host.change(|world| world.gpus[1].tenants.clear());
+    }
+}
+
+#[test]
+fn figures_of_a_process_that_never_rests_keep_the_rules() {
+    let mut host = host(1);
+    let mut torch = Torch::start(&host, 215, 1, &[]);
+    torch.train(0);
+    assert_eq!(torch.ask("spin 0"), "0");
+    host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    for _ in 0..20 {
+        let peek = wait(&agent, &mut seen, torch.pid(), "figures", |it| !it.allocators.is_empty());
+        let [allocated, _, reserved, _, active, _, split, _, requested, _] = figures(&peek.allocators[0])[..] else {
+            panic!("{peek:?}")
+        };
+        assert!(allocated <= active && requested <= active && active + split <= reserved, "{peek:?}");
+        // What spins takes nothing more from CUDA.
+        assert_eq!(reserved, 65_011_712);
+    }
+}
+
+#[test]
+fn another_program_or_the_end_takes_the_figures_away() {
+    let mut host = host(1);
+    let mut torch = Torch::start(&host, 25, 1, &[]);
+    torch.train(0);
+    host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    wait(&agent, &mut seen, torch.pid(), "figures", |it| it.allocators.len() == 1);
+    torch.tell("exec /bin/sleep");
+    wait(&agent, &mut seen, torch.pid(), "another program", |it| it.unread == Some(Unread::NoPytorch));
+    torch.process.life.signal(rustix::process::Signal::KILL);
+    torch.process.wait();
+    while seen.snapshot.as_ref().is_some_and(|it| it.processes.iter().any(|it| it.id.pid == torch.pid())) {
+        seen.take(agent.next());
+    }
+}
+
+#[test]
+fn a_forked_worker_has_no_figures_of_its_own() {
+    let mut host = host(1);
+    let mut torch = Torch::start(&host, 25, 1, &[]);
+    for _ in 0..40 {
+        torch.train(0);
+    }
+    let worker: u32 = torch.ask("fork").parse().expect("its PID");
+    host.put(0, Tenant::new(torch.pid(), 4 * GIB));
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    wait(&agent, &mut seen, torch.pid(), "figures", |it| it.allocators.len() == 1);
+    // It is kin, of whom the driver says nothing.
+    let worker_is = |seen: &Seen| seen.snapshot.as_ref()?.processes.iter().find(|it| it.id.pid == worker).cloned();
+    while worker_is(&seen).is_none() {
+        seen.take(agent.next());
+    }
+    assert_eq!(worker_is(&seen).and_then(|it| it.peek), None);
+    // Now the driver names it, with less than its copy of the books says.
+    host.put(0, Tenant::new(worker, 100 * MIB));
+    wait(&agent, &mut seen, worker, "a copy", |it| it.unread == Some(Unread::Implausible));
+}
+
+#[test]
+fn devices_are_put_on_their_gpus() {
+    let mut host = host(3);
+    let mut torch = Torch::start(&host, 25, 2, &[("CUDA_VISIBLE_DEVICES", "2,0")]);
+    torch.train(0);
+    torch.train(1);
+    // Both hold the same: only the environment tells.
+    for gpu in [0, 2] {
+        host.put(gpu, Tenant::new(torch.pid(), 500 * MIB));
+    }
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    let is_it = |it: &Peek| it.allocators.len() == 2 && it.allocators.iter().all(|it| it.gpu.is_some());
+    let peek = wait(&agent, &mut seen, torch.pid(), "two devices on GPUs", is_it);
+    let gpus: Vec<_> = peek.allocators.iter().map(|it| it.gpu.clone()).collect();
+    assert_eq!(gpus, [uuid(&seen, 2), uuid(&seen, 0)]);
+}
+
+#[test]
+fn what_cannot_be_read_says_why() {
+    let mut host = host(1);
+    let old = Torch::start(&host, 0, 1, &[]);
+    let new = Torch::start(&host, 25, 1, &[]);
+    let sleeper = host.sleeper(0, GIB);
+    for pid in [old.pid(), new.pid()] {
+        host.put(0, Tenant::new(pid, GIB));
+    }
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    wait(&agent, &mut seen, old.pid(), "too old", |it| it.unread == Some(Unread::OldPytorch));
+    wait(&agent, &mut seen, new.pid(), "nothing yet", |it| it.unread == Some(Unread::NotYet));
+    if !crate::process::is_contained() {
+        wait(&agent, &mut seen, sleeper, "no PyTorch", |it| it.unread == Some(Unread::NoPytorch));
+    }
+}
+
+#[test]
+fn another_user_may_not_look() {
+    if !rustix::process::getuid().is_root() || crate::process::is_contained() {
+        return crate::say("skipped: only root can start gputop as someone else");
+    }
+    let mut host = host(1);
+    let mut torch = Torch::start(&host, 25, 1, &[]);
+    torch.train(0);
+    host.put(0, Tenant::new(torch.pid(), GIB));
+    let gputop: PathBuf = host.open_to_all();
+    let mut command = Command::new("setpriv");
+    host.dress(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args([gputop.to_str().expect("it is UTF-8"), "agent", "--interval", "100ms"]);
+    let agent = Agent::run(&mut command);
+    wait(&agent, &mut Seen::default(), torch.pid(), "another user's", |it| it.unread == Some(Unread::OtherUser));
+}

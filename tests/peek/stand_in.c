@@ -1,0 +1,129 @@
+// A process with the allocator of PyTorch, as far as one sees it from outside: the exported symbol, the
+// object with its vector of devices, and each device's books. Built twice from this file: with PROGRAM, a
+// program that loads the library and keeps a file open; without it, the library, which does as it is told.
+//
+//   LAYOUT 21: torch 2.1.  25: 2.5 to 2.11.  215: 2.15.  0: a library that is older, and exports nothing.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#ifdef PROGRAM
+#include <dlfcn.h>
+
+// LIBRARY DEVICES FILE
+int main(int count, char **words) {
+    void *library = count == 4 && open(words[3], O_RDONLY) >= 0 ? dlopen(words[1], RTLD_NOW) : NULL;
+    int (*serve)(int) = library ? (int (*)(int))dlsym(library, "serve") : NULL;
+    if (!serve) return fprintf(stderr, "%s\n", dlerror()), 2;
+    return serve(atoi(words[2]));
+}
+
+#else
+enum { ALLOCATIONS, SEGMENTS, ACTIVE_BLOCKS, SPLIT_BLOCKS, ALLOCATED, RESERVED, ACTIVE, SPLIT, REQUESTED, BOOKS };
+
+typedef struct { int64_t current, peak, added, taken; } Stat;
+typedef struct { Stat pools[3]; } Array;
+typedef struct {
+    pthread_mutex_t mutex;
+    Array first[ACTIVE];
+#if LAYOUT == 215
+    void *map[4];
+#endif
+    Array second[BOOKS - ACTIVE];
+    int64_t retries, ooms;
+    char rest[2048];
+} Device;
+typedef struct {
+    void *methods;
+    char before[(LAYOUT == 21 ? 80 : 22584) - sizeof(void *)];
+    Device **begin, **end, **capacity;
+    char after[256];
+} Allocator;
+
+static Allocator native;
+#if LAYOUT != 0
+Allocator *allocator __asm__("_ZN3c104cuda20CUDACachingAllocator9allocatorE") = &native;
+#endif
+
+static Array *array(Device *it, int book) { return book < ACTIVE ? &it->first[book] : &it->second[book - ACTIVE]; }
+
+static void change(Device *it, int book, int pool, int64_t amount) {
+    for (int at = 0; at < 2; at++) {
+        Stat *stat = &array(it, book)->pools[at * pool];
+        stat->current += amount;
+        if (stat->current > stat->peak) stat->peak = stat->current;
+        if (amount > 0) stat->added += amount; else stat->taken -= amount;
+    }
+}
+
+// Changes one or more books at once, as PyTorch does: with its mutex held. PART 1: a block that another stream
+// still uses was freed; 2: that stream is done.
+static void work(Device *it, int pool, int64_t segment, int64_t block, int64_t asked, int64_t split, int part) {
+    int one = asked > 0 ? 1 : -1;
+    pthread_mutex_lock(&it->mutex);
+    if (segment) change(it, SEGMENTS, pool, segment > 0 ? 1 : -1), change(it, RESERVED, pool, segment);
+    if (asked && part != 2) change(it, ALLOCATIONS, pool, one), change(it, ALLOCATED, pool, block);
+    if (asked && part != 1) {
+        change(it, ACTIVE_BLOCKS, pool, one);
+        change(it, ACTIVE, pool, block);
+        change(it, REQUESTED, pool, asked);
+    }
+    if (split) change(it, SPLIT, pool, split);
+    pthread_mutex_unlock(&it->mutex);
+}
+
+static void *spin(void *it) {
+    for (;;) work(it, 2, 0, 1024, 1000, -1024, 0), work(it, 2, 0, -1024, -1000, 1024, 0);
+    return NULL;
+}
+
+// One line on the standard input is one thing to do; a line comes back when it is done.
+int serve(int devices) {
+    static Device *pointers[128];
+    char line[256];
+    native.methods = malloc(64);
+    memset(native.methods, 0, 64);
+    native.methods = (char *)native.methods + 16;
+    for (int at = 0; at < devices; at++) {
+        pointers[at] = calloc(1, sizeof(Device));
+        pthread_mutex_init(&pointers[at]->mutex, NULL);
+#if LAYOUT == 215
+        pointers[at]->map[0] = pointers, pointers[at]->map[1] = (void *)3, pointers[at]->map[2] = (void *)0x3f00000004;
+#endif
+    }
+    native.begin = pointers, native.end = native.capacity = pointers + devices;
+    while (fgets(line, sizeof line, stdin)) {
+        int device = 0, pool = 0, part = 0;
+        long segment = 0, block = 0, asked = 0, split = 0;
+        char path[200];
+        pthread_t thread;
+        pid_t child;
+        if (sscanf(line, "work %d %d %ld %ld %ld %ld %d", &device, &pool, &segment, &block, &asked, &split, &part) == 7) {
+            work(pointers[device], pool, segment, block, asked, split, part);
+            puts("done");
+        } else if (sscanf(line, "spin %d", &device) == 1) {
+            printf("%d\n", pthread_create(&thread, NULL, spin, pointers[device]));
+        } else if (!strcmp(line, "fork\n")) {
+            if (!(child = fork())) for (prctl(PR_SET_PDEATHSIG, SIGKILL);;) pause();
+            printf("%d\n", child);
+        } else if (sscanf(line, "exec %199s", path) == 1) {
+            execl(path, path, "1000", NULL);
+        } else if (sscanf(line, "books %d", &device) == 1) {
+            for (int book = 0; book < BOOKS; book++) {
+                Stat *all = array(pointers[device], book)->pools;
+                printf("%ld %ld ", (long)all->current, (long)all->peak);
+            }
+            puts("");
+        }
+        fflush(stdout);
+    }
+    return 0;
+}
+#endif

@@ -1,0 +1,89 @@
+"""A trainer on the fake CUDA runtime. Each line that it reads is a thing to do; then it says, in one line of
+JSON, what `torch.cuda.memory_stats()` says of each device, and waits.
+
+step N      so many steps of training
+keep MIB    a tensor that stays
+drop        those are let go
+stream      a tensor that another stream still uses when it is let go
+empty       empty_cache()
+peaks       reset_peak_memory_stats()
+totals      reset_accumulated_memory_stats()
+oom         asks for more than there is
+run SECONDS steps, and says how long they took in the middle (a median in seconds), instead of the figures
+"""
+
+import json
+import statistics
+import sys
+import time
+
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(1024, 4096)
+        self.norm = torch.nn.LayerNorm(4096)
+        self.second = torch.nn.Linear(4096, 1000)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.norm(self.first(x))))
+
+
+devices = range(torch.cuda.device_count())
+nets = [Net().to(f"cuda:{device}") for device in devices]
+optimizers = [torch.optim.AdamW(net.parameters()) for net in nets]
+kept = []
+
+
+def step():
+    for device, net, optimizer in zip(devices, nets, optimizers):
+        x = torch.randn(256 + 64 * device, 1024, device=f"cuda:{device}")
+        y = net(x)
+        loss = torch.nn.functional.mse_loss(y, torch.zeros_like(y))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def say(what):
+    print(json.dumps(what), flush=True)
+
+
+say({"torch": torch.__version__})
+for line in sys.stdin:
+    word, *rest = line.split()
+    if word == "step":
+        for _ in range(int(rest[0])):
+            step()
+    elif word == "keep":
+        kept.append(torch.empty(int(rest[0]) << 18, device="cuda:0"))
+    elif word == "drop":
+        kept.clear()
+    elif word == "stream":
+        shared = torch.empty(5_000_001, device="cuda:0")
+        shared.record_stream(torch.cuda.Stream())
+        del shared
+    elif word == "empty":
+        torch.cuda.empty_cache()
+    elif word == "peaks":
+        for device in devices:
+            torch.cuda.reset_peak_memory_stats(device)
+    elif word == "totals":
+        for device in devices:
+            torch.cuda.reset_accumulated_memory_stats(device)
+    elif word == "oom":
+        try:
+            torch.empty(1 << 40, device="cuda:0")
+        except RuntimeError:
+            pass
+    elif word == "run":
+        times, end = [], time.monotonic() + float(rest[0])
+        while time.monotonic() < end:
+            began = time.perf_counter()
+            step()
+            times.append(time.perf_counter() - began)
+        say({"median": statistics.median(times), "steps": len(times)})
+        continue
+    say([torch.cuda.memory_stats(device) for device in devices])
