@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""Holds what gputop reads of PyTorch against what PyTorch says itself, to the byte, with real wheels.
+
+    cargo build --workspace && tests/peek/check.py DIRECTORY [VERSION...]
+
+needs no GPU. Each wheel (0.5 to 0.9 GB, from PyPI, for the Python that runs this) is unpacked below DIRECTORY and
+runs on a fake CUDA runtime, built here with gcc from fake_cudart.c and from stubs for NVIDIA's other libraries. The
+real allocator counts real blocks. train.py does one thing after another and stops; its figures are then compared
+with those that the shipped `gputop agent` reads from outside, and NVML is the fake one, which says what the fake
+runtime gave out. Prints a table; its exit code is 1 when any figure differed.
+"""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+import venv
+import zipfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug"
+VERSIONS = ["2.1.2", "2.3.1", "2.5.1", "2.7.1", "2.11.0", "2.15.0"]
+NEEDED = ["numpy<2", "filelock", "typing-extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools"]
+# What has the headers and the one library that is used as it is.
+CUDA = {
+    12: ["nvidia-cuda-runtime-cu12", "nvidia-cuda-cupti-cu12", "nvidia-cuda-nvcc-cu12"],
+    13: ["nvidia-cuda-runtime", "nvidia-cuda-cupti", "nvidia-cuda-crt"],
+}
+DEVICES = 2
+# From PyTorch's names to those of the stream.
+FIGURES = {
+    "allocated_bytes.all": "allocated",
+    "reserved_bytes.all": "reserved",
+    "active_bytes.all": "active",
+    "inactive_split_bytes.all": "inactive_split",
+    "requested_bytes.all": "requested",
+}
+COUNTS = {
+    "allocation.all.current": "allocations",
+    "segment.all.current": "segments",
+    "num_alloc_retries": "allocation_retries",
+    "num_ooms": "out_of_memory_errors",
+}
+STEPS = ["step 3", "keep 100", "keep 33", "step 2", "drop", "stream", "step 1", "empty", "peaks", "keep 7", "oom", "totals", "step 5"]
+
+
+def run(*command, **options):
+    return subprocess.run(command, check=True, text=True, capture_output=True, **options).stdout
+
+
+def download(directory, *names):
+    """Wheels, unpacked side by side."""
+    if not (directory / "done").exists():
+        wheels = directory / "wheels"
+        run(sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", wheels, *names)
+        for wheel in wheels.glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(directory)
+            wheel.unlink()
+        (directory / "done").touch()
+    return directory
+
+
+def symbols(library):
+    """Each dynamic symbol: its name, the version of it, its type, whether it is only wanted, and strongly."""
+    for line in run("readelf", "--dyn-syms", "-W", library).splitlines():
+        fields = line.split()
+        if len(fields) >= 8 and fields[0].rstrip(":").isdigit():
+            name, *version = re.split("@+", fields[7])
+            yield name, "".join(version), fields[3], fields[6] == "UND", fields[4] == "GLOBAL"
+
+
+def versions_of_files(library):
+    """Which library is to have which version of symbols."""
+    file = None
+    for line in run("readelf", "-V", "-W", library).splitlines():
+        if found := re.search(r"File: (\S+)", line):
+            file = found[1]
+        elif (found := re.search(r"Name: (\S+)\s+Flags", line)) and file:
+            yield found[1], file
+
+
+def compile_library(out, name, source, versions=None, *arguments):
+    """Builds a shared library from a text. Versions are the symbols that have them."""
+    (out / "source.c").write_text(source)
+    command = ["gcc", "-w", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", out / name, out / "source.c", *arguments]
+    if versions:
+        script = "\n".join(f"{it} {{ global: {' '.join(f'{s};' for s in names)} }};" for it, names in versions.items())
+        (out / "versions").write_text(script)
+        command.append(f"-Wl,--version-script,{out / 'versions'}")
+    run(*command)
+
+
+def stub(wanted):
+    lines = [f"char {name}[8];" if kind == "OBJECT" else f"int {name}(void) {{ return 0; }}" for name, kind in sorted(wanted.items())]
+    return "\n".join(lines)
+
+
+def build(torch, out, cuda):
+    """The fake runtime and stubs, as that build of PyTorch wants them."""
+    if (out / "done").exists():
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    libraries = [it for it in (torch / "torch/lib").glob("*.so*") if it.name.startswith(("libtorch", "libc10", "libcaffe2"))]
+    needed, homes, wanted = set(), {}, {}
+    for library in libraries:
+        needed |= set(re.findall(r"NEEDED.*\[(lib(?:cu|nccl|nvrtc|nvshmem|nvJit|nvTools)\S*)\]", run("readelf", "-d", library)))
+        homes |= {version: file for version, file in versions_of_files(library)}
+        for name, version, kind, is_wanted, is_strong in symbols(library):
+            if is_wanted and is_strong:
+                wanted[name] = (version, kind)
+    needed.add("libcuda.so.1")
+    prefixes = {it.split(".so")[0].removeprefix("lib").split("-")[0]: it for it in needed}
+
+    def home(name, version):
+        if version:
+            return homes.get(version)
+        if name.startswith("nvtx"):
+            return prefixes.get("nvToolsExt")
+        if re.match(r"cu[A-Z]", name) and not name.startswith("cuFile"):
+            return "libcuda.so.1"
+        fitting = [it for it in prefixes if name.lower().startswith(it.lower())]
+        return prefixes[max(fitting, key=len)] if fitting else None
+
+    by_library = {it: {} for it in needed}
+    for name, (version, kind) in wanted.items():
+        library = home(name, version)
+        if library in by_library:
+            by_library[library].setdefault(version, {})[name] = kind
+    include = [f"-I{it}" for it in cuda.glob("nvidia/*/include")]
+    for library, wants in by_library.items():
+        own = library.split(".so")[0]
+        if own == "libcupti":
+            continue
+        known, source = set(), ""
+        if own == "libcudart":
+            source = (HERE / "fake_cudart.c").read_text()
+            properties = [it for names in wants.values() for it in names if it.startswith("cudaGetDeviceProperties")]
+            source = f"#define PROPERTIES {(properties or ['cudaGetDeviceProperties'])[0]}\n{source}"
+            known = set(re.findall(r"^\w[\w *]*?\b(\w+)\([^;]*\{", source, re.M)) | set(properties)
+        elif own == "libcuda":
+            source = "int cuGetProcAddress_v2(const char *n, void **f, int v, unsigned long long l, int *s) { *f = 0; if (s) *s = 1; return 500; }\n"
+            known = {"cuGetProcAddress_v2"}
+        all_of_it = {name: kind for names in wants.values() for name, kind in names.items() if name not in known}
+        versions = {version: names for version, names in wants.items() if version}
+        # The name of a version that other libraries' libraries ask for too.
+        compile_library(out, library, source + stub(all_of_it), versions, *include)
+    (out / "done").touch()
+
+
+class Child:
+    """A process that is told lines and answers in JSON."""
+
+    def __init__(self, command, environment):
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, env=environment, text=True, **pipes)
+
+    def read(self):
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{self.process.args} ended with {self.process.wait()}")
+        return json.loads(line)
+
+    def ask(self, line):
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return self.read()
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Watcher:
+    """The shipped agent on a host whose GPUs hold what the fake runtime says."""
+
+    def __init__(self, directory, pid):
+        self.directory, self.pid = directory, pid
+        self.world()
+        environment = {
+            "PATH": os.environ["PATH"],
+            "GPUTOP_NVML_LIB": str(next(TARGET.glob("**/libfake_nvml.so"))),
+            "FAKE_NVML_WORLD": str(directory / "world.json"),
+        }
+        self.agent = Child([TARGET / "gputop", "agent", "--interval", "100ms"], environment)
+        self.process = None
+
+    def world(self):
+        used = [int(it) for it in (self.directory / "used").read_text().split()]
+        tenant = lambda it: {"pid": self.pid, "memory": it}
+        gpus = [{"persona": "H100", "tenants": [tenant(it)] if it else []} for it in used]
+        draft = self.directory / "draft.json"
+        draft.write_text(json.dumps({"gpus": gpus}))
+        draft.rename(self.directory / "world.json")
+
+    def peek(self):
+        """What the next line says of the process, if it says anything new."""
+        line = self.agent.read()
+        for process in line.get("processes", []):
+            if process["id"]["pid"] == self.pid and "peek" in process:
+                self.process = process["peek"]
+        return self.process
+
+
+def differences(stats, peek):
+    """The figures in which the two differ. A device that was never used has none."""
+    used = [(at, it) for at, it in enumerate(stats) if it["reserved_bytes.all.peak"] > 0]
+    allocators = {it["cuda_device"]: it for it in (peek or {}).get("allocators", [])}
+    if set(allocators) != {at for at, _ in used}:
+        return [f"devices {sorted(allocators)}: {(peek or {}).get('unread')}"]
+    pairs = []
+    for at, theirs in used:
+        ours = allocators[at]
+        for name, key in FIGURES.items():
+            pairs += [(at, name, theirs[f"{name}.current"], ours[f"{key}_bytes"]), (at, name + ".peak", theirs[f"{name}.peak"], ours[f"{key}_peak_bytes"])]
+        pairs += [(at, name, theirs[name], ours[key]) for name, key in COUNTS.items()]
+    return [f"cuda:{at} {name}: {theirs} is not {ours}" for at, name, theirs, ours in pairs if theirs != ours]
+
+
+def check(directory, python, version):
+    """One version: how many figures were compared, which differed, and what watching cost the trainer."""
+    torch = download(directory / f"torch-{version}", f"torch=={version}")
+    runtime = re.search(r"libcudart\S*\.so\.(\d+)", run("readelf", "-d", torch / "torch/lib/libc10_cuda.so"))
+    major = int(runtime[1])
+    cuda = download(directory / f"cuda-{major}", *CUDA[major])
+    out = directory / f"fake-{version}"
+    build(torch, out, cuda)
+    real = [str(it.parent) for it in cuda.glob("nvidia/*/lib/libcupti.so*")]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LD_LIBRARY_PATH": ":".join([str(out), *real]),
+        "PYTHONPATH": str(torch),
+        "FAKE_CUDA_DEVICES": str(DEVICES),
+        "FAKE_CUDA_LOG": str(out / "used"),
+        "FAKE_CUDA_BUSY": str(out / "busy"),
+        "OMP_NUM_THREADS": "1",
+        # cuBLAS is a stub, and says that it could not.
+        "PYTHONWARNINGS": "ignore",
+    }
+    trainer = Child([python, HERE / "train.py"], environment)
+    name = trainer.read()["torch"]
+    watcher = Watcher(out, trainer.process.pid)
+    wrong, compared, pending = [], 0, 0
+    for step in STEPS:
+        (out / "busy").touch() if step == "stream" else (out / "busy").unlink(missing_ok=True)
+        stats = trainer.ask(step)
+        watcher.world()
+        deadline = time.monotonic() + 20
+        while (found := differences(stats, watcher.peek())) and time.monotonic() < deadline:
+            pass
+        wrong += [f"{step}: {it}" for it in found]
+        compared += sum(2 * len(FIGURES) + len(COUNTS) for it in stats if it["reserved_bytes.all.peak"] > 0)
+        pending = max(pending, *(it["active_bytes.all.current"] - it["allocated_bytes.all.current"] for it in stats))
+    gpus = {it["cuda_device"]: it["gpu_uuid"] for it in (watcher.process or {}).get("allocators", [])}
+    watcher.agent.end()
+    # In turns, since the machine has a noise of its own: with someone looking ten times a second, and without.
+    times = {True: [], False: []}
+    for turn in range(6):
+        watcher = Watcher(out, trainer.process.pid) if turn % 2 else None
+        times[bool(watcher)].append(trainer.ask("run 2")["median"])
+        if watcher:
+            watcher.agent.process.stdout.close()
+            watcher.agent.end()
+    trainer.end()
+    ratio = statistics.median(times[True]) / statistics.median(times[False])
+    noise = max(times[False]) / min(times[False])
+    return name, compared, wrong, pending, gpus, ratio, noise
+
+
+def main():
+    if len(sys.argv) < 2:
+        raise SystemExit(__doc__)
+    directory = Path(sys.argv[1]).resolve()
+    directory.mkdir(exist_ok=True)
+    python = directory / "venv/bin/python"
+    if not python.exists():
+        venv.create(directory / "venv", with_pip=True)
+        run(python, "-m", "pip", "install", "-q", *NEEDED)
+    print(f"{'torch':<14} {'figures':>8} {'differ':>7} {'pending':>9}  step with/without   devices")
+    failed = False
+    for version in sys.argv[2:] or VERSIONS:
+        name, compared, wrong, pending, gpus, ratio, noise = check(directory, python, version)
+        places = ", ".join(f"cuda:{at} {gpu}" for at, gpu in gpus.items())
+        print(f"{name:<14} {compared:>8} {len(wrong):>7} {pending:>9}  {ratio:.3f} (noise {noise:.3f})  {places}", flush=True)
+        print("".join(f"    {it}\n" for it in wrong), end="", flush=True)
+        failed |= bool(wrong)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
