@@ -4,6 +4,7 @@
 //! cannot fail; trouble is data. It knows nothing of keys, rows or colours.
 
 mod advice;
+mod breakdown;
 mod health;
 mod history;
 mod job;
@@ -16,6 +17,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
+pub use self::breakdown::{Breakdown, Part, Reserved, reserved};
 pub use self::health::{Health, Weight};
 pub use self::history::Series;
 use self::history::WINDOW;

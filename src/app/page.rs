@@ -1,5 +1,7 @@
 //! A page of text over the lists: the keys, or one process or GPU in detail.
 
+mod memory;
+
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use unicode_width::UnicodeWidthChar;
 use super::keymap::{BINDINGS, Mode};
 use super::rows;
 use crate::control::Inspection;
-use crate::model::{Model, Subject};
+use crate::model::{Breakdown, Model, Subject};
 use crate::snapshot::{Failure, Gpu, GpuUuid, Identity, Process, Reading, Snapshot, State};
 use crate::units::Elapsed;
 use crate::untrusted::Text;
@@ -23,6 +25,8 @@ pub enum PageLine {
     Head(String),
     /// A name, empty where the line before goes on, and what is to be said of it.
     Field(String, String),
+    /// Parts of memory as a bar.
+    Bar(Breakdown),
 }
 
 /// What a page is about.
@@ -154,6 +158,8 @@ fn help(writer: &mut Writer) {
             writer.field(&keys.join(" "), binding.help);
         }
     }
+    writer.head("The bar of memory");
+    writer.field("━ ┅ ═", "held by PyTorch's tensors; PyTorch's cache; not PyTorch's, where that could be read");
     writer.head("The mouse");
     writer.field("wheel", "scrolls the list under it");
     writer.field("click", "puts the cursor there");
@@ -203,6 +209,7 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
             writer.field(&format!("on GPU {}", rows::gpu_label(gpu)), format!("{memory}, SM {sm}, {}", tenant.usage));
         }
     }
+    memory::of_process(writer, model, process);
     if let Some(series) = model.series(&Subject::Process(process.id))
         && let (Some(first), Some(peak)) = (series.baseline(), series.peak())
     {
@@ -254,6 +261,7 @@ fn describe_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     writer.reading("free", load.memory_free);
     writer.reading("driver's reserve", load.memory_reserved);
     writer.reading("total", load.memory_total);
+    memory::of_gpu(writer, model, gpu);
     writer.head("Work");
     writer.reading("SM", load.sm);
     writer.reading("memory access", load.memory_bandwidth);

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-use crate::model::{Holding, JobKey, Model};
-use crate::snapshot::{Gpu, GpuUuid, Process, ProcessId, Reading, Snapshot, State};
+use crate::model::{Holding, JobKey, Model, reserved};
+use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::units::{Bytes, Percent};
 use crate::untrusted::Text;
 
@@ -20,6 +20,8 @@ pub enum Column {
     User,
     /// Device memory.
     Memory,
+    /// What of it PyTorch keeps free.
+    Cache,
     /// What became of that since gputop first saw it.
     Growth,
     /// Use of the multiprocessors.
@@ -38,11 +40,12 @@ pub enum Column {
 
 impl Column {
     /// Every column, from left to right.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Gpu,
         Self::Pid,
         Self::User,
         Self::Memory,
+        Self::Cache,
         Self::Growth,
         Self::Sm,
         Self::Cpu,
@@ -61,17 +64,23 @@ impl Column {
 
     /// Whether a screen of that width has it.
     pub fn is_shown(self, width: u16) -> bool {
-        self != Self::Growth || width >= WIDE
+        match self {
+            Self::Growth => width >= WIDE,
+            Self::Cache => width >= WIDEST,
+            _ => true,
+        }
     }
 
     /// Whether one looks for the largest in it.
     fn starts_descending(self) -> bool {
-        matches!(self, Self::Memory | Self::Growth | Self::Sm | Self::Cpu | Self::Rss | Self::Elapsed)
+        matches!(self, Self::Memory | Self::Cache | Self::Growth | Self::Sm | Self::Cpu | Self::Rss | Self::Elapsed)
     }
 }
 
 /// From this width on there is room for more than the necessary.
 pub const WIDE: u16 = 110;
+/// From this width on there is room for everything.
+pub const WIDEST: u16 = 160;
 
 /// How the list is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +110,15 @@ pub fn command(process: &Process) -> Reading<String> {
         // A kernel thread and a zombie have none.
         _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]")).map_err(|why| *why),
     }
+}
+
+/// What `torch.cuda.empty_cache()` would give back; missing where it could not be read, absent where nobody looked.
+pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
+    let peek = process.peek.as_ref()?;
+    Some(match peek.unread {
+        Some(why) => Err(why.missing()),
+        None => reserved(snapshot, process.id, None).map(|it| it.cache).ok_or(Missing::Failed),
+    })
 }
 
 /// A GPU's short name in the list: its index, or `index:instance` for an instance.
@@ -343,6 +361,7 @@ fn key<'a>(model: &Model, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
         Column::Pid => Some(Key::Number(process.id.pid.into())),
         Column::User => process.facts.user.as_ref().ok().map(|user| Key::Word(user.as_str().into())),
         Column::Memory => holding.and_then(|it| it.memory.ok()).map(|total| amount(total.bytes)),
+        Column::Cache => cache(model.latest()?, line.process)?.ok().map(amount),
         Column::Growth => super::growth(model, process.id).map(Key::Number),
         Column::Sm => holding.and_then(|it| it.sm.ok()).map(share),
         Column::Cpu => process.load.cpu.ok().map(share),

@@ -167,7 +167,7 @@ fn processes_between(old: &Snapshot, new: &Snapshot) -> Vec<ProcessChange> {
             id: new.id,
             facts: changed(&old.facts, &new.facts),
             load: changed(&old.load, &new.load),
-            peek: (old.peek != new.peek).then(|| new.peek.clone().unwrap_or_default()),
+            peek: (old.peek != new.peek).then(|| new.peek.clone().unwrap_or_else(Box::default)),
         },
     });
     changes.filter(|it| it.facts.is_some() || it.load.is_some() || it.peek.is_some()).collect()

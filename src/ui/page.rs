@@ -23,6 +23,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         match line {
             PageLine::Head(text) => pen.put(text, theme.head()),
+            PageLine::Bar(breakdown) => {
+                let room = usize::from(area.width).saturating_sub(2 + LABEL + 1 + 1);
+                pen.skip(2 + LABEL + 1).breakdown(theme, breakdown, breakdown.whole, room, theme.full(None))
+            }
             PageLine::Field(label, text) => {
                 pen.skip(2).cell(label, LABEL, Align::Left, theme.dim()).skip(1).put(text, theme.text())
             }

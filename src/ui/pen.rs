@@ -7,6 +7,8 @@ use ratatui::style::Style;
 
 use super::theme::{self, Theme};
 use crate::app::layout::Area;
+use crate::model::{Breakdown, Part};
+use crate::units::Bytes;
 
 /// Which end of its cell a text keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,31 @@ impl<'a> Pen<'a> {
         let Some(share) = share else { return self.skip(width) };
         let (filled, rest) = theme::bar(share, width);
         self.put(filled, style).put(rest, theme.dim())
+    }
+
+    /// Draws the parts of a breakdown as shares of `all`: what tensors hold in that style.
+    pub(super) fn breakdown(
+        &mut self,
+        theme: Theme,
+        breakdown: &Breakdown,
+        all: Bytes,
+        width: usize,
+        allocated: Style,
+    ) -> &mut Self {
+        let pieces = [
+            (vec![Part::Allocated], '━', allocated),
+            (vec![Part::Pending, Part::Fragmented, Part::Cache], '┅', theme.cached()),
+            (vec![Part::Outside, Part::Unclaimed, Part::Driver], '═', theme.outside()),
+        ];
+        let (mut sum, mut drawn) = (0_u64, 0);
+        for (parts, glyph, style) in pieces {
+            let part: i64 = parts.into_iter().map(|it| breakdown.part(it).max(0)).sum();
+            sum = sum.saturating_add(part.unsigned_abs());
+            let end = theme::cells(Bytes(sum).share_of(all), width);
+            self.put(glyph.to_string().repeat(end - drawn), style);
+            drawn = end;
+        }
+        self.put("─".repeat(width - drawn), theme.dim())
     }
 
     /// Gives the whole line, from the start of the area, a style on top of what stands there.

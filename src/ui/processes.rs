@@ -13,8 +13,8 @@ use super::theme::{Theme, sparkline};
 use crate::app::layout::Area;
 use crate::app::rows::{Column, View};
 use crate::app::{App, List, growth, page, rows};
-use crate::model::{Holding, Subject, Total, Verdict};
-use crate::snapshot::{GpuUuid, Identity, Process, ProcessId, Snapshot, State};
+use crate::model::{Breakdown, Holding, Subject, Total, Verdict};
+use crate::snapshot::{GpuUuid, Identity, Missing, Process, ProcessId, Snapshot, State};
 use crate::units::{Bytes, Elapsed, Percent};
 use crate::untrusted::Text;
 
@@ -27,6 +27,8 @@ struct Columns {
     gpu: usize,
     user: usize,
     bar: usize,
+    /// What of it `empty_cache()` would give back.
+    cache: bool,
     spark: usize,
     /// What a process does, beside what it holds: left out where the room is for the reasons.
     doings: bool,
@@ -39,11 +41,12 @@ struct Columns {
 impl Columns {
     fn of(width: usize, view: View) -> Self {
         let wide = match width {
-            160.. => Self {
+            width if width >= usize::from(rows::WIDEST) => Self {
                 gpu: 9,
                 user: 12,
                 bar: 16,
-                spark: 30,
+                cache: true,
+                spark: 20,
                 doings: true,
                 growth: true,
                 threads: true,
@@ -54,6 +57,7 @@ impl Columns {
                 gpu: 5,
                 user: 9,
                 bar: 6,
+                cache: false,
                 spark: 12,
                 doings: true,
                 growth: true,
@@ -65,6 +69,7 @@ impl Columns {
                 gpu: 3,
                 user: 8,
                 bar: 4,
+                cache: false,
                 spark: 5,
                 doings: true,
                 growth: false,
@@ -74,7 +79,7 @@ impl Columns {
             },
         };
         if view.suspects {
-            Self { bar: 0, doings: false, growth: false, threads: false, verdict: true, ..wide }
+            Self { bar: 0, cache: false, doings: false, growth: false, threads: false, verdict: true, ..wide }
         } else {
             wide
         }
@@ -177,6 +182,9 @@ fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
     title("PID", PID, Align::Right, Some(Column::Pid));
     title("USER", columns.user, Align::Left, Some(Column::User));
     title(if columns.bar > 0 { "MEMORY" } else { "MEM" }, columns.bar + 1 + SHORT, Align::Right, Some(Column::Memory));
+    if columns.cache {
+        title("CACHE", SHORT, Align::Right, Some(Column::Cache));
+    }
     if columns.growth {
         title("GROWN", GROWTH, Align::Right, Some(Column::Growth));
     }
@@ -224,13 +232,14 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
     pen.cell(process.id.pid, PID, Align::Right, plain).skip(1);
     pen.cell(word(process.facts.user.as_ref().map_err(|why| *why)), columns.user, Align::Left, plain).skip(1);
     match holding {
-        Some(holding) => memory(pen, theme, columns, holding, held, is_old || !is_sure),
+        Some(_) => memory(pen, theme, columns, shown, held, is_old || !is_sure),
         None => {
             let kept = verdict.map(|it| it.kept.as_slice()).unwrap_or_default();
             // Each of several that keep it together may be the one.
             let mark = if kept.iter().any(|it| it.keepers > 1) { "≤" } else { " " };
             let figure = if kept.is_empty() { String::new() } else { short(kept.iter().map(|it| it.memory).sum()) };
             pen.skip(columns.bar).put(mark, plain).cell(figure, SHORT, Align::Right, plain).skip(1);
+            pen.skip(if columns.cache { SHORT + 1 } else { 0 });
         }
     }
     if columns.growth {
@@ -331,14 +340,28 @@ fn recent(app: &App) -> Duration {
     app.model().span().min(RECENT)
 }
 
-fn memory(pen: &mut Pen<'_>, theme: Theme, columns: &Columns, holding: &Holding, style: Style, dim: bool) {
+fn memory(pen: &mut Pen<'_>, theme: Theme, columns: &Columns, shown: &Shown<'_>, style: Style, dim: bool) {
+    let Some(holding) = shown.holding else { return };
     let share = holding.memory.ok().zip(holding.capacity.ok()).and_then(|(it, all)| it.bytes.share_of(all.bytes));
-    pen.gauge(theme, share, columns.bar, if dim { theme.dim() } else { theme.full(share) });
+    let full = if dim { theme.dim() } else { theme.full(share) };
+    let breakdown = Breakdown::of_process(shown.snapshot, holding);
+    match (&breakdown, holding.capacity) {
+        (Some(breakdown), Ok(all)) => pen.breakdown(theme, breakdown, all.bytes, columns.bar, full),
+        _ => pen.gauge(theme, share, columns.bar, full),
+    };
     let (mark, figure) = match holding.memory {
         Ok(total) => (if total.lower_bound { "≥" } else { " " }, short(total.bytes)),
         Err(why) => (" ", why.to_string()),
     };
     pen.put(mark, style).cell(figure, SHORT, Align::Right, style).skip(1);
+    if columns.cache {
+        let cache = rows::cache(shown.snapshot, shown.process);
+        let figure = match cache {
+            Some(Err(Missing::Unsupported)) | None => String::new(),
+            Some(cache) => word(cache.map(short)),
+        };
+        pen.cell(figure, SHORT, Align::Right, style).skip(1);
+    }
 }
 
 /// What is not as it should be stands out: stopped, dead, or out of reach of signals.

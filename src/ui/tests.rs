@@ -9,9 +9,9 @@ use ratatui::backend::TestBackend;
 use super::*;
 use crate::app::Options;
 use crate::event::Event;
-use crate::snapshot::Snapshot;
 use crate::snapshot::example::host;
 use crate::snapshot::line::Line;
+use crate::snapshot::{Allocator, Missing, Peek, Snapshot};
 use crate::units::Bytes;
 
 /// Eight GPUs, and twelve processes that grow.
@@ -106,4 +106,71 @@ fn what_is_old_says_how_old() {
     app.update(Event::Tick(Duration::from_secs(7)));
     let screen = screen(Theme::new(false, true), &app, 80, 24);
     assert!(screen.contains("no word from the agent for 7s") && screen.contains("7s old"), "{screen}");
+}
+
+/// The app with one process whose allocator was read: 36 GiB, of which tensors hold half.
+fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
+    let gib = |gib: u64| Ok(Bytes::from_gib(gib));
+    let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(40));
+    let allocator = Allocator {
+        allocated: gib(20),
+        active: gib(21),
+        requested: gib(19),
+        inactive_split: gib(5),
+        reserved: gib(36),
+        allocated_peak: gib(30),
+        reserved_peak: gib(37),
+        retries: Ok(3),
+        ooms: Ok(1),
+        ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
+    };
+    host.processes[0].peek = Some(Box::new(Peek { allocators: vec![allocator], unread: None }));
+    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    app.update(Event::Resized(width, 60));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    for key in keys {
+        app.update(Event::Key(KeyEvent::from(*key)));
+    }
+    app
+}
+
+#[test]
+fn the_memory_bar_is_split_and_the_cache_is_a_column() {
+    // 16 cells of 80 GiB: tensors hold 4 of them, 3 are PyTorch's cache, 1 is not PyTorch's.
+    for (theme, bar) in [(Theme::new(false, true), "━━━━┅┅┅═────────"), (Theme::new(true, false), "====:::%--------")]
+    {
+        let screen = screen(theme, &with_allocator(160, &[]), 160, 60);
+        let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
+        assert!(line.contains(&format!("{bar} 40.0G 10.0G")), "{line}");
+        assert!(screen.contains("CACHE"), "{screen}");
+    }
+}
+
+#[test]
+fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
+    let page = |keys: &[KeyCode]| {
+        let screen = screen(Theme::new(false, true), &with_allocator(120, keys), 120, 60);
+        screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
+    };
+    let process = page(&[KeyCode::Enter]);
+    for line in [
+        "Memory on GPU 0, PyTorch's cuda:0",
+        "driver's figure 40.0 GiB 42,949,672,960",
+        "- not PyTorch's 4.0 GiB 4,294,967,296 CUDA context",
+        "- reserved 36.0 GiB 38,654,705,664 the rest",
+        "- cache 10.0 GiB 10,737,418,240 free: empty_cache() would give it back",
+        "- fragmented 5.0 GiB 5,368,709,120 free",
+        "- pending 1.0 GiB 1,073,741,824 freed",
+        "- allocated 20.0 GiB 21,474,836,480 held by tensors",
+        "rounding 2.0 GiB 2,147,483,648",
+        "peaks allocated 30.0 GiB, reserved 37.0 GiB",
+        "emptied 3 times",
+        "expandable_segments:True",
+    ] {
+        assert!(process.contains(line), "{line}\n{process}");
+    }
+    let gpu = page(&[KeyCode::Tab, KeyCode::Enter]);
+    for line in ["allocated 20.0 GiB", "other 4.0 GiB", "free 40.0 GiB", "total 80.0 GiB 85,899,345,920 all of these"] {
+        assert!(gpu.contains(line), "{line}\n{gpu}");
+    }
 }

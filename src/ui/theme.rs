@@ -83,6 +83,16 @@ impl Theme {
         }
     }
 
+    /// Memory that is free, and kept for later.
+    pub fn cached(self) -> Style {
+        self.role(Color::Blue, Modifier::empty())
+    }
+
+    /// Memory of which nothing more is known.
+    pub fn outside(self) -> Style {
+        self.role(Color::Magenta, Modifier::empty())
+    }
+
     /// The line under the cursor: reversed, and of one colour, or each bar would be a block.
     pub fn cursor(self) -> Style {
         Style::new().fg(Color::Reset).add_modifier(Modifier::REVERSED).remove_modifier(Modifier::DIM | Modifier::BOLD)
@@ -106,6 +116,8 @@ fn stand_in(glyph: char) -> char {
         // A letter with a mark on it.
         _ if glyph.is_ascii() => glyph,
         '━' => '=',
+        '┅' => ':',
+        '═' => '%',
         '─' | '╸' | '╌' | '–' | '—' => '-',
         '│' => '|',
         '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' => '+',
@@ -133,6 +145,13 @@ fn stand_in(glyph: char) -> char {
         '\u{2801}'..='\u{28FF}' => '.',
         _ => '?',
     }
+}
+
+/// How many cells of a bar that share takes; none where it is not known.
+pub(super) fn cells(share: Option<f64>, width: usize) -> usize {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of at most 1 of a short bar")]
+    #[expect(clippy::cast_precision_loss, reason = "a bar has fewer than 2^52 cells")]
+    share.map_or(0, |share| (share.clamp(0.0, 1.0) * width as f64).round() as usize)
 }
 
 /// The ends of a bar: full cells and what rounds them.

@@ -73,7 +73,11 @@ impl Torch {
 
     /// A trainer at work: three pools of each kind, blocks freed and awaited, and a cache.
     fn train(&mut self, device: u32) {
-        for work in ["2 20971520 15728640 15000000 5242880 0", "1 2097152 1024 700 2096128 0", "2 41943040 41943040 41943040 0 0"] {
+        for work in [
+            "2 20971520 15728640 15000000 5242880 0",
+            "1 2097152 1024 700 2096128 0",
+            "2 41943040 41943040 41943040 0 0",
+        ] {
             assert_eq!(self.ask(&format!("work {device} {work}")), "done");
         }
         // One that another stream still uses, and one that is cache now.

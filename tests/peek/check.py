@@ -31,6 +31,18 @@ CUDA = {
     13: ["nvidia-cuda-runtime", "nvidia-cuda-cupti", "nvidia-cuda-crt"],
 }
 DEVICES = 2
+# What must answer of the driver, beside nothing.
+DRIVER = """
+int cuGetProcAddress_v2(const char *name, void **at, int version, unsigned long long flags, int *status) {
+    *at = 0;
+    if (status) *status = 1;
+    return 500;
+}
+int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is_active) {
+    *flags = 0, *is_active = 1;
+    return 0;
+}
+"""
 # From PyTorch's names to those of the stream.
 FIGURES = {
     "allocated_bytes.all": "allocated",
@@ -142,8 +154,8 @@ def build(torch, out, cuda):
             source = f"#define PROPERTIES {(properties or ['cudaGetDeviceProperties'])[0]}\n{source}"
             known = set(re.findall(r"^\w[\w *]*?\b(\w+)\([^;]*\{", source, re.M)) | set(properties)
         elif own == "libcuda":
-            source = "int cuGetProcAddress_v2(const char *n, void **f, int v, unsigned long long l, int *s) { *f = 0; if (s) *s = 1; return 500; }\n"
-            known = {"cuGetProcAddress_v2"}
+            source = DRIVER
+            known = set(re.findall(r"^int (\w+)", source, re.M))
         all_of_it = {name: kind for names in wants.values() for name, kind in names.items() if name not in known}
         versions = {version: names for version, names in wants.items() if version}
         # The name of a version that other libraries' libraries ask for too.

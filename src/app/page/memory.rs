@@ -1,0 +1,152 @@
+//! Where device memory went, on the page of a process or a GPU: a bar, and lines that add up.
+
+use super::{PageLine, Writer};
+use crate::app::rows;
+use crate::model::{Breakdown, Model, Part, Reserved};
+use crate::snapshot::{Allocator, Gpu, Process, Reading, Snapshot};
+use crate::units::Bytes;
+
+/// What PyTorch says in that process, or why it does not.
+pub(super) fn of_process(writer: &mut Writer, model: &Model, process: &Process) {
+    let (Some(snapshot), Some(peek)) = (model.latest(), &process.peek) else { return };
+    if let Some(why) = peek.unread {
+        writer.field("PyTorch", why);
+    }
+    for allocator in &peek.allocators {
+        of_allocator(writer, snapshot, process, allocator);
+    }
+}
+
+fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, allocator: &Allocator) {
+    let gpu = allocator.gpu.as_ref().and_then(|uuid| snapshot.gpu(uuid));
+    match gpu {
+        Some(gpu) => {
+            writer.head(&format!("Memory on GPU {}, PyTorch's cuda:{}", rows::gpu_label(gpu), allocator.device));
+        }
+        None => {
+            writer.head(&format!("Memory of PyTorch's cuda:{}", allocator.device));
+            writer
+                .field("which GPU", "cannot be told: neither its environment nor the amounts say which of them it is");
+        }
+    }
+    let reserved = match Reserved::of(allocator) {
+        Ok(reserved) => reserved,
+        Err(why) => return writer.field("PyTorch", why),
+    };
+    let tenant = gpu.and_then(|gpu| gpu.tenants.iter().find(|it| it.process == process.id));
+    if let Some(whole) = tenant.and_then(|it| Breakdown::of_tenant(it.memory, allocator).ok()) {
+        writer.lines.push(PageLine::Bar(whole.clone()));
+        writer.field("driver's figure", amount(signed(whole.whole), ""));
+        writer.field("- not PyTorch's", amount(whole.part(Part::Outside), outside(&whole)));
+    }
+    let rest = if tenant.is_some() { "the rest: what PyTorch took from CUDA" } else { "what PyTorch took from CUDA" };
+    writer.field("- reserved", amount(signed(reserved.sum()), rest));
+    for (part, bytes) in reserved.parts().into_iter().rev() {
+        writer.field(&format!("  - {}", name(part)), amount(signed(bytes), meaning(part)));
+    }
+    writer
+        .field("    rounding", amount(signed(reserved.rounding), "of allocated and pending: more than was asked for"));
+    let peak = |is: Reading<Bytes>| is.map_or_else(|why| why.to_string(), |it| it.to_string());
+    let peaks = (peak(allocator.allocated_peak), peak(allocator.reserved_peak));
+    writer.field("peaks", format!("allocated {}, reserved {}, since it began or reset them", peaks.0, peaks.1));
+    if let (Ok(retries), Ok(ooms)) = (allocator.retries, allocator.ooms) {
+        let text = format!("the cache was emptied {retries} times for want of memory, in vain {ooms} times");
+        writer.field("retries", if retries == 0 && ooms == 0 { "none: there was always memory" } else { &text });
+    }
+    if let Some(advice) = advice(allocator, &reserved) {
+        writer.field("what to try", advice);
+    }
+}
+
+/// The parts of a GPU's memory.
+pub(super) fn of_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
+    let Some(snapshot) = model.latest() else { return };
+    let unclaimed = model.unclaimed().iter().find(|it| it.gpu == gpu.uuid);
+    let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, unclaimed) else { return };
+    writer.head("Where it is");
+    writer.lines.push(PageLine::Bar(whole.clone()));
+    for (part, bytes) in &whole.parts {
+        let meaning = match part {
+            Part::Outside if *bytes < 0 => "the processes say more than the driver: read at another moment",
+            Part::Outside => "not PyTorch's, or of processes that could not be read",
+            part => meaning(*part),
+        };
+        writer.field(name(*part), amount(*bytes, meaning));
+    }
+    writer.field("total", amount(signed(whole.whole), "all of these"));
+}
+
+fn name(part: Part) -> &'static str {
+    match part {
+        Part::Allocated => "allocated",
+        Part::Pending => "pending",
+        Part::Fragmented => "fragmented",
+        Part::Cache => "cache",
+        Part::Outside => "other",
+        Part::Unclaimed => "unclaimed",
+        Part::Driver => "driver",
+        Part::Free => "free",
+    }
+}
+
+fn meaning(part: Part) -> &'static str {
+    match part {
+        Part::Allocated => "held by tensors",
+        Part::Pending => "freed, awaited by another stream",
+        Part::Fragmented => "free, in segments of which a part is in use",
+        Part::Cache => "free: empty_cache() would give it back",
+        Part::Outside => "not PyTorch's",
+        Part::Unclaimed => "in use, by no listed process",
+        Part::Driver => "kept by the driver",
+        Part::Free => "nobody's",
+    }
+}
+
+fn outside(whole: &Breakdown) -> &'static str {
+    if whole.part(Part::Outside) < 0 {
+        "PyTorch took more since the driver was asked"
+    } else {
+        "CUDA context, kernels, NCCL, other libraries"
+    }
+}
+
+fn signed(bytes: Bytes) -> i64 {
+    bytes.0.min(1 << 60).cast_signed()
+}
+
+/// As one reads it, and to the byte, so that the lines can be added up.
+fn amount(bytes: i64, meaning: &str) -> String {
+    let digits = bytes.unsigned_abs().to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|it| str::from_utf8(it).ok()).collect();
+    let sign = if bytes < 0 { "-" } else { "" };
+    let (short, exact) = (format!("{sign}{}", Bytes(bytes.unsigned_abs())), format!("{sign}{}", groups.join(",")));
+    format!("{short:>10} {exact:>17}  {meaning}").trim_end().to_owned()
+}
+
+/// What may help against the part that is larger than it should be.
+fn advice(allocator: &Allocator, reserved: &Reserved) -> Option<&'static str> {
+    let free = Bytes(reserved.fragmented.0.saturating_add(reserved.cache.0));
+    let share = |bytes: Bytes| bytes.share_of(reserved.sum());
+    match () {
+        () if share(reserved.fragmented) > Some(0.2)
+            || allocator.retries.is_ok_and(|it| it > 0) && share(free) > Some(0.2) =>
+        {
+            Some("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or inputs of like lengths: free pieces do not fit")
+        }
+        () if share(reserved.cache) > Some(0.5) => {
+            Some("torch.cuda.empty_cache() once, where others need the memory; this process would take it again")
+        }
+        () => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_read_at_a_glance_and_added_up_to_the_byte() {
+        assert_eq!(amount(20_971_520, "cache"), "  20.0 MiB        20,971,520  cache");
+        assert_eq!(amount(-512, ""), "    -512 B              -512");
+    }
+}

@@ -1,0 +1,253 @@
+//! Where device memory went: from the driver's figure down to what tensors hold, in parts that add up.
+//!
+//! ```text
+//! driver's figure
+//!  = outside      not PyTorch's: the CUDA context, kernels, NCCL, other libraries
+//!  + cache        empty_cache() would give it back
+//!  + fragmented   free, in segments of which a part is in use
+//!  + pending      freed, and awaited by another stream
+//!  + allocated    held by tensors
+//! allocated + pending = what the program asked for + rounding
+//! ```
+
+use super::{Holding, Missing, Reading, Unclaimed};
+use crate::snapshot::{Allocator, Gpu, ProcessId, Snapshot};
+use crate::units::Bytes;
+
+/// A part of the whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Held by tensors.
+    Allocated,
+    /// Freed, and awaited by another stream.
+    Pending,
+    /// Free, in segments of which a part is in use.
+    Fragmented,
+    /// Free: `empty_cache()` would give it back.
+    Cache,
+    /// Not PyTorch's, or of a process that could not be read.
+    Outside,
+    /// In use, and no listed process accounts for it.
+    Unclaimed,
+    /// Kept by the driver for itself.
+    Driver,
+    /// Nobody's.
+    Free,
+}
+
+/// What PyTorch's allocator took for one device, part by part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserved {
+    /// Held by tensors.
+    pub allocated: Bytes,
+    /// Freed, and awaited by another stream.
+    pub pending: Bytes,
+    /// Free, in segments of which a part is in use.
+    pub fragmented: Bytes,
+    /// `empty_cache()` would give it back.
+    pub cache: Bytes,
+    /// Of allocated and pending: what the program did not ask for.
+    pub rounding: Bytes,
+}
+
+impl Reserved {
+    /// What the allocator says. Missing where it is, and failed where it does not add up: a line may come from
+    /// any program.
+    pub fn of(allocator: &Allocator) -> Reading<Self> {
+        let less = |a: Bytes, b: Bytes| a.0.checked_sub(b.0).map(Bytes).ok_or(Missing::Failed);
+        let (active, fragmented) = (allocator.active?, allocator.inactive_split?);
+        Ok(Self {
+            allocated: allocator.allocated?,
+            pending: less(active, allocator.allocated?)?,
+            fragmented,
+            cache: less(less(allocator.reserved?, active)?, fragmented)?,
+            rounding: less(active, allocator.requested?)?,
+        })
+    }
+
+    /// All of it: `memory_reserved()`.
+    pub fn sum(&self) -> Bytes {
+        [self.allocated, self.pending, self.fragmented, self.cache].into_iter().sum()
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> [(Part, Bytes); 4] {
+        [
+            (Part::Allocated, self.allocated),
+            (Part::Pending, self.pending),
+            (Part::Fragmented, self.fragmented),
+            (Part::Cache, self.cache),
+        ]
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let add = |a: Bytes, b: Bytes| Bytes(a.0.saturating_add(b.0));
+        Self {
+            allocated: add(self.allocated, other.allocated),
+            pending: add(self.pending, other.pending),
+            fragmented: add(self.fragmented, other.fragmented),
+            cache: add(self.cache, other.cache),
+            rounding: add(self.rounding, other.rounding),
+        }
+    }
+}
+
+/// A whole and its parts, which add up to it. A part is below 0 where the figures were not read at one moment, and
+/// stays in the sum: a difference is shown, not hidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breakdown {
+    /// The driver's figure.
+    pub whole: Bytes,
+    /// Its parts in bytes, from what tensors hold to what nobody does.
+    pub parts: Vec<(Part, i64)>,
+}
+
+impl Breakdown {
+    /// The parts that are known, and a last one that is the rest.
+    fn new(whole: Bytes, known: &[(Part, Bytes)], rest: Part) -> Self {
+        let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
+        let mut parts: Vec<(Part, i64)> = known.iter().map(|(part, bytes)| (*part, signed(*bytes))).collect();
+        // A whole of more than that is no device's.
+        let whole = Bytes(whole.0.min(1 << 60));
+        let sum = parts.iter().fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        parts.push((rest, signed(whole).saturating_sub(sum)));
+        Self { whole, parts }
+    }
+
+    /// What a process holds of one GPU. Missing where either figure is.
+    pub fn of_tenant(memory: Reading<Bytes>, allocator: &Allocator) -> Reading<Self> {
+        Ok(Self::new(memory?, &Reserved::of(allocator)?.parts(), Part::Outside))
+    }
+
+    /// What a process holds of all its GPUs. Absent where its allocator was not read.
+    pub fn of_process(snapshot: &Snapshot, holding: &Holding) -> Option<Self> {
+        let total = holding.memory.ok().filter(|it| !it.lower_bound)?;
+        Some(Self::new(total.bytes, &reserved(snapshot, holding.process, None)?.parts(), Part::Outside))
+    }
+
+    /// All memory of a GPU. Missing where the driver does not say what is used, or whose it is.
+    pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unclaimed: Option<&Unclaimed>) -> Reading<Self> {
+        let load = &gpu.load;
+        let mine = gpu.tenants.iter().filter_map(|it| reserved(snapshot, it.process, Some(gpu)));
+        let reserved = mine.reduce(Reserved::plus);
+        let mut known = reserved.map_or_else(Vec::new, |it| it.parts().to_vec());
+        let free = load.memory_total?.saturating_sub(load.memory_used?);
+        // Older drivers count their own part as used.
+        let (own, free) = match load.memory_reserved {
+            Ok(own) => (Some(own), free.saturating_sub(own)),
+            Err(_) => (None, free),
+        };
+        known.extend(unclaimed.map(|it| (Part::Unclaimed, it.memory)));
+        known.extend(own.map(|own| (Part::Driver, own)));
+        known.push((Part::Free, free));
+        Ok(Self::new(load.memory_total?, &known, Part::Outside))
+    }
+
+    /// So much of one part; 0 where there is none.
+    pub fn part(&self, part: Part) -> i64 {
+        self.parts.iter().filter(|it| it.0 == part).map(|it| it.1).sum()
+    }
+}
+
+/// What PyTorch took in one process, on one GPU or on all. Absent where that was not read.
+pub fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<Reserved> {
+    let allocators = &snapshot.process(process)?.peek.as_ref()?.allocators;
+    let mine = allocators.iter().filter(|it| gpu.is_none_or(|gpu| it.gpu.as_ref() == Some(&gpu.uuid)));
+    let mine: Vec<Reserved> = mine.map(Reserved::of).collect::<Reading<_>>().ok()?;
+    mine.into_iter().reduce(Reserved::plus)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Model;
+    use crate::snapshot::example::host;
+    use crate::snapshot::{GpuUuid, Peek};
+
+    /// An allocator on the first GPU with these parts: allocated, pending, fragmented, cache, rounding.
+    pub(crate) fn allocator(parts: [u64; 5]) -> Allocator {
+        let [allocated, pending, fragmented, cache, rounding] = parts;
+        let active = allocated.saturating_add(pending);
+        Allocator {
+            allocated: Ok(Bytes(allocated)),
+            active: Ok(Bytes(active)),
+            inactive_split: Ok(Bytes(fragmented)),
+            reserved: Ok(Bytes(active.saturating_add(fragmented).saturating_add(cache))),
+            requested: Ok(Bytes(active.saturating_sub(rounding))),
+            ..Allocator::missing(0, Some(GpuUuid("GPU-0".into())), Missing::NotYet)
+        }
+    }
+
+    fn sum(breakdown: &Breakdown) -> i128 {
+        breakdown.parts.iter().map(|it| i128::from(it.1)).sum()
+    }
+
+    fn any_parts() -> impl Strategy<Value = [u64; 5]> {
+        let amount = prop_oneof![0..1_u64 << 36, any::<u64>().prop_map(|it| it >> 3)];
+        proptest::array::uniform5(amount)
+    }
+
+    proptest! {
+        /// Whatever anyone says, the parts are the whole.
+        #[test]
+        fn the_parts_add_up_to_the_whole(
+            tenants in proptest::collection::vec((any_parts(), any::<u64>(), any::<bool>()), 1..6),
+            used: u64,
+            total: u64,
+            own in proptest::option::of(any::<u64>()),
+        ) {
+            let mut snapshot = host(1);
+            for (pid, (parts, memory, is_read)) in (100..).zip(&tenants) {
+                snapshot = snapshot.with(pid, "python train.py", 0, Bytes(memory >> 4));
+                if *is_read {
+                    let place = snapshot.processes.iter().position(|it| it.id.pid == pid).unwrap();
+                    let peek = Peek { allocators: vec![allocator(*parts)], unread: None };
+                    snapshot.processes[place].peek = Some(peek.into());
+                    if let Ok(it) = Breakdown::of_tenant(Ok(Bytes(memory >> 4)), &allocator(*parts)) {
+                        prop_assert_eq!(sum(&it), i128::from(it.whole.0));
+                    }
+                }
+            }
+            let load = &mut snapshot.gpus[0].load;
+            (load.memory_used, load.memory_total) = (Ok(Bytes(used)), Ok(Bytes(total)));
+            load.memory_reserved = own.map(Bytes).ok_or(Missing::Unsupported);
+            let mut model = Model::default();
+            model.replace(snapshot.clone());
+            let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], model.unclaimed().first()).unwrap();
+            prop_assert_eq!(sum(&it), i128::from(it.whole.0));
+            for it in model.holdings().iter().filter_map(|it| Breakdown::of_process(&snapshot, it)) {
+                prop_assert_eq!(sum(&it), i128::from(it.whole.0));
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_allocator_took_since_the_driver_was_asked_is_a_difference() {
+        let it = Breakdown::of_tenant(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
+        assert_eq!(it.parts.last(), Some(&(Part::Outside, -200)));
+        assert_eq!((it.part(Part::Cache), it.part(Part::Free)), (300, 0));
+    }
+
+    #[test]
+    fn an_allocator_that_does_not_add_up_is_no_figure() {
+        let mut it = allocator([500, 100, 200, 300, 7]);
+        it.active = Ok(Bytes(400));
+        assert_eq!(Reserved::of(&it), Err(Missing::Failed));
+        it.active = Err(Missing::NotYet);
+        assert_eq!(Reserved::of(&it), Err(Missing::NotYet));
+    }
+
+    #[test]
+    fn a_gpu_is_all_that_is_on_it() {
+        let gib = Bytes::from_gib;
+        let mut snapshot = host(1).with(7, "python train.py", 0, gib(20)).with(8, "python other.py", 0, gib(10));
+        let peek = Peek { allocators: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unread: None };
+        snapshot.processes[0].peek = Some(peek.into());
+        let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], None).unwrap();
+        let parts =
+            [Part::Allocated, Part::Fragmented, Part::Cache, Part::Outside, Part::Free].map(|part| it.part(part) >> 30);
+        assert_eq!(parts, [10, 2, 6, 12, 50]);
+    }
+}
