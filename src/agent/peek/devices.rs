@@ -183,14 +183,14 @@ mod tests {
     use crate::snapshot::example::host;
 
     /// A process that reserved so many GiB of each device; none of those with 0.
-    fn said(reserved: &[u64]) -> Outcome {
+    fn said(reserved: &[u64]) -> Vec<Stats> {
         let stat = |gib: u64| Stat { current: gib << 30, peak: gib << 30 };
         let device = |gib: &u64| Stats {
             reserved: stat(*gib),
             allocations: Stat { current: (*gib).min(1), peak: (*gib).min(1) },
             ..Stats::default()
         };
-        Ok(reserved.iter().map(device).collect())
+        reserved.iter().map(device).collect()
     }
 
     /// Which GPUs its used devices are, where it holds so many GiB of each GPU.
@@ -201,7 +201,7 @@ mod tests {
             snapshot = snapshot.with(7, "python train.py", gpu, Bytes::from_gib(*gib));
         }
         let cuda = Cuda { visible: visible.map(Into::into), order: None };
-        let peek = peek(&said(reserved), snapshot.processes[0].id, &snapshot.gpus, &cuda);
+        let peek = peek(&Ok(said(reserved)), snapshot.processes[0].id, &snapshot.gpus, &cuda);
         let index = |it: &Allocator| Some(snapshot.gpu(it.gpu.as_ref()?)?.facts.index);
         assert_eq!(
             peek.allocators.iter().map(index).collect::<Vec<_>>(),
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn more_than_the_driver_gave_is_another_process_s() {
         let snapshot = host(1).with(7, "python train.py", 0, Bytes::from_gib(2));
-        let peek = peek(&said(&[20]), snapshot.processes[0].id, &snapshot.gpus, &Cuda::default());
+        let peek = peek(&Ok(said(&[20])), snapshot.processes[0].id, &snapshot.gpus, &Cuda::default());
         assert_eq!(peek, Peek::unread(Unread::Implausible));
     }
 
