@@ -239,9 +239,7 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
             let mark = if kept.iter().any(|it| it.keepers > 1) { "≤" } else { " " };
             let figure = if kept.is_empty() { String::new() } else { short(kept.iter().map(|it| it.memory).sum()) };
             pen.skip(columns.bar).put(mark, plain).cell(figure, SHORT, Align::Right, plain).skip(1);
-            if columns.cache {
-                pen.skip(SHORT + 1);
-            }
+            pen.skip(if columns.cache { SHORT + 1 } else { 0 });
         }
     }
     if columns.growth {

@@ -175,3 +175,83 @@ fn by_memory(used: &[usize], stats: &[Stats], holds: &[Hold]) -> Option<Vec<usiz
     go(&devices, holds, &mut Vec::new(), &mut found, &mut steps);
     if steps == 0 || found.len() != 1 { None } else { found.pop() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stats::Stat;
+    use super::*;
+    use crate::snapshot::example::host;
+
+    /// A process that reserved so many GiB of each device; none of those with 0.
+    fn said(reserved: &[u64]) -> Vec<Stats> {
+        let stat = |gib: u64| Stat { current: gib << 30, peak: gib << 30 };
+        let device = |gib: &u64| Stats {
+            reserved: stat(*gib),
+            allocations: Stat { current: (*gib).min(1), peak: (*gib).min(1) },
+            ..Stats::default()
+        };
+        reserved.iter().map(device).collect()
+    }
+
+    /// Which GPUs its used devices are, where it holds so many GiB of each GPU.
+    #[track_caller]
+    fn check(reserved: &[u64], held: &[u64], visible: Option<&str>, expected: &[Option<u32>]) {
+        let mut snapshot = host(u32::try_from(held.len()).unwrap());
+        for (gpu, gib) in held.iter().enumerate().filter(|it| *it.1 > 0) {
+            snapshot = snapshot.with(7, "python train.py", gpu, Bytes::from_gib(*gib));
+        }
+        let cuda = Cuda { visible: visible.map(Into::into), order: None };
+        let peek = peek(&Ok(said(reserved)), snapshot.processes[0].id, &snapshot.gpus, &cuda);
+        let index = |it: &Allocator| Some(snapshot.gpu(it.gpu.as_ref()?)?.facts.index);
+        assert_eq!(
+            peek.allocators.iter().map(index).collect::<Vec<_>>(),
+            expected,
+            "{reserved:?} of {held:?}, {visible:?}"
+        );
+    }
+
+    #[test]
+    fn one_device_on_one_gpu_is_that() {
+        check(&[10], &[0, 11], None, &[Some(1)]);
+        // The program chose among all that it sees.
+        check(&[0, 0, 10], &[0, 11, 0], Some("0,1,2"), &[Some(1)]);
+    }
+
+    #[test]
+    fn the_environment_tells_the_order() {
+        check(&[10, 10, 0], &[11, 11, 0], None, &[Some(0), Some(1)]);
+        check(&[10, 10], &[11, 0, 11], Some("2,0"), &[Some(2), Some(0)]);
+        check(&[10, 10], &[11, 0, 11], Some("GPU-2, GPU-0"), &[Some(2), Some(0)]);
+        // What comes after one that does not exist does not count.
+        check(&[10, 10], &[11, 0, 11], Some("2,0,-1,1"), &[Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn an_environment_that_changed_since_is_not_believed() {
+        // It says one device, and PyTorch sees two; or others than those that are held.
+        check(&[10, 20], &[21, 0, 11], Some("1"), &[Some(2), Some(0)]);
+        check(&[10, 20], &[21, 0, 11], Some("1,2"), &[Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn amounts_that_fit_in_one_way_only_tell() {
+        check(&[30, 10], &[11, 0, 31, 0], None, &[Some(2), Some(0)]);
+        // They fit both ways: as many as it holds, in their order.
+        check(&[10, 10], &[0, 11, 11], None, &[Some(1), Some(2)]);
+        // Nothing tells.
+        check(&[10, 10, 0, 0, 0], &[0, 11, 11, 11], Some("9"), &[None, None]);
+    }
+
+    #[test]
+    fn more_than_the_driver_gave_is_another_process_s() {
+        let snapshot = host(1).with(7, "python train.py", 0, Bytes::from_gib(2));
+        let peek = peek(&Ok(said(&[20])), snapshot.processes[0].id, &snapshot.gpus, &Cuda::default());
+        assert_eq!(peek, Peek::unread(Unread::Implausible));
+    }
+
+    #[test]
+    fn many_devices_alike_take_no_time() {
+        // No way fits, and there are more of them than one could try.
+        check(&[30; 17], &[33; 16], Some("9"), &[None; 17]);
+    }
+}

@@ -2,12 +2,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, mpsc};
 
 use proptest::prelude::*;
 
 use super::find::{Absent, Other, Place, Sample, find};
 use super::memory::Memory;
 use super::stats::{Stat, Stats};
+use super::{At, Peeker};
+use crate::snapshot::{ProcessId, Unread};
+use crate::units::Moment;
 
 const BASE: u64 = 0x7f00_0000_0000;
 const SYMBOL: u64 = BASE + 0x3008;
@@ -415,4 +419,28 @@ fn a_place_that_is_another_one_now_is_gone() {
     assert_eq!(changed(&|it| it.words(OBJECT + 22_592, &[HEAP + 8])), Sample::Gone);
     assert_eq!(changed(&|it| it.words(HEAP, &[DEVICE + STRIDE, DEVICE])), Sample::Gone);
     assert_eq!(changed(&|it| _ = it.0.remove(&HEAP)), Sample::Gone);
+}
+
+#[test]
+fn a_process_whose_memory_hangs_is_left_alone_and_the_others_are_read() {
+    let id = |pid| ProcessId { pid, start_ticks: Some(1) };
+    let mut peeker = Peeker::new(mpsc::channel().0);
+    let (thread, _orders) = mpsc::sync_channel(1);
+    let at: At = Arc::new(Mutex::new(Some((id(7), Moment(1000)))));
+    (peeker.thread, peeker.generation) = (Some((thread, at)), 1);
+    peeker.check(Moment(2999));
+    assert!(peeker.thread.is_some() && peeker.said(id(7)).is_none());
+    peeker.check(Moment(3000));
+    assert_eq!((peeker.thread.is_none(), peeker.said(id(7))), (true, Some(&Err(Unread::Hung))));
+    // Another thread goes on without it; what the first one says when it is free again comes too late.
+    peeker.order(vec![(id(7), Ok(0)), (id(8), Ok(0))], Moment(4000));
+    assert_eq!((peeker.generation, peeker.stuck), (2, 1));
+    peeker.learn(1, vec![(id(8), Ok(vec![Stats::default()]))]);
+    assert_eq!((peeker.stuck, peeker.said(id(8))), (0, None));
+    assert_eq!(peeker.said(id(7)), Some(&Err(Unread::Hung)));
+    peeker.learn(2, vec![(id(8), Err(Unread::NoPytorch))]);
+    assert_eq!(peeker.said(id(8)), Some(&Err(Unread::NoPytorch)));
+    // It ended.
+    peeker.order(vec![(id(8), Ok(0))], Moment(5000));
+    assert_eq!(peeker.said(id(7)), None);
 }
