@@ -163,11 +163,13 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
 pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         say(&panic.to_string());
-        // That one is unwound first: those that it stopped go on. No other thread stops anyone.
-        if std::thread::current().name() != Some(hands::THREAD) {
+        // That one has nobody to wait for: what it stopped goes on. No other thread stops anyone.
+        if std::thread::current().name() == Some(hands::THREAD) {
+            hands::break_off_act();
+        } else {
             hands::finish_act();
-            exit_now(1);
         }
+        exit_now(1);
     }));
 }
 

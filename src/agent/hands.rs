@@ -18,7 +18,6 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -31,14 +30,14 @@ use rustix::stdio;
 pub(super) use self::audit::state_home;
 use self::audit::{Audit, Mode};
 use self::caution::Asker;
-pub(super) use self::force::finish_act;
+pub(super) use self::force::{break_off_act, finish_act};
 use self::held::Held;
 use self::input::Input;
 use self::refusal::Refusal;
 use super::inspect::Inspector;
 use super::proc::stat;
 use super::writer::Replies;
-use super::{Known, Wake, clock, exit_now, leave};
+use super::{Known, Wake, clock, leave};
 use crate::cli::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::control::{Command, Outcome, Reply};
 use crate::snapshot::{Identity, ProcessId};
@@ -56,9 +55,9 @@ pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, re
     let audit = Audit::new(state_home(), tell.clone());
     let mut hands = Hands::new(known, wake, tell, audit, readonly);
     thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
-        let whole = panic::catch_unwind(AssertUnwindSafe(|| hands.obey(stdio::stdin())));
+        hands.obey(stdio::stdin());
         hands.audit.finish(LAST_WORDS);
-        if whole.is_ok() { leave() } else { exit_now(1) }
+        leave();
     })?;
     Ok(())
 }

@@ -15,12 +15,12 @@ mod sight;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal as Number;
+use rustix::process::{Signal as Number, pidfd_send_signal};
 
 use self::plan::{Plan, Seen};
 use self::sight::Motion;
@@ -34,6 +34,19 @@ use crate::units::Moment;
 
 /// Locked while processes are stopped for an act: an agent that left now would leave them stopped.
 static ACT: Mutex<()> = Mutex::new(());
+
+/// Those that are stopped now for an act, by their pidfds: they go on should a bug end it halfway.
+static STOPPED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+/// Has everyone go on that is stopped for an act: it is at its end, by a bug.
+pub(in crate::agent) fn break_off_act() {
+    // Whoever has it locked is the one that calls this.
+    let Ok(stopped) = STOPPED.try_lock() else { return };
+    for pidfd in &*stopped {
+        // What has ended need not go on.
+        let _ended = pidfd_send_signal(pidfd, Number::CONT);
+    }
+}
 
 /// Waits for the end of an act; there is none for longer than [`Act::LONGEST`].
 pub(in crate::agent) fn finish_act() {
@@ -63,6 +76,8 @@ impl Hands {
             Ok(()) => act.end_all(),
             Err(failure) => act.let_all_go(&shown, &failure),
         }
+        drop(act);
+        STOPPED.lock().unwrap_or_else(PoisonError::into_inner).clear();
         drop(undisturbed);
     }
 }
@@ -103,20 +118,11 @@ struct Member {
     motion: Motion,
 }
 
-/// Those that are stopped, or will be. They go on should a bug end the act halfway.
 struct Act<'a> {
     hands: &'a mut Hands,
     plan: Plan,
     members: BTreeMap<u32, Member>,
     began: Moment,
-}
-
-impl Drop for Act<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.resume();
-        }
-    }
 }
 
 impl<'a> Act<'a> {
@@ -216,6 +222,9 @@ impl<'a> Act<'a> {
         };
         let was_stopped = held.state() == Some(State::Stopped);
         held.send(Number::STOP).map_err(|refusal| Failure::Refused(process.pid, refusal))?;
+        if !was_stopped {
+            STOPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(held.duplicate());
+        }
         self.hands.audit.act(held.deed(Signal::Kill, mode));
         // One that is gone has no parent, and needs no end.
         let Some(parent) = held.parent() else { return Ok(()) };
@@ -276,25 +285,20 @@ impl<'a> Act<'a> {
 
     /// Has everyone go on, and says why nobody was ended.
     fn let_all_go(&mut self, shown: &BTreeSet<ProcessId>, failure: &Failure) {
-        self.resume();
-        let Self { hands, members, .. } = self;
+        let Self { hands, plan, members, .. } = self;
+        for member in plan.leaves_first().iter().filter_map(|pid| members.get(pid)) {
+            if !member.was_stopped
+                && let Some(held) = hands.held.get(&member.process)
+            {
+                // What has ended need not go on.
+                let _ended = held.send(Number::CONT);
+            }
+        }
         let reason = failure.sentence();
         // It may have failed before the last of them was stopped.
         let all: BTreeSet<ProcessId> = members.values().map(|it| it.process).chain(shown.iter().copied()).collect();
         for process in all {
             hands.tell(process, Outcome::LetGo { reason: reason.as_str().into() });
-        }
-    }
-
-    /// Has everyone go on that was stopped for this.
-    fn resume(&self) {
-        for member in self.plan.leaves_first().iter().filter_map(|pid| self.members.get(pid)) {
-            if !member.was_stopped
-                && let Some(held) = self.hands.held.get(&member.process)
-            {
-                // What has ended need not go on.
-                let _ended = held.send(Number::CONT);
-            }
         }
     }
 

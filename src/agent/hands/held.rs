@@ -145,6 +145,11 @@ impl Held {
         part.filter(|_| !self.is_reaped())
     }
 
+    /// Another descriptor of it; absent when there is no room for one.
+    pub(super) fn duplicate(&self) -> Option<OwnedFd> {
+        self.pidfd.try_clone().ok()
+    }
+
     /// Sends a signal that ends nothing, and watches nothing. One that has ended does not mind.
     pub(super) fn send(&self, signal: rustix::process::Signal) -> Result<(), Refusal> {
         match pidfd_send_signal(&self.pidfd, signal) {

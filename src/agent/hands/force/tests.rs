@@ -4,7 +4,6 @@ mod frozen;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::panic::{self, AssertUnwindSafe};
 use std::process::{Child, Command as Program, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
@@ -385,15 +384,13 @@ fn a_bug_halfway_lets_all_go_on() {
     let mut hands = Hands::new(Known::default(), mpsc::channel().0, tell.clone(), Audit::new(None, tell), false);
     hands.held.insert(tree.root(), Held::open(tree.root()).expect("it lives"));
     let members = tree.members();
-    let panicked = panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut act = Act::new(&mut hands);
-        act.stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
-        for it in &members {
-            comes_to(*it, State::Stopped);
-        }
-        panic!("a bug");
-    }));
-    assert!(panicked.is_err());
+    // The act of another test has one of its own; here there is one act a process.
+    let _alone = ACT.lock().unwrap_or_else(PoisonError::into_inner);
+    Act::new(&mut hands).stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
+    for it in &members {
+        comes_to(*it, State::Stopped);
+    }
+    break_off_act();
     for it in members {
         comes_to(it, State::Sleeping);
     }
