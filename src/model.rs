@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
+use self::growth::Leaks;
 pub use self::growth::{Evidence, Fall, Forecast, LeakDetector, Outlook, Rate};
 pub use self::health::{Health, Weight};
 pub use self::history::Series;
@@ -106,6 +107,7 @@ pub struct Model {
     past: Past,
     verdicts: Vec<Verdict>,
     history: HashMap<Subject, Series>,
+    leaks: Leaks,
     began: Option<Moment>,
     silence: Duration,
 }
@@ -197,6 +199,14 @@ impl Model {
         self.history.get(subject)
     }
 
+    /// Whether the memory of a subject leaks. Of a process on several GPUs, where it looks worst.
+    pub fn growth(&self, subject: &Subject) -> Option<&LeakDetector> {
+        match subject {
+            Subject::Gpu(gpu) => self.leaks.gpu(gpu),
+            Subject::Process(process) => self.leaks.process(*process),
+        }
+    }
+
     /// The span that graphs show: as much as there is history of.
     pub fn span(&self) -> Duration {
         history::span(self.began.map_or(Duration::ZERO, |began| self.now().since(began)))
@@ -241,6 +251,8 @@ impl Model {
         self.past.learn(latest, &self.kin, &self.holdings);
         self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
         self.verdicts = verdict::judge::judge(latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
+
+        self.leaks.learn(latest);
 
         let patience = Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms);
         let mut note = |subject: Subject, at: Moment, memory: Reading<Bytes>| {

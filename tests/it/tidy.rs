@@ -28,7 +28,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("orphans", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("query", &["cli", "report", "snapshot", "units", "untrusted"]),
     ("session", &["app", "cli", "event", "link", "terminal", "ui"]),
-    ("lib", &["agent", "analyze", "cli", "doctor", "explain", "free", "orphans", "query", "report", "session", "snapshot"]),
+    (
+        "lib",
+        &["agent", "analyze", "cli", "doctor", "explain", "free", "orphans", "query", "report", "session", "snapshot"],
+    ),
     ("main", &["lib"]),
 ];
 
@@ -41,7 +44,10 @@ const AT_HOME: &[(&[&str], &[&str], &str)] = &[
     (&["tokio"], &["link", "report", "session", "terminal"], "the loop is at the edge"),
     (
         &["anyhow"],
-        &["agent", "analyze", "cli", "doctor", "explain", "free", "lib", "main", "orphans", "query", "report", "session"],
+        &[
+            "agent", "analyze", "cli", "doctor", "explain", "free", "lib", "main", "orphans", "query", "report",
+            "session",
+        ],
         "in the core, trouble is data",
     ),
     (
