@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
 pub use self::breakdown::{Breakdown, Part, Reserved, reserved};
+use self::growth::Leaks;
 pub use self::growth::{Evidence, Fall, Forecast, LeakDetector, Outlook, Rate};
 pub use self::health::{Health, Weight};
 pub use self::history::{Curve, Extent, GpuHistory, History, Occurrence, ProcessHistory, Series, WEEK, What, Window};
@@ -107,6 +108,7 @@ pub struct Model {
     past: Past,
     verdicts: Vec<Verdict>,
     history: History,
+    leaks: Leaks,
     silence: Duration,
 }
 
@@ -210,6 +212,14 @@ impl Model {
         &self.history
     }
 
+    /// Whether the memory of a subject leaks. Of a process on several GPUs, where it looks worst.
+    pub fn growth(&self, subject: &Subject) -> Option<&LeakDetector> {
+        match subject {
+            Subject::Gpu(gpu) => self.leaks.gpu(gpu),
+            Subject::Process(process) => self.leaks.process(*process),
+        }
+    }
+
     /// The span that graphs show by themselves: as much as there is history of, up to 15 minutes.
     pub fn span(&self) -> Duration {
         self.history.span(self.now())
@@ -253,6 +263,7 @@ impl Model {
         self.past.learn(latest, &self.kin, &self.holdings);
         self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
         self.verdicts = verdict::judge::judge(latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
+        self.leaks.learn(latest);
         self.history.learn(latest, &self.holdings);
     }
 }

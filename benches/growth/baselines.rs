@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use gputop::model::Outlook;
 
-use crate::lab::{Case, Sample};
+use crate::lab::Case;
+use crate::lab::sampling::Sample;
 use crate::score::Said;
 
 /// Seconds that the others look back.

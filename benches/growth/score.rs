@@ -6,7 +6,8 @@ use gputop::model::{LeakDetector, Outlook};
 use gputop::units::{Bytes, Moment};
 
 use crate::baselines;
-use crate::lab::{Case, Label, Sample, Shape};
+use crate::lab::sampling::Sample;
+use crate::lab::{Case, Label, Shape};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Judge {

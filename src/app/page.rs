@@ -217,6 +217,16 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
     {
         writer.field("memory", format!("{first} when first seen, {peak} at its peak since"));
     }
+    describe_growth(writer, model, &Subject::Process(process.id));
+}
+
+/// Whether memory leaks, and the last time that much of it was given back.
+fn describe_growth(writer: &mut Writer, model: &Model, subject: &Subject) {
+    let Some(growth) = model.growth(subject) else { return };
+    writer.field("growth", growth.sentence());
+    if let Some((at, fall)) = growth.fall() {
+        writer.field("fell", format!("{fall}, {} ago", Elapsed(model.now().since(at))));
+    }
 }
 
 fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
@@ -264,6 +274,7 @@ fn describe_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     writer.reading("driver's reserve", load.memory_reserved);
     writer.reading("total", load.memory_total);
     memory::of_gpu(writer, model, gpu);
+    describe_growth(writer, model, &Subject::Gpu(gpu.uuid.clone()));
     writer.head("Work");
     writer.reading("SM", load.sm);
     writer.reading("memory access", load.memory_bandwidth);

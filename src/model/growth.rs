@@ -11,6 +11,7 @@
 
 mod forecast;
 mod levels;
+mod live;
 #[cfg(test)]
 mod tests;
 mod trend;
@@ -19,6 +20,7 @@ mod wording;
 use self::forecast::Path;
 pub use self::forecast::{Forecast, Rate};
 use self::levels::Levels;
+pub(super) use self::live::Leaks;
 use self::trend::Trend;
 use crate::units::{Bytes, Moment};
 
@@ -178,6 +180,11 @@ impl LeakDetector {
     /// What that follows from; absent unless it is a suspect or a leak.
     pub fn evidence(&self) -> Option<&Evidence> {
         self.watch.as_ref().map(|it| &it.evidence)
+    }
+
+    /// When the last sample was taken.
+    pub(super) fn last(&self) -> Option<Moment> {
+        self.last.map(|(at, _)| at)
     }
 
     /// The last sudden fall, and when it was.

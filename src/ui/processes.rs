@@ -13,7 +13,7 @@ use super::theme::{Theme, sparkline};
 use crate::app::layout::Area;
 use crate::app::rows::{Column, View};
 use crate::app::{App, List, growth, page, rows};
-use crate::model::{Breakdown, Holding, Subject, Total, Verdict};
+use crate::model::{Breakdown, Holding, LeakDetector, Outlook, Subject, Total, Verdict};
 use crate::snapshot::{GpuUuid, Identity, Missing, Process, ProcessId, Snapshot, State};
 use crate::units::{Bytes, Elapsed, Percent};
 use crate::untrusted::Text;
@@ -253,12 +253,18 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
         let origin = process.facts.origin.as_ref().map_or("", Text::as_str);
         pen.cell(origin, ORIGIN, Align::Left, theme.dim()).skip(1);
     }
+    let grows = app.model().growth(&Subject::Process(process.id)).map(LeakDetector::outlook);
+    let (said, style) = match (verdict, grows) {
+        // Who holds what nobody needs is the more urgent.
+        (Some(verdict), _) if verdict.is_suspect() => (verdict.word(), theme.weight(verdict.weight())),
+        (_, Some(grows @ (Outlook::Leak | Outlook::Suspect))) => (grows.word(), theme.weight(grows.weight())),
+        (Some(verdict), _) if columns.verdict => (verdict.word(), verdict_style(theme, verdict, plain)),
+        _ => ("", plain),
+    };
     if columns.verdict {
-        let (text, style) =
-            verdict.map_or((String::new(), plain), |it| (it.word().to_owned(), verdict_style(theme, it, plain)));
-        pen.cell(text, VERDICT, Align::Left, style).skip(1);
-    } else if let Some(verdict) = verdict.filter(|it| it.is_suspect()) {
-        pen.put(verdict.word(), theme.weight(verdict.weight())).skip(1);
+        pen.cell(said, VERDICT, Align::Left, style).skip(1);
+    } else if !said.is_empty() {
+        pen.put(said, style).skip(1);
     }
     if *depth > 0 {
         pen.put("  ".repeat(depth - 1), theme.dim()).put("└ ", theme.dim());

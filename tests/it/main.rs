@@ -9,6 +9,7 @@ mod terminal;
 mod world;
 
 // The claims.
+mod analyze;
 mod cli;
 mod contract;
 mod doctor;

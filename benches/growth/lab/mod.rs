@@ -14,7 +14,7 @@ pub(crate) mod sampling;
 pub(crate) mod shapes;
 
 use self::job::Job;
-pub(crate) use self::sampling::{Sample, Sampling};
+pub(crate) use self::sampling::Sampling;
 pub(crate) use self::shapes::Shape;
 
 /// What may be said of a series.

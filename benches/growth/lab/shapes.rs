@@ -86,7 +86,11 @@ impl Shape {
         let mut random = Random::seeded(seed ^ ((self as u64) << 40));
         loop {
             let case = self.draw(&mut random);
-            if case.onset.is_none() || case.died.is_some() && case.end - case.tellable() > 600.0 {
+            let is_some = match case.onset {
+                None => case.died.is_none() && case.end > 1800.0,
+                Some(_) => case.died.is_some() && case.end - case.tellable() > 600.0,
+            };
+            if is_some {
                 return case;
             }
         }

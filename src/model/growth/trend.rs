@@ -214,7 +214,7 @@ fn plateau(points: &[Point], floor: &[f64], start: usize, rate: f64) -> bool {
     if start < 4 {
         return false;
     }
-    let from = points[..start].iter().position(|it| it.at >= points[start].at - 600.0).unwrap_or(0);
+    let from = points[..start].partition_point(|it| it.at < points[start].at - 600.0);
     let span = points[start].at - points[from].at;
     span >= 45.0 && floor[start] - floor[from] < 0.25 * rate * span
 }

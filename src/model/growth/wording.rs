@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Evidence, Fall, Outlook};
+use super::{Evidence, Fall, LeakDetector, Outlook};
+use crate::model::Weight;
 use crate::units::Bytes;
 
 impl Outlook {
@@ -15,6 +16,15 @@ impl Outlook {
             Self::WarmingUp => "warm-up",
             Self::Suspect => "grows?",
             Self::Leak => "LEAK",
+        }
+    }
+
+    /// How much a person should care.
+    pub fn weight(self) -> Weight {
+        match self {
+            Self::Leak => Weight::Bad,
+            Self::Suspect => Weight::Notable,
+            Self::TooSoon | Self::Steady | Self::WarmingUp => Weight::Fine,
         }
     }
 
@@ -46,7 +56,7 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what grows has a positive rate")]
         let part = Bytes((self.rate.0 * 100.0).max(0.0) as u64).to_string().replace(".0 ", " ");
-        let span = Span(Duration::try_from_secs_f64(self.span).unwrap_or_default());
+        let span = Span(Duration::try_from_secs_f64(self.span).unwrap_or(Duration::ZERO));
         let maxima = if self.maxima == 1 { "maximum" } else { "maxima" };
         let chance = self.chance.round().max(1.0);
         write!(f, "+{part} per 100 s for {span}, {} new {maxima} where chance gives {chance}", self.maxima)?;
@@ -55,6 +65,17 @@ impl fmt::Display for Evidence {
             write!(f, "; out of memory in {likely} ({low:#} to {high:#})")?;
         }
         Ok(())
+    }
+}
+
+impl LeakDetector {
+    /// What is thought of it, and why: `LEAK: +50 MiB per 100 s for …`.
+    pub fn sentence(&self) -> String {
+        match (self.outlook(), self.evidence()) {
+            (Outlook::TooSoon, _) => "not seen long enough to say".to_owned(),
+            (outlook, None) => outlook.word().to_owned(),
+            (outlook, Some(evidence)) => format!("{}: {evidence}", outlook.word()),
+        }
     }
 }
 

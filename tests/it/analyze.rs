@@ -1,0 +1,132 @@
+//! `gputop analyze` on logs whose truth is known: a small part of the labelled set of `benches/growth`, which has the figures.
+
+use std::fmt::Write;
+use std::fs;
+
+use serde_json::Value;
+
+use self::lab::random::Random;
+use self::lab::{Case, Label, Sampling, Shape};
+use crate::cli::json;
+use crate::process::{Ran, run};
+use crate::world::Host;
+
+#[path = "../../benches/growth/lab/mod.rs"]
+mod lab;
+
+const OK: i32 = 0;
+const ERROR: i32 = 1;
+const USAGE: i32 = 2;
+const NOTHING: i32 = 6;
+
+/// One of each shape that is quickly made. All but the hard ones, which have no place here, are among them.
+const SEEDS: [(Shape, u64); 16] = [
+    (Shape::Flat, 6),
+    (Shape::SlowWarmUp, 10),
+    (Shape::Checkpoints, 6),
+    (Shape::Curriculum, 11),
+    (Shape::Restarts, 4),
+    (Shape::Recompiles, 1),
+    (Shape::Neighbours, 10),
+    (Shape::EmptiedCache, 0),
+    (Shape::SortedEpoch, 8),
+    (Shape::LargeSteps, 8),
+    (Shape::Stairs, 4),
+    (Shape::Sawtooth, 1),
+    (Shape::LateOnset, 4),
+    (Shape::InEvaluation, 4),
+    (Shape::OneRank, 2),
+    (Shape::Pausing, 0),
+];
+
+/// What `nvidia-smi` would have written.
+fn log(case: &Case, sampling: Sampling) -> String {
+    let mut log = "timestamp, memory.total [MiB], index, memory.used [MiB]\n".to_owned();
+    for (at, bytes) in sampling.read(case, &mut Random::seeded(1)) {
+        let (second, total) = (at / 1000, case.capacity >> 20);
+        let time = format!("{:02}:{:02}:{:02}.{:03}", second / 3600 % 24, second / 60 % 60, second % 60, at % 1000);
+        let day = 1 + second / 86_400;
+        let _infallible: std::fmt::Result =
+            writeln!(log, "2026/11/{day:02} {time}, {total} MiB, 0, {} MiB", bytes >> 20);
+    }
+    log
+}
+
+fn analyze(host: &Host, log: &str, args: &[&str]) -> Ran {
+    let file = tempfile::NamedTempFile::new().expect("a place for files");
+    fs::write(file.path(), log).expect("it can be written");
+    let path = file.path().to_str().expect("a plain name");
+    run(&mut host.gputop(["analyze", path].iter().chain(args).copied()))
+}
+
+/// What was said, with its times.
+fn timeline(series: &Value) -> Vec<(f64, String)> {
+    let said = series["timeline"].as_array().expect("a list");
+    said.iter()
+        .map(|it| (it["at"].as_f64().expect("a time"), it["verdict"].as_str().expect("a word").to_owned()))
+        .collect()
+}
+
+#[test]
+fn each_shape_is_called_what_it_is() {
+    let host = Host::with(["H100"]);
+    assert!(Shape::ALL.len() > SEEDS.len());
+    for (shape, seed) in SEEDS {
+        let case = shape.make(seed);
+        let ran = analyze(&host, &log(&case, Sampling::every(2.0)), &["--json"]);
+        assert_eq!(ran.code, OK, "{shape:?} {seed}: {}", ran.err);
+        let said = json(&ran);
+        let series = &said["series"][0];
+        assert_eq!((series["gpu"].as_u64(), series["pid"].as_u64()), (Some(0), None));
+        assert_eq!(said["files"][0]["bad_lines"], 0, "{said}");
+        let timeline = timeline(series);
+        let called = timeline.iter().find(|(_, verdict)| verdict == "leak").map(|(at, _)| *at);
+        let name = format!("{shape:?} {seed}: {timeline:?}");
+        if shape.label() != Label::Leak {
+            assert_eq!(called, None, "{name}");
+            let last = timeline.iter().rfind(|(_, verdict)| verdict != "suspect").expect("not only suspicion");
+            assert!(case.plateau.is_none_or(|plateau| last.0 < plateau + 120.0), "{name}");
+            continue;
+        }
+        let (onset, died) = (case.onset.expect("a leak begins"), case.died.expect("a leak ends"));
+        let called = called.expect(&name);
+        assert!(onset <= called, "{name}");
+        assert!(called - case.tellable() < 0.3 * (died - onset), "{name}");
+        let forecasts = series["forecasts"].as_array().expect("a list");
+        let half = forecasts.iter().find(|it| it["at"].as_f64() > Some(f64::midpoint(onset, died))).expect(&name);
+        let left = died - half["at"].as_f64().expect("a time");
+        let foretold = half["oom_in_s"].as_f64().expect("the capacity is known");
+        assert!((foretold - left).abs() < 0.35 * left, "{name}: {half}, and it took {left}");
+        assert!(half["oom_low_s"].as_f64() < Some(foretold) && half["oom_high_s"].as_f64() > Some(foretold), "{half}");
+        assert!(half["rate_bytes_per_s"].as_f64() > Some(0.0), "{half}");
+    }
+}
+
+#[test]
+fn a_person_reads_a_sentence_and_sees_a_picture() {
+    let host = Host::with(["H100"]);
+    let case = Shape::OneRank.make(2);
+    let log = log(&case, Sampling::every(1.0));
+    let text = analyze(&host, &log, &["--ascii"]).text();
+    for word in ["GPU 0: LEAK", " per 100 s for ", "new maxima where chance gives", "out of memory in ", "!!!!", "###"]
+    {
+        assert!(text.contains(word), "no {word} in\n{text}");
+    }
+    assert!(text.is_ascii(), "{text}");
+    let plain = "0,1073741824\nwhat\n1,1073741824\n2,1073741824\n";
+    let text = analyze(&host, plain, &["--capacity", "80GiB"]).text();
+    assert!(text.contains("too soon to say") && text.contains("line 2: "), "{text}");
+}
+
+#[test]
+fn what_cannot_be_read_is_said_in_a_sentence() {
+    let host = Host::with(["H100"]);
+    let ran = host.run(["analyze", "/nowhere/log.csv"]);
+    assert_eq!(ran.code, ERROR);
+    assert!(ran.err.starts_with("gputop: cannot open /nowhere/log.csv: "), "{}", ran.err);
+    let ran = analyze(&host, "no log\nat all\n", &[]);
+    assert_eq!(ran.code, NOTHING);
+    assert!(ran.err.contains("no series of memory in "), "{}", ran.err);
+    assert_eq!(host.run(["analyze"]).code, USAGE);
+    assert_eq!(host.run(["analyze", "x", "--capacity", "much"]).code, USAGE);
+}
