@@ -18,7 +18,9 @@ pub(in crate::agent) type Outcome = Result<Vec<Stats>, Unread>;
 
 /// A process in which nothing was found is looked at again after so long, then after twice that.
 const AGAIN: Duration = Duration::from_secs(1);
-/// And no less often than this: it may load PyTorch late.
+/// One that has PyTorch, and is loading its data, allocates at any moment.
+const SOON: Duration = Duration::from_secs(4);
+/// And no one less often than this: it may load PyTorch late.
 const SELDOM: Duration = Duration::from_mins(5);
 /// What was read last stands for so many passes in which it was torn.
 const TEARS: u32 = 2;
@@ -54,9 +56,10 @@ impl Target {
             match sample {
                 Sample::Whole(stats) => (self.last, self.tears) = (Ok(stats), 0),
                 Sample::Torn if self.tears < TEARS => self.tears += 1,
-                // It runs another program since, has ended, or is not what it looked like.
+                // It was stopped while it wrote, or is not what it looked like.
+                Sample::Torn => self.last = Err(Unread::Implausible),
+                // It runs another program since, or has ended.
                 Sample::Gone => *self = Self::new(),
-                Sample::Torn => *self = Self { last: Err(Unread::Implausible), ..Self::new() },
             }
         }
         if self.found.is_none() && now >= self.due {
@@ -65,7 +68,7 @@ impl Target {
                 Err(why) => {
                     self.last = Err(why);
                     self.due = now.after(self.wait);
-                    self.wait = (self.wait * 2).min(SELDOM);
+                    self.wait = (self.wait * 2).min(if why == Unread::NotYet { SOON } else { SELDOM });
                 }
             }
         }
