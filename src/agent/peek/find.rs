@@ -173,19 +173,38 @@ impl Place {
         if !self.is_still_there(memory) {
             return Sample::Gone;
         }
-        let devices = self.devices.iter().map(|at| self.sample_device(memory, *at));
+        let (first, second) = (self.read_all(memory), self.read_all(memory));
+        let devices = self.devices.iter().enumerate().map(|(place, at)| {
+            let both = first.as_ref().and_then(|it| it.get(place)).zip(second.as_ref().and_then(|it| it.get(place)));
+            match both {
+                Some((first, second)) if first == second && !stats::is_locked(first) => {
+                    stats::decode(first, self.layout, Proof::Partial).ok_or(Sample::Torn)
+                }
+                _ => self.sample_device(memory, *at),
+            }
+        });
         match devices.collect::<Result<Vec<_>, _>>() {
             Ok(stats) => Sample::Whole(stats),
             Err(sample) => sample,
         }
     }
 
+    /// All devices at one look: they were made one after the other, and lie close together. Absent when they
+    /// do not.
+    fn read_all(&self, memory: &mut Memory<'_>) -> Option<Vec<[u8; stats::SIZE]>> {
+        let (start, last) = (*self.devices.iter().min()?, *self.devices.iter().max()?);
+        let size = usize::try_from(last - start).ok().filter(|it| *it < OBJECT)? + stats::SIZE;
+        let mut bytes = vec![0; size];
+        memory.read(start, &mut bytes)?;
+        let device = |at: &u64| bytes.get(usize::try_from(at - start).ok()?..)?.first_chunk().copied();
+        self.devices.iter().map(device).collect()
+    }
+
     fn is_still_there(&self, memory: &mut Memory<'_>) -> bool {
         let [symbol, object] = self.symbol;
         let [vector, begin, end] = self.vector;
         memory.word(symbol) == Some(object)
-            && memory.word(vector) == Some(begin)
-            && memory.word(vector + 8) == Some(end)
+            && memory.bytes::<16>(vector).is_some_and(|it| word(&it, 0) == Some(begin) && word(&it, 8) == Some(end))
             && pointers(memory, begin, self.devices.len() as u64).as_ref() == Some(&self.devices)
     }
 
