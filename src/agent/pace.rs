@@ -130,6 +130,8 @@ impl Loop {
             self.is_counting = true;
             self.census.order(Order { tenants: Some(self.counted.clone()), scope: Scope::Files, ..Order::default() });
             self.processes.catch_up();
+            // So the second line says it, which is the one that `--json` prints.
+            self.look_into(now);
         }
         if now >= self.next {
             // In step with the clock, unless we were stopped for a while.
@@ -144,6 +146,11 @@ impl Loop {
         self.awaiting = Some(now.after(self.interval.min(PATIENCE)));
         self.sampler.wake(scan);
         // At the time at which the driver says what they hold.
+        self.look_into(now);
+    }
+
+    /// Has the tenants looked into.
+    fn look_into(&mut self, now: Moment) {
         if let Some(peeker) = &mut self.peeker {
             peeker.check(now);
             peeker.order(self.processes.tenants().collect(), now);

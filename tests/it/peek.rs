@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use fake_nvml::Tenant;
+use gputop::snapshot::line::Line;
 use gputop::snapshot::{Allocator, GpuUuid, Peek, Unread};
 
 use crate::contract::{Agent, Seen};
@@ -172,6 +173,19 @@ fn figures_of_a_process_that_never_rests_keep_the_rules() {
         // What spins takes nothing more from CUDA.
         assert_eq!(reserved, 65_011_712);
     }
+}
+
+#[test]
+fn what_is_printed_once_has_the_figures() {
+    let mut host = host(1);
+    let mut torch = Torch::start(&host, 215, 1, &[]);
+    torch.train(0);
+    host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+    let ran = run(host.gputop(["--json"]).env("GPUTOP_DEVICES", host.path("nvidia")));
+    let Ok(Some(Line::Full(snapshot))) = Line::parse(&ran.out) else { panic!("{}", ran.text()) };
+    let process = snapshot.processes.iter().find(|it| it.id.pid == torch.pid()).expect("it is a tenant");
+    let peek = process.peek.as_ref().expect("it was looked into");
+    assert_eq!(peek.allocators.iter().map(figures).collect::<Vec<_>>(), [torch.books(0)[8..].to_vec()]);
 }
 
 #[test]
