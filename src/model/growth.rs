@@ -96,7 +96,7 @@ struct Watch {
     trend: Trend,
     since: Moment,
     is_leak: bool,
-    /// KiB when it began.
+    /// KiB that were held, and not given back, in its first third.
     base: f64,
     /// KiB.
     top: u32,
@@ -215,9 +215,8 @@ impl LeakDetector {
             self.fall = Some((at, Fall::CacheEmptied));
         }
         if let Some(watch) = &self.watch {
-            // Back to where it began: what grew was garbage.
-            let (before, now) = (f64::from(before), f64::from(now));
-            if now < watch.base + 0.3 * (before - watch.base) {
+            // What was never given back is given back: it was garbage. A bump that ends is none of that.
+            if f64::from(now) < watch.base {
                 self.tooth = self.tooth.max(seconds(watch.since, at));
                 self.paused = None;
                 self.watch = None;

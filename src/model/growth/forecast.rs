@@ -23,7 +23,7 @@ pub struct Forecast {
 /// How a growth went so far, in KiB and seconds since boot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Path {
-    /// At the beginning.
+    /// In the first third of the time.
     pub(super) base: f64,
     pub(super) gained: f64,
     middle: f64,
@@ -84,7 +84,7 @@ impl Path {
         let above = tops[1];
         let spread = (tops[2] - tops[0]).min(2.0 * above) + jump;
         Some(Self {
-            base: heights[0],
+            base: heights[heights.len() * 3 / 10],
             gained: heights[points.len() - 1] - heights[0],
             middle,
             half,

@@ -36,8 +36,8 @@ struct Shape {
     steps: f64,
     /// Root mean square of what a parabola leaves unexplained, as a share of what was gained.
     rest: f64,
-    /// The largest fall on the way, as a share of what was gained.
-    fall: f64,
+    /// The share of time that it was on the floor.
+    grounded: f64,
     /// How much the rate changes from begin to end, as a share of the mean rate.
     bend: f64,
     /// KiB a second, mean.
@@ -182,7 +182,7 @@ impl<'a> Part<'a> {
 
     /// Whether its steps are as many, and as evenly spread, as those of a leak; with some slack, of a suspect.
     fn is_steady(&self, slack: f64) -> bool {
-        let Shape { steps, rest, fall, bend, .. } = self.shape;
+        let Shape { steps, rest, grounded, bend, .. } = self.shape;
         let enough = if slack > 1.0 { 4.0 } else { 5.6 };
         // Few steps have to be very regular. A parabola that bends by more than 2 would begin with a fall.
         let (even, most) = match steps {
@@ -193,7 +193,7 @@ impl<'a> Part<'a> {
         // What began with the job may be a warm-up.
         let least = if self.before == Before::Plateau { -0.2 - 4.0 * rest } else { -0.12 - 2.0 * rest };
         // Where it goes up and down, a few steps upwards are chance.
-        let noisy = steps < 16.0 && fall > 0.25 * slack;
+        let noisy = steps < 16.0 && grounded < 0.6 / slack;
         steps >= enough && !noisy && rest <= even * slack && (least * slack..most * slack).contains(&bend)
     }
 
@@ -265,20 +265,17 @@ fn shape(points: &[Point], floor: &[f64]) -> Option<Shape> {
         span,
         steps: steps(floor),
         rest: fit.rest / gained,
-        fall: fall(points) / gained,
+        grounded: grounded(points, floor, gained),
         bend: 4.0 * fit.bend / fit.slope,
         rate: 2.0 * fit.slope / span,
     })
 }
 
-/// The largest fall of the lows.
-fn fall(points: &[Point]) -> f64 {
-    let (mut top, mut fall) = (0.0_f64, 0.0_f64);
-    for point in points {
-        top = top.max(point.low);
-        fall = fall.max(top - point.low);
-    }
-    fall
+/// How much of the time it was on the floor, or near it beside what was gained.
+#[expect(clippy::cast_precision_loss, reason = "a window has few points")]
+fn grounded(points: &[Point], floor: &[f64], gained: f64) -> f64 {
+    let near = points.iter().zip(floor).filter(|(point, floor)| point.low - **floor <= 0.15 * gained).count();
+    near as f64 / points.len() as f64
 }
 
 /// In how many steps of one size the floor would have risen as unevenly as it did. Buckets next to each other that
