@@ -8,21 +8,18 @@
 
 use std::hint::black_box;
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use gputop::app::{App, Options};
 use gputop::event::Event;
+use gputop::snapshot::Snapshot;
 use gputop::snapshot::line::Line;
-use gputop::snapshot::{
-    Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Host, HostFacts, HostLoad, HostScan, Identity, Missing,
-    Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Tenant, Use,
-};
 use gputop::ui::{self, Theme};
-use gputop::units::{Bytes, Celsius, Moment, Percent, Watts};
+use gputop::units::{Bytes, Moment};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use serde_json::json;
 
 const GPUS: u32 = 8;
 const PROCESSES: u32 = 64;
@@ -32,7 +29,7 @@ const BAR: Duration = Duration::from_millis(2);
 fn main() -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let mut noise = Noise(1);
-    let mut host = host();
+    let mut host = host()?;
     let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
     app.update(Event::Resized(200, 60));
     // Every tier is full: five minutes apart, then ten seconds, then one.
@@ -123,59 +120,43 @@ impl Noise {
     }
 }
 
-fn host() -> Snapshot {
-    let at = Moment(1_000_000);
-    let ids = (0..PROCESSES).map(|it| ProcessId { pid: 1000 + it, start_ticks: Some(u64::from(it)) });
-    let gpu = |index: u32| Gpu {
-        uuid: GpuUuid(format!("GPU-{index}").into()),
-        facts: GpuFacts { name: Ok("H100".into()), ..GpuFacts::missing(index, None, false, Missing::Unsupported) },
-        load: GpuLoad {
-            memory_total: Ok(Bytes::from_gib(80)),
-            sm: Ok(Percent::new(50.0)),
-            temperature: Ok(Celsius(50)),
-            power: Ok(Watts::from_milliwatts(300_000)),
-            ..GpuLoad::missing(at, Missing::Unsupported)
-        },
-        health: GpuHealth::missing(at, Vec::new(), Missing::Unsupported),
-        tenants: ids
-            .clone()
-            .filter(|id| id.pid % GPUS == index)
-            .map(|process| Tenant { process, usage: Use::Compute, memory: Ok(Bytes(0)), sm: Ok(Percent::new(40.0)) })
-            .collect(),
-        holders: Vec::new(),
-        trouble: None,
-        failures: Vec::new(),
-        detail: None,
+/// The host as an agent says it: what is left out is missing.
+fn host() -> anyhow::Result<Snapshot> {
+    let at = 1_000_000;
+    let id = |at: u32| json!({"pid": 1000 + at, "start_ticks": at});
+    let gpu = |index: u32| {
+        let mine = (0..PROCESSES).filter(|it| it % GPUS == index);
+        let tenant =
+            |it| json!({"process": id(it), "usage": "compute", "memory_used_bytes": 0, "sm_utilization_percent": 40.0});
+        json!({
+            "uuid": format!("GPU-{index}"),
+            "facts": {"index": index, "parent_uuid": null, "simulated": false, "name": "H100"},
+            "load": {
+                "at_ms": at, "memory_used_bytes": 0, "memory_total_bytes": 80_u64 << 30, "sm_utilization_percent": 50.0,
+                "temperature_celsius": 50, "power_watts": 300.0,
+            },
+            "health": {"at_ms": at, "xids": []},
+            "tenants": mine.map(tenant).collect::<Vec<_>>(),
+            "holders": [],
+        })
     };
-    let process = |id: ProcessId| Process {
-        id,
-        facts: Arc::new(ProcessFacts {
-            user: Ok("alice".into()),
-            parent: Ok(1),
-            comm: Ok("python".into()),
-            ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
-        }),
-        load: ProcessLoad {
-            state: Ok(State::Sleeping),
-            cpu: Ok(Percent::new(99.0)),
-            rss: Ok(Bytes::from_gib(3)),
-            ..ProcessLoad::missing(Missing::Unsupported)
-        },
-        peek: None,
+    let process = |it: u32| {
+        json!({
+            "id": id(it),
+            "facts": {"identity": "sure", "user": "alice", "parent_pid": 1, "comm": "python"},
+            "load": {"state": "sleeping", "cpu_percent": 99.0, "rss_bytes": 3_u64 << 30},
+        })
     };
-    Snapshot {
-        schema: Snapshot::SCHEMA,
-        sequence: 0,
-        at,
-        unix_ms: 1_700_000_000_000,
-        interval_ms: 1000,
-        host: Host {
-            facts: HostFacts::missing("box".into(), "b007".into(), 100, 1000, Missing::NotYet),
-            load: HostLoad::missing(Missing::NotYet),
-            scan: HostScan::missing(at, 300, 0, Missing::NotYet),
+    let host = json!({
+        "schema": Snapshot::SCHEMA, "sequence": 0, "at_ms": at, "unix_ms": 1_700_000_000_000_u64, "interval_ms": 1000,
+        "host": {
+            "facts": {"name": "box", "boot_id": "b007", "ticks_per_second": 100, "uid": 1000},
+            "load": {},
+            "scan": {"at_ms": at, "processes": 300, "unreadable": 0},
         },
-        driver: Driver { version: None, cuda_version: None, trouble: None, failures: Vec::new() },
-        gpus: (0..GPUS).map(gpu).collect(),
-        processes: ids.clone().map(process).collect(),
-    }
+        "driver": {},
+        "gpus": (0..GPUS).map(gpu).collect::<Vec<_>>(),
+        "processes": (0..PROCESSES).map(process).collect::<Vec<_>>(),
+    });
+    Ok(serde_json::from_value(host)?)
 }

@@ -16,9 +16,10 @@ use super::theme::Theme;
 use crate::app::graph::panel::{self, Panel};
 use crate::app::layout::Area;
 use crate::app::{App, rows};
-use crate::model::{Curve, GpuHistory, Model, ProcessHistory, Series, Subject};
-use crate::snapshot::ProcessId;
+use crate::model::{Curve, GpuHistory, Model, Series, Subject};
+use crate::snapshot::{ProcessId, Reading};
 use crate::units::{Bytes, Elapsed, Moment};
+use crate::untrusted::Text;
 
 /// Draws every graph that is on the screen, and below one over the whole screen its lists.
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
@@ -30,9 +31,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     }
 }
 
-/// `4711 python`.
-fn name_of(id: ProcessId, process: &ProcessHistory) -> String {
-    format!("{} {}", id.pid, process.name.as_ref().map_or_else(ToString::to_string, ToString::to_string))
+/// `4711 python`, and only the number where the name is not known.
+fn name_of(id: ProcessId, name: &Reading<Text>) -> String {
+    name.as_ref().map_or_else(|_| id.pid.to_string(), |name| format!("{} {name}", id.pid))
 }
 
 fn title(model: &Model, subject: &Subject) -> Option<String> {
@@ -43,7 +44,7 @@ fn title(model: &Model, subject: &Subject) -> Option<String> {
         }
         Subject::Process(id) => {
             let process = model.history().process(*id)?;
-            format!("{} memory", name_of(*id, process))
+            format!("{} memory", name_of(*id, &process.name))
         }
     })
 }

@@ -74,8 +74,8 @@ impl Occurrences {
     }
 }
 
-/// Whether a fall is worth a word: half a GiB at least, and a quarter of what was held. Less is the tooth of a saw.
+/// Whether a fall is worth a word: half a GiB at least, and an eighth of what was held. Less is the tooth of a saw.
 pub(super) fn is_fall(from: Bytes, to: Bytes) -> bool {
     let lost = from.saturating_sub(to);
-    lost >= Bytes::from_mib(512) && lost.0 >= from.0 / 4
+    lost >= Bytes::from_mib(512) && lost.0 >= from.0 / 8
 }

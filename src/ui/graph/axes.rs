@@ -6,15 +6,14 @@ use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
 use super::dots::Dots;
+use super::name_of;
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
 use crate::app::marks::Mark;
 use crate::model::{Curve, Model, Occurrence, What};
-use crate::snapshot::Reading;
 use crate::ui::pen::{Align, Pen};
 use crate::ui::theme::{self, Theme};
 use crate::units::{Bytes, Moment};
-use crate::untrusted::Text;
 
 /// Round amounts at the left.
 pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
@@ -181,7 +180,7 @@ pub(super) fn glyph(theme: Theme, what: What) -> (char, Style) {
 
 /// What happened, in a few words.
 pub(super) fn sentence(it: &Occurrence) -> String {
-    let who = it.process.as_ref().map(|(id, name)| format!("{} {}", id.pid, word(name))).unwrap_or_default();
+    let who = it.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
     match it.what {
         What::Began => format!("{who} began"),
         What::Ended(Some(held)) => format!("{who} ended, held {held}"),
@@ -192,23 +191,24 @@ pub(super) fn sentence(it: &Occurrence) -> String {
     }
 }
 
-fn word(name: &Reading<Text>) -> &str {
-    name.as_ref().map_or("?", Text::as_str)
-}
-
 /// What happened, on a row of its own, in words where these fit.
 pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &Model, panel: &Panel) {
     let Some(y) = panel.events else { return };
     let row = Area { y, height: 1, ..panel.plot };
     let mut end = usize::from(panel.plot.width);
     for it in model.history().occurrences(&panel.subject) {
-        let Some(x) = panel.column(it.at).map(|x| usize::from(x - panel.plot.x)) else { continue };
+        let Some(mut x) = panel.column(it.at).map(|x| usize::from(x - panel.plot.x)) else { continue };
         let (letter, style) = glyph(theme, it.what);
         let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else { continue };
         pen.skip(x).put(letter.to_string(), style);
         let words = sentence(it);
         if x + 2 + words.len() < end {
             pen.skip(1).put(words, theme.dim());
+        } else if let Some(place) = x.checked_sub(words.len() + 1)
+            && let Some(mut pen) = Pen::at(buffer, row, 0)
+        {
+            pen.skip(place).put(words, theme.dim());
+            x = place;
         }
         end = x;
     }

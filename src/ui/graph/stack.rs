@@ -6,7 +6,7 @@ use ratatui::style::Style;
 use super::dots::{self, Dots, FILL_COUNT};
 use super::name_of;
 use crate::app::graph::panel::Panel;
-use crate::model::{Extent, Model, Series};
+use crate::model::{Extent, Model, ProcessHistory, Series};
 use crate::snapshot::GpuUuid;
 use crate::ui::pen::{Align, Pen};
 use crate::ui::theme::Theme;
@@ -36,8 +36,8 @@ fn layers(model: &Model, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -
         shown.retain(|(_, _, it)| it.peak() >= least);
         shown.truncate(MOST);
     }
-    let layer = |(id, process, series): (_, _, &Series)| Layer {
-        name: name_of(id, process),
+    let layer = |(id, process, series): (_, &ProcessHistory, &Series)| Layer {
+        name: name_of(id, &process.name),
         amounts: series.over(&panel.window, now).into_iter().map(|it| it.map(|it| it.high)).collect(),
         held: match cursor {
             Some(at) => series.at(at, now).map(|it| it.high),
@@ -163,7 +163,9 @@ fn places<T: Clone>(entries: &[(f64, usize, String, T)], rows: u16) -> Vec<(u16,
 
 /// What each layer held at that moment, the largest first: for the line of figures.
 pub(super) fn at(model: &Model, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
-    let held = |(id, process, series): (_, _, &Series)| Some((name_of(id, process), series.at(at, model.now())?.high));
+    let held = |(id, process, series): (_, &ProcessHistory, &Series)| {
+        Some((name_of(id, &process.name), series.at(at, model.now())?.high))
+    };
     let mut held: Vec<_> = model.history().tenants(gpu).into_iter().filter_map(held).collect();
     held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     held
