@@ -40,6 +40,8 @@ use crate::units::Moment;
 const DEADLINE: Duration = Duration::from_secs(2);
 /// It is not looked into for so long then.
 const AVOID: Duration = Duration::from_mins(1);
+/// So many are searched for an allocator in one pass: each takes some 10 µs. The others have their turn later.
+const SEARCHES: u32 = 64;
 /// No more threads than this are left behind.
 const STUCK: usize = 4;
 
@@ -131,12 +133,12 @@ fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender
     while let Ok(order) = orders.recv() {
         let listed: BTreeSet<ProcessId> = order.iter().map(|(id, _)| *id).collect();
         targets.retain(|id, _| listed.contains(id));
-        let mut said = Vec::with_capacity(order.len());
+        let (mut said, mut searches) = (Vec::with_capacity(order.len()), SEARCHES);
         for (id, uid) in order {
             let now = clock::now();
             tell(Some((id, now)));
             let target = targets.entry(id).or_insert_with(Target::new);
-            said.push((id, target.look(id, uid, now).clone()));
+            said.push((id, target.look(id, uid, now, &mut searches).clone()));
         }
         tell(None);
         if events.send(Wake::Peeked(generation, said)).is_err() {

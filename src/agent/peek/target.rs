@@ -50,8 +50,8 @@ impl Target {
         Self { found: None, last: Err(Unread::NotYet), tears: 0, due: Moment(0), wait: AGAIN }
     }
 
-    /// Looks at it. `uid` is whose it is.
-    pub(super) fn look(&mut self, id: ProcessId, uid: Reading<u32>, now: Moment) -> &Outcome {
+    /// Looks at it. `uid` is whose it is; where its allocator is, is looked for while there are `searches` left.
+    pub(super) fn look(&mut self, id: ProcessId, uid: Reading<u32>, now: Moment, searches: &mut u32) -> &Outcome {
         if let Some(sample) = self.found.as_ref().map(Found::sample) {
             match sample {
                 Sample::Whole(stats) => (self.last, self.tears) = (Ok(stats), 0),
@@ -62,7 +62,8 @@ impl Target {
                 Sample::Gone => *self = Self::new(),
             }
         }
-        if self.found.is_none() && now >= self.due {
+        if self.found.is_none() && now >= self.due && *searches > 0 {
+            *searches -= 1;
             match Found::look_for(id, uid) {
                 Ok((found, stats)) => *self = Self { found: Some(found), last: Ok(stats), ..Self::new() },
                 Err(why) => {

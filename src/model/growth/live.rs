@@ -13,7 +13,8 @@ const GONE: Duration = Duration::from_mins(15);
 #[derive(Debug, Default)]
 struct Watched {
     whole: LeakDetector,
-    tenants: HashMap<ProcessId, LeakDetector>,
+    /// Each in a place of its own: a table has room for up to twice as many as are in it.
+    tenants: HashMap<ProcessId, Box<LeakDetector>>,
 }
 
 /// All that is watched.
@@ -50,6 +51,6 @@ impl Leaks {
 
     /// The growth of what a process holds: on that of its GPUs where it looks worst.
     pub(in crate::model) fn process(&self, process: ProcessId) -> Option<&LeakDetector> {
-        self.0.values().filter_map(|it| it.tenants.get(&process)).max_by_key(|it| it.outlook())
+        self.0.values().filter_map(|it| it.tenants.get(&process)).map(Box::as_ref).max_by_key(|it| it.outlook())
     }
 }
