@@ -261,6 +261,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::Graph, &[letter('m', "m")], Intent::Mark, "mark this moment under a name"),
     binding(Mode::Graph, &[UP, letter('k', "k")], Intent::Move(-1), "the process or GPU above"),
     binding(Mode::Graph, &[DOWN, letter('j', "j")], Intent::Move(1), "the process or GPU below"),
+    binding(Mode::Graph, &[ENTER], Intent::Detail, "in detail"),
     binding(Mode::Graph, &[TAB], Intent::OtherList, "between GPUs and processes"),
     binding(
         Mode::Graph,

@@ -150,6 +150,8 @@ fn nothing_on_the_terminal_is_anyone_elses_sequence() {
     }
     terminal.keys(ESC);
     terminal.wait_without("End process");
+    terminal.keys(ESC);
+    terminal.wait_for("HEALTH");
     // Every process in detail, and every GPU: with their environment, files and names.
     for _ in 0..ARGUMENTS.len() + 3 {
         terminal.keys(ENTER);

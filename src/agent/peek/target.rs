@@ -17,7 +17,7 @@ use crate::units::Moment;
 pub(in crate::agent) type Outcome = Result<Vec<Stats>, Unread>;
 
 /// A process in which nothing was found is looked at again after so long, then after twice that.
-const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_secs(2);
 /// One that has PyTorch, and is loading its data, allocates at any moment.
 const SOON: Duration = Duration::from_secs(4);
 /// And no one less often than this: it may load PyTorch late.
