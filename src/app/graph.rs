@@ -155,7 +155,7 @@ impl App {
         };
         let panels = places.into_iter().filter_map(|(subject, area)| {
             let scale = self.lens.scale(&subject).map_or(Kept::Nothing, &kept);
-            Panel::new(&self.model, &self.lens, subject, area, None, scale)
+            Panel::new(&self.model, &self.lens, subject, area, scale)
         });
         panels.collect()
     }

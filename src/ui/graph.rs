@@ -134,8 +134,8 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &S
         None => figure(pen, theme, "now", &word(series.latest()), theme.text()),
     }
     if let Some(full) = panel.ahead.and_then(|it| it.full) {
-        let [soonest, likely, latest] = [full.soonest, full.likely, full.latest].map(Elapsed);
-        figure(pen, theme, "", &format!("out of memory in {likely} ({soonest} to {latest})"), theme.alarm());
+        let [low, likely, high] = [full.low, full.likely, full.high].map(Elapsed);
+        figure(pen, theme, "", &format!("out of memory in {likely} ({low} to {high})"), theme.alarm());
     }
     let lines = app.marks().lines(app.model(), &panel.subject);
     if let [.., mark, present] = lines.as_slice()

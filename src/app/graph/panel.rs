@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::Lens;
 use super::scale::Scale;
 use crate::app::layout::Area;
-use crate::model::{Extent, Model, Series, Subject, Window};
+use crate::model::{Extent, Forecast, Model, Outlook, Rate, Series, Subject, Window};
 use crate::units::{Bytes, Moment};
 
 /// From here on there is room for two graphs.
@@ -41,41 +41,46 @@ pub fn whole(body: Area) -> (Area, Area) {
 /// What is to come, if memory goes on to grow as it does.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ahead {
-    /// Bytes a second.
-    pub rate: f64,
-    /// In how long memory is full: as it looks, and within which times it is in eight of ten cases. Absent where that is
-    /// not known.
-    pub full: Option<Full>,
-}
-
-/// When memory is full, counted from now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Full {
-    /// In one of ten cases it is sooner.
-    pub soonest: Duration,
-    /// As it looks.
-    pub likely: Duration,
-    /// In one of ten cases it is later.
-    pub latest: Duration,
+    /// How fast.
+    pub rate: Rate,
+    /// How much could be held before memory runs out; absent when that is not known.
+    pub limit: Option<Bytes>,
+    /// When that is; absent when it is not known, or beyond all plans.
+    pub full: Option<Forecast>,
 }
 
 impl Ahead {
-    /// What would be held after so long: at the soonest path, the likely one and the latest. Beyond the capacity there is
-    /// nothing to hold.
-    pub fn held(&self, now: Bytes, capacity: Option<Bytes>, after: Duration) -> [Bytes; 3] {
-        let most = capacity.map_or(f64::MAX, Bytes::gib);
+    /// What is to come of a leak. Of what may stop by itself, nobody can say.
+    fn of(model: &Model, subject: &Subject) -> Option<Self> {
+        let growth = model.growth(subject).filter(|it| it.outlook() == Outlook::Leak)?;
+        let evidence = growth.evidence()?;
+        Some(Self { rate: evidence.rate, limit: limit(model, subject), full: evidence.forecast })
+    }
+
+    /// What would be held after so long: if it ends soonest, as it looks, and if it ends latest. At the limit it ends.
+    pub fn held(&self, now: Bytes, after: Duration) -> [Bytes; 3] {
+        let most = self.limit.map_or(f64::MAX, Bytes::gib);
         let grown = |rate: f64| {
             let gib = (now.gib() + rate * after.as_secs_f64()).clamp(0.0, most.max(now.gib()));
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "never below 0")]
             Bytes((gib * f64::from(1 << 30)) as u64)
         };
-        let left = capacity.map(|it| it.saturating_sub(now).gib());
+        let left = self.limit.map(|it| it.saturating_sub(now).gib());
         let paths = self
             .full
             .zip(left)
-            .map(|(full, left)| [full.soonest, full.likely, full.latest].map(|it| left / it.as_secs_f64().max(1.0)));
-        paths.unwrap_or([self.rate / f64::from(1 << 30); 3]).map(grown)
+            .map(|(full, left)| [full.low, full.likely, full.high].map(|it| left / it.as_secs_f64().max(1.0)));
+        paths.unwrap_or([self.rate.0 / f64::from(1 << 30); 3]).map(grown)
     }
+}
+
+/// How much a subject could hold: what it has, and what nobody has.
+fn limit(model: &Model, subject: &Subject) -> Option<Bytes> {
+    let Subject::Process(id) = subject else { return capacity(model, subject) };
+    let snapshot = model.latest()?;
+    let gpus = model.holding(*id)?.gpus.iter().map(|at| &snapshot.gpus[*at].load);
+    let free: Option<Bytes> = gpus.map(|it| Some(it.memory_total.ok()?.saturating_sub(it.memory_used.ok()?))).sum();
+    Some(Bytes(free?.0.saturating_add(model.series(subject)?.latest()?.0)))
 }
 
 /// What is known of the scale of a graph.
@@ -120,14 +125,7 @@ pub struct Panel {
 
 impl Panel {
     /// Lays it out; absent when there is no room, or nothing to show.
-    pub(super) fn new(
-        model: &Model,
-        lens: &Lens,
-        subject: Subject,
-        area: Area,
-        ahead: Option<Ahead>,
-        scale: Kept,
-    ) -> Option<Self> {
+    pub(super) fn new(model: &Model, lens: &Lens, subject: Subject, area: Area, scale: Kept) -> Option<Self> {
         let series = model.series(&subject)?;
         let (has_events, has_work) = (area.height >= 9, area.height >= 11);
         let below = 1 + u16::from(has_events) + u16::from(has_work);
@@ -143,7 +141,7 @@ impl Panel {
             return None;
         }
         // Who looks at the past does not ask for what is to come.
-        let ahead = ahead.filter(|_| lens.end().is_none());
+        let ahead = Ahead::of(model, &subject).filter(|_| lens.end().is_none());
         let past = if ahead.is_some() { plot.width - plot.width / 4 } else { plot.width };
         let now = model.now();
         let window = Window::until(lens.end().unwrap_or(now), lens.span(model), usize::from(past) * DOTS);
@@ -152,7 +150,7 @@ impl Panel {
             let (low, high) = amounts(series, &window, now);
             let to_come = ahead.zip(series.latest()).map(|(ahead, latest)| {
                 let end = window.part() * u32::from((plot.width - past) * 2);
-                ahead.held(latest, capacity, end).into_iter().fold(latest, Bytes::max)
+                ahead.held(latest, end).into_iter().fold(latest, Bytes::max)
             });
             let high = high.max(to_come.unwrap_or_default());
             // A GPU that is well filled is shown up to its end.

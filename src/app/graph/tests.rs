@@ -2,11 +2,12 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 
-use super::panel::{Ahead, Full};
+use super::panel::Ahead;
 use super::*;
 use crate::app::Options;
 use crate::app::keymap::Mode;
 use crate::event::Event;
+use crate::model::{Forecast, Rate};
 use crate::snapshot::Snapshot;
 use crate::snapshot::example::host;
 use crate::snapshot::line::Line;
@@ -162,14 +163,34 @@ fn the_scale_stays_while_memory_wobbles() {
 
 #[test]
 fn what_is_to_come_ends_where_memory_does() {
-    let full =
-        Full { soonest: Duration::from_secs(50), likely: Duration::from_secs(100), latest: Duration::from_secs(200) };
-    let ahead = Ahead { rate: 1.0, full: Some(full) };
+    let seconds = Duration::from_secs;
+    let full = Forecast { low: seconds(50), likely: seconds(100), high: seconds(200) };
+    let ahead = Ahead { rate: Rate(1.0), limit: Some(Bytes::from_gib(80)), full: Some(full) };
     // To the MiB: times as divisors leave a rest.
     let gib = |of: [Bytes; 3]| of.map(|it| (it.0 + (1 << 20)) >> 30);
-    let (now, capacity) = (Bytes::from_gib(60), Some(Bytes::from_gib(80)));
-    assert_eq!(gib(ahead.held(now, capacity, Duration::from_secs(50))), [80, 70, 65]);
-    assert_eq!(gib(ahead.held(now, capacity, Duration::from_secs(500))), [80; 3]);
-    let unknown = Ahead { rate: 1024.0 * 1024.0 * 1024.0, full: None };
-    assert_eq!(gib(unknown.held(now, None, Duration::from_secs(50))), [110; 3]);
+    let now = Bytes::from_gib(60);
+    assert_eq!(gib(ahead.held(now, seconds(50))), [80, 70, 65]);
+    assert_eq!(gib(ahead.held(now, seconds(500))), [80; 3]);
+    let unknown = Ahead { rate: Rate(f64::from(1 << 30)), limit: None, full: None };
+    assert_eq!(gib(unknown.held(now, seconds(50))), [110; 3]);
+}
+
+#[test]
+fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
+    let mut story = Story::begin();
+    assert_eq!((story.panel().ahead, story.panel().past), (None, story.panel().plot.width));
+    for _ in 0..1200 {
+        let mut host = story.host.later(1);
+        let gpu = &mut host.gpus[0];
+        for bytes in [&mut gpu.tenants[0].memory, &mut gpu.load.memory_used] {
+            bytes.as_mut().unwrap().0 += 20 << 20;
+        }
+        story.see(host);
+    }
+    let panel = story.panel();
+    let ahead = panel.ahead.unwrap();
+    assert!((15e6..30e6).contains(&ahead.rate.0) && ahead.full.is_some(), "{ahead:?}");
+    assert!(panel.past < panel.plot.width);
+    story.keys("←");
+    assert_eq!((story.panel().ahead, story.panel().past), (None, panel.plot.width));
 }

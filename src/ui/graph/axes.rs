@@ -10,7 +10,7 @@ use super::name_of;
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
 use crate::app::marks::Mark;
-use crate::model::{Curve, Model, Occurrence, What};
+use crate::model::{Curve, LeakDetector, Model, Occurrence, Subject, What};
 use crate::ui::pen::{Align, Pen};
 use crate::ui::theme::{self, Theme};
 use crate::units::{Bytes, Moment};
@@ -125,7 +125,7 @@ pub(super) fn ahead(buffer: &mut Buffer, theme: Theme, panel: &Panel, latest: Op
     let past = usize::from(panel.past) * 2;
     for x in past..usize::from(panel.plot.width) * 2 {
         let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX);
-        let rows = ahead.held(latest, panel.capacity, after).map(|it| dots.row(panel.scale.height(it)));
+        let rows = ahead.held(latest, after).map(|it| dots.row(panel.scale.height(it)));
         for (row, style) in [(rows[0], theme.dim()), (rows[2], theme.dim()), (rows[1], theme.alarm_line())] {
             if x % 4 < 2 || row == rows[1] {
                 dots.line(x, (row, row), style);
@@ -179,14 +179,20 @@ pub(super) fn glyph(theme: Theme, what: What) -> (char, Style) {
 }
 
 /// What happened, in a few words.
-pub(super) fn sentence(it: &Occurrence) -> String {
+pub(super) fn sentence(model: &Model, it: &Occurrence) -> String {
     let who = it.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
     match it.what {
         What::Began => format!("{who} began"),
         What::Ended(Some(held)) => format!("{who} ended, held {held}"),
         What::Ended(None) => format!("{who} ended"),
         What::Signalled(signal) => format!("{signal} to {who}"),
-        What::Fell { from, to } => format!("{who} fell from {from} to {to}"),
+        What::Fell { from, to } => {
+            let growth = it.process.as_ref().and_then(|(id, _)| model.growth(&Subject::Process(*id)));
+            // The last one has a name.
+            let fall = growth.and_then(LeakDetector::fall).filter(|(at, _)| *at == it.at);
+            let name = fall.map_or_else(String::new, |(_, fall)| format!(": {fall}"));
+            format!("{who} fell from {from} to {to}{name}")
+        }
         What::Xid(code) => format!("Xid {code}"),
     }
 }
@@ -201,7 +207,7 @@ pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &Model, panel: &P
         let (letter, style) = glyph(theme, it.what);
         let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else { continue };
         pen.skip(x).put(letter.to_string(), style);
-        let words = sentence(it);
+        let words = sentence(model, it);
         if x + 2 + words.len() < end {
             pen.skip(1).put(words, theme.dim());
         } else if let Some(place) = x.checked_sub(words.len() + 1)

@@ -89,7 +89,7 @@ fn draw_events(buffer: &mut Buffer, theme: Theme, app: &App, subject: &Subject, 
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         let (letter, style) = axes::glyph(theme, it.what);
         pen.cell(ago(app.model().now(), it.at), AGO, Align::Right, theme.dim()).skip(1);
-        pen.put(letter.to_string(), style).skip(1).put(axes::sentence(it), theme.text());
+        pen.put(letter.to_string(), style).skip(1).put(axes::sentence(app.model(), it), theme.text());
         is_empty = false;
     }
     if is_empty && let Some(mut pen) = Pen::at(buffer, area, 1) {

@@ -8,9 +8,9 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::app::Options;
-use crate::app::graph::panel::{Ahead, Full};
+use crate::app::graph::panel::Ahead;
 use crate::event::Event;
-use crate::model::Window;
+use crate::model::{Forecast, Rate, Window};
 use crate::snapshot::Snapshot;
 use crate::snapshot::example::host;
 use crate::snapshot::line::Line;
@@ -64,8 +64,8 @@ fn shows(screen: &str, parts: &[&str]) {
 #[test]
 fn a_process_has_round_amounts_and_times_its_peak_and_its_baseline() {
     let screen = screen(Theme::new(false, true), &app("g"));
-    shows(&screen, &["100 python memory  now 44.6 GiB", "peak 44.6 GiB", "baseline 30.0 GiB", "+14.6 GiB in 5m00s"]);
-    shows(&screen, &[" 30 GiB", " 35 GiB", " 40 GiB", " 45 GiB", "-4m", "-1m", "now", "  SM ▃▃▃"]);
+    shows(&screen, &["100 python memory  now 44.6 GiB", "peak 44.6 GiB", "baseline 30.0 GiB", "out of memory in "]);
+    shows(&screen, &[" 30 GiB", " 40 GiB", " 50 GiB", "-4m", "-1m", "now", "+1m", "  SM ▃▃▃"]);
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     let app = app("g");
     let mut panel = app.panels().remove(0);
     let minutes = Duration::from_mins;
-    let full = Full { soonest: minutes(2), likely: minutes(3), latest: minutes(5) };
-    panel.ahead = Some(Ahead { rate: 5e7, full: Some(full) });
+    let full = Forecast { low: minutes(2), likely: minutes(3), high: minutes(5) };
+    panel.ahead = Some(Ahead { rate: Rate(5e7), limit: panel.capacity, full: Some(full) });
     panel.past = panel.plot.width * 3 / 4;
     panel.window = Window::until(app.model().now(), minutes(5), usize::from(panel.past) * 2);
     let theme = Theme::new(false, true);
