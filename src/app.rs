@@ -358,8 +358,15 @@ impl App {
             self.page = Some(Page::new(Topic::Gpu(snapshot.gpus.get(self.gpu_at)?.uuid.clone())));
             return None;
         }
-        let process = snapshot.process(self.under_cursor()?)?.clone();
-        let id = process.id;
+        // A graph over the whole screen may stay with a process that has ended.
+        let id = match self.lens.whole() {
+            Some(Subject::Process(id)) => *id,
+            _ => self.under_cursor()?,
+        };
+        let Some(process) = snapshot.process(id).cloned() else {
+            self.say("this process has ended");
+            return None;
+        };
         self.page = Some(Page::new(Topic::Process(Box::new(process), None)));
         Some(Effect::Commands(vec![Command::Inspect { process: id }]))
     }

@@ -128,6 +128,9 @@ fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
     story.see(next);
     assert_eq!(story.app.subject(), Some(subject.clone()));
     assert_eq!(story.panel().subject, subject);
+    // Nobody else is shown in detail, or ended, in its place.
+    story.keys("\nx");
+    assert_eq!((story.app.mode(), story.app.notice()), (Mode::Graph, Some("there is no process under the cursor")));
     story.keys("↓");
     assert_ne!(story.app.subject(), Some(subject));
     story.keys("\u{1b}");
