@@ -2,7 +2,8 @@
 //!
 //! Each level has room for the same number of buckets, four times as wide as those of the level below: the finest
 //! reaches back some minutes, the coarsest some weeks, in less than 4 kB in all. The finest are wide enough that, as a
-//! rule, there is a sample in each.
+//! rule, there is a sample in each. As long as all samples are the same, nothing of it is there: of a thousand
+//! processes, most only hold what they hold.
 
 use std::collections::VecDeque;
 
@@ -100,16 +101,41 @@ impl Points {
     }
 }
 
+/// A past in which the amount never changed, and no bucket was without a sample.
+#[derive(Debug, Clone, Copy)]
+struct Still {
+    first: Moment,
+    last: Moment,
+    kib: u32,
+}
+
+impl Still {
+    /// The levels as they would be.
+    fn levels(&self, finest: u64) -> Box<[Level; Levels::COUNT]> {
+        let bucket = Bucket { low: self.kib, high: self.kib };
+        let level = |level: usize| {
+            let width = finest << (2 * level);
+            let number = self.last.0 / width;
+            let full = usize::try_from(number - self.first.0 / width).unwrap_or(LENGTH).min(LENGTH);
+            Level { number, open: Some(bucket), full: vec![bucket; full].into() }
+        };
+        Box::new(std::array::from_fn(level))
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Levels {
     /// Milliseconds that the finest buckets take.
     finest: u64,
-    levels: [Level; Levels::COUNT],
+    /// Absent before the first sample.
+    still: Option<Still>,
+    /// Absent while `still` is all that there is to know.
+    levels: Option<Box<[Level; Levels::COUNT]>>,
 }
 
 impl Default for Levels {
     fn default() -> Self {
-        Self { finest: FINEST, levels: Default::default() }
+        Self { finest: FINEST, still: None, levels: None }
     }
 }
 
@@ -122,9 +148,10 @@ impl Levels {
         while Self::seconds(finest) < 1.05 * interval && finest < 3_600_000 {
             finest *= 2;
         }
-        // A change of mind costs all that is known: not for little.
+        // A change of mind costs all that is known but for a still past: not for little.
         if finest > self.finest || finest * 4 <= self.finest {
-            *self = Self { finest, ..Self::default() };
+            let still = self.still.filter(|_| self.levels.is_none());
+            *self = Self { finest, still, levels: None };
         }
     }
 
@@ -133,11 +160,22 @@ impl Levels {
         millis as f64 / 1000.0
     }
 
-    /// Takes what was held; says how many levels, from the finest on, have a new bucket.
+    /// Takes what was held; says how many levels, from the finest on, have a new bucket: none while nothing changes.
     pub(super) fn push(&mut self, at: Moment, kib: u32) -> usize {
         let mut number = at.0 / self.finest;
+        let levels = match &mut self.levels {
+            Some(levels) => levels,
+            none => {
+                let still = self.still.get_or_insert(Still { first: at, last: at, kib });
+                if still.kib == kib && number - still.last.0 / self.finest <= 1 {
+                    still.last = at;
+                    return 0;
+                }
+                none.insert(still.levels(self.finest))
+            }
+        };
         let mut finished = 0;
-        for (at, level) in self.levels.iter_mut().enumerate() {
+        for (at, level) in levels.iter_mut().enumerate() {
             if level.push(number, kib) {
                 finished = at + 1;
             }
@@ -154,8 +192,9 @@ impl Levels {
     #[expect(clippy::cast_precision_loss, reason = "buckets since boot are fewer than 2^53")]
     pub(super) fn points(&self, level: usize) -> Points {
         let width = self.width(level);
-        let Level { number, full, .. } = &self.levels[level];
         let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width };
+        let Some(levels) = &self.levels else { return points };
+        let Level { number, full, .. } = &levels[level];
         let oldest = number.saturating_sub(full.len() as u64);
         for (number, bucket) in (oldest..).zip(full) {
             if !bucket.is_hole() {
@@ -170,7 +209,8 @@ impl Levels {
     /// The finest level that reaches back so far.
     pub(super) fn since(&self, since: f64) -> Points {
         let fits = |it: &usize| {
-            let level = &self.levels[*it];
+            let Some(levels) = &self.levels else { return true };
+            let level = &levels[*it];
             #[expect(clippy::cast_precision_loss, reason = "as above")]
             let begin = (level.number.saturating_sub(level.full.len() as u64)) as f64 * self.width(*it);
             begin <= since || level.full.len() < LENGTH
@@ -190,6 +230,33 @@ impl Levels {
     /// Bytes beside its own.
     #[cfg(test)]
     pub(super) fn heap(&self) -> usize {
-        self.levels.iter().map(|it| it.full.capacity() * size_of::<Bucket>()).sum()
+        let level = |it: &Level| size_of::<Level>() + it.full.capacity() * size_of::<Bucket>();
+        self.levels.iter().flat_map(|it| it.iter()).map(level).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// What stood still is told from its two ends as if each sample had been kept.
+        #[test]
+        fn a_still_past_is_the_past_that_it_was(
+            first in 0_u64..1 << 40, samples in 1_u64..5000, every in 1_u64..8000, then in 1_u64..100,
+        ) {
+            let (mut levels, mut each) = (Levels::default(), std::array::from_fn::<Level, { Levels::COUNT }, _>(|_| Level::default()));
+            for sample in 0..samples + then {
+                let (at, kib) = (Moment(first + sample * every), if sample < samples { 7 } else { 8 });
+                levels.push(at, kib);
+                for (level, it) in each.iter_mut().enumerate() {
+                    it.push(at.0 / (FINEST << (2 * level)), kib);
+                }
+            }
+            let kept: Vec<_> = levels.levels.iter().flat_map(|it| it.iter()).map(|it| format!("{it:?}")).collect();
+            prop_assert_eq!(kept, each.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>());
+        }
     }
 }

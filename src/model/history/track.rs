@@ -23,11 +23,14 @@ const BLOCK_BUCKETS: u32 = 60;
 const GAP_BYTE: u8 = u8::MAX;
 const BLANK_BYTE: u8 = u8::MAX - 1;
 
-/// Slots of a full block.
+/// Slots of a full block, or of many.
 #[derive(Debug, Clone)]
 enum Block {
-    /// All of them hold this.
-    Same(u32),
+    /// All slots of so many blocks hold this.
+    Same {
+        slot: u32,
+        blocks: u32,
+    },
     /// Each is `base` and so many steps of two to the power of `shift`. Memory comes in pages.
     Narrow {
         base: u32,
@@ -39,9 +42,6 @@ enum Block {
 
 impl Block {
     fn pack(slots: &[u32; BLOCK]) -> Self {
-        if slots.iter().all(|it| *it == slots[0]) {
-            return Self::Same(slots[0]);
-        }
         let known = || slots.iter().copied().filter(|it| *it <= HIGHEST);
         let base = known().min().unwrap_or(HIGHEST);
         let shift = known().fold(0, |bits, it| bits | (it - base)).trailing_zeros().min(31);
@@ -56,9 +56,16 @@ impl Block {
         Self::Narrow { base, shift: u8::try_from(shift).unwrap_or(31), steps: Box::new(slots.map(step)) }
     }
 
+    fn len(&self) -> usize {
+        match self {
+            Self::Same { blocks, .. } => *blocks as usize * BLOCK,
+            Self::Narrow { .. } | Self::Wide(_) => BLOCK,
+        }
+    }
+
     fn slot(&self, at: usize) -> u32 {
         match self {
-            Self::Same(slot) => *slot,
+            Self::Same { slot, .. } => *slot,
             Self::Wide(slots) => slots[at],
             Self::Narrow { base, shift, steps } => widen(*base, *shift, steps[at]),
         }
@@ -67,7 +74,7 @@ impl Block {
     /// Adds some of its slots to a list.
     fn copy(&self, range: Range<usize>, slots: &mut Vec<u32>) {
         match self {
-            Self::Same(slot) => slots.extend(range.map(|_| *slot)),
+            Self::Same { slot, .. } => slots.extend(range.map(|_| *slot)),
             Self::Wide(all) => slots.extend_from_slice(&all[range]),
             Self::Narrow { base, shift, steps } => {
                 slots.extend(steps[range].iter().map(|step| widen(*base, *shift, *step)));
@@ -78,7 +85,7 @@ impl Block {
     /// What goes on after it; absent when nothing was read in it.
     fn last_known(&self) -> Option<u32> {
         match self {
-            Self::Same(slot) => (*slot != BLANK).then_some(*slot),
+            Self::Same { slot, .. } => (*slot != BLANK).then_some(*slot),
             _ => (0..BLOCK).rev().map(|at| self.slot(at)).find(|it| *it != BLANK),
         }
     }
@@ -86,7 +93,7 @@ impl Block {
     #[cfg(test)]
     fn bytes(&self) -> usize {
         match self {
-            Self::Same(_) => 0,
+            Self::Same { .. } => 0,
             Self::Narrow { .. } => BLOCK,
             Self::Wide(_) => BLOCK * size_of::<u32>(),
         }
@@ -108,13 +115,61 @@ pub(super) enum Keep {
     Lowest,
 }
 
+/// The slots that are no full block yet: the first of them are all the same, as most stay.
+#[derive(Debug, Clone, Default)]
+struct Open {
+    slot: u32,
+    same: usize,
+    rest: Vec<u32>,
+}
+
+impl Open {
+    fn len(&self) -> usize {
+        self.same + self.rest.len()
+    }
+
+    fn push(&mut self, slot: u32) {
+        if self.rest.is_empty() && (self.same == 0 || slot == self.slot) {
+            self.slot = slot;
+            self.same += 1;
+        } else {
+            self.rest.push(slot);
+        }
+    }
+
+    fn pop(&mut self) -> Option<u32> {
+        self.rest.pop().or_else(|| {
+            self.same = self.same.checked_sub(1)?;
+            Some(self.slot)
+        })
+    }
+
+    fn slot(&self, at: usize) -> u32 {
+        at.checked_sub(self.same).map_or(self.slot, |at| self.rest[at])
+    }
+
+    /// Its slots, all of a block, when it begins anew.
+    fn take(&mut self) -> Block {
+        if self.same == BLOCK {
+            let slot = std::mem::take(self).slot;
+            return Block::Same { slot, blocks: 1 };
+        }
+        let block = Block::pack(&std::array::from_fn(|at| self.slot(at)));
+        self.same = 0;
+        self.rest.clear();
+        block
+    }
+}
+
 /// The slots.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Track {
     /// The bucket of the first slot.
     first: u32,
+    /// The slots in `full`.
+    packed: usize,
     full: VecDeque<Block>,
-    open: Vec<u32>,
+    open: Open,
     /// What went on into the first slot.
     before: Option<u32>,
 }
@@ -144,19 +199,13 @@ impl Track {
     }
 
     fn merge(&mut self, slot: u32, keep: Keep) {
-        if self.open.is_empty()
-            && let Some(block) = self.full.pop_back()
-        {
-            self.open.extend((0..BLOCK).map(|at| block.slot(at)));
-        }
-        if let Some(last) = self.open.last_mut() {
-            *last = match (*last, slot) {
-                (GAP | BLANK, slot) => slot,
-                (last, GAP | BLANK) => last,
-                (last, slot) if keep == Keep::Highest => last.max(slot),
-                (last, slot) => last.min(slot),
-            };
-        }
+        let Some(last) = self.open.pop() else { return };
+        self.open.push(match (last, slot) {
+            (GAP | BLANK, slot) => slot,
+            (last, GAP | BLANK) => last,
+            (last, slot) if keep == Keep::Highest => last.max(slot),
+            (last, slot) => last.min(slot),
+        });
     }
 
     /// Leaves out so many buckets.
@@ -170,14 +219,12 @@ impl Track {
             if self.open.len() == BLOCK {
                 self.pack(kept);
             }
-            if self.open.is_empty() && left > BLOCK {
-                self.full.push_back(Block::Same(BLANK));
-                self.drop_old(kept);
+            if self.open.len() == 0 && left > BLOCK {
+                self.keep(Block::Same { slot: BLANK, blocks: 1 }, kept);
                 left -= BLOCK;
             } else {
-                let some = left.min(BLOCK - self.open.len());
-                self.open.resize(self.open.len() + some, BLANK);
-                left -= some;
+                self.open.push(BLANK);
+                left -= 1;
             }
         }
     }
@@ -191,28 +238,36 @@ impl Track {
     }
 
     fn pack(&mut self, kept: u32) {
-        if let Ok(slots) = <&[u32; BLOCK]>::try_from(self.open.as_slice()) {
-            self.full.push_back(Block::pack(slots));
-            self.open.clear();
-        }
-        self.drop_old(kept);
+        let block = self.open.take();
+        self.keep(block, kept);
     }
 
-    fn drop_old(&mut self, kept: u32) {
+    /// Adds a full block, and drops what is too old.
+    fn keep(&mut self, block: Block, kept: u32) {
+        self.packed += BLOCK;
+        match (self.full.back_mut(), &block) {
+            (Some(Block::Same { slot, blocks }), Block::Same { slot: same, .. }) if slot == same => *blocks += 1,
+            _ => self.full.push_back(block),
+        }
         while self.len() >= kept as usize + BLOCK
-            && let Some(block) = self.full.pop_front()
+            && let Some(block) = self.full.front_mut()
         {
             self.before = block.last_known().or(self.before);
             self.first += BLOCK_BUCKETS;
+            self.packed -= BLOCK;
+            match block {
+                Block::Same { blocks, .. } if *blocks > 1 => *blocks -= 1,
+                _ => drop(self.full.pop_front()),
+            }
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.full.is_empty()
+        self.len() == 0
     }
 
     fn len(&self) -> usize {
-        self.full.len() * BLOCK + self.open.len()
+        self.packed + self.open.len()
     }
 
     /// The first bucket that there is a slot for.
@@ -228,12 +283,15 @@ impl Track {
 
     /// What went on into a bucket: the last slot before it in which something was read, or a gap began.
     pub(super) fn before(&self, bucket: u32) -> Option<u32> {
-        let slot = |at: usize| match self.full.get(at / BLOCK) {
-            Some(block) => block.slot(at % BLOCK),
-            None => self.open[at - self.full.len() * BLOCK],
-        };
-        let begin = (bucket.saturating_sub(self.first) as usize).min(self.len());
-        (0..begin).rev().map(slot).find(|it| *it != BLANK).or(self.before)
+        let end = (bucket.saturating_sub(self.first) as usize).min(self.len());
+        let open = (self.packed..end).rev().map(|at| self.open.slot(at - self.packed));
+        let mut after = self.packed;
+        let full = self.full.iter().rev().flat_map(|block| {
+            after -= block.len();
+            let within = end.saturating_sub(after).min(block.len());
+            (0..within).rev().map(|at| block.slot(at))
+        });
+        open.chain(full).find(|it| *it != BLANK).or(self.before)
     }
 
     /// The slots from one bucket to before another, as far as there are any, and the bucket of the first.
@@ -244,16 +302,13 @@ impl Track {
         // A block at a time: graphs read thousands of slots in each frame.
         let mut start = 0;
         for block in &self.full {
-            let (low, high) = (begin.clamp(start, start + BLOCK) - start, end.clamp(start, start + BLOCK) - start);
-            if low < high {
-                block.copy(low..high, &mut slots);
+            let within = |at: usize| at.saturating_sub(start).min(block.len());
+            if within(begin) < within(end) {
+                block.copy(within(begin)..within(end), &mut slots);
             }
-            start += BLOCK;
+            start += block.len();
         }
-        let within = |at: usize| at.saturating_sub(start).min(self.open.len());
-        if let Some(open) = self.open.get(within(begin)..within(end)) {
-            slots.extend_from_slice(open);
-        }
+        slots.extend((begin.max(start)..end).map(|at| self.open.slot(at - start)));
         (self.first + u32::try_from(begin).unwrap_or(u32::MAX), slots)
     }
 
@@ -262,6 +317,6 @@ impl Track {
     pub(super) fn bytes(&self) -> usize {
         self.full.iter().map(Block::bytes).sum::<usize>()
             + self.full.capacity() * size_of::<Block>()
-            + self.open.capacity() * size_of::<u32>()
+            + self.open.rest.capacity() * size_of::<u32>()
     }
 }
