@@ -135,6 +135,7 @@ impl Known {
     fn set(&self, processes: &[Process]) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.clear();
+        known.reserve_exact(processes.len());
         known.extend(processes.iter().map(|it| Acquaintance { process: it.id, facts: it.facts.clone() }));
     }
 }

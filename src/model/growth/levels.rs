@@ -130,12 +130,12 @@ pub(super) struct Levels {
     /// Absent before the first sample.
     still: Option<Still>,
     /// Absent while `still` is all that there is to know.
-    levels: Option<Box<[Level; Levels::COUNT]>>,
+    past: Option<Box<[Level; Levels::COUNT]>>,
 }
 
 impl Default for Levels {
     fn default() -> Self {
-        Self { finest: FINEST, still: None, levels: None }
+        Self { finest: FINEST, still: None, past: None }
     }
 }
 
@@ -150,8 +150,8 @@ impl Levels {
         }
         // A change of mind costs all that is known but for a still past: not for little.
         if finest > self.finest || finest * 4 <= self.finest {
-            let still = self.still.filter(|_| self.levels.is_none());
-            *self = Self { finest, still, levels: None };
+            let still = self.still.filter(|_| self.past.is_none());
+            *self = Self { finest, still, past: None };
         }
     }
 
@@ -163,7 +163,7 @@ impl Levels {
     /// Takes what was held; says how many levels, from the finest on, have a new bucket: none while nothing changes.
     pub(super) fn push(&mut self, at: Moment, kib: u32) -> usize {
         let mut number = at.0 / self.finest;
-        let levels = match &mut self.levels {
+        let levels = match &mut self.past {
             Some(levels) => levels,
             none => {
                 let still = self.still.get_or_insert(Still { first: at, last: at, kib });
@@ -193,7 +193,7 @@ impl Levels {
     pub(super) fn points(&self, level: usize) -> Points {
         let width = self.width(level);
         let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width };
-        let Some(levels) = &self.levels else { return points };
+        let Some(levels) = &self.past else { return points };
         let Level { number, full, .. } = &levels[level];
         let oldest = number.saturating_sub(full.len() as u64);
         for (number, bucket) in (oldest..).zip(full) {
@@ -209,7 +209,7 @@ impl Levels {
     /// The finest level that reaches back so far.
     pub(super) fn since(&self, since: f64) -> Points {
         let fits = |it: &usize| {
-            let Some(levels) = &self.levels else { return true };
+            let Some(levels) = &self.past else { return true };
             let level = &levels[*it];
             #[expect(clippy::cast_precision_loss, reason = "as above")]
             let begin = (level.number.saturating_sub(level.full.len() as u64)) as f64 * self.width(*it);
@@ -231,7 +231,7 @@ impl Levels {
     #[cfg(test)]
     pub(super) fn heap(&self) -> usize {
         let level = |it: &Level| size_of::<Level>() + it.full.capacity() * size_of::<Bucket>();
-        self.levels.iter().flat_map(|it| it.iter()).map(level).sum()
+        self.past.iter().flat_map(|it| it.iter()).map(level).sum()
     }
 }
 
@@ -255,7 +255,7 @@ mod tests {
                     it.push(at.0 / (FINEST << (2 * level)), kib);
                 }
             }
-            let kept: Vec<_> = levels.levels.iter().flat_map(|it| it.iter()).map(|it| format!("{it:?}")).collect();
+            let kept: Vec<_> = levels.past.iter().flat_map(|it| it.iter()).map(|it| format!("{it:?}")).collect();
             prop_assert_eq!(kept, each.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>());
         }
     }

@@ -32,7 +32,10 @@ impl Leaks {
             }
             let free = total.ok().zip(used.ok()).map(|(total, used)| total.saturating_sub(used));
             for tenant in &gpu.tenants {
-                if let Ok(held) = tenant.memory {
+                // Whom the agent has not looked at yet has another id in the next snapshot.
+                if let Ok(held) = tenant.memory
+                    && snapshot.process(tenant.process).is_some()
+                {
                     // A process ends where the GPU does: at what it holds and what nobody holds.
                     let limit = free.map(|free| Bytes(held.0.saturating_add(free.0)));
                     watched.tenants.entry(tenant.process).or_default().push(at, held, limit);

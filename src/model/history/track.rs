@@ -119,13 +119,13 @@ pub(super) enum Keep {
 #[derive(Debug, Clone, Default)]
 struct Open {
     slot: u32,
-    same: usize,
+    same: u32,
     rest: Vec<u32>,
 }
 
 impl Open {
     fn len(&self) -> usize {
-        self.same + self.rest.len()
+        self.same as usize + self.rest.len()
     }
 
     fn push(&mut self, slot: u32) {
@@ -145,12 +145,12 @@ impl Open {
     }
 
     fn slot(&self, at: usize) -> u32 {
-        at.checked_sub(self.same).map_or(self.slot, |at| self.rest[at])
+        at.checked_sub(self.same as usize).map_or(self.slot, |at| self.rest[at])
     }
 
     /// Its slots, all of a block, when it begins anew.
     fn take(&mut self) -> Block {
-        if self.same == BLOCK {
+        if self.same == BLOCK_BUCKETS {
             let slot = std::mem::take(self).slot;
             return Block::Same { slot, blocks: 1 };
         }
@@ -167,7 +167,7 @@ pub(super) struct Track {
     /// The bucket of the first slot.
     first: u32,
     /// The slots in `full`.
-    packed: usize,
+    packed: u32,
     full: VecDeque<Block>,
     open: Open,
     /// What went on into the first slot.
@@ -244,7 +244,7 @@ impl Track {
 
     /// Adds a full block, and drops what is too old.
     fn keep(&mut self, block: Block, kept: u32) {
-        self.packed += BLOCK;
+        self.packed += BLOCK_BUCKETS;
         match (self.full.back_mut(), &block) {
             (Some(Block::Same { slot, blocks }), Block::Same { slot: same, .. }) if slot == same => *blocks += 1,
             _ => self.full.push_back(block),
@@ -254,7 +254,7 @@ impl Track {
         {
             self.before = block.last_known().or(self.before);
             self.first += BLOCK_BUCKETS;
-            self.packed -= BLOCK;
+            self.packed -= BLOCK_BUCKETS;
             match block {
                 Block::Same { blocks, .. } if *blocks > 1 => *blocks -= 1,
                 _ => drop(self.full.pop_front()),
@@ -267,7 +267,7 @@ impl Track {
     }
 
     fn len(&self) -> usize {
-        self.packed + self.open.len()
+        self.packed as usize + self.open.len()
     }
 
     /// The first bucket that there is a slot for.
@@ -284,8 +284,9 @@ impl Track {
     /// What went on into a bucket: the last slot before it in which something was read, or a gap began.
     pub(super) fn before(&self, bucket: u32) -> Option<u32> {
         let end = (bucket.saturating_sub(self.first) as usize).min(self.len());
-        let open = (self.packed..end).rev().map(|at| self.open.slot(at - self.packed));
-        let mut after = self.packed;
+        let packed = self.packed as usize;
+        let open = (packed..end).rev().map(|at| self.open.slot(at - packed));
+        let mut after = packed;
         let full = self.full.iter().rev().flat_map(|block| {
             after -= block.len();
             let within = end.saturating_sub(after).min(block.len());
