@@ -60,7 +60,7 @@ fn main() -> anyhow::Result<()> {
             let mut frames = Vec::new();
             for _ in 0..FRAMES {
                 let begin = now();
-                terminal.draw(|frame| ui::draw(frame, &theme, black_box(&app)))?;
+                terminal.draw(|frame| ui::draw(frame.buffer_mut(), &theme, black_box(&app)))?;
                 frames.push(now().saturating_sub(begin));
             }
             let frame = median(&mut frames);

@@ -59,7 +59,7 @@ fn main() -> anyhow::Result<()> {
     }
 
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
-    terminal.draw(|frame| ui::draw(frame, &Theme::new(false, true), &app))?;
+    terminal.draw(|frame| ui::draw(frame.buffer_mut(), &Theme::new(false, true), &app))?;
     svg(terminal.backend().buffer(), io::stdout().lock())?;
     Ok(())
 }

@@ -224,7 +224,7 @@ impl<'a> Session<'a> {
     }
 
     fn draw(&mut self) {
-        self.screen.draw(|frame| ui::draw(frame, &self.theme, &self.app));
+        self.screen.draw(|buffer| ui::draw(buffer, &self.theme, &self.app));
         self.panel_shown = self.app.end_panel().is_some();
         self.picture = Picture::UpToDate;
         self.pace.drawn(Instant::now());

@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use ratatui::layout::Size;
-use ratatui::{Frame, Terminal};
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Position, Rect, Size};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
 use tokio::sync::mpsc as queue;
 
-use self::paint::{Painter, paint};
+use self::paint::Painter;
 use crate::untrusted::Text;
 
 /// How long giving the terminal back waits for it to take what it is sent; at most twice.
@@ -179,7 +179,7 @@ fn write_to_end(mut bytes: &[u8]) -> io::Result<()> {
 #[derive(Debug)]
 pub struct Screen {
     tty: Arc<Tty>,
-    terminal: Terminal<Painter>,
+    painter: Painter,
     mouse: bool,
     frames: mpsc::Sender<String>,
     written: queue::UnboundedReceiver<String>,
@@ -211,8 +211,8 @@ impl Screen {
                 }
             }
         })?;
-        let Ok(terminal) = Terminal::new(Painter::new(size()));
-        let mut screen = Self { tty, terminal, mouse, frames, written, spare: Some(String::new()) };
+        let mut screen =
+            Self { tty, painter: Painter::new(size()), mouse, frames, written, spare: Some(String::new()) };
         screen.take()?;
         Ok(screen)
     }
@@ -225,19 +225,18 @@ impl Screen {
     pub fn take(&mut self) -> io::Result<()> {
         self.tty.raw()?;
         self.tty.left.store(false, Ordering::SeqCst);
-        let painter = self.terminal.backend_mut();
-        *painter = Painter::new(size());
-        painter.bytes.push_str(ENTER);
+        self.painter = Painter::new(size());
+        self.painter.bytes.push_str(ENTER);
         if self.mouse {
-            painter.bytes.push_str(MOUSE_ON);
+            self.painter.bytes.push_str(MOUSE_ON);
         }
-        let Ok(()) = self.terminal.clear();
+        self.painter.clear();
         Ok(())
     }
 
     /// Takes nothing on the screen for granted: the next frame draws all of it.
     pub fn forget(&mut self) {
-        let Ok(()) = self.terminal.clear();
+        self.painter.clear();
     }
 
     /// Takes the terminal over from a shell, which may have changed its modes.
@@ -271,13 +270,15 @@ impl Screen {
     }
 
     /// Draws a frame, if one may be drawn, and has what changed written. Nothing is when nothing did.
-    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) {
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) {
         if !self.is_ready() {
             return;
         }
-        self.terminal.backend_mut().size = size();
-        paint(&mut self.terminal, draw);
-        let painted = &mut self.terminal.backend_mut().bytes;
+        // Made anew: it is many times the size of what is remembered of it, and most seconds need one.
+        let mut drawing = Buffer::empty(Rect::from((Position::ORIGIN, size())));
+        draw(&mut drawing);
+        self.painter.paint(&mut drawing);
+        let painted = &mut self.painter.bytes;
         if painted.is_empty() {
             return;
         }

@@ -19,7 +19,7 @@ mod pen;
 mod processes;
 mod theme;
 
-use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 pub use self::theme::Theme;
@@ -27,9 +27,8 @@ use crate::app::App;
 use crate::app::layout::{Area, SMALLEST};
 
 /// Draws everything.
-pub fn draw(frame: &mut Frame<'_>, theme: &Theme, app: &App) {
-    let screen = frame.area();
-    let buffer = frame.buffer_mut();
+pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
+    let screen = buffer.area;
     // The terminal may have been resized since the app last heard of it.
     match app.layout().filter(|it| it.host.width == screen.width && it.footer.y + 1 == screen.height) {
         Some(layout) => {

@@ -42,7 +42,7 @@ fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
 
 fn screen(theme: Theme, app: &App, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, &theme, app)).unwrap();
+    terminal.draw(|frame| draw(frame.buffer_mut(), &theme, app)).unwrap();
     terminal.backend().to_string()
 }
 

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use ratatui::widgets::Widget;
 use rustix::process::Signal;
 
 use crate::process::{Started, code};
@@ -261,7 +262,7 @@ fn a_panic_in_a_thread_gives_the_terminal_back_and_is_said_in_a_line() {
     if std::env::var_os(ROLE).is_some() {
         let mut screen = gputop::terminal::Screen::enter(true).expect("there is a terminal");
         gputop::terminal::end_on_panic(Some(screen.tty()));
-        screen.draw(|frame| frame.render_widget("all is well", frame.area()));
+        screen.draw(|buffer| "all is well".render(buffer.area, buffer));
         let thread = std::thread::spawn(|| panic!("spilled\n\x1b[2J"));
         return thread.join().expect("it never gets here");
     }

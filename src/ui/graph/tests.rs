@@ -50,7 +50,7 @@ fn app(keys: &str) -> App {
 
 fn screen(theme: Theme, app: &App) -> String {
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
-    terminal.draw(|frame| crate::ui::draw(frame, &theme, app)).unwrap();
+    terminal.draw(|frame| crate::ui::draw(frame.buffer_mut(), &theme, app)).unwrap();
     terminal.backend().to_string()
 }
 
