@@ -5,8 +5,6 @@
 //! rule, there is a sample in each. As long as all samples are the same, nothing of it is there: of a thousand
 //! processes, most only hold what they hold.
 
-use std::collections::VecDeque;
-
 use crate::units::Moment;
 
 /// Buckets of one level.
@@ -29,49 +27,43 @@ impl Bucket {
     }
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct Level {
-    /// Which bucket of this width since boot is the open one.
-    number: u64,
-    open: Option<Bucket>,
-    full: VecDeque<Bucket>,
+    open: Bucket,
+    /// The oldest first.
+    full: Vec<Bucket>,
 }
 
-impl Level {
-    /// Whether a bucket was finished.
-    fn push(&mut self, number: u64, kib: u32) -> bool {
-        let fresh = Bucket { low: kib, high: kib };
-        match &mut self.open {
-            Some(open) if number == self.number => {
-                open.low = open.low.min(kib);
-                open.high = open.high.max(kib);
-                false
-            }
-            open => {
-                let finished = open.replace(fresh);
-                let missed = number - self.number;
-                self.number = number;
-                let Some(finished) = finished else { return false };
-                let holes = usize::try_from(missed - 1).unwrap_or(LENGTH).min(LENGTH);
-                self.keep(finished);
-                for _ in 0..holes {
-                    self.keep(Bucket::HOLE);
-                }
-                true
-            }
-        }
+impl Default for Level {
+    fn default() -> Self {
+        Self { open: Bucket::HOLE, full: Vec::new() }
     }
 }
 
 impl Level {
+    /// Takes what was held so many buckets after the open one; says whether that is finished.
+    fn push(&mut self, further: u64, kib: u32) -> bool {
+        if further == 0 {
+            self.open.low = self.open.low.min(kib);
+            self.open.high = self.open.high.max(kib);
+            return false;
+        }
+        let finished = std::mem::replace(&mut self.open, Bucket { low: kib, high: kib });
+        self.keep(finished);
+        for _ in 1..further.min(LENGTH as u64 + 1) {
+            self.keep(Bucket::HOLE);
+        }
+        true
+    }
+
     fn keep(&mut self, bucket: Bucket) {
         if self.full.len() == LENGTH {
-            self.full.pop_front();
+            self.full.remove(0);
         } else if self.full.len() == self.full.capacity() {
             // Coarse levels of short lives stay small.
             self.full.reserve_exact(LENGTH / 4);
         }
-        self.full.push_back(bucket);
+        self.full.push(bucket);
     }
 }
 
@@ -115,9 +107,8 @@ impl Still {
         let bucket = Bucket { low: self.kib, high: self.kib };
         let level = |level: usize| {
             let width = finest << (2 * level);
-            let number = self.last.0 / width;
-            let full = usize::try_from(number - self.first.0 / width).unwrap_or(LENGTH).min(LENGTH);
-            Level { number, open: Some(bucket), full: vec![bucket; full].into() }
+            let full = usize::try_from(self.last.0 / width - self.first.0 / width).unwrap_or(LENGTH).min(LENGTH);
+            Level { open: bucket, full: vec![bucket; full] }
         };
         Box::new(std::array::from_fn(level))
     }
@@ -127,6 +118,8 @@ impl Still {
 pub(super) struct Levels {
     /// Milliseconds that the finest buckets take.
     finest: u64,
+    /// Which of the finest since boot is the open one; the open ones above lie around it.
+    number: u64,
     /// Absent before the first sample.
     still: Option<Still>,
     /// Absent while `still` is all that there is to know.
@@ -135,7 +128,7 @@ pub(super) struct Levels {
 
 impl Default for Levels {
     fn default() -> Self {
-        Self { finest: FINEST, still: None, past: None }
+        Self { finest: FINEST, number: 0, still: None, past: None }
     }
 }
 
@@ -151,7 +144,7 @@ impl Levels {
         // A change of mind costs all that is known but for a still past: not for little.
         if finest > self.finest || finest * 4 <= self.finest {
             let still = self.still.filter(|_| self.past.is_none());
-            *self = Self { finest, still, past: None };
+            *self = Self { finest, number: 0, still, past: None };
         }
     }
 
@@ -162,24 +155,25 @@ impl Levels {
 
     /// Takes what was held; says how many levels, from the finest on, have a new bucket: none while nothing changes.
     pub(super) fn push(&mut self, at: Moment, kib: u32) -> usize {
-        let mut number = at.0 / self.finest;
+        let number = at.0 / self.finest;
         let levels = match &mut self.past {
             Some(levels) => levels,
             none => {
                 let still = self.still.get_or_insert(Still { first: at, last: at, kib });
-                if still.kib == kib && number - still.last.0 / self.finest <= 1 {
+                self.number = still.last.0 / self.finest;
+                if still.kib == kib && number - self.number <= 1 {
                     still.last = at;
                     return 0;
                 }
                 none.insert(still.levels(self.finest))
             }
         };
+        let before = std::mem::replace(&mut self.number, number);
         let mut finished = 0;
         for (at, level) in levels.iter_mut().enumerate() {
-            if level.push(number, kib) {
+            if level.push((number >> (2 * at)) - (before >> (2 * at)), kib) {
                 finished = at + 1;
             }
-            number /= 4;
         }
         finished
     }
@@ -194,7 +188,7 @@ impl Levels {
         let width = self.width(level);
         let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width };
         let Some(levels) = &self.past else { return points };
-        let Level { number, full, .. } = &levels[level];
+        let (number, full) = (self.number >> (2 * level), &levels[level].full);
         let oldest = number.saturating_sub(full.len() as u64);
         for (number, bucket) in (oldest..).zip(full) {
             if !bucket.is_hole() {
@@ -210,10 +204,10 @@ impl Levels {
     pub(super) fn since(&self, since: f64) -> Points {
         let fits = |it: &usize| {
             let Some(levels) = &self.past else { return true };
-            let level = &levels[*it];
+            let full = &levels[*it].full;
             #[expect(clippy::cast_precision_loss, reason = "as above")]
-            let begin = (level.number.saturating_sub(level.full.len() as u64)) as f64 * self.width(*it);
-            begin <= since || level.full.len() < LENGTH
+            let begin = ((self.number >> (2 * it)).saturating_sub(full.len() as u64)) as f64 * self.width(*it);
+            begin <= since || full.len() < LENGTH
         };
         self.points((0..Self::COUNT).find(fits).unwrap_or(Self::COUNT - 1))
     }
@@ -247,13 +241,16 @@ mod tests {
         fn a_still_past_is_the_past_that_it_was(
             first in 0_u64..1 << 40, samples in 1_u64..5000, every in 1_u64..8000, then in 1_u64..100,
         ) {
-            let (mut levels, mut each) = (Levels::default(), std::array::from_fn::<Level, { Levels::COUNT }, _>(|_| Level::default()));
+            let (mut levels, mut each) = (Levels::default(), <[Level; Levels::COUNT]>::default());
+            let mut before = first;
             for sample in 0..samples + then {
-                let (at, kib) = (Moment(first + sample * every), if sample < samples { 7 } else { 8 });
-                levels.push(at, kib);
+                let (at, kib) = (first + sample * every, if sample < samples { 7 } else { 8 });
+                levels.push(Moment(at), kib);
                 for (level, it) in each.iter_mut().enumerate() {
-                    it.push(at.0 / (FINEST << (2 * level)), kib);
+                    let width = FINEST << (2 * level);
+                    it.push(at / width - before / width, kib);
                 }
+                before = at;
             }
             let kept: Vec<_> = levels.past.iter().flat_map(|it| it.iter()).map(|it| format!("{it:?}")).collect();
             prop_assert_eq!(kept, each.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>());
