@@ -14,6 +14,7 @@ mod reclaim;
 mod unclaimed;
 mod verdict;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
@@ -30,7 +31,7 @@ pub use self::unclaimed::Unclaimed;
 use self::verdict::past::Past;
 pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
 use crate::control::Signal;
-use crate::snapshot::{Change, Gpu, GpuUuid, ProcessId, Reading, Snapshot};
+use crate::snapshot::{Change, Gpu, GpuUuid, ProcessFacts, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
 
 /// A sum over readings.
@@ -120,13 +121,16 @@ impl Model {
         }
         // Everything here finds processes by their place, and a line may come from any program.
         snapshot.processes.sort_by_key(|it| it.id);
-        if let Some(old) = &self.latest {
+        let mut before: Option<Arc<ProcessFacts>> = None;
+        for process in &mut snapshot.processes {
             // Facts that are the same stay in one piece with those that are remembered.
-            for process in &mut snapshot.processes {
-                if let Some(old) = old.process(process.id).filter(|old| old.facts == process.facts) {
-                    process.facts = old.facts.clone();
-                }
+            let old = self.latest.as_ref().and_then(|old| old.process(process.id));
+            if let Some(old) = old.filter(|old| old.facts == process.facts) {
+                process.facts = old.facts.clone();
+            } else if let Some(before) = &before {
+                process.facts_mut().share(before);
             }
+            before = Some(process.facts.clone());
         }
         self.latest = Some(snapshot);
         self.learn();

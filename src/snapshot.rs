@@ -353,6 +353,23 @@ impl Process {
     }
 }
 
+impl ProcessFacts {
+    /// Has what reads the same in one piece with another's: the workers of a job differ in little, and there may be
+    /// hundreds.
+    pub(crate) fn share(&mut self, other: &Self) {
+        fn share<T: Clone + PartialEq>(mine: &mut Reading<T>, other: &Reading<T>) {
+            if mine == other {
+                mine.clone_from(other);
+            }
+        }
+        share(&mut self.user, &other.user);
+        share(&mut self.comm, &other.comm);
+        share(&mut self.argv, &other.argv);
+        share(&mut self.origin, &other.origin);
+        share(&mut self.elastic_run, &other.elastic_run);
+    }
+}
+
 /// The host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {

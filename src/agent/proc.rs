@@ -263,9 +263,13 @@ impl Processes {
                 if self.strays.remove(&id) && argv.as_ref().is_ok_and(|argv| argv.iter().any(is_ours)) {
                     self.adopted.push(id);
                 }
+                let before = self.known.range(..id.pid).next_back().map(|(_, it)| it.process.facts.clone());
                 let entry = self.known.get_mut(&id.pid).filter(|entry| entry.process.id == id);
                 if let Some(entry) = entry {
                     entry.learn(argv, environment);
+                    if let Some(before) = before {
+                        entry.process.facts_mut().share(&before);
+                    }
                 }
             }
             Finding::User(uid, name) => {

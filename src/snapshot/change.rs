@@ -208,8 +208,12 @@ impl Snapshot {
             self.processes.retain(|process| !gone.contains(&process.id));
         }
         let known = self.processes.len();
-        for new in change.processes {
-            match self.processes[..known].binary_search_by_key(&new.id, |process| process.id) {
+        for mut new in change.processes {
+            let found = self.processes[..known].binary_search_by_key(&new.id, |process| process.id);
+            if let (Some(facts), Some(other)) = (&mut new.facts, self.beside(found.ok())) {
+                Arc::make_mut(facts).share(other);
+            }
+            match found {
                 Ok(at) => {
                     let process = &mut self.processes[at];
                     replace(&mut process.facts, new.facts);
@@ -230,6 +234,11 @@ impl Snapshot {
             self.processes.dedup_by_key(|process| process.id);
         }
         Ok(())
+    }
+
+    /// The facts of the process before that place, or of the last one: as a rule, of one of the same job.
+    fn beside(&self, at: Option<usize>) -> Option<&ProcessFacts> {
+        self.processes[..at.unwrap_or(self.processes.len())].last().map(|it| it.facts.as_ref())
     }
 }
 
