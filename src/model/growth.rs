@@ -79,7 +79,8 @@ pub struct LeakDetector {
     /// Seconds from one sample to the next, as a rule.
     interval: f64,
     samples: u32,
-    watch: Option<Watch>,
+    /// In a place of its own: few are under suspicion.
+    watch: Option<Box<Watch>>,
     outlook: Outlook,
     fall: Option<(Moment, Fall)>,
     /// Nothing is held since the last fall.
@@ -301,7 +302,7 @@ impl LeakDetector {
             }
             None => {
                 let longest = trend.pauses(self.levels.points(0).as_slice()).longest;
-                self.watch = Some(Watch {
+                let watch = Watch {
                     since,
                     is_leak,
                     base: 0.0,
@@ -318,7 +319,8 @@ impl LeakDetector {
                         forecast: None,
                     },
                     trend,
-                });
+                };
+                self.watch = Some(watch.into());
             }
         }
     }

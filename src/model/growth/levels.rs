@@ -61,7 +61,7 @@ impl Level {
             self.full.remove(0);
         } else if self.full.len() == self.full.capacity() {
             // Coarse levels of short lives stay small.
-            self.full.reserve_exact(LENGTH / 4);
+            self.full.reserve_exact(if self.full.len() < 16 { 4 } else { 16 });
         }
         self.full.push(bucket);
     }
