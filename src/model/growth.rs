@@ -80,6 +80,8 @@ pub struct LeakDetector {
     interval: f64,
     samples: u32,
     watch: Option<Watch>,
+    /// What was held at most in a growth that has stopped, in KiB: until there is more, it does not go on.
+    stopped: u32,
     outlook: Outlook,
     fall: Option<(Moment, Fall)>,
     /// Nothing is held since the last fall.
@@ -107,9 +109,23 @@ struct Watch {
 }
 
 impl Watch {
+    /// Takes a new maximum.
+    fn rise(&mut self, at: Moment, kib: u32) {
+        // A high-water mark goes on to rise by chance, a little and ever less, after a growth has stopped: what is far
+        // less than was due is no more than a part of a rise.
+        let rate = self.evidence.rate.0 / 1024.0;
+        let paid = if rate > 0.0 { PAID * f64::from(kib - self.top) / rate } else { f64::INFINITY };
+        let gap = seconds(self.risen, at).min(paid);
+        self.longest = (self.longest * (-gap / (8.0 * self.longest.max(1.0))).exp()).max(gap);
+        self.risen = if gap < paid { at } else { Moment(self.risen.0 + millis(gap)).min(at) };
+        self.top = kib;
+    }
+
     /// Seconds without a new maximum after which it has stopped.
     fn patience(&self, interval: f64) -> f64 {
-        (1.6 * self.longest + 2.5 * interval + 10.0).max(30.0)
+        let patience = (1.6 * self.longest + 2.5 * interval + 10.0).max(30.0);
+        // A mere suspicion is not worth a long wait.
+        if self.is_leak { patience } else { patience.min(SUSPECTED.max(2.5 * interval)) }
     }
 }
 
@@ -119,6 +135,10 @@ const TOO_SOON: f64 = 60.0;
 const TOO_FEW: f64 = 10.0;
 /// Seconds since it began in which any growth is one of a young job.
 const YOUNG: f64 = 300.0;
+/// Seconds without a new maximum that a suspicion outlasts at most.
+const SUSPECTED: f64 = 110.0;
+/// A rise stands for as much time as it takes at a third of the pace.
+const PAID: f64 = 3.0;
 
 impl LeakDetector {
     /// Takes what was held at that time, and the amount at which it would run out of memory, where that is known.
@@ -145,9 +165,7 @@ impl LeakDetector {
         if let Some(watch) = &mut self.watch
             && kib > watch.top
         {
-            let gap = seconds(watch.risen, at);
-            watch.longest = (watch.longest * (-gap / (8.0 * watch.longest.max(1.0))).exp()).max(gap);
-            (watch.top, watch.risen) = (kib, at);
+            watch.rise(at, kib);
         }
         let finished = self.levels.push(at, kib);
         if finished > 0 {
@@ -158,6 +176,7 @@ impl LeakDetector {
         {
             if watch.is_leak {
                 self.paused = Some((watch.since, watch.risen));
+                self.stopped = watch.top;
             }
             self.watch = None;
         }
@@ -251,13 +270,14 @@ impl LeakDetector {
     fn judge(&mut self, at: Moment, finished: usize, limit: Option<Bytes>) {
         let Some(first) = self.first else { return };
         let mut best: Option<(Trend, bool)> = None;
+        let finished = if self.watch.is_none() && self.last.is_some_and(|it| it.1 <= self.stopped) { 0 } else { finished };
         for level in 0..finished {
             let points = self.levels.points(level);
             let Some((trend, is_leak)) = trend::find(points.as_slice(), points.width, limit.map(kib), 2.0 * self.tooth)
             else {
                 continue;
             };
-            if self.has_stopped(&trend) || self.was_higher(level, &trend) {
+            if self.has_stopped(&trend, is_leak) || self.was_higher(level, &trend) {
                 continue;
             }
             let is_better = best.as_ref().is_none_or(|(had, was)| (is_leak, trend.span) > (*was, had.span));
@@ -278,10 +298,11 @@ impl LeakDetector {
     }
 
     /// Whether the finest buckets show that a trend of coarser ones is over.
-    fn has_stopped(&self, trend: &Trend) -> bool {
+    fn has_stopped(&self, trend: &Trend, is_leak: bool) -> bool {
         let points = self.levels.points(0);
         let pauses = trend.pauses(points.as_slice());
-        pauses.last > 1.6 * pauses.longest + 2.0 * points.width + 10.0
+        let patience = 1.6 * pauses.longest + 2.0 * points.width + 10.0;
+        pauses.last > if is_leak { patience } else { patience.min(SUSPECTED.max(2.0 * points.width)) }
     }
 
     fn suspect(&mut self, at: Moment, trend: Trend, is_leak: bool, since: Moment) {

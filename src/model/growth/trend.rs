@@ -1,5 +1,6 @@
 //! Finds a growth that goes on in a window of buckets: many steps, evenly spread, not slowing, and soon at the end.
 
+use super::PAID;
 use super::levels::{LENGTH, Point};
 
 /// A growth that was found.
@@ -11,6 +12,8 @@ pub(super) struct Trend {
     pub(super) span: f64,
     /// Seconds that a bucket takes.
     pub(super) width: f64,
+    /// KiB a second, mean.
+    rate: f64,
     /// Its beginning was seen: it held still before, or grew much faster.
     pub(super) begun: bool,
     /// By how much it is off a parabola, as a share of what was gained.
@@ -202,9 +205,10 @@ impl<'a> Part<'a> {
             from: self.points[0].at,
             span: self.shape.span,
             width,
+            rate: self.shape.rate,
             begun: matches!(self.before, Before::Plateau | Before::Jump),
             rest: self.shape.rest,
-            pause: pauses_of(self.points, self.floor).longest,
+            pause: pauses_of(self.points, self.floor, self.shape.rate).longest,
         }
     }
 }
@@ -376,12 +380,12 @@ impl Trend {
             top = top.max(point.high);
             *height = top;
         }
-        let pauses = pauses_of(points, &heights[..points.len()]);
+        let pauses = pauses_of(points, &heights[..points.len()], self.rate);
         if pauses.bursts >= 6 { pauses } else { Pauses { longest: self.pause, ..pauses } }
     }
 }
 
-fn pauses_of(points: &[Point], heights: &[f64]) -> Pauses {
+fn pauses_of(points: &[Point], heights: &[f64], rate: f64) -> Pauses {
     let mut pauses = Pauses::default();
     let Some(first) = points.first() else { return pauses };
     let mut risen = first.at;
@@ -391,7 +395,7 @@ fn pauses_of(points: &[Point], heights: &[f64]) -> Pauses {
                 pauses.longest = pauses.longest.max(point.at - risen);
             }
             pauses.bursts += 1;
-            risen = point.at;
+            risen = point.at.min(risen + PAID * (pair[1] - pair[0]) / rate);
         }
         pauses.last = point.at - risen;
     }
