@@ -243,13 +243,18 @@ impl LeakDetector {
         }
     }
 
-    /// Whether it held more than now for much of the time before a trend: then this is no new maximum.
-    fn was_higher(&self, level: usize, trend: &Trend) -> bool {
-        let points = self.levels.points((level + 1).min(Levels::COUNT - 1));
-        let (points, held) = (points.as_slice(), self.last.map_or(0.0, |it| f64::from(it.1)));
-        let before = &points[..points.partition_point(|it| it.at < trend.from)];
-        let higher = before.iter().filter(|it| it.low >= held).count();
-        higher > 2 && higher * 5 > before.len()
+    /// Whether a trend regains what was held before: it goes up and down, and this is no new maximum, or little more
+    /// than one. A bump is nothing to regain, as most of the time less was held.
+    fn regains(&self, level: usize, trend: &Trend) -> bool {
+        let held = self.last.map_or(0.0, |it| f64::from(it.1));
+        (1..=2).any(|coarser| {
+            let points = self.levels.points((level + coarser).min(Levels::COUNT - 1));
+            let points = points.as_slice();
+            let before = &points[..points.partition_point(|it| it.at < trend.from)];
+            let above = |height: f64| before.iter().filter(|it| it.low > height).count();
+            above(held - 0.3 * trend.gained) > 0 && 3 * above(held - 0.8 * trend.gained) > before.len()
+
+        })
     }
 
     /// Steady, or growing as young jobs do.
@@ -277,7 +282,7 @@ impl LeakDetector {
             else {
                 continue;
             };
-            if self.has_stopped(&trend, is_leak) || self.was_higher(level, &trend) {
+            if self.has_stopped(&trend, is_leak) || self.regains(level, &trend) {
                 continue;
             }
             let is_better = best.as_ref().is_none_or(|(had, was)| (is_leak, trend.span) > (*was, had.span));

@@ -12,6 +12,8 @@ pub(super) struct Trend {
     pub(super) span: f64,
     /// Seconds that a bucket takes.
     pub(super) width: f64,
+    /// KiB.
+    pub(super) gained: f64,
     /// KiB a second, mean.
     rate: f64,
     /// Its beginning was seen: it held still before, or grew much faster.
@@ -205,6 +207,7 @@ impl<'a> Part<'a> {
             from: self.points[0].at,
             span: self.shape.span,
             width,
+            gained: self.floor[self.floor.len() - 1] - self.floor[0],
             rate: self.shape.rate,
             begun: matches!(self.before, Before::Plateau | Before::Jump),
             rest: self.shape.rest,
