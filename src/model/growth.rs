@@ -278,7 +278,7 @@ impl LeakDetector {
         let finished = if self.watch.is_none() && self.last.is_some_and(|it| it.1 <= self.stopped) { 0 } else { finished };
         for level in 0..finished {
             let points = self.levels.points(level);
-            let Some((trend, is_leak)) = trend::find(points.as_slice(), points.width, limit.map(kib), 2.0 * self.tooth)
+            let Some((trend, is_leak)) = trend::find(&points, limit.map(kib), 2.0 * self.tooth)
             else {
                 continue;
             };

@@ -92,6 +92,8 @@ pub(super) struct Points {
     count: usize,
     /// Seconds.
     pub(super) width: f64,
+    /// Buckets in a row that one step takes at most.
+    pub(super) long: usize,
 }
 
 impl Points {
@@ -146,6 +148,15 @@ impl Levels {
         finished
     }
 
+    /// Some steps take half a minute; where the finest buckets are wider than that, a step is one bucket of each level.
+    fn long(&self) -> usize {
+        match self.finest {
+            ..=FINEST => 3,
+            0..32_000 => 2,
+            _ => 1,
+        }
+    }
+
     /// Seconds that a bucket of that level takes.
     fn width(&self, level: usize) -> f64 {
         Self::seconds(self.finest << (2 * level))
@@ -155,7 +166,7 @@ impl Levels {
     pub(super) fn points(&self, level: usize) -> Points {
         let width = self.width(level);
         let Level { number, full, .. } = &self.levels[level];
-        let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width };
+        let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width, long: self.long() };
         let oldest = number.saturating_sub(full.len() as u64);
         for (number, bucket) in (oldest..).zip(full) {
             if !bucket.is_hole() {
