@@ -81,6 +81,8 @@ pub struct LeakDetector {
     samples: u32,
     /// In a place of its own: few are under suspicion.
     watch: Option<Box<Watch>>,
+    /// What was held at most in a growth that has stopped, in KiB: until there is more, it does not go on.
+    stopped: u32,
     outlook: Outlook,
     fall: Option<(Moment, Fall)>,
     /// Nothing is held since the last fall.
@@ -108,9 +110,23 @@ struct Watch {
 }
 
 impl Watch {
+    /// Takes a new maximum.
+    fn rise(&mut self, at: Moment, kib: u32) {
+        // A high-water mark goes on to rise by chance, a little and ever less, after a growth has stopped: what is far
+        // less than was due is no more than a part of a rise.
+        let rate = self.evidence.rate.0 / 1024.0;
+        let paid = if rate > 0.0 { PAID * f64::from(kib - self.top) / rate } else { f64::INFINITY };
+        let gap = seconds(self.risen, at).min(paid);
+        self.longest = (self.longest * (-gap / (8.0 * self.longest.max(1.0))).exp()).max(gap);
+        self.risen = if gap < paid { at } else { Moment(self.risen.0 + millis(gap)).min(at) };
+        self.top = kib;
+    }
+
     /// Seconds without a new maximum after which it has stopped.
     fn patience(&self, interval: f64) -> f64 {
-        (1.6 * self.longest + 2.5 * interval + 10.0).max(30.0)
+        let patience = (1.6 * self.longest + 2.5 * interval + 10.0).max(30.0);
+        // A mere suspicion is not worth a long wait.
+        if self.is_leak { patience } else { patience.min(SUSPECTED.max(2.5 * interval)) }
     }
 }
 
@@ -120,6 +136,10 @@ const TOO_SOON: f64 = 60.0;
 const TOO_FEW: f64 = 10.0;
 /// Seconds since it began in which any growth is one of a young job.
 const YOUNG: f64 = 300.0;
+/// Seconds without a new maximum that a suspicion outlasts at most.
+const SUSPECTED: f64 = 110.0;
+/// A rise stands for as much time as it takes at a third of the pace.
+const PAID: f64 = 3.0;
 
 impl LeakDetector {
     /// Takes what was held at that time, and the amount at which it would run out of memory, where that is known.
@@ -146,9 +166,7 @@ impl LeakDetector {
         if let Some(watch) = &mut self.watch
             && kib > watch.top
         {
-            let gap = seconds(watch.risen, at);
-            watch.longest = (watch.longest * (-gap / (8.0 * watch.longest.max(1.0))).exp()).max(gap);
-            (watch.top, watch.risen) = (kib, at);
+            watch.rise(at, kib);
         }
         let finished = self.levels.push(at, kib);
         if finished > 0 {
@@ -159,6 +177,7 @@ impl LeakDetector {
         {
             if watch.is_leak {
                 self.paused = Some((watch.since, watch.risen));
+                self.stopped = watch.top;
             }
             self.watch = None;
         }
@@ -225,13 +244,18 @@ impl LeakDetector {
         }
     }
 
-    /// Whether it held more than now for much of the time before a trend: then this is no new maximum.
-    fn was_higher(&self, level: usize, trend: &Trend) -> bool {
-        let points = self.levels.points((level + 1).min(Levels::COUNT - 1));
-        let (points, held) = (points.as_slice(), self.last.map_or(0.0, |it| f64::from(it.1)));
-        let before = &points[..points.partition_point(|it| it.at < trend.from)];
-        let higher = before.iter().filter(|it| it.low >= held).count();
-        higher > 2 && higher * 5 > before.len()
+    /// Whether a trend regains what was held before: it goes up and down, and this is no new maximum, or little more
+    /// than one. A bump is nothing to regain, as most of the time less was held.
+    fn regains(&self, level: usize, trend: &Trend) -> bool {
+        let held = self.last.map_or(0.0, |it| f64::from(it.1));
+        (1..=2).any(|coarser| {
+            let points = self.levels.points((level + coarser).min(Levels::COUNT - 1));
+            let points = points.as_slice();
+            let before = &points[..points.partition_point(|it| it.at < trend.from)];
+            let above = |height: f64| before.iter().filter(|it| it.low > height).count();
+            above(held - 0.3 * trend.gained) > 0 && 3 * above(held - 0.8 * trend.gained) > before.len()
+
+        })
     }
 
     /// Steady, or growing as young jobs do.
@@ -252,13 +276,14 @@ impl LeakDetector {
     fn judge(&mut self, at: Moment, finished: usize, limit: Option<Bytes>) {
         let Some(first) = self.first else { return };
         let mut best: Option<(Trend, bool)> = None;
+        let finished = if self.watch.is_none() && self.last.is_some_and(|it| it.1 <= self.stopped) { 0 } else { finished };
         for level in 0..finished {
             let points = self.levels.points(level);
-            let Some((trend, is_leak)) = trend::find(points.as_slice(), points.width, limit.map(kib), 2.0 * self.tooth)
+            let Some((trend, is_leak)) = trend::find(&points, limit.map(kib), 2.0 * self.tooth)
             else {
                 continue;
             };
-            if self.has_stopped(&trend) || self.was_higher(level, &trend) {
+            if self.has_stopped(&trend, is_leak) || self.regains(level, &trend) {
                 continue;
             }
             let is_better = best.as_ref().is_none_or(|(had, was)| (is_leak, trend.span) > (*was, had.span));
@@ -279,10 +304,11 @@ impl LeakDetector {
     }
 
     /// Whether the finest buckets show that a trend of coarser ones is over.
-    fn has_stopped(&self, trend: &Trend) -> bool {
+    fn has_stopped(&self, trend: &Trend, is_leak: bool) -> bool {
         let points = self.levels.points(0);
         let pauses = trend.pauses(points.as_slice());
-        pauses.last > 1.6 * pauses.longest + 2.0 * points.width + 10.0
+        let patience = 1.6 * pauses.longest + 2.0 * points.width + 10.0;
+        pauses.last > if is_leak { patience } else { patience.min(SUSPECTED.max(2.0 * points.width)) }
     }
 
     fn suspect(&mut self, at: Moment, trend: Trend, is_leak: bool, since: Moment) {

@@ -85,6 +85,8 @@ pub(super) struct Points {
     count: usize,
     /// Seconds.
     pub(super) width: f64,
+    /// Buckets in a row that one step takes at most.
+    pub(super) long: usize,
 }
 
 impl Points {
@@ -178,6 +180,15 @@ impl Levels {
         finished
     }
 
+    /// Some steps take half a minute; where the finest buckets are wider than that, a step is one bucket of each level.
+    fn long(&self) -> usize {
+        match self.finest {
+            ..=FINEST => 3,
+            0..32_000 => 2,
+            _ => 1,
+        }
+    }
+
     /// Seconds that a bucket of that level takes.
     fn width(&self, level: usize) -> f64 {
         Self::seconds(self.finest << (2 * level))
@@ -186,7 +197,7 @@ impl Levels {
     #[expect(clippy::cast_precision_loss, reason = "buckets since boot are fewer than 2^53")]
     pub(super) fn points(&self, level: usize) -> Points {
         let width = self.width(level);
-        let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width };
+        let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width, long: self.long() };
         let Some(levels) = &self.past else { return points };
         let (number, full) = (self.number >> (2 * level), &levels[level].full);
         let oldest = number.saturating_sub(full.len() as u64);

@@ -1,6 +1,7 @@
 //! Finds a growth that goes on in a window of buckets: many steps, evenly spread, not slowing, and soon at the end.
 
-use super::levels::{LENGTH, Point};
+use super::PAID;
+use super::levels::{LENGTH, Point, Points};
 
 /// A growth that was found.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,6 +12,10 @@ pub(super) struct Trend {
     pub(super) span: f64,
     /// Seconds that a bucket takes.
     pub(super) width: f64,
+    /// KiB.
+    pub(super) gained: f64,
+    /// KiB a second, mean.
+    rate: f64,
     /// Its beginning was seen: it held still before, or grew much faster.
     pub(super) begun: bool,
     /// By how much it is off a parabola, as a share of what was gained.
@@ -76,9 +81,10 @@ fn whole_teeth(points: &[Point]) -> &[Point] {
 
 /// Finds the trend that lasts to the end of the window and is most even, and says whether it is a leak or a suspect.
 ///
-/// `width` is of the buckets, in seconds; `limit` is where memory ends, in KiB; `least` is how long, in seconds,
+/// `limit` is where memory ends, in KiB; `least` is how long, in seconds,
 /// it has to have gone on, after others that came to nothing.
-pub(super) fn find(points: &[Point], width: f64, limit: Option<f64>, least: f64) -> Option<(Trend, bool)> {
+pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(Trend, bool)> {
+    let points = window.as_slice();
     let whole = whole_teeth(points);
     if whole.len() < FEWEST {
         return None;
@@ -92,7 +98,7 @@ pub(super) fn find(points: &[Point], width: f64, limit: Option<f64>, least: f64)
         if at > 0 && starts[at - 1] == *start {
             continue;
         }
-        let Some(part) = Part::of(whole, floor, *start) else { continue };
+        let Some(part) = Part::of(whole, floor, *start, window.long) else { continue };
         // Where nobody told the limit, as much again as there is now stands for it.
         let left = limit.map_or(top, |limit| (limit - top).max(0.0)) / part.shape.rate;
         let span = part.shape.span;
@@ -101,7 +107,7 @@ pub(super) fn find(points: &[Point], width: f64, limit: Option<f64>, least: f64)
             continue;
         }
         let need = part.need(left).max(least);
-        let trend = part.trend(width);
+        let trend = part.trend(window.width);
         if part.is_steady(1.0) && span >= need {
             if leak.is_none_or(|it| trend.rest < it.rest) {
                 leak = Some(trend);
@@ -141,29 +147,32 @@ struct Part<'a> {
     floor: &'a [f64],
     shape: Shape,
     before: Before,
+    /// As fast as files are read.
+    is_fast: bool,
     /// It fills a process that is new, as weights do that are being loaded.
     loads: bool,
 }
 
 impl<'a> Part<'a> {
-    fn of(points: &'a [Point], floor: &'a [f64], start: usize) -> Option<Self> {
+    fn of(points: &'a [Point], floor: &'a [f64], start: usize, long: usize) -> Option<Self> {
         if points.len() - start < FEWEST {
             return None;
         }
         let (part, heights) = (&points[start..], &floor[start..]);
-        let shape = shape(part, heights)?;
+        let shape = shape(part, heights, long)?;
         let age = part[0].at - points[0].at;
+        let pause = pauses_of(part, heights, shape.rate).longest;
         let before = match () {
-            () if plateau(points, floor, start, shape.rate) => Before::Plateau,
+            () if plateau(points, floor, start, shape.rate, pause) => Before::Plateau,
             () if slows(points, floor, start, shape.rate) => Before::Faster,
             () if age > 0.0 && floor[start] - floor[0] > 4.0 * shape.rate * age => Before::Jump,
             () => Before::Unknown,
         };
         let base = if before == Before::Jump { heights[0] } else { floor[0] };
         let end = heights[heights.len() - 1];
-        let fast = shape.rate > LOADING || shape.steps < 8.0;
-        let loads = fast && (before != Before::Plateau && base < 0.5 * end || heights[0] < 0.3 * end);
-        Some(Self { points: part, floor: heights, shape, before, loads })
+        let is_fast = shape.rate > 3.0 * LOADING;
+        let loads = (shape.rate > LOADING || shape.steps < 8.0) && (before != Before::Plateau && base < 0.5 * end || heights[0] < 0.3 * end);
+        Some(Self { points: part, floor: heights, shape, before, is_fast, loads })
     }
 
     /// How long it has to go on before it is called a leak, in seconds, when memory ends in `left` seconds. Where there
@@ -173,6 +182,9 @@ impl<'a> Part<'a> {
         match () {
             () if self.loads && self.shape.steps < 8.0 => f64::INFINITY,
             () if self.loads => 1200.0,
+            () if self.is_fast && self.before != Before::Plateau => {
+                (0.3 * (self.shape.span + left)).clamp(250.0, 1200.0)
+            }
             () if self.before == Before::Plateau => {
                 (0.01 * left).clamp(110.0, 250.0) + 0.015 * (left - 6.0 * HOUR).max(0.0)
             }
@@ -202,21 +214,23 @@ impl<'a> Part<'a> {
             from: self.points[0].at,
             span: self.shape.span,
             width,
+            gained: self.floor[self.floor.len() - 1] - self.floor[0],
+            rate: self.shape.rate,
             begun: matches!(self.before, Before::Plateau | Before::Jump),
             rest: self.shape.rest,
-            pause: pauses_of(self.points, self.floor).longest,
+            pause: pauses_of(self.points, self.floor, self.shape.rate).longest,
         }
     }
 }
 
-/// Whether before the start it held still for a while.
-fn plateau(points: &[Point], floor: &[f64], start: usize, rate: f64) -> bool {
+/// Whether before the start it held still for a while, and longer than the growth pauses.
+fn plateau(points: &[Point], floor: &[f64], start: usize, rate: f64, pause: f64) -> bool {
     if start < 4 {
         return false;
     }
     let from = points[..start].partition_point(|it| it.at < points[start].at - 600.0);
     let span = points[start].at - points[from].at;
-    span >= 45.0 && floor[start] - floor[from] < 0.25 * rate * span
+    span >= (1.5 * pause).max(45.0) && floor[start] - floor[from] < 0.25 * rate * span
 }
 
 /// Whether it grew faster just before the start, bit by bit: a warm-up comes to its end so. One jump, or a growth so much
@@ -249,7 +263,7 @@ fn knees(points: &[Point], floor: &[f64], start: usize) -> (usize, usize) {
 }
 
 /// How the floor goes over these points; absent where it does not rise.
-fn shape(points: &[Point], floor: &[f64]) -> Option<Shape> {
+fn shape(points: &[Point], floor: &[f64], long: usize) -> Option<Shape> {
     let count = points.len();
     let (first, last) = (points.first()?, points.last()?);
     let gained = floor[count - 1] - floor[0];
@@ -263,7 +277,7 @@ fn shape(points: &[Point], floor: &[f64]) -> Option<Shape> {
     }
     Some(Shape {
         span,
-        steps: steps(floor),
+        steps: steps(floor, long),
         rest: fit.rest / gained,
         grounded: grounded(points, floor, gained),
         bend: 4.0 * fit.bend / fit.slope,
@@ -279,13 +293,12 @@ fn grounded(points: &[Point], floor: &[f64], gained: f64) -> f64 {
 }
 
 /// In how many steps of one size the floor would have risen as unevenly as it did. Buckets next to each other that
-/// rise are one step, until it gets long.
-fn steps(floor: &[f64]) -> f64 {
-    const LONG: usize = 3;
+/// rise are one step, until there are as many as that: what rises for long is no step.
+fn steps(floor: &[f64], long: usize) -> f64 {
     let (mut sum, mut squares, mut step, mut length) = (0.0, 0.0, 0.0, 0);
     for pair in floor.windows(2) {
         let rise = pair[1] - pair[0];
-        if rise <= 0.0 || length == LONG {
+        if rise <= 0.0 || length == long {
             squares += step * step;
             (step, length) = (0.0, 0);
         }
@@ -376,12 +389,12 @@ impl Trend {
             top = top.max(point.high);
             *height = top;
         }
-        let pauses = pauses_of(points, &heights[..points.len()]);
+        let pauses = pauses_of(points, &heights[..points.len()], self.rate);
         if pauses.bursts >= 6 { pauses } else { Pauses { longest: self.pause, ..pauses } }
     }
 }
 
-fn pauses_of(points: &[Point], heights: &[f64]) -> Pauses {
+fn pauses_of(points: &[Point], heights: &[f64], rate: f64) -> Pauses {
     let mut pauses = Pauses::default();
     let Some(first) = points.first() else { return pauses };
     let mut risen = first.at;
@@ -391,7 +404,7 @@ fn pauses_of(points: &[Point], heights: &[f64]) -> Pauses {
                 pauses.longest = pauses.longest.max(point.at - risen);
             }
             pauses.bursts += 1;
-            risen = point.at;
+            risen = point.at.min(risen + PAID * (pair[1] - pair[0]) / rate);
         }
         pauses.last = point.at - risen;
     }
