@@ -17,26 +17,30 @@ use crate::units::Moment;
 pub(in crate::agent) type Outcome = Result<Vec<Stats>, Unread>;
 
 /// A process in which nothing was found is looked at again after so long, then after twice that.
-const AGAIN: Duration = Duration::from_secs(2);
+const AGAIN: Seconds = 2;
 /// One that has PyTorch, and is loading its data, allocates at any moment.
-const SOON: Duration = Duration::from_secs(4);
+const SOON: Seconds = 4;
 /// And no one less often than this: it may load PyTorch late.
-const SELDOM: Duration = Duration::from_mins(5);
+const SELDOM: Seconds = 300;
 /// What was read last stands for so many passes in which it was torn.
-const TEARS: u32 = 2;
+const TEARS: u8 = 2;
 /// No process has maps of more than this.
 const MAPS: u64 = 16 << 20;
 
 /// A process that is looked into.
 #[derive(Debug)]
 pub(super) struct Target {
-    found: Option<Found>,
+    /// In a place of its own: of a thousand processes few have one.
+    found: Option<Box<Found>>,
     last: Outcome,
-    tears: u32,
+    tears: u8,
     /// When to look for an allocator again, and the wait after that.
     due: Moment,
-    wait: Duration,
+    wait: Seconds,
 }
+
+/// Whole seconds of a wait: a fourth of what a [`Duration`] takes.
+type Seconds = u16;
 
 /// An allocator and the memory that it is in.
 #[derive(Debug)]
@@ -52,7 +56,7 @@ impl Target {
 
     /// Looks at it. `uid` is whose it is; where its allocator is, is looked for while there are `searches` left.
     pub(super) fn look(&mut self, id: ProcessId, uid: Reading<u32>, now: Moment, searches: &mut u32) -> &Outcome {
-        if let Some(sample) = self.found.as_ref().map(Found::sample) {
+        if let Some(sample) = self.found.as_ref().map(|it| it.sample(id)) {
             match sample {
                 Sample::Whole(stats) => (self.last, self.tears) = (Ok(stats), 0),
                 Sample::Torn if self.tears < TEARS => self.tears += 1,
@@ -65,10 +69,10 @@ impl Target {
         if self.found.is_none() && now >= self.due && *searches > 0 {
             *searches -= 1;
             match Found::look_for(id, uid) {
-                Ok((found, stats)) => *self = Self { found: Some(found), last: Ok(stats), ..Self::new() },
+                Ok((found, stats)) => *self = Self { found: Some(found.into()), last: Ok(stats), ..Self::new() },
                 Err(why) => {
                     self.last = Err(why);
-                    self.due = now.after(self.wait);
+                    self.due = now.after(Duration::from_secs(self.wait.into()));
                     self.wait = (self.wait * 2).min(if why == Unread::NotYet { SOON } else { SELDOM });
                 }
             }
@@ -78,8 +82,9 @@ impl Target {
 }
 
 impl Found {
-    fn sample(&self) -> Sample {
-        self.place.sample(&mut Memory::new(&memory::of(&self.memory)))
+    fn sample(&self, id: ProcessId) -> Sample {
+        let (read, gather) = (memory::of(&self.memory), memory::gather(id.pid, &self.memory));
+        self.place.sample(&mut Memory::new(&read).gathering(&gather))
     }
 
     fn look_for(id: ProcessId, uid: Reading<u32>) -> Result<(Self, Vec<Stats>), Unread> {
