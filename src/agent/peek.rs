@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+pub(super) use self::stats::Stats;
 pub(super) use self::target::Outcome;
 use self::target::Target;
 use super::{Wake, clock};
@@ -133,6 +134,7 @@ fn start(generation: u64, events: mpsc::Sender<Wake>) -> io::Result<(SyncSender<
 
 fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender<Wake>) {
     let mut targets: BTreeMap<ProcessId, Target> = BTreeMap::new();
+    let mut scratch = Vec::new();
     let tell = |what| *at.lock().unwrap_or_else(PoisonError::into_inner) = what;
     while let Ok(order) = orders.recv() {
         targets.retain(|id, _| names(&order, *id));
@@ -141,7 +143,7 @@ fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender
             let now = clock::now();
             tell(Some((id, now)));
             let target = targets.entry(id).or_insert_with(Target::new);
-            said.push((id, target.look(id, uid, now, &mut searches).clone()));
+            said.push((id, target.look(id, uid, now, &mut searches, &mut scratch).clone()));
         }
         tell(None);
         if events.send(Wake::Peeked(generation, said)).is_err() {

@@ -169,11 +169,17 @@ impl Place {
 
     /// Reads the statistics. They are of one moment: two readings after each other are the same, and since
     /// they count all that ever came and went, nothing happened in between.
-    pub(super) fn sample(&self, memory: &mut Memory<'_>) -> Sample {
-        let (way, devices) = (self.way(), self.devices.iter().map(|at| (*at, stats::SIZE)));
-        let pieces: Vec<Piece> = way.into_iter().chain(devices.clone()).chain(devices).collect();
-        let mut bytes = vec![0; pieces.iter().map(|it| it.1).sum()];
-        if memory.read_all(&pieces, &mut bytes).is_none() {
+    ///
+    /// They are read into `scratch`: some 40 KiB, which no pass takes anew.
+    pub(super) fn sample(&self, memory: &mut Memory<'_>, scratch: &mut Vec<u8>) -> Sample {
+        let (way, (runs, places)) = (self.way(), self.runs());
+        let pieces: Vec<Piece> = [way.as_slice(), &runs, &runs].concat();
+        let size = pieces.iter().map(|it| it.1).sum();
+        if scratch.len() < size {
+            scratch.resize(size, 0);
+        }
+        let bytes = &mut scratch[..size];
+        if memory.read_all(&pieces, bytes).is_none() {
             return Sample::Gone;
         }
         let (way, both) = bytes.split_at(way.iter().map(|it| it.1).sum());
@@ -181,12 +187,14 @@ impl Place {
             return Sample::Gone;
         }
         let (first, second) = both.split_at(both.len() / 2);
-        let readings = first.chunks_exact(stats::SIZE).zip(second.chunks_exact(stats::SIZE));
-        let stats = readings.zip(&self.devices).map(|((first, second), at)| {
-            if first == second && !stats::is_locked(first) {
-                return stats::decode(first, self.layout, Proof::Partial).ok_or(Sample::Torn);
+        let stats = places.into_iter().zip(&self.devices).map(|(place, at)| {
+            let place = place..place + stats::SIZE;
+            match (first.get(place.clone()), second.get(place)) {
+                (Some(first), Some(second)) if first == second && !stats::is_locked(first) => {
+                    stats::decode(first, self.layout, Proof::Partial).ok_or(Sample::Torn)
+                }
+                _ => self.sample_device(memory, *at),
             }
-            self.sample_device(memory, *at)
         });
         match stats.collect::<Result<Vec<_>, _>>() {
             Ok(stats) => Sample::Whole(stats),
@@ -197,6 +205,32 @@ impl Place {
     /// The pointers on the way to the devices: the symbol, the vector, its elements.
     fn way(&self) -> [Piece; 3] {
         [(self.symbol[0], 8), (self.vector[0], 16), (self.vector[1], 8 * self.devices.len())]
+    }
+
+    /// The devices' statistics, in few pieces, and where in these each begins. What lies less than a page apart is one
+    /// piece: that takes no page more, and a piece costs as much as some pages.
+    fn runs(&self) -> (Vec<Piece>, Vec<usize>) {
+        let mut devices: Vec<(u64, usize)> = self.devices.iter().copied().zip(0..).collect();
+        devices.sort_unstable();
+        let (mut runs, mut places, mut filled) = (Vec::<Piece>::new(), vec![0; devices.len()], 0);
+        for (at, device) in devices {
+            let begun = runs.last_mut().and_then(|(start, size)| {
+                let end = usize::try_from(at - *start).ok()? + stats::SIZE;
+                (end - *size < PAGE).then_some((size, end))
+            });
+            match begun {
+                Some((size, end)) => {
+                    filled += end - *size;
+                    *size = end;
+                }
+                None => {
+                    runs.push((at, stats::SIZE));
+                    filled += stats::SIZE;
+                }
+            }
+            places[device] = filled - stats::SIZE;
+        }
+        (runs, places)
     }
 
     /// Whether they are still what they were.

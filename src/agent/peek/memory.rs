@@ -5,7 +5,10 @@
 
 use std::ffi::c_void;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// So many looks find an allocator many times over. Each takes about a microsecond.
 const LOOKS: u32 = 8192;
@@ -14,13 +17,14 @@ const BYTES: usize = 16 << 20;
 
 /// A place in memory: its address, and how many bytes.
 pub(super) type Piece = (u64, usize);
+/// Fills a buffer with many pieces at once; false when that cannot be done.
+type Gather<'a> = &'a dyn Fn(&[Piece], &mut [u8]) -> bool;
 
 /// Memory that can be looked at, some more times.
 pub(super) struct Memory<'a> {
     /// Fills the buffer from that address; false when not all of it is there.
     read: &'a dyn Fn(u64, &mut [u8]) -> bool,
-    /// Fills it with many pieces at once; false when that cannot be done.
-    gather: Option<&'a dyn Fn(&[Piece], &mut [u8]) -> bool>,
+    gather: Option<Gather<'a>>,
     looks: u32,
     bytes: usize,
 }
@@ -32,7 +36,7 @@ impl<'a> Memory<'a> {
     }
 
     /// The same, with a quicker way to many pieces.
-    pub(super) fn gathering(self, gather: &'a dyn Fn(&[Piece], &mut [u8]) -> bool) -> Self {
+    pub(super) fn gathering(self, gather: Gather<'a>) -> Self {
         Self { gather: Some(gather), ..self }
     }
 
@@ -87,12 +91,12 @@ pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes))
 }
 
-/// Reads many pieces of the memory behind a `/proc/PID/mem` in one call, which costs a fifth of as many reads of the
-/// file. The call takes a PID, which is no identity: so the file is read once more after it. It belongs to one address
-/// space, and as long as that is there, its process has neither ended nor run another program since.
-pub(super) fn gather(pid: u32, file: &File) -> impl Fn(&[Piece], &mut [u8]) -> bool {
+/// Reads many pieces of a process's memory in one call, which costs a third of as many reads of a file. The call takes a
+/// PID, which is no identity: the process that `handle` holds has not ended after it, so it was that one's. It may run
+/// another program since: who reads knows by what is there.
+pub(super) fn gather(pid: u32, handle: &OwnedFd) -> impl Fn(&[Piece], &mut [u8]) -> bool {
     move |pieces, buffer| {
-        let (Ok(pid), Some((last, _))) = (libc::pid_t::try_from(pid), pieces.last()) else { return false };
+        let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
         let remote = |(at, size): &Piece| {
             let address = usize::try_from(*at).ok()?;
             Some(libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(address), iov_len: *size })
@@ -103,8 +107,13 @@ pub(super) fn gather(pid: u32, file: &File) -> impl Fn(&[Piece], &mut [u8]) -> b
         let read = unsafe {
             libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
         };
-        usize::try_from(read) == Ok(buffer.len()) && file.read_exact_at(&mut [0], *last).is_ok()
+        usize::try_from(read) == Ok(buffer.len()) && is_alive(handle)
     }
+}
+
+/// Whether a process has not ended.
+fn is_alive(handle: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&Timespec::default())) == Ok(0)
 }
 
 /// Reads a `/proc/PID/mem`. It belongs to one address space: when its process has ended, or runs another

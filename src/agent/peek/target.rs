@@ -2,9 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::process::geteuid;
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::find::{self, Absent, Other, Place, Sample};
 use super::memory::{self, Memory};
@@ -46,6 +47,8 @@ type Seconds = u16;
 #[derive(Debug)]
 struct Found {
     memory: File,
+    /// Absent where the kernel has none: then each piece is read from the file.
+    handle: Option<OwnedFd>,
     place: Place,
 }
 
@@ -55,8 +58,15 @@ impl Target {
     }
 
     /// Looks at it. `uid` is whose it is; where its allocator is, is looked for while there are `searches` left.
-    pub(super) fn look(&mut self, id: ProcessId, uid: Reading<u32>, now: Moment, searches: &mut u32) -> &Outcome {
-        if let Some(sample) = self.found.as_ref().map(|it| it.sample(id)) {
+    pub(super) fn look(
+        &mut self,
+        id: ProcessId,
+        uid: Reading<u32>,
+        now: Moment,
+        searches: &mut u32,
+        scratch: &mut Vec<u8>,
+    ) -> &Outcome {
+        if let Some(sample) = self.found.as_ref().map(|it| it.sample(id, scratch)) {
             match sample {
                 Sample::Whole(stats) => (self.last, self.tears) = (Ok(stats), 0),
                 Sample::Torn if self.tears < TEARS => self.tears += 1,
@@ -82,23 +92,30 @@ impl Target {
 }
 
 impl Found {
-    fn sample(&self, id: ProcessId) -> Sample {
-        let (read, gather) = (memory::of(&self.memory), memory::gather(id.pid, &self.memory));
-        self.place.sample(&mut Memory::new(&read).gathering(&gather))
+    fn sample(&self, id: ProcessId, scratch: &mut Vec<u8>) -> Sample {
+        let read = memory::of(&self.memory);
+        match &self.handle {
+            Some(handle) => {
+                self.place.sample(&mut Memory::new(&read).gathering(&memory::gather(id.pid, handle)), scratch)
+            }
+            None => self.place.sample(&mut Memory::new(&read), scratch),
+        }
     }
 
     fn look_for(id: ProcessId, uid: Reading<u32>) -> Result<(Self, Vec<Stats>), Unread> {
         let why = |error: io::Error| why(&error, uid);
         let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
+        let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
+        let handle = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let libraries = libraries(id.pid).map_err(why)?;
-        // It was there before the file was opened, and is there still: what was opened is its memory.
+        // It was there before the files were opened, and is there still: they are its own.
         let mut line = Vec::new();
         let started = stat::of(id.pid, &mut line).map_err(why)?.start_ticks;
         if Some(started) != id.start_ticks {
             return Err(Unread::NotYet);
         }
         let (place, stats) = search(&memory::of(&memory), libraries)?;
-        Ok((Self { memory, place }, stats))
+        Ok((Self { memory, handle, place }, stats))
     }
 }
 
@@ -108,7 +125,7 @@ fn search(read: &dyn Fn(u64, &mut [u8]) -> bool, libraries: Vec<u64>) -> Result<
     for base in libraries {
         let memory = &mut Memory::new(read);
         let place = find::find(memory, base);
-        reason = match place.map(|place| (place.sample(memory), place)) {
+        reason = match place.map(|place| (place.sample(memory, &mut Vec::new()), place)) {
             Ok((Sample::Whole(stats), place)) => return Ok((place, stats)),
             Ok(_) | Err(Absent::Nothing) => Unread::NotYet,
             Err(Absent::Symbol) => Unread::OldPytorch,
