@@ -6,11 +6,19 @@ The processes are those of tests/peek/stand_in.c, which have PyTorch's symbol an
 device each, or with eight. The agent looks ten times a second, so that there is more to measure. It prints the CPU time
 of gputop's thread `peek`, by the kernel's clock, for each process and look, beside the noise: the least and the most of
 five rounds. The look that finds the allocator is before the first round.
+
+Then what it costs the process that is looked into: the time of its steps while the agent looks over that while it is
+stopped. Windows of a quarter of a second take turns (with, without, without, with), so that whatever else the machine
+does hits both; each pair gives a ratio, and of all ratios it prints the median and the middle half. So it does for pairs of
+windows that are both without: that is the noise. The time computed is the one that counts; that which passed says more
+of who else wanted the processor.
 """
 
 import json
 import os
 import pathlib
+import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -48,42 +56,85 @@ def computed(pid):
     return 0
 
 
-def measure(directory, count, devices, seconds):
-    program, library = stand_in(directory)
-    processes = [start(program, library, devices) for _ in range(count)]
-    gpus = [{"persona": "H100", "tenants": [{"pid": it.pid, "memory": 1 << 30} for it in processes]} for _ in range(devices)]
-    (directory / "world.json").write_text(json.dumps({"gpus": gpus}))
-    environment = {
-        "GPUTOP_NVML_LIB": str(next(TARGET.glob("debug/**/libfake_nvml.so"))),
-        "FAKE_NVML_WORLD": str(directory / "world.json"),
-    }
-    command = [TARGET / "release/gputop", "agent", "--interval", "100ms"]
-    agent = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    lines, read = [0], set()
+class Agent:
+    """The shipped agent on a host whose GPUs these processes hold."""
 
-    def follow():
-        for line in agent.stdout:
-            lines[0] += 1
+    def __init__(self, directory, processes, devices):
+        gpus = [{"persona": "H100", "tenants": [{"pid": it.pid, "memory": 1 << 30} for it in processes]}] * devices
+        (directory / "world.json").write_text(json.dumps({"gpus": gpus}))
+        environment = {
+            "GPUTOP_NVML_LIB": str(next(TARGET.glob("debug/**/libfake_nvml.so"))),
+            "FAKE_NVML_WORLD": str(directory / "world.json"),
+        }
+        command = [TARGET / "release/gputop", "agent", "--interval", "100ms"]
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.lines, self.read = 0, set()
+        threading.Thread(target=self.follow, daemon=True).start()
+        deadline = time.monotonic() + 60
+        while len(self.read) < len(processes) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def follow(self):
+        for line in self.process.stdout:
+            self.lines += 1
             for process in json.loads(line).get("processes", []):
                 if process.get("peek", {}).get("allocators"):
-                    read.add(process["id"]["pid"])
+                    self.read.add(process["id"]["pid"])
 
-    threading.Thread(target=follow, daemon=True).start()
-    deadline = time.monotonic() + 60
-    while len(read) < count and time.monotonic() < deadline:
-        time.sleep(0.1)
-    costs = []
-    for _ in range(ROUNDS):
-        before = computed(agent.pid), lines[0]
-        time.sleep(seconds)
-        looks = lines[0] - before[1]
-        costs.append((computed(agent.pid) - before[0]) / 1000 / max(looks, 1) / count)
-    agent.stdin.close()
-    agent.wait()
+    def end(self):
+        self.process.send_signal(signal.SIGCONT)
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def end(processes):
     for process in processes:
         process.stdin.close()
         process.wait()
-    return len(read), sorted(costs)
+
+
+def measure(directory, count, devices, seconds):
+    program, library = stand_in(directory)
+    processes = [start(program, library, devices) for _ in range(count)]
+    agent = Agent(directory, processes, devices)
+    costs = []
+    for _ in range(ROUNDS):
+        before = computed(agent.process.pid), agent.lines
+        time.sleep(seconds)
+        looks = agent.lines - before[1]
+        costs.append((computed(agent.process.pid) - before[0]) / 1000 / max(looks, 1) / count)
+    agent.end()
+    end(processes)
+    return len(agent.read), sorted(costs)
+
+
+def middle(ratios):
+    low, median, high = statistics.quantiles(ratios, n=4)
+    return f"{median:.4f} ({low:.4f} to {high:.4f})"
+
+
+def disturb(directory, devices, pairs):
+    """Steps with someone looking over steps without, and, as noise, steps without over steps without."""
+    process = start(*stand_in(directory), devices)
+    agent = Agent(directory, [process], devices)
+
+    def steps(count, looks):
+        agent.process.send_signal(signal.SIGCONT if looks else signal.SIGSTOP)
+        process.stdin.write(f"steps 0 {count}\n")
+        process.stdin.flush()
+        return [int(it) / count for it in process.stdout.readline().split()]
+
+    count = max(1, round(0.25e9 / steps(20, False)[1]))
+    found = {True: [], False: []}
+    for _ in range(pairs):
+        for looks in (True, False):
+            a, b, c, d = (steps(count, it) for it in (looks, False, False, looks))
+            found[looks].append([(a[clock] + d[clock]) / (b[clock] + c[clock]) for clock in (0, 1)])
+    agent.end()
+    end([process])
+    for clock, name in enumerate(("computed", "passed")):
+        ratio, noise = (middle([it[clock] for it in found[looks]]) for looks in (True, False))
+        print(f"a step of a process of {devices} devices, time {name}: {ratio} of that without; noise {noise}")
 
 
 def main():
@@ -91,8 +142,10 @@ def main():
     for devices in (1, 8):
         with tempfile.TemporaryDirectory() as directory:
             read, costs = measure(pathlib.Path(directory), count, devices, seconds)
-        middle = costs[len(costs) // 2]
-        print(f"{count} processes of {devices} devices, {read} read: {middle:.1f} µs a look ({costs[0]:.1f} to {costs[-1]:.1f}); the bar is 20")
+        half = costs[len(costs) // 2]
+        print(f"{count} processes of {devices} devices, {read} read: {half:.1f} µs a look ({costs[0]:.1f} to {costs[-1]:.1f}); the bar is 20")
+    with tempfile.TemporaryDirectory() as directory:
+        disturb(pathlib.Path(directory), 8, 30)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,8 @@ pub struct Readings {
     pub driver: Driver,
     /// Every GPU, by index; the instances of a split one right after it.
     pub gpus: Vec<GpuReadings>,
+    /// Of the simulated machine, what PyTorch says in its processes, by PID. They have none.
+    simulated: Vec<(u32, Vec<peek::Stats>)>,
 }
 
 /// What one pass brought of one GPU, or of one MIG instance.

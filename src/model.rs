@@ -19,10 +19,12 @@ use std::time::Duration;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
 pub use self::breakdown::{Breakdown, Part, Reserved, reserved};
-use self::growth::Leaks;
-pub use self::growth::{Evidence, Fall, Forecast, LeakDetector, Outlook, Rate};
+use self::growth::{Allocated, Leaks};
+pub use self::growth::{Evidence, Fall, Forecast, Growing, LeakDetector, Outlook, Rate};
 pub use self::health::{Health, Weight};
-pub use self::history::{Curve, Extent, GpuHistory, History, Occurrence, ProcessHistory, Series, WEEK, What, Window};
+pub use self::history::{
+    Curve, Extent, GpuHistory, History, Occurrence, ProcessHistory, Series, Split, WEEK, What, Window,
+};
 use self::job::Jobs;
 pub use self::job::{Job, JobKey};
 pub use self::kin::Kin;
@@ -110,6 +112,7 @@ pub struct Model {
     verdicts: Vec<Verdict>,
     history: History,
     leaks: Leaks,
+    allocated: Allocated,
     silence: Duration,
 }
 
@@ -211,12 +214,27 @@ impl Model {
         }
     }
 
+    /// How the parts of what a process holds went, where PyTorch tells them apart.
+    pub fn split(&self, subject: &Subject) -> Option<&Split> {
+        let Subject::Process(id) = subject else { return None };
+        self.history.process(*id)?.split.as_deref()
+    }
+
     /// How everything went since gputop began to look.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// Whether the memory of a subject leaks. Of a process on several GPUs, where it looks worst.
+    /// Whether the memory of a subject leaks, and which part of it, where PyTorch tells parts apart.
+    pub fn growing(&self, subject: &Subject) -> Option<Growing<'_>> {
+        let held = self.growth(subject);
+        match subject {
+            Subject::Gpu(_) => held.map(Growing::whole),
+            Subject::Process(id) => self.allocated.judge(*id, held, self.history.process(*id), self.now()),
+        }
+    }
+
+    /// Whether what the driver says of a subject leaks. Of a process on several GPUs, where it looks worst.
     pub fn growth(&self, subject: &Subject) -> Option<&LeakDetector> {
         match subject {
             Subject::Gpu(gpu) => self.leaks.gpu(gpu),
@@ -268,6 +286,7 @@ impl Model {
         self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
         self.verdicts = verdict::judge::judge(latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
         self.leaks.learn(latest);
+        self.allocated.learn(latest);
         self.history.learn(latest, &self.holdings);
     }
 }

@@ -35,6 +35,11 @@ impl Machine {
         let (hidden, listed): (Vec<_>, Vec<_>) = holds.partition(|(role, _)| *role == Role::Hidden);
         Readings {
             driver: Driver { version: Some("demo".into()), cuda_version: None, trouble: None, failures: Vec::new() },
+            simulated: self
+                .actors
+                .iter()
+                .filter_map(|it| Some((it.pid(), vec![scene::allocator(it.role(), seconds)?])))
+                .collect(),
             gpus: (0..scene::GPUS)
                 .map(|gpu| scene::gpu(gpu, now, seconds, &on(gpu, &listed), &on(gpu, &hidden)))
                 .collect(),

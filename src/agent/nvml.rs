@@ -140,7 +140,11 @@ impl Eyes {
         let trouble = self.driver.trouble.as_ref().and_then(|it| it.call.as_ref());
         self.driver.failures = self.watch.failures(Subject::Driver);
         self.driver.failures.retain(|failure| Some(&failure.call) != trouble);
-        Readings { driver: self.driver.clone(), gpus: self.seats.iter().flat_map(|seat| seat.last.clone()).collect() }
+        Readings {
+            driver: self.driver.clone(),
+            gpus: self.seats.iter().flat_map(|seat| seat.last.clone()).collect(),
+            simulated: Vec::new(),
+        }
     }
 
     /// Tries those again who hung and whose time has come. This may hang again: so it comes after the pass.

@@ -220,11 +220,12 @@ impl Loop {
         let kin = self.sighting.as_ref().map_or_else(|| [].into(), |sighting| sighting.kin.clone());
         self.processes.keep(&kin, self.scan);
         let mut processes: Vec<_> = self.processes.end().cloned().collect();
-        if let Some(peeker) = &self.peeker {
-            for process in &mut processes {
-                let said = peeker.said(process.id).zip(self.processes.cuda(process.id));
-                process.peek = said.map(|(said, cuda)| devices::peek(said, process.id, &gpus, cuda).into());
-            }
+        for process in &mut processes {
+            let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
+            let simulated = simulated.map(|(_, stats)| Ok(stats.clone()));
+            let said = self.peeker.as_ref().and_then(|it| it.said(process.id)).or(simulated.as_ref());
+            let said = said.zip(self.processes.cuda(process.id));
+            process.peek = said.map(|(said, cuda)| devices::peek(said, process.id, &gpus, cuda).into());
         }
         for gpu in &mut gpus {
             add_holders(gpu, self.sighting.as_deref(), &processes);

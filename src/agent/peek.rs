@@ -23,13 +23,14 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+pub(super) use self::stats::Stats;
 pub(super) use self::target::Outcome;
 use self::target::Target;
 use super::{Wake, clock};
@@ -45,7 +46,7 @@ const SEARCHES: u32 = 8;
 /// No more threads than this are left behind.
 const STUCK: usize = 4;
 
-/// Whom to look into: who it is, and the user whose it is.
+/// Whom to look into, in order: who it is, and the user whose it is.
 pub(super) type Order = Vec<(ProcessId, Reading<u32>)>;
 /// What the thread is at, and since when.
 type At = Arc<Mutex<Option<(ProcessId, Moment)>>>;
@@ -71,8 +72,8 @@ impl Peeker {
 
     /// Has these looked into. While the thread is still at the ones before, this is passed over.
     pub(super) fn order(&mut self, mut order: Order, now: Moment) {
-        let listed: BTreeSet<ProcessId> = order.iter().map(|(id, _)| *id).collect();
-        self.said.retain(|id, _| listed.contains(id));
+        order.sort_unstable_by_key(|(id, _)| *id);
+        self.said.retain(|id, _| names(&order, *id));
         self.avoid.retain(|_, until| now < *until);
         order.retain(|(id, _)| !self.avoid.contains_key(id));
         if order.is_empty() && self.thread.is_none() || self.stuck >= STUCK {
@@ -119,6 +120,10 @@ impl Peeker {
     }
 }
 
+fn names(order: &Order, id: ProcessId) -> bool {
+    order.binary_search_by_key(&id, |(it, _)| *it).is_ok()
+}
+
 fn start(generation: u64, events: mpsc::Sender<Wake>) -> io::Result<(SyncSender<Order>, At)> {
     let (sender, orders) = mpsc::sync_channel(1);
     let at = At::default();
@@ -129,16 +134,16 @@ fn start(generation: u64, events: mpsc::Sender<Wake>) -> io::Result<(SyncSender<
 
 fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender<Wake>) {
     let mut targets: BTreeMap<ProcessId, Target> = BTreeMap::new();
+    let mut scratch = Vec::new();
     let tell = |what| *at.lock().unwrap_or_else(PoisonError::into_inner) = what;
     while let Ok(order) = orders.recv() {
-        let listed: BTreeSet<ProcessId> = order.iter().map(|(id, _)| *id).collect();
-        targets.retain(|id, _| listed.contains(id));
+        targets.retain(|id, _| names(&order, *id));
         let (mut said, mut searches) = (Vec::with_capacity(order.len()), SEARCHES);
         for (id, uid) in order {
             let now = clock::now();
             tell(Some((id, now)));
             let target = targets.entry(id).or_insert_with(Target::new);
-            said.push((id, target.look(id, uid, now, &mut searches).clone()));
+            said.push((id, target.look(id, uid, now, &mut searches, &mut scratch).clone()));
         }
         tell(None);
         if events.send(Wake::Peeked(generation, said)).is_err() {

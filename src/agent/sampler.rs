@@ -210,6 +210,7 @@ pub(super) fn nothing_yet(now: Moment) -> Readings {
     Readings {
         driver: Driver { version: None, cuda_version: None, trouble: Some(trouble), failures: vec![] },
         gpus: vec![],
+        simulated: vec![],
     }
 }
 

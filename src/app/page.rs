@@ -223,7 +223,9 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
 /// Whether memory leaks, and the last time that much of it was given back.
 fn describe_growth(writer: &mut Writer, model: &Model, subject: &Subject) {
     let Some(growth) = model.growth(subject) else { return };
-    writer.field("growth", growth.sentence());
+    if let Some(growing) = model.growing(subject) {
+        writer.field("growth", growing.sentence());
+    }
     if let Some((at, fall)) = growth.fall() {
         writer.field("fell", format!("{fall}, {} ago", Elapsed(model.now().since(at))));
     }

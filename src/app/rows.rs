@@ -66,7 +66,7 @@ impl Column {
     pub fn is_shown(self, width: u16) -> bool {
         match self {
             Self::Growth => width >= WIDE,
-            Self::Cache => width >= WIDEST,
+            Self::Cache => width >= ROOMY,
             _ => true,
         }
     }
@@ -79,6 +79,8 @@ impl Column {
 
 /// From this width on there is room for more than the necessary.
 pub const WIDE: u16 = 110;
+/// From this width on there is room for the cache beside the bar.
+pub const ROOMY: u16 = 120;
 /// From this width on there is room for everything.
 pub const WIDEST: u16 = 160;
 

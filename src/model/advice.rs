@@ -66,6 +66,8 @@ pub enum Growth {
     Accelerating,
     /// In some phases only, and it stays: evaluation, most likely.
     InPhases,
+    /// What tensors hold grows: they are kept somewhere.
+    Tensors,
     /// What the allocator reserves grows, and what tensors hold does not.
     Cache,
     /// What the process holds beside PyTorch grows.
@@ -152,6 +154,7 @@ pub fn on_growth(ways: &[Growth]) -> Vec<Advice> {
                 // Each step costs more than the one before: a graph that is carried on.
                 Growth::Accelerating => &[LONG_SEQUENCE, LOSS_HISTORY, CACHE],
                 Growth::InPhases => &[EVALUATION_GRAD, KEPT_TENSORS, LAST_OUTPUT],
+                Growth::Tensors => &[LOSS_HISTORY, KEPT_TENSORS, EVALUATION_GRAD, LAST_OUTPUT],
                 Growth::Cache => &[CACHE, FRAGMENTATION],
                 Growth::NotPyTorch => &[NOT_PYTORCH],
             },
@@ -206,10 +209,10 @@ mod tests {
 
     #[test]
     fn every_text_is_given_for_something() {
-        use Growth::{Accelerating, Cache, InPhases, NotPyTorch, Stair, Steady};
+        use Growth::{Accelerating, Cache, InPhases, NotPyTorch, Stair, Steady, Tensors};
         use Shortage::{Absurd, Fragmentation, Full, Limit, Refused, SomeoneElse, TooBig, Unsaid};
         let mut given = on_shortage(&[TooBig, Full, Fragmentation, SomeoneElse, Limit, Refused, Absurd, Unsaid]);
-        given.extend(on_growth(&[Steady, Stair, Accelerating, InPhases, Cache, NotPyTorch]));
+        given.extend(on_growth(&[Steady, Stair, Accelerating, InPhases, Tensors, Cache, NotPyTorch]));
         let unused: Vec<_> = ALL.iter().filter(|it| !given.contains(it)).map(|it| it.name).collect();
         assert!(unused.is_empty(), "{unused:?}");
     }

@@ -65,6 +65,12 @@ impl Reserved {
         })
     }
 
+    /// What these say together. Absent where one of them says nothing, or there is none.
+    pub fn of_all<'a>(allocators: impl IntoIterator<Item = &'a Allocator>) -> Option<Self> {
+        let all: Vec<Self> = allocators.into_iter().map(Self::of).collect::<Reading<_>>().ok()?;
+        all.into_iter().reduce(Self::plus)
+    }
+
     /// All of it: `memory_reserved()`.
     pub fn sum(&self) -> Bytes {
         [self.allocated, self.pending, self.fragmented, self.cache].into_iter().sum()
@@ -152,9 +158,7 @@ impl Breakdown {
 /// What PyTorch took in one process, on one GPU or on all. Absent where that was not read.
 pub fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<Reserved> {
     let allocators = &snapshot.process(process)?.peek.as_ref()?.allocators;
-    let mine = allocators.iter().filter(|it| gpu.is_none_or(|gpu| it.gpu.as_ref() == Some(&gpu.uuid)));
-    let mine: Vec<Reserved> = mine.map(Reserved::of).collect::<Reading<_>>().ok()?;
-    mine.into_iter().reduce(Reserved::plus)
+    Reserved::of_all(allocators.iter().filter(|it| gpu.is_none_or(|gpu| it.gpu.as_ref() == Some(&gpu.uuid))))
 }
 
 #[cfg(test)]

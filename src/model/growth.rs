@@ -12,6 +12,7 @@
 mod forecast;
 mod levels;
 mod live;
+mod parts;
 #[cfg(test)]
 mod tests;
 mod trend;
@@ -21,6 +22,8 @@ use self::forecast::Path;
 pub use self::forecast::{Forecast, Rate};
 use self::levels::Levels;
 pub(super) use self::live::Leaks;
+pub(super) use self::parts::Allocated;
+pub use self::parts::Growing;
 use self::trend::Trend;
 use crate::units::{Bytes, Moment};
 

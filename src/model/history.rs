@@ -6,6 +6,7 @@
 
 mod curve;
 mod occurrence;
+mod split;
 mod track;
 
 use std::collections::HashMap;
@@ -14,8 +15,9 @@ use std::time::Duration;
 pub use self::curve::{Curve, Extent, Window};
 use self::occurrence::Occurrences;
 pub use self::occurrence::{Occurrence, What};
+pub use self::split::Split;
 use crate::control::Signal;
-use crate::model::{Holding, Subject};
+use crate::model::{Holding, Reserved, Subject};
 use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::Text;
@@ -27,7 +29,7 @@ pub const WEEK: Duration = Duration::from_hours(7 * 24);
 const REMEMBERED: Duration = Duration::from_hours(6);
 
 /// And so many of them.
-const GONE: usize = 32;
+const GONE: usize = 24;
 
 /// The spans that graphs show by themselves, until there is history of the last one.
 const SPANS: [Duration; 5] = [
@@ -171,6 +173,8 @@ pub struct ProcessHistory {
     pub rss: Curve,
     /// Since when it holds nothing any more; absent while it does.
     pub gone: Option<Moment>,
+    /// Of that, what PyTorch took and what tensors hold; absent where that was never read.
+    pub split: Option<Box<Split>>,
     /// Its memory on all of them, once they are more than one.
     all: Option<Box<Series>>,
 }
@@ -184,6 +188,7 @@ impl ProcessHistory {
             sm: Curve::short(),
             rss: Curve::short(),
             gone: None,
+            split: None,
             all: None,
         }
     }
@@ -227,6 +232,10 @@ impl ProcessHistory {
         if let Some(all) = &mut self.all {
             // A sum that misses a part would show as a fall.
             all.push(at, holding.memory.ok().filter(|it| !it.lower_bound).map(|it| it.bytes), patience);
+        }
+        let reserved = process.peek.as_ref().and_then(|it| Reserved::of_all(&it.allocators));
+        if reserved.is_some() || self.split.is_some() {
+            self.split.get_or_insert_with(|| Box::new(Split::new())).push(at, reserved, patience);
         }
         self.sm.push(at, holding.sm.ok().map(whole_percent), patience);
         let rss = process.load.rss.ok().map(|it| u32::try_from(it.0 >> 10).unwrap_or(u32::MAX));
@@ -377,7 +386,16 @@ impl History {
             let own = size_of::<ProcessHistory>();
             let parts = it.parts.iter().map(|(_, series)| series.curve.bytes()).sum::<usize>();
             let all = it.all.as_ref().map_or(0, |it| size_of::<Series>() + it.curve.bytes());
-            own + parts + it.parts.capacity() * size_of::<(GpuUuid, Series)>() + all + it.sm.bytes() + it.rss.bytes()
+            let split = it
+                .split
+                .as_ref()
+                .map_or(0, |it| size_of::<Split>() + it.allocated.curve.bytes() + it.reserved.curve.bytes());
+            own + split
+                + parts
+                + it.parts.capacity() * size_of::<(GpuUuid, Series)>()
+                + all
+                + it.sm.bytes()
+                + it.rss.bytes()
         };
         self.gpus.values().map(gpu).sum::<usize>()
             + self.processes.values().map(|it| process(it)).sum::<usize>()

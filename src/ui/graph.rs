@@ -78,13 +78,16 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
             if let Some(baseline) = series.baseline() {
                 axes::level(buffer, theme.dim(), panel, baseline, "baseline");
             }
-            curve(buffer, theme, panel, series, now);
+            match model.split(&panel.subject) {
+                Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.lens().cursor()),
+                None => curve(buffer, theme, panel, series, now),
+            }
             if let Some(process) = model.history().process(*id) {
                 axes::work(buffer, theme, panel, &process.sm, now);
             }
         }
     }
-    axes::ahead(buffer, theme, panel, series.latest());
+    axes::ahead(buffer, theme, panel);
     axes::events(buffer, theme, model, panel);
     axes::names(buffer, theme, panel, app.marks().list());
 }
@@ -143,6 +146,13 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &S
     {
         figure(pen, theme, "", &format!("{} since {name}", lists::signed(change)), theme.notable());
     }
+    // Where there is room, they stand at the right.
+    if let Some(split) = app.model().split(&panel.subject).filter(|_| panel.legend.width == 0)
+        && let (Some(allocated), Some(reserved)) = (split.allocated.latest(), split.reserved.latest())
+    {
+        figure(pen, theme, "allocated", &allocated.to_string(), theme.text());
+        figure(pen, theme, "cached", &reserved.saturating_sub(allocated).to_string(), theme.text());
+    }
     for (name, value) in [("peak", series.peak()), ("baseline", series.baseline())] {
         figure(pen, theme, name, &word(value), theme.text());
     }
@@ -174,6 +184,15 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &Model, panel: &Panel, a
             }
         }
         Subject::Process(id) => {
+            // Where there is room, they stand at the right.
+            if let Some(split) = model.split(&panel.subject).filter(|_| panel.legend.width == 0) {
+                let held = |name: &str, bytes: Bytes| format!("{name} {bytes}");
+                let at = |series: &Series| series.at(at, now).map(|it| it.high);
+                if let (Some(allocated), Some(reserved)) = (at(&split.allocated), at(&split.reserved)) {
+                    parts.push(held("allocated", allocated));
+                    parts.push(held("cached", reserved.saturating_sub(allocated)));
+                }
+            }
             if let Some(process) = model.history().process(*id) {
                 parts.extend(high(&process.sm).map(|it| format!("SM {it}%")));
                 parts.extend(high(&process.rss).map(|it| format!("RSS {}", Bytes::from_kib(it.into()))));

@@ -13,7 +13,7 @@ use super::theme::{Theme, sparkline};
 use crate::app::layout::Area;
 use crate::app::rows::{Column, View};
 use crate::app::{App, List, growth, page, rows};
-use crate::model::{Breakdown, Holding, LeakDetector, Outlook, Subject, Total, Verdict};
+use crate::model::{Breakdown, Holding, Outlook, Subject, Total, Verdict};
 use crate::snapshot::{GpuUuid, Identity, Missing, Process, ProcessId, Snapshot, State};
 use crate::units::{Bytes, Elapsed, Percent};
 use crate::untrusted::Text;
@@ -57,8 +57,8 @@ impl Columns {
                 gpu: 5,
                 user: 9,
                 bar: 6,
-                cache: false,
-                spark: 12,
+                cache: width >= usize::from(rows::ROOMY),
+                spark: if width >= usize::from(rows::ROOMY) { 8 } else { 12 },
                 doings: true,
                 growth: true,
                 threads: false,
@@ -253,7 +253,7 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
         let origin = process.facts.origin.as_ref().map_or("", Text::as_str);
         pen.cell(origin, ORIGIN, Align::Left, theme.dim()).skip(1);
     }
-    let grows = app.model().growth(&Subject::Process(process.id)).map(LeakDetector::outlook);
+    let grows = app.model().growing(&Subject::Process(process.id)).map(|it| it.detector.outlook());
     let (said, style) = match (verdict, grows) {
         // Who holds what nobody needs is the more urgent.
         (Some(verdict), _) if verdict.is_suspect() => (verdict.word(), theme.weight(verdict.weight())),

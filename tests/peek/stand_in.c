@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef PROGRAM
@@ -84,6 +86,22 @@ static void *spin(void *it) {
     return NULL;
 }
 
+static long nanoseconds(clockid_t clock) {
+    struct timespec time;
+    clock_gettime(clock, &time);
+    return time.tv_sec * 1000000000L + time.tv_nsec;
+}
+
+// A step of training, as far as the host has to do with it: blocks come and go, and memory is mapped and given back.
+static void step(Device *it) {
+    enum { SIZE = 1 << 20 };
+    for (int at = 0; at < 5000; at++) work(it, 2, 0, 1024, 1000, -1024, 0), work(it, 2, 0, -1024, -1000, 1024, 0);
+    char *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) abort();
+    memset(memory, 1, SIZE);
+    munmap(memory, SIZE);
+}
+
 // One line on the standard input is one thing to do; a line comes back when it is done.
 int serve(int devices) {
     static Device *pointers[128];
@@ -108,6 +126,11 @@ int serve(int devices) {
         if (sscanf(line, "work %d %d %ld %ld %ld %ld %d", &device, &pool, &segment, &block, &asked, &split, &part) == 7) {
             work(pointers[device], pool, segment, block, asked, split, part);
             puts("done");
+        } else if (sscanf(line, "steps %d %ld", &device, &block) == 2) {
+            // Nanoseconds of so many steps: computed, and by the clock.
+            long computed = nanoseconds(CLOCK_THREAD_CPUTIME_ID), passed = nanoseconds(CLOCK_MONOTONIC);
+            for (long at = 0; at < block; at++) step(pointers[device]);
+            printf("%ld %ld\n", nanoseconds(CLOCK_THREAD_CPUTIME_ID) - computed, nanoseconds(CLOCK_MONOTONIC) - passed);
         } else if (sscanf(line, "spin %d", &device) == 1) {
             printf("%d\n", pthread_create(&thread, NULL, spin, pointers[device]));
         } else if (!strcmp(line, "fork\n")) {

@@ -4,6 +4,7 @@
 use std::f64::consts::TAU;
 
 use super::cast::Role;
+use crate::agent::peek::Stats;
 use crate::agent::{GpuReadings, Hold};
 use crate::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle};
 use crate::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -48,6 +49,25 @@ pub(super) fn part(role: Role, seconds: f64) -> Part {
         Role::Forker | Role::Hidden => (9318.0, 0.0),
     };
     Part { memory: Bytes::from_mib(u64::from(whole(mib))), sm: percent(sm) }
+}
+
+/// What PyTorch would say in a process of that role, so many seconds after the start: of those that run it.
+pub(super) fn allocator(role: Role, seconds: f64) -> Option<Stats> {
+    const MIB: u64 = 1 << 20;
+    /// A context, kernels and libraries: what is not PyTorch's.
+    const BESIDE: u64 = 468 * MIB;
+    let reserved = part(role, seconds).memory.0.saturating_sub(BESIDE);
+    let share = |share: f64| reserved / 1000 * u64::from(whole(share * 1000.0));
+    let (cache, fragmented) = match role {
+        // What a step gives back stays in the cache until the next one takes it.
+        Role::Growing => (u64::from(whole(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB, share(0.03)),
+        Role::Rank0 | Role::Rank1 => (share(0.06 + 0.24 * wave(seconds, 5.0)), share(0.04)),
+        Role::Server => (share(0.35), share(0.05)),
+        // It kept what one cell took, long ago.
+        Role::Notebook => (share(0.72), share(0.02)),
+        Role::Trainer | Role::Worker | Role::Forker | Role::Hidden => return None,
+    };
+    Some(Stats::of_parts(reserved, cache, fragmented))
 }
 
 /// A leak of 1.5 GiB a minute below the activations of each step. Before the GPU is full, the job starts over.

@@ -11,7 +11,7 @@
 //! whole way, and each sample goes it again: when a pointer on it has changed, the place is not one any more.
 
 use super::elf;
-use super::memory::{Memory, word};
+use super::memory::{Memory, Piece, word};
 use super::stats::{self, Layout, Proof, Stats};
 
 /// `c10::cuda::CUDACachingAllocator::allocator`, exported since torch 2.0.
@@ -169,43 +169,74 @@ impl Place {
 
     /// Reads the statistics. They are of one moment: two readings after each other are the same, and since
     /// they count all that ever came and went, nothing happened in between.
-    pub(super) fn sample(&self, memory: &mut Memory<'_>) -> Sample {
-        if !self.is_still_there(memory) {
+    ///
+    /// They are read into `scratch`: some 40 KiB, which no pass takes anew.
+    pub(super) fn sample(&self, memory: &mut Memory<'_>, scratch: &mut Vec<u8>) -> Sample {
+        let (way, (runs, places)) = (self.way(), self.runs());
+        let pieces: Vec<Piece> = [way.as_slice(), &runs, &runs].concat();
+        let size = pieces.iter().map(|it| it.1).sum();
+        if scratch.len() < size {
+            scratch.resize(size, 0);
+        }
+        let bytes = &mut scratch[..size];
+        if memory.read_all(&pieces, bytes).is_none() {
             return Sample::Gone;
         }
-        let (first, second) = (self.read_all(memory), self.read_all(memory));
-        let devices = self.devices.iter().enumerate().map(|(place, at)| {
-            let both = first.as_ref().and_then(|it| it.get(place)).zip(second.as_ref().and_then(|it| it.get(place)));
-            match both {
-                Some((first, second)) if first == second && !stats::is_locked(first) => {
+        let (way, both) = bytes.split_at(way.iter().map(|it| it.1).sum());
+        if !self.leads_there(way) {
+            return Sample::Gone;
+        }
+        let (first, second) = both.split_at(both.len() / 2);
+        let stats = places.into_iter().zip(&self.devices).map(|(place, at)| {
+            let place = place..place + stats::SIZE;
+            match (first.get(place.clone()), second.get(place)) {
+                (Some(first), Some(second)) if first == second && !stats::is_locked(first) => {
                     stats::decode(first, self.layout, Proof::Partial).ok_or(Sample::Torn)
                 }
                 _ => self.sample_device(memory, *at),
             }
         });
-        match devices.collect::<Result<Vec<_>, _>>() {
+        match stats.collect::<Result<Vec<_>, _>>() {
             Ok(stats) => Sample::Whole(stats),
             Err(sample) => sample,
         }
     }
 
-    /// All devices at one look: they were made one after the other, and lie close together. Absent when they
-    /// do not.
-    fn read_all(&self, memory: &mut Memory<'_>) -> Option<Vec<[u8; stats::SIZE]>> {
-        let (start, last) = (*self.devices.iter().min()?, *self.devices.iter().max()?);
-        let size = usize::try_from(last - start).ok().filter(|it| *it < OBJECT)? + stats::SIZE;
-        let mut bytes = vec![0; size];
-        memory.read(start, &mut bytes)?;
-        let device = |at: &u64| bytes.get(usize::try_from(at - start).ok()?..)?.first_chunk().copied();
-        self.devices.iter().map(device).collect()
+    /// The pointers on the way to the devices: the symbol, the vector, its elements.
+    fn way(&self) -> [Piece; 3] {
+        [(self.symbol[0], 8), (self.vector[0], 16), (self.vector[1], 8 * self.devices.len())]
     }
 
-    fn is_still_there(&self, memory: &mut Memory<'_>) -> bool {
-        let [symbol, object] = self.symbol;
-        let [vector, begin, end] = self.vector;
-        memory.word(symbol) == Some(object)
-            && memory.bytes::<16>(vector).is_some_and(|it| word(&it, 0) == Some(begin) && word(&it, 8) == Some(end))
-            && pointers(memory, begin, self.devices.len() as u64).as_ref() == Some(&self.devices)
+    /// The devices' statistics, in few pieces, and where in these each begins. What lies less than a page apart is one
+    /// piece: that takes no page more, and a piece costs as much as some pages.
+    fn runs(&self) -> (Vec<Piece>, Vec<usize>) {
+        let mut devices: Vec<(u64, usize)> = self.devices.iter().copied().zip(0..).collect();
+        devices.sort_unstable();
+        let (mut runs, mut places, mut filled) = (Vec::<Piece>::new(), vec![0; devices.len()], 0);
+        for (at, device) in devices {
+            let begun = runs.last_mut().and_then(|(start, size)| {
+                let end = usize::try_from(at - *start).ok()? + stats::SIZE;
+                (end - *size < PAGE).then_some((size, end))
+            });
+            match begun {
+                Some((size, end)) => {
+                    filled += end - *size;
+                    *size = end;
+                }
+                None => {
+                    runs.push((at, stats::SIZE));
+                    filled += stats::SIZE;
+                }
+            }
+            places[device] = filled - stats::SIZE;
+        }
+        (runs, places)
+    }
+
+    /// Whether they are still what they were.
+    fn leads_there(&self, way: &[u8]) -> bool {
+        let expected = [self.symbol[1], self.vector[1], self.vector[2]].into_iter().chain(self.devices.iter().copied());
+        (0..way.len()).step_by(8).map(|at| word(way, at)).eq(expected.map(Some))
     }
 
     fn sample_device(&self, memory: &mut Memory<'_>, at: u64) -> Result<Stats, Sample> {

@@ -3,18 +3,28 @@
 //! Whatever stands there may be forged: a look is at a few KiB at most, their number is limited, and a
 //! chain that leads in a circle ends with them.
 
+use std::ffi::c_void;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// So many looks find an allocator many times over. Each takes about a microsecond.
 const LOOKS: u32 = 8192;
 /// So much in all.
 const BYTES: usize = 16 << 20;
 
+/// A place in memory: its address, and how many bytes.
+pub(super) type Piece = (u64, usize);
+/// Fills a buffer with many pieces at once; false when that cannot be done.
+type Gather<'a> = &'a dyn Fn(&[Piece], &mut [u8]) -> bool;
+
 /// Memory that can be looked at, some more times.
 pub(super) struct Memory<'a> {
     /// Fills the buffer from that address; false when not all of it is there.
     read: &'a dyn Fn(u64, &mut [u8]) -> bool,
+    gather: Option<Gather<'a>>,
     looks: u32,
     bytes: usize,
 }
@@ -22,7 +32,12 @@ pub(super) struct Memory<'a> {
 impl<'a> Memory<'a> {
     /// All that `read` reaches.
     pub(super) fn new(read: &'a dyn Fn(u64, &mut [u8]) -> bool) -> Self {
-        Self { read, looks: LOOKS, bytes: BYTES }
+        Self { read, gather: None, looks: LOOKS, bytes: BYTES }
+    }
+
+    /// The same, with a quicker way to many pieces.
+    pub(super) fn gathering(self, gather: Gather<'a>) -> Self {
+        Self { gather: Some(gather), ..self }
     }
 
     /// Fills the buffer; absent when not all of that is there, or when enough was looked at.
@@ -31,6 +46,23 @@ impl<'a> Memory<'a> {
         self.bytes = self.bytes.checked_sub(buffer.len())?;
         at.checked_add(buffer.len() as u64)?;
         (self.read)(at, buffer).then_some(())
+    }
+
+    /// Fills the buffer with these pieces, one after the other; absent when not all of them are there.
+    pub(super) fn read_all(&mut self, pieces: &[Piece], buffer: &mut [u8]) -> Option<()> {
+        let is_bounded = buffer.len() <= self.bytes && pieces.len() <= self.looks as usize;
+        if is_bounded && self.gather.is_some_and(|gather| gather(pieces, buffer)) {
+            self.looks -= 1;
+            self.bytes -= buffer.len();
+            return Some(());
+        }
+        let mut rest = buffer;
+        for (at, size) in pieces {
+            let (piece, others) = rest.split_at_mut_checked(*size)?;
+            self.read(*at, piece)?;
+            rest = others;
+        }
+        Some(())
     }
 
     /// So many bytes.
@@ -57,6 +89,31 @@ impl<'a> Memory<'a> {
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..)?.first_chunk()?;
     Some(u64::from_ne_bytes(*bytes))
+}
+
+/// Reads many pieces of a process's memory in one call, which costs a third of as many reads of a file. The call takes a
+/// PID, which is no identity: the process that `handle` holds has not ended after it, so it was that one's. It may run
+/// another program since: who reads knows by what is there.
+pub(super) fn gather(pid: u32, handle: &OwnedFd) -> impl Fn(&[Piece], &mut [u8]) -> bool {
+    move |pieces, buffer| {
+        let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+        let remote = |(at, size): &Piece| {
+            let address = usize::try_from(*at).ok()?;
+            Some(libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(address), iov_len: *size })
+        };
+        let Some(remote) = pieces.iter().map(remote).collect::<Option<Vec<_>>>() else { return false };
+        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: it writes to the buffer, no more than its length; addresses of the other process are no pointers here.
+        let read = unsafe {
+            libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
+        };
+        usize::try_from(read) == Ok(buffer.len()) && is_alive(handle)
+    }
+}
+
+/// Whether a process has not ended.
+fn is_alive(handle: &OwnedFd) -> bool {
+    poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&Timespec::default())) == Ok(0)
 }
 
 /// Reads a `/proc/PID/mem`. It belongs to one address space: when its process has ended, or runs another

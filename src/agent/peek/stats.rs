@@ -138,6 +138,25 @@ pub(super) fn decode(bytes: &[u8], Layout(second): Layout, proof: Proof) -> Opti
 }
 
 impl Stats {
+    /// What an allocator would say that took so much for so many tensors, of which these parts are free: kept, and kept
+    /// in segments of which a part is in use. For the simulated machine.
+    pub(in crate::agent) fn of_parts(reserved: u64, cache: u64, fragmented: u64) -> Self {
+        let whole = |bytes: u64| bytes / BLOCK * BLOCK;
+        let stat = |bytes: u64| Stat { current: whole(bytes), peak: whole(reserved) };
+        let allocated = whole(reserved).saturating_sub(whole(cache)).saturating_sub(whole(fragmented));
+        Self {
+            allocations: Stat { current: 1000, peak: 1200 },
+            segments: Stat { current: 100, peak: 100 },
+            allocated: stat(allocated),
+            reserved: stat(reserved),
+            active: stat(allocated),
+            inactive_split: stat(fragmented),
+            requested: Stat { current: allocated / 100 * 99, peak: whole(reserved) },
+            retries: 0,
+            ooms: 0,
+        }
+    }
+
     /// Whether it was ever used: before that, it is zeros, as much else is.
     pub(super) fn was_used(&self) -> bool {
         self.reserved.peak > 0 && self.allocations.peak > 0

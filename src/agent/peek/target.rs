@@ -2,9 +2,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::process::geteuid;
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::find::{self, Absent, Other, Place, Sample};
 use super::memory::{self, Memory};
@@ -17,31 +18,37 @@ use crate::units::Moment;
 pub(in crate::agent) type Outcome = Result<Vec<Stats>, Unread>;
 
 /// A process in which nothing was found is looked at again after so long, then after twice that.
-const AGAIN: Duration = Duration::from_secs(2);
+const AGAIN: Seconds = 2;
 /// One that has PyTorch, and is loading its data, allocates at any moment.
-const SOON: Duration = Duration::from_secs(4);
+const SOON: Seconds = 4;
 /// And no one less often than this: it may load PyTorch late.
-const SELDOM: Duration = Duration::from_mins(5);
+const SELDOM: Seconds = 300;
 /// What was read last stands for so many passes in which it was torn.
-const TEARS: u32 = 2;
+const TEARS: u8 = 2;
 /// No process has maps of more than this.
 const MAPS: u64 = 16 << 20;
 
 /// A process that is looked into.
 #[derive(Debug)]
 pub(super) struct Target {
-    found: Option<Found>,
+    /// In a place of its own: of a thousand processes few have one.
+    found: Option<Box<Found>>,
     last: Outcome,
-    tears: u32,
+    tears: u8,
     /// When to look for an allocator again, and the wait after that.
     due: Moment,
-    wait: Duration,
+    wait: Seconds,
 }
+
+/// Whole seconds of a wait: a fourth of what a [`Duration`] takes.
+type Seconds = u16;
 
 /// An allocator and the memory that it is in.
 #[derive(Debug)]
 struct Found {
     memory: File,
+    /// Absent where the kernel has none: then each piece is read from the file.
+    handle: Option<OwnedFd>,
     place: Place,
 }
 
@@ -51,8 +58,15 @@ impl Target {
     }
 
     /// Looks at it. `uid` is whose it is; where its allocator is, is looked for while there are `searches` left.
-    pub(super) fn look(&mut self, id: ProcessId, uid: Reading<u32>, now: Moment, searches: &mut u32) -> &Outcome {
-        if let Some(sample) = self.found.as_ref().map(Found::sample) {
+    pub(super) fn look(
+        &mut self,
+        id: ProcessId,
+        uid: Reading<u32>,
+        now: Moment,
+        searches: &mut u32,
+        scratch: &mut Vec<u8>,
+    ) -> &Outcome {
+        if let Some(sample) = self.found.as_ref().map(|it| it.sample(id, scratch)) {
             match sample {
                 Sample::Whole(stats) => (self.last, self.tears) = (Ok(stats), 0),
                 Sample::Torn if self.tears < TEARS => self.tears += 1,
@@ -65,10 +79,10 @@ impl Target {
         if self.found.is_none() && now >= self.due && *searches > 0 {
             *searches -= 1;
             match Found::look_for(id, uid) {
-                Ok((found, stats)) => *self = Self { found: Some(found), last: Ok(stats), ..Self::new() },
+                Ok((found, stats)) => *self = Self { found: Some(found.into()), last: Ok(stats), ..Self::new() },
                 Err(why) => {
                     self.last = Err(why);
-                    self.due = now.after(self.wait);
+                    self.due = now.after(Duration::from_secs(self.wait.into()));
                     self.wait = (self.wait * 2).min(if why == Unread::NotYet { SOON } else { SELDOM });
                 }
             }
@@ -78,22 +92,30 @@ impl Target {
 }
 
 impl Found {
-    fn sample(&self) -> Sample {
-        self.place.sample(&mut Memory::new(&memory::of(&self.memory)))
+    fn sample(&self, id: ProcessId, scratch: &mut Vec<u8>) -> Sample {
+        let read = memory::of(&self.memory);
+        match &self.handle {
+            Some(handle) => {
+                self.place.sample(&mut Memory::new(&read).gathering(&memory::gather(id.pid, handle)), scratch)
+            }
+            None => self.place.sample(&mut Memory::new(&read), scratch),
+        }
     }
 
     fn look_for(id: ProcessId, uid: Reading<u32>) -> Result<(Self, Vec<Stats>), Unread> {
         let why = |error: io::Error| why(&error, uid);
         let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
+        let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
+        let handle = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let libraries = libraries(id.pid).map_err(why)?;
-        // It was there before the file was opened, and is there still: what was opened is its memory.
+        // It was there before the files were opened, and is there still: they are its own.
         let mut line = Vec::new();
         let started = stat::of(id.pid, &mut line).map_err(why)?.start_ticks;
         if Some(started) != id.start_ticks {
             return Err(Unread::NotYet);
         }
         let (place, stats) = search(&memory::of(&memory), libraries)?;
-        Ok((Self { memory, place }, stats))
+        Ok((Self { memory, handle, place }, stats))
     }
 }
 
@@ -103,7 +125,7 @@ fn search(read: &dyn Fn(u64, &mut [u8]) -> bool, libraries: Vec<u64>) -> Result<
     for base in libraries {
         let memory = &mut Memory::new(read);
         let place = find::find(memory, base);
-        reason = match place.map(|place| (place.sample(memory), place)) {
+        reason = match place.map(|place| (place.sample(memory, &mut Vec::new()), place)) {
             Ok((Sample::Whole(stats), place)) => return Ok((place, stats)),
             Ok(_) | Err(Absent::Nothing) => Unread::NotYet,
             Err(Absent::Symbol) => Unread::OldPytorch,

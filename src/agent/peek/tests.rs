@@ -104,7 +104,7 @@ impl Image {
     }
 
     fn sample(&self, place: &Place) -> Sample {
-        place.sample(&mut Memory::new(&|at, buffer| self.read(at, buffer)))
+        place.sample(&mut Memory::new(&|at, buffer| self.read(at, buffer)), &mut Vec::new())
     }
 }
 
@@ -281,7 +281,7 @@ proptest! {
             image.read(at, buffer)
         };
         if let Ok(place) = find(&mut Memory::new(&read), BASE)
-            && let Sample::Whole(stats) = place.sample(&mut Memory::new(&read))
+            && let Sample::Whole(stats) = place.sample(&mut Memory::new(&read), &mut Vec::new())
         {
             prop_assert!(stats.iter().all(is_plausible), "{stats:?}");
         }
@@ -302,9 +302,21 @@ proptest! {
         };
         let memory = &mut Memory::new(&read);
         if let Ok(place) = find(memory, BASE) {
-            let _any: Sample = place.sample(memory);
+            let _any: Sample = place.sample(memory, &mut Vec::new());
         }
     }
+}
+
+#[test]
+fn devices_lie_in_any_order_and_far_apart() {
+    let books = books();
+    let mut image = right(2, 4, 1, &books);
+    image.0.insert(HEAP + (1 << 30), vec![0; 0x2000]);
+    let device = |at: u64| DEVICE + at * STRIDE;
+    image.words(HEAP, &[device(3), HEAP + (1 << 30), device(1), device(0)]);
+    let place = image.find().unwrap();
+    let none = Stats::default();
+    assert_eq!(image.sample(&place), Sample::Whole(vec![none, none, books.stats(), none]));
 }
 
 #[test]
@@ -366,7 +378,7 @@ struct Restless(RefCell<(Image, Books, u64)>);
 
 impl Restless {
     fn sample(&self, place: &Place, after: u64) -> Sample {
-        place.sample(&mut Memory::new(&|at, buffer| {
+        let read = |at: u64, buffer: &mut [u8]| {
             let (image, books, looks) = &mut *self.0.borrow_mut();
             if (DEVICE..DEVICE + STRIDE).contains(&at) {
                 *looks += 1;
@@ -376,7 +388,8 @@ impl Restless {
                 }
             }
             image.read(at, buffer)
-        }))
+        };
+        place.sample(&mut Memory::new(&read), &mut Vec::new())
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::Lens;
 use super::scale::Scale;
 use crate::app::layout::Area;
-use crate::model::{Extent, Forecast, Model, Outlook, Rate, Series, Subject, Window};
+use crate::model::{Extent, Forecast, Model, Outlook, Part, Rate, Series, Subject, Window};
 use crate::units::{Bytes, Moment};
 
 /// From here on there is room for two graphs.
@@ -43,6 +43,8 @@ pub fn whole(body: Area) -> (Area, Area) {
 pub struct Ahead {
     /// How fast.
     pub rate: Rate,
+    /// What is held of it now: by tensors, if it is that part which grows.
+    pub from: Bytes,
     /// How much could be held before memory runs out; absent when that is not known.
     pub limit: Option<Bytes>,
     /// When that is; absent when it is not known, or beyond all plans.
@@ -52,13 +54,22 @@ pub struct Ahead {
 impl Ahead {
     /// What is to come of a leak. Of what may stop by itself, nobody can say.
     fn of(model: &Model, subject: &Subject) -> Option<Self> {
-        let growth = model.growth(subject).filter(|it| it.outlook() == Outlook::Leak)?;
-        let evidence = growth.evidence()?;
-        Some(Self { rate: evidence.rate, limit: limit(model, subject), full: evidence.forecast })
+        let growing = model.growing(subject).filter(|it| it.detector.outlook() == Outlook::Leak)?;
+        let evidence = growing.detector.evidence()?;
+        let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));
+        let split = model.split(subject).filter(|_| growing.part == Some(Part::Allocated));
+        let parts = split.and_then(|it| it.floor(model.now()).zip(it.reserved.latest()));
+        // Tensors may have what PyTorch can get: what is not PyTorch's stays.
+        let (from, limit) = match parts {
+            Some((from, reserved)) => (from, limit.map(|it| it.saturating_sub(held.saturating_sub(reserved)))),
+            None => (held, limit),
+        };
+        Some(Self { rate: evidence.rate, from, limit, full: evidence.forecast })
     }
 
     /// What would be held after so long: if it ends soonest, as it looks, and if it ends latest. At the limit it ends.
-    pub fn held(&self, now: Bytes, after: Duration) -> [Bytes; 3] {
+    pub fn held(&self, after: Duration) -> [Bytes; 3] {
+        let now = self.from;
         let most = self.limit.map_or(f64::MAX, Bytes::gib);
         let grown = |rate: f64| {
             let gib = (now.gib() + rate * after.as_secs_f64()).clamp(0.0, most.max(now.gib()));
@@ -130,7 +141,8 @@ impl Panel {
         let (has_events, has_work) = (area.height >= 9, area.height >= 11);
         let below = 1 + u16::from(has_events) + u16::from(has_work);
         let is_gpu = matches!(subject, Subject::Gpu(_));
-        let legend = if is_gpu && area.width >= ROOM_FOR_LEGEND { LEGEND } else { 0 };
+        let split = model.split(&subject);
+        let legend = if (is_gpu || split.is_some()) && area.width >= ROOM_FOR_LEGEND { LEGEND } else { 0 };
         let plot = Area {
             x: area.x + AXIS,
             y: area.y + 1,
@@ -148,9 +160,10 @@ impl Panel {
         let capacity = capacity(model, &subject);
         let settle = |old| {
             let (low, high) = amounts(series, &window, now);
-            let to_come = ahead.zip(series.latest()).map(|(ahead, latest)| {
+            let low = split.map_or(low, |it| low.min(amounts(&it.allocated, &window, now).0));
+            let to_come = ahead.map(|ahead| {
                 let end = window.part() * u32::from((plot.width - past) * 2);
-                ahead.held(latest, end).into_iter().fold(latest, Bytes::max)
+                ahead.held(end).into_iter().fold(ahead.from, Bytes::max)
             });
             let high = high.max(to_come.unwrap_or_default());
             // A GPU that is well filled is shown up to its end.

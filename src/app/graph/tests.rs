@@ -168,14 +168,14 @@ fn the_scale_stays_while_memory_wobbles() {
 fn what_is_to_come_ends_where_memory_does() {
     let seconds = Duration::from_secs;
     let full = Forecast { low: seconds(50), likely: seconds(100), high: seconds(200) };
-    let ahead = Ahead { rate: Rate(1.0), limit: Some(Bytes::from_gib(80)), full: Some(full) };
+    let ahead =
+        Ahead { rate: Rate(1.0), from: Bytes::from_gib(60), limit: Some(Bytes::from_gib(80)), full: Some(full) };
     // To the MiB: times as divisors leave a rest.
     let gib = |of: [Bytes; 3]| of.map(|it| (it.0 + (1 << 20)) >> 30);
-    let now = Bytes::from_gib(60);
-    assert_eq!(gib(ahead.held(now, seconds(50))), [80, 70, 65]);
-    assert_eq!(gib(ahead.held(now, seconds(500))), [80; 3]);
-    let unknown = Ahead { rate: Rate(f64::from(1 << 30)), limit: None, full: None };
-    assert_eq!(gib(unknown.held(now, seconds(50))), [110; 3]);
+    assert_eq!(gib(ahead.held(seconds(50))), [80, 70, 65]);
+    assert_eq!(gib(ahead.held(seconds(500))), [80; 3]);
+    let unknown = Ahead { rate: Rate(f64::from(1 << 30)), limit: None, full: None, ..ahead };
+    assert_eq!(gib(unknown.held(seconds(50))), [110; 3]);
 }
 
 #[test]

@@ -29,6 +29,9 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
                 .field("which GPU", "cannot be told: neither its environment nor the amounts say which of them it is");
         }
     }
+    if gpu.is_some_and(|it| it.facts.simulated) {
+        writer.field("simulated", "no PyTorch runs there: these figures belong to --demo");
+    }
     let reserved = match Reserved::of(allocator) {
         Ok(reserved) => reserved,
         Err(why) => return writer.field("PyTorch", why),

@@ -8,7 +8,7 @@ use crate::snapshot::{GpuUuid, ProcessId, Snapshot};
 use crate::units::Bytes;
 
 /// What was not seen for so long is gone; a driver that hangs, or a list that could not be read, may take a while.
-const GONE: Duration = Duration::from_mins(15);
+pub(super) const GONE: Duration = Duration::from_mins(15);
 
 #[derive(Debug, Default)]
 struct Watched {

@@ -119,13 +119,13 @@ pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment
 }
 
 /// What is to come, if it goes on so: the likely path, and the paths beside it.
-pub(super) fn ahead(buffer: &mut Buffer, theme: Theme, panel: &Panel, latest: Option<Bytes>) {
-    let (Some(ahead), Some(latest)) = (panel.ahead, latest) else { return };
+pub(super) fn ahead(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
+    let Some(ahead) = panel.ahead else { return };
     let mut dots = Dots::new(panel.plot);
     let past = usize::from(panel.past) * 2;
     for x in past..usize::from(panel.plot.width) * 2 {
         let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX);
-        let rows = ahead.held(latest, after).map(|it| dots.row(panel.scale.height(it)));
+        let rows = ahead.held(after).map(|it| dots.row(panel.scale.height(it)));
         for (row, style) in [(rows[0], theme.dim()), (rows[2], theme.dim()), (rows[1], theme.alarm_line())] {
             if x % 4 < 2 || row == rows[1] {
                 dots.line(x, (row, row), style);

@@ -1,4 +1,5 @@
-//! The memory of a GPU as layers: each process that holds or held some, and the rest on top.
+//! Memory as layers: of a GPU, each process that holds or held some; of a process, what tensors hold and what PyTorch
+//! keeps. The rest is on top.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
@@ -6,7 +7,7 @@ use ratatui::style::Style;
 use super::dots::{self, Dots, FILL_COUNT};
 use super::name_of;
 use crate::app::graph::panel::Panel;
-use crate::model::{Extent, Model, ProcessHistory, Series};
+use crate::model::{Extent, Model, ProcessHistory, Series, Split, Window};
 use crate::snapshot::GpuUuid;
 use crate::ui::pen::{Align, Pen};
 use crate::ui::theme::Theme;
@@ -20,6 +21,8 @@ struct Layer {
     name: String,
     amounts: Vec<Option<Bytes>>,
     held: Option<Bytes>,
+    /// Without an amount it is not known, instead of not there.
+    may_be_unknown: bool,
 }
 
 /// The layers of a GPU from the bottom: who was there first stays below.
@@ -43,6 +46,7 @@ fn layers(model: &Model, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -
             Some(at) => series.at(at, now).map(|it| it.high),
             None => process.gone.is_none().then(|| series.latest()).flatten(),
         },
+        may_be_unknown: false,
     };
     shown.into_iter().map(layer).collect()
 }
@@ -58,15 +62,63 @@ pub(super) fn draw(
 ) {
     let Some(series) = model.history().gpu(gpu).map(|it| &it.memory) else { return };
     let layers = layers(model, gpu, panel, cursor);
-    let whole = series.over(&panel.window, model.now());
+    draw_layers(buffer, theme, model.now(), panel, series, &layers, cursor);
+}
+
+/// Draws what tensors hold of a process's memory, what PyTorch keeps beside, and the rest. Where the parts were not known,
+/// there is but the whole.
+pub(super) fn draw_parts(
+    buffer: &mut Buffer,
+    theme: Theme,
+    model: &Model,
+    panel: &Panel,
+    series: &Series,
+    split: &Split,
+    cursor: Option<Moment>,
+) {
+    let now = model.now();
+    let high = |series: &Series, window: &Window| -> Vec<Option<Bytes>> {
+        series.over(window, now).into_iter().map(|it| it.map(|it| it.high)).collect()
+    };
+    let less = |a: Option<Bytes>, b: Option<Bytes>| Some(a?.saturating_sub(b?));
+    let held = |series: &Series| match cursor {
+        Some(at) => series.at(at, now).map(|it| it.high),
+        None => series.latest(),
+    };
+    let (allocated, reserved) = (high(&split.allocated, &panel.window), high(&split.reserved, &panel.window));
+    let cached = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
+    let layers = [
+        Layer { name: "allocated".to_owned(), amounts: allocated, held: held(&split.allocated), may_be_unknown: true },
+        Layer {
+            name: "cached".to_owned(),
+            amounts: cached,
+            held: less(held(&split.reserved), held(&split.allocated)),
+            may_be_unknown: true,
+        },
+    ];
+    draw_layers(buffer, theme, now, panel, series, &layers, cursor);
+}
+
+fn draw_layers(
+    buffer: &mut Buffer,
+    theme: Theme,
+    now: Moment,
+    panel: &Panel,
+    series: &Series,
+    layers: &[Layer],
+    cursor: Option<Moment>,
+) {
+    let whole = series.over(&panel.window, now);
     let mut dots = Dots::new(panel.plot);
     let mut before: Option<Vec<usize>> = None;
     for (x, whole) in whole.into_iter().enumerate() {
-        before = whole.map(|whole| column(&mut dots, theme, panel, &layers, x, whole, before.as_deref()));
+        let is_known = layers.iter().all(|it| !it.may_be_unknown || it.amounts[x].is_some());
+        let layers = if is_known { layers } else { &[] };
+        before = whole.map(|whole| column(&mut dots, theme, panel, layers, x, whole, before.as_deref()));
     }
     dots.draw(buffer);
-    let used = cursor.map_or(series.latest(), |at| series.at(at, model.now()).map(|it| it.high));
-    legend(buffer, theme, panel, &layers, used);
+    let used = cursor.map_or(series.latest(), |at| series.at(at, now).map(|it| it.high));
+    legend(buffer, theme, panel, layers, used);
 }
 
 fn style(theme: Theme, layers: &[Layer], at: usize) -> Style {
@@ -105,10 +157,12 @@ fn column(
     for (at, edge) in edges.iter().enumerate() {
         let is_there = *edge + 1 < floor || at == layers.len();
         if is_there {
-            let from = before.map_or(*edge, |it| it[at]);
             let is_top = at == layers.len();
+            // What was not known one column before has no line from there.
+            let from = before.filter(|it| is_top || it.len() == edges.len());
+            let from = from.and_then(|it| if is_top { it.last() } else { it.get(at) }).unwrap_or(edge);
             let style = if is_top { theme.accent() } else { style(theme, layers, at) };
-            dots.line(x, (from, *edge), style);
+            dots.line(x, (*from, *edge), style);
             floor = *edge;
         }
     }
@@ -121,7 +175,8 @@ fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, layers: &[Layer], us
         return;
     }
     let known: Bytes = layers.iter().filter_map(|it| it.held).sum();
-    let rest = used.map(|it| it.saturating_sub(known));
+    let is_known = layers.iter().all(|it| !it.may_be_unknown || it.held.is_some());
+    let rest = used.map(|it| it.saturating_sub(known)).filter(|_| is_known);
     let mut entries: Vec<(f64, usize, String, Option<Bytes>)> = Vec::new();
     let mut sum = Bytes(0);
     for (at, layer) in layers.iter().enumerate() {

@@ -11,9 +11,9 @@ use crate::app::Options;
 use crate::app::graph::panel::Ahead;
 use crate::event::Event;
 use crate::model::{Forecast, Rate, Window};
-use crate::snapshot::Snapshot;
 use crate::snapshot::example::host;
 use crate::snapshot::line::Line;
+use crate::snapshot::{Allocator, Missing, Peek, Snapshot, Unread};
 
 const SIZE: (u16, u16) = (120, 40);
 
@@ -82,6 +82,54 @@ fn a_gpu_shows_its_processes_on_each_other_with_and_without_colour() {
     assert!((0..6).all(|at| fills.iter().filter(|it| **it == fills[at]).count() == 1), "{fills:?}");
 }
 
+/// A process of 40 GiB, of which PyTorch took 36, and tensors hold 10 and more by 50 MiB a second. Of its first minute, and
+/// of half a minute later on, its parts are not known.
+fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
+    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    app.update(Event::Resized(size.0, size.1));
+    let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(40));
+    for second in 0..300 {
+        host = host.later(1);
+        let (reserved, allocated) = (Ok(Bytes::from_gib(36)), Ok(Bytes::from_mib(10_240 + 50 * second)));
+        let allocator = Allocator {
+            allocated,
+            reserved,
+            active: allocated,
+            requested: allocated,
+            inactive_split: Ok(Bytes(0)),
+            ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
+        };
+        let peek = Peek { allocators: vec![allocator], unread: None };
+        let is_known = second >= 60 && !(150..180).contains(&second);
+        host.processes[0].peek = Some(Box::new(if is_known { peek } else { Peek::unread(Unread::NotYet) }));
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    }
+    for key in keys {
+        app.update(Event::Key(KeyEvent::from(*key)));
+    }
+    app
+}
+
+#[test]
+fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
+    let graph = KeyCode::Char('g');
+    let app = with_parts(&[graph], SIZE);
+    let colours = screen(Theme::new(false, true), &app);
+    // It began at 10.0 GiB; of 36 GiB that PyTorch took, what tensors do not hold is its cache.
+    shows(&colours, &["allocated", "24.6 GiB", "cached", "11.4 GiB", "other", "4.0 GiB"]);
+    shows(&screen(Theme::new(true, false), &app), &["allocated", "cached", "other"]);
+    // Where nothing is known of the parts, the whole stands alone, and nothing says that they were 0.
+    let row: Vec<char> = colours.lines().find(|it| it.contains(" 30 GiB")).unwrap().chars().collect();
+    let blanks = row[12..80].iter().collect::<String>();
+    assert!(blanks.starts_with(&" ".repeat(10)) && blanks.contains(&" ".repeat(5)) && blanks.contains('⠅'), "{blanks}");
+    assert!(!colours.contains(['⡇', '⢸']), "{colours}");
+    // There is no room for names: they stand with the moment under the cursor.
+    let narrow = with_parts(&[graph, KeyCode::Left], (80, 40));
+    let mut terminal = Terminal::new(TestBackend::new(80, 40)).unwrap();
+    terminal.draw(|frame| crate::ui::draw(frame.buffer_mut(), &Theme::new(false, true), &narrow)).unwrap();
+    shows(&terminal.backend().to_string(), &["allocated 24."]);
+}
+
 #[test]
 fn what_ended_stands_in_the_list_and_on_the_axis() {
     let screen = screen(Theme::new(false, true), &app("\tg"));
@@ -113,7 +161,7 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     let mut panel = app.panels().remove(0);
     let minutes = Duration::from_mins;
     let full = Forecast { low: minutes(2), likely: minutes(3), high: minutes(5) };
-    panel.ahead = Some(Ahead { rate: Rate(5e7), limit: panel.capacity, full: Some(full) });
+    panel.ahead = Some(Ahead { rate: Rate(5e7), from: Bytes::from_gib(44), limit: panel.capacity, full: Some(full) });
     panel.past = panel.plot.width * 3 / 4;
     panel.window = Window::until(app.model().now(), minutes(5), usize::from(panel.past) * 2);
     let theme = Theme::new(false, true);

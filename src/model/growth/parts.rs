@@ -1,0 +1,266 @@
+//! Which part of a process's memory grows, where PyTorch tells its parts apart.
+//!
+//! What tensors hold grows with a leak from its first step on. What PyTorch took from CUDA follows when its cache is
+//! used up, and the driver's figure with that: minutes or hours later.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::live::GONE;
+use super::{LeakDetector, Outlook};
+use crate::model::history::{ProcessHistory, Series, Split, Window};
+use crate::model::{Growth, Part, Reserved};
+use crate::snapshot::{GpuUuid, ProcessId, Snapshot};
+use crate::units::{Bytes, Moment};
+
+/// What tensors hold, of every process that it could be read of, on each GPU.
+#[derive(Debug, Default)]
+pub(in crate::model) struct Allocated(HashMap<ProcessId, Vec<Watched>>);
+
+#[derive(Debug)]
+struct Watched {
+    gpu: GpuUuid,
+    detector: Box<LeakDetector>,
+    swing: Swing,
+}
+
+/// How much of it a step takes and gives back: the least and the most of this minute and of the one before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Swing {
+    began: Moment,
+    now: Option<(Bytes, Bytes)>,
+    before: Bytes,
+}
+
+impl Swing {
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn learn(&mut self, at: Moment, held: Bytes) {
+        if at.since(self.began) >= Self::MINUTE {
+            let last = self.now.map_or(Bytes(0), |(low, high)| high.saturating_sub(low));
+            (self.began, self.before, self.now) = (at, last, None);
+        }
+        let (low, high) = self.now.unwrap_or((held, held));
+        self.now = Some((low.min(held), high.max(held)));
+    }
+
+    fn bytes(&self) -> Bytes {
+        self.now.map_or(Bytes(0), |(low, high)| high.saturating_sub(low)).max(self.before)
+    }
+}
+
+impl Allocated {
+    /// Takes what a snapshot says of allocators. What could not be read is a gap.
+    pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot) {
+        for process in &snapshot.processes {
+            for allocator in process.peek.iter().flat_map(|it| &it.allocators) {
+                let gpu = allocator.gpu.as_ref().and_then(|it| snapshot.gpu(it));
+                let (Some(gpu), Ok(reserved)) = (gpu, Reserved::of(allocator)) else { continue };
+                // It may have all that PyTorch took, and what nobody has.
+                let room = reserved.sum().saturating_sub(reserved.pending);
+                let load = &gpu.load;
+                let free =
+                    load.memory_total.ok().zip(load.memory_used.ok()).map(|(all, used)| all.saturating_sub(used));
+                let limit = free.map(|free| Bytes(free.0.saturating_add(room.0)));
+                let gpus = self.0.entry(process.id).or_default();
+                let at = gpus.iter().position(|it| it.gpu == gpu.uuid).unwrap_or_else(|| {
+                    gpus.push(Watched { gpu: gpu.uuid.clone(), detector: Box::default(), swing: Swing::default() });
+                    gpus.len() - 1
+                });
+                let watched = &mut gpus[at];
+                watched.swing.learn(load.at, reserved.allocated);
+                // What is left after each step runs out of room when the next step no longer fits.
+                let limit = limit.map(|it| it.saturating_sub(watched.swing.bytes()));
+                watched.detector.push(load.at, reserved.allocated, limit);
+            }
+        }
+        self.0.retain(|_, gpus| {
+            gpus.retain(|it| it.detector.last().is_some_and(|last| snapshot.at.since(last) < GONE));
+            !gpus.is_empty()
+        });
+    }
+
+    /// The growth of what its tensors hold: on that of its GPUs where it looks worst.
+    fn process(&self, process: ProcessId) -> Option<&LeakDetector> {
+        self.0.get(&process)?.iter().map(|it| it.detector.as_ref()).max_by_key(|it| it.outlook())
+    }
+
+    /// What is thought of the growth of a process, by all that is known of it: of what the driver says it holds, and of
+    /// its parts. Absent where neither was watched.
+    pub(in crate::model) fn judge<'a>(
+        &'a self,
+        process: ProcessId,
+        held: Option<&'a LeakDetector>,
+        history: Option<&ProcessHistory>,
+        now: Moment,
+    ) -> Option<Growing<'a>> {
+        let outlook = held.map(LeakDetector::outlook);
+        let grows = |it: &&LeakDetector| it.outlook() >= Outlook::Suspect && Some(it.outlook()) >= outlook;
+        let allocated = self.process(process).filter(grows);
+        let detector = allocated.or(held)?;
+        let gains = history.zip(detector.evidence()).and_then(|(history, evidence)| {
+            Gains::between(history.memory()?, history.split.as_deref()?, evidence.since, now)
+        });
+        Some(Growing {
+            detector,
+            part: if allocated.is_some() { Some(Part::Allocated) } else { gains.and_then(Gains::largest) },
+            reserved: gains.map(|it| it.allocated + it.cache),
+        })
+    }
+}
+
+/// What is thought of the growth of a subject, and which part of its memory that is.
+#[derive(Debug, Clone, Copy)]
+pub struct Growing<'a> {
+    /// What is thought: of that part, where it is held by tensors, and of the whole otherwise.
+    pub detector: &'a LeakDetector,
+    /// [`Part::Allocated`], [`Part::Cache`] or [`Part::Outside`]; absent where the parts are not known, or nothing grows.
+    pub part: Option<Part>,
+    /// What PyTorch took from CUDA, more than it had when the growth began, in bytes; absent where that is not known.
+    reserved: Option<i64>,
+}
+
+impl<'a> Growing<'a> {
+    /// Of what has no parts.
+    pub(in crate::model) fn whole(detector: &'a LeakDetector) -> Self {
+        Self { detector, part: None, reserved: None }
+    }
+
+    /// What is thought of it, of which part, and why: `LEAK: allocated +50 MiB per 100 s for …; reserved has not moved yet`.
+    pub fn sentence(&self) -> String {
+        let part = match self.part {
+            Some(Part::Allocated) => "allocated ",
+            Some(Part::Cache) => "cache ",
+            Some(Part::Outside) => "not PyTorch's ",
+            _ => "",
+        };
+        let (word, mut sentence) = match (self.detector.outlook(), self.detector.evidence()) {
+            (outlook, Some(evidence)) => (outlook.word(), format!("{part}{evidence}")),
+            _ => return self.detector.sentence(),
+        };
+        if self.part == Some(Part::Allocated)
+            && let Some(more) = self.reserved
+        {
+            let more = Bytes(more.max(0).unsigned_abs());
+            let moved = if more >= MOVED { format!("+{more} since") } else { "has not moved yet".to_owned() };
+            sentence = format!("{sentence}; reserved {moved}");
+        }
+        format!("{word}: {sentence}")
+    }
+
+    /// The ways in which it grows, to be given advice on, the surest first; none where nothing grows.
+    pub fn ways(&self) -> Vec<Growth> {
+        if self.detector.outlook() < Outlook::Suspect {
+            return Vec::new();
+        }
+        vec![match self.part {
+            Some(Part::Allocated) => Growth::Tensors,
+            Some(Part::Cache) => Growth::Cache,
+            Some(Part::Outside) => Growth::NotPyTorch,
+            _ => Growth::Steady,
+        }]
+    }
+}
+
+/// The smallest piece that PyTorch takes from CUDA.
+const MOVED: Bytes = Bytes(2 << 20);
+
+/// How much each part is more than it was, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gains {
+    allocated: i64,
+    cache: i64,
+    outside: i64,
+}
+
+impl Gains {
+    /// Of the floors at both times: what a step takes and gives back is no gain.
+    fn between(memory: &Series, split: &Split, since: Moment, now: Moment) -> Option<Self> {
+        let since = since.max(split.allocated.began()?);
+        // Beyond six hours only the floors of five minutes are known.
+        let around = Duration::from_secs(if now.since(since) < Duration::from_hours(5) { 60 } else { 300 });
+        let floor = |series: &Series, until: Moment| {
+            let extent = series.over(&Window::until(until, around, 1), now).into_iter().next()??;
+            Some(extent.low.0.min(1 << 60).cast_signed())
+        };
+        let gain = |series: &Series| Some(floor(series, now)? - floor(series, since.after(around).min(now))?);
+        let (allocated, reserved, held) = (gain(&split.allocated)?, gain(&split.reserved)?, gain(memory)?);
+        Some(Self { allocated, cache: reserved - allocated, outside: held - reserved })
+    }
+
+    /// The part that gained most; absent when none did.
+    fn largest(self) -> Option<Part> {
+        let parts = [(self.allocated, Part::Allocated), (self.cache, Part::Cache), (self.outside, Part::Outside)];
+        parts.into_iter().filter(|it| it.0 > 0).max_by_key(|it| it.0).map(|it| it.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Model, Subject};
+    use crate::snapshot::example::host;
+    use crate::snapshot::{Allocator, Missing, Peek};
+
+    const MIB: u64 = 1 << 20;
+
+    /// What a process's growth looks like after so many seconds: of the driver's figure, and of what PyTorch reserved
+    /// and allocated of it, in MiB at each second. It swings by 2 GiB within its steps.
+    fn watch(seconds: u64, held: [fn(u64) -> u64; 3]) -> (Outlook, Option<Part>, String, Vec<Growth>) {
+        let mut model = Model::default();
+        let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(30));
+        let id = host.processes[0].id;
+        for second in 0..seconds {
+            host = host.later(1);
+            let [whole, reserved, allocated] = held.map(|it| it(second) * MIB);
+            let allocated = allocated + second * 37 % 5 * 512 * MIB;
+            host.gpus[0].tenants[0].memory = Ok(Bytes(whole));
+            host.gpus[0].load.memory_used = Ok(Bytes(whole));
+            let figures = Allocator {
+                allocated: Ok(Bytes(allocated)),
+                active: Ok(Bytes(allocated)),
+                requested: Ok(Bytes(allocated)),
+                inactive_split: Ok(Bytes(0)),
+                reserved: Ok(Bytes(reserved)),
+                ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
+            };
+            host.processes[0].peek = Some(Peek { allocators: vec![figures], unread: None }.into());
+            model.replace(host.clone());
+        }
+        let growing = model.growing(&Subject::Process(id)).expect("it is watched");
+        (growing.detector.outlook(), growing.part, growing.sentence(), growing.ways())
+    }
+
+    #[test]
+    fn a_leak_shows_in_what_tensors_hold_before_pytorch_takes_more() {
+        let (outlook, part, sentence, ways) = watch(900, [|_| 31_000, |_| 30_500, |second| 10_000 + 5 * second]);
+        assert_eq!((outlook, part, ways), (Outlook::Leak, Some(Part::Allocated), vec![Growth::Tensors]), "{sentence}");
+        assert!(sentence.starts_with("LEAK: allocated +"), "{sentence}");
+        assert!(sentence.ends_with("; reserved has not moved yet"), "{sentence}");
+    }
+
+    #[test]
+    fn a_leak_that_reached_the_driver_is_of_the_same_part() {
+        let grown = |second: u64| 10_000 + second / 4 * 20;
+        let held = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, grown];
+        let (outlook, part, sentence, _) = watch(900, held);
+        assert_eq!((outlook, part), (Outlook::Leak, Some(Part::Allocated)), "{sentence}");
+        assert!(sentence.contains("; reserved +") && sentence.ends_with(" since"), "{sentence}");
+    }
+
+    #[test]
+    fn what_grows_beside_the_tensors_is_named() {
+        let cache = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |_| 10_000];
+        let (outlook, part, sentence, ways) = watch(900, cache);
+        assert_eq!((outlook, part, ways), (Outlook::Leak, Some(Part::Cache), vec![Growth::Cache]), "{sentence}");
+        let outside = [|second| 12_500 + second / 4 * 20, |_| 12_048, |_| 10_000];
+        let (outlook, part, sentence, ways) = watch(900, outside);
+        assert_eq!((outlook, part, ways), (Outlook::Leak, Some(Part::Outside), vec![Growth::NotPyTorch]), "{sentence}");
+    }
+
+    #[test]
+    fn steps_of_a_job_that_rests_are_no_growth() {
+        let (outlook, part, sentence, ways) = watch(900, [|_| 13_000, |_| 12_500, |_| 10_000]);
+        assert_eq!((outlook, part, ways), (Outlook::Steady, None, vec![]), "{sentence}");
+    }
+}

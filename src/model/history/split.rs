@@ -1,0 +1,34 @@
+//! How the parts of what PyTorch took of the GPUs went, in a process that it could be read of.
+
+use std::time::Duration;
+
+use super::{Series, Window};
+use crate::model::Reserved;
+use crate::units::{Bytes, Moment};
+
+/// What PyTorch said of the memory of a process, on all of its devices.
+#[derive(Debug, Clone)]
+pub struct Split {
+    /// Held by tensors.
+    pub allocated: Series,
+    /// All that PyTorch took from CUDA: that, and what it keeps.
+    pub reserved: Series,
+}
+
+impl Split {
+    pub(super) fn new() -> Self {
+        Self { allocated: Series::new(), reserved: Series::new() }
+    }
+
+    /// What tensors held at the least in the last minute: what a step takes and gives back is not in it.
+    pub fn floor(&self, now: Moment) -> Option<Bytes> {
+        let minute = Window::until(now, Duration::from_mins(1), 1);
+        self.allocated.over(&minute, now).into_iter().next()?.map(|it| it.low)
+    }
+
+    /// Takes in what was read at that time, if it could be read.
+    pub(super) fn push(&mut self, at: Moment, reserved: Option<Reserved>, patience: Duration) {
+        self.allocated.push(at, reserved.map(|it| it.allocated), patience);
+        self.reserved.push(at, reserved.map(|it| it.sum()), patience);
+    }
+}
