@@ -78,6 +78,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Mode::EndPanel => PANEL,
     };
     // There is no more of the job than is meant.
+    let scope = app.end_panel().map(EndPanel::scope);
     let is_whole = app.end_panel().is_some_and(|it| it.scope() == Scope::Chosen && it.spared() == 0);
     for (intent, word) in hints.iter().filter(|(intent, _)| !is_whole || *intent != Intent::Widen) {
         let Some(key) =
@@ -85,6 +86,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         else {
             continue;
         };
+        let word = if *intent == Intent::Widen && scope == Some(Scope::Job) { &"not all of it" } else { word };
         if pen.room() < key.name.len() + 1 + word.len() {
             break;
         }
