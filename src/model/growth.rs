@@ -15,6 +15,7 @@ mod live;
 #[cfg(test)]
 mod tests;
 mod trend;
+mod way;
 mod wording;
 
 use self::forecast::Path;
