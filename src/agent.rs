@@ -43,7 +43,7 @@ use crate::snapshot::{
     Trouble, Use,
 };
 use crate::units::{Bytes, Moment, Percent};
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// What one pass over the driver brought.
 #[derive(Debug, Clone)]
@@ -113,6 +113,8 @@ enum Wake {
     Interval(Duration),
     /// Pass now, and read what is otherwise read seldom.
     Scan,
+    /// One that was held has ended. It ran this: whoever runs the same soon may have taken its place.
+    Ended(Argv),
 }
 
 /// Whom the newest snapshot shows, by PID: whom a command may be about.

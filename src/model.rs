@@ -5,6 +5,7 @@
 
 mod advice;
 mod breakdown;
+mod cause;
 mod growth;
 mod health;
 mod history;

@@ -10,10 +10,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::cli::OrphansArgs;
-use crate::model::{Kind, Model, Total, Unclaimed, Verdict};
+use crate::model::{Kept, Kind, Model, Total, Unclaimed, Verdict};
 use crate::report::table::{self, Column, cell, line};
 use crate::report::{self, Exit};
-use crate::snapshot::{Missing, Process, ProcessId, Reading, Snapshot, State};
+use crate::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::terminal::{Abilities, Tty};
 use crate::units::{Bytes, Moment};
 
@@ -129,7 +129,9 @@ impl<'a> Found<'a> {
         let summary = Verdict::summary(self.suspects.iter().copied());
         line(&mut text, None, summary.as_deref().unwrap_or("no orphans on these GPUs"));
         self.table(&mut text, &self.suspects);
-        for unclaimed in self.model.unclaimed() {
+        // What one of these keeps alone stands on its line.
+        let is_told = |it: &&Unclaimed| !self.is_kept_by_one(|gpu| gpu.uuid == it.gpu, None);
+        for unclaimed in self.model.unclaimed().iter().filter(is_told) {
             let _infallible: std::fmt::Result = write!(text, "\n{}\n", self.unclaimed(unclaimed));
         }
         if !self.leftovers.is_empty() {
@@ -169,11 +171,33 @@ impl<'a> Found<'a> {
             self.gpus(verdict).iter().map(|at| table::number(&self.snapshot.gpus[*at])).collect::<Vec<_>>().join(","),
             verdict.process.pid.to_string(),
             of(&|it| cell(&it.facts.user)),
-            memory(verdict).map_or_else(|| "-".to_owned(), |it| it.to_string()),
+            self.memory(verdict),
             cell(&verdict.rss),
             of(&|it| cell(&it.load.state.map(State::letter))),
             of(&table::command),
         ]
+    }
+
+    /// Its memory, each part on one line only.
+    fn memory(&self, verdict: &Verdict) -> String {
+        let alone = || verdict.kept.iter().filter(|it| it.keepers == 1);
+        match verdict.listed {
+            Some(Ok(_)) if self.is_kept_by_one(|_| true, Some(verdict.process)) => "kept".to_owned(),
+            Some(Ok(listed)) => listed.bytes.to_string(),
+            Some(Err(_)) => "-".to_owned(),
+            None if verdict.kept.is_empty() => "-".to_owned(),
+            None if alone().next().is_none() => "shared".to_owned(),
+            None => alone().map(|it| it.memory).sum::<Bytes>().to_string(),
+        }
+    }
+
+    /// Whether one that is named here keeps alone what is unclaimed there, or what that ghost is listed for.
+    fn is_kept_by_one(&self, is_there: impl Fn(&Gpu) -> bool, ghost: Option<ProcessId>) -> bool {
+        let keepers = self.suspects.iter().filter(|it| it.listed.is_none());
+        let is_it = |kept: &&Kept| {
+            kept.keepers == 1 && kept.ghost == ghost && self.snapshot.gpus.get(kept.gpu).is_some_and(&is_there)
+        };
+        keepers.flat_map(|it| &it.kept).any(|kept| is_it(&kept))
     }
 
     /// The GPUs that it is listed for or has open.

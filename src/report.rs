@@ -3,6 +3,7 @@
 //! It comes from an agent like everything else, so a driver that hangs costs the timeout and no more:
 //! then what there is is printed, with the reason, and the exit code says that it is not all.
 
+pub(crate) mod prose;
 pub(crate) mod table;
 
 use std::io::{self, Write};

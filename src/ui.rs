@@ -40,6 +40,7 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
             } else {
                 gpus::draw(buffer, *theme, app, layout.gpus);
                 processes::draw(buffer, *theme, app, layout.processes);
+                processes::reason(buffer, *theme, app, layout.reason);
                 graph::draw(buffer, *theme, app, layout.body);
             }
             end::draw(buffer, *theme, app, layout.body);

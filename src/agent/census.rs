@@ -21,6 +21,7 @@ pub(super) use self::unclaimed::Unclaimed;
 use super::Wake;
 use super::devices::{Devices, Open};
 use crate::snapshot::{HostScan, ProcessId};
+use crate::units::Moment;
 
 /// How far to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -41,6 +42,8 @@ pub(super) struct Order {
     pub(super) tenants: Option<Vec<ProcessId>>,
     /// Who was found to belong here by its arguments.
     pub(super) adopted: Vec<ProcessId>,
+    /// One was ended then, and whoever has started since may have taken its place. Absent after a while.
+    pub(super) ended: Option<Moment>,
     /// How far to look now.
     pub(super) scope: Scope,
 }
@@ -80,6 +83,7 @@ impl Census {
                 for later in asked.try_iter() {
                     order.tenants = later.tenants.or(order.tenants);
                     order.adopted.extend(later.adopted);
+                    order.ended = later.ended;
                     order.scope = order.scope.max(later.scope);
                 }
                 if let Some(sighting) = stroll.go(order)

@@ -167,11 +167,17 @@ impl Hands {
                 };
                 self.reply(process, outcome);
             }
-            Command::Force { ref processes } => self.force(processes),
+            Command::Force { ref processes } => {
+                for process in processes {
+                    self.learn_argv(*process);
+                }
+                self.force(processes);
+            }
             Command::Release { process } => {
                 self.held.remove(&process);
             }
             Command::Signal { process, signal } => {
+                self.learn_argv(process);
                 let outcome = match self.held.get_mut(&process) {
                     Some(held) => {
                         self.audit.act(held.deed(signal, Mode::One));
@@ -218,6 +224,16 @@ impl Hands {
         Ok(caution::about(held.comm(), held.owner().as_ref(), origin, self.asker))
     }
 
+    /// What it ran may have been read since it is held.
+    fn learn_argv(&mut self, process: ProcessId) {
+        if let (Some(held), Some(known)) = (self.held.get_mut(&process), self.known.get(process.pid))
+            && known.process == process
+            && let Ok(argv) = &known.facts.argv
+        {
+            held.learn_argv(argv);
+        }
+    }
+
     /// Looks at these, and at every process whose time has come, and says what is new.
     fn watch(&mut self, ended: &BTreeSet<ProcessId>) {
         let now = clock::now();
@@ -244,7 +260,9 @@ impl Hands {
     fn tell(&mut self, process: ProcessId, outcome: Outcome) {
         self.audit.fate(process, &outcome);
         if matches!(outcome, Outcome::Ended { .. }) {
-            self.held.remove(&process);
+            if let Some(argv) = self.held.remove(&process).and_then(Held::into_argv) {
+                self.wake(Wake::Ended(argv));
+            }
             if self.gone.len() >= self.most_held {
                 self.gone.clear();
             }

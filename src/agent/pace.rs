@@ -26,6 +26,8 @@ const SECOND: Duration = Duration::from_millis(205);
 const HEAD_START: Duration = Duration::from_millis(20);
 /// A line waits no longer for the driver.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// For so long after the end of a process that was held, one looks for who takes its place.
+const SUCCESSION: Duration = Duration::from_secs(30);
 
 /// The agent's loop.
 struct Loop {
@@ -45,6 +47,8 @@ struct Loop {
     is_counting: bool,
     /// Someone wants to know of everyone.
     scan: bool,
+    /// When the last one ended that was held, as long as one looks for who takes its place.
+    ended: Option<Moment>,
     host: Host,
     host_facts: HostFacts,
     known: Known,
@@ -76,6 +80,7 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
         others: None,
         is_counting: false,
         scan: false,
+        ended: None,
         host: Host::new(),
         host_facts: Host::facts(),
         known: known.clone(),
@@ -183,6 +188,10 @@ impl Loop {
                 self.scan = true;
                 self.begin(now, true);
             }
+            Wake::Ended(argv) => {
+                self.processes.expect(argv);
+                self.ended = Some(now);
+            }
         }
     }
 
@@ -231,7 +240,7 @@ impl Loop {
             add_holders(gpu, self.sighting.as_deref(), &processes);
         }
         self.known.set(&processes);
-        self.give_order();
+        self.give_order(now);
         let scan = self.sighting.as_ref().map(|sighting| sighting.scan.clone());
         let snapshot = Snapshot {
             schema: Snapshot::SCHEMA,
@@ -252,7 +261,10 @@ impl Loop {
     }
 
     /// Tells the census who holds a GPU, and whether something happened.
-    fn give_order(&mut self) {
+    fn give_order(&mut self, now: Moment) {
+        if self.ended.take_if(|ended| now.since(*ended) >= SUCCESSION).is_some() {
+            self.processes.expect_nobody();
+        }
         let roots: Vec<ProcessId> = self.processes.roots().collect();
         let tenants = (roots != self.counted).then(|| {
             self.counted.clone_from(&roots);
@@ -262,10 +274,11 @@ impl Loop {
         if self.is_counting {
             let scope = match std::mem::take(&mut self.scan) || jumped {
                 true => Scope::Files,
-                false if upset => Scope::Everyone,
+                false if upset || self.ended.is_some() => Scope::Everyone,
                 false => Scope::Few,
             };
-            self.census.order(Order { tenants, adopted: self.processes.take_adopted(), scope });
+            let adopted = self.processes.take_adopted();
+            self.census.order(Order { tenants, adopted, ended: self.ended, scope });
         }
     }
 }

@@ -28,6 +28,7 @@ use super::devices::Devices;
 use super::{Wake, clock};
 use crate::snapshot::{Identity, Missing, Process, ProcessId, Reading};
 use crate::units::Moment;
+use crate::untrusted::Argv;
 
 /// The first pass looks at so many processes: those that hold most, as one sees them first.
 const FIRST: usize = 64;
@@ -62,6 +63,8 @@ pub(super) struct Processes {
     strays: BTreeSet<ProcessId>,
     /// Whose arguments did.
     adopted: Vec<ProcessId>,
+    /// What those ran who were ended of late: who runs the same belongs here.
+    expected: Vec<Argv>,
     /// One that held a GPU has ended, or lost its parent, since one last asked.
     upset: bool,
     buffer: Box<[u8; 1024]>,
@@ -81,6 +84,7 @@ impl Processes {
             next: 0,
             strays: BTreeSet::new(),
             adopted: vec![],
+            expected: vec![],
             upset: false,
             buffer: Box::new([0; 1024]),
         }
@@ -249,6 +253,18 @@ impl Processes {
         }
     }
 
+    /// From now on, a stray that runs this is shown.
+    pub(super) fn expect(&mut self, argv: Argv) {
+        if !argv.is_empty() && !self.expected.contains(&argv) {
+            self.expected.push(argv);
+        }
+    }
+
+    /// That is over.
+    pub(super) fn expect_nobody(&mut self) {
+        self.expected.clear();
+    }
+
     /// Those whose arguments made them kin.
     pub(super) fn take_adopted(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.adopted)
@@ -259,8 +275,9 @@ impl Processes {
         self.aside.done(&finding);
         match finding {
             Finding::Argv(id, argv, environment) => {
-                let is_ours = |argument: &str| MULTIPROCESSING.iter().any(|it| argument.contains(it));
-                if self.strays.remove(&id) && argv.as_ref().is_ok_and(|argv| argv.iter().any(is_ours)) {
+                let is_child = |argument: &str| MULTIPROCESSING.iter().any(|it| argument.contains(it));
+                let is_ours = |argv: &Argv| argv.iter().any(is_child) || self.expected.contains(argv);
+                if self.strays.remove(&id) && argv.as_ref().is_ok_and(is_ours) {
                     self.adopted.push(id);
                 }
                 let before = self.known.range(..id.pid).next_back().map(|(_, it)| it.process.facts.clone());

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 
 use super::log::Found;
 use super::series::{Judged, Said};
+use crate::model::on_growth;
+use crate::report::prose::advice;
 use crate::untrusted::Text;
 
 /// All logs as one object.
@@ -46,6 +48,7 @@ fn one(judged: &Judged, file: Option<&Text>) -> Value {
         "forecasts": judged.forecasts.iter().map(said).collect::<Vec<_>>(),
         "gpu_uuid": series.uuid.as_ref().map(Text::as_str),
         "process_name": series.name.as_ref().map(Text::as_str),
+        "advice": advice(&judged.way.map_or_else(Vec::new, |way| on_growth(&[way]))),
         "sentence": judged.last.evidence.map(|it| it.to_string()),
         "capacity_bytes": judged.capacity.map(|it| it.0),
         "samples": judged.samples,

@@ -1,6 +1,6 @@
 //! The memory of one GPU or process in a log, and what would have been said of it live, sample by sample.
 
-use crate::model::{Evidence, Fall, LeakDetector, Outlook};
+use crate::model::{Evidence, Fall, Growth, LeakDetector, Outlook};
 use crate::units::{Bytes, Moment};
 use crate::untrusted::Text;
 
@@ -54,6 +54,8 @@ pub(super) struct Judged {
     pub(super) forecasts: Vec<Said>,
     /// What was said last.
     pub(super) last: Said,
+    /// The way in which it grew at last; absent unless it was a suspect or a leak.
+    pub(super) way: Option<Growth>,
     /// Sudden falls, with seconds since the series began.
     pub(super) falls: Vec<(f64, Fall)>,
     /// Seconds and bytes, in their order.
@@ -91,6 +93,7 @@ impl Series {
             timeline: Vec::new(),
             forecasts: Vec::new(),
             last: Said { at: 0.0, outlook: Outlook::TooSoon, evidence: None },
+            way: None,
             falls: Vec::new(),
             points: Vec::with_capacity(rows.len()),
         };
@@ -119,6 +122,7 @@ impl Series {
             judged.points.push((at, row.bytes.0));
             judged.span = at;
         }
+        judged.way = detector.way();
         judged.last = Said { at: judged.span, outlook: detector.outlook(), evidence: detector.evidence().copied() };
         judged
     }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::log::Found;
 use super::picture;
 use super::series::Judged;
-use crate::model::Outlook;
+use crate::model::{Growth, Outlook, on_growth};
+use crate::report::prose::wrap;
 use crate::report::table;
 use crate::units::{Bytes, Elapsed};
 use crate::untrusted::Text;
@@ -47,7 +48,33 @@ pub(super) fn of(logs: &[(Text, Found)], style: Style) -> String {
             }
         }
     }
+    advise(&mut text, logs, style);
     if style.ascii { table::ascii(&text) } else { text }
+}
+
+/// What to try against what leaked to the end, once for all.
+fn advise(text: &mut String, logs: &[(Text, Found)], style: Style) {
+    /// So many in full; of the others, what they come to.
+    const FULL: usize = 3;
+    let mut ways: Vec<Growth> = Vec::new();
+    for way in logs.iter().flat_map(|(_, found)| &found.series).filter_map(|it| it.way) {
+        if !ways.contains(&way) {
+            ways.push(way);
+        }
+    }
+    let texts = on_growth(&ways);
+    if texts.is_empty() {
+        return;
+    }
+    put(text, format_args!("What to try, the most likely first; memory alone cannot tell which it is:\n"));
+    for (number, advice) in (1..).zip(&texts) {
+        put(text, format_args!("{number}. {}\n", advice.title()));
+        for paragraph in advice.paragraphs().iter().filter(|_| number <= FULL) {
+            let is_code = paragraph.starts_with(' ');
+            let width = if is_code { usize::MAX } else { style.width.saturating_sub(3) };
+            wrap(paragraph, width, 0).iter().for_each(|line| put(text, format_args!("   {line}\n")));
+        }
+    }
 }
 
 fn one(text: &mut String, judged: &Judged, style: Style) {

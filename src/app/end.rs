@@ -401,7 +401,7 @@ impl EndPanel {
         self.reclaim = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
     }
 
-    /// A supervisor starts its child again: the same arguments, after we sent the signal.
+    /// A supervisor starts its child again, after we sent the signal.
     fn look_for_respawned(&mut self, snapshot: &Snapshot) {
         let Some(sent) = self.first_sent else { return };
         let per_second = snapshot.host.facts.ticks_per_second.max(1);
@@ -410,10 +410,7 @@ impl EndPanel {
             let started = it.id.start_ticks.is_some_and(|ticks| (ticks + 1) * 1000 / per_second > sent.0);
             started && self.members.iter().all(|member| member.id() != it.id)
         };
-        let like = |it: &Process| {
-            let of = |member: &&Member| it.facts.argv.is_ok() && member.process.facts.argv == it.facts.argv;
-            self.targets().find(of).map(Member::id)
-        };
+        let like = |it: &Process| self.targets().find(|member| member.is_succeeded_by(it, snapshot)).map(Member::id);
         let found = snapshot.processes.iter().filter(|it| is_new(it));
         self.respawned = found.filter_map(|it| Some((like(it)?, it.clone()))).collect();
     }

@@ -5,6 +5,7 @@
 //!  host                        one line
 //!  GPUs                        a head, a line each, scrolled when they would take over half
 //!  processes                   a head, the rest
+//!  reason                      of the short list, for the process under the cursor
 //!  graph                       when there is room, or when asked for
 //!  keys                        one line
 //! ```
@@ -39,6 +40,8 @@ pub struct Layout {
     pub gpus: Area,
     /// Processes, the head first.
     pub processes: Area,
+    /// Below the short list: why the process under the cursor is in it. No rows elsewhere.
+    pub reason: Area,
     /// The graph.
     pub graph: Area,
     /// Keys, or the filter.
@@ -55,6 +58,19 @@ const PROCESSES: u16 = 4;
 
 /// Rows of a graph: its head, its time axis, and as much between as reads well.
 const GRAPH: std::ops::RangeInclusive<u16> = 7..=28;
+
+impl Layout {
+    /// The same with room for a sentence below the list of processes, if that leaves some of them.
+    pub(super) fn with_reason(mut self) -> Self {
+        let rows = if self.processes.width < 100 { 4 } else { 3 };
+        if self.processes.height >= PROCESSES + rows {
+            self.processes.height -= rows;
+            let y = self.processes.y + self.processes.height;
+            self.reason = Area { y, height: rows, ..self.processes };
+        }
+        self
+    }
+}
 
 /// Whether the graph shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,7 +112,8 @@ pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph) -> Option<Layo
     let processes = take(rest - graph_rows);
     let graph = take(graph_rows);
     let footer = take(1);
-    Some(Layout { host, gpus, processes, graph, footer, body: Area { x: 0, y: 1, width, height: between } })
+    let reason = Area { height: 0, ..graph };
+    Some(Layout { host, gpus, processes, reason, graph, footer, body: Area { x: 0, y: 1, width, height: between } })
 }
 
 #[cfg(test)]

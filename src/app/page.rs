@@ -5,7 +5,7 @@ mod memory;
 use std::fmt::Display;
 use std::time::Duration;
 
-use unicode_width::UnicodeWidthChar;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::keymap::{BINDINGS, Mode};
 use super::rows;
@@ -86,6 +86,7 @@ impl Page {
                     **process = seen.clone();
                 }
                 describe_process(&mut writer, model, process);
+                advise(&mut writer, model, &Subject::Process(process.id));
                 match inspection {
                     None => writer.field("environment", "asking the agent…"),
                     Some(Err(reason)) => writer.field("environment", reason),
@@ -115,8 +116,14 @@ impl Writer {
         for character in text.to_string().chars() {
             let width = character.width().unwrap_or(0);
             if columns + width > self.width {
-                self.lines.push(PageLine::Field(std::mem::take(&mut label), std::mem::take(&mut line)));
-                columns = 0;
+                // At a space, unless that would leave half of it blank.
+                let space = line.rfind(' ').filter(|at| at * 2 > line.len() && character != ' ');
+                let rest = space.map(|at| line.split_off(at).trim_start().to_owned()).unwrap_or_default();
+                columns = rest.width();
+                self.lines.push(PageLine::Field(std::mem::take(&mut label), std::mem::replace(&mut line, rest)));
+                if line.is_empty() && character == ' ' {
+                    continue;
+                }
             }
             line.push(character);
             columns += width;
@@ -229,6 +236,20 @@ fn describe_growth(writer: &mut Writer, model: &Model, subject: &Subject) {
     if let Some((at, fall)) = growth.fall() {
         writer.field("fell", format!("{fall}, {} ago", Elapsed(model.now().since(at))));
     }
+}
+
+/// What to try against a leak, the most likely first.
+fn advise(writer: &mut Writer, model: &Model, subject: &Subject) {
+    let advice = model.advice(subject);
+    if advice.is_empty() {
+        return;
+    }
+    writer.head("What to try, the most likely first: memory alone cannot tell which it is");
+    for (number, advice) in (1..).zip(&advice) {
+        writer.field(&format!("{number}."), advice.title());
+        advice.paragraphs().iter().for_each(|it| writer.field("", it));
+    }
+    writer.head("And besides");
 }
 
 fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {

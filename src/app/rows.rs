@@ -185,6 +185,8 @@ pub struct Row {
     pub subject: Subject,
     /// How far it is indented.
     pub depth: usize,
+    /// Its memory stands on the line of the one process that keeps it, and would be counted twice here.
+    pub is_kept: bool,
 }
 
 /// What a line is about. The cursor stays with it.
@@ -221,8 +223,12 @@ impl PartialEq for Group {
 impl Eq for Group {}
 
 impl Row {
+    fn new(subject: Subject, depth: usize) -> Self {
+        Self { subject, depth, is_kept: false }
+    }
+
     fn of(process: ProcessId, depth: usize) -> Self {
-        Self { subject: Subject::Process(process), depth }
+        Self::new(Subject::Process(process), depth)
     }
 
     /// The process, when it is about one.
@@ -262,8 +268,9 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<R
         }),
     };
     if terms.is_empty() {
-        rows.extend(model.unclaimed().iter().map(|it| Row { subject: Subject::Unclaimed(it.gpu.clone()), depth: 0 }));
+        rows.extend(model.unclaimed().iter().map(|it| Row::new(Subject::Unclaimed(it.gpu.clone()), 0)));
     }
+    count_once(model, snapshot, &mut rows);
     if view.suspects {
         let left = model.verdicts().iter().filter(|it| it.is_leftover());
         let left = left
@@ -273,11 +280,31 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<R
         let left: Vec<Row> = left.map(|line| Row::of(line.process.id, 0)).collect();
         if !left.is_empty() {
             let text = "Python processes without GPU memory that a dead job left behind:";
-            rows.push(Row { subject: Subject::Heading(text), depth: 0 });
+            rows.push(Row::new(Subject::Heading(text), 0));
             rows.extend(left);
         }
     }
     rows
+}
+
+/// What one listed process alone keeps stands on its line: a ghost's line says so, and what was unclaimed is not.
+fn count_once(model: &Model, snapshot: &Snapshot, rows: &mut Vec<Row>) {
+    // Of one that the driver lists, the line says what it lists.
+    let keepers = rows.iter().filter_map(Row::process).filter(|id| model.holding(*id).is_none());
+    let kept = keepers.filter_map(|id| model.verdict(id)).flat_map(|it| &it.kept).filter(|it| it.keepers == 1);
+    let kept: HashSet<(usize, Option<ProcessId>)> = kept.map(|it| (it.gpu, it.ghost)).collect();
+    rows.retain_mut(|row| match &row.subject {
+        Subject::Process(id) => {
+            let gpus = model.holding(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
+            row.is_kept = !gpus.is_empty() && gpus.iter().all(|gpu| kept.contains(&(*gpu, Some(*id))));
+            true
+        }
+        Subject::Unclaimed(gpu) => {
+            let place = snapshot.gpus.iter().position(|it| it.uuid == *gpu);
+            place.is_none_or(|gpu| !kept.contains(&(gpu, None)))
+        }
+        Subject::Group(_) | Subject::Heading(_) => true,
+    });
 }
 
 /// Whether it holds device memory and should not.
@@ -311,7 +338,7 @@ fn grouped(
         let is_alone = group.job.is_some() && group.members.len() == 1;
         let depth = usize::from(!is_alone);
         let members: Vec<Row> = group.members.iter().map(|id| Row::of(*id, depth)).collect();
-        let head = (!is_alone).then_some(Row { subject: Subject::Group(group), depth: 0 });
+        let head = (!is_alone).then(|| Row::new(Subject::Group(group), 0));
         head.into_iter().chain(members)
     });
     rows.collect()

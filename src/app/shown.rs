@@ -23,7 +23,8 @@ impl App {
     /// Where things stand; absent when the screen is too small.
     pub fn layout(&self) -> Option<Layout> {
         let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
-        layout::divide(self.size.0, self.size.1, gpus, self.lens.shown())
+        let layout = layout::divide(self.size.0, self.size.1, gpus, self.lens.shown())?;
+        Some(if self.view.suspects { layout.with_reason() } else { layout })
     }
 
     /// Why there is no agent; absent while there is one.

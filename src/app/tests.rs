@@ -314,16 +314,20 @@ fn a_grave_end_wants_the_pid_typed() {
 
 #[test]
 fn a_process_that_a_supervisor_starts_again_is_named() {
-    let ended = story(three())
+    let child_of = |mut host: Snapshot, pid: u32, parent: u32| {
+        host.processes.iter_mut().filter(|it| it.id.pid == pid).for_each(|it| it.facts_mut().parent = Ok(parent));
+        host
+    };
+    let ended = story(child_of(three(), 103, 77))
         .keys("F9")
         .hears(103, Outcome::Held { caution: None })
         .keys("Enter")
         .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
         .hears(103, Outcome::Ended { at: Moment(1_000_200) })
         .pass(|host| {
-            let mut host = host.without(103).with(200_000, "python c.py", 1, Bytes::from_gib(1));
-            host.processes.iter_mut().filter(|it| it.id.pid == 200_000).for_each(|it| it.facts_mut().parent = Ok(77));
-            host
+            // Another of that name, whose parent has nothing to do with it, is no successor.
+            let host = host.without(103).with(200_000, "python c.py", 1, Bytes::from_gib(1));
+            child_of(child_of(host.with(200_001, "python c.py", 1, Bytes::from_gib(1)), 200_000, 77), 200_001, 78)
         });
     let respawned: Vec<_> =
         ended.app.end_panel().unwrap().respawned().iter().map(|(old, new)| (old.pid, new.id.pid)).collect();

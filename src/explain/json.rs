@@ -9,6 +9,7 @@ use super::message::{Amount, Message};
 use super::text::reasons;
 use super::{Story, exact};
 use crate::model::on_shortage;
+use crate::report::prose::advice;
 use crate::report::table;
 use crate::snapshot::{Reading, Snapshot};
 
@@ -72,11 +73,7 @@ fn story(story: &Story<'_>, neighbours: &Neighbours) -> Value {
             "name": it.name(),
             "sentence": sentence(*it, message, &anatomy),
         })).collect::<Vec<_>>(),
-        "advice": on_shortage(&shortages).iter().map(|it| json!({
-            "name": it.name,
-            "title": it.title(),
-            "text": it.lines().collect::<Vec<_>>().join("\n"),
-        })).collect::<Vec<_>>(),
+        "advice": advice(&on_shortage(&shortages)),
     })
 }
 

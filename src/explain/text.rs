@@ -10,6 +10,7 @@ use super::lookup::Neighbours;
 use super::message::{Form, Message};
 use super::{Story, exact};
 use crate::model::{Advice, Shortage, on_shortage};
+use crate::report::prose::wrap;
 use crate::units::Bytes;
 use crate::untrusted::Text;
 
@@ -184,19 +185,13 @@ impl Page {
 
     fn advice(&mut self, number: usize, advice: &Advice) {
         self.paragraph("   ", &format!("{number}. {}", advice.title()));
-        let mut lines = advice.lines().peekable();
-        while let Some(line) = lines.next() {
-            if line.starts_with(' ') {
-                // Code is copied, not wrapped.
-                let _infallible: std::fmt::Result = writeln!(self.text, "   {line}");
-                continue;
+        for paragraph in advice.paragraphs() {
+            // Code is copied, not wrapped.
+            if paragraph.starts_with(' ') {
+                let _infallible: std::fmt::Result = writeln!(self.text, "   {paragraph}");
+            } else {
+                self.paragraph("   ", &format!("   {paragraph}"));
             }
-            let mut prose = format!("   {line}");
-            while let Some(more) = lines.next_if(|it| !it.starts_with(' ')) {
-                prose.push(' ');
-                prose.push_str(more);
-            }
-            self.paragraph("   ", &prose);
         }
     }
 }
@@ -311,28 +306,6 @@ pub(super) fn needs_neighbours(stories: &[Story<'_>]) -> bool {
     stories.iter().any(|it| Anatomy::of(&it.found.message).named_others().next().is_some())
 }
 
-/// Lines of at most so many columns, broken at spaces; those after the first are to be indented so far. What stands
-/// before the first word stays.
-fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
-    let lead = text.len() - text.trim_start().len();
-    let mut lines = vec![text[..lead].to_owned()];
-    let mut is_first = true;
-    // Runs of spaces within a line are a table's.
-    for word in text[lead..].split(' ') {
-        let room = if lines.len() > 1 { width.saturating_sub(indent) } else { width };
-        let Some(line) = lines.last_mut() else { break };
-        if !is_first && !line.trim().is_empty() && line.width() + 1 + word.width() > room {
-            line.truncate(line.trim_end().len());
-            lines.push(word.to_owned());
-        } else {
-            line.push_str(if is_first { "" } else { " " });
-            line.push_str(word);
-        }
-        is_first = false;
-    }
-    lines
-}
-
 /// Reasons as a program knows them, for [`super::json`].
 pub(super) fn reasons(message: &Message) -> (Anatomy, Vec<Shortage>) {
     let anatomy = Anatomy::of(message);
@@ -343,21 +316,6 @@ pub(super) fn reasons(message: &Message) -> (Anatomy, Vec<Shortage>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn check_wrap(text: &str, width: usize, expected: &[&str]) {
-        assert_eq!(wrap(text, width, 0), expected);
-    }
-
-    #[test]
-    fn lines_break_at_spaces_and_keep_their_indent() {
-        check_wrap("one two three", 7, &["one two", "three"]);
-        check_wrap("  one two", 7, &["  one", "two"]);
-        check_wrap("averylongword b", 4, &["averylongword", "b"]);
-        check_wrap("", 4, &[""]);
-        check_wrap("1  2", 80, &["1  2"]);
-        assert_eq!(wrap("a: one two three", 9, 3), ["a: one", "two", "three"]);
-    }
 
     #[test]
     fn a_bar_has_a_cell_for_all_that_is_there_and_is_as_wide_as_it_should() {

@@ -88,9 +88,20 @@ impl Advice {
         self.text.split_once('\n').map_or(self.text, |(title, _)| title)
     }
 
-    /// What to do: at most seven lines. Those that are indented are code.
-    pub fn lines(&self) -> impl Iterator<Item = &'static str> {
-        self.text.lines().skip(1)
+    /// What to do, to be broken where the page ends. What is indented is a line of code, which is not.
+    pub fn paragraphs(&self) -> Vec<String> {
+        let mut paragraphs: Vec<String> = Vec::new();
+        let is_code = |line: &str| line.starts_with(' ');
+        for line in self.text.lines().skip(1) {
+            match paragraphs.last_mut() {
+                Some(last) if !is_code(last) && !is_code(line) => {
+                    last.push(' ');
+                    last.push_str(line);
+                }
+                _ => paragraphs.push(line.to_owned()),
+            }
+        }
+        paragraphs
     }
 }
 

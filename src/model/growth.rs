@@ -16,6 +16,7 @@ mod parts;
 #[cfg(test)]
 mod tests;
 mod trend;
+mod way;
 mod wording;
 
 use self::forecast::Path;

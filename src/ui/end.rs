@@ -87,29 +87,32 @@ fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'
     let started = app.model().latest().map(|it| page::elapsed(it, process)).and_then(Result::ok);
     let started = started.map_or("at an unknown time".to_owned(), |it| format!("{} ago", Elapsed(it)));
     // One that is gone was seen last on its way.
+    let has_ended = matches!(member.stage, Stage::Ended { .. });
     let state = match member.stage {
         Stage::Ended { zombie_of: None, .. } => "ended",
         _ => process.load.state.map_or("in an unknown state", page::state_in_words),
     };
     let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
+    let holds = if has_ended { "held" } else { "holds" };
     let held = match panel.expected() {
-        Some(bytes) if gpus.is_empty() => format!("holds a GPU open; {bytes} there are unclaimed"),
-        Some(bytes) => format!("holds {bytes} on GPU {}", gpus.join(", ")),
-        None if gpus.is_empty() => "holds no GPU memory itself".to_owned(),
-        None => format!("holds memory on GPU {}, which does not say how much", gpus.join(", ")),
+        Some(bytes) if gpus.is_empty() => format!("{holds} a GPU open, where {bytes} are unclaimed"),
+        Some(bytes) => format!("{holds} {bytes} on GPU {}", gpus.join(", ")),
+        None if gpus.is_empty() => format!("{holds} no GPU memory itself"),
+        None => format!("{holds} memory on GPU {}, which does not say how much", gpus.join(", ")),
     };
     let mut lines = vec![
         Line::styled(command(process, 140), theme.accent()),
         Line::from(format!("of {user}, started {started}, {state}")),
         Line::from(held),
     ];
-    if let Some(verdict) = app.model().verdict(member.id()).filter(|it| it.is_suspect()) {
+    // What came of it is said below.
+    if let Some(verdict) = app.model().verdict(member.id()).filter(|it| it.is_suspect() && !has_ended) {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));
     }
-    if panel.spared() > 0 && panel.first_sent().is_none() {
+    if panel.spared() > 0 && panel.first_sent().is_none() && !has_ended {
         let spared = panel.spared();
         lines.push(Line::styled(format!("Tab: its whole job, {spared} more"), theme.dim()));
-    } else if !app.model().is_complete() && panel.first_sent().is_none() {
+    } else if !app.model().is_complete() && panel.first_sent().is_none() && !has_ended {
         lines.push(Line::styled("who else belongs to its job is not known yet…", theme.dim()));
     }
     lines
@@ -194,12 +197,16 @@ fn name(choice: Choice) -> String {
     }
 }
 
-/// What Enter does.
-fn deed(choice: Choice) -> String {
-    match choice {
-        Choice::Signal(signal) => format!("sends {signal}"),
-        Choice::Gently => "sends SIGINT, then SIGTERM".to_owned(),
-        Choice::ByForce => "stops all and sends SIGKILL".to_owned(),
+/// What Enter does, and what has to be typed first: `Enter sends SIGTERM`.
+fn deed(panel: &EndPanel) -> String {
+    let deed = match panel.choice() {
+        Choice::Signal(signal) => format!("Enter sends {signal}"),
+        Choice::Gently => "Enter sends SIGINT, then SIGTERM".to_owned(),
+        Choice::ByForce => "Enter stops all and sends SIGKILL".to_owned(),
+    };
+    match panel.word_to_type().filter(|word| word != panel.typed()) {
+        Some(word) => format!("Type {word} first: then {deed}"),
+        None => deed,
     }
 }
 
@@ -229,7 +236,7 @@ fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
     let now = app.model().now();
     let say = |text: String, style: Style| vec![Line::styled(text, style)];
     let is_one = panel.targets().nth(1).is_none();
-    let what = deed(panel.choice());
+    let what = deed(panel);
     match panel.root().map(|root| &root.stage) {
         _ if panel.has_ended() => ended(theme, app, panel),
         Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
@@ -245,26 +252,26 @@ fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
                 lines.push(Line::from(format!("SIGTERM follows in {left}; Esc leaves it at this.")));
             } else if let Some((state, wchan)) = alive {
                 let waits = wchan.as_ref().map(|it| format!(" (in {it})")).unwrap_or_default();
-                lines.push(Line::from(format!("It is {}{waits}.", page::state_in_words(*state))));
+                let may_ignore =
+                    *state != State::DiskSleep && matches!(signal, Signal::Int | Signal::Term | Signal::Hup);
+                let way_out =
+                    if may_ignore && is_one { " It may ignore that; no process ignores SIGKILL." } else { "" };
+                lines.push(Line::from(format!("It is {}{waits}.{way_out}", page::state_in_words(*state))));
             }
-            lines.push(Line::styled(format!("Enter {what}, Esc leaves it alone."), theme.dim()));
+            lines.push(Line::styled(format!("{what}, Esc leaves it alone."), theme.dim()));
             lines
         }
         _ if panel.first_sent().is_some() => {
             let mut lines = say("Some have not ended yet.".to_owned(), theme.notable());
-            lines.push(Line::styled(
-                format!("Enter {what} to those that are left, Esc leaves them alone."),
-                theme.dim(),
-            ));
+            lines.push(Line::styled(format!("{what} to those that are left, Esc leaves them alone."), theme.dim()));
             lines
         }
         _ if is_one => {
-            let text = format!("Made sure: the signal can reach this process only. Enter {what}, Esc leaves it alone.");
+            let text = format!("Made sure: the signal can reach this process only. {what}, Esc leaves it alone.");
             say(text, theme.good())
         }
         _ => {
-            let text =
-                format!("Made sure: signals can reach these processes only. Enter {what}, Esc leaves them alone.");
+            let text = format!("Made sure: signals can reach these processes only. {what}, Esc leaves them alone.");
             say(text, theme.good())
         }
     }

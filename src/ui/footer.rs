@@ -7,7 +7,7 @@ use tui_input::Input;
 use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::App;
-use crate::app::end::EndPanel;
+use crate::app::end::{EndPanel, Scope};
 use crate::app::keymap::{BINDINGS, Intent, Mode};
 use crate::app::layout::Area;
 
@@ -77,12 +77,16 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Mode::EndPanel if app.end_panel().is_some_and(EndPanel::is_over) => OVER,
         Mode::EndPanel => PANEL,
     };
-    for (intent, word) in hints {
+    // There is no more of the job than is meant.
+    let scope = app.end_panel().map(EndPanel::scope);
+    let is_whole = app.end_panel().is_some_and(|it| it.scope() == Scope::Chosen && it.spared() == 0);
+    for (intent, word) in hints.iter().filter(|(intent, _)| !is_whole || *intent != Intent::Widen) {
         let Some(key) =
             BINDINGS.iter().find(|it| it.mode == mode && it.intent == *intent).and_then(|it| it.keys.first())
         else {
             continue;
         };
+        let word = if *intent == Intent::Widen && scope == Some(Scope::Job) { &"not all of it" } else { word };
         if pen.room() < key.name.len() + 1 + word.len() {
             break;
         }

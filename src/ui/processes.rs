@@ -118,7 +118,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                         theme,
                         app,
                         &columns,
-                        &Shown { snapshot, process, holding, depth: row.depth },
+                        &Shown { snapshot, process, holding, depth: row.depth, is_kept: row.is_kept },
                     );
                 }
             }
@@ -129,9 +129,6 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         if app.focus() == List::Processes && at == cursor {
             pen.restyle(area, theme.cursor());
         }
-    }
-    if app.view().suspects {
-        reason(buffer, theme, app, area);
     }
     if app.rows().is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
@@ -149,16 +146,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 }
 
 /// Below the short list, the whole of what speaks against the process under the cursor.
-fn reason(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    const LINES: u16 = 3;
-    let rows = u16::try_from(app.rows().len()).unwrap_or(u16::MAX);
+pub(super) fn reason(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(verdict) = app.under_cursor().and_then(|id| app.model().verdict(id)) else { return };
-    if rows.saturating_add(1 + LINES) > area.height {
-        return;
-    }
-    let below = Area { y: area.y + area.height - LINES, height: LINES, ..area };
     let text = format!("{}: {}", verdict.process.pid, verdict.sentence());
-    Paragraph::new(text).style(theme.notable()).wrap(Wrap { trim: true }).render(rect(below), buffer);
+    Paragraph::new(text).style(theme.notable()).wrap(Wrap { trim: true }).render(rect(area), buffer);
 }
 
 /// A process and where it stands.
@@ -168,6 +159,8 @@ struct Shown<'a> {
     /// Absent when it is no tenant of a GPU.
     holding: Option<&'a Holding>,
     depth: usize,
+    /// Its memory stands on another line.
+    is_kept: bool,
 }
 
 fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
@@ -216,7 +209,7 @@ fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
 }
 
 fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>) {
-    let Shown { snapshot, process, holding, depth } = shown;
+    let Shown { snapshot, process, holding, depth, is_kept } = shown;
     let gpus = holding.map(|it| it.gpus.as_slice()).unwrap_or_default();
     let is_old = gpus.iter().any(|at| app.model().age(&snapshot.gpus[*at]).is_some());
     let is_sure = process.facts.identity != Identity::Unverified;
@@ -232,13 +225,10 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
     pen.cell(process.id.pid, PID, Align::Right, plain).skip(1);
     pen.cell(word(process.facts.user.as_ref().map_err(|why| *why)), columns.user, Align::Left, plain).skip(1);
     match holding {
-        Some(_) => memory(pen, theme, columns, shown, held, is_old || !is_sure),
-        None => {
-            let kept = verdict.map(|it| it.kept.as_slice()).unwrap_or_default();
-            // Each of several that keep it together may be the one.
-            let mark = if kept.iter().any(|it| it.keepers > 1) { "≤" } else { " " };
-            let figure = if kept.is_empty() { String::new() } else { short(kept.iter().map(|it| it.memory).sum()) };
-            pen.skip(columns.bar).put(mark, plain).cell(figure, SHORT, Align::Right, plain).skip(1);
+        Some(_) if !is_kept => memory(pen, theme, columns, shown, held, is_old || !is_sure),
+        _ => {
+            let figure = if *is_kept { "kept".to_owned() } else { kept(verdict) };
+            pen.skip(columns.bar).cell(figure, SHORT + 1, Align::Right, plain).skip(1);
             pen.skip(if columns.cache { SHORT + 1 } else { 0 });
         }
     }
@@ -279,6 +269,18 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
     };
     let room = pen.room();
     pen.cell(text, room, Align::Left, plain);
+}
+
+/// What it alone keeps, though the driver lists it for nobody that lives. What several keep together stands where
+/// the driver has it: at a ghost, or as unclaimed.
+fn kept(verdict: Option<&Verdict>) -> String {
+    let kept = verdict.map(|it| it.kept.as_slice()).unwrap_or_default();
+    let alone = || kept.iter().filter(|it| it.keepers == 1);
+    match kept {
+        [] => String::new(),
+        _ if alone().next().is_none() => "shared".to_owned(),
+        _ => short(alone().map(|it| it.memory).sum()),
+    }
 }
 
 /// What it does, beside what it holds.

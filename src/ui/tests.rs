@@ -8,6 +8,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::app::Options;
+use crate::control::{Outcome, Reply};
 use crate::event::Event;
 use crate::snapshot::example::host;
 use crate::snapshot::line::Line;
@@ -176,4 +177,55 @@ fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
     for line in ["allocated 20.0 GiB", "other 4.0 GiB", "free 40.0 GiB", "total 80.0 GiB 85,899,345,920 all of these"] {
         assert!(gpu.contains(line), "{line}\n{gpu}");
     }
+}
+
+/// The short list of a host on whose GPU so many workers of a dead trainer keep 9 GiB that the driver lists for nobody.
+fn short_list(workers: u32) -> String {
+    let mut host = host(1);
+    host.gpus[0].load.memory_used = Ok(Bytes::from_gib(9));
+    for pid in 201..=200 + workers {
+        host = host.kin(pid, 1, "python train.py");
+        let worker = host.processes.iter_mut().find(|it| it.id.pid == pid).unwrap();
+        let id = worker.id;
+        let facts = worker.facts_mut();
+        (facts.comm, facts.group) = (Ok("pt_data_worker".into()), Ok(100));
+        host.gpus[0].holders.push(id);
+    }
+    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    app.update(Event::Resized(80, 24));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    app.update(Event::Key(KeyEvent::from(KeyCode::Char('o'))));
+    screen(Theme::new(false, true), &app, 80, 24)
+}
+
+#[test]
+fn the_short_list_has_each_byte_once_and_the_whole_reason_below_it() {
+    let line = |screen: &str, word: &str| screen.lines().find(|line| line.contains(word)).map(str::to_owned);
+    let alone = short_list(1);
+    assert!(line(&alone, "    201 alice").is_some_and(|line| line.contains(" 9.0G orphan")), "{alone}");
+    assert_eq!(line(&alone, "unclaimed"), None, "it stands on the line of the one who keeps it:\n{alone}");
+    assert!(alone.contains("it was left to PID 1, the leader of its process group (100) is gone, though"), "{alone}");
+    assert!(alone.contains("keeps 9.0 GiB"), "{alone}");
+    let two = short_list(2);
+    for pid in ["    201 alice", "    202 alice"] {
+        assert!(line(&two, pid).is_some_and(|line| line.contains("shared orphan")), "{two}");
+    }
+    assert_eq!(two.matches("9.0G").count(), 1, "{two}");
+    assert!(line(&two, "9.0G").is_some_and(|line| line.contains("unclaimed")), "{two}");
+}
+
+#[test]
+fn what_has_to_be_typed_is_said_before_what_enter_does() {
+    let mut app = app(80, 24, &[KeyCode::F(9)]);
+    let process = app.end_panel().and_then(|panel| Some(panel.root()?.id())).unwrap();
+    let outcome = Outcome::Held { caution: Some("it is the display server".into()) };
+    app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
+    let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+    let before = of(&app);
+    assert!(before.contains(&format!("Type {} first: then", process.pid)), "{before}");
+    for digit in process.pid.to_string().chars() {
+        app.update(Event::Key(KeyEvent::from(KeyCode::Char(digit))));
+    }
+    let after = of(&app);
+    assert!(!after.contains(" first: then") && after.contains("Enter sends SIGTERM"), "{after}");
 }

@@ -31,6 +31,20 @@ pub(crate) fn open(terminal: &Terminal, pid: u32) {
     terminal.wait_for(&format!("End process {pid}"));
 }
 
+/// Ends by the panel that is open what has a GiB on a GPU, sees the memory come back, and closes the panel. Gives
+/// what the screen said at last.
+#[track_caller]
+pub(crate) fn end(terminal: &Terminal, host: &mut Host, pid: u32) -> String {
+    terminal.wait_for("Made sure");
+    terminal.keys(ENTER);
+    host.process(pid).wait();
+    terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
+    let text = terminal.text();
+    terminal.keys(ENTER);
+    terminal.wait_without("End process");
+    text
+}
+
 /// Closes the panel and quits.
 #[track_caller]
 fn leave(mut terminal: Terminal) {
@@ -321,12 +335,7 @@ fn a_panel_whose_agent_is_gone_says_so_and_sends_nothing() {
     terminal.keys("R");
     terminal.wait_without("the agent ended");
     open(&terminal, pid);
-    terminal.wait_for("Made sure");
-    terminal.keys(ENTER);
-    host.process(pid).wait();
-    terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
-    terminal.keys(ENTER);
-    terminal.wait_without("End process");
+    end(&terminal, &mut host, pid);
     terminal.quit();
 }
 

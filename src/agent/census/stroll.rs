@@ -5,11 +5,13 @@
 //! | each order, within [`ALLOWANCE`] | who has just started; files of kin, every [`FILES`]; the next of a round over all |
 //! | an order of a wider [`Scope`] | everyone's `stat`, then files of kin or of all, in pieces of [`PIECE`] |
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustix::fs::statvfs;
 use rustix::io::Errno;
+use rustix::param::clock_ticks_per_second;
 
 use super::kin::Kin;
 use super::table::{Files, News, Row, Table};
@@ -35,6 +37,12 @@ const FIGURES: Duration = Duration::from_secs(5);
 const REST: u32 = 8;
 /// Of those who have just started, no more than this are looked for.
 const NEWBORN: u32 = 32;
+/// Who takes the place of another may start a moment before that one's end is seen.
+const EARLY: Duration = Duration::from_secs(2);
+/// One that is so young may be about to run another program, with other arguments.
+const YOUNG: Duration = Duration::from_secs(3);
+/// The arguments of so many newcomers are asked for after a scan: of the youngest.
+const NEWCOMERS: usize = 64;
 /// Kin are not gathered anew more often than this for holders that come and go.
 const GATHER: Duration = Duration::from_secs(5);
 
@@ -60,6 +68,8 @@ pub(super) struct Stroll {
     /// Who holds a GPU has changed since kin were gathered, and when they are gathered next for it.
     stale: bool,
     gather_due: Moment,
+    /// One was ended then: who has started since may have taken its place.
+    ended: Option<Moment>,
     /// There may be something new to say.
     changed: bool,
     figures_due: Moment,
@@ -85,6 +95,7 @@ impl Stroll {
             rested: Moment(0),
             stale: false,
             gather_due: Moment(0),
+            ended: None,
             changed: false,
             figures_due: Moment(0),
             complete: None,
@@ -101,6 +112,7 @@ impl Stroll {
     pub(super) fn go(&mut self, order: Order) -> Option<Sighting> {
         let now = clock::now();
         self.wanted = self.wanted.max(order.scope);
+        self.ended = order.ended.or(self.ended.filter(|_| self.is_busy()));
         let mut gather = !order.adopted.is_empty();
         order.adopted.iter().for_each(|id| self.kin.adopt(*id));
         if let Some(tenants) = order.tenants {
@@ -281,7 +293,7 @@ impl Stroll {
         let kin = self.kin.ids();
         let holders: Vec<_> = self.holders().collect();
         // Who has lost its parent is seen by a scan; to look for such each time would cost too much.
-        let strays = if is_full && self.devices.is_some() { self.strays() } else { vec![] };
+        let strays = if is_full && self.devices.is_some() { self.strays(now) } else { vec![] };
         let old = self.said.as_ref();
         if !figures && old.is_some_and(|old| *old.kin == *kin && *old.holders == *holders) {
             return None;
@@ -318,8 +330,9 @@ impl Stroll {
     }
 
     /// Python processes that are nobody's kin and seem to have lost their parent: children of
-    /// `multiprocessing` are known by their arguments, which are read elsewhere. Each is named once.
-    fn strays(&mut self) -> Vec<ProcessId> {
+    /// `multiprocessing` are known by their arguments, which are read elsewhere. Each is named once. So is whoever
+    /// started after one was ended: a supervisor's next child runs what the last one ran.
+    fn strays(&mut self, now: Moment) -> Vec<ProcessId> {
         let is_python = |row: &Row| row.comm().starts_with(b"python") || row.comm().starts_with(b"pt_");
         let rows = self.table.rows();
         let strays = rows.iter().filter(|(pid, row)| {
@@ -330,7 +343,21 @@ impl Stroll {
                 || parent.is_none_or(|parent| parent.start_ticks > row.start_ticks || !is_python(parent));
             is_python(row) && row.group != **pid && is_lost && !row.asked && !self.kin.knows(**pid)
         });
-        let pids: Vec<u32> = strays.map(|(pid, _)| *pid).collect();
+        let mut pids: Vec<u32> = strays.map(|(pid, _)| *pid).collect();
+        if let Some(ended) = self.ended {
+            let per_second = clock_ticks_per_second();
+            let started = |row: &Row| Moment(row.start_ticks.saturating_mul(1000) / per_second);
+            let is_new = |row: &Row| {
+                let is_due = !row.asked || now.since(started(row)) < YOUNG;
+                is_due && !row.kernel && started(row) >= Moment(ended.0.saturating_sub(millis(EARLY)))
+            };
+            let newcomers = rows.iter().filter(|(pid, row)| is_new(row) && !self.kin.knows(**pid));
+            let mut newcomers: Vec<_> = newcomers.map(|(pid, row)| (Reverse(row.start_ticks), *pid)).collect();
+            newcomers.sort_unstable();
+            pids.extend(newcomers.into_iter().take(NEWCOMERS).map(|(_, pid)| pid));
+            pids.sort_unstable();
+            pids.dedup();
+        }
         let mut ask = |pid| {
             self.table.row_mut(pid)?.asked = true;
             self.table.id(pid)
@@ -346,6 +373,10 @@ fn ourselves() -> Vec<u32> {
     let viewer = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get().unsigned_abs());
     let viewer = viewer.filter(|viewer| exe(*viewer).is_some_and(|it| Some(it) == exe(agent)));
     [agent].into_iter().chain(viewer).collect()
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn nanoseconds(span: Duration) -> i64 {

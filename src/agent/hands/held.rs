@@ -122,6 +122,18 @@ impl Held {
         Self { argv, ..self }
     }
 
+    /// It runs this, if that was not known before: what has ended has no arguments.
+    pub(super) fn learn_argv(&mut self, argv: &Argv) {
+        if !argv.is_empty() {
+            self.argv.get_or_insert_with(|| argv.clone());
+        }
+    }
+
+    /// What it ran; absent when that is not known.
+    pub(super) fn into_argv(self) -> Option<Argv> {
+        self.argv
+    }
+
     /// What is to be written down of a signal to it.
     pub(super) fn deed(&self, signal: Signal, mode: Mode) -> Deed {
         let (process, comm, argv) = (self.process, self.comm.clone(), self.argv.clone());

@@ -4,7 +4,7 @@ use crate::control::{Outcome, Signal};
 use crate::model::Model;
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State};
 use crate::units::Moment;
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// How far it has come.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +52,8 @@ pub struct Member {
     pub caution: Option<Text>,
     /// The agent found it below a process that it had stopped.
     pub joined: bool,
+    /// What its parent ran; absent when that is not known.
+    parent: Option<Argv>,
 }
 
 impl Member {
@@ -64,7 +66,8 @@ impl Member {
             let name = gpu.facts.name.as_ref().map_or_else(ToString::to_string, ToString::to_string);
             (super::super::rows::gpu_label(gpu), name)
         });
-        Some(Self { process, gpus: gpus.collect(), stage: Stage::Unasked, caution: None, joined: false })
+        let parent = parent_of(&process, snapshot);
+        Some(Self { process, gpus: gpus.collect(), stage: Stage::Unasked, caution: None, joined: false, parent })
     }
 
     /// A process that only the agent has seen yet.
@@ -75,7 +78,8 @@ impl Member {
             ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
         };
         let process = Process { id, facts: facts.into(), load: ProcessLoad::missing(Missing::NotYet), peek: None };
-        Self { process, gpus: Vec::new(), stage: Stage::Asked(Signal::Kill), caution: None, joined: true }
+        let stage = Stage::Asked(Signal::Kill);
+        Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None }
     }
 
     /// Its identity.
@@ -105,7 +109,20 @@ impl Member {
     pub(super) fn see(&mut self, snapshot: &Snapshot) {
         if let Some(process) = snapshot.process(self.id()) {
             self.process.clone_from(process);
+            self.parent = parent_of(process, snapshot).or(self.parent.take());
         }
+    }
+
+    /// Whether that process has its place: a supervisor starts its child again, with the same arguments. Others
+    /// of its name may start at any time, a trainer's workers have its arguments; so the parent is the same, too,
+    /// or runs what the parent ran.
+    pub(super) fn is_succeeded_by(&self, new: &Process, snapshot: &Snapshot) -> bool {
+        let (facts, mine) = (&new.facts, &self.process.facts);
+        let is_alike = facts.argv.is_ok() && facts.argv == mine.argv && facts.uid == mine.uid;
+        let parent = || parent_of(new, snapshot).filter(|_| self.parent.is_some());
+        is_alike
+            && (facts.parent.is_ok() && facts.parent == mine.parent
+                || parent().is_some_and(|it| Some(it) == self.parent))
     }
 
     pub(super) fn hear(&mut self, outcome: &Outcome) {
@@ -140,4 +157,13 @@ impl Member {
         let first = if let Stage::Ended { at: first, .. } = self.stage { first } else { at };
         self.stage = Stage::Ended { at: first, zombie_of };
     }
+}
+
+/// What the parent of a process runs.
+fn parent_of(process: &Process, snapshot: &Snapshot) -> Option<Argv> {
+    let pid = process.facts.parent.ok()?;
+    // They are by PID.
+    let at = snapshot.processes.partition_point(|it| it.id.pid < pid);
+    let parent = snapshot.processes.get(at).filter(|it| it.id.pid == pid)?;
+    parent.facts.argv.clone().ok().filter(|argv| !argv.is_empty())
 }

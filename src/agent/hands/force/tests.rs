@@ -214,7 +214,8 @@ fn a_supervisor_of_many_has_no_time_for_any_of_them() {
         print('ready', flush=True)\n\
         while os.wait(): subprocess.Popen(['sleep', '1000'])";
     if has("python3") {
-        let tree = Tree::started("python3", &["-c", PROGRAM]).ready();
+        // It says so when the last child is about to run: for a moment more, that one has no environment yet.
+        let tree = Tree::started("python3", &["-c", PROGRAM]).ready().grown_to(41);
         let shown = tree.members();
         assert_eq!(joined(&ends_whole(&tree, &shown)), [], "none was started anew");
     }
@@ -342,10 +343,14 @@ fn when_one_may_not_be_ended_all_go_on() {
     comes_to(root, State::Sleeping);
     let children = tree.children_of(root);
     assert_eq!(children.len(), 2);
-    let mut states: Vec<_> =
-        children.iter().map(|it| stat::of(it.pid, &mut Vec::new()).expect("it lives").state).collect();
-    states.sort_unstable();
-    assert_eq!(states, [State::Sleeping, State::Stopped], "who was stopped before stays so");
+    let is_told_right = || {
+        let states = children.iter().map(|it| stat::of(it.pid, &mut Vec::new()).expect("it lives").state);
+        let mut states: Vec<_> = states.collect();
+        states.sort_unstable();
+        // One that goes on runs for a moment before it sleeps again.
+        states == [State::Sleeping, State::Stopped]
+    };
+    waits_until(is_told_right, "the one that was stopped before stays so, the other goes on");
     let told = bench.audit();
     assert!(told.contains(&(root.pid.into(), "let_go".to_owned())), "{told:?}");
 }

@@ -1,0 +1,101 @@
+//! What to try when a process leaks: by the way in which its memory grows, and by which part of it can have grown.
+
+use super::{Advice, Growth, Model, Reserved, Subject, on_growth, reserved};
+use crate::units::Bytes;
+
+impl Model {
+    /// What to try, the most likely first; nothing while memory does not grow as a leak does.
+    pub fn advice(&self, subject: &Subject) -> Vec<Advice> {
+        let Some((growth, gained)) = self.growth(subject).and_then(|it| Some((it.way()?, it.evidence()?.gained)))
+        else {
+            return Vec::new();
+        };
+        let parts = match subject {
+            Subject::Process(id) => self.latest().and_then(|it| reserved(it, *id, None)),
+            Subject::Gpu(_) => None,
+        };
+        let held = match subject {
+            Subject::Process(id) => self.holding(*id).and_then(|it| it.memory.ok()).map(|it| it.bytes),
+            Subject::Gpu(_) => None,
+        };
+        let Some((parts, held)) = parts.zip(held) else { return on_growth(&alone(growth)) };
+        let fits = Fits::of(parts, held, gained);
+        let mut texts = on_growth(&fits.ways(growth));
+        texts.retain(|it| fits.may_be(it.name));
+        texts
+    }
+}
+
+/// What memory alone says of a growth.
+fn alone(growth: Growth) -> Vec<Growth> {
+    match growth {
+        // A step an epoch and a step an evaluation look the same.
+        Growth::Stair => vec![Growth::Stair, Growth::InPhases],
+        growth => vec![growth],
+    }
+}
+
+/// Which part can have grown: none that is smaller than what was gained.
+struct Fits {
+    tensors: bool,
+    cache: bool,
+    other: bool,
+}
+
+impl Fits {
+    fn of(parts: Reserved, held: Bytes, gained: Bytes) -> Self {
+        let cache = [parts.pending, parts.fragmented, parts.cache].into_iter().sum::<Bytes>();
+        let fits = |part: Bytes| part >= gained;
+        let it =
+            Self { tensors: fits(parts.allocated), cache: fits(cache), other: fits(held.saturating_sub(parts.sum())) };
+        // It came bit by bit to all of them.
+        if it.tensors || it.cache || it.other { it } else { Self { tensors: true, cache: true, other: true } }
+    }
+
+    /// The ways in which it may grow, the surest first.
+    fn ways(&self, growth: Growth) -> Vec<Growth> {
+        let tensors = if self.tensors { alone(growth) } else { Vec::new() };
+        let others = [(self.cache, Growth::Cache), (self.other, Growth::NotPyTorch)];
+        tensors.into_iter().chain(others.into_iter().filter(|it| it.0).map(|it| it.1)).collect()
+    }
+
+    /// Whether a text is about a part that can have grown.
+    fn may_be(&self, name: &str) -> bool {
+        match name {
+            "cache" | "fragmentation" => self.cache,
+            "not-pytorch" => self.other,
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(allocated: u64, cache: u64) -> Reserved {
+        let nothing = Bytes(0);
+        Reserved {
+            allocated: Bytes::from_gib(allocated),
+            pending: nothing,
+            fragmented: nothing,
+            cache: Bytes::from_gib(cache),
+            rounding: nothing,
+        }
+    }
+
+    #[test]
+    fn what_was_gained_is_in_a_part_that_is_large_enough() {
+        let check = |growth, allocated, cache, held, expected: &[Growth]| {
+            let fits = Fits::of(parts(allocated, cache), Bytes::from_gib(held), Bytes::from_gib(5));
+            assert_eq!(fits.ways(growth), expected);
+        };
+        check(Growth::Steady, 20, 1, 22, &[Growth::Steady]);
+        check(Growth::Steady, 2, 10, 13, &[Growth::Cache]);
+        check(Growth::Accelerating, 2, 1, 20, &[Growth::NotPyTorch]);
+        check(Growth::Stair, 20, 6, 27, &[Growth::Stair, Growth::InPhases, Growth::Cache]);
+        check(Growth::Steady, 3, 3, 9, &[Growth::Steady, Growth::Cache, Growth::NotPyTorch]);
+        let tensors = Fits::of(parts(20, 1), Bytes::from_gib(22), Bytes::from_gib(5));
+        assert!(!tensors.may_be("cache") && !tensors.may_be("not-pytorch") && tensors.may_be("loss-history"));
+    }
+}
