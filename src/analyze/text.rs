@@ -72,7 +72,9 @@ fn advise(text: &mut String, logs: &[(Text, Found)], style: Style) {
         for paragraph in advice.paragraphs().iter().filter(|_| number <= FULL) {
             let is_code = paragraph.starts_with(' ');
             let width = if is_code { usize::MAX } else { style.width.saturating_sub(3) };
-            wrap(paragraph, width, 0).iter().for_each(|line| put(text, format_args!("   {line}\n")));
+            for line in wrap(paragraph, width, 0) {
+                put(text, format_args!("   {line}\n"));
+            }
         }
     }
 }

@@ -183,8 +183,8 @@ impl Levels {
     /// Some steps take half a minute; where the finest buckets are wider than that, a step is one bucket of each level.
     fn long(&self) -> usize {
         match self.finest {
-            ..=FINEST => 3,
-            0..32_000 => 2,
+            0..=FINEST => 3,
+            _ if self.finest < 4 * FINEST => 2,
             _ => 1,
         }
     }
