@@ -111,6 +111,8 @@ enum Wake {
     Interval(Duration),
     /// Pass now, and read what is otherwise read seldom.
     Scan,
+    /// Read all that there is to know of this GPU, or of none.
+    Detail(Option<GpuUuid>),
 }
 
 /// Whom the newest snapshot shows, by PID: whom a command may be about.

@@ -9,6 +9,7 @@ pub mod keymap;
 pub mod layout;
 pub mod marks;
 mod mouse;
+mod over;
 pub mod page;
 pub mod rows;
 mod shown;
@@ -28,7 +29,7 @@ use self::rows::{Column, Grouping, Row, Sort, View};
 pub use self::shown::growth;
 use crate::control::{Command, Outcome, Reply};
 use crate::event::{Effect, Event};
-use crate::model::{Model, Subject};
+use crate::model::Model;
 use crate::snapshot::line::Line;
 use crate::snapshot::{GpuUuid, ProcessId};
 use crate::untrusted::Text;
@@ -119,10 +120,7 @@ impl App {
     /// Takes in what happened, and says what is to be done about it.
     pub fn update(&mut self, event: Event) -> Option<Effect> {
         let effect = match event {
-            Event::Line(line) => {
-                self.hear(*line);
-                None
-            }
+            Event::Line(line) => self.hear(*line),
             Event::Key(key) => self.press(key),
             Event::Mouse(mouse) => self.point(mouse),
             Event::Resized(width, height) => {
@@ -148,21 +146,28 @@ impl App {
         effect
     }
 
-    fn hear(&mut self, line: Line) {
+    fn hear(&mut self, line: Line) -> Option<Effect> {
+        let mut effect = None;
         match line {
             Line::Full(snapshot) => {
+                // The agent may be another one, and not know what is looked at.
+                effect = self.page.as_ref().and_then(|page| over::detail_of(page, &snapshot));
                 self.lost = None;
                 self.options.interval = Duration::from_millis(snapshot.interval_ms);
                 self.model.replace(*snapshot);
             }
             Line::Tick(change) => self.model.change(change),
-            Line::Reply(reply) => return self.answer(&reply),
+            Line::Reply(reply) => {
+                self.answer(&reply);
+                return None;
+            }
         }
         if let (Some(end), Some(snapshot)) = (&mut self.end, self.model.latest()) {
             let job = end.first_chosen().map_or_else(Vec::new, |id| job(&self.model, id));
             end.meet(&job, &self.model, snapshot);
             end.see(snapshot);
         }
+        effect
     }
 
     fn answer(&mut self, reply: &Reply) {
@@ -350,74 +355,6 @@ impl App {
             (None, List::Processes) => (layout.processes.height, 1),
         };
         usize::from(height.saturating_sub(head)).max(1)
-    }
-
-    fn open_detail(&mut self) -> Option<Effect> {
-        let snapshot = self.model.latest()?;
-        if self.focus == List::Gpus {
-            self.page = Some(Page::new(Topic::Gpu(snapshot.gpus.get(self.gpu_at)?.uuid.clone())));
-            return None;
-        }
-        // A graph over the whole screen may stay with a process that has ended.
-        let id = match self.lens.whole() {
-            Some(Subject::Process(id)) => *id,
-            _ => self.under_cursor()?,
-        };
-        let Some(process) = snapshot.process(id).cloned() else {
-            self.say("this process has ended");
-            return None;
-        };
-        self.page = Some(Page::new(Topic::Process(Box::new(process), None)));
-        Some(Effect::Commands(vec![Command::Inspect { process: id }]))
-    }
-
-    fn open_end_panel(&mut self) -> Option<Effect> {
-        if self.options.readonly {
-            self.say("gputop was started with --readonly: it signals nobody");
-            return None;
-        }
-        if self.lost.is_some() {
-            self.say("there is no agent to signal through: press R to start one");
-            return None;
-        }
-        let target = match (&self.page, self.lens.whole()) {
-            (Some(Page { topic: Topic::Process(process, _), .. }), _) => Some(process.id),
-            (None, Some(Subject::Process(process))) => Some(*process),
-            (Some(_), _) | (None, Some(_)) => None,
-            (None, None) => self.under_cursor(),
-        };
-        let snapshot = self.model.latest()?;
-        let chosen: Vec<ProcessId> = if self.mode() == Mode::List && !self.tagged.is_empty() {
-            self.tagged.iter().copied().filter(|id| snapshot.process(*id).is_some()).collect()
-        } else {
-            target.into_iter().filter(|id| snapshot.process(*id).is_some()).collect()
-        };
-        let Some(first) = chosen.first() else {
-            self.say("there is no process under the cursor");
-            return None;
-        };
-        let job = job(&self.model, *first);
-        let (panel, holds) = EndPanel::open(chosen, &job, &self.model, snapshot);
-        self.end = Some(panel);
-        commands(holds)
-    }
-
-    fn confirm(&mut self) -> Option<Effect> {
-        let end = self.end.as_mut()?;
-        if end.is_over() {
-            return self.close();
-        }
-        commands(end.confirm())
-    }
-
-    fn close(&mut self) -> Option<Effect> {
-        if let Some(end) = self.end.take() {
-            return commands(end.release());
-        }
-        if self.page.take().is_none() {
-            self.close_graph();
-        }
-        None
     }
 
     fn pace(&mut self, by: isize) -> Effect {

@@ -6,7 +6,7 @@
 mod advice;
 mod breakdown;
 mod growth;
-mod health;
+pub mod health;
 mod history;
 mod job;
 mod kin;

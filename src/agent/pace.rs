@@ -183,6 +183,13 @@ impl Loop {
                 self.scan = true;
                 self.begin(now, true);
             }
+            Wake::Detail(gpu) => {
+                let someone_waits = gpu.is_some();
+                self.sampler.detail(gpu);
+                if someone_waits {
+                    self.begin(now, false);
+                }
+            }
         }
     }
 

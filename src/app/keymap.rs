@@ -159,7 +159,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::List, &[HOME], Intent::First, "first line"),
     binding(Mode::List, &[END, letter('G', "G")], Intent::Last, "last line"),
     binding(Mode::List, &[TAB], Intent::OtherList, "between GPUs and processes"),
-    binding(Mode::List, &[ENTER, letter('e', "e")], Intent::Detail, "process in detail, with its environment"),
+    binding(Mode::List, &[ENTER, letter('e', "e")], Intent::Detail, "process or GPU in detail"),
     binding(
         Mode::List,
         &[letter('g', "g")],

@@ -17,6 +17,7 @@ mod ending_a_process;
 mod endings;
 mod explain;
 mod free;
+mod gpu_page;
 mod hostile;
 mod matrix;
 mod orphans;
