@@ -3,6 +3,7 @@
 //! Everything happens in [`App::update`]; what is to be done in the world is the [`Effect`] it
 //! returns. It reads no clock and draws nothing.
 
+pub mod columns;
 pub mod end;
 pub mod graph;
 pub mod keymap;
@@ -12,7 +13,10 @@ mod mouse;
 mod over;
 pub mod page;
 pub mod rows;
+pub mod settings;
+pub mod setup;
 mod shown;
+mod table;
 mod typing;
 
 use std::time::Duration;
@@ -20,12 +24,15 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::Input;
 
+use self::columns::{Column, Columns, Sort};
 use self::end::EndPanel;
 use self::graph::Lens;
 use self::keymap::{Intent, Mode};
 use self::marks::Marks;
 use self::page::{Page, Topic};
-use self::rows::{Column, Grouping, Row, Sort, View};
+use self::rows::{Grouping, Row, View};
+use self::settings::Look;
+use self::setup::Setup;
 pub use self::shown::growth;
 use crate::control::{Command, Outcome, Reply};
 use crate::event::{Effect, Event};
@@ -63,6 +70,11 @@ const NOTICE: Duration = Duration::from_secs(5);
 pub struct App {
     options: Options,
     model: Model,
+    /// While the screen is paused: what goes on behind it, and for how long.
+    behind: Option<(Box<Model>, Duration)>,
+    look: Look,
+    /// Whether the line of the host shows when nothing is wrong.
+    host_line: bool,
     size: (u16, u16),
     lost: Option<Text>,
     notice: Option<(String, Duration)>,
@@ -78,6 +90,11 @@ pub struct App {
     gpu_at: usize,
     gpu_top: usize,
     sort: Sort,
+    /// The columns that the person chose; absent while the width of the screen does.
+    columns: Option<Columns>,
+    /// How much of each command is scrolled out at the left.
+    command_at: usize,
+    setup: Option<Setup>,
     filter: Input,
     is_filtering: bool,
     lens: Lens,
@@ -94,6 +111,9 @@ impl App {
         Self {
             options,
             model: Model::default(),
+            behind: None,
+            look: Look::default(),
+            host_line: true,
             size: (0, 0),
             lost: None,
             notice: None,
@@ -107,6 +127,9 @@ impl App {
             gpu_at: 0,
             gpu_top: 0,
             sort: Sort::by(Column::Memory),
+            columns: None,
+            command_at: 0,
+            setup: None,
             filter: Input::default(),
             is_filtering: false,
             lens: Lens::default(),
@@ -128,11 +151,15 @@ impl App {
                 None
             }
             Event::Tick(elapsed) => {
-                self.model.pass(elapsed);
+                self.pass(elapsed);
                 self.notice = self.notice.take().and_then(|(text, left)| Some((text, left.checked_sub(elapsed)?)));
                 // Each other event comes right after one of these. Time alone moves no line.
                 let now = self.model.now();
                 return self.end.as_mut().and_then(|end| commands(end.pass(now)));
+            }
+            Event::Done(words) => {
+                self.say(words.to_string());
+                None
             }
             Event::LinkLost(reason) => {
                 self.lost = Some(reason);
@@ -154,9 +181,9 @@ impl App {
                 effect = self.page.as_ref().and_then(|page| over::detail_of(page, &snapshot));
                 self.lost = None;
                 self.options.interval = Duration::from_millis(snapshot.interval_ms);
-                self.model.replace(*snapshot);
+                self.newest().replace(*snapshot);
             }
-            Line::Tick(change) => self.model.change(change),
+            Line::Tick(change) => self.newest().change(change),
             Line::Reply(reply) => {
                 self.answer(&reply);
                 return None;
@@ -226,6 +253,7 @@ impl App {
         match () {
             () if self.end.is_some() => Mode::EndPanel,
             () if self.page.is_some() => Mode::Page,
+            () if self.setup.is_some() => Mode::Setup,
             () if self.is_filtering => Mode::Filter,
             () if self.marks.typed().is_some() => Mode::Mark,
             () if self.lens.whole().is_some() => Mode::Graph,
@@ -245,7 +273,7 @@ impl App {
             }
             Intent::NextColumn => self.sort_by_neighbour(1),
             Intent::PreviousColumn => self.sort_by_neighbour(-1),
-            Intent::SortBy(column) => self.sort = Sort::by(column),
+            Intent::SortBy(column) => self.sort = self.sort.first_by(column),
             Intent::Invert => self.sort.descending = !self.sort.descending,
             Intent::OpenFilter => (self.is_filtering, self.focus) = (true, List::Processes),
             Intent::KeepFilter => self.is_filtering = false,
@@ -287,10 +315,16 @@ impl App {
                 return commands(self.end.as_mut()?.widen(snapshot));
             }
             Intent::Confirm => return self.confirm(),
+            Intent::Setup => self.setup = Some(Setup::default()),
+            Intent::Toggle => self.toggle(),
+            Intent::Shift(by) => self.shift(by),
+            Intent::Keep => return Some(Effect::Keep),
+            Intent::Mine | Intent::HostLine | Intent::Pause | Intent::ScrollCommand(_) => self.change_view(intent),
+            Intent::CopyPid | Intent::CopyCommand => return self.copy(intent),
             Intent::Close => return self.close(),
             Intent::Faster => return Some(self.pace(-1)),
             Intent::Slower => return Some(self.pace(1)),
-            Intent::Refresh if self.lost.is_some() || self.model.silence().is_some() => {
+            Intent::Refresh if self.lost.is_some() || self.silence().is_some() => {
                 self.say("starting an agent…");
                 return Some(Effect::Reconnect);
             }
@@ -306,6 +340,8 @@ impl App {
         let moved = |at: usize, len: usize| at.saturating_add_signed(by).min(len.saturating_sub(1));
         if let Some(end) = &mut self.end {
             end.scroll(by.signum());
+        } else if self.setup.is_some() && self.page.is_none() {
+            self.step_setup(by);
         } else if let Some(page) = &mut self.page {
             page.scroll(by);
         } else if self.focus == List::Gpus {
@@ -315,12 +351,6 @@ impl App {
             self.cursor = self.rows.get(self.cursor_at).map(|row| row.subject.clone());
         }
         self.follow_cursor();
-    }
-
-    /// Sorts by the column beside, of those that are shown.
-    fn sort_by_neighbour(&mut self, by: isize) {
-        let next = self.sort.column.step(by);
-        self.sort = Sort::by(if next.is_shown(self.size.0) { next } else { next.step(by) });
     }
 
     /// Puts the cursor on a GPU: on itself, not on its place, which another may take.

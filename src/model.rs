@@ -98,7 +98,7 @@ pub enum Subject {
 }
 
 /// What is known of the host.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Model {
     latest: Option<Snapshot>,
     holdings: Vec<Holding>,

@@ -40,6 +40,11 @@ impl App {
             self.say("there is no agent to signal through: press R to start one");
             return None;
         }
+        // Whoever signals sees how things are, not how they were.
+        if self.behind.is_some() {
+            self.resume();
+            self.arrange();
+        }
         let target = match (&self.page, self.lens.whole()) {
             (Some(Page { topic: Topic::Process(process, _), .. }), _) => Some(process.id),
             (None, Some(Subject::Process(process))) => Some(*process),
@@ -79,6 +84,7 @@ impl App {
                 return Some(Effect::Commands(vec![Command::Detail { gpu: None }]));
             }
             Some(_) => {}
+            None if self.setup.is_some() => self.setup = None,
             None => self.close_graph(),
         }
         None

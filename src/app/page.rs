@@ -151,6 +151,7 @@ fn help(writer: &mut Writer) {
         (Mode::Graph, "In the graph over the whole screen"),
         (Mode::Mark, "While naming a mark"),
         (Mode::Filter, "While typing a filter"),
+        (Mode::Setup, "In the panel of settings"),
         (Mode::EndPanel, "In the panel that ends a process"),
         (Mode::Page, "On a page"),
     ];

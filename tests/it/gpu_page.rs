@@ -45,6 +45,8 @@ fn a_page_says_all_that_the_driver_says_of_a_gpu() {
         let text = screen.contents();
         text.split("Not reported by").nth(1).is_some_and(|it| it.contains("fan"))
     });
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
     terminal.quit();
 }
 

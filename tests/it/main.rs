@@ -25,6 +25,7 @@ mod peek;
 mod query;
 mod screens;
 mod stories;
+mod table;
 mod tidy;
 mod trees;
 
