@@ -115,6 +115,8 @@ enum Wake {
     Scan,
     /// One that was held has ended. It ran this: whoever runs the same soon may have taken its place.
     Ended(Argv),
+    /// Read all that there is to know of this GPU, or of none.
+    Detail(Option<GpuUuid>),
 }
 
 /// Whom the newest snapshot shows, by PID: whom a command may be about.

@@ -3,15 +3,20 @@
 //! Everything happens in [`App::update`]; what is to be done in the world is the [`Effect`] it
 //! returns. It reads no clock and draws nothing.
 
+pub mod columns;
 pub mod end;
 pub mod graph;
 pub mod keymap;
 pub mod layout;
 pub mod marks;
 mod mouse;
+mod over;
 pub mod page;
 pub mod rows;
+pub mod settings;
+pub mod setup;
 mod shown;
+mod table;
 mod typing;
 
 use std::time::Duration;
@@ -19,16 +24,19 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::Input;
 
+use self::columns::{Column, Columns, Sort};
 use self::end::EndPanel;
 use self::graph::Lens;
 use self::keymap::{Intent, Mode};
 use self::marks::Marks;
 use self::page::{Page, Topic};
-use self::rows::{Column, Grouping, Row, Sort, View};
+use self::rows::{Grouping, Row, View};
+use self::settings::Look;
+use self::setup::Setup;
 pub use self::shown::growth;
 use crate::control::{Command, Outcome, Reply};
 use crate::event::{Effect, Event};
-use crate::model::{Model, Subject};
+use crate::model::Model;
 use crate::snapshot::line::Line;
 use crate::snapshot::{GpuUuid, ProcessId};
 use crate::untrusted::Text;
@@ -62,6 +70,11 @@ const NOTICE: Duration = Duration::from_secs(5);
 pub struct App {
     options: Options,
     model: Model,
+    /// While the screen is paused: what goes on behind it, and for how long.
+    behind: Option<(Box<Model>, Duration)>,
+    look: Look,
+    /// Whether the line of the host shows when nothing is wrong.
+    host_line: bool,
     size: (u16, u16),
     lost: Option<Text>,
     notice: Option<(String, Duration)>,
@@ -77,6 +90,11 @@ pub struct App {
     gpu_at: usize,
     gpu_top: usize,
     sort: Sort,
+    /// The columns that the person chose; absent while the width of the screen does.
+    columns: Option<Columns>,
+    /// How much of each command is scrolled out at the left.
+    command_at: usize,
+    setup: Option<Setup>,
     filter: Input,
     is_filtering: bool,
     lens: Lens,
@@ -93,6 +111,9 @@ impl App {
         Self {
             options,
             model: Model::default(),
+            behind: None,
+            look: Look::default(),
+            host_line: true,
             size: (0, 0),
             lost: None,
             notice: None,
@@ -106,6 +127,9 @@ impl App {
             gpu_at: 0,
             gpu_top: 0,
             sort: Sort::by(Column::Memory),
+            columns: None,
+            command_at: 0,
+            setup: None,
             filter: Input::default(),
             is_filtering: false,
             lens: Lens::default(),
@@ -119,10 +143,7 @@ impl App {
     /// Takes in what happened, and says what is to be done about it.
     pub fn update(&mut self, event: Event) -> Option<Effect> {
         let effect = match event {
-            Event::Line(line) => {
-                self.hear(*line);
-                None
-            }
+            Event::Line(line) => self.hear(*line),
             Event::Key(key) => self.press(key),
             Event::Mouse(mouse) => self.point(mouse),
             Event::Resized(width, height) => {
@@ -130,11 +151,15 @@ impl App {
                 None
             }
             Event::Tick(elapsed) => {
-                self.model.pass(elapsed);
+                self.pass(elapsed);
                 self.notice = self.notice.take().and_then(|(text, left)| Some((text, left.checked_sub(elapsed)?)));
                 // Each other event comes right after one of these. Time alone moves no line.
                 let now = self.model.now();
                 return self.end.as_mut().and_then(|end| commands(end.pass(now)));
+            }
+            Event::Done(words) => {
+                self.say(words.to_string());
+                None
             }
             Event::LinkLost(reason) => {
                 self.lost = Some(reason);
@@ -148,21 +173,28 @@ impl App {
         effect
     }
 
-    fn hear(&mut self, line: Line) {
+    fn hear(&mut self, line: Line) -> Option<Effect> {
+        let mut effect = None;
         match line {
             Line::Full(snapshot) => {
+                // The agent may be another one, and not know what is looked at.
+                effect = self.page.as_ref().and_then(|page| over::detail_of(page, &snapshot));
                 self.lost = None;
                 self.options.interval = Duration::from_millis(snapshot.interval_ms);
-                self.model.replace(*snapshot);
+                self.newest().replace(*snapshot);
             }
-            Line::Tick(change) => self.model.change(change),
-            Line::Reply(reply) => return self.answer(&reply),
+            Line::Tick(change) => self.newest().change(change),
+            Line::Reply(reply) => {
+                self.answer(&reply);
+                return None;
+            }
         }
         if let (Some(end), Some(snapshot)) = (&mut self.end, self.model.latest()) {
             let job = end.first_chosen().map_or_else(Vec::new, |id| job(&self.model, id));
             end.meet(&job, &self.model, snapshot);
             end.see(snapshot);
         }
+        effect
     }
 
     fn answer(&mut self, reply: &Reply) {
@@ -221,6 +253,7 @@ impl App {
         match () {
             () if self.end.is_some() => Mode::EndPanel,
             () if self.page.is_some() => Mode::Page,
+            () if self.setup.is_some() => Mode::Setup,
             () if self.is_filtering => Mode::Filter,
             () if self.marks.typed().is_some() => Mode::Mark,
             () if self.lens.whole().is_some() => Mode::Graph,
@@ -240,7 +273,7 @@ impl App {
             }
             Intent::NextColumn => self.sort_by_neighbour(1),
             Intent::PreviousColumn => self.sort_by_neighbour(-1),
-            Intent::SortBy(column) => self.sort = Sort::by(column),
+            Intent::SortBy(column) => self.sort = self.sort.first_by(column),
             Intent::Invert => self.sort.descending = !self.sort.descending,
             Intent::OpenFilter => (self.is_filtering, self.focus) = (true, List::Processes),
             Intent::KeepFilter => self.is_filtering = false,
@@ -282,10 +315,16 @@ impl App {
                 return commands(self.end.as_mut()?.widen(snapshot));
             }
             Intent::Confirm => return self.confirm(),
+            Intent::Setup => self.setup = Some(Setup::default()),
+            Intent::Toggle => self.toggle(),
+            Intent::Shift(by) => self.shift(by),
+            Intent::Keep => return Some(Effect::Keep),
+            Intent::Mine | Intent::HostLine | Intent::Pause | Intent::ScrollCommand(_) => self.change_view(intent),
+            Intent::CopyPid | Intent::CopyCommand => return self.copy(intent),
             Intent::Close => return self.close(),
             Intent::Faster => return Some(self.pace(-1)),
             Intent::Slower => return Some(self.pace(1)),
-            Intent::Refresh if self.lost.is_some() || self.model.silence().is_some() => {
+            Intent::Refresh if self.lost.is_some() || self.silence().is_some() => {
                 self.say("starting an agent…");
                 return Some(Effect::Reconnect);
             }
@@ -301,6 +340,8 @@ impl App {
         let moved = |at: usize, len: usize| at.saturating_add_signed(by).min(len.saturating_sub(1));
         if let Some(end) = &mut self.end {
             end.scroll(by.signum());
+        } else if self.setup.is_some() && self.page.is_none() {
+            self.step_setup(by);
         } else if let Some(page) = &mut self.page {
             page.scroll(by);
         } else if self.focus == List::Gpus {
@@ -310,12 +351,6 @@ impl App {
             self.cursor = self.rows.get(self.cursor_at).map(|row| row.subject.clone());
         }
         self.follow_cursor();
-    }
-
-    /// Sorts by the column beside, of those that are shown.
-    fn sort_by_neighbour(&mut self, by: isize) {
-        let next = self.sort.column.step(by);
-        self.sort = Sort::by(if next.is_shown(self.size.0) { next } else { next.step(by) });
     }
 
     /// Puts the cursor on a GPU: on itself, not on its place, which another may take.
@@ -350,74 +385,6 @@ impl App {
             (None, List::Processes) => (layout.processes.height, 1),
         };
         usize::from(height.saturating_sub(head)).max(1)
-    }
-
-    fn open_detail(&mut self) -> Option<Effect> {
-        let snapshot = self.model.latest()?;
-        if self.focus == List::Gpus {
-            self.page = Some(Page::new(Topic::Gpu(snapshot.gpus.get(self.gpu_at)?.uuid.clone())));
-            return None;
-        }
-        // A graph over the whole screen may stay with a process that has ended.
-        let id = match self.lens.whole() {
-            Some(Subject::Process(id)) => *id,
-            _ => self.under_cursor()?,
-        };
-        let Some(process) = snapshot.process(id).cloned() else {
-            self.say("this process has ended");
-            return None;
-        };
-        self.page = Some(Page::new(Topic::Process(Box::new(process), None)));
-        Some(Effect::Commands(vec![Command::Inspect { process: id }]))
-    }
-
-    fn open_end_panel(&mut self) -> Option<Effect> {
-        if self.options.readonly {
-            self.say("gputop was started with --readonly: it signals nobody");
-            return None;
-        }
-        if self.lost.is_some() {
-            self.say("there is no agent to signal through: press R to start one");
-            return None;
-        }
-        let target = match (&self.page, self.lens.whole()) {
-            (Some(Page { topic: Topic::Process(process, _), .. }), _) => Some(process.id),
-            (None, Some(Subject::Process(process))) => Some(*process),
-            (Some(_), _) | (None, Some(_)) => None,
-            (None, None) => self.under_cursor(),
-        };
-        let snapshot = self.model.latest()?;
-        let chosen: Vec<ProcessId> = if self.mode() == Mode::List && !self.tagged.is_empty() {
-            self.tagged.iter().copied().filter(|id| snapshot.process(*id).is_some()).collect()
-        } else {
-            target.into_iter().filter(|id| snapshot.process(*id).is_some()).collect()
-        };
-        let Some(first) = chosen.first() else {
-            self.say("there is no process under the cursor");
-            return None;
-        };
-        let job = job(&self.model, *first);
-        let (panel, holds) = EndPanel::open(chosen, &job, &self.model, snapshot);
-        self.end = Some(panel);
-        commands(holds)
-    }
-
-    fn confirm(&mut self) -> Option<Effect> {
-        let end = self.end.as_mut()?;
-        if end.is_over() {
-            return self.close();
-        }
-        commands(end.confirm())
-    }
-
-    fn close(&mut self) -> Option<Effect> {
-        if let Some(end) = self.end.take() {
-            return commands(end.release());
-        }
-        if self.page.take().is_none() {
-            self.close_graph();
-        }
-        None
     }
 
     fn pace(&mut self, by: isize) -> Effect {

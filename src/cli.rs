@@ -5,11 +5,16 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::app::columns::{Columns, Sort};
+use crate::app::rows::Grouping;
+use crate::app::settings::Look;
 use crate::units::Bytes;
 
 /// See every GPU, who holds its memory, and end the right process.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -33,6 +38,10 @@ pub struct Cli {
     #[arg(long, conflicts_with = "json")]
     pub once: bool,
 
+    /// Print sentences instead, once or with `-l`: for screen readers. No colour, no columns, no cursor that moves
+    #[arg(long, conflicts_with = "json")]
+    pub plain: bool,
+
     /// Print all there is to know as one line of JSON (see `gputop schema`) and leave
     #[arg(long)]
     pub json: bool,
@@ -44,6 +53,10 @@ pub struct Cli {
     /// Give up on a driver that does not answer after this time, and print what there is
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
     pub timeout: Duration,
+
+    /// Whether the interval was said by flag or variable: otherwise the configuration may say it.
+    #[arg(skip)]
+    pub interval_given: bool,
 }
 
 /// What is asked in nvidia-smi's words, and answered in them.
@@ -88,7 +101,7 @@ pub struct QueryArgs {
 #[derive(Debug, Clone, Args)]
 pub struct AgentArgs {
     /// Time from one reading to the next, as in `500ms` or `2s`
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, value_name = "TIME", default_value = "1s", env = "GPUTOP_INTERVAL", value_parser = interval)]
     pub interval: Duration,
 
     /// The NVML library to load instead of the system's libnvidia-ml.so.1
@@ -109,7 +122,9 @@ pub struct AgentArgs {
 }
 
 /// How the screen is drawn.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "The screen")]
 pub struct ScreenArgs {
     /// Leave the mouse to the terminal
     #[arg(long)]
@@ -118,6 +133,35 @@ pub struct ScreenArgs {
     /// Draw with ASCII only; so it is, too, when the locale is not UTF-8
     #[arg(long)]
     pub ascii: bool,
+
+    /// Colours: `terminal` has the terminal's own, `safe` is for the colour-blind, `light` for light backgrounds, `mono`
+    /// has none
+    #[arg(long, value_name = "THEME", env = "GPUTOP_THEME")]
+    pub theme: Option<Look>,
+
+    /// The columns of the list of processes, from left to right; without it, as many as there is room for
+    #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_COLUMNS")]
+    pub columns: Option<Columns>,
+
+    /// Sort by this column, and by the second what is the same there; `-` before a name inverts its order
+    #[arg(long, value_name = "COLUMN[,COLUMN]", env = "GPUTOP_SORT", allow_hyphen_values = true)]
+    pub sort: Option<Sort>,
+
+    /// How processes stand together: `none`, `tree`, `job`, `user`
+    #[arg(long, value_name = "HOW", env = "GPUTOP_GROUP")]
+    pub group: Option<Grouping>,
+
+    /// Only processes of the user that gputop runs as
+    #[arg(long)]
+    pub mine: bool,
+
+    /// Without the first line, of the host
+    #[arg(long)]
+    pub no_host: bool,
+
+    /// The file of settings, instead of the one under `$XDG_CONFIG_HOME` (`~/.config/gputop/config.toml`)
+    #[arg(long, value_name = "FILE", env = "GPUTOP_CONFIG")]
+    pub config: Option<PathBuf>,
 }
 
 /// What to say of orphans.
@@ -266,7 +310,12 @@ fn span(text: &str) -> Result<Duration, String> {
     seconds(text).or_else(|_| humantime::parse_duration(text).map_err(|error| error.to_string()))
 }
 
-fn interval(text: &str) -> Result<Duration, String> {
+/// From one reading to the next.
+///
+/// # Errors
+///
+/// When it is no span of time, or one that nobody can want.
+pub fn interval(text: &str) -> Result<Duration, String> {
     let span = span(text)?;
     if span < SHORTEST_INTERVAL {
         return Err("the shortest interval is 100ms".to_owned());
@@ -301,6 +350,13 @@ pub const DEMO_ROLE: &str = "GPUTOP_DEMO_ROLE";
 pub fn parse() -> Cli {
     match env::var(DEMO_ROLE) {
         Ok(role) => Cli::parse_from(["gputop", "demo-process", &role]),
-        Err(_) => Cli::parse(),
+        Err(_) => {
+            let matches = Cli::command().get_matches();
+            let is_given = matches.value_source("interval").is_some_and(|it| it != ValueSource::DefaultValue);
+            match Cli::from_arg_matches(&matches) {
+                Ok(cli) => Cli { interval_given: is_given, ..cli },
+                Err(error) => error.format(&mut Cli::command()).exit(),
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::snapshot::{ProcessId, State};
+use crate::snapshot::{GpuUuid, ProcessId, State};
 use crate::units::{Bytes, Moment};
 use crate::untrusted::Text;
 
@@ -24,6 +24,11 @@ pub enum Command {
     },
     /// Pass now, and read what is otherwise read seldom.
     Scan,
+    /// Read all that there is to know of one GPU too, until told otherwise.
+    Detail {
+        /// Which; absent for none.
+        gpu: Option<GpuUuid>,
+    },
     /// Say what never travels in the stream: environment, limits, open files.
     Inspect {
         /// Whose.

@@ -21,6 +21,8 @@ pub enum Event {
     Resized(u16, u16),
     /// Time went by since the event before. The app has no other clock.
     Tick(Duration),
+    /// What came of an effect: one sentence for a person.
+    Done(Text),
     /// The agent at the other end is gone, and why: one sentence for a person.
     LinkLost(Text),
 }
@@ -32,6 +34,10 @@ pub enum Effect {
     Commands(Vec<Command>),
     /// Start an agent in place of the one that is lost or silent.
     Reconnect,
+    /// Ask the terminal to take this text into its clipboard.
+    Copy(String),
+    /// Write the app's settings where each run finds them.
+    Keep,
     /// Give the terminal back to the shell until the person returns (Ctrl-Z).
     Suspend,
     /// Leave.

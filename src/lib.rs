@@ -34,6 +34,7 @@ pub mod query;
 pub mod report;
 
 pub mod cli;
+pub mod config;
 
 use cli::{Cli, Task};
 

@@ -7,7 +7,7 @@ mod advice;
 mod breakdown;
 mod cause;
 mod growth;
-mod health;
+pub mod health;
 mod history;
 mod job;
 mod kin;
@@ -102,7 +102,7 @@ pub enum Subject {
 }
 
 /// What is known of the host.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Model {
     latest: Option<Snapshot>,
     holdings: Vec<Holding>,

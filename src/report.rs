@@ -3,6 +3,7 @@
 //! It comes from an agent like everything else, so a driver that hangs costs the timeout and no more:
 //! then what there is is printed, with the reason, and the exit code says that it is not all.
 
+mod plain;
 pub(crate) mod prose;
 pub(crate) mod table;
 
@@ -127,7 +128,7 @@ fn sentence(failed: &[String]) -> Option<Text> {
 
 /// Whether the command line, or a standard output that is no terminal, asks for a report.
 pub fn is_asked_for(cli: &Cli) -> bool {
-    cli.once || cli.json || cli.every.is_some() || !Tty::is_there()
+    cli.once || cli.plain || cli.json || cli.every.is_some() || !Tty::is_there()
 }
 
 /// Prints a report, or one each so often until a signal ends the program.
@@ -244,7 +245,8 @@ fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -
     } else {
         let width = Tty::is_there().then(|| usize::from(terminal::size().width));
         let reasons: Vec<Text> = reason.cloned().into_iter().chain(sentence(&failed(snapshot))).collect();
-        let text = table::of(model, snapshot, &reasons, width);
+        let text =
+            if cli.plain { plain::of(model, snapshot, &reasons) } else { table::of(model, snapshot, &reasons, width) };
         let ascii = cli.screen.ascii || Abilities::from_env().ascii;
         out = if ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
         if cli.every.is_some() {

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::app::keymap::{self, Intent, Mode};
 use crate::app::{App, Options};
 use crate::cli::{AgentArgs, Cli};
+use crate::config::Config;
 use crate::event::{Effect, Event};
 use crate::link::{Abandoned, Agent, Link};
 use crate::terminal::{self, Abilities, Screen};
@@ -42,14 +43,18 @@ const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUI
 ///
 /// When no agent can be started, the terminal cannot be taken over, or no key can be read.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let config = Config::load(cli).map_err(anyhow::Error::msg)?;
+    let interval = config.settings.interval.unwrap_or(cli.agent.interval);
+    let asked = AgentArgs { interval, ..cli.agent.clone() };
     // The agent has the longer way to its first line.
-    let agent = Agent::start(&cli.agent).context("cannot start the agent")?;
-    let screen = Screen::enter(!cli.screen.no_mouse).context("cannot take over the terminal")?;
+    let agent = Agent::start(&asked).context("cannot start the agent")?;
+    let mouse = !cli.screen.no_mouse && config.mouse.unwrap_or(true);
+    let screen = Screen::enter(mouse).context("cannot take over the terminal")?;
     terminal::end_on_panic(Some(screen.tty()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let outside = outside()?;
-        Session::new(cli, screen, Link::to(agent)?).run(outside).await
+        Session::new(&asked, cli.screen.ascii, &config, screen, Link::to(agent)?).run(outside).await
     })?;
     Ok(match end {
         End::Quit => ExitCode::SUCCESS,
@@ -162,6 +167,7 @@ impl Pace {
 /// All that the loop holds.
 struct Session<'a> {
     agent: &'a AgentArgs,
+    config: &'a Config,
     app: App,
     theme: Theme,
     screen: Screen,
@@ -181,13 +187,19 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn new(cli: &'a Cli, screen: Screen, link: Link) -> Self {
+    fn new(agent: &'a AgentArgs, ascii: bool, config: &'a Config, screen: Screen, link: Link) -> Self {
         let able = Abilities::from_env();
         let now = Instant::now();
+        let mut app = App::new(Options { readonly: agent.readonly, interval: agent.interval });
+        app.settle(config.settings.clone());
+        if let Some(unknown) = &config.unknown {
+            app.update(Event::Done(unknown.as_str().into()));
+        }
         Self {
-            agent: &cli.agent,
-            app: App::new(Options { readonly: cli.agent.readonly, interval: cli.agent.interval }),
-            theme: Theme::new(able.ascii || cli.screen.ascii, able.colour),
+            agent,
+            config,
+            app,
+            theme: Theme::new(able.ascii || ascii || config.ascii.unwrap_or(false), able.colour),
             screen,
             link,
             abandoned: Vec::new(),
@@ -220,11 +232,14 @@ impl<'a> Session<'a> {
                 () = sleep_until(self.now + TICK) => self.pass(),
             };
         }
+        self.screen.tty().leave();
+        self.config.keep(&self.app.settings());
         end.context("the session ended without a reason")
     }
 
     fn draw(&mut self) {
-        self.screen.draw(|buffer| ui::draw(buffer, &self.theme, &self.app));
+        let theme = self.theme.with(self.app.look());
+        self.screen.draw(|buffer| ui::draw(buffer, &theme, &self.app));
         self.panel_shown = self.app.end_panel().is_some();
         self.picture = Picture::UpToDate;
         self.pace.drawn(Instant::now());
@@ -320,6 +335,11 @@ impl<'a> Session<'a> {
                 let agent = AgentArgs { interval: self.app.interval(), ..self.agent.clone() };
                 let link = std::mem::replace(&mut self.link, Link::start(&agent));
                 self.abandoned.extend(link.abandon());
+            }
+            Effect::Copy(text) => self.screen.copy(&text),
+            Effect::Keep => {
+                let (Ok(words) | Err(words)) = self.config.write(&self.app.settings());
+                return self.happen(Event::Done(words.into()));
             }
             Effect::Suspend => return self.suspend(),
             Effect::Quit => return Some(End::Quit),

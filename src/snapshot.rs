@@ -219,6 +219,18 @@ pub struct Xid {
     pub code: u64,
 }
 
+/// How one GPU reaches another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Route {
+    /// The index of the other.
+    pub to: u32,
+    /// NVML's level of what lies between: 0 one board, 10 a PCIe switch, 20 several, 30 a host bridge, 40 a NUMA node,
+    /// 50 the link between processors.
+    pub level: u32,
+    /// Whether they can use NVLink; absent where the driver does not say.
+    pub nvlink: Option<bool>,
+}
+
 /// What keeps the driver, or one GPU, from answering.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trouble {
@@ -316,7 +328,7 @@ pub struct Gpu {
     pub load: GpuLoad,
     /// What changes now and then.
     pub health: GpuHealth,
-    /// What few ask for; absent unless the agent was started with `--detail`.
+    /// What few ask for; absent unless the agent was started with `--detail`, or a person looked at this GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<GpuDetail>>,
     /// Who uses it; on a split GPU, the instances name their own.

@@ -4,6 +4,7 @@
 //! nobody reads blocks its writer. While that thread writes, no frame is drawn. Giving the terminal
 //! back waits for nobody longer than [`PATIENCE`], and works from any thread, a panicking one too.
 
+mod clipboard;
 mod paint;
 
 use std::env;
@@ -232,6 +233,11 @@ impl Screen {
         }
         self.painter.clear();
         Ok(())
+    }
+
+    /// Asks the terminal to take a text into its clipboard, with the next frame.
+    pub fn copy(&mut self, text: &str) {
+        self.painter.bytes.push_str(&clipboard::sequence(text));
     }
 
     /// Takes nothing on the screen for granted: the next frame draws all of it.

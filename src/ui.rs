@@ -6,7 +6,7 @@
 //!  processes       processes.rs
 //!  graph           graph.rs
 //!  keys, filter    footer.rs
-//!  page, panel     page.rs, end.rs: over the rest
+//!  page, panel     page.rs, setup.rs, end.rs: over the rest
 //! ```
 
 mod end;
@@ -17,6 +17,7 @@ mod host;
 mod page;
 mod pen;
 mod processes;
+mod setup;
 mod theme;
 
 use ratatui::buffer::Buffer;
@@ -33,7 +34,9 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
     match app.layout().filter(|it| it.host.width == screen.width && it.footer.y + 1 == screen.height) {
         Some(layout) => {
             host::draw(buffer, *theme, app, layout.host);
-            if app.page().is_some() {
+            if let (None, Some((items, at))) = (app.page(), app.setup()) {
+                setup::draw(buffer, *theme, &items, at, layout.body);
+            } else if app.page().is_some() {
                 page::draw(buffer, *theme, app, layout.body);
             } else if app.lens().whole().is_some() {
                 graph::draw(buffer, *theme, app, layout.body);

@@ -159,6 +159,7 @@ impl Hands {
                 self.wake(Wake::Interval(interval));
             }
             Command::Scan => self.wake(Wake::Scan),
+            Command::Detail { ref gpu } => self.wake(Wake::Detail(gpu.clone())),
             Command::Inspect { process } => self.inspector.begin(process),
             Command::Hold { process } => {
                 let outcome = match self.hold(process) {

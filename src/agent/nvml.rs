@@ -6,9 +6,11 @@
 
 mod detail;
 mod fault;
+mod fields;
 mod gpu;
 mod holds;
 pub(super) mod library;
+mod live;
 mod mig;
 mod plain;
 mod processes;
@@ -26,7 +28,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
 
 use self::fault::concerns_driver;
-use self::gpu::{Gpu, Pass};
+use self::gpu::{Detail, Gpu, Pass};
 use self::library::Library;
 use self::processes::Lists;
 use self::raw::{EventSet, Handle};
@@ -85,6 +87,8 @@ type Found = Result<(Device<'static>, GpuUuid), gpu::Failure>;
 pub(super) struct Eyes {
     only: Option<PathBuf>,
     detail: bool,
+    /// Of this one, all is wanted.
+    wanted: Option<GpuUuid>,
     watch: Watch,
     started: Started,
     library: Option<Library>,
@@ -109,6 +113,7 @@ impl Eyes {
         Self {
             only: args.nvml_lib.clone(),
             detail: args.detail,
+            wanted: None,
             watch,
             library: None,
             started,
@@ -123,6 +128,11 @@ impl Eyes {
             count_due: Moment(0),
             events_due: Moment(0),
         }
+    }
+
+    /// From now on, all there is to know of this GPU is wanted, or of none.
+    pub(super) fn want(&mut self, gpu: Option<GpuUuid>) {
+        self.wanted = gpu;
     }
 
     /// Asks everyone who is well.
@@ -374,11 +384,19 @@ impl Eyes {
     /// Reads every GPU that is well.
     fn read(&mut self, scan: bool) {
         let mut lost_driver = None;
+        let well = self.seats.iter().filter(|seat| self.wanted.is_some() && seat.sick.is_none());
+        let everyone: Vec<_> =
+            well.filter_map(|seat| Some((seat.index, raw::handle(&seat.gpu.as_ref()?.device)))).collect();
         for seat in &mut self.seats {
             let Some(gpu) = &mut seat.gpu else { continue };
             self.watch.about(Subject::Gpu(seat.index));
-            let (watch, detail) = (&self.watch, self.detail);
-            let mut pass = Pass { watch, lists: &mut self.lists, samples: &mut self.samples, scan, detail };
+            let detail = match () {
+                () if self.wanted.as_ref() == Some(&gpu.readings.uuid) => Detail::Live(&everyone),
+                () if self.detail => Detail::Once,
+                () => Detail::No,
+            };
+            let (lists, samples) = (&mut self.lists, &mut self.samples);
+            let mut pass = Pass { watch: &self.watch, lists, samples, scan, detail };
             match gpu.read(&mut pass) {
                 Ok(()) => {
                     gpu.readings.failures = self.watch.failures(Subject::Gpu(seat.index));

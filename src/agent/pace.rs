@@ -192,6 +192,13 @@ impl Loop {
                 self.processes.expect(argv);
                 self.ended = Some(now);
             }
+            Wake::Detail(gpu) => {
+                let someone_waits = gpu.is_some();
+                self.sampler.detail(gpu);
+                if someone_waits {
+                    self.begin(now, false);
+                }
+            }
         }
     }
 

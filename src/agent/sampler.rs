@@ -5,9 +5,9 @@
 //! soon as the hung call comes back.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::nvml::watch::{Call, Progress, Subject, Watch};
 use super::nvml::{self, Eyes, Sick, Started, library};
 use super::{GpuReadings, Readings, Wake, clock, demo};
 use crate::cli::AgentArgs;
-use crate::snapshot::{Cause, Driver, Missing, Trouble};
+use crate::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
 use crate::units::Moment;
 
 /// A call that takes longer hangs.
@@ -38,6 +38,14 @@ enum Source {
 struct Wishes {
     scan: AtomicBool,
     came_back: AtomicBool,
+    /// The GPU of which all is wanted.
+    detail: Mutex<Option<GpuUuid>>,
+}
+
+impl Wishes {
+    fn detail(&self) -> Option<GpuUuid> {
+        self.detail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// The thread that asks the driver.
@@ -109,6 +117,11 @@ impl Sampler {
         }
         // Full means a wake is already waiting, which is as good as this one.
         let _full: Result<(), TrySendError<()>> = self.wake.try_send(());
+    }
+
+    /// From now on, all there is to know of this GPU is wanted, or of none.
+    pub(super) fn detail(&self, gpu: Option<GpuUuid>) {
+        *self.wishes.detail.lock().unwrap_or_else(PoisonError::into_inner) = gpu;
     }
 
     /// Whether readings are of the thread that is in charge now.
@@ -233,6 +246,7 @@ impl Thread {
                     if self.wishes.came_back.swap(false, Ordering::AcqRel) {
                         eyes.came_back(now);
                     }
+                    eyes.want(self.wishes.detail());
                     eyes.pass(now, scan)
                 }
             };

@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::rows::Column;
+use super::columns::Column;
 
 /// Where keys go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,6 +19,8 @@ pub enum Mode {
     Graph,
     /// A mark is being named.
     Mark,
+    /// The panel of settings.
+    Setup,
 }
 
 /// What a person means by a key.
@@ -86,6 +88,26 @@ pub enum Intent {
     Widen,
     /// Send the chosen signal.
     Confirm,
+    /// Show only the person's own processes.
+    Mine,
+    /// Hide the line of the host, or show it.
+    HostLine,
+    /// Let the screen stand still, or go on.
+    Pause,
+    /// Scroll the commands to the right by so many steps.
+    ScrollCommand(isize),
+    /// Copy the PID under the cursor.
+    CopyPid,
+    /// Copy its command.
+    CopyCommand,
+    /// The panel of settings.
+    Setup,
+    /// Change the setting under the cursor.
+    Toggle,
+    /// Move the column under the cursor so many places to the right, or take another value.
+    Shift(isize),
+    /// Write the settings down.
+    Keep,
     /// Leave a page or panel.
     Close,
     /// Read more often.
@@ -159,7 +181,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::List, &[HOME], Intent::First, "first line"),
     binding(Mode::List, &[END, letter('G', "G")], Intent::Last, "last line"),
     binding(Mode::List, &[TAB], Intent::OtherList, "between GPUs and processes"),
-    binding(Mode::List, &[ENTER, letter('e', "e")], Intent::Detail, "process in detail, with its environment"),
+    binding(Mode::List, &[ENTER, letter('e', "e")], Intent::Detail, "process or GPU in detail"),
     binding(
         Mode::List,
         &[letter('g', "g")],
@@ -201,10 +223,29 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::List, &[letter('M', "M")], Intent::SortBy(Column::Memory), "sort by GPU memory"),
     binding(Mode::List, &[letter('P', "P")], Intent::SortBy(Column::Sm), "sort by GPU use"),
     binding(Mode::List, &[letter('T', "T")], Intent::SortBy(Column::Elapsed), "sort by time since start"),
+    binding(Mode::List, &[letter('u', "u")], Intent::Mine, "only my own processes"),
+    binding(Mode::List, &[letter('l', "l")], Intent::ScrollCommand(1), "scroll the commands to the right"),
+    binding(Mode::List, &[letter('h', "h")], Intent::ScrollCommand(-1), "scroll them back"),
+    binding(Mode::List, &[letter('y', "y")], Intent::CopyPid, "copy the PID, of all that are tagged"),
+    binding(Mode::List, &[letter('Y', "Y")], Intent::CopyCommand, "copy the command"),
+    binding(Mode::List, &[letter('p', "p")], Intent::Pause, "let the screen stand still; again: go on"),
+    binding(Mode::List, &[letter('H', "H")], Intent::HostLine, "hide the line of the host, or show it"),
+    binding(
+        Mode::List,
+        &[key(KeyCode::F(2), "F2"), letter('C', "C")],
+        Intent::Setup,
+        "settings: which columns, their order, colours",
+    ),
+    binding(
+        Mode::List,
+        &[letter('W', "W"), key(KeyCode::F(12), "F12")],
+        Intent::Keep,
+        "write the settings to config.toml",
+    ),
     binding(Mode::List, &[letter('+', "+"), letter('=', "=")], Intent::Faster, "read more often"),
     binding(Mode::List, &[letter('-', "-")], Intent::Slower, "read less often"),
     binding(Mode::List, &[letter('R', "R")], Intent::Refresh, "read everything now; a new agent if it is gone"),
-    binding(Mode::List, &[letter('?', "?"), letter('h', "h"), key(KeyCode::F(1), "F1")], Intent::Help, "this page"),
+    binding(Mode::List, &[letter('?', "?"), key(KeyCode::F(1), "F1")], Intent::Help, "this page"),
     binding(Mode::List, &[control('z', "^Z")], Intent::Suspend, "to the shell; `fg` comes back"),
     binding(Mode::List, &[letter('q', "q"), control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit"),
     binding(Mode::Filter, &[ENTER], Intent::KeepFilter, "keep"),
@@ -240,6 +281,8 @@ pub const BINDINGS: &[Binding] = &[
         Intent::Close,
         "back",
     ),
+    binding(Mode::Page, &[letter('y', "y")], Intent::CopyPid, "copy the PID, or the GPU's UUID"),
+    binding(Mode::Page, &[letter('Y', "Y")], Intent::CopyCommand, "copy the command"),
     binding(Mode::Page, &[control('z', "^Z")], Intent::Suspend, ""),
     binding(Mode::Graph, &[LEFT, letter('h', "h")], Intent::Back(1), "into the past"),
     binding(Mode::Graph, &[RIGHT, letter('l', "l")], Intent::Back(-1), "towards now"),
@@ -274,6 +317,20 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::Graph, &[ESC, letter('q', "q")], Intent::Close, "to now, then back to the lists"),
     binding(Mode::Graph, &[control('z', "^Z")], Intent::Suspend, ""),
     binding(Mode::Graph, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+    binding(Mode::Setup, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
+    binding(Mode::Setup, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
+    binding(Mode::Setup, &[letter(' ', "Space"), ENTER], Intent::Toggle, "show or hide; the next of several"),
+    binding(Mode::Setup, &[LEFT, letter('h', "h")], Intent::Shift(-1), "a column to the left"),
+    binding(Mode::Setup, &[RIGHT, letter('l', "l")], Intent::Shift(1), "a column to the right"),
+    binding(
+        Mode::Setup,
+        &[letter('W', "W"), key(KeyCode::F(12), "F12")],
+        Intent::Keep,
+        "write the settings to config.toml",
+    ),
+    binding(Mode::Setup, &[ESC, letter('q', "q"), key(KeyCode::F(2), "F2")], Intent::Close, "back"),
+    binding(Mode::Setup, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(Mode::Setup, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
     binding(Mode::Mark, &[ENTER], Intent::KeepMark, "keep the mark"),
     binding(Mode::Mark, &[ESC], Intent::DropMark, "no mark"),
     binding(Mode::Mark, &[control('z', "^Z")], Intent::Suspend, ""),
@@ -309,14 +366,14 @@ mod tests {
 
     #[test]
     fn from_the_lists_no_key_can_send() {
-        for mode in [Mode::List, Mode::Filter, Mode::Page, Mode::Graph, Mode::Mark] {
+        for mode in [Mode::List, Mode::Filter, Mode::Page, Mode::Graph, Mode::Mark, Mode::Setup] {
             assert!(BINDINGS.iter().all(|it| it.mode != mode || it.intent != Intent::Confirm));
         }
     }
 
     #[test]
     fn control_c_always_quits() {
-        for mode in [Mode::List, Mode::Filter, Mode::EndPanel, Mode::Page, Mode::Graph, Mode::Mark] {
+        for mode in [Mode::List, Mode::Filter, Mode::EndPanel, Mode::Page, Mode::Graph, Mode::Mark, Mode::Setup] {
             let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
             assert_eq!(meaning(mode, event), Some(Intent::Quit), "{mode:?}");
         }

@@ -2,7 +2,7 @@
 //! clicked and how far a page is; the ui draws by it.
 //!
 //! ```text
-//!  host                        one line
+//!  host                        one line, unless it was hidden
 //!  GPUs                        a head, a line each, scrolled when they would take over half
 //!  processes                   a head, the rest
 //!  reason                      of the short list, for the process under the cursor
@@ -34,7 +34,7 @@ impl Area {
 /// Every part of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layout {
-    /// The host, one line.
+    /// The host, one line or none.
     pub host: Area,
     /// GPUs, the head first.
     pub gpus: Area,
@@ -85,7 +85,7 @@ pub enum Graph {
 }
 
 /// Divides a screen; absent when it is smaller than [`SMALLEST`].
-pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph) -> Option<Layout> {
+pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph, host: bool) -> Option<Layout> {
     if width < SMALLEST.0 || height < SMALLEST.1 {
         return None;
     }
@@ -95,7 +95,8 @@ pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph) -> Option<Layo
         top += height;
         area
     };
-    let between = height - 2;
+    let host_rows = u16::from(host);
+    let between = height - 1 - host_rows;
     // Without a GPU, the place says why in a few lines.
     let wanted = if gpus == 0 { 4 } else { u16::try_from(gpus).unwrap_or(u16::MAX).saturating_add(1) };
     let gpu_rows = wanted.min(between / 2 - 1).max(wanted.min(3)).min(between);
@@ -107,13 +108,14 @@ pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph) -> Option<Layo
         Graph::WhenRoomy => 0,
     };
     let graph_rows = if graph_rows < 4 { 0 } else { graph_rows.min(*GRAPH.end()) };
-    let host = take(1);
+    let host = take(host_rows);
     let gpus = take(gpu_rows);
     let processes = take(rest - graph_rows);
     let graph = take(graph_rows);
     let footer = take(1);
     let reason = Area { height: 0, ..graph };
-    Some(Layout { host, gpus, processes, reason, graph, footer, body: Area { x: 0, y: 1, width, height: between } })
+    let body = Area { x: 0, y: host_rows, width, height: between };
+    Some(Layout { host, gpus, processes, reason, graph, footer, body })
 }
 
 #[cfg(test)]
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn eighty_by_twenty_four_fits_eight_gpus_and_ten_processes() {
-        let layout = divide(80, 24, 8, Graph::WhenRoomy).unwrap();
+        let layout = divide(80, 24, 8, Graph::WhenRoomy, true).unwrap();
         assert_eq!((layout.gpus.height, layout.graph.height), (9, 0));
         assert!(layout.processes.height > 10, "{layout:?}");
     }
@@ -132,7 +134,7 @@ mod tests {
         for graph in [Graph::WhenRoomy, Graph::Shown, Graph::Hidden] {
             for (width, height) in (SMALLEST.0..200).step_by(7).zip(SMALLEST.1..120) {
                 for gpus in [0, 1, 8, 16, 100] {
-                    let it = divide(width, height, gpus, graph).unwrap();
+                    let it = divide(width, height, gpus, graph, (width + height) % 2 == 0).unwrap();
                     let parts = [it.host, it.gpus, it.processes, it.graph, it.footer];
                     assert_eq!(parts.iter().map(|part| part.height).sum::<u16>(), height, "{it:?}");
                     assert!(it.processes.height >= 2, "{it:?}");
@@ -145,7 +147,7 @@ mod tests {
 
     #[test]
     fn below_the_smallest_size_there_is_no_layout() {
-        assert_eq!(divide(39, 50, 1, Graph::Shown), None);
-        assert_eq!(divide(80, 9, 1, Graph::Shown), None);
+        assert_eq!(divide(39, 50, 1, Graph::Shown, true), None);
+        assert_eq!(divide(80, 9, 1, Graph::Shown, true), None);
     }
 }

@@ -1,5 +1,6 @@
 //! A page of text over the lists: the keys, or one process or GPU in detail.
 
+mod gpu;
 mod memory;
 
 use std::fmt::Display;
@@ -11,7 +12,7 @@ use super::keymap::{BINDINGS, Mode};
 use super::rows;
 use crate::control::Inspection;
 use crate::model::{Breakdown, Model, Subject};
-use crate::snapshot::{Failure, Gpu, GpuUuid, Identity, Process, Reading, Snapshot, State};
+use crate::snapshot::{GpuUuid, Identity, Process, Reading, Snapshot, State};
 use crate::units::Elapsed;
 use crate::untrusted::Text;
 
@@ -78,7 +79,7 @@ impl Page {
         match &mut self.topic {
             Topic::Help => help(&mut writer),
             Topic::Gpu(uuid) => match model.latest().and_then(|it| it.gpu(uuid)) {
-                Some(gpu) => describe_gpu(&mut writer, model, gpu),
+                Some(gpu) => gpu::describe(&mut writer, model, gpu),
                 None => writer.head("This GPU is gone from the list."),
             },
             Topic::Process(process, inspection) => {
@@ -157,6 +158,7 @@ fn help(writer: &mut Writer) {
         (Mode::Graph, "In the graph over the whole screen"),
         (Mode::Mark, "While naming a mark"),
         (Mode::Filter, "While typing a filter"),
+        (Mode::Setup, "In the panel of settings"),
         (Mode::EndPanel, "In the panel that ends a process"),
         (Mode::Page, "On a page"),
     ];
@@ -266,62 +268,6 @@ fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
     writer.list("environment", inspection.environment.as_ref());
     let files = inspection.files.as_ref();
     writer.list("open files", files.map(|it| it.iter().map(|(number, path)| format!("{number} {path}"))));
-}
-
-fn describe_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
-    let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
-    writer.reading("name", facts.name.as_ref().map_err(|why| *why));
-    if facts.simulated {
-        writer.field("simulated", "this GPU does not exist: it belongs to --demo");
-    }
-    writer.field("index", facts.index);
-    writer.reading("bus id", facts.bus_id.as_ref().map_err(|why| *why));
-    writer.field("health", model.health(gpu).word);
-    if let Some(trouble) = &gpu.trouble {
-        writer.field("trouble", &trouble.sentence);
-    }
-    let driver = model.latest().map(|snapshot| snapshot.driver.failures.as_slice()).unwrap_or_default();
-    for (label, failures) in [("calls that fail", gpu.failures.as_slice()), ("of the driver", driver)] {
-        if !failures.is_empty() {
-            let since = |it: &Failure| format!("{it}, for {}", Elapsed(model.now().since(it.since)));
-            writer.list(label, Some(failures.iter().map(since)));
-        }
-    }
-    if let Some(age) = model.age(gpu) {
-        writer.field("age", format!("the figures below are {} old", Elapsed(age)));
-    }
-    writer.reading("MIG", health.mig.map(|is_split| if is_split { "split into instances" } else { "not split" }));
-    writer.head("Memory");
-    writer.reading("used", load.memory_used);
-    writer.reading("free", load.memory_free);
-    writer.reading("driver's reserve", load.memory_reserved);
-    writer.reading("total", load.memory_total);
-    memory::of_gpu(writer, model, gpu);
-    describe_growth(writer, model, &Subject::Gpu(gpu.uuid.clone()));
-    writer.head("Work");
-    writer.reading("SM", load.sm);
-    writer.reading("memory access", load.memory_bandwidth);
-    writer.reading("SM clock", load.sm_clock);
-    writer.reading("memory clock", health.memory_clock);
-    writer.reading("P-state", health.performance_state.map(|it| format!("P{it}")));
-    writer.reading(
-        "throttled by",
-        load.throttle.as_ref().map_err(|why| *why).map(|reasons| match reasons.as_slice() {
-            [] => "nothing".to_owned(),
-            reasons => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-        }),
-    );
-    writer.head("Heat and power");
-    writer.reading("temperature", load.temperature);
-    writer.reading("slows down at", facts.slowdown_temperature);
-    writer.reading("power", load.power);
-    writer.reading("power limit", health.power_limit);
-    writer.reading("fan", health.fan);
-    writer.head("Errors");
-    writer.reading("ECC, mended", health.ecc_corrected);
-    writer.reading("ECC, not mended", health.ecc_uncorrected);
-    let xids = health.xids.iter().map(|it| format!("{}, {} ago", it.code, Elapsed(model.now().since(it.at))));
-    writer.list("Xid", Some(xids));
 }
 
 /// How long ago a process started; missing when its start is not known.

@@ -4,101 +4,11 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
+use super::columns::{Column, Sort};
 use crate::model::{Holding, JobKey, Model, reserved};
 use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::units::{Bytes, Percent};
 use crate::untrusted::Text;
-
-/// A column of the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
-    /// The GPUs it is on.
-    Gpu,
-    /// Its PID.
-    Pid,
-    /// Whose it is.
-    User,
-    /// Device memory.
-    Memory,
-    /// What of it PyTorch keeps free.
-    Cache,
-    /// What became of that since gputop first saw it.
-    Growth,
-    /// Use of the multiprocessors.
-    Sm,
-    /// CPU time.
-    Cpu,
-    /// Memory of the host.
-    Rss,
-    /// Time since it started.
-    Elapsed,
-    /// Running, sleeping…
-    State,
-    /// What it runs.
-    Command,
-}
-
-impl Column {
-    /// Every column, from left to right.
-    pub const ALL: [Self; 12] = [
-        Self::Gpu,
-        Self::Pid,
-        Self::User,
-        Self::Memory,
-        Self::Cache,
-        Self::Growth,
-        Self::Sm,
-        Self::Cpu,
-        Self::Rss,
-        Self::Elapsed,
-        Self::State,
-        Self::Command,
-    ];
-
-    /// The column so many places further on, around the end.
-    pub fn step(self, by: isize) -> Self {
-        let at = Self::ALL.iter().position(|it| *it == self).unwrap_or(0);
-        let len = Self::ALL.len().cast_signed();
-        Self::ALL[(at.cast_signed() + by).rem_euclid(len).cast_unsigned()]
-    }
-
-    /// Whether a screen of that width has it.
-    pub fn is_shown(self, width: u16) -> bool {
-        match self {
-            Self::Growth => width >= WIDE,
-            Self::Cache => width >= ROOMY,
-            _ => true,
-        }
-    }
-
-    /// Whether one looks for the largest in it.
-    fn starts_descending(self) -> bool {
-        matches!(self, Self::Memory | Self::Cache | Self::Growth | Self::Sm | Self::Cpu | Self::Rss | Self::Elapsed)
-    }
-}
-
-/// From this width on there is room for more than the necessary.
-pub const WIDE: u16 = 110;
-/// From this width on there is room for the cache beside the bar.
-pub const ROOMY: u16 = 120;
-/// From this width on there is room for everything.
-pub const WIDEST: u16 = 160;
-
-/// How the list is sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sort {
-    /// By this.
-    pub column: Column,
-    /// The largest first.
-    pub descending: bool,
-}
-
-impl Sort {
-    /// The order in which one usually looks at a column.
-    pub fn by(column: Column) -> Self {
-        Self { column, descending: column.starts_descending() }
-    }
-}
 
 /// What a process runs: its program's file name and its arguments, or its short name while these are not known.
 pub fn command(process: &Process) -> Reading<String> {
@@ -151,6 +61,8 @@ pub struct View {
     pub grouping: Grouping,
     /// Only who holds memory and should not, and what a dead job left behind.
     pub suspects: bool,
+    /// Only processes of the user that gputop runs as.
+    pub mine: bool,
 }
 
 /// How lines stand together.
@@ -241,17 +153,28 @@ impl Row {
 pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<Row> {
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
-    let is_shown = |line: &Line<'_>| terms.is_empty() || matches(snapshot, line, &terms);
-    let mut lines: Vec<(Option<Key<'_>>, ProcessId)> = snapshot
+    let me = Ok(snapshot.host.facts.uid);
+    let is_shown = |line: &Line<'_>| {
+        (!view.mine || line.process.facts.uid == me) && (terms.is_empty() || matches(snapshot, line, &terms))
+    };
+    let mut lines: Vec<(ProcessId, [Option<Key<'_>>; 2])> = snapshot
         .processes
         .iter()
         .map(|process| Line { process, holding: model.holding(process.id) })
         .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.holding.is_some() })
         .filter(is_shown)
-        .map(|line| (key(model, sort.column, &line), line.process.id))
+        .map(|line| {
+            let then = sort.then.and_then(|(column, _)| key(model, column, &line));
+            (line.process.id, [key(model, sort.column, &line), then])
+        })
         .collect();
-    lines.sort_unstable_by(|a, b| compare(a.0.as_ref(), b.0.as_ref(), sort.descending).then_with(|| a.1.cmp(&b.1)));
-    let ids = || lines.iter().map(|(_, id)| *id);
+    let then_descending = sort.then.is_some_and(|(_, descending)| descending);
+    lines.sort_unstable_by(|(a, [a_first, a_then]), (b, [b_first, b_then])| {
+        compare(a_first.as_ref(), b_first.as_ref(), sort.descending)
+            .then_with(|| compare(a_then.as_ref(), b_then.as_ref(), then_descending))
+            .then_with(|| a.cmp(b))
+    });
+    let ids = || lines.iter().map(|(id, _)| *id);
     let mut rows = match view.grouping {
         Grouping::Flat => ids().map(|id| Row::of(id, 0)).collect(),
         Grouping::Tree => {
@@ -267,7 +190,7 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<R
             Some((user, None))
         }),
     };
-    if terms.is_empty() {
+    if terms.is_empty() && !view.mine {
         rows.extend(model.unclaimed().iter().map(|it| Row::new(Subject::Unclaimed(it.gpu.clone()), 0)));
     }
     count_once(model, snapshot, &mut rows);
@@ -398,6 +321,7 @@ fn key<'a>(model: &Model, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
         // Who started later has run for less.
         Column::Elapsed => process.id.start_ticks.map(|ticks| Key::Number(-ticks.cast_signed())),
         Column::State => process.load.state.ok().map(Key::State),
+        Column::Threads | Column::History | Column::Origin | Column::Verdict => None,
         Column::Command => command(process).ok().map(|command| Key::Word(command.into())),
     }
 }

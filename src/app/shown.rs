@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use tui_input::Input;
 
+use super::columns::{Column, Columns, Sort};
 use super::end::EndPanel;
 use super::layout::{self, Layout};
 use super::marks::Marks;
 use super::page::Page;
-use super::rows::{Row, Sort, View};
+use super::rows::{Row, View};
+use super::settings::Look;
 use super::{App, List};
 use crate::model::{Model, Subject};
 use crate::snapshot::ProcessId;
@@ -23,8 +25,29 @@ impl App {
     /// Where things stand; absent when the screen is too small.
     pub fn layout(&self) -> Option<Layout> {
         let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
-        let layout = layout::divide(self.size.0, self.size.1, gpus, self.lens.shown())?;
+        let layout = layout::divide(self.size.0, self.size.1, gpus, self.lens.shown(), self.shows_host())?;
         Some(if self.view.suspects { layout.with_reason() } else { layout })
+    }
+
+    /// Whether the line of the host shows: as the person wants it, and when something is to be said there.
+    fn shows_host(&self) -> bool {
+        let is_well = self.model.latest().is_some_and(|it| it.gpus.iter().all(|gpu| !gpu.facts.simulated));
+        self.host_line || !is_well || self.lost.is_some() || self.silence().is_some() || self.behind.is_some()
+    }
+
+    /// Which colours.
+    pub fn look(&self) -> Look {
+        self.look
+    }
+
+    /// The columns of the list of processes, from left to right.
+    pub fn columns(&self) -> Vec<Column> {
+        Columns::shown(self.columns.as_ref(), self.size.0, self.view)
+    }
+
+    /// How much of each command is scrolled out at the left.
+    pub fn command_at(&self) -> usize {
+        self.command_at
     }
 
     /// Why there is no agent; absent while there is one.

@@ -258,7 +258,6 @@ impl LeakDetector {
             let before = &points[..points.partition_point(|it| it.at < trend.from)];
             let above = |height: f64| before.iter().filter(|it| it.low > height).count();
             above(held - 0.3 * trend.gained) > 0 && 3 * above(held - 0.8 * trend.gained) > before.len()
-
         })
     }
 
@@ -280,11 +279,11 @@ impl LeakDetector {
     fn judge(&mut self, at: Moment, finished: usize, limit: Option<Bytes>) {
         let Some(first) = self.first else { return };
         let mut best: Option<(Trend, bool)> = None;
-        let finished = if self.watch.is_none() && self.last.is_some_and(|it| it.1 <= self.stopped) { 0 } else { finished };
+        let finished =
+            if self.watch.is_none() && self.last.is_some_and(|it| it.1 <= self.stopped) { 0 } else { finished };
         for level in 0..finished {
             let points = self.levels.points(level);
-            let Some((trend, is_leak)) = trend::find(&points, limit.map(kib), 2.0 * self.tooth)
-            else {
+            let Some((trend, is_leak)) = trend::find(&points, limit.map(kib), 2.0 * self.tooth) else {
                 continue;
             };
             if self.has_stopped(&trend, is_leak) || self.regains(level, &trend) {

@@ -259,7 +259,7 @@ impl ProcessHistory {
 }
 
 /// All that is remembered.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct History {
     gpus: HashMap<GpuUuid, GpuHistory>,
     /// Each in a place of its own: a table has room for up to twice as many as are in it.

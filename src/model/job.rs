@@ -43,7 +43,7 @@ pub struct Job {
 }
 
 /// Every process by its job.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Jobs {
     list: Vec<Job>,
     /// By the place of a process, the place of its job.

@@ -1,6 +1,7 @@
 //! What few ask about a GPU: identity to the last digit, bus, modes, limits, error counts.
 //!
-//! It costs some hundred calls of the driver, so an agent reads it only when it was started with `--detail`.
+//! It costs some hundred calls of the driver, so an agent reads it only when it was started with `--detail`, or of
+//! the one GPU that a person looks at. What takes long, or needs two looks, is read only then.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::lanes::{EccCounts, lanes};
-use super::{Missing, Reading};
+use super::{Missing, Reading, Route};
 use crate::units::{Bytes, Celsius, Hertz, Moment, Percent};
 use crate::untrusted::Text;
 
@@ -169,5 +170,37 @@ lanes! {
         sram_exceeded: bool = "sram_threshold_exceeded",
         /// Memory under confidential computing: all, and in use.
         protected_memory: [Bytes; 2] = "protected_memory_bytes",
+        /// Of the window through which the processor sees the device memory.
+        bar1_used: Bytes = "bar1_used_bytes",
+        /// All of that window.
+        bar1_total: Bytes = "bar1_total_bytes",
+        /// Drawn since the driver was loaded.
+        energy: u64 = "energy_millijoules",
+        /// Packets that PCIe had to send again.
+        pcie_replays: u64 = "pcie_replays",
+        /// NVLink connections that there are.
+        nvlinks: u32 = "nvlinks",
+        /// Those of them that work.
+        nvlinks_up: u32 = "nvlinks_up",
+        /// What one of them can carry in a second.
+        nvlink_speed: Bytes = "nvlink_speed_bytes_per_second",
+        /// What this GPU sent over PCIe in a second. Not read yet unless this GPU is looked at; so with all that follow.
+        pcie_sent: Bytes = "pcie_sent_bytes_per_second",
+        /// What it received.
+        pcie_received: Bytes = "pcie_received_bytes_per_second",
+        /// What it sent over all of its NVLink connections in a second.
+        nvlink_sent: Bytes = "nvlink_sent_bytes_per_second",
+        /// What it received.
+        nvlink_received: Bytes = "nvlink_received_bytes_per_second",
+        /// Multiprocessors that worked, on average.
+        sm_active: Percent = "sm_active_percent",
+        /// Warps that were there, of those that there is room for.
+        sm_occupancy: Percent = "sm_occupancy_percent",
+        /// Tensor cores that worked.
+        tensor_active: Percent = "tensor_active_percent",
+        /// Use of the bandwidth of device memory.
+        dram_active: Percent = "dram_active_percent",
+        /// The way from here to each other GPU.
+        routes: Vec<Route> = "routes",
     }
 }

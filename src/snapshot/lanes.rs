@@ -216,6 +216,22 @@ lanes! {
         ecc_corrected: u64 = "ecc_corrected_errors",
         /// Memory errors that it could not mend, since the driver was loaded.
         ecc_uncorrected: u64 = "ecc_uncorrected_errors",
+        /// Whether rows of its memory wait for a reset to be replaced.
+        remap_pending: bool = "row_remap_pending",
+        /// Whether a row of its memory could not be replaced: no spare one is left.
+        remap_failed: bool = "row_remap_failed",
+        /// Whether pages of its memory wait for a reboot to be taken out of use. Before Ampere.
+        retired_pending: bool = "retired_pages_pending",
+        /// What the driver says should be done to mend it: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.
+        recovery_action: u32 = "recovery_action",
+        /// PCIe generation in use.
+        pcie_generation: u32 = "pcie_generation",
+        /// PCIe lanes in use.
+        pcie_width: u32 = "pcie_width",
+        /// Use of the encoder.
+        encoder: Percent = "encoder_utilization_percent",
+        /// Use of the decoder.
+        decoder: Percent = "decoder_utilization_percent",
     }
 
     /// Memory errors of one kind since one time, by where they were.

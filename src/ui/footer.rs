@@ -22,6 +22,17 @@ const LIST: &[(Intent, &str)] = &[
     (Intent::OpenEndPanel, "end process"),
     (Intent::OtherList, "GPUs"),
     (Intent::Quit, "quit"),
+    (Intent::Setup, "settings"),
+    (Intent::Pause, "pause"),
+    (Intent::Mine, "mine"),
+];
+
+const SETUP: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::Toggle, "show or hide"),
+    (Intent::Shift(-1), "to the left"),
+    (Intent::Shift(1), "to the right"),
+    (Intent::Keep, "write to config.toml"),
 ];
 
 const FILTER: &[(Intent, &str)] = &[(Intent::KeepFilter, "keep"), (Intent::ClearFilter, "clear")];
@@ -68,7 +79,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     } else if !app.filter().value().is_empty() && mode == Mode::List {
         pen.put(format!("filter: {}", app.filter().value()), theme.accent()).skip(2);
     }
+    if mode == Mode::List && app.view().mine {
+        pen.put("mine only", theme.accent()).skip(2);
+    }
     let hints = match mode {
+        Mode::Setup => SETUP,
         Mode::List => LIST,
         Mode::Filter => FILTER,
         Mode::Page => PAGE,

@@ -21,23 +21,32 @@ struct Columns {
     bar: usize,
     /// Clocks, P-state, fan and ECC, when there is room for all of them.
     more: bool,
+    /// Encoder, decoder and PCIe, when there is room for these too.
+    most: bool,
 }
 
 const MEMORY: usize = 10;
 const TEMPERATURE: usize = 5;
 const POWER: usize = 8;
 const HEALTH: usize = 12;
+/// Where there is room for what the word means.
+const HEALTH_AT_LENGTH: usize = 36;
+/// `5 x16`: generation and lanes.
+const PCIE: usize = 5;
 
 impl Columns {
     fn of(width: usize, gpus: &[Gpu]) -> Self {
         let label = gpus.iter().map(|gpu| rows::gpu_label(gpu).len()).max().unwrap_or(1).max(2);
         let more = width >= 150;
         let fixed = label + 1 + 1 + 1 + MEMORY + 1 + Percent::WIDTH + 1 + 1 + TEMPERATURE + 1 + POWER + 1 + HEALTH;
-        let left = width.saturating_sub(fixed + if more { 5 + 39 } else { 0 });
+        let most = width >= 190;
+        let left = width.saturating_sub(
+            fixed + if more { 5 + 39 } else { 0 } + if most { 17 + HEALTH_AT_LENGTH - HEALTH } else { 0 },
+        );
         // Two bars and a name share what is left.
         let longest = gpus.iter().filter_map(|gpu| Some(gpu.facts.name.as_ref().ok()?.as_str().len())).max();
         let name = longest.unwrap_or(4).clamp(4, 28).min((left / 2).max(8));
-        Self { label, name, bar: (left.saturating_sub(name) / 2).clamp(3, 30), more }
+        Self { label, name, bar: (left.saturating_sub(name) / 2).clamp(3, 30), more, most }
     }
 }
 
@@ -93,7 +102,12 @@ fn head<'p, 'a>(pen: &'p mut Pen<'a>, theme: Theme, columns: &Columns) -> &'p mu
         pen.cell("FAN", Percent::WIDTH, Align::Right, style).skip(1);
         pen.cell("ECC", 6, Align::Right, style).skip(1);
     }
-    pen.cell("HEALTH", HEALTH, Align::Left, style)
+    if columns.most {
+        pen.cell("ENC", Percent::WIDTH, Align::Right, style).skip(1);
+        pen.cell("DEC", Percent::WIDTH, Align::Right, style).skip(1);
+        pen.cell("PCIE", PCIE, Align::Right, style).skip(1);
+    }
+    pen.put("HEALTH", style)
 }
 
 fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Columns) {
@@ -130,11 +144,19 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
     if columns.more {
         more(pen, gpu, style);
     }
+    if columns.most {
+        pen.cell(word(gpu.health.encoder), Percent::WIDTH, Align::Right, style).skip(1);
+        pen.cell(word(gpu.health.decoder), Percent::WIDTH, Align::Right, style).skip(1);
+        let link = gpu.health.pcie_generation.and_then(|it| Ok(format!("{it} x{}", gpu.health.pcie_width?)));
+        pen.cell(word(link), PCIE, Align::Right, style).skip(1);
+    }
     match age {
         Some(age) => pen.put(format!("{} old", Elapsed(age)), theme.notable()),
         None => {
             let health = app.model().health(gpu);
-            pen.put(&health.word, theme.weight(health.weight));
+            // With room, what it means.
+            let words = if health.phrase.len() <= pen.room() { &health.phrase } else { &health.word };
+            pen.put(words, theme.weight(health.weight));
             let failure = gpu.failures.first().filter(|_| health.weight > Weight::Fine);
             match failure.map(ToString::to_string).filter(|it| it.len() < pen.room()) {
                 Some(failure) => pen.skip(1).put(failure, theme.notable()),

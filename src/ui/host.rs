@@ -16,7 +16,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(snapshot) = app.model().latest() else {
         match app.lost() {
             Some(reason) => pen.put(format!("{reason} (R starts a new one)"), theme.alarm()),
-            None => match app.model().silence() {
+            None => match app.silence() {
                 Some(silence) => pen.put(format!("no word from the agent for {}", Elapsed(silence)), theme.alarm()),
                 None => pen.put("starting…", theme.dim()),
             },
@@ -27,9 +27,13 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put(format!("{reason} (R starts a new one)"), theme.alarm());
         return;
     }
-    if let Some(silence) = app.model().silence() {
+    if let Some(silence) = app.silence() {
         pen.put(format!("no word from the agent for {} (R starts a new one)", Elapsed(silence)), theme.alarm());
         return;
+    }
+    if let Some(paused) = app.paused() {
+        let words = format!("PAUSED: all of this is {} old, and p goes on", Elapsed(paused));
+        pen.put(words, theme.alarm()).skip(1);
     }
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         pen.put("SIMULATED MACHINE", theme.notable()).skip(1);

@@ -10,8 +10,8 @@ use super::host::word;
 use super::pen::{Align, Pen};
 use super::rect;
 use super::theme::{Theme, sparkline};
+use crate::app::columns::{Column, ROOMY, WIDE, WIDEST};
 use crate::app::layout::Area;
-use crate::app::rows::{Column, View};
 use crate::app::{App, List, growth, page, rows};
 use crate::model::{Breakdown, Holding, Outlook, Subject, Total, Verdict};
 use crate::snapshot::{GpuUuid, Identity, Missing, Process, ProcessId, Snapshot, State};
@@ -21,67 +21,50 @@ use crate::untrusted::Text;
 /// The most of the past that a sparkline shows: its few cells would hide what is short.
 const RECENT: Duration = Duration::from_mins(5);
 
-/// Widths that depend on the screen.
-#[expect(clippy::struct_excessive_bools, reason = "each says of one column whether it is there")]
+/// The columns, and the widths that depend on the screen.
 struct Columns {
+    shown: Vec<Column>,
     gpu: usize,
     user: usize,
     bar: usize,
-    /// What of it `empty_cache()` would give back.
-    cache: bool,
     spark: usize,
-    /// What a process does, beside what it holds: left out where the room is for the reasons.
-    doings: bool,
-    growth: bool,
-    threads: bool,
-    origin: bool,
-    verdict: bool,
 }
 
 impl Columns {
-    fn of(width: usize, view: View) -> Self {
-        let wide = match width {
-            width if width >= usize::from(rows::WIDEST) => Self {
-                gpu: 9,
-                user: 12,
-                bar: 16,
-                cache: true,
-                spark: 20,
-                doings: true,
-                growth: true,
-                threads: true,
-                origin: true,
-                verdict: true,
-            },
-            width if width >= usize::from(rows::WIDE) => Self {
-                gpu: 5,
-                user: 9,
-                bar: 6,
-                cache: width >= usize::from(rows::ROOMY),
-                spark: if width >= usize::from(rows::ROOMY) { 8 } else { 12 },
-                doings: true,
-                growth: true,
-                threads: false,
-                origin: false,
-                verdict: true,
-            },
-            _ => Self {
-                gpu: 3,
-                user: 8,
-                bar: 4,
-                cache: false,
-                spark: 5,
-                doings: true,
-                growth: false,
-                threads: false,
-                origin: false,
-                verdict: false,
-            },
+    fn of(app: &App, width: usize) -> Self {
+        let (gpu, user, bar, spark) = match width {
+            width if width >= usize::from(WIDEST) => (9, 12, 16, 20),
+            // The cache has its room beside the bar from here on.
+            width if width >= usize::from(ROOMY) => (5, 9, 6, 8),
+            width if width >= usize::from(WIDE) => (5, 9, 6, 12),
+            _ => (3, 8, 4, 5),
         };
-        if view.suspects {
-            Self { bar: 0, cache: false, doings: false, growth: false, threads: false, verdict: true, ..wide }
-        } else {
-            wide
+        // The short list has its room for the reasons.
+        let bar = if app.view().suspects { 0 } else { bar };
+        Self { shown: app.columns(), gpu, user, bar, spark }
+    }
+
+    fn has(&self, column: Column) -> bool {
+        self.shown.contains(&column)
+    }
+
+    /// Of one that does not take the rest of the line.
+    fn width(&self, column: Column) -> usize {
+        match column {
+            Column::Gpu => self.gpu,
+            Column::Pid => PID,
+            Column::User => self.user,
+            Column::Memory => self.bar + 1 + SHORT,
+            Column::Cache | Column::Cpu | Column::Rss => SHORT,
+            Column::Growth => GROWTH,
+            Column::Sm => Percent::WIDTH,
+            Column::Elapsed => Elapsed::WIDTH,
+            Column::Threads => 4,
+            Column::State => 1,
+            Column::History => self.spark,
+            Column::Origin => ORIGIN,
+            Column::Verdict => VERDICT,
+            Column::Command => 0,
         }
     }
 }
@@ -94,7 +77,7 @@ const ORIGIN: usize = 16;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(snapshot) = app.model().latest() else { return };
-    let columns = Columns::of(usize::from(area.width), app.view());
+    let columns = Columns::of(app, usize::from(area.width));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         head(&mut pen, theme, app, &columns);
     }
@@ -165,96 +148,165 @@ struct Shown<'a> {
 
 fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
     let sort = app.sort();
-    let mut title = |text: &str, width: usize, align: Align, column: Option<Column>| {
-        let sorted = column == Some(sort.column);
-        let mark = if sort.descending { '▼' } else { '▲' };
-        let text = if sorted { format!("{text}{mark}") } else { text.to_owned() };
-        pen.cell(text, width, align, if sorted { theme.accent() } else { theme.head() }).skip(1);
+    for column in &columns.shown {
+        let mark = match sort.then {
+            _ if *column == sort.column => {
+                if sort.descending {
+                    "▼"
+                } else {
+                    "▲"
+                }
+            }
+            Some((then, descending)) if *column == then => {
+                if descending {
+                    "▾"
+                } else {
+                    "▴"
+                }
+            }
+            _ => "",
+        };
+        let text = format!("{}{mark}", title(*column, app, columns));
+        let style = if *column == sort.column { theme.accent() } else { theme.head() };
+        let (width, align) = match column {
+            Column::Command => (text.chars().count() + 1, Align::Left),
+            Column::Gpu | Column::User | Column::State | Column::History | Column::Origin | Column::Verdict => {
+                (columns.width(*column), Align::Left)
+            }
+            _ => (columns.width(*column), Align::Right),
+        };
+        pen.cell(text, width, align, style).skip(1);
+    }
+}
+
+fn title(column: Column, app: &App, columns: &Columns) -> String {
+    let fixed = match column {
+        Column::Gpu => "GPU",
+        Column::Pid => "PID",
+        Column::User => "USER",
+        Column::Memory if columns.bar == 0 => "MEM",
+        Column::Memory => "MEMORY",
+        Column::Cache => "CACHE",
+        Column::Growth => "GROWN",
+        Column::Sm => "SM",
+        Column::Cpu => "CPU",
+        Column::Rss => "RSS",
+        Column::Elapsed => "TIME",
+        Column::Threads => "THR",
+        Column::State => "S",
+        Column::Origin => "ORIGIN",
+        Column::Verdict => "VERDICT",
+        Column::History => {
+            let minutes = recent(app).as_secs() / 60;
+            return if columns.spark > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") };
+        }
+        Column::Command => {
+            let mut text = if app.view().suspects { "WHY" } else { "COMMAND" }.to_owned();
+            if !app.filter().value().is_empty() || app.view().mine {
+                text = format!("{text} ({}/{})", app.rows().len(), app.model().holdings().len());
+            }
+            if app.command_at() > 0 {
+                text = format!("{text} from {}", app.command_at() + 1);
+            }
+            return text;
+        }
     };
-    title("GPU", columns.gpu, Align::Left, Some(Column::Gpu));
-    title("PID", PID, Align::Right, Some(Column::Pid));
-    title("USER", columns.user, Align::Left, Some(Column::User));
-    title(if columns.bar > 0 { "MEMORY" } else { "MEM" }, columns.bar + 1 + SHORT, Align::Right, Some(Column::Memory));
-    if columns.cache {
-        title("CACHE", SHORT, Align::Right, Some(Column::Cache));
-    }
-    if columns.growth {
-        title("GROWN", GROWTH, Align::Right, Some(Column::Growth));
-    }
-    if columns.doings {
-        title("SM", Percent::WIDTH, Align::Right, Some(Column::Sm));
-        title("CPU", SHORT, Align::Right, Some(Column::Cpu));
-        title("RSS", SHORT, Align::Right, Some(Column::Rss));
-        title("TIME", Elapsed::WIDTH, Align::Right, Some(Column::Elapsed));
-    }
-    if columns.threads {
-        title("THR", 4, Align::Right, None);
-    }
-    if columns.doings {
-        title("S", 1, Align::Left, Some(Column::State));
-        let minutes = recent(app).as_secs() / 60;
-        let spark = if columns.spark > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") };
-        title(&spark, columns.spark, Align::Left, None);
-    }
-    if columns.origin {
-        title("ORIGIN", ORIGIN, Align::Left, None);
-    }
-    if columns.verdict {
-        title("VERDICT", VERDICT, Align::Left, None);
-    }
-    let shown = format!("{}/{}", app.rows().len(), app.model().holdings().len());
-    let what = if app.view().suspects { "WHY" } else { "COMMAND" };
-    let command = if app.filter().value().is_empty() { what.to_owned() } else { format!("{what} ({shown})") };
-    title(&command, command.len() + 1, Align::Left, Some(Column::Command));
+    fixed.to_owned()
+}
+
+/// What the cells of one process have in common.
+struct Styles {
+    plain: Style,
+    /// For what it holds, which may be old.
+    held: Style,
+    is_dim: bool,
 }
 
 fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>) {
-    let Shown { snapshot, process, holding, depth, is_kept } = shown;
+    let Shown { snapshot, process, holding, .. } = shown;
     let gpus = holding.map(|it| it.gpus.as_slice()).unwrap_or_default();
     let is_old = gpus.iter().any(|at| app.model().age(&snapshot.gpus[*at]).is_some());
     let is_sure = process.facts.identity != Identity::Unverified;
     // Kin without a GPU is there for the picture.
     let plain = if is_sure && holding.is_some() { theme.text() } else { theme.dim() };
-    let held = if is_old { theme.dim() } else { plain };
-    let tag = if app.tagged().contains(&process.id) { "*" } else { "" };
-    let verdict = app.model().verdict(process.id);
-    // Who is not listed may have a GPU open, and keep what is there.
-    let open = verdict.map(|it| it.open.as_slice()).unwrap_or_default();
-    let label = rows::gpu_labels(snapshot, holding.map_or(open, |it| it.gpus.as_slice()));
-    pen.cell(format!("{tag}{label}"), columns.gpu, Align::Left, plain).skip(1);
-    pen.cell(process.id.pid, PID, Align::Right, plain).skip(1);
-    pen.cell(word(process.facts.user.as_ref().map_err(|why| *why)), columns.user, Align::Left, plain).skip(1);
-    match holding {
-        Some(_) if !is_kept => memory(pen, theme, columns, shown, held, is_old || !is_sure),
-        _ => {
-            let figure = if *is_kept { "kept".to_owned() } else { kept(verdict) };
-            pen.skip(columns.bar).cell(figure, SHORT + 1, Align::Right, plain).skip(1);
-            pen.skip(if columns.cache { SHORT + 1 } else { 0 });
+    let styles = Styles { plain, held: if is_old { theme.dim() } else { plain }, is_dim: is_old || !is_sure };
+    for column in &columns.shown {
+        draw_cell(pen, theme, app, columns, shown, &styles, *column);
+    }
+}
+
+fn draw_cell(
+    pen: &mut Pen<'_>,
+    theme: Theme,
+    app: &App,
+    columns: &Columns,
+    shown: &Shown<'_>,
+    styles: &Styles,
+    column: Column,
+) {
+    let Shown { snapshot, process, holding, .. } = shown;
+    let (load, facts, width) = (&process.load, &process.facts, columns.width(column));
+    let (text, align, style) = match column {
+        Column::Gpu => {
+            let tag = if app.tagged().contains(&process.id) { "*" } else { "" };
+            // Who is not listed may have a GPU open, and keep what is there.
+            let open = app.model().verdict(process.id).map(|it| it.open.as_slice()).unwrap_or_default();
+            let label = rows::gpu_labels(snapshot, holding.map_or(open, |it| it.gpus.as_slice()));
+            (format!("{tag}{label}"), Align::Left, styles.plain)
         }
-    }
-    if columns.growth {
-        let grown = growth(app.model(), process.id).map_or_else(String::new, signed);
-        pen.cell(grown, GROWTH, Align::Right, held).skip(1);
-    }
-    if columns.doings {
-        doings(pen, theme, app, columns, shown, plain, held);
-    }
-    if columns.origin {
-        let origin = process.facts.origin.as_ref().map_or("", Text::as_str);
-        pen.cell(origin, ORIGIN, Align::Left, theme.dim()).skip(1);
-    }
+        Column::Pid => (process.id.pid.to_string(), Align::Right, styles.plain),
+        Column::User => (word(facts.user.as_ref().map_err(|why| *why)), Align::Left, styles.plain),
+        Column::Memory => return memory(pen, theme, app, columns, shown, styles),
+        Column::Cache => (cache(shown), Align::Right, styles.held),
+        Column::Growth => (growth(app.model(), process.id).map_or_else(String::new, signed), Align::Right, styles.held),
+        Column::Sm => (holding.map_or_else(String::new, |it| word(it.sm)), Align::Right, styles.held),
+        Column::Cpu => (word(load.cpu), Align::Right, styles.plain),
+        Column::Rss => (word(load.rss.map(short)), Align::Right, styles.plain),
+        Column::Elapsed => (word(page::elapsed(snapshot, process).map(Elapsed)), Align::Right, styles.plain),
+        Column::Threads => (word(load.threads), Align::Right, styles.plain),
+        Column::State => {
+            let letter = load.state.map_or('?', State::letter);
+            (letter.to_string(), Align::Left, state(theme, process, styles.plain))
+        }
+        Column::History => {
+            let series = app.model().series(&Subject::Process(process.id));
+            let values = series.map(|it| it.columns(app.model().now(), recent(app), columns.spark)).unwrap_or_default();
+            let values: Vec<Option<u64>> = values.iter().map(|it| it.map(|bytes| bytes.0)).collect();
+            let curve = if facts.identity == Identity::Unverified { theme.dim() } else { theme.good() };
+            (sparkline(&values), Align::Left, curve)
+        }
+        Column::Origin => (facts.origin.as_ref().map_or("", Text::as_str).to_owned(), Align::Left, theme.dim()),
+        Column::Verdict => {
+            let (said, style) = opinion(theme, app, process, styles.plain, true);
+            (said.to_owned(), Align::Left, style)
+        }
+        Column::Command => return command(pen, theme, app, columns, shown, styles.plain),
+    };
+    pen.cell(text, width, align, style).skip(1);
+}
+
+/// What is thought of a process, in a word: who holds what nobody needs is more urgent than who leaks. What is no
+/// trouble is said only where there is a column for it.
+fn opinion(theme: Theme, app: &App, process: &Process, plain: Style, all: bool) -> (&'static str, Style) {
+    let verdict = app.model().verdict(process.id);
     let grows = app.model().growing(&Subject::Process(process.id)).map(|it| it.detector.outlook());
-    let (said, style) = match (verdict, grows) {
-        // Who holds what nobody needs is the more urgent.
+    match (verdict, grows) {
         (Some(verdict), _) if verdict.is_suspect() => (verdict.word(), theme.weight(verdict.weight())),
         (_, Some(grows @ (Outlook::Leak | Outlook::Suspect))) => (grows.word(), theme.weight(grows.weight())),
-        (Some(verdict), _) if columns.verdict => (verdict.word(), verdict_style(theme, verdict, plain)),
+        (Some(verdict), _) if all => (verdict.word(), verdict_style(theme, verdict, plain)),
         _ => ("", plain),
-    };
-    if columns.verdict {
-        pen.cell(said, VERDICT, Align::Left, style).skip(1);
-    } else if !said.is_empty() {
-        pen.put(said, style).skip(1);
+    }
+}
+
+/// What it runs, or why it is in the short list; the last cell of a line.
+fn command(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>, plain: Style) {
+    let Shown { process, depth, .. } = shown;
+    let verdict = app.model().verdict(process.id);
+    if !columns.has(Column::Verdict) {
+        let (said, style) = opinion(theme, app, process, plain, false);
+        if !said.is_empty() {
+            pen.put(said, style).skip(1);
+        }
     }
     if *depth > 0 {
         pen.put("  ".repeat(depth - 1), theme.dim()).put("└ ", theme.dim());
@@ -267,6 +319,7 @@ fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, s
         (None, Some(comm)) => format!("[{comm}]"),
         (None, None) => word(rows::command(process)),
     };
+    let text: String = text.chars().skip(app.command_at()).collect();
     let room = pen.room();
     pen.cell(text, room, Align::Left, plain);
 }
@@ -283,25 +336,6 @@ fn kept(verdict: Option<&Verdict>) -> String {
     }
 }
 
-/// What it does, beside what it holds.
-fn doings(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>, plain: Style, held: Style) {
-    let Shown { snapshot, process, holding, .. } = shown;
-    pen.cell(holding.map_or_else(String::new, |it| word(it.sm)), Percent::WIDTH, Align::Right, held).skip(1);
-    pen.cell(word(process.load.cpu), SHORT, Align::Right, plain).skip(1);
-    pen.cell(word(process.load.rss.map(short)), SHORT, Align::Right, plain).skip(1);
-    pen.cell(word(page::elapsed(snapshot, process).map(Elapsed)), Elapsed::WIDTH, Align::Right, plain).skip(1);
-    if columns.threads {
-        pen.cell(word(process.load.threads), 4, Align::Right, plain).skip(1);
-    }
-    let letter = process.load.state.map_or('?', State::letter);
-    pen.cell(letter, 1, Align::Left, state(theme, process, plain)).skip(1);
-    let series = app.model().series(&Subject::Process(process.id));
-    let values = series.map(|it| it.columns(app.model().now(), recent(app), columns.spark)).unwrap_or_default();
-    let values: Vec<Option<u64>> = values.iter().map(|it| it.map(|bytes| bytes.0)).collect();
-    let curve = if process.facts.identity == Identity::Unverified { theme.dim() } else { theme.good() };
-    pen.cell(sparkline(&values), columns.spark, Align::Left, curve).skip(1);
-}
-
 /// What one should look at stands out.
 fn verdict_style(theme: Theme, verdict: &Verdict, plain: Style) -> Style {
     if verdict.is_suspect() { theme.weight(verdict.weight()) } else { plain.patch(theme.dim()) }
@@ -311,10 +345,24 @@ fn verdict_style(theme: Theme, verdict: &Verdict, plain: Style) -> Style {
 fn draw_unclaimed(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapshot, columns: &Columns, gpu: &GpuUuid) {
     let Some(unclaimed) = app.model().unclaimed().iter().find(|it| it.gpu == *gpu) else { return };
     let label = snapshot.gpu(gpu).map(rows::gpu_label).unwrap_or_default();
-    pen.cell(label, columns.gpu, Align::Left, theme.text()).skip(1);
-    pen.cell("-", PID, Align::Right, theme.dim()).skip(1);
-    pen.cell("-", columns.user, Align::Left, theme.dim()).skip(1);
-    pen.skip(columns.bar + 1).cell(short(unclaimed.memory), SHORT, Align::Right, theme.notable()).skip(1);
+    // In its columns up to the amount, then in words.
+    let until = columns.shown.iter().position(|it| *it == Column::Memory);
+    let before = columns.shown.iter().take(until.unwrap_or(1));
+    for column in before {
+        let (text, align) = match column {
+            Column::Gpu => (label.as_str(), Align::Left),
+            Column::Pid => ("-", Align::Right),
+            Column::User => ("-", Align::Left),
+            _ => ("", Align::Left),
+        };
+        let style = if *column == Column::Gpu { theme.text() } else { theme.dim() };
+        pen.cell(text, columns.width(*column), align, style).skip(1);
+    }
+    if until.is_some() {
+        pen.skip(columns.bar + 1).cell(short(unclaimed.memory), SHORT, Align::Right, theme.notable()).skip(1);
+    } else {
+        pen.put(format!("{} on GPU {label} ", unclaimed.memory), theme.notable());
+    }
     pen.put("unclaimed", theme.notable()).skip(1);
     let comm = |id: &ProcessId| match snapshot.process(*id).map(|it| &it.facts.comm) {
         Some(Ok(comm)) => format!("{} {comm}", id.pid),
@@ -348,10 +396,14 @@ fn recent(app: &App) -> Duration {
     app.model().span().min(RECENT)
 }
 
-fn memory(pen: &mut Pen<'_>, theme: Theme, columns: &Columns, shown: &Shown<'_>, style: Style, dim: bool) {
-    let Some(holding) = shown.holding else { return };
+fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>, styles: &Styles) {
+    let Some(holding) = shown.holding.filter(|_| !shown.is_kept) else {
+        let figure = if shown.is_kept { "kept".to_owned() } else { kept(app.model().verdict(shown.process.id)) };
+        pen.skip(columns.bar).cell(figure, SHORT + 1, Align::Right, styles.plain).skip(1);
+        return;
+    };
     let share = holding.memory.ok().zip(holding.capacity.ok()).and_then(|(it, all)| it.bytes.share_of(all.bytes));
-    let full = if dim { theme.dim() } else { theme.full(share) };
+    let full = if styles.is_dim { theme.dim() } else { theme.full(share) };
     let breakdown = Breakdown::of_process(shown.snapshot, holding);
     match (&breakdown, holding.capacity) {
         (Some(breakdown), Ok(all)) => pen.breakdown(theme, breakdown, all.bytes, columns.bar, full),
@@ -361,14 +413,14 @@ fn memory(pen: &mut Pen<'_>, theme: Theme, columns: &Columns, shown: &Shown<'_>,
         Ok(total) => (if total.lower_bound { "≥" } else { " " }, short(total.bytes)),
         Err(why) => (" ", why.to_string()),
     };
-    pen.put(mark, style).cell(figure, SHORT, Align::Right, style).skip(1);
-    if columns.cache {
-        let cache = rows::cache(shown.snapshot, shown.process);
-        let figure = match cache {
-            Some(Err(Missing::Unsupported)) | None => String::new(),
-            Some(cache) => word(cache.map(short)),
-        };
-        pen.cell(figure, SHORT, Align::Right, style).skip(1);
+    pen.put(mark, styles.held).cell(figure, SHORT, Align::Right, styles.held).skip(1);
+}
+
+/// What PyTorch would give back.
+fn cache(shown: &Shown<'_>) -> String {
+    match shown.holding.and_then(|_| rows::cache(shown.snapshot, shown.process)) {
+        Some(Err(Missing::Unsupported)) | None => String::new(),
+        Some(cache) => word(cache.map(short)),
     }
 }
 

@@ -1,11 +1,12 @@
 //! Roles, not colours: what a thing means is said by the one who draws, how that looks is said here.
 //!
-//! Colours are the terminal's own sixteen, so they suit light and dark. Without colour the same
-//! roles are bold, dim or reversed. Without Unicode, every glyph has a stand-in.
+//! Colours are the terminal's own sixteen, so they suit light and dark, unless the person chose others. Without
+//! colour the same roles are bold, dim or reversed. Without Unicode, every glyph has a stand-in.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
+use crate::app::settings::Look;
 use crate::model::Weight;
 
 /// How everything looks.
@@ -13,16 +14,59 @@ use crate::model::Weight;
 pub struct Theme {
     is_ascii: bool,
     has_colour: bool,
+    look: Look,
+}
+
+/// What a colour says. Each look has one of its own for it.
+#[derive(Debug, Clone, Copy)]
+enum Hue {
+    Accent,
+    Notable,
+    Alarm,
+    Good,
+    Cached,
+    Outside,
+}
+
+impl Hue {
+    /// Of a look. Those that are not the terminal's own are of its 256, which every terminal of today has: the safe
+    /// ones by Okabe and Ito, the others dark enough to be read on white.
+    fn colour(self, look: Look) -> Color {
+        let own = match self {
+            Self::Accent => (Color::Cyan, 74, 24),
+            Self::Notable => (Color::Yellow, 220, 94),
+            Self::Alarm => (Color::Red, 208, 124),
+            Self::Good => (Color::Green, 39, 22),
+            Self::Cached => (Color::Blue, 250, 19),
+            Self::Outside => (Color::Magenta, 175, 90),
+        };
+        match look {
+            Look::Terminal | Look::Mono => own.0,
+            Look::Safe => Color::Indexed(own.1),
+            Look::Light => Color::Indexed(own.2),
+        }
+    }
 }
 
 impl Theme {
     /// With these means.
     pub fn new(is_ascii: bool, has_colour: bool) -> Self {
-        Self { is_ascii, has_colour }
+        Self { is_ascii, has_colour, look: Look::default() }
     }
 
-    fn role(self, colour: Color, otherwise: Modifier) -> Style {
-        if self.has_colour { Style::new().fg(colour) } else { Style::new().add_modifier(otherwise) }
+    /// With the colours that the person chose.
+    #[must_use]
+    pub fn with(self, look: Look) -> Self {
+        Self { look, ..self }
+    }
+
+    fn role(self, hue: Hue, otherwise: Modifier) -> Style {
+        self.painted(hue.colour(self.look), otherwise)
+    }
+
+    fn painted(self, colour: Color, otherwise: Modifier) -> Style {
+        let has_colour = self.has_colour && self.look != Look::Mono;
+        if has_colour { Style::new().fg(colour) } else { Style::new().add_modifier(otherwise) }
     }
 
     /// What is there to be read.
@@ -37,32 +81,32 @@ impl Theme {
 
     /// The head of a list.
     pub fn head(self) -> Style {
-        self.role(Color::Cyan, Modifier::UNDERLINED)
+        self.role(Hue::Accent, Modifier::UNDERLINED)
     }
 
     /// The one accent: the name of the program, the column that sorts, a curve.
     pub fn accent(self) -> Style {
-        self.role(Color::Cyan, Modifier::empty()).add_modifier(Modifier::BOLD)
+        self.role(Hue::Accent, Modifier::empty()).add_modifier(Modifier::BOLD)
     }
 
     /// What should make one look.
     pub fn notable(self) -> Style {
-        self.role(Color::Yellow, Modifier::BOLD)
+        self.role(Hue::Notable, Modifier::BOLD)
     }
 
     /// What is wrong.
     pub fn alarm(self) -> Style {
-        self.role(Color::Red, Modifier::REVERSED).add_modifier(Modifier::BOLD)
+        self.role(Hue::Alarm, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
     /// A line towards what is wrong: it would not be readable reversed.
     pub fn alarm_line(self) -> Style {
-        self.role(Color::Red, Modifier::BOLD)
+        self.role(Hue::Alarm, Modifier::BOLD)
     }
 
     /// What went well.
     pub fn good(self) -> Style {
-        self.role(Color::Green, Modifier::empty())
+        self.role(Hue::Good, Modifier::empty())
     }
 
     /// A process's or GPU's health.
@@ -83,26 +127,33 @@ impl Theme {
     pub fn layer(self, at: usize) -> Style {
         const COLOURS: [Color; 6] =
             [Color::Green, Color::Yellow, Color::Magenta, Color::LightBlue, Color::Cyan, Color::LightRed];
-        self.role(COLOURS[at % COLOURS.len()], Modifier::empty())
+        const SAFE: [u8; 6] = [39, 220, 175, 74, 208, 250];
+        const DARK: [u8; 6] = [22, 94, 90, 19, 24, 124];
+        let colour = match self.look {
+            Look::Terminal | Look::Mono => COLOURS[at % COLOURS.len()],
+            Look::Safe => Color::Indexed(SAFE[at % SAFE.len()]),
+            Look::Light => Color::Indexed(DARK[at % DARK.len()]),
+        };
+        self.painted(colour, Modifier::empty())
     }
 
     /// Memory, by how full it is: the fuller, the nearer the end of a job.
     pub fn full(self, share: Option<f64>) -> Style {
         match share {
-            Some(0.95..) => self.role(Color::Red, Modifier::BOLD),
-            Some(0.80..) => self.role(Color::Yellow, Modifier::empty()),
+            Some(0.95..) => self.role(Hue::Alarm, Modifier::BOLD),
+            Some(0.80..) => self.role(Hue::Notable, Modifier::empty()),
             _ => self.good(),
         }
     }
 
     /// Memory that is free, and kept for later.
     pub fn cached(self) -> Style {
-        self.role(Color::Blue, Modifier::empty())
+        self.role(Hue::Cached, Modifier::empty())
     }
 
     /// Memory of which nothing more is known.
     pub fn outside(self) -> Style {
-        self.role(Color::Magenta, Modifier::empty())
+        self.role(Hue::Outside, Modifier::empty())
     }
 
     /// The line under the cursor: reversed, and of one colour, or each bar would be a block.
@@ -148,7 +199,8 @@ fn stand_in(glyph: char) -> char {
         '✕' => 'x',
         '↘' => '\\',
         '▲' => '^',
-        '▼' => 'v',
+        '▼' | '▾' => 'v',
+        '▴' => '^',
         '●' => '*',
         '○' => 'o',
         '≥' => '>',

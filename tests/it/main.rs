@@ -17,6 +17,7 @@ mod ending_a_process;
 mod endings;
 mod explain;
 mod free;
+mod gpu_page;
 mod hostile;
 mod matrix;
 mod orphans;
@@ -24,6 +25,7 @@ mod peek;
 mod query;
 mod screens;
 mod stories;
+mod table;
 mod tidy;
 mod trees;
 

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 const MAY_USE: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("untrusted", &[]),
-    ("cli", &["units"]),
+    // What a column is called, is called so on the command line.
+    ("cli", &["app", "units"]),
+    ("config", &["app", "cli"]),
     ("terminal", &["untrusted"]),
     ("control", &["snapshot", "units", "untrusted"]),
     // A line of the stream can be a reply to a command.
@@ -28,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("free", &["cli", "model", "report", "snapshot", "units"]),
     ("orphans", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("query", &["cli", "report", "snapshot", "units", "untrusted"]),
-    ("session", &["app", "cli", "event", "link", "terminal", "ui"]),
+    ("session", &["app", "cli", "config", "event", "link", "terminal", "ui"]),
     (
         "lib",
         &["agent", "analyze", "cli", "doctor", "explain", "free", "orphans", "query", "report", "session", "snapshot"],

@@ -114,6 +114,7 @@ impl Host {
             .env("TERM", "xterm-256color")
             .env("LANG", "C.UTF-8")
             .env("XDG_STATE_HOME", self.directory.path())
+            .env("XDG_CONFIG_HOME", self.directory.path().join("config"))
             .env("GPUTOP_NVML_LIB", &self.library)
             .env("GPUTOP_DEVICES", self.directory.path().join("nvidia"))
             .env("FAKE_NVML_WORLD", self.file.path())

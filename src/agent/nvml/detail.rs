@@ -6,12 +6,11 @@ use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 
-use super::gpu::{Gpu, celsius, hertz, percent};
+use super::gpu::{Detail, Gpu, celsius, hertz, percent};
 use super::plain;
 use super::watch::Watch;
-use crate::agent::clock;
 use crate::snapshot::{EccCounts, GpuDetail, Missing, Reading};
-use crate::units::{Bytes, Celsius};
+use crate::units::{Bytes, Celsius, Moment};
 
 /// Field values have no functions of their own; these are the numbers of nvml.h (`NVML_FI_DEV_…`).
 const FIELDS: [u32; 11] = [29, 30, 74, 76, 82, 185, 186, 230, 251, 252, 253];
@@ -20,24 +19,42 @@ const FIELDS: [u32; 11] = [29, 30, 74, 76, 82, 185, 186, 230, 251, 252, 253];
 const PLACES: [u32; 8] = [2, 3, 0, 1, 4, 6, 7, 8];
 
 impl Gpu {
-    /// Reads the lane, if it is wanted.
-    pub(super) fn read_detail(&mut self, watch: &Watch) {
-        if self.is_part() {
-            return;
-        }
+    /// Reads the lane, if it is wanted. Whoever looks has the state of the GPU every few seconds.
+    pub(super) fn read_detail(&mut self, watch: &Watch, wanted: Detail<'_>, now: Moment) {
+        let due = match wanted {
+            _ if self.is_part() => return,
+            Detail::No => {
+                if self.live.end() {
+                    watch.look_away();
+                }
+                return;
+            }
+            Detail::Once => true,
+            Detail::Live(_) => self.live.detail_is_due(now),
+        };
+        watch.aside(true);
         let mut detail = match self.readings.detail.take() {
             Some(detail) => detail,
             None => Box::new(self.still(watch)),
         };
-        self.moving(watch, &mut detail);
-        detail.at = clock::now();
+        if due {
+            self.moving(watch, &mut detail);
+        }
+        if let Detail::Live(everyone) = wanted {
+            self.read_live(watch, &mut detail, everyone, now);
+        }
+        watch.aside(false);
+        // The time of the lane is that of its older part.
+        if due {
+            detail.at = now;
+        }
         self.readings.detail = Some(detail);
     }
 
     /// What does not change while the driver runs.
     fn still(&mut self, watch: &Watch) -> GpuDetail {
         let none = || EccCounts::missing(Missing::Unsupported);
-        let mut it = GpuDetail::missing(clock::now(), none(), none(), none(), none(), Missing::Unsupported);
+        let mut it = GpuDetail::missing(Moment(0), none(), none(), none(), none(), Missing::Unsupported);
         it.serial = self.ask(watch, "nvmlDeviceGetSerial", 0, plain::serial);
         let pci = self.ask(watch, "nvmlDeviceGetPciInfo_v3", 0, Device::pci_info);
         it.pci_device = pci.as_ref().map(|it| it.pci_device_id).map_err(|why| *why);
@@ -68,6 +85,14 @@ impl Gpu {
         it.graphics_clock_max = max(0, Clock::Graphics);
         it.sm_clock_max = max(1, Clock::SM);
         it.memory_clock_max = max(2, Clock::Memory);
+        // Only for who looks: the others ask once, and do not wait.
+        for rate in [&mut it.pcie_sent, &mut it.pcie_received, &mut it.nvlink_sent, &mut it.nvlink_received] {
+            *rate = Err(Missing::NotYet);
+        }
+        for share in [&mut it.sm_active, &mut it.sm_occupancy, &mut it.tensor_active, &mut it.dram_active] {
+            *share = Err(Missing::NotYet);
+        }
+        it.routes = Err(Missing::NotYet);
         it
     }
 
@@ -127,6 +152,13 @@ impl Gpu {
         (it.graphics_clock, it.video_clock) = (now(0, Clock::Graphics), now(3, Clock::Video));
         let memory = self.ask(watch, "nvmlDeviceGetConfComputeProtectedMemoryUsage", 0, plain::protected_memory);
         it.protected_memory = memory.map(|it| it.map(Bytes));
+        let bar1 = self.ask(watch, "nvmlDeviceGetBAR1MemoryInfo", 0, Device::bar1_memory_info);
+        it.bar1_used = bar1.as_ref().map(|it| Bytes(it.used)).map_err(|why| *why);
+        it.bar1_total = bar1.map(|it| Bytes(it.total));
+        it.energy = self.ask(watch, "nvmlDeviceGetTotalEnergyConsumption", 0, Device::total_energy_consumption);
+        it.pcie_replays =
+            self.ask(watch, "nvmlDeviceGetPcieReplayCounter", 0, Device::pcie_replay_counter).map(u64::from);
+        self.read_links(watch, it);
         self.fields(watch, it);
     }
 

@@ -7,13 +7,14 @@ use nvml_wrapper::Device;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold};
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlProcessUtilizationSample_t};
 
 use super::fault::{self, is_fatal, missing, the_gpu};
 use super::holds::{self, Lane};
+use super::live::Live;
 use super::processes::{Fault, List, Lists};
 use super::watch::Watch;
-use super::{mig, raw};
+use super::{mig, plain, raw};
 use crate::agent::{GpuReadings, clock};
 use crate::snapshot::{Cause, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
 use crate::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -26,8 +27,18 @@ pub(super) struct Pass<'a> {
     pub(super) samples: &'a mut Vec<nvmlProcessUtilizationSample_t>,
     /// Someone asked for everything now.
     pub(super) scan: bool,
-    /// All that there is to know is wanted.
-    pub(super) detail: bool,
+    /// What is wanted of this GPU besides.
+    pub(super) detail: Detail<'a>,
+}
+
+/// How much of what few ask for is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Detail<'a> {
+    No,
+    /// At each pass, what one call can say.
+    Once,
+    /// For as long as someone looks: also what takes long or needs two looks. These are the GPUs there are.
+    Live(&'a [(u32, nvmlDevice_t)]),
 }
 
 /// A call that failed in a way that concerns more than its figure.
@@ -44,6 +55,8 @@ pub(super) struct Gpu {
     /// Functions, each with its argument, that this GPU does not support.
     never: Vec<(&'static str, u32)>,
     slow_due: Moment,
+    /// What is read while someone looks.
+    pub(super) live: Live,
     answered: bool,
     /// What failed first in this pass.
     failed: Option<Failure>,
@@ -81,6 +94,7 @@ impl Gpu {
             lane: Lane::default(),
             never: vec![],
             slow_due: Moment(0),
+            live: Live::default(),
             answered: false,
             failed: None,
             fatal: None,
@@ -168,9 +182,7 @@ impl Gpu {
         let slow = pass.scan || now >= self.slow_due;
         let load = self.load(pass.watch, now);
         let health = slow.then(|| self.health(pass.watch, now));
-        if pass.detail {
-            self.read_detail(pass.watch);
-        }
+        self.read_detail(pass.watch, pass.detail, now);
         let split = health.as_ref().unwrap_or(&self.readings.health).mig == Ok(true);
         let trouble = if split { None } else { holds::read(self, pass, slow, now) };
         if let Some(fatal) = self.fatal.take() {
@@ -284,6 +296,13 @@ impl Gpu {
         health.ecc_uncorrected = self.ask(watch, "nvmlDeviceGetTotalEccErrors", 1, |gpu| {
             gpu.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
         });
+        self.read_damage(watch, &mut health);
+        health.pcie_generation = self.ask(watch, "nvmlDeviceGetCurrPcieLinkGeneration", 0, plain::pcie_generation);
+        health.pcie_width = self.ask(watch, "nvmlDeviceGetCurrPcieLinkWidth", 0, plain::pcie_width);
+        let encoder = self.ask(watch, "nvmlDeviceGetEncoderUtilization", 0, plain::encoder);
+        health.encoder = encoder.and_then(|[share, _]| percent(share));
+        let decoder = self.ask(watch, "nvmlDeviceGetDecoderUtilization", 0, plain::decoder);
+        health.decoder = decoder.and_then(|[share, _]| percent(share));
         health
     }
 

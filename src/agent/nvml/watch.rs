@@ -68,19 +68,31 @@ impl Progress {
 pub(in crate::agent) struct Watch {
     progress: Arc<Progress>,
     subject: Cell<Subject>,
-    /// Calls that failed the last time they were made.
-    failures: RefCell<Vec<(Subject, &'static str, Failure)>>,
+    /// Calls that failed the last time they were made, and whether they are made only while someone looks.
+    failures: RefCell<Vec<(Subject, &'static str, Failure, bool)>>,
+    is_aside: Cell<bool>,
 }
 
 impl Watch {
     /// A watch over the calls of this thread.
     pub(in crate::agent) fn new(progress: Arc<Progress>) -> Self {
-        Self { progress, subject: Cell::new(Subject::Driver), failures: RefCell::default() }
+        Self { progress, subject: Cell::new(Subject::Driver), failures: RefCell::default(), is_aside: Cell::new(false) }
     }
 
     /// The calls that follow ask this one.
     pub(super) fn about(&self, subject: Subject) {
         self.subject.set(subject);
+    }
+
+    /// Whether the calls that follow are made only while someone looks.
+    pub(super) fn aside(&self, is_aside: bool) {
+        self.is_aside.set(is_aside);
+    }
+
+    /// Nobody looks any more: what failed then is not asked again.
+    pub(super) fn look_away(&self) {
+        let subject = self.subject.get();
+        self.failures.borrow_mut().retain(|(whom, .., is_aside)| *whom != subject || !is_aside);
     }
 
     /// Makes a call, announced.
@@ -105,12 +117,12 @@ impl Watch {
     fn note(&self, function: &'static str, error: Option<&NvmlError>) {
         let subject = self.subject.get();
         let mut failures = self.failures.borrow_mut();
-        let before = failures.iter().position(|(whom, call, _)| (*whom, *call) == (subject, function));
+        let before = failures.iter().position(|(whom, call, ..)| (*whom, *call) == (subject, function));
         match (error.filter(|error| fault::is_partial(error)), before) {
             (None, Some(at)) => drop(failures.swap_remove(at)),
             (Some(error), None) => {
                 let failure = Failure { call: function.into(), error: error.to_string().into(), since: clock::now() };
-                failures.push((subject, function, failure));
+                failures.push((subject, function, failure, self.is_aside.get()));
             }
             (Some(error), Some(at)) => failures[at].2.error = error.to_string().into(),
             (None, None) => {}
@@ -121,7 +133,7 @@ impl Watch {
     pub(super) fn failures(&self, subject: Subject) -> Vec<Failure> {
         let failures = self.failures.borrow();
         let mut failures: Vec<_> =
-            failures.iter().filter(|(whom, ..)| *whom == subject).map(|(.., failure)| failure.clone()).collect();
+            failures.iter().filter(|(whom, ..)| *whom == subject).map(|(_, _, failure, _)| failure.clone()).collect();
         failures.sort_by(|one, other| one.call.cmp(&other.call));
         failures
     }

@@ -10,7 +10,7 @@ use crate::units::Bytes;
 /// What was not seen for so long is gone; a driver that hangs, or a list that could not be read, may take a while.
 pub(super) const GONE: Duration = Duration::from_mins(15);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Watched {
     whole: LeakDetector,
     /// Each in a place of its own: a table has room for up to twice as many as are in it.
@@ -18,7 +18,7 @@ struct Watched {
 }
 
 /// All that is watched.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::model) struct Leaks(HashMap<GpuUuid, Watched>);
 
 impl Leaks {

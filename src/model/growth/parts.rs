@@ -14,10 +14,10 @@ use crate::snapshot::{GpuUuid, ProcessId, Snapshot};
 use crate::units::{Bytes, Moment};
 
 /// What tensors hold, of every process that it could be read of, on each GPU.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::model) struct Allocated(HashMap<ProcessId, Vec<Watched>>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Watched {
     gpu: GpuUuid,
     detector: Box<LeakDetector>,

@@ -171,7 +171,8 @@ impl<'a> Part<'a> {
         let base = if before == Before::Jump { heights[0] } else { floor[0] };
         let end = heights[heights.len() - 1];
         let is_fast = shape.rate > 3.0 * LOADING;
-        let loads = (shape.rate > LOADING || shape.steps < 8.0) && (before != Before::Plateau && base < 0.5 * end || heights[0] < 0.3 * end);
+        let loads = (shape.rate > LOADING || shape.steps < 8.0)
+            && (before != Before::Plateau && base < 0.5 * end || heights[0] < 0.3 * end);
         Some(Self { points: part, floor: heights, shape, before, is_fast, loads })
     }
 

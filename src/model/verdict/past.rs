@@ -86,7 +86,7 @@ pub(super) struct Fallen {
 }
 
 /// All that is remembered.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in crate::model) struct Past {
     /// One for each process of the latest snapshot, in its order.
     lives: Vec<Life>,

@@ -1,0 +1,114 @@
+//! `nvmlDeviceGetFieldValues`: many numbers in one call, each of its own type and with its own answer.
+
+use std::mem;
+
+use nvml_wrapper::Device;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
+
+use super::fault;
+use super::gpu::Gpu;
+use super::raw::handle;
+use super::watch::Watch;
+use crate::snapshot::{GpuDetail, GpuHealth, Missing, Reading};
+use crate::units::Bytes;
+
+/// A field by its number in nvml.h (`NVML_FI_DEV_…`), which must be one that no driver has renumbered; and of which link.
+type Field = (u32, u32);
+
+/// Of all links together.
+const ALL: u32 = u32::MAX;
+
+/// More links than any GPU has.
+const MOST_LINKS: u32 = 36;
+
+const RETIRED_PENDING: Field = (31, 0);
+const REMAPPED_PENDING: Field = (144, 0);
+const REMAPPED_FAILED: Field = (145, 0);
+const RECOVERY_ACTION: Field = (230, 0);
+const LINKS: Field = (91, 0);
+/// In MB.
+const LINK_SPEED: u32 = 164;
+const LINK_STATE: u32 = 165;
+/// In KiB, since the driver was loaded; so with the next.
+const SENT: Field = (138, ALL);
+const RECEIVED: Field = (139, ALL);
+
+/// What each field says.
+fn values<const N: usize>(device: &Device<'static>, fields: [Field; N]) -> Result<[Reading<u64>; N], NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
+    let mut values = fields.map(|(field, scope)| {
+        // SAFETY: the structure is plain numbers, for all of which zero is a value.
+        let mut value: nvmlFieldValue_t = unsafe { mem::zeroed() };
+        (value.fieldId, value.scopeId) = (field, scope);
+        value
+    });
+    let count = i32::try_from(N).map_err(|_| NvmlError::InvalidArg)?;
+    // SAFETY: there are so many of the structures that this function fills.
+    nvml_try(unsafe { function(handle(device), count, values.as_mut_ptr()) })?;
+    Ok(values.map(|value| number(&value)))
+}
+
+fn number(value: &nvmlFieldValue_t) -> Reading<u64> {
+    nvml_try(value.nvmlReturn).map_err(|error| match fault::missing(&error) {
+        // A field that this driver does not know is an invalid argument.
+        Missing::Failed if matches!(error, NvmlError::InvalidArg) => Missing::Unsupported,
+        why => why,
+    })?;
+    let it = &value.value;
+    // SAFETY: NVML says which member it wrote, and every bit pattern is a number.
+    match unsafe { (value.valueType, it.uiVal, it.ullVal, it.sllVal, it.siVal, it.usVal) } {
+        (1, it, ..) => Ok(it.into()),
+        (2 | 3, _, it, ..) => Ok(it),
+        (4, _, _, it, ..) => u64::try_from(it).map_err(|_| Missing::Failed),
+        (5, .., it, _) => u64::try_from(it).map_err(|_| Missing::Failed),
+        (6, .., it) => Ok(it.into()),
+        _ => Err(Missing::Failed),
+    }
+}
+
+impl Gpu {
+    fn field_values<const N: usize>(&mut self, watch: &Watch, fields: [Field; N]) -> [Reading<u64>; N] {
+        self.ask(watch, "nvmlDeviceGetFieldValues", 0, |gpu| values(gpu, fields)).unwrap_or_else(|why| [Err(why); N])
+    }
+
+    /// Whether its memory waits to be mended, and what the driver says should be done: one call.
+    pub(super) fn read_damage(&mut self, watch: &Watch, health: &mut GpuHealth) {
+        let [retired, pending, failed, action] =
+            self.field_values(watch, [RETIRED_PENDING, REMAPPED_PENDING, REMAPPED_FAILED, RECOVERY_ACTION]);
+        health.retired_pending = retired.map(|it| it != 0);
+        health.remap_pending = pending.map(|it| it != 0);
+        health.remap_failed = failed.map(|it| it != 0);
+        health.recovery_action = action.and_then(small);
+    }
+
+    /// How many NVLink connections there are, and how many work.
+    pub(super) fn read_links(&mut self, watch: &Watch, it: &mut GpuDetail) {
+        let [links] = self.field_values(watch, [LINKS]);
+        it.nvlinks = links.and_then(small).and_then(|it| if it <= MOST_LINKS { Ok(it) } else { Err(Missing::Failed) });
+        (it.nvlinks_up, it.nvlink_speed) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
+        let Ok(count @ 1..) = it.nvlinks else { return };
+        let mut up = Ok(0);
+        for link in 0..count {
+            let [state, speed] = self.field_values(watch, [(LINK_STATE, link), (LINK_SPEED, link)]);
+            match (state, speed) {
+                (Ok(1), speed) => {
+                    up = up.map(|it| it + 1);
+                    it.nvlink_speed = speed.map(|it| Bytes(it.saturating_mul(1_000_000)));
+                }
+                (Ok(_), _) => {}
+                (Err(why), _) => up = Err(why),
+            }
+        }
+        it.nvlinks_up = up;
+    }
+
+    /// What went over all NVLink connections so far: sent and received.
+    pub(super) fn transferred(&mut self, watch: &Watch) -> [Reading<Bytes>; 2] {
+        self.field_values(watch, [SENT, RECEIVED]).map(|it| it.map(Bytes::from_kib))
+    }
+}
+
+fn small(value: u64) -> Reading<u32> {
+    u32::try_from(value).map_err(|_| Missing::Failed)
+}

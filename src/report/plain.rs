@@ -1,0 +1,138 @@
+//! The report as sentences, for those who have a screen read to them: a line for each thing, each figure with its name,
+//! nothing that must be seen in a column. What cannot be known is said in words.
+
+use std::fmt::Display;
+
+use super::table;
+use crate::model::{Model, Outlook, Subject, Verdict};
+use crate::snapshot::{Gpu, Missing, Process, Reading, Snapshot, Tenant};
+use crate::units::{Elapsed, Moment, Percent, Watts};
+use crate::untrusted::Text;
+
+/// The whole report; `reasons` say why it is not all there is.
+pub(super) fn of(model: &Model, snapshot: &Snapshot, reasons: &[Text]) -> String {
+    let mut lines = vec![host(snapshot)];
+    if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
+        lines.push("This is a simulated machine: none of these GPUs exists.".to_owned());
+    }
+    let troubles = [&snapshot.driver.trouble].into_iter().chain(snapshot.gpus.iter().map(|gpu| &gpu.trouble)).flatten();
+    lines.extend(troubles.map(|trouble| &trouble.sentence).chain(reasons).map(|it| format!("Trouble: {it}.")));
+    lines.extend(Verdict::summary(model.verdicts()).map(|summary| format!("Watch out: {summary}.")));
+    for it in &snapshot.gpus {
+        lines.push(gpu(model, it));
+        let mut tenants: Vec<&Tenant> = it.tenants.iter().collect();
+        tenants.sort_by_key(|tenant| std::cmp::Reverse(tenant.memory.ok()));
+        lines.extend(tenants.into_iter().map(|held| tenant(model, snapshot, it, held)));
+        if let Some(unclaimed) = model.unclaimed().iter().find(|left| left.gpu == it.uuid) {
+            lines.push(format!(
+                "Unclaimed on GPU {}: {}, held by no listed process.",
+                table::number(it),
+                unclaimed.memory
+            ));
+        }
+    }
+    if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|it| it.tenants.is_empty()) {
+        lines.push("No process uses a GPU.".to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+fn host(snapshot: &Snapshot) -> String {
+    let (host, driver) = (&snapshot.host, &snapshot.driver);
+    let version = |version: &Option<Text>| version.as_ref().map_or_else(|| "unknown".to_owned(), Text::to_string);
+    format!(
+        "Host {}: driver {}, CUDA {}, processors {} busy, memory {} of {} in use.",
+        host.facts.name,
+        version(&driver.version),
+        version(&driver.cuda_version),
+        percent(host.load.cpu),
+        said(&host.load.memory_used),
+        said(&host.load.memory_total),
+    )
+}
+
+fn gpu(model: &Model, gpu: &Gpu) -> String {
+    let (load, health) = (&gpu.load, &gpu.health);
+    format!(
+        "GPU {}, {}: memory {} of {} in use, a kernel ran {} of the time, temperature {}, power {}, health {}.",
+        table::number(gpu),
+        said(&gpu.facts.name),
+        said(&load.memory_used),
+        said(&load.memory_total),
+        percent(load.sm),
+        said(&load.temperature.map(|it| format!("{} degrees Celsius", it.0))),
+        power(load.power, health.power_limit),
+        model.health(gpu).phrase,
+    )
+}
+
+fn tenant(model: &Model, snapshot: &Snapshot, gpu: &Gpu, tenant: &Tenant) -> String {
+    let id = tenant.process;
+    let process = snapshot.process(id);
+    let of = |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "unknown".to_owned(), show);
+    let since = id.start_ticks.and_then(|it| it.saturating_mul(1000).checked_div(snapshot.host.facts.ticks_per_second));
+    let since = since.map_or_else(|| "unknown".to_owned(), |it| Elapsed(snapshot.at.since(Moment(it))).to_string());
+    let verdict =
+        model.verdict(id).filter(|it| it.is_suspect()).map(|it| format!(" {}: {}.", it.word(), it.sentence()));
+    let leak = model.growth(&Subject::Process(id)).filter(|it| it.outlook() == Outlook::Leak);
+    let leak = leak.map(|it| format!(" Its memory: {}.", it.sentence()));
+    format!(
+        "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {since} ago, runs {}.{}{}",
+        id.pid,
+        of(&|it| said(&it.facts.user)),
+        table::number(gpu),
+        said(&tenant.memory),
+        percent(tenant.sm),
+        of(&table::command),
+        verdict.unwrap_or_default(),
+        leak.unwrap_or_default(),
+    )
+}
+
+fn percent(share: Reading<Percent>) -> String {
+    said(&share.map(|it| format!("{:.0} percent", it.value())))
+}
+
+fn power(drawn: Reading<Watts>, limit: Reading<Watts>) -> String {
+    match (drawn, limit) {
+        (Ok(drawn), Ok(limit)) => format!("{:.0} of {:.0} watts", drawn.value(), limit.value()),
+        (drawn, _) => said(&drawn.map(|it| format!("{:.0} watts", it.value()))),
+    }
+}
+
+/// A reading, or in words why there is none.
+fn said(reading: &Reading<impl Display>) -> String {
+    match reading {
+        Ok(value) => value.to_string(),
+        Err(Missing::Unsupported) => "not reported".to_owned(),
+        Err(Missing::Denied) => "not permitted to be read".to_owned(),
+        Err(Missing::Failed) => "not readable though it should be".to_owned(),
+        Err(Missing::NotYet) => "not read yet".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::example;
+    use crate::units::Bytes;
+
+    #[test]
+    fn each_figure_has_its_name_and_nothing_needs_a_column() {
+        let mut host = example::host(1).with(100, "python train.py", 0, Bytes::from_gib(20));
+        host.gpus[0].load.power = Err(Missing::Failed);
+        let mut model = Model::default();
+        model.replace(host);
+        let text = of(&model, model.latest().unwrap(), &[]);
+        assert_eq!(
+            text.lines().collect::<Vec<_>>(),
+            [
+                "Host box: driver 580.65.06, CUDA 13.0, processors 12 percent busy, memory 100 GiB of 512 GiB in use.",
+                "GPU 0, NVIDIA H100 80GB HBM3: memory 20.0 GiB of 80.0 GiB in use, a kernel ran 50 percent of the time, \
+                 temperature 50 degrees Celsius, power not readable though it should be, health ERR.",
+                "Process 100 of alice on GPU 0: memory 20.0 GiB, kernels ran 40 percent of the time, started 16m39s ago, \
+                 runs python train.py.",
+            ]
+        );
+    }
+}

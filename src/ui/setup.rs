@@ -1,0 +1,38 @@
+//! The panel of settings, a line each.
+
+use ratatui::buffer::Buffer;
+
+use super::pen::{Align, Pen};
+use super::theme::Theme;
+use crate::app::layout::Area;
+use crate::app::setup::Item;
+
+/// Columns of a setting's name.
+const NAME: usize = 12;
+
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, items: &[Item], cursor: usize, area: Area) {
+    if let Some(mut pen) = Pen::at(buffer, area, 0) {
+        pen.put("Settings", theme.accent());
+    }
+    let shown = usize::from(area.height.saturating_sub(2));
+    let top = (cursor + 1).saturating_sub(shown);
+    for (row, (at, item)) in (2..area.height).zip(items.iter().enumerate().skip(top)) {
+        let Some(mut pen) = Pen::at(buffer, area, row) else { return };
+        let check = |is_so| if is_so { "[x]" } else { "[ ]" };
+        let (mark, name, help) = match item {
+            Item::Theme(look) => {
+                ("   ", "theme", format!("{look:<9} terminal, safe for the colour-blind, light, mono"))
+            }
+            Item::Host(is_shown) => {
+                (check(*is_shown), "host", "the first line: load and memory of the host".to_owned())
+            }
+            Item::Mine(is_so) => (check(*is_so), "mine", "only processes of the user that gputop runs as".to_owned()),
+            Item::Column(column, is_shown) => (check(*is_shown), column.name(), column.help().to_owned()),
+        };
+        pen.skip(2).put(mark, theme.text()).skip(1);
+        pen.cell(name, NAME, Align::Left, theme.text()).skip(1).put(help, theme.dim());
+        if at == cursor {
+            pen.restyle(area, theme.cursor());
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! A GPU in detail: what its page says, what looking costs, and what it says of a GPU that is not well.
+
+use fake_nvml::Fault;
+
+use crate::terminal::{ENTER, ESC, TAB, Terminal};
+use crate::world::{GIB, Host};
+
+/// The lists, with the page of the first GPU over them.
+fn page(host: &Host, width: u16, height: u16) -> Terminal {
+    let terminal = Terminal::start_at(host, width, height, ["--interval", "100ms"]);
+    terminal.wait_for("HEALTH");
+    terminal.wait_for("80G");
+    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal
+}
+
+#[test]
+fn a_page_says_all_that_the_driver_says_of_a_gpu() {
+    let mut host = Host::with(["H100", "H100"]);
+    host.sleeper(0, GIB);
+    host.change(|world| world.gpus[0].nvlink.as_mut().expect("an H100 has it").rate = 4 << 20);
+    let mut terminal = page(&host, 120, 120);
+    for words in [
+        "tensor cores",
+        "SM active",
+        "PCIe generation  5 of at most 5",
+        "PCIe lanes       16 of at most 16",
+        "MiB/s",
+        "NVLink           18 up of 18",
+        "to GPU 1         SYS: through the link between processors",
+        "BAR1 in use      4.0 MiB of 128 GiB",
+        " of at most 1980 MHz",
+        "compute mode     default",
+        "persistence      on",
+        "to be done       nothing",
+        "kWh since the driver was loaded",
+    ] {
+        terminal.wait_for(words);
+    }
+    // Rates need a second look, which comes by itself.
+    terminal.wait_until("the rate of NVLink", |screen| {
+        screen.contents().lines().any(|line| line.contains("NVLink receives") && line.contains("/s"))
+    });
+    terminal.wait_until("what a server's board lacks", |screen| {
+        let text = screen.contents();
+        text.split("Not reported by").nth(1).is_some_and(|it| it.contains("fan"))
+    });
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
+    terminal.quit();
+}
+
+#[test]
+fn what_takes_long_is_read_only_while_someone_looks() {
+    let host = Host::with(["H100"]);
+    let mut terminal = page(&host, 100, 30);
+    let calls = || {
+        let counts = host.counts();
+        ["nvmlDeviceGetPcieThroughput", "nvmlGpmSampleGet", "nvmlDeviceGetBAR1MemoryInfo"]
+            .map(|it| counts.get(it).copied().unwrap_or(0))
+    };
+    terminal.wait_for("Work");
+    terminal.wait_until("a look", |_| calls()[0] > 0);
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
+    terminal.wait_frames(3);
+    let before = calls();
+    // Three seconds of the clock at which it was read.
+    terminal.wait_frames(30);
+    assert_eq!(calls(), before);
+    terminal.quit();
+}
+
+#[test]
+fn what_failed_while_someone_looked_is_said_there_and_forgotten_with_the_page() {
+    let mut host = Host::with(["H100"]);
+    host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetBAR1MemoryInfo", "UNKNOWN")));
+    let mut terminal = page(&host, 100, 30);
+    terminal.wait_for("calls that fail");
+    terminal.wait_for("nvmlDeviceGetBAR1MemoryInfo");
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
+    terminal.wait_without("ERR");
+    terminal.quit();
+}
+
+#[test]
+fn damage_of_the_memory_is_said_with_what_to_do() {
+    let mut host = Host::with(["A100", "H100", "GTX-970"]);
+    host.change(|world| {
+        world.gpus[0].remapped_rows.as_mut().expect("an A100 has them").pending = true;
+        world.gpus[1].recovery_action = Some(1);
+    });
+    let mut terminal = Terminal::start_at(&host, 200, 40, ["--interval", "100ms"]);
+    terminal.wait_for("row remap pending: reset when idle");
+    terminal.wait_for("reset it when nobody is on it");
+    terminal.resize(80, 24);
+    terminal.wait_for("row remap");
+    terminal.wait_for("needs reset");
+    terminal.wait_without("pending");
+    terminal.quit();
+}

@@ -1,0 +1,223 @@
+//! The list of processes as a person wants it: columns, order, whose they are; and what of that stays for the next run.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use crate::cli::json;
+use crate::terminal::{ENTER, ESC, Terminal};
+use crate::world::{GIB, Host};
+
+const F2: &str = "\x1bOQ";
+const DOWN: &str = "\x1b[B";
+
+/// The head of the list of processes.
+fn head(screen: &vt100::Screen) -> String {
+    let text = screen.contents();
+    text.lines().find(|it| it.contains("COMMAND")).unwrap_or_default().trim_end().to_owned()
+}
+
+fn write_config(host: &Host, text: &str) {
+    fs::create_dir_all(host.path("config/gputop")).expect("there is room in /tmp");
+    fs::write(host.path("config/gputop/config.toml"), text).expect("there is room in /tmp");
+}
+
+#[test]
+fn columns_come_from_the_flag_then_the_variable_then_the_file() {
+    let mut host = Host::with(["H100"]);
+    host.sleeper(0, GIB);
+    write_config(&host, "columns = ['user', 'command']\nsort = 'user'\nhost = false\n");
+    let shows = |command: &mut Command, expected: &str| {
+        let mut terminal = Terminal::run(command, 80, 24);
+        terminal.wait_until(expected, |screen| head(screen) == expected);
+        assert!(!terminal.text().contains("gputop "), "the host's line is hidden: {}", terminal.text());
+        terminal.quit();
+    };
+    shows(&mut host.gputop([]), "USER▲    COMMAND");
+    shows(host.gputop([]).env("GPUTOP_COLUMNS", "pid,user,command"), "    PID USER▲    COMMAND");
+    let mut flagged = host.gputop(["--columns", "command,user,gpu", "--sort", "gpu"]);
+    shows(flagged.env("GPUTOP_COLUMNS", "pid,command"), "USER     GP… COMMAND");
+}
+
+#[test]
+fn a_column_that_is_hidden_in_the_panel_stays_so_once_it_is_written_down() {
+    let mut host = Host::with(["H100"]);
+    let pid = host.sleeper(0, GIB).to_string();
+    let mut terminal = Terminal::start_at(&host, 80, 24, []);
+    terminal.wait_for(&pid);
+    terminal.keys(F2);
+    terminal.wait_for("[x] pid");
+    // Theme, host, mine, gpu, pid.
+    terminal.keys(&DOWN.repeat(4));
+    terminal.keys(" ");
+    terminal.wait_for("[ ] pid");
+    terminal.keys("W");
+    terminal.wait_for("written to");
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
+    terminal.wait_without("PID");
+    terminal.quit();
+    let text = fs::read_to_string(host.path("config/gputop/config.toml")).expect("it was written");
+    assert!(text.contains(r#"columns = ["gpu", "user", "memory""#), "{text}");
+    let mut terminal = Terminal::start_at(&host, 120, 30, []);
+    terminal.wait_for("sleep 1000");
+    assert!(!terminal.text().contains("PID"), "{}", terminal.text());
+    terminal.quit();
+}
+
+#[test]
+fn what_a_person_changed_is_there_in_the_next_run_but_no_filter() {
+    let mut host = Host::with(["H100"]);
+    host.sleeper(0, GIB);
+    let mut terminal = Terminal::start_at(&host, 80, 24, []);
+    terminal.wait_for("sleep 1000");
+    terminal.keys(&format!("P/sleep{ENTER}u"));
+    terminal.wait_for("mine only");
+    terminal.quit();
+    let mut terminal = Terminal::start_at(&host, 80, 24, []);
+    terminal.wait_until("sorted as before", |screen| head(screen).contains("SM▼") && head(screen).contains("MEMORY▾"));
+    assert!(!terminal.text().contains("filter:") && !terminal.text().contains("mine only"), "{}", terminal.text());
+    terminal.quit();
+    // What is written on purpose comes first.
+    write_config(&host, "sort = ['pid']\n");
+    let mut terminal = Terminal::start_at(&host, 80, 24, []);
+    terminal.wait_until("sorted as it is written", |screen| head(screen).contains("PID▲"));
+    terminal.quit();
+}
+
+#[test]
+fn a_setting_that_does_not_do_is_said_with_its_line_and_one_that_is_unknown_harms_nobody() {
+    let host = Host::with(["H100"]);
+    write_config(&host, "# mine\ntheme = 'dark'\n");
+    let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
+    terminal.wait_for("config.toml:2: theme: `dark` is no theme; there are terminal, safe, light, mono");
+    assert_eq!(terminal.wait_gone().code(), Some(1));
+    write_config(&host, "theme = 'safe'\nthme = 'dark'\n");
+    let mut terminal = Terminal::start_at(&host, 160, 24, []);
+    terminal.wait_for("config.toml says what is not known here: `thme` (line 2)");
+    terminal.quit();
+    // Scripts are not touched by any of it.
+    write_config(&host, "theme = 'dark'\n");
+    assert_eq!(host.run(["--once"]).code, 0);
+    let ran = host.run(["--theme", "dark"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+}
+
+#[test]
+fn what_is_the_same_in_one_column_is_sorted_by_the_one_before() {
+    let mut host = Host::still(["H100"]);
+    let (one, two) = (host.sleeper(0, GIB), host.sleeper(0, GIB));
+    let (low, high) = (one.min(two).to_string(), one.max(two).to_string());
+    let mut terminal = Terminal::start_at(&host, 100, 24, ["--sort", "memory,-pid"]);
+    let is_before = |screen: &vt100::Screen, first: &str, second: &str| {
+        let text = screen.contents();
+        text.find(first).zip(text.find(second)).is_some_and(|(first, second)| first < second)
+    };
+    terminal.wait_until("the higher PID first", |screen| is_before(screen, &high, &low));
+    terminal.keys("SS");
+    terminal.wait_until("by PID", |screen| head(screen).contains("PID▲") && is_before(screen, &low, &high));
+    terminal.quit();
+}
+
+#[test]
+fn one_sees_only_ones_own_and_the_rest_of_a_long_command() {
+    let mut host = Host::with(["H100"]);
+    let mine = host.sleeper(0, GIB).to_string();
+    let other = host.start(0, GIB, Command::new("sleep").arg("1000").uid(65534)).pid().to_string();
+    let mut terminal = Terminal::start_at(&host, 80, 24, []);
+    terminal.wait_for(&other);
+    terminal.keys("u");
+    terminal.wait_without(&other);
+    terminal.wait_for(&mine);
+    terminal.keys("u");
+    terminal.wait_for(&other);
+    let argument = format!("{}-the-end", "x".repeat(70));
+    let long = host.start(0, GIB, Command::new("tail").args(["-f", "/dev/null", "--pid=1", &argument])).pid();
+    terminal.wait_for(&long.to_string());
+    assert!(!terminal.text().contains("the-end"));
+    terminal.keys("llllll");
+    terminal.wait_for("the-end");
+    terminal.keys("hhhhhhh");
+    terminal.wait_for("tail -f");
+    terminal.quit();
+}
+
+#[test]
+fn a_screen_that_is_paused_stands_still_says_so_and_goes_on() {
+    let mut host = Host::with(["H100"]);
+    let pid = host.sleeper(0, GIB).to_string();
+    let mut terminal = Terminal::start_at(&host, 120, 24, ["--interval", "100ms"]);
+    terminal.wait_for(&pid);
+    terminal.keys("p");
+    terminal.wait_for("PAUSED");
+    let gpu = terminal.line_at(" 0 H100");
+    let new = host.sleeper(0, GIB).to_string();
+    terminal.wait_for("all of this is 3s old");
+    assert_eq!(terminal.line_at(" 0 H100"), gpu);
+    assert!(!terminal.text().contains(&new), "{}", terminal.text());
+    // Whoever signals sees how things are.
+    terminal.keys("x");
+    terminal.wait_without("PAUSED");
+    terminal.wait_for("End process");
+    terminal.keys(ESC);
+    terminal.wait_without("End process");
+    terminal.wait_for(&new);
+    terminal.keys("p");
+    terminal.wait_for("PAUSED");
+    terminal.keys("p");
+    terminal.wait_without("PAUSED");
+    terminal.quit();
+}
+
+#[test]
+fn a_pid_and_a_command_go_into_the_clipboard_of_the_terminal() {
+    let mut host = Host::with(["H100"]);
+    let pid = host.sleeper(0, GIB);
+    let mut terminal = Terminal::start_at(&host, 100, 24, []);
+    terminal.wait_for("sleep 1000");
+    terminal.keys("Y");
+    terminal.wait_for(&format!("copied the command of {pid}"));
+    // `sleep 1000`, as base64.
+    let has = |sequence: &[u8]| terminal.bytes().windows(sequence.len()).any(|it| it == sequence);
+    assert!(has(b"\x1b]52;c;c2xlZXAgMTAwMA==\x07"));
+    terminal.keys("y");
+    terminal.wait_for(&format!("copied {pid}"));
+    terminal.quit();
+}
+
+#[test]
+fn themes_differ_in_colours_only() {
+    let mut host = Host::still(["H100"]);
+    host.sleeper(0, 20 * GIB);
+    let colours = |theme: &str| {
+        let mut terminal = Terminal::start_at(&host, 100, 24, ["--theme", theme]);
+        terminal.wait_for("sleep 1000");
+        let bytes = String::from_utf8_lossy(&terminal.bytes()).into_owned();
+        terminal.quit();
+        bytes
+    };
+    assert!(colours("terminal").contains("\x1b[") && !colours("terminal").contains(";5;39"));
+    assert!(colours("safe").contains("5;39"), "green is blue");
+    assert!(colours("light").contains("5;22"), "green is dark");
+    let mono = colours("mono");
+    assert!(!["5;39", "5;22", ";32", ";36"].iter().any(|it| mono.contains(it)), "{mono:?}");
+}
+
+#[test]
+fn in_plain_words_nothing_needs_a_column_or_a_colour() {
+    let mut host = Host::still(["H100", "GTX-970"]);
+    let pid = host.sleeper(0, 2 * GIB);
+    let ran = host.run(["--plain"]);
+    let text = ran.text();
+    assert_eq!(ran.code, 0, "{text}{}", ran.err);
+    assert!(text.contains(&format!("Process {pid} of ")) && text.contains("memory 2.0 GiB"), "{text}");
+    assert!(text.contains("GPU 1, NVIDIA GeForce GTX 970:") && text.contains("power not reported"), "{text}");
+    assert!(text.chars().all(|it| it.is_ascii_graphic() || it == ' ' || it == '\n'), "{text}");
+    assert!(!text.lines().any(|line| line.contains("  ")), "no columns: {text}");
+    // On a terminal, too, it only prints.
+    let mut terminal = Terminal::run(&mut host.gputop(["--plain"]), 80, 24);
+    assert!(terminal.wait_gone().success());
+    let bytes = terminal.bytes();
+    assert!(!bytes.contains(&0x1b), "{}", String::from_utf8_lossy(&bytes));
+    assert_eq!(json(&host.run(["--json"]))["gpus"][1]["load"]["power_watts"], serde_json::Value::Null);
+}
