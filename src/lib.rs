@@ -53,8 +53,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Task::Free(args)) => free::run(&args),
         Some(Task::Orphans(args)) => orphans::run(&args),
         Some(Task::Schema) => {
-            let schema = serde_json::to_string_pretty(&snapshot::line::schema())?;
-            writeln!(io::stdout(), "{schema}")?;
+            io::stdout().write_all(snapshot::line::SCHEMA.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
         None if query::is_asked(&cli) => query::run(&cli),

@@ -88,7 +88,19 @@ fn write(line: &impl Serialize, mut out: impl io::Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// The JSON Schema of the agent's lines.
+/// The JSON Schema of the agent's lines: what [`schema`] says, as a text, so that the program need not make it.
+pub const SCHEMA: &str = include_str!("../../assets/schema.json");
+
+/// The JSON Schema of the agent's lines, by their types.
 pub fn schema() -> schemars::Schema {
     schemars::schema_for!(Line)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_schema_is_that_of_the_types() {
+        let types = serde_json::to_string_pretty(&super::schema()).unwrap() + "\n";
+        assert!(types == super::SCHEMA, "run: cargo run --example schema > assets/schema.json");
+    }
 }

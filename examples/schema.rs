@@ -1,0 +1,8 @@
+//! Prints the JSON Schema of the agent's lines: what `assets/schema.json` holds.
+
+use std::io::{self, Write};
+
+fn main() -> anyhow::Result<()> {
+    let schema = serde_json::to_string_pretty(&gputop::snapshot::line::schema())?;
+    Ok(writeln!(io::stdout(), "{schema}")?)
+}
