@@ -19,6 +19,9 @@ const SHORT: Duration = Duration::from_millis(150);
 /// Names of new threads are read so long after they were seen: a thread names itself.
 const THREADS: Duration = Duration::from_secs(5);
 
+/// A process rests that slept in so many readings in a row.
+const RESTS: u8 = 10;
+
 /// A process that is shown.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -45,6 +48,8 @@ pub(super) struct Entry {
     pub(super) cuda: Cuda,
     /// When to read the names of its threads.
     threads_due: Option<Moment>,
+    /// Readings in a row in which it slept, and had not run since the one before.
+    asleep: u8,
 }
 
 /// What a reading takes along.
@@ -77,7 +82,13 @@ impl Entry {
             environment: Err(Missing::NotYet),
             cuda: Cuda::default(),
             threads_due: Some(Moment(0)),
+            asleep: 0,
         }
+    }
+
+    /// Whether it surely is who it was, and has done nothing for long.
+    pub(super) fn rests(&self) -> bool {
+        self.asleep >= RESTS && self.process.facts.identity == Identity::Sure
     }
 
     /// Whether nobody has looked at it yet.
@@ -160,7 +171,11 @@ impl Entry {
         load.rss = Ok(Bytes(stat.rss_pages.saturating_mul(root.page_size)));
         match self.cpu {
             Some((at, _)) if now.since(at) < SHORT => return,
-            Some((at, ticks)) => load.cpu = Ok(root.cpu(stat.cpu_ticks.saturating_sub(ticks), now.since(at))),
+            Some((at, ticks)) => {
+                let slept = state == State::Sleeping && ticks == stat.cpu_ticks;
+                self.asleep = if slept { self.asleep.saturating_add(1) } else { 0 };
+                load.cpu = Ok(root.cpu(stat.cpu_ticks.saturating_sub(ticks), now.since(at)));
+            }
             None => load.cpu = Err(Missing::NotYet),
         }
         self.cpu = Some((now, stat.cpu_ticks));
