@@ -6,9 +6,9 @@
 //! forecast at half of the way, its bias, and how often the truth was in the interval there and each minute; and how many
 //! seconds after its end a growth that is no leak was suspected still, in nine of ten cases.
 //!
-//! After `--`: `--seeds N`, `--first N` (the first of them; those from 0 on were looked at while the judge was written,
-//! those from 2^32 on, the default, never), `--interval SECONDS`, `--shape NAME`, `--gputop` (no other judge),
-//! `--list` (a line for each case).
+//! After `--`: `--seeds N`, `--first N` (the first of them; those from 0 and from 2^32 on were looked at while the judge
+//! was written, those from 2^33 on, the default, only when it was done), `--interval SECONDS`, `--shape NAME`,
+//! `--gputop` (no other judge), `--list` (a line for each case).
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -44,7 +44,7 @@ struct Order {
 
 fn main() {
     let mut order = Order {
-        first: 1 << 32,
+        first: 1 << 33,
         count: 48,
         interval: 1.0,
         shapes: Shape::ALL.to_vec(),

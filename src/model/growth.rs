@@ -13,6 +13,7 @@ mod forecast;
 mod levels;
 mod live;
 mod parts;
+mod stairs;
 #[cfg(test)]
 mod tests;
 mod trend;
@@ -25,6 +26,7 @@ use self::levels::Levels;
 pub(super) use self::live::Leaks;
 pub(super) use self::parts::Allocated;
 pub use self::parts::Growing;
+use self::stairs::Stairs;
 use self::trend::Trend;
 use crate::units::{Bytes, Moment};
 
@@ -78,6 +80,8 @@ pub enum Fall {
 #[derive(Debug, Clone, Default)]
 pub struct LeakDetector {
     levels: Levels,
+    /// Absent while nothing changes.
+    stairs: Option<Box<Stairs>>,
     first: Option<Moment>,
     last: Option<(Moment, u32)>,
     /// Seconds from one sample to the next, as a rule.
@@ -128,7 +132,7 @@ impl Watch {
 
     /// Seconds without a new maximum after which it has stopped.
     fn patience(&self, interval: f64) -> f64 {
-        let patience = (1.6 * self.longest + 2.5 * interval + 10.0).max(30.0);
+        let patience = (1.6 * self.longest + interval + 10.0).max(30.0);
         // A mere suspicion is not worth a long wait.
         if self.is_leak { patience } else { patience.min(SUSPECTED.max(2.5 * interval)) }
     }
@@ -174,6 +178,9 @@ impl LeakDetector {
         }
         let finished = self.levels.push(at, kib);
         if finished > 0 {
+            if let Some(bucket) = self.levels.latest() {
+                self.stairs.get_or_insert_with(|| Stairs::since(first).into()).push(bucket);
+            }
             self.judge(at, finished, limit);
         }
         if let Some(watch) = &self.watch
@@ -279,8 +286,8 @@ impl LeakDetector {
     fn judge(&mut self, at: Moment, finished: usize, limit: Option<Bytes>) {
         let Some(first) = self.first else { return };
         let mut best: Option<(Trend, bool)> = None;
-        let finished =
-            if self.watch.is_none() && self.last.is_some_and(|it| it.1 <= self.stopped) { 0 } else { finished };
+        let is_over = self.watch.is_none() && self.last.is_some_and(|it| it.1 <= self.stopped);
+        let finished = if is_over { 0 } else { finished };
         for level in 0..finished {
             let points = self.levels.points(level);
             let Some((trend, is_leak)) = trend::find(&points, limit.map(kib), 2.0 * self.tooth) else {
@@ -293,6 +300,13 @@ impl LeakDetector {
             if is_better {
                 best = Some((trend, is_leak));
             }
+        }
+        if finished > 0 && best.as_ref().is_none_or(|it| !it.1) {
+            let held = self.last.map_or(0.0, |it| f64::from(it.1));
+            let room = limit.map(|it| (kib(it) - held).max(0.0));
+            let stairs =
+                self.stairs.as_ref().and_then(|it| it.find(seconds(Moment(0), at), self.levels.width(0), room));
+            best = stairs.map(|it| (it, true)).or(best);
         }
         if let Some((trend, is_leak)) = best {
             let since = Moment(first.0.max(millis(trend.from)));
@@ -330,14 +344,14 @@ impl LeakDetector {
                 watch.trend = trend;
             }
             None => {
-                let longest = trend.pauses(self.levels.points(0).as_slice()).longest;
+                let pauses = trend.pauses(self.levels.points(0).as_slice());
                 let watch = Watch {
                     since,
                     is_leak,
                     base: 0.0,
                     top: held,
-                    risen: at,
-                    longest,
+                    risen: Moment(at.0.saturating_sub(millis(pauses.last))),
+                    longest: pauses.longest,
                     evidence: Evidence {
                         since,
                         gained: Bytes(0),

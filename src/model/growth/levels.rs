@@ -190,7 +190,7 @@ impl Levels {
     }
 
     /// Seconds that a bucket of that level takes.
-    fn width(&self, level: usize) -> f64 {
+    pub(super) fn width(&self, level: usize) -> f64 {
         Self::seconds(self.finest << (2 * level))
     }
 
@@ -209,6 +209,14 @@ impl Levels {
             }
         }
         points
+    }
+
+    /// The last of the finest buckets.
+    #[expect(clippy::cast_precision_loss, reason = "as above")]
+    pub(super) fn latest(&self) -> Option<Point> {
+        let bucket = self.past.as_ref()?[0].full.last().filter(|it| !it.is_hole())?;
+        let at = (self.number as f64 - 0.5) * self.width(0);
+        Some(Point { at, low: f64::from(bucket.low), high: f64::from(bucket.high) })
     }
 
     /// The finest level that reaches back so far.

@@ -66,7 +66,38 @@ fn five_equal_steps_are_no_leak_and_the_sixth_one_is() {
         assert_ne!(watched(seconds, stairs(5)).outlook(), Outlook::Leak, "after {seconds} s");
     }
     check(6000, stairs(5), Outlook::Steady);
-    check(2150, stairs(20), Outlook::Leak);
+    check(1790, stairs(20), Outlook::Steady);
+    check(1850, stairs(20), Outlook::Leak);
+}
+
+#[test]
+fn a_suspicion_ends_within_two_minutes_and_a_leak_that_stopped_does_not_come_back() {
+    let told = |mib: &dyn Fn(u64) -> u64| {
+        let mut growth = LeakDetector::default();
+        let outlooks = (0..6000).map(|at| {
+            growth.push(Moment(5_000_000 + at * 1000), Bytes(mib(at) * MIB), Some(Bytes(LIMIT * MIB)));
+            growth.outlook()
+        });
+        outlooks.collect::<Vec<_>>()
+    };
+    let few = told(&job(|at| (at / 150).min(5) * 300));
+    assert!(few.contains(&Outlook::Suspect));
+    assert!(few[5 * 150 + 120..].iter().all(|it| *it < Outlook::Suspect));
+    let filled = told(&job(|at| at.min(1000) + at.saturating_sub(1000) / 1000));
+    assert!(filled.contains(&Outlook::Leak));
+    assert!(filled[1120..].iter().all(|it| *it < Outlook::Suspect));
+}
+
+#[test]
+fn what_regains_an_earlier_amount_is_no_leak() {
+    let server = |tops: u64| {
+        job(move |at| match at {
+            ..3000 => tops,
+            _ => (at - 3000) * 8,
+        })
+    };
+    check(3600, server(6000), Outlook::WarmingUp);
+    check(3600, server(0), Outlook::Leak);
 }
 
 #[test]
@@ -132,10 +163,21 @@ fn the_sentence_has_all_numbers() {
     );
 }
 
+#[test]
+fn with_a_sample_a_minute_a_leak_is_called_within_a_quarter_of_an_hour() {
+    let mut growth = LeakDetector::default();
+    let called = (0..60_u64).find(|minute| {
+        let mib = 20_000 + minute * 30;
+        growth.push(Moment(1_000_000 + minute * 60_000), Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
+        growth.outlook() == Outlook::Leak
+    });
+    assert!(called.is_some_and(|it| it <= 15), "after {called:?} minutes");
+}
+
 /// Some kB for each of a thousand series.
 #[test]
 fn a_series_of_days_takes_little_memory() {
-    assert!(size_of::<LeakDetector>() < 1024, "{}", size_of::<LeakDetector>());
+    assert!(size_of::<LeakDetector>() < 640, "{}", size_of::<LeakDetector>());
     let growth = watched(3 * 86_400, |at| 1000 + at % 7);
     assert!(growth.levels.heap() < 4096, "{}", growth.levels.heap());
 }

@@ -15,7 +15,7 @@ pub(super) struct Trend {
     /// KiB.
     pub(super) gained: f64,
     /// KiB a second, mean.
-    rate: f64,
+    pub(super) rate: f64,
     /// Its beginning was seen: it held still before, or grew much faster.
     pub(super) begun: bool,
     /// By how much it is off a parabola, as a share of what was gained.
@@ -25,10 +25,10 @@ pub(super) struct Trend {
 }
 
 /// Seconds within which memory has to run out, or nobody needs to know.
-const RELEVANT: f64 = 24.0 * 3600.0;
+pub(super) const RELEVANT: f64 = 24.0 * 3600.0;
 
 /// KiB a second: slow for a file system, and fast for a leak.
-const LOADING: f64 = 12.0 * 1024.0;
+pub(super) const LOADING: f64 = 12.0 * 1024.0;
 
 /// Buckets that a trend has at least.
 const FEWEST: usize = 8;
@@ -161,7 +161,8 @@ impl<'a> Part<'a> {
         let (part, heights) = (&points[start..], &floor[start..]);
         let shape = shape(part, heights, long)?;
         let age = part[0].at - points[0].at;
-        let pause = pauses_of(part, heights, shape.rate).longest;
+        // What is loaded comes in large pieces, and holds still between them.
+        let pause = if shape.rate > LOADING { pauses_of(part, heights, shape.rate).longest } else { 0.0 };
         let before = match () {
             () if plateau(points, floor, start, shape.rate, pause) => Before::Plateau,
             () if slows(points, floor, start, shape.rate) => Before::Faster,
@@ -178,6 +179,9 @@ impl<'a> Part<'a> {
 
     /// How long it has to go on before it is called a leak, in seconds, when memory ends in `left` seconds. Where there
     /// is time, there is no hurry: a buffer that fills, or an epoch that is sorted by length, may come to its end.
+    ///
+    /// One that fills at an even pace from the start looks in every respect as a leak does, until it is full. To wait for
+    /// up to 20 minutes instead of four would spare one in thirty of them, and make leaks wait twice as long.
     fn need(&self, left: f64) -> f64 {
         const HOUR: f64 = 3600.0;
         match () {
