@@ -1,7 +1,10 @@
 //! `gputop analyze`: whether memory leaks in a log that someone has, and when it runs out: for people, and for scripts.
 //!
-//! It reads what `nvidia-smi --query-gpu` and `--query-compute-apps` write as CSV, and plain times and bytes, and gives
-//! each series to the same judge that looks on live. It asks no driver and no agent.
+//! It reads what `nvidia-smi --query-gpu` and `--query-compute-apps` write as CSV, plain times and bytes, and the lines of
+//! `gputop --json -l SECONDS`, and gives each series to the same judge that looks on live. It asks no driver and no agent.
+//!
+//! Where a log tells the parts of a process's memory, they are judged too: gputop's own lines do, and CSV with a header
+//! that has `allocated_bytes` and `reserved_bytes`, as `torch.cuda.memory_allocated()` and `memory_reserved()` say them.
 
 mod cells;
 mod clock;
@@ -10,6 +13,7 @@ mod json;
 mod log;
 mod picture;
 mod series;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -73,7 +77,7 @@ fn read(mut input: impl BufRead, name: &str, size: u64, args: &AnalyzeArgs) -> i
     /// Bytes from one word to the next, some tenths of a second.
     const PART: u64 = 16 << 20;
     /// No log has such a line; one without an end must not fill the memory.
-    const LONGEST: u64 = 1 << 16;
+    const LONGEST: u64 = 1 << 24;
     let mut log = Log::new(args.capacity);
     let (mut line, mut done, mut due) = (Vec::new(), 0, PART);
     let mut told = false;

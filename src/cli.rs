@@ -217,7 +217,8 @@ pub struct ExplainArgs {
 #[derive(Debug, Clone, Args)]
 pub struct AnalyzeArgs {
     /// Logs: CSV of `nvidia-smi --query-gpu` or `--query-compute-apps` with timestamps, in any order of columns, with or
-    /// without header and units, or plain `time,bytes`; `-` for the standard input
+    /// without header and units; plain `time,bytes`; or lines of `gputop --json -l SECONDS`. Columns `allocated_bytes` and
+    /// `reserved_bytes`, if a header names them, are what PyTorch says. `-` for the standard input
     #[arg(value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
 

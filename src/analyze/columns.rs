@@ -9,6 +9,8 @@ pub(super) struct Columns {
     pub(super) used: usize,
     /// What a bare number there is of, in bytes.
     pub(super) used_unit: u64,
+    /// PyTorch's own: `allocated_bytes` and `reserved_bytes`.
+    pub(super) parts: Option<[(usize, u64); 2]>,
     pub(super) total: Option<usize>,
     pub(super) total_unit: u64,
     pub(super) index: Option<usize>,
@@ -25,7 +27,8 @@ const MIB: u64 = 1 << 20;
 
 /// Whether a line is a header.
 pub(super) fn is_header(cells: &[&str]) -> bool {
-    let names = ["timestamp", "time", "memory.used", "used_memory", "used_gpu_memory", "bytes", "seconds"];
+    let names =
+        ["timestamp", "time", "memory.used", "used_memory", "used_gpu_memory", "bytes", "seconds", "allocated_bytes"];
     cells.iter().any(|cell| names.contains(&name_of(cell).0.as_str()))
 }
 
@@ -51,15 +54,22 @@ impl Columns {
         let used = find(&["memory.used", "used_gpu_memory", "used_memory", "bytes", "memory", "used"])
             .or_else(|| begins(&["memory.used", "memory_used", "used_", "bytes", "mem"]));
         let total = find(&["memory.total", "total"]).or_else(|| begins(&["memory.total", "memory_total", "total_"]));
+        let part = |of: [&str; 3]| find(&of).map(|at| (at, names[at].1.unwrap_or(1)));
+        let allocated = part(["allocated_bytes", "memory_allocated", "allocated"]);
+        let reserved = part(["reserved_bytes", "memory_reserved", "reserved"]);
+        // Who logs what PyTorch says may not ask the driver.
+        let used = used.or(reserved.map(|it| it.0)).or(allocated.map(|it| it.0));
         let (Some(time), Some(used)) = (time, used) else {
             return Err(if time.is_none() { "the header has no timestamp" } else { "the header has no used memory" });
         };
         // What nvidia-smi leaves out, with `nounits`, is MiB.
-        let plain = if names[used].0.contains("memory") || names[used].0 == "used" { MIB } else { 1 };
+        let is_nvidia = |name: &str| name == "used" || name.contains("memory") && !name.starts_with("memory_");
+        let plain = if is_nvidia(&names[used].0) { MIB } else { 1 };
         Ok(Self {
             time,
             used,
             used_unit: names[used].1.unwrap_or(plain),
+            parts: reserved.zip(allocated).map(|(reserved, allocated)| [reserved, allocated]),
             total,
             total_unit: total.and_then(|it| names[it].1).unwrap_or(plain),
             index: find(&["index", "gpu", "gpu_index"]),
@@ -69,6 +79,12 @@ impl Columns {
             count: header.len(),
             guess: None,
         })
+    }
+
+    /// Where the cell of a column is in a row of so many: the name of a process may have commas in it.
+    pub(super) fn place(&self, column: usize, cells: usize) -> usize {
+        let more = cells.saturating_sub(self.count);
+        if self.name.is_some_and(|name| column > name) { column + more } else { column }
     }
 
     /// Guesses from the first lines of a log without a header.
@@ -165,6 +181,7 @@ impl Columns {
             gpu,
             pid,
             name: None,
+            parts: None,
             count,
             guess: Some(guess),
         })

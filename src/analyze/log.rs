@@ -6,6 +6,7 @@ use super::cells::{self, Amount};
 use super::clock;
 use super::columns::{self, Columns};
 use super::series::{Judged, Row, Series};
+use super::stream::{Sample, Stream};
 use crate::units::Bytes;
 use crate::untrusted::Text;
 
@@ -33,6 +34,7 @@ pub(super) struct Log {
     bad: Bad,
     missing: u64,
     guess: Option<String>,
+    stream: Stream,
 }
 
 /// Lines that could not be read.
@@ -70,6 +72,7 @@ impl Log {
             bad: Bad::default(),
             missing: 0,
             guess: None,
+            stream: Stream::default(),
         }
     }
 
@@ -79,6 +82,9 @@ impl Log {
         let line = line.trim_start_matches('\u{feff}').trim();
         if line.is_empty() || line.starts_with('#') {
             return;
+        }
+        if line.starts_with('{') {
+            return self.own(line);
         }
         let cells: Vec<&str> = line.split(',').map(|it| it.trim().trim_matches('"')).collect();
         if columns::is_header(&cells) {
@@ -96,6 +102,47 @@ impl Log {
         if self.held.len() >= ENOUGH {
             self.settle();
         }
+    }
+
+    /// Takes a line of gputop's own.
+    fn own(&mut self, line: &str) {
+        let mut stream = std::mem::take(&mut self.stream);
+        match stream.line(line) {
+            Ok((time, samples)) => {
+                for sample in samples {
+                    let Some(held) = sample.held else {
+                        self.missing += 1;
+                        continue;
+                    };
+                    let place = self.place_of(&sample);
+                    self.sample(self.lines, time, place, held, sample.parts, sample.limit);
+                }
+            }
+            Err(why) => self.is_bad(self.lines, why),
+        }
+        self.stream = stream;
+    }
+
+    /// The series of a GPU or a process. A PID that is used again is another's.
+    fn place_of(&mut self, sample: &Sample<'_>) -> usize {
+        let (uuid, index) = (sample.gpu.uuid.0.as_str(), sample.gpu.facts.index);
+        let id = sample.process.map(|it| it.0);
+        let since = id.and_then(|it| it.start_ticks);
+        let name = sample.process.and_then(|(_, process)| process?.facts.comm.clone().ok());
+        let key = (since.map_or_else(|| uuid.to_owned(), |since| format!("{uuid} {since}")), id.map(|it| it.pid));
+        *self.places.entry(key).or_insert_with(|| {
+            self.series.push(Series {
+                gpu: Some(Text::new(index.to_string())),
+                is_index: true,
+                uuid: Some(sample.gpu.uuid.0.clone()),
+                pid: id.map(|it| it.pid),
+                name,
+                total: sample.gpu.load.memory_total.ok(),
+                rows: Vec::new(),
+                parts: Vec::new(),
+            });
+            self.series.len() - 1
+        })
     }
 
     /// Guesses what the columns are, and reads what was held back for that.
@@ -134,15 +181,42 @@ impl Log {
     fn row(&mut self, number: u64, cells: &[&str]) {
         match self.read(cells) {
             Ok((time, Amount::Bytes(bytes), place)) => {
-                let row = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
-                self.times.push(time);
-                self.numbers.push(number);
-                let limit = self.limit(place);
-                self.series[place].rows.push(Row { place: row, bytes, limit });
+                let parts = self.parts(cells);
+                self.sample(number, time, place, bytes, parts, None);
             }
             Ok((_, Amount::Missing, _)) => self.missing += 1,
             Err(why) => self.is_bad(number, why),
         }
+    }
+
+    /// Takes a sample of a series. How much there could be is drawn from the neighbours where it is not said.
+    fn sample(
+        &mut self,
+        number: u64,
+        time: i64,
+        place: usize,
+        bytes: Bytes,
+        parts: Option<[Bytes; 2]>,
+        limit: Option<Bytes>,
+    ) {
+        let row = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
+        self.times.push(time);
+        self.numbers.push(number);
+        let limit = limit.or_else(|| self.limit(place));
+        let series = &mut self.series[place];
+        series.rows.push(Row { place: row, bytes, limit });
+        series.parts.extend(parts.map(|it| (row, it)));
+    }
+
+    /// What PyTorch reserved, and what of that was allocated, where the row says so.
+    fn parts(&self, cells: &[&str]) -> Option<[Bytes; 2]> {
+        let columns = self.columns.as_ref()?;
+        let [reserved, allocated] =
+            columns.parts?.map(|(at, unit)| match cells::amount(cells.get(columns.place(at, cells.len()))?, unit) {
+                Some(Amount::Bytes(bytes)) => Some(bytes),
+                _ => None,
+            });
+        reserved.zip(allocated).filter(|(a, b)| a >= b).map(|(reserved, allocated)| [reserved, allocated])
     }
 
     /// When, how much, and the place of the series.
@@ -156,7 +230,7 @@ impl Log {
             let said = shown(&cells.join(", "));
             return Err(format!("{} cells instead of {}: {said}", cells.len(), columns.count));
         }
-        let cell = |at: usize| cells[if columns.name.is_some_and(|name| at > name) { at + more } else { at }];
+        let cell = |at: usize| cells[columns.place(at, cells.len())];
         let time = cells::time(cell(columns.time));
         let time = time.ok_or_else(|| format!("no time: {}", shown(cell(columns.time))))?;
         self.has_dates = cell(columns.time).contains(':');
@@ -180,6 +254,7 @@ impl Log {
                 name: name.map(Text::new),
                 total: None,
                 rows: Vec::new(),
+                parts: Vec::new(),
             });
             self.series.len() - 1
         });

@@ -1,6 +1,6 @@
 //! The memory of one GPU or process in a log, and what would have been said of it live, sample by sample.
 
-use crate::model::{Evidence, Fall, Growth, LeakDetector, Outlook};
+use crate::model::{Evidence, Fall, Growing, Growth, LeakDetector, Outlook, PartedDetector};
 use crate::units::{Bytes, Moment};
 use crate::untrusted::Text;
 
@@ -26,6 +26,9 @@ pub(super) struct Series {
     pub(super) name: Option<Text>,
     pub(super) total: Option<Bytes>,
     pub(super) rows: Vec<Row>,
+    /// What PyTorch reserved, and what of that was allocated, by the rows' places, in their order. Empty where the log
+    /// does not say.
+    pub(super) parts: Vec<(u32, [Bytes; 2])>,
 }
 
 /// What was said at one sample.
@@ -56,10 +59,57 @@ pub(super) struct Judged {
     pub(super) last: Said,
     /// The way in which it grew at last; absent unless it was a suspect or a leak.
     pub(super) way: Option<Growth>,
+    /// Why, and of which part of memory, in words and for a program.
+    pub(super) reason: Option<String>,
+    pub(super) part: Option<&'static str>,
+    /// What PyTorch reserved at last, and what of that was allocated.
+    pub(super) parts: Option<[Bytes; 2]>,
     /// Sudden falls, with seconds since the series began.
     pub(super) falls: Vec<(f64, Fall)>,
     /// Seconds and bytes, in their order.
     pub(super) points: Vec<(f64, u64)>,
+}
+
+/// Who judges: the whole alone, where the log has no parts, and of a million samples that counts.
+enum Detector {
+    Whole(Box<LeakDetector>),
+    Parted(Box<PartedDetector>),
+}
+
+impl Detector {
+    fn new(has_parts: bool) -> Self {
+        if has_parts { Self::Parted(Box::default()) } else { Self::Whole(Box::default()) }
+    }
+
+    fn push(&mut self, at: Moment, held: Bytes, parts: Option<[Bytes; 2]>, limit: Option<Bytes>) {
+        match self {
+            Self::Whole(it) => it.push(at, held, limit),
+            Self::Parted(it) => it.push(at, held, parts, limit),
+        }
+    }
+
+    /// What says most.
+    fn detector(&self) -> &LeakDetector {
+        match self {
+            Self::Whole(it) => it,
+            Self::Parted(it) => it.detector(),
+        }
+    }
+
+    fn held(&self) -> &LeakDetector {
+        match self {
+            Self::Whole(it) => it,
+            Self::Parted(it) => it.held(),
+        }
+    }
+
+    /// What is thought, and of which part.
+    fn growing(&self) -> Growing<'_> {
+        match self {
+            Self::Whole(it) => Growing::whole(it),
+            Self::Parted(it) => it.growing(),
+        }
+    }
 }
 
 /// Seconds from one forecast to the next, at most.
@@ -83,7 +133,8 @@ impl Series {
         });
         let same = (before - rows.len()) as u64;
         let began = rows.first().map_or(0, time);
-        let mut detector = LeakDetector::default();
+        let mut feeder = Detector::new(!self.parts.is_empty());
+        let parts = std::mem::take(&mut self.parts);
         let mut judged = Judged {
             capacity: capacity.or(self.total),
             series: self,
@@ -94,13 +145,19 @@ impl Series {
             forecasts: Vec::new(),
             last: Said { at: 0.0, outlook: Outlook::TooSoon, evidence: None },
             way: None,
+            reason: None,
+            part: None,
+            parts: None,
             falls: Vec::new(),
             points: Vec::with_capacity(rows.len()),
         };
         let mut foretold = f64::NEG_INFINITY;
         for row in &rows {
             let moment = Moment(time(row).abs_diff(began));
-            detector.push(moment, row.bytes, row.limit);
+            let known = parts.binary_search_by_key(&row.place, |it| it.0).ok().map(|at| parts[at].1);
+            judged.parts = known.or(judged.parts);
+            feeder.push(moment, row.bytes, known, row.limit);
+            let detector = feeder.detector();
             let at = seconds(moment);
             let outlook = detector.outlook();
             let said = || Said { at, outlook, evidence: detector.evidence().copied() };
@@ -114,7 +171,7 @@ impl Series {
                 foretold = at;
                 judged.forecasts.push(said());
             }
-            if let Some((when, fall)) = detector.fall()
+            if let Some((when, fall)) = feeder.held().fall()
                 && when == moment
             {
                 judged.falls.push((at, fall));
@@ -122,7 +179,9 @@ impl Series {
             judged.points.push((at, row.bytes.0));
             judged.span = at;
         }
-        judged.way = detector.way();
+        let growing = feeder.growing();
+        (judged.way, judged.reason, judged.part) = (growing.way(), growing.reason(), growing.part_name());
+        let detector = growing.detector;
         judged.last = Said { at: judged.span, outlook: detector.outlook(), evidence: detector.evidence().copied() };
         judged
     }

@@ -5,6 +5,9 @@ use std::fmt::Write;
 use super::cells;
 use super::log::{Found, Log};
 use crate::model::Outlook;
+use crate::snapshot::example::host;
+use crate::snapshot::line::Line;
+use crate::snapshot::{Allocator, Change, Missing, Peek, Snapshot};
 use crate::units::Bytes;
 
 fn read(text: &str) -> Found {
@@ -154,4 +157,63 @@ fn a_process_runs_out_where_its_neighbours_begin() {
     let end = found.series[1].last.evidence.and_then(|it| it.forecast).expect("the capacity is known");
     // 20,000 MiB are left to it, 4900 of them taken, a MiB a second.
     assert!((end.likely.as_secs_f64() - 15_100.0).abs() < 300.0, "{end:?}");
+}
+
+/// Fifteen minutes of a process that holds 30 GiB all the time, and whose tensors grow below that.
+fn leak_below(second: u64) -> [u64; 3] {
+    [30_720, 30_208, 10_240 + 5 * second].map(|it| it << 20)
+}
+
+#[test]
+fn a_leak_below_what_the_driver_sees_is_found_by_the_columns_of_pytorch() {
+    let row = |second: u64| {
+        let [held, reserved, allocated] = leak_below(second);
+        format!("{second},7,{},{allocated},{reserved},85899345920\n", held >> 20)
+    };
+    let head = "seconds,pid,used_memory [MiB],allocated_bytes,reserved_bytes,memory.total [B]\n";
+    let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
+    let [judged] = found.series.as_slice() else { panic!("{:?}", found.bad.named) };
+    let reason = judged.reason.clone().unwrap_or_default();
+    assert_eq!((judged.last.outlook, judged.part), (Outlook::Leak, Some("allocated")), "{reason}");
+    assert!(reason.starts_with("allocated +") && reason.ends_with("; reserved has not moved yet"), "{reason}");
+    assert_eq!(judged.parts, Some([Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20)]));
+    // Who asked PyTorch alone has no figure of the driver's.
+    let alone = "time,allocated_bytes,reserved_bytes\n0,1048576,2097152\n1,1048576,2097152\n";
+    check(alone, &["- - - 0:2 1:2"]);
+}
+
+#[test]
+fn lines_of_its_own_are_read_whole_and_as_changes() {
+    let mut host = host(1).with(7, "python train.py", 0, Bytes(0));
+    let mut text = String::new();
+    let mut before: Option<Snapshot> = None;
+    for second in 0..900 {
+        host = host.later(1);
+        (host.sequence, host.unix_ms) = (second, 1_700_000_000_000 + second * 1000);
+        let [held, reserved, allocated] = leak_below(second).map(|it| Ok(Bytes(it)));
+        host.gpus[0].tenants[0].memory = held;
+        host.gpus[0].load.memory_used = held;
+        let allocator = Allocator {
+            allocated,
+            active: allocated,
+            requested: allocated,
+            inactive_split: Ok(Bytes(0)),
+            reserved,
+            ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
+        };
+        host.processes[0].peek = Some(Peek { allocators: vec![allocator], unread: None }.into());
+        let change = before.filter(|_| second % 100 != 0).and_then(|it| Change::between(&it, &host));
+        let line = change.map_or_else(|| Line::Full(Box::new(host.clone())), Line::Tick);
+        let mut bytes = Vec::new();
+        line.write(&mut bytes).unwrap();
+        text += str::from_utf8(&bytes).unwrap();
+        before = Some(host.clone());
+    }
+    let found = read(&text);
+    let said: Vec<_> = found.series.iter().map(|it| (it.series.pid, it.samples, it.last.outlook, it.part)).collect();
+    let expected = [(None, 900, Outlook::Steady, None), (Some(7), 900, Outlook::Leak, Some("allocated"))];
+    assert_eq!(said, expected, "{:?}", found.bad.named);
+    // Of changes alone nobody knows what they changed, and other objects are none of its lines.
+    let tick = text.lines().nth(1).unwrap();
+    assert_eq!(read(&format!("{tick}\n{{}}\n{{\"kind\":\"later\"}}\n")).bad.count, 2);
 }

@@ -94,8 +94,8 @@ fn one(text: &mut String, judged: &Judged, style: Style) {
     }
     let span = Elapsed(Duration::try_from_secs_f64(judged.span).unwrap_or_default());
     put(text, format_args!("{name}: {}\n", word(judged.last.outlook)));
-    if let Some(evidence) = &judged.last.evidence {
-        put(text, format_args!("  {evidence}\n"));
+    if let Some(reason) = &judged.reason {
+        put(text, format_args!("  {reason}\n"));
     } else if let Some(was) = judged.timeline.iter().rev().find(|it| it.outlook == Outlook::Leak) {
         let at = elapsed(was.at);
         put(text, format_args!("  it was called a leak after {at}, and that was withdrawn\n"));
@@ -104,6 +104,10 @@ fn one(text: &mut String, judged: &Judged, style: Style) {
     let whole = judged.capacity.map_or_else(String::new, |it| format!(" of {it}"));
     let last = judged.points.last().map_or(Bytes(0), |it| Bytes(it.1));
     put(text, format_args!("  {} samples in {span}; {last}{whole} at the end\n", judged.samples));
+    if let Some([reserved, allocated]) = judged.parts {
+        let cached = reserved.saturating_sub(allocated);
+        put(text, format_args!("  PyTorch: {allocated} allocated and {cached} cached at the end\n"));
+    }
     changes(text, judged);
     for (at, fall) in judged.falls.iter().take(TOLD) {
         put(text, format_args!("  after {}: {fall}\n", elapsed(*at)));

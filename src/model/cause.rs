@@ -1,15 +1,14 @@
 //! What to try when a process leaks: by the way in which its memory grows, and by which part of it can have grown.
 
-use super::{Advice, Growth, Model, Reserved, Subject, on_growth, reserved};
+use super::{Advice, Growth, Model, Part, Reserved, Subject, on_growth, reserved};
 use crate::units::Bytes;
 
 impl Model {
     /// What to try, the most likely first; nothing while memory does not grow as a leak does.
     pub fn advice(&self, subject: &Subject) -> Vec<Advice> {
-        let Some((growth, gained)) = self.growth(subject).and_then(|it| Some((it.way()?, it.evidence()?.gained)))
-        else {
-            return Vec::new();
-        };
+        let growing = self.growing(subject);
+        let known = growing.and_then(|it| Some((it.part, it.way()?, it.detector.evidence()?.gained)));
+        let Some((part, growth, gained)) = known else { return Vec::new() };
         let parts = match subject {
             Subject::Process(id) => self.latest().and_then(|it| reserved(it, *id, None)),
             Subject::Gpu(_) => None,
@@ -18,8 +17,11 @@ impl Model {
             Subject::Process(id) => self.holding(*id).and_then(|it| it.memory.ok()).map(|it| it.bytes),
             Subject::Gpu(_) => None,
         };
-        let Some((parts, held)) = parts.zip(held) else { return on_growth(&alone(growth)) };
-        let fits = Fits::of(parts, held, gained);
+        let fits = match (part, parts.zip(held)) {
+            (Some(part), _) => Fits::only(part),
+            (None, Some((parts, held))) => Fits::of(parts, held, gained),
+            (None, None) => return on_growth(&alone(growth)),
+        };
         let mut texts = on_growth(&fits.ways(growth));
         texts.retain(|it| fits.may_be(it.name));
         texts
@@ -43,6 +45,11 @@ struct Fits {
 }
 
 impl Fits {
+    /// The part was seen to grow.
+    fn only(part: Part) -> Self {
+        Self { tensors: part == Part::Allocated, cache: part == Part::Cache, other: part == Part::Outside }
+    }
+
     fn of(parts: Reserved, held: Bytes, gained: Bytes) -> Self {
         let cache = [parts.pending, parts.fragmented, parts.cache].into_iter().sum::<Bytes>();
         let fits = |part: Bytes| part >= gained;

@@ -51,11 +51,11 @@ pub struct Series {
 }
 
 impl Series {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { curve: Curve::long(), latest: None, baseline: None, peak: None, began: None }
     }
 
-    fn push(&mut self, at: Moment, memory: Option<Bytes>, patience: Duration) {
+    pub(super) fn push(&mut self, at: Moment, memory: Option<Bytes>, patience: Duration) {
         if at < self.curve.end() {
             return;
         }

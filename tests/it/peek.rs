@@ -176,6 +176,40 @@ fn figures_of_a_process_that_never_rests_keep_the_rules() {
 }
 
 #[test]
+fn a_process_that_forges_the_way_or_the_books_shows_nothing_and_harms_nobody() {
+    let mut host = host(1);
+    let mut hostile = Torch::start(&host, 25, 1, &[]);
+    let mut torch = Torch::start(&host, 215, 1, &[]);
+    for torch in [&mut hostile, &mut torch] {
+        torch.train(0);
+        host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+    }
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    let has_figures = |it: &Peek| !it.allocators.is_empty();
+    wait(&agent, &mut seen, hostile.pid(), "figures", has_figures);
+    for how in 1..=7 {
+        assert_eq!(hostile.ask(&format!("forge {how}")), "done");
+        wait(&agent, &mut seen, hostile.pid(), &format!("no figures of forgery {how}"), |it| it.unread.is_some());
+        // The other one goes on.
+        torch.train(0);
+        let books = torch.books(0);
+        let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+        wait(&agent, &mut seen, torch.pid(), "the other's figures", is_it);
+        assert_eq!(hostile.ask("forge 0"), "done");
+        wait(&agent, &mut seen, hostile.pid(), &format!("figures again after forgery {how}"), has_figures);
+    }
+    // One that is stopped is read as it stands.
+    hostile.process.life.signal(rustix::process::Signal::STOP);
+    torch.train(0);
+    let books = torch.books(0);
+    let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+    wait(&agent, &mut seen, torch.pid(), "the other's figures", is_it);
+    wait(&agent, &mut seen, hostile.pid(), "figures of one that is stopped", has_figures);
+    hostile.process.life.signal(rustix::process::Signal::CONT);
+}
+
+#[test]
 fn what_is_printed_once_has_the_figures() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 215, 1, &[]);

@@ -24,7 +24,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("app", &["control", "event", "model", "snapshot", "units", "untrusted"]),
     ("ui", &["app", "control", "model", "snapshot", "units", "untrusted"]),
     ("report", &["app", "cli", "event", "link", "model", "snapshot", "terminal", "units", "untrusted"]),
-    ("analyze", &["cli", "model", "report", "terminal", "units", "untrusted"]),
+    // It reads logs, and the lines of gputop are one kind of them.
+    ("analyze", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("doctor", &["agent", "cli", "report", "snapshot", "terminal", "units"]),
     ("explain", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("free", &["cli", "model", "report", "snapshot", "units"]),

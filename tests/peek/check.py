@@ -13,9 +13,11 @@ runtime gave out. Prints a table; its exit code is 1 when any figure differed.
 import json
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import venv
 import zipfile
@@ -232,6 +234,29 @@ def differences(stats, peek):
     return [f"cuda:{at} {name}: {theirs} is not {ours}" for at, name, theirs, ours in pairs if theirs != ours]
 
 
+def disturb(trainer, watcher, pairs=12):
+    """The time of a step while someone looks ten times a second, over that while nobody does; and as noise, that of
+    windows that are both without. They take turns, since the machine has a noise of its own."""
+    threading.Thread(target=lambda: [None for _ in watcher.agent.process.stdout], daemon=True).start()
+
+    def steps(looks):
+        watcher.agent.process.send_signal(signal.SIGCONT if looks else signal.SIGSTOP)
+        return trainer.ask("run 0.5")["median"]
+
+    found = {True: [], False: []}
+    for _ in range(pairs):
+        for looks in (True, False):
+            a, b, c, d = (steps(it) for it in (looks, False, False, looks))
+            found[looks].append((a + d) / (b + c))
+    return found[True], found[False]
+
+
+def middle(ratios):
+    """The median, and where the middle half lies."""
+    low, median, high = statistics.quantiles(ratios, n=4)
+    return f"{median:.3f} ({low:.3f}-{high:.3f})"
+
+
 def check(directory, python, version):
     """One version: how many figures were compared, which differed, and what watching cost the trainer."""
     torch = download(directory / f"torch-{version}", f"torch=={version}")
@@ -267,18 +292,10 @@ def check(directory, python, version):
         compared += sum(2 * len(FIGURES) + len(COUNTS) for it in stats if it["reserved_bytes.all.peak"] > 0)
         pending = max(pending, *(it["active_bytes.all.current"] - it["allocated_bytes.all.current"] for it in stats))
     gpus = {it["cuda_device"]: it["gpu_uuid"] for it in (watcher.process or {}).get("allocators", [])}
+    ratio, noise = disturb(trainer, watcher)
+    watcher.agent.process.send_signal(signal.SIGCONT)
     watcher.agent.end()
-    # In turns, since the machine has a noise of its own: with someone looking ten times a second, and without.
-    times = {True: [], False: []}
-    for turn in range(6):
-        watcher = Watcher(out, trainer.process.pid) if turn % 2 else None
-        times[bool(watcher)].append(trainer.ask("run 2")["median"])
-        if watcher:
-            watcher.agent.process.stdout.close()
-            watcher.agent.end()
     trainer.end()
-    ratio = statistics.median(times[True]) / statistics.median(times[False])
-    noise = max(times[False]) / min(times[False])
     return name, compared, wrong, pending, gpus, ratio, noise
 
 
@@ -291,12 +308,12 @@ def main():
     if not python.exists():
         venv.create(directory / "venv", with_pip=True)
         run(python, "-m", "pip", "install", "-q", *NEEDED)
-    print(f"{'torch':<14} {'figures':>8} {'differ':>7} {'pending':>9}  step with/without   devices")
+    print(f"{'torch':<14} {'figures':>8} {'differ':>7} {'pending':>9}  step with/without, median and middle half     devices")
     failed = False
     for version in sys.argv[2:] or VERSIONS:
         name, compared, wrong, pending, gpus, ratio, noise = check(directory, python, version)
         places = ", ".join(f"cuda:{at} {gpu}" for at, gpu in gpus.items())
-        print(f"{name:<14} {compared:>8} {len(wrong):>7} {pending:>9}  {ratio:.3f} (noise {noise:.3f})  {places}", flush=True)
+        print(f"{name:<14} {compared:>8} {len(wrong):>7} {pending:>9}  {middle(ratio)}, noise {middle(noise)}  {places}", flush=True)
         print("".join(f"    {it}\n" for it in wrong), end="", flush=True)
         failed |= bool(wrong)
     sys.exit(failed)

@@ -81,8 +81,12 @@ static void work(Device *it, int pool, int64_t segment, int64_t block, int64_t a
     pthread_mutex_unlock(&it->mutex);
 }
 
+// In bursts, as a trainer that hands its work to the GPU: many blocks in a row, and then some time without.
 static void *spin(void *it) {
-    for (;;) work(it, 2, 0, 1024, 1000, -1024, 0), work(it, 2, 0, -1024, -1000, 1024, 0);
+    struct timespec pause = {0, 50000};
+    for (;; nanosleep(&pause, NULL)) {
+        for (int at = 0; at < 100; at++) work(it, 2, 0, 1024, 1000, -1024, 0), work(it, 2, 0, -1024, -1000, 1024, 0);
+    }
     return NULL;
 }
 
@@ -102,9 +106,32 @@ static void step(Device *it) {
     munmap(memory, SIZE);
 }
 
+// Makes of the way to the books what a hostile process would, and of 0 what it was.
+static void forge(int how, int devices, Device **pointers, Device *first) {
+    native.begin = pointers, native.end = native.capacity = pointers + devices;
+    pointers[0] = first;
+#if LAYOUT != 0
+    allocator = &native;
+    if (how == 1) allocator = (Allocator *)8;
+    // A circle: the object is its own vector, and that its own device.
+    if (how == 2) native.begin = (Device **)&native.begin, native.end = native.capacity = native.begin + 1;
+#endif
+    // A vector of a billion, a device that is nowhere, and one of which all but the start lies beyond the memory.
+    if (how == 3) native.end = native.capacity = native.begin + (1 << 30);
+    if (how == 4) pointers[0] = (Device *)0x7000;
+    if (how == 5) {
+        char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (page == MAP_FAILED || munmap(page + 4096, 4096)) abort();
+        pointers[0] = (Device *)(page + 4096 - 64);
+    }
+    // Books that break the rules: less than nothing is held, and more than there is.
+    if (how == 6) array(first, ALLOCATED)->pools[0].current = -1;
+    if (how == 7) array(first, RESERVED)->pools[0].current = 1L << 62;
+}
+
 // One line on the standard input is one thing to do; a line comes back when it is done.
 int serve(int devices) {
-    static Device *pointers[128];
+    static Device *pointers[128], *first;
     char line[256];
     native.methods = malloc(64);
     memset(native.methods, 0, 64);
@@ -131,6 +158,12 @@ int serve(int devices) {
             long computed = nanoseconds(CLOCK_THREAD_CPUTIME_ID), passed = nanoseconds(CLOCK_MONOTONIC);
             for (long at = 0; at < block; at++) step(pointers[device]);
             printf("%ld %ld\n", nanoseconds(CLOCK_THREAD_CPUTIME_ID) - computed, nanoseconds(CLOCK_MONOTONIC) - passed);
+        } else if (sscanf(line, "forge %d", &part) == 1) {
+            static Device right;
+            if (!first) first = pointers[0], right = *first;
+            *first = right;
+            forge(part, devices, pointers, first);
+            puts("done");
         } else if (sscanf(line, "spin %d", &device) == 1) {
             printf("%d\n", pthread_create(&thread, NULL, spin, pointers[device]));
         } else if (!strcmp(line, "fork\n")) {

@@ -61,7 +61,7 @@ pub(super) fn allocator(role: Role, seconds: f64) -> Option<Stats> {
     let (cache, fragmented) = match role {
         // What a step gives back stays in the cache until the next one takes it.
         Role::Growing => (u64::from(whole(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB, share(0.03)),
-        Role::Rank0 | Role::Rank1 => (share(0.06 + 0.24 * wave(seconds, 5.0)), share(0.04)),
+        Role::Rank0 | Role::Rank1 => (share(0.06 + 0.12 * wave(seconds, 31.0)), share(0.04)),
         Role::Server => (share(0.35), share(0.05)),
         // It kept what one cell took, long ago.
         Role::Notebook => (share(0.72), share(0.02)),

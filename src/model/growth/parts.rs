@@ -94,18 +94,76 @@ impl Allocated {
         history: Option<&ProcessHistory>,
         now: Moment,
     ) -> Option<Growing<'a>> {
-        let outlook = held.map(LeakDetector::outlook);
-        let grows = |it: &&LeakDetector| it.outlook() >= Outlook::Suspect && Some(it.outlook()) >= outlook;
-        let allocated = self.process(process).filter(grows);
-        let detector = allocated.or(held)?;
-        let gains = history.zip(detector.evidence()).and_then(|(history, evidence)| {
-            Gains::between(history.memory()?, history.split.as_deref()?, evidence.since, now)
-        });
-        Some(Growing {
-            detector,
-            part: if allocated.is_some() { Some(Part::Allocated) } else { gains.and_then(Gains::largest) },
-            reserved: gains.map(|it| it.allocated + it.cache),
-        })
+        let (detector, is_part) = worse(held, self.process(process))?;
+        let series = history.and_then(|it| Some((it.memory()?, it.split.as_deref()?)));
+        Some(Growing::of(detector, is_part, series, now))
+    }
+}
+
+/// What says more: what tensors hold, when it grows and looks no better than the whole. And whether it is that.
+fn worse<'a>(held: Option<&'a LeakDetector>, allocated: Option<&'a LeakDetector>) -> Option<(&'a LeakDetector, bool)> {
+    let outlook = held.map(LeakDetector::outlook);
+    let grows = |it: &&LeakDetector| it.outlook() >= Outlook::Suspect && Some(it.outlook()) >= outlook;
+    let allocated = allocated.filter(grows).map(|it| (it, true));
+    allocated.or(held.map(|it| (it, false)))
+}
+
+/// The growth of what a process holds on one GPU and of its parts, for who has figures and no snapshots.
+#[derive(Debug)]
+pub struct PartedDetector {
+    held: LeakDetector,
+    allocated: LeakDetector,
+    swing: Swing,
+    memory: Series,
+    split: Split,
+    now: Moment,
+}
+
+impl Default for PartedDetector {
+    fn default() -> Self {
+        Self {
+            held: LeakDetector::default(),
+            allocated: LeakDetector::default(),
+            swing: Swing::default(),
+            memory: Series::new(),
+            split: Split::new(),
+            now: Moment::default(),
+        }
+    }
+}
+
+impl PartedDetector {
+    /// Takes what was held at that time; of it, where that is known, what PyTorch reserved, and what of that was allocated;
+    /// and the amount at which memory runs out, where that is known.
+    pub fn push(&mut self, at: Moment, held: Bytes, parts: Option<[Bytes; 2]>, limit: Option<Bytes>) {
+        self.now = at;
+        self.held.push(at, held, limit);
+        self.memory.push(at, Some(held), Duration::MAX);
+        if let Some([reserved, allocated]) = parts {
+            self.swing.learn(at, allocated);
+            // What is not PyTorch's stays.
+            let beside = Bytes(held.saturating_sub(reserved).0.saturating_add(self.swing.bytes().0));
+            self.allocated.push(at, allocated, limit.map(|it| it.saturating_sub(beside)));
+            self.split.allocated.push(at, Some(allocated), Duration::MAX);
+            self.split.reserved.push(at, Some(reserved), Duration::MAX);
+        }
+    }
+
+    /// What says most at this time.
+    pub fn detector(&self) -> &LeakDetector {
+        worse(Some(&self.held), Some(&self.allocated)).map_or(&self.held, |it| it.0)
+    }
+
+    /// The whole.
+    pub fn held(&self) -> &LeakDetector {
+        &self.held
+    }
+
+    /// What is thought of it, and of which part.
+    pub fn growing(&self) -> Growing<'_> {
+        let is_part = !std::ptr::eq(self.detector(), &raw const self.held);
+        let has_parts = self.split.allocated.began().is_some();
+        Growing::of(self.detector(), is_part, has_parts.then_some((&self.memory, &self.split)), self.now)
     }
 }
 
@@ -122,43 +180,66 @@ pub struct Growing<'a> {
 
 impl<'a> Growing<'a> {
     /// Of what has no parts.
-    pub(in crate::model) fn whole(detector: &'a LeakDetector) -> Self {
+    pub fn whole(detector: &'a LeakDetector) -> Self {
         Self { detector, part: None, reserved: None }
     }
 
-    /// What is thought of it, of which part, and why: `LEAK: allocated +50 MiB per 100 s for …; reserved has not moved yet`.
-    pub fn sentence(&self) -> String {
+    /// Of what has; `is_part` says that the detector is that of the tensors.
+    fn of(detector: &'a LeakDetector, is_part: bool, series: Option<(&Series, &Split)>, now: Moment) -> Self {
+        let gains = series
+            .zip(detector.evidence())
+            .and_then(|((memory, split), evidence)| Gains::between(memory, split, evidence.since, now));
+        Self {
+            detector,
+            part: if is_part { Some(Part::Allocated) } else { gains.and_then(Gains::largest) },
+            reserved: gains.map(|it| it.allocated + it.cache),
+        }
+    }
+
+    /// The part for a program, as in `--json`; it never changes.
+    pub fn part_name(&self) -> Option<&'static str> {
+        Some(match self.part? {
+            Part::Allocated => "allocated",
+            Part::Cache => "cache",
+            _ => "not_pytorch",
+        })
+    }
+
+    /// Why it is thought: `allocated +50 MiB per 100 s for …; reserved has not moved yet`. Absent where nothing grows.
+    pub fn reason(&self) -> Option<String> {
         let part = match self.part {
             Some(Part::Allocated) => "allocated ",
             Some(Part::Cache) => "cache ",
             Some(Part::Outside) => "not PyTorch's ",
             _ => "",
         };
-        let (word, mut sentence) = match (self.detector.outlook(), self.detector.evidence()) {
-            (outlook, Some(evidence)) => (outlook.word(), format!("{part}{evidence}")),
-            _ => return self.detector.sentence(),
-        };
-        if self.part == Some(Part::Allocated)
-            && let Some(more) = self.reserved
-        {
-            let more = Bytes(more.max(0).unsigned_abs());
-            let moved = if more >= MOVED { format!("+{more} since") } else { "has not moved yet".to_owned() };
-            sentence = format!("{sentence}; reserved {moved}");
-        }
-        format!("{word}: {sentence}")
+        let reason = format!("{part}{}", self.detector.evidence()?);
+        let more = self.reserved.filter(|_| self.part == Some(Part::Allocated));
+        let more = more.map(|it| Bytes(it.max(0).unsigned_abs()));
+        Some(match more {
+            Some(more) if more >= MOVED => format!("{reason}; reserved +{more} since"),
+            Some(_) => format!("{reason}; reserved has not moved yet"),
+            None => reason,
+        })
     }
 
-    /// The ways in which it grows, to be given advice on, the surest first; none where nothing grows.
-    pub fn ways(&self) -> Vec<Growth> {
-        if self.detector.outlook() < Outlook::Suspect {
-            return Vec::new();
+    /// What is thought of it, of which part, and why: `LEAK: allocated +50 MiB per 100 s for …; reserved has not moved yet`.
+    pub fn sentence(&self) -> String {
+        match self.reason() {
+            Some(reason) => format!("{}: {reason}", self.detector.outlook().word()),
+            None => self.detector.sentence(),
         }
-        vec![match self.part {
-            Some(Part::Allocated) => Growth::Tensors,
+    }
+
+    /// The way in which it grows, to be given advice on; absent where nothing grows.
+    pub fn way(&self) -> Option<Growth> {
+        let way = self.detector.way()?;
+        Some(match self.part {
+            Some(Part::Allocated) if way == Growth::Steady => Growth::Tensors,
             Some(Part::Cache) => Growth::Cache,
             Some(Part::Outside) => Growth::NotPyTorch,
-            _ => Growth::Steady,
-        }]
+            _ => way,
+        })
     }
 }
 
@@ -206,7 +287,7 @@ mod tests {
 
     /// What a process's growth looks like after so many seconds: of the driver's figure, and of what PyTorch reserved
     /// and allocated of it, in MiB at each second. It swings by 2 GiB within its steps.
-    fn watch(seconds: u64, held: [fn(u64) -> u64; 3]) -> (Outlook, Option<Part>, String, Vec<Growth>) {
+    fn watch(seconds: u64, held: [fn(u64) -> u64; 3]) -> (Outlook, Option<Part>, String, Option<Growth>) {
         let mut model = Model::default();
         let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(30));
         let id = host.processes[0].id;
@@ -228,13 +309,13 @@ mod tests {
             model.replace(host.clone());
         }
         let growing = model.growing(&Subject::Process(id)).expect("it is watched");
-        (growing.detector.outlook(), growing.part, growing.sentence(), growing.ways())
+        (growing.detector.outlook(), growing.part, growing.sentence(), growing.way())
     }
 
     #[test]
     fn a_leak_shows_in_what_tensors_hold_before_pytorch_takes_more() {
-        let (outlook, part, sentence, ways) = watch(900, [|_| 31_000, |_| 30_500, |second| 10_000 + 5 * second]);
-        assert_eq!((outlook, part, ways), (Outlook::Leak, Some(Part::Allocated), vec![Growth::Tensors]), "{sentence}");
+        let (outlook, part, sentence, way) = watch(900, [|_| 31_000, |_| 30_500, |second| 10_000 + 5 * second]);
+        assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Allocated), Some(Growth::Tensors)), "{sentence}");
         assert!(sentence.starts_with("LEAK: allocated +"), "{sentence}");
         assert!(sentence.ends_with("; reserved has not moved yet"), "{sentence}");
     }
@@ -251,16 +332,16 @@ mod tests {
     #[test]
     fn what_grows_beside_the_tensors_is_named() {
         let cache = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |_| 10_000];
-        let (outlook, part, sentence, ways) = watch(900, cache);
-        assert_eq!((outlook, part, ways), (Outlook::Leak, Some(Part::Cache), vec![Growth::Cache]), "{sentence}");
+        let (outlook, part, sentence, way) = watch(900, cache);
+        assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Cache), Some(Growth::Cache)), "{sentence}");
         let outside = [|second| 12_500 + second / 4 * 20, |_| 12_048, |_| 10_000];
-        let (outlook, part, sentence, ways) = watch(900, outside);
-        assert_eq!((outlook, part, ways), (Outlook::Leak, Some(Part::Outside), vec![Growth::NotPyTorch]), "{sentence}");
+        let (outlook, part, sentence, way) = watch(900, outside);
+        assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Outside), Some(Growth::NotPyTorch)), "{sentence}");
     }
 
     #[test]
     fn steps_of_a_job_that_rests_are_no_growth() {
-        let (outlook, part, sentence, ways) = watch(900, [|_| 13_000, |_| 12_500, |_| 10_000]);
-        assert_eq!((outlook, part, ways), (Outlook::Steady, None, vec![]), "{sentence}");
+        let (outlook, part, sentence, way) = watch(900, [|_| 13_000, |_| 12_500, |_| 10_000]);
+        assert_eq!((outlook, part, way), (Outlook::Steady, None, None), "{sentence}");
     }
 }

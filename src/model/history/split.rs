@@ -16,7 +16,7 @@ pub struct Split {
 }
 
 impl Split {
-    pub(super) fn new() -> Self {
+    pub(in crate::model) fn new() -> Self {
         Self { allocated: Series::new(), reserved: Series::new() }
     }
 
