@@ -46,7 +46,7 @@ fn a_gpu_that_shares_the_host_s_memory_has_none_of_its_own() {
     terminal.wait_for(&pid);
     terminal.quit();
     let table = host.run(["--once"]).text();
-    assert!(table.contains("NVIDIA GB10       N/A    N/A  64%"), "{table}");
+    assert!(table.contains("NVIDIA GB10   N/A    N/A  64%"), "{table}");
 }
 
 #[test]
@@ -61,6 +61,10 @@ fn under_windows_it_is_said_who_is_there_and_not_how_much() {
     terminal.wait_for(&pid);
     let process = terminal.line_at("0       ");
     assert!(process.contains("N/A") && !process.contains("0 B"), "{process}");
+    terminal.keys(ENTER);
+    terminal.wait_for("N/A (the driver does not say what one process holds)");
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
     terminal.quit();
     let apps = host.run(["--query-compute-apps=pid,used_memory", "--format=csv,noheader"]).text();
     assert_eq!(apps.trim(), format!("{pid}, [N/A]"));
