@@ -12,7 +12,7 @@ use super::keymap::{BINDINGS, Mode};
 use super::rows;
 use crate::control::Inspection;
 use crate::model::{Breakdown, Model, Subject};
-use crate::snapshot::{GpuUuid, Identity, Process, Reading, Snapshot, State};
+use crate::snapshot::{GpuUuid, Identity, Missing, Process, Reading, Snapshot, State};
 use crate::units::Elapsed;
 use crate::untrusted::Text;
 
@@ -215,7 +215,11 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
     if let (Some(snapshot), Some(holding)) = (model.latest(), model.holding(process.id)) {
         for gpu in holding.gpus.iter().map(|at| &snapshot.gpus[*at]) {
             let Some(tenant) = gpu.tenants.iter().find(|it| it.process == process.id) else { continue };
-            let memory = tenant.memory.map_or_else(|why| why.to_string(), |it| it.to_string());
+            let memory = match tenant.memory {
+                Ok(memory) => memory.to_string(),
+                Err(Missing::Unsupported) => "N/A (the driver does not say what one process holds)".to_owned(),
+                Err(why) => why.to_string(),
+            };
             let sm = tenant.sm.map_or_else(|why| why.to_string(), |it| it.to_string());
             writer.field(&format!("on GPU {}", rows::gpu_label(gpu)), format!("{memory}, SM {sm}, {}", tenant.usage));
         }
@@ -272,7 +276,7 @@ fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
 
 /// How long ago a process started; missing when its start is not known.
 pub fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
-    let ticks = process.id.start_ticks.ok_or(crate::snapshot::Missing::Unsupported)?;
+    let ticks = process.id.start_ticks.ok_or(Missing::Unsupported)?;
     let per_second = snapshot.host.facts.ticks_per_second.max(1);
     let started = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
     Ok(Duration::from_millis(snapshot.at.0).saturating_sub(started))

@@ -194,7 +194,7 @@ fn without_a_screen_it_is_partial_and_never_late() {
 
 #[test]
 fn every_persona_is_shown_as_it_is() {
-    let personas = ["H100", "A100", "A100-MIG", "RTX-4090", "GTX-970"].map(|it| vec![it, it]).to_vec();
+    let personas = ["H100", "A100", "A100-MIG", "RTX-4090", "GTX-970", "GH200", "GB10"].map(|it| vec![it, it]).to_vec();
     for_each(
         personas,
         |it| it[0].to_owned(),

@@ -70,13 +70,13 @@ device_calls! {
     }
 
     nvmlDeviceGetMemoryInfo(at, memory: Out<MemoryV1>) {
-        let (of, used) = memory_of(at);
+        let (of, used) = memory_of(at)?;
         // The first version knows no reserve: what the driver keeps is used.
         let used = used + of.reserved;
         memory.put(MemoryV1 { total: of.total, free: of.total.saturating_sub(used), used })
     }
     nvmlDeviceGetMemoryInfo_v2(at, memory: Out<MemoryV2>) {
-        let (of, used) = memory_of(at);
+        let (of, used) = memory_of(at)?;
         if !of.v2 {
             return Err(Code::NOT_SUPPORTED);
         }
@@ -168,7 +168,10 @@ device_calls! {
 }
 
 /// What the device has, and what is used of it besides the reserve.
-fn memory_of(at: &At<'_>) -> (Memory, u64) {
+fn memory_of(at: &At<'_>) -> Result<(Memory, u64), Code> {
+    if at.board().no_memory_info {
+        return Err(Code::NOT_SUPPORTED);
+    }
     let (of, unclaimed) = if let Some(part) = at.part() {
         (&part.memory, part.memory.unclaimed)
     } else {
@@ -177,7 +180,7 @@ fn memory_of(at: &At<'_>) -> (Memory, u64) {
     };
     let claimed: u64 = at.sights().iter().filter_map(|it| it.bytes).sum();
     let used = (unclaimed + claimed).min(of.total.saturating_sub(of.reserved));
-    (of.clone(), if at.garbage { of.total * 2 } else { used })
+    Ok((of.clone(), if at.garbage { of.total * 2 } else { used }))
 }
 
 fn engine(value: Option<u32>, share: Out<u32>, period: Out<u32>) -> Answer {

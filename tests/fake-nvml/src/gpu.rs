@@ -99,6 +99,12 @@ pub struct Gpu {
     pub power_instant: Option<u32>,
     /// It has no such average.
     pub power_without_average: bool,
+    /// It has no memory of its own to tell of: both `nvmlDeviceGetMemoryInfo` are not supported.
+    pub no_memory_info: bool,
+    /// Its process lists name no amounts (`ULLONG_MAX`), as under Windows.
+    pub no_process_memory: bool,
+    /// It has no process lists.
+    pub no_process_lists: bool,
     /// Reports what each process uses (`nvmlDeviceGetProcessUtilization`).
     pub process_utilization: bool,
     /// GPM metrics by their number (2: SM activity, percent); absent: no GPM.

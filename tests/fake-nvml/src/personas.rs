@@ -14,6 +14,11 @@ pub fn gpu(name: &str, place: usize) -> Option<Gpu> {
         "A100-MIG" => a100_mig(place),
         "RTX-4090" => rtx_4090(),
         "GTX-970" => gtx_970(),
+        "GH200" => gh200(),
+        "GB10" => gb10(),
+        "WSL" => wsl(),
+        "VGPU" => vgpu(),
+        "ORIN" => orin(),
         _ => return None,
     };
     Some(Gpu {
@@ -219,6 +224,101 @@ fn gtx_970() -> Gpu {
         persistence: Some(false),
         compute_mode: Some(0),
         display: Some(true),
+        ..Gpu::default()
+    }
+}
+
+/// A GPU and a processor on one board, with a link of their own between them; the memory of each is the other's too.
+fn gh200() -> Gpu {
+    Gpu {
+        name: "NVIDIA GH200 480GB".to_owned(),
+        pci_device_id: 0x2342_10DE,
+        memory: Memory { total: 97_871 * MIB, reserved: 611 * MIB, unclaimed: 0, v2: true },
+        power: Power {
+            usage: Some(612_300),
+            limit: Some(900_000),
+            default_limit: Some(900_000),
+            min_limit: Some(100_000),
+            max_limit: Some(900_000),
+            energy: Some(91_234_567_890),
+        },
+        nvlink: None,
+        addressing: Some(2),
+        c2c: Some(true),
+        gsp: Some(true),
+        ..h100()
+    }
+}
+
+/// DGX Spark: one memory for processor and GPU, so the driver tells of none, and of no limits.
+fn gb10() -> Gpu {
+    Gpu {
+        name: "NVIDIA GB10".to_owned(),
+        pci_device_id: 0x2E12_10DE,
+        architecture: 10,
+        compute_capability: (12, 1),
+        no_memory_info: true,
+        utilization: Utilization {
+            gpu: Some(64),
+            memory: Some(0),
+            encoder: Some(0),
+            decoder: Some(0),
+            ..Utilization::default()
+        },
+        temperature: Temperature { gpu: Some(58), ..Temperature::default() },
+        power: Power { usage: Some(41_200), ..Power::default() },
+        clocks: Clocks { memory: None, ..clocks(2418, 0, 2002) },
+        max_clocks: Clocks { memory: None, ..clocks(3003, 0, 3003) },
+        pstate: Some(0),
+        throttle: Some(0),
+        pcie: Some(Pcie { tx: None, rx: None, replays: None, ..pcie(1, 0, 0) }),
+        persistence: Some(true),
+        compute_mode: Some(0),
+        display: Some(false),
+        addressing: Some(2),
+        process_utilization: true,
+        ..Gpu::default()
+    }
+}
+
+/// A card of a Windows host, seen from its Linux: who uses it is told, and not how much.
+fn wsl() -> Gpu {
+    Gpu { no_process_memory: true, process_utilization: false, serial: None, ..rtx_4090() }
+}
+
+/// A slice of a card in a virtual machine: heat, power and the bus are the host's affair.
+fn vgpu() -> Gpu {
+    Gpu {
+        name: "NVIDIA A40-24Q".to_owned(),
+        pci_device_id: 0x2235_10DE,
+        architecture: 7,
+        compute_capability: (8, 6),
+        memory: Memory { total: 24_576 * MIB, reserved: 1_664 * MIB, unclaimed: 0, v2: true },
+        bar1: Some(Bar1 { total: 256 * MIB, used: MIB }),
+        utilization: Utilization {
+            gpu: Some(31),
+            memory: Some(12),
+            encoder: Some(0),
+            decoder: Some(0),
+            ..Utilization::default()
+        },
+        pstate: Some(0),
+        persistence: Some(true),
+        compute_mode: Some(0),
+        display: Some(false),
+        process_utilization: true,
+        ..Gpu::default()
+    }
+}
+
+/// Of a Jetson: NVML knows its name, and little else.
+fn orin() -> Gpu {
+    Gpu {
+        name: "Orin (nvgpu)".to_owned(),
+        architecture: 7,
+        compute_capability: (8, 7),
+        no_memory_info: true,
+        no_process_lists: true,
         ..Gpu::default()
     }
 }

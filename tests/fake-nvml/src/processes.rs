@@ -59,13 +59,17 @@ device_calls! {
 
 /// Writes a process list with that many bytes per entry, whatever the caller takes them for.
 fn list(at: &At<'_>, kind: Kind, stride: usize, count: Out<u32>, infos: Out<u8>) -> Answer {
+    if at.board().no_process_lists {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    let is_silent = at.board().no_process_memory;
     let listed = || at.sights().iter().filter(|it| it.listed && it.kinds & kind.bit() != 0);
     room(listed().count(), count, infos.is_null())?;
     for (index, it) in listed().enumerate() {
         let entry = infos.at(index * stride);
         entry.cast().put(if at.garbage { GARBAGE_PIDS[index % GARBAGE_PIDS.len()] } else { it.pid })?;
         // The hole before the 64-bit field: a driver leaves what it finds there, and so do we.
-        entry.at(8).cast().put(it.bytes.unwrap_or(u64::MAX))?;
+        entry.at(8).cast().put(it.bytes.filter(|_| !is_silent).unwrap_or(u64::MAX))?;
         if stride >= V2 {
             entry.at(16).cast().put(it.gpu_instance)?;
             entry.at(20).cast().put(it.compute_instance)?;

@@ -158,7 +158,7 @@ pub struct Xid {
 }
 
 impl World {
-    /// A machine with these personas: `H100`, `A100`, `A100-MIG`, `RTX-4090`, `GTX-970`.
+    /// A machine with these personas: `H100`, `A100`, `A100-MIG`, `RTX-4090`, `GTX-970`, `GH200`, `GB10`, `WSL`, `VGPU`, `ORIN`.
     ///
     /// # Panics
     ///

@@ -1,0 +1,119 @@
+//! GPUs that say little: in one memory with the processor, under Windows, in a virtual machine, on a Jetson. What they do
+//! not say is `N/A`, and never 0.
+
+use serde_json::Value;
+
+use crate::cli::json;
+use crate::terminal::{ENTER, ESC, TAB, Terminal};
+use crate::world::{GIB, Host};
+
+/// Readings of the first GPU that should be missing, with their reason beside them.
+#[track_caller]
+fn lacks(seen: &Value, lane: &str, names: &[&str]) {
+    let lane = &seen["gpus"][0][lane];
+    for name in names {
+        assert_eq!(lane[name], Value::Null, "{name}: {lane:#}");
+        assert_eq!(lane["missing"][name], "unsupported", "{name}: {lane:#}");
+    }
+}
+
+/// What `--json` says of a host with one such GPU and one process on it, all being well.
+fn seen(host: &Host) -> Value {
+    let ran = host.run(["--json"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.err, ran.text());
+    json(&ran)
+}
+
+#[test]
+fn a_gpu_that_shares_the_host_s_memory_has_none_of_its_own() {
+    let mut host = Host::still(["GB10"]);
+    let pid = host.sleeper(0, 5 * GIB).to_string();
+    let line = seen(&host);
+    lacks(&line, "load", &["memory_used_bytes", "memory_free_bytes", "memory_total_bytes"]);
+    lacks(&line, "health", &["power_limit_watts", "memory_clock_hertz", "fan_percent", "ecc_corrected_errors"]);
+    // What a process holds is told.
+    assert_eq!(line["gpus"][0]["tenants"][0]["memory_used_bytes"], 5 * GIB);
+    let mut terminal = Terminal::start_at(&host, 120, 40, []);
+    terminal.wait_for(&pid);
+    let gpu = terminal.line_at(" 0 GB10");
+    assert!(gpu.contains(" N/A ") && gpu.contains("64%") && gpu.contains("41W") && gpu.contains("ok"), "{gpu}");
+    assert!(!gpu.contains("0.0"), "{gpu}");
+    assert!(!terminal.text().contains("unclaimed"), "what is not known cannot be unclaimed: {}", terminal.text());
+    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.wait_for("N/A: the driver reports none of its own, as for a GPU that shares the memory of the host");
+    terminal.wait_for("the host's memory too, by ATS");
+    terminal.keys(ESC);
+    terminal.wait_for(&pid);
+    terminal.quit();
+    let table = host.run(["--once"]).text();
+    assert!(table.contains("NVIDIA GB10   N/A    N/A  64%"), "{table}");
+}
+
+#[test]
+fn under_windows_it_is_said_who_is_there_and_not_how_much() {
+    let mut host = Host::still(["WSL"]);
+    let pid = host.sleeper(0, 5 * GIB).to_string();
+    let line = seen(&host);
+    let tenant = &line["gpus"][0]["tenants"][0];
+    assert_eq!(tenant["memory_used_bytes"], Value::Null);
+    assert_eq!(tenant["missing"]["memory_used_bytes"], "unsupported");
+    let mut terminal = Terminal::start_at(&host, 120, 40, []);
+    terminal.wait_for(&pid);
+    let process = terminal.line_at("0       ");
+    assert!(process.contains("N/A") && !process.contains("0 B"), "{process}");
+    terminal.keys(ENTER);
+    terminal.wait_for("N/A (the driver does not say what one process holds)");
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
+    terminal.quit();
+    let apps = host.run(["--query-compute-apps=pid,used_memory", "--format=csv,noheader"]).text();
+    assert_eq!(apps.trim(), format!("{pid}, [N/A]"));
+}
+
+#[test]
+fn in_a_virtual_machine_heat_and_power_are_the_host_s_affair() {
+    let mut host = Host::still(["VGPU"]);
+    let pid = host.sleeper(0, 2 * GIB).to_string();
+    let line = seen(&host);
+    lacks(&line, "load", &["temperature_celsius", "power_watts", "sm_clock_hertz", "throttle_reasons"]);
+    lacks(&line, "health", &["pcie_generation", "row_remap_pending", "recovery_action"]);
+    let mut terminal = Terminal::start_at(&host, 120, 60, []);
+    terminal.wait_for(&pid);
+    let gpu = terminal.line_at(" 0 A40-24Q");
+    assert!(gpu.contains("2.0/24.0G") && gpu.contains("31%") && gpu.contains("unknown"), "{gpu}");
+    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.wait_until("what is not told", |screen| {
+        let text = screen.contents();
+        text.split("Not reported by").nth(1).is_some_and(|it| it.contains("temperature") && it.contains("power limit"))
+    });
+    terminal.keys(ESC);
+    terminal.wait_for(&pid);
+    terminal.quit();
+}
+
+#[test]
+fn a_jetson_is_named_and_nothing_is_made_up() {
+    let host = Host::still(["ORIN"]);
+    let line = seen(&host);
+    lacks(&line, "load", &["memory_used_bytes", "sm_utilization_percent", "temperature_celsius", "power_watts"]);
+    let table = host.run(["--once"]).text();
+    let gpu = table.lines().find(|it| it.contains("Orin")).unwrap_or_default().to_owned();
+    assert_eq!(gpu.split_whitespace().collect::<Vec<_>>().join(" "), "0 Orin (nvgpu) N/A N/A N/A N/A N/A unknown");
+    let plain = host.run(["--plain"]).text();
+    assert!(plain.contains("memory not reported of not reported in use"), "{plain}");
+    assert_eq!(host.run(["free"]).code, 11, "nobody can say that it is free");
+}
+
+#[test]
+fn a_processor_and_a_gpu_on_one_board_say_so() {
+    let mut host = Host::still(["GH200"]);
+    let pid = host.sleeper(0, 40 * GIB).to_string();
+    assert_eq!(seen(&host)["gpus"][0]["load"]["memory_total_bytes"], 97_871_u64 << 20);
+    let mut terminal = Terminal::start_at(&host, 120, 90, []);
+    terminal.wait_for(&pid);
+    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.wait_for("the host's memory too, by ATS");
+    terminal.keys(ESC);
+    terminal.wait_for(&pid);
+    terminal.quit();
+}

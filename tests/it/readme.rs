@@ -1,0 +1,145 @@
+//! What the README says to a newcomer is so: each command of the first walk runs, and each key does what it says there.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::process::run;
+use crate::terminal::{ENTER, ESC, Terminal};
+use crate::world::{GIB, Host};
+
+fn readme() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).expect("it is there")
+}
+
+/// A part of the README, from its heading to the next.
+fn part(heading: &str) -> String {
+    let text = readme();
+    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).expect("the README has that part");
+    rest.split("\n## ").next().unwrap_or_default().to_owned()
+}
+
+/// The commands of the first walk, without their comments.
+fn commands() -> Vec<String> {
+    let part = part("A first walk");
+    let (_, block) = part.split_once("```sh\n").expect("it has commands");
+    let (block, _) = block.split_once("\n```").expect("they end");
+    let line = |it: &str| it.split("   #").next().unwrap_or_default().trim_end().to_owned();
+    block.lines().map(line).collect()
+}
+
+#[test]
+fn each_command_of_the_first_walk_runs() {
+    let mut host = Host::still(["H100", "H100"]);
+    let pid = host.sleeper(0, 3 * GIB);
+    symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("there is room in /tmp");
+    let path = format!("{}:{}", host.path("").display(), std::env::var("PATH").unwrap_or_default());
+    let commands = commands();
+    let mut said = Vec::new();
+    for line in &commands {
+        let mut shell = Command::new("sh");
+        host.dress(shell.args(["-c", line])).env("PATH", &path);
+        if line == "gputop" {
+            let mut terminal = Terminal::run(&mut shell, 100, 30);
+            terminal.wait_for(&pid.to_string());
+            terminal.quit();
+            said.push(String::new());
+            continue;
+        }
+        let ran = run(&mut shell);
+        assert_eq!(ran.code, 0, "{line}: {}{}", ran.text(), ran.err);
+        said.push(ran.text());
+    }
+    let of = |words: &str| &said[commands.iter().position(|it| it.contains(words)).expect("it is among them")];
+    assert!(of("--once").contains(&pid.to_string()), "{said:?}");
+    let used: Vec<u64> = of(".gpus[].load").lines().map(|it| it.parse().expect("a number")).collect();
+    assert!(used == [3 * GIB, 0], "{used:?}");
+    assert!(of("tenants[]").starts_with(&format!("{pid} ")), "{said:?}");
+    assert!(of("gputop free").trim().starts_with("GPU-00000001"), "{said:?}");
+    assert_eq!(commands.len(), 6, "a command that is new is looked at here, too");
+}
+
+#[test]
+fn the_keys_of_the_first_walk_do_what_it_says() {
+    let mut host = Host::with(["H100"]);
+    let mut train = Command::new("tail");
+    train.args(["-f", "/dev/null", "--pid=1", "train.py"]).stderr(Stdio::null());
+    let trainer = host.start(0, 3 * GIB, &mut train).pid().to_string();
+    let other = host.sleeper(0, GIB).to_string();
+    // So low that no graph is drawn unasked.
+    let mut terminal = Terminal::start_at(&host, 100, 18, []);
+    terminal.wait_for(&other);
+    terminal.keys("/train");
+    terminal.keys(ENTER);
+    terminal.wait_without(&other);
+    terminal.wait_for(&trainer);
+    terminal.keys(ESC);
+    terminal.wait_for(&other);
+    terminal.keys("P");
+    terminal.wait_for("SM▼");
+    terminal.keys("M");
+    terminal.wait_for("MEMORY▼");
+    terminal.keys("g");
+    terminal.wait_for("memory  now");
+    terminal.keys("g");
+    terminal.wait_for("Esc back");
+    terminal.keys("g");
+    terminal.wait_for("COMMAND");
+    terminal.keys(ENTER);
+    terminal.wait_for("identity");
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
+    terminal.keys("\x1b[20~");
+    terminal.wait_for(&format!("End process {trainer}"));
+    terminal.keys(ESC);
+    terminal.wait_without("End process");
+    terminal.keys("?");
+    terminal.wait_for("In the lists");
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
+    terminal.quit();
+    assert!(part("A first walk").contains("`F9` opens the panel"), "the keys above are those of the README");
+}
+
+#[test]
+fn every_flag_and_subcommand_that_the_readme_names_exists() {
+    let host = Host::still(["H100"]);
+    let help = host.run(["--help"]).text();
+    let text = readme();
+    let subcommands = ["orphans", "explain", "free", "doctor", "schema", "analyze"];
+    for name in subcommands {
+        assert!(help.contains(name) && text.contains(&format!("gputop {name}")), "{name}");
+    }
+    let of_gputop = ["--plain", "--once", "--json", "--csv", "--theme", "--interval", "--sort", "--columns", "--group"];
+    for flag in of_gputop.into_iter().chain(["--config", "--readonly", "--demo", "--query-gpu", "--query-compute-apps"])
+    {
+        assert!(help.contains(flag), "{flag} is not in --help");
+        assert!(text.contains(flag), "{flag} is not in the README");
+    }
+}
+
+#[test]
+fn the_settings_that_the_readme_shows_are_those_without_a_file() {
+    let part = part("Settings");
+    let (_, block) = part.split_once("```toml\n").expect("it has an example");
+    let (example, _) = block.split_once("```").expect("it ends");
+    let mut host = Host::still(["H100"]);
+    host.sleeper(0, GIB);
+    let shown = |host: &Host| {
+        let mut terminal = Terminal::start_at(host, 100, 24, []);
+        terminal.wait_for("sleep 1000");
+        terminal.wait_for("every 1s");
+        let head = terminal.text().lines().find(|it| it.contains("COMMAND")).unwrap_or_default().to_owned();
+        terminal.quit();
+        head
+    };
+    let before = shown(&host);
+    fs::create_dir_all(host.path("config/gputop")).expect("there is room in /tmp");
+    fs::write(host.path("config/gputop/config.toml"), example).expect("there is room in /tmp");
+    assert_eq!(shown(&host), before);
+    // And the line that is commented out does.
+    let columns = example.lines().find_map(|it| it.strip_prefix("# ")).expect("there is one");
+    fs::write(host.path("config/gputop/config.toml"), columns).expect("there is room in /tmp");
+    assert!(!shown(&host).contains("CPU"));
+}
