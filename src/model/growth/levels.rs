@@ -25,6 +25,11 @@ impl Bucket {
     fn is_hole(self) -> bool {
         self.low > self.high
     }
+
+    fn take(&mut self, kib: u32) {
+        self.low = self.low.min(kib);
+        self.high = self.high.max(kib);
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -34,18 +39,11 @@ struct Level {
     full: Vec<Bucket>,
 }
 
-impl Default for Level {
-    fn default() -> Self {
-        Self { open: Bucket::HOLE, full: Vec::new() }
-    }
-}
-
 impl Level {
     /// Takes what was held so many buckets after the open one; says whether that is finished.
     fn push(&mut self, further: u64, kib: u32) -> bool {
         if further == 0 {
-            self.open.low = self.open.low.min(kib);
-            self.open.high = self.open.high.max(kib);
+            self.open.take(kib);
             return false;
         }
         let finished = std::mem::replace(&mut self.open, Bucket { low: kib, high: kib });
@@ -105,14 +103,46 @@ struct Still {
 
 impl Still {
     /// The levels as they would be.
-    fn levels(&self, finest: u64) -> Box<[Level; Levels::COUNT]> {
-        let bucket = Bucket { low: self.kib, high: self.kib };
-        let level = |level: usize| {
+    fn past(&self, finest: u64) -> Past {
+        let ever = Bucket { low: self.kib, high: self.kib };
+        let full = |level: usize| {
             let width = finest << (2 * level);
-            let full = usize::try_from(self.last.0 / width - self.first.0 / width).unwrap_or(LENGTH).min(LENGTH);
-            Level { open: bucket, full: vec![bucket; full] }
+            usize::try_from(self.last.0 / width - self.first.0 / width).unwrap_or(LENGTH).min(LENGTH)
         };
-        Box::new(std::array::from_fn(level))
+        let levels = (0..Levels::COUNT).map(full).take_while(|full| *full > 0);
+        Past { ever, levels: levels.map(|full| Level { open: ever, full: vec![ever; full] }).collect() }
+    }
+}
+
+/// A past in which it changed.
+#[derive(Debug, Clone)]
+struct Past {
+    /// The lowest and the highest since it began.
+    ever: Bucket,
+    /// The levels that have a finished bucket. In the open one of each of the others is all that there was.
+    levels: Vec<Level>,
+}
+
+impl Past {
+    /// Takes what was held in one of the finest buckets, after that of the sample before; says of how many levels
+    /// there is a new one.
+    fn push(&mut self, before: u64, number: u64, kib: u32) -> usize {
+        let mut finished = 0;
+        for at in 0..Levels::COUNT {
+            let further = (number >> (2 * at)) - (before >> (2 * at));
+            if at == self.levels.len() {
+                if further == 0 {
+                    break;
+                }
+                self.levels.reserve_exact(1);
+                self.levels.push(Level { open: self.ever, full: Vec::new() });
+            }
+            if self.levels[at].push(further, kib) {
+                finished = at + 1;
+            }
+        }
+        self.ever.take(kib);
+        finished
     }
 }
 
@@ -125,7 +155,7 @@ pub(super) struct Levels {
     /// Absent before the first sample.
     still: Option<Still>,
     /// Absent while `still` is all that there is to know.
-    past: Option<Box<[Level; Levels::COUNT]>>,
+    past: Option<Box<Past>>,
 }
 
 impl Default for Levels {
@@ -158,8 +188,8 @@ impl Levels {
     /// Takes what was held; says how many levels, from the finest on, have a new bucket: none while nothing changes.
     pub(super) fn push(&mut self, at: Moment, kib: u32) -> usize {
         let number = at.0 / self.finest;
-        let levels = match &mut self.past {
-            Some(levels) => levels,
+        let past = match &mut self.past {
+            Some(past) => past,
             none => {
                 let still = self.still.get_or_insert(Still { first: at, last: at, kib });
                 self.number = still.last.0 / self.finest;
@@ -167,17 +197,10 @@ impl Levels {
                     still.last = at;
                     return 0;
                 }
-                none.insert(still.levels(self.finest))
+                none.insert(still.past(self.finest).into())
             }
         };
-        let before = std::mem::replace(&mut self.number, number);
-        let mut finished = 0;
-        for (at, level) in levels.iter_mut().enumerate() {
-            if level.push((number >> (2 * at)) - (before >> (2 * at)), kib) {
-                finished = at + 1;
-            }
-        }
-        finished
+        past.push(std::mem::replace(&mut self.number, number), number, kib)
     }
 
     /// Some steps take half a minute; where the finest buckets are wider than that, a step is one bucket of each level.
@@ -198,8 +221,8 @@ impl Levels {
     pub(super) fn points(&self, level: usize) -> Points {
         let width = self.width(level);
         let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width, long: self.long() };
-        let Some(levels) = &self.past else { return points };
-        let (number, full) = (self.number >> (2 * level), &levels[level].full);
+        let Some(full) = self.full(level) else { return points };
+        let number = self.number >> (2 * level);
         let oldest = number.saturating_sub(full.len() as u64);
         for (number, bucket) in (oldest..).zip(full) {
             if !bucket.is_hole() {
@@ -214,16 +237,20 @@ impl Levels {
     /// The last of the finest buckets.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     pub(super) fn latest(&self) -> Option<Point> {
-        let bucket = self.past.as_ref()?[0].full.last().filter(|it| !it.is_hole())?;
+        let bucket = self.full(0)?.last().filter(|it| !it.is_hole())?;
         let at = (self.number as f64 - 0.5) * self.width(0);
         Some(Point { at, low: f64::from(bucket.low), high: f64::from(bucket.high) })
+    }
+
+    /// The finished buckets of a level.
+    fn full(&self, level: usize) -> Option<&[Bucket]> {
+        Some(&self.past.as_ref()?.levels.get(level)?.full)
     }
 
     /// The finest level that reaches back so far.
     pub(super) fn since(&self, since: f64) -> Points {
         let fits = |it: &usize| {
-            let Some(levels) = &self.past else { return true };
-            let full = &levels[*it].full;
+            let Some(full) = self.full(*it) else { return true };
             #[expect(clippy::cast_precision_loss, reason = "as above")]
             let begin = ((self.number >> (2 * it)).saturating_sub(full.len() as u64)) as f64 * self.width(*it);
             begin <= since || full.len() < LENGTH
@@ -244,7 +271,7 @@ impl Levels {
     #[cfg(test)]
     pub(super) fn heap(&self) -> usize {
         let level = |it: &Level| size_of::<Level>() + it.full.capacity() * size_of::<Bucket>();
-        self.past.iter().flat_map(|it| it.iter()).map(level).sum()
+        self.past.iter().flat_map(|it| &it.levels).map(level).sum()
     }
 }
 
@@ -260,7 +287,8 @@ mod tests {
         fn a_still_past_is_the_past_that_it_was(
             first in 0_u64..1 << 40, samples in 1_u64..5000, every in 1_u64..8000, then in 1_u64..100,
         ) {
-            let (mut levels, mut each) = (Levels::default(), <[Level; Levels::COUNT]>::default());
+            let mut levels = Levels::default();
+            let mut each = [(); Levels::COUNT].map(|()| Level { open: Bucket::HOLE, full: Vec::new() });
             let mut before = first;
             for sample in 0..samples + then {
                 let (at, kib) = (first + sample * every, if sample < samples { 7 } else { 8 });
@@ -271,8 +299,10 @@ mod tests {
                 }
                 before = at;
             }
-            let kept: Vec<_> = levels.past.iter().flat_map(|it| it.iter()).map(|it| format!("{it:?}")).collect();
-            prop_assert_eq!(kept, each.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>());
+            let past = levels.past.unwrap();
+            let all = Level { open: past.ever, full: Vec::new() };
+            let kept = (0..Levels::COUNT).map(|at| format!("{:?}", past.levels.get(at).unwrap_or(&all)));
+            prop_assert_eq!(kept.collect::<Vec<_>>(), each.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>());
         }
     }
 }
