@@ -30,7 +30,7 @@ fn main() -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let mut noise = Noise(1);
     let mut host = host()?;
-    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    let mut app = App::new(Options::default());
     app.update(Event::Resized(200, 60));
     // Every tier is full: five minutes apart, then ten seconds, then one.
     let (week, six_hours, quarter) = (7 * 86_400, 6 * 3600, 900);

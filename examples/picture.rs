@@ -36,7 +36,7 @@ fn main() -> anyhow::Result<()> {
     let mut commands = agent.stdin.take().context("the agent has no standard input")?;
     let mut lines = BufReader::new(agent.stdout.take().context("the agent has no standard output")?).split(b'\n');
 
-    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    let mut app = App::new(Options::default());
     app.update(Event::Resized(width, height));
     watch(&mut app, &mut lines, seconds)?;
     for key in keys.split_whitespace() {

@@ -3,6 +3,7 @@
 //! Everything happens in [`App::update`]; what is to be done in the world is the [`Effect`] it
 //! returns. It reads no clock and draws nothing.
 
+mod alerts;
 pub mod columns;
 pub mod end;
 pub mod graph;
@@ -10,6 +11,7 @@ pub mod keymap;
 pub mod layout;
 pub mod marks;
 mod mouse;
+mod options;
 mod over;
 pub mod page;
 pub mod rows;
@@ -24,11 +26,13 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::Input;
 
+use self::alerts::Alerts;
 use self::columns::{Column, Columns, Sort};
 use self::end::EndPanel;
 use self::graph::Lens;
 use self::keymap::{Intent, Mode};
 use self::marks::Marks;
+pub use self::options::Options;
 use self::page::{Page, Topic};
 use self::rows::{Grouping, Row, View};
 use self::settings::Look;
@@ -40,15 +44,6 @@ use crate::model::Model;
 use crate::snapshot::line::Line;
 use crate::snapshot::{GpuUuid, ProcessId};
 use crate::untrusted::Text;
-
-/// What the command line says about the screen.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Signal no process.
-    pub readonly: bool,
-    /// From one reading to the next.
-    pub interval: Duration,
-}
 
 /// One of the two lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +98,7 @@ pub struct App {
     end: Option<EndPanel>,
     /// What the panel opens on instead of the process under the cursor.
     tagged: Vec<ProcessId>,
+    alerts: Alerts,
 }
 
 impl App {
@@ -137,6 +133,7 @@ impl App {
             page: None,
             end: None,
             tagged: Vec::new(),
+            alerts: Alerts::default(),
         }
     }
 
@@ -144,7 +141,10 @@ impl App {
     pub fn update(&mut self, event: Event) -> Option<Effect> {
         let effect = match event {
             Event::Line(line) => self.hear(*line),
-            Event::Key(key) => self.press(key),
+            Event::Key(key) => {
+                self.alerts.read(self.model.now());
+                self.press(key)
+            }
             Event::Mouse(mouse) => self.point(mouse),
             Event::Resized(width, height) => {
                 self.size = (width, height);
@@ -194,7 +194,13 @@ impl App {
             end.meet(&job, &self.model, snapshot);
             end.see(snapshot);
         }
-        effect
+        if effect.is_some() {
+            // The next line is soon there, and says it again.
+            return effect;
+        }
+        let newest = self.behind.as_ref().map_or(&self.model, |(model, _)| model);
+        let alerts = self.alerts.learn(newest, self.options.warn_before);
+        (!alerts.is_empty()).then_some(Effect::Alert(alerts))
     }
 
     fn answer(&mut self, reply: &Reply) {
@@ -310,6 +316,7 @@ impl App {
             }
             Intent::TagJob => self.tag(true),
             Intent::Untag => self.tagged.clear(),
+            Intent::Watch => self.watch(),
             Intent::Widen => {
                 let snapshot = self.model.latest()?;
                 return commands(self.end.as_mut()?.widen(snapshot));

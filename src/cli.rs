@@ -162,7 +162,24 @@ pub struct ScreenArgs {
     /// The file of settings, instead of the one under `$XDG_CONFIG_HOME` (`~/.config/gputop/config.toml`)
     #[arg(long, value_name = "FILE", env = "GPUTOP_CONFIG")]
     pub config: Option<PathBuf>,
+
+    /// Tell of a leak once more so long before its memory runs out
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = span)]
+    pub warn_before: Duration,
+
+    /// Ring the terminal's bell once for each alert: a leak, its end that comes near, what is watched (`w`)
+    #[arg(long)]
+    pub bell: bool,
+
+    /// Run this program for each alert: split at spaces, no shell, no quotes; what happened is in its environment, as
+    /// `GPUTOP_ALERT` (the kind) and `GPUTOP_ALERT_SENTENCE`, and in others
+    #[arg(long, value_name = "PROGRAM [ARGUMENT…]", value_parser = program)]
+    pub on_alert: Option<Program>,
 }
+
+/// A program and its arguments, as they are given to it: no shell is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program(pub Vec<String>);
 
 /// What to say of orphans.
 #[derive(Debug, Clone, Args)]
@@ -309,6 +326,12 @@ pub const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 /// `2`, `0.5`, `500ms`, `1m 30s`.
 fn span(text: &str) -> Result<Duration, String> {
     seconds(text).or_else(|_| humantime::parse_duration(text).map_err(|error| error.to_string()))
+}
+
+/// A program and its arguments, split at spaces.
+fn program(text: &str) -> Result<Program, String> {
+    let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    if words.is_empty() { Err("it names no program".to_owned()) } else { Ok(Program(words)) }
 }
 
 /// From one reading to the next.

@@ -32,6 +32,8 @@ pub enum Event {
 pub enum Effect {
     /// Ask this of the agent, in this order. What comes of it is events.
     Commands(Vec<Command>),
+    /// Tell the person, wherever they look.
+    Alert(Vec<Alert>),
     /// Start an agent in place of the one that is lost or silent.
     Reconnect,
     /// Ask the terminal to take this text into its clipboard.
@@ -42,4 +44,40 @@ pub enum Effect {
     Suspend,
     /// Leave.
     Quit,
+}
+
+/// Something that a person wants to hear of at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alert {
+    /// What it is.
+    pub news: News,
+    /// For a person.
+    pub sentence: String,
+    /// For a program: names in capitals, and values. What is not known is not there.
+    pub facts: Vec<(&'static str, String)>,
+}
+
+/// What an alert is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Memory leaks.
+    Leak,
+    /// It leaks, and runs out within the time that was set.
+    OutOfMemorySoon,
+    /// Nobody is on a GPU any more that was watched.
+    GpuFree,
+    /// A process has ended that was watched.
+    ProcessEnded,
+}
+
+impl News {
+    /// Its name for a program; it never changes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leak => "leak",
+            Self::OutOfMemorySoon => "out_of_memory_soon",
+            Self::GpuFree => "gpu_free",
+            Self::ProcessEnded => "process_ended",
+        }
+    }
 }

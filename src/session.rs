@@ -4,6 +4,8 @@
 //! watches for the end of the terminal. An app that leaves on a signal ends with 128 and its number, as
 //! a shell would say it.
 
+mod herald;
+
 use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -18,14 +20,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
+use self::herald::Herald;
 use crate::app::keymap::{self, Intent, Mode};
 use crate::app::{App, Options};
-use crate::cli::{AgentArgs, Cli};
+use crate::cli::{AgentArgs, Cli, ScreenArgs};
 use crate::config::Config;
 use crate::event::{Effect, Event};
 use crate::link::{Abandoned, Agent, Link};
 use crate::terminal::{self, Abilities, Screen};
 use crate::ui::{self, Theme};
+use crate::untrusted::Text;
 
 /// Time goes by at least so often, for the ages on the screen. It is told with each event anyway; being a
 /// little longer than the usual interval, this wakes nobody while lines come.
@@ -53,8 +57,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     terminal::end_on_panic(Some(screen.tty()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = runtime.block_on(async {
-        let outside = outside()?;
-        Session::new(&asked, cli.screen.ascii, &config, screen, Link::to(agent)?).run(outside).await
+        let (sender, outside) = outside()?;
+        let herald = Herald::new(&cli.screen, sender);
+        Session::new(&asked, &cli.screen, &config, screen, Link::to(agent)?, herald).run(outside).await
     })?;
     Ok(match end {
         End::Quit => ExitCode::SUCCESS,
@@ -76,13 +81,16 @@ enum End {
 enum Outside {
     Terminal(terminal_event::Event),
     Signal(Signal),
+    /// An alert was passed on to a program, which is over; what went wrong, if anything did.
+    Told(Option<Text>),
     /// The terminal cannot be read, so that not even the quit key would work.
     Deaf(io::Error),
 }
 
-/// Starts to listen to keys, signals and the end of the terminal.
-fn outside() -> io::Result<queue::UnboundedReceiver<Outside>> {
+/// Starts to listen to keys, signals and the end of the terminal. Others may say something there, too.
+fn outside() -> io::Result<(queue::UnboundedSender<Outside>, queue::UnboundedReceiver<Outside>)> {
     let (sender, outside) = queue::unbounded_channel();
+    let others = sender.clone();
     for number in ENDING.into_iter().chain([Signal::TSTP, Signal::CONT, Signal::WINCH]) {
         let mut signals = signal(SignalKind::from_raw(number.as_raw()))?;
         let sender = sender.clone();
@@ -93,7 +101,7 @@ fn outside() -> io::Result<queue::UnboundedReceiver<Outside>> {
     let keys = sender.clone();
     thread::Builder::new().name("keys".to_owned()).spawn(move || read_keys(&keys))?;
     thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch_terminal(&sender))?;
-    Ok(outside)
+    Ok((others, outside))
 }
 
 fn read_keys(outside: &queue::UnboundedSender<Outside>) {
@@ -184,13 +192,25 @@ struct Session<'a> {
     is_blank: bool,
     /// A SIGCONT is on its way that we know of.
     continued: bool,
+    herald: Herald,
 }
 
 impl<'a> Session<'a> {
-    fn new(agent: &'a AgentArgs, ascii: bool, config: &'a Config, screen: Screen, link: Link) -> Self {
+    fn new(
+        agent: &'a AgentArgs,
+        screen_args: &ScreenArgs,
+        config: &'a Config,
+        screen: Screen,
+        link: Link,
+        herald: Herald,
+    ) -> Self {
         let able = Abilities::from_env();
         let now = Instant::now();
-        let mut app = App::new(Options { readonly: agent.readonly, interval: agent.interval });
+        let mut app = App::new(Options {
+            readonly: agent.readonly,
+            interval: agent.interval,
+            warn_before: screen_args.warn_before,
+        });
         app.settle(config.settings.clone());
         if let Some(unknown) = &config.unknown {
             app.update(Event::Done(unknown.as_str().into()));
@@ -199,7 +219,7 @@ impl<'a> Session<'a> {
             agent,
             config,
             app,
-            theme: Theme::new(able.ascii || ascii || config.ascii.unwrap_or(false), able.colour),
+            theme: Theme::new(able.ascii || screen_args.ascii || config.ascii.unwrap_or(false), able.colour),
             screen,
             link,
             abandoned: Vec::new(),
@@ -209,6 +229,7 @@ impl<'a> Session<'a> {
             panel_shown: false,
             is_blank: true,
             continued: false,
+            herald,
         }
     }
 
@@ -221,6 +242,10 @@ impl<'a> Session<'a> {
                 Some(event) = outside.recv() => match event {
                     Outside::Terminal(event) => self.terminal(&event),
                     Outside::Signal(signal) => self.signal(signal)?,
+                    Outside::Told(trouble) => {
+                        self.herald.is_back();
+                        trouble.and_then(|reason| self.happen(Event::Done(reason)))
+                    }
                     Outside::Deaf(error) => return Err(error).context("cannot read keys from the terminal"),
                 },
                 event = self.link.next() => self.linked(event),
@@ -330,6 +355,13 @@ impl<'a> Session<'a> {
     fn perform(&mut self, effect: Effect) -> Option<End> {
         match effect {
             Effect::Commands(commands) => commands.into_iter().for_each(|command| self.link.ask(command)),
+            Effect::Alert(alerts) => {
+                if self.herald.rings() {
+                    self.screen.ring();
+                }
+                let troubles: Vec<Text> = alerts.iter().filter_map(|alert| self.herald.tell(alert).err()).collect();
+                return troubles.into_iter().find_map(|reason| self.happen(Event::Done(reason)));
+            }
             Effect::Reconnect => {
                 // The interval that the person set lives on.
                 let agent = AgentArgs { interval: self.app.interval(), ..self.agent.clone() };

@@ -245,6 +245,11 @@ impl Screen {
         self.painter.clear();
     }
 
+    /// Rings the bell with the next frame.
+    pub fn ring(&mut self) {
+        self.painter.bytes.push('\x07');
+    }
+
     /// Takes the terminal over from a shell, which may have changed its modes.
     ///
     /// # Errors

@@ -56,6 +56,8 @@ pub enum Intent {
     TagJob,
     /// Untag all.
     Untag,
+    /// Watch the process or GPU under the cursor until it ends, or is free.
+    Watch,
     /// Type a filter.
     OpenFilter,
     /// Keep what was typed.
@@ -211,6 +213,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::List, &[letter(' ', "Space")], Intent::Tag, "tag for the panel that ends processes"),
     binding(Mode::List, &[letter('c', "c")], Intent::TagJob, "tag the whole job"),
     binding(Mode::List, &[letter('U', "U")], Intent::Untag, "untag all"),
+    binding(Mode::List, &[letter('w', "w")], Intent::Watch, "say when this process ends; on a GPU: when it is free"),
     binding(Mode::List, &[ESC], Intent::ClearFilter, "clear the filter; the graph comes back to now"),
     binding(
         Mode::List,

@@ -11,7 +11,7 @@ use super::marks::Marks;
 use super::page::Page;
 use super::rows::{Row, View};
 use super::settings::Look;
-use super::{App, List};
+use super::{App, List, alerts};
 use crate::model::{Model, Subject};
 use crate::snapshot::ProcessId;
 use crate::untrusted::Text;
@@ -58,6 +58,21 @@ impl App {
     /// A word to the person that soon goes away.
     pub fn notice(&self) -> Option<&str> {
         self.notice.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// What leaks, and when memory runs out; absent while nothing does.
+    pub fn leak(&self) -> Option<String> {
+        alerts::summary(&self.model)
+    }
+
+    /// What happened last of what the person wanted to hear of, until it was read.
+    pub fn news(&self) -> Option<&str> {
+        self.alerts.news()
+    }
+
+    /// Whether the person wants to hear when it ends, or is free.
+    pub fn is_watched(&self, subject: &Subject) -> bool {
+        self.alerts.is_watched(subject)
     }
 
     /// What the person looks at.

@@ -18,7 +18,7 @@ struct Story {
 }
 
 fn story(host: Snapshot) -> Story {
-    let app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    let app = App::new(Options::default());
     let mut story = Story { app, host: host.clone(), asked: Vec::new() };
     story.event(Event::Resized(80, 24));
     story.event(Event::Line(Box::new(Line::Full(Box::new(host)))));

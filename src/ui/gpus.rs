@@ -10,7 +10,7 @@ use super::rect;
 use super::theme::Theme;
 use crate::app::layout::Area;
 use crate::app::{App, List, rows};
-use crate::model::Weight;
+use crate::model::{Subject, Weight};
 use crate::snapshot::{Gpu, Missing};
 use crate::units::{Bytes, Elapsed, Hertz, Percent};
 
@@ -115,7 +115,8 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
     let is_old = age.is_some() || gpu.trouble.is_some();
     let style = if is_old { theme.dim() } else { theme.text() };
     let (facts, load) = (&gpu.facts, &gpu.load);
-    pen.cell(rows::gpu_label(gpu), columns.label, Align::Right, style).skip(1);
+    let watched = if app.is_watched(&Subject::Gpu(gpu.uuid.clone())) { "w" } else { "" };
+    pen.cell(format!("{watched}{}", rows::gpu_label(gpu)), columns.label, Align::Right, style).skip(1);
     let name = word(facts.name.as_ref().map_err(|why| *why));
     pen.cell(short(&name), columns.name, Align::Left, style).skip(1);
     let share = load.memory_used.ok().zip(load.memory_total.ok()).and_then(|(used, total)| used.share_of(total));

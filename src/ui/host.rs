@@ -39,6 +39,12 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put("SIMULATED MACHINE", theme.notable()).skip(1);
     }
     pen.put(snapshot.host.facts.name.as_str(), theme.text());
+    if let Some(leak) = app.leak() {
+        pen.skip(2).put(leak, theme.alarm());
+    }
+    if let Some(news) = app.news() {
+        pen.skip(2).put(news, theme.notable());
+    }
     if let Some(summary) = Verdict::summary(app.model().verdicts()) {
         pen.skip(2).put(summary, theme.alarm());
     }

@@ -248,7 +248,11 @@ fn draw_cell(
     let (load, facts, width) = (&process.load, &process.facts, columns.width(column));
     let (text, align, style) = match column {
         Column::Gpu => {
-            let tag = if app.tagged().contains(&process.id) { "*" } else { "" };
+            let tag = match () {
+                () if app.tagged().contains(&process.id) => "*",
+                () if app.is_watched(&Subject::Process(process.id)) => "w",
+                () => "",
+            };
             // Who is not listed may have a GPU open, and keep what is there.
             let open = app.model().verdict(process.id).map(|it| it.open.as_slice()).unwrap_or_default();
             let label = rows::gpu_labels(snapshot, holding.map_or(open, |it| it.gpus.as_slice()));

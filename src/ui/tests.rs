@@ -25,7 +25,7 @@ fn busy() -> Snapshot {
 
 /// The app after a minute of it, then after those keys.
 fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
-    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    let mut app = App::new(Options::default());
     app.update(Event::Resized(width, height));
     let mut host = busy();
     for _ in 0..60 {
@@ -87,7 +87,7 @@ fn any_size_is_drawn() {
 
 /// Cheaper than [`app`]: one pass.
 fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
-    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    let mut app = App::new(Options::default());
     app.update(Event::Resized(width, height));
     app.update(Event::Line(Box::new(Line::Full(Box::new(busy())))));
     for key in keys {
@@ -129,7 +129,7 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
         ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
     };
     host.processes[0].peek = Some(Box::new(Peek { allocators: vec![allocator], unread: None }));
-    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    let mut app = App::new(Options::default());
     app.update(Event::Resized(width, 60));
     app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
     for key in keys {
@@ -191,7 +191,7 @@ fn short_list(workers: u32) -> String {
         (facts.comm, facts.group) = (Ok("pt_data_worker".into()), Ok(100));
         host.gpus[0].holders.push(id);
     }
-    let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+    let mut app = App::new(Options::default());
     app.update(Event::Resized(80, 24));
     app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
     app.update(Event::Key(KeyEvent::from(KeyCode::Char('o'))));

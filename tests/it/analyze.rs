@@ -130,3 +130,30 @@ fn what_cannot_be_read_is_said_in_a_sentence() {
     assert_eq!(host.run(["analyze"]).code, USAGE);
     assert_eq!(host.run(["analyze", "x", "--capacity", "much"]).code, USAGE);
 }
+
+/// Real memory of two real training loops: `tests/leak/run.py` made them, and says more.
+#[test]
+fn a_real_loop_that_leaks_is_called_a_leak_with_what_to_try_and_its_twin_is_not() {
+    let host = Host::still([]);
+    let of = |name: &str| {
+        let log = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/memory/{}.csv"), name);
+        let args = ["analyze", "--capacity", "24GiB", &log];
+        let found = host.run(args.into_iter().chain(["--json"]));
+        (json(&found)["series"][0].clone(), host.run(args).text())
+    };
+    let verdicts = |series: &Value| -> Vec<String> {
+        let timeline = series["timeline"].as_array().expect("there is one");
+        timeline.iter().map(|it| it["verdict"].as_str().expect("a word").to_owned()).collect()
+    };
+    let (leak, text) = of("leak");
+    assert_eq!(leak["verdict"], "leak", "{leak:#}");
+    // The loop keeps half a megabyte a step, and takes some eight steps a second.
+    let rate = leak["timeline"].as_array().and_then(|it| it.last()?["rate_bytes_per_s"].as_f64()).expect("a rate");
+    assert!((2e6..6e6).contains(&rate), "{rate}");
+    assert_eq!(leak["advice"][0]["name"], "loss-history", "{leak:#}");
+    assert!(text.contains("1. A loss or metric is summed together with its history"), "{text}");
+    assert!(text.contains("    total += loss.item()"), "code is as it stands: {text}");
+    let (twin, text) = of("twin");
+    assert!(verdicts(&twin).iter().all(|it| it != "leak"), "{twin:#}");
+    assert!(twin["advice"].as_array().is_some_and(Vec::is_empty) && !text.contains("What to try"), "{text}");
+}

@@ -3,6 +3,7 @@
 //! Nothing here sleeps or tries again: a condition is waited for, and a deadline ends a test that waits in vain.
 
 // The stage.
+mod alerts;
 mod process;
 mod stage;
 mod terminal;

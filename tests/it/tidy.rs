@@ -31,7 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("free", &["cli", "model", "report", "snapshot", "units"]),
     ("orphans", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("query", &["cli", "report", "snapshot", "units", "untrusted"]),
-    ("session", &["app", "cli", "config", "event", "link", "terminal", "ui"]),
+    ("session", &["app", "cli", "config", "event", "link", "terminal", "ui", "untrusted"]),
     (
         "lib",
         &["agent", "analyze", "cli", "doctor", "explain", "free", "orphans", "query", "report", "session", "snapshot"],

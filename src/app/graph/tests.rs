@@ -27,7 +27,7 @@ impl Story {
             0,
             Bytes::from_gib(10),
         );
-        let mut app = App::new(Options { readonly: false, interval: Duration::from_secs(1) });
+        let mut app = App::new(Options::default());
         app.update(Event::Resized(120, 40));
         let mut story = Self { app, host };
         story.watch(100);

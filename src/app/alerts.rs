@@ -1,0 +1,358 @@
+//! What a person wants to hear of without looking: a leak, an end that is near, a GPU that becomes free, a process
+//! that ends. Each is told once.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{App, List, rows};
+use crate::event::{Alert, News};
+use crate::model::{Evidence, Model, Outlook, Subject};
+use crate::snapshot::{Gpu, GpuUuid, Identity, ProcessId, Snapshot, State, Use};
+use crate::units::{Elapsed, Moment};
+
+/// A leak that was withdrawn and comes back within this time is the same one.
+const SAME: Duration = Duration::from_mins(10);
+
+/// An end that was near and is so many times farther away now would be news again.
+const FARTHER: u32 = 2;
+
+/// What is seen in so many snapshots after each other is so: a list may have a hole.
+const SURE: u8 = 2;
+
+/// News stay on the screen for so long at least, and then until a key is pressed.
+const READ: Duration = Duration::from_secs(5);
+
+/// A leak that was told.
+#[derive(Debug)]
+struct Told {
+    /// So was that its end is near.
+    is_soon: bool,
+    /// Since when it leaks no more; absent while it does.
+    calm: Option<Moment>,
+}
+
+/// What is watched for the person, and in how many snapshots it was seen as it is awaited.
+#[derive(Debug)]
+struct Watched<T> {
+    what: T,
+    seen: u8,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub(super) struct Alerts {
+    leaks: HashMap<Subject, Told>,
+    /// Until they end, with what they run.
+    processes: Vec<Watched<(ProcessId, String)>>,
+    /// Until they are free.
+    gpus: Vec<Watched<GpuUuid>>,
+    news: Option<(String, Moment)>,
+}
+
+impl Alerts {
+    /// Watches a process until it ends, or watches it no more. Says which.
+    pub(super) fn watch_process(&mut self, id: ProcessId, model: &Model) -> Option<String> {
+        let before = self.processes.len();
+        self.processes.retain(|it| it.what.0 != id);
+        if self.processes.len() < before {
+            return Some(format!("{} is no longer watched", id.pid));
+        }
+        let process = model.latest()?.process(id)?;
+        let is_known = process.facts.identity != Identity::Unverified && process.load.state != Ok(State::Zombie);
+        if !is_known {
+            return Some(format!("the end of {} cannot be seen from here", id.pid));
+        }
+        self.processes.push(Watched { what: (id, command(model, id)), seen: 0 });
+        Some(format!("{} is watched: gputop says when it ends", id.pid))
+    }
+
+    /// Watches a GPU until it is free, or watches it no more. Says which.
+    pub(super) fn watch_gpu(&mut self, uuid: &GpuUuid, model: &Model) -> Option<String> {
+        let gpu = model.latest()?.gpu(uuid)?;
+        let label = rows::gpu_label(gpu);
+        let before = self.gpus.len();
+        self.gpus.retain(|it| it.what != *uuid);
+        if self.gpus.len() < before {
+            return Some(format!("GPU {label} is no longer watched"));
+        }
+        if is_free(model, gpu) {
+            return Some(format!("GPU {label} is free now"));
+        }
+        self.gpus.push(Watched { what: uuid.clone(), seen: 0 });
+        Some(format!("GPU {label} is watched: gputop says when nobody is on it"))
+    }
+
+    pub(super) fn is_watched(&self, subject: &Subject) -> bool {
+        match subject {
+            Subject::Process(id) => self.processes.iter().any(|it| it.what.0 == *id),
+            Subject::Gpu(uuid) => self.gpus.iter().any(|it| it.what == *uuid),
+        }
+    }
+
+    /// What happened last, until it was read.
+    pub(super) fn news(&self) -> Option<&str> {
+        self.news.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// A key was pressed: the person is there.
+    pub(super) fn read(&mut self, now: Moment) {
+        self.news.take_if(|(_, at)| now.since(*at) >= READ);
+    }
+
+    /// Looks at the host, which was seen again, and says what is to be told.
+    pub(super) fn learn(&mut self, model: &Model, warn_before: Duration) -> Vec<Alert> {
+        let Some(snapshot) = model.latest() else { return Vec::new() };
+        let mut alerts = self.leaks(model, snapshot, warn_before);
+        for watched in &mut self.processes {
+            let process = snapshot.process(watched.what.0);
+            let has_ended = process.is_none_or(|it| matches!(it.load.state, Ok(State::Zombie | State::Dead)));
+            // A new agent sees a few first, and the others soon after.
+            watched.seen = if has_ended && model.is_complete() { watched.seen + 1 } else { 0 };
+        }
+        for watched in self.processes.extract_if(.., |it| it.seen >= SURE) {
+            let (id, command) = watched.what;
+            let facts = vec![("PID", id.pid.to_string()), ("COMMAND", command.clone())];
+            alerts.push(Alert {
+                news: News::ProcessEnded,
+                sentence: format!("{} ({command}) has ended", id.pid),
+                facts,
+            });
+        }
+        for watched in &mut self.gpus {
+            let is_free = snapshot.gpu(&watched.what).is_some_and(|gpu| is_free(model, gpu));
+            watched.seen = if is_free { watched.seen + 1 } else { 0 };
+        }
+        for watched in self.gpus.extract_if(.., |it| it.seen >= SURE) {
+            let Some(gpu) = snapshot.gpu(&watched.what) else { continue };
+            let facts = gpu_facts(gpu);
+            alerts.push(Alert {
+                news: News::GpuFree,
+                sentence: format!("GPU {} is free", rows::gpu_label(gpu)),
+                facts,
+            });
+        }
+        if let Some(last) = alerts.iter().rfind(|it| matches!(it.news, News::GpuFree | News::ProcessEnded)) {
+            // Of a leak the header says so while it lasts.
+            self.news = Some((last.sentence.clone(), snapshot.at));
+        }
+        alerts
+    }
+
+    /// Leaks that began, and those whose end has come near.
+    fn leaks(&mut self, model: &Model, snapshot: &Snapshot, warn_before: Duration) -> Vec<Alert> {
+        let now = snapshot.at;
+        self.leaks.retain(|_, told| told.calm.is_none_or(|calm| now.since(calm) < SAME));
+        self.leaks.values_mut().for_each(|told| _ = told.calm.get_or_insert(now));
+        let mut alerts = Vec::new();
+        for (subject, evidence) in leaking(model, snapshot) {
+            let left = evidence.forecast.map(|it| it.likely);
+            let is_soon = left.is_some_and(|left| left <= warn_before);
+            let is_new = !self.leaks.contains_key(&subject);
+            let told = self.leaks.entry(subject.clone()).or_insert(Told { is_soon: false, calm: None });
+            told.calm = None;
+            if left.is_some_and(|left| left > warn_before.saturating_mul(FARTHER)) {
+                told.is_soon = false;
+            }
+            let is_sooner = is_soon && !told.is_soon;
+            told.is_soon |= is_soon;
+            if is_new || is_sooner {
+                let news = if is_sooner { News::OutOfMemorySoon } else { News::Leak };
+                alerts.push(about_leak(model, snapshot, &subject, &evidence, news));
+            }
+        }
+        alerts
+    }
+}
+
+impl App {
+    /// Watches the process or GPU under the cursor until it ends or is free, or watches it no more.
+    pub(super) fn watch(&mut self) {
+        let said = match (self.focus, self.under_cursor()) {
+            (List::Gpus, _) => {
+                let gpu = self.model.latest().and_then(|it| Some(it.gpus.get(self.gpu_at)?.uuid.clone()));
+                gpu.and_then(|gpu| self.alerts.watch_gpu(&gpu, &self.model))
+            }
+            (List::Processes, Some(process)) => self.alerts.watch_process(process, &self.model),
+            (List::Processes, None) => None,
+        };
+        self.say(said.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
+    }
+}
+
+/// Everything that leaks now. A GPU does where it is not one of its processes that does.
+fn leaking<'a>(model: &'a Model, snapshot: &'a Snapshot) -> impl Iterator<Item = (Subject, Evidence)> + 'a {
+    let leak = |subject: Subject| {
+        let detector = model.growing(&subject)?.detector;
+        let detector = (detector.outlook() == Outlook::Leak).then_some(detector)?;
+        Some((subject, *detector.evidence()?))
+    };
+    let grows = |id: ProcessId| {
+        model.growing(&Subject::Process(id)).is_some_and(|it| it.detector.outlook() >= Outlook::Suspect)
+    };
+    let processes = model.holdings().iter().map(|it| Subject::Process(it.process));
+    let gpus = snapshot.gpus.iter().filter(move |gpu| !gpu.tenants.iter().any(|it| grows(it.process)));
+    processes.chain(gpus.map(|gpu| Subject::Gpu(gpu.uuid.clone()))).filter_map(leak)
+}
+
+/// For the header: `LEAK 4711 full in 3h10m`, of the one that ends first; `LEAK 4711 and 2 more` where nobody knows.
+pub(super) fn summary(model: &Model) -> Option<String> {
+    let snapshot = model.latest()?;
+    let mut leaks: Vec<(Subject, Evidence)> = leaking(model, snapshot).collect();
+    let left = |evidence: &Evidence| evidence.forecast.map_or(Duration::MAX, |it| it.likely);
+    leaks.sort_by_key(|it| left(&it.1));
+    let (first, evidence) = leaks.first()?;
+    let who = match first {
+        Subject::Process(id) => id.pid.to_string(),
+        Subject::Gpu(uuid) => format!("GPU {}", snapshot.gpu(uuid).map(rows::gpu_label).unwrap_or_default()),
+    };
+    let when = evidence.forecast.map_or_else(String::new, |it| format!(", full in {}", Elapsed(it.likely)));
+    let others = match leaks.len() {
+        1 => String::new(),
+        count => format!(", {} more", count - 1),
+    };
+    Some(format!("LEAK: {who}{when}{others}"))
+}
+
+fn about_leak(model: &Model, snapshot: &Snapshot, subject: &Subject, evidence: &Evidence, news: News) -> Alert {
+    let (who, mut facts) = match subject {
+        Subject::Process(id) => {
+            let command = command(model, *id);
+            let mut facts = vec![("PID", id.pid.to_string()), ("COMMAND", command.clone())];
+            if let Some(Ok(user)) = snapshot.process(*id).map(|it| &it.facts.user) {
+                facts.push(("USER", user.to_string()));
+            }
+            let places = model.holding(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
+            match places {
+                [one] => facts.extend(gpu_facts(&snapshot.gpus[*one])),
+                more => facts.push(("GPU", rows::gpu_labels(snapshot, more))),
+            }
+            (format!("{} ({command})", id.pid), facts)
+        }
+        Subject::Gpu(uuid) => {
+            let gpu = snapshot.gpu(uuid);
+            let label = gpu.map(rows::gpu_label).unwrap_or_default();
+            (format!("what is on GPU {label}"), gpu.map(gpu_facts).unwrap_or_default())
+        }
+    };
+    facts.push(("RATE_BYTES_PER_S", format!("{:.0}", evidence.rate.0)));
+    if let Some(forecast) = evidence.forecast {
+        facts.push(("OOM_IN_S", forecast.likely.as_secs().to_string()));
+    }
+    let does = if news == News::Leak { "leaks" } else { "runs out of memory soon" };
+    Alert { news, sentence: format!("{who} {does}: {evidence}"), facts }
+}
+
+fn gpu_facts(gpu: &Gpu) -> Vec<(&'static str, String)> {
+    vec![("GPU", rows::gpu_label(gpu)), ("GPU_UUID", gpu.uuid.0.to_string())]
+}
+
+fn command(model: &Model, id: ProcessId) -> String {
+    let process = model.latest().and_then(|it| it.process(id));
+    process.and_then(|it| rows::command(it).ok()).unwrap_or_else(|| "?".to_owned())
+}
+
+/// Whether nobody computes on it, and nobody's memory is left there. One that does not answer is not free.
+fn is_free(model: &Model, gpu: &Gpu) -> bool {
+    gpu.trouble.is_none()
+        && gpu.load.memory_used.is_ok()
+        && gpu.tenants.iter().all(|it| it.usage == Use::Graphics)
+        && model.unclaimed().iter().all(|it| it.gpu != gpu.uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use crossterm::event::{KeyCode, KeyEvent};
+
+    use super::*;
+    use crate::app::Options;
+    use crate::event::{Effect, Event};
+    use crate::snapshot::example::host;
+    use crate::snapshot::line::Line;
+    use crate::units::Bytes;
+
+    fn see(app: &mut App, host: &Snapshot) -> Vec<Alert> {
+        match app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone()))))) {
+            Some(Effect::Alert(alerts)) => alerts,
+            None => Vec::new(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn app() -> App {
+        let mut app = App::new(Options::default());
+        app.update(Event::Resized(100, 30));
+        app
+    }
+
+    fn key(app: &mut App, code: KeyCode) {
+        app.update(Event::Key(KeyEvent::from(code)));
+    }
+
+    #[test]
+    fn a_leak_is_told_once_and_once_more_when_its_end_is_near() {
+        let (mut app, mut told) = (app(), Vec::new());
+        let mut host = host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
+        // 8 MiB a second fill what is left in two and a half hours.
+        for _ in 0..800 {
+            host = host.later(10);
+            let tenants = host.gpus.iter_mut().flat_map(|gpu| &mut gpu.tenants);
+            tenants.filter_map(|it| it.memory.as_mut().ok()).for_each(|it| it.0 += 80 << 20);
+            host.gpus[0].load.memory_used = host.gpus[0].tenants[0].memory;
+            told.extend(see(&mut app, &host));
+        }
+        assert_eq!(told.iter().map(|it| it.news).collect::<Vec<_>>(), [News::Leak, News::OutOfMemorySoon], "{told:#?}");
+        let sentence = &told[0].sentence;
+        assert!(sentence.starts_with("101 (python train.py) leaks: +80"), "{sentence}");
+        let fact = |name| told[1].facts.iter().find(|it| it.0 == name).map(|it| it.1.as_str());
+        assert_eq!(
+            (fact("PID"), fact("USER"), fact("GPU"), fact("GPU_UUID")),
+            (Some("101"), Some("alice"), Some("0"), Some("GPU-0"))
+        );
+        let left: u64 = fact("OOM_IN_S").unwrap().parse().unwrap();
+        assert!((3000..=3600).contains(&left), "{left}");
+        assert!(app.leak().is_some_and(|it| it.starts_with("LEAK: 101, full in ")), "{:?}", app.leak());
+    }
+
+    #[test]
+    fn the_end_of_a_watched_process_is_told_once_and_stays_until_it_is_read() {
+        let mut app = app();
+        let host = host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
+        see(&mut app, &host);
+        key(&mut app, KeyCode::Char('w'));
+        assert!(app.notice().is_some_and(|it| it.contains("101 is watched")));
+        assert_eq!(see(&mut app, &host.later(1)), []);
+        let without = host.clone().without(101);
+        assert_eq!(see(&mut app, &without.later(2)), [], "a list may have a hole");
+        let told = see(&mut app, &without.later(3));
+        assert_eq!(told.iter().map(|it| it.sentence.as_str()).collect::<Vec<_>>(), ["101 (python train.py) has ended"]);
+        assert_eq!(see(&mut app, &without.later(4)), []);
+        key(&mut app, KeyCode::Down);
+        assert_eq!(app.news(), Some("101 (python train.py) has ended"), "nobody reads that fast");
+        see(&mut app, &without.later(20));
+        key(&mut app, KeyCode::Down);
+        assert_eq!(app.news(), None);
+    }
+
+    #[test]
+    fn a_watched_gpu_is_told_when_nobody_is_on_it() {
+        let mut app = app();
+        let host = host(2).with(101, "python train.py", 1, Bytes::from_gib(10));
+        see(&mut app, &host);
+        key(&mut app, KeyCode::Tab);
+        key(&mut app, KeyCode::Char('w'));
+        assert!(app.notice().is_some_and(|it| it.contains("GPU 0 is free now")), "{:?}", app.notice());
+        key(&mut app, KeyCode::Down);
+        key(&mut app, KeyCode::Char('w'));
+        let without = host.clone().without(101);
+        let told: Vec<_> = (1..5).flat_map(|second| see(&mut app, &without.later(second))).collect();
+        assert_eq!(
+            told.iter().map(|it| (it.news, it.sentence.as_str())).collect::<Vec<_>>(),
+            [(News::GpuFree, "GPU 1 is free")]
+        );
+        // Watched and then not.
+        see(&mut app, &host.later(10));
+        key(&mut app, KeyCode::Char('w'));
+        key(&mut app, KeyCode::Char('w'));
+        assert_eq!((11..14).flat_map(|second| see(&mut app, &without.later(second))).count(), 0);
+    }
+}
