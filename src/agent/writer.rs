@@ -72,8 +72,8 @@ impl Replies {
 
 fn write_all(slot: &Slot, events: &mpsc::Sender<Wake>) {
     let mut lines = Lines::default();
-    // As much as a pipe holds: whoever reads can begin before the line is whole.
-    let mut out = io::BufWriter::with_capacity(1 << 16, Output);
+    // Less than a pipe holds: whoever reads can begin before the line is whole.
+    let mut out = io::BufWriter::with_capacity(1 << 14, Output);
     let mut first = true;
     loop {
         let mut waiting = slot.lock();

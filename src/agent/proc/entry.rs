@@ -20,7 +20,7 @@ const SHORT: Duration = Duration::from_millis(150);
 const THREADS: Duration = Duration::from_secs(5);
 
 /// A process rests that slept in so many readings in a row.
-const RESTS: u8 = 10;
+const RESTS: u8 = 4;
 
 /// A process that is shown.
 #[derive(Debug)]

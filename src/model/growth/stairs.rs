@@ -34,7 +34,7 @@ pub(super) struct Stairs {
 impl Stairs {
     /// Of a series that began at that time.
     pub(super) fn since(first: Moment) -> Self {
-        Self { first: u32::try_from(first.0 / 1000).unwrap_or(0), ..Self::default() }
+        Self { first: u32::try_from(first.0 / 1000).unwrap_or(u32::MAX), ..Self::default() }
     }
 
     /// Takes the lowest of a bucket.
