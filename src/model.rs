@@ -235,6 +235,15 @@ impl Model {
         }
     }
 
+    /// The processes that hold memory, and more and more of it, as with a leak; by PID.
+    pub fn suspects(&self) -> Vec<ProcessId> {
+        let mut suspects: Vec<ProcessId> = self.leaks.suspects().chain(self.allocated.suspects()).collect();
+        suspects.retain(|it| self.holding(*it).is_some());
+        suspects.sort_unstable();
+        suspects.dedup();
+        suspects
+    }
+
     /// Whether what the driver says of a subject leaks. Of a process on several GPUs, where it looks worst.
     pub fn growth(&self, subject: &Subject) -> Option<&LeakDetector> {
         match subject {

@@ -180,24 +180,22 @@ impl App {
 }
 
 /// Everything that leaks now. A GPU does where it is not one of its processes that does.
-fn leaking<'a>(model: &'a Model, snapshot: &'a Snapshot) -> impl Iterator<Item = (Subject, Evidence)> + 'a {
+fn leaking(model: &Model, snapshot: &Snapshot) -> Vec<(Subject, Evidence)> {
     let leak = |subject: Subject| {
         let detector = model.growing(&subject)?.detector;
         let detector = (detector.outlook() == Outlook::Leak).then_some(detector)?;
         Some((subject, *detector.evidence()?))
     };
-    let grows = |id: ProcessId| {
-        model.growing(&Subject::Process(id)).is_some_and(|it| it.detector.outlook() >= Outlook::Suspect)
-    };
-    let processes = model.holdings().iter().map(|it| Subject::Process(it.process));
-    let gpus = snapshot.gpus.iter().filter(move |gpu| !gpu.tenants.iter().any(|it| grows(it.process)));
-    processes.chain(gpus.map(|gpu| Subject::Gpu(gpu.uuid.clone()))).filter_map(leak)
+    let suspects = model.suspects();
+    let is_whole = |gpu: &&Gpu| !gpu.tenants.iter().any(|it| suspects.binary_search(&it.process).is_ok());
+    let gpus = snapshot.gpus.iter().filter(is_whole).map(|gpu| Subject::Gpu(gpu.uuid.clone()));
+    suspects.iter().map(|id| Subject::Process(*id)).chain(gpus).filter_map(leak).collect()
 }
 
 /// For the header: `LEAK 4711 full in 3h10m`, of the one that ends first; `LEAK 4711 and 2 more` where nobody knows.
 pub(super) fn summary(model: &Model) -> Option<String> {
     let snapshot = model.latest()?;
-    let mut leaks: Vec<(Subject, Evidence)> = leaking(model, snapshot).collect();
+    let mut leaks = leaking(model, snapshot);
     let left = |evidence: &Evidence| evidence.forecast.map_or(Duration::MAX, |it| it.likely);
     leaks.sort_by_key(|it| left(&it.1));
     let (first, evidence) = leaks.first()?;

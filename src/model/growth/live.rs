@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::LeakDetector;
+use super::{LeakDetector, Outlook};
 use crate::snapshot::{GpuUuid, ProcessId, Snapshot};
 use crate::units::Bytes;
 
@@ -45,6 +45,12 @@ impl Leaks {
         }
         let now = snapshot.at;
         self.0.retain(|_, it| it.whole.last().is_none_or(|last| now.since(last) < GONE));
+    }
+
+    /// Whose memory grows as a leak does, on any GPU.
+    pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
+        let tenants = self.0.values().flat_map(|it| &it.tenants);
+        tenants.filter(|(_, it)| it.outlook() >= Outlook::Suspect).map(|(id, _)| *id)
     }
 
     /// The growth of a GPU's memory.

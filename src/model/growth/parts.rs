@@ -80,6 +80,12 @@ impl Allocated {
         });
     }
 
+    /// Whose tensors hold more and more, as with a leak.
+    pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
+        let grows = |it: &Watched| it.detector.outlook() >= Outlook::Suspect;
+        self.0.iter().filter(move |(_, gpus)| gpus.iter().any(grows)).map(|(id, _)| *id)
+    }
+
     /// The growth of what its tensors hold: on that of its GPUs where it looks worst.
     fn process(&self, process: ProcessId) -> Option<&LeakDetector> {
         self.0.get(&process)?.iter().map(|it| it.detector.as_ref()).max_by_key(|it| it.outlook())
