@@ -42,7 +42,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// It is not looked into for so long then.
 const AVOID: Duration = Duration::from_mins(1);
 /// So many are searched for an allocator in one pass: each takes some 0.1 ms. The others have their turn later.
-const SEARCHES: u32 = 8;
+const SEARCHES: u32 = 4;
 /// No more threads than this are left behind.
 const STUCK: usize = 4;
 

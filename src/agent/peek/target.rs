@@ -17,10 +17,11 @@ use crate::units::Moment;
 /// What came of a look: what the allocator of each device says, in CUDA's order.
 pub(in crate::agent) type Outcome = Result<Vec<Stats>, Unread>;
 
-/// A process in which nothing was found is looked at again after so long, then after twice that.
-const AGAIN: Seconds = 2;
+/// A process without PyTorch is looked at again after so long, then after four times that: who has a GPU already, has
+/// loaded what uses it.
+const AGAIN: Seconds = 8;
 /// One that has PyTorch, and is loading its data, allocates at any moment.
-const SOON: Seconds = 4;
+const SOON: Seconds = 3;
 /// And no one less often than this: it may load PyTorch late.
 const SELDOM: Seconds = 300;
 /// What was read last stands for so many passes in which it was torn.
@@ -35,7 +36,7 @@ pub(super) struct Target {
     found: Option<Box<Found>>,
     last: Outcome,
     tears: u8,
-    /// When to look for an allocator again, and the wait after that.
+    /// When to look for an allocator again, and the wait before that.
     due: Moment,
     wait: Seconds,
 }
@@ -54,7 +55,7 @@ struct Found {
 
 impl Target {
     pub(super) fn new() -> Self {
-        Self { found: None, last: Err(Unread::NotYet), tears: 0, due: Moment(0), wait: AGAIN }
+        Self { found: None, last: Err(Unread::NotYet), tears: 0, due: Moment(0), wait: 0 }
     }
 
     /// Looks at it. `uid` is whose it is; where its allocator is, is looked for while there are `searches` left.
@@ -82,8 +83,8 @@ impl Target {
                 Ok((found, stats)) => *self = Self { found: Some(found.into()), last: Ok(stats), ..Self::new() },
                 Err(why) => {
                     self.last = Err(why);
+                    self.wait = if why == Unread::NotYet { SOON } else { (self.wait * 4).clamp(AGAIN, SELDOM) };
                     self.due = now.after(Duration::from_secs(self.wait.into()));
-                    self.wait = (self.wait * 2).min(if why == Unread::NotYet { SOON } else { SELDOM });
                 }
             }
         }
