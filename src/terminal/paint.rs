@@ -183,7 +183,8 @@ impl Painter {
         for y in 0..self.size.height {
             let mut x = 0;
             while x < self.size.width {
-                let (at, cell) = (Position::new(x, y), &drawing[(x, y)]);
+                let at = Position::new(x, y);
+                let cell = &drawing.content[self.place(at)];
                 if !self.shows(at, cell) {
                     self.go_to(at);
                     self.take_up(Pen::of(cell), cell.symbol());
