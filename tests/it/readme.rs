@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::process::run;
+use crate::say;
 use crate::terminal::{ENTER, ESC, Terminal};
 use crate::world::{GIB, Host};
 
@@ -36,8 +37,16 @@ fn each_command_of_the_first_walk_runs() {
     symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("there is room in /tmp");
     let path = format!("{}:{}", host.path("").display(), std::env::var("PATH").unwrap_or_default());
     let commands = commands();
+    let has_jq = Command::new("jq").arg("--version").output().is_ok();
+    if !has_jq {
+        say("there is no jq: what goes into it was not run");
+    }
     let mut said = Vec::new();
     for line in &commands {
+        if line.contains("jq") && !has_jq {
+            said.push(String::new());
+            continue;
+        }
         let mut shell = Command::new("sh");
         host.dress(shell.args(["-c", line])).env("PATH", &path);
         if line == "gputop" {
@@ -53,9 +62,11 @@ fn each_command_of_the_first_walk_runs() {
     }
     let of = |words: &str| &said[commands.iter().position(|it| it.contains(words)).expect("it is among them")];
     assert!(of("--once").contains(&pid.to_string()), "{said:?}");
-    let used: Vec<u64> = of(".gpus[].load").lines().map(|it| it.parse().expect("a number")).collect();
-    assert!(used == [3 * GIB, 0], "{used:?}");
-    assert!(of("tenants[]").starts_with(&format!("{pid} ")), "{said:?}");
+    if has_jq {
+        let used: Vec<u64> = of(".gpus[].load").lines().map(|it| it.parse().expect("a number")).collect();
+        assert!(used == [3 * GIB, 0], "{used:?}");
+        assert!(of("tenants[]").starts_with(&format!("{pid} ")), "{said:?}");
+    }
     assert!(of("gputop free").trim().starts_with("GPU-00000001"), "{said:?}");
     assert_eq!(commands.len(), 6, "a command that is new is looked at here, too");
 }
