@@ -151,7 +151,8 @@ fn what_a_supervisor_starts_again_is_said_to_be_and_the_whole_job_ends() {
 fn who_takes_the_place_of_an_ended_process_is_named_before_it_holds_anything() {
     // In a session of its own, as a service manager starts it; and it has not come to its GPU yet.
     let apart = "say('supervisor')\nwhile True:\n    python('child.py', start_new_session=True).wait()\n";
-    let mut tree = Tree::grow(&[("supervisor.py", apart), ("child.py", "rest('child')\n")], &["supervisor", "child"]);
+    let child = "if not os.path.exists('first'):\n    open('first', 'w').close()\n    hold()\nrest('child')\n";
+    let mut tree = Tree::grow(&[("supervisor.py", apart), ("child.py", child)], &["supervisor", "child"]);
     tree.on_gpu("child", 2 * GIB);
     let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
     let terminal = Terminal::start_at(&tree.host, 100, 40, ["--interval", "100ms"]);
