@@ -1,4 +1,4 @@
-//! Every key and what the person means by it. Help and footer print this table; nothing else knows a key.
+//! Every key and what the person means by it. Help prints this table, the footer some of it; nothing else knows a key.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
