@@ -121,6 +121,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                 () if !app.filter().value().is_empty() => "no process matches the filter (Esc clears it)",
                 () if snapshot.gpus.is_empty() => "",
                 () if app.view().suspects => "nobody holds memory who should not (o shows all)",
+                () if snapshot.gpus.iter().any(|it| it.trouble.is_some() || !it.failures.is_empty()) => {
+                    "no process is listed; who uses a GPU that fails is not known"
+                }
                 () => "no process uses a GPU",
             },
             theme.dim(),
