@@ -20,7 +20,7 @@ use crate::event::Event;
 use crate::link::{Agent, Link};
 use crate::model::Model;
 use crate::snapshot::line::Line;
-use crate::snapshot::{Cause, Failure, Snapshot};
+use crate::snapshot::{Cause, Failure, Identity, Snapshot};
 use crate::terminal::{self, Abilities, Tty};
 use crate::untrusted::Text;
 
@@ -148,7 +148,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         let mut watch = Watch::new(Link::to(agent)?);
         let mut patience = cli.timeout;
         loop {
-            let reason = watch.settle(patience, |_| true).await;
+            let reason = watch.settle(patience, were_looked_into).await;
             let exit = match watch.model.latest() {
                 Some(snapshot) => {
                     print(cli, &watch.model, snapshot, reason.as_ref())?;
@@ -314,6 +314,13 @@ impl Watch {
             Some(_) => format!("there was no second reading within {patience}, so rates are missing"),
         })
     }
+}
+
+/// Whether it is known of all tenants what PyTorch holds in them, or why not. A host that is busy takes a while.
+fn were_looked_into(snapshot: &Snapshot) -> bool {
+    let gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);
+    let tenants = gpus.flat_map(|gpu| &gpu.tenants).filter_map(|tenant| snapshot.process(tenant.process));
+    tenants.filter(|it| it.facts.identity == Identity::Sure).all(|it| it.peek.is_some())
 }
 
 /// Whether the driver, or a GPU, has neither answered nor failed yet.

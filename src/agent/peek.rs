@@ -43,6 +43,8 @@ const DEADLINE: Duration = Duration::from_secs(2);
 const AVOID: Duration = Duration::from_mins(1);
 /// So many are searched for an allocator in one pass: each takes some 0.1 ms. The others have their turn later.
 const SEARCHES: u32 = 4;
+/// And so many in the first passes together: one who asks once sees all of a common host.
+const AT_ONCE: u32 = 64;
 /// No more threads than this are left behind.
 const STUCK: usize = 4;
 
@@ -134,11 +136,12 @@ fn start(generation: u64, events: mpsc::Sender<Wake>) -> io::Result<(SyncSender<
 
 fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender<Wake>) {
     let mut targets: BTreeMap<ProcessId, Target> = BTreeMap::new();
-    let mut scratch = Vec::new();
+    let (mut scratch, mut searches) = (Vec::new(), AT_ONCE);
     let tell = |what| *at.lock().unwrap_or_else(PoisonError::into_inner) = what;
     while let Ok(order) = orders.recv() {
         targets.retain(|id, _| names(&order, *id));
-        let (mut said, mut searches) = (Vec::with_capacity(order.len()), SEARCHES);
+        let mut said = Vec::with_capacity(order.len());
+        searches = searches.max(SEARCHES);
         for (id, uid) in order {
             let now = clock::now();
             tell(Some((id, now)));
