@@ -188,7 +188,7 @@ impl Ran {
     }
 }
 
-/// Runs a program until it has ended and nobody holds its outputs any more.
+/// Runs a program until it has ended and nobody holds its outputs any more. Who hangs fails: see [`crate::DEADLINE`].
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Ran {
     let started = now();
