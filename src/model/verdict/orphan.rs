@@ -13,7 +13,7 @@
 //!
 //! 1. A launcher (rule 4) is an orphan on (a), unless one of its descendants computes; a helper on (a) or (b).
 //! 2. What only works for another (worker, spawned or forked child) is an orphan on (a), or on two of (b) to (e);
-//!    with one, perhaps. Should it compute on (a), it has [`GRACE`] to notice that it is alone.
+//!    with one, perhaps. That it computes, or may notice within seconds that it is alone, makes it none the less one.
 //! 3. Any other Python process that computes is an orphan only when (d) or (e) holds with another sign:
 //!    (a), (b) and (c) are what `nohup`, `tmux` and `setsid` look like.
 //! 4. One that computes nothing for [`QUIET`] is an orphan on (a), or on two of (b) to (e); perhaps, before
@@ -31,9 +31,6 @@ use crate::model::kin::role::Role;
 use crate::snapshot::{Process, ProcessId, State};
 use crate::units::Moment;
 use crate::untrusted::Argv;
-
-/// Within that time a `DataLoader` worker notices that its trainer is gone, and ends.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// A trainer may wait for a file, or for its peers, that long without being idle.
 const QUIET: Duration = Duration::from_secs(10);
@@ -66,7 +63,8 @@ pub(super) fn judge(court: Court<'_>, at: usize, is_listed: bool, is_on_gpu: boo
     let verdict = match life.role {
         Role::Launcher if !life.forked => launcher(&strength, life),
         Role::Helper => (strength.ended.is_some() || strength.left).then_some(Answer::Yes),
-        _ if serves(life) => Some(servant(&strength, life)),
+        // (2)
+        _ if serves(life) => Some(if strength.proves() { Answer::Yes } else { Answer::Maybe }),
         role => {
             let is_enough =
                 strength.ended.is_some() || strength.elastic || role.is_python() && (is_on_gpu || strength.served);
@@ -117,6 +115,11 @@ impl Strength {
             count: signs.len() - usize::from(ended.is_some()),
         })
     }
+
+    /// (a), or two of the others.
+    fn proves(&self) -> bool {
+        self.ended.is_some() || self.count >= 2
+    }
 }
 
 /// (1)
@@ -124,18 +127,9 @@ fn launcher(strength: &Strength, life: &Life) -> Option<Answer> {
     (strength.ended.is_some() && life.work != Work::Computes).then_some(Answer::Yes)
 }
 
-/// (2)
-fn servant(strength: &Strength, life: &Life) -> Answer {
-    match strength {
-        Strength { ended: Some(ago), .. } if life.work == Work::Computes && *ago < GRACE => Answer::Maybe,
-        Strength { ended: Some(_), .. } | Strength { count: 2.., .. } => Answer::Yes,
-        _ => Answer::Maybe,
-    }
-}
-
 /// (3) and (4)
 fn main(strength: &Strength, life: &Life, trains: bool, is_listed: bool, now: Moment) -> Option<Answer> {
-    let proves = strength.ended.is_some() || strength.count >= 2;
+    let proves = strength.proves();
     // What nohup does not do.
     let is_telling = strength.served || strength.elastic;
     match life.work {
