@@ -37,8 +37,7 @@ use crate::untrusted::Text;
 /// A value that was read, or why there is none.
 pub type Reading<T> = Result<T, Missing>;
 
-/// Why a reading has no value. Each prints differently, because each asks
-/// something else of the person looking.
+/// Why a reading has no value. What asks something else of the person looking prints differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
@@ -46,6 +45,8 @@ pub enum Missing {
     Unsupported,
     /// Someone else may see it. `perm`.
     Denied,
+    /// Of a process that the driver lists, and that is not here any more: there is nobody to ask. `N/A`.
+    Gone,
     /// It should have worked. `ERR`.
     Failed,
     /// Not read yet, or a rate that needs a second reading. `…`.
@@ -55,7 +56,7 @@ pub enum Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::Unsupported => "N/A",
+            Self::Unsupported | Self::Gone => "N/A",
             Self::Denied => "perm",
             Self::Failed => "ERR",
             Self::NotYet => "…",

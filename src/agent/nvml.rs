@@ -44,9 +44,9 @@ use crate::untrusted::Text;
 /// A driver that does not start, and a GPU that was lost, are tried again so often.
 const AGAIN: Duration = Duration::from_secs(3);
 /// GPUs are counted so often.
-const COUNT: Duration = Duration::from_secs(5);
-/// Xid events are fetched so often.
-const EVENTS: Duration = Duration::from_secs(2);
+const COUNT: Duration = Duration::from_secs(10);
+/// Xid events are fetched so often, and at once when a GPU falls silent: one of them may say why.
+const EVENTS: Duration = Duration::from_secs(5);
 
 const COUNT_CALL: &str = "nvmlDeviceGetCount_v2";
 const VERSION: &str = "nvmlSystemGetDriverVersion";
@@ -414,6 +414,7 @@ impl Eyes {
                     seat.suffers(&trouble);
                     // It may be back soon, at another index.
                     self.count_due = now.after(AGAIN);
+                    self.events_due = Moment(0);
                 }
             }
             if self.watch.is_left_behind() {

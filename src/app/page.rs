@@ -195,6 +195,9 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
         match facts.identity {
             Identity::Sure => "sure: PID and start time were read together",
             Identity::Fresh => "started just now: sure at the next reading",
+            Identity::Unverified if process.load.state == Err(Missing::Gone) => {
+                "none: no process here has this PID; it has ended, and the driver still lists it"
+            }
             Identity::Unverified => "not verified: NVML may mean a process of another PID namespace",
         },
     );

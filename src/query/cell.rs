@@ -26,7 +26,7 @@ impl Cell {
 
     pub(super) fn missing(why: Missing) -> Self {
         match why {
-            Missing::Unsupported => NOT_AVAILABLE,
+            Missing::Unsupported | Missing::Gone => NOT_AVAILABLE,
             Missing::Denied => Self::None("[Insufficient Permissions]"),
             Missing::Failed | Missing::NotYet => Self::None("[Unknown Error]"),
         }

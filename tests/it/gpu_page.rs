@@ -71,6 +71,39 @@ fn what_takes_long_is_read_only_while_someone_looks() {
     terminal.quit();
 }
 
+/// At the default interval of a second, with what is read more rarely, that stays under 10 calls a second and GPU.
+#[test]
+fn a_gpu_is_asked_eight_questions_in_a_pass_and_the_rest_rarely() {
+    const PASSES: u64 = 30;
+    let mut host = Host::with(["H100"]);
+    host.sleeper(0, GIB);
+    let mut terminal = Terminal::start_at(&host, 100, 30, ["--interval", "100ms"]);
+    terminal.wait_for("80G");
+    // The second slow reading comes soon after the first, so that each GPU finds its own second.
+    terminal.wait_until("both slow readings of the start", |_| host.counts()["nvmlDeviceGetMigMode"] == 2);
+    let before = host.counts();
+    terminal.wait_until("so many passes", |_| {
+        host.counts()["nvmlDeviceGetPowerUsage"] - before["nvmlDeviceGetPowerUsage"] >= PASSES
+    });
+    let after = host.counts();
+    let grown = |name: &String| after[name] - before.get(name).copied().unwrap_or(0);
+    let (each, rare): (Vec<&String>, Vec<&String>) = after.keys().partition(|name| grown(name) >= PASSES / 2);
+    let expected = [
+        "nvmlDeviceGetClockInfo",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetCurrentClocksThrottleReasons",
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetProcessUtilization",
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetUtilizationRates",
+    ];
+    assert_eq!(each, expected);
+    let of_a_gpu: Vec<_> = rare.into_iter().filter(|it| it.starts_with("nvmlDevice") && grown(it) > 0).collect();
+    assert!(of_a_gpu.iter().all(|it| grown(it) <= 2) && of_a_gpu.len() <= 12, "{of_a_gpu:?}");
+    terminal.quit();
+}
+
 #[test]
 fn what_failed_while_someone_looked_is_said_there_and_forgotten_with_the_page() {
     let mut host = Host::with(["H100"]);

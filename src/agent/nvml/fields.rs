@@ -22,6 +22,9 @@ const ALL: u32 = u32::MAX;
 /// More links than any GPU has.
 const MOST_LINKS: u32 = 36;
 
+/// Memory errors since the driver was loaded: those that ECC mended, and the others.
+const CORRECTED: Field = (3, 0);
+const UNCORRECTED: Field = (4, 0);
 const RETIRED_PENDING: Field = (31, 0);
 const REMAPPED_PENDING: Field = (144, 0);
 const REMAPPED_FAILED: Field = (145, 0);
@@ -72,10 +75,11 @@ impl Gpu {
         self.ask(watch, "nvmlDeviceGetFieldValues", 0, |gpu| values(gpu, fields)).unwrap_or_else(|why| [Err(why); N])
     }
 
-    /// Whether its memory waits to be mended, and what the driver says should be done: one call.
+    /// Its memory errors, whether it waits to be mended, and what the driver says should be done: one call.
     pub(super) fn read_damage(&mut self, watch: &Watch, health: &mut GpuHealth) {
-        let [retired, pending, failed, action] =
-            self.field_values(watch, [RETIRED_PENDING, REMAPPED_PENDING, REMAPPED_FAILED, RECOVERY_ACTION]);
+        let fields = [CORRECTED, UNCORRECTED, RETIRED_PENDING, REMAPPED_PENDING, REMAPPED_FAILED, RECOVERY_ACTION];
+        let [corrected, uncorrected, retired, pending, failed, action] = self.field_values(watch, fields);
+        (health.ecc_corrected, health.ecc_uncorrected) = (corrected, uncorrected);
         health.retired_pending = retired.map(|it| it != 0);
         health.remap_pending = pending.map(|it| it != 0);
         health.remap_failed = failed.map(|it| it != 0);

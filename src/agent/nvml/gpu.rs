@@ -5,7 +5,7 @@
 
 use nvml_wrapper::Device;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
-use nvml_wrapper::enum_wrappers::device::{Clock, EccCounter, MemoryError, TemperatureSensor, TemperatureThreshold};
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlProcessUtilizationSample_t};
 
@@ -65,7 +65,7 @@ pub(super) struct Gpu {
 }
 
 /// How often the slow lane is read. A GPU's turn comes at a second of its own, so that no pass carries all.
-const SLOW_MS: u64 = 8000;
+const SLOW_MS: u64 = 10_000;
 
 impl Gpu {
     /// Opens a GPU, or an instance of `parent`, and reads what does not change.
@@ -200,7 +200,7 @@ impl Gpu {
         self.set_trouble(trouble);
         if slow {
             self.mend_facts(pass.watch);
-            let turn = u64::from(self.readings.facts.index % 8) * 1000;
+            let turn = u64::from(self.readings.facts.index) * 1000 % SLOW_MS;
             // Not a full round the first time, so that each GPU finds its own second.
             let first = self.slow_due == Moment(0);
             self.slow_due = Moment(now.0 + if first { 1500 + turn } else { SLOW_MS });
@@ -290,12 +290,6 @@ impl Gpu {
         let fan = self.ask(watch, "nvmlDeviceGetFanSpeed_v2", 0, |gpu| gpu.fan_speed(0));
         health.fan = fan.map(|percent| Percent::new(f32::from(u16::try_from(percent).unwrap_or(u16::MAX))));
         health.mig = self.ask(watch, "nvmlDeviceGetMigMode", 0, Device::mig_mode).map(|mode| mode.current == 1);
-        health.ecc_corrected = self.ask(watch, "nvmlDeviceGetTotalEccErrors", 0, |gpu| {
-            gpu.total_ecc_errors(MemoryError::Corrected, EccCounter::Volatile)
-        });
-        health.ecc_uncorrected = self.ask(watch, "nvmlDeviceGetTotalEccErrors", 1, |gpu| {
-            gpu.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
-        });
         self.read_damage(watch, &mut health);
         health.pcie_generation = self.ask(watch, "nvmlDeviceGetCurrPcieLinkGeneration", 0, plain::pcie_generation);
         health.pcie_width = self.ask(watch, "nvmlDeviceGetCurrPcieLinkWidth", 0, plain::pcie_width);

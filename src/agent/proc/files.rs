@@ -77,7 +77,9 @@ impl Root {
             Some(Errno::NOENT) if self.hides => Missing::Denied,
             // It is one of another PID namespace: it has no files here.
             Some(Errno::NOENT) if !self.ours => Missing::Unsupported,
-            _ => Missing::Failed,
+            // It ended before this look, or during it.
+            Some(Errno::NOENT | Errno::SRCH) | None => Missing::Gone,
+            Some(_) => Missing::Failed,
         }
     }
 

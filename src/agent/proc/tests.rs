@@ -54,7 +54,7 @@ fn a_process_that_ended_is_only_a_pid() {
     child.wait().unwrap();
     let gone = see(&mut processes, child.id(), Moment(0));
     assert_eq!((gone.id.start_ticks, gone.facts.identity), (None, Identity::Unverified));
-    assert_eq!(gone.load.state, Err(Missing::Failed));
+    assert_eq!(gone.load.state, Err(Missing::Gone));
     processes.begin();
     assert_eq!(processes.end().count(), 0);
 }

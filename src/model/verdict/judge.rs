@@ -122,7 +122,7 @@ impl Court<'_> {
             Some(Missing::Unsupported) if self.past.fallen(process.id.pid).is_none() => Kind::Foreign { hidden: false },
             Some(Missing::Denied) => Kind::Foreign { hidden: true },
             Some(Missing::NotYet) => Kind::TooSoon,
-            Some(Missing::Failed | Missing::Unsupported) | None => Kind::Ghost {
+            Some(Missing::Gone | Missing::Failed | Missing::Unsupported) | None => Kind::Ghost {
                 was: self.past.fallen(process.id.pid).map(|it| it.named.clone()),
                 heirs: orphan::heirs(self, process.id),
             },

@@ -35,7 +35,7 @@ impl Story {
             ["gone", pid] => self.host.processes.retain(|it| it.id.pid != number::<u32>(pid)),
             ["extra", gpu, memory] => self.extra[number::<usize>(gpu)] = bytes(memory).0,
             ["unread", processes] => self.host.host.scan.unreadable = number(processes),
-            ["ghost", pid] => self.ghost(number(pid), Missing::Failed),
+            ["ghost", pid] => self.ghost(number(pid), Missing::Gone),
             ["foreign", pid] => self.ghost(number(pid), Missing::Unsupported),
             ["hidden", pid] => self.ghost(number(pid), Missing::Denied),
             [pid, "<", parent, ref argv @ ..] => self.process(number(pid), number(parent), argv),
