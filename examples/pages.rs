@@ -83,7 +83,7 @@ fn escaped(text: &str) -> String {
 const REST: &str = r".SH FILES
 .TP
 \fI$XDG_CONFIG_HOME/gputop/config.toml\fR, \fI~/.config/gputop/config.toml\fR
-What the person set: \fBtheme\fR, \fBinterval\fR, \fBcolumns\fR, \fBsort\fR, \fBgroup\fR, \fBmine\fR, \fBhost\fR, \fBmouse\fR, \fBascii\fR. \fBW\fR writes it. A flag counts more than a variable, and that more than the file. A name that is not known is said and passed over; a value that does not do is said with its line.
+What the person set: \fBtheme\fR, \fBinterval\fR, \fBcolumns\fR, \fBgpu_columns\fR, \fBsort\fR, \fBgroup\fR, \fBmine\fR, \fBhost\fR, \fBmouse\fR, \fBascii\fR. \fBW\fR writes it. A flag counts more than a variable, and that more than the file. A name that is not known is said and passed over; a value that does not do is said with its line.
 .TP
 \fI$XDG_STATE_HOME/gputop/screen.toml\fR, \fI~/.local/state/gputop/screen.toml\fR
 How the screen was left: sorting, columns, grouping, colours. What config.toml says counts more.

@@ -6,6 +6,7 @@
 mod alerts;
 pub mod columns;
 pub mod end;
+pub mod gpu_columns;
 pub mod graph;
 pub mod keymap;
 pub mod layout;
@@ -29,6 +30,7 @@ use tui_input::Input;
 use self::alerts::Alerts;
 use self::columns::{Column, Columns, Sort};
 use self::end::EndPanel;
+use self::gpu_columns::GpuColumn;
 use self::graph::Lens;
 use self::keymap::{Intent, Mode};
 use self::marks::Marks;
@@ -87,6 +89,8 @@ pub struct App {
     sort: Sort,
     /// The columns that the person chose; absent while the width of the screen does.
     columns: Option<Columns>,
+    /// Those of the list of GPUs.
+    gpu_columns: Option<Columns<GpuColumn>>,
     /// How much of each command is scrolled out at the left.
     command_at: usize,
     setup: Option<Setup>,
@@ -124,6 +128,7 @@ impl App {
             gpu_top: 0,
             sort: Sort::by(Column::Memory),
             columns: None,
+            gpu_columns: None,
             command_at: 0,
             setup: None,
             filter: Input::default(),

@@ -9,6 +9,7 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app::columns::{Columns, Sort};
+use crate::app::gpu_columns::GpuColumn;
 use crate::app::rows::Grouping;
 use crate::app::settings::Look;
 use crate::units::Bytes;
@@ -142,6 +143,10 @@ pub struct ScreenArgs {
     /// The columns of the list of processes, from left to right; without it, as many as there is room for
     #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_COLUMNS")]
     pub columns: Option<Columns>,
+
+    /// The columns of the list of GPUs
+    #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_GPU_COLUMNS")]
+    pub gpu_columns: Option<Columns<GpuColumn>>,
 
     /// Sort by this column, and by the second what is the same there; `-` before a name inverts its order
     #[arg(long, value_name = "COLUMN[,COLUMN]", env = "GPUTOP_SORT", allow_hyphen_values = true)]

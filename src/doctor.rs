@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use crate::agent::surroundings::Surroundings;
 use crate::cli::DoctorArgs;
+use crate::config::Config;
 use crate::report::{self, Exit, table};
 use crate::snapshot::{Cause, Snapshot};
 use crate::terminal::{Abilities, Tty};
@@ -37,7 +38,7 @@ struct Finding {
 /// # Errors
 ///
 /// When no agent can be started, or when nobody reads what is printed.
-pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &DoctorArgs, config: &Result<Config, String>) -> anyhow::Result<ExitCode> {
     let around = Surroundings::look(args.agent.nvml_lib.as_deref());
     let (model, reason) = report::look(&args.agent, args.timeout, |it| it.host.scan.at != Moment(0))?;
     let able = Abilities::from_env();
@@ -46,6 +47,7 @@ pub fn run(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
         None => vec![not("agent", reason.map_or_else(|| "it says nothing".to_owned(), |it| it.to_string()), None)],
     };
     findings.extend(model.latest().map(|snapshot| of_processes(snapshot, &around)).unwrap_or_default());
+    findings.push(of_settings(config));
     findings.extend(of_terminal(able));
     let text = text(&findings);
     report::put(if able.ascii { table::ascii(&text) } else { text }.as_bytes())?;
@@ -196,6 +198,19 @@ fn of_processes(snapshot: &Snapshot, around: &Surroundings) -> Vec<Finding> {
         }
     });
     findings
+}
+
+/// What is said at the start, too, and there may be overlooked.
+fn of_settings(config: &Result<Config, String>) -> Finding {
+    match config {
+        Err(why) => not("settings", why, Some("gputop --config /dev/null   # starts without them")),
+        Ok(Config { unknown: Some(unknown), .. }) => {
+            less("settings", unknown, "man gputop   # FILES lists the names that there are")
+        }
+        Ok(Config { file: Some(file), .. }) if file.exists() => well("settings", file.to_string_lossy()),
+        Ok(Config { file: Some(file), .. }) => well("settings", format!("none: there is no {}", file.display())),
+        Ok(_) => less("settings", "have no place: neither XDG_CONFIG_HOME nor HOME is set", "export HOME=~"),
+    }
 }
 
 fn of_terminal(able: Abilities) -> Vec<Finding> {

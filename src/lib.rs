@@ -43,21 +43,21 @@ use cli::{Cli, Task};
 /// # Errors
 ///
 /// When it cannot be done; the error says what was being done, to what, and what to do about it.
-pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
-    match cli.task {
-        Some(Task::Agent(args)) => agent::run(&args),
-        Some(Task::Analyze(args)) => analyze::run(&args),
-        Some(Task::DemoProcess { role }) => agent::demo::be(&role),
-        Some(Task::Doctor(args)) => doctor::run(&args),
-        Some(Task::Explain(args)) => explain::run(&args),
-        Some(Task::Free(args)) => free::run(&args),
-        Some(Task::Orphans(args)) => orphans::run(&args),
+pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    match &cli.task {
+        Some(Task::Agent(args)) => agent::run(args),
+        Some(Task::Analyze(args)) => analyze::run(args),
+        Some(Task::DemoProcess { role }) => agent::demo::be(role),
+        Some(Task::Doctor(args)) => doctor::run(args, &config::Config::load(cli)),
+        Some(Task::Explain(args)) => explain::run(args),
+        Some(Task::Free(args)) => free::run(args),
+        Some(Task::Orphans(args)) => orphans::run(args),
         Some(Task::Schema) => {
             io::stdout().write_all(snapshot::line::SCHEMA.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
-        None if query::is_asked(&cli) => query::run(&cli),
-        None if report::is_asked_for(&cli) => report::run(&cli),
-        None => session::run(&cli),
+        None if query::is_asked(cli) => query::run(cli),
+        None if report::is_asked_for(cli) => report::run(cli),
+        None => session::run(cli),
     }
 }

@@ -7,7 +7,7 @@ use gputop::report::Exit;
 
 fn main() -> ExitCode {
     keep_the_heap_small();
-    match gputop::run(gputop::cli::parse()) {
+    match gputop::run(&gputop::cli::parse()) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

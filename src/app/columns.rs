@@ -1,11 +1,26 @@
-//! The columns of the list of processes: which there are, in which order they stand, and how the list is sorted by them.
+//! Columns that a person chooses and orders; those of the list of processes, and how it is sorted by them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::rows::View;
 
-/// A column of the list.
+/// Columns of one list, of which a person chooses some.
+pub trait Choice: Copy + PartialEq + 'static {
+    /// Every column, from left to right.
+    const ALL: &'static [Self];
+
+    /// What it is called in the configuration and on the command line.
+    fn name(self) -> &'static str;
+
+    /// What it shows, in a few words.
+    fn help(self) -> &'static str;
+
+    /// Whether it takes the rest of the line, and so is the last.
+    fn is_last(self) -> bool;
+}
+
+/// A column of the list of processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
     /// The GPUs it is on.
@@ -49,9 +64,8 @@ pub const ROOMY: u16 = 120;
 /// From this width on there is room for everything.
 pub const WIDEST: u16 = 160;
 
-impl Column {
-    /// Every column, from left to right.
-    pub const ALL: [Self; 16] = [
+impl Choice for Column {
+    const ALL: &'static [Self] = &[
         Self::Gpu,
         Self::Pid,
         Self::User,
@@ -70,8 +84,7 @@ impl Column {
         Self::Command,
     ];
 
-    /// What it is called in the configuration and on the command line.
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Self::Gpu => "gpu",
             Self::Pid => "pid",
@@ -92,8 +105,7 @@ impl Column {
         }
     }
 
-    /// What it shows, in a few words.
-    pub fn help(self) -> &'static str {
+    fn help(self) -> &'static str {
         match self {
             Self::Gpu => "the GPUs that it is on",
             Self::Pid => "its PID",
@@ -114,6 +126,12 @@ impl Column {
         }
     }
 
+    fn is_last(self) -> bool {
+        self == Self::Command
+    }
+}
+
+impl Column {
     /// Whether the list can be sorted by it.
     pub fn sorts(self) -> bool {
         !matches!(self, Self::Threads | Self::History | Self::Origin | Self::Verdict)
@@ -139,31 +157,72 @@ impl FromStr for Column {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = || Self::ALL.map(Self::name).join(", ");
-        Self::ALL
-            .into_iter()
-            .find(|it| it.name() == name)
-            .ok_or_else(|| format!("`{name}` is no column; there are {}", known()))
+        named(name)
     }
 }
 
-/// Columns that the person chose, from left to right. What a process runs is the last, since it takes the rest of the line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Columns(Vec<Column>);
+/// The column of that name.
+fn named<C: Choice>(name: &str) -> Result<C, String> {
+    let found = C::ALL.iter().copied().find(|it| it.name() == name);
+    found.ok_or_else(|| {
+        let known: Vec<_> = C::ALL.iter().map(|it| it.name()).collect();
+        format!("`{name}` is no column; there are {}", known.join(", "))
+    })
+}
 
-impl Columns {
+/// Columns that the person chose, from left to right. What takes the rest of the line is the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Columns<C = Column>(Vec<C>);
+
+impl<C: Choice> Columns<C> {
     /// Those, each once.
-    pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
+    pub fn new(columns: impl IntoIterator<Item = C>) -> Self {
         let mut once = Vec::new();
         for column in columns {
             if !once.contains(&column) {
                 once.push(column);
             }
         }
-        once.sort_by_key(|it| *it == Column::Command);
+        once.sort_by_key(|it| it.is_last());
         Self(once)
     }
 
+    /// Those that were chosen, in their order.
+    pub fn chosen(&self) -> &[C] {
+        &self.0
+    }
+
+    /// Whether it is one of them.
+    pub fn has(&self, column: C) -> bool {
+        self.0.contains(&column)
+    }
+
+    /// All columns: these in their order, then the others in theirs.
+    pub fn and_others(&self) -> Vec<C> {
+        self.0.iter().copied().chain(C::ALL.iter().copied().filter(|it| !self.has(*it))).collect()
+    }
+
+    /// These without that one, or with it when it was none of them; nothing when none would be left.
+    #[must_use]
+    pub fn toggled(&self, column: C) -> Option<Self> {
+        let others = self.0.iter().copied().filter(|it| *it != column);
+        let columns: Vec<C> = others.chain((!self.has(column)).then_some(column)).collect();
+        if columns.is_empty() { None } else { Some(Self::new(columns)) }
+    }
+
+    /// These with that one so many places further to the right.
+    #[must_use]
+    pub fn moved(&self, column: C, by: isize) -> Self {
+        let mut columns = self.0.clone();
+        if let Some(from) = columns.iter().position(|it| *it == column) {
+            let to = from.saturating_add_signed(by).min(columns.len() - 1);
+            columns.swap(from, to);
+        }
+        Self::new(columns)
+    }
+}
+
+impl Columns {
     /// The columns of a screen of that width: those that were chosen, or those that it has room for.
     pub fn shown(chosen: Option<&Self>, width: u16, view: View) -> Vec<Column> {
         // In the short list the room is for the reasons.
@@ -174,31 +233,21 @@ impl Columns {
         }
         match chosen {
             Some(columns) => columns.0.clone(),
-            None => Column::ALL.into_iter().filter(|it| it.least_width() <= width).collect(),
+            None => Column::ALL.iter().copied().filter(|it| it.least_width() <= width).collect(),
         }
-    }
-
-    /// Whether it is one of them.
-    pub fn has(&self, column: Column) -> bool {
-        self.0.contains(&column)
-    }
-
-    /// All columns: these in their order, then the others in theirs.
-    pub fn and_others(&self) -> Vec<Column> {
-        self.0.iter().copied().chain(Column::ALL.into_iter().filter(|it| !self.has(*it))).collect()
     }
 }
 
-impl FromStr for Columns {
+impl<C: Choice> FromStr for Columns<C> {
     type Err = String;
 
     fn from_str(names: &str) -> Result<Self, String> {
-        let columns: Vec<Column> = words(names).map(str::parse).collect::<Result<_, _>>()?;
+        let columns: Vec<C> = words(names).map(named).collect::<Result<_, _>>()?;
         if columns.is_empty() { Err("at least one column is needed".to_owned()) } else { Ok(Self::new(columns)) }
     }
 }
 
-impl fmt::Display for Columns {
+impl<C: Choice> fmt::Display for Columns<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.iter().map(|it| it.name()).collect::<Vec<_>>().join(","))
     }
@@ -273,8 +322,8 @@ mod tests {
         for text in ["memory", "-memory", "user,memory", "gpu,-time"] {
             assert_eq!(text.parse::<Sort>().unwrap().to_string(), text);
         }
-        assert_eq!("command, pid,gpu".parse::<Columns>().unwrap().to_string(), "pid,gpu,command");
-        let all = Columns::new(Column::ALL);
+        assert_eq!("command, pid,gpu".parse::<Columns<Column>>().unwrap().to_string(), "pid,gpu,command");
+        let all = Columns::new(Column::ALL.iter().copied());
         assert_eq!(all.to_string().parse(), Ok(all));
     }
 
@@ -283,14 +332,14 @@ mod tests {
         assert!("memry".parse::<Sort>().unwrap_err().contains("`memry` is no column; there are gpu, pid"));
         assert!("verdict".parse::<Sort>().unwrap_err().contains("cannot be sorted"));
         assert!("pid,user,memory".parse::<Sort>().is_err());
-        assert!(" , ".parse::<Columns>().is_err());
+        assert!(" , ".parse::<Columns<Column>>().is_err());
     }
 
     #[test]
     fn a_wider_screen_has_more_unless_the_person_chose() {
         let count = |width| Columns::shown(None, width, View::default()).len();
         assert!(count(80) < count(110) && count(110) < count(160));
-        let chosen = "command,cache".parse().ok();
+        let chosen: Option<Columns> = "command,cache".parse().ok();
         assert_eq!(Columns::shown(chosen.as_ref(), 80, View::default()), [Column::Cache, Column::Command]);
     }
 }

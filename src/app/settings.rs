@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::App;
 use super::columns::{Columns, Sort};
+use super::gpu_columns::GpuColumn;
 use super::rows::Grouping;
 
 /// Which colours.
@@ -86,6 +87,8 @@ pub struct Settings {
     pub interval: Option<Duration>,
     /// Which columns the list of processes has, and in which order.
     pub columns: Option<Columns>,
+    /// Which columns the list of GPUs has, and in which order.
+    pub gpu_columns: Option<Columns<GpuColumn>>,
     /// How it is sorted.
     pub sort: Option<Sort>,
     /// How its lines stand together.
@@ -104,6 +107,7 @@ impl Settings {
             theme: self.theme.or(others.theme),
             interval: self.interval.or(others.interval),
             columns: self.columns.or(others.columns),
+            gpu_columns: self.gpu_columns.or(others.gpu_columns),
             sort: self.sort.or(others.sort),
             group: self.group.or(others.group),
             mine: self.mine.or(others.mine),
@@ -118,6 +122,7 @@ impl App {
         self.look = settings.theme.unwrap_or(self.look);
         self.options.interval = settings.interval.unwrap_or(self.options.interval);
         self.columns = settings.columns.or(self.columns.take());
+        self.gpu_columns = settings.gpu_columns.or(self.gpu_columns.take());
         self.sort = settings.sort.unwrap_or(self.sort);
         self.view.grouping = settings.group.unwrap_or(self.view.grouping);
         self.view.mine = settings.mine.unwrap_or(self.view.mine);
@@ -130,6 +135,7 @@ impl App {
             theme: Some(self.look),
             interval: Some(self.options.interval),
             columns: self.columns.clone(),
+            gpu_columns: self.gpu_columns.clone(),
             sort: Some(self.sort),
             group: Some(self.view.grouping),
             mine: Some(self.view.mine),

@@ -6,6 +6,7 @@ use tui_input::Input;
 
 use super::columns::{Column, Columns, Sort};
 use super::end::EndPanel;
+use super::gpu_columns::GpuColumn;
 use super::layout::{self, Layout};
 use super::marks::Marks;
 use super::page::Page;
@@ -38,6 +39,11 @@ impl App {
     /// Which colours.
     pub fn look(&self) -> Look {
         self.look
+    }
+
+    /// The columns of the list of GPUs, from left to right.
+    pub fn gpu_columns(&self) -> Vec<GpuColumn> {
+        Columns::shown_at(self.gpu_columns.as_ref(), self.size.0)
     }
 
     /// The columns of the list of processes, from left to right.

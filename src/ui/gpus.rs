@@ -8,45 +8,58 @@ use super::host::word;
 use super::pen::{Align, Pen};
 use super::rect;
 use super::theme::Theme;
+use crate::app::gpu_columns::{GpuColumn, MOST};
 use crate::app::layout::Area;
 use crate::app::{App, List, rows};
 use crate::model::{Subject, Weight};
-use crate::snapshot::{Gpu, Missing};
-use crate::units::{Bytes, Elapsed, Hertz, Percent};
+use crate::snapshot::{Gpu, Trouble};
+use crate::units::{Bytes, Elapsed, Percent};
 
-/// How the columns share a line.
+/// The columns, and the widths that depend on the screen and on the GPUs.
 struct Columns {
+    shown: Vec<GpuColumn>,
     label: usize,
     name: usize,
     bar: usize,
-    /// Clocks, P-state, fan and ECC, when there is room for all of them.
-    more: bool,
-    /// Encoder, decoder and PCIe, when there is room for these too.
-    most: bool,
+    health: usize,
 }
 
 const MEMORY: usize = 10;
-const TEMPERATURE: usize = 5;
-const POWER: usize = 8;
 const HEALTH: usize = 12;
 /// Where there is room for what the word means.
 const HEALTH_AT_LENGTH: usize = 36;
-/// `5 x16`: generation and lanes.
-const PCIE: usize = 5;
 
 impl Columns {
-    fn of(width: usize, gpus: &[Gpu]) -> Self {
+    fn of(app: &App, width: usize, gpus: &[Gpu]) -> Self {
         let label = gpus.iter().map(|gpu| rows::gpu_label(gpu).len()).max().unwrap_or(1).max(2);
-        let more = width >= 150;
-        let fixed = label + 1 + 1 + 1 + MEMORY + 1 + Percent::WIDTH + 1 + 1 + TEMPERATURE + 1 + POWER + 1 + HEALTH;
-        let most = width >= 190;
-        let left = width.saturating_sub(
-            fixed + if more { 5 + 39 } else { 0 } + if most { 17 + HEALTH_AT_LENGTH - HEALTH } else { 0 },
-        );
-        // Two bars and a name share what is left.
-        let longest = gpus.iter().filter_map(|gpu| Some(gpu.facts.name.as_ref().ok()?.as_str().len())).max();
-        let name = longest.unwrap_or(4).clamp(4, 28).min((left / 2).max(8));
-        Self { label, name, bar: (left.saturating_sub(name) / 2).clamp(3, 30), more, most }
+        let health = if width >= usize::from(MOST) { HEALTH_AT_LENGTH } else { HEALTH };
+        let mut columns = Self { shown: app.gpu_columns(), label, name: 0, bar: 0, health };
+        let fixed: usize = columns.shown.iter().map(|it| columns.width(*it) + 1).sum();
+        let left = (width + 1).saturating_sub(fixed);
+        // The bars and a name share what is left.
+        let bars = columns.shown.iter().filter(|it| matches!(it, GpuColumn::Memory | GpuColumn::Sm)).count();
+        if columns.shown.contains(&GpuColumn::Name) {
+            let longest = gpus.iter().filter_map(|gpu| Some(gpu.facts.name.as_ref().ok()?.as_str().len())).max();
+            columns.name = longest.unwrap_or(4).clamp(4, 28).min((left / 2).max(8));
+        }
+        columns.bar = (left.saturating_sub(columns.name) / bars.max(1)).clamp(3, 30);
+        columns
+    }
+
+    fn width(&self, column: GpuColumn) -> usize {
+        match column {
+            GpuColumn::Index => self.label,
+            GpuColumn::Name => self.name,
+            GpuColumn::Memory => self.bar + 1 + MEMORY,
+            GpuColumn::Sm => Percent::WIDTH + 1 + self.bar,
+            GpuColumn::Temperature | GpuColumn::Pcie => 5,
+            GpuColumn::Power | GpuColumn::SmClock => 8,
+            GpuColumn::MemoryUse | GpuColumn::Fan | GpuColumn::Encoder | GpuColumn::Decoder => Percent::WIDTH,
+            GpuColumn::MemoryClock => 9,
+            GpuColumn::PState => 3,
+            GpuColumn::Ecc => 6,
+            GpuColumn::Health => self.health,
+        }
     }
 }
 
@@ -61,13 +74,13 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Paragraph::new(sentence).style(style).wrap(Wrap { trim: true }).render(rect(area), buffer);
         return;
     }
-    let columns = Columns::of(usize::from(area.width), &snapshot.gpus);
+    let columns = Columns::of(app, usize::from(area.width), &snapshot.gpus);
     let hidden = snapshot.gpus.len().saturating_sub(usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         match &snapshot.driver.trouble {
-            Some(trouble) => pen.put(trouble.sentence.as_str(), theme.alarm()),
+            Some(trouble) => _ = pen.put(trouble.sentence.as_str(), theme.alarm()),
             None => head(&mut pen, theme, &columns),
-        };
+        }
     }
     if hidden > 0
         && let Some(mut pen) = Pen::at(buffer, area, 0)
@@ -86,96 +99,129 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-fn head<'p, 'a>(pen: &'p mut Pen<'a>, theme: Theme, columns: &Columns) -> &'p mut Pen<'a> {
-    let style = theme.head();
-    pen.cell("#", columns.label, Align::Right, style).skip(1);
-    pen.cell("GPU", columns.name, Align::Left, style).skip(1);
-    pen.cell("MEMORY", columns.bar + 1 + MEMORY, Align::Left, style).skip(1);
-    pen.cell("SM", Percent::WIDTH, Align::Right, style).skip(1 + columns.bar + 1);
-    pen.cell("TEMP", TEMPERATURE, Align::Right, style).skip(1);
-    pen.cell("POWER", POWER, Align::Right, style).skip(1);
-    if columns.more {
-        pen.cell("MEM%", Percent::WIDTH, Align::Right, style).skip(1);
-        pen.cell("SM CLOCK", 8, Align::Right, style).skip(1);
-        pen.cell("MEM CLOCK", 9, Align::Right, style).skip(1);
-        pen.cell("P", 3, Align::Right, style).skip(1);
-        pen.cell("FAN", Percent::WIDTH, Align::Right, style).skip(1);
-        pen.cell("ECC", 6, Align::Right, style).skip(1);
+fn head(pen: &mut Pen<'_>, theme: Theme, columns: &Columns) {
+    for column in &columns.shown {
+        let (title, width, align) = match column {
+            GpuColumn::Index => ("#", columns.label, Align::Right),
+            GpuColumn::Name => ("GPU", columns.name, Align::Left),
+            GpuColumn::Memory => ("MEMORY", columns.width(*column), Align::Left),
+            // Above the figure, with nothing above the bar.
+            GpuColumn::Sm => ("SM", Percent::WIDTH, Align::Right),
+            GpuColumn::Temperature => ("TEMP", columns.width(*column), Align::Right),
+            GpuColumn::Power => ("POWER", columns.width(*column), Align::Right),
+            GpuColumn::MemoryUse => ("MEM%", columns.width(*column), Align::Right),
+            GpuColumn::SmClock => ("SM CLOCK", columns.width(*column), Align::Right),
+            GpuColumn::MemoryClock => ("MEM CLOCK", columns.width(*column), Align::Right),
+            GpuColumn::PState => ("P", columns.width(*column), Align::Right),
+            GpuColumn::Fan => ("FAN", columns.width(*column), Align::Right),
+            GpuColumn::Ecc => ("ECC", columns.width(*column), Align::Right),
+            GpuColumn::Encoder => ("ENC", columns.width(*column), Align::Right),
+            GpuColumn::Decoder => ("DEC", columns.width(*column), Align::Right),
+            GpuColumn::Pcie => ("PCIE", columns.width(*column), Align::Right),
+            GpuColumn::Health => ("HEALTH", pen.room(), Align::Left),
+        };
+        pen.cell(title, width, align, theme.head()).skip(columns.width(*column).saturating_sub(width) + 1);
     }
-    if columns.most {
-        pen.cell("ENC", Percent::WIDTH, Align::Right, style).skip(1);
-        pen.cell("DEC", Percent::WIDTH, Align::Right, style).skip(1);
-        pen.cell("PCIE", PCIE, Align::Right, style).skip(1);
-    }
-    pen.put("HEALTH", style)
 }
 
 fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Columns) {
-    let age = app.model().age(gpu);
-    let is_old = age.is_some() || gpu.trouble.is_some();
+    let is_old = app.model().age(gpu).is_some() || gpu.trouble.is_some();
     let style = if is_old { theme.dim() } else { theme.text() };
-    let (facts, load) = (&gpu.facts, &gpu.load);
-    let watched = if app.is_watched(&Subject::Gpu(gpu.uuid.clone())) { "w" } else { "" };
-    pen.cell(format!("{watched}{}", rows::gpu_label(gpu)), columns.label, Align::Right, style).skip(1);
-    let name = word(facts.name.as_ref().map_err(|why| *why));
-    pen.cell(short(&name), columns.name, Align::Left, style).skip(1);
-    let share = load.memory_used.ok().zip(load.memory_total.ok()).and_then(|(used, total)| used.share_of(total));
-    let full = if is_old { style } else { theme.full(share) };
-    pen.gauge(theme, share, columns.bar, full).skip(1);
-    pen.cell(memory(gpu), MEMORY, Align::Right, style).skip(1);
+    for column in &columns.shown {
+        let is_kept = matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory);
+        match &gpu.trouble {
+            // Who it is stays, and what it held; the rest of the line says what is wrong.
+            Some(trouble) if !is_kept => return suffers(pen, theme, app, gpu, trouble),
+            _ => draw_cell(pen, theme, app, gpu, columns, style, *column),
+        }
+    }
     if let Some(trouble) = &gpu.trouble {
-        let mut text = app.model().health(gpu).word;
-        if let Some(age) = age {
-            text = format!("{text}, figures {} old", Elapsed(age));
-        }
-        if let Some(call) = &trouble.call {
-            text = format!("{text}, {call}");
-        }
-        // With room, the sentence says it all, and what to do.
-        let sentence = trouble.sentence.as_str();
-        let text = if sentence.len() <= pen.room() && age.is_none() { sentence.to_owned() } else { text };
-        pen.put(text, theme.alarm());
-        return;
+        suffers(pen, theme, app, gpu, trouble);
     }
-    let busy = if is_old { style } else { theme.busy() };
-    pen.cell(word(load.sm), Percent::WIDTH, Align::Right, style).skip(1);
-    pen.gauge(theme, load.sm.ok().map(|it| f64::from(it.value()) / 100.0), columns.bar, busy).skip(1);
-    pen.cell(word(load.temperature), TEMPERATURE, Align::Right, heat(theme, gpu, style)).skip(1);
-    pen.cell(power(gpu), POWER, Align::Right, style).skip(1);
-    if columns.more {
-        more(pen, gpu, style);
-    }
-    if columns.most {
-        pen.cell(word(gpu.health.encoder), Percent::WIDTH, Align::Right, style).skip(1);
-        pen.cell(word(gpu.health.decoder), Percent::WIDTH, Align::Right, style).skip(1);
-        let link = gpu.health.pcie_generation.and_then(|it| Ok(format!("{it} x{}", gpu.health.pcie_width?)));
-        pen.cell(word(link), PCIE, Align::Right, style).skip(1);
-    }
-    match age {
-        Some(age) => pen.put(format!("{} old", Elapsed(age)), theme.notable()),
-        None => {
-            let health = app.model().health(gpu);
-            // With room, what it means.
-            let words = if health.phrase.len() <= pen.room() { &health.phrase } else { &health.word };
-            pen.put(words, theme.weight(health.weight));
-            let failure = gpu.failures.first().filter(|_| health.weight > Weight::Fine);
-            match failure.map(ToString::to_string).filter(|it| it.len() < pen.room()) {
-                Some(failure) => pen.skip(1).put(failure, theme.notable()),
-                None => pen,
-            }
-        }
-    };
 }
 
-fn more(pen: &mut Pen<'_>, gpu: &Gpu, style: Style) {
-    let mhz = |clock: Result<Hertz, Missing>| word(clock);
-    pen.cell(word(gpu.load.memory_bandwidth), Percent::WIDTH, Align::Right, style).skip(1);
-    pen.cell(mhz(gpu.load.sm_clock), 8, Align::Right, style).skip(1);
-    pen.cell(mhz(gpu.health.memory_clock), 9, Align::Right, style).skip(1);
-    pen.cell(word(gpu.health.performance_state.map(|it| format!("P{it}"))), 3, Align::Right, style).skip(1);
-    pen.cell(word(gpu.health.fan), Percent::WIDTH, Align::Right, style).skip(1);
-    let ecc = gpu.health.ecc_corrected.and_then(|fixed| Ok(format!("{fixed}/{}", gpu.health.ecc_uncorrected?)));
-    pen.cell(word(ecc), 6, Align::Right, style).skip(1);
+/// Its trouble, at the length that there is room for.
+fn suffers(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trouble) {
+    let age = app.model().age(gpu);
+    let mut text = app.model().health(gpu).word;
+    if let Some(age) = age {
+        text = format!("{text}, figures {} old", Elapsed(age));
+    }
+    if let Some(call) = &trouble.call {
+        text = format!("{text}, {call}");
+    }
+    // With room, the sentence says it all, and what to do.
+    let sentence = trouble.sentence.as_str();
+    let text = if sentence.len() <= pen.room() && age.is_none() { sentence.to_owned() } else { text };
+    pen.put(text, theme.alarm());
+}
+
+fn draw_cell(
+    pen: &mut Pen<'_>,
+    theme: Theme,
+    app: &App,
+    gpu: &Gpu,
+    columns: &Columns,
+    style: Style,
+    column: GpuColumn,
+) {
+    let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
+    let is_old = style == theme.dim();
+    let (text, align, style) = match column {
+        GpuColumn::Index => {
+            let watched = if app.is_watched(&Subject::Gpu(gpu.uuid.clone())) { "w" } else { "" };
+            (format!("{watched}{}", rows::gpu_label(gpu)), Align::Right, style)
+        }
+        GpuColumn::Name => (short(&word(facts.name.as_ref().map_err(|why| *why))).to_owned(), Align::Left, style),
+        GpuColumn::Memory => {
+            let share = load.memory_used.ok().zip(load.memory_total.ok());
+            let share = share.and_then(|(used, total)| used.share_of(total));
+            let full = if is_old { style } else { theme.full(share) };
+            pen.gauge(theme, share, columns.bar, full).skip(1);
+            pen.cell(memory(gpu), MEMORY, Align::Right, style).skip(1);
+            return;
+        }
+        GpuColumn::Sm => {
+            let busy = if is_old { style } else { theme.busy() };
+            pen.cell(word(load.sm), Percent::WIDTH, Align::Right, style).skip(1);
+            pen.gauge(theme, load.sm.ok().map(|it| f64::from(it.value()) / 100.0), columns.bar, busy).skip(1);
+            return;
+        }
+        GpuColumn::Temperature => (word(load.temperature), Align::Right, heat(theme, gpu, style)),
+        GpuColumn::Power => (power(gpu), Align::Right, style),
+        GpuColumn::MemoryUse => (word(load.memory_bandwidth), Align::Right, style),
+        GpuColumn::SmClock => (word(load.sm_clock), Align::Right, style),
+        GpuColumn::MemoryClock => (word(health.memory_clock), Align::Right, style),
+        GpuColumn::PState => (word(health.performance_state.map(|it| format!("P{it}"))), Align::Right, style),
+        GpuColumn::Fan => (word(health.fan), Align::Right, style),
+        GpuColumn::Ecc => {
+            let ecc = health.ecc_corrected.and_then(|mended| Ok(format!("{mended}/{}", health.ecc_uncorrected?)));
+            (word(ecc), Align::Right, style)
+        }
+        GpuColumn::Encoder => (word(health.encoder), Align::Right, style),
+        GpuColumn::Decoder => (word(health.decoder), Align::Right, style),
+        GpuColumn::Pcie => {
+            let link = health.pcie_generation.and_then(|it| Ok(format!("{it} x{}", health.pcie_width?)));
+            (word(link), Align::Right, style)
+        }
+        GpuColumn::Health => return draw_health(pen, theme, app, gpu),
+    };
+    pen.cell(text, columns.width(column), align, style).skip(1);
+}
+
+fn draw_health(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu) {
+    if let Some(age) = app.model().age(gpu) {
+        pen.put(format!("{} old", Elapsed(age)), theme.notable());
+        return;
+    }
+    let health = app.model().health(gpu);
+    // With room, what it means.
+    let words = if health.phrase.len() <= pen.room() { &health.phrase } else { &health.word };
+    pen.put(words, theme.weight(health.weight));
+    let failure = gpu.failures.first().filter(|_| health.weight > Weight::Fine);
+    if let Some(failure) = failure.map(ToString::to_string).filter(|it| it.len() < pen.room()) {
+        pen.skip(1).put(failure, theme.notable());
+    }
 }
 
 /// `61.2/79.6G`: used of total.

@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 
 use super::pen::{Align, Pen};
 use super::theme::Theme;
+use crate::app::columns::Choice;
 use crate::app::layout::Area;
 use crate::app::setup::Item;
 
@@ -21,13 +22,18 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, items: &[Item], cursor: us
         let check = |is_so| if is_so { "[x]" } else { "[ ]" };
         let (mark, name, help) = match item {
             Item::Theme(look) => {
-                ("   ", "theme", format!("{look:<9} terminal, safe for the colour-blind, light, mono"))
+                ("   ", "theme".to_owned(), format!("{look:<9} terminal, safe for the colour-blind, light, mono"))
             }
             Item::Host(is_shown) => {
-                (check(*is_shown), "host", "the first line: load and memory of the host".to_owned())
+                (check(*is_shown), "host".to_owned(), "the first line: load and memory of the host".to_owned())
             }
-            Item::Mine(is_so) => (check(*is_so), "mine", "only processes of the user that gputop runs as".to_owned()),
-            Item::Column(column, is_shown) => (check(*is_shown), column.name(), column.help().to_owned()),
+            Item::Mine(is_so) => {
+                (check(*is_so), "mine".to_owned(), "only processes of the user that gputop runs as".to_owned())
+            }
+            Item::Column(column, is_shown) => (check(*is_shown), column.name().to_owned(), column.help().to_owned()),
+            Item::GpuColumn(column, is_shown) => {
+                (check(*is_shown), format!("GPU {}", column.name()), column.help().to_owned())
+            }
         };
         pen.skip(2).put(mark, theme.text()).skip(1);
         pen.cell(name, NAME, Align::Left, theme.text()).skip(1).put(help, theme.dim());

@@ -1,5 +1,6 @@
 //! What works here and what does not: `gputop doctor`.
 
+use std::fs;
 use std::process::Command;
 
 use fake_nvml::Fault;
@@ -56,6 +57,25 @@ fn a_gpu_that_fails_in_part_is_named_with_its_call() {
     assert!(found.contains("nvmlDeviceGetTemperature") && found.contains("dmesg"), "{found}");
     host.change(|world| world.gpus[0].falls_off_the_bus());
     assert!(on(&host.run(["doctor"]), "GPU ").contains("fell off the bus"));
+}
+
+#[test]
+fn what_is_wrong_with_the_settings_is_said_as_at_the_start() {
+    let host = Host::with(["H100"]);
+    let settings = |text: &str| {
+        fs::create_dir_all(host.path("config/gputop")).expect("there is room in /tmp");
+        fs::write(host.path("config/gputop/config.toml"), text).expect("there is room in /tmp");
+        let ran = host.run(["doctor"]);
+        (on(&ran, "settings"), ran.code)
+    };
+    assert!(on(&host.run(["doctor"]), "settings").contains("none: there is no"));
+    let (found, code) = settings("theme = 'light'\n");
+    assert!(found.starts_with("ok") && found.contains("config.toml") && code == 0, "{found}");
+    let (found, code) = settings("host = true\nthme = 'light'\n");
+    assert!(found.starts_with("less") && found.contains("`thme` (line 2)") && code == 0, "{found}");
+    let (found, code) = settings("theme = 'dark'\n");
+    assert!(found.starts_with("NOT") && found.contains("config.toml:1: theme: `dark` is no theme"), "{found}");
+    assert_eq!(code, 1);
 }
 
 #[test]

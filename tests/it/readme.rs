@@ -122,7 +122,18 @@ fn every_flag_and_subcommand_that_the_readme_names_exists() {
     for name in subcommands {
         assert!(help.contains(name) && text.contains(&format!("gputop {name}")), "{name}");
     }
-    let of_gputop = ["--plain", "--once", "--json", "--csv", "--theme", "--interval", "--sort", "--columns", "--group"];
+    let of_gputop = [
+        "--plain",
+        "--once",
+        "--json",
+        "--csv",
+        "--theme",
+        "--interval",
+        "--sort",
+        "--columns",
+        "--gpu-columns",
+        "--group",
+    ];
     for flag in of_gputop.into_iter().chain(["--config", "--readonly", "--demo", "--query-gpu", "--query-compute-apps"])
     {
         assert!(help.contains(flag), "{flag} is not in --help");
@@ -149,8 +160,9 @@ fn the_settings_that_the_readme_shows_are_those_without_a_file() {
     fs::create_dir_all(host.path("config/gputop")).expect("there is room in /tmp");
     fs::write(host.path("config/gputop/config.toml"), example).expect("there is room in /tmp");
     assert_eq!(shown(&host), before);
-    // And the line that is commented out does.
-    let columns = example.lines().find_map(|it| it.strip_prefix("# ")).expect("there is one");
-    fs::write(host.path("config/gputop/config.toml"), columns).expect("there is room in /tmp");
+    // And the lines that are commented out do.
+    let columns: Vec<&str> = example.lines().filter_map(|it| it.strip_prefix("# ")).collect();
+    assert_eq!(columns.len(), 2);
+    fs::write(host.path("config/gputop/config.toml"), columns.join("\n")).expect("there is room in /tmp");
     assert!(!shown(&host).contains("CPU"));
 }

@@ -66,6 +66,41 @@ fn a_column_that_is_hidden_in_the_panel_stays_so_once_it_is_written_down() {
 }
 
 #[test]
+fn columns_of_gpus_are_chosen_ordered_and_hidden_as_those_of_processes() {
+    let mut host = Host::with(["H100", "RTX-4090"]);
+    host.sleeper(0, GIB);
+    write_config(&host, "gpu_columns = ['health', 'index', 'temp']\n");
+    let head = |screen: &vt100::Screen| {
+        let text = screen.contents();
+        text.lines().find(|it| it.contains('#')).unwrap_or_default().trim_end().to_owned()
+    };
+    let shows = |command: &mut Command, expected: &str| {
+        let terminal = Terminal::run(command, 80, 24);
+        terminal.wait_until(expected, |screen| head(screen) == expected);
+        terminal
+    };
+    shows(&mut host.gputop([]), " #  TEMP HEALTH").quit();
+    shows(host.gputop([]).env("GPUTOP_GPU_COLUMNS", "index,fan,health"), " #  FAN HEALTH").quit();
+    let mut terminal = shows(&mut host.gputop(["--gpu-columns", "fan,index,pstate"]), " FAN  #   P");
+    // Who is lost says so, whatever was chosen.
+    host.change(|world| world.gpus[1].falls_off_the_bus());
+    terminal.wait_for("lost");
+    terminal.keys(F2);
+    terminal.wait_for("theme");
+    terminal.keys(&DOWN.repeat(40));
+    terminal.wait_for("[ ] GPU health");
+    terminal.keys(" ");
+    terminal.wait_for("[x] GPU health");
+    terminal.keys("W");
+    terminal.wait_for("written to");
+    terminal.keys(ESC);
+    terminal.wait_until("the new column", |screen| head(screen) == " FAN  #   P HEALTH");
+    terminal.quit();
+    let text = fs::read_to_string(host.path("config/gputop/config.toml")).expect("it was written");
+    assert!(text.contains(r#"gpu_columns = ["fan", "index", "pstate", "health"]"#), "{text}");
+}
+
+#[test]
 fn what_a_person_changed_is_there_in_the_next_run_but_no_filter() {
     let mut host = Host::with(["H100"]);
     host.sleeper(0, GIB);

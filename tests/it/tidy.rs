@@ -26,7 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("report", &["app", "cli", "event", "link", "model", "snapshot", "terminal", "units", "untrusted"]),
     // It reads logs, and the lines of gputop are one kind of them.
     ("analyze", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
-    ("doctor", &["agent", "cli", "report", "snapshot", "terminal", "units"]),
+    ("doctor", &["agent", "cli", "config", "report", "snapshot", "terminal", "units"]),
     ("explain", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
     ("free", &["cli", "model", "report", "snapshot", "units"]),
     ("orphans", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
@@ -34,7 +34,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("session", &["app", "cli", "config", "event", "link", "terminal", "ui", "untrusted"]),
     (
         "lib",
-        &["agent", "analyze", "cli", "doctor", "explain", "free", "orphans", "query", "report", "session", "snapshot"],
+        &[
+            "agent", "analyze", "cli", "config", "doctor", "explain", "free", "orphans", "query", "report", "session",
+            "snapshot",
+        ],
     ),
     ("main", &["lib"]),
 ];
