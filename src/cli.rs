@@ -1,10 +1,13 @@
 //! The command line: what a person may ask for, and in which words.
 
+mod habits;
+
 use std::env;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -47,9 +50,14 @@ pub struct Cli {
     #[arg(long)]
     pub json: bool,
 
-    /// Print again every so often, until interrupted
+    /// Print again every so often, until interrupted; every 5 seconds when it is not said
     #[arg(short = 'l', long = "loop", value_name = "SECONDS", value_parser = some_seconds)]
+    #[arg(num_args = 0..=1, default_missing_value = "5")]
     pub every: Option<Duration>,
+
+    /// The same in milliseconds; `-lms` too
+    #[arg(long, value_name = "MILLISECONDS", value_parser = some_milliseconds, conflicts_with = "every")]
+    pub loop_ms: Option<Duration>,
 
     /// Give up on a driver that does not answer after this time, and print what there is
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = some_time)]
@@ -84,6 +92,10 @@ pub struct QueryArgs {
     /// Print all that changes each second about each GPU, in base units under the names of the JSON
     #[arg(long, conflicts_with_all = ["gpu", "query_compute_apps", "list"])]
     pub csv: bool,
+
+    /// Write to this file instead of the standard output
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub filename: Option<PathBuf>,
 
     /// Only these GPUs: by index, UUID or PCI bus id
     #[arg(short = 'i', long = "id", value_name = "GPU,…", value_delimiter = ',')]
@@ -363,6 +375,11 @@ fn some_seconds(text: &str) -> Result<Duration, String> {
     some(seconds(text)?)
 }
 
+fn some_milliseconds(text: &str) -> Result<Duration, String> {
+    let milliseconds = text.parse().map_err(|_| format!("`{text}` is not a number of milliseconds"))?;
+    some(Duration::from_millis(milliseconds))
+}
+
 fn some(span: Duration) -> Result<Duration, String> {
     if span.is_zero() { Err("it must be more than nothing".to_owned()) } else { Ok(span) }
 }
@@ -380,10 +397,17 @@ pub fn parse() -> Cli {
     match env::var(DEMO_ROLE) {
         Ok(role) => Cli::parse_from(["gputop", "demo-process", &role]),
         Err(_) => {
-            let matches = Cli::command().get_matches();
+            let matches = Cli::command().try_get_matches_from(habits::spelled_out(env::args_os()));
+            let matches = matches.unwrap_or_else(|error| {
+                // What is no mistake there is one here; help and version are none.
+                match habits::elsewhere(env::args_os()).filter(|_| error.use_stderr()) {
+                    Some(sentence) => clap::Error::raw(ErrorKind::UnknownArgument, format!("{sentence}\n")).exit(),
+                    None => error.exit(),
+                }
+            });
             let is_given = matches.value_source("interval").is_some_and(|it| it != ValueSource::DefaultValue);
             match Cli::from_arg_matches(&matches) {
-                Ok(cli) => Cli { interval_given: is_given, ..cli },
+                Ok(cli) => Cli { interval_given: is_given, every: cli.every.or(cli.loop_ms), ..cli },
                 Err(error) => error.format(&mut Cli::command()).exit(),
             }
         }

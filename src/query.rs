@@ -9,8 +9,12 @@ mod csv;
 mod gpu;
 
 use std::fmt::Write;
+use std::fs::File;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
+
+use anyhow::Context;
 
 use self::cell::Cell;
 use crate::cli::{AgentArgs, Cli, QueryArgs, SHORTEST_INTERVAL};
@@ -29,6 +33,7 @@ pub fn is_asked(cli: &Cli) -> bool {
         || query.help_compute_apps
         || !query.id.is_empty()
         || !query.format.is_empty()
+        || query.filename.is_some()
 }
 
 /// Answers once, or again and again.
@@ -55,10 +60,20 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         detail: matches!(question, Question::Gpus(_) | Question::Apps(_)),
         ..cli.agent.clone()
     };
+    let mut out: Box<dyn io::Write> = match &query.filename {
+        Some(path) => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
+        None => Box::new(io::stdout()),
+    };
     let mut is_first = true;
     let mut waited = 0;
+    // When the last answer was. The first pass of an agent is soon followed by another, for rates.
+    let mut answered_ms = None;
+    let soon = cli.every.map_or(0, |every| u64::try_from(every.as_millis() / 2).unwrap_or(u64::MAX));
     let answered = report::follow(&args, cli.timeout, false, |model| {
         let snapshot = model.latest()?;
+        if answered_ms.is_some_and(|last| snapshot.unix_ms.saturating_sub(last) < soon) {
+            return None;
+        }
         waited += 1;
         // What runs is read aside, and comes a moment later.
         if matches!(question, Question::Apps(_)) && apps::is_early(snapshot) && waited < PASSES {
@@ -70,11 +85,11 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             return Some(Err(excuse(exit, snapshot, query)));
         }
         let text = question.answer(snapshot, &gpus, query, is_first);
-        (is_first, waited) = (false, 0);
-        match report::put(text.as_bytes()) {
+        (is_first, waited, answered_ms) = (false, 0, Some(snapshot.unix_ms));
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) if cli.every.is_some() => None,
             Ok(()) => Some(Ok(Ok(exit))),
-            Err(closed) => Some(Ok(Err(closed))),
+            Err(closed) => Some(Ok(Err(anyhow::Error::from(closed)))),
         }
     })?;
     match answered {
@@ -121,7 +136,9 @@ impl Question {
             (None, Some(names)) => apps::fields(names).map(Self::Apps).map_err(|it| unknown(&it, "compute-apps")),
             (None, None) if query.csv => Ok(Self::Csv),
             (None, None) if query.list => Ok(Self::List),
-            (None, None) => Err("-i and --format go with --query-gpu, --query-compute-apps, -L or --csv".to_owned()),
+            (None, None) => {
+                Err("-i, -f and --format go with --query-gpu, --query-compute-apps, -L or --csv".to_owned())
+            }
         }
     }
 

@@ -12,6 +12,7 @@ mod holds;
 pub(super) mod library;
 mod live;
 mod mig;
+mod place;
 mod plain;
 mod processes;
 mod raw;

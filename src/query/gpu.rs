@@ -1,5 +1,7 @@
 //! `--query-gpu`: every field by name, and how it is said.
 
+mod place;
+
 use std::fmt::Write;
 
 use super::cell::{
@@ -17,6 +19,12 @@ struct Asked<'a> {
 impl Asked<'_> {
     fn detail<T>(&self, read: impl FnOnce(&GpuDetail) -> Reading<T>) -> Reading<T> {
         self.gpu.detail.as_ref().map_or(Err(Missing::Unsupported), |it| read(it))
+    }
+
+    /// Whether its driver is older than that.
+    fn driver_is_before(&self, major: u32) -> bool {
+        let version = self.snapshot.driver.version.as_ref();
+        version.and_then(|it| it.as_str().split('.').next()?.parse::<u32>().ok()).is_some_and(|it| it < major)
     }
 
     /// `00000000:0C:00.0`: domain, bus and device.
@@ -115,6 +123,8 @@ fn all() -> Vec<Field> {
     errors(&mut list);
     heat_and_power(&mut list);
     clocks(&mut list);
+    place::fabrics(&mut list);
+    place::platform(&mut list);
     list.0
 }
 
@@ -161,7 +171,9 @@ fn bus(list: &mut List) {
 
 fn modes(list: &mut List) {
     list.always("index", "The GPU's number, which can change at each boot.", |it| Cell::plain(it.gpu.facts.index));
-    list.add("display_mode", "", "Not answered by drivers any more.", |_| DEPRECATED);
+    list.add("display_mode", "", "As display_attached, of drivers before 580; later ones call it deprecated.", |it| {
+        if it.driver_is_before(580) { enabled(it.detail(|it| it.display_attached)) } else { DEPRECATED }
+    });
     list.add("display_attached", "", "Whether a display can be connected: Yes, No.", |it| {
         yes(it.detail(|it| it.display_attached))
     });
@@ -412,6 +424,7 @@ fn heat_and_power(list: &mut List) {
     for (names, about, power) in POWER {
         list.add(names, "W", about, move |it| watts(it.detail(power)));
     }
+    place::module_power(list);
 }
 
 fn clocks(list: &mut List) {
@@ -423,15 +436,21 @@ fn clocks(list: &mut List) {
     list.add("clocks.current.video clocks.video", "MHz", "Of the video engines.", |it| {
         mhz(it.detail(|it| it.video_clock))
     });
-    for (name, short) in [
+    for (at, (name, short)) in [
         ("applications", "gr"),
         ("applications", "mem"),
         ("default_applications", "gr"),
         ("default_applications", "mem"),
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let long = if short == "gr" { "graphics" } else { "memory" };
         let names = format!("clocks.{name}.{long} clocks.{name}.{short}");
-        list.add(&names, "MHz", "Not answered by drivers any more.", |_| DEPRECATED);
+        list.add(&names, "MHz", "The clock that applications get; newer drivers have none.", move |it| {
+            let clocks = it.detail(|it| it.application_clocks.as_ref().map(|it| it[at]).map_err(|why| *why));
+            Cell::of(clocks, |it| it.map_or(DEPRECATED, |it| Cell::Value(it.to_string(), "MHz")))
+        });
     }
     list.add("clocks.max.graphics clocks.max.gr", "MHz", "The highest of the graphics engine.", |it| {
         mhz(it.detail(|it| it.graphics_clock_max))

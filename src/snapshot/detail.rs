@@ -149,6 +149,9 @@ lanes! {
         sm_clock_max: Hertz = "sm_clock_max_hertz",
         /// The highest of the device memory.
         memory_clock_max: Hertz = "memory_clock_max_hertz",
+        /// Application clocks of the graphics engine and of the device memory, in MHz; then both by default. Absent there: the
+        /// driver says that nobody sets them any more.
+        application_clocks: Vec<Option<u32>> = "application_clocks_mhz",
         /// Whether MIG will split it after a reset.
         mig_pending: bool = "mig_pending",
         /// Whether the GPU's own processor runs the driver's firmware.
@@ -184,6 +187,47 @@ lanes! {
         nvlinks_up: u32 = "nvlinks_up",
         /// What one of them can carry in a second.
         nvlink_speed: Bytes = "nvlink_speed_bytes_per_second",
+        /// The intended speed of each of its fans.
+        fans: Vec<Percent> = "fan_percents",
+        /// Processors of the host that are near it, as in `0-15,32-47`.
+        cpus: Text = "cpu_affinity",
+        /// NUMA nodes of the host whose memory is near it.
+        numa_nodes: Text = "memory_affinity",
+        /// The NUMA node that its own memory is to the host, on boards where it is one.
+        numa_node: u32 = "numa_node",
+        /// Its state in the fabric of NVLink switches (1 not started, 2 in progress, 3 completed), what came of it (an
+        /// `nvmlReturn_t`), its clique, NVML's bits of health, and their summary. Unsupported without such a fabric.
+        fabric: [u32; 5] = "fabric",
+        /// The cluster of that fabric.
+        fabric_cluster: Text = "fabric_cluster_uuid",
+        /// The number of the chassis that it is in.
+        chassis: Text = "platform_chassis_serial",
+        /// Its place there; so with the next ones.
+        slot: u32 = "platform_slot",
+        /// The tray.
+        tray: u32 = "platform_tray",
+        /// The host in that tray.
+        rack_host: u32 = "platform_host",
+        /// How it reaches others: 0 directly, 1 through switches.
+        peer_type: u32 = "platform_peer_type",
+        /// The place on its board.
+        module: u32 = "platform_module",
+        /// Its id in the fabric, in hex.
+        fabric_guid: Text = "platform_fabric_guid",
+        /// Drawn by the whole module, GPU and processor, in milliwatts, on average; so with the next ones.
+        module_power_average: u32 = "module_power_average_milliwatts",
+        /// Drawn now.
+        module_power_instant: u32 = "module_power_instant_milliwatts",
+        /// The lowest that may be asked for.
+        module_power_limit_min: u32 = "module_power_limit_min_milliwatts",
+        /// The highest.
+        module_power_limit_max: u32 = "module_power_limit_max_milliwatts",
+        /// The limit after a reboot.
+        module_power_limit_default: u32 = "module_power_limit_default_milliwatts",
+        /// The limit in force.
+        module_power_limit_enforced: u32 = "module_power_limit_enforced_milliwatts",
+        /// The limit that was asked for.
+        module_power_limit: u32 = "module_power_limit_requested_milliwatts",
         /// What this GPU sent over PCIe in a second. Not read yet unless this GPU is looked at; so with all that follow.
         pcie_sent: Bytes = "pcie_sent_bytes_per_second",
         /// What it received.

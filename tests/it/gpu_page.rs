@@ -51,6 +51,32 @@ fn a_page_says_all_that_the_driver_says_of_a_gpu() {
 }
 
 #[test]
+fn a_page_says_where_a_gpu_sits_and_how_each_fan_turns() {
+    let mut host = Host::still(["RTX-4090", "GH200", "H100"]);
+    host.change(|world| {
+        world.gpus[0].fans = vec![38, 41];
+        world.gpus[0].numa = Some(1);
+    });
+    let mut terminal = page(&host, 120, 120);
+    terminal.wait_for("fans             38%, 41%");
+    terminal.wait_for("near CPUs        24-47");
+    terminal.wait_for("near NUMA node   1");
+    let next = |terminal: &mut Terminal| {
+        terminal.keys(ESC);
+        terminal.wait_for("COMMAND");
+        terminal.keys(&format!("j{ENTER}"));
+    };
+    next(&mut terminal);
+    terminal.wait_for("is NUMA node     1: its memory is also the host's");
+    terminal.wait_for("whole module     731W of 1000W");
+    next(&mut terminal);
+    terminal.wait_for("NVLink fabric    completed, clique 0");
+    terminal.keys(ESC);
+    terminal.wait_for("COMMAND");
+    terminal.quit();
+}
+
+#[test]
 fn what_takes_long_is_read_only_while_someone_looks() {
     let host = Host::with(["H100"]);
     let mut terminal = page(&host, 100, 30);

@@ -4,9 +4,9 @@
 use std::io::BufRead;
 use std::process::Stdio;
 
-use fake_nvml::{Clocks, Ecc, Gpu, Inforom, Kind, Memory, Pcie, Power, Tenant, Utilization, World};
+use fake_nvml::{Clocks, Ecc, Fabric, Gpu, Inforom, Kind, Memory, Pcie, Power, Tenant, Utilization, World};
 
-use crate::process::Started;
+use crate::process::{Started, wait_until};
 use crate::world::{GIB, Host};
 
 const OK: i32 = 0;
@@ -82,6 +82,7 @@ fn rtx_2080(gpu: &mut Gpu) {
     gpu.encoder = Some((2, 107, 99_454));
     (gpu.gsp, gpu.addressing) = (Some(true), Some(1));
     gpu.protected_memory = Some((0, 0));
+    gpu.module = Some(1);
 }
 
 fn host() -> Host {
@@ -222,6 +223,22 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("c2c.mode", "c2c.mode", "Disabled", "[N/A]"),
     ("protected_memory.total", "protected_memory.total [MiB]", "0 MiB", "0 MiB"),
     ("protected_memory.free", "protected_memory.free [MiB]", "0 MiB", "0 MiB"),
+    ("fabric.state", "fabric.state", "Completed", "N/A"),
+    ("fabric.status", "fabric.status", "Success", "N/A"),
+    ("fabric.cliqueId", "fabric.cliqueId", "0", "N/A"),
+    ("fabric.clusterUuid", "fabric.clusterUuid", "00000000-0000-0000-0000-000000000000", "N/A"),
+    ("fabric.health.summary", "fabric.health.summary", "N/A", "N/A"),
+    ("fabric.health.bandwidth", "fabric.health.bandwidth", "N/A", "N/A"),
+    ("fabric.health.route_unhealthy", "fabric.health.route_unhealthy", "N/A", "N/A"),
+    ("platform.chassis_serial_number", "platform.chassis_serial_number", "", ""),
+    ("platform.slot_number", "platform.slot_number", "0", "0"),
+    ("platform.tray_index", "platform.tray_index", "0", "0"),
+    ("platform.host_id", "platform.host_id", "1", "1"),
+    ("platform.peer_type", "platform.peer_type", "Direct Connected", "Direct Connected"),
+    ("platform.module_id", "platform.module_id", "7", "1"),
+    ("platform.gpu_fabric_guid", "platform.gpu_fabric_guid", "0x0000000000000000", "0x0000000000000000"),
+    ("module.power.draw.average", "module.power.draw.average [W]", "[N/A]", "[N/A]"),
+    ("module.enforced.power.limit", "module.enforced.power.limit [W]", "[N/A]", "[N/A]"),
 ];
 
 #[test]
@@ -236,6 +253,33 @@ fn every_field_is_said_as_nvidia_smi_says_it() {
     let said: Vec<_> = (0..names.len()).map(|at| (names[at], rows[0][at], rows[1][at], rows[2][at])).collect();
     let wrong: Vec<_> = said.iter().zip(FIELDS).filter(|(said, expected)| said != expected).collect();
     assert!(wrong.is_empty(), "said, expected: {wrong:#?}");
+}
+
+/// What later drivers call deprecated.
+#[test]
+fn an_older_driver_is_answered_as_its_own_nvidia_smi_did() {
+    let fields = "--query-gpu=display_mode,clocks.applications.gr,clocks.default_applications.mem";
+    let said = |driver| host_of(driver).run([fields, "--format=csv,noheader"]).text();
+    assert_eq!(said("535.86.05"), "Enabled, 1980 MHz, 2619 MHz\nEnabled, [N/A], [N/A]\n");
+    let deprecated = [DEPRECATED; 3].join(", ");
+    assert_eq!(said("590.48.01"), format!("{deprecated}\n{deprecated}\n"));
+}
+
+/// A module of GPU and processor has a power of its own; a fabric with trouble says which.
+#[test]
+fn a_module_and_a_fabric_are_said_where_they_are() {
+    let mut host = Host::still(["GH200"]);
+    // Bandwidth degraded, no route recovery, a route unhealthy.
+    let health = 1 | 2 << 2 | 1 << 4;
+    host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 3, clique: 7, health, summary: 2 }));
+    let fields = "module.power.draw.average,module.power.max_limit,fabric.cliqueId,fabric.health.summary,\
+        fabric.health.bandwidth,fabric.health.route_recovery_in_progress,fabric.health.route_unhealthy,\
+        fabric.health.access_timeout_recovery";
+    let ran = host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader"]);
+    assert_eq!(ran.text(), "731.40 W, 1000.00 W, 7, Unhealthy, Degraded, False, True, N/A\n");
+    host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 2, ..Fabric::default() }));
+    let ran = host.run(["--query-gpu=fabric.state,fabric.status", "--format=csv,noheader"]);
+    assert_eq!(ran.text(), "In Progress, N/A\n");
 }
 
 /// After driver 580 these have other numbers, at which older ones have something else.
@@ -301,7 +345,7 @@ fn what_cannot_be_asked_is_named() {
         (USAGE, "gputop: Field \"nonsense\" is not a valid field to query; see gputop --help-query-gpu\n")
     );
     let ran = host.run(["-i", "0"]);
-    let words = "gputop: -i and --format go with --query-gpu, --query-compute-apps, -L or --csv\n";
+    let words = "gputop: -i, -f and --format go with --query-gpu, --query-compute-apps, -L or --csv\n";
     assert_eq!((ran.code, ran.err.as_str()), (USAGE, words));
     let ran = host.run(["--query-gpu=index", "-i", "9"]);
     assert_eq!((ran.code, ran.text(), ran.err.as_str()), (NOTHING, String::new(), "gputop: no such GPU here: 9\n"));
@@ -369,6 +413,48 @@ fn a_loop_says_its_head_once() {
     let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("it was asked for")).lines();
     let lines: Vec<String> = lines.take(4).map(|it| it.expect("it can be read")).collect();
     assert_eq!(lines, ["index, temperature.gpu", "0, 41", "0, 41", "0, 41"]);
+}
+
+/// nvidia-smi's other spellings of a loop, and its file.
+#[test]
+fn a_loop_of_milliseconds_goes_into_a_file_once_an_interval() {
+    let host = host();
+    let file = host.path("log.csv");
+    let named = file.to_str().expect("a test's path is text");
+    let mut command =
+        host.gputop(["--query-gpu=timestamp", "--format=csv,noheader", "-i", "0", "-lms", "600", "-f", named]);
+    let _gputop = Started::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
+    let text = || std::fs::read_to_string(&file).unwrap_or_default();
+    wait_until("four lines", || text().lines().count() > 4);
+    let text = text();
+    let ms = |line: &str| {
+        let [hour, minute, second, ms] =
+            [11, 14, 17, 20].map(|at| line[at..].split([':', '.']).next().expect("a part").to_owned());
+        let number = |text: String| text.parse::<u64>().unwrap_or_else(|_| panic!("{line}"));
+        ((number(hour) * 60 + number(minute)) * 60 + number(second)) * 1000 + number(ms)
+    };
+    let times: Vec<u64> = text.lines().take(4).map(ms).collect();
+    // The first pass of an agent is soon followed by another: that is no second answer.
+    assert!(times.windows(2).all(|it| (it[1] + 86_400_000 - it[0]) % 86_400_000 >= 300), "{text}");
+}
+
+#[test]
+fn what_only_nvidia_smi_does_is_answered_with_where_to_find_it() {
+    let host = host();
+    for (args, words) in [
+        (&["--query-accounted-apps=pid", "--format=csv"][..], "gputop analyze"),
+        (&["-q"], "gputop --json"),
+        (&["dmon", "-c", "1"], "gputop --csv -l 1"),
+        (&["pmon"], "gputop --once -l 1"),
+        (&["topo", "-m"], "page"),
+        (&["-i", "0", "-pl", "300"], "changes no setting"),
+    ] {
+        let ran = host.run(args.iter().copied());
+        assert_eq!((ran.code, ran.err.lines().count()), (2, 1), "{args:?}: {}", ran.err);
+        assert!(ran.err.contains(words), "{}", ran.err);
+    }
+    // A mistake that is none of nvidia-smi's options is said as before.
+    assert!(host.run(["--bogus"]).err.contains("unexpected argument"));
 }
 
 #[test]

@@ -85,6 +85,7 @@ impl Gpu {
         it.graphics_clock_max = max(0, Clock::Graphics);
         it.sm_clock_max = max(1, Clock::SM);
         it.memory_clock_max = max(2, Clock::Memory);
+        self.read_place(watch, &mut it);
         // Only for who looks: the others ask once, and do not wait.
         for rate in [&mut it.pcie_sent, &mut it.pcie_received, &mut it.nvlink_sent, &mut it.nvlink_received] {
             *rate = Err(Missing::NotYet);
@@ -158,7 +159,17 @@ impl Gpu {
         it.energy = self.ask(watch, "nvmlDeviceGetTotalEnergyConsumption", 0, Device::total_energy_consumption);
         it.pcie_replays =
             self.ask(watch, "nvmlDeviceGetPcieReplayCounter", 0, Device::pcie_replay_counter).map(u64::from);
+        it.application_clocks = [(false, false), (true, false), (false, true), (true, true)]
+            .into_iter()
+            .map(|(memory, default)| {
+                let function =
+                    if default { "nvmlDeviceGetDefaultApplicationsClock" } else { "nvmlDeviceGetApplicationsClock" };
+                self.ask(watch, function, u32::from(memory), |gpu| plain::application_clock(gpu, memory, default))
+            })
+            .collect();
         self.read_links(watch, it);
+        self.read_fabric_and_fans(watch, it);
+        self.read_module_power(watch, it);
         self.fields(watch, it);
     }
 
@@ -207,6 +218,6 @@ fn flag(reading: Reading<u32>) -> Reading<bool> {
 }
 
 /// More than any GPU draws comes from a driver out of its mind.
-fn milliwatts(value: u32) -> Reading<u32> {
+pub(super) fn milliwatts(value: u32) -> Reading<u32> {
     if value < 100_000_000 { Ok(value) } else { Err(Missing::Failed) }
 }

@@ -25,7 +25,7 @@ pub(super) fn is_partial(error: &NvmlError) -> bool {
 
 /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH` and `NVML_ERROR_DEPRECATED`, which nvml-wrapper does not name.
 const VERSION_MISMATCH: u32 = 25;
-const DEPRECATED: u32 = 26;
+pub(super) const DEPRECATED: u32 = 26;
 
 /// What a failed call makes of its figure.
 pub(super) fn missing(error: &NvmlError) -> Missing {

@@ -6,6 +6,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
 
+use super::detail::milliwatts;
 use super::fault;
 use super::gpu::Gpu;
 use super::raw::handle;
@@ -29,6 +30,10 @@ const RETIRED_PENDING: Field = (31, 0);
 const REMAPPED_PENDING: Field = (144, 0);
 const REMAPPED_FAILED: Field = (145, 0);
 const RECOVERY_ACTION: Field = (230, 0);
+/// Average, instant, the lowest, highest and default limit, the one in force, the one asked for; in milliwatts.
+const MODULE_POWER: [u32; 7] = [185, 186, 187, 188, 189, 190, 192];
+/// Of the module, and not of the GPU alone.
+const MODULE: u32 = 1;
 const LINKS: Field = (91, 0);
 /// In MB.
 const LINK_SPEED: u32 = 164;
@@ -105,6 +110,20 @@ impl Gpu {
             }
         }
         it.nvlinks_up = up;
+    }
+
+    /// What the module of GPU and processor draws and may draw, on boards where they are one.
+    pub(super) fn read_module_power(&mut self, watch: &Watch, it: &mut GpuDetail) {
+        let watts = self.field_values(watch, MODULE_POWER.map(|field| (field, MODULE)));
+        [
+            it.module_power_average,
+            it.module_power_instant,
+            it.module_power_limit_min,
+            it.module_power_limit_max,
+            it.module_power_limit_default,
+            it.module_power_limit_enforced,
+            it.module_power_limit,
+        ] = watts.map(|it| it.and_then(small).and_then(milliwatts));
     }
 
     /// What went over all NVLink connections so far: sent and received.

@@ -11,6 +11,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlMarginTemperature_v1_t, nvmlMemory_t, nvmlPciInfoExt_v1_t, nvmlRowRemapperHistogramValues_t,
 };
 
+use super::fault::DEPRECATED;
 use super::raw::handle;
 use crate::untrusted::Text;
 
@@ -133,6 +134,25 @@ pub(super) fn compute_capability(device: &Device<'static>) -> Result<[i32; 2], N
     // SAFETY: NVML writes one number to each.
     nvml_try(unsafe { function(handle(device), &raw mut major, &raw mut minor) })?;
     Ok([major, minor])
+}
+
+/// `nvmlDeviceGetApplicationsClock` and its default, of the graphics engine and of the memory; nothing where the driver calls
+/// that deprecated.
+pub(super) fn application_clock(
+    device: &Device<'static>,
+    memory: bool,
+    default: bool,
+) -> Result<Option<u32>, NvmlError> {
+    let library = device.nvml().lib();
+    let by_default = library.nvmlDeviceGetDefaultApplicationsClock.as_ref();
+    let function = nvml_sym(if default { by_default } else { library.nvmlDeviceGetApplicationsClock.as_ref() })?;
+    let mut megahertz = 0;
+    let domain = if memory { 2 } else { 0 };
+    // SAFETY: NVML writes one number there.
+    match nvml_try(unsafe { function(handle(device), domain, &raw mut megahertz) }) {
+        Err(NvmlError::UnexpectedVariant(DEPRECATED)) => Ok(None),
+        other => other.map(|()| Some(megahertz)),
+    }
 }
 
 /// `nvmlDeviceGetEncoderStats`: sessions, frames per second, latency.

@@ -149,8 +149,19 @@ fn heat(sheet: &mut Sheet<'_>, gpu: &Gpu, detail: Option<&GpuDetail>) {
         sheet.pair("may be set to", watts(detail.power_limit_min), " to ", watts(detail.power_limit_max));
         sheet.say("by default", watts(detail.power_limit_default));
         sheet.say("energy", detail.energy.map(energy));
+        sheet.pair(
+            "whole module",
+            watts(detail.module_power_average),
+            " of ",
+            watts(detail.module_power_limit_enforced),
+        );
     }
-    sheet.say("fan", health.fan);
+    match detail.map(|it| it.fans.as_deref()) {
+        Some(Ok(fans @ [_, _, ..])) => {
+            sheet.writer.field("fans", fans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        }
+        _ => sheet.say("fan", health.fan),
+    }
 }
 
 fn errors(sheet: &mut Sheet<'_>, model: &Model, gpu: &Gpu, detail: Option<&GpuDetail>) {
@@ -232,6 +243,19 @@ fn bus(sheet: &mut Sheet<'_>, gpu: &Gpu, detail: &GpuDetail) {
     match &detail.routes {
         Ok(routes) => routes.iter().for_each(|it| sheet.writer.field(&format!("to GPU {}", it.to), route(it))),
         Err(why) => sheet.say("topology", Err::<u32, _>(*why)),
+    }
+    sheet.say("near CPUs", detail.cpus.as_ref().map_err(|why| *why));
+    sheet.say("near NUMA node", detail.numa_nodes.as_ref().map_err(|why| *why));
+    if let Ok(node) = detail.numa_node {
+        sheet.writer.field("is NUMA node", format!("{node}: its memory is also the host's"));
+    }
+    if let Ok([state, _, clique, ..]) = detail.fabric {
+        let state = match state {
+            1 => "not started",
+            2 => "in progress",
+            _ => "completed",
+        };
+        sheet.writer.field("NVLink fabric", format!("{state}, clique {clique}"));
     }
     if let Ok(minor) = gpu.facts.minor {
         sheet.writer.field("device file", format!("/dev/nvidia{minor}"));

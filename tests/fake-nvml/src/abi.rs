@@ -372,6 +372,33 @@ pub struct GpmSupport {
     pub supported: u32,
 }
 
+/// `nvmlGpuFabricInfo_v3_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct FabricInfo {
+    pub version: u32,
+    pub cluster: [u8; 16],
+    pub status: u32,
+    pub clique: u32,
+    pub state: u8,
+    pub health: u32,
+    pub summary: u8,
+}
+
+/// `nvmlPlatformInfo_v2_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PlatformInfo {
+    pub version: u32,
+    pub guid: [u8; 16],
+    pub chassis: [u8; 16],
+    pub slot: u8,
+    pub tray: u8,
+    pub host: u8,
+    pub peer: u8,
+    pub module: u8,
+}
+
 /// `nvmlRowRemapperHistogramValues_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -217,7 +217,7 @@ pub fn clock(at: &At<'_>, domain: u32) -> Result<Option<u32>, Code> {
     Ok(if at.board().jitter { mhz.map(|it| wandering(it, by)) } else { mhz })
 }
 
-fn of_domain(clocks: &Clocks, domain: u32) -> Result<Option<u32>, Code> {
+pub fn of_domain(clocks: &Clocks, domain: u32) -> Result<Option<u32>, Code> {
     match domain {
         0 => Ok(clocks.graphics),
         1 => Ok(clocks.sm),

@@ -83,6 +83,11 @@ fn field(at: &At<'_>, field: u32, scope: u32) -> Result<(u32, u64), Code> {
         251..=253 if is_new => return Err(Code::NOT_SUPPORTED),
         field => field,
     };
+    // Of the module of GPU and processor, where they are one.
+    if let (185..=190 | 192, 1) = (field, scope) {
+        let at = [185, 186, 187, 188, 189, 190, 192].iter().position(|it| *it == field);
+        return unsigned(gpu.module_power.zip(at).map(|(power, at)| power[at]));
+    }
     match field {
         1 => flag(gpu.ecc.as_ref().map(|it| it.enabled)),
         2 => flag(gpu.ecc.as_ref().map(|it| it.pending)),

@@ -89,6 +89,17 @@ pub struct Gpu {
     pub encoder: Option<(u32, u32, u32)>,
     /// Its own processor runs the driver's firmware.
     pub gsp: Option<bool>,
+    /// The half of the host, 0 or 1, whose processors and memory are near it; absent: not told.
+    pub numa: Option<u32>,
+    /// The NUMA node that its memory is to the host.
+    pub numa_node: Option<u32>,
+    /// The fabric of NVLink switches that it is in.
+    pub fabric: Option<Fabric>,
+    /// Its place on the board.
+    pub module: Option<u8>,
+    /// Milliwatts of the module of GPU and processor: average, instant, and the limits: lowest, highest, default, in force,
+    /// asked for.
+    pub module_power: Option<[u32; 7]>,
     /// How it addresses the host's memory: 0 not, 1 HMM, 2 ATS.
     pub addressing: Option<u32>,
     /// Chip-to-chip link to the processor.
@@ -301,6 +312,20 @@ pub struct Pcie {
     pub rx: Option<u32>,
     /// Packets sent again.
     pub replays: Option<u32>,
+}
+
+/// A fabric of NVLink switches.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Fabric {
+    /// 1 not started, 2 in progress, 3 completed.
+    pub state: u8,
+    /// GPUs of one clique reach each other.
+    pub clique: u32,
+    /// `NVML_GPU_FABRIC_HEALTH_MASK_…` bits.
+    pub health: u32,
+    /// `NVML_GPU_FABRIC_HEALTH_SUMMARY_…`: 0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity.
+    pub summary: u8,
 }
 
 /// NVLink.

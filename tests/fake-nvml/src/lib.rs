@@ -47,8 +47,8 @@ mod system;
 
 pub use counts::read as counts;
 pub use gpu::{
-    Bar1, Clocks, Ecc, EccCounts, Gpu, Inforom, Memory, Mig, NvLink, Part, Pcie, Power, RemappedRows, RetiredPages,
-    Temperature, Utilization,
+    Bar1, Clocks, Ecc, EccCounts, Fabric, Gpu, Inforom, Memory, Mig, NvLink, Part, Pcie, Power, RemappedRows,
+    RetiredPages, Temperature, Utilization,
 };
 pub use library::{install, library, library_without};
 pub use world::{ErrorCode, Fault, Kind, Tenant, Which, World, WorldFile, Xid};

@@ -1,8 +1,8 @@
 //! How a device is connected: PCI Express, NVLink, topology. And what no device here can do.
 
 use crate::{
-    abi::{Code, Handle, Out},
-    devices::wandering,
+    abi::{Code, FabricInfo, Handle, Out, PlatformInfo, version},
+    devices::{expect_version, of_domain, wandering},
     gate::{At, device_calls},
     gpu::{NvLink, Pcie},
 };
@@ -35,6 +35,37 @@ device_calls! {
         let other = at.scene.number(other)?;
         level.put(if other == at.number() { 0 } else { SYSTEM })
     }
+    nvmlDeviceGetCpuAffinity(at, words: u32, set: Out<u64>) {
+        // Half of 48 processors, as of a host with two of 24.
+        (0..words as usize).try_for_each(|word| set.at(word).put(if word == 0 { 0xFF_FFFF << (24 * near(at)?) } else { 0 }))
+    }
+    nvmlDeviceGetMemoryAffinity(at, words: u32, set: Out<u64>, scope: u32) {
+        if scope > 1 {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        (0..words as usize).try_for_each(|word| set.at(word).put(if word == 0 { 1 << near(at)? } else { 0 }))
+    }
+    nvmlDeviceGetNumaNodeId(at, node: Out<u32>) { node.put_some(at.gpu()?.numa_node) }
+    nvmlDeviceGetGpuFabricInfoV(at, info: Out<FabricInfo>) {
+        let version = expect_version(info.cast(), version::<FabricInfo>(3))?;
+        let fabric = at.gpu()?.fabric.as_ref();
+        info.put(FabricInfo {
+            version,
+            cluster: [0; 16],
+            status: 0,
+            clique: fabric.map_or(0, |it| it.clique),
+            state: fabric.map_or(0, |it| it.state),
+            health: fabric.map_or(0, |it| it.health),
+            summary: fabric.map_or(0, |it| it.summary),
+        })
+    }
+    nvmlDeviceGetPlatformInfo(at, info: Out<PlatformInfo>) {
+        let version = expect_version(info.cast(), version::<PlatformInfo>(2))?;
+        let module = at.gpu()?.module.ok_or(Code::NOT_SUPPORTED)?;
+        info.put(PlatformInfo { version, guid: [0; 16], chassis: [0; 16], slot: 0, tray: 0, host: 1, peer: 0, module })
+    }
+    nvmlDeviceGetApplicationsClock(at, domain: u32, mhz: Out<u32>) { mhz.put_some(application_clock(at, domain)?) }
+    nvmlDeviceGetDefaultApplicationsClock(at, domain: u32, mhz: Out<u32>) { mhz.put_some(application_clock(at, domain)?) }
     nvmlDeviceGetAccountingMode(at, on: Out<u32>) { on.put_some(at.gpu()?.accounting.map(u32::from)) }
     nvmlDeviceGetAccountingBufferSize(at, size: Out<u32>) { size.put_some(at.gpu()?.accounting.map(|_| 4000)) }
 }
@@ -48,16 +79,13 @@ unsupported_calls! {
     nvmlDeviceGetAccountingPids
     nvmlDeviceGetAccountingStats
     nvmlDeviceGetAdaptiveClockInfoStatus
-    nvmlDeviceGetApplicationsClock
     nvmlDeviceGetAutoBoostedClocksEnabled
     nvmlDeviceGetBoardId
     nvmlDeviceGetBoardPartNumber
     nvmlDeviceGetBridgeChipInfo
     nvmlDeviceGetClock
     nvmlDeviceGetConfComputeMemSizeInfo
-    nvmlDeviceGetCpuAffinity
     nvmlDeviceGetCpuAffinityWithinScope
-    nvmlDeviceGetDefaultApplicationsClock
     nvmlDeviceGetDetailedEccErrors
     nvmlDeviceGetDriverModel
     nvmlDeviceGetDriverModel_v2
@@ -67,18 +95,15 @@ unsupported_calls! {
     nvmlDeviceGetFBCStats
     nvmlDeviceGetFanSpeedRPM
     nvmlDeviceGetGpuFabricInfo
-    nvmlDeviceGetGpuFabricInfoV
     nvmlDeviceGetGpuOperationMode
     nvmlDeviceGetGspFirmwareVersion
     nvmlDeviceGetInforomConfigurationChecksum
     nvmlDeviceGetIrqNum
     nvmlDeviceGetMaxCustomerBoostClock
-    nvmlDeviceGetMemoryAffinity
     nvmlDeviceGetMemoryBusWidth
     nvmlDeviceGetMinMaxFanSpeed
     nvmlDeviceGetModuleId
     nvmlDeviceGetMultiGpuBoard
-    nvmlDeviceGetNumaNodeId
     nvmlDeviceGetNvLinkCapability
     nvmlDeviceGetNvLinkErrorCounter
     nvmlDeviceGetNvLinkRemoteDeviceType
@@ -98,6 +123,20 @@ unsupported_calls! {
     nvmlDeviceGetTopologyNearestGpus
     nvmlDeviceGetViolationStatus
     nvmlDeviceGetVirtualizationMode
+}
+
+/// From 580 on nobody sets them any more. Before, a board of a server has them.
+fn application_clock(at: &At<'_>, domain: u32) -> Result<Option<u32>, Code> {
+    if at.scene.world.driver.split('.').next().and_then(|it| it.parse::<u32>().ok()).is_some_and(|it| it >= 580) {
+        return Err(Code::DEPRECATED);
+    }
+    let gpu = at.gpu()?;
+    if gpu.ecc.is_none() { Ok(None) } else { of_domain(&gpu.max_clocks, domain) }
+}
+
+/// The half of the host that it is near: GPUs are shared out evenly.
+fn near(at: &At<'_>) -> Result<u32, Code> {
+    at.gpu()?.numa.ok_or(Code::NOT_SUPPORTED)
 }
 
 pub fn pcie<'a>(at: &'a At<'_>) -> Result<&'a Pcie, Code> {

@@ -1,7 +1,7 @@
 //! Cards we know, with the figures that real ones show under load. What one lacks is absent.
 
 use crate::gpu::{
-    Bar1, Clocks, Ecc, Gpu, Memory, Mig, NvLink, Part, Pcie, Power, RemappedRows, Temperature, Utilization,
+    Bar1, Clocks, Ecc, Fabric, Gpu, Memory, Mig, NvLink, Part, Pcie, Power, RemappedRows, Temperature, Utilization,
 };
 
 const MIB: u64 = 1 << 20;
@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// The card of that name, at that place of the machine.
 pub fn gpu(name: &str, place: usize) -> Option<Gpu> {
     let gpu = match name {
-        "H100" => h100(),
+        "H100" => Gpu { fabric: Some(Fabric { state: 3, ..Fabric::default() }), module: Some(7), ..h100() },
         "A100" => a100(),
         "A100-MIG" => a100_mig(place),
         "RTX-4090" => rtx_4090(),
@@ -35,6 +35,7 @@ fn h100() -> Gpu {
         serial: Some("1650000000000".to_owned()),
         vbios: Some("96.00.A5.00.01".to_owned()),
         brand: 14,
+        numa: Some(0),
         architecture: 9,
         compute_capability: (9, 0),
         cores: Some(16896),
@@ -243,6 +244,8 @@ fn gh200() -> Gpu {
             energy: Some(91_234_567_890),
         },
         nvlink: None,
+        numa_node: Some(1),
+        module_power: Some([731_400, 742_100, 200_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000]),
         addressing: Some(2),
         c2c: Some(true),
         gsp: Some(true),
