@@ -2,9 +2,10 @@
 
     cargo build --release && cargo build -p fake-nvml && python3 benches/peek.py [PROCESSES] [SECONDS]
 
-The processes are those of tests/peek/stand_in.c, which have PyTorch's symbol and its layout of torch 2.15, with one
-device each, or with eight. The agent looks ten times a second, so that there is more to measure. It prints the CPU time
-of gputop's thread `peek`, by the kernel's clock, for each process and look, beside the noise: the least and the most of
+The processes are those of tests/peek/stand_in.c, which have PyTorch's symbol, its layout of torch 2.15, and its devices
+as far apart. They see one device; or eight and use one of them, as each process of a job does on a host of eight; or
+eight, and use all. The agent looks ten times a second, so that there is more to measure. It prints the CPU time of
+gputop's thread `peek`, by the kernel's clock, for each process and look, beside the noise: the least and the most of
 five rounds. The look that finds the allocator is before the first round.
 
 Then what it costs the process that is looked into: the time of its steps while the agent looks over that while it is
@@ -38,10 +39,10 @@ def stand_in(directory):
     return program, library
 
 
-def start(program, library, devices):
+def start(program, library, devices, used):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([program, library, str(devices), "/dev/null"], **pipes)
-    for device in range(devices):
+    for device in range(used):
         process.stdin.write(f"work {device} 2 20971520 15728640 15000000 5242880 0\n")
         process.stdin.flush()
         process.stdout.readline()
@@ -59,8 +60,9 @@ def computed(pid):
 class Agent:
     """The shipped agent on a host whose GPUs these processes hold."""
 
-    def __init__(self, directory, processes, devices):
-        gpus = [{"persona": "H100", "tenants": [{"pid": it.pid, "memory": 1 << 30} for it in processes]}] * devices
+    def __init__(self, directory, processes, devices, used):
+        tenants = [{"pid": it.pid, "memory": 1 << 30} for it in processes]
+        gpus = [{"persona": "H100", "tenants": tenants if at < used else []} for at in range(devices)]
         (directory / "world.json").write_text(json.dumps({"gpus": gpus}))
         environment = {
             "GPUTOP_NVML_LIB": str(next(TARGET.glob("debug/**/libfake_nvml.so"))),
@@ -93,10 +95,10 @@ def end(processes):
         process.wait()
 
 
-def measure(directory, count, devices, seconds):
+def measure(directory, count, devices, used, seconds):
     program, library = stand_in(directory)
-    processes = [start(program, library, devices) for _ in range(count)]
-    agent = Agent(directory, processes, devices)
+    processes = [start(program, library, devices, used) for _ in range(count)]
+    agent = Agent(directory, processes, devices, used)
     costs = []
     for _ in range(ROUNDS):
         before = computed(agent.process.pid), agent.lines
@@ -115,8 +117,8 @@ def middle(ratios):
 
 def disturb(directory, devices, pairs):
     """Steps with someone looking over steps without, and, as noise, steps without over steps without."""
-    process = start(*stand_in(directory), devices)
-    agent = Agent(directory, [process], devices)
+    process = start(*stand_in(directory), devices, devices)
+    agent = Agent(directory, [process], devices, devices)
 
     def steps(count, looks):
         agent.process.send_signal(signal.SIGCONT if looks else signal.SIGSTOP)
@@ -139,11 +141,11 @@ def disturb(directory, devices, pairs):
 
 def main():
     count, seconds = (int(it) for it in (*sys.argv[1:], *("16", "5")[len(sys.argv) - 1 :]))
-    for devices in (1, 8):
+    for devices, used in ((1, 1), (8, 1), (8, 8)):
         with tempfile.TemporaryDirectory() as directory:
-            read, costs = measure(pathlib.Path(directory), count, devices, seconds)
+            read, costs = measure(pathlib.Path(directory), count, devices, used, seconds)
         half = costs[len(costs) // 2]
-        print(f"{count} processes of {devices} devices, {read} read: {half:.1f} µs a look ({costs[0]:.1f} to {costs[-1]:.1f}); the bar is 20")
+        print(f"{count} processes that use {used} of {devices} devices, {read} read: {half:.1f} µs a look ({costs[0]:.1f} to {costs[-1]:.1f}); the bar is 20")
     with tempfile.TemporaryDirectory() as directory:
         disturb(pathlib.Path(directory), 8, 30)
 

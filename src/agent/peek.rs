@@ -48,8 +48,18 @@ const AT_ONCE: u32 = 64;
 /// No more threads than this are left behind.
 const STUCK: usize = 4;
 
-/// Whom to look into, in order: who it is, and the user whose it is.
-pub(super) type Order = Vec<(ProcessId, Reading<u32>)>;
+/// A process to look into.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whom {
+    pub(super) id: ProcessId,
+    /// The user whose it is.
+    pub(super) uid: Reading<u32>,
+    /// On how many GPUs the driver named it last. Another number is news, and no more.
+    pub(super) gpus: usize,
+}
+
+/// Whom to look into, in order.
+pub(super) type Order = Vec<Whom>;
 /// What the thread is at, and since when.
 type At = Arc<Mutex<Option<(ProcessId, Moment)>>>;
 
@@ -74,10 +84,10 @@ impl Peeker {
 
     /// Has these looked into. While the thread is still at the ones before, this is passed over.
     pub(super) fn order(&mut self, mut order: Order, now: Moment) {
-        order.sort_unstable_by_key(|(id, _)| *id);
+        order.sort_unstable_by_key(|it| it.id);
         self.said.retain(|id, _| names(&order, *id));
         self.avoid.retain(|_, until| now < *until);
-        order.retain(|(id, _)| !self.avoid.contains_key(id));
+        order.retain(|it| !self.avoid.contains_key(&it.id));
         if order.is_empty() && self.thread.is_none() || self.stuck >= STUCK {
             return;
         }
@@ -123,7 +133,7 @@ impl Peeker {
 }
 
 fn names(order: &Order, id: ProcessId) -> bool {
-    order.binary_search_by_key(&id, |(it, _)| *it).is_ok()
+    order.binary_search_by_key(&id, |it| it.id).is_ok()
 }
 
 fn start(generation: u64, events: mpsc::Sender<Wake>) -> io::Result<(SyncSender<Order>, At)> {
@@ -142,13 +152,18 @@ fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender
         targets.retain(|id, _| names(&order, *id));
         let mut said = Vec::with_capacity(order.len());
         searches = searches.max(SEARCHES);
-        for (id, uid) in order {
+        for whom in order {
             let now = clock::now();
-            tell(Some((id, now)));
-            let target = targets.entry(id).or_insert_with(Target::new);
-            said.push((id, target.look(id, uid, now, &mut searches, &mut scratch).clone()));
+            tell(Some((whom.id, now)));
+            let target = targets.entry(whom.id).or_insert_with(Target::new);
+            said.push((whom.id, target.look(whom, now, &mut searches, &mut scratch).clone()));
         }
         tell(None);
+        // What was read by the PID of one that has ended may be another's.
+        for id in memory::ended(targets.iter().filter_map(|(id, it)| Some((*id, it.handle()?)))) {
+            targets.remove(&id);
+            said.retain(|it| it.0 != id);
+        }
         if events.send(Wake::Peeked(generation, said)).is_err() {
             return;
         }

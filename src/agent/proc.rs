@@ -25,8 +25,9 @@ use self::files::Root;
 pub(super) use self::files::living_thread;
 pub(super) use self::origin::Cuda;
 use super::devices::Devices;
+use super::peek::Whom;
 use super::{Wake, clock};
-use crate::snapshot::{Identity, Missing, Process, ProcessId, Reading};
+use crate::snapshot::{Identity, Missing, Process, ProcessId};
 use crate::units::Moment;
 use crate::untrusted::Argv;
 
@@ -118,8 +119,9 @@ impl Processes {
 
     /// Reads the process that NVML named at `listed`, once a pass, and says who it is.
     pub(super) fn see(&mut self, pid: u32, listed: Moment) -> ProcessId {
-        let known = self.known.get(&pid).filter(|entry| entry.named == self.pass);
+        let known = self.known.get_mut(&pid).filter(|entry| entry.named == self.pass);
         if let Some(entry) = known {
+            entry.gpus += 1;
             return entry.process.id;
         }
         // With a thousand of them, the reading is most of what gputop costs; and most of a thousand wait.
@@ -133,7 +135,7 @@ impl Processes {
             self.known.insert(pid, Entry::unread(pid).into());
         }
         self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |entry| {
-            (entry.named, entry.pass) = (self.pass, self.pass);
+            (entry.named, entry.pass, entry.gpus) = (self.pass, self.pass, 1);
             entry.process.id
         })
     }
@@ -233,12 +235,12 @@ impl Processes {
         sure.map(|entry| entry.process.id)
     }
 
-    /// Whom NVML named last, who surely are those, with their users.
-    pub(super) fn tenants(&self) -> impl Iterator<Item = (ProcessId, Reading<u32>)> {
+    /// Whom NVML named last, who surely are those.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = Whom> {
         // Catching up is a pass too, which names only some.
         let named = self.known.values().filter(|entry| entry.named > 0 && entry.named + 1 >= self.pass);
         let sure = named.filter(|entry| entry.process.facts.identity == Identity::Sure);
-        sure.map(|entry| (entry.process.id, entry.process.facts.uid))
+        sure.map(|entry| Whom { id: entry.process.id, uid: entry.process.facts.uid, gpus: entry.gpus })
     }
 
     /// What the environment of a process says about CUDA's devices.

@@ -210,6 +210,46 @@ fn a_process_that_forges_the_way_or_the_books_shows_nothing_and_harms_nobody() {
 }
 
 #[test]
+fn a_process_whose_memory_does_not_come_back_says_so_and_the_others_go_on() {
+    let mut host = host(1);
+    let mut stuck = Torch::start(&host, 215, 1, &[]);
+    let mut torch = Torch::start(&host, 215, 1, &[]);
+    for torch in [&mut stuck, &mut torch] {
+        torch.train(0);
+        host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+    }
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    wait(&agent, &mut seen, stuck.pid(), "figures", |it| !it.allocators.is_empty());
+    if stuck.ask("hang 0") != "0" {
+        return crate::say("skipped: memory that hangs can be made by root, or where vm.unprivileged_userfaultfd is 1");
+    }
+    wait(&agent, &mut seen, stuck.pid(), "hung", |it| it.unread == Some(Unread::Hung));
+    torch.train(0);
+    let books = torch.books(0);
+    let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+    wait(&agent, &mut seen, torch.pid(), "the other's figures", is_it);
+}
+
+#[test]
+fn a_device_that_is_used_later_is_found() {
+    let mut host = host(4);
+    let mut torch = Torch::start(&host, 215, 4, &[]);
+    torch.train(2);
+    host.put(2, Tenant::new(torch.pid(), 500 * MIB));
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    wait(&agent, &mut seen, torch.pid(), "one device", |it| it.allocators.len() == 1);
+    // The driver names it on another GPU before anything is taken there, or as soon as it is.
+    host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+    torch.train(0);
+    wait(&agent, &mut seen, torch.pid(), "two devices", |it| it.allocators.len() == 2);
+    torch.train(3);
+    let peek = wait(&agent, &mut seen, torch.pid(), "three devices", |it| it.allocators.len() == 3);
+    assert_eq!(peek.allocators.iter().map(|it| it.device).collect::<Vec<_>>(), [0, 2, 3]);
+}
+
+#[test]
 fn what_is_printed_once_has_the_figures() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 215, 1, &[]);

@@ -11,8 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +33,8 @@ int main(int count, char **words) {
 #else
 enum { ALLOCATIONS, SEGMENTS, ACTIVE_BLOCKS, SPLIT_BLOCKS, ALLOCATED, RESERVED, ACTIVE, SPLIT, REQUESTED, BOOKS };
 
+enum { ROOM = 16384 };
+
 typedef struct { int64_t current, peak, added, taken; } Stat;
 typedef struct { Stat pools[3]; } Array;
 typedef struct {
@@ -40,7 +45,8 @@ typedef struct {
 #endif
     Array second[BOOKS - ACTIVE];
     int64_t retries, ooms;
-    char rest[2048];
+    // As large as PyTorch's.
+    char rest[LAYOUT == 215 ? 3224 : 1024];
 } Device;
 typedef struct {
     void *methods;
@@ -106,6 +112,22 @@ static void step(Device *it) {
     munmap(memory, SIZE);
 }
 
+// Room for a device: they lie apart, as in PyTorch, with much else in between. Few lie across two pages.
+static Device *place(int at) {
+    char *room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) abort();
+    return (Device *)(room + at * 520 % 4096);
+}
+
+// Makes of a device's memory one that whoever looks at it waits for, without end. Not everyone may.
+static int hang(Device *it) {
+    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_register room = {.range = {(uintptr_t)it & ~4095UL, ROOM}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    int handle = syscall(SYS_userfaultfd, O_CLOEXEC);
+    if (handle < 0 || ioctl(handle, UFFDIO_API, &api) || ioctl(handle, UFFDIO_REGISTER, &room)) return -1;
+    return madvise((void *)(uintptr_t)room.range.start, ROOM, MADV_DONTNEED);
+}
+
 // Makes of the way to the books what a hostile process would, and of 0 what it was.
 static void forge(int how, int devices, Device **pointers, Device *first) {
     native.begin = pointers, native.end = native.capacity = pointers + devices;
@@ -137,7 +159,7 @@ int serve(int devices) {
     memset(native.methods, 0, 64);
     native.methods = (char *)native.methods + 16;
     for (int at = 0; at < devices; at++) {
-        pointers[at] = calloc(1, sizeof(Device));
+        pointers[at] = place(at);
         pthread_mutex_init(&pointers[at]->mutex, NULL);
 #if LAYOUT == 215
         pointers[at]->map[0] = pointers, pointers[at]->map[1] = (void *)3, pointers[at]->map[2] = (void *)0x3f00000004;
@@ -166,6 +188,8 @@ int serve(int devices) {
             puts("done");
         } else if (sscanf(line, "spin %d", &device) == 1) {
             printf("%d\n", pthread_create(&thread, NULL, spin, pointers[device]));
+        } else if (sscanf(line, "hang %d", &device) == 1) {
+            printf("%d\n", hang(pointers[device]));
         } else if (!strcmp(line, "fork\n")) {
             if (!(child = fork())) for (prctl(PR_SET_PDEATHSIG, SIGKILL);;) pause();
             printf("%d\n", child);

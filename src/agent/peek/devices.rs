@@ -67,7 +67,7 @@ pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], c
         return Peek::unread(Unread::Implausible);
     }
     let places = places(stats, &holds, gpus, cuda);
-    let used = (0..).zip(stats).zip(places).filter(|((_, it), _)| it.was_used());
+    let used = (0..).zip(stats).zip(places).filter(|((_, it), _)| it.is_used());
     let allocators = used.map(|((device, it), gpu)| {
         let bytes = |amount| Ok(Bytes(amount));
         Allocator {
@@ -93,7 +93,7 @@ pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], c
 
 /// The GPU of each device, by its place in the list.
 fn places(stats: &[Stats], holds: &[Hold], gpus: &[Gpu], cuda: &Cuda) -> Vec<Option<usize>> {
-    let used: Vec<usize> = (0..stats.len()).filter(|at| stats[*at].was_used()).collect();
+    let used: Vec<usize> = (0..stats.len()).filter(|at| stats[*at].is_used()).collect();
     let mut places = vec![None; stats.len()];
     if let ([device], [hold]) = (used.as_slice(), holds) {
         places[*device] = Some(hold.gpu);
@@ -185,11 +185,7 @@ mod tests {
     /// A process that reserved so many GiB of each device; none of those with 0.
     fn said(reserved: &[u64]) -> Vec<Stats> {
         let stat = |gib: u64| Stat { current: gib << 30, peak: gib << 30 };
-        let device = |gib: &u64| Stats {
-            reserved: stat(*gib),
-            allocations: Stat { current: (*gib).min(1), peak: (*gib).min(1) },
-            ..Stats::default()
-        };
+        let device = |gib: &u64| Stats { reserved: stat(*gib), ..Stats::default() };
         reserved.iter().map(device).collect()
     }
 

@@ -124,7 +124,7 @@ fn place(memory: &mut Memory<'_>, symbol: [u64; 2], body: &[u8], proof: Proof) -
         let Some(allocators) = allocators else { continue };
         let fits = |layout: &Layout| {
             let stats: Option<Vec<Stats>> = allocators.iter().map(|it| stats::decode(it, *layout, proof)).collect();
-            stats.is_some_and(|it| it.iter().any(Stats::was_used))
+            stats.is_some_and(|it| it.iter().any(Stats::is_telling))
         };
         if let Some(layout) = Layout::ALL.into_iter().find(fits) {
             let vector = [symbol[1] + at as u64, words[0], words[1]];
@@ -167,13 +167,35 @@ impl Place {
     /// So many times it is tried to read the same twice, while nobody holds the mutex.
     const TRIES: u32 = 8;
 
-    /// Reads the statistics. They are of one moment: two readings after each other are the same, and since
-    /// they count all that ever came and went, nothing happened in between.
+    /// Reads the statistics of each device that was in use `before`; of all, where nothing is known from before. The
+    /// others say zeros: on a host of many GPUs a process sees all and uses one, and to look at each would be most of
+    /// what a sample costs. Of these, one is asked whether it is in use now: the one whose `turn` it is.
     ///
-    /// They are read into `scratch`: some 40 KiB, which no pass takes anew.
-    pub(super) fn sample(&self, memory: &mut Memory<'_>, scratch: &mut Vec<u8>) -> Sample {
-        let (way, (runs, places)) = (self.way(), self.runs());
-        let pieces: Vec<Piece> = [way.as_slice(), &runs, &runs].concat();
+    /// The figures of a device are of one moment. They are read twice, in one call, which copies one piece after the
+    /// other. What is the same both times stood there all the while between them, since some of it counts up with each
+    /// change; whether that takes one call or two makes no difference. The mutex is a part of it: nobody was at changing
+    /// them then.
+    ///
+    /// They are read into `scratch`, which no pass takes anew.
+    pub(super) fn sample(
+        &self,
+        memory: &mut Memory<'_>,
+        before: &[Stats],
+        turn: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Sample {
+        let is_read = |device: usize| before.get(device).is_none_or(Stats::is_used);
+        let mut pieces = Vec::with_capacity(8);
+        pieces.extend(self.way());
+        let way: usize = pieces.iter().map(|it| it.1).sum();
+        for (device, at) in self.devices.iter().enumerate() {
+            if is_read(device) {
+                pieces.extend([(*at, stats::SIZE); 2]);
+            }
+        }
+        if let Some(at) = self.devices.get(turn).filter(|_| !is_read(turn)) {
+            pieces.push((at + stats::USED, 8));
+        }
         let size = pieces.iter().map(|it| it.1).sum();
         if scratch.len() < size {
             scratch.resize(size, 0);
@@ -182,14 +204,17 @@ impl Place {
         if memory.read_all(&pieces, bytes).is_none() {
             return Sample::Gone;
         }
-        let (way, both) = bytes.split_at(way.iter().map(|it| it.1).sum());
+        let (way, twice) = bytes.split_at(way);
         if !self.leads_there(way) {
             return Sample::Gone;
         }
-        let (first, second) = both.split_at(both.len() / 2);
-        let stats = places.into_iter().zip(&self.devices).map(|(place, at)| {
-            let place = place..place + stats::SIZE;
-            match (first.get(place.clone()), second.get(place)) {
+        let mut twice = twice.chunks_exact(stats::SIZE);
+        let is_news = word(twice.remainder(), 0).is_some_and(|it| it > 0);
+        let stats = self.devices.iter().enumerate().map(|(device, at)| {
+            if !is_read(device) {
+                return if device == turn && is_news { self.sample_device(memory, *at) } else { Ok(Stats::default()) };
+            }
+            match (twice.next(), twice.next()) {
                 (Some(first), Some(second)) if first == second && !stats::is_locked(first) => {
                     stats::decode(first, self.layout, Proof::Partial).ok_or(Sample::Torn)
                 }
@@ -202,35 +227,14 @@ impl Place {
         }
     }
 
+    /// How many devices it sees.
+    pub(super) fn devices(&self) -> usize {
+        self.devices.len()
+    }
+
     /// The pointers on the way to the devices: the symbol, the vector, its elements.
     fn way(&self) -> [Piece; 3] {
         [(self.symbol[0], 8), (self.vector[0], 16), (self.vector[1], 8 * self.devices.len())]
-    }
-
-    /// The devices' statistics, in few pieces, and where in these each begins. What lies less than a page apart is one
-    /// piece: that takes no page more, and a piece costs as much as some pages.
-    fn runs(&self) -> (Vec<Piece>, Vec<usize>) {
-        let mut devices: Vec<(u64, usize)> = self.devices.iter().copied().zip(0..).collect();
-        devices.sort_unstable();
-        let (mut runs, mut places, mut filled) = (Vec::<Piece>::new(), vec![0; devices.len()], 0);
-        for (at, device) in devices {
-            let begun = runs.last_mut().and_then(|(start, size)| {
-                let end = usize::try_from(at - *start).ok()? + stats::SIZE;
-                (end - *size < PAGE).then_some((size, end))
-            });
-            match begun {
-                Some((size, end)) => {
-                    filled += end - *size;
-                    *size = end;
-                }
-                None => {
-                    runs.push((at, stats::SIZE));
-                    filled += stats::SIZE;
-                }
-            }
-            places[device] = filled - stats::SIZE;
-        }
-        (runs, places)
     }
 
     /// Whether they are still what they were.

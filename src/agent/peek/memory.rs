@@ -92,9 +92,9 @@ pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Reads many pieces of a process's memory in one call, which costs a third of as many reads of a file. The call takes a
-/// PID, which is no identity: the process that `handle` holds has not ended after it, so it was that one's. It may run
-/// another program since: who reads knows by what is there.
-pub(super) fn gather(pid: u32, handle: &OwnedFd) -> impl Fn(&[Piece], &mut [u8]) -> bool {
+/// PID, which is no identity: it was that process's memory when that has not ended afterwards, see [`ended`]. It may
+/// run another program since: who reads knows by what is there.
+pub(super) fn gather(pid: u32) -> impl Fn(&[Piece], &mut [u8]) -> bool {
     move |pieces, buffer| {
         let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
         let remote = |(at, size): &Piece| {
@@ -107,13 +107,17 @@ pub(super) fn gather(pid: u32, handle: &OwnedFd) -> impl Fn(&[Piece], &mut [u8])
         let read = unsafe {
             libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
         };
-        usize::try_from(read) == Ok(buffer.len()) && is_alive(handle)
+        usize::try_from(read) == Ok(buffer.len())
     }
 }
 
-/// Whether a process has not ended.
-fn is_alive(handle: &OwnedFd) -> bool {
-    poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&Timespec::default())) == Ok(0)
+/// Which of these processes have ended, or may have; in one call, since each costs as much as a piece of memory.
+pub(super) fn ended<'a, T>(processes: impl Iterator<Item = (T, &'a OwnedFd)>) -> Vec<T> {
+    let (who, mut handles): (Vec<_>, Vec<_>) =
+        processes.map(|(who, handle)| (who, PollFd::new(handle, PollFlags::IN))).unzip();
+    let is_known = poll(&mut handles, Some(&Timespec::default())).is_ok();
+    let has_ended = |handle: &PollFd<'_>| !is_known || !handle.revents().is_empty();
+    who.into_iter().zip(&handles).filter(|(_, handle)| has_ended(handle)).map(|(who, _)| who).collect()
 }
 
 /// Reads a `/proc/PID/mem`. It belongs to one address space: when its process has ended, or runs another

@@ -21,6 +21,10 @@ use super::memory::word;
 /// What is read of a `DeviceCachingAllocator`.
 pub(super) const SIZE: usize = MUTEX + SECOND[1] + 3 * ARRAY + 16;
 
+/// Where the word is that tells whether a device is used, [`Stats::is_used`]: the peak of what was reserved. It is 0
+/// before, and as long as what was taken is given back.
+pub(super) const USED: u64 = (MUTEX + 5 * ARRAY + 8) as u64;
+
 /// The mutex before the statistics: glibc's `pthread_mutex_t`.
 const MUTEX: usize = if cfg!(target_arch = "aarch64") { 48 } else { 40 };
 const STAT: usize = 32;
@@ -157,8 +161,14 @@ impl Stats {
         }
     }
 
-    /// Whether it was ever used: before that, it is zeros, as much else is.
-    pub(super) fn was_used(&self) -> bool {
-        self.reserved.peak > 0 && self.allocations.peak > 0
+    /// Whether it has memory of the device, or had some since its peaks were reset.
+    pub(super) fn is_used(&self) -> bool {
+        self.reserved.peak > 0
+    }
+
+    /// Whether it says enough to be known for an allocator: before its first use it is zeros, as much else is.
+    pub(super) fn is_telling(&self) -> bool {
+        // Of tensors there may be none left, and segments that grow are not counted.
+        self.is_used() && (self.allocations.peak > 0 || self.segments.peak > 0)
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
+use super::Whom;
 use super::find::{self, Absent, Other, Place, Sample};
 use super::memory::{self, Memory};
 use super::stats::Stats;
 use crate::agent::proc::stat;
-use crate::snapshot::{ProcessId, Reading, Unread};
+use crate::snapshot::{Reading, Unread};
 use crate::units::Moment;
 
 /// What came of a look: what the allocator of each device says, in CUDA's order.
@@ -51,6 +52,10 @@ struct Found {
     /// Absent where the kernel has none: then each piece is read from the file.
     handle: Option<OwnedFd>,
     place: Place,
+    /// The device that is asked in this sample whether it is in use now.
+    turn: usize,
+    /// On how many GPUs the driver named it at the last one. When that changes, each device is looked at.
+    gpus: usize,
 }
 
 impl Target {
@@ -58,16 +63,10 @@ impl Target {
         Self { found: None, last: Err(Unread::NotYet), tears: 0, due: Moment(0), wait: 0 }
     }
 
-    /// Looks at it. `uid` is whose it is; where its allocator is, is looked for while there are `searches` left.
-    pub(super) fn look(
-        &mut self,
-        id: ProcessId,
-        uid: Reading<u32>,
-        now: Moment,
-        searches: &mut u32,
-        scratch: &mut Vec<u8>,
-    ) -> &Outcome {
-        if let Some(sample) = self.found.as_ref().map(|it| it.sample(id, scratch)) {
+    /// Looks at it. Where its allocator is, is looked for while there are `searches` left.
+    pub(super) fn look(&mut self, whom: Whom, now: Moment, searches: &mut u32, scratch: &mut Vec<u8>) -> &Outcome {
+        let before = self.last.as_deref().unwrap_or_default();
+        if let Some(sample) = self.found.as_mut().map(|it| it.sample(whom, before, scratch)) {
             match sample {
                 Sample::Whole(stats) => (self.last, self.tears) = (Ok(stats), 0),
                 Sample::Torn if self.tears < TEARS => self.tears += 1,
@@ -79,7 +78,7 @@ impl Target {
         }
         if self.found.is_none() && now >= self.due && *searches > 0 {
             *searches -= 1;
-            match Found::look_for(id, uid) {
+            match Found::look_for(whom) {
                 Ok((found, stats)) => *self = Self { found: Some(found.into()), last: Ok(stats), ..Self::new() },
                 Err(why) => {
                     self.last = Err(why);
@@ -90,20 +89,30 @@ impl Target {
         }
         &self.last
     }
+
+    /// What holds the process whose PID its memory is read by. Absent while nothing is read so.
+    pub(super) fn handle(&self) -> Option<&OwnedFd> {
+        self.found.as_ref()?.handle.as_ref()
+    }
 }
 
 impl Found {
-    fn sample(&self, id: ProcessId, scratch: &mut Vec<u8>) -> Sample {
+    fn sample(&mut self, whom: Whom, before: &[Stats], scratch: &mut Vec<u8>) -> Sample {
+        let before = if whom.gpus == self.gpus { before } else { &[] };
+        self.gpus = whom.gpus;
+        self.turn = (self.turn + 1) % self.place.devices();
         let read = memory::of(&self.memory);
-        match &self.handle {
-            Some(handle) => {
-                self.place.sample(&mut Memory::new(&read).gathering(&memory::gather(id.pid, handle)), scratch)
+        let memory = Memory::new(&read);
+        match self.handle {
+            Some(_) => {
+                let gather = memory::gather(whom.id.pid);
+                self.place.sample(&mut memory.gathering(&gather), before, self.turn, scratch)
             }
-            None => self.place.sample(&mut Memory::new(&read), scratch),
+            None => self.place.sample(&mut { memory }, before, self.turn, scratch),
         }
     }
 
-    fn look_for(id: ProcessId, uid: Reading<u32>) -> Result<(Self, Vec<Stats>), Unread> {
+    fn look_for(Whom { id, uid, gpus }: Whom) -> Result<(Self, Vec<Stats>), Unread> {
         let why = |error: io::Error| why(&error, uid);
         let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
         let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
@@ -116,7 +125,7 @@ impl Found {
             return Err(Unread::NotYet);
         }
         let (place, stats) = search(&memory::of(&memory), libraries)?;
-        Ok((Self { memory, handle, place }, stats))
+        Ok((Self { memory, handle, place, turn: 0, gpus }, stats))
     }
 }
 
@@ -126,7 +135,7 @@ fn search(read: &dyn Fn(u64, &mut [u8]) -> bool, libraries: Vec<u64>) -> Result<
     for base in libraries {
         let memory = &mut Memory::new(read);
         let place = find::find(memory, base);
-        reason = match place.map(|place| (place.sample(memory, &mut Vec::new()), place)) {
+        reason = match place.map(|place| (place.sample(memory, &[], 0, &mut Vec::new()), place)) {
             Ok((Sample::Whole(stats), place)) => return Ok((place, stats)),
             Ok(_) | Err(Absent::Nothing) => Unread::NotYet,
             Err(Absent::Symbol) => Unread::OldPytorch,

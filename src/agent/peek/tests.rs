@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::find::{Absent, Other, Place, Sample, find};
 use super::memory::Memory;
 use super::stats::{Stat, Stats};
-use super::{At, Peeker};
+use super::{At, Peeker, Whom};
 use crate::snapshot::{ProcessId, Unread};
 use crate::units::Moment;
 
@@ -106,7 +106,7 @@ impl Image {
     }
 
     fn sample(&self, place: &Place) -> Sample {
-        place.sample(&mut Memory::new(&|at, buffer| self.read(at, buffer)), &mut Vec::new())
+        place.sample(&mut Memory::new(&|at, buffer| self.read(at, buffer)), &[], 0, &mut Vec::new())
     }
 }
 
@@ -321,6 +321,47 @@ fn books_whose_totals_were_reset_are_still_read() {
     assert_eq!(image.sample(&place), Sample::Whole(vec![books.stats()]));
 }
 
+#[test]
+fn a_device_that_nothing_was_taken_of_is_looked_at_in_its_turn() {
+    let mut image = right(2, 4, 1, &books());
+    let place = image.find().unwrap();
+    let looks = RefCell::new(BTreeMap::new());
+    let mut before = Vec::new();
+    let sample = |image: &Image, before: &[Stats], turn| {
+        looks.borrow_mut().clear();
+        let read = |at: u64, buffer: &mut [u8]| {
+            let device = at.checked_sub(DEVICE).map(|it| it / STRIDE).filter(|it| *it < 4);
+            device.map(|it| *looks.borrow_mut().entry(it).or_insert(0) += 1);
+            image.read(at, buffer)
+        };
+        let sample = place.sample(&mut Memory::new(&read), before, turn, &mut Vec::new());
+        let Sample::Whole(stats) = sample else { panic!("it does not change") };
+        (stats, looks.borrow().keys().copied().collect::<Vec<_>>())
+    };
+    // Where nothing is known from before, all of them.
+    let all = sample(&image, &before, 0);
+    assert_eq!(all.1, [0, 1, 2, 3]);
+    before = all.0;
+    assert_eq!(sample(&image, &before, 1), (before.clone(), vec![1]));
+    image.device(2, 608, &books());
+    assert_eq!(sample(&image, &before, 3), (before.clone(), vec![1, 3]));
+    let (stats, read) = sample(&image, &before, 2);
+    assert_eq!((&stats[2], read), (&books().stats(), vec![1, 2]));
+    // From then on it is one of those that are used.
+    assert_eq!(sample(&image, &stats, 0).1, [0, 1, 2]);
+}
+
+#[test]
+fn a_device_of_which_only_cache_is_left_is_one_in_use() {
+    // All tensors are gone, their memory is not; then the peaks were reset.
+    let mut books = Books::default();
+    books.work(1, 40_960, 1_000_000, 3 | 8);
+    assert_eq!(books.stat(Book::Allocations).peak, 0);
+    let image = right(1, 1, 0, &books);
+    let Sample::Whole(stats) = image.sample(&image.find().unwrap()) else { panic!("it does not change") };
+    assert!(stats[0].is_used() && stats == [books.stats()]);
+}
+
 /// An image that changes with every look at a device.
 struct Restless(RefCell<(Image, Books, u64)>);
 
@@ -337,7 +378,7 @@ impl Restless {
             }
             image.read(at, buffer)
         };
-        place.sample(&mut Memory::new(&read), &mut Vec::new())
+        place.sample(&mut Memory::new(&read), &[], 0, &mut Vec::new())
     }
 }
 
@@ -394,7 +435,8 @@ fn a_process_whose_memory_hangs_is_left_alone_and_the_others_are_read() {
     peeker.check(Moment(3000));
     assert_eq!((peeker.thread.is_none(), peeker.said(id(7))), (true, Some(&Err(Unread::Hung))));
     // Another thread goes on without it; what the first one says when it is free again comes too late.
-    peeker.order(vec![(id(7), Ok(0)), (id(8), Ok(0))], Moment(4000));
+    let whom = |pid| Whom { id: id(pid), uid: Ok(0), gpus: 1 };
+    peeker.order(vec![whom(7), whom(8)], Moment(4000));
     assert_eq!((peeker.generation, peeker.stuck), (2, 1));
     peeker.learn(1, vec![(id(8), Ok(vec![Stats::default()]))]);
     assert_eq!((peeker.stuck, peeker.said(id(8))), (0, None));
@@ -402,6 +444,6 @@ fn a_process_whose_memory_hangs_is_left_alone_and_the_others_are_read() {
     peeker.learn(2, vec![(id(8), Err(Unread::NoPytorch))]);
     assert_eq!(peeker.said(id(8)), Some(&Err(Unread::NoPytorch)));
     // It ended.
-    peeker.order(vec![(id(8), Ok(0))], Moment(5000));
+    peeker.order(vec![whom(8)], Moment(5000));
     assert_eq!(peeker.said(id(7)), None);
 }

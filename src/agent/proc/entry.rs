@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) cpu: Option<(Moment, u64)>,
     /// The pass in which NVML named it last; 0 for never.
     pub(super) named: u64,
+    /// How often it did then: of how many GPUs.
+    pub(super) gpus: usize,
     /// The pass in which it held a GPU by another's word; 0 for never.
     pub(super) held: u64,
     /// The pass that wanted it last.
@@ -74,6 +76,7 @@ impl Entry {
             read: Moment(0),
             cpu: None,
             named: 0,
+            gpus: 0,
             held: 0,
             pass: 0,
             verified: false,

@@ -80,7 +80,7 @@ proptest! {
             image.read(at, buffer)
         };
         if let Ok(place) = find(&mut Memory::new(&read), BASE)
-            && let Sample::Whole(stats) = place.sample(&mut Memory::new(&read), &mut Vec::new())
+            && let Sample::Whole(stats) = place.sample(&mut Memory::new(&read), &[], 0, &mut Vec::new())
         {
             prop_assert!(stats.iter().all(is_plausible), "{stats:?}");
         }
@@ -114,10 +114,11 @@ proptest! {
         };
         let memory = || Memory::new(&look).gathering(&gather);
         if let Ok(place) = find(&mut memory(), BASE) {
-            let mut scratch = Vec::new();
-            for _ in 0..3 {
-                if let Sample::Whole(stats) = place.sample(&mut memory(), &mut scratch) {
+            let (mut scratch, mut before) = (Vec::new(), Vec::new());
+            for turn in 0..3 {
+                if let Sample::Whole(stats) = place.sample(&mut memory(), &before, turn, &mut scratch) {
                     prop_assert!(stats.iter().all(is_plausible), "{stats:?}");
+                    before = stats;
                 }
             }
         }
@@ -138,7 +139,7 @@ proptest! {
         };
         let memory = &mut Memory::new(&read);
         if let Ok(place) = find(memory, BASE) {
-            let _any: Sample = place.sample(memory, &mut Vec::new());
+            let _any: Sample = place.sample(memory, &[], 0, &mut Vec::new());
         }
     }
 }
