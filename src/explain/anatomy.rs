@@ -65,6 +65,8 @@ pub(super) enum Whose {
     Unallocated,
     /// This process's, beside PyTorch.
     NotPyTorch,
+    /// This process's; whether PyTorch's, the message does not say.
+    Held,
     /// That process's.
     Other(u32),
     /// Not accounted for in the message.
@@ -143,18 +145,21 @@ impl Anatomy {
             (Me::As(me), _) => message.others.iter().find(|(pid, _)| *pid == me).and_then(|(_, held)| held.ok()),
             _ => None,
         };
-        let not_pytorch = held.map(|held| Sum::from(held).minus(own.unwrap_or_default()));
-        if let Some(not_pytorch) = not_pytorch {
+        let beside = held.map(|held| Sum::from(held).minus(own.unwrap_or_default()));
+        if let Some(beside) = beside {
             amiss(
                 "PyTorch has reserved more than the driver says this process holds",
-                Sum { bytes: -not_pytorch.bytes, ..not_pytorch },
+                Sum { bytes: -beside.bytes, ..beside },
             );
         }
+        // Of a message that was cut off before that, nobody knows how much of it PyTorch has reserved.
+        let not_pytorch = beside.filter(|_| unallocated.is_some() || message.reserved.is_some());
 
         let mut parts = Vec::new();
         parts.extend(allocated.map(|it| (Whose::Allocated, it)));
         parts.extend(unallocated.map(|it| (Whose::Unallocated, it)));
-        parts.extend(not_pytorch.map(|it| (Whose::NotPyTorch, it)));
+        let whose = if not_pytorch.is_some() { Whose::NotPyTorch } else { Whose::Held };
+        parts.extend(beside.map(|it| (whose, it)));
         let others = message.others.iter().filter(|(pid, _)| me != Me::As(*pid));
         parts.extend(others.filter_map(|(pid, held)| Some((Whose::Other(*pid), held.ok()?.into()))));
         // What a part cannot be is said above, and is not a part.

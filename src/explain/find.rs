@@ -65,6 +65,8 @@ pub(super) struct Finder {
     escape: Escape,
     /// The end of what stood before this line: a message may begin there.
     tail: String,
+    /// The number of the line before this one that was not empty.
+    tail_line: u64,
     open: VecDeque<Open>,
 }
 
@@ -113,10 +115,9 @@ impl Finder {
 
     /// The log is over.
     pub(super) fn finish(mut self) -> Log {
-        if !self.line.is_empty() {
-            self.log.lines += 1;
-        }
+        let is_begun = !self.line.is_empty();
         self.end_line();
+        self.log.lines += u64::from(is_begun);
         for open in std::mem::take(&mut self.open) {
             self.close(&open);
         }
@@ -201,13 +202,14 @@ impl Finder {
                 text: cut(&text[start..end], LONGEST_MESSAGE).to_owned(),
                 junk: String::new(),
                 prefix: if start >= before { prefix(&text[before..start]) } else { String::new() },
-                line: self.log.lines + 1,
+                line: if start >= before { self.log.lines + 1 } else { self.tail_line },
             };
             self.read(open, end == text.len());
         }
         let keep = text.len().saturating_sub(LONGEST_START);
         let keep = (keep..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
         text[keep..].clone_into(&mut self.tail);
+        self.tail_line = self.log.lines + 1;
     }
 
     /// Reads a message as far as its line goes.

@@ -220,7 +220,7 @@ fn glyph(whose: Whose, ascii: bool) -> char {
     let (drawn, stand_in) = match whose {
         Whose::Allocated => ('█', '#'),
         Whose::Unallocated => ('▓', '='),
-        Whose::NotPyTorch => ('▒', '+'),
+        Whose::NotPyTorch | Whose::Held => ('▒', '+'),
         Whose::Other(_) => ('░', 'o'),
         Whose::Rest => ('╌', '-'),
         Whose::Free => ('·', '.'),
@@ -233,6 +233,7 @@ fn whose(whose: Whose, me: Me) -> String {
         Whose::Allocated => "this process: allocated by PyTorch".to_owned(),
         Whose::Unallocated => "this process: reserved by PyTorch, unallocated".to_owned(),
         Whose::NotPyTorch => "this process: not PyTorch's (CUDA context, kernels, NCCL, other libraries)".to_owned(),
+        Whose::Held => "this process: PyTorch's or not, what can be read does not say".to_owned(),
         Whose::Other(pid) => format!("process {pid}"),
         Whose::Rest if me == Me::Unnamed => {
             "others, the driver, and what this process holds beside PyTorch (by arithmetic)".to_owned()
