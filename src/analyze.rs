@@ -88,6 +88,8 @@ fn read(mut input: impl BufRead, name: &str, size: u64, args: &AnalyzeArgs) -> i
             break;
         }
         done += length as u64;
+        // PowerShell writes UTF-16, and what stands in a log is ASCII.
+        line.retain(|byte| *byte != 0);
         log.line(&String::from_utf8_lossy(&line));
         if done >= due && io::stderr().is_terminal() {
             due += PART;

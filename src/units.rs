@@ -65,6 +65,33 @@ impl Bytes {
         (value, unit, u8::from(unit > 1 && value < 99.95))
     }
 
+    /// The bytes of a unit: `G` and `GiB` are the same, `GB` is a thousand millions. Absent for what is none.
+    pub fn unit(name: &str) -> Option<u64> {
+        Some(match name.to_ascii_lowercase().as_str() {
+            "b" | "byte" | "bytes" => 1,
+            "k" | "kib" => 1 << 10,
+            "m" | "mib" => 1 << 20,
+            "g" | "gib" => 1 << 30,
+            "t" | "tib" => 1 << 40,
+            "kb" => 1000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
+            _ => return None,
+        })
+    }
+
+    /// So many of a unit: `20`, `1.5`, `1.07e+10`. Absent for what is no amount, or more than can be.
+    pub fn of(number: &str, unit: u64) -> Option<Self> {
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole.checked_mul(unit).map(Self);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "units are powers of two or ten")]
+        let bytes = number.parse::<f64>().ok()? * unit as f64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is neither negative nor large")]
+        (0.0..1e18).contains(&bytes).then(|| Self(bytes.round() as u64))
+    }
+
     /// How much of `whole` this is; absent when there is no whole.
     #[expect(clippy::cast_precision_loss, reason = "a share is for a gauge of some dozen cells")]
     pub fn share_of(self, whole: Self) -> Option<f64> {
@@ -87,35 +114,9 @@ impl FromStr for Bytes {
         let text = text.trim();
         let unit = text.find(|it: char| it.is_ascii_alphabetic()).unwrap_or(text.len());
         let (number, unit) = text.split_at(unit);
-        let factor = match unit.to_ascii_lowercase().as_str() {
-            "" | "b" => 1,
-            "k" | "kib" => 1 << 10,
-            "m" | "mib" => 1 << 20,
-            "g" | "gib" => 1 << 30,
-            "t" | "tib" => 1 << 40,
-            "kb" => 1000,
-            "mb" => 1_000_000,
-            "gb" => 1_000_000_000,
-            "tb" => 1_000_000_000_000,
-            _ => return Err(format!("`{unit}` is no unit of memory: say GiB, MiB, KiB, GB…")),
-        };
-        let wrong = || format!("`{text}` is not an amount of memory, as in `20GiB`");
-        let number = number.trim();
-        if let Ok(whole) = number.parse::<u64>() {
-            return whole.checked_mul(factor).map(Self).ok_or_else(wrong);
-        }
-        let number = number
-            .parse::<f64>()
-            .ok()
-            .filter(|it| number.contains('.') && (0.0..1e9).contains(it))
-            .ok_or_else(wrong)?;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "it is rounded to bytes, and saturates"
-        )]
-        Ok(Self((number * factor as f64).round() as u64))
+        let factor = if unit.is_empty() { Some(1) } else { Self::unit(unit) };
+        let factor = factor.ok_or_else(|| format!("`{unit}` is no unit of memory: say GiB, MiB, KiB, GB…"))?;
+        Self::of(number.trim(), factor).ok_or_else(|| format!("`{text}` is not an amount of memory, as in `20GiB`"))
     }
 }
 

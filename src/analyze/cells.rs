@@ -10,37 +10,17 @@ pub(super) enum Amount {
     Missing,
 }
 
-/// An amount: `1234 MiB`, `1.5GiB`, or a bare number of `unit` bytes.
+/// An amount: `1234 MiB`, `1.5GiB`, or a bare number of `unit` bytes, which numpy writes as `1.07e+10`.
 pub(super) fn amount(cell: &str, unit: u64) -> Option<Amount> {
     if is_missing(cell) {
         return Some(Amount::Missing);
     }
-    let end = cell.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(cell.len());
-    let (number, suffix) = cell.split_at(end);
-    let unit = if suffix.trim().is_empty() { unit } else { bytes_of(suffix.trim())? };
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(unit).map(|it| Amount::Bytes(Bytes(it)));
-    }
-    let value: f64 = number.parse().ok()?;
-    #[expect(clippy::cast_precision_loss, reason = "units are powers of two or ten")]
-    let value = value * unit as f64;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is neither negative nor large")]
-    (value.is_finite() && value < 1e18).then(|| Amount::Bytes(Bytes(value.round() as u64)))
-}
-
-/// The bytes of a unit.
-pub(super) fn bytes_of(unit: &str) -> Option<u64> {
-    Some(match unit.to_ascii_lowercase().as_str() {
-        "b" | "byte" | "bytes" => 1,
-        "kib" | "k" => 1 << 10,
-        "mib" | "m" => 1 << 20,
-        "gib" | "g" => 1 << 30,
-        "tib" | "t" => 1 << 40,
-        "kb" => 1000,
-        "mb" => 1_000_000,
-        "gb" => 1_000_000_000,
-        _ => return None,
-    })
+    let suffix = cell.trim_start_matches(|it: char| it.is_ascii_digit() || it == '.');
+    let bytes = match Bytes::unit(suffix.trim()) {
+        Some(unit) => Bytes::of(&cell[..cell.len() - suffix.len()], unit),
+        None => Bytes::of(cell, unit),
+    };
+    bytes.map(Amount::Bytes)
 }
 
 /// `[N/A]`, `[Not Supported]`, `[Insufficient Permissions]` and the like.

@@ -1,6 +1,7 @@
 //! Which column of a log says what: from its header, or from what stands in it.
 
-use super::cells;
+use super::cells::{self, Amount};
+use crate::units::Bytes;
 
 /// Columns by their places.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,20 +26,22 @@ pub(super) struct Columns {
 
 const MIB: u64 = 1 << 20;
 
-/// Whether a line is a header.
-pub(super) fn is_header(cells: &[&str]) -> bool {
+/// Whether a line is a header. Where there was none before, any that has a name for what is needed is one.
+pub(super) fn is_header(cells: &[&str], had_one: bool) -> bool {
     let names =
         ["timestamp", "time", "memory.used", "used_memory", "used_gpu_memory", "bytes", "seconds", "allocated_bytes"];
+    let is_value = |cell: &&str| cell.starts_with(|it: char| it.is_ascii_digit() || it == '-');
     cells.iter().any(|cell| names.contains(&name_of(cell).0.as_str()))
+        || !had_one && !cells.iter().any(is_value) && Columns::of_header(cells).is_ok()
 }
 
-/// A column's name, and the unit that is said with it: `memory.used [MiB]`, `memory_used_mib`.
+/// A column's name, and the unit that is said with it: `memory.used [MiB]`, `memory_used_mib`, `Memory (MiB)`.
 fn name_of(cell: &str) -> (String, Option<u64>) {
-    let cell = cell.trim_start_matches('\u{feff}').trim().trim_matches('"').to_ascii_lowercase();
-    match cell.split_once('[') {
-        Some((name, unit)) => (name.trim().to_owned(), cells::bytes_of(unit.trim_end_matches(']').trim())),
+    let cell = cell.to_ascii_lowercase();
+    match cell.split_once(['[', '(']) {
+        Some((name, unit)) => (name.trim().to_owned(), Bytes::unit(unit.trim_end_matches([']', ')']).trim())),
         None => {
-            let unit = cell.rsplit_once('_').and_then(|(_, unit)| cells::bytes_of(unit));
+            let unit = cell.rsplit_once('_').and_then(|(_, unit)| Bytes::unit(unit));
             (cell, unit)
         }
     }
@@ -50,7 +53,8 @@ impl Columns {
         let names: Vec<(String, Option<u64>)> = header.iter().map(|it| name_of(it)).collect();
         let find = |of: &[&str]| of.iter().find_map(|name| names.iter().position(|it| it.0 == *name));
         let begins = |of: &[&str]| names.iter().position(|it| of.iter().any(|name| it.0.starts_with(name)));
-        let time = find(&["timestamp", "time", "seconds", "date"]).or_else(|| begins(&["time", "date"]));
+        let time = find(&["timestamp", "time", "seconds", "date", "t"])
+            .or_else(|| begins(&["time", "date", "elapsed", "second"]));
         let used = find(&["memory.used", "used_gpu_memory", "used_memory", "bytes", "memory", "used"])
             .or_else(|| begins(&["memory.used", "memory_used", "used_", "bytes", "mem"]));
         let total = find(&["memory.total", "total"]).or_else(|| begins(&["memory.total", "memory_total", "total_"]));
@@ -100,7 +104,7 @@ impl Columns {
         let time = places().find(|at| all(*at, &|it| cells::date(it).is_some()));
         let gpu = places().find(|at| all(*at, &cells::is_gpu));
         let sized = |cell: &str| {
-            !whole(cell) && matches!(cells::amount(cell, 1), Some(cells::Amount::Bytes(_))) && cell.ends_with('B')
+            !whole(cell) && matches!(cells::amount(cell, 1), Some(Amount::Bytes(_))) && cell.ends_with('B')
         };
         let mut memory: Vec<usize> = places().filter(|at| all(*at, &sized)).collect();
         let numbers: Vec<usize> = places().filter(|at| all(*at, &whole) && Some(*at) != time).collect();
@@ -125,7 +129,7 @@ impl Columns {
             });
         }
         let value = |row: &[String], at: usize| match cells::amount(&row[at], 1) {
-            Some(cells::Amount::Bytes(bytes)) => Some(bytes.0),
+            Some(Amount::Bytes(bytes)) => Some(bytes.0),
             _ => None,
         };
         let highest = |at: usize| rows.iter().filter_map(|row| value(row, at)).max();
@@ -135,20 +139,31 @@ impl Columns {
             seen.dedup();
             seen.len()
         };
-        let is_app = gpu.is_some() && memory.len() == 1 && !numbers.is_empty();
+        // One GPU after the other, over and over.
+        let cycles = |at: usize| {
+            let count = kinds(at) as u64;
+            let mut values = rows.iter().map(|row| value(row, at)).enumerate();
+            highest(at) < Some(16) && values.all(|(row, it)| count == 1 || it == Some(row as u64 % count))
+        };
+        let index = numbers.iter().copied().find(|at| cycles(*at));
+        // Indices, shares and temperatures are small.
+        let mut large = numbers.iter().copied().filter(|at| highest(*at) > Some(127));
         let mut pid = None;
-        if memory.is_empty() {
-            // Indices, shares and temperatures are small.
-            memory = numbers.iter().copied().filter(|at| highest(*at) > Some(127)).collect();
-            if gpu.is_some()
-                && memory.len() == 2
-                && kinds(memory[0]) <= kinds(memory[1])
-                && !is_total(&rows, memory[1], memory[0], &value)
-            {
-                pid = Some(memory.remove(0));
+        match memory.len() {
+            // What an amount of memory has, and nvidia-smi's list of GPUs has no other large number without a unit.
+            1 => pid = large.next(),
+            0 => {
+                memory = large.collect();
+                let places = gpu.or(index);
+                if let [first, second] = *memory
+                    && index.is_none()
+                    && let Some(at) = pid_of(&rows, [first, second], places, &value)
+                {
+                    memory.retain(|it| *it != at);
+                    pid = Some(at);
+                }
             }
-        } else if is_app {
-            pid = numbers.iter().copied().find(|at| highest(*at) > Some(1));
+            _ => {}
         }
         // The whole is never less than its parts, and does not change much.
         let total = memory
@@ -156,14 +171,7 @@ impl Columns {
             .copied()
             .find(|at| memory.len() > 1 && memory.iter().all(|it| it == at || is_total(&rows, *at, *it, &value)));
         let used = memory.iter().copied().find(|it| Some(*it) != total)?;
-        // One GPU after the other, over and over.
-        let cycles = |at: usize| {
-            let count = kinds(at) as u64;
-            let mut values = rows.iter().map(|row| value(row, at)).enumerate();
-            highest(at) < Some(16) && values.all(|(row, it)| count == 1 || it == Some(row as u64 % count))
-        };
-        let index =
-            if pid.is_none() { numbers.iter().copied().find(|at| !memory.contains(at) && cycles(*at)) } else { None };
+        let index = index.filter(|it| pid.is_none() && *it != used);
         let column = |at: usize| at + 1;
         let mut guess = format!("no header: column {} taken for the memory in use", column(used));
         for (what, at) in [("in all", total), ("PID", pid), ("GPU", gpu.or(index))] {
@@ -177,7 +185,7 @@ impl Columns {
             used_unit: MIB,
             total,
             total_unit: MIB,
-            index: index.filter(|_| gpu.is_none() || pid.is_none()),
+            index,
             gpu,
             pid,
             name: None,
@@ -194,4 +202,40 @@ fn is_total(rows: &[&Vec<String>], total: usize, part: usize, value: &dyn Fn(&[S
         (Some(total), Some(part)) => total >= part,
         _ => true,
     })
+}
+
+/// Memory of GPUs, in GiB.
+const GPUS: [u64; 26] =
+    [2, 3, 4, 5, 6, 8, 10, 11, 12, 15, 16, 18, 20, 24, 32, 40, 47, 48, 64, 80, 94, 96, 141, 180, 192, 288];
+
+/// Which of two columns of bare numbers has the PIDs of who has the memory that stands in the other; absent where one of
+/// them is how much the GPU has. `gpu` is the column that tells GPUs apart.
+fn pid_of(
+    rows: &[&Vec<String>],
+    [first, second]: [usize; 2],
+    gpu: Option<usize>,
+    value: &dyn Fn(&[String], usize) -> Option<u64>,
+) -> Option<usize> {
+    let kinds = |at: usize| {
+        let mut seen: Vec<_> = rows.iter().filter_map(|row| Some((gpu.map(|it| &row[it]), value(row, at)?))).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen.len()
+    };
+    let gpus = gpu.map_or(1, |gpu| rows.iter().map(|row| &row[gpu]).collect::<std::collections::HashSet<_>>().len());
+    // In thousandths: NVML says a little less than there is, or a sixteenth, where ECC takes that.
+    let is_size = |mib: u64, parts: &[std::ops::RangeInclusive<u64>]| {
+        GPUS.iter().any(|gib| parts.iter().any(|it| it.contains(&(mib * 1000 / (gib << 10)))))
+    };
+    let is_total = |whole: usize, part: usize, parts: &[_]| {
+        kinds(whole) == gpus
+            && is_total(rows, whole, part, value)
+            && rows.iter().filter_map(|row| value(row, whole)).all(|mib| is_size(mib, parts))
+    };
+    // `nvidia-smi` is asked for the PID before the memory, as a rule, and for the whole after what is in use.
+    if is_total(second, first, &[920..=1000]) || is_total(first, second, &[925..=938, 985..=1000]) {
+        return None;
+    }
+    // A process has its PID for long, and its memory changes.
+    Some(if kinds(second) < kinds(first) { second } else { first })
 }

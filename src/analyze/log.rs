@@ -79,7 +79,8 @@ impl Log {
     /// Takes the next line.
     pub(super) fn line(&mut self, line: &str) {
         self.lines += 1;
-        let line = line.trim_start_matches('\u{feff}').trim();
+        // A mark of the byte order, and what UTF-8 makes of UTF-16's.
+        let line = line.trim_start_matches(['\u{feff}', '\u{fffd}']).trim();
         if line.is_empty() || line.starts_with('#') {
             return;
         }
@@ -87,7 +88,7 @@ impl Log {
             return self.own(line);
         }
         let cells: Vec<&str> = line.split(',').map(|it| it.trim().trim_matches('"')).collect();
-        if columns::is_header(&cells) {
+        if columns::is_header(&cells, self.columns.is_some()) {
             match Columns::of_header(&cells) {
                 Ok(columns) => self.columns = Some(columns),
                 Err(why) => self.is_bad(self.lines, why),

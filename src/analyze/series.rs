@@ -112,8 +112,8 @@ impl Detector {
     }
 }
 
-/// Seconds from one forecast to the next, at most.
-const MINUTE: f64 = 60.0;
+/// Seconds after which the next sample is foretold from again: at least once a minute, wherever samples come in one.
+const HALF: f64 = 30.0;
 
 impl Series {
     /// Looks at the samples in their order; `times` are of all rows, in milliseconds.
@@ -166,8 +166,7 @@ impl Series {
             }
             if outlook != Outlook::Leak {
                 foretold = f64::NEG_INFINITY;
-            } else if at - foretold >= MINUTE - 1.0 {
-                // Rather a second early than late: samples do not come on the second.
+            } else if at - foretold >= HALF {
                 foretold = at;
                 judged.forecasts.push(said());
             }

@@ -18,7 +18,7 @@ fn read(text: &str) -> Found {
 
 /// The series: GPU, PID, capacity in MiB, and the samples as seconds and MiB.
 #[track_caller]
-fn check(text: &str, expected: &[&str]) -> Found {
+fn check(text: &str, expected: &[impl AsRef<str>]) -> Found {
     let found = read(text);
     let said: Vec<String> = found
         .series
@@ -31,8 +31,34 @@ fn check(text: &str, expected: &[&str]) -> Found {
             format!("{gpu} {pid} {whole} {}", points.join(" "))
         })
         .collect();
+    let expected: Vec<&str> = expected.iter().map(AsRef::as_ref).collect();
     assert_eq!(said, expected, "{:?} {:?}", found.bad.named, found.notes);
     found
+}
+
+#[test]
+fn any_header_with_a_time_and_an_amount_does_and_numbers_as_numpy_writes_them() {
+    for header in ["time,bytes", "t,bytes", "elapsed_s,mem", "Time (s),Memory (bytes)", "\"seconds\",\"used_bytes\""] {
+        let found = check(&format!("{header}\n0,1.048576e+06\n1.000e+00,2097152.0\n"), &["- - - 0:1 1:2"]);
+        assert_eq!(found.bad.count, 0, "{header}: {:?}", found.bad.named);
+    }
+    check("Time (s),Memory (MiB)\n0,1\n1,2\n", &["- - - 0:1 1:2"]);
+    check("0,1.048576e+06\n1,2.097152e+06\n", &["- - - 0:1 1:2"]);
+}
+
+#[test]
+fn while_a_leak_stands_it_is_foretold_once_a_minute_whatever_the_interval() {
+    for (samples, step) in [(1200_u64, 1), (600, 7), (300, 25)] {
+        let rows = (0..samples).map(|it| format!("{},{}\n", it * step, (8192 + 2 * it * step) << 20));
+        let mut log = Log::new(Some(Bytes::from_gib(80)));
+        rows.for_each(|row| log.line(&row));
+        let found = log.finish();
+        let [judged] = found.series.as_slice() else { panic!("{:?}", found.bad.named) };
+        assert_eq!(judged.last.outlook, Outlook::Leak);
+        let gaps = judged.forecasts.windows(2).map(|it| it[1].at - it[0].at);
+        assert!(gaps.clone().all(|it| it <= 60.0), "{step}: {:?}", gaps.collect::<Vec<_>>());
+        assert!(judged.forecasts.len() > 2);
+    }
 }
 
 #[test]
@@ -72,6 +98,22 @@ fn columns_without_a_header_are_guessed() {
     check(&apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
     let bare_apps = rows(&|it| format!("{}, GPU-5ac8, 4242, {}", time(it), grows(it)));
     check(&bare_apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
+    // Whether the PID is above the amounts or below, and whichever stands first.
+    for pid in [300, 2_424_242] {
+        for first in [true, false] {
+            let row = |it: u32| {
+                let (time, memory) = (time(it), grows(it));
+                let two = if first { format!("{pid}, {memory}") } else { format!("{memory}, {pid}") };
+                format!("{time}, GPU-5ac8, {two}\n{time}, GPU-5ac8, {}", two.replace(&pid.to_string(), "77777"))
+            };
+            check(&rows(&row), &[pid, 77777].map(|pid| expected(&format!("GPU-5ac8 {pid} -"), &grows)));
+        }
+    }
+    let whole_first = rows(&|it| format!("{}, GPU-5ac8, 81559, {}", time(it), grows(it)));
+    check(&whole_first, &[&expected("GPU-5ac8 - 81559", &grows)]);
+    // An index and a temperature are no PIDs.
+    let warm = rows(&|it| format!("{}, 1, GPU-5ac8, 41, {} MiB", time(it), grows(it)));
+    check(&warm, &[&expected("1 - -", &grows)]);
     let plain = rows(&|it| format!("{it}.0,{}", u64::from(grows(it)) << 20));
     check(&plain, &[&expected("- - -", &grows)]);
     check("time,bytes\n5,1048576\n7.5,2097152\n", &["- - - 0:1 2.5:2"]);
