@@ -18,8 +18,9 @@ use toml::de::{DeTable, DeValue};
 use crate::app::settings::Settings;
 use crate::cli::{self, Cli};
 
-/// How long one who leaves waits for what is kept to be written: home may be far away.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long one who leaves waits for what is kept to be written: home may be far away, and nobody waits for it longer than
+/// can be felt. A host that is busy needs some of it.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// All that was set, and where.
 #[derive(Debug, Default)]

@@ -43,8 +43,8 @@ use crate::control::{Command, Outcome, Reply};
 use crate::snapshot::{Identity, ProcessId};
 use crate::untrusted::Text;
 
-/// How long an agent that leaves waits for its audit to be written.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How long an agent that leaves waits for its audit to be written. Nobody waits for it; still, it is gone within a second.
+const LAST_WORDS: Duration = Duration::from_millis(800);
 
 /// The thread's name.
 pub(super) const THREAD: &str = "hands";

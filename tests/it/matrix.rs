@@ -166,7 +166,7 @@ fn on_the_screen_the_cause_stands_the_rest_goes_on_and_one_can_leave() {
 }
 
 #[test]
-fn without_a_screen_it_is_partial_and_never_hangs() {
+fn without_a_screen_it_is_partial_with_the_reason() {
     for_each(cases(), name, |case| {
         let host = case.host();
         let silent = case.is_silent();

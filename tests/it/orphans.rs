@@ -152,7 +152,10 @@ fn end_one(host: &mut Host) -> String {
     let mut terminal = Terminal::start_at(host, 100, 30, ["--interval", "100ms"]);
     crate::ending_a_process::open(&terminal, pid);
     let text = crate::ending_a_process::end(&terminal, host, pid);
+    let agent = terminal.agent();
     terminal.quit();
+    // What was done is written down by then.
+    agent.wait_end();
     text
 }
 

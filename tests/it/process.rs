@@ -63,7 +63,7 @@ impl Life {
 
 /// Waits for something that nobody tells of.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = now();
     while !is_so() {
         assert!(started.elapsed() < DEADLINE, "never: {what}");

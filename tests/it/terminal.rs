@@ -221,11 +221,16 @@ impl Terminal {
     /// Waits until so many more frames were written.
     #[track_caller]
     pub(crate) fn wait_frames(&self, count: usize) {
-        let frames = |bytes: &[u8]| bytes.windows(END.len()).filter(|it| *it == END).count();
         let goal = frames(&self.bytes()) + count;
-        let not_yet = |it: &mut Option<Shown>| it.as_ref().is_none_or(|it| frames(&it.bytes) < goal);
+        self.wait_bytes(&format!("{count} more frames"), |bytes| frames(bytes) >= goal);
+    }
+
+    /// Waits until what was written is so, from the first byte on.
+    #[track_caller]
+    pub(crate) fn wait_bytes(&self, what: &str, is_so: impl Fn(&[u8]) -> bool) {
+        let not_yet = |it: &mut Option<Shown>| it.as_ref().is_none_or(|it| !is_so(&it.bytes));
         let waited = self.desk.changed.wait_timeout_while(self.desk.shown(), DEADLINE, not_yet);
-        assert!(!waited.unwrap_or_else(PoisonError::into_inner).1.timed_out(), "no {count} frames came");
+        assert!(!waited.unwrap_or_else(PoisonError::into_inner).1.timed_out(), "never {what}");
     }
 
     /// Nobody reads what is written to the terminal any more.
@@ -312,6 +317,17 @@ impl Manner {
     fn of(slave: &OwnedFd, screen: &vt100::Screen) -> Self {
         Self { modes: modes(slave), picture: screen.state_formatted() }
     }
+}
+
+/// The number that stands behind these words.
+pub(crate) fn number_after(text: &str, words: &str) -> Option<u32> {
+    let (_, rest) = text.split_once(words)?;
+    rest.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// How many frames are whole in what was written.
+pub(crate) fn frames(bytes: &[u8]) -> usize {
+    bytes.windows(END.len()).filter(|it| *it == END).count()
 }
 
 fn modes(slave: &OwnedFd) -> String {

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use crate::ending_a_process::open;
-use crate::process::{Life, Started, members_of_group, state};
+use crate::process::{Life, Started, members_of_group, state, wait_until};
 use crate::stage::Parts;
 use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
 use crate::world::{GIB, Host};
@@ -113,9 +113,12 @@ fn by_force(terminal: &Terminal) {
 
 #[track_caller]
 fn leave(mut terminal: Terminal) {
+    let agent = terminal.agent();
     terminal.keys(ESC);
     terminal.wait_without("┌ End");
     terminal.quit();
+    // What was done is written down by then.
+    agent.wait_end();
 }
 
 const SUPERVISOR: [(&str, &str); 2] = [
@@ -234,7 +237,7 @@ rest('root')
     terminal.wait_for("SIGTERM sent");
     terminal.wait_for("it has not ended yet");
     assert!(!terminal.text().contains("follows in"), "{}", terminal.text());
-    assert_eq!(tree.signalled(), [root, root]);
+    wait_until("both signals are written down", || tree.signalled() == [root, root]);
     by_force(&terminal);
     terminal.keys(ENTER);
     tree.all_end();
