@@ -21,6 +21,7 @@ use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
 use self::herald::Herald;
+use crate::app::end::{EndPanel, Meant};
 use crate::app::keymap::{self, Intent, Mode};
 use crate::app::{App, Options};
 use crate::cli::{AgentArgs, Cli, ScreenArgs};
@@ -186,8 +187,8 @@ struct Session<'a> {
     now: Instant,
     picture: Picture,
     pace: Pace,
-    /// The panel that ends a process is on the screen, as it is in the app. What was typed ahead of it sends nothing.
-    panel_shown: bool,
+    /// What the panel on the screen says that Enter does, and to whom. What was typed ahead of that sends nothing.
+    panel_shown: Option<Meant>,
     /// There was no line yet.
     is_blank: bool,
     /// A SIGCONT is on its way that we know of.
@@ -226,7 +227,7 @@ impl<'a> Session<'a> {
             now,
             picture: Picture::Old,
             pace: Pace { next: now + FIRST_FRAME + Pace::FRAME },
-            panel_shown: false,
+            panel_shown: None,
             is_blank: true,
             continued: false,
             herald,
@@ -265,7 +266,7 @@ impl<'a> Session<'a> {
     fn draw(&mut self) {
         let theme = self.theme.with(self.app.look());
         self.screen.draw(|buffer| ui::draw(buffer, &theme, &self.app));
-        self.panel_shown = self.app.end_panel().is_some();
+        self.panel_shown = self.app.end_panel().map(EndPanel::meant);
         self.picture = Picture::UpToDate;
         self.pace.drawn(Instant::now());
     }
@@ -280,7 +281,9 @@ impl<'a> Session<'a> {
     fn happen(&mut self, event: Event) -> Option<End> {
         self.picture = self.picture.max(Picture::Old);
         let effect = self.app.update(event);
-        self.panel_shown &= self.app.end_panel().is_some();
+        if self.app.end_panel().is_none() {
+            self.panel_shown = None;
+        }
         effect.and_then(|effect| self.perform(effect))
     }
 
@@ -299,10 +302,11 @@ impl<'a> Session<'a> {
         self.pass().or_else(|| self.happen(event))
     }
 
-    /// Whether a key would send a signal by a panel that is not on the screen yet: typed ahead, or while
-    /// the terminal took no frame.
+    /// Whether a key would send a signal that the panel on the screen does not show, or not to these: typed ahead, or
+    /// while the terminal took no frame.
     fn is_unseen(&self, key: KeyEvent) -> bool {
-        !self.panel_shown && keymap::meaning(self.app.mode(), key) == Some(Intent::Confirm)
+        keymap::meaning(self.app.mode(), key) == Some(Intent::Confirm)
+            && self.panel_shown != self.app.end_panel().map(EndPanel::meant)
     }
 
     /// What is pasted is text, for the filter or a mark; its letters are no keys elsewhere.

@@ -36,6 +36,10 @@ pub enum Choice {
     ByForce,
 }
 
+/// What Enter would do, and to whom.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Meant(Choice, Vec<ProcessId>);
+
 /// For one process, from gentle to hard, then what ends nothing by itself.
 const FOR_ONE: &[Choice] = &[
     Choice::Signal(Signal::Int),
@@ -156,6 +160,11 @@ impl EndPanel {
     /// The processes of the job that are not meant.
     pub fn spared(&self) -> usize {
         self.members.len() - self.targets().count()
+    }
+
+    /// What Enter would do, and to whom.
+    pub fn meant(&self) -> Meant {
+        Meant(self.choice, self.targets().map(Member::id).collect())
     }
 
     /// How much is meant.

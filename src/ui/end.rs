@@ -29,8 +29,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let Some(panel) = app.end_panel() else { return };
     let Some(root) = panel.root() else { return };
     let width = WIDTH.min(body.width);
-    let inner = usize::from(width.saturating_sub(2));
-    let who = if panel.targets().nth(1).is_some() { many(theme, app, panel) } else { one(theme, app, panel, root) };
+    let is_one = panel.targets().nth(1).is_none();
+    let mut who = if is_one { one(theme, app, panel, root) } else { many(theme, app, panel) };
     // What one is about to do, and what came of it, is there whatever the size; of the rest, what fits.
     let mut what = cautions(theme, panel);
     if !panel.is_over() {
@@ -43,7 +43,12 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     what.extend(progress(theme, app, panel));
     what.extend(panel.unrecorded().map(|reason| Line::styled(reason.to_string(), theme.notable())));
 
-    let (above, below) = (rows_of(&who, inner) + 1, rows_of(&what, inner));
+    let below = rows_of(&what, width.saturating_sub(2));
+    // Whoever is meant is named, whatever the size.
+    if !is_one && who.len() + usize::from(below) + 2 > usize::from(body.height) {
+        who = briefly(theme, panel);
+    }
+    let above = rows_of(&who, width.saturating_sub(2)) + 1;
     let height = (above + below + 2).max(15).min(body.height);
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buffer);
@@ -63,11 +68,13 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     Paragraph::new(what).wrap(Wrap { trim: false }).render(lower, buffer);
 }
 
-/// Rows that lines take when they are broken between words, or one more.
-fn rows_of(lines: &[Line<'_>], width: usize) -> u16 {
-    let rows =
-        |line: &Line<'_>| if line.width() <= width { 1 } else { line.width().div_ceil(width.saturating_sub(8).max(1)) };
-    u16::try_from(lines.iter().map(rows).sum::<usize>()).unwrap_or(u16::MAX)
+/// Rows that lines take when they are broken between words, up to more than any screen has.
+fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
+    let area = Rect { x: 0, y: 0, width, height: 100 };
+    let mut drawn = Buffer::empty(area);
+    Paragraph::new(lines.to_vec()).wrap(Wrap { trim: false }).render(area, &mut drawn);
+    let is_blank = |row: u16| (0..width).all(|column| drawn[(column, row)].symbol() == " ");
+    (0..area.height).rev().find(|row| !is_blank(*row)).map_or(0, |row| row + 1)
 }
 
 /// So much of a command as tells one from another; the detail page has it all.
@@ -135,6 +142,13 @@ fn many(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
         lines.push(Line::styled(format!("         and {hidden} more (PgDn)"), theme.dim()));
     }
     lines
+}
+
+/// Several processes, where there is no room for a line each.
+fn briefly(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
+    let pids: Vec<String> = panel.targets().skip(panel.top()).map(|it| it.id().pid.to_string()).collect();
+    let text = format!("{} processes: {}", panel.targets().count(), pids.join(" "));
+    vec![Line::styled(text, theme.accent())]
 }
 
 /// What came of one process, in a few words.

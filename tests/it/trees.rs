@@ -167,6 +167,29 @@ fn who_takes_the_place_of_an_ended_process_is_named_before_it_holds_anything() {
     leave(terminal);
 }
 
+#[test]
+fn what_the_panel_on_the_screen_does_not_mean_is_not_done() {
+    let mut tree = Tree::grow(&SUPERVISOR, &["supervisor", "child"]);
+    tree.on_gpu("child", 2 * GIB);
+    let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
+    let terminal = tree.panel_on_job("child", "supervisor");
+    terminal.keys(TAB);
+    terminal.wait_for(&format!("End process {child}"));
+    // One write, as a finger that slips: all of the job is held, but the screen says that one process is meant.
+    terminal.keys(&format!("{TAB}{ENTER}"));
+    terminal.wait_for(&format!("End the job of {supervisor}"));
+    terminal.keys(TAB);
+    terminal.wait_for(&format!("End process {child}"));
+    // The same with another signal.
+    terminal.keys(&format!("{DOWN}{ENTER}"));
+    terminal.wait_for("● SIGKILL");
+    terminal.wait_for("Made sure");
+    let book = tree.host.path("gputop/kills.jsonl");
+    leave(terminal);
+    assert!(!book.exists(), "nothing was done, so nothing is written down");
+    assert_eq!((state(supervisor), state(child)), (Some('S'), Some('S')));
+}
+
 const TORCHRUN: [(&str, &str); 2] = [
     (
         "torchrun",
@@ -321,6 +344,11 @@ rest('parent')
     terminal.wait_for("End the tagged processes");
     terminal.wait_for("2 processes, 3.0 GiB expected back");
     terminal.wait_for("Made sure");
+    // However small the screen, whom Enter reaches is on it.
+    terminal.resize(40, 10);
+    terminal.wait_for(&format!("2 processes: {one} {two}"));
+    terminal.resize(100, 40);
+    terminal.wait_for("2 processes, 3.0 GiB expected back");
     terminal.keys(ENTER);
     terminal.wait_until("two zombies", |screen| screen.contents().matches(&format!("zombie of {parent}")).count() == 2);
     terminal.wait_for("returned 3.0 GiB of 3.0 GiB");
