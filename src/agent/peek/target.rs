@@ -65,7 +65,8 @@ impl Target {
 
     /// Looks at it. Where its allocator is, is looked for while there are `searches` left.
     pub(super) fn look(&mut self, whom: Whom, now: Moment, searches: &mut u32, scratch: &mut Vec<u8>) -> &Outcome {
-        let before = self.last.as_deref().unwrap_or_default();
+        // Nothing is known of the devices of one that was not read.
+        let before = self.last.as_ref().map_or(&[][..], Vec::as_slice);
         if let Some(sample) = self.found.as_mut().map(|it| it.sample(whom, before, scratch)) {
             match sample {
                 Sample::Whole(stats) => (self.last, self.tears) = (Ok(stats), 0),
