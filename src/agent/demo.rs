@@ -3,6 +3,7 @@
 //! The processes ([`cast`]) are this program again, under other names, so `/proc` knows them and they
 //! can be ended for good. What they do to the GPUs is a play of the clock alone ([`scene`]).
 
+mod board;
 mod cast;
 mod scene;
 
@@ -11,7 +12,7 @@ use std::io;
 pub use self::cast::be;
 use self::cast::{Actor, Role};
 use super::{Hold, Readings, clock};
-use crate::snapshot::{Driver, Use};
+use crate::snapshot::{Driver, GpuUuid, Use};
 use crate::units::{Moment, Percent};
 
 /// A small busy machine.
@@ -27,8 +28,8 @@ impl Machine {
         Ok(Self { started: clock::now(), actors: cast::start()? })
     }
 
-    /// What a pass over its driver brings. A process that was ended has left for good.
-    pub(super) fn pass(&mut self, now: Moment) -> Readings {
+    /// What a pass over its driver brings, with all that there is of the GPU that is wanted. A process that was ended has left for good.
+    pub(super) fn pass(&mut self, now: Moment, wanted: Option<&GpuUuid>) -> Readings {
         self.actors.retain(Actor::lives);
         let seconds = now.since(self.started).as_secs_f64();
         let holds = self.actors.iter().map(|actor| (actor.role(), hold(actor, now, seconds)));
@@ -42,6 +43,7 @@ impl Machine {
                 .collect(),
             gpus: (0..scene::GPUS)
                 .map(|gpu| scene::gpu(gpu, now, seconds, &on(gpu, &listed), &on(gpu, &hidden)))
+                .map(|gpu| if wanted == Some(&gpu.uuid) { board::detailed(gpu) } else { gpu })
                 .collect(),
         }
     }

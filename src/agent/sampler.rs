@@ -241,7 +241,7 @@ impl Thread {
             let now = clock::now();
             let scan = self.wishes.scan.swap(false, Ordering::AcqRel);
             let readings = match &mut source {
-                Source::Demo(machine) => machine.pass(now),
+                Source::Demo(machine) => machine.pass(now, self.wishes.detail().as_ref()),
                 Source::Nvml(eyes) => {
                     if self.wishes.came_back.swap(false, Ordering::AcqRel) {
                         eyes.came_back(now);

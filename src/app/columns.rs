@@ -118,7 +118,7 @@ impl Choice for Column {
             Self::Rss => "memory of the host",
             Self::Elapsed => "time since it started",
             Self::Threads => "how many threads it has",
-            Self::State => "R running, S sleeping, D stuck in the kernel, T stopped, Z ended",
+            Self::State => "R running, S sleeping, D stuck, T stopped, Z ended",
             Self::History => "the last minutes of its memory",
             Self::Origin => "what it was started by: Slurm, a container, tmux",
             Self::Verdict => "whether it holds memory and should not, or leaks",

@@ -112,6 +112,11 @@ impl Writer {
     }
 
     fn field(&mut self, label: &str, text: impl Display) {
+        self.hanging(label, text, 0);
+    }
+
+    /// A field whose further lines begin so many columns to the right.
+    fn hanging(&mut self, label: &str, text: impl Display, indent: usize) {
         let mut label = label.to_owned();
         let (mut line, mut columns) = (String::new(), 0);
         for character in text.to_string().chars() {
@@ -120,9 +125,10 @@ impl Writer {
                 // At a space, unless that would leave half of it blank.
                 let space = line.rfind(' ').filter(|at| at * 2 > line.len() && character != ' ');
                 let rest = space.map(|at| line.split_off(at).trim_start().to_owned()).unwrap_or_default();
+                let rest = format!("{:indent$}{rest}", "");
                 columns = rest.width();
                 self.lines.push(PageLine::Field(std::mem::take(&mut label), std::mem::replace(&mut line, rest)));
-                if line.is_empty() && character == ' ' {
+                if columns == indent && character == ' ' {
                     continue;
                 }
             }

@@ -30,9 +30,9 @@ const LIST: &[(Intent, &str)] = &[
 const SETUP: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
     (Intent::Toggle, "show or hide"),
-    (Intent::Shift(-1), "to the left"),
-    (Intent::Shift(1), "to the right"),
     (Intent::Keep, "write to config.toml"),
+    (Intent::Shift(-1), "move left"),
+    (Intent::Shift(1), "move right"),
 ];
 
 const FILTER: &[(Intent, &str)] = &[(Intent::KeepFilter, "keep"), (Intent::ClearFilter, "clear")];

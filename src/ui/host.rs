@@ -52,10 +52,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if !snapshot.driver.failures.is_empty() && pen.room() > 12 {
         pen.skip(2).put("driver ERR", theme.notable());
     } else if pen.room() > 40 {
-        let word = |text: &Option<_>| text.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
-        let driver = format!("driver {} CUDA {}", word(&snapshot.driver.version), word(&snapshot.driver.cuda_version));
-        if snapshot.driver.version.is_some() {
-            pen.skip(2).put(driver, theme.dim());
+        if let Some(version) = &snapshot.driver.version {
+            pen.skip(2).put(format!("driver {version}"), theme.dim());
+        }
+        if let Some(version) = &snapshot.driver.cuda_version {
+            pen.put(format!(" CUDA {version}"), theme.dim());
         }
     }
     let every = format!("every {:?}", app.interval());

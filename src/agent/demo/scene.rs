@@ -166,7 +166,7 @@ fn pause(seconds: f64, period: f64) -> f64 {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the curves stay small and above 0")]
-fn whole(value: f64) -> u32 {
+pub(super) fn whole(value: f64) -> u32 {
     value.round() as u32
 }
 
@@ -176,7 +176,7 @@ fn celsius(value: f64) -> Celsius {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a percentage needs no more digits than an f32 has")]
-fn percent(value: f64) -> f32 {
+pub(super) fn percent(value: f64) -> f32 {
     value.clamp(0.0, 100.0) as f32
 }
 

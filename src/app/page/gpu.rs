@@ -68,7 +68,6 @@ pub(super) fn describe(writer: &mut Writer, model: &Model, gpu: &Gpu) {
             bus(&mut sheet, gpu, detail);
             board(&mut sheet, gpu, detail);
         }
-        None if gpu.facts.simulated => {}
         None => sheet.writer.field("the rest", "asking the driver…"),
     }
     let unreported = sheet.unreported;
@@ -178,8 +177,8 @@ fn errors(sheet: &mut Sheet<'_>, model: &Model, gpu: &Gpu, detail: Option<&GpuDe
     if let Some(detail) = detail {
         places(sheet, "mended", &detail.corrected);
         places(sheet, "not mended", &detail.uncorrected);
-        sheet.say("ever mended", detail.corrected_ever.total);
-        sheet.say("never mended", detail.uncorrected_ever.total);
+        sheet.say("mended ever", detail.corrected_ever.total);
+        sheet.say("not mended ever", detail.uncorrected_ever.total);
         let rows = detail.remapped_correctable.and_then(|mended| Ok((mended, detail.remapped_uncorrectable?)));
         sheet.say(
             "rows replaced",

@@ -39,16 +39,16 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
     let tenant = gpu.and_then(|gpu| gpu.tenants.iter().find(|it| it.process == process.id));
     if let Some(whole) = tenant.and_then(|it| Breakdown::of_tenant(it.memory, allocator).ok()) {
         writer.lines.push(PageLine::Bar(whole.clone()));
-        writer.field("driver's figure", amount(signed(whole.whole), ""));
-        writer.field("- not PyTorch's", amount(whole.part(Part::Outside), outside(&whole)));
+        amounts(writer, "driver's figure", signed(whole.whole), "");
+        amounts(writer, "- not PyTorch's", whole.part(Part::Outside), outside(&whole));
     }
     let rest = if tenant.is_some() { "the rest: what PyTorch took from CUDA" } else { "what PyTorch took from CUDA" };
-    writer.field("- reserved", amount(signed(reserved.sum()), rest));
+    amounts(writer, "- reserved", signed(reserved.sum()), rest);
     for (part, bytes) in reserved.parts().into_iter().rev() {
-        writer.field(&format!("  - {}", name(part)), amount(signed(bytes), meaning(part)));
+        amounts(writer, &format!("  - {}", name(part)), signed(bytes), meaning(part));
     }
-    writer
-        .field("    rounding", amount(signed(reserved.rounding), "of allocated and pending: more than was asked for"));
+    let rounding = "of allocated and pending: more than was asked for";
+    amounts(writer, "    rounding", signed(reserved.rounding), rounding);
     let peak = |is: Reading<Bytes>| is.map_or_else(|why| why.to_string(), |it| it.to_string());
     let peaks = (peak(allocator.allocated_peak), peak(allocator.reserved_peak));
     writer.field("peaks", format!("allocated {}, reserved {}, since it began or reset them", peaks.0, peaks.1));
@@ -74,9 +74,9 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
             Part::Outside => "not PyTorch's, or of processes that could not be read",
             part => meaning(*part),
         };
-        writer.field(name(*part), amount(*bytes, meaning));
+        amounts(writer, name(*part), *bytes, meaning);
     }
-    writer.field("total", amount(signed(whole.whole), "all of these"));
+    amounts(writer, "total", signed(whole.whole), "all of these");
 }
 
 fn name(part: Part) -> &'static str {
@@ -115,6 +115,11 @@ fn outside(whole: &Breakdown) -> &'static str {
 
 fn signed(bytes: Bytes) -> i64 {
     bytes.0.min(1 << 60).cast_signed()
+}
+
+/// An amount and what it means, which goes on below itself where the screen is narrow.
+fn amounts(writer: &mut Writer, label: &str, bytes: i64, meaning: &str) {
+    writer.hanging(label, amount(bytes, meaning), 10 + 1 + 17 + 2);
 }
 
 /// As one reads it, and to the byte, so that the lines can be added up.

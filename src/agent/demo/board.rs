@@ -1,0 +1,84 @@
+//! What few ask of a simulated GPU: the figures of an H100's board, and what its parts do under that load.
+
+use super::cast::Role;
+use super::scene::{GPUS, gpu_of, percent, whole};
+use crate::agent::GpuReadings;
+use crate::snapshot::{EccCounts, GpuDetail, Missing, Route};
+use crate::units::{Bytes, Celsius, Hertz, Percent};
+
+/// The GPU that someone looks at, with all that its driver would say.
+pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
+    let (Ok(sm), Ok(temperature), Ok(clock)) = (gpu.load.sm, gpu.load.temperature, gpu.load.sm_clock) else {
+        return gpu;
+    };
+    let (index, sm) = (gpu.facts.index, f64::from(sm.value()));
+    let clean = || EccCounts { dram: Ok(0), sram: Ok(0), total: Ok(0), ..EccCounts::missing(Missing::Unsupported) };
+    let share = |of: f64| Ok(Percent::new(percent((sm * of).round())));
+    let mib = |mib: f64| Ok(Bytes::from_mib(u64::from(whole(mib))));
+    // The two ranks of a job talk to each other.
+    let talks = [Role::Rank0, Role::Rank1].into_iter().any(|role| gpu_of(role) == index);
+    let nvlink = mib(if talks { sm * 310.0 } else { 0.0 });
+    let routes = (0..GPUS).filter(|to| *to != index).map(|to| Route {
+        to,
+        level: if near(to) == near(index) { 40 } else { 50 },
+        nvlink: Some(true),
+    });
+    let watts = |it: u32| Ok(it * 1000);
+    let detail = GpuDetail {
+        serial: Ok(format!("16500000000{index:02}").into()),
+        pcie_generation: Ok(5),
+        pcie_generation_max: Ok(5),
+        pcie_generation_gpu_max: Ok(5),
+        pcie_width: Ok(16),
+        pcie_width_max: Ok(16),
+        display_attached: Ok(false),
+        display_active: Ok(false),
+        persistence: Ok(true),
+        vbios: Ok("96.00.A5.00.01".into()),
+        compute_mode: Ok(0),
+        compute_capability: Ok("9.0".into()),
+        encoder: gpu.health.encoder,
+        decoder: gpu.health.decoder,
+        ecc: Ok(true),
+        ecc_pending: Ok(true),
+        remapped_correctable: Ok(0),
+        remapped_uncorrectable: Ok(0),
+        temperature_margin: Ok(Celsius(87 - temperature.0)),
+        memory_temperature: Ok(Celsius(temperature.0 + 6)),
+        power_limit_default: watts(700),
+        power_limit_min: watts(200),
+        power_limit_max: watts(700),
+        graphics_clock: Ok(clock),
+        video_clock: Ok(Hertz::from_mhz(1545)),
+        graphics_clock_max: Ok(Hertz::from_mhz(1980)),
+        sm_clock_max: Ok(Hertz::from_mhz(1980)),
+        memory_clock_max: Ok(Hertz::from_mhz(2619)),
+        gsp: Ok(true),
+        addressing: Ok(0),
+        bar1_used: Ok(Bytes::from_mib(4)),
+        bar1_total: Ok(Bytes::from_gib(128)),
+        pcie_replays: Ok(0),
+        nvlinks: Ok(18),
+        nvlinks_up: Ok(18),
+        nvlink_speed: Ok(Bytes(26_562_000_000)),
+        cpus: Ok(if near(index) == 0 { "0-23" } else { "24-47" }.into()),
+        numa_nodes: Ok(near(index).to_string().into()),
+        pcie_sent: mib(sm * 3.0),
+        pcie_received: mib(sm * 9.0),
+        nvlink_sent: nvlink,
+        nvlink_received: nvlink,
+        sm_active: share(0.88),
+        sm_occupancy: share(0.41),
+        tensor_active: share(0.62),
+        dram_active: share(0.45),
+        routes: Ok(routes.collect()),
+        ..GpuDetail::missing(gpu.load.at, clean(), clean(), clean(), clean(), Missing::Unsupported)
+    };
+    gpu.detail = Some(Box::new(detail));
+    gpu
+}
+
+/// The NUMA node near it: there are two processors of 24 cores, with two GPUs each.
+fn near(index: u32) -> u32 {
+    index / 2
+}
