@@ -85,7 +85,9 @@ fn of_driver(snapshot: &Snapshot, around: &Surroundings) -> Vec<Finding> {
         (None, Some(library)) => format!(" (no kernel module is loaded, library {library})"),
         (None, None) => String::new(),
     };
-    let is_blind = around.container.is_some() && around.devices.is_empty();
+    // Who finds versions that differ has found both: a container that was given no GPU finds none.
+    let is_mismatch = snapshot.driver.trouble.as_ref().is_some_and(|it| it.cause == Cause::Mismatch);
+    let is_blind = around.container.is_some() && around.devices.is_empty() && !is_mismatch;
     match &snapshot.driver.trouble {
         Some(trouble) => {
             let remedy = match trouble.cause {

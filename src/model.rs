@@ -274,9 +274,11 @@ impl Model {
         (gpu.load.at != Moment::default() && self.is_overdue(age)).then_some(age)
     }
 
-    /// What to think of a GPU.
+    /// What to think of a GPU. An instance of one is as well as the whole.
     pub fn health(&self, gpu: &Gpu) -> Health {
-        health::judge(gpu, self.now())
+        let parent = gpu.facts.parent.as_ref().filter(|_| gpu.trouble.is_none());
+        let whole = parent.and_then(|uuid| self.latest.as_ref()?.gpu(uuid));
+        health::judge(whole.unwrap_or(gpu), self.now())
     }
 
     fn is_overdue(&self, age: Duration) -> bool {

@@ -18,6 +18,7 @@ pub fn command(process: &Process) -> Reading<String> {
             let program = words.next().map(|it| it.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(it));
             Ok(program.into_iter().chain(words).collect::<Vec<_>>().join(" "))
         }
+        _ if process.load.state == Err(Missing::Gone) => Ok("(no such process here: it has ended)".to_owned()),
         _ if process.id.start_ticks.is_none() => Ok("(no such process here: it ended, or is a container's)".to_owned()),
         // A kernel thread and a zombie have none.
         _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]")).map_err(|why| *why),

@@ -117,3 +117,17 @@ fn a_processor_and_a_gpu_on_one_board_say_so() {
     terminal.wait_for(&pid);
     terminal.quit();
 }
+
+#[test]
+fn an_instance_is_as_well_as_its_gpu() {
+    let mut host = Host::still(["A100-MIG"]);
+    // The power cap.
+    host.change(|world| world.gpus[0].throttle = Some(4));
+    let mut terminal = Terminal::start_at(&host, 120, 30, ["--interval", "100ms"]);
+    terminal.wait_until("the GPU and its three instances", |screen| {
+        let text = screen.contents();
+        text.lines().filter(|line| line.contains("power cap")).count() == 4
+    });
+    terminal.wait_without("unknown");
+    terminal.quit();
+}

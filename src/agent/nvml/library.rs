@@ -69,7 +69,11 @@ fn begin(watch: &Watch, file: &OsStr) -> Result<Nvml, NvmlError> {
 /// places for its name.
 pub(in crate::agent) fn places(only: Option<&Path>) -> impl Iterator<Item = PathBuf> {
     const USUAL: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
-    let usual = USUAL.iter().map(|directory| Path::new(directory).join(NAME));
+    // Where the loader looks first. A library of another version that was left there is a common reason why none starts.
+    let set = std::env::var_os("LD_LIBRARY_PATH");
+    let first = set.iter().flat_map(|paths| std::env::split_paths(paths).collect::<Vec<_>>());
+    let first: Vec<PathBuf> = first.filter(|it| it.is_absolute()).map(|it| it.join(NAME)).collect();
+    let usual = first.into_iter().chain(USUAL.iter().map(|directory| Path::new(directory).join(NAME)));
     let all = usual.chain(PLACES.iter().map(PathBuf::from));
     let only_it = only.map(Path::to_owned);
     let rest = if only_it.is_some() { None } else { Some(all) };
