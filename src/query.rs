@@ -128,7 +128,7 @@ enum Question {
 impl Question {
     fn of(query: &QueryArgs) -> Result<Self, String> {
         let known = ["csv", "noheader", "nounits"];
-        if let Some(other) = query.format.iter().find(|it| !known.contains(&it.as_str())) {
+        if let Some(other) = query.format.iter().find(|it| !known.contains(&it.trim())) {
             return Err(format!("`{other}` is no format; these are: csv, noheader, nounits"));
         }
         match (&query.gpu, &query.query_compute_apps) {
@@ -143,7 +143,7 @@ impl Question {
     }
 
     fn answer(&self, snapshot: &Snapshot, gpus: &[&Gpu], query: &QueryArgs, is_first: bool) -> String {
-        let has = |word: &str| query.format.iter().any(|it| it == word);
+        let has = |word: &str| query.format.iter().any(|it| it.trim() == word);
         let (header, units) = (is_first && !has("noheader"), !has("nounits"));
         let rows = match self {
             Self::Gpus(fields) => {
@@ -180,16 +180,16 @@ fn table(header: bool, units: bool, (head, rows): (Vec<String>, Vec<Vec<Cell>>))
 
 /// The whole GPUs that are asked for; all of them when none is named.
 fn chosen<'a>(snapshot: &'a Snapshot, ids: &[String]) -> Vec<&'a Gpu> {
-    let is_it = |gpu: &Gpu, id: &String| {
+    let is_it = |gpu: &Gpu, id: &str| {
         let bus = gpu.facts.bus_id.as_ref().is_ok_and(|bus| {
             let (bus, id) = (bus.as_str().to_lowercase(), id.to_lowercase());
             // People leave the domain out.
             bus == id || bus.ends_with(&format!(":{id}")) || bus.trim_start_matches('0') == id.trim_start_matches('0')
         });
-        gpu.facts.index.to_string() == *id || gpu.uuid.0.as_str() == id || bus
+        gpu.facts.index.to_string() == id || gpu.uuid.0.as_str() == id || bus
     };
     let gpus = snapshot.gpus.iter().filter(|it| it.facts.parent.is_none());
-    gpus.filter(|gpu| ids.is_empty() || ids.iter().any(|id| is_it(gpu, id))).collect()
+    gpus.filter(|gpu| ids.is_empty() || ids.iter().any(|id| is_it(gpu, id.trim()))).collect()
 }
 
 fn exit(snapshot: &Snapshot, gpus: &[&Gpu]) -> Exit {

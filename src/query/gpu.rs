@@ -217,6 +217,7 @@ fn modes(list: &mut List) {
             _ => Cell::missing(Missing::Failed),
         })
     });
+    place::operation_mode(list);
     list.add("fan.speed", "%", "The intended speed of the fan.", |it| percent(it.gpu.health.fan));
     list.add("pstate", "", "P0 is fastest, P15 slowest.", |it| {
         Cell::of(it.gpu.health.performance_state, |it| Cell::plain(format!("P{it}")))

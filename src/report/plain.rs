@@ -105,7 +105,7 @@ fn said(reading: &Reading<impl Display>) -> String {
     match reading {
         Ok(value) => value.to_string(),
         Err(Missing::Unsupported) => "not reported".to_owned(),
-        Err(Missing::Gone) => "not to be had, since it has ended".to_owned(),
+        Err(Missing::Gone) => "unknown".to_owned(),
         Err(Missing::Denied) => "not permitted to be read".to_owned(),
         Err(Missing::Failed) => "not readable though it should be".to_owned(),
         Err(Missing::NotYet) => "not read yet".to_owned(),

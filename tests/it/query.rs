@@ -136,6 +136,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("inforom.pwr", "inforom.pwr", "[N/A]", "[N/A]"),
     ("inforom.checksum_validation", "inforom.checksum_validation", "valid", "valid"),
     ("gpu_recovery_action", "gpu_recovery_action", "None", "None"),
+    ("gom.current", "gom.current", "[N/A]", "[N/A]"),
     ("fan.speed", "fan.speed [%]", "[N/A]", "38 %"),
     ("pstate", "pstate", "P0", "P2"),
     ("clocks_event_reasons.supported", "clocks_event_reasons.supported", "0x00000000000001FF", "0x00000000000001FF"),
@@ -333,6 +334,7 @@ fn header_and_units_go_and_gpus_are_chosen() {
             "{id}"
         );
     }
+    assert_eq!(said(&["--format=csv, noheader, nounits", "-i", "0, 1"]), (OK, nounits.to_owned()));
     assert_eq!(said(&["--format=csv,noheader", "--id=9"]), (NOTHING, String::new()));
 }
 

@@ -93,6 +93,7 @@ two! {
     ecc_mode = nvmlDeviceGetEccMode;
     mig_mode = nvmlDeviceGetMigMode;
     gsp_mode = nvmlDeviceGetGspFirmwareMode;
+    operation_mode = nvmlDeviceGetGpuOperationMode;
     power_limits = nvmlDeviceGetPowerManagementLimitConstraints;
 }
 

@@ -113,3 +113,25 @@ pub(super) fn module_power(list: &mut List) {
         list.add(names, "W", about, move |it| watts(it.detail(power)));
     }
 }
+
+/// Of boards that can be set up for computing alone.
+pub(super) fn operation_mode(list: &mut List) {
+    for (at, name, short, about) in [
+        (
+            0,
+            "gpu_operation_mode.current",
+            "gom.current",
+            "What it is set up for: All On, Compute, Low Double Precision.",
+        ),
+        (1, "gpu_operation_mode.pending", "gom.pending", "What it will be after a reboot."),
+    ] {
+        list.add(&format!("{short} {name}"), "", about, move |it| {
+            Cell::of(it.detail(|it| it.operation_mode), |it| match it[at] {
+                0 => Cell::plain("All On"),
+                1 => Cell::plain("Compute"),
+                2 => Cell::plain("Low Double Precision"),
+                _ => Cell::missing(Missing::Failed),
+            })
+        });
+    }
+}
