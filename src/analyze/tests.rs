@@ -5,9 +5,9 @@ use std::fmt::Write;
 use super::cells;
 use super::log::{Found, Log};
 use crate::model::Outlook;
-use crate::snapshot::example::host;
+use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
-use crate::snapshot::{Allocator, Change, Missing, Peek, Snapshot};
+use crate::snapshot::{Change, Snapshot};
 use crate::units::Bytes;
 
 fn read(text: &str) -> Found {
@@ -232,18 +232,10 @@ fn lines_of_its_own_are_read_whole_and_as_changes() {
     for second in 0..900 {
         host = host.later(1);
         (host.sequence, host.unix_ms) = (second, 1_700_000_000_000 + second * 1000);
-        let [held, reserved, allocated] = leak_below(second).map(|it| Ok(Bytes(it)));
-        host.gpus[0].tenants[0].memory = held;
-        host.gpus[0].load.memory_used = held;
-        let allocator = Allocator {
-            allocated,
-            active: allocated,
-            requested: allocated,
-            inactive_split: Ok(Bytes(0)),
-            reserved,
-            ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
-        };
-        host.processes[0].peek = Some(Peek { allocators: vec![allocator], unread: None }.into());
+        let [held, reserved, allocated] = leak_below(second).map(Bytes);
+        host.gpus[0].tenants[0].memory = Ok(held);
+        host.gpus[0].load.memory_used = Ok(held);
+        host.processes[0].peek = Some(peek(Some(host.gpus[0].uuid.clone()), reserved, allocated).into());
         let change = before.filter(|_| second % 100 != 0).and_then(|it| Change::between(&it, &host));
         let line = change.map_or_else(|| Line::Full(Box::new(host.clone())), Line::Tick);
         let mut bytes = Vec::new();

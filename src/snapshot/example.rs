@@ -1,8 +1,8 @@
 //! A host for the tests: GPUs, and processes on them, each given in a few words.
 
 use super::{
-    Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Host, HostFacts, HostLoad, HostScan, Identity, Missing,
-    Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Tenant, Use,
+    Allocator, Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Host, HostFacts, HostLoad, HostScan, Identity,
+    Missing, Peek, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Tenant, Use,
 };
 use crate::units::{Bytes, Celsius, Moment, Percent, Watts};
 use crate::untrusted::Text;
@@ -67,6 +67,19 @@ fn gpu(index: u32) -> Gpu {
         trouble: None,
         failures: vec![],
     }
+}
+
+/// What PyTorch says in a process with one device: so much is reserved, and of that so much allocated.
+pub(crate) fn peek(gpu: Option<GpuUuid>, reserved: Bytes, allocated: Bytes) -> Peek {
+    let allocator = Allocator {
+        allocated: Ok(allocated),
+        active: Ok(allocated),
+        requested: Ok(allocated),
+        inactive_split: Ok(Bytes(0)),
+        reserved: Ok(reserved),
+        ..Allocator::missing(0, gpu, Missing::NotYet)
+    };
+    Peek { allocators: vec![allocator], unread: None }
 }
 
 impl Snapshot {

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use fake_nvml::Fault;
+
 use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal, frames, number_after};
 use crate::world::{GIB, Host};
 
@@ -88,6 +90,19 @@ fn a_screen_that_is_too_small_says_so_in_one_line() {
     let mut terminal = Terminal::start_at(&host, 39, 9, []);
     terminal.wait_for("39x9 is too small: 40x10 will do");
     assert_eq!(terminal.text().trim_end().lines().count(), 1);
+    terminal.quit();
+}
+
+#[test]
+fn while_the_list_of_processes_fails_nobody_says_that_there_are_none() {
+    let mut host = Host::with(["H100"]);
+    let list = "nvmlDeviceGetComputeRunningProcesses_v3";
+    host.change(|world| world.faults.push(Fault::error(list, "UNKNOWN")));
+    let mut terminal = Terminal::start_at(&host, 120, 30, ["--interval", "100ms"]);
+    terminal.wait_for("no process is listed; who uses a GPU that fails is not known");
+    terminal.wait_for(list);
+    host.change(|world| world.faults.clear());
+    terminal.wait_for("no process uses a GPU");
     terminal.quit();
 }
 

@@ -126,9 +126,9 @@ const SUPERVISOR: [(&str, &str); 2] = [
     ("child.py", "hold()\nrest('child')\n"),
 ];
 
-#[test]
-fn what_a_supervisor_starts_again_is_said_to_be_and_the_whole_job_ends() {
-    let mut tree = Tree::grow(&SUPERVISOR, &["supervisor", "child"]);
+/// Ends the child of a supervisor alone, and finds its successor named; `then` is what that one does.
+#[track_caller]
+fn check_started_again(tree: &mut Tree, then: impl FnOnce(&mut Tree)) {
     tree.on_gpu("child", 2 * GIB);
     let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
     let terminal = Terminal::start_at(&tree.host, 100, 40, ["--interval", "100ms"]);
@@ -136,9 +136,15 @@ fn what_a_supervisor_starts_again_is_said_to_be_and_the_whole_job_ends() {
     terminal.wait_for("Made sure");
     terminal.keys(ENTER);
     let again = tree.next();
-    tree.on_gpu("child", 2 * GIB);
+    then(tree);
     terminal.wait_for(&format!("{child} was started again, as {again} by {supervisor}: end that one first"));
     leave(terminal);
+}
+
+#[test]
+fn what_a_supervisor_starts_again_is_said_to_be_and_the_whole_job_ends() {
+    let mut tree = Tree::grow(&SUPERVISOR, &["supervisor", "child"]);
+    check_started_again(&mut tree, |tree| tree.on_gpu("child", 2 * GIB));
     let terminal = tree.panel_on_job("child", "supervisor");
     terminal.wait_for("2 processes, 2.0 GiB expected back");
     by_force(&terminal);
@@ -156,15 +162,7 @@ fn who_takes_the_place_of_an_ended_process_is_named_before_it_holds_anything() {
     let apart = "say('supervisor')\nwhile True:\n    python('child.py', start_new_session=True).wait()\n";
     let child = "if not os.path.exists('first'):\n    open('first', 'w').close()\n    hold()\nrest('child')\n";
     let mut tree = Tree::grow(&[("supervisor.py", apart), ("child.py", child)], &["supervisor", "child"]);
-    tree.on_gpu("child", 2 * GIB);
-    let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
-    let terminal = Terminal::start_at(&tree.host, 100, 40, ["--interval", "100ms"]);
-    open(&terminal, child);
-    terminal.wait_for("Made sure");
-    terminal.keys(ENTER);
-    let again = tree.next();
-    terminal.wait_for(&format!("{child} was started again, as {again} by {supervisor}: end that one first"));
-    leave(terminal);
+    check_started_again(&mut tree, |_| {});
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! Who is remembered, for how long, and what that takes.
 
 use super::*;
-use crate::snapshot::example::host;
-use crate::snapshot::{Allocator, Peek};
+use crate::snapshot::example::{host, peek};
 use crate::units::Watts;
 
 fn id(pid: u32) -> ProcessId {
@@ -126,16 +125,8 @@ fn a_full_history_takes_less_than_six_mebibytes() {
         for process in &mut host.processes {
             process.load.rss = Ok(Bytes::from_kib(next().into()));
             let amounts = (next() >> 1, next() >> 1);
-            let [allocated, reserved] = [amounts.0, amounts.0 + amounts.1].map(|it| Ok(Bytes::from_kib(it.into())));
-            let allocator = Allocator {
-                allocated,
-                active: allocated,
-                requested: allocated,
-                inactive_split: Ok(Bytes(0)),
-                reserved,
-                ..Allocator::missing(0, None, Missing::NotYet)
-            };
-            process.peek = Some(Peek { allocators: vec![allocator], unread: None }.into());
+            let [allocated, reserved] = [amounts.0, amounts.0 + amounts.1].map(|it| Bytes::from_kib(it.into()));
+            process.peek = Some(peek(None, reserved, allocated).into());
         }
         // In the end, some are replaced.
         if pass % 20 == 0 && step == 1 {

@@ -11,9 +11,9 @@ use crate::app::Options;
 use crate::app::graph::panel::Ahead;
 use crate::event::Event;
 use crate::model::{Forecast, Rate, Window};
-use crate::snapshot::example::host;
+use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
-use crate::snapshot::{Allocator, Missing, Peek, Snapshot, Unread};
+use crate::snapshot::{Peek, Snapshot, Unread};
 
 const SIZE: (u16, u16) = (120, 40);
 
@@ -90,16 +90,8 @@ fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
     let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(40));
     for second in 0..300 {
         host = host.later(1);
-        let (reserved, allocated) = (Ok(Bytes::from_gib(36)), Ok(Bytes::from_mib(10_240 + 50 * second)));
-        let allocator = Allocator {
-            allocated,
-            reserved,
-            active: allocated,
-            requested: allocated,
-            inactive_split: Ok(Bytes(0)),
-            ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
-        };
-        let peek = Peek { allocators: vec![allocator], unread: None };
+        let (reserved, allocated) = (Bytes::from_gib(36), Bytes::from_mib(10_240 + 50 * second));
+        let peek = peek(Some(host.gpus[0].uuid.clone()), reserved, allocated);
         let is_known = second >= 60 && !(150..180).contains(&second);
         host.processes[0].peek = Some(Box::new(if is_known { peek } else { Peek::unread(Unread::NotYet) }));
         app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
