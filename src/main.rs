@@ -3,7 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use gputop::report::Exit;
+use gputop::report::{self, Exit};
+use gputop::untrusted::Text;
 
 fn main() -> ExitCode {
     keep_the_heap_small();
@@ -11,7 +12,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error);
+            // It may name a file, or say what stands in it.
+            report::complain(&Text::new(format!("{error:#}")));
             Exit::Error.into()
         }
     }
@@ -34,10 +36,4 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
-}
-
-/// Says what went wrong in one line. A closed standard error is no reason to panic.
-fn complain(error: &anyhow::Error) {
-    use io::Write;
-    let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {error:#}");
 }

@@ -257,7 +257,7 @@ fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -
 }
 
 /// Says to a person, beside what is printed, why that is not all.
-pub(crate) fn complain(reason: &Text) {
+pub fn complain(reason: &Text) {
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
 }
 

@@ -127,6 +127,11 @@ fn a_setting_that_does_not_do_is_said_with_its_line_and_one_that_is_unknown_harm
     let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
     terminal.wait_for("config.toml:2: theme: `dark` is no theme; there are terminal, safe, light, mono");
     assert_eq!(terminal.wait_gone().code(), Some(1));
+    write_config(&host, "theme = \"\\u001b[2Jowned\"\n");
+    let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
+    terminal.wait_for("[2Jowned` is no theme");
+    terminal.wait_gone();
+    assert!(!terminal.bytes().windows(4).any(|it| it == b"\x1b[2J"));
     write_config(&host, "theme = 'safe'\nthme = 'dark'\n");
     let mut terminal = Terminal::start_at(&host, 160, 24, []);
     terminal.wait_for("config.toml says what is not known here: `thme` (line 2)");
