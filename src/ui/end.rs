@@ -21,16 +21,19 @@ use crate::units::{Elapsed, Moment};
 /// As wide as reads well.
 const WIDTH: u16 = 76;
 
-/// Processes of a job that show at a time, and choices.
+/// Processes of a job that show at a time, at least, and choices.
 const SHOWN: usize = 6;
 const CHOICES: usize = 4;
+/// Rows for all but the processes: a higher screen has more of these.
+const OTHERS: u16 = 20;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let Some(panel) = app.end_panel() else { return };
     let Some(root) = panel.root() else { return };
     let width = WIDTH.min(body.width);
     let is_one = panel.targets().nth(1).is_none();
-    let mut who = if is_one { one(theme, app, panel, root) } else { many(theme, app, panel) };
+    let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
+    let mut who = if is_one { one(theme, app, panel, root) } else { many(theme, app, panel, shown) };
     // What one is about to do, and what came of it, is there whatever the size; of the rest, what fits.
     let mut what = cautions(theme, panel);
     if !panel.is_over() {
@@ -125,20 +128,20 @@ fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'
     lines
 }
 
-/// Several processes, a line each.
-fn many(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
+/// Several processes, a line each, so many at a time.
+fn many(theme: Theme, app: &App, panel: &EndPanel, shown: usize) -> Vec<Line<'static>> {
     let count = panel.targets().count();
     let expected = panel.expected().map_or_else(String::new, |it| format!(", {it} expected back"));
     let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
     let now = app.model().now();
-    for member in panel.targets().skip(panel.top()).take(SHOWN) {
+    for member in panel.targets().skip(panel.top()).take(shown) {
         let (state, style) = stage(theme, member, now, panel.first_sent());
         let joined = if member.joined { "+" } else { " " };
         let who = format!("{joined}{:>7} {:<42.42} ", member.id().pid, command(&member.process, 41));
         lines.push(Line::from(vec![Span::raw(who), Span::styled(state, style)]));
     }
-    if count > SHOWN {
-        let hidden = count - SHOWN.min(count - panel.top());
+    if count > shown {
+        let hidden = count - shown.min(count - panel.top());
         lines.push(Line::styled(format!("         and {hidden} more (PgDn)"), theme.dim()));
     }
     lines
