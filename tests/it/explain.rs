@@ -4,12 +4,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use fake_nvml::Tenant;
 use rustix::process::Signal;
 
 use crate::cli::json;
-use crate::process::{Ran, Started, code, run};
+use crate::process::{Ran, Started, code, run, wait_until};
 use crate::terminal::Terminal;
 use crate::world::{GIB, Host};
 
@@ -69,7 +70,7 @@ impl Wire {
         output.read_to_end(&mut out).expect("a pipe can be read");
         self.gputop.child().stderr.take().expect("asked for").read_to_end(&mut err).expect("a pipe can be read");
         let code = code(self.gputop.wait());
-        Ran { code, out, err: String::from_utf8(err).expect("UTF-8"), took: std::time::Duration::ZERO }
+        Ran { code, out, err: String::from_utf8(err).expect("UTF-8"), took: Duration::ZERO }
     }
 }
 
@@ -104,10 +105,13 @@ fn a_reader_that_has_had_enough_ends_the_writer_too() {
     let mut wire = Wire::start(&host, &[]);
     wire.passes(MESSAGE.as_bytes());
     wire.output = None;
-    wire.write(b"more\n");
-    wire.gputop.life.wait_end();
-    let error =
-        wire.input.as_mut().expect("it is open").write_all(b"nobody reads this\n").expect_err("the pipe is closed");
+    // A test beside this one that starts a program has a copy of every pipe until that runs: one line is not enough.
+    let (input, life) = (wire.input.as_mut().expect("it is open"), &wire.gputop.life);
+    wait_until("gputop ends", || {
+        let _closed = input.write_all(b"more\n");
+        life.ends_within(Duration::from_millis(5))
+    });
+    let error = input.write_all(b"nobody reads this\n").expect_err("the pipe is closed");
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
     let mut err = String::new();
     wire.gputop.child().stderr.take().expect("asked for").read_to_string(&mut err).expect("UTF-8");
