@@ -162,7 +162,7 @@ impl LeakDetector {
             let elapsed = seconds(before, at);
             self.samples = self.samples.saturating_add(1);
             // Holes are not the rule.
-            let is_hole = self.samples > 3 && elapsed > 5.0 * self.interval;
+            let is_hole = self.samples > 2 && elapsed > 2.5 * self.interval;
             let weight = if is_hole { 0.02 } else { (1.0 / f64::from(self.samples)).max(0.1) };
             self.interval += weight * (elapsed - self.interval);
             if self.samples >= 5 {
@@ -264,7 +264,8 @@ impl LeakDetector {
             let points = points.as_slice();
             let before = &points[..points.partition_point(|it| it.at < trend.from)];
             let above = |height: f64| before.iter().filter(|it| it.low > height).count();
-            above(held - 0.3 * trend.gained) > 0 && 3 * above(held - 0.8 * trend.gained) > before.len()
+            let third = |height: f64| 3 * above(height) > before.len();
+            third(held - 0.7 * trend.gained) || above(held - 0.3 * trend.gained) > 0 && third(held - 0.8 * trend.gained)
         })
     }
 

@@ -167,16 +167,39 @@ impl Default for Levels {
 impl Levels {
     pub(super) const COUNT: usize = 6;
 
-    /// Begins anew where so many seconds from one sample to the next ask for other buckets.
+    /// Makes buckets as wide as so many seconds from one sample to the next ask for.
     pub(super) fn fit(&mut self, interval: f64) {
         let mut finest = FINEST;
-        while Self::seconds(finest) < 1.05 * interval && finest < 3_600_000 {
+        // Late by chance now and then leaves a bucket empty, which is no matter.
+        while Self::seconds(finest) < 0.95 * interval && finest < 3_600_000 {
             finest *= 2;
         }
-        // A change of mind costs all that is known but for a still past: not for little.
-        if finest > self.finest || finest * 4 <= self.finest {
+        if finest > self.finest {
+            self.widen(finest);
+        } else if finest * 4 <= self.finest {
+            // This costs all that is known but for a still past: not for little.
             let still = self.still.filter(|_| self.past.is_none());
             *self = Self { finest, number: 0, still, past: None };
+        }
+    }
+
+    /// Puts what the finest buckets say into wider ones; what only the others know is lost.
+    fn widen(&mut self, finest: u64) {
+        let Some(past) = self.past.take() else {
+            self.finest = finest;
+            return;
+        };
+        let (before, number) = (self.finest, self.number);
+        *self = Self { finest, ..Self::default() };
+        if let Some(level) = past.levels.into_iter().next() {
+            let oldest = number.saturating_sub(level.full.len() as u64);
+            for (number, bucket) in (oldest..).zip(level.full.into_iter().chain([level.open])) {
+                if !bucket.is_hole() {
+                    // The lowest comes first: what was freed in between shows in the bucket before, if anywhere.
+                    self.push(Moment(number * before), bucket.low);
+                    self.push(Moment(number * before), bucket.high);
+                }
+            }
         }
     }
 
@@ -303,6 +326,24 @@ mod tests {
             let all = Level { open: past.ever, full: Vec::new() };
             let kept = (0..Levels::COUNT).map(|at| format!("{:?}", past.levels.get(at).unwrap_or(&all)));
             prop_assert_eq!(kept.collect::<Vec<_>>(), each.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>());
+        }
+
+        /// What was seen before it was known how seldom samples come is seen in wider buckets, too.
+        #[test]
+        fn wider_buckets_hold_what_the_narrow_ones_did(
+            first in 0_u64..1 << 40, held in proptest::collection::vec(0_u32..9, 2..7), every in 9.0..70.0,
+        ) {
+            let (mut late, mut early) = (Levels::default(), Levels::default());
+            early.fit(every);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than 70,000")]
+            let step = (every * 1000.0) as u64;
+            for (sample, kib) in (0_u64..).zip(held) {
+                let at = Moment(first + sample * step);
+                late.push(at, kib);
+                early.push(at, kib);
+            }
+            late.fit(every);
+            prop_assert_eq!(format!("{:?}", late.points(0).as_slice()), format!("{:?}", early.points(0).as_slice()));
         }
     }
 }

@@ -193,7 +193,7 @@ impl<'a> Part<'a> {
             () if self.before == Before::Plateau => {
                 (0.01 * left).clamp(110.0, 250.0) + 0.015 * (left - 6.0 * HOUR).max(0.0)
             }
-            () => (0.012 * left).clamp(170.0, 250.0) + 0.03 * (left - 5.0 * HOUR).max(0.0),
+            () => (0.012 * left).clamp(230.0, 270.0) + 0.03 * (left - 5.0 * HOUR).max(0.0),
         }
     }
 
@@ -246,7 +246,7 @@ fn slows(points: &[Point], floor: &[f64], start: usize, rate: f64) -> bool {
     let gained = floor[start] - floor[begin];
     let largest = floor[begin..=start].windows(2).map(|it| it[1] - it[0]).fold(0.0, f64::max);
     let before = gained / (to.at - from.at).max(1.0);
-    start - begin >= 4 && largest < 0.6 * gained && before > 1.3 * rate && before < 5.0 * rate
+    start - begin >= 4 && largest < 0.6 * gained && before > 1.2 * rate && before < 5.0 * rate
 }
 
 /// Where the floor bends most: upwards, which begins a growth, and downwards, which ends a warm-up.
