@@ -309,7 +309,9 @@ impl Watch {
         let patience = humantime::format_duration(patience);
         Text::new(match self.model.latest() {
             None => format!("the agent said nothing for {patience}"),
-            Some(latest) if is_starting(latest) => format!("the driver did not answer within {patience}"),
+            Some(latest) if is_starting(latest) => {
+                format!("the driver did not answer within {patience}; --timeout waits longer")
+            }
             Some(_) if self.passes >= 2 => format!("not every process was looked at within {patience}"),
             Some(_) => format!("there was no second reading within {patience}, so rates are missing"),
         })

@@ -49,6 +49,8 @@ const COUNT: Duration = Duration::from_secs(10);
 /// Xid events are fetched so often, and at once when a GPU falls silent: one of them may say why.
 const EVENTS: Duration = Duration::from_secs(5);
 
+/// What makes the driver start a GPU that nobody uses.
+pub(super) const HANDLE: &str = "nvmlDeviceGetHandleByIndex_v2";
 const COUNT_CALL: &str = "nvmlDeviceGetCount_v2";
 const VERSION: &str = "nvmlSystemGetDriverVersion";
 const CUDA_VERSION: &str = "nvmlSystemGetCudaDriverVersion_v2";
@@ -325,7 +327,6 @@ impl Eyes {
 
     /// The GPU at a place, and its id.
     fn find(&self, library: Library, index: u32) -> Found {
-        const HANDLE: &str = "nvmlDeviceGetHandleByIndex_v2";
         const UUID: &str = "nvmlDeviceGetUUID";
         self.watch.about(Subject::Gpu(index));
         let device = self.watch.call(HANDLE, || library.device_by_index(index)).map_err(|error| (HANDLE, error))?;

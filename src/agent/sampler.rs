@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::nvml::watch::{Call, Progress, Subject, Watch};
-use super::nvml::{self, Eyes, Sick, Started, library};
+use super::nvml::{self, Eyes, HANDLE, Sick, Started, library};
 use super::{GpuReadings, Readings, Wake, clock, demo};
 use crate::cli::AgentArgs;
 use crate::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
@@ -22,6 +22,9 @@ use crate::units::Moment;
 const DEADLINE: Duration = Duration::from_secs(1);
 /// So does a start of the driver, which loads firmware at times.
 const START_DEADLINE: Duration = Duration::from_secs(2);
+/// Without persistence mode a GPU that nobody uses is started when NVML is asked for it, which takes "seconds" (NVIDIA's
+/// driver persistence guide), and 3 s each on a host of eight A100 (Azure/AgentBaker#2829). So it is waited for, once.
+const GPU_START_DEADLINE: Duration = Duration::from_secs(10);
 /// How long the sick are left alone, at first and at most.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
 /// With so many threads in hung calls, no one is tried again until a call comes back.
@@ -147,13 +150,22 @@ impl Sampler {
 
     /// When the call in progress will be past its deadline.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.progress.call().map(|call| deadline(&call))
+        self.progress.call().map(|call| self.deadline_of(&call))
+    }
+
+    fn deadline_of(&self, call: &Call) -> Moment {
+        let was_sick = || self.sick.iter().any(|(sick, _)| sick.subject == call.subject);
+        call.since.after(match call.function {
+            library::INIT => START_DEADLINE,
+            HANDLE if !was_sick() => GPU_START_DEADLINE,
+            _ => DEADLINE,
+        })
     }
 
     /// Leaves the thread behind when its call is past its deadline, marks in `last` whom it asked, and
     /// starts another. Says whether it did.
     pub(super) fn check(&mut self, now: Moment, last: &mut Readings) -> io::Result<bool> {
-        let Some(call) = self.progress.call().filter(|call| now >= deadline(call)) else { return Ok(false) };
+        let Some(call) = self.progress.call().filter(|call| now >= self.deadline_of(call)) else { return Ok(false) };
         self.progress.leave_behind();
         self.stuck += 1;
         let before = self.sick.iter().position(|(sick, _)| {
@@ -173,10 +185,6 @@ impl Sampler {
         self.wake(false);
         Ok(true)
     }
-}
-
-fn deadline(call: &Call) -> Moment {
-    call.since.after(if call.function == library::INIT { START_DEADLINE } else { DEADLINE })
 }
 
 fn hung(call: &Call, since: Moment) -> Trouble {
@@ -218,7 +226,10 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
 
 /// What is known before the first pass.
 pub(super) fn nothing_yet(now: Moment) -> Readings {
-    let sentence = "the NVIDIA driver is being asked for the first time".into();
+    let sentence =
+        "the NVIDIA driver is being asked for the first time; without persistence mode it starts each GPU then, \
+                    which takes seconds"
+            .into();
     let trouble = Trouble { cause: Cause::Starting, sentence, call: None, since: now };
     Readings {
         driver: Driver { version: None, cuda_version: None, trouble: Some(trouble), failures: vec![] },
@@ -312,6 +323,18 @@ mod tests {
         let trouble = sick.trouble.as_ref().unwrap();
         assert_eq!((trouble.cause, trouble.since), (Cause::Hung, Moment(10_000)));
         assert_eq!(trouble.call.as_ref().map(crate::untrusted::Text::as_str), Some("nvmlDeviceGetPowerUsage"));
+    }
+
+    #[test]
+    fn a_gpu_that_is_started_is_waited_for_once() {
+        let (mut sampler, mut readings, _happened) = two_gpus();
+        hang(&sampler, HANDLE, Subject::Gpu(0), 20_000);
+        assert!(!sampler.check(Moment(29_999), &mut readings).unwrap());
+        assert!(sampler.check(Moment(30_000), &mut readings).unwrap());
+        hang(&sampler, HANDLE, Subject::Gpu(1), 30_000);
+        assert!(!sampler.check(Moment(39_999), &mut readings).unwrap(), "it was not asked for before");
+        hang(&sampler, HANDLE, Subject::Gpu(0), 40_000);
+        assert!(sampler.check(Moment(41_000), &mut readings).unwrap());
     }
 
     #[test]
