@@ -17,6 +17,7 @@ mod plain;
 mod processes;
 mod raw;
 mod seats;
+mod shares;
 pub(super) mod watch;
 
 use std::collections::HashMap;

@@ -8,7 +8,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::hands::state_home;
 use super::nvml::library;
-use super::proc::INITIAL_PID_NAMESPACE;
+use super::proc::is_initial_pid_namespace;
 use crate::untrusted::Text;
 
 /// What was found. Nothing here can fail: what cannot be read is absent.
@@ -43,8 +43,7 @@ impl Surroundings {
             library: library::places(only).find_map(|file| version_of(&file)),
             devices: devices(),
             container: container(),
-            initial_pid_namespace: fs::read_link("/proc/self/ns/pid")
-                .is_ok_and(|it| it.as_os_str() == INITIAL_PID_NAMESPACE),
+            initial_pid_namespace: is_initial_pid_namespace(),
             hidepid: read("/proc/self/mounts").and_then(|mounts| hidepid(&mounts)),
             ptrace_scope: read("/proc/sys/kernel/yama/ptrace_scope").and_then(|scope| scope.trim().parse().ok()),
             pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),

@@ -87,7 +87,7 @@ impl Seen {
 
     /// Reads on until the host is so.
     #[track_caller]
-    fn until(&mut self, agent: &Agent, what: &str, is_so: impl Fn(&Snapshot) -> bool) {
+    pub(crate) fn until(&mut self, agent: &Agent, what: &str, is_so: impl Fn(&Snapshot) -> bool) {
         for _ in 0..200 {
             if self.snapshot.as_ref().is_some_and(&is_so) {
                 return;

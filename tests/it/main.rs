@@ -14,6 +14,7 @@ mod analyze;
 mod cli;
 mod contract;
 mod doctor;
+mod drivers;
 mod ending_a_process;
 mod endings;
 mod explain;

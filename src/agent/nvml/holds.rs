@@ -1,14 +1,11 @@
-//! Makes of NVML's process lists and utilisation samples one hold for each process.
+//! Makes of NVML's process lists one hold for each process.
 //!
 //! The compute and graphics lists overlap, so a PID is counted once.
 
-use nvml_wrapper::error::NvmlError;
-use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
-
-use super::gpu::{Gpu, Pass, percent};
+use super::gpu::{Gpu, Pass};
 use super::processes::{Entry, List};
-use super::raw;
-use crate::agent::{Hold, clock};
+use super::shares::{self, Shares};
+use crate::agent::Hold;
 use crate::snapshot::{Missing, Reading, Trouble, Use};
 use crate::units::{Bytes, Moment};
 
@@ -21,9 +18,8 @@ pub(super) struct Lane {
     /// Why a list is not to be had.
     troubles: [Option<Trouble>; 3],
     scratch: Vec<Entry>,
-    merged: Vec<Hold>,
-    /// When the shares were last asked for.
-    asked: Option<Moment>,
+    pub(super) merged: Vec<Hold>,
+    pub(super) shares: Shares,
 }
 
 impl Lane {
@@ -95,41 +91,14 @@ pub(super) fn read(gpu: &mut Gpu, pass: &mut Pass<'_>, slow: bool, now: Moment) 
     gpu.lane.merge();
     // An instance does not say how busy its processes are.
     if gpu.readings.facts.parent.is_none() && !gpu.lane.merged.is_empty() {
-        read_shares(gpu, pass, now);
+        shares::read(gpu, pass, slow, now);
     }
     gpu.lane.troubles.iter().flatten().next().cloned()
-}
-
-/// How far back a sample counts. Drivers take one every 1/6 s to 1 s; in a shorter window a busy process looks idle.
-const WINDOW_MS: u64 = 1000;
-
-fn read_shares(gpu: &mut Gpu, pass: &mut Pass<'_>, now: Moment) {
-    let window = gpu.lane.asked.replace(now).map_or(WINDOW_MS, |asked| (now.0 - asked.0).max(WINDOW_MS));
-    let after = clock::unix_ms().saturating_sub(window) * 1000;
-    let samples = &mut *pass.samples;
-    let asked = gpu.ask(pass.watch, "nvmlDeviceGetProcessUtilization", 0, |device| {
-        match raw::process_utilization(device, samples, after) {
-            // Nobody did anything.
-            Err(NvmlError::NotFound) => Ok(()),
-            other => other,
-        }
-    });
-    for hold in &mut gpu.lane.merged {
-        hold.sm = asked.and_then(|()| share(hold.pid, samples, after));
-    }
-}
-
-/// The newest share of one process; a process without one did nothing.
-fn share(pid: u32, samples: &[nvmlProcessUtilizationSample_t], after: u64) -> Reading<crate::units::Percent> {
-    // Drivers pad their answer with samples of long ago.
-    let mine = samples.iter().filter(|sample| sample.pid == pid && sample.timeStamp >= after);
-    mine.max_by_key(|sample| sample.timeStamp).map_or_else(|| percent(0), |sample| percent(sample.smUtil))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Percent;
 
     fn entry(pid: u32, gib: u64) -> Entry {
         Entry { pid, memory: Ok(Bytes::from_gib(gib)) }
@@ -164,22 +133,5 @@ mod tests {
         lane.merge();
         let listed: Vec<_> = lane.holds().iter().map(|hold| (hold.pid, hold.listed)).collect();
         assert_eq!(listed, [(7, Moment(900)), (8, Moment(100))]);
-    }
-
-    #[test]
-    fn old_samples_and_impossible_shares_are_no_figures() {
-        let sample = |pid, at, sm| nvmlProcessUtilizationSample_t {
-            pid,
-            timeStamp: at,
-            smUtil: sm,
-            memUtil: 0,
-            encUtil: 0,
-            decUtil: 0,
-        };
-        let samples =
-            [sample(7, 50, 99), sample(7, 150, 30), sample(7, 120, 40), sample(8, 50, 99), sample(9, 150, 101)];
-        assert_eq!(share(7, &samples, 100), Ok(Percent::new(30.0)));
-        assert_eq!(share(8, &samples, 100), Ok(Percent::new(0.0)));
-        assert_eq!(share(9, &samples, 100), Err(Missing::Failed));
     }
 }

@@ -3,6 +3,10 @@
 //! Some drivers write entries of another size than the header says. So each list is read twice over
 //! different poisons the first time: where the poison stayed, nothing was written, and that shows the
 //! true size of an entry. A PID that no process can have rejects the whole list.
+//!
+//! In a container, drivers since 515 or so name PIDs of its own (`_gpuConvertPid` in NVIDIA's open kernel modules), and
+//! those others that they leave out. Then the trainer itself may be PID 1, and its memory may be told as 0, since it
+//! is looked up by the other PID (pull request 614 there; 560.35 in Project-HAMi/HAMi-core#112).
 
 use std::ffi::c_uint;
 use std::ops::RangeInclusive;
@@ -12,6 +16,7 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t};
 
 use super::watch::Watch;
+use crate::agent::proc::is_initial_pid_namespace;
 use crate::snapshot::{Missing, Reading};
 use crate::units::Bytes;
 
@@ -54,8 +59,8 @@ const LARGEST: usize = 4;
 /// What the buffer is filled with before a call.
 const POISONS: [u64; 2] = [0xAAAA_AAAA_AAAA_AAAA, 0x5555_5555_5555_5555];
 
-/// PIDs that a process can have and that may be spoken of. 0 is the kernel, 1 is init; the most is
-/// what any Linux allows, since a container's own limit says nothing of the host's PIDs.
+/// PIDs that a process can have and that may be spoken of. 0 is the kernel, 1 is init, except in a container; the most
+/// is what any Linux allows, since a container's own limit says nothing of the host's PIDs.
 const PIDS: RangeInclusive<u32> = 2..=1 << 22;
 
 /// What was found out about one list's functions.
@@ -71,12 +76,19 @@ pub(super) struct Lists {
     known: [Known; 3],
     /// Words, so that it is aligned as NVML's entries are.
     buffer: Vec<u64>,
+    /// Whether this is a PID namespace of its own.
+    is_contained: bool,
 }
 
 impl Lists {
     pub(super) fn new() -> Self {
         let known = Known { version: Version::V3, stride: None };
-        Self { known: [known; 3], buffer: vec![0; 64 * LARGEST] }
+        Self { known: [known; 3], buffer: vec![0; 64 * LARGEST], is_contained: !is_initial_pid_namespace() }
+    }
+
+    /// Whether this is a PID namespace of its own.
+    pub(super) fn is_contained(&self) -> bool {
+        self.is_contained
     }
 
     /// The name of the function that reads this list.
@@ -95,7 +107,7 @@ impl Lists {
         entries.clear();
         if let Some(stride) = self.known[list as usize].stride {
             let count = self.fill(watch, device, list, POISONS[0]).map_err(Fault::Error)?;
-            if decode(&self.buffer[..count * stride], stride, entries).is_ok() {
+            if decode(&self.buffer[..count * stride], stride, self.is_contained, entries).is_ok() {
                 return Ok(());
             }
             // A stride that was found out with one entry can be wrong for two.
@@ -121,7 +133,7 @@ impl Lists {
         // A process may have come or gone between the two: the longer list reaches furthest.
         let (count, longest) = (again, count.max(again));
         let stride = stride_of(&first, &self.buffer, longest);
-        decode(&self.buffer[..count * stride], stride, entries).map_err(Fault::Garbage)?;
+        decode(&self.buffer[..count * stride], stride, self.is_contained, entries).map_err(Fault::Garbage)?;
         self.known[list as usize].stride = Some(stride);
         Ok(())
     }
@@ -163,18 +175,22 @@ fn stride_of(first: &[u64], second: &[u64], longest: usize) -> usize {
 }
 
 /// Takes the entries out of what the driver wrote; a PID that cannot be is the error.
-fn decode(words: &[u64], stride: usize, entries: &mut Vec<Entry>) -> Result<(), u32> {
+fn decode(words: &[u64], stride: usize, is_contained: bool, entries: &mut Vec<Entry>) -> Result<(), u32> {
     entries.clear();
     for entry in words.chunks_exact(stride) {
         // The PID is the first four bytes; the next four are padding.
         let [a, b, c, d, ..] = entry[0].to_ne_bytes();
         let pid = u32::from_ne_bytes([a, b, c, d]);
-        if !PIDS.contains(&pid) {
+        if !(PIDS.contains(&pid) || is_contained && pid == 1) {
             entries.clear();
             return Err(pid);
         }
-        // All ones: the driver does not know (WSL, WDDM, confidential computing).
-        let memory = if entry[1] == u64::MAX { Err(Missing::Unsupported) } else { Ok(Bytes(entry[1])) };
+        let memory = match entry[1] {
+            // All ones: the driver does not know (WSL, WDDM, confidential computing).
+            u64::MAX => Err(Missing::Unsupported),
+            0 if is_contained => Err(Missing::Unsupported),
+            bytes => Ok(Bytes(bytes)),
+        };
         entries.push(Entry { pid, memory });
     }
     Ok(())
@@ -254,8 +270,19 @@ mod tests {
     fn a_pid_that_cannot_be_rejects_the_list() {
         for pid in [0, 1, u32::MAX, (1 << 22) + 1] {
             let mut entries = vec![];
-            assert_eq!(decode(&written(&[4242, pid], 3, 0)[..6], 3, &mut entries), Err(pid));
+            assert_eq!(decode(&written(&[4242, pid], 3, 0)[..6], 3, false, &mut entries), Err(pid));
             assert_eq!(entries, []);
         }
+    }
+
+    #[test]
+    fn in_a_container_pid_one_is_a_process_and_no_memory_is_not_told() {
+        let mut entries = vec![];
+        let mut words = written(&[1, 7], 3, 0);
+        words[4] = 0;
+        assert_eq!(decode(&words[..6], 3, true, &mut entries), Ok(()));
+        let memory: Vec<_> = entries.iter().map(|it| (it.pid, it.memory)).collect();
+        assert_eq!(memory, [(1, Ok(Bytes::from_gib(1))), (7, Err(Missing::Unsupported))]);
+        assert_eq!(decode(&words[..3], 3, false, &mut entries), Err(1));
     }
 }

@@ -14,8 +14,11 @@ use crate::agent::devices::{Devices, Open};
 use crate::snapshot::{Missing, Reading, State};
 use crate::untrusted::Text;
 
-/// The inode of the initial PID namespace in every Linux: `PROC_PID_INIT_INO`.
-pub(in crate::agent) const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
+/// Whether this is the PID namespace that the host started in. Its inode is the same in every Linux:
+/// `PROC_PID_INIT_INO`.
+pub(in crate::agent) fn is_initial_pid_namespace() -> bool {
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.as_os_str() == "pid:[4026531836]")
+}
 
 /// What `/proc` is like here.
 #[derive(Debug)]
@@ -33,9 +36,8 @@ pub(super) struct Root {
 
 impl Root {
     pub(super) fn new(ours: bool, devices: Devices) -> Self {
-        let initial = fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.as_os_str() == INITIAL_PID_NAMESPACE);
         Self {
-            ours: ours || initial,
+            ours: ours || is_initial_pid_namespace(),
             hides: !fs::exists("/proc/1").unwrap_or(true),
             descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
             devices,

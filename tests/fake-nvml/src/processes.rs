@@ -96,7 +96,9 @@ fn samples_after(at: &At<'_>, last_seen_us: u64) -> Result<(Vec<Sight>, u64), Co
     }
     // The driver samples six times a second.
     let period = 166_667;
-    let latest = at.scene.now_us() / period * period;
+    // A boot in November 2023.
+    let epoch = if at.scene.world.samples_since_boot { 1_700_000_000_000_000 } else { 0 };
+    let latest = (at.scene.now_us() - epoch) / period * period;
     let time_us = if at.garbage { latest - 600_000_000 } else { latest };
     let found: Vec<Sight> = at.sights().iter().filter(|it| it.listed && it.sm.is_some()).cloned().collect();
     if found.is_empty() || (latest <= last_seen_us && !at.garbage) {

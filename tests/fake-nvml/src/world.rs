@@ -24,6 +24,8 @@ pub struct World {
     pub cuda: i32,
     /// Bytes per entry that the `_v3` process lists write: 16, 24 (as the header says) or 32 (535.43 to 535.98).
     pub stride: usize,
+    /// The samples of what processes use are dated from the boot, and not from 1970.
+    pub samples_since_boot: bool,
     /// In the order of their NVML index, less those that are hidden.
     pub gpus: Vec<Gpu>,
     /// What goes wrong. The first that fits a call counts.
@@ -38,6 +40,7 @@ impl Default for World {
             driver: "550.54.15".to_owned(),
             cuda: 12040,
             stride: 24,
+            samples_since_boot: false,
             gpus: Vec::new(),
             faults: Vec::new(),
             xids: Vec::new(),

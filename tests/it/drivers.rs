@@ -1,0 +1,55 @@
+//! What drivers do that nvml.h does not say, or says in passing. Each was seen by others, who are named where gputop
+//! minds it.
+
+use std::process::Command;
+
+use fake_nvml::Tenant;
+use gputop::snapshot::Gpu;
+use gputop::units::Percent;
+
+use crate::cli::json;
+use crate::contract::{Agent, Seen};
+use crate::process::run;
+use crate::say;
+use crate::world::{GIB, Host};
+
+/// Reads on until the only GPU, or the first, is so.
+#[track_caller]
+fn until(agent: &Agent, what: &str, is_so: impl Fn(&Gpu) -> bool) {
+    Seen::default().until(agent, what, |it| it.gpus.first().is_some_and(&is_so));
+}
+
+#[test]
+fn in_a_container_pid_one_is_listed_and_what_its_driver_cannot_say_is_not_zero() {
+    let mut host = Host::still(["H100"]);
+    host.put(0, Tenant::fictional(1, 0));
+    host.put(0, Tenant { kinds: vec![], sm: Some(50), ..Tenant::fictional(4_000_001, GIB) });
+    let mut command = Command::new("unshare");
+    let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    // The shell is PID 1, as a trainer is in its container.
+    let ran = run(host.dress(&mut command).args(namespace).args(["sh", "-c", "\"$0\" --json; exit $?"]).arg(gputop()));
+    if ran.out.is_empty() {
+        return say(format_args!("skipped: no PID namespace may be made here: {}", ran.err));
+    }
+    let line = json(&ran);
+    let tenant = &line["gpus"][0]["tenants"][0];
+    assert_eq!(tenant["process"]["pid"], 1, "{line:#}");
+    assert!(tenant["memory_used_bytes"].is_null() && tenant["sm_utilization_percent"].is_null(), "{tenant:#}");
+}
+
+fn gputop() -> &'static str {
+    env!("CARGO_BIN_EXE_gputop")
+}
+
+#[test]
+fn samples_that_are_dated_from_the_boot_count_like_others() {
+    let mut host = Host::still(["H100"]);
+    host.put(0, Tenant { sm: Some(60), ..Tenant::fictional(4_000_001, GIB) });
+    host.change(|world| world.samples_since_boot = true);
+    let agent = Agent::start(&host);
+    let share = |gpu: &Gpu| gpu.tenants.first().map(|it| it.sm);
+    until(&agent, "a busy process", |gpu| {
+        assert_ne!(share(gpu), Some(Ok(Percent::new(0.0))), "it is busy");
+        share(gpu) == Some(Ok(Percent::new(60.0)))
+    });
+}
