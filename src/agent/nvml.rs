@@ -103,6 +103,8 @@ pub(super) struct Eyes {
     lists: Lists,
     samples: Vec<nvmlProcessUtilizationSample_t>,
     events: Option<Arc<EventSet>>,
+    /// The GPUs that answered when that set was made.
+    waits_for: Vec<Handle>,
     /// GPUs at the last count.
     counted: Option<u32>,
     start_due: Moment,
@@ -127,6 +129,7 @@ impl Eyes {
             lists: Lists::new(),
             samples: vec![],
             events: None,
+            waits_for: vec![],
             counted: None,
             start_due: Moment(0),
             count_due: Moment(0),
@@ -384,6 +387,11 @@ impl Eyes {
         }
     }
 
+    /// What NVML calls the GPUs that answer.
+    fn here(&self) -> Vec<Handle> {
+        self.seats.iter().filter_map(|seat| Some(raw::handle_of(&seat.gpu.as_ref()?.device))).collect()
+    }
+
     /// Reads every GPU that is well.
     fn read(&mut self, scan: bool) {
         let mut lost_driver = None;
@@ -441,13 +449,27 @@ impl Eyes {
                 self.watch.about(Subject::Gpu(gpu.readings.facts.index));
                 let _unsupported = self.watch.call("nvmlDeviceRegisterEvents", || set.register(&gpu.device));
             }
+            self.waits_for = self.here();
             self.events = Some(Arc::new(set));
             self.legacy().events.clone_from(&self.events);
         }
         let Some(set) = self.events.clone() else { return };
         // Bounded, since a broken GPU can send them faster than they are read.
         for _ in 0..16 {
-            let Ok((handle, code)) = self.ask(WAIT, || set.next()) else { return };
+            let (handle, code) = match self.ask(WAIT, || set.next()) {
+                Ok(event) => event,
+                Err(NvmlError::Timeout) => return,
+                Err(_) => {
+                    // A set with a lost GPU says that at once, and nothing of the others any more (nvml.h at
+                    // nvmlEventSetWait_v2; NVIDIA/k8s-test-infra#746). They get one of their own.
+                    if self.waits_for != self.here() {
+                        self.events = None;
+                        self.legacy().events = None;
+                        self.events_due = now;
+                    }
+                    return;
+                }
+            };
             let Some(uuid) = self.legacy().handles.get(&handle).cloned() else { continue };
             if let Some(seat) = self.seats.iter_mut().find(|seat| seat.is(&uuid)) {
                 seat.note_xid(Xid { at: now, code });

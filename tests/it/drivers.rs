@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
-use fake_nvml::Tenant;
-use gputop::snapshot::Gpu;
+use fake_nvml::{Tenant, Which, Xid};
+use gputop::snapshot::{Gpu, Snapshot};
 use gputop::units::Percent;
 
 use crate::cli::json;
@@ -17,6 +17,28 @@ use crate::world::{GIB, Host};
 #[track_caller]
 fn until(agent: &Agent, what: &str, is_so: impl Fn(&Gpu) -> bool) {
     Seen::default().until(agent, what, |it| it.gpus.first().is_some_and(&is_so));
+}
+
+#[test]
+fn a_lost_gpu_does_not_silence_the_errors_of_the_others() {
+    let mut host = Host::still(["H100", "H100"]);
+    let agent = Agent::start(&host);
+    let mut seen = Seen::default();
+    let well = |it: &Snapshot| it.gpus.iter().filter(|gpu| gpu.trouble.is_none()).count();
+    seen.until(&agent, "two GPUs", |it| well(it) == 2);
+    host.change(|world| world.gpus[0].falls_off_the_bus());
+    seen.until(&agent, "a lost GPU", |it| well(it) == 1);
+    for _ in 0..20 {
+        // One that comes before anyone waits again is not told of.
+        host.change(|world| world.xids.push(Xid { gpu: Which::Place(1), xid: 94 }));
+        for _ in 0..10 {
+            seen.take(agent.next());
+        }
+        if seen.snapshot.as_ref().is_some_and(|it| it.gpus[1].health.xids.iter().any(|it| it.code == 94)) {
+            return;
+        }
+    }
+    panic!("no error of the other GPU was heard of: {:#?}", seen.snapshot);
 }
 
 #[test]

@@ -98,11 +98,13 @@ fn wait(set: Handle, data: Out<EventData>, timeout_ms: u32) -> Answer {
     }
 }
 
-/// The next Xid that the set has not seen. When there is none and one of its GPUs is gone, that is said.
+/// The next Xid that the set has not seen. Once one of its GPUs is gone, and has said why, that is all that the set
+/// says, whatever befalls the others.
 fn next(scene: &mut Scene, handle: Handle) -> Result<Option<EventData>, Code> {
     let mut set = scene.events.of(handle)?.take().ok_or(Code::INVALID_ARGUMENT)?;
     // A file that was written anew may have fewer.
     set.seen = set.seen.min(scene.world.xids.len());
+    let seen = set.seen;
     let mut found = None;
     while let (None, Some(xid)) = (&found, scene.world.xids.get(set.seen)) {
         set.seen += 1;
@@ -114,10 +116,15 @@ fn next(scene: &mut Scene, handle: Handle) -> Result<Option<EventData>, Code> {
             compute_instance: NONE,
         });
     }
-    let lost = set.devices.iter().any(|it| scene.place(*it).is_err());
+    let lost = |device: Handle| scene.number(device).is_ok_and(|number| scene.place(number).is_err());
+    let is_deaf = set.devices.iter().any(|it| scene.place(*it).is_err())
+        && !found.as_ref().is_some_and(|it: &EventData| lost(it.device));
+    if is_deaf {
+        set.seen = seen;
+    }
     // It is there: we took it from its place above.
     if let Some(place) = scene.events.0.get_mut(handle.addr().wrapping_sub(FIRST_SET) / 16) {
         *place = Some(set);
     }
-    if found.is_none() && lost { Err(Code::GPU_IS_LOST) } else { Ok(found) }
+    if is_deaf { Err(Code::GPU_IS_LOST) } else { Ok(found) }
 }
