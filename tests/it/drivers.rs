@@ -75,3 +75,22 @@ fn samples_that_are_dated_from_the_boot_count_like_others() {
         share(gpu) == Some(Ok(Percent::new(60.0)))
     });
 }
+
+#[test]
+fn an_instance_in_the_place_of_another_is_not_that_one() {
+    let mut host = Host::still(["A100-MIG"]);
+    let agent = Agent::start(&host);
+    let mut seen = Seen::default();
+    seen.until(&agent, "three instances", |it| it.gpus.len() == 4);
+    host.change(|world| {
+        let parts = &mut world.gpus[0].mig.as_mut().expect("it is split").parts;
+        parts[1].uuid = "MIG-anew".to_owned();
+        parts[1].profile = "2g.10gb".to_owned();
+        parts.truncate(2);
+    });
+    let is_anew = |it: &Gpu| it.uuid.0.as_str() == "MIG-anew";
+    seen.until(&agent, "another instance", |it| it.gpus.iter().any(is_anew) && it.gpus.len() == 3);
+    let gpus = seen.snapshot.map(|it| it.gpus).unwrap_or_default();
+    let name = gpus.iter().find(|it| is_anew(it)).and_then(|it| it.facts.name.clone().ok());
+    assert_eq!(name.as_ref().map(gputop::untrusted::Text::as_str), Some("MIG 2g.10gb"));
+}

@@ -38,9 +38,10 @@ pub(super) fn read(gpu: &mut Gpu, pass: &mut Pass<'_>, split: bool, slow: bool) 
         find(gpu, pass.watch);
     }
     // An instance that was taken apart answers no more. The next look finds what took its place.
-    let before = gpu.parts.len();
+    let answer = |gpu: &Gpu| gpu.parts.iter().filter(|part| part.readings.trouble.is_none()).count();
+    let before = answer(gpu);
     gpu.parts.retain_mut(|part| part.read(pass).is_ok());
-    if gpu.parts.len() < before && !pass.watch.is_left_behind() {
+    if answer(gpu) < before && !pass.watch.is_left_behind() {
         find(gpu, pass.watch);
     }
 }
@@ -53,14 +54,18 @@ fn find(gpu: &mut Gpu, watch: &Watch) {
         // Most places are empty on most GPUs: that is no failure, so it is not asked through the GPU.
         let device = watch.call("nvmlDeviceGetMigDeviceHandleByIndex", || gpu.device.mig_device_by_index(place));
         let Ok(device) = device else { continue };
-        if let Some(at) = old.iter().position(|part| raw::handle_of(&part.device) == raw::handle_of(&device)) {
+        let uuid = watch.call("nvmlDeviceGetUUID", || device.uuid());
+        let uuid = uuid.unwrap_or_else(|_| format!("{}/{place}", gpu.readings.uuid));
+        let uuid = GpuUuid(uuid.into());
+        // A handle alone may by now be that of another: "Handles may be reused and their properties can change in the
+        // process" (nvml.h at nvmlDeviceGetMigDeviceHandleByIndex).
+        let is_it = |part: &Gpu| part.readings.uuid == uuid && raw::handle_of(&part.device) == raw::handle_of(&device);
+        if let Some(at) = old.iter().position(is_it) {
             gpu.parts.push(old.swap_remove(at));
             continue;
         }
-        let uuid = watch.call("nvmlDeviceGetUUID", || device.uuid());
-        let uuid = uuid.unwrap_or_else(|_| format!("{}/{place}", gpu.readings.uuid));
         let parent = Some(gpu.readings.uuid.clone());
-        let mut part = Gpu::open(device, GpuUuid(uuid.into()), index, parent, watch);
+        let mut part = Gpu::open(device, uuid, index, parent, watch);
         // An instance has no device file of its own that a process must open.
         part.readings.facts.minor = gpu.readings.facts.minor;
         gpu.parts.push(part);

@@ -36,7 +36,8 @@ pub struct Scene {
     stamp: Option<Stamp>,
     loaded: Option<f64>,
     looked: f64,
-    /// Every UUID ever seen. Its number makes the handle, so a handle outlives changes of the index.
+    /// Every UUID of a GPU ever seen, and each place for a part of one. Its number makes the handle, so that of a GPU
+    /// outlives changes of the index, and that of a part is given to the next part in its place.
     ids: Vec<String>,
     numbers: HashMap<String, usize>,
     /// Where the device of that number stands now.
@@ -144,10 +145,10 @@ impl Scene {
         self.order = (0..self.world.gpus.len()).filter(|it| !self.world.gpus[*it].hidden).collect();
         self.places.fill(None);
         for (at, gpu) in self.world.gpus.iter().enumerate() {
-            let parts = gpu.parts().iter().enumerate().map(|(index, it)| (&it.uuid, Some(index)));
-            for (uuid, part) in std::iter::once((&gpu.uuid, None)).chain(parts) {
-                let number = *self.numbers.entry(uuid.clone()).or_insert_with(|| {
-                    self.ids.push(uuid.clone());
+            let parts = (0..gpu.parts().len()).map(|index| (part_id(&gpu.uuid, index), Some(index)));
+            for (id, part) in std::iter::once((gpu.uuid.clone(), None)).chain(parts) {
+                let number = *self.numbers.entry(id.clone()).or_insert_with(|| {
+                    self.ids.push(id);
                     self.places.push(None);
                     self.sights.push(Vec::new());
                     self.ids.len() - 1
@@ -224,7 +225,9 @@ impl Scene {
 
     /// The device that has this UUID now.
     pub fn find(&self, uuid: &str) -> Option<(usize, Place)> {
-        let number = *self.numbers.get(uuid)?;
+        let part = |gpu: &Gpu| Some(part_id(&gpu.uuid, gpu.parts().iter().position(|it| it.uuid == uuid)?));
+        let part = self.world.gpus.iter().find_map(part);
+        let number = *self.numbers.get(part.as_deref().unwrap_or(uuid))?;
         Some((number, self.places[number]?))
     }
 
@@ -254,7 +257,8 @@ impl Scene {
 
     /// Where that device stands, unless it is gone.
     pub fn place(&self, number: usize) -> Result<Place, Code> {
-        let place = self.places[number].ok_or(Code::GPU_IS_LOST)?;
+        let is_part = self.ids[number].contains('/');
+        let place = self.places[number].ok_or(if is_part { Code::INVALID_ARGUMENT } else { Code::GPU_IS_LOST })?;
         let gpu = &self.world.gpus[place.gpu];
         if gpu.lost || gpu.hidden { Err(Code::GPU_IS_LOST) } else { Ok(place) }
     }
@@ -273,7 +277,11 @@ impl Scene {
         match which {
             Which::Place(gpu) => place.is_some_and(|it| it.gpu == *gpu),
             Which::Uuid(uuid) => {
-                self.ids[number] == *uuid || place.is_some_and(|it| self.world.gpus[it.gpu].uuid == *uuid)
+                let is_it = |it: Place| {
+                    let gpu = &self.world.gpus[it.gpu];
+                    gpu.uuid == *uuid || it.part.is_some_and(|part| gpu.parts()[part].uuid == *uuid)
+                };
+                self.ids[number] == *uuid || place.is_some_and(is_it)
             }
         }
     }
@@ -292,6 +300,11 @@ impl Scene {
     pub fn now_us(&self) -> u64 {
         (self.now * 1e6) as u64
     }
+}
+
+/// What stands for the part of that GPU in that place.
+fn part_id(gpu: &str, index: usize) -> String {
+    format!("{gpu}/{index}")
 }
 
 #[expect(clippy::disallowed_methods, reason = "the driver is where time comes in")]
