@@ -407,7 +407,8 @@ impl Eyes {
                 () => Detail::No,
             };
             let (lists, samples) = (&mut self.lists, &mut self.samples);
-            let mut pass = Pass { watch: &self.watch, lists, samples, scan, detail };
+            let driver = self.driver.version.as_ref().map_or("", Text::as_str);
+            let mut pass = Pass { watch: &self.watch, lists, samples, driver, scan, detail };
             match gpu.read(&mut pass) {
                 Ok(()) => {
                     gpu.readings.failures = self.watch.failures(Subject::Gpu(seat.index));

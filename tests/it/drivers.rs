@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
-use fake_nvml::{Tenant, Which, Xid};
-use gputop::snapshot::{Gpu, Snapshot};
+use fake_nvml::{Tenant, Utilization, Which, Xid};
+use gputop::snapshot::{Gpu, Missing, Snapshot};
 use gputop::units::Percent;
 
 use crate::cli::json;
@@ -12,6 +12,11 @@ use crate::contract::{Agent, Seen};
 use crate::process::run;
 use crate::say;
 use crate::world::{GIB, Host};
+
+/// An agent that says all there is to know of each GPU.
+fn in_detail(host: &Host) -> Agent {
+    Agent::run(&mut host.gputop(["agent", "--detail", "--interval", "100ms"]))
+}
 
 /// Reads on until the only GPU, or the first, is so.
 #[track_caller]
@@ -93,4 +98,38 @@ fn an_instance_in_the_place_of_another_is_not_that_one() {
     let gpus = seen.snapshot.map(|it| it.gpus).unwrap_or_default();
     let name = gpus.iter().find(|it| is_anew(it)).and_then(|it| it.facts.name.clone().ok());
     assert_eq!(name.as_ref().map(gputop::untrusted::Text::as_str), Some("MIG 2g.10gb"));
+}
+
+#[test]
+fn what_a_split_gpu_does_not_say_is_asked_again_when_it_is_whole() {
+    let mut host = Host::still(["H100"]);
+    let agent = Agent::start(&host);
+    let mut seen = Seen::default();
+    seen.until(&agent, "how busy it is", |it| it.gpus.first().is_some_and(|gpu| gpu.load.sm.is_ok()));
+    let mut busy = Utilization::default();
+    let mut split = |is_split| {
+        host.change(|world| {
+            let gpu = &mut world.gpus[0];
+            std::mem::swap(&mut gpu.utilization, &mut busy);
+            gpu.mig.as_mut().expect("it can be").enabled = is_split;
+        });
+    };
+    split(true);
+    seen.until(&agent, "a split GPU", |it| it.gpus[0].health.mig == Ok(true) && it.gpus[0].load.sm.is_err());
+    split(false);
+    seen.until(&agent, "a whole GPU", |it| it.gpus[0].health.mig == Ok(false) && it.gpus[0].load.sm.is_ok());
+}
+
+#[test]
+fn a_link_that_sleeps_is_up() {
+    let mut host = Host::still(["H100"]);
+    host.change(|world| world.gpus[0].nvlink.as_mut().expect("it has links").asleep = true);
+    let agent = in_detail(&host);
+    until(&agent, "its links", |gpu| {
+        gpu.detail.as_ref().is_some_and(|it| {
+            assert_eq!(it.nvlinks_up, Ok(18));
+            assert_eq!(it.nvlink_speed, Err(Missing::Unsupported), "a link that sleeps has none");
+            true
+        })
+    });
 }

@@ -283,10 +283,19 @@ fn a_module_and_a_fabric_are_said_where_they_are() {
     assert_eq!(ran.text(), "In Progress, N/A\n");
 }
 
-/// After driver 580 these have other numbers, at which older ones have something else.
+/// Three of these came with driver 575 and have other numbers since 580.82, at which others have something else.
 #[test]
 fn what_held_the_clocks_is_read_of_old_and_new_drivers() {
-    for driver in ["550.54.15", "580.65.06", "590.48.01"] {
+    const OLD: &str = "1, 2, [N/A], [N/A], [N/A]\n";
+    const NEW: &str = "1, 2, 3, 4, 5\n";
+    for (driver, held) in [
+        ("550.54.15", OLD),
+        ("570.86.16", OLD),
+        ("575.51.03", NEW),
+        ("580.65.06", NEW),
+        ("580.95.05", NEW),
+        ("590.48.01", NEW),
+    ] {
         let mut host = host_of(driver);
         host.change(|world| {
             let held = [(74, 1_000), (76, 2_000), (251, 3_000), (252, 4_000), (253, 5_000)];
@@ -296,7 +305,7 @@ fn what_held_the_clocks_is_read_of_old_and_new_drivers() {
             ["sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"];
         let fields = names.map(|it| format!("clocks_event_reasons_counters.{it}")).join(",");
         let ran = host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits", "-i", "0"]);
-        assert_eq!(ran.text(), "1, 2, 3, 4, 5\n", "{driver}");
+        assert_eq!(ran.text(), held, "{driver}");
     }
 }
 

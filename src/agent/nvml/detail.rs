@@ -2,25 +2,21 @@
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::Clock;
-use nvml_wrapper::enums::device::SampleValue;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::structs::device::FieldId;
 
-use super::gpu::{Detail, Gpu, celsius, hertz, percent};
+use super::gpu::{Detail, Gpu, Pass, hertz, milliwatts, percent};
 use super::plain;
 use super::watch::Watch;
 use crate::snapshot::{EccCounts, GpuDetail, Missing, Reading};
 use crate::units::{Bytes, Celsius, Moment};
-
-/// Field values have no functions of their own; these are the numbers of nvml.h (`NVML_FI_DEV_…`).
-const FIELDS: [u32; 11] = [29, 30, 74, 76, 82, 185, 186, 230, 251, 252, 253];
 
 /// `nvmlMemoryLocation_t`, and the sum of all.
 const PLACES: [u32; 8] = [2, 3, 0, 1, 4, 6, 7, 8];
 
 impl Gpu {
     /// Reads the lane, if it is wanted. Whoever looks has the state of the GPU every few seconds.
-    pub(super) fn read_detail(&mut self, watch: &Watch, wanted: Detail<'_>, now: Moment) {
+    pub(super) fn read_detail(&mut self, pass: &Pass<'_>, now: Moment) {
+        let (watch, wanted) = (pass.watch, pass.detail);
         let due = match wanted {
             _ if self.is_part() => return,
             Detail::No => {
@@ -38,7 +34,7 @@ impl Gpu {
             None => Box::new(self.still(watch)),
         };
         if due {
-            self.moving(watch, &mut detail);
+            self.moving(watch, &mut detail, pass.driver);
         }
         if let Detail::Live(everyone) = wanted {
             self.read_live(watch, &mut detail, everyone, now);
@@ -97,7 +93,7 @@ impl Gpu {
         it
     }
 
-    fn moving(&mut self, watch: &Watch, it: &mut GpuDetail) {
+    fn moving(&mut self, watch: &Watch, it: &mut GpuDetail, driver: &str) {
         it.pcie_generation = self.ask(watch, "nvmlDeviceGetCurrPcieLinkGeneration", 0, plain::pcie_generation);
         it.pcie_width = self.ask(watch, "nvmlDeviceGetCurrPcieLinkWidth", 0, plain::pcie_width);
         it.display_attached = flag(self.ask(watch, "nvmlDeviceGetDisplayMode", 0, plain::display_mode));
@@ -171,7 +167,7 @@ impl Gpu {
         self.read_links(watch, it);
         self.read_fabric_and_fans(watch, it);
         self.read_module_power(watch, it);
-        self.fields(watch, it);
+        self.read_fields(watch, it, driver);
     }
 
     fn ecc_counts(&mut self, watch: &Watch, kind: u32, counter: u32) -> EccCounts {
@@ -183,42 +179,8 @@ impl Gpu {
         });
         EccCounts { dram, register_file, l1_cache, l2_cache, texture_memory, cbu, sram, total }
     }
-
-    fn fields(&mut self, watch: &Watch, it: &mut GpuDetail) {
-        let values = self.ask(watch, "nvmlDeviceGetFieldValues", 0, |gpu| gpu.field_values_for(&FIELDS.map(FieldId)));
-        let number = |field: u32| -> Reading<u64> {
-            let values = values.as_ref().map_err(|why| *why)?;
-            // By place: newer drivers have other numbers for some of them, which the wrapper knows.
-            let at = FIELDS.iter().position(|it| *it == field).ok_or(Missing::Unsupported)?;
-            let sample = values.get(at).and_then(|it| it.as_ref().ok()).ok_or(Missing::Unsupported)?;
-            match &sample.value {
-                Ok(SampleValue::U32(value)) => Ok(u64::from(*value)),
-                Ok(SampleValue::U64(value)) => Ok(*value),
-                Ok(SampleValue::I64(value)) => u64::try_from(*value).map_err(|_| Missing::Failed),
-                Ok(SampleValue::F64(_)) => Err(Missing::Failed),
-                Err(error) => Err(super::fault::missing(error)),
-            }
-        };
-        let small = |field| number(field).and_then(|it| u32::try_from(it).map_err(|_| Missing::Failed));
-        (it.retired_single, it.retired_double) = (number(29), number(30));
-        (it.held_power_cap, it.held_sync_boost) = (number(74), number(76));
-        (it.held_thermal, it.held_hardware_thermal, it.held_power_brake) = (number(251), number(252), number(253));
-        // 0 is what boards without a sensor say.
-        it.memory_temperature = match small(82) {
-            Ok(0) => Err(Missing::Unsupported),
-            temperature => temperature.and_then(celsius),
-        };
-        it.power_average = small(185).and_then(milliwatts);
-        it.power_instant = small(186).and_then(milliwatts);
-        it.recovery_action = small(230);
-    }
 }
 
 fn flag(reading: Reading<u32>) -> Reading<bool> {
     reading.map(|it| it != 0)
-}
-
-/// More than any GPU draws comes from a driver out of its mind.
-pub(super) fn milliwatts(value: u32) -> Reading<u32> {
-    if value < 100_000_000 { Ok(value) } else { Err(Missing::Failed) }
 }

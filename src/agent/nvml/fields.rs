@@ -6,9 +6,8 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
 
-use super::detail::milliwatts;
 use super::fault;
-use super::gpu::Gpu;
+use super::gpu::{Gpu, celsius, milliwatts};
 use super::raw::handle;
 use super::watch::Watch;
 use crate::snapshot::{GpuDetail, GpuHealth, Missing, Reading};
@@ -16,6 +15,9 @@ use crate::units::Bytes;
 
 /// A field by its number in nvml.h (`NVML_FI_DEV_…`), which must be one that no driver has renumbered; and of which link.
 type Field = (u32, u32);
+
+/// Of whole GPUs, in the order of [`Gpu::read_fields`].
+const DETAILS: [u32; 8] = [29, 30, 74, 76, 82, 185, 186, 230];
 
 /// Of all links together.
 const ALL: u32 = u32::MAX;
@@ -38,6 +40,8 @@ const LINKS: Field = (91, 0);
 /// In MB.
 const LINK_SPEED: u32 = 164;
 const LINK_STATE: u32 = 165;
+/// `NVML_NVLINK_STATE_ACTIVE`, and since 575 `NVML_NVLINK_STATE_SLEEP`: a link that nobody uses sleeps, and wakes by itself.
+const UP: [u64; 2] = [1, 2];
 /// In KiB, since the driver was loaded; so with the next.
 const SENT: Field = (138, ALL);
 const RECEIVED: Field = (139, ALL);
@@ -101,9 +105,12 @@ impl Gpu {
         for link in 0..count {
             let [state, speed] = self.field_values(watch, [(LINK_STATE, link), (LINK_SPEED, link)]);
             match (state, speed) {
-                (Ok(1), speed) => {
+                (Ok(state), speed) if UP.contains(&state) => {
                     up = up.map(|it| it + 1);
-                    it.nvlink_speed = speed.map(|it| Bytes(it.saturating_mul(1_000_000)));
+                    // One that sleeps may have none.
+                    if let Ok(speed @ 1..) = speed {
+                        it.nvlink_speed = Ok(Bytes(speed.saturating_mul(1_000_000)));
+                    }
                 }
                 (Ok(_), _) => {}
                 (Err(why), _) => up = Err(why),
@@ -126,12 +133,67 @@ impl Gpu {
         ] = watts.map(|it| it.and_then(small).and_then(milliwatts));
     }
 
+    /// What a GPU as a whole says in fields.
+    pub(super) fn read_fields(&mut self, watch: &Watch, it: &mut GpuDetail, driver: &str) {
+        let of_gpu = DETAILS.map(|field| (field, 0));
+        let [single, double, power_cap, sync_boost, memory, average, instant, action] =
+            self.field_values(watch, of_gpu);
+        (it.retired_single, it.retired_double) = (single, double);
+        (it.held_power_cap, it.held_sync_boost) = (power_cap, sync_boost);
+        // 0 is what boards without a sensor say.
+        it.memory_temperature = match memory.and_then(small) {
+            Ok(0) => Err(Missing::Unsupported),
+            temperature => temperature.and_then(celsius),
+        };
+        it.power_average = average.and_then(small).and_then(milliwatts);
+        it.power_instant = instant.and_then(small).and_then(milliwatts);
+        it.recovery_action = action.and_then(small);
+        let unknown = [Err(Missing::Unsupported); 3];
+        [it.held_thermal, it.held_hardware_thermal, it.held_power_brake] =
+            held(driver).map_or(unknown, |fields| self.field_values(watch, fields));
+    }
+
     /// What went over all NVLink connections so far: sent and received.
     pub(super) fn transferred(&mut self, watch: &Watch) -> [Reading<Bytes>; 2] {
         self.field_values(watch, [SENT, RECEIVED]).map(|it| it.map(Bytes::from_kib))
     }
 }
 
+/// The fields that say for how long heat, by software and by hardware, and the power brake held the clocks.
+///
+/// nvml.h has them as 251 to 253 in CUDA 12.9 and 13.0, and as 269 to 271 since 13.0 update 1, where 251 to 253 are again
+/// what they were in 12.8: settings of power smoothing. nvml-wrapper draws the line at 580.82. What is between 580.65, which
+/// came with 13.0, and that is not known.
+fn held(driver: &str) -> Option<[Field; 3]> {
+    let mut numbers = driver.split('.').map(str::parse::<u32>);
+    let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    let first = match version {
+        (..575, _) => return None,
+        (575..580, _) | (580, ..=65) => 251,
+        (580, ..82) => return None,
+        _ => 269,
+    };
+    Some([first, first + 1, first + 2].map(|field| (field, 0)))
+}
+
 fn small(value: u64) -> Reading<u32> {
     u32::try_from(value).map_err(|_| Missing::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_held_the_clocks_is_asked_by_the_numbers_of_the_driver() {
+        let first = |driver| held(driver).map(|it| it[0].0);
+        assert_eq!(first("535.183.01"), None);
+        assert_eq!(first("570.86.16"), None, "251 is whether power smoothing is on");
+        assert_eq!(first("575.51.03"), Some(251));
+        assert_eq!(first("580.65.06"), Some(251));
+        assert_eq!(first("580.76.05"), None);
+        assert_eq!(first("580.82.07"), Some(269));
+        assert_eq!(first("590.48.01"), Some(269));
+        assert_eq!(first("unheard of"), None);
+    }
 }

@@ -25,6 +25,8 @@ pub(super) struct Pass<'a> {
     pub(super) watch: &'a Watch,
     pub(super) lists: &'a mut Lists,
     pub(super) samples: &'a mut Vec<nvmlProcessUtilizationSample_t>,
+    /// The driver's version; empty when it is not known.
+    pub(super) driver: &'a str,
     /// Someone asked for everything now.
     pub(super) scan: bool,
     /// What is wanted of this GPU besides.
@@ -182,8 +184,13 @@ impl Gpu {
         let slow = pass.scan || now >= self.slow_due;
         let load = self.load(pass.watch, now);
         let health = slow.then(|| self.health(pass.watch, now));
-        self.read_detail(pass.watch, pass.detail, now);
-        let split = health.as_ref().unwrap_or(&self.readings.health).mig == Ok(true);
+        self.read_detail(pass, now);
+        let mig = health.as_ref().unwrap_or(&self.readings.health).mig;
+        // What a GPU supports depends on whether it is split.
+        if pass.scan || mig != self.readings.health.mig {
+            self.never.clear();
+        }
+        let split = mig == Ok(true);
         let trouble = if split { None } else { holds::read(self, pass, slow, now) };
         if let Some(fatal) = self.fatal.take() {
             return Err(fatal);
@@ -353,8 +360,12 @@ pub(super) fn celsius(value: u32) -> Reading<Celsius> {
     if value < 250 { i32::try_from(value).map(Celsius).map_err(|_| Missing::Failed) } else { Err(Missing::Failed) }
 }
 
-fn watts(milliwatts: u32) -> Reading<Watts> {
-    if milliwatts < 100_000_000 { Ok(Watts::from_milliwatts(milliwatts)) } else { Err(Missing::Failed) }
+fn watts(draw: u32) -> Reading<Watts> {
+    milliwatts(draw).map(Watts::from_milliwatts)
+}
+
+pub(super) fn milliwatts(draw: u32) -> Reading<u32> {
+    if draw < 100_000_000 { Ok(draw) } else { Err(Missing::Failed) }
 }
 
 pub(super) fn hertz(megahertz: u32) -> Reading<Hertz> {

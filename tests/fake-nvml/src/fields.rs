@@ -75,13 +75,16 @@ fn field(at: &At<'_>, field: u32, scope: u32) -> Result<(u32, u64), Code> {
     let rows = gpu.remapped_rows.as_ref();
     let pages = gpu.retired_pages.as_ref();
     let limit = &gpu.power;
-    // After 580, the numbers of the reasons that hold the clocks moved, and others took their place.
-    let is_new =
-        at.scene.world.driver.split('.').next().and_then(|it| it.parse::<u32>().ok()).is_some_and(|it| it > 580);
-    let field = match field {
-        269..=271 if is_new => field - 18,
-        251..=253 if is_new => return Err(Code::NOT_SUPPORTED),
-        field => field,
+    // What held the clocks came with 575, and moved in 580.82. In between the settings of power smoothing made room;
+    // 251 is whether that is on.
+    let mut version = at.scene.world.driver.split('.').map(|it| it.parse::<u32>().unwrap_or(0));
+    let version = (version.next().unwrap_or(0), version.next().unwrap_or(0));
+    let field = match (field, version) {
+        (251..=253, (575.., _)) if version < (580, 82) => field,
+        (269..=271, _) if version >= (580, 82) => field - 18,
+        (251..=253, (570.., _)) => return unsigned(Some(u32::from(field == 251))),
+        (251..=253 | 269..=271, _) => return Err(Code::INVALID_ARGUMENT),
+        (field, _) => field,
     };
     // Of the module of GPU and processor, where they are one.
     if let (185..=190 | 192, 1) = (field, scope) {
@@ -112,9 +115,12 @@ fn field(at: &At<'_>, field: u32, scope: u32) -> Result<(u32, u64), Code> {
         145 => flag(rows.map(|it| it.failed)),
         164 => {
             let up = link_is_up(at, scope)?;
-            unsigned(Some(if up { nvlink(at)?.speed } else { 0 }))
+            unsigned(Some(if up && !nvlink(at)?.asleep { nvlink(at)?.speed } else { 0 }))
         }
-        165 => flag(Some(link_is_up(at, scope)?)),
+        165 => {
+            let up = if nvlink(at)?.asleep { 2 } else { 1 };
+            unsigned(Some(if link_is_up(at, scope)? { up } else { 0 }))
+        }
         166 => nvlink(at).and_then(|it| unsigned(Some(it.version))),
         185 if gpu.power_without_average => Err(Code::NOT_SUPPORTED),
         185 => unsigned(power(at)?),

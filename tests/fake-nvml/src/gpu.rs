@@ -336,6 +336,8 @@ pub struct NvLink {
     pub links: u32,
     /// How many of them, from the last, are down.
     pub down: u32,
+    /// Those that are up sleep, since nothing goes over them.
+    pub asleep: bool,
     /// `NVML_NVLINK_VERSION_…`.
     pub version: u32,
     /// MB/s of one link.
