@@ -54,6 +54,7 @@ pub fn xid(code: u64) -> Option<&'static str> {
         61 | 62 => "internal microcontroller error",
         63 => "a row remap or page retirement was noted",
         64 => "a row remap or page retirement failed",
+        68 => "video processor exception, mostly the program's",
         69 => "graphics engine class error",
         74 => "NVLink error",
         79 => "fell off the bus",
@@ -73,7 +74,7 @@ pub fn xid(code: u64) -> Option<&'static str> {
 
 /// Whether an Xid comes from what a program did, far more often than from the GPU.
 fn is_of_a_program(xid: u64) -> bool {
-    matches!(xid, 13 | 31 | 43 | 45 | 69 | 109)
+    matches!(xid, 13 | 31 | 43 | 45 | 68 | 69 | 109)
 }
 
 /// What the driver says should be done to mend a GPU, by NVML's number; absent for nothing.
@@ -84,6 +85,7 @@ pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
         2 => Some(("needs reboot", "reboot the host")),
         3 => Some(("drain P2P", "end what uses it together with other GPUs, then reset it")),
         4 => Some(("drain, reset", "let it do no new work, and reset it when nobody is on it")),
+        5 => Some(("recover IMEX", "recover its IMEX domain")),
         _ => Some(("needs repair", "the driver asks for a repair that this gputop does not know")),
     }
 }

@@ -69,7 +69,8 @@ lanes! {
         inforom_power: Text = "inforom_power_version",
         /// Whether its checksum is right.
         inforom_valid: bool = "inforom_valid",
-        /// What the driver says should be done to mend it: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.
+        /// What the driver says should be done to mend it: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
+        /// 5 recover the IMEX domain.
         recovery_action: u32 = "recovery_action",
         /// 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
         compute_mode: u32 = "compute_mode",

@@ -222,7 +222,8 @@ lanes! {
         remap_failed: bool = "row_remap_failed",
         /// Whether pages of its memory wait for a reboot to be taken out of use. Before Ampere.
         retired_pending: bool = "retired_pages_pending",
-        /// What the driver says should be done to mend it: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.
+        /// What the driver says should be done to mend it: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
+        /// 5 recover the IMEX domain.
         recovery_action: u32 = "recovery_action",
         /// PCIe generation in use.
         pcie_generation: u32 = "pcie_generation",

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use fake_nvml::{Tenant, Utilization, Which, Xid};
+use fake_nvml::{Memory, Tenant, Utilization, Which, Xid};
 use gputop::snapshot::{Gpu, Missing, Snapshot};
 use gputop::units::Percent;
 
@@ -129,6 +129,43 @@ fn a_link_that_sleeps_is_up() {
         gpu.detail.as_ref().is_some_and(|it| {
             assert_eq!(it.nvlinks_up, Ok(18));
             assert_eq!(it.nvlink_speed, Err(Missing::Unsupported), "a link that sleeps has none");
+            true
+        })
+    });
+}
+
+#[test]
+fn memory_of_which_there_is_none_is_not_told_of() {
+    for v2 in [true, false] {
+        let mut host = Host::still(["GB10"]);
+        host.change(|world| {
+            world.gpus[0].no_memory_info = false;
+            world.gpus[0].memory = Memory { total: 0, v2, ..Memory::default() };
+        });
+        let line = json(&host.run(["--json"]));
+        let load = &line["gpus"][0]["load"];
+        for key in ["memory_used_bytes", "memory_free_bytes", "memory_total_bytes"] {
+            assert_eq!(load["missing"][key], "unsupported", "{load:#}");
+        }
+    }
+}
+
+#[test]
+fn functions_that_nvml_means_to_drop_have_their_successors() {
+    let mut host = Host::still(["H100"]);
+    let library = host.path("libnvidia-ml.so.1");
+    let gone = [
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetCurrentClocksThrottleReasons",
+        "nvmlDeviceGetSupportedClocksThrottleReasons",
+    ];
+    fake_nvml::library_without(&gone, &library).expect("there is room in /tmp");
+    host.library = library;
+    let agent = in_detail(&host);
+    until(&agent, "a GPU", |gpu| {
+        gpu.detail.as_ref().is_some_and(|it| {
+            assert_eq!(it.clock_reasons_supported, Ok(0x1ff));
+            assert!(gpu.load.temperature.is_ok() && gpu.load.throttle == Ok(vec![]), "{:?}", gpu.load);
             true
         })
     });

@@ -26,11 +26,22 @@ pub(super) fn is_partial(error: &NvmlError) -> bool {
 /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH` and `NVML_ERROR_DEPRECATED`, which nvml-wrapper does not name.
 const VERSION_MISMATCH: u32 = 25;
 pub(super) const DEPRECATED: u32 = 26;
+/// `NVML_ERROR_GPU_NOT_FOUND`: a driver without a GPU.
+const NO_GPU: u32 = 28;
+
+/// Whether this driver has such a function no more.
+pub(super) fn is_gone(error: &NvmlError) -> bool {
+    matches!(
+        error,
+        NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::UnexpectedVariant(DEPRECATED)
+    )
+}
 
 /// What a failed call makes of its figure.
 pub(super) fn missing(error: &NvmlError) -> Missing {
     match error {
         NvmlError::NotSupported
+        | NvmlError::VgpuEccNotSupported
         | NvmlError::FunctionNotFound
         | NvmlError::FailedToLoadSymbol(_)
         | NvmlError::UnexpectedVariant(VERSION_MISMATCH | DEPRECATED) => Missing::Unsupported,
@@ -56,9 +67,11 @@ pub(super) fn of_gpu(function: &'static str, error: &NvmlError, facts: &GpuFacts
             Cause::Lost,
             format!("{gpu} fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot"),
         ),
-        NvmlError::ResetRequired => {
-            (Cause::Failed, format!("{gpu} needs a reset: end its processes, then `nvidia-smi --gpu-reset`"))
-        }
+        // Whoever asks a driver of a GPU uses that GPU, says nvidia-smi: gputop too.
+        NvmlError::ResetRequired => (
+            Cause::Failed,
+            format!("{gpu} needs a reset: end its processes, leave gputop, then `nvidia-smi --gpu-reset`"),
+        ),
         NvmlError::NoPermission | NvmlError::OperatingSystem => (
             Cause::Denied,
             format!("{gpu} refused {function}: may this user, or this container, open its /dev/nvidia file?"),
@@ -82,6 +95,11 @@ pub(super) fn of_driver(function: &'static str, error: &NvmlError, now: Moment) 
             Cause::Mismatch,
             "the NVIDIA library and the kernel module are of different versions: the driver was updated, \
              so reboot or reload the module"
+                .to_owned(),
+        ),
+        NvmlError::NotFound | NvmlError::UnexpectedVariant(NO_GPU) => (
+            Cause::Failed,
+            "the NVIDIA driver finds no GPU: `lspci | grep -i nvidia` and `dmesg | grep -i nvrm` may say why"
                 .to_owned(),
         ),
         NvmlError::NoPermission | NvmlError::OperatingSystem => (

@@ -5,7 +5,7 @@
 
 use nvml_wrapper::Device;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
-use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor, TemperatureThreshold};
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureThreshold};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlProcessUtilizationSample_t};
 
@@ -239,12 +239,11 @@ impl Gpu {
         let rates = self.ask(watch, "nvmlDeviceGetUtilizationRates", 0, Device::utilization_rates);
         load.sm = rates.as_ref().map_err(|why| *why).and_then(|rates| percent(rates.gpu));
         load.memory_bandwidth = rates.and_then(|rates| percent(rates.memory));
-        let temperature = self.ask(watch, "nvmlDeviceGetTemperature", 0, |gpu| gpu.temperature(TemperatureSensor::Gpu));
-        load.temperature = temperature.and_then(celsius);
+        load.temperature = self.ask(watch, "nvmlDeviceGetTemperature", 0, plain::temperature).and_then(celsius);
         load.power = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, Device::power_usage).and_then(watts);
         load.sm_clock = self.ask(watch, "nvmlDeviceGetClockInfo", 1, |gpu| gpu.clock_info(Clock::SM)).and_then(hertz);
-        let reasons = self.ask(watch, "nvmlDeviceGetCurrentClocksThrottleReasons", 0, Device::current_throttle_reasons);
-        load.throttle = reasons.map(throttles);
+        let reasons = self.ask(watch, "nvmlDeviceGetCurrentClocksThrottleReasons", 0, plain::clock_reasons);
+        load.throttle = reasons.map(|it| throttles(ThrottleReasons::from_bits_truncate(it)));
         load
     }
 
@@ -261,6 +260,8 @@ impl Gpu {
     /// Memory as nvidia-smi counts it: the driver's reserve is not in use. Before driver 510 it cannot be told apart.
     fn ask_memory(&mut self, watch: &Watch, load: &mut GpuLoad) {
         match self.ask(watch, "nvmlDeviceGetMemoryInfo_v2", 0, Device::memory_info) {
+            // So some GPUs say that they have none of their own (nvtop takes it for that too).
+            Ok(memory) if memory.total == 0 => {}
             Ok(memory) => {
                 load.memory_used = Ok(Bytes(memory.used));
                 load.memory_free = Ok(Bytes(memory.free));
@@ -269,6 +270,7 @@ impl Gpu {
             }
             Err(Missing::Unsupported) => {
                 let memory = self.ask(watch, "nvmlDeviceGetMemoryInfo", 0, raw::memory_v1);
+                let memory = memory.and_then(|it| if it.2 == 0 { Err(Missing::Unsupported) } else { Ok(it) });
                 load.memory_used = memory.map(|(used, _, _)| Bytes(used));
                 load.memory_free = memory.map(|(_, free, _)| Bytes(free));
                 load.memory_total = memory.map(|(_, _, total)| Bytes(total));
@@ -294,7 +296,7 @@ impl Gpu {
         // NVML's "unknown" is 32.
         health.performance_state =
             state.map(|it| it.as_c()).and_then(|it| if it < 16 { Ok(it) } else { Err(Missing::Unsupported) });
-        let fan = self.ask(watch, "nvmlDeviceGetFanSpeed_v2", 0, |gpu| gpu.fan_speed(0));
+        let fan = self.ask(watch, "nvmlDeviceGetFanSpeed_v2", 0, plain::fan);
         health.fan = fan.map(|percent| Percent::new(f32::from(u16::try_from(percent).unwrap_or(u16::MAX))));
         health.mig = self.ask(watch, "nvmlDeviceGetMigMode", 0, Device::mig_mode).map(|mode| mode.current == 1);
         self.read_damage(watch, &mut health);

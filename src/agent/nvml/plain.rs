@@ -9,9 +9,10 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{
     nvmlC2cModeInfo_v1_t, nvmlDeviceAddressingMode_v1_t, nvmlDramEncryptionInfo_v1_t, nvmlEccSramErrorStatus_v1_t,
     nvmlMarginTemperature_v1_t, nvmlMemory_t, nvmlPciInfoExt_v1_t, nvmlRowRemapperHistogramValues_t,
+    nvmlTemperature_v1_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as CORE,
 };
 
-use super::fault::DEPRECATED;
+use super::fault::{DEPRECATED, is_gone};
 use super::raw::handle;
 use crate::untrusted::Text;
 
@@ -76,8 +77,6 @@ one! {
     accounting = nvmlDeviceGetAccountingMode: u32;
     accounting_buffer = nvmlDeviceGetAccountingBufferSize: u32;
     compute_mode = nvmlDeviceGetComputeMode: u32;
-    clock_reasons = nvmlDeviceGetCurrentClocksThrottleReasons: u64;
-    clock_reasons_supported = nvmlDeviceGetSupportedClocksThrottleReasons: u64;
     retired_pending = nvmlDeviceGetRetiredPagesPendingStatus: u32;
     power_draw = nvmlDeviceGetPowerUsage: u32;
     power_limit_enforced = nvmlDeviceGetEnforcedPowerLimit: u32;
@@ -101,6 +100,60 @@ text! {
     serial = nvmlDeviceGetSerial;
     vbios = nvmlDeviceGetVbiosVersion;
     inforom_image = nvmlDeviceGetInforomImageVersion;
+}
+
+/// Functions that nvml.h means to drop, and those that take their place; drivers before 535 have only the former.
+macro_rules! renamed {
+    ($($name:ident = $old:ident or $new:ident;)+) => {
+        $(
+            #[doc = concat!("`", stringify!($old), "`, or `", stringify!($new), "` where that is gone.")]
+            pub(super) fn $name(device: &Device<'static>) -> Result<u64, NvmlError> {
+                let library = device.nvml().lib();
+                let call = |function: unsafe extern "C" fn(_, _) -> _| {
+                    let mut value = 0;
+                    // SAFETY: NVML writes one number there.
+                    nvml_try(unsafe { function(handle(device), &raw mut value) }).map(|()| value)
+                };
+                match nvml_sym(library.$old.as_ref()).and_then(|function| call(*function)) {
+                    Err(error) if is_gone(&error) => call(*nvml_sym(library.$new.as_ref())?),
+                    other => other,
+                }
+            }
+        )+
+    };
+}
+
+renamed! {
+    clock_reasons = nvmlDeviceGetCurrentClocksThrottleReasons or nvmlDeviceGetCurrentClocksEventReasons;
+    clock_reasons_supported = nvmlDeviceGetSupportedClocksThrottleReasons or nvmlDeviceGetSupportedClocksEventReasons;
+}
+
+/// `nvmlDeviceGetTemperature` of the core, which nvml.h means to drop, or `nvmlDeviceGetTemperatureV`.
+pub(super) fn temperature(device: &Device<'static>) -> Result<u32, NvmlError> {
+    let library = device.nvml().lib();
+    let old = nvml_sym(library.nvmlDeviceGetTemperature.as_ref()).and_then(|function| {
+        let mut celsius = 0;
+        // SAFETY: NVML writes one number there.
+        nvml_try(unsafe { function(handle(device), CORE, &raw mut celsius) }).map(|()| celsius)
+    });
+    match old {
+        Err(error) if is_gone(&error) => {}
+        other => return other,
+    }
+    let function = nvml_sym(library.nvmlDeviceGetTemperatureV.as_ref())?;
+    let mut reading =
+        nvmlTemperature_v1_t { version: version::<nvmlTemperature_v1_t>(), sensorType: CORE, temperature: 0 };
+    // SAFETY: `reading` is the structure that this function fills, of the version that it says.
+    nvml_try(unsafe { function(handle(device), &raw mut reading) })?;
+    u32::try_from(reading.temperature).map_err(|_| NvmlError::NotSupported)
+}
+
+/// `nvmlDeviceGetFanSpeed_v2` of the first fan. A board without one may say that there is no such fan.
+pub(super) fn fan(device: &Device<'static>) -> Result<u32, NvmlError> {
+    device.fan_speed(0).map_err(|error| match error {
+        NvmlError::InvalidArg => NvmlError::NotSupported,
+        error => error,
+    })
 }
 
 fn until_nul(bytes: &[u8]) -> Text {
