@@ -100,6 +100,23 @@ impl Page {
     }
 }
 
+/// A space at which no line is broken.
+const BOUND: char = '\u{a0}';
+
+/// Binds a number to its unit, and hours to their minutes, as in `3 h 10 min`.
+fn bound(text: &str) -> String {
+    let mut bound = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(character) = rest.next() {
+        let next = rest.peek().copied().unwrap_or(' ');
+        let is_number = bound.ends_with(|it: char| it.is_ascii_digit());
+        let is_long = [" h", " d", "\u{a0}h", "\u{a0}d"].iter().any(|it| bound.ends_with(it));
+        let is_bound = is_number && next.is_alphabetic() || is_long && next.is_ascii_digit();
+        bound.push(if character == ' ' && is_bound { BOUND } else { character });
+    }
+    bound
+}
+
 /// Lines that are broken where the screen ends.
 struct Writer {
     width: usize,
@@ -119,23 +136,25 @@ impl Writer {
     fn hanging(&mut self, label: &str, text: impl Display, indent: usize) {
         let mut label = label.to_owned();
         let (mut line, mut columns) = (String::new(), 0);
-        for character in text.to_string().chars() {
+        for character in bound(&text.to_string()).chars() {
             let width = character.width().unwrap_or(0);
             if columns + width > self.width {
                 // At a space, unless that would leave half of it blank.
-                let space = line.rfind(' ').filter(|at| at * 2 > line.len() && character != ' ');
+                let last = |space: char| line.rfind(space).filter(|at| line[..*at].width() * 2 > columns);
+                let space = last(' ').or_else(|| last(BOUND)).filter(|_| character != ' ');
                 let rest = space.map(|at| line.split_off(at).trim_start().to_owned()).unwrap_or_default();
                 let rest = format!("{:indent$}{rest}", "");
                 columns = rest.width();
-                self.lines.push(PageLine::Field(std::mem::take(&mut label), std::mem::replace(&mut line, rest)));
-                if columns == indent && character == ' ' {
+                let full = std::mem::replace(&mut line, rest).replace(BOUND, " ");
+                self.lines.push(PageLine::Field(std::mem::take(&mut label), full));
+                if columns == indent && [' ', BOUND].contains(&character) {
                     continue;
                 }
             }
             line.push(character);
             columns += width;
         }
-        self.lines.push(PageLine::Field(label, line));
+        self.lines.push(PageLine::Field(label, line.replace(BOUND, " ")));
     }
 
     fn reading(&mut self, label: &str, reading: Reading<impl Display>) {
@@ -303,5 +322,31 @@ pub fn state_in_words(state: State) -> &'static str {
         State::Dead => "ended",
         State::Idle => "idle kernel thread",
         State::Other => "in a state that gputop does not know",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_breaks_between_a_number_and_its_unit() {
+        let sentence = "LEAK: +50 MiB per 100 s for 12 min, 38 new maxima where chance gives 1; out of memory in 3 h 10 min \
+            (2 h 50 to 3 h 40)";
+        for width in 14..=sentence.len() {
+            let mut writer = Writer { width, lines: Vec::new() };
+            writer.field("memory", sentence);
+            let lines: Vec<&str> = writer
+                .lines
+                .iter()
+                .map(|it| if let PageLine::Field(_, text) = it { text.as_str() } else { "" })
+                .collect();
+            assert_eq!(lines.join(" "), sentence);
+            for pair in lines.windows(2) {
+                let begins = pair[1].split([' ', ',']).next().unwrap_or("");
+                assert!(!["MiB", "s", "min", "h", "10", "50", "40)"].contains(&begins), "{lines:?}");
+                assert!(pair[0].width() <= width, "{lines:?}");
+            }
+        }
     }
 }
