@@ -7,8 +7,9 @@
 //! seconds after its end a growth that is no leak was suspected still, in nine of ten cases.
 //!
 //! After `--`: `--seeds N`, `--first N` (the first of them; those from 0 and from 2^32 on were looked at while the judge
-//! was written, those from 2^33 on, the default, only when it was done), `--interval SECONDS`, `--shape NAME`,
-//! `--gputop` (no other judge), `--list` (a line for each case).
+//! was written, those from 2^33 and, the default, from 2^34 on, only when it was done), `--interval SECONDS`, `--shape NAME`,
+//! `--gputop` (no other judge), `--allocated` (gputop where it reads what PyTorch's tensors hold, too), `--list` (a line
+//! for each case).
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -44,7 +45,7 @@ struct Order {
 
 fn main() {
     let mut order = Order {
-        first: 1 << 33,
+        first: 1 << 34,
         count: 48,
         interval: 1.0,
         shapes: Shape::ALL.to_vec(),
@@ -59,6 +60,10 @@ fn main() {
             "--first" => order.first = number() as u64,
             "--interval" => order.interval = number(),
             "--gputop" => order.judges = vec![Judge::Gputop],
+            "--allocated" => {
+                order.judges = vec![Judge::Parts];
+                order.shapes.retain(|it| !matches!(it, Shape::Restarts | Shape::Neighbours));
+            }
             "--list" => order.list = true,
             "--shape" => {
                 let name = words.next().unwrap_or_default();
@@ -91,9 +96,11 @@ fn run(order: &Order) -> Tallies {
                     let shape = order.shapes[(job % order.shapes.len() as u64) as usize];
                     let seed = order.first + job / order.shapes.len() as u64;
                     let case = shape.make(seed);
-                    let samples = Sampling::every(order.interval).read(&case, &mut Random::seeded(seed ^ 0x77));
+                    let (sampling, random) = (Sampling::every(order.interval), Random::seeded(seed ^ 0x77));
+                    let samples = sampling.read(&case, &mut random.clone());
+                    let tensors = sampling.read_log(&case, &case.tensors, &mut random.clone());
                     for judge in &order.judges {
-                        let outcome = Outcome::of(*judge, &case, &samples, order.interval);
+                        let outcome = Outcome::of(*judge, &case, &samples, &tensors, order.interval);
                         if order.list {
                             println!("{shape:?} {seed} {}", outcome.line(&case));
                         }

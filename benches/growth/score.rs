@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gputop::model::{LeakDetector, Outlook};
+use gputop::model::{LeakDetector, Outlook, PartedDetector};
 use gputop::units::{Bytes, Moment};
 
 use crate::baselines;
@@ -12,6 +12,8 @@ use crate::lab::{Case, Label, Shape};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Judge {
     Gputop,
+    /// gputop where it reads what PyTorch's tensors hold.
+    Parts,
     Threshold,
     Regression,
     MannKendall,
@@ -55,7 +57,8 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    pub(crate) fn of(judge: Judge, case: &Case, samples: &[Sample], interval: f64) -> Self {
+    /// `tensors` are read at the same times as `samples`.
+    pub(crate) fn of(judge: Judge, case: &Case, samples: &[Sample], tensors: &[Sample], interval: f64) -> Self {
         let mut outcome = Self::default();
         let onset = case.onset.unwrap_or(f64::INFINITY);
         let half = case.died.map(|died| f64::midpoint(onset.max(0.0), died));
@@ -111,6 +114,19 @@ impl Outcome {
                     let forecast = growth.evidence().and_then(|it| it.forecast);
                     let end = forecast.map(|it| [it.likely, it.low, it.high].map(|it| it.as_secs_f64()));
                     told(*at as f64 / 1000.0, Said { outlook: growth.outlook(), end });
+                }
+            }
+            Judge::Parts => {
+                let mut growth = PartedDetector::default();
+                let limit = Some(Bytes(case.capacity));
+                for ((at, bytes), (_, allocated)) in samples.iter().zip(tensors) {
+                    let reserved = bytes.saturating_sub(case.context);
+                    let parts = [Bytes(reserved), Bytes((*allocated).min(reserved))];
+                    growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
+                    let detector = growth.detector();
+                    let forecast = detector.evidence().and_then(|it| it.forecast);
+                    let end = forecast.map(|it| [it.likely, it.low, it.high].map(|it| it.as_secs_f64()));
+                    told(*at as f64 / 1000.0, Said { outlook: detector.outlook(), end });
                 }
             }
             Judge::Threshold => baselines::threshold(case, samples, told),

@@ -30,6 +30,7 @@ pub(crate) struct Allocator {
     /// Free blocks by pool and size.
     free: BTreeSet<(bool, u64, usize, u64)>,
     reserved: u64,
+    allocated: u64,
     /// Segments grow by pages instead of being added, as with `expandable_segments:True`.
     expandable: bool,
 }
@@ -42,6 +43,11 @@ impl Allocator {
     /// What was taken from the driver.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved
+    }
+
+    /// What tensors hold.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.allocated
     }
 
     /// Finds room for a tensor; none when the driver would have to give more than up to `limit`.
@@ -100,6 +106,7 @@ impl Allocator {
         let rest = whole - size;
         let is_cut = if small { rest >= 512 } else { rest > MIB };
         let size = if is_cut { size } else { whole };
+        self.allocated += size;
         let blocks = &mut self.segments[segment].blocks;
         blocks.insert(offset, (size, false));
         if is_cut {
@@ -114,6 +121,7 @@ impl Allocator {
         let segment = &mut self.segments[block.segment];
         let (mut offset, small) = (block.offset, segment.small);
         let Some((mut size, _)) = segment.blocks.remove(&offset) else { return };
+        self.allocated -= size;
         if let Some((&next, &(more, true))) = segment.blocks.range(offset..).next() {
             segment.blocks.remove(&next);
             self.free.remove(&(small, more, block.segment, next));

@@ -81,6 +81,8 @@ pub(crate) struct Job {
     memory: Allocator,
     /// Every change of what the process holds, with its time.
     pub(crate) log: Vec<(f64, u64)>,
+    /// The same of what its tensors hold, at four times of each step.
+    pub(crate) tensors: Vec<(f64, u64)>,
     /// When an allocation failed.
     pub(crate) died: Option<f64>,
     kept: Vec<Block>,
@@ -94,6 +96,7 @@ impl Job {
             random,
             now: 0.0,
             log: vec![(0.0, 0)],
+            tensors: vec![(0.0, 0)],
             died: None,
             kept: Vec::new(),
         };
@@ -138,6 +141,11 @@ impl Job {
         }
     }
 
+    /// Notes what tensors hold, so many seconds from now.
+    fn tell(&mut self, later: f64) {
+        self.tensors.push((self.now + later, self.memory.allocated()));
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         self.died.is_none()
     }
@@ -166,6 +174,7 @@ impl Job {
         {
             self.kept.push(block);
         }
+        self.tell(0.0);
     }
 
     /// Gives back everything that was kept since there were so many.
@@ -173,6 +182,7 @@ impl Job {
         for block in self.kept.drain(since..) {
             self.memory.give(block);
         }
+        self.tell(0.0);
     }
 
     pub(crate) fn kept(&self) -> usize {
@@ -203,10 +213,18 @@ impl Job {
             held.extend(self.take((whole * self.plan.shares[at]) as u64));
         }
         between(self);
+        let span = self.plan.step * self.random.uniform(0.9, 1.1);
+        self.tell(0.3 * span);
+        let half = held.len() / 2;
+        for block in held.drain(half..).rev() {
+            self.memory.give(block);
+        }
+        self.tell(0.6 * span);
         while let Some(block) = held.pop() {
             self.memory.give(block);
         }
-        self.now += self.plan.step * self.random.uniform(0.9, 1.1);
+        self.tell(0.9 * span);
+        self.now += span;
     }
 
     /// Steps until then, and after each what the closure does.

@@ -37,6 +37,10 @@ pub(crate) struct Case {
     pub(crate) capacity: u64,
     /// Every change of the memory held, with its time.
     pub(crate) log: Vec<(f64, u64)>,
+    /// Of that, what tensors hold; not of what several processes hold, or one after the other.
+    pub(crate) tensors: Vec<(f64, u64)>,
+    /// What is no tensor's and not PyTorch's.
+    pub(crate) context: u64,
     pub(crate) end: f64,
     /// When the leak began.
     pub(crate) onset: Option<f64>,
@@ -55,6 +59,8 @@ impl Case {
             capacity: job.plan.capacity,
             end: job.died.unwrap_or(end),
             log: job.log,
+            tensors: job.tensors,
+            context: job.plan.context,
             onset: None,
             tellable: 0.0,
             died: job.died,
@@ -64,9 +70,11 @@ impl Case {
 
     /// Forgets what was before that time.
     fn begin(&mut self, from: f64) {
-        let first = self.log.partition_point(|it| it.0 <= from).saturating_sub(1);
-        self.log.drain(..first);
-        self.log.iter_mut().for_each(|it| it.0 = (it.0 - from).max(0.0));
+        for log in [&mut self.log, &mut self.tensors] {
+            let first = log.partition_point(|it| it.0 <= from).saturating_sub(1);
+            log.drain(..first);
+            log.iter_mut().for_each(|it| it.0 = (it.0 - from).max(0.0));
+        }
         self.end -= from;
         self.tellable -= from;
         for time in [&mut self.onset, &mut self.died, &mut self.plateau].into_iter().flatten() {

@@ -24,13 +24,18 @@ impl Sampling {
 
     /// Reads a case. As `nvidia-smi` prints it, in whole MiB.
     pub(crate) fn read(self, case: &Case, random: &mut Random) -> Vec<Sample> {
+        self.read_log(case, &case.log, random)
+    }
+
+    /// Reads one of its logs.
+    pub(crate) fn read_log(self, case: &Case, log: &[(f64, u64)], random: &mut Random) -> Vec<Sample> {
         let mut samples = Vec::with_capacity((case.end / self.interval) as usize + 1);
         let (mut at, mut held) = (0, 0);
         let mut due = 0.0;
         let mut hole = self.until_hole(random);
         while due < case.end {
             let now = due + self.interval * self.jitter * random.unit();
-            while let Some((_, next)) = case.log.get(at).filter(|it| it.0 <= now) {
+            while let Some((_, next)) = log.get(at).filter(|it| it.0 <= now) {
                 held = *next;
                 at += 1;
             }

@@ -21,32 +21,6 @@ pub(in crate::model) struct Allocated(HashMap<ProcessId, Vec<Watched>>);
 struct Watched {
     gpu: GpuUuid,
     detector: Box<LeakDetector>,
-    swing: Swing,
-}
-
-/// How much of it a step takes and gives back: the least and the most of this minute and of the one before.
-#[derive(Debug, Clone, Copy, Default)]
-struct Swing {
-    began: Moment,
-    now: Option<(Bytes, Bytes)>,
-    before: Bytes,
-}
-
-impl Swing {
-    const MINUTE: Duration = Duration::from_mins(1);
-
-    fn learn(&mut self, at: Moment, held: Bytes) {
-        if at.since(self.began) >= Self::MINUTE {
-            let last = self.now.map_or(Bytes(0), |(low, high)| high.saturating_sub(low));
-            (self.began, self.before, self.now) = (at, last, None);
-        }
-        let (low, high) = self.now.unwrap_or((held, held));
-        self.now = Some((low.min(held), high.max(held)));
-    }
-
-    fn bytes(&self) -> Bytes {
-        self.now.map_or(Bytes(0), |(low, high)| high.saturating_sub(low)).max(self.before)
-    }
 }
 
 impl Allocated {
@@ -56,7 +30,8 @@ impl Allocated {
             for allocator in process.peek.iter().flat_map(|it| &it.allocators) {
                 let gpu = allocator.gpu.as_ref().and_then(|it| snapshot.gpu(it));
                 let (Some(gpu), Ok(reserved)) = (gpu, Reserved::of(allocator)) else { continue };
-                // It may have all that PyTorch took, and what nobody has.
+                // It may have all that PyTorch took, and what nobody has. What a step takes and gives back is no less
+                // room: how far that reaches above the floor, the detector sees.
                 let room = reserved.sum().saturating_sub(reserved.pending);
                 let load = &gpu.load;
                 let free =
@@ -64,14 +39,10 @@ impl Allocated {
                 let limit = free.map(|free| Bytes(free.0.saturating_add(room.0)));
                 let gpus = self.0.entry(process.id).or_default();
                 let at = gpus.iter().position(|it| it.gpu == gpu.uuid).unwrap_or_else(|| {
-                    gpus.push(Watched { gpu: gpu.uuid.clone(), detector: Box::default(), swing: Swing::default() });
+                    gpus.push(Watched { gpu: gpu.uuid.clone(), detector: Box::default() });
                     gpus.len() - 1
                 });
-                let watched = &mut gpus[at];
-                watched.swing.learn(load.at, reserved.allocated);
-                // What is left after each step runs out of room when the next step no longer fits.
-                let limit = limit.map(|it| it.saturating_sub(watched.swing.bytes()));
-                watched.detector.push(load.at, reserved.allocated, limit);
+                gpus[at].detector.push(load.at, reserved.allocated, limit);
             }
         }
         self.0.retain(|_, gpus| {
@@ -119,7 +90,6 @@ fn worse<'a>(held: Option<&'a LeakDetector>, allocated: Option<&'a LeakDetector>
 pub struct PartedDetector {
     held: LeakDetector,
     allocated: LeakDetector,
-    swing: Swing,
     memory: Series,
     split: Split,
     now: Moment,
@@ -130,7 +100,6 @@ impl Default for PartedDetector {
         Self {
             held: LeakDetector::default(),
             allocated: LeakDetector::default(),
-            swing: Swing::default(),
             memory: Series::new(),
             split: Split::new(),
             now: Moment::default(),
@@ -146,9 +115,8 @@ impl PartedDetector {
         self.held.push(at, held, limit);
         self.memory.push(at, Some(held), Duration::MAX);
         if let Some([reserved, allocated]) = parts {
-            self.swing.learn(at, allocated);
             // What is not PyTorch's stays.
-            let beside = Bytes(held.saturating_sub(reserved).0.saturating_add(self.swing.bytes().0));
+            let beside = held.saturating_sub(reserved);
             self.allocated.push(at, allocated, limit.map(|it| it.saturating_sub(beside)));
             self.split.allocated.push(at, Some(allocated), Duration::MAX);
             self.split.reserved.push(at, Some(reserved), Duration::MAX);
@@ -349,5 +317,21 @@ mod tests {
     fn steps_of_a_job_that_rests_are_no_growth() {
         let (outlook, part, sentence, way) = watch(900, [|_| 13_000, |_| 12_500, |_| 10_000]);
         assert_eq!((outlook, part, way), (Outlook::Steady, None, None), "{sentence}");
+    }
+
+    #[test]
+    fn what_a_step_takes_and_gives_back_is_counted_once_in_the_forecast() {
+        let mut growth = PartedDetector::default();
+        for second in 0..1200_u64 {
+            let kept = 10_000 + 5 * second;
+            let [held, reserved, allocated] =
+                [kept + 2548, kept + 2048, kept + second * 37 % 5 * 512].map(|it| Bytes(it * MIB));
+            growth.push(Moment(second * 1000), held, Some([reserved, allocated]), Some(Bytes::from_gib(40)));
+        }
+        let forecast = growth.detector().evidence().and_then(|it| it.forecast).expect("it leaks, and has an end");
+        // All but 500 MiB may be allocated, and a step takes 2 GiB.
+        let truth = Duration::from_secs((40 * 1024 - 500 - 2048 - 16_000) / 5);
+        assert!(forecast.low <= truth && truth <= forecast.high, "{forecast:?}, {truth:?}");
+        assert!(forecast.likely.abs_diff(truth) < truth / 20, "{forecast:?}, {truth:?}");
     }
 }
