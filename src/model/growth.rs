@@ -114,6 +114,11 @@ struct Watch {
     risen: Moment,
     /// Seconds between two new maxima: the longest of late.
     longest: f64,
+    /// Seconds that the growth takes to make up for what comes and goes above its floor. For so long a sawtooth may be
+    /// without a new maximum.
+    tooth: f64,
+    /// Until when the floor is known to rise.
+    rises: Moment,
     evidence: Evidence,
 }
 
@@ -185,6 +190,7 @@ impl LeakDetector {
         }
         if let Some(watch) = &self.watch
             && seconds(watch.risen, at) > watch.patience(self.interval)
+            && !(watch.is_leak && at < watch.rises && seconds(watch.risen, at) < watch.tooth)
         {
             if watch.is_leak {
                 self.paused = Some((watch.since, watch.risen));
@@ -294,6 +300,11 @@ impl LeakDetector {
             let Some((trend, is_leak)) = trend::find(&points, limit.map(kib), 2.0 * self.tooth) else {
                 continue;
             };
+            if let Some(watch) = &mut self.watch
+                && is_leak
+            {
+                watch.rises = watch.rises.max(Moment(at.0 + millis(1.5 * points.width)));
+            }
             if self.has_stopped(&trend, is_leak) || self.regains(level, &trend) {
                 continue;
             }
@@ -353,6 +364,8 @@ impl LeakDetector {
                     top: held,
                     risen: Moment(at.0.saturating_sub(millis(pauses.last))),
                     longest: pauses.longest,
+                    tooth: 0.0,
+                    rises: at,
                     evidence: Evidence {
                         since,
                         gained: Bytes(0),
@@ -381,6 +394,7 @@ impl LeakDetector {
         let Some(path) = Path::of(points) else { return };
         let now = seconds(Moment(0), at);
         watch.base = path.base;
+        watch.tooth = path.tooth(now);
         let (maxima, chance) = trend::maxima(points, (since - seconds(Moment(0), first)).max(0.0));
         watch.evidence = Evidence {
             since: watch.since,

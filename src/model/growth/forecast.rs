@@ -104,6 +104,12 @@ impl Path {
         (self.fit.slope + 2.0 * self.bend.max(0.0) * u).max(0.0) / self.half
     }
 
+    /// Seconds that it takes to rise by what is held at most above the floor.
+    pub(super) fn tooth(&self, now: f64) -> f64 {
+        let rate = self.rate(now);
+        if rate > 0.0 { self.above.max(0.0) / rate } else { 0.0 }
+    }
+
     /// When the limit is reached, in KiB; absent when that is not to be seen.
     pub(super) fn reaches(&self, now: f64, limit: f64) -> Option<Forecast> {
         let u = (now - self.middle) / self.half;

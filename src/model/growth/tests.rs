@@ -75,6 +75,26 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes() {
 }
 
 #[test]
+fn a_sawtooth_with_a_rising_floor_stays_a_leak_though_its_teeth_differ() {
+    let mut growth = LeakDetector::default();
+    let mut lengths = [60, 90, 40, 70, 50, 60, 55].into_iter().cycle();
+    let (mut began, mut until) = (20, 60);
+    let mut called = 0;
+    for at in 0..4200_u64 {
+        if at >= until {
+            (began, until) = (at, until + lengths.next().unwrap_or(60));
+        }
+        let tooth = job(|_| began + 20 * at.saturating_sub(began))(at);
+        growth.push(Moment(5_000_000 + at * 1000), Bytes(tooth * MIB), Some(Bytes(LIMIT * MIB)));
+        match growth.outlook() {
+            Outlook::Leak => called += 1,
+            other => assert_eq!(called, 0, "{other:?} after {at} s"),
+        }
+    }
+    assert!(called > 3000, "{called}");
+}
+
+#[test]
 fn five_equal_steps_are_no_leak_and_the_sixth_one_is() {
     let stairs = |count: u64| job(move |at| (at / 300).min(count) * 500);
     for seconds in (100..6000).step_by(100) {

@@ -180,8 +180,9 @@ impl<'a> Part<'a> {
     /// How long it has to go on before it is called a leak, in seconds, when memory ends in `left` seconds. Where there
     /// is time, there is no hurry: a buffer that fills, or an epoch that is sorted by length, may come to its end.
     ///
-    /// One that fills at an even pace from the start looks in every respect as a leak does, until it is full. To wait for
-    /// up to 20 minutes instead of four would spare one in thirty of them, and make leaks wait twice as long.
+    /// One that fills at an even pace from the start looks in every respect as a leak does, until it is full. To wait
+    /// until 8 % of the room is filled would spare one in twelve of them, to wait for ten minutes two in twelve, and make
+    /// leaks wait one and a half times and more than twice as long (`benches/growth`).
     fn need(&self, left: f64) -> f64 {
         const HOUR: f64 = 3600.0;
         match () {
