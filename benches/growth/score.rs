@@ -120,8 +120,8 @@ impl Outcome {
                 let mut growth = PartedDetector::default();
                 let limit = Some(Bytes(case.capacity));
                 for ((at, bytes), (_, allocated)) in samples.iter().zip(tensors) {
-                    let reserved = bytes.saturating_sub(case.context);
-                    let parts = [Bytes(reserved), Bytes((*allocated).min(reserved))];
+                    // As if the context were a tensor.
+                    let parts = [Bytes(*bytes), Bytes((*allocated).min(*bytes))];
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
                     let detector = growth.detector();
                     let forecast = detector.evidence().and_then(|it| it.forecast);

@@ -81,7 +81,7 @@ pub(crate) struct Job {
     memory: Allocator,
     /// Every change of what the process holds, with its time.
     pub(crate) log: Vec<(f64, u64)>,
-    /// The same of what its tensors hold, at four times of each step.
+    /// The same of the context and what tensors hold, at some times of each step.
     pub(crate) tensors: Vec<(f64, u64)>,
     /// When an allocation failed.
     pub(crate) died: Option<f64>,
@@ -143,7 +143,7 @@ impl Job {
 
     /// Notes what tensors hold, so many seconds from now.
     fn tell(&mut self, later: f64) {
-        self.tensors.push((self.now + later, self.memory.allocated()));
+        self.tensors.push((self.now + later, self.plan.context + self.memory.allocated()));
     }
 
     pub(crate) fn is_alive(&self) -> bool {

@@ -37,10 +37,8 @@ pub(crate) struct Case {
     pub(crate) capacity: u64,
     /// Every change of the memory held, with its time.
     pub(crate) log: Vec<(f64, u64)>,
-    /// Of that, what tensors hold; not of what several processes hold, or one after the other.
+    /// Of that, all but PyTorch's cache; not of what several processes hold, or one after the other.
     pub(crate) tensors: Vec<(f64, u64)>,
-    /// What is no tensor's and not PyTorch's.
-    pub(crate) context: u64,
     pub(crate) end: f64,
     /// When the leak began.
     pub(crate) onset: Option<f64>,
@@ -60,7 +58,6 @@ impl Case {
             end: job.died.unwrap_or(end),
             log: job.log,
             tensors: job.tensors,
-            context: job.plan.context,
             onset: None,
             tellable: 0.0,
             died: job.died,
@@ -73,7 +70,9 @@ impl Case {
         for log in [&mut self.log, &mut self.tensors] {
             let first = log.partition_point(|it| it.0 <= from).saturating_sub(1);
             log.drain(..first);
-            log.iter_mut().for_each(|it| it.0 = (it.0 - from).max(0.0));
+            for it in log {
+                it.0 = (it.0 - from).max(0.0);
+            }
         }
         self.end -= from;
         self.tellable -= from;
