@@ -14,8 +14,8 @@ use super::{Holding, Unclaimed};
 use crate::snapshot::{Allocator, Gpu, Missing, ProcessId, Reading, Snapshot};
 use crate::units::Bytes;
 
-/// A part of the whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A part of the whole, from what tensors hold to what nobody does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Held by tensors.
     Allocated,
@@ -104,12 +104,12 @@ impl Reserved {
 pub struct Breakdown {
     /// The driver's figure.
     pub whole: Bytes,
-    /// Its parts in bytes, from what tensors hold to what nobody does.
+    /// Its parts in bytes, in their order.
     pub parts: Vec<(Part, i64)>,
 }
 
 impl Breakdown {
-    /// The parts that are known, and a last one that is the rest.
+    /// The parts that are known, and one that is the rest.
     fn new(whole: Bytes, known: &[(Part, Bytes)], rest: Part) -> Self {
         let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
         let mut parts: Vec<(Part, i64)> = known.iter().map(|(part, bytes)| (*part, signed(*bytes))).collect();
@@ -117,6 +117,7 @@ impl Breakdown {
         let whole = Bytes(whole.0.min(1 << 60));
         let sum = parts.iter().fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         parts.push((rest, signed(whole).saturating_sub(sum)));
+        parts.sort_by_key(|(part, _)| *part);
         Self { whole, parts }
     }
 

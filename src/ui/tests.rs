@@ -179,6 +179,66 @@ fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
     }
 }
 
+#[test]
+fn what_of_the_memory_is_not_known_is_said_on_the_page() {
+    let page = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot)| {
+        let mut host = host(2).with(100, "python train.py", 0, Bytes::from_gib(40));
+        let gib = |gib: u64| Ok(Bytes::from_gib(gib));
+        let gpu = Some(host.gpus[0].uuid.clone());
+        let allocator = Allocator {
+            allocated: gib(20),
+            active: gib(20),
+            requested: gib(20),
+            inactive_split: gib(0),
+            reserved: gib(36),
+            ..Allocator::missing(0, gpu, Missing::NotYet)
+        };
+        host.processes[0].peek = Some(Box::new(Peek { allocators: vec![allocator], unread: None }));
+        change(&mut host);
+        let mut app = App::new(Options::default());
+        app.update(Event::Resized(120, 60));
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+        for key in keys {
+            app.update(Event::Key(KeyEvent::from(*key)));
+        }
+        let screen = screen(Theme::new(false, true), &app, 120, 60);
+        screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
+    };
+    let check = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot), lines: &[&str]| {
+        let page = page(keys, change);
+        lines.iter().for_each(|line| assert!(page.contains(line), "{line}\n{page}"));
+    };
+    let (process, gpu) = ([KeyCode::Enter], [KeyCode::Tab, KeyCode::Enter]);
+    let memory = |host: &mut Snapshot, memory| host.gpus[0].tenants[0].memory = memory;
+    check(
+        &process,
+        &|it| memory(it, Err(Missing::Unsupported)),
+        &["driver's figure N/A: what is not PyTorch's cannot"],
+    );
+    let less = ["- not PyTorch's -1.0 GiB", "PyTorch took more than the driver says"];
+    check(&process, &|it| memory(it, Ok(Bytes::from_gib(35))), &less);
+    let more = ["- not PyTorch's 24.0 GiB 25,769,803,776 more than CUDA takes for itself"];
+    check(&process, &|it| memory(it, Ok(Bytes::from_gib(60))), &more);
+    // Two devices, of which it cannot be told where they are: all of it is known.
+    let unplaced = |it: &mut Snapshot| it.processes[0].peek.as_mut().unwrap().allocators[0].gpu = None;
+    let all = ["which GPU cannot be told", "Memory on all its GPUs", "- not PyTorch's 4.0 GiB", "- reserved 36.0 GiB"];
+    check(&process, &unplaced, &all);
+    check(
+        &gpu,
+        &unplaced,
+        &["other 40.0 GiB 42,949,672,960 not PyTorch's, or of processes of which it cannot be told"],
+    );
+    check(&gpu, &|it| it.processes[0].peek = None, &["not PyTorch's, or of processes that could not be read"]);
+    check(&gpu, &|_| (), &["other 4.0 GiB 4,294,967,296 not PyTorch's: CUDA contexts"]);
+    // A context on a GPU that it has no tensor on.
+    let context = |it: &mut Snapshot| {
+        let mut tenant = it.gpus[0].tenants[0].clone();
+        tenant.memory = Ok(Bytes::from_gib(1));
+        it.gpus[1].tenants.push(tenant);
+    };
+    check(&process, &context, &["Memory on GPU 1", "- not PyTorch's 1.0 GiB 1,073,741,824 all: PyTorch has nothing"]);
+}
+
 /// The short list of a host on whose GPU so many workers of a dead trainer keep 9 GiB that the driver lists for nobody.
 fn short_list(workers: u32) -> String {
     let mut host = host(1);

@@ -3,8 +3,11 @@
 use super::{PageLine, Writer};
 use crate::app::rows;
 use crate::model::{Breakdown, Model, Part, Reserved};
-use crate::snapshot::{Allocator, Gpu, Process, Reading, Snapshot};
+use crate::snapshot::{Allocator, Gpu, Process, Reading, Snapshot, Unread};
 use crate::units::Bytes;
+
+/// What CUDA and its libraries take of their own accord is less.
+const CONTEXT: i64 = 4 << 30;
 
 /// What PyTorch says in that process, or why it does not.
 pub(super) fn of_process(writer: &mut Writer, model: &Model, process: &Process) {
@@ -15,6 +18,37 @@ pub(super) fn of_process(writer: &mut Writer, model: &Model, process: &Process) 
     for allocator in &peek.allocators {
         of_allocator(writer, snapshot, process, allocator);
     }
+    let is_placed = peek.allocators.iter().all(|it| it.gpu.is_some());
+    for gpu in snapshot.gpus.iter().filter(|_| is_placed && !peek.allocators.is_empty()) {
+        let is_used = peek.allocators.iter().any(|it| it.gpu.as_ref() == Some(&gpu.uuid));
+        let tenant = gpu.tenants.iter().find(|it| it.process == process.id && !is_used);
+        if let Some(memory) = tenant.and_then(|it| it.memory.ok()) {
+            writer.head(&format!("Memory on GPU {}", rows::gpu_label(gpu)));
+            amounts(writer, "- not PyTorch's", signed(memory), "all: PyTorch has nothing there, CUDA has a context");
+        }
+    }
+    if !is_placed
+        && let Some(holding) = model.holdings().iter().find(|it| it.process == process.id)
+        && let Some(whole) = Breakdown::of_process(snapshot, holding)
+    {
+        writer.head("Memory on all its GPUs");
+        of_driver(writer, &whole);
+        let reserved: i64 = whole.parts.iter().filter(|it| it.0 != Part::Outside).map(|it| it.1).sum();
+        amounts(writer, "- reserved", reserved, "the rest: what PyTorch took from CUDA");
+    }
+}
+
+/// The driver's figure, and what of it is not PyTorch's.
+fn of_driver(writer: &mut Writer, whole: &Breakdown) {
+    writer.lines.push(PageLine::Bar(whole.clone()));
+    amounts(writer, "driver's figure", signed(whole.whole), "");
+    let outside = whole.part(Part::Outside);
+    let meaning = match outside {
+        ..0 => "PyTorch took more than the driver says: read at another moment, or it does not tell all",
+        0..=CONTEXT => "CUDA context, kernels, NCCL, other libraries",
+        _ => "more than CUDA takes for itself: another library allocates beside PyTorch",
+    };
+    amounts(writer, "- not PyTorch's", outside, meaning);
 }
 
 fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, allocator: &Allocator) {
@@ -37,12 +71,17 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
         Err(why) => return writer.field("PyTorch", why),
     };
     let tenant = gpu.and_then(|gpu| gpu.tenants.iter().find(|it| it.process == process.id));
-    if let Some(whole) = tenant.and_then(|it| Breakdown::of_tenant(it.memory, allocator).ok()) {
-        writer.lines.push(PageLine::Bar(whole.clone()));
-        amounts(writer, "driver's figure", signed(whole.whole), "");
-        amounts(writer, "- not PyTorch's", whole.part(Part::Outside), outside(&whole));
+    let whole = tenant.map(|it| Breakdown::of_tenant(it.memory, allocator));
+    match &whole {
+        Some(Ok(whole)) => of_driver(writer, whole),
+        Some(Err(why)) => writer.field("driver's figure", format!("{why}: what is not PyTorch's cannot be told")),
+        None => (),
     }
-    let rest = if tenant.is_some() { "the rest: what PyTorch took from CUDA" } else { "what PyTorch took from CUDA" };
+    let rest = if matches!(whole, Some(Ok(_))) {
+        "the rest: what PyTorch took from CUDA"
+    } else {
+        "what PyTorch took from CUDA"
+    };
     amounts(writer, "- reserved", signed(reserved.sum()), rest);
     for (part, bytes) in reserved.parts().into_iter().rev() {
         amounts(writer, &format!("  - {}", name(part)), signed(bytes), meaning(part));
@@ -70,8 +109,10 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     writer.lines.push(PageLine::Bar(whole.clone()));
     for (part, bytes) in &whole.parts {
         let meaning = match part {
-            Part::Outside if *bytes < 0 => "the processes say more than the driver: read at another moment",
-            Part::Outside => "not PyTorch's, or of processes that could not be read",
+            Part::Outside if *bytes < 0 => {
+                "PyTorch took more than the driver says: read at another moment, or it does not tell all"
+            }
+            Part::Outside => others(snapshot, gpu),
             part => meaning(*part),
         };
         amounts(writer, name(*part), *bytes, meaning);
@@ -96,7 +137,7 @@ fn meaning(part: Part) -> &'static str {
     match part {
         Part::Allocated => "held by tensors",
         Part::Pending => "freed, awaited by another stream",
-        Part::Fragmented => "free, in segments of which a part is in use",
+        Part::Fragmented => "free, but not releasable: a part of its segment is in use",
         Part::Cache => "free: empty_cache() would give it back",
         Part::Outside => "not PyTorch's",
         Part::Unclaimed => "in use, by no listed process",
@@ -105,11 +146,17 @@ fn meaning(part: Part) -> &'static str {
     }
 }
 
-fn outside(whole: &Breakdown) -> &'static str {
-    if whole.part(Part::Outside) < 0 {
-        "PyTorch took more since the driver was asked"
-    } else {
-        "CUDA context, kernels, NCCL, other libraries"
+/// What the rest of a GPU's memory may be: who did not say what PyTorch has of it?
+fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
+    let peek = |process| snapshot.process(process).and_then(|it| it.peek.as_deref());
+    let peeks = || gpu.tenants.iter().map(|it| peek(it.process));
+    // One without PyTorch has said all.
+    let is_unread = peeks().any(|it| it.is_none_or(|it| it.unread.is_some_and(|why| why != Unread::NoPytorch)));
+    let is_unplaced = peeks().flatten().flat_map(|it| &it.allocators).any(|it| it.gpu.is_none());
+    match (is_unread, is_unplaced) {
+        (false, false) => "not PyTorch's: CUDA contexts, kernels, other libraries",
+        (true, false) => "not PyTorch's, or of processes that could not be read",
+        (_, true) => "not PyTorch's, or of processes of which it cannot be told on which GPU they have it",
     }
 }
 
