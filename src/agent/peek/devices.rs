@@ -9,7 +9,8 @@
 //!    sees, and each that was used is one that it holds. CUDA's own order puts the fastest first: that is
 //!    the bus's order where all are alike, and unknown otherwise.
 //! 3. What it reserved fits what it holds in one way only.
-//! 4. It sees as many devices as it holds: a container shows it these, in their order.
+//! 4. It sees as many devices as it holds: a container shows it these, in their order, and `CUDA_VISIBLE_DEVICES`
+//!    counts among them.
 //!
 //! Otherwise it is not known, and is said so.
 
@@ -102,7 +103,15 @@ fn places(stats: &[Stats], holds: &[Hold], gpus: &[Gpu], cuda: &Cuda) -> Vec<Opt
     let holds_room = |device: usize, gpu: usize| holds.iter().any(|it| it.gpu == gpu && it.has_room(&stats[device]));
     let visible = visible(gpus, cuda).filter(|it| it.len() == stats.len());
     let held: Vec<usize> = holds.iter().map(|it| it.gpu).collect();
-    let by_count = || Some(held.clone()).filter(|it| it.len() == stats.len() && are_alike(gpus, it));
+    let by_count = || {
+        let order: Option<Vec<usize>> = match &cuda.visible {
+            None => Some(held.clone()),
+            Some(visible) => {
+                visible.as_str().split(',').map(|it| held.get(it.trim().parse::<usize>().ok()?).copied()).collect()
+            }
+        };
+        order.filter(|it| it.len() == stats.len() && are_alike(gpus, &held))
+    };
     let is_so = |order: &Vec<usize>| used.iter().all(|device| holds_room(*device, order[*device]));
     if let Some(order) = visible.filter(is_so) {
         return order.into_iter().map(Some).collect();
@@ -181,6 +190,7 @@ mod tests {
     use super::super::stats::Stat;
     use super::*;
     use crate::snapshot::example::host;
+    use crate::snapshot::{GpuUuid, Snapshot};
 
     /// A process that reserved so many GiB of each device; none of those with 0.
     fn said(reserved: &[u64]) -> Vec<Stats> {
@@ -192,13 +202,25 @@ mod tests {
     /// Which GPUs its used devices are, where it holds so many GiB of each GPU.
     #[track_caller]
     fn check(reserved: &[u64], held: &[u64], visible: Option<&str>, expected: &[Option<u32>]) {
-        let mut snapshot = host(u32::try_from(held.len()).unwrap());
+        check_on(host(u32::try_from(held.len()).unwrap()), reserved, held, (visible, None), expected);
+    }
+
+    /// The same on another host, with that `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
+    #[track_caller]
+    fn check_on(
+        mut snapshot: Snapshot,
+        reserved: &[u64],
+        held: &[u64],
+        (visible, order): (Option<&str>, Option<&str>),
+        expected: &[Option<u32>],
+    ) {
         for (gpu, gib) in held.iter().enumerate().filter(|it| *it.1 > 0) {
             snapshot = snapshot.with(7, "python train.py", gpu, Bytes::from_gib(*gib));
         }
-        let cuda = Cuda { visible: visible.map(Into::into), order: None };
+        let cuda = Cuda { visible: visible.map(Into::into), order: order.map(Into::into) };
         let peek = peek(&Ok(said(reserved)), snapshot.processes[0].id, &snapshot.gpus, &cuda);
-        let index = |it: &Allocator| Some(snapshot.gpu(it.gpu.as_ref()?)?.facts.index);
+        let place = |it: &Allocator| snapshot.gpus.iter().position(|gpu| Some(&gpu.uuid) == it.gpu.as_ref());
+        let index = |it: &Allocator| place(it).map(|at| u32::try_from(at).unwrap());
         assert_eq!(
             peek.allocators.iter().map(index).collect::<Vec<_>>(),
             expected,
@@ -220,6 +242,67 @@ mod tests {
         check(&[10, 10], &[11, 0, 11], Some("GPU-2, GPU-0"), &[Some(2), Some(0)]);
         // What comes after one that does not exist does not count.
         check(&[10, 10], &[11, 0, 11], Some("2,0,-1,1"), &[Some(2), Some(0)]);
+    }
+
+    #[test]
+    fn each_of_a_job_s_processes_has_its_own_of_eight_gpus() {
+        let one = |at: usize, gib| (0..8).map(|it| if it == at { gib } else { 0 }).collect::<Vec<_>>();
+        for rank in 0..8 {
+            let gpu = Some(u32::try_from(rank).unwrap());
+            check(&one(rank, 10), &one(rank, 11), None, &[gpu]);
+            // Each made a context on the first GPU too, as large as all that it took of its own.
+            let mut held = one(rank, 11);
+            held[0] = 11;
+            check(&one(rank, 10), &held, None, &[gpu]);
+            // Each was given one.
+            check(&[10], &held, Some(&rank.to_string()), &[gpu]);
+        }
+    }
+
+    #[test]
+    fn gpus_that_differ_are_counted_by_their_place_only_where_cuda_was_told_to() {
+        let differ = || {
+            let mut host = host(3);
+            host.gpus[2].facts.name = Ok("NVIDIA A100-SXM4-80GB".into());
+            host
+        };
+        let held = [11, 11, 11];
+        check_on(differ(), &[10, 10], &held, (Some("2,0"), Some("PCI_BUS_ID")), &[Some(2), Some(0)]);
+        check_on(differ(), &[10, 10, 10], &held, (None, Some("PCI_BUS_ID")), &[Some(0), Some(1), Some(2)]);
+        // The fastest is the first, and which that is nobody tells.
+        check_on(differ(), &[10, 10], &held, (Some("2,0"), None), &[None, None]);
+        check_on(differ(), &[10, 10], &held, (Some("2,0"), Some("FASTEST_FIRST")), &[None, None]);
+        check_on(differ(), &[10, 10, 10], &held, (None, None), &[None, None, None]);
+        // An id means one GPU, wherever that stands.
+        check_on(differ(), &[10, 10], &held, (Some("GPU-2,GPU-1"), None), &[Some(2), Some(1)]);
+    }
+
+    #[test]
+    fn an_id_is_a_gpu_s_or_an_instance_s_and_may_be_cut_short() {
+        let split = || {
+            let mut host = host(4);
+            let parent = host.gpus[1].uuid.clone();
+            for (at, id) in [(2, "MIG-5f0a-1"), (3, "MIG-77b1-2")] {
+                host.gpus[at].uuid = GpuUuid(id.into());
+                host.gpus[at].facts.parent = Some(parent.clone());
+            }
+            host
+        };
+        let held = [11, 0, 11, 11];
+        let check = |visible, expected: &[Option<u32>]| {
+            check_on(split(), &vec![10; expected.len()], &held, (Some(visible), None), expected);
+        };
+        check("MIG-77b1-2,GPU-0", &[Some(3), Some(0)]);
+        check("MIG-77,MIG-5f", &[Some(3), Some(2)]);
+        // Two begin so; and an instance is none of the GPUs that are counted.
+        check("MIG-,GPU-0", &[None, None]);
+        check("2,3", &[None, None]);
+    }
+
+    #[test]
+    fn in_a_container_it_counts_what_that_shows() {
+        check(&[10, 10], &[0, 11, 11], Some("1,0"), &[Some(2), Some(1)]);
+        check(&[10, 10], &[0, 11, 11], Some("0,1"), &[Some(1), Some(2)]);
     }
 
     #[test]
