@@ -4,8 +4,8 @@
 use std::fmt::Display;
 
 use super::table;
-use crate::model::{Model, Outlook, Subject, Verdict};
-use crate::snapshot::{Gpu, Missing, Process, Reading, Snapshot, Tenant};
+use crate::model::{self, Model, Outlook, Subject, Verdict};
+use crate::snapshot::{Gpu, Missing, Process, Reading, Snapshot, Tenant, Unread};
 use crate::units::{Elapsed, Moment, Percent, Watts};
 use crate::untrusted::Text;
 
@@ -77,16 +77,29 @@ fn tenant(model: &Model, snapshot: &Snapshot, gpu: &Gpu, tenant: &Tenant) -> Str
     let leak = model.growth(&Subject::Process(id)).filter(|it| it.outlook() == Outlook::Leak);
     let leak = leak.map(|it| format!(" Its memory: {}.", it.sentence()));
     format!(
-        "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {since} ago, runs {}.{}{}",
+        "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {since} ago, runs {}.{}{}{}",
         id.pid,
         of(&|it| said(&it.facts.user)),
         table::number(gpu),
         said(&tenant.memory),
         percent(tenant.sm),
         of(&table::command),
+        process.and_then(|it| pytorch(snapshot, gpu, it)).unwrap_or_default(),
         verdict.unwrap_or_default(),
         leak.unwrap_or_default(),
     )
+}
+
+/// What of it PyTorch has; absent where it runs none, or nobody looked.
+fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process) -> Option<String> {
+    Some(match process.peek.as_ref()?.unread {
+        Some(Unread::NoPytorch) => return None,
+        Some(why) => format!(" What PyTorch has of it: {}.", said(&Err::<Missing, _>(why.missing()))),
+        None => {
+            let it = model::reserved(snapshot, process.id, Some(gpu))?;
+            format!(" PyTorch has {} of it: {} allocated, {} cache.", it.sum(), it.allocated, it.cache)
+        }
+    })
 }
 
 fn percent(share: Reading<Percent>) -> String {
@@ -115,13 +128,20 @@ fn said(reading: &Reading<impl Display>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::example;
+    use crate::snapshot::{Allocator, Peek, example};
     use crate::units::Bytes;
 
     #[test]
     fn each_figure_has_its_name_and_nothing_needs_a_column() {
         let mut host = example::host(1).with(100, "python train.py", 0, Bytes::from_gib(20));
         host.gpus[0].load.power = Err(Missing::Failed);
+        let gib = |gib| Ok(Bytes::from_gib(gib));
+        let (allocated, active, requested) = (gib(10), gib(10), gib(10));
+        let figures = Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet);
+        let figures = Allocator { allocated, active, requested, inactive_split: gib(0), reserved: gib(18), ..figures };
+        host.processes[0].peek = Some(Peek { allocators: vec![figures], unread: None }.into());
+        let mut denied = host.processes[0].clone();
+        denied.peek = Some(Peek::unread(Unread::OtherUser).into());
         let mut model = Model::default();
         model.replace(host);
         let text = of(&model, model.latest().unwrap(), &[]);
@@ -132,8 +152,11 @@ mod tests {
                 "GPU 0, NVIDIA H100 80GB HBM3: memory 20.0 GiB of 80.0 GiB in use, a kernel ran 50 percent of the time, \
                  temperature 50 degrees Celsius, power not readable though it should be, health ERR.",
                 "Process 100 of alice on GPU 0: memory 20.0 GiB, kernels ran 40 percent of the time, started 16m39s ago, \
-                 runs python train.py.",
+                 runs python train.py. PyTorch has 18.0 GiB of it: 10.0 GiB allocated, 8.0 GiB cache.",
             ]
         );
+        let snapshot = model.latest().unwrap();
+        let said = pytorch(snapshot, &snapshot.gpus[0], &denied);
+        assert_eq!(said.as_deref(), Some(" What PyTorch has of it: not permitted to be read."));
     }
 }

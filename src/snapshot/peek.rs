@@ -91,7 +91,7 @@ impl fmt::Display for Unread {
                 "another allocator stands in PyTorch's place (change_current_allocator), and keeps no figures"
             }
             Self::Implausible => {
-                "what stands in its memory does not add up: it changes too fast, or is of another layout"
+                "what stands in its memory does not add up: a copy that a fork made, another layout, or it changes too fast"
             }
             Self::Hung => "reading its memory does not come back: it may be stuck in the driver",
         })
