@@ -7,7 +7,8 @@ needs no GPU. Each wheel (0.5 to 0.9 GB, from PyPI, for the Python that runs thi
 runs on a fake CUDA runtime, built here with gcc from fake_cudart.c and from stubs for NVIDIA's other libraries. The
 real allocator counts real blocks. train.py does one thing after another and stops; its figures are then compared
 with those that the shipped `gputop agent` reads from outside, and NVML is the fake one, which says what the fake
-runtime gave out. Prints a table; its exit code is 1 when any figure differed.
+runtime gave out. Then PyTorch is started with each other allocator that it has, which gputop is to know by its name.
+Prints a table; its exit code is 1 when any figure differed.
 """
 
 import json
@@ -59,6 +60,23 @@ COUNTS = {
     "num_alloc_retries": "allocation_retries",
     "num_ooms": "out_of_memory_errors",
 }
+# Another allocator: how it is asked for in Python or in the environment, and what gputop says of it.
+OTHERS = {
+    "cuda_malloc_async": ("", {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}),
+    "pluggable": ("torch.cuda.memory.change_current_allocator(torch.cuda.memory.CUDAPluggableAllocator(sys.argv[1], 'take', 'give'))", {}),
+}
+PLUGGABLE = """
+#include <stdlib.h>
+void *take(long size, int device, void *stream) { return malloc(size); }
+void give(void *block, long size, int device, void *stream) { free(block); }
+"""
+OTHER = """
+import sys, torch
+{}
+kept = torch.empty(1000, device="cuda")
+print("{{}}", flush=True)
+sys.stdin.readline()
+"""
 STEPS = ["step 3", "keep 100", "keep 33", "step 2", "drop", "stream", "step 1", "empty", "peaks", "keep 7", "oom", "totals", "step 5"]
 
 
@@ -234,6 +252,24 @@ def differences(stats, peek):
     return [f"cuda:{at} {name}: {theirs} is not {ours}" for at, name, theirs, ours in pairs if theirs != ours]
 
 
+def others(out, python, environment):
+    """The other allocators that are not told for what they are."""
+    compile_library(out, "pluggable.so", PLUGGABLE)
+    wrong = []
+    for expected, (how, variables) in OTHERS.items():
+        (out / "used").write_text(f"{1 << 30}\n")
+        child = Child([python, "-c", OTHER.format(how), out / "pluggable.so"], environment | variables)
+        child.read()
+        (out / "used").write_text(f"{1 << 30}\n")
+        watcher, deadline = Watcher(out, child.process.pid), time.monotonic() + 20
+        while (found := (watcher.peek() or {}).get("unread")) != expected and time.monotonic() < deadline:
+            pass
+        wrong += [f"{expected} is told as {found}"] if found != expected else []
+        watcher.agent.end()
+        child.end()
+    return wrong
+
+
 def disturb(trainer, watcher, pairs=12):
     """The time of a step while someone looks ten times a second, over that while nobody does; and as noise, that of
     windows that are both without. They take turns, since the machine has a noise of its own."""
@@ -296,6 +332,7 @@ def check(directory, python, version):
     watcher.agent.process.send_signal(signal.SIGCONT)
     watcher.agent.end()
     trainer.end()
+    wrong += others(out, python, environment)
     return name, compared, wrong, pending, gpus, ratio, noise
 
 

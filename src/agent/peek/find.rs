@@ -19,7 +19,7 @@ const SYMBOL: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
 /// Types of allocators that keep no statistics that one could read.
 const OTHERS: [(&str, Other); 2] = [
     ("N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE", Other::Async),
-    ("N5torch4cuda19CUDAPluggableAllocator22CUDAPluggableAllocatorE", Other::Pluggable),
+    ("N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE", Other::Pluggable),
 ];
 /// No process sees more devices: PyTorch is built for so many.
 pub(super) const MOST_DEVICES: usize = 128;

@@ -299,6 +299,9 @@ fn other_allocators_are_known_by_their_type() {
     image.is_a("N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE");
     assert_eq!(image.find(), Err(Absent::Other(Other::Async)));
     let mut image = right(1, 1, 0, &books());
+    image.is_a("N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE");
+    assert_eq!(image.find(), Err(Absent::Other(Other::Pluggable)));
+    let mut image = right(1, 1, 0, &books());
     image.is_a("N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE");
     assert!(image.find().is_ok());
 }
