@@ -206,7 +206,9 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
     };
     let check = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot), lines: &[&str]| {
         let page = page(keys, change);
-        lines.iter().for_each(|line| assert!(page.contains(line), "{line}\n{page}"));
+        for line in lines {
+            assert!(page.contains(line), "{line}\n{page}");
+        }
     };
     let (process, gpu) = ([KeyCode::Enter], [KeyCode::Tab, KeyCode::Enter]);
     let memory = |host: &mut Snapshot, memory| host.gpus[0].tenants[0].memory = memory;
