@@ -24,10 +24,6 @@ use crate::snapshot::{Cause, Failure, Identity, Snapshot};
 use crate::terminal::{self, Abilities, Tty};
 use crate::untrusted::Text;
 
-/// So long one waits, after two passes, for processes that were not looked into: a look takes milliseconds, more on a host
-/// that is busy. One that hangs would hold up the others' for seconds: they say that nobody looked.
-const LOOKS: Duration = Duration::from_millis(1500);
-
 /// What the program says to whoever started it. Signals end it with 128 and their number, a bug with 101.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -156,8 +152,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             let mut reason = watch.settle(patience, |_| true).await;
             // The table has no column for it.
             if reason.is_none() && (cli.json || cli.plain) {
-                // Not to know what PyTorch holds is no failure.
-                let late = watch.settle(LOOKS.min(patience.saturating_sub(begun.elapsed())), were_looked_into).await;
+                // Milliseconds, more on a busy host, and seconds where one hangs. Not to know it is no failure.
+                let late = watch.settle(patience.saturating_sub(begun.elapsed()), were_looked_into).await;
                 reason = late.filter(|_| watch.is_lost);
             }
             let exit = match watch.model.latest() {
