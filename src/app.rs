@@ -393,6 +393,7 @@ impl App {
         let Some(layout) = self.layout() else { return 1 };
         let (height, head) = match (&self.page, self.focus) {
             (Some(_), _) => (layout.body.height, 2),
+            (None, _) if self.setup.is_some() => (layout.body.height, 2),
             (None, List::Gpus) => (layout.gpus.height, 1),
             (None, List::Processes) => (layout.processes.height, 1),
         };

@@ -8,17 +8,21 @@ use crate::app::App;
 use crate::app::layout::Area;
 use crate::app::page::{LABEL, PageLine};
 
+/// What it is, and which of its lines are shown below when there is no room for all.
+pub(super) fn head(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, top: usize, lines: usize) {
+    let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
+    pen.put(title, theme.accent());
+    let shown = usize::from(area.height.saturating_sub(2));
+    if lines > shown {
+        let place = format!("{}-{} of {lines}", top + 1, (top + shown).min(lines));
+        pen.tab_from_end(place.len()).put(place, theme.dim());
+    }
+}
+
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(page) = app.page() else { return };
     let (lines, top) = page.lines();
-    if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        pen.put(page.title(), theme.accent());
-        let shown = usize::from(area.height.saturating_sub(2));
-        if lines.len() > shown {
-            let place = format!("{}-{} of {}", top + 1, (top + shown).min(lines.len()), lines.len());
-            pen.tab_from_end(place.len()).put(place, theme.dim());
-        }
-    }
+    head(buffer, theme, area, &page.title(), top, lines.len());
     for (row, line) in (2..area.height).zip(lines.iter().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         match line {

@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 
+use super::page;
 use super::pen::{Align, Pen};
 use super::theme::Theme;
 use crate::app::columns::Choice;
@@ -12,11 +13,8 @@ use crate::app::setup::Item;
 const NAME: usize = 12;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, items: &[Item], cursor: usize, area: Area) {
-    if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        pen.put("Settings", theme.accent());
-    }
-    let shown = usize::from(area.height.saturating_sub(2));
-    let top = (cursor + 1).saturating_sub(shown);
+    let top = (cursor + 1).saturating_sub(usize::from(area.height.saturating_sub(2)));
+    page::head(buffer, theme, area, "Settings", top, items.len());
     for (row, (at, item)) in (2..area.height).zip(items.iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         let check = |is_so| if is_so { "[x]" } else { "[ ]" };
