@@ -87,12 +87,12 @@ fn columns_of_gpus_are_chosen_ordered_and_hidden_as_those_of_processes() {
     terminal.wait_for("lost");
     terminal.keys(F2);
     terminal.wait_for("theme");
-    let shown =
+    let are_shown =
         |screen: &vt100::Screen, first: &str| screen.contents().contains(first) && screen.contents().contains(" of 35");
-    terminal.wait_until("which lines these are", |screen| shown(screen, " 1-"));
+    terminal.wait_until("which lines these are", |screen| are_shown(screen, " 1-"));
     terminal.keys("G");
     terminal.wait_for("[ ] GPU health");
-    terminal.wait_until("the last lines", |screen| shown(screen, "-35"));
+    terminal.wait_until("the last lines", |screen| are_shown(screen, "-35"));
     terminal.keys(" ");
     terminal.wait_for("[x] GPU health");
     terminal.keys("W");

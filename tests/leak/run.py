@@ -6,7 +6,7 @@
 Both are real processes, which take real memory of the host: `trainer.py`. The fake driver says of each what
 /proc says of it (`follow_rss`). The one keeps what each step made, about 50 MB in 100 steps; the other lets go of it.
 `gputop --csv` logs both GPUs each second, and `gputop analyze` says what it thinks of the logs; so does a screen that
-nobody looks at, through `--on-alert`. It takes six minutes. Ends with 0 when the leak is called one, on the screen too,
+nobody looks at, through `--on-alert`. It takes eight minutes. Ends with 0 when the leak is called one, on the screen too,
 and the twin is not; `--keep` writes the logs that tests read: time in seconds, bytes.
 """
 
@@ -30,7 +30,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("gputop", type=pathlib.Path)
     arguments.add_argument("library", type=pathlib.Path)
-    arguments.add_argument("--seconds", type=int, default=360)
+    arguments.add_argument("--seconds", type=int, default=480)
     arguments.add_argument("--keep", type=pathlib.Path)
     given = arguments.parse_args()
     with tempfile.TemporaryDirectory() as folder:
