@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -400,7 +400,9 @@ pub fn parse() -> Cli {
             let matches = Cli::command().try_get_matches_from(habits::spelled_out(env::args_os()));
             let matches = matches.unwrap_or_else(|error| {
                 // What is no mistake there is one here; help and version are none.
-                match habits::elsewhere(env::args_os()).filter(|_| error.use_stderr()) {
+                let refused = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].map(|it| error.get(it));
+                let refused = refused.into_iter().flatten().next().map(ToString::to_string);
+                match refused.and_then(|it| habits::elsewhere(env::args_os(), &it)).filter(|_| error.use_stderr()) {
                     Some(sentence) => clap::Error::raw(ErrorKind::UnknownArgument, format!("{sentence}\n")).exit(),
                     None => error.exit(),
                 }

@@ -67,11 +67,11 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let mut is_first = true;
     let mut waited = 0;
     // When the last answer was. The first pass of an agent is soon followed by another, for rates.
-    let mut answered_ms = None;
-    let soon = cli.every.map_or(0, |every| u64::try_from(every.as_millis() / 2).unwrap_or(u64::MAX));
+    let mut last = None;
+    let soon = cli.every.unwrap_or(Duration::ZERO) / 2;
     let answered = report::follow(&args, cli.timeout, false, |model| {
         let snapshot = model.latest()?;
-        if answered_ms.is_some_and(|last| snapshot.unix_ms.saturating_sub(last) < soon) {
+        if last.is_some_and(|last| snapshot.at.since(last) < soon) {
             return None;
         }
         waited += 1;
@@ -85,7 +85,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             return Some(Err(excuse(exit, snapshot, query)));
         }
         let text = question.answer(snapshot, &gpus, query, is_first);
-        (is_first, waited, answered_ms) = (false, 0, Some(snapshot.unix_ms));
+        (is_first, waited, last) = (false, 0, Some(snapshot.at));
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             Ok(()) if cli.every.is_some() => None,
             Ok(()) => Some(Ok(Ok(exit))),

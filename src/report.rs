@@ -151,7 +151,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             let begun = Instant::now();
             let mut reason = watch.settle(patience, |_| true).await;
             // The table has no column for it.
-            if reason.is_none() && (cli.json || cli.plain) {
+            if reason.is_none() && cli.every.is_none() && (cli.json || cli.plain) {
                 // Milliseconds, more on a busy host, and seconds where one hangs. Not to know it is no failure.
                 let late = watch.settle(patience.saturating_sub(begun.elapsed()), were_looked_into).await;
                 reason = late.filter(|_| watch.is_lost);

@@ -282,6 +282,13 @@ pub struct Trouble {
     pub since: Moment,
 }
 
+impl Trouble {
+    /// Whether a call has not come back.
+    pub fn is_silence(&self) -> bool {
+        matches!(self.cause, Cause::Starting | Cause::Hung)
+    }
+}
+
 /// A function of the driver that fails while the rest goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
@@ -304,7 +311,7 @@ impl fmt::Display for Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The first pass is not over.
+    /// The first pass is not over; or a call has not come back that takes seconds at times.
     Starting,
     /// There is no NVML library on this host.
     NoLibrary,

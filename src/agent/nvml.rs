@@ -374,10 +374,6 @@ impl Eyes {
         self.watch.about(Subject::Gpu(index));
         self.legacy().handles.insert(raw::handle_of(&device), uuid.clone());
         let mut gpu = Gpu::open(device, uuid, index, None, &self.watch);
-        if let Some(set) = &self.events {
-            // A GPU that has no events answers so; there is nothing to do about it.
-            let _unsupported = self.watch.call("nvmlDeviceRegisterEvents", || set.register(&gpu.device));
-        }
         if let Some(at) = at {
             gpu.readings.health.xids.clone_from(&self.seats[at].last[0].health.xids);
             self.seats[at].gpu = Some(gpu);
@@ -446,15 +442,20 @@ impl Eyes {
         self.events_due = now.after(EVENTS);
         if self.events.is_none() {
             let Ok(set) = self.ask("nvmlEventSetCreate", || EventSet::create(library)) else { return };
-            for gpu in self.seats.iter().filter_map(|seat| seat.gpu.as_ref()) {
-                self.watch.about(Subject::Gpu(gpu.readings.facts.index));
-                let _unsupported = self.watch.call("nvmlDeviceRegisterEvents", || set.register(&gpu.device));
-            }
-            self.waits_for = self.here();
+            self.waits_for.clear();
             self.events = Some(Arc::new(set));
             self.legacy().events.clone_from(&self.events);
         }
         let Some(set) = self.events.clone() else { return };
+        // Those that answered in this pass, and are new or came back.
+        for gpu in self.seats.iter().filter_map(|seat| seat.gpu.as_ref()) {
+            if !self.waits_for.contains(&raw::handle_of(&gpu.device)) {
+                self.waits_for.push(raw::handle_of(&gpu.device));
+                self.watch.about(Subject::Gpu(gpu.readings.facts.index));
+                // A GPU that has no events answers so; there is nothing to do about it.
+                let _unsupported = self.watch.call("nvmlDeviceRegisterEvents", || set.register(&gpu.device));
+            }
+        }
         // Bounded, since a broken GPU can send them faster than they are read.
         for _ in 0..16 {
             let (handle, code) = match self.ask(WAIT, || set.next()) {
@@ -463,7 +464,8 @@ impl Eyes {
                 Err(_) => {
                     // A set with a lost GPU says that at once, and nothing of the others any more (nvml.h at
                     // nvmlEventSetWait_v2; NVIDIA/k8s-test-infra#746). They get one of their own.
-                    if self.waits_for != self.here() {
+                    let here = self.here();
+                    if self.waits_for.iter().any(|handle| !here.contains(handle)) {
                         self.events = None;
                         self.legacy().events = None;
                         self.events_due = now;

@@ -23,8 +23,9 @@ const DEADLINE: Duration = Duration::from_secs(1);
 /// So does a start of the driver, which loads firmware at times.
 const START_DEADLINE: Duration = Duration::from_secs(2);
 /// Without persistence mode a GPU that nobody uses is started when NVML is asked for it, which takes "seconds" (NVIDIA's
-/// driver persistence guide), and 3 s each on a host of eight A100 (Azure/AgentBaker#2829). So it is waited for, once.
-const GPU_START_DEADLINE: Duration = Duration::from_secs(10);
+/// driver persistence guide), and 3 s each on a host of eight A100 (Azure/AgentBaker#2829). The others go on meanwhile,
+/// and for so long it is starting; then it hangs.
+const GPU_START: Duration = Duration::from_secs(8);
 /// How long the sick are left alone, at first and at most.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
 /// With so many threads in hung calls, no one is tried again until a call comes back.
@@ -134,7 +135,7 @@ impl Sampler {
 
     /// Takes note of who is well again.
     pub(super) fn heard(&mut self, readings: &Readings) {
-        let hung = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(|it| it.cause == Cause::Hung);
+        let hung = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(Trouble::is_silence);
         self.sick.retain(|(sick, _)| match sick.subject {
             Subject::Driver => hung(&readings.driver.trouble),
             Subject::Gpu(index) => readings.gpus.iter().any(|gpu| gpu.facts.index == index && hung(&gpu.trouble)),
@@ -150,22 +151,13 @@ impl Sampler {
 
     /// When the call in progress will be past its deadline.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.progress.call().map(|call| self.deadline_of(&call))
-    }
-
-    fn deadline_of(&self, call: &Call) -> Moment {
-        let was_sick = || self.sick.iter().any(|(sick, _)| sick.subject == call.subject);
-        call.since.after(match call.function {
-            library::INIT => START_DEADLINE,
-            HANDLE if !was_sick() => GPU_START_DEADLINE,
-            _ => DEADLINE,
-        })
+        self.progress.call().map(|call| deadline(&call))
     }
 
     /// Leaves the thread behind when its call is past its deadline, marks in `last` whom it asked, and
     /// starts another. Says whether it did.
     pub(super) fn check(&mut self, now: Moment, last: &mut Readings) -> io::Result<bool> {
-        let Some(call) = self.progress.call().filter(|call| now >= self.deadline_of(call)) else { return Ok(false) };
+        let Some(call) = self.progress.call().filter(|call| now >= deadline(call)) else { return Ok(false) };
         self.progress.leave_behind();
         self.stuck += 1;
         let before = self.sick.iter().position(|(sick, _)| {
@@ -175,7 +167,7 @@ impl Sampler {
             Some((sick, patience)) => (sick.trouble.since, (patience * 2).min(PATIENCE[1])),
             None => (call.since, PATIENCE[0]),
         };
-        let trouble = hung(&call, since);
+        let trouble = silence(&call, since, now);
         // A start beside one that hangs would hang too.
         let useless = self.stuck >= STUCK || call.function == library::INIT;
         let again = (!useless).then(|| now.after(patience));
@@ -187,10 +179,20 @@ impl Sampler {
     }
 }
 
-fn hung(call: &Call, since: Moment) -> Trouble {
+fn deadline(call: &Call) -> Moment {
+    call.since.after(if call.function == library::INIT { START_DEADLINE } else { DEADLINE })
+}
+
+/// What is wrong where a call does not come back.
+fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
+    let starts = call.function == HANDLE && now.since(since) < GPU_START;
     let sentence = match call.subject {
         Subject::Driver => format!(
             "the NVIDIA driver has not answered {}; it is asked again from time to time, and `dmesg | grep -i -e xid -e nvrm` may say why",
+            call.function
+        ),
+        Subject::Gpu(index) if starts => format!(
+            "GPU {index} has not answered {} yet; without persistence mode the driver starts a GPU then, which takes seconds",
             call.function
         ),
         Subject::Gpu(index) => format!(
@@ -198,7 +200,8 @@ fn hung(call: &Call, since: Moment) -> Trouble {
             call.function
         ),
     };
-    Trouble { cause: Cause::Hung, sentence: sentence.into(), call: Some(call.function.into()), since }
+    let cause = if starts { Cause::Starting } else { Cause::Hung };
+    Trouble { cause, sentence: sentence.into(), call: Some(call.function.into()), since }
 }
 
 /// Puts the trouble where it belongs. What was read last stays.
@@ -326,15 +329,19 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_is_started_is_waited_for_once() {
+    fn a_gpu_that_the_driver_starts_is_starting_for_a_while_and_the_others_go_on() {
         let (mut sampler, mut readings, _happened) = two_gpus();
-        hang(&sampler, HANDLE, Subject::Gpu(0), 20_000);
-        assert!(!sampler.check(Moment(29_999), &mut readings).unwrap());
-        assert!(sampler.check(Moment(30_000), &mut readings).unwrap());
-        hang(&sampler, HANDLE, Subject::Gpu(1), 30_000);
-        assert!(!sampler.check(Moment(39_999), &mut readings).unwrap(), "it was not asked for before");
-        hang(&sampler, HANDLE, Subject::Gpu(0), 40_000);
-        assert!(sampler.check(Moment(41_000), &mut readings).unwrap());
+        let mut causes = vec![];
+        for since in [20_000, 23_000, 30_000] {
+            hang(&sampler, HANDLE, Subject::Gpu(0), since);
+            assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
+            let heard = readings.clone();
+            sampler.heard(&heard);
+            causes.push(readings.gpus[0].trouble.as_ref().map(|it| (it.cause, it.since)));
+            assert_eq!(readings.gpus[1].trouble, None);
+        }
+        let of = |cause| Some((cause, Moment(20_000)));
+        assert_eq!(causes, [of(Cause::Starting), of(Cause::Starting), of(Cause::Hung)]);
     }
 
     #[test]

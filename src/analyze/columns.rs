@@ -151,13 +151,14 @@ impl Columns {
         let mut pid = None;
         match memory.len() {
             // What an amount of memory has, and nvidia-smi's list of GPUs has no other large number without a unit.
-            1 => pid = large.next(),
+            1 => pid = large.find(|at| stays(&rows, time, *at, &value)),
             0 => {
                 memory = large.collect();
                 let places = gpu.or(index);
                 if let [first, second] = *memory
                     && index.is_none()
                     && let Some(at) = pid_of(&rows, [first, second], places, &value)
+                    && stays(&rows, time, at, &value)
                 {
                     memory.retain(|it| *it != at);
                     pid = Some(at);
@@ -202,6 +203,19 @@ fn is_total(rows: &[&Vec<String>], total: usize, part: usize, value: &dyn Fn(&[S
         (Some(total), Some(part)) => total >= part,
         _ => true,
     })
+}
+
+/// Whether a column can be of PIDs: of many numbers most stand in several rows; and where each row has a time of its own, one
+/// process follows another.
+fn stays(rows: &[&Vec<String>], time: usize, at: usize, value: &dyn Fn(&[String], usize) -> Option<u64>) -> bool {
+    let mut times: Vec<&String> = rows.iter().map(|row| &row[time]).collect();
+    times.dedup();
+    let mut runs: Vec<Option<u64>> = rows.iter().map(|row| value(row, at)).collect();
+    runs.dedup();
+    let count = runs.len();
+    runs.sort_unstable();
+    runs.dedup();
+    (rows.len() <= 32 || runs.len() * 4 <= rows.len()) && (times.len() < rows.len() || count == runs.len())
 }
 
 /// Memory of GPUs, in GiB.

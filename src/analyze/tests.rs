@@ -114,6 +114,11 @@ fn columns_without_a_header_are_guessed() {
     // An index and a temperature are no PIDs.
     let warm = rows(&|it| format!("{}, 1, GPU-5ac8, 41, {} MiB", time(it), grows(it)));
     check(&warm, &[&expected("1 - -", &grows)]);
+    // Nor are clocks, which come back, and free memory, which is another amount in each row.
+    let clocks = rows(&|it| format!("{}, {}, {}", time(it), grows(it), if it % 3 == 0 { 1965 } else { 1980 }));
+    assert_eq!(read(&clocks).series.len(), 1);
+    let free = (0..60).map(|it| format!("{}, {}, {}", time(it), grows(it), 81_559 - grows(it)));
+    assert_eq!(read(&free.collect::<Vec<_>>().join("\n")).series.len(), 1);
     let plain = rows(&|it| format!("{it}.0,{}", u64::from(grows(it)) << 20));
     check(&plain, &[&expected("- - -", &grows)]);
     check("time,bytes\n5,1048576\n7.5,2097152\n", &["- - - 0:1 2.5:2"]);

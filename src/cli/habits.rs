@@ -15,7 +15,7 @@ pub(super) fn spelled_out(args: impl Iterator<Item = OsString>) -> impl Iterator
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["-q", "--query", "-x", "--xml-format", "-d", "--display"],
-        "all that there is of a GPU is on its page (Tab, Enter) and in `gputop --json`",
+        "all that there is of a GPU is on its page (Tab, Enter), and for scripts `--help-query-gpu` lists it",
     ),
     (
         &["--query-accounted-apps", "--help-query-accounted-apps", "-caa", "-am"],
@@ -66,10 +66,11 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Where to find what the first of these arguments asks of nvidia-smi, if it is such a one.
-pub(super) fn elsewhere(args: impl Iterator<Item = OsString>) -> Option<String> {
+/// Where to find what the argument asks of nvidia-smi that was `refused`, if it is such a one. Of several letters after one
+/// dash, the first was.
+pub(super) fn elsewhere(args: impl Iterator<Item = OsString>, refused: &str) -> Option<String> {
     let words: Vec<String> = args.skip(1).filter_map(|it| it.into_string().ok()).collect();
-    words.iter().find_map(|word| {
+    words.iter().filter(|it| it.starts_with(refused)).find_map(|word| {
         let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
         let (_, sentence) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name))?;
         Some(format!("{name} is nvidia-smi's: {sentence}"))
@@ -97,13 +98,13 @@ mod tests {
 
     #[test]
     fn what_is_elsewhere_says_where() {
-        let says = |line| elsewhere(args(line)).unwrap_or_default();
-        assert!(says("gputop dmon -c 1").contains("gputop --csv -l 1"));
+        let says = |line, refused| elsewhere(args(line), refused).unwrap_or_default();
+        assert!(says("gputop dmon -c 1", "dmon").contains("gputop --csv -l 1"));
         assert!(
-            says("gputop --query-accounted-apps=pid --format=csv")
+            says("gputop --query-accounted-apps=pid --format=csv", "--query-accounted-apps")
                 .starts_with("--query-accounted-apps is nvidia-smi's")
         );
-        assert!(says("gputop -i 0 -pl 300").contains("changes no setting"));
-        assert_eq!(elsewhere(args("gputop --bogus")), None);
+        assert!(says("gputop -i 0 -pl 300", "-p").contains("changes no setting"));
+        assert_eq!(elsewhere(args("gputop --bogus -f replay"), "--bogus"), None);
     }
 }

@@ -127,13 +127,12 @@ fn head(pen: &mut Pen<'_>, theme: Theme, columns: &Columns) {
 fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Columns) {
     let is_old = app.model().age(gpu).is_some() || gpu.trouble.is_some();
     let style = if is_old { theme.dim() } else { theme.text() };
-    for column in &columns.shown {
-        let is_kept = matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory);
-        match &gpu.trouble {
-            // Who it is stays, and what it held; the rest of the line says what is wrong.
-            Some(trouble) if !is_kept => return suffers(pen, theme, app, gpu, trouble),
-            _ => draw_cell(pen, theme, app, gpu, columns, style, *column),
-        }
+    // Of one in trouble, who it is stays, and what it held; the rest of the line says what is wrong.
+    let is_kept = |column: &&GpuColumn| {
+        gpu.trouble.is_none() || matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
+    };
+    for column in columns.shown.iter().filter(is_kept) {
+        draw_cell(pen, theme, app, gpu, columns, style, *column);
     }
     if let Some(trouble) = &gpu.trouble {
         suffers(pen, theme, app, gpu, trouble);

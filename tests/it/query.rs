@@ -454,7 +454,7 @@ fn what_only_nvidia_smi_does_is_answered_with_where_to_find_it() {
     let host = host();
     for (args, words) in [
         (&["--query-accounted-apps=pid", "--format=csv"][..], "gputop analyze"),
-        (&["-q"], "gputop --json"),
+        (&["-q"], "--help-query-gpu"),
         (&["dmon", "-c", "1"], "gputop --csv -l 1"),
         (&["pmon"], "gputop --once -l 1"),
         (&["topo", "-m"], "page"),

@@ -54,16 +54,19 @@ fn find(gpu: &mut Gpu, watch: &Watch) {
         // Most places are empty on most GPUs: that is no failure, so it is not asked through the GPU.
         let device = watch.call("nvmlDeviceGetMigDeviceHandleByIndex", || gpu.device.mig_device_by_index(place));
         let Ok(device) = device else { continue };
-        let uuid = watch.call("nvmlDeviceGetUUID", || device.uuid());
-        let uuid = uuid.unwrap_or_else(|_| format!("{}/{place}", gpu.readings.uuid));
-        let uuid = GpuUuid(uuid.into());
+        let uuid = watch.call("nvmlDeviceGetUUID", || device.uuid()).map(|it| GpuUuid(it.into()));
         // A handle alone may by now be that of another: "Handles may be reused and their properties can change in the
         // process" (nvml.h at nvmlDeviceGetMigDeviceHandleByIndex).
-        let is_it = |part: &Gpu| part.readings.uuid == uuid && raw::handle_of(&part.device) == raw::handle_of(&device);
+        // One that does not say its UUID this time is no other.
+        let is_it = |part: &Gpu| {
+            uuid.as_ref().map_or(true, |it| part.readings.uuid == *it)
+                && raw::handle_of(&part.device) == raw::handle_of(&device)
+        };
         if let Some(at) = old.iter().position(is_it) {
             gpu.parts.push(old.swap_remove(at));
             continue;
         }
+        let uuid = uuid.unwrap_or_else(|_| GpuUuid(format!("{}/{place}", gpu.readings.uuid).into()));
         let parent = Some(gpu.readings.uuid.clone());
         let mut part = Gpu::open(device, uuid, index, parent, watch);
         // An instance has no device file of its own that a process must open.

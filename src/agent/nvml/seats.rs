@@ -69,7 +69,7 @@ pub(super) fn from_readings(gpus: Vec<GpuReadings>, all_sick: Vec<Sick>) -> (Vec
                 // A lost GPU may have had the same index before.
                 let hung = |seat: &&mut Seat| {
                     let trouble = seat.last[0].trouble.as_ref();
-                    seat.index == index && trouble.is_some_and(|it| it.cause == Cause::Hung)
+                    seat.index == index && trouble.is_some_and(Trouble::is_silence)
                 };
                 if let Some(seat) = seats.iter_mut().find(hung) {
                     seat.sick = Some(sick);
