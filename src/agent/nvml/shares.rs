@@ -96,8 +96,10 @@ pub(super) fn read(gpu: &mut Gpu, pass: &mut Pass<'_>, slow: bool, now: Moment) 
     }
     let named = |hold: &Hold| pass.samples.iter().any(|sample| sample.pid == hold.pid && is_fresh(sample, after));
     shares.names |= gpu.lane.merged.iter().any(named);
-    // In a container, samples may name PIDs of the host while the lists name its own (Project-HAMi/HAMi-core#112).
-    let idle = if shares.names || !pass.lists.is_contained() { percent(0) } else { Err(Missing::Unsupported) };
+    // In a container, samples may name PIDs of the host while the lists name its own (Project-HAMi/HAMi-core#112): then it
+    // cannot be told who works. Where nobody does, it can.
+    let is_known = shares.names || !pass.lists.is_contained() || newest(pass.samples, after).is_none();
+    let idle = if is_known { percent(0) } else { Err(Missing::Unsupported) };
     for hold in &mut gpu.lane.merged {
         hold.sm = asked.and_then(|()| share(hold.pid, pass.samples, after).unwrap_or(idle));
     }
