@@ -1,14 +1,15 @@
 //! Reads the command line, and turns what came of it into an exit code.
 
-use std::io;
 use std::process::ExitCode;
+use std::{io, panic, thread};
 
+use gputop::cli::{self, Cli};
 use gputop::report::{self, Exit};
 use gputop::untrusted::Text;
 
 fn main() -> ExitCode {
     keep_the_heap_small();
-    match gputop::run(&gputop::cli::parse()) {
+    match gputop::run(&command_line()) {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -16,6 +17,15 @@ fn main() -> ExitCode {
             report::complain(&Text::new(format!("{error:#}")));
             Exit::Error.into()
         }
+    }
+}
+
+/// Reads the command line on a stack that is given back: that takes a hundred KiB of it, and what follows a fourth.
+fn command_line() -> Cli {
+    match thread::Builder::new().spawn(cli::parse) {
+        Ok(thread) => thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)),
+        // There can be no more threads: that is for others to say.
+        Err(_) => cli::parse(),
     }
 }
 

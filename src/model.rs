@@ -296,7 +296,7 @@ impl Model {
         self.unclaimed = latest.gpus.iter().filter_map(|gpu| unclaimed::find(gpu, latest).ok()?).collect();
         self.past.learn(latest, &self.kin, &self.holdings);
         self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
-        self.verdicts = verdict::judge::judge(latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
+        verdict::judge::judge(&mut self.verdicts, latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
         self.leaks.learn(latest);
         self.allocated.learn(latest);
         self.history.learn(latest, &self.holdings);

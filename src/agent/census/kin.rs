@@ -106,6 +106,10 @@ impl Kin {
             let root = Root { id: *id, group: row.group, session: row.session, ended: None };
             self.roots.insert(id.pid, root);
         }
+        if any {
+            // A tree that grew in ascending order is half empty.
+            self.roots = std::mem::take(&mut self.roots).into_iter().collect();
+        }
         any
     }
 

@@ -171,7 +171,9 @@ impl Table {
             return Some((pid, news));
         }
         let round = self.round;
-        self.rows.retain(|_, row| row.round == round);
+        // Anew, and not in place: a tree that grew in ascending order is half empty.
+        let rows = std::mem::take(&mut self.rows);
+        self.rows = rows.into_iter().filter(|(_, row)| row.round == round).collect();
         self.rewind();
         None
     }

@@ -197,7 +197,7 @@ impl Gpu {
         }
         self.readings.load = load;
         self.readings.health = health.unwrap_or_else(|| self.readings.health.clone());
-        self.readings.holds = if split { vec![] } else { self.lane.holds() };
+        self.readings.holds = if split { vec![] } else { self.lane.take_holds() };
         let trouble = match self.failed.take() {
             Some((function, error)) if !self.answered => {
                 Some(fault::of_gpu(function, &error, &self.readings.facts, now))

@@ -34,13 +34,14 @@ impl Lane {
         std::mem::swap(&mut self.lists[list as usize], &mut self.scratch);
     }
 
-    /// Each process once, by PID.
-    pub(super) fn holds(&self) -> Vec<Hold> {
-        self.merged.clone()
+    /// Each process once, by PID, as merged last; it leaves them.
+    pub(super) fn take_holds(&mut self) -> Vec<Hold> {
+        std::mem::take(&mut self.merged)
     }
 
     fn merge(&mut self) {
         self.merged.clear();
+        self.merged.reserve_exact(self.lists.iter().map(Vec::len).sum());
         let usages = [Use::Compute, Use::Graphics, Use::Mps];
         for ((usage, entries), listed) in usages.into_iter().zip(&self.lists).zip(self.listed) {
             self.merged.extend(entries.iter().map(|entry| Hold {
@@ -116,7 +117,7 @@ mod tests {
             lane.take(list, Moment(0));
         }
         lane.merge();
-        let merged: Vec<_> = lane.holds().iter().map(|hold| (hold.pid, hold.usage, hold.memory)).collect();
+        let merged: Vec<_> = lane.take_holds().iter().map(|hold| (hold.pid, hold.usage, hold.memory)).collect();
         let expected = [(7, Use::ComputeAndGraphics, Ok(Bytes::from_gib(3))), (9, Use::Mps, Ok(Bytes::from_gib(2)))];
         assert_eq!(merged, expected);
     }
@@ -131,7 +132,7 @@ mod tests {
             lane.take(list, Moment(listed));
         }
         lane.merge();
-        let listed: Vec<_> = lane.holds().iter().map(|hold| (hold.pid, hold.listed)).collect();
+        let listed: Vec<_> = lane.take_holds().iter().map(|hold| (hold.pid, hold.listed)).collect();
         assert_eq!(listed, [(7, Moment(900)), (8, Moment(100))]);
     }
 }

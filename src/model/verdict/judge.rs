@@ -42,14 +42,16 @@ pub(super) struct Court<'a> {
     pub(super) past: &'a Past,
 }
 
-/// A verdict on each process, in the order of the snapshot's list.
+/// Replaces the verdicts by one on each process, in the order of the snapshot's list. A thousand take some room, so
+/// they stay where they are.
 pub(in crate::model) fn judge(
+    verdicts: &mut Vec<Verdict>,
     snapshot: &Snapshot,
     kin: &Kin,
     past: &Past,
     holdings: &[Holding],
     unclaimed: &[Unclaimed],
-) -> Vec<Verdict> {
+) {
     let court = Court { snapshot, kin, past };
     let mut open = open_without_listing(snapshot, kin);
     let mut held = holdings.iter().peekable();
@@ -66,9 +68,9 @@ pub(in crate::model) fn judge(
             rss: process.load.rss,
         }
     });
-    let mut verdicts: Vec<Verdict> = judged.collect();
-    attribute(&mut verdicts, court, unclaimed);
-    verdicts
+    verdicts.clear();
+    verdicts.extend(judged);
+    attribute(verdicts, court, unclaimed);
 }
 
 /// By place, the GPUs that each process has open and is not listed for.

@@ -97,22 +97,14 @@ pub(in crate::model) struct Past {
 impl Past {
     /// Takes in the latest snapshot.
     pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot, kin: &Kin, holdings: &[Holding]) {
-        let mut old = std::mem::take(&mut self.lives).into_iter().peekable();
-        let mut gone = Vec::new();
-        self.lives.reserve(snapshot.processes.len());
-        for process in &snapshot.processes {
-            while let Some(life) = old.next_if(|it| it.named.id < process.id) {
-                gone.push(life);
-            }
-            let mut life = old.next_if(|it| it.named.id == process.id).unwrap_or_else(|| Life::of(process));
-            life.name(process);
-            self.lives.push(life);
+        let is_same = self.lives.iter().map(|it| it.named.id).eq(snapshot.processes.iter().map(|it| it.id));
+        if !is_same {
+            self.come_and_go(snapshot);
         }
-        gone.extend(old);
-        self.bury(gone, snapshot.at);
-
+        self.fallen.retain(|it| snapshot.at.since(it.at) < REMEMBERED);
         let mut held = holdings.iter().peekable();
         for (life, process) in self.lives.iter_mut().zip(&snapshot.processes) {
+            life.name(process);
             let holding = held.next_if(|it| it.process == process.id);
             // A PID that NVML did not mean tells nothing when it ends.
             life.tenant = holding.is_some() && process.facts.identity != Identity::Unverified;
@@ -131,6 +123,21 @@ impl Past {
         for (at, process) in snapshot.processes.iter().enumerate() {
             self.follow(at, process, kin, snapshot);
         }
+    }
+
+    /// Makes of the lives those of the snapshot's processes.
+    fn come_and_go(&mut self, snapshot: &Snapshot) {
+        let mut old = std::mem::take(&mut self.lives).into_iter().peekable();
+        let mut gone = Vec::new();
+        self.lives.reserve(snapshot.processes.len());
+        for process in &snapshot.processes {
+            while let Some(life) = old.next_if(|it| it.named.id < process.id) {
+                gone.push(life);
+            }
+            self.lives.push(old.next_if(|it| it.named.id == process.id).unwrap_or_else(|| Life::of(process)));
+        }
+        gone.extend(old);
+        self.bury(gone, snapshot.at);
     }
 
     /// Notes what became of one process.
@@ -168,7 +175,6 @@ impl Past {
     fn bury(&mut self, gone: Vec<Life>, now: Moment) {
         let tenants = gone.into_iter().filter(|it| it.tenant && it.named.id.start_ticks.is_some());
         self.fallen.extend(tenants.map(|it| Fallen { named: it.named, ties: it.ties, root: it.root, at: now }));
-        self.fallen.retain(|it| now.since(it.at) < REMEMBERED);
         let surplus = self.fallen.len().saturating_sub(FALLEN);
         self.fallen.drain(..surplus);
     }
