@@ -30,13 +30,15 @@ fn command_line() -> Cli {
 }
 
 /// Has one heap for all threads, which do little at the same time, and gives back what is free at its end. The
-/// first lines of a large host are ten times what remains of them.
+/// first lines of a large host are ten times what remains of them. What is large is there for one line, as a rule:
+/// it has pages of its own, so that it leaves no hole.
 fn keep_the_heap_small() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it sets two numbers of the allocator, and there are no other threads yet.
+    // SAFETY: it sets numbers of the allocator, and there are no other threads yet.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 128 << 10);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 16 << 10);
     }
 }
 

@@ -9,7 +9,7 @@ mod occurrence;
 mod split;
 mod track;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 pub use self::curve::{Curve, Extent, Window};
@@ -262,8 +262,8 @@ impl ProcessHistory {
 #[derive(Debug, Clone, Default)]
 pub struct History {
     gpus: HashMap<GpuUuid, GpuHistory>,
-    /// Each in a place of its own: a table has room for up to twice as many as are in it.
-    processes: HashMap<ProcessId, Box<ProcessHistory>>,
+    /// Each in a place of its own: a tree has room for up to twice as many as are in it.
+    processes: BTreeMap<ProcessId, Box<ProcessHistory>>,
     occurrences: Occurrences,
     began: Option<Moment>,
     passes: u64,
@@ -400,7 +400,7 @@ impl History {
         self.gpus.values().map(gpu).sum::<usize>()
             + self.processes.values().map(|it| process(it)).sum::<usize>()
             + self.gpus.capacity() * size_of::<(GpuUuid, GpuHistory)>()
-            + self.processes.capacity() * size_of::<(ProcessId, Box<ProcessHistory>)>()
+            + 2 * self.processes.len() * size_of::<(ProcessId, Box<ProcessHistory>)>()
     }
 }
 

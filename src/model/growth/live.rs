@@ -1,6 +1,6 @@
 //! The growth of every GPU and of every process on it, from snapshot to snapshot.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::{LeakDetector, Outlook};
@@ -13,8 +13,8 @@ pub(super) const GONE: Duration = Duration::from_mins(15);
 #[derive(Debug, Clone, Default)]
 struct Watched {
     whole: LeakDetector,
-    /// Each in a place of its own: a table has room for up to twice as many as are in it.
-    tenants: HashMap<ProcessId, Box<LeakDetector>>,
+    /// Each in a place of its own: a tree has room for up to twice as many as are in it.
+    tenants: BTreeMap<ProcessId, Box<LeakDetector>>,
 }
 
 /// All that is watched.

@@ -69,6 +69,7 @@ pub(in crate::model) fn judge(
         }
     });
     verdicts.clear();
+    verdicts.reserve_exact(judged.len());
     verdicts.extend(judged);
     attribute(verdicts, court, unclaimed);
 }
