@@ -275,6 +275,21 @@ impl LeakDetector {
         })
     }
 
+    /// Whether a trend may be one more rise of a series that went up and down before, as that of a server does: it is
+    /// less than such a rise, or not much more and as uneven. Whoever leaks already does so still.
+    fn wanders(&self, level: usize, trend: &Trend) -> bool {
+        if self.watch.as_ref().is_some_and(|it| it.is_leak) {
+            return false;
+        }
+        let wander = [1, 2].map(|coarser| {
+            let points = self.levels.points((level + coarser).min(Levels::COUNT - 1));
+            let points = points.as_slice();
+            trend::wander(&points[..points.partition_point(|it| it.at < trend.from)])
+        });
+        let wander = wander[0].max(wander[1]);
+        trend.gained < 2.0 * wander || trend.gained < 50.0 * wander && trend.rest > 0.02
+    }
+
     /// Steady, or growing as young jobs do.
     fn calm(&self, age: f64) -> Outlook {
         let points = self.levels.points(0);
@@ -300,6 +315,7 @@ impl LeakDetector {
             let Some((trend, is_leak)) = trend::find(&points, limit.map(kib), 2.0 * self.tooth) else {
                 continue;
             };
+            let is_leak = is_leak && !self.wanders(level, &trend);
             if let Some(watch) = &mut self.watch
                 && is_leak
             {
@@ -318,6 +334,7 @@ impl LeakDetector {
             let room = limit.map(|it| (kib(it) - held).max(0.0));
             let stairs =
                 self.stairs.as_ref().and_then(|it| it.find(seconds(Moment(0), at), self.levels.width(0), room));
+            let stairs = stairs.filter(|it| !self.wanders(0, it));
             best = stairs.map(|it| (it, true)).or(best);
         }
         if let Some((trend, is_leak)) = best {

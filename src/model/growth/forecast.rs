@@ -151,8 +151,13 @@ impl Path {
             after(self.fit.slope + self.slack, self.bend + self.doubt),
             after(self.fit.slope - self.slack, self.bend - self.doubt),
         );
+        // Which of the two bends it is, a young growth does not tell.
+        let (slope, bend) = (self.fit.slope, self.bend);
+        let either =
+            if bend > 0.0 { (parabola(slope, bend) - exponential(slope, bend)).abs() * self.half } else { 0.0 };
         let strays = 5.0 * self.noise * (likely / (2.0 * self.half)).sqrt();
         let margin = 0.002 * likely + (0.4 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
+        let margin = margin.hypot(0.5 * if either.is_finite() { either } else { 0.0 });
         let seconds = |it: f64| Duration::try_from_secs_f64(it.clamp(0.0, 1e9)).ok();
         (likely < 1e8).then_some(())?;
         Some(Forecast {

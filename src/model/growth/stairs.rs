@@ -9,6 +9,9 @@ use crate::units::Moment;
 /// A step at each epoch that is a leak, and what was held before the first.
 const ENOUGH: usize = 7;
 
+/// Seconds between two steps at least: what takes less shows in the finest buckets, and warm-ups have such steps.
+const SHORTEST: f64 = 45.0;
+
 /// What has been held since that time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Tread {
@@ -121,7 +124,7 @@ impl Stairs {
         let began = seconds(base, first) > 0.6 * interval && (rate < trend::LOADING || base.held > last.held / 2);
         // A step that comes and goes within a minute is a bump.
         let goes_on = ((0.1 * interval).min(60.0)..1.5 * interval).contains(&(now - f64::from(last.since)));
-        let is_stair = interval >= 3.0 * width && rate < 3.0 * trend::LOADING;
+        let is_stair = interval >= (3.0 * width).max(SHORTEST) && rate < 3.0 * trend::LOADING;
         let is_relevant = room.unwrap_or(f64::from(last.held)) / rate < trend::RELEVANT;
         (began && goes_on && is_stair && is_relevant && !slows).then_some(Trend {
             from: f64::from(first.since),

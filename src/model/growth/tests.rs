@@ -58,6 +58,19 @@ fn a_leak_is_called_with_its_rate_and_its_end() {
 }
 
 #[test]
+fn a_rise_of_what_goes_up_and_down_is_no_leak() {
+    // The load of a server, in waves of 14, 40 and 95 minutes.
+    let wave = |at: f64, period: f64, phase: f64| (at / period * std::f64::consts::TAU + phase).sin();
+    let mut growth = LeakDetector::default();
+    for at in (0..12 * 3600_u32).map(f64::from) {
+        let load = wave(at, 2400.0, 0.0) + 0.7 * wave(at, 5700.0, 1.0) + 0.3 * wave(at, 820.0, 0.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB and milliseconds")]
+        growth.push(Moment(at as u64 * 1000), Bytes((10_000.0 + 750.0 * load) as u64 * 2 * MIB), Some(Bytes(80 << 30)));
+        assert_ne!(growth.outlook(), Outlook::Leak, "at {at} s: {:?}", growth.evidence());
+    }
+}
+
+#[test]
 fn what_stands_still_after_it_warmed_up_is_steady() {
     check(50, job(|_| 0), Outlook::TooSoon);
     check(600, job(|_| 0), Outlook::Steady);

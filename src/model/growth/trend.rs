@@ -60,6 +60,19 @@ pub(super) fn floor(points: &[Point]) -> [f64; LENGTH] {
     floor
 }
 
+/// KiB that were held for a while, and given back, on average. The middle one of three parts of the time tells: in one
+/// of them something else may have ended.
+#[expect(clippy::cast_precision_loss, reason = "a window has few points")]
+pub(super) fn wander(points: &[Point]) -> f64 {
+    let mut thirds = [0, 1, 2].map(|third| {
+        let points = &points[points.len() * third / 3..points.len() * (third + 1) / 3];
+        let above: f64 = points.iter().zip(floor(points)).map(|(point, floor)| point.low - floor).sum();
+        above / points.len().max(1) as f64
+    });
+    thirds.sort_by(f64::total_cmp);
+    thirds[1]
+}
+
 /// Points up to the last fall of a sawtooth: the tooth that rises now says nothing of the floor.
 fn whole_teeth(points: &[Point]) -> &[Point] {
     let mut top = 0.0_f64;
