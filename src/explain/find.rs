@@ -304,8 +304,12 @@ fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
         let end = prefix.as_bytes()[at..].iter().position(|it| !is_part(it)).map_or(prefix.len(), |it| at + it);
         prefix.as_bytes()[begin..end].windows(3).any(|it| matches!(it, [b'0'..=b'9', b':', b'0'..=b'9']))
     };
+    // A container's log says whether a part of a line follows, or was the last of it.
+    let is_part = prefix.ends_with("stderrP") || prefix.ends_with("stdoutP");
     let fits = |(at, (ours, theirs)): (usize, (u8, u8))| {
-        ours == theirs || ours.is_ascii_digit() && theirs.is_ascii_digit() && of_time(at)
+        ours == theirs
+            || ours.is_ascii_digit() && theirs.is_ascii_digit() && of_time(at)
+            || is_part && at + 1 == prefix.len() && theirs == b'F'
     };
     let fits = start.len() == prefix.len() && prefix.bytes().zip(start.bytes()).enumerate().all(fits);
     fits.then(|| &line[prefix.len()..])

@@ -25,6 +25,10 @@ const ASYNC: &str = "Allocationondevice";
 /// Where a message begins that lost its head: people leave it out when they copy one.
 const HEADLESS: &str = "Triedtoallocate";
 
+/// What is said between brackets.
+const FIELDS: [&str; 6] =
+    ["totalcapacity", "alreadyallocated", "free", "allowed", "reservedintotalbyPyTorch", "cached"];
+
 /// No text before the word that gives a message away is longer.
 pub(super) const LONGEST_START: usize = 96;
 
@@ -250,8 +254,16 @@ impl Cursor<'_> {
 
     /// One of these figures, and what ends it.
     fn bracket(&mut self, message: &mut Message) -> Read<&'static str> {
+        /// So much of a name, and then something else, is a line of somebody else's.
+        const TELLING: usize = 5;
         let amount = self.amount()?.map_err(|_| Break::Other)?;
-        let end = self.0.find([';', ')']).ok_or(Break::End)?;
+        let Some(end) = self.0.find([';', ')']) else {
+            let is_foreign = |name: &&str| {
+                let same = name.bytes().zip(self.0.bytes()).take_while(|(ours, theirs)| ours == theirs).count();
+                same < self.0.len() && same >= TELLING.min(name.len())
+            };
+            return Err(if FIELDS.iter().any(is_foreign) { Break::Other } else { Break::End });
+        };
         let field = match &self.0[..end] {
             "totalcapacity" => &mut message.total,
             "alreadyallocated" => &mut message.allocated,
