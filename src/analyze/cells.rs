@@ -39,13 +39,15 @@ pub(super) fn is_gpu(cell: &str) -> bool {
 }
 
 /// A time in milliseconds: since 1970 for `2026/11/21 13:05:42.123` and the like (of no known zone), as it is for a bare
-/// number, which is of seconds unless it is too large for that.
-pub(super) fn time(cell: &str) -> Option<i64> {
-    if let Some(date) = date(cell) {
-        return Some(date);
+/// number, which is of `unit` milliseconds or, where nobody says that, of seconds unless it is too large for that.
+pub(super) fn time(cell: &str, unit: Option<f64>) -> Option<i64> {
+    if let Some(time) = date(cell).or_else(|| clock(cell)) {
+        return Some(time);
     }
     let value: f64 = cell.parse().ok()?;
     let value = match value.abs() {
+        // Nothing that began with the log is as long as the time since 1970.
+        _ if let Some(unit) = unit.filter(|it| value.abs() * it < 1e14) => value * unit,
         // Since 1970, in nanoseconds, microseconds, milliseconds.
         1e17.. => value / 1e6,
         1e14.. => value / 1e3,
@@ -54,6 +56,16 @@ pub(super) fn time(cell: &str) -> Option<i64> {
     };
     #[expect(clippy::cast_possible_truncation, reason = "it is not large")]
     (value.abs() < 1e16).then(|| value.round() as i64)
+}
+
+/// `13:05:42.123`, the time of day, or since it began.
+fn clock(cell: &str) -> Option<i64> {
+    let mut parts = cell.split(':');
+    let (hours, minutes): (i64, i64) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let seconds: f64 = parts.next()?.parse().ok()?;
+    let is_clock = parts.next().is_none() && hours >= 0 && (0..60).contains(&minutes) && (0.0..61.0).contains(&seconds);
+    #[expect(clippy::cast_possible_truncation, reason = "less than a minute")]
+    is_clock.then(|| (hours * 3600 + minutes * 60) * 1000 + (seconds * 1000.0).round() as i64)
 }
 
 /// `2026/11/21 13:05:42.123`, `2026-11-21T13:05:42Z`.

@@ -4,9 +4,11 @@ use super::cells::{self, Amount};
 use crate::units::Bytes;
 
 /// Columns by their places.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Columns {
     pub(super) time: usize,
+    /// Milliseconds that a bare number there is of, where the header says it.
+    pub(super) time_unit: Option<f64>,
     pub(super) used: usize,
     /// What a bare number there is of, in bytes.
     pub(super) used_unit: u64,
@@ -30,9 +32,33 @@ const MIB: u64 = 1 << 20;
 pub(super) fn is_header(cells: &[&str], had_one: bool) -> bool {
     let names =
         ["timestamp", "time", "memory.used", "used_memory", "used_gpu_memory", "bytes", "seconds", "allocated_bytes"];
-    let is_value = |cell: &&str| cell.starts_with(|it: char| it.is_ascii_digit() || it == '-');
+    let is_value = |cell: &str| cell.starts_with(|it: char| it.is_ascii_digit() || it == '-');
+    // No name has as many words as a sentence.
+    let is_name = |cell: &&str| !is_value(cell) && cell.split_whitespace().count() <= 4;
     cells.iter().any(|cell| names.contains(&name_of(cell).0.as_str()))
-        || !had_one && !cells.iter().any(is_value) && Columns::of_header(cells).is_ok()
+        || !had_one && cells.iter().all(is_name) && Columns::of_header(cells).is_ok()
+}
+
+/// Names of what counts up without a clock.
+const STEPS: [&str; 5] = ["step", "steps", "global_step", "iteration", "iter"];
+
+/// The milliseconds of the unit that a column of times names: `elapsed_ms`, `time (min)`, `hours`.
+fn time_unit(cell: &str) -> Option<f64> {
+    let cell = cell.to_ascii_lowercase();
+    let unit = match cell.split_once(['[', '(']) {
+        Some((_, unit)) => unit.trim_end_matches([']', ')']).trim(),
+        None => cell.rsplit(['_', ' ', '.']).next()?,
+    };
+    Some(match unit {
+        "ns" | "nanoseconds" => 1e-6,
+        "us" | "µs" | "microseconds" => 1e-3,
+        "ms" | "msec" | "millis" | "milliseconds" => 1.0,
+        "s" | "sec" | "secs" | "seconds" => 1e3,
+        "min" | "mins" | "minutes" => 60e3,
+        "h" | "hr" | "hrs" | "hours" => 3600e3,
+        "d" | "days" => 86_400e3,
+        _ => return None,
+    })
 }
 
 /// A column's name, and the unit that is said with it: `memory.used [MiB]`, `memory_used_mib`, `Memory (MiB)`.
@@ -41,7 +67,9 @@ fn name_of(cell: &str) -> (String, Option<u64>) {
     match cell.split_once(['[', '(']) {
         Some((name, unit)) => (name.trim().to_owned(), Bytes::unit(unit.trim_end_matches([']', ')']).trim())),
         None => {
-            let unit = cell.rsplit_once('_').and_then(|(_, unit)| Bytes::unit(unit));
+            // `time,GiB` names nothing else.
+            let alone = Some(cell.as_str()).filter(|it| it.len() > 1);
+            let unit = cell.rsplit_once('_').map(|it| it.1).or(alone).and_then(Bytes::unit);
             (cell, unit)
         }
     }
@@ -54,9 +82,13 @@ impl Columns {
         let find = |of: &[&str]| of.iter().find_map(|name| names.iter().position(|it| it.0 == *name));
         let begins = |of: &[&str]| names.iter().position(|it| of.iter().any(|name| it.0.starts_with(name)));
         let time = find(&["timestamp", "time", "seconds", "date", "t"])
-            .or_else(|| begins(&["time", "date", "elapsed", "second"]));
+            .or_else(|| begins(&["time", "date", "elapsed", "second", "minute", "hour", "unix", "wall"]));
+        let steps = find(&STEPS).filter(|_| time.is_none());
+        let guess = steps.map(|it| format!("no time: one {} taken for a second", names[it].0.trim_end_matches('s')));
+        let time = time.or(steps);
         let used = find(&["memory.used", "used_gpu_memory", "used_memory", "bytes", "memory", "used"])
-            .or_else(|| begins(&["memory.used", "memory_used", "used_", "bytes", "mem"]));
+            .or_else(|| begins(&["memory.used", "memory_used", "used_", "bytes", "mem"]))
+            .or_else(|| names.iter().position(|it| it.1.is_some() && Bytes::unit(&it.0).is_some()));
         let total = find(&["memory.total", "total"]).or_else(|| begins(&["memory.total", "memory_total", "total_"]));
         let part = |of: [&str; 3]| find(&of).map(|at| (at, names[at].1.unwrap_or(1)));
         let allocated = part(["allocated_bytes", "memory_allocated", "allocated"]);
@@ -71,6 +103,7 @@ impl Columns {
         let plain = if is_nvidia(&names[used].0) { MIB } else { 1 };
         Ok(Self {
             time,
+            time_unit: time_unit(header[time]),
             used,
             used_unit: names[used].1.unwrap_or(plain),
             parts: reserved.zip(allocated).map(|(reserved, allocated)| [reserved, allocated]),
@@ -81,7 +114,7 @@ impl Columns {
             pid: find(&["pid"]),
             name: find(&["process_name", "name"]).filter(|_| find(&["pid"]).is_some()),
             count: header.len(),
-            guess: None,
+            guess,
         })
     }
 
@@ -110,8 +143,9 @@ impl Columns {
         let numbers: Vec<usize> = places().filter(|at| all(*at, &whole) && Some(*at) != time).collect();
         let Some(time) = time else {
             // Seconds and bytes.
-            let is_plain =
-                count == 2 && all(0, &|it| cells::time(it).is_some()) && all(1, &|it| cells::amount(it, 1).is_some());
+            let is_plain = count == 2
+                && all(0, &|it| cells::time(it, None).is_some())
+                && all(1, &|it| cells::amount(it, 1).is_some());
             let guess = Some("no header: times and bytes".to_owned());
             return is_plain.then(|| Self { used: 1, used_unit: 1, total_unit: 1, count, guess, ..Self::default() });
         };
@@ -182,6 +216,7 @@ impl Columns {
         }
         Some(Self {
             time,
+            time_unit: None,
             used,
             used_unit: MIB,
             total,

@@ -87,10 +87,19 @@ impl Log {
         if line.starts_with('{') {
             return self.own(line);
         }
-        let cells: Vec<&str> = line.split(',').map(|it| it.trim().trim_matches('"')).collect();
+        // Tables that were copied, and those of countries with a decimal comma.
+        let separator = match () {
+            () if line.contains('\t') => '\t',
+            () if !line.contains(',') && line.contains(';') => ';',
+            () => ',',
+        };
+        let cells: Vec<&str> = line.split(separator).map(|it| it.trim().trim_matches('"')).collect();
         if columns::is_header(&cells, self.columns.is_some()) {
             match Columns::of_header(&cells) {
-                Ok(columns) => self.columns = Some(columns),
+                Ok(columns) => {
+                    self.guess.clone_from(&columns.guess);
+                    self.columns = Some(columns);
+                }
                 Err(why) => self.is_bad(self.lines, why),
             }
             return;
@@ -152,7 +161,7 @@ impl Log {
         let mut lengths: Vec<usize> = self.held.iter().map(|(_, cells)| cells.len()).collect();
         lengths.sort_unstable();
         let Some(usual) = lengths.get(lengths.len() / 2) else { return };
-        let is_dated = |cells: &Vec<String>| cells.iter().any(|it| cells::time(it).is_some());
+        let is_dated = |cells: &Vec<String>| cells.iter().any(|it| cells::time(it, None).is_some());
         let rows: Vec<Vec<String>> =
             self.held.iter().filter(|(_, it)| it.len() == *usual && is_dated(it)).map(|(_, it)| it.clone()).collect();
         self.columns = Columns::guess(&rows);
@@ -232,7 +241,7 @@ impl Log {
             return Err(format!("{} cells instead of {}: {said}", cells.len(), columns.count));
         }
         let cell = |at: usize| cells[columns.place(at, cells.len())];
-        let time = cells::time(cell(columns.time));
+        let time = cells::time(cell(columns.time), columns.time_unit);
         let time = time.ok_or_else(|| format!("no time: {}", shown(cell(columns.time))))?;
         self.has_dates = cell(columns.time).contains(':');
         let used = cells::amount(cell(columns.used), columns.used_unit);
@@ -246,6 +255,11 @@ impl Log {
         let name = columns.name.map(cell);
         let uuid = columns.gpu.map(cell);
         let key = (gpu.unwrap_or_default().to_owned(), pid);
+        if let (Some(_), Amount::Bytes(bytes), Some(place)) = (pid, used, self.places.get(&key))
+            && self.series[*place].is_other(&self.times, time, bytes, name)
+        {
+            self.places.remove(&key);
+        }
         let place = *self.places.entry(key).or_insert_with_key(|(gpu, pid)| {
             self.series.push(Series {
                 gpu: columns.index.or(columns.gpu).map(|_| Text::new(gpu)),

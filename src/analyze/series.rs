@@ -112,10 +112,25 @@ impl Detector {
     }
 }
 
+/// Milliseconds without a process after which it may be another that has its PID.
+const GONE: i64 = 15 * 60_000;
+
 /// Seconds after which the next sample is foretold from again: at least once a minute, wherever samples come in one.
 const HALF: f64 = 30.0;
 
 impl Series {
+    /// Whether somebody else has its PID now: who holds less than half as much, and has another name, or was away for
+    /// long. A name alone says nothing: a program may set its own. `times` are of all rows, in milliseconds.
+    pub(super) fn is_other(&self, times: &[i64], now: i64, bytes: Bytes, name: Option<&str>) -> bool {
+        let [.., before, last] = self.rows.as_slice() else { return false };
+        let is_named = |name: &&str| !name.starts_with('[');
+        let is_renamed =
+            self.name.as_ref().zip(name.filter(is_named)).is_some_and(|(ours, theirs)| *ours != Text::new(theirs));
+        let gap = now - times[last.place as usize];
+        let usual = times[last.place as usize] - times[before.place as usize];
+        bytes.0 < last.bytes.0 / 2 && (is_renamed || gap > GONE.max(4 * usual))
+    }
+
     /// Looks at the samples in their order; `times` are of all rows, in milliseconds.
     pub(super) fn judge(mut self, times: &[i64], capacity: Option<Bytes>) -> Judged {
         let mut rows = std::mem::take(&mut self.rows);

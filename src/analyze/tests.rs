@@ -42,7 +42,20 @@ fn any_header_with_a_time_and_an_amount_does_and_numbers_as_numpy_writes_them() 
         let found = check(&format!("{header}\n0,1.048576e+06\n1.000e+00,2097152.0\n"), &["- - - 0:1 1:2"]);
         assert_eq!(found.bad.count, 0, "{header}: {:?}", found.bad.named);
     }
-    check("Time (s),Memory (MiB)\n0,1\n1,2\n", &["- - - 0:1 1:2"]);
+    for text in [
+        "Time (s),Memory (MiB)\n0,1\n1,2\n",
+        "elapsed_ms,MiB\n0,1\n1000,2\n",
+        "time [min],memory_gb\n0,0.001048576\n0.0166666667,0.002097152\n",
+        "hours,used_mib\n0,1\n0.000277777778,2\n",
+        "timestamp_ms,MiB\n1795266342123,1\n1795266343123,2\n",
+        "time_ns;MiB\n0;1\n1000000000;2\n",
+        "t\tbytes\n0:00:00\t1048576\n0:00:01\t2097152\n",
+        "What was held, and when it was held there\n0,1048576\n1,2097152\n",
+    ] {
+        check(text, &["- - - 0:1 1:2"]);
+    }
+    let found = check("step,loss,memory_allocated\n0,3.5,1048576\n1,3.4,2097152\n", &["- - - 0:1 1:2"]);
+    assert_eq!(found.notes[0], "no time: one step taken for a second");
     check("0,1.048576e+06\n1,2.097152e+06\n", &["- - - 0:1 1:2"]);
 }
 
@@ -180,12 +193,31 @@ fn times_of_every_make_are_read() {
         ("12.5", Some(12_500)),
         ("1795266342", Some(1_795_266_342_000)),
         ("1795266342123", Some(1_795_266_342_123)),
+        ("27:05:42.5", Some(97_542_500)),
+        ("1:60:00", None),
         ("2026/13/21 13:05:42", None),
         ("inf", None),
         ("", None),
     ] {
-        assert_eq!(cells::time(text), expected, "{text}");
+        assert_eq!(cells::time(text, None), expected, "{text}");
     }
+}
+
+#[test]
+fn a_pid_that_is_used_again_is_another_process() {
+    let log = |name: &str, at: u32, mib: u32| {
+        format!(
+            "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n\
+             2026/11/21 13:05:42.000, GPU-1, 7, python, 900 MiB\n2026/11/21 13:05:43.000, GPU-1, 7, python, 910 MiB\n\
+             2026/11/21 13:{at:02}:43.000, GPU-1, 7, {name}, {mib} MiB\n"
+        )
+    };
+    let two = ["GPU-1 7 - 0:900 1:910", "GPU-1 7 - 0:400"];
+    check(&log("python", 35, 400), &two);
+    check(&log("jupyter", 10, 400), &two);
+    // A log may have a hole, and a process give back what it holds.
+    check(&log("python", 35, 950), &["GPU-1 7 - 0:900 1:910 1801:950"]);
+    check(&log("python", 10, 400), &["GPU-1 7 - 0:900 1:910 301:400"]);
 }
 
 #[test]
