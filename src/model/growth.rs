@@ -86,6 +86,8 @@ pub struct LeakDetector {
     last: Option<(Moment, u32)>,
     /// Seconds from one sample to the next, as a rule.
     interval: f64,
+    /// Samples in a row that came much later than that.
+    holes: u8,
     samples: u32,
     /// In a place of its own: few are under suspicion.
     watch: Option<Box<Watch>>,
@@ -166,9 +168,13 @@ impl LeakDetector {
             }
             let elapsed = seconds(before, at);
             self.samples = self.samples.saturating_add(1);
-            // Holes are not the rule.
-            let is_hole = self.samples > 2 && elapsed > 2.5 * self.interval;
-            let weight = if is_hole { 0.02 } else { (1.0 / f64::from(self.samples)).max(0.1) };
+            // Holes are not the rule, but for some in a row.
+            self.holes = if self.samples > 2 && elapsed > 2.5 * self.interval { self.holes + 1 } else { 0 };
+            let weight = match self.holes {
+                0 => (1.0 / f64::from(self.samples)).max(0.1),
+                1..4 => 0.02,
+                _ => 1.0,
+            };
             self.interval += weight * (elapsed - self.interval);
             if self.samples >= 5 {
                 self.levels.fit(self.interval);

@@ -45,6 +45,21 @@ fn a_leak_that_is_read_once_a_minute_is_called_within_a_dozen_samples() {
 }
 
 #[test]
+fn a_leak_is_called_as_soon_when_it_was_read_more_often_before() {
+    let called = |often: u64| {
+        let mut growth = LeakDetector::default();
+        let early = (0..often).map(|at| (at, 20_500));
+        let late = (1..60).map(|sample| (often + sample * 60, 20_500 + sample * 30));
+        early.chain(late).find_map(|(at, mib)| {
+            growth.push(Moment(at * 1000), Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
+            (growth.outlook() == Outlook::Leak).then(|| at.saturating_sub(often) / 60)
+        })
+    };
+    let samples = [0, 600].map(|often| called(often).expect("it is called"));
+    assert!(samples.iter().all(|it| *it < 12), "{samples:?}");
+}
+
+#[test]
 fn a_leak_is_called_with_its_rate_and_its_end() {
     // 2 MiB every 4 s; 10 GiB are left.
     let growth = check(900, job(|at| at / 4 * 2), Outlook::Leak);
