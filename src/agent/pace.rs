@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::census::{Census, Order, Scope, Sighting, Unclaimed};
 use super::devices::Devices;
 use super::host::Host;
-use super::peek::{Peeker, devices};
+use super::peek::{Peeker, Said, devices};
 use super::proc::Processes;
 use super::sampler::{self, Sampler};
 use super::writer::Writer;
@@ -117,7 +117,8 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
 impl Loop {
     /// Waits for something to happen, or for the time to do something.
     fn wait(&self, happened: &Receiver<Wake>, also: Option<Moment>) -> Option<Wake> {
-        let times = [Some(self.next), self.awaiting, self.sampler.deadline(), self.others, also];
+        let peek = self.peeker.as_ref().and_then(Peeker::deadline);
+        let times = [Some(self.next), self.awaiting, self.sampler.deadline(), peek, self.others, also];
         let until = times.into_iter().flatten().min();
         let until = until.unwrap_or(self.next);
         happened.recv_timeout(until.since(clock::now())).ok()
@@ -130,6 +131,10 @@ impl Loop {
         }
         if self.awaiting.is_some_and(|until| now >= until) {
             self.line(now);
+        }
+        if self.peeker.as_mut().is_some_and(|it| it.check(now)) {
+            // The others do not wait for the next pass.
+            self.look_into(now);
         }
         if self.others.take_if(|due| now >= *due).is_some() {
             self.is_counting = true;
@@ -157,7 +162,6 @@ impl Loop {
     /// Has the tenants looked into.
     fn look_into(&mut self, now: Moment) {
         if let Some(peeker) = &mut self.peeker {
-            peeker.check(now);
             peeker.order(self.processes.tenants().collect(), now);
         }
     }
@@ -217,7 +221,7 @@ impl Loop {
         let mut holds: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.holds).collect();
         holds.sort_by_key(|hold| Reverse(hold.memory.ok()));
         for hold in holds {
-            self.processes.see(hold.pid, hold.listed);
+            self.processes.see(hold.pid, hold.listed, hold.memory);
         }
     }
 
@@ -238,7 +242,7 @@ impl Loop {
         let mut processes: Vec<_> = self.processes.end().cloned().collect();
         for process in &mut processes {
             let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
-            let simulated = simulated.map(|(_, stats)| Ok(stats.clone()));
+            let simulated = simulated.map(|(_, stats)| Ok(Said { devices: stats.clone(), hands_out: true }));
             let said = self.peeker.as_ref().and_then(|it| it.said(process.id)).or(simulated.as_ref());
             let said = said.zip(self.processes.cuda(process.id));
             process.peek = said.map(|(said, cuda)| devices::peek(said, process.id, &gpus, cuda).into());
@@ -292,7 +296,7 @@ impl Loop {
 
 fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     let tenants = gpu.holds.iter().map(|hold| Tenant {
-        process: processes.see(hold.pid, hold.listed),
+        process: processes.see(hold.pid, hold.listed, hold.memory),
         usage: hold.usage,
         memory: hold.memory,
         sm: hold.sm,

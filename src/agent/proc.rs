@@ -25,10 +25,10 @@ pub(super) use self::files::is_initial_pid_namespace;
 pub(super) use self::files::living_thread;
 pub(super) use self::origin::Cuda;
 use super::devices::Devices;
-use super::peek::Whom;
+use super::peek::{Grant, Whom};
 use super::{Wake, clock};
-use crate::snapshot::{Identity, Missing, Process, ProcessId};
-use crate::units::Moment;
+use crate::snapshot::{Identity, Missing, Process, ProcessId, Reading};
+use crate::units::{Bytes, Moment};
 use crate::untrusted::Argv;
 
 /// The first pass looks at so many processes: those that hold most, as one sees them first.
@@ -112,16 +112,16 @@ impl Processes {
         let put_off = std::mem::take(&mut self.put_off);
         self.begin();
         for (pid, listed) in put_off {
-            self.see(pid, listed);
+            self.see(pid, listed, Err(Missing::NotYet));
         }
         self.read_rarely(clock::now());
     }
 
-    /// Reads the process that NVML named at `listed`, once a pass, and says who it is.
-    pub(super) fn see(&mut self, pid: u32, listed: Moment) -> ProcessId {
+    /// Reads the process that NVML named at `listed` with so much memory, once a pass, and says who it is.
+    pub(super) fn see(&mut self, pid: u32, listed: Moment, memory: Reading<Bytes>) -> ProcessId {
         let known = self.known.get_mut(&pid).filter(|entry| entry.named == self.pass);
         if let Some(entry) = known {
-            entry.gpus += 1;
+            entry.grant.add(memory);
             return entry.process.id;
         }
         // With a thousand of them, the reading is most of what gputop costs; and most of a thousand wait.
@@ -135,7 +135,8 @@ impl Processes {
             self.known.insert(pid, Entry::unread(pid).into());
         }
         self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |entry| {
-            (entry.named, entry.pass, entry.gpus) = (self.pass, self.pass, 1);
+            (entry.named, entry.pass, entry.grant) = (self.pass, self.pass, Grant::default());
+            entry.grant.add(memory);
             entry.process.id
         })
     }
@@ -240,7 +241,12 @@ impl Processes {
         // Catching up is a pass too, which names only some.
         let named = self.known.values().filter(|entry| entry.named > 0 && entry.named + 1 >= self.pass);
         let sure = named.filter(|entry| entry.process.facts.identity == Identity::Sure);
-        sure.map(|entry| Whom { id: entry.process.id, uid: entry.process.facts.uid, gpus: entry.gpus })
+        sure.map(|entry| Whom {
+            id: entry.process.id,
+            uid: entry.process.facts.uid,
+            grant: entry.grant,
+            is_known: false,
+        })
     }
 
     /// What the environment of a process says about CUDA's devices.

@@ -136,7 +136,7 @@ impl Writer {
     fn hanging(&mut self, label: &str, text: impl Display, indent: usize) {
         let mut label = label.to_owned();
         // Where that would leave a word or two to a line, there is no room for it.
-        let indent = if indent * 2 > self.width { 0 } else { indent };
+        let indent = if indent + 24 > self.width { 0 } else { indent };
         let (mut line, mut columns) = (String::new(), 0);
         for character in bound(&text.to_string()).chars() {
             let width = character.width().unwrap_or(0);

@@ -1,12 +1,12 @@
 //! Which processes the list shows, and in which order.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::collections::HashSet;
 
 use super::columns::{Column, Sort};
 use crate::model::{Holding, JobKey, Model, reserved};
-use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot, State};
+use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot, State, Unread};
 use crate::units::{Bytes, Percent};
 use crate::untrusted::Text;
 
@@ -32,6 +32,22 @@ pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
         Some(why) => Err(why.missing()),
         None => reserved(snapshot, process.id, None).map(|it| it.cache).ok_or(Missing::Failed),
     })
+}
+
+/// Why PyTorch's figures of tenants are not known, where a person can do something about it; and of how many processes.
+pub fn unread(snapshot: &Snapshot) -> Vec<(Unread, usize)> {
+    let mut reasons: Vec<(Unread, usize)> = Vec::new();
+    for why in snapshot.processes.iter().filter_map(|it| it.peek.as_ref()?.unread) {
+        if matches!(why, Unread::NotYet | Unread::NoPytorch | Unread::Copied) {
+            continue;
+        }
+        match reasons.iter_mut().find(|it| it.0 == why) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((why, 1)),
+        }
+    }
+    reasons.sort_by_key(|it| Reverse(it.1));
+    reasons
 }
 
 /// A GPU's short name in the list: its index, or `index:instance` for an instance.

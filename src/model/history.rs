@@ -208,13 +208,16 @@ impl ProcessHistory {
         }
         // A process on several GPUs is as old as the oldest of its readings.
         let at = holding.gpus.iter().map(|at| snapshot.gpus[*at].load.at).min().unwrap_or(snapshot.at);
-        for gpu in holding.gpus.iter().map(|at| &snapshot.gpus[*at]) {
+        let gpus = || holding.gpus.iter().map(|at| &snapshot.gpus[*at]);
+        let is_known = |gpu: &&Gpu| self.parts.iter().any(|(uuid, _)| *uuid == gpu.uuid);
+        if self.all.is_none() && self.parts.len() + gpus().filter(|it| !is_known(it)).count() > 1 {
+            // What it had on the first of them was all until now; nothing, where it is seen on all at once.
+            let before = self.parts.first().map_or_else(Series::new, |(_, series)| series.clone());
+            self.all = Some(Box::new(before));
+        }
+        for gpu in gpus() {
             let Some(tenant) = gpu.tenants.iter().find(|it| it.process == process.id) else { continue };
             let known = self.parts.iter().position(|(uuid, _)| *uuid == gpu.uuid);
-            if known.is_none() && self.parts.len() == 1 {
-                // What it had on the first of them was all until now.
-                self.all = Some(Box::new(self.parts[0].1.clone()));
-            }
             let place = known.unwrap_or_else(|| {
                 say(&gpu.uuid, gpu.load.at, What::Began);
                 self.parts.push((gpu.uuid.clone(), Series::new()));

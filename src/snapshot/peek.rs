@@ -52,6 +52,8 @@ pub enum Unread {
     Pluggable,
     /// What was found breaks the rules of the allocator: torn again and again, or of another layout.
     Implausible,
+    /// It says more than the driver gave the process, and has handed out nothing since: a copy that a fork made.
+    Copied,
     /// Reading its memory does not come back.
     Hung,
 }
@@ -62,7 +64,9 @@ impl Unread {
         match self {
             Self::NotYet => Missing::NotYet,
             Self::OtherUser | Self::PtraceScope | Self::Protected => Missing::Denied,
-            Self::NoPytorch | Self::OldPytorch | Self::CudaMallocAsync | Self::Pluggable => Missing::Unsupported,
+            Self::NoPytorch | Self::OldPytorch | Self::CudaMallocAsync | Self::Pluggable | Self::Copied => {
+                Missing::Unsupported
+            }
             Self::Implausible | Self::Hung => Missing::Failed,
         }
     }
@@ -91,7 +95,11 @@ impl fmt::Display for Unread {
                 "another allocator stands in PyTorch's place (change_current_allocator), and keeps no figures"
             }
             Self::Implausible => {
-                "what stands in its memory does not add up: a copy that a fork made, another layout, or it changes too fast"
+                "what stands in its memory does not add up: PyTorch has another layout there, or it changes too fast"
+            }
+            Self::Copied => {
+                "its allocator says more than the driver gave it, and hands nothing out: the copy of another process's, \
+                 made by a fork, or one at rest of which the driver does not tell all"
             }
             Self::Hung => "reading its memory does not come back: it may be stuck in the driver",
         })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
+use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use super::host::word;
@@ -113,6 +114,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             pen.restyle(area, theme.cursor());
         }
     }
+    let used = u16::try_from(app.rows().len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
+    unread(buffer, theme, snapshot, Area { y: area.y + used, height: area.height.saturating_sub(used), ..area });
     if app.rows().is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
     {
@@ -129,6 +132,16 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             theme.dim(),
         );
     }
+}
+
+/// Below the list, where there is room, why PyTorch's figures are not known of some, and what to do about it: once.
+fn unread(buffer: &mut Buffer, theme: Theme, snapshot: &Snapshot, area: Area) {
+    let reasons = rows::unread(snapshot).into_iter().map(|(why, count)| {
+        let noun = if count == 1 { "process" } else { "processes" };
+        Line::raw(format!("PyTorch's part of the memory of {count} {noun} is not known: {why}"))
+    });
+    let area = rect(area).intersection(*buffer.area());
+    Paragraph::new(reasons.collect::<Vec<_>>()).style(theme.dim()).wrap(Wrap { trim: true }).render(area, buffer);
 }
 
 /// Below the short list, the whole of what speaks against the process under the cursor.

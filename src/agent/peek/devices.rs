@@ -9,13 +9,14 @@
 //!    sees, and each that was used is one that it holds. CUDA's own order puts the fastest first: that is
 //!    the bus's order where all are alike, and unknown otherwise.
 //! 3. What it reserved fits what it holds in one way only.
-//! 4. It sees as many devices as it holds: a container shows it these, in their order, and `CUDA_VISIBLE_DEVICES`
-//!    counts among them.
+//! 4. It sees as many devices as it holds, and runs in a container or a job that may be shown these only: they have
+//!    their order, and `CUDA_VISIBLE_DEVICES` counts among them. Elsewhere a program that sees so many chose them itself,
+//!    after it started, and in which order nobody tells.
 //!
 //! Otherwise it is not known, and is said so.
 
 use super::stats::Stats;
-use super::{Outcome, find::MOST_DEVICES};
+use super::{Outcome, Said, find::MOST_DEVICES};
 use crate::agent::proc::Cuda;
 use crate::snapshot::{Allocator, Gpu, Missing, Peek, ProcessId, Reading, Unread};
 use crate::units::Bytes;
@@ -49,11 +50,11 @@ impl Hold {
 
 /// Puts what a process said in the terms of the snapshot: of each device, which GPU it is, and its figures.
 pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], cuda: &Cuda) -> Peek {
-    let stats = match said {
-        Ok(stats) => stats,
+    let Said { devices: stats, hands_out } = match said {
+        Ok(said) => said,
         Err(why) => return Peek::unread(*why),
     };
-    let holds: Vec<Hold> = gpus
+    let mut holds: Vec<Hold> = gpus
         .iter()
         .enumerate()
         .filter_map(|(gpu, it)| {
@@ -61,11 +62,19 @@ pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], c
             Some(Hold { gpu, memory: tenant.memory })
         })
         .collect();
-    // More than the driver gave it in all: a copy of another's, made by a fork.
     let held: Reading<Vec<Bytes>> = holds.iter().map(|it| it.memory).collect();
+    let held = held.map(|it| it.into_iter().sum::<Bytes>());
     let reserved: Bytes = stats.iter().map(|it| Bytes(it.reserved.current)).sum();
-    if held.is_ok_and(|held| held.into_iter().sum::<Bytes>().0.saturating_add(LATE) < reserved.0) {
-        return Peek::unread(Unread::Implausible);
+    // More than the driver gave it in all is a copy of another's, made by a fork, unless it is at work: then the driver
+    // does not tell all, as in some containers, and the difference is shown.
+    if !hands_out && held.is_ok_and(|held| held < reserved) {
+        return Peek::unread(Unread::Copied);
+    }
+    if held.is_ok_and(|held| held.0.saturating_add(LATE) < reserved.0) {
+        // These amounts tell no GPU from another.
+        for hold in &mut holds {
+            hold.memory = Err(Missing::NotYet);
+        }
     }
     let places = places(stats, &holds, gpus, cuda);
     let used = (0..).zip(stats).zip(places).filter(|((_, it), _)| it.is_used());
@@ -110,7 +119,7 @@ fn places(stats: &[Stats], holds: &[Hold], gpus: &[Gpu], cuda: &Cuda) -> Vec<Opt
                 visible.as_str().split(',').map(|it| held.get(it.trim().parse::<usize>().ok()?).copied()).collect()
             }
         };
-        order.filter(|it| it.len() == stats.len() && are_alike(gpus, &held))
+        order.filter(|it| cuda.is_confined && it.len() == stats.len() && are_alike(gpus, &held))
     };
     let is_so = |order: &Vec<usize>| used.iter().all(|device| holds_room(*device, order[*device]));
     if let Some(order) = visible.filter(is_so) {
@@ -202,23 +211,30 @@ mod tests {
     /// Which GPUs its used devices are, where it holds so many GiB of each GPU.
     #[track_caller]
     fn check(reserved: &[u64], held: &[u64], visible: Option<&str>, expected: &[Option<u32>]) {
-        check_on(host(u32::try_from(held.len()).unwrap()), reserved, held, (visible, None), expected);
+        check_on(host(u32::try_from(held.len()).unwrap()), reserved, held, (visible, None, false), expected);
     }
 
-    /// The same on another host, with that `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
+    /// The same where it is in a container.
+    #[track_caller]
+    fn check_confined(reserved: &[u64], held: &[u64], visible: Option<&str>, expected: &[Option<u32>]) {
+        check_on(host(u32::try_from(held.len()).unwrap()), reserved, held, (visible, None, true), expected);
+    }
+
+    /// The same on another host, with that `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`, in a container or not.
     #[track_caller]
     fn check_on(
         mut snapshot: Snapshot,
         reserved: &[u64],
         held: &[u64],
-        (visible, order): (Option<&str>, Option<&str>),
+        (visible, order, is_confined): (Option<&str>, Option<&str>, bool),
         expected: &[Option<u32>],
     ) {
         for (gpu, gib) in held.iter().enumerate().filter(|it| *it.1 > 0) {
             snapshot = snapshot.with(7, "python train.py", gpu, Bytes::from_gib(*gib));
         }
-        let cuda = Cuda { visible: visible.map(Into::into), order: order.map(Into::into) };
-        let peek = peek(&Ok(said(reserved)), snapshot.processes[0].id, &snapshot.gpus, &cuda);
+        let cuda = Cuda { visible: visible.map(Into::into), order: order.map(Into::into), is_confined };
+        let said = Ok(Said { devices: said(reserved), hands_out: true });
+        let peek = peek(&said, snapshot.processes[0].id, &snapshot.gpus, &cuda);
         let place = |it: &Allocator| snapshot.gpus.iter().position(|gpu| Some(&gpu.uuid) == it.gpu.as_ref());
         let index = |it: &Allocator| place(it).map(|at| u32::try_from(at).unwrap());
         assert_eq!(
@@ -267,14 +283,14 @@ mod tests {
             host
         };
         let held = [11, 11, 11];
-        check_on(differ(), &[10, 10], &held, (Some("2,0"), Some("PCI_BUS_ID")), &[Some(2), Some(0)]);
-        check_on(differ(), &[10, 10, 10], &held, (None, Some("PCI_BUS_ID")), &[Some(0), Some(1), Some(2)]);
+        check_on(differ(), &[10, 10], &held, (Some("2,0"), Some("PCI_BUS_ID"), false), &[Some(2), Some(0)]);
+        check_on(differ(), &[10, 10, 10], &held, (None, Some("PCI_BUS_ID"), false), &[Some(0), Some(1), Some(2)]);
         // The fastest is the first, and which that is nobody tells.
-        check_on(differ(), &[10, 10], &held, (Some("2,0"), None), &[None, None]);
-        check_on(differ(), &[10, 10], &held, (Some("2,0"), Some("FASTEST_FIRST")), &[None, None]);
-        check_on(differ(), &[10, 10, 10], &held, (None, None), &[None, None, None]);
+        check_on(differ(), &[10, 10], &held, (Some("2,0"), None, false), &[None, None]);
+        check_on(differ(), &[10, 10], &held, (Some("2,0"), Some("FASTEST_FIRST"), false), &[None, None]);
+        check_on(differ(), &[10, 10, 10], &held, (None, None, false), &[None, None, None]);
         // An id means one GPU, wherever that stands.
-        check_on(differ(), &[10, 10], &held, (Some("GPU-2,GPU-1"), None), &[Some(2), Some(1)]);
+        check_on(differ(), &[10, 10], &held, (Some("GPU-2,GPU-1"), None, false), &[Some(2), Some(1)]);
     }
 
     #[test]
@@ -290,7 +306,7 @@ mod tests {
         };
         let held = [11, 0, 11, 11];
         let check = |visible, expected: &[Option<u32>]| {
-            check_on(split(), &vec![10; expected.len()], &held, (Some(visible), None), expected);
+            check_on(split(), &vec![10; expected.len()], &held, (Some(visible), None, false), expected);
         };
         check("MIG-77b1-2,GPU-0", &[Some(3), Some(0)]);
         check("MIG-77,MIG-5f", &[Some(3), Some(2)]);
@@ -301,8 +317,17 @@ mod tests {
 
     #[test]
     fn in_a_container_it_counts_what_that_shows() {
-        check(&[10, 10], &[0, 11, 11], Some("1,0"), &[Some(2), Some(1)]);
-        check(&[10, 10], &[0, 11, 11], Some("0,1"), &[Some(1), Some(2)]);
+        check_confined(&[10, 10], &[0, 11, 11], Some("1,0"), &[Some(2), Some(1)]);
+        check_confined(&[10, 10], &[0, 11, 11], Some("0,1"), &[Some(1), Some(2)]);
+        check_confined(&[10, 10], &[0, 11, 11], None, &[Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn on_the_host_itself_who_sees_fewer_chose_them_in_an_order_that_nobody_tells() {
+        // `os.environ["CUDA_VISIBLE_DEVICES"] = "2,1"`, after it was started with another, or without.
+        for started_with in [Some("1,0"), Some("0,1"), None] {
+            check(&[10, 10], &[0, 11, 11], started_with, &[None, None]);
+        }
     }
 
     #[test]
@@ -315,17 +340,25 @@ mod tests {
     #[test]
     fn amounts_that_fit_in_one_way_only_tell() {
         check(&[30, 10], &[11, 0, 31, 0], None, &[Some(2), Some(0)]);
-        // They fit both ways: as many as it holds, in their order.
-        check(&[10, 10], &[0, 11, 11], None, &[Some(1), Some(2)]);
-        // Nothing tells.
+        // They fit both ways, and nothing else tells.
         check(&[10, 10, 0, 0, 0], &[0, 11, 11, 11], Some("9"), &[None, None]);
     }
 
     #[test]
-    fn more_than_the_driver_gave_is_another_process_s() {
-        let snapshot = host(1).with(7, "python train.py", 0, Bytes::from_gib(2));
-        let peek = peek(&Ok(said(&[20])), snapshot.processes[0].id, &snapshot.gpus, &Cuda::default());
-        assert_eq!(peek, Peek::unread(Unread::Implausible));
+    fn more_than_the_driver_gave_is_a_copy_or_a_difference_that_is_shown() {
+        let snapshot = host(2).with(7, "python train.py", 0, Bytes::from_gib(2)).with(7, "", 1, Bytes(0));
+        let peek = |reserved: &[u64], hands_out| {
+            let said = Ok(Said { devices: said(reserved), hands_out });
+            peek(&said, snapshot.processes[0].id, &snapshot.gpus, &Cuda::default())
+        };
+        assert_eq!(peek(&[0, 20], false), Peek::unread(Unread::Copied));
+        // One at work is none: its amounts are shown, and do not spoil what the environment says.
+        let gpus = |peek: Peek| peek.allocators.into_iter().map(|it| it.gpu.unwrap().0).collect::<Vec<_>>();
+        assert_eq!(gpus(peek(&[0, 20], true)), ["GPU-1".into()]);
+        assert_eq!(gpus(peek(&[10, 20], true)), ["GPU-0".into(), "GPU-1".into()]);
+        // The driver's figure is that of a moment before.
+        assert_eq!(gpus(peek(&[2, 1], true)), ["GPU-0".into(), "GPU-1".into()]);
+        assert_eq!(gpus(peek(&[1, 1], false)), ["GPU-0".into(), "GPU-1".into()]);
     }
 
     #[test]

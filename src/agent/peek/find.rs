@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Where in the object the vector lies differs by version, so it is looked for. A [`Place`] remembers the
-//! whole way, and each sample goes it again: when a pointer on it has changed, the place is not one any more.
+//! whole way; samples go it again, see `books.rs`.
 
 use super::elf;
-use super::memory::{Memory, Piece, word};
+use super::memory::{Memory, word};
 use super::stats::{self, Layout, Proof, Stats};
 
 /// `c10::cuda::CUDACachingAllocator::allocator`, exported since torch 2.0.
@@ -53,12 +53,12 @@ pub(super) enum Absent {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place {
     /// Where the symbol is, and what it points to.
-    symbol: [u64; 2],
+    pub(super) symbol: [u64; 2],
     /// Where the vector is, and its first two words.
-    vector: [u64; 3],
+    pub(super) vector: [u64; 3],
     /// The allocators of the devices, in CUDA's order.
-    devices: Vec<u64>,
-    layout: Layout,
+    pub(super) devices: Vec<u64>,
+    pub(super) layout: Layout,
 }
 
 /// The parts of a vector of eight-byte pointers; absent for anything else.
@@ -150,116 +150,4 @@ fn read_device(memory: &mut Memory<'_>, at: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; stats::SIZE];
     memory.read(at, &mut bytes)?;
     Some(bytes)
-}
-
-/// What came of a sample.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Sample {
-    /// What each device's allocator says, in CUDA's order.
-    Whole(Vec<Stats>),
-    /// Read while it changed: another will do better.
-    Torn,
-    /// The allocator is not there any more.
-    Gone,
-}
-
-impl Place {
-    /// So many times it is tried to read the same twice, while nobody holds the mutex.
-    const TRIES: u32 = 8;
-
-    /// Reads the statistics of each device that was in use `before`; of all, where nothing is known from before. The
-    /// others say zeros: on a host of many GPUs a process sees all and uses one, and to look at each would be most of
-    /// what a sample costs. Of these, one is asked whether it is in use now: the one whose `turn` it is.
-    ///
-    /// The figures of a device are of one moment. They are read twice, in one call, which copies one piece after the
-    /// other. What is the same both times stood there all the while between them, since some of it counts up with each
-    /// change; whether that takes one call or two makes no difference. The mutex is a part of it: nobody was at changing
-    /// them then.
-    ///
-    /// They are read into `scratch`, which no pass takes anew.
-    pub(super) fn sample(
-        &self,
-        memory: &mut Memory<'_>,
-        before: &[Stats],
-        turn: usize,
-        scratch: &mut Vec<u8>,
-    ) -> Sample {
-        let is_read = |device: usize| before.get(device).is_none_or(Stats::is_used);
-        let mut pieces = Vec::with_capacity(8);
-        pieces.extend(self.way());
-        let way: usize = pieces.iter().map(|it| it.1).sum();
-        for (device, at) in self.devices.iter().enumerate() {
-            if is_read(device) {
-                pieces.extend([(*at, stats::SIZE); 2]);
-            }
-        }
-        if let Some(at) = self.devices.get(turn).filter(|_| !is_read(turn)) {
-            pieces.push((at + stats::USED, 8));
-        }
-        let size = pieces.iter().map(|it| it.1).sum();
-        if scratch.len() < size {
-            scratch.resize(size, 0);
-        }
-        let bytes = &mut scratch[..size];
-        if memory.read_all(&pieces, bytes).is_none() {
-            return Sample::Gone;
-        }
-        let (way, twice) = bytes.split_at(way);
-        if !self.leads_there(way) {
-            return Sample::Gone;
-        }
-        let mut twice = twice.chunks_exact(stats::SIZE);
-        let is_news = word(twice.remainder(), 0).is_some_and(|it| it > 0);
-        let stats = self.devices.iter().enumerate().map(|(device, at)| {
-            if !is_read(device) {
-                return if device == turn && is_news { self.sample_device(memory, *at) } else { Ok(Stats::default()) };
-            }
-            match (twice.next(), twice.next()) {
-                (Some(first), Some(second)) if first == second && !stats::is_locked(first) => {
-                    stats::decode(first, self.layout, Proof::Partial).ok_or(Sample::Torn)
-                }
-                _ => self.sample_device(memory, *at),
-            }
-        });
-        match stats.collect::<Result<Vec<_>, _>>() {
-            Ok(stats) => Sample::Whole(stats),
-            Err(sample) => sample,
-        }
-    }
-
-    /// How many devices it sees.
-    pub(super) fn devices(&self) -> usize {
-        self.devices.len()
-    }
-
-    /// The pointers on the way to the devices: the symbol, the vector, its elements.
-    fn way(&self) -> [Piece; 3] {
-        [(self.symbol[0], 8), (self.vector[0], 16), (self.vector[1], 8 * self.devices.len())]
-    }
-
-    /// Whether they are still what they were.
-    fn leads_there(&self, way: &[u8]) -> bool {
-        let expected = [self.symbol[1], self.vector[1], self.vector[2]].into_iter().chain(self.devices.iter().copied());
-        (0..way.len()).step_by(8).map(|at| word(way, at)).eq(expected.map(Some))
-    }
-
-    fn sample_device(&self, memory: &mut Memory<'_>, at: u64) -> Result<Stats, Sample> {
-        let mut read = |buffer: &mut [u8; stats::SIZE]| memory.read(at, buffer).ok_or(Sample::Gone);
-        let (mut before, mut now) = ([0; stats::SIZE], [0; stats::SIZE]);
-        let mut same = None;
-        read(&mut before)?;
-        for _ in 0..Self::TRIES {
-            read(&mut now)?;
-            if before == now {
-                same = Some(now);
-                if !stats::is_locked(&now) {
-                    break;
-                }
-            }
-            before = now;
-        }
-        // One that holds the mutex for long is stopped, or waits for the driver. What must be true of the
-        // numbers tells whether it was at changing them.
-        same.and_then(|it| stats::decode(&it, self.layout, Proof::Partial)).ok_or(Sample::Torn)
-    }
 }

@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 /// So many looks find an allocator many times over. Each takes about a microsecond.
 const LOOKS: u32 = 8192;
@@ -98,10 +99,11 @@ pub(super) fn gather(pid: u32) -> impl Fn(&[Piece], &mut [u8]) -> bool {
     move |pieces, buffer| {
         let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
         let remote = |(at, size): &Piece| {
-            let address = usize::try_from(*at).ok()?;
-            Some(libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(address), iov_len: *size })
+            // Nothing is at the end of the address space.
+            let address = usize::try_from(*at).unwrap_or(usize::MAX);
+            libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(address), iov_len: *size }
         };
-        let Some(remote) = pieces.iter().map(remote).collect::<Option<Vec<_>>>() else { return false };
+        let remote: Vec<libc::iovec> = pieces.iter().map(remote).collect();
         let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: it writes to the buffer, no more than its length; addresses of the other process are no pointers here.
         let read = unsafe {
@@ -111,13 +113,26 @@ pub(super) fn gather(pid: u32) -> impl Fn(&[Piece], &mut [u8]) -> bool {
     }
 }
 
-/// Which of these processes have ended, or may have; in one call, since each costs as much as a piece of memory.
-pub(super) fn ended<'a, T>(processes: impl Iterator<Item = (T, &'a OwnedFd)>) -> Vec<T> {
-    let (who, mut handles): (Vec<_>, Vec<_>) =
+/// So many are asked at once: no limit on open files is lower.
+const AT_ONCE: usize = 256;
+
+/// Which of these processes have ended, and which may have, since the kernel would not say; a few hundred in one call,
+/// since each costs as much as a piece of memory.
+pub(super) fn ended<'a, T>(processes: impl Iterator<Item = (T, &'a OwnedFd)>) -> (Vec<T>, Vec<T>) {
+    let (mut ended, mut unknown) = (Vec::new(), Vec::new());
+    let (mut who, mut handles): (Vec<_>, Vec<_>) =
         processes.map(|(who, handle)| (who, PollFd::new(handle, PollFlags::IN))).unzip();
-    let is_known = poll(&mut handles, Some(&Timespec::default())).is_ok();
-    let has_ended = |handle: &PollFd<'_>| !is_known || !handle.revents().is_empty();
-    who.into_iter().zip(&handles).filter(|(_, handle)| has_ended(handle)).map(|(who, _)| who).collect()
+    for handles in handles.chunks_mut(AT_ONCE) {
+        let is_known = retry_on_intr(|| poll(handles, Some(&Timespec::default()))).is_ok();
+        for (who, handle) in who.drain(..handles.len()).zip(handles) {
+            if !is_known {
+                unknown.push(who);
+            } else if !handle.revents().is_empty() {
+                ended.push(who);
+            }
+        }
+    }
+    (ended, unknown)
 }
 
 /// Reads a `/proc/PID/mem`. It belongs to one address space: when its process has ended, or runs another

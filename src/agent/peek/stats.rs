@@ -48,6 +48,8 @@ pub(in crate::agent) struct Stat {
 pub(in crate::agent) struct Stats {
     /// Blocks handed out.
     pub(super) allocations: Stat,
+    /// How many ever were, since these totals were reset.
+    pub(super) handed_out: u64,
     /// Pieces of device memory that CUDA gave.
     pub(super) segments: Stat,
     /// `memory_allocated`.
@@ -121,6 +123,8 @@ pub(super) fn decode(bytes: &[u8], Layout(second): Layout, proof: Proof) -> Opti
     let (active_blocks, _split_blocks) = (first(2)?, first(3)?);
     let stats = Stats {
         allocations: first(0)?,
+        // Its own `added`: `array` has seen that it is one.
+        handed_out: word(bytes, MUTEX + 16)?,
         segments: first(1)?,
         allocated: first(4)?,
         reserved: first(5)?,
@@ -150,6 +154,7 @@ impl Stats {
         let allocated = whole(reserved).saturating_sub(whole(cache)).saturating_sub(whole(fragmented));
         Self {
             allocations: Stat { current: 1000, peak: 1200 },
+            handed_out: 1_000_000,
             segments: Stat { current: 100, peak: 100 },
             allocated: stat(allocated),
             reserved: stat(reserved),

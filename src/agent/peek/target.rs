@@ -7,16 +7,26 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
-use super::Whom;
-use super::find::{self, Absent, Other, Place, Sample};
+use super::books::{Asks, Books, Sample, Scratch};
+use super::find::{self, Absent, Other};
 use super::memory::{self, Memory};
 use super::stats::Stats;
+use super::{Grant, Whom};
 use crate::agent::proc::stat;
 use crate::snapshot::{Reading, Unread};
 use crate::units::Moment;
 
-/// What came of a look: what the allocator of each device says, in CUDA's order.
-pub(in crate::agent) type Outcome = Result<Vec<Stats>, Unread>;
+/// What the allocators of a process say.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::agent) struct Said {
+    /// Of each device, in CUDA's order.
+    pub(in crate::agent) devices: Vec<Stats>,
+    /// Whether it was seen to hand out blocks: a copy that a fork made does not.
+    pub(in crate::agent) hands_out: bool,
+}
+
+/// What came of a look.
+pub(in crate::agent) type Outcome = Result<Said, Unread>;
 
 /// A process without PyTorch is looked at again after so long, then after four times that: who has a GPU already, has
 /// loaded what uses it.
@@ -36,6 +46,8 @@ pub(super) struct Target {
     /// In a place of its own: of a thousand processes few have one.
     found: Option<Box<Found>>,
     last: Outcome,
+    /// Whether that was told.
+    was_told: bool,
     tears: u8,
     /// When to look for an allocator again, and the wait before that.
     due: Moment,
@@ -51,44 +63,78 @@ struct Found {
     memory: File,
     /// Absent where the kernel has none: then each piece is read from the file.
     handle: Option<OwnedFd>,
-    place: Place,
-    /// The device that is asked in this sample whether it is in use now.
-    turn: usize,
-    /// On how many GPUs the driver named it at the last one. When that changes, each device is looked at.
-    gpus: usize,
+    books: Books,
+    /// What the driver gave it at the last sample. When that changes, each device is asked whether it is in use now.
+    grant: Grant,
 }
 
 impl Target {
     pub(super) fn new() -> Self {
-        Self { found: None, last: Err(Unread::NotYet), tears: 0, due: Moment(0), wait: 0 }
+        Self { found: None, last: Err(Unread::NotYet), was_told: false, tears: 0, due: Moment(0), wait: 0 }
     }
 
-    /// Looks at it. Where its allocator is, is looked for while there are `searches` left.
-    pub(super) fn look(&mut self, whom: Whom, now: Moment, searches: &mut u32, scratch: &mut Vec<u8>) -> &Outcome {
-        // Nothing is known of the devices of one that was not read.
-        let before = self.last.as_ref().map_or(&[][..], Vec::as_slice);
-        if let Some(sample) = self.found.as_mut().map(|it| it.sample(whom, before, scratch)) {
-            match sample {
-                Sample::Whole(stats) => (self.last, self.tears) = (Ok(stats), 0),
+    /// Looks at it, and says what is new. Where its allocator is, is looked for while there are `searches` left.
+    pub(super) fn look(
+        &mut self,
+        whom: Whom,
+        now: Moment,
+        searches: &mut u32,
+        scratch: &mut Scratch,
+    ) -> Option<&Outcome> {
+        if let Some(found) = &mut self.found {
+            match found.sample(whom, scratch) {
+                Sample::Whole { has_moved } => {
+                    let is_same = self.last.is_ok() && !has_moved;
+                    if !is_same {
+                        let hands_out = match &self.last {
+                            Ok(before) => before.hands_out || found.books.hands_out(&before.devices),
+                            Err(_) => false,
+                        };
+                        self.last = Ok(Said { devices: found.books.stats().to_vec(), hands_out });
+                        self.was_told = false;
+                    }
+                    self.tears = 0;
+                }
                 Sample::Torn if self.tears < TEARS => self.tears += 1,
                 // It was stopped while it wrote, or is not what it looked like.
-                Sample::Torn => self.last = Err(Unread::Implausible),
+                Sample::Torn => self.is(Err(Unread::Implausible)),
                 // It runs another program since, or has ended.
                 Sample::Gone => *self = Self::new(),
             }
         }
         if self.found.is_none() && now >= self.due && *searches > 0 {
             *searches -= 1;
-            match Found::look_for(whom) {
-                Ok((found, stats)) => *self = Self { found: Some(found.into()), last: Ok(stats), ..Self::new() },
+            match Found::look_for(whom, scratch) {
+                Ok(found) => {
+                    let devices = found.books.stats().to_vec();
+                    let last = Ok(Said { devices, hands_out: false });
+                    *self = Self { found: Some(found.into()), last, ..Self::new() };
+                }
                 Err(why) => {
-                    self.last = Err(why);
+                    self.is(Err(why));
                     self.wait = if why == Unread::NotYet { SOON } else { (self.wait * 4).clamp(AGAIN, SELDOM) };
                     self.due = now.after(Duration::from_secs(self.wait.into()));
                 }
             }
         }
-        &self.last
+        let is_news = !std::mem::replace(&mut self.was_told, true) || !whom.is_known;
+        is_news.then_some(&self.last)
+    }
+
+    fn is(&mut self, outcome: Outcome) {
+        if self.last != outcome {
+            (self.last, self.was_told) = (outcome, false);
+        }
+    }
+
+    /// What it said was not passed on.
+    pub(super) fn was_not_heard(&mut self) {
+        self.was_told = false;
+    }
+
+    /// Whether its allocator was found.
+    pub(super) fn is_found(&self) -> bool {
+        self.found.is_some()
     }
 
     /// What holds the process whose PID its memory is read by. Absent while nothing is read so.
@@ -98,22 +144,26 @@ impl Target {
 }
 
 impl Found {
-    fn sample(&mut self, whom: Whom, before: &[Stats], scratch: &mut Vec<u8>) -> Sample {
-        let before = if whom.gpus == self.gpus { before } else { &[] };
-        self.gpus = whom.gpus;
-        self.turn = (self.turn + 1) % self.place.devices();
+    fn sample(&mut self, whom: Whom, scratch: &mut Scratch) -> Sample {
+        let asks = match () {
+            () if whom.grant != self.grant => Asks::All,
+            // Where the driver does not say what it gave, nothing else tells of a device that is used now.
+            () if whom.grant.memory.is_err() => Asks::Half,
+            () => Asks::One,
+        };
+        self.grant = whom.grant;
         let read = memory::of(&self.memory);
-        let memory = Memory::new(&read);
+        let memory = &mut Memory::new(&read);
         match self.handle {
             Some(_) => {
                 let gather = memory::gather(whom.id.pid);
-                self.place.sample(&mut memory.gathering(&gather), before, self.turn, scratch)
+                self.books.sample(&mut Memory::new(&read).gathering(&gather), asks, scratch)
             }
-            None => self.place.sample(&mut { memory }, before, self.turn, scratch),
+            None => self.books.sample(memory, asks, scratch),
         }
     }
 
-    fn look_for(Whom { id, uid, gpus }: Whom) -> Result<(Self, Vec<Stats>), Unread> {
+    fn look_for(Whom { id, uid, grant, .. }: Whom, scratch: &mut Scratch) -> Result<Self, Unread> {
         let why = |error: io::Error| why(&error, uid);
         let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
         let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
@@ -125,19 +175,19 @@ impl Found {
         if Some(started) != id.start_ticks {
             return Err(Unread::NotYet);
         }
-        let (place, stats) = search(&memory::of(&memory), libraries)?;
-        Ok((Self { memory, handle, place, turn: 0, gpus }, stats))
+        let books = search(&memory::of(&memory), libraries, scratch)?;
+        Ok(Self { memory, handle, books, grant })
     }
 }
 
-/// The allocator behind one of the libraries, and what it says.
-fn search(read: &dyn Fn(u64, &mut [u8]) -> bool, libraries: Vec<u64>) -> Result<(Place, Vec<Stats>), Unread> {
+/// The allocator behind one of the libraries.
+fn search(read: &dyn Fn(u64, &mut [u8]) -> bool, libraries: Vec<u64>, scratch: &mut Scratch) -> Result<Books, Unread> {
     let mut reason = Unread::NoPytorch;
     for base in libraries {
         let memory = &mut Memory::new(read);
-        let place = find::find(memory, base);
-        reason = match place.map(|place| (place.sample(memory, &[], 0, &mut Vec::new()), place)) {
-            Ok((Sample::Whole(stats), place)) => return Ok((place, stats)),
+        let books = find::find(memory, base).map(Books::of);
+        reason = match books.map(|mut books| (books.sample(memory, Asks::All, scratch), books)) {
+            Ok((Sample::Whole { .. }, books)) => return Ok(books),
             Ok(_) | Err(Absent::Nothing) => Unread::NotYet,
             Err(Absent::Symbol) => Unread::OldPytorch,
             Err(Absent::Other(Other::Async)) => Unread::CudaMallocAsync,

@@ -3,15 +3,16 @@
 mod fuzz;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, mpsc};
 
 use proptest::prelude::*;
 
-use super::find::{Absent, Other, Place, Sample, find};
+use super::books::{Asks, Books, Sample, Scratch};
+use super::find::{Absent, Other, Place, find};
 use super::memory::Memory;
 use super::stats::{Stat, Stats};
-use super::{At, Peeker, Whom};
+use super::{At, Grant, Peeker, Said, Whom};
 use crate::snapshot::{ProcessId, Unread};
 use crate::units::Moment;
 
@@ -25,6 +26,13 @@ const STRIDE: u64 = 0x1000;
 const NAME: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
 /// Before the statistics of a device.
 const MUTEX: u64 = if cfg!(target_arch = "aarch64") { 48 } else { 40 };
+
+fn sample(books: &mut Books, asks: Asks, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Result<Vec<Stats>, Sample> {
+    match books.sample(&mut Memory::new(read), asks, &mut Scratch::default()) {
+        Sample::Whole { .. } => Ok(books.stats().to_vec()),
+        sample => Err(sample),
+    }
+}
 
 /// Memory in which something stands, in pieces.
 #[derive(Debug, Clone, Default)]
@@ -80,7 +88,7 @@ impl Image {
     }
 
     /// Writes what a device's allocator has counted.
-    fn device(&mut self, device: u64, second: u64, books: &Books) {
+    fn device(&mut self, device: u64, second: u64, books: &Ledger) {
         let at = DEVICE + device * STRIDE + MUTEX;
         let places = (0..6).map(|it| it * 96).chain((0..3).map(|it| second + it * 96));
         if second > 576 {
@@ -105,15 +113,21 @@ impl Image {
         find(&mut Memory::new(&|at, buffer| self.read(at, buffer)), BASE)
     }
 
-    fn sample(&self, place: &Place) -> Sample {
-        place.sample(&mut Memory::new(&|at, buffer| self.read(at, buffer)), &[], 0, &mut Vec::new())
+    /// What the first sample says.
+    fn sample(&self, place: &Place) -> Result<Vec<Stats>, Sample> {
+        self.resample(&mut Books::of(place.clone()), Asks::One)
+    }
+
+    /// What the next one says.
+    fn resample(&self, books: &mut Books, asks: Asks) -> Result<Vec<Stats>, Sample> {
+        sample(books, asks, &|at, buffer| self.read(at, buffer))
     }
 }
 
 /// The allocator's books, kept as PyTorch keeps them: nine arrays of all, small and large, each of current,
 /// peak, allocated, freed.
 #[derive(Debug, Clone, Default)]
-struct Books([[[u64; 4]; 3]; 9]);
+struct Ledger([[[u64; 4]; 3]; 9]);
 
 /// Where they stand.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +142,7 @@ enum Book {
     Requested,
 }
 
-impl Books {
+impl Ledger {
     fn add(&mut self, book: Book, pool: usize, amount: u64) {
         for pool in [0, 1 + pool] {
             let [current, peak, added, _] = &mut self.0[book as usize][pool];
@@ -154,6 +168,7 @@ impl Books {
     fn stats(&self) -> Stats {
         Stats {
             allocations: self.stat(Book::Allocations),
+            handed_out: self.0[Book::Allocations as usize][0][2],
             segments: self.stat(Book::Segments),
             allocated: self.stat(Book::Allocated),
             reserved: self.stat(Book::Reserved),
@@ -205,9 +220,9 @@ impl Books {
     }
 }
 
-fn any_books() -> impl Strategy<Value = Books> {
+fn any_books() -> impl Strategy<Value = Ledger> {
     proptest::collection::vec((0..2usize, 1..1_000_000u64, 1..600_000_000u64, any::<u8>()), 1..20).prop_map(|works| {
-        let mut books = Books::default();
+        let mut books = Ledger::default();
         for (pool, blocks, asked, bits) in works {
             books.work(pool, blocks, asked, bits);
         }
@@ -220,19 +235,19 @@ fn any_books() -> impl Strategy<Value = Books> {
 /// A right one: the layouts of torch 2.1, of 2.5 and of 2.15.
 const LAYOUTS: [(u64, u64); 3] = [(80, 576), (22_584, 576), (22_584, 608)];
 
-fn right(layout: usize, devices: u64, used: u64, books: &Books) -> Image {
+fn right(layout: usize, devices: u64, used: u64, books: &Ledger) -> Image {
     let (vector, second) = LAYOUTS[layout];
     let mut image = Image::new(vector, devices);
     for device in (0..devices).filter(|it| *it != used) {
-        image.device(device, second, &Books::default());
+        image.device(device, second, &Ledger::default());
         image.words(DEVICE + device * STRIDE + MUTEX + second + 288, &[0, 0]);
     }
     image.device(used, second, books);
     image
 }
 
-fn books() -> Books {
-    let mut books = Books::default();
+fn books() -> Ledger {
+    let mut books = Ledger::default();
     books.work(1, 40_960, 1_000_000, 0);
     books.work(0, 4096, 700, 3);
     books
@@ -246,7 +261,7 @@ proptest! {
         let image = right(layout, devices, used, &books);
         let place = image.find();
         prop_assert!(place.is_ok(), "{place:?}");
-        let Sample::Whole(stats) = image.sample(&place.unwrap()) else { panic!("it does not change") };
+        let stats = image.sample(&place.unwrap()).expect("it does not change");
         prop_assert_eq!(stats.len() as u64, devices);
         for (device, stats) in stats.iter().enumerate() {
             let expected = if device as u64 == used { books.stats() } else { Stats::default() };
@@ -264,7 +279,7 @@ fn devices_lie_in_any_order_and_far_apart() {
     image.words(HEAP, &[device(3), HEAP + (1 << 30), device(1), device(0)]);
     let place = image.find().unwrap();
     let none = Stats::default();
-    assert_eq!(image.sample(&place), Sample::Whole(vec![none, none, books.stats(), none]));
+    assert_eq!(image.sample(&place), Ok(vec![none, none, books.stats(), none]));
 }
 
 #[test]
@@ -290,7 +305,7 @@ fn pointers_that_lead_in_a_circle_end() {
 
 #[test]
 fn an_allocator_that_gave_out_nothing_yet_is_awaited() {
-    assert_eq!(right(1, 2, 0, &Books::default()).find(), Err(Absent::Nothing));
+    assert_eq!(right(1, 2, 0, &Ledger::default()).find(), Err(Absent::Nothing));
 }
 
 #[test]
@@ -321,55 +336,106 @@ fn books_whose_totals_were_reset_are_still_read() {
     }
     let image = right(2, 1, 0, &books);
     let place = image.find().unwrap();
-    assert_eq!(image.sample(&place), Sample::Whole(vec![books.stats()]));
+    assert_eq!(image.sample(&place), Ok(vec![books.stats()]));
 }
 
 #[test]
-fn a_device_that_nothing_was_taken_of_is_looked_at_in_its_turn() {
+fn of_each_device_as_little_is_read_as_tells_what_it_says() {
     let mut image = right(2, 4, 1, &books());
-    let place = image.find().unwrap();
-    let looks = RefCell::new(BTreeSet::new());
-    let mut before = Vec::new();
-    let sample = |image: &Image, before: &[Stats], turn| {
-        looks.borrow_mut().clear();
+    let reads = RefCell::new(Vec::new());
+    let mut of = Books::of(image.find().unwrap());
+    // What it says, and how often each device was read.
+    let mut look = |image: &Image, asks| {
+        reads.borrow_mut().clear();
         let read = |at: u64, buffer: &mut [u8]| {
             let device = at.checked_sub(DEVICE).map(|it| it / STRIDE).filter(|it| *it < 4);
-            looks.borrow_mut().extend(device);
+            reads.borrow_mut().extend(device);
             image.read(at, buffer)
         };
-        let sample = place.sample(&mut Memory::new(&read), before, turn, &mut Vec::new());
-        let Sample::Whole(stats) = sample else { panic!("it does not change") };
-        (stats, looks.borrow().iter().copied().collect::<Vec<_>>())
+        let stats = sample(&mut of, asks, &read).expect("it does not change");
+        let count = |device| reads.borrow().iter().filter(|it| **it == device).count();
+        (stats, [0, 1, 2, 3].map(count))
     };
-    // Where nothing is known from before, all of them.
-    let all = sample(&image, &before, 0);
-    assert_eq!(all.1, [0, 1, 2, 3]);
-    before = all.0;
-    assert_eq!(sample(&image, &before, 1), (before.clone(), vec![1]));
-    image.device(2, 608, &books());
-    assert_eq!(sample(&image, &before, 3), (before.clone(), vec![1, 3]));
-    let (stats, read) = sample(&image, &before, 2);
-    assert_eq!((&stats[2], read), (&books().stats(), vec![1, 2]));
-    // From then on it is one of those that are used.
-    assert_eq!(sample(&image, &stats, 0).1, [0, 1, 2]);
+    // Where nothing is known from before, all of them, twice.
+    let (first, read) = look(&image, Asks::One);
+    assert_eq!((&first[1], read), (&books().stats(), [2; 4]));
+    // Of one that stood still, once is enough, as soon as that is known. The others have their turns.
+    assert_eq!(look(&image, Asks::One), (first.clone(), [0, 2, 1, 0]));
+    assert_eq!(look(&image, Asks::One), (first.clone(), [0, 1, 0, 1]));
+    assert_eq!(look(&image, Asks::Half), (first.clone(), [1, 1, 1, 0]));
+    assert_eq!(look(&image, Asks::Half), (first.clone(), [0, 1, 0, 1]));
+    // One that moves is read again, and from then on twice at once.
+    let mut moved = books();
+    moved.work(1, 4096, 1000, 0);
+    image.device(1, 608, &moved);
+    assert_eq!(look(&image, Asks::One).0[1], moved.stats());
+    assert_eq!(look(&image, Asks::One).1[1], 2);
+    // One that is used from now on is seen when it is asked, and is one of those that are read from then on.
+    image.device(3, 608, &books());
+    assert_eq!(look(&image, Asks::All).0[3], books().stats());
+    assert_eq!(look(&image, Asks::One).1[3], 2);
+}
+
+#[test]
+fn books_that_break_the_rules_are_no_figures_however_long_they_stand() {
+    let mut image = right(2, 2, 1, &books());
+    let place = image.find().unwrap();
+    let mut of = Books::of(place);
+    let first = image.resample(&mut of, Asks::One).unwrap();
+    let mut wrong = books();
+    wrong.0[Book::Allocated as usize][0][0] += 512;
+    image.device(1, 608, &wrong);
+    for _ in 0..4 {
+        assert_eq!(image.resample(&mut of, Asks::One), Err(Sample::Torn));
+    }
+    image.device(1, 608, &books());
+    for _ in 0..4 {
+        assert_eq!(image.resample(&mut of, Asks::One), Ok(first.clone()));
+    }
+    // What moved on another device, while one was torn, is news with the next that is whole.
+    image.device(1, 608, &wrong);
+    image.device(0, 608, &books());
+    let read = |at: u64, buffer: &mut [u8]| image.read(at, buffer);
+    assert_eq!(of.sample(&mut Memory::new(&read), Asks::All, &mut Scratch::default()), Sample::Torn);
+    image.device(1, 608, &books());
+    let read = |at: u64, buffer: &mut [u8]| image.read(at, buffer);
+    let sample = of.sample(&mut Memory::new(&read), Asks::All, &mut Scratch::default());
+    assert_eq!((sample, of.stats()), (Sample::Whole { has_moved: true }, &[books().stats(), books().stats()][..]));
+}
+
+#[test]
+fn who_hands_out_blocks_is_no_copy() {
+    let mut image = right(2, 1, 0, &books());
+    let mut of = Books::of(image.find().unwrap());
+    let first = image.resample(&mut of, Asks::One).unwrap();
+    // A copy may give back what it was left.
+    let mut less = books();
+    less.take(Book::Allocations, 1, 1);
+    image.device(0, 608, &less);
+    image.resample(&mut of, Asks::One).unwrap();
+    assert!(!of.hands_out(&first));
+    less.work(1, 4096, 1000, 0);
+    image.device(0, 608, &less);
+    image.resample(&mut of, Asks::One).unwrap();
+    assert!(of.hands_out(&first));
 }
 
 #[test]
 fn a_device_of_which_only_cache_is_left_is_one_in_use() {
     // All tensors are gone, their memory is not; then the peaks were reset.
-    let mut books = Books::default();
+    let mut books = Ledger::default();
     books.work(1, 40_960, 1_000_000, 3 | 8);
     assert_eq!(books.stat(Book::Allocations).peak, 0);
     let image = right(1, 1, 0, &books);
-    let Sample::Whole(stats) = image.sample(&image.find().unwrap()) else { panic!("it does not change") };
+    let stats = image.sample(&image.find().unwrap()).expect("it does not change");
     assert!(stats[0].is_used() && stats == [books.stats()]);
 }
 
 /// An image that changes with every look at a device.
-struct Restless(RefCell<(Image, Books, u64)>);
+struct Restless(RefCell<(Image, Ledger, u64)>);
 
 impl Restless {
-    fn sample(&self, place: &Place, after: u64) -> Sample {
+    fn sample(&self, place: &Place, after: u64) -> Result<Vec<Stats>, Sample> {
         let read = |at: u64, buffer: &mut [u8]| {
             let (image, books, looks) = &mut *self.0.borrow_mut();
             if (DEVICE..DEVICE + STRIDE).contains(&at) {
@@ -381,7 +447,7 @@ impl Restless {
             }
             image.read(at, buffer)
         };
-        place.sample(&mut Memory::new(&read), &[], 0, &mut Vec::new())
+        sample(&mut Books::of(place.clone()), Asks::One, &read)
     }
 }
 
@@ -391,10 +457,10 @@ fn a_sample_waits_until_nothing_moves() {
     let image = right(1, 1, 0, &books);
     let place = image.find().unwrap();
     let restless = Restless(RefCell::new((image, books, 0)));
-    let Sample::Whole(stats) = restless.sample(&place, 4) else { panic!("it came to rest") };
+    let stats = restless.sample(&place, 4).expect("it came to rest");
     assert_eq!(stats, [restless.0.borrow().1.stats()]);
     restless.0.borrow_mut().2 = 0;
-    assert_eq!(restless.sample(&place, 1000), Sample::Torn);
+    assert_eq!(restless.sample(&place, 1000), Err(Sample::Torn));
 }
 
 #[test]
@@ -407,7 +473,7 @@ fn books_that_someone_is_writing_are_torn() {
     let mut image = image;
     image.device(0, 576, &books);
     image.put(DEVICE, &[1]);
-    assert_eq!(image.sample(&place), Sample::Torn);
+    assert_eq!(image.sample(&place), Err(Sample::Torn));
 }
 
 #[test]
@@ -415,38 +481,81 @@ fn a_place_that_is_another_one_now_is_gone() {
     let image = right(1, 2, 0, &books());
     let place = image.find().unwrap();
     let changed = |change: &dyn Fn(&mut Image)| {
-        let mut image = image.clone();
+        let (mut image, mut of) = (image.clone(), Books::of(place.clone()));
+        image.resample(&mut of, Asks::One).unwrap();
         change(&mut image);
-        image.sample(&place)
+        assert_eq!(image.sample(&place).is_ok(), image.0 == right(1, 2, 0, &books()).0);
+        // Each part of the way has its turn.
+        [0; 3].map(|_| image.resample(&mut of, Asks::One)).into_iter().find_map(Result::err)
     };
-    assert!(matches!(changed(&|_| ()), Sample::Whole(_)));
-    assert_eq!(changed(&|it| it.words(SYMBOL, &[OBJECT + 8])), Sample::Gone);
-    assert_eq!(changed(&|it| it.words(OBJECT + 22_592, &[HEAP + 8])), Sample::Gone);
-    assert_eq!(changed(&|it| it.words(HEAP, &[DEVICE + STRIDE, DEVICE])), Sample::Gone);
-    assert_eq!(changed(&|it| _ = it.0.remove(&HEAP)), Sample::Gone);
+    assert_eq!(changed(&|_| ()), None);
+    assert_eq!(changed(&|it| it.words(SYMBOL, &[OBJECT + 8])), Some(Sample::Gone));
+    assert_eq!(changed(&|it| it.words(OBJECT + 22_592, &[HEAP + 8])), Some(Sample::Gone));
+    assert_eq!(changed(&|it| it.words(HEAP, &[DEVICE + STRIDE, DEVICE])), Some(Sample::Gone));
+    assert_eq!(changed(&|it| _ = it.0.remove(&HEAP)), Some(Sample::Gone));
+}
+
+/// A peeker whose thread, of this number, is at that process since then.
+fn at_work(peeker: &mut Peeker, generation: u64, pid: u32, since: Moment) {
+    let (thread, _orders) = mpsc::sync_channel(1);
+    let at: At = Arc::new(Mutex::new((Some((id(pid), since)), false)));
+    (peeker.thread, peeker.generation) = (Some((thread, at)), generation);
+}
+
+fn id(pid: u32) -> ProcessId {
+    ProcessId { pid, start_ticks: Some(1) }
+}
+
+fn whom(pid: u32) -> Whom {
+    Whom { id: id(pid), uid: Ok(0), grant: Grant::default(), is_known: false }
 }
 
 #[test]
 fn a_process_whose_memory_hangs_is_left_alone_and_the_others_are_read() {
-    let id = |pid| ProcessId { pid, start_ticks: Some(1) };
     let mut peeker = Peeker::new(mpsc::channel().0);
-    let (thread, _orders) = mpsc::sync_channel(1);
-    let at: At = Arc::new(Mutex::new(Some((id(7), Moment(1000)))));
-    (peeker.thread, peeker.generation) = (Some((thread, at)), 1);
-    peeker.check(Moment(2999));
-    assert!(peeker.thread.is_some() && peeker.said(id(7)).is_none());
-    peeker.check(Moment(3000));
-    assert_eq!((peeker.thread.is_none(), peeker.said(id(7))), (true, Some(&Err(Unread::Hung))));
-    // Another thread goes on without it; what the first one says when it is free again comes too late.
-    let whom = |pid| Whom { id: id(pid), uid: Ok(0), gpus: 1 };
-    peeker.order(vec![whom(7), whom(8)], Moment(4000));
-    assert_eq!((peeker.generation, peeker.stuck), (2, 1));
-    peeker.learn(1, vec![(id(8), Ok(vec![Stats::default()]))]);
-    assert_eq!((peeker.stuck, peeker.said(id(8))), (0, None));
+    at_work(&mut peeker, 1, 7, Moment(1000));
+    assert_eq!(peeker.deadline(), Some(Moment(2000)));
+    assert!(!peeker.check(Moment(1999)) && peeker.thread.is_some() && peeker.said(id(7)).is_none());
+    assert!(peeker.check(Moment(2000)) && peeker.thread.is_none());
     assert_eq!(peeker.said(id(7)), Some(&Err(Unread::Hung)));
+    // Another thread goes on without it.
+    peeker.order(vec![whom(7), whom(8)], Moment(4000));
+    assert_eq!((peeker.generation, peeker.stuck.len()), (2, 1));
     peeker.learn(2, vec![(id(8), Err(Unread::NoPytorch))]);
     assert_eq!(peeker.said(id(8)), Some(&Err(Unread::NoPytorch)));
+    assert_eq!(peeker.said(id(7)), Some(&Err(Unread::Hung)));
     // It ended.
     peeker.order(vec![whom(8)], Moment(5000));
     assert_eq!(peeker.said(id(7)), None);
+}
+
+#[test]
+fn a_thread_that_was_only_slow_makes_its_process_one_to_be_looked_into_again() {
+    let mut peeker = Peeker::new(mpsc::channel().0);
+    at_work(&mut peeker, 1, 7, Moment(1000));
+    peeker.check(Moment(2000));
+    peeker.order(vec![whom(7), whom(8)], Moment(2000));
+    // What it says of others comes too late.
+    peeker.learn(1, vec![(id(8), Ok(Said::default()))]);
+    assert_eq!((peeker.stuck.len(), peeker.avoid.len()), (0, 0));
+    assert_eq!((peeker.said(id(7)), peeker.said(id(8))), (None, None));
+}
+
+#[test]
+fn where_too_many_hang_nobody_s_figures_stay() {
+    let mut peeker = Peeker::new(mpsc::channel().0);
+    at_work(&mut peeker, 1, 1, Moment(0));
+    peeker.learn(1, vec![(id(100), Ok(Said::default()))]);
+    for pid in 1..=8 {
+        at_work(&mut peeker, pid.into(), pid, Moment(0));
+        assert!(peeker.check(Moment(1000)));
+    }
+    let all: Vec<Whom> = [1, 2, 3, 4, 5, 6, 7, 8, 100].map(whom).into();
+    peeker.order(all.clone(), Moment(2000));
+    assert_eq!((peeker.said(id(100)), peeker.thread.is_none()), (Some(&Err(Unread::NotYet)), true));
+    assert_eq!(peeker.said(id(8)), Some(&Err(Unread::Hung)));
+    // One comes back.
+    peeker.learn(3, vec![]);
+    peeker.order(all, Moment(3000));
+    assert!(peeker.thread.is_some());
 }

@@ -7,7 +7,7 @@ use super::aside::Aside;
 use super::files::{self, Root};
 use super::origin::{self, Cuda, Environment, Origin};
 use super::{living_thread, stat};
-
+use crate::agent::peek::Grant;
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
 use crate::units::{Bytes, Moment, Percent};
 use crate::untrusted::{Argv, Text};
@@ -34,8 +34,8 @@ pub(super) struct Entry {
     pub(super) cpu: Option<(Moment, u64)>,
     /// The pass in which NVML named it last; 0 for never.
     pub(super) named: u64,
-    /// How often it did then: of how many GPUs.
-    pub(super) gpus: usize,
+    /// On how many GPUs it did then, and with how much.
+    pub(super) grant: Grant,
     /// The pass in which it held a GPU by another's word; 0 for never.
     pub(super) held: u64,
     /// The pass that wanted it last.
@@ -76,7 +76,7 @@ impl Entry {
             read: Moment(0),
             cpu: None,
             named: 0,
-            gpus: 0,
+            grant: Grant::default(),
             held: 0,
             pass: 0,
             verified: false,
@@ -200,6 +200,7 @@ impl Entry {
         let group = files::open(pid, "cgroup").and_then(|file| files::read(file, &mut buffer).map(origin::of_group));
         if let Ok(group) = group {
             self.group = group;
+            self.confine();
             let origin = origin::origin(self.group.as_ref(), &self.environment);
             if self.process.facts.origin != origin {
                 self.process.facts_mut().origin = origin;
@@ -222,6 +223,13 @@ impl Entry {
             it.origin
         });
         facts.origin = origin::origin(self.group.as_ref(), &self.environment);
+        self.confine();
+    }
+
+    /// Takes note whether it may be shown some of the host's GPUs only.
+    fn confine(&mut self) {
+        let environment = self.environment.as_ref().ok().and_then(Option::as_ref);
+        self.cuda.is_confined = self.group.iter().chain(environment).any(Origin::is_confined);
     }
 
     /// Takes note that it is shown as kin: threads tell of trainers, and these hold a GPU.

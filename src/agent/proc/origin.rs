@@ -23,6 +23,11 @@ pub(super) enum Origin {
 }
 
 impl Origin {
+    /// Whether what runs there may be shown some of the host's GPUs only.
+    pub(super) fn is_confined(&self) -> bool {
+        matches!(self, Self::Slurm(_) | Self::Kubernetes(_) | Self::Container(..))
+    }
+
     fn text(&self) -> Text {
         match self {
             Self::Slurm(job) => format!("slurm {job}").into(),
@@ -54,6 +59,8 @@ pub(in crate::agent) struct Cuda {
     pub(in crate::agent) visible: Option<Text>,
     /// `CUDA_DEVICE_ORDER`.
     pub(in crate::agent) order: Option<Text>,
+    /// Whether it runs where only some of the host's GPUs may be shown to it: it counts those.
+    pub(in crate::agent) is_confined: bool,
 }
 
 impl Environment {
@@ -76,7 +83,11 @@ impl Environment {
             elastic_run: get(b"TORCHELASTIC_RUN_ID"),
             rank: get(b"RANK").or_else(|| get(b"LOCAL_RANK")),
             // An instance of a split GPU has a name of 40 letters: there is room for those of a whole host.
-            cuda: Cuda { visible: value(b"CUDA_VISIBLE_DEVICES", 1024), order: get(b"CUDA_DEVICE_ORDER") },
+            cuda: Cuda {
+                visible: value(b"CUDA_VISIBLE_DEVICES", 1024),
+                order: get(b"CUDA_DEVICE_ORDER"),
+                is_confined: false,
+            },
         }
     }
 }

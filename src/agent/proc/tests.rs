@@ -3,11 +3,10 @@
 use std::process::{Command, Stdio};
 
 use super::*;
-use crate::units::Bytes;
 
 fn see(processes: &mut Processes, pid: u32, listed: Moment) -> Process {
     processes.begin();
-    processes.see(pid, listed);
+    processes.see(pid, listed, Err(Missing::NotYet));
     processes.end().next().cloned().unwrap()
 }
 
@@ -64,7 +63,7 @@ fn that_someone_ends_while_being_read_is_no_failure() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let mut processes = nobody();
     processes.begin();
-    processes.see(child.id(), Moment(0));
+    processes.see(child.id(), Moment(0), Err(Missing::NotYet));
     child.kill().unwrap();
     child.wait().unwrap();
     let ended = processes.end().next().cloned().unwrap();
@@ -76,7 +75,7 @@ fn who_was_put_off_is_only_a_pid_until_it_is_read() {
     let (mut tenants, me) = (nobody(), std::process::id());
     tenants.begin_first();
     tenants.room = 0;
-    assert_eq!(tenants.see(me, Moment(0)), ProcessId { pid: me, start_ticks: None });
+    assert_eq!(tenants.see(me, Moment(0), Err(Missing::NotYet)), ProcessId { pid: me, start_ticks: None });
     assert_eq!(tenants.end().next(), None);
     tenants.catch_up();
     assert!(tenants.known[&me].cpu.is_some());
@@ -109,7 +108,7 @@ fn without_a_descriptor_it_is_read_all_the_same() {
 fn pass(processes: &mut Processes, named: &[u32], kin: &[ProcessId]) -> Vec<Process> {
     processes.begin();
     for pid in named {
-        processes.see(*pid, Moment(u64::MAX));
+        processes.see(*pid, Moment(u64::MAX), Err(Missing::NotYet));
     }
     processes.keep(kin, false);
     processes.end().cloned().collect()

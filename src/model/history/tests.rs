@@ -170,3 +170,19 @@ fn who_comes_goes_falls_and_is_signalled_is_noted() {
     let of = |pid| history.occurrences(&Subject::Process(id(pid))).count();
     assert_eq!((of(100), of(200)), (2, 4));
 }
+
+#[test]
+fn what_a_process_had_when_first_seen_is_that_of_all_its_gpus() {
+    let gib = Bytes::from_gib;
+    let first = |hosts: &[Snapshot]| {
+        let mut history = History::default();
+        for host in hosts {
+            history.learn(host, &crate::model::holdings(host));
+        }
+        history.process(id(100)).unwrap().memory().unwrap().baseline()
+    };
+    let one = host(2).with(100, "python train.py", 0, gib(8));
+    let both = one.clone().with(100, "python train.py", 1, gib(9));
+    assert_eq!(first(&[both.clone(), both.later(1)]), Some(gib(17)));
+    assert_eq!(first(&[one.clone(), both.later(1)]), Some(gib(8)));
+}

@@ -5,9 +5,10 @@ use std::cell::{Cell, RefCell};
 
 use proptest::prelude::*;
 
-use super::super::find::{Sample, find};
+use super::super::books::{Asks, Books, Scratch};
+use super::super::find::find;
 use super::super::memory::{Memory, Piece};
-use super::{BASE, DEVICE, HEAP, MUTEX, OBJECT, STRIDE, SYMBOL, books, right};
+use super::{BASE, DEVICE, HEAP, MUTEX, OBJECT, STRIDE, SYMBOL, books, right, sample};
 use crate::agent::peek::stats::Stats;
 
 /// Where the way to the books can be forged: headers, dynamic section, names, symbol, hashes, the symbol's value, the
@@ -80,7 +81,7 @@ proptest! {
             image.read(at, buffer)
         };
         if let Ok(place) = find(&mut Memory::new(&read), BASE)
-            && let Sample::Whole(stats) = place.sample(&mut Memory::new(&read), &[], 0, &mut Vec::new())
+            && let Ok(stats) = sample(&mut Books::of(place), Asks::All, &read)
         {
             prop_assert!(stats.iter().all(is_plausible), "{stats:?}");
         }
@@ -113,16 +114,14 @@ proptest! {
             })
         };
         let memory = || Memory::new(&look).gathering(&gather);
-        if let Ok(place) = find(&mut memory(), BASE) {
-            let (mut scratch, mut before) = (Vec::new(), Vec::new());
-            for turn in 0..3 {
-                if let Sample::Whole(stats) = place.sample(&mut memory(), &before, turn, &mut scratch) {
-                    prop_assert!(stats.iter().all(is_plausible), "{stats:?}");
-                    before = stats;
-                }
+        if let Ok(mut of) = find(&mut memory(), BASE).map(Books::of) {
+            let mut scratch = Scratch::default();
+            for asks in [Asks::All, Asks::One, Asks::Half, Asks::All] {
+                of.sample(&mut memory(), asks, &mut scratch);
+                prop_assert!(of.stats().iter().all(is_plausible), "{:?}", of.stats());
             }
         }
-        prop_assert!(looks.get() <= 4 * 8192, "{}", looks.get());
+        prop_assert!(looks.get() <= 5 * 8192, "{}", looks.get());
     }
 
     /// Memory of anything at all, everywhere.
@@ -139,7 +138,7 @@ proptest! {
         };
         let memory = &mut Memory::new(&read);
         if let Ok(place) = find(memory, BASE) {
-            let _any: Sample = place.sample(memory, &[], 0, &mut Vec::new());
+            Books::of(place).sample(memory, Asks::All, &mut Scratch::default());
         }
     }
 }

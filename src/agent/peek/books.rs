@@ -1,0 +1,223 @@
+//! The statistics of the devices of one process, read again and again: as few pages of its memory as prove them.
+//!
+//! To read a page that nobody looked at for a second costs about a microsecond, whether of eight bytes or a thousand.
+//! So a sample is one call, and for each device that is used mostly one piece.
+//!
+//! What is read counts when it stood there for a while without a change: some of it counts up with each change, so the
+//! same bytes are the same state. A device that stood still between the last two samples is read once, and its bytes are
+//! those from before: a state that was proven. One that moved is read twice in the one call, which copies one piece after
+//! the other; when both are the same, nothing changed between them, and the mutex, which is a part of it, says that
+//! nobody was about to. Whatever is neither is read until it is the same twice, in calls of its own.
+//!
+//! Of the way there, each sample checks one part in turn; each is a pointer that no other program has there. The first
+//! goes it whole.
+
+use super::find::Place;
+use super::memory::{Memory, Piece, word};
+use super::stats::{self, Proof, SIZE, Stats};
+
+/// So many times it is tried to read the same twice, while nobody holds the mutex.
+const TRIES: u32 = 8;
+
+/// What a thread takes along, so that no look takes it anew.
+#[derive(Debug, Default)]
+pub(super) struct Scratch {
+    bytes: Vec<u8>,
+    pieces: Vec<Piece>,
+}
+
+/// Which of the devices that are not used are asked whether they are now. Of a host of many GPUs a process sees all and
+/// uses one, and to ask each time would be most of what a sample costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
+    /// One after the other.
+    One,
+    /// Half of them, then the other half.
+    Half,
+    /// All.
+    All,
+}
+
+/// What came of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sample {
+    /// The statistics are those of now.
+    Whole {
+        /// Whether they are others than before.
+        has_moved: bool,
+    },
+    /// Some were read while they changed, and are those from before: another will do better.
+    Torn,
+    /// The allocator is not there any more.
+    Gone,
+}
+
+/// The statistics of each device, and how they are read again.
+#[derive(Debug)]
+pub(super) struct Books {
+    place: Place,
+    /// In CUDA's order. Before the first sample it says nothing.
+    stats: Vec<Stats>,
+    /// The same as it stands there, a piece after the other: of a device that is not used, nothing.
+    bytes: Vec<u8>,
+    /// Which of them are read twice: they moved between the last two samples.
+    moves: Vec<bool>,
+    /// Whether some changed since the last sample that was whole.
+    has_moved: bool,
+    /// How many samples there were.
+    turn: usize,
+}
+
+impl Books {
+    pub(super) fn of(place: Place) -> Self {
+        let count = place.devices.len();
+        Self {
+            place,
+            stats: Vec::new(),
+            bytes: vec![0; count * SIZE],
+            moves: vec![true; count],
+            has_moved: false,
+            turn: 0,
+        }
+    }
+
+    /// What each device's allocator says, in CUDA's order.
+    pub(super) fn stats(&self) -> &[Stats] {
+        &self.stats
+    }
+
+    /// Whether blocks were handed out since it said that.
+    pub(super) fn hands_out(&self, before: &[Stats]) -> bool {
+        self.stats.iter().zip(before).any(|(now, before)| now.handed_out > before.handed_out)
+    }
+
+    /// Reads the statistics of each device that is in use; at first, of all.
+    pub(super) fn sample(&mut self, memory: &mut Memory<'_>, asks: Asks, scratch: &mut Scratch) -> Sample {
+        let is_first = self.stats.is_empty();
+        let count = self.place.devices.len();
+        self.turn = self.turn.wrapping_add(1);
+        let turn = self.turn;
+        let is_used = |device: usize| self.stats.get(device).is_none_or(Stats::is_used);
+        let is_asked = |device: usize| match asks {
+            Asks::One => turn % count == device,
+            Asks::Half => turn % 2 == device % 2,
+            Asks::All => true,
+        };
+        let Scratch { bytes, pieces } = scratch;
+        pieces.clear();
+        let way = self.place.way();
+        if is_first {
+            pieces.extend(way);
+        } else {
+            pieces.push(way[turn % way.len()]);
+        }
+        let checks = pieces.len();
+        for (device, at) in self.place.devices.iter().enumerate() {
+            if is_used(device) {
+                pieces.push((*at, SIZE));
+                if self.moves[device] {
+                    pieces.push((*at, SIZE));
+                }
+            } else if is_asked(device) {
+                pieces.push((at + stats::USED, 8));
+            }
+        }
+        let size = pieces.iter().map(|it| it.1).sum();
+        if bytes.len() < size {
+            bytes.resize(size, 0);
+        }
+        let mut rest = &mut bytes[..size];
+        if memory.read_all(pieces, rest).is_none() {
+            return Sample::Gone;
+        }
+        let mut next = |size: usize| {
+            let (piece, others) = std::mem::take(&mut rest).split_at_mut(size);
+            rest = others;
+            piece
+        };
+        for (at, size) in &pieces[..checks] {
+            if !self.place.leads_there(*at, next(*size)) {
+                return Sample::Gone;
+            }
+        }
+        let mut is_torn = false;
+        self.stats.resize(count, Stats::default());
+        for (device, at) in self.place.devices.iter().enumerate() {
+            let (stats, moves) = (&mut self.stats[device], &mut self.moves[device]);
+            let known = &mut self.bytes[device * SIZE..(device + 1) * SIZE];
+            let found = if is_first || stats.is_used() {
+                let first = next(SIZE);
+                let is_proven = if *moves { *first == *next(SIZE) } else { *first == *known };
+                match is_proven && !stats::is_locked(first) {
+                    true if *first == *known && !is_first => {
+                        *moves = false;
+                        continue;
+                    }
+                    true => self.place.decode(first, known),
+                    false => self.place.read_still(memory, *at, known),
+                }
+            } else if is_asked(device) && word(next(8), 0) != Some(0) {
+                self.place.read_still(memory, *at, known)
+            } else {
+                continue;
+            };
+            *moves = true;
+            match found {
+                Ok(found) => {
+                    self.has_moved |= *stats != found;
+                    *stats = found;
+                }
+                Err(Sample::Torn) => is_torn = true,
+                Err(sample) => return sample,
+            }
+        }
+        if is_torn {
+            return Sample::Torn;
+        }
+        Sample::Whole { has_moved: std::mem::take(&mut self.has_moved) }
+    }
+}
+
+impl Place {
+    /// What such bytes say. If they do, they are `known` from then on.
+    fn decode(&self, bytes: &[u8], known: &mut [u8]) -> Result<Stats, Sample> {
+        let stats = stats::decode(bytes, self.layout, Proof::Partial).ok_or(Sample::Torn)?;
+        known.copy_from_slice(bytes);
+        Ok(stats)
+    }
+
+    /// Reads a device until it is the same twice, while nobody holds the mutex.
+    fn read_still(&self, memory: &mut Memory<'_>, at: u64, known: &mut [u8]) -> Result<Stats, Sample> {
+        let (mut bytes, mut still) = ([0; 2 * SIZE], [0; SIZE]);
+        let mut is_still = false;
+        for _ in 0..TRIES {
+            memory.read_all(&[(at, SIZE); 2], &mut bytes).ok_or(Sample::Gone)?;
+            let (first, second) = bytes.split_at(SIZE);
+            if first == second {
+                is_still = true;
+                still.copy_from_slice(first);
+                if !stats::is_locked(first) {
+                    break;
+                }
+            }
+        }
+        // One that holds the mutex for long is stopped, or waits for the driver. What must be true of the
+        // numbers tells whether it was at changing them.
+        if is_still { self.decode(&still, known) } else { Err(Sample::Torn) }
+    }
+
+    /// The pointers on the way to the devices: the symbol, the vector, its elements.
+    fn way(&self) -> [Piece; 3] {
+        [(self.symbol[0], 8), (self.vector[0], 16), (self.vector[1], 8 * self.devices.len())]
+    }
+
+    /// Whether those that stand there are still what they were.
+    fn leads_there(&self, at: u64, pointers: &[u8]) -> bool {
+        let expected = match at {
+            _ if at == self.symbol[0] => &self.symbol[1..],
+            _ if at == self.vector[0] => &self.vector[1..],
+            _ => &self.devices,
+        };
+        pointers.chunks_exact(8).map(|it| word(it, 0)).eq(expected.iter().map(|it| Some(*it)))
+    }
+}
