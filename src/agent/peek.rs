@@ -11,8 +11,8 @@
 //!
 //! Only tenants are looked into, whom NVML names with memory of their own. A forked worker has a copy of its
 //! parent's allocator, as it was at the fork; but what its parent had on the GPU it cannot use, so NVML does
-//! not name it. Where it names one with less memory than its allocator claims, and that hands nothing out, the
-//! join shows nothing ([`devices`]).
+//! not name it. Where it names one with less memory than its allocator claims, and that stands where it stands in
+//! an older process, the join shows nothing ([`devices`]).
 
 mod books;
 pub(super) mod devices;

@@ -52,7 +52,7 @@ pub enum Unread {
     Pluggable,
     /// What was found breaks the rules of the allocator: torn again and again, or of another layout.
     Implausible,
-    /// It says more than the driver gave the process, and has handed out nothing since: a copy that a fork made.
+    /// It says more than the driver gave the process, and stands where it stands in another: a copy that a fork made.
     Copied,
     /// Reading its memory does not come back.
     Hung,
@@ -97,10 +97,7 @@ impl fmt::Display for Unread {
             Self::Implausible => {
                 "what stands in its memory does not add up: PyTorch has another layout there, or it changes too fast"
             }
-            Self::Copied => {
-                "its allocator says more than the driver gave it, and hands nothing out: the copy of another process's, \
-                 made by a fork, or one at rest of which the driver does not tell all"
-            }
+            Self::Copied => "what stands in its memory is another process's: a fork made a copy of it",
             Self::Hung => "reading its memory does not come back: it may be stuck in the driver",
         })
     }

@@ -358,6 +358,21 @@ fn a_forked_worker_has_no_figures_of_its_own() {
 }
 
 #[test]
+fn more_than_the_driver_says_is_a_difference_that_is_shown() {
+    let mut host = host(1);
+    let mut torch = Torch::start(&host, 215, 1, &[]);
+    for _ in 0..40 {
+        torch.train(0);
+    }
+    // As a driver does that looks a container's process up by its PID there.
+    host.put(0, Tenant::new(torch.pid(), 0));
+    let mut seen = Seen::default();
+    let books = torch.books(0);
+    let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..] && it.gpu.is_some());
+    wait(&agent(&host), &mut seen, torch.pid(), "its figures", is_it);
+}
+
+#[test]
 fn devices_are_put_on_their_gpus() {
     let mut host = host(3);
     let mut torch = Torch::start(&host, 25, 2, &[("CUDA_VISIBLE_DEVICES", "2,0")]);

@@ -12,18 +12,50 @@
 //! Of the way there, each sample checks one part in turn; each is a pointer that no other program has there. The first
 //! goes it whole.
 
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use super::find::Place;
 use super::memory::{Memory, Piece, word};
 use super::stats::{self, Proof, SIZE, Stats};
+use crate::snapshot::ProcessId;
 
 /// So many times it is tried to read the same twice, while nobody holds the mutex.
 const TRIES: u32 = 8;
 
-/// What a thread takes along, so that no look takes it anew.
+/// So many places are remembered.
+const PLACES: usize = 4096;
+
+/// What a thread takes along: room, so that no look takes it anew, and what it knows of all processes.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
+    /// The oldest process that had its allocator at a place, by the hash of all addresses on the way. No two programs
+    /// have the same by chance; who was forked has that of its parent.
+    origins: BTreeMap<u64, ProcessId>,
+}
+
+impl Scratch {
+    /// Takes note of who has its allocator where; gives the hash of that.
+    pub(super) fn note_place(&mut self, books: &Books, id: ProcessId) -> u64 {
+        let mut hash = DefaultHasher::new();
+        books.place.hash(&mut hash);
+        let place = hash.finish();
+        if self.origins.len() >= PLACES {
+            self.origins.clear();
+        }
+        let oldest = self.origins.entry(place).or_insert(id);
+        if id.start_ticks < oldest.start_ticks {
+            *oldest = id;
+        }
+        place
+    }
+
+    /// Whether an older process has its allocator at that place.
+    pub(super) fn is_from_another(&self, place: u64, id: ProcessId) -> bool {
+        self.origins.get(&place).is_some_and(|oldest| *oldest != id)
+    }
 }
 
 /// Which of the devices that are not used are asked whether they are now. Of a host of many GPUs a process sees all and
@@ -103,7 +135,7 @@ impl Books {
             Asks::Half => turn % 2 == device % 2,
             Asks::All => true,
         };
-        let Scratch { bytes, pieces } = scratch;
+        let Scratch { bytes, pieces, .. } = scratch;
         pieces.clear();
         let way = self.place.way();
         if is_first {

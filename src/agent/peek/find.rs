@@ -50,7 +50,7 @@ pub(super) enum Absent {
 }
 
 /// Where the allocator of a process is, and the way there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     /// Where the symbol is, and what it points to.
     pub(super) symbol: [u64; 2],

@@ -79,7 +79,7 @@ pub(super) enum Proof {
 }
 
 /// Where the second run of arrays begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Layout(usize);
 
 impl Layout {

@@ -21,8 +21,8 @@ use crate::units::Moment;
 pub(in crate::agent) struct Said {
     /// Of each device, in CUDA's order.
     pub(in crate::agent) devices: Vec<Stats>,
-    /// Whether it was seen to hand out blocks: a copy that a fork made does not.
-    pub(in crate::agent) hands_out: bool,
+    /// Whether all stands where it stands in an older process, and hands nothing out: what a fork leaves in a worker.
+    pub(in crate::agent) is_copy: bool,
 }
 
 /// What came of a look.
@@ -49,6 +49,8 @@ pub(super) struct Target {
     /// Whether that was told.
     was_told: bool,
     tears: u8,
+    /// Whether its allocator was seen to hand out blocks.
+    hands_out: bool,
     /// When to look for an allocator again, and the wait before that.
     due: Moment,
     wait: Seconds,
@@ -64,13 +66,23 @@ struct Found {
     /// Absent where the kernel has none: then each piece is read from the file.
     handle: Option<OwnedFd>,
     books: Books,
+    /// Its place, as [`Scratch::note_place`] gives it.
+    origin: u64,
     /// What the driver gave it at the last sample. When that changes, each device is asked whether it is in use now.
     grant: Grant,
 }
 
 impl Target {
     pub(super) fn new() -> Self {
-        Self { found: None, last: Err(Unread::NotYet), was_told: false, tears: 0, due: Moment(0), wait: 0 }
+        Self {
+            found: None,
+            last: Err(Unread::NotYet),
+            was_told: false,
+            tears: 0,
+            hands_out: false,
+            due: Moment(0),
+            wait: 0,
+        }
     }
 
     /// Looks at it, and says what is new. Where its allocator is, is looked for while there are `searches` left.
@@ -84,16 +96,14 @@ impl Target {
         if let Some(found) = &mut self.found {
             match found.sample(whom, scratch) {
                 Sample::Whole { has_moved } => {
-                    let is_same = self.last.is_ok() && !has_moved;
-                    if !is_same {
-                        let hands_out = match &self.last {
-                            Ok(before) => before.hands_out || found.books.hands_out(&before.devices),
-                            Err(_) => false,
-                        };
-                        self.last = Ok(Said { devices: found.books.stats().to_vec(), hands_out });
+                    self.tears = 0;
+                    let before = self.last.as_ref().ok();
+                    self.hands_out |= has_moved && before.is_some_and(|it| found.books.hands_out(&it.devices));
+                    let is_copy = !self.hands_out && scratch.is_from_another(found.origin, whom.id);
+                    if has_moved || before.is_none_or(|it| it.is_copy != is_copy) {
+                        self.last = Ok(Said { devices: found.books.stats().to_vec(), is_copy });
                         self.was_told = false;
                     }
-                    self.tears = 0;
                 }
                 Sample::Torn if self.tears < TEARS => self.tears += 1,
                 // It was stopped while it wrote, or is not what it looked like.
@@ -106,8 +116,8 @@ impl Target {
             *searches -= 1;
             match Found::look_for(whom, scratch) {
                 Ok(found) => {
-                    let devices = found.books.stats().to_vec();
-                    let last = Ok(Said { devices, hands_out: false });
+                    let is_copy = scratch.is_from_another(found.origin, whom.id);
+                    let last = Ok(Said { devices: found.books.stats().to_vec(), is_copy });
                     *self = Self { found: Some(found.into()), last, ..Self::new() };
                 }
                 Err(why) => {
@@ -176,7 +186,8 @@ impl Found {
             return Err(Unread::NotYet);
         }
         let books = search(&memory::of(&memory), libraries, scratch)?;
-        Ok(Self { memory, handle, books, grant })
+        let origin = scratch.note_place(&books, id);
+        Ok(Self { memory, handle, books, origin, grant })
     }
 }
 

@@ -1,10 +1,11 @@
 //! Allocators in made-up memory: right ones of each layout, and every wrong one that one can think of.
 
+mod again;
 mod fuzz;
+mod peeker;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, mpsc};
 
 use proptest::prelude::*;
 
@@ -12,9 +13,6 @@ use super::books::{Asks, Books, Sample, Scratch};
 use super::find::{Absent, Other, Place, find};
 use super::memory::Memory;
 use super::stats::{Stat, Stats};
-use super::{At, Grant, Peeker, Said, Whom};
-use crate::snapshot::{ProcessId, Unread};
-use crate::units::Moment;
 
 const BASE: u64 = 0x7f00_0000_0000;
 const SYMBOL: u64 = BASE + 0x3008;
@@ -340,87 +338,6 @@ fn books_whose_totals_were_reset_are_still_read() {
 }
 
 #[test]
-fn of_each_device_as_little_is_read_as_tells_what_it_says() {
-    let mut image = right(2, 4, 1, &books());
-    let reads = RefCell::new(Vec::new());
-    let mut of = Books::of(image.find().unwrap());
-    // What it says, and how often each device was read.
-    let mut look = |image: &Image, asks| {
-        reads.borrow_mut().clear();
-        let read = |at: u64, buffer: &mut [u8]| {
-            let device = at.checked_sub(DEVICE).map(|it| it / STRIDE).filter(|it| *it < 4);
-            reads.borrow_mut().extend(device);
-            image.read(at, buffer)
-        };
-        let stats = sample(&mut of, asks, &read).expect("it does not change");
-        let count = |device| reads.borrow().iter().filter(|it| **it == device).count();
-        (stats, [0, 1, 2, 3].map(count))
-    };
-    // Where nothing is known from before, all of them, twice.
-    let (first, read) = look(&image, Asks::One);
-    assert_eq!((&first[1], read), (&books().stats(), [2; 4]));
-    // Of one that stood still, once is enough, as soon as that is known. The others have their turns.
-    assert_eq!(look(&image, Asks::One), (first.clone(), [0, 2, 1, 0]));
-    assert_eq!(look(&image, Asks::One), (first.clone(), [0, 1, 0, 1]));
-    assert_eq!(look(&image, Asks::Half), (first.clone(), [1, 1, 1, 0]));
-    assert_eq!(look(&image, Asks::Half), (first.clone(), [0, 1, 0, 1]));
-    // One that moves is read again, and from then on twice at once.
-    let mut moved = books();
-    moved.work(1, 4096, 1000, 0);
-    image.device(1, 608, &moved);
-    assert_eq!(look(&image, Asks::One).0[1], moved.stats());
-    assert_eq!(look(&image, Asks::One).1[1], 2);
-    // One that is used from now on is seen when it is asked, and is one of those that are read from then on.
-    image.device(3, 608, &books());
-    assert_eq!(look(&image, Asks::All).0[3], books().stats());
-    assert_eq!(look(&image, Asks::One).1[3], 2);
-}
-
-#[test]
-fn books_that_break_the_rules_are_no_figures_however_long_they_stand() {
-    let mut image = right(2, 2, 1, &books());
-    let place = image.find().unwrap();
-    let mut of = Books::of(place);
-    let first = image.resample(&mut of, Asks::One).unwrap();
-    let mut wrong = books();
-    wrong.0[Book::Allocated as usize][0][0] += 512;
-    image.device(1, 608, &wrong);
-    for _ in 0..4 {
-        assert_eq!(image.resample(&mut of, Asks::One), Err(Sample::Torn));
-    }
-    image.device(1, 608, &books());
-    for _ in 0..4 {
-        assert_eq!(image.resample(&mut of, Asks::One), Ok(first.clone()));
-    }
-    // What moved on another device, while one was torn, is news with the next that is whole.
-    image.device(1, 608, &wrong);
-    image.device(0, 608, &books());
-    let read = |at: u64, buffer: &mut [u8]| image.read(at, buffer);
-    assert_eq!(of.sample(&mut Memory::new(&read), Asks::All, &mut Scratch::default()), Sample::Torn);
-    image.device(1, 608, &books());
-    let read = |at: u64, buffer: &mut [u8]| image.read(at, buffer);
-    let sample = of.sample(&mut Memory::new(&read), Asks::All, &mut Scratch::default());
-    assert_eq!((sample, of.stats()), (Sample::Whole { has_moved: true }, &[books().stats(), books().stats()][..]));
-}
-
-#[test]
-fn who_hands_out_blocks_is_no_copy() {
-    let mut image = right(2, 1, 0, &books());
-    let mut of = Books::of(image.find().unwrap());
-    let first = image.resample(&mut of, Asks::One).unwrap();
-    // A copy may give back what it was left.
-    let mut less = books();
-    less.take(Book::Allocations, 1, 1);
-    image.device(0, 608, &less);
-    image.resample(&mut of, Asks::One).unwrap();
-    assert!(!of.hands_out(&first));
-    less.work(1, 4096, 1000, 0);
-    image.device(0, 608, &less);
-    image.resample(&mut of, Asks::One).unwrap();
-    assert!(of.hands_out(&first));
-}
-
-#[test]
 fn a_device_of_which_only_cache_is_left_is_one_in_use() {
     // All tensors are gone, their memory is not; then the peaks were reset.
     let mut books = Ledger::default();
@@ -493,69 +410,4 @@ fn a_place_that_is_another_one_now_is_gone() {
     assert_eq!(changed(&|it| it.words(OBJECT + 22_592, &[HEAP + 8])), Some(Sample::Gone));
     assert_eq!(changed(&|it| it.words(HEAP, &[DEVICE + STRIDE, DEVICE])), Some(Sample::Gone));
     assert_eq!(changed(&|it| _ = it.0.remove(&HEAP)), Some(Sample::Gone));
-}
-
-/// A peeker whose thread, of this number, is at that process since then.
-fn at_work(peeker: &mut Peeker, generation: u64, pid: u32, since: Moment) {
-    let (thread, _orders) = mpsc::sync_channel(1);
-    let at: At = Arc::new(Mutex::new((Some((id(pid), since)), false)));
-    (peeker.thread, peeker.generation) = (Some((thread, at)), generation);
-}
-
-fn id(pid: u32) -> ProcessId {
-    ProcessId { pid, start_ticks: Some(1) }
-}
-
-fn whom(pid: u32) -> Whom {
-    Whom { id: id(pid), uid: Ok(0), grant: Grant::default(), is_known: false }
-}
-
-#[test]
-fn a_process_whose_memory_hangs_is_left_alone_and_the_others_are_read() {
-    let mut peeker = Peeker::new(mpsc::channel().0);
-    at_work(&mut peeker, 1, 7, Moment(1000));
-    assert_eq!(peeker.deadline(), Some(Moment(2000)));
-    assert!(!peeker.check(Moment(1999)) && peeker.thread.is_some() && peeker.said(id(7)).is_none());
-    assert!(peeker.check(Moment(2000)) && peeker.thread.is_none());
-    assert_eq!(peeker.said(id(7)), Some(&Err(Unread::Hung)));
-    // Another thread goes on without it.
-    peeker.order(vec![whom(7), whom(8)], Moment(4000));
-    assert_eq!((peeker.generation, peeker.stuck.len()), (2, 1));
-    peeker.learn(2, vec![(id(8), Err(Unread::NoPytorch))]);
-    assert_eq!(peeker.said(id(8)), Some(&Err(Unread::NoPytorch)));
-    assert_eq!(peeker.said(id(7)), Some(&Err(Unread::Hung)));
-    // It ended.
-    peeker.order(vec![whom(8)], Moment(5000));
-    assert_eq!(peeker.said(id(7)), None);
-}
-
-#[test]
-fn a_thread_that_was_only_slow_makes_its_process_one_to_be_looked_into_again() {
-    let mut peeker = Peeker::new(mpsc::channel().0);
-    at_work(&mut peeker, 1, 7, Moment(1000));
-    peeker.check(Moment(2000));
-    peeker.order(vec![whom(7), whom(8)], Moment(2000));
-    // What it says of others comes too late.
-    peeker.learn(1, vec![(id(8), Ok(Said::default()))]);
-    assert_eq!((peeker.stuck.len(), peeker.avoid.len()), (0, 0));
-    assert_eq!((peeker.said(id(7)), peeker.said(id(8))), (None, None));
-}
-
-#[test]
-fn where_too_many_hang_nobody_s_figures_stay() {
-    let mut peeker = Peeker::new(mpsc::channel().0);
-    at_work(&mut peeker, 1, 1, Moment(0));
-    peeker.learn(1, vec![(id(100), Ok(Said::default()))]);
-    for pid in 1..=8 {
-        at_work(&mut peeker, pid.into(), pid, Moment(0));
-        assert!(peeker.check(Moment(1000)));
-    }
-    let all: Vec<Whom> = [1, 2, 3, 4, 5, 6, 7, 8, 100].map(whom).into();
-    peeker.order(all.clone(), Moment(2000));
-    assert_eq!((peeker.said(id(100)), peeker.thread.is_none()), (Some(&Err(Unread::NotYet)), true));
-    assert_eq!(peeker.said(id(8)), Some(&Err(Unread::Hung)));
-    // One comes back.
-    peeker.learn(3, vec![]);
-    peeker.order(all, Moment(3000));
-    assert!(peeker.thread.is_some());
 }
