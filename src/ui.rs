@@ -25,6 +25,7 @@ use ratatui::layout::Rect;
 
 pub use self::theme::Theme;
 use crate::app::App;
+use crate::app::columns::Choice;
 use crate::app::layout::{Area, SMALLEST};
 
 /// Draws everything.
@@ -35,7 +36,7 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
         Some(layout) => {
             host::draw(buffer, *theme, app, layout.host);
             if let (None, Some((items, at))) = (app.page(), app.setup()) {
-                setup::draw(buffer, *theme, &items, at, layout.body);
+                setup::draw(buffer, *theme, app, &items, at, layout.body);
             } else if app.page().is_some() {
                 page::draw(buffer, *theme, app, layout.body);
             } else if app.lens().whole().is_some() {
@@ -56,6 +57,17 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
         }
     }
     theme.finish(buffer);
+}
+
+/// As many of the columns as fit beside each other, each at least that wide. The one that takes the rest of the line
+/// stays; of the others, those at the right go first.
+fn fitting<C: Choice>(mut columns: Vec<C>, width: usize, least: impl Fn(C) -> usize) -> Vec<C> {
+    while columns.iter().map(|it| least(*it) + 1).sum::<usize>() > width + 1
+        && let Some(at) = columns.iter().rposition(|it| !it.is_last()).filter(|_| columns.len() > 1)
+    {
+        columns.remove(at);
+    }
+    columns
 }
 
 fn rect(area: Area) -> Rect {

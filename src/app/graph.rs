@@ -148,7 +148,7 @@ impl App {
         let half = area.width / 2;
         let places = match beside {
             Some(gpu) => vec![
-                (gpu, Area { width: half - 1, ..area }),
+                (gpu, Area { width: half - 2, ..area }),
                 (subject, Area { x: area.x + half, width: area.width - half, ..area }),
             ],
             None => vec![(subject, area)],

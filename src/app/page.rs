@@ -59,7 +59,7 @@ impl Page {
     pub fn title(&self) -> String {
         match &self.topic {
             Topic::Help => "Keys".to_owned(),
-            Topic::Gpu(uuid) => format!("GPU {uuid}"),
+            Topic::Gpu(uuid) => uuid.to_string(),
             Topic::Process(process, _) => format!("Process {}", process.id.pid),
         }
     }

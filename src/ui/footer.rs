@@ -11,7 +11,7 @@ use crate::app::end::{EndPanel, Scope};
 use crate::app::keymap::{BINDINGS, Intent, Mode};
 use crate::app::layout::Area;
 
-/// The keys to name, the most useful first, and what to call them in a word.
+/// The keys to name, the most useful first, and what to call them in a word: none where the next key has the same.
 const LIST: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
     (Intent::Suspects, "orphans"),
@@ -37,8 +37,13 @@ const SETUP: &[(Intent, &str)] = &[
 
 const FILTER: &[(Intent, &str)] = &[(Intent::KeepFilter, "keep"), (Intent::ClearFilter, "clear")];
 
-const PAGE: &[(Intent, &str)] =
-    &[(Intent::Close, "back"), (Intent::Move(1), "down"), (Intent::MovePage(1), "page down")];
+const PAGE: &[(Intent, &str)] = &[
+    (Intent::Close, "back"),
+    (Intent::Move(-1), ""),
+    (Intent::Move(1), "line"),
+    (Intent::MovePage(-1), ""),
+    (Intent::MovePage(1), "page"),
+];
 
 const GRAPH: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
@@ -57,7 +62,7 @@ const MARK: &[(Intent, &str)] = &[(Intent::KeepMark, "keep"), (Intent::DropMark,
 
 const PANEL: &[(Intent, &str)] = &[
     (Intent::Confirm, "send"),
-    (Intent::Choose(-1), "choose"),
+    (Intent::Choose(-1), ""),
     (Intent::Choose(1), "choose"),
     (Intent::Widen, "whole job"),
     (Intent::Close, "close"),
@@ -105,7 +110,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         if pen.room() < key.name.len() + 1 + word.len() {
             break;
         }
-        pen.put(key.name, theme.accent()).skip(1).put(*word, theme.dim()).skip(2);
+        pen.put(key.name, theme.accent()).skip(1).put(*word, theme.dim()).skip(if word.is_empty() { 0 } else { 2 });
     }
 }
 

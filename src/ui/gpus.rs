@@ -6,8 +6,8 @@ use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use super::host::word;
 use super::pen::{Align, Pen};
-use super::rect;
 use super::theme::Theme;
+use super::{fitting, rect};
 use crate::app::gpu_columns::{GpuColumn, MOST};
 use crate::app::layout::Area;
 use crate::app::{App, List, rows};
@@ -21,9 +21,15 @@ struct Columns {
     label: usize,
     name: usize,
     bar: usize,
+    power: usize,
     health: usize,
 }
 
+/// The narrowest name and bar that still say something.
+const NAME: usize = 8;
+const BAR: usize = 3;
+/// A bar that reads well. A name that needs the room leaves no more.
+const FAIR_BAR: usize = 6;
 const MEMORY: usize = 10;
 const HEALTH: usize = 12;
 /// Where there is room for what the word means.
@@ -33,16 +39,22 @@ impl Columns {
     fn of(app: &App, width: usize, gpus: &[Gpu]) -> Self {
         let label = gpus.iter().map(|gpu| rows::gpu_label(gpu).len()).max().unwrap_or(1).max(2);
         let health = if width >= usize::from(MOST) { HEALTH_AT_LENGTH } else { HEALTH };
-        let mut columns = Self { shown: app.gpu_columns(), label, name: 0, bar: 0, health };
+        // A limit from 1000 W on has a figure more, and so may what is drawn.
+        let limits = gpus.iter().filter_map(|gpu| gpu.health.power_limit.ok());
+        let power = limits.map(|it| 2 * it.to_string().len()).max().unwrap_or(0).max(8);
+        let mut columns = Self { shown: Vec::new(), label, name: NAME, bar: BAR, power, health };
+        columns.shown = fitting(app.gpu_columns(), width, |it| columns.width(it));
+        (columns.name, columns.bar) = (0, 0);
         let fixed: usize = columns.shown.iter().map(|it| columns.width(*it) + 1).sum();
         let left = (width + 1).saturating_sub(fixed);
         // The bars and a name share what is left.
         let bars = columns.shown.iter().filter(|it| matches!(it, GpuColumn::Memory | GpuColumn::Sm)).count();
         if columns.shown.contains(&GpuColumn::Name) {
-            let longest = gpus.iter().filter_map(|gpu| Some(gpu.facts.name.as_ref().ok()?.as_str().len())).max();
-            columns.name = longest.unwrap_or(4).clamp(4, 28).min((left / 2).max(8));
+            let names = gpus.iter().filter_map(|gpu| gpu.facts.name.as_ref().ok());
+            let longest = names.map(|it| short(it.as_str()).chars().count()).max();
+            columns.name = longest.unwrap_or(4).clamp(4, 28).min(left.saturating_sub(bars * FAIR_BAR).max(NAME));
         }
-        columns.bar = (left.saturating_sub(columns.name) / bars.max(1)).clamp(3, 30);
+        columns.bar = (left.saturating_sub(columns.name) / bars.max(1)).clamp(BAR, 30);
         columns
     }
 
@@ -53,7 +65,8 @@ impl Columns {
             GpuColumn::Memory => self.bar + 1 + MEMORY,
             GpuColumn::Sm => Percent::WIDTH + 1 + self.bar,
             GpuColumn::Temperature | GpuColumn::Pcie => 5,
-            GpuColumn::Power | GpuColumn::SmClock => 8,
+            GpuColumn::Power => self.power,
+            GpuColumn::SmClock => 8,
             GpuColumn::MemoryUse | GpuColumn::Fan | GpuColumn::Encoder | GpuColumn::Decoder => Percent::WIDTH,
             GpuColumn::MemoryClock => 9,
             GpuColumn::PState => 3,
@@ -136,6 +149,10 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
     }
     if let Some(trouble) = &gpu.trouble {
         suffers(pen, theme, app, gpu, trouble);
+    } else if let Some(age) = app.model().age(gpu).filter(|_| !columns.shown.contains(&GpuColumn::Health)) {
+        // How old figures are is said, whichever columns the person chose.
+        let word = format!(" {} old", Elapsed(age));
+        pen.over_end(word.len()).put(word, theme.notable());
     }
 }
 
@@ -152,7 +169,14 @@ fn suffers(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trou
     // With room, the sentence says it all, and what to do.
     let sentence = trouble.sentence.as_str();
     let text = if sentence.len() <= pen.room() && age.is_none() { sentence.to_owned() } else { text };
-    pen.put(text, theme.alarm());
+    pen.rest(text, theme.alarm());
+}
+
+/// The columns that the person chose, and that a screen of that width has no room for.
+pub(super) fn crowded_out(app: &App, width: usize) -> Vec<GpuColumn> {
+    let gpus = app.model().latest().map(|it| it.gpus.as_slice()).unwrap_or_default();
+    let shown = Columns::of(app, width, gpus).shown;
+    app.gpu_columns().into_iter().filter(|it| !shown.contains(it)).collect()
 }
 
 fn draw_cell(

@@ -134,7 +134,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &S
             let text = format!("ended {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
             figure(pen, theme, "", &text, theme.notable());
         }
-        None => figure(pen, theme, "now", &word(series.latest()), theme.text()),
+        None => figure(pen, theme, "now", &format!("{:>8}", word(series.latest())), theme.text()),
     }
     if let Some(full) = panel.ahead.and_then(|it| it.full) {
         let [low, likely, high] = [full.low, full.likely, full.high].map(Elapsed);
@@ -157,7 +157,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &S
         figure(pen, theme, name, &word(value), theme.text());
     }
     if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {
-        let change = lists::signed(last.0.cast_signed() - first.0.cast_signed());
+        let change = format!("{:>9}", lists::signed(last.0.cast_signed() - first.0.cast_signed()));
         figure(pen, theme, "", &format!("{change} in {}", Elapsed(series.end().since(began))), theme.text());
     }
 }

@@ -32,11 +32,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         return;
     }
     if let Some(paused) = app.paused() {
-        let words = format!("PAUSED: all of this is {} old, and p goes on", Elapsed(paused));
-        pen.put(words, theme.alarm()).skip(1);
+        let words = format!("PAUSED: all of this is {} old (p goes on)", Elapsed(paused));
+        pen.put(words, theme.alarm()).skip(2);
     }
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
-        pen.put("SIMULATED MACHINE", theme.notable()).skip(1);
+        pen.put("SIMULATED MACHINE", theme.notable()).skip(2);
     }
     pen.put(snapshot.host.facts.name.as_str(), theme.text());
     if let Some(leak) = app.leak() {
@@ -73,7 +73,11 @@ fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
         && let Ok([one, five, fifteen]) = load.load
     {
         pen.skip(2).put("load ", theme.dim());
-        pen.put(format!("{one:.2} {five:.2} {fifteen:.2}"), theme.text());
+        // Each has as many figures from 1 to 1000, and what follows stays where it is.
+        let places = |load: f64| if load < 99.995 { 2 } else { 1 };
+        for (at, load) in [one, five, fifteen].into_iter().enumerate() {
+            pen.skip(at.min(1)).put(format!("{load:>5.*}", places(load)), theme.text());
+        }
     }
     pen.skip(2).put("mem ", theme.dim());
     pen.put(of(load.memory_used, load.memory_total), theme.text());
@@ -86,7 +90,10 @@ fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
 
 fn of(part: Reading<Bytes>, whole: Reading<Bytes>) -> String {
     match (part, whole) {
-        (Ok(part), Ok(whole)) => format!("{:.1}/{:.0} GiB", part.gib(), whole.gib()),
+        (Ok(part), Ok(whole)) => {
+            let whole = format!("{:.0}", whole.gib());
+            format!("{:>width$.1}/{whole} GiB", part.gib(), width = whole.len() + 2)
+        }
         (part, _) => word(part),
     }
 }

@@ -56,6 +56,18 @@ impl<'a> Pen<'a> {
         self.skip(room.saturating_sub(columns))
     }
 
+    /// Goes so many columns before the end of the line, whatever stands there.
+    pub(super) fn over_end(&mut self, columns: usize) -> &mut Self {
+        self.x = self.end.saturating_sub(u16::try_from(columns).unwrap_or(u16::MAX));
+        self
+    }
+
+    /// Writes a text, and a mark at the end of the line where it does not fit.
+    pub(super) fn rest(&mut self, text: impl Display, style: Style) -> &mut Self {
+        let room = self.room();
+        self.cell(text, room, Align::Left, style)
+    }
+
     /// Writes a text in a cell of that width, then goes on right after the cell. What does not fit is cut.
     pub(super) fn cell(&mut self, text: impl Display, width: usize, align: Align, style: Style) -> &mut Self {
         let text = text.to_string();

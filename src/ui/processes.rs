@@ -9,8 +9,8 @@ use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use super::host::word;
 use super::pen::{Align, Pen};
-use super::rect;
 use super::theme::{Theme, sparkline};
+use super::{fitting, rect};
 use crate::app::columns::{Column, ROOMY, WIDE, WIDEST};
 use crate::app::layout::Area;
 use crate::app::{App, List, growth, page, rows};
@@ -42,7 +42,9 @@ impl Columns {
         };
         // The short list has its room for the reasons.
         let bar = if app.view().suspects { 0 } else { bar };
-        Self { shown: app.columns(), gpu, user, bar, spark }
+        let columns = Self { shown: Vec::new(), gpu, user, bar, spark };
+        let least = |column| if column == Column::Command { COMMAND } else { columns.width(column) };
+        Self { shown: fitting(app.columns(), width, least), ..columns }
     }
 
     fn has(&self, column: Column) -> bool {
@@ -71,6 +73,8 @@ impl Columns {
 }
 
 const PID: usize = 7;
+/// The least that says anything of a command.
+const COMMAND: usize = 12;
 const SHORT: usize = 5;
 const GROWTH: usize = 6;
 const VERDICT: usize = 8;
@@ -79,17 +83,10 @@ const ORIGIN: usize = 16;
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(snapshot) = app.model().latest() else { return };
     let columns = Columns::of(app, usize::from(area.width));
-    if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        head(&mut pen, theme, app, &columns);
-    }
     let (cursor, top) = app.cursor();
     let below = app.rows().len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
-    if below > 0
-        && let Some(mut pen) = Pen::at(buffer, area, 0)
-    {
-        // Where the last column has its name.
-        let word = format!(" {below} more below");
-        pen.tab_from_end(word.len()).put(word, theme.notable());
+    if let Some(mut pen) = Pen::at(buffer, area, 0) {
+        head(&mut pen, theme, app, &columns, below);
     }
     for (line, (at, row)) in (1..area.height).zip(app.rows().iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
@@ -162,7 +159,9 @@ struct Shown<'a> {
     is_kept: bool,
 }
 
-fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
+/// The names of the columns, and at the end how many lines are below the screen.
+fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, below: usize) {
+    let mut more = if below > 0 { format!(" {below} more below") } else { String::new() };
     let sort = app.sort();
     for column in &columns.shown {
         let mark = match sort.then {
@@ -185,7 +184,17 @@ fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
         let text = format!("{}{mark}", title(*column, app, columns));
         let style = if *column == sort.column { theme.accent() } else { theme.head() };
         let (width, align) = match column {
-            Column::Command => (text.chars().count() + 1, Align::Left),
+            // Beside the number, as much as there is room for; no half of a word.
+            Column::Command => {
+                let name = text.chars().count();
+                if name + more.len() > pen.room() {
+                    more.truncate(more.trim_end_matches(" below").len());
+                }
+                if name + more.len() > pen.room() {
+                    continue;
+                }
+                (name, Align::Left)
+            }
             Column::Gpu | Column::User | Column::State | Column::History | Column::Origin | Column::Verdict => {
                 (columns.width(*column), Align::Left)
             }
@@ -193,6 +202,13 @@ fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns) {
         };
         pen.cell(text, width, align, style).skip(1);
     }
+    pen.over_end(more.len()).put(more, theme.notable());
+}
+
+/// The columns that the person chose, and that a screen of that width has no room for.
+pub(super) fn crowded_out(app: &App, width: usize) -> Vec<Column> {
+    let shown = Columns::of(app, width).shown;
+    app.columns().into_iter().filter(|it| !shown.contains(it)).collect()
 }
 
 fn title(column: Column, app: &App, columns: &Columns) -> String {

@@ -8,12 +8,13 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::app::Options;
+use crate::app::settings::Settings;
 use crate::control::{Outcome, Reply};
 use crate::event::Event;
 use crate::snapshot::example::host;
 use crate::snapshot::line::Line;
-use crate::snapshot::{Allocator, Missing, Peek, Snapshot};
-use crate::units::Bytes;
+use crate::snapshot::{Allocator, Cause, Missing, Peek, Snapshot, Trouble};
+use crate::units::{Bytes, Watts};
 
 /// Eight GPUs, and twelve processes that grow.
 fn busy() -> Snapshot {
@@ -290,4 +291,93 @@ fn what_has_to_be_typed_is_said_before_what_enter_does() {
     }
     let after = of(&app);
     assert!(!after.contains(" first: then") && after.contains("Enter sends SIGTERM"), "{after}");
+}
+
+/// The app on that host, with these settings.
+fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
+    let mut app = App::new(Options::default());
+    app.settle(settings);
+    app.update(Event::Resized(width, 24));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    app
+}
+
+/// That line of what is on the screen.
+fn line_of(app: &App, width: u16, words: &str) -> String {
+    let screen = screen(Theme::new(false, true), app, width, 24);
+    let line = screen.lines().find(|it| it.contains(words)).unwrap_or_else(|| panic!("no {words}:\n{screen}"));
+    line.trim_matches('"').to_owned()
+}
+
+#[test]
+fn no_word_above_a_list_is_cut() {
+    for width in 60..200 {
+        let head = line_of(&app_of_size(&[], width, 24), width, " PID ");
+        let words = "GPU PID USER MEMORY▼ CACHE GROWN SM CPU RSS TIME THR S LAST MIN ORIGIN VERDICT COMMAND more below";
+        let is_whole = |word: &str| words.split(' ').any(|it| it == word) || word.parse::<u32>().is_ok();
+        assert!(head.split_whitespace().all(is_whole), "{width}: {head}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_gpu_is_cut_with_a_mark() {
+    let mut host = host(1);
+    host.gpus[0].trouble = Some(Trouble {
+        cause: Cause::Lost,
+        sentence: "GPU 0 fell off the bus; only a reboot of the host brings it back, as far as anybody knows.".into(),
+        call: Some("nvmlDeviceGetHandleByIndex_v2".into()),
+        since: host.at,
+    });
+    let line = line_of(&app_with(&host, 60, Settings::default()), 60, "lost");
+    assert!(line.ends_with('…'), "{line}");
+}
+
+#[test]
+fn the_age_of_figures_is_said_whichever_columns_there_are() {
+    let settings = Settings { gpu_columns: "index,name,memory,sm".parse().ok(), ..Settings::default() };
+    for width in [40, 80, 200] {
+        let mut app = app_with(&busy(), width, settings.clone());
+        app.update(Event::Tick(Duration::from_secs(7)));
+        assert!(line_of(&app, width, "H100").trim_end().ends_with(" 7s old"), "{width}");
+    }
+}
+
+#[test]
+fn columns_that_do_not_fit_leave_the_last_one_its_room_and_say_so() {
+    let settings = Settings {
+        gpu_columns: "index,name,memory,sm,temp,power,memuse,smclock,memclock,pstate,fan,ecc,pcie,health".parse().ok(),
+        columns: "gpu,pid,user,memory,cache,growth,sm,cpu,rss,time,threads,history,origin,verdict,command".parse().ok(),
+        ..Settings::default()
+    };
+    let mut app = app_with(&busy(), 80, settings.clone());
+    assert!(line_of(&app, 80, "POWER").contains("HEALTH"));
+    assert!(line_of(&app, 80, " 88109 alice").contains(" python t"));
+    app.update(Event::Key(KeyEvent::from(KeyCode::F(2))));
+    for _ in 0..40 {
+        app.update(Event::Key(KeyEvent::from(KeyCode::Down)));
+    }
+    assert!(line_of(&app, 80, "GPU pcie").contains("no room for it"));
+    let wide = app_with(&busy(), 200, settings);
+    assert!(line_of(&wide, 200, "POWER").contains("PCIE HEALTH"));
+}
+
+#[test]
+fn figures_of_a_large_board_are_not_cut() {
+    let mut host = host(1);
+    (host.gpus[0].load.power, host.gpus[0].health.power_limit) =
+        (Ok(Watts::from_milliwatts(1_034_000)), Ok(Watts::from_milliwatts(1_200_000)));
+    assert!(line_of(&app_with(&host, 80, Settings::default()), 80, "H100").contains(" 1034/1200W "));
+}
+
+#[test]
+fn the_line_of_the_host_does_not_dance() {
+    let at = |load: f64, used: u64| {
+        let mut host = host(1);
+        (host.host.load.load, host.host.load.memory_used) = (Ok([load, load, load]), Ok(Bytes::from_gib(used)));
+        let line = line_of(&app_with(&host, 120, Settings::default()), 120, "gputop");
+        ["load", "mem", "driver"].map(|word| line.find(word))
+    };
+    for (load, used) in [(9.99, 9), (10.01, 100), (99.99, 0), (123.4, 512), (0.0, 1)] {
+        assert_eq!(at(load, used), at(1.0, 50), "{load} {used}");
+    }
 }

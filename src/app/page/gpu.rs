@@ -5,7 +5,7 @@ use std::fmt::Display;
 use super::{Writer, describe_growth, memory};
 use crate::model::{Model, Subject, health};
 use crate::snapshot::{EccCounts, Failure, Gpu, GpuDetail, Missing, Reading, Route};
-use crate::units::{Bytes, Celsius, Elapsed, Hertz, Watts};
+use crate::units::{Bytes, Celsius, Elapsed, Hertz, Percent, Watts};
 
 /// Says what there is to say, and keeps the names of what is not reported.
 struct Sheet<'a> {
@@ -105,16 +105,18 @@ fn device_memory(sheet: &mut Sheet<'_>, model: &Model, gpu: &Gpu, detail: Option
 fn work(sheet: &mut Sheet<'_>, gpu: &Gpu, detail: Option<&GpuDetail>) {
     let (load, health) = (&gpu.load, &gpu.health);
     sheet.writer.head("Work");
-    sheet.say("SM", load.sm.map(|it| format!("{it} of the time, some kernel ran")));
+    // One below the other, and the words behind them stay where they are.
+    let share = |it: Percent| format!("{it:>4}");
+    sheet.say("SM", load.sm.map(|it| format!("{it:>4} of the time, some kernel ran")));
     if let Some(detail) = detail {
-        sheet.say("SM active", detail.sm_active.map(|it| format!("{it} of the multiprocessors, on average")));
-        sheet.say("SM occupancy", detail.sm_occupancy);
-        sheet.say("tensor cores", detail.tensor_active);
-        sheet.say("DRAM bandwidth", detail.dram_active);
+        sheet.say("SM active", detail.sm_active.map(|it| format!("{it:>4} of the multiprocessors, on average")));
+        sheet.say("SM occupancy", detail.sm_occupancy.map(share));
+        sheet.say("tensor cores", detail.tensor_active.map(share));
+        sheet.say("DRAM bandwidth", detail.dram_active.map(share));
     }
-    sheet.say("memory access", load.memory_bandwidth.map(|it| format!("{it} of the time")));
-    sheet.say("encoder", detail.map_or(health.encoder, |it| it.encoder));
-    sheet.say("decoder", detail.map_or(health.decoder, |it| it.decoder));
+    sheet.say("memory access", load.memory_bandwidth.map(|it| format!("{it:>4} of the time")));
+    sheet.say("encoder", detail.map_or(health.encoder, |it| it.encoder).map(share));
+    sheet.say("decoder", detail.map_or(health.decoder, |it| it.decoder).map(share));
     let most = |clock: fn(&GpuDetail) -> Reading<Hertz>| detail.map_or(Err(Missing::Unsupported), clock);
     sheet.pair("SM clock", load.sm_clock, " of at most ", most(|it| it.sm_clock_max));
     sheet.pair("memory clock", health.memory_clock, " of at most ", most(|it| it.memory_clock_max));
