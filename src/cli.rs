@@ -289,7 +289,7 @@ pub struct FreeArgs {
     pub agent: AgentArgs,
 
     /// How many
-    #[arg(short = 'n', long, value_name = "COUNT", default_value = "1")]
+    #[arg(short = 'n', long, value_name = "COUNT", default_value = "1", value_parser = count)]
     pub count: NonZeroUsize,
 
     /// Those with so much memory free, as in `20GiB`, whoever else is on them; otherwise those that nobody is on
@@ -367,6 +367,10 @@ pub fn interval(text: &str) -> Result<Duration, String> {
     Ok(span)
 }
 
+fn count(text: &str) -> Result<NonZeroUsize, String> {
+    text.parse().map_err(|_| "it takes a whole number from 1 on".to_owned())
+}
+
 fn some_time(text: &str) -> Result<Duration, String> {
     some(span(text)?)
 }
@@ -400,6 +404,9 @@ pub fn parse() -> Cli {
             let matches = Cli::command().try_get_matches_from(habits::spelled_out(env::args_os()));
             let matches = matches.unwrap_or_else(|error| {
                 // What is no mistake there is one here; help and version are none.
+                if let Some(sentence) = habits::out_of_place(&error) {
+                    clap::Error::raw(error.kind(), format!("{sentence}\n")).exit();
+                }
                 let refused = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].map(|it| error.get(it));
                 let refused = refused.into_iter().flatten().next().map(ToString::to_string);
                 match refused.and_then(|it| habits::elsewhere(env::args_os(), &it)).filter(|_| error.use_stderr()) {

@@ -8,9 +8,10 @@ mod cell;
 mod csv;
 mod gpu;
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -60,10 +61,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         detail: matches!(question, Question::Gpus(_) | Question::Apps(_)),
         ..cli.agent.clone()
     };
-    let mut out: Box<dyn io::Write> = match &query.filename {
-        Some(path) => Box::new(File::create(path).with_context(|| format!("cannot write {}", path.display()))?),
-        None => Box::new(io::stdout()),
-    };
+    let mut out = Out { path: query.filename.as_deref(), file: None };
     let mut is_first = true;
     let mut waited = 0;
     // When the last answer was. The first pass of an agent is soon followed by another, for rates.
@@ -86,10 +84,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
         let text = question.answer(snapshot, &gpus, query, is_first);
         (is_first, waited, last) = (false, 0, Some(snapshot.at));
-        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        match out.put(&text) {
             Ok(()) if cli.every.is_some() => None,
             Ok(()) => Some(Ok(Ok(exit))),
-            Err(closed) => Some(Ok(Err(anyhow::Error::from(closed)))),
+            Err(closed) => Some(Ok(Err(closed))),
         }
     })?;
     match answered {
@@ -102,6 +100,29 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             report::complain(&reason);
             Ok(Exit::Partial.into())
         }
+    }
+}
+
+/// Where answers go.
+struct Out<'a> {
+    /// The file that the person named.
+    path: Option<&'a Path>,
+    /// Opened with the first answer: until there is one, what stands in it stays.
+    file: Option<File>,
+}
+
+impl Out<'_> {
+    fn put(&mut self, text: &str) -> anyhow::Result<()> {
+        let Some(path) = self.path else {
+            let mut out = io::stdout();
+            return Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?);
+        };
+        let cannot = || format!("cannot write {}", path.display());
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(File::create(path).with_context(cannot)?),
+        };
+        file.write_all(text.as_bytes()).with_context(cannot)
     }
 }
 

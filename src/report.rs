@@ -60,6 +60,7 @@ impl Exit {
             Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch | Cause::Denied) => {
                 Self::NoDriver
             }
+            Some(Cause::NoGpu) => Self::NoGpu,
             Some(_) => Self::Partial,
             None if snapshot.gpus.is_empty() => Self::NoGpu,
             None if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some()) => Self::Partial,

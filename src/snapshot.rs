@@ -319,6 +319,8 @@ pub enum Cause {
     NotLoading,
     /// The library found no driver, or none that runs.
     NoDriver,
+    /// There is a driver, and it finds no GPU.
+    NoGpu,
     /// Library and kernel module are of different versions.
     Mismatch,
     /// The driver did not let us.
@@ -338,6 +340,7 @@ impl fmt::Display for Cause {
             Self::NoLibrary => "no NVML",
             Self::NotLoading => "not loading",
             Self::NoDriver => "no driver",
+            Self::NoGpu => "no GPU",
             Self::Mismatch => "mismatch",
             Self::Denied => "denied",
             Self::Hung => "hung",

@@ -47,6 +47,9 @@ use crate::untrusted::Text;
 const AGAIN: Duration = Duration::from_secs(3);
 /// GPUs are counted so often.
 const COUNT: Duration = Duration::from_secs(10);
+/// Xid events that one pass takes at most.
+const MOST_EVENTS: usize = 64;
+
 /// Xid events are fetched so often, and at once when a GPU falls silent: one of them may say why.
 const EVENTS: Duration = Duration::from_secs(5);
 
@@ -457,7 +460,7 @@ impl Eyes {
             }
         }
         // Bounded, since a broken GPU can send them faster than they are read.
-        for _ in 0..16 {
+        for _ in 0..MOST_EVENTS {
             let (handle, code) = match self.ask(WAIT, || set.next()) {
                 Ok(event) => event,
                 Err(NvmlError::Timeout) => return,
@@ -478,5 +481,7 @@ impl Eyes {
                 seat.note_xid(Xid { at: now, code });
             }
         }
+        // There may be more, and the next pass goes on with them.
+        self.events_due = now;
     }
 }

@@ -32,6 +32,8 @@ pub struct Surroundings {
     pub pidfd: bool,
     /// Where the record of what was ended is kept.
     pub state_home: Option<PathBuf>,
+    /// Whether it can be kept there.
+    pub keeps_record: bool,
 }
 
 impl Surroundings {
@@ -47,6 +49,7 @@ impl Surroundings {
             hidepid: read("/proc/self/mounts").and_then(|mounts| hidepid(&mounts)),
             ptrace_scope: read("/proc/sys/kernel/yama/ptrace_scope").and_then(|scope| scope.trim().parse().ok()),
             pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
+            keeps_record: state_home().is_some_and(|home| may_write(&home.join("gputop/kills.jsonl"))),
             state_home: state_home(),
         }
     }
@@ -65,6 +68,12 @@ fn version_of(file: &Path) -> Option<(Text, Option<Text>)> {
     let name = real.file_name()?.to_string_lossy().into_owned();
     let version = name.split_once(".so.").map(|(_, version)| version).filter(|it| it.contains('.'));
     Some((Text::new(file.as_os_str().as_encoded_bytes()), version.map(Text::from)))
+}
+
+/// Whether this user may write a file, or make it and the folders above it.
+fn may_write(file: &Path) -> bool {
+    let there = file.ancestors().find(|it| it.exists());
+    there.is_some_and(|it| (it == file || it.is_dir()) && access(it, Access::WRITE_OK).is_ok())
 }
 
 fn devices() -> Vec<(Text, bool)> {
@@ -111,6 +120,16 @@ mod tests {
         let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC 2024";
         assert_eq!(version(closed).as_deref(), Some("470.256.02"));
         assert_eq!((version(""), version("no. version here")), (None, None));
+    }
+
+    #[test]
+    fn a_file_can_be_made_where_the_folder_above_it_can_be() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(may_write(&home.path().join("not/yet/there")));
+        fs::write(home.path().join("file"), "").unwrap();
+        assert!(may_write(&home.path().join("file")));
+        assert!(!may_write(&home.path().join("file/below")), "a file is no folder");
+        assert!(!may_write(Path::new("/proc/self/status/gputop")));
     }
 
     #[test]

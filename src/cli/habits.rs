@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
 /// nvidia-smi has options of one dash and three letters, which would be read as `-l ms`.
 pub(super) fn spelled_out(args: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     args.map(|arg| match arg.to_str().and_then(|it| it.strip_prefix("-lms")) {
@@ -75,6 +77,18 @@ pub(super) fn elsewhere(args: impl Iterator<Item = OsString>, refused: &str) -> 
         let (_, sentence) = ELSEWHERE.iter().find(|(names, _)| names.contains(&name))?;
         Some(format!("{name} is nvidia-smi's: {sentence}"))
     })
+}
+
+/// What an option of the screen or of a table does before a subcommand: nothing, so it is refused.
+pub(super) fn out_of_place(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(texts) => Some(texts.join(", ")),
+        _ => None,
+    };
+    let subcommand = text(ContextKind::InvalidSubcommand).filter(|_| error.kind() == ErrorKind::ArgumentConflict)?;
+    let option = text(ContextKind::PriorArg)?;
+    Some(format!("{option} does nothing for {subcommand}, which has its own options: see gputop {subcommand} --help"))
 }
 
 #[cfg(test)]

@@ -86,6 +86,8 @@ pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
         3 => Some(("drain P2P", "end what uses it together with other GPUs, then reset it")),
         4 => Some(("drain, reset", "let it do no new work, and reset it when nobody is on it")),
         5 => Some(("recover IMEX", "recover its IMEX domain")),
+        6 => Some(("reset bus", "reset the bus that it is on")),
+        7 => Some(("reboot all", "reboot the whole system that it is a part of")),
         _ => Some(("needs repair", "the driver asks for a repair that this gputop does not know")),
     }
 }

@@ -1,13 +1,15 @@
 //! `--query-gpu`: every field by name, and how it is said.
 
+mod errors;
 mod place;
+mod rare;
 
 use std::fmt::Write;
 
 use super::cell::{
     Cell, DEPRECATED, NOT_AVAILABLE, celsius, enabled, mhz, mib, microseconds, percent, plain, timestamp, watts, yes,
 };
-use crate::snapshot::{Cause, EccCounts, Gpu, GpuDetail, Missing, Reading, Snapshot};
+use crate::snapshot::{Cause, Gpu, GpuDetail, Missing, Reading, Snapshot};
 use crate::units::Bytes;
 
 /// Whom a field is asked of.
@@ -120,11 +122,12 @@ fn all() -> Vec<Field> {
     modes(&mut list);
     clocks_event_reasons(&mut list);
     memory_and_use(&mut list);
-    errors(&mut list);
+    errors::errors(&mut list);
     heat_and_power(&mut list);
     clocks(&mut list);
     place::fabrics(&mut list);
     place::platform(&mut list);
+    rare::hostname(&mut list);
     list.0
 }
 
@@ -138,6 +141,7 @@ fn identity(list: &mut List) {
     list.always("kmd_version", "The version of its part in the kernel: the same.", |it| {
         it.snapshot.driver.version.as_ref().map_or(Cell::missing(Missing::Failed), Cell::plain)
     });
+    rare::vgpu_of_driver(list);
     list.always("count", "How many GPUs the host has.", |it| {
         Cell::plain(it.snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none()).count())
     });
@@ -157,6 +161,7 @@ fn bus(list: &mut List) {
     list.add("pci.subClass", "", "PCI subclass.", move |it| hex(it.detail(|it| it.pci_class.map(|it| it[1]))));
     list.add("pci.device_id", "", "PCI device and vendor.", move |it| wide(it.detail(|it| it.pci_device)));
     list.add("pci.sub_device_id", "", "PCI subsystem.", move |it| wide(it.detail(|it| it.pci_subsystem)));
+    rare::vgpu_of_gpu(list);
     list.add("pcie.link.gen.current", "", "PCIe generation in use.", |it| plain(it.detail(|it| it.pcie_generation)));
     list.add("pcie.link.gen.gpucurrent", "", "The same.", |it| plain(it.detail(|it| it.pcie_generation)));
     list.add("pcie.link.gen.max", "", "The highest that GPU and host can do together.", |it| {
@@ -164,6 +169,9 @@ fn bus(list: &mut List) {
     });
     list.add("pcie.link.gen.gpumax", "", "The highest that the GPU can do.", |it| {
         plain(it.detail(|it| it.pcie_generation_gpu_max))
+    });
+    list.add("pcie.link.gen.hostmax", "", "The highest that the port of the host can do.", |it| {
+        plain(it.detail(|it| it.pcie_generation_host_max))
     });
     list.add("pcie.link.width.current", "", "PCIe lanes in use.", |it| plain(it.detail(|it| it.pcie_width)));
     list.add("pcie.link.width.max", "", "The most there can be.", |it| plain(it.detail(|it| it.pcie_width_max)));
@@ -214,6 +222,9 @@ fn modes(list: &mut List) {
             2 => Cell::plain("Reboot"),
             3 => Cell::plain("Drain P2P"),
             4 => Cell::plain("Drain and Reset"),
+            5 => Cell::plain("Recover IMEX Domain"),
+            6 => Cell::plain("Bus Reset"),
+            7 => Cell::plain("System Reboot"),
             _ => Cell::missing(Missing::Failed),
         })
     });
@@ -298,106 +309,6 @@ fn memory_and_use(list: &mut List) {
     }
 }
 
-/// Errors by kind and time, and by place.
-type Counts = fn(&GpuDetail) -> &EccCounts;
-type Place = fn(&EccCounts) -> Reading<u64>;
-const COUNTS: [(&str, Counts); 4] = [
-    ("corrected.volatile", |it| &it.corrected),
-    ("corrected.aggregate", |it| &it.corrected_ever),
-    ("uncorrected.volatile", |it| &it.uncorrected),
-    ("uncorrected.aggregate", |it| &it.uncorrected_ever),
-];
-const PLACES: [(&str, Place); 9] = [
-    ("device_memory", |it| it.dram),
-    ("dram", |it| it.dram),
-    ("register_file", |it| it.register_file),
-    ("l1_cache", |it| it.l1_cache),
-    ("l2_cache", |it| it.l2_cache),
-    ("texture_memory", |it| it.texture_memory),
-    ("cbu", |it| it.cbu),
-    ("sram", |it| it.sram),
-    ("total", |it| it.total),
-];
-
-/// In the order of [`GpuDetail::sram_errors`].
-const SRAM: [&str; 9] = [
-    "volatile.sram.parity",
-    "volatile.sram.secded",
-    "aggregate.sram.parity",
-    "aggregate.sram.secded",
-    "aggregate.sram.l2",
-    "aggregate.sram.sm",
-    "aggregate.sram.mcu",
-    "aggregate.sram.pcie",
-    "aggregate.sram.other",
-];
-
-fn errors(list: &mut List) {
-    list.add("dramEncryption.mode.current", "", "Whether device memory is encrypted.", |it| {
-        enabled(it.detail(|it| it.dram_encryption))
-    });
-    list.add("dramEncryption.mode.pending", "", "Whether it will be after a reboot.", |it| {
-        enabled(it.detail(|it| it.dram_encryption_pending))
-    });
-    list.add("ecc.mode.current", "", "Whether ECC is on.", |it| enabled(it.detail(|it| it.ecc)));
-    list.add("ecc.mode.pending", "", "Whether it will be after a reboot.", |it| {
-        enabled(it.detail(|it| it.ecc_pending))
-    });
-    for (kind, counts) in COUNTS {
-        for (place, count) in PLACES {
-            let name = format!("ecc.errors.{kind}.{place}");
-            let about =
-                "Memory errors there, since the driver was loaded (volatile) or the board was made (aggregate).";
-            list.add(&name, "", about, move |it| plain(it.detail(|it| count(counts(it)))));
-        }
-    }
-    for (at, name) in SRAM.into_iter().enumerate() {
-        let name = format!("ecc.errors.uncorrected.{name}");
-        list.add(&name, "", "Errors in memory on the chip that were not mended.", move |it| {
-            plain(it.detail(|it| it.sram_errors.map(|it| it[at])))
-        });
-    }
-    list.add(
-        "ecc.errors.uncorrected.aggregate.sram.thresholdExceeded",
-        "",
-        "Whether these are so many that the board should be replaced.",
-        |it| yes(it.detail(|it| it.sram_exceeded)),
-    );
-    list.add(
-        "retired_pages.single_bit_ecc.count retired_pages.sbe",
-        "",
-        "Pages out of use after single-bit errors.",
-        |it| plain(it.detail(|it| it.retired_single)),
-    );
-    list.add(
-        "retired_pages.double_bit.count retired_pages.dbe",
-        "",
-        "Pages out of use after double-bit errors.",
-        |it| plain(it.detail(|it| it.retired_double)),
-    );
-    list.add("retired_pages.pending", "", "Whether some wait for a reboot.", |it| {
-        yes(it.detail(|it| it.retired_pending))
-    });
-    list.add("remapped_rows.correctable remapped_rows.sbe", "", "Rows replaced after errors that were mended.", |it| {
-        plain(it.detail(|it| it.remapped_correctable))
-    });
-    list.add("remapped_rows.uncorrectable remapped_rows.dbe", "", "Rows replaced after errors that were not.", |it| {
-        plain(it.detail(|it| it.remapped_uncorrectable))
-    });
-    list.add("remapped_rows.pending", "", "Whether some wait for a reset.", |it| {
-        yes(it.detail(|it| it.remapped_pending))
-    });
-    list.add("remapped_rows.failure", "", "Whether one could not be replaced.", |it| {
-        yes(it.detail(|it| it.remapped_failed))
-    });
-    for (at, left) in ["max", "high", "partial", "low", "none"].into_iter().enumerate() {
-        let name = format!("remapped_rows.histogram.{left}");
-        list.add(&name, "", "Banks by the spare rows that they have left.", move |it| {
-            plain(it.detail(|it| it.remapped_banks.map(|it| it[at])))
-        });
-    }
-}
-
 /// Names, what it is, and where it stands.
 type Power = fn(&GpuDetail) -> Reading<u32>;
 const POWER: [(&str, &str, Power); 8] = [
@@ -426,6 +337,7 @@ fn heat_and_power(list: &mut List) {
         list.add(names, "W", about, move |it| watts(it.detail(power)));
     }
     place::module_power(list);
+    rare::power_smoothing(list);
 }
 
 fn clocks(list: &mut List) {

@@ -43,6 +43,8 @@ lanes! {
         pcie_generation_max: u32 = "pcie_generation_max",
         /// The highest that the GPU can do.
         pcie_generation_gpu_max: u32 = "pcie_generation_gpu_max",
+        /// The highest that the port of the host can do: of GPUs that no virtual machine was given.
+        pcie_generation_host_max: u32 = "pcie_generation_host_max",
         /// PCIe lanes in use.
         pcie_width: u32 = "pcie_width",
         /// The most there can be.
@@ -70,7 +72,7 @@ lanes! {
         /// Whether its checksum is right.
         inforom_valid: bool = "inforom_valid",
         /// What the driver says should be done to mend it: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
-        /// 5 recover the IMEX domain.
+        /// 5 recover the IMEX domain, 6 reset its bus, 7 reboot the system.
         recovery_action: u32 = "recovery_action",
         /// 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
         compute_mode: u32 = "compute_mode",
@@ -114,6 +116,10 @@ lanes! {
         remapped_correctable: u32 = "remapped_rows_correctable",
         /// After errors that were not.
         remapped_uncorrectable: u32 = "remapped_rows_uncorrectable",
+        /// As `remapped_rows_correctable`, of those that are not in force.
+        remapped_correctable_inactive: u64 = "remapped_rows_correctable_inactive",
+        /// As `remapped_rows_uncorrectable`, of those that are not in force.
+        remapped_uncorrectable_inactive: u64 = "remapped_rows_uncorrectable_inactive",
         /// Whether some wait for a reset.
         remapped_pending: bool = "remapped_rows_pending",
         /// Whether one could not be replaced.
@@ -140,6 +146,12 @@ lanes! {
         power_limit_min: u32 = "power_limit_min_milliwatts",
         /// The highest that may be asked for.
         power_limit_max: u32 = "power_limit_max_milliwatts",
+        /// How far peaks of power may go beyond the limit, in percent of it.
+        edpp: u32 = "edpp_multiplier_percent",
+        /// What smooths its power, in nvidia-smi's order: whether that can be delayed (0 or 1), the first and second floor, the
+        /// least offset and point of activation in watts, the multiplier of the window in ms; the second floor, both
+        /// multipliers and the offset of the profile in force; the same as an administrator set them. Absent there: not set.
+        power_smoothing: Vec<Option<u64>> = "power_smoothing",
         /// Of the graphics engine.
         graphics_clock: Hertz = "graphics_clock_hertz",
         /// Of the video engines.
@@ -198,6 +210,9 @@ lanes! {
         numa_nodes: Text = "memory_affinity",
         /// The NUMA node that its own memory is to the host, on boards where it is one.
         numa_node: u32 = "numa_node",
+        /// Where it is shared among virtual machines: what driver and GPU can do for that, in nvidia-smi's order. Absent there:
+        /// they do not say.
+        vgpu: Vec<Option<bool>> = "vgpu_capabilities",
         /// Its state in the fabric of NVLink switches (1 not started, 2 in progress, 3 completed), what came of it (an
         /// `nvmlReturn_t`), its clique, NVML's bits of health, and their summary. Unsupported without such a fabric.
         fabric: [u32; 5] = "fabric",

@@ -3,9 +3,9 @@
 
 use std::process::Command;
 
-use fake_nvml::{Memory, Tenant, Utilization, Which, Xid};
+use fake_nvml::{Fault, Memory, Tenant, Utilization, Which, Xid};
 use gputop::snapshot::{Gpu, Missing, Snapshot};
-use gputop::units::Percent;
+use gputop::units::{Bytes, Percent};
 
 use crate::cli::json;
 use crate::contract::{Agent, Seen};
@@ -100,10 +100,15 @@ fn an_instance_in_the_place_of_another_is_not_that_one() {
         let parts = &mut world.gpus[0].mig.as_mut().expect("it is split").parts;
         parts[1].uuid = "MIG-anew".to_owned();
         parts[1].profile = "2g.10gb".to_owned();
+        parts[1].memory.total = 7 * GIB;
         parts.truncate(2);
     });
     let is_anew = |it: &Gpu| it.uuid.0.as_str() == "MIG-anew";
-    seen.until(&agent, "another instance", |it| it.gpus.iter().any(is_anew) && it.gpus.len() == 3);
+    seen.until(&agent, "another instance", |it| {
+        // Not for a moment does the old one have what is the new one's.
+        assert!(it.gpus.iter().all(|gpu| is_anew(gpu) || gpu.load.memory_total != Ok(Bytes(7 * GIB))));
+        it.gpus.iter().any(is_anew) && it.gpus.len() == 3
+    });
     let gpus = seen.snapshot.map(|it| it.gpus).unwrap_or_default();
     let name = gpus.iter().find(|it| is_anew(it)).and_then(|it| it.facts.name.clone().ok());
     assert_eq!(name.as_ref().map(gputop::untrusted::Text::as_str), Some("MIG 2g.10gb"));
@@ -157,6 +162,21 @@ fn memory_of_which_there_is_none_is_not_told_of() {
             assert_eq!(load["missing"][key], "unsupported", "{load:#}");
         }
     }
+}
+
+/// A driver may keep a function for its name only, and call it deprecated at each call.
+#[test]
+fn a_function_that_is_called_deprecated_is_not_asked_each_second() {
+    const OLD: &str = "nvmlDeviceGetCurrentClocksThrottleReasons";
+    let mut host = Host::still(["H100"]);
+    host.change(|world| world.faults.push(Fault::error(OLD, "DEPRECATED")));
+    let agent = in_detail(&host);
+    Seen::default().until(&agent, "five passes", |it| {
+        let is_read = |gpu: &Gpu| gpu.load.throttle == Ok(vec![]) && gpu.detail.is_some();
+        it.sequence >= 5 && it.gpus.first().is_some_and(is_read)
+    });
+    // The first pass finds out whether the GPU is split, after which all is asked anew.
+    assert!(host.counts()[OLD] <= 2, "{}", host.counts()[OLD]);
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod free;
 mod gpu_page;
 mod hostile;
 mod matrix;
+mod moving_over;
 mod orphans;
 mod peek;
 mod personas;

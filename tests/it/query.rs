@@ -42,6 +42,7 @@ fn h100(gpu: &mut Gpu) {
     gpu.encoder = Some((0, 0, 0));
     (gpu.gsp, gpu.addressing, gpu.c2c) = (Some(true), Some(0), Some(false));
     gpu.protected_memory = Some((0, 0));
+    gpu.fields.insert(274, 100);
 }
 
 /// The `GeForce` with two encoder sessions.
@@ -231,6 +232,12 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("fabric.health.summary", "fabric.health.summary", "N/A", "N/A"),
     ("fabric.health.bandwidth", "fabric.health.bandwidth", "N/A", "N/A"),
     ("fabric.health.route_unhealthy", "fabric.health.route_unhealthy", "N/A", "N/A"),
+    ("fabric.health.incorrect_configuration", "fabric.health.incorrect_configuration", "N/A", "N/A"),
+    ("hostname", "hostname", "[N/A]", "[N/A]"),
+    ("edpp_multiplier", "edpp_multiplier [%]", "100.00 %", "[N/A]"),
+    ("power_smoothing.primary_power_floor", "power_smoothing.primary_power_floor [W]", "[N/A]", "[N/A]"),
+    ("power_smoothing.window_multiplier", "power_smoothing.window_multiplier [ms]", "[N/A]", "[N/A]"),
+    ("pcie.link.gen.hostmax", "pcie.link.gen.hostmax", "[N/A]", "[N/A]"),
     ("platform.chassis_serial_number", "platform.chassis_serial_number", "", ""),
     ("platform.slot_number", "platform.slot_number", "0", "0"),
     ("platform.tray_index", "platform.tray_index", "0", "0"),
@@ -272,7 +279,7 @@ fn a_module_and_a_fabric_are_said_where_they_are() {
     let mut host = Host::still(["GH200"]);
     // Bandwidth degraded, no route recovery, a route unhealthy.
     let health = 1 | 2 << 2 | 1 << 4;
-    host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 3, clique: 7, health, summary: 2 }));
+    host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 3, clique: 7, health, summary: 2, status: 0 }));
     let fields = "module.power.draw.average,module.power.max_limit,fabric.cliqueId,fabric.health.summary,\
         fabric.health.bandwidth,fabric.health.route_recovery_in_progress,fabric.health.route_unhealthy,\
         fabric.health.access_timeout_recovery";
@@ -316,7 +323,7 @@ fn the_help_lists_each_field_and_each_can_be_asked() {
     let text = help.text();
     let names: Vec<&str> =
         text.lines().filter(|it| it.starts_with('"')).flat_map(|it| it.split('"').skip(1).step_by(2)).collect();
-    assert!(names.len() >= 200, "{}", names.len());
+    assert!(names.len() >= 230, "{}", names.len());
     assert!(FIELDS.iter().all(|(name, ..)| names.contains(name)));
     let ran = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv,noheader"]);
     assert_eq!((ran.code, ran.err.as_str()), (OK, ""));

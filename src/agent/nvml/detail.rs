@@ -68,8 +68,7 @@ impl Gpu {
         it.inforom_valid = self.ask(watch, "nvmlDeviceValidateInforom", 0, plain::inforom_valid);
         let capability = self.ask(watch, "nvmlDeviceGetCudaComputeCapability", 0, plain::compute_capability);
         it.compute_capability = capability.map(|[major, minor]| format!("{major}.{minor}").into());
-        it.clock_reasons_supported =
-            self.ask(watch, "nvmlDeviceGetSupportedClocksThrottleReasons", 0, plain::clock_reasons_supported);
+        it.clock_reasons_supported = self.renamed(watch, plain::CLOCK_REASONS_SUPPORTED);
         let limit = self.ask(watch, "nvmlDeviceGetPowerManagementDefaultLimit", 0, plain::power_limit_default);
         it.power_limit_default = limit.and_then(milliwatts);
         let limits = self.ask(watch, "nvmlDeviceGetPowerManagementLimitConstraints", 0, plain::power_limits);
@@ -101,7 +100,7 @@ impl Gpu {
         it.persistence = flag(self.ask(watch, "nvmlDeviceGetPersistenceMode", 0, plain::persistence));
         it.accounting = flag(self.ask(watch, "nvmlDeviceGetAccountingMode", 0, plain::accounting));
         it.compute_mode = self.ask(watch, "nvmlDeviceGetComputeMode", 0, plain::compute_mode);
-        it.clock_reasons = self.ask(watch, "nvmlDeviceGetCurrentClocksThrottleReasons", 0, plain::clock_reasons);
+        it.clock_reasons = self.renamed(watch, plain::CLOCK_REASONS);
         let mut engine = |function, call: fn(&Device<'static>) -> Result<[u32; 2], NvmlError>| {
             self.ask(watch, function, 0, call).and_then(|[share, _]| percent(share))
         };
@@ -168,6 +167,7 @@ impl Gpu {
         self.read_fabric_and_fans(watch, it);
         self.read_module_power(watch, it);
         self.read_fields(watch, it, driver);
+        self.read_rare(watch, it, driver);
     }
 
     fn ecc_counts(&mut self, watch: &Watch, kind: u32, counter: u32) -> EccCounts {

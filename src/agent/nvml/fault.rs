@@ -29,14 +29,6 @@ pub(super) const DEPRECATED: u32 = 26;
 /// `NVML_ERROR_GPU_NOT_FOUND`: a driver without a GPU.
 const NO_GPU: u32 = 28;
 
-/// Whether this driver has such a function no more.
-pub(super) fn is_gone(error: &NvmlError) -> bool {
-    matches!(
-        error,
-        NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound | NvmlError::UnexpectedVariant(DEPRECATED)
-    )
-}
-
 /// What a failed call makes of its figure.
 pub(super) fn missing(error: &NvmlError) -> Missing {
     match error {
@@ -98,7 +90,7 @@ pub(super) fn of_driver(function: &'static str, error: &NvmlError, now: Moment) 
                 .to_owned(),
         ),
         NvmlError::NotFound | NvmlError::UnexpectedVariant(NO_GPU) => (
-            Cause::Failed,
+            Cause::NoGpu,
             "the NVIDIA driver finds no GPU: `lspci | grep -i nvidia` and `dmesg | grep -i nvrm` may say why"
                 .to_owned(),
         ),
@@ -127,6 +119,7 @@ mod tests {
         assert_eq!(cause(NvmlError::DriverNotLoaded), Cause::NoDriver);
         assert_eq!(cause(NvmlError::LibRmVersionMismatch), Cause::Mismatch);
         assert_eq!(cause(NvmlError::NoPermission), Cause::Denied);
+        assert_eq!(cause(NvmlError::UnexpectedVariant(NO_GPU)), Cause::NoGpu);
         assert_eq!(cause(NvmlError::Unknown), Cause::Failed);
     }
 }

@@ -42,6 +42,16 @@ const LINK_SPEED: u32 = 164;
 const LINK_STATE: u32 = 165;
 /// `NVML_NVLINK_STATE_ACTIVE`, and since 575 `NVML_NVLINK_STATE_SLEEP`: a link that nobody uses sleeps, and wakes by itself.
 const UP: [u64; 2] = [1, 2];
+/// In percent; so with the ones below since driver 590.
+const EDPP: Field = (274, 0);
+/// Of power smoothing: whether it can be delayed, the floors, the least activation, the window.
+const SMOOTHING: [Field; 6] = [(280, 0), (275, 0), (276, 0), (277, 0), (278, 0), (279, 0)];
+/// The number of the profile in force, which is the scope of its fields.
+const PROFILE: Field = (264, 0);
+const OF_PROFILE: [u32; 4] = [281, 282, 283, 284];
+const OF_ADMINISTRATOR: [Field; 4] = [(285, 0), (286, 0), (287, 0), (288, 0)];
+/// Rows whose replacement is not in force, since driver 595: after errors that were mended, and after others.
+const INACTIVE: [Field; 2] = [(301, 0), (302, 0)];
 /// In KiB, since the driver was loaded; so with the next.
 const SENT: Field = (138, ALL);
 const RECEIVED: Field = (139, ALL);
@@ -68,6 +78,12 @@ fn number(value: &nvmlFieldValue_t) -> Reading<u64> {
         why => why,
     })?;
     let it = &value.value;
+    if value.valueType == 0 {
+        // SAFETY: NVML says that it wrote this member.
+        let double = unsafe { it.dVal };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in range")]
+        return if (0.0..1e15).contains(&double) { Ok(double.round() as u64) } else { Err(Missing::Failed) };
+    }
     // SAFETY: NVML says which member it wrote, and every bit pattern is a number.
     match unsafe { (value.valueType, it.uiVal, it.ullVal, it.sllVal, it.siVal, it.usVal) } {
         (1, it, ..) => Ok(it.into()),
@@ -151,6 +167,31 @@ impl Gpu {
         let unknown = [Err(Missing::Unsupported); 3];
         [it.held_thermal, it.held_hardware_thermal, it.held_power_brake] =
             held(driver).map_or(unknown, |fields| self.field_values(watch, fields));
+    }
+
+    /// What only new drivers know of.
+    pub(super) fn read_rare(&mut self, watch: &Watch, it: &mut GpuDetail, driver: &str) {
+        let major = driver.split('.').next().and_then(|it| it.parse::<u32>().ok());
+        let has = |since| major.is_some_and(|it| it >= since);
+        let inactive = if has(595) { self.field_values(watch, INACTIVE) } else { [Err(Missing::Unsupported); 2] };
+        [it.remapped_correctable_inactive, it.remapped_uncorrectable_inactive] = inactive;
+        (it.edpp, it.power_smoothing) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
+        if !has(590) {
+            return;
+        }
+        let [edpp] = self.field_values(watch, [EDPP]);
+        // Nobody says in which unit it comes; as percent, it can be no more.
+        it.edpp = edpp.and_then(small).and_then(|it| if it <= 1000 { Ok(it) } else { Err(Missing::Failed) });
+        let board = self.field_values(watch, SMOOTHING);
+        if board.iter().all(Result::is_err) {
+            it.power_smoothing = board[0].map(|_| Vec::new());
+            return;
+        }
+        let profile = self.field_values(watch, [PROFILE])[0].and_then(small);
+        let profile = profile.map(|profile| self.field_values(watch, OF_PROFILE.map(|field| (field, profile))));
+        let profile = profile.unwrap_or_else(|why| [Err(why); OF_PROFILE.len()]);
+        let set = self.field_values(watch, OF_ADMINISTRATOR);
+        it.power_smoothing = Ok(board.into_iter().chain(profile).chain(set).map(Result::ok).collect());
     }
 
     /// What went over all NVLink connections so far: sent and received.

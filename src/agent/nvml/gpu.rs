@@ -177,6 +177,15 @@ impl Gpu {
         }
     }
 
+    /// Asks by a function that nvml.h means to drop, or by what takes its place; drivers before 535 have only the former.
+    /// One that the driver has not, or has no more, is asked once.
+    pub(super) fn renamed<T>(&mut self, watch: &Watch, [old, new]: [plain::Ask<T>; 2]) -> Reading<T> {
+        match self.ask(watch, old.0, 0, old.1) {
+            Err(Missing::Unsupported) => self.ask(watch, new.0, 0, new.1),
+            other => other,
+        }
+    }
+
     /// Reads the lanes that are due. On failure all of them stay as they were.
     pub(super) fn read(&mut self, pass: &mut Pass<'_>) -> Result<(), Failure> {
         (self.answered, self.failed) = (false, None);
@@ -239,10 +248,10 @@ impl Gpu {
         let rates = self.ask(watch, "nvmlDeviceGetUtilizationRates", 0, Device::utilization_rates);
         load.sm = rates.as_ref().map_err(|why| *why).and_then(|rates| percent(rates.gpu));
         load.memory_bandwidth = rates.and_then(|rates| percent(rates.memory));
-        load.temperature = self.ask(watch, "nvmlDeviceGetTemperature", 0, plain::temperature).and_then(celsius);
+        load.temperature = self.renamed(watch, plain::TEMPERATURE).and_then(celsius);
         load.power = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, Device::power_usage).and_then(watts);
         load.sm_clock = self.ask(watch, "nvmlDeviceGetClockInfo", 1, |gpu| gpu.clock_info(Clock::SM)).and_then(hertz);
-        let reasons = self.ask(watch, "nvmlDeviceGetCurrentClocksThrottleReasons", 0, plain::clock_reasons);
+        let reasons = self.renamed(watch, plain::CLOCK_REASONS);
         load.throttle = reasons.map(|it| throttles(ThrottleReasons::from_bits_truncate(it)));
         load
     }

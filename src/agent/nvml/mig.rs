@@ -40,10 +40,17 @@ pub(super) fn read(gpu: &mut Gpu, pass: &mut Pass<'_>, split: bool, slow: bool) 
     // An instance that was taken apart answers no more. The next look finds what took its place.
     let answer = |gpu: &Gpu| gpu.parts.iter().filter(|part| part.readings.trouble.is_none()).count();
     let before = answer(gpu);
-    gpu.parts.retain_mut(|part| part.read(pass).is_ok());
+    let watch = pass.watch;
+    gpu.parts.retain_mut(|part| is_still_itself(part, watch) && part.read(pass).is_ok());
     if answer(gpu) < before && !pass.watch.is_left_behind() {
         find(gpu, pass.watch);
     }
+}
+
+/// Whether the handle is still that of this instance: another may have taken its place. One that does not say is no other.
+fn is_still_itself(part: &Gpu, watch: &Watch) -> bool {
+    let uuid = watch.call("nvmlDeviceGetUUID", || part.device.uuid());
+    uuid.map_or(true, |it| part.readings.uuid == GpuUuid(it.into()))
 }
 
 fn find(gpu: &mut Gpu, watch: &Watch) {

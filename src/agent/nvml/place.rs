@@ -1,13 +1,15 @@
 //! Where a GPU sits: near which processors and memory of the host, in which fabric, in which rack. And its fans.
 
 use std::ffi::c_ulong;
-use std::mem;
+use std::path::Path;
+use std::{fs, mem};
 
 use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlPlatformInfo_v2_t};
 
 use super::gpu::Gpu;
+use super::plain;
 use super::raw::handle;
 use super::watch::Watch;
 use crate::snapshot::{GpuDetail, Missing, Reading};
@@ -20,6 +22,11 @@ const CPU_WORDS: usize = 4096 / c_ulong::BITS as usize;
 const NODE_WORDS: usize = 1024 / c_ulong::BITS as usize;
 /// The NUMA node, and not the socket.
 const SCOPE_NODE: u32 = 0;
+/// `NVML_GPU_VIRTUALIZATION_MODE_NONE`, and `…_HOST_VGPU`.
+const BARE: u32 = 0;
+const SHARED: u32 = 3;
+/// `NVML_DEVICE_VGPU_CAP_…`: fractional, time slices of several profiles and sizes, placements, MIG, whether that is on.
+const VGPU: [u32; 6] = [0, 1, 2, 9, 10, 11];
 /// More fans than any board has.
 const MOST_FANS: u32 = 16;
 
@@ -32,6 +39,13 @@ impl Gpu {
             self.ask(watch, "nvmlDeviceGetMemoryAffinity", 0, |gpu| gpu.memory_affinity(NODE_WORDS, SCOPE_NODE));
         it.numa_nodes = nodes.and_then(|set| members(&set));
         it.numa_node = self.ask(watch, "nvmlDeviceGetNumaNodeId", 0, Device::numa_node_id);
+        let virtualization = self.ask(watch, "nvmlDeviceGetVirtualizationMode", 0, plain::virtualization);
+        it.pcie_generation_host_max = match (virtualization, &self.readings.facts.bus_id) {
+            (Ok(BARE), Ok(bus_id)) => generation_of_port(Path::new("/sys/bus/pci/devices"), bus_id.as_str()),
+            // What a virtual machine sees above it is made up.
+            _ => Err(Missing::Unsupported),
+        };
+        it.vgpu = if virtualization == Ok(SHARED) { Ok(self.vgpu(watch)) } else { Err(Missing::Unsupported) };
         let platform = self.ask(watch, "nvmlDeviceGetPlatformInfo", 0, platform);
         let number = |pick: fn(&nvmlPlatformInfo_v2_t) -> u8| {
             platform.as_ref().map_or_else(|why| Err(*why), |it| Ok(pick(it).into()))
@@ -53,6 +67,13 @@ impl Gpu {
             fabric.map(|it| [u32::from(it.state), it.status, it.cliqueId, it.healthMask, it.healthSummary.into()]);
         it.fabric_cluster = fabric.map(|it| uuid(it.clusterUuid).into());
         it.fans = self.fans(watch);
+    }
+
+    /// What driver and GPU can do for virtual machines that share it, in nvidia-smi's order.
+    fn vgpu(&mut self, watch: &Watch) -> Vec<Option<bool>> {
+        let driver = self.ask(watch, "nvmlGetVgpuDriverCapabilities", 0, |gpu| plain::vgpu_of_driver(gpu, 0));
+        let mut can = |it| self.ask(watch, "nvmlDeviceGetVgpuCapabilities", it, |gpu| plain::vgpu(gpu, it)).ok();
+        std::iter::once(driver.ok()).chain(VGPU.map(&mut can)).collect()
     }
 
     fn fans(&mut self, watch: &Watch) -> Reading<Vec<Percent>> {
@@ -104,6 +125,27 @@ fn version<T>(number: u32) -> u32 {
     u32::try_from(size_of::<T>()).map_or(0, |size| size | number << 24)
 }
 
+/// The highest PCIe generation of the host's port that the GPU hangs on, through whichever switches.
+fn generation_of_port(devices: &Path, bus_id: &str) -> Reading<u32> {
+    // NVML has eight figures for the domain, the kernel four.
+    let name = bus_id.get(4..).ok_or(Missing::Failed)?.to_lowercase();
+    let path = fs::canonicalize(devices.join(&name)).map_err(|_| Missing::Unsupported)?;
+    let is_root = |it: &&Path| it.file_name().is_some_and(|it| it.to_string_lossy().starts_with("pci"));
+    let root = path.ancestors().find(is_root).ok_or(Missing::Unsupported)?;
+    let port = path.ancestors().find(|it| it.parent() == Some(root)).filter(|it| *it != path);
+    let speed = fs::read_to_string(port.ok_or(Missing::Unsupported)?.join("max_link_speed"));
+    let speed = speed.map_err(|_| Missing::Unsupported)?;
+    match speed.split_whitespace().next() {
+        Some("2.5") => Ok(1),
+        Some("5.0" | "5") => Ok(2),
+        Some("8.0" | "8") => Ok(3),
+        Some("16.0" | "16") => Ok(4),
+        Some("32.0" | "32") => Ok(5),
+        Some("64.0" | "64") => Ok(6),
+        _ => Err(Missing::Unsupported),
+    }
+}
+
 fn until_nul(bytes: &[u8]) -> Text {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     Text::new(&bytes[..end])
@@ -142,6 +184,29 @@ mod tests {
         assert_eq!(says(&[0b1111]), Ok("0-3".to_owned()));
         assert_eq!(says(&[1 << 63 | 0b101, 0b11]), Ok("0,2,63-65".to_owned()));
         assert_eq!(says(&[0, 0]), Err(Missing::Unsupported));
+    }
+
+    #[test]
+    fn the_port_of_the_host_is_above_all_switches() {
+        let home = tempfile::tempdir().unwrap();
+        let of = |bus_id| generation_of_port(&home.path().join("bus"), bus_id);
+        let port = home.path().join("devices/pci0000:00/0000:00:01.0");
+        let switch = port.join("0000:01:00.0");
+        let gpu = switch.join("0000:0a:00.0");
+        let alone = home.path().join("devices/pci0000:00/0000:00:09.0");
+        for (place, speed) in [(&port, "32.0 GT/s PCIe\n"), (&switch, "16.0 GT/s PCIe\n"), (&gpu, "8.0 GT/s PCIe\n")] {
+            fs::create_dir_all(place).unwrap();
+            fs::write(place.join("max_link_speed"), speed).unwrap();
+        }
+        fs::create_dir_all(home.path().join("bus")).unwrap();
+        fs::create_dir_all(&alone).unwrap();
+        for place in [&gpu, &alone] {
+            std::os::unix::fs::symlink(place, home.path().join("bus").join(place.file_name().unwrap())).unwrap();
+        }
+        assert_eq!(of("00000000:0A:00.0"), Ok(5));
+        assert_eq!(of("00000000:00:09.0"), Err(Missing::Unsupported), "it hangs on no port");
+        assert_eq!(of("00000000:FF:00.0"), Err(Missing::Unsupported));
+        assert_eq!(of("GPU"), Err(Missing::Failed));
     }
 
     #[test]

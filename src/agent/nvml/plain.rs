@@ -12,7 +12,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlTemperature_v1_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as CORE,
 };
 
-use super::fault::{DEPRECATED, is_gone};
+use super::fault::DEPRECATED;
 use super::raw::handle;
 use crate::untrusted::Text;
 
@@ -82,6 +82,11 @@ one! {
     power_limit_enforced = nvmlDeviceGetEnforcedPowerLimit: u32;
     power_limit = nvmlDeviceGetPowerManagementLimit: u32;
     power_limit_default = nvmlDeviceGetPowerManagementDefaultLimit: u32;
+    virtualization = nvmlDeviceGetVirtualizationMode: u32;
+    throttle_reasons = nvmlDeviceGetCurrentClocksThrottleReasons: u64;
+    event_reasons = nvmlDeviceGetCurrentClocksEventReasons: u64;
+    throttle_reasons_supported = nvmlDeviceGetSupportedClocksThrottleReasons: u64;
+    event_reasons_supported = nvmlDeviceGetSupportedClocksEventReasons: u64;
 }
 
 two! {
@@ -102,50 +107,58 @@ text! {
     inforom_image = nvmlDeviceGetInforomImageVersion;
 }
 
-/// Functions that nvml.h means to drop, and those that take their place; drivers before 535 have only the former.
-macro_rules! renamed {
-    ($($name:ident = $old:ident or $new:ident;)+) => {
-        $(
-            #[doc = concat!("`", stringify!($old), "`, or `", stringify!($new), "` where that is gone.")]
-            pub(super) fn $name(device: &Device<'static>) -> Result<u64, NvmlError> {
-                let library = device.nvml().lib();
-                let call = |function: unsafe extern "C" fn(_, _) -> _| {
-                    let mut value = 0;
-                    // SAFETY: NVML writes one number there.
-                    nvml_try(unsafe { function(handle(device), &raw mut value) }).map(|()| value)
-                };
-                match nvml_sym(library.$old.as_ref()).and_then(|function| call(*function)) {
-                    Err(error) if is_gone(&error) => call(*nvml_sym(library.$new.as_ref())?),
-                    other => other,
-                }
-            }
-        )+
-    };
+/// A function's name, and the call of it.
+pub(super) type Ask<T> = (&'static str, fn(&Device<'static>) -> Result<T, NvmlError>);
+
+/// What holds the clocks, as NVML's bits: by the older name of the function and by the newer.
+pub(super) const CLOCK_REASONS: [Ask<u64>; 2] = [
+    ("nvmlDeviceGetCurrentClocksThrottleReasons", throttle_reasons),
+    ("nvmlDeviceGetCurrentClocksEventReasons", event_reasons),
+];
+/// What can hold them.
+pub(super) const CLOCK_REASONS_SUPPORTED: [Ask<u64>; 2] = [
+    ("nvmlDeviceGetSupportedClocksThrottleReasons", throttle_reasons_supported),
+    ("nvmlDeviceGetSupportedClocksEventReasons", event_reasons_supported),
+];
+/// Of the core.
+pub(super) const TEMPERATURE: [Ask<u32>; 2] =
+    [("nvmlDeviceGetTemperature", temperature), ("nvmlDeviceGetTemperatureV", temperature_v)];
+
+/// `nvmlDeviceGetTemperature` of the core.
+fn temperature(device: &Device<'static>) -> Result<u32, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetTemperature.as_ref())?;
+    let mut celsius = 0;
+    // SAFETY: NVML writes one number there.
+    nvml_try(unsafe { function(handle(device), CORE, &raw mut celsius) })?;
+    Ok(celsius)
 }
 
-renamed! {
-    clock_reasons = nvmlDeviceGetCurrentClocksThrottleReasons or nvmlDeviceGetCurrentClocksEventReasons;
-    clock_reasons_supported = nvmlDeviceGetSupportedClocksThrottleReasons or nvmlDeviceGetSupportedClocksEventReasons;
-}
-
-/// `nvmlDeviceGetTemperature` of the core, which nvml.h means to drop, or `nvmlDeviceGetTemperatureV`.
-pub(super) fn temperature(device: &Device<'static>) -> Result<u32, NvmlError> {
-    let library = device.nvml().lib();
-    let old = nvml_sym(library.nvmlDeviceGetTemperature.as_ref()).and_then(|function| {
-        let mut celsius = 0;
-        // SAFETY: NVML writes one number there.
-        nvml_try(unsafe { function(handle(device), CORE, &raw mut celsius) }).map(|()| celsius)
-    });
-    match old {
-        Err(error) if is_gone(&error) => {}
-        other => return other,
-    }
-    let function = nvml_sym(library.nvmlDeviceGetTemperatureV.as_ref())?;
+/// `nvmlDeviceGetTemperatureV` of the core.
+fn temperature_v(device: &Device<'static>) -> Result<u32, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetTemperatureV.as_ref())?;
     let mut reading =
         nvmlTemperature_v1_t { version: version::<nvmlTemperature_v1_t>(), sensorType: CORE, temperature: 0 };
     // SAFETY: `reading` is the structure that this function fills, of the version that it says.
     nvml_try(unsafe { function(handle(device), &raw mut reading) })?;
     u32::try_from(reading.temperature).map_err(|_| NvmlError::NotSupported)
+}
+
+/// `nvmlGetVgpuDriverCapabilities`: whether the driver can do that for virtual machines.
+pub(super) fn vgpu_of_driver(device: &Device<'static>, capability: u32) -> Result<bool, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlGetVgpuDriverCapabilities.as_ref())?;
+    let mut has = 0;
+    // SAFETY: NVML writes one number there.
+    nvml_try(unsafe { function(capability, &raw mut has) })?;
+    Ok(has != 0)
+}
+
+/// `nvmlDeviceGetVgpuCapabilities`: whether the GPU can.
+pub(super) fn vgpu(device: &Device<'static>, capability: u32) -> Result<bool, NvmlError> {
+    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetVgpuCapabilities.as_ref())?;
+    let mut has = 0;
+    // SAFETY: NVML writes one number there.
+    nvml_try(unsafe { function(handle(device), capability, &raw mut has) })?;
+    Ok(has != 0)
 }
 
 /// `nvmlDeviceGetFanSpeed_v2` of the first fan. A board without one may say that there is no such fan.

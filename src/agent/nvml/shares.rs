@@ -7,6 +7,8 @@
 //! of other kinds were seen dated from the boot (polarsignals/gpu-metrics-agent#36). By the wrong clock, every process
 //! would look idle; so when none has a sample, all samples are asked for, and tell their clock.
 
+use std::time::Duration;
+
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
 
@@ -22,14 +24,40 @@ const WINDOW_MS: u64 = 1000;
 /// In microseconds since 1970 this is 2001, since the boot 31 years.
 const AGES: u64 = 1_000_000_000_000_000;
 
+/// How far a sample may lie ahead of the clock that dates it: clocks are read one after the other, and set now and then.
+const AHEAD_US: u64 = 60_000_000;
+
+/// For so long it counts that a sample named a process of the lists. A stranger of the host may have had that PID.
+const NAMES: Duration = Duration::from_mins(10);
+
 /// What was found out about a GPU's samples.
 #[derive(Debug)]
 pub(super) struct Shares {
     /// When they were last asked for.
     asked: Option<Moment>,
     dating: Dating,
-    /// A sample named a process of the lists.
-    names: bool,
+    /// When a sample last named a process of the lists.
+    named: Option<Moment>,
+}
+
+/// The time from which on a sample counts, and up to when it can be one.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    after: u64,
+    now: Moment,
+    unix_us: u64,
+}
+
+impl Span {
+    fn from(after: u64, now: Moment) -> Self {
+        Self { after, now, unix_us: clock::unix_ms().saturating_mul(1000) }
+    }
+
+    /// Whether it is recent, and of no time to come: neither by the wall clock, nor by one that began with the boot.
+    fn has(self, sample: &nvmlProcessUtilizationSample_t) -> bool {
+        let clock = if sample.timeStamp < AGES { self.now.0.saturating_mul(1000) } else { self.unix_us };
+        sample.timeStamp >= self.after && sample.timeStamp <= clock.saturating_add(AHEAD_US)
+    }
 }
 
 /// By which clock samples are dated.
@@ -43,7 +71,7 @@ enum Dating {
 
 impl Default for Shares {
     fn default() -> Self {
-        Self { asked: None, dating: Dating::Wall { seen: false }, names: false }
+        Self { asked: None, dating: Dating::Wall { seen: false }, named: None }
     }
 }
 
@@ -81,27 +109,31 @@ pub(super) fn read(gpu: &mut Gpu, pass: &mut Pass<'_>, slow: bool, now: Moment) 
     let mut shares = std::mem::take(&mut gpu.lane.shares);
     let window = shares.asked.replace(now).map_or(WINDOW_MS, |asked| (now.0 - asked.0).max(WINDOW_MS));
     let after = shares.now_us(now).saturating_sub(window * 1000);
+    let span = Span::from(after, now);
     let mut asked = ask(gpu, pass, after);
-    match newest(pass.samples, after) {
+    match newest(pass.samples, span) {
         Some(newest) => drop(shares.learn(newest, now)),
         // Seldom: on an idle GPU it is in vain.
         None if slow && asked.is_ok() && shares.dating != (Dating::Wall { seen: true }) => {
             asked = ask(gpu, pass, 0);
-            if newest(pass.samples, 1).is_some_and(|newest| shares.learn(newest, now)) {
+            if newest(pass.samples, Span { after: 1, ..span }).is_some_and(|newest| shares.learn(newest, now)) {
                 // How old that one is, the next will show.
                 asked = Err(Missing::NotYet);
             }
         }
         None => {}
     }
-    let named = |hold: &Hold| pass.samples.iter().any(|sample| sample.pid == hold.pid && is_fresh(sample, after));
-    shares.names |= gpu.lane.merged.iter().any(named);
+    let named = |hold: &Hold| pass.samples.iter().any(|sample| sample.pid == hold.pid && span.has(sample));
+    if gpu.lane.merged.iter().any(named) {
+        shares.named = Some(now);
+    }
     // In a container, samples may name PIDs of the host while the lists name its own (Project-HAMi/HAMi-core#112): then it
     // cannot be told who works. Where nobody does, it can.
-    let is_known = shares.names || !pass.lists.is_contained() || newest(pass.samples, after).is_none();
+    let is_proven = shares.named.is_some_and(|at| now.since(at) < NAMES);
+    let is_known = is_proven || !pass.lists.is_contained() || newest(pass.samples, span).is_none();
     let idle = if is_known { percent(0) } else { Err(Missing::Unsupported) };
     for hold in &mut gpu.lane.merged {
-        hold.sm = asked.and_then(|()| share(hold.pid, pass.samples, after).unwrap_or(idle));
+        hold.sm = asked.and_then(|()| share(hold.pid, pass.samples, span).unwrap_or(idle));
     }
     gpu.lane.shares = shares;
 }
@@ -118,18 +150,14 @@ fn ask(gpu: &mut Gpu, pass: &mut Pass<'_>, after: u64) -> Reading<()> {
 }
 
 /// The time of the newest sample that can be one. Drivers pad their answer with nonsense, and with samples of long ago.
-fn newest(samples: &[nvmlProcessUtilizationSample_t], after: u64) -> Option<u64> {
-    let good = samples.iter().filter(|it| it.pid != 0 && it.smUtil <= 100 && is_fresh(it, after));
+fn newest(samples: &[nvmlProcessUtilizationSample_t], span: Span) -> Option<u64> {
+    let good = samples.iter().filter(|it| it.pid != 0 && it.smUtil <= 100 && span.has(it));
     good.map(|it| it.timeStamp).max()
 }
 
-fn is_fresh(sample: &nvmlProcessUtilizationSample_t, after: u64) -> bool {
-    sample.timeStamp >= after
-}
-
 /// The newest share of one process; one without a sample did nothing.
-fn share(pid: u32, samples: &[nvmlProcessUtilizationSample_t], after: u64) -> Option<Reading<Percent>> {
-    let mine = samples.iter().filter(|sample| sample.pid == pid && is_fresh(sample, after));
+fn share(pid: u32, samples: &[nvmlProcessUtilizationSample_t], span: Span) -> Option<Reading<Percent>> {
+    let mine = samples.iter().filter(|sample| sample.pid == pid && span.has(sample));
     mine.max_by_key(|sample| sample.timeStamp).map(|sample| percent(sample.smUtil))
 }
 
@@ -145,11 +173,22 @@ mod tests {
     fn old_samples_and_impossible_shares_are_no_figures() {
         let samples =
             [sample(7, 50, 99), sample(7, 150, 30), sample(7, 120, 40), sample(8, 50, 99), sample(9, 150, 101)];
-        assert_eq!(share(7, &samples, 100), Some(Ok(Percent::new(30.0))));
-        assert_eq!(share(8, &samples, 100), None);
-        assert_eq!(share(9, &samples, 100), Some(Err(Missing::Failed)));
-        assert_eq!(newest(&samples, 100), Some(150));
-        assert_eq!(newest(&[sample(9, 150, 101), sample(0, 150, 1), sample(7, 50, 1)], 100), None);
+        let span = Span::from(100, Moment(1));
+        assert_eq!(share(7, &samples, span), Some(Ok(Percent::new(30.0))));
+        assert_eq!(share(8, &samples, span), None);
+        assert_eq!(share(9, &samples, span), Some(Err(Missing::Failed)));
+        assert_eq!(newest(&samples, span), Some(150));
+        assert_eq!(newest(&[sample(9, 150, 101), sample(0, 150, 1), sample(7, 50, 1)], span), None);
+    }
+
+    #[test]
+    fn a_sample_of_a_time_to_come_sets_no_clock_and_is_no_figure() {
+        let span = Span::from(1, Moment(100_000));
+        let wall = clock::unix_ms() * 1000;
+        // By a clock that began with the boot 100 s ago, by the wall clock, and what is neither.
+        assert_eq!(newest(&[sample(7, 99_000_000, 1), sample(8, AGES - 1, 1)], span), Some(99_000_000));
+        assert_eq!(newest(&[sample(7, wall, 1), sample(8, u64::MAX, 1)], span), Some(wall));
+        assert_eq!(share(8, &[sample(8, u64::MAX, 99), sample(8, wall, 3)], span), Some(Ok(Percent::new(3.0))));
     }
 
     #[test]

@@ -104,11 +104,12 @@ impl Entry {
         let mut entry = Self::unread(pid);
         let opened = files::open(pid, "stat");
         let line = match &opened {
-            Ok(stat) => files::read(stat, reader.buffer).ok(),
-            Err(_) => None,
+            Ok(stat) => files::read(stat, reader.buffer),
+            Err(error) => Err(*error),
         };
-        let Some(stat) = line.and_then(stat::parse) else {
-            let why = reader.root.why_absent(opened.err());
+        let error = line.as_ref().err().copied();
+        let Some(stat) = line.ok().and_then(stat::parse) else {
+            let why = reader.root.why_absent(error);
             entry.process.facts = ProcessFacts::missing(Identity::Unverified, why).into();
             entry.process.load = ProcessLoad::missing(why);
             return entry;

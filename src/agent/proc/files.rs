@@ -71,7 +71,7 @@ impl Root {
         (u64::try_from(stat.as_raw_fd()).unwrap_or(0) + SPARE < self.descriptors).then_some(stat)
     }
 
-    /// Why a process that NVML named is not in `/proc`.
+    /// Why a process that NVML named is not in `/proc`; without an error, what stands there makes no sense.
     pub(super) fn why_absent(&self, error: Option<Errno>) -> Missing {
         match error {
             Some(Errno::ACCESS | Errno::PERM) => Missing::Denied,
@@ -80,8 +80,8 @@ impl Root {
             // It is one of another PID namespace: it has no files here.
             Some(Errno::NOENT) if !self.ours => Missing::Unsupported,
             // It ended before this look, or during it.
-            Some(Errno::NOENT | Errno::SRCH) | None => Missing::Gone,
-            Some(_) => Missing::Failed,
+            Some(Errno::NOENT | Errno::SRCH) => Missing::Gone,
+            Some(_) | None => Missing::Failed,
         }
     }
 

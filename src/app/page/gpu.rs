@@ -250,11 +250,12 @@ fn bus(sheet: &mut Sheet<'_>, gpu: &Gpu, detail: &GpuDetail) {
     if let Ok(node) = detail.numa_node {
         sheet.writer.field("is NUMA node", format!("{node}: its memory is also the host's"));
     }
-    if let Ok([state, _, clique, ..]) = detail.fabric {
-        let state = match state {
-            1 => "not started",
-            2 => "in progress",
-            _ => "completed",
+    if let Ok([state, status, clique, ..]) = detail.fabric {
+        let state = match (state, status) {
+            (1, _) => "not started".to_owned(),
+            (2, _) => "in progress".to_owned(),
+            (_, 0) => "completed".to_owned(),
+            (_, error) => format!("FAILED (NVML error {error})"),
         };
         sheet.writer.field("NVLink fabric", format!("{state}, clique {clique}"));
     }

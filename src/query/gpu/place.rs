@@ -14,11 +14,23 @@ fn fabric(it: &Asked<'_>, show: impl FnOnce([u32; 5]) -> Option<String>) -> Cell
 
 /// Of one thing that NVML's bits of health say: at which bit its two begin, and its words for true and false.
 type Health = (&'static str, u32, [&'static str; 2], &'static str);
-const HEALTH: [Health; 4] = [
+const HEALTH: [Health; 5] = [
     ("bandwidth", 0, ["Degraded", "Full"], "Whether the fabric has its whole bandwidth."),
     ("route_recovery_in_progress", 2, ["True", "False"], "Whether it looks for new ways."),
     ("route_unhealthy", 4, ["True", "False"], "Whether a way of it is broken."),
     ("access_timeout_recovery", 6, ["True", "False"], "Whether it recovers from accesses that took too long."),
+    ("partition_assigned", 12, ["True", "False"], "Whether it has its partition of the fabric."),
+];
+/// What can be wrong with how the fabric is set up, from NVML's 1 on.
+const WRONG: [&str; 8] = [
+    "None",
+    "Incorrect SysGUID",
+    "Incorrect Chassis SN",
+    "No Partition",
+    "Insufficient Nvlinks",
+    "Incompatible GPU FW",
+    "Invalid Location",
+    "GPU State Invalid",
 ];
 
 pub(super) fn fabrics(list: &mut List) {
@@ -54,6 +66,14 @@ pub(super) fn fabrics(list: &mut List) {
         })
     });
     for (name, shift, words, about) in HEALTH {
+        if name == "partition_assigned" {
+            list.add("fabric.health.incorrect_configuration", "", "What is wrong with how it is set up.", |it| {
+                fabric(it, |[_, _, _, health, _]| {
+                    let wrong = usize::try_from(health >> 8 & 15).ok()?.checked_sub(1)?;
+                    WRONG.get(wrong).map(|it| (*it).to_owned())
+                })
+            });
+        }
         list.add(&format!("fabric.health.{name}"), "", about, move |it| {
             fabric(it, |[_, _, _, health, _]| match health >> shift & 3 {
                 1 => Some(words[0].to_owned()),

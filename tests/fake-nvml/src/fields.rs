@@ -86,6 +86,9 @@ fn field(at: &At<'_>, field: u32, scope: u32) -> Result<(u32, u64), Code> {
         (251..=253 | 269..=271, _) => return Err(Code::INVALID_ARGUMENT),
         (field, _) => field,
     };
+    if let Some(value) = gpu.fields.get(&field) {
+        return long(Some(*value));
+    }
     // Of the module of GPU and processor, where they are one.
     if let (185..=190 | 192, 1) = (field, scope) {
         let at = [185, 186, 187, 188, 189, 190, 192].iter().position(|it| *it == field);

@@ -65,6 +65,8 @@ pub struct Gpu {
     pub remapped_rows: Option<RemappedRows>,
     /// `NVML_GPU_RECOVERY_ACTION_…`: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.
     pub recovery_action: Option<u32>,
+    /// What other fields of nvml.h say (`NVML_FI_DEV_…`), by number.
+    pub fields: BTreeMap<u32, u64>,
     /// The bus.
     pub pcie: Option<Pcie>,
     /// NVLink, all links alike.
@@ -320,6 +322,8 @@ pub struct Pcie {
 pub struct Fabric {
     /// 1 not started, 2 in progress, 3 completed.
     pub state: u8,
+    /// What came of it: an `nvmlReturn_t`.
+    pub status: u32,
     /// GPUs of one clique reach each other.
     pub clique: u32,
     /// `NVML_GPU_FABRIC_HEALTH_MASK_…` bits.

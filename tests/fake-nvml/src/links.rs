@@ -52,9 +52,9 @@ device_calls! {
         info.put(FabricInfo {
             version,
             cluster: [0; 16],
-            status: 0,
             clique: fabric.map_or(0, |it| it.clique),
             state: fabric.map_or(0, |it| it.state),
+            status: fabric.map_or(0, |it| it.status),
             health: fabric.map_or(0, |it| it.health),
             summary: fabric.map_or(0, |it| it.summary),
         })

@@ -88,6 +88,13 @@ fn room(found: usize, count: Out<u32>, no_list: bool) -> Answer {
     if found > capacity || (no_list && found > 0) { Err(Code::INSUFFICIENT_SIZE) } else { Ok(()) }
 }
 
+/// The clock of `/proc/uptime`, in microseconds.
+fn since_boot_us() -> u64 {
+    let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let seconds = uptime.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0.0);
+    u64::try_from(std::time::Duration::from_secs_f64(seconds).as_micros()).unwrap_or(0)
+}
+
 /// The tenants with a sample that the caller has not seen, and its time.
 fn samples_after(at: &At<'_>, last_seen_us: u64) -> Result<(Vec<Sight>, u64), Code> {
     let gpu = at.gpu()?;
@@ -96,10 +103,9 @@ fn samples_after(at: &At<'_>, last_seen_us: u64) -> Result<(Vec<Sight>, u64), Co
     }
     // The driver samples six times a second.
     let period = 166_667;
-    // A boot in November 2023.
-    let epoch = if at.scene.world.samples_since_boot { 1_700_000_000_000_000 } else { 0 };
-    let latest = (at.scene.now_us() - epoch) / period * period;
-    let time_us = if at.garbage { latest - 600_000_000 } else { latest };
+    let now_us = if at.scene.world.samples_since_boot { since_boot_us() } else { at.scene.now_us() };
+    let latest = now_us / period * period;
+    let time_us = if at.garbage { latest.saturating_sub(600_000_000) } else { latest };
     let found: Vec<Sight> = at.sights().iter().filter(|it| it.listed && it.sm.is_some()).cloned().collect();
     if found.is_empty() || (latest <= last_seen_us && !at.garbage) {
         return Err(Code::NOT_FOUND);

@@ -1,0 +1,120 @@
+//! What a script that called nvidia-smi meets on its way over: rare fields, files, hosts without a GPU, and mistakes.
+
+use std::fs;
+
+use fake_nvml::{Fabric, Fault};
+
+use crate::world::Host;
+
+const OK: i32 = 0;
+const USAGE: i32 = 2;
+const NO_DRIVER: i32 = 3;
+const NO_GPU: i32 = 4;
+
+/// What `--query-gpu` says of these fields, without a head.
+fn said(host: &Host, fields: &str) -> String {
+    host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader"]).text().trim_end().to_owned()
+}
+
+#[test]
+fn what_stands_in_a_file_stays_until_there_is_an_answer() {
+    let mut host = Host::still(["H100"]);
+    let file = host.path("answers.csv");
+    fs::write(&file, "of yesterday\n").expect("there is room in /tmp");
+    let path = file.to_str().expect("it is UTF-8");
+    let ask = |host: &Host| host.run(["--query-gpu=index,name", "--format=csv", "-f", path]);
+    let read = || fs::read_to_string(&file).expect("it is there");
+    host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "DRIVER_NOT_LOADED")));
+    assert_eq!((ask(&host).code, read().as_str()), (NO_DRIVER, "of yesterday\n"));
+    host.change(|world| world.faults.clear());
+    assert_eq!((ask(&host).code, read().as_str()), (OK, "index, name\n0, NVIDIA H100 80GB HBM3\n"));
+    let ran = host.run(["--query-gpu=index", "--format=csv", "-f", "/nowhere/at all"]);
+    assert_eq!((ran.code, ran.err.lines().count()), (1, 1), "{}", ran.err);
+    assert!(ran.err.contains("cannot write /nowhere/at all"), "{}", ran.err);
+}
+
+#[test]
+fn what_smooths_power_is_said_of_boards_that_have_it() {
+    let mut host = Host::still(["H100"]);
+    let fields = "edpp_multiplier,power_smoothing.delayed_power_smoothing_supported,\
+        power_smoothing.primary_power_floor,power_smoothing.window_multiplier,\
+        power_smoothing.curr_profile.primary_floor_act_offset,power_smoothing.admin_override.secondary_power_floor";
+    host.change(|world| {
+        "590.48.01".clone_into(&mut world.driver);
+        world.gpus[0].fields = [(274, 95), (280, 1), (275, 300), (279, 5), (264, 2), (284, 40)].into();
+    });
+    assert_eq!(said(&host, fields), "95.00 %, Yes, 300 W, 5 ms, 40 W, [N/A]");
+    // Before, these numbers were those of other fields, or of none.
+    host.change(|world| "580.95.05".clone_into(&mut world.driver));
+    assert_eq!(said(&host, fields), ["[N/A]"; 6].join(", "));
+}
+
+#[test]
+fn rows_out_of_force_are_counted_since_driver_595() {
+    let mut host = Host::still(["H100"]);
+    let fields = "remapped_rows.correctable_inactive,remapped_rows.uncorrectable_inactive";
+    host.change(|world| world.gpus[0].fields = [(301, 2), (302, 1)].into());
+    for (driver, expected) in [("590.48.01", "[N/A], [N/A]"), ("595.71.05", "2, 1")] {
+        host.change(|world| driver.clone_into(&mut world.driver));
+        assert_eq!(said(&host, fields), expected, "{driver}");
+    }
+}
+
+#[test]
+fn a_fabric_says_what_is_wrong_with_it() {
+    let mut host = Host::still(["H100"]);
+    let fields = "fabric.state,fabric.status,fabric.health.incorrect_configuration,fabric.health.partition_assigned";
+    let health = 4 << 8 | 2 << 12;
+    host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 3, health, ..Fabric::default() }));
+    assert_eq!(said(&host, fields), "Completed, Success, No Partition, False");
+    host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 3, status: 999, ..Fabric::default() }));
+    assert_eq!(said(&host, fields), "Completed, Unknown Error, N/A, N/A");
+}
+
+#[test]
+fn every_action_that_a_driver_asks_for_has_its_name() {
+    let mut host = Host::still(["H100"]);
+    for (action, name) in [(0, "None"), (1, "Reset"), (4, "Drain and Reset"), (5, "Recover IMEX Domain")] {
+        host.change(|world| world.gpus[0].recovery_action = Some(action));
+        assert_eq!(said(&host, "gpu_recovery_action"), name);
+    }
+}
+
+#[test]
+fn a_driver_without_a_gpu_is_no_failure_of_the_driver() {
+    let mut host = Host::still(["H100"]);
+    host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "GPU_NOT_FOUND")));
+    for args in [vec!["--json"], vec!["--once"], vec!["--query-gpu=name", "--format=csv"], vec!["-L"], vec!["doctor"]] {
+        let ran = host.run(args.iter().copied());
+        assert_eq!(ran.code, NO_GPU, "{args:?}: {}{}", ran.text(), ran.err);
+    }
+}
+
+#[test]
+fn an_option_before_a_subcommand_is_answered_in_one_sentence() {
+    let host = Host::still(["H100"]);
+    for (args, words) in [
+        (["--once", "free"], "--once does nothing for free"),
+        (["-L", "orphans"], "--list-gpus does nothing for orphans"),
+        (["--csv", "doctor"], "--csv does nothing for doctor"),
+    ] {
+        let ran = host.run(args);
+        assert_eq!((ran.code, ran.err.lines().count()), (USAGE, 1), "{}", ran.err);
+        assert!(ran.err.contains(words) && ran.err.contains("gputop"), "{}", ran.err);
+    }
+    let ran = host.run(["free", "-n", "0"]);
+    assert!(ran.code == USAGE && ran.err.contains("a whole number from 1 on"), "{}", ran.err);
+}
+
+#[test]
+fn a_record_that_cannot_be_kept_is_said_by_the_doctor() {
+    let host = Host::still(["H100"]);
+    let file = host.path("a file");
+    fs::write(&file, "").expect("there is room in /tmp");
+    let mut command = host.gputop(["doctor"]);
+    let ran = crate::process::run(command.env("XDG_STATE_HOME", &file));
+    let text = ran.text();
+    let line = text.lines().find(|it| it.contains("record of what was ended")).unwrap_or_default();
+    assert!(line.starts_with("less") && line.contains("cannot be kept"), "{text}");
+    assert!(!host.run(["doctor"]).text().contains("cannot be kept"));
+}
