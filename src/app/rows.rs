@@ -34,8 +34,9 @@ pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
     })
 }
 
-/// Why PyTorch's figures of tenants are not known, where a person can do something about it; and of how many processes.
-pub fn unread(snapshot: &Snapshot) -> Vec<(Unread, usize)> {
+/// Why PyTorch's figures of tenants are not known, where a person can do something about it: a sentence for each reason,
+/// that of most processes first, without a full stop.
+pub fn unread(snapshot: &Snapshot) -> Vec<String> {
     let mut reasons: Vec<(Unread, usize)> = Vec::new();
     for why in snapshot.processes.iter().filter_map(|it| it.peek.as_ref()?.unread) {
         if matches!(why, Unread::NotYet | Unread::NoPytorch | Unread::Copied) {
@@ -47,7 +48,11 @@ pub fn unread(snapshot: &Snapshot) -> Vec<(Unread, usize)> {
         }
     }
     reasons.sort_by_key(|it| Reverse(it.1));
-    reasons
+    let sentence = |(why, count)| {
+        let noun = if count == 1 { "process" } else { "processes" };
+        format!("PyTorch's part of the memory of {count} {noun} is not known: {why}")
+    };
+    reasons.into_iter().map(sentence).collect()
 }
 
 /// A GPU's short name in the list: its index, or `index:instance` for an instance.

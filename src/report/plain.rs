@@ -4,9 +4,10 @@
 use std::fmt::Display;
 
 use super::table;
+use crate::app::rows;
 use crate::model::{self, Model, Outlook, Subject, Verdict};
 use crate::snapshot::{Gpu, Missing, Process, Reading, Snapshot, Tenant, Unread};
-use crate::units::{Elapsed, Moment, Percent, Watts};
+use crate::units::{Bytes, Elapsed, Moment, Percent, Watts};
 use crate::untrusted::Text;
 
 /// The whole report; `reasons` say why it is not all there is.
@@ -34,6 +35,7 @@ pub(super) fn of(model: &Model, snapshot: &Snapshot, reasons: &[Text]) -> String
     if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|it| it.tenants.is_empty()) {
         lines.push("No process uses a GPU.".to_owned());
     }
+    lines.extend(rows::unread(snapshot).into_iter().map(|it| it + "."));
     lines.join("\n") + "\n"
 }
 
@@ -84,20 +86,27 @@ fn tenant(model: &Model, snapshot: &Snapshot, gpu: &Gpu, tenant: &Tenant) -> Str
         said(&tenant.memory),
         percent(tenant.sm),
         of(&table::command),
-        process.and_then(|it| pytorch(snapshot, gpu, it)).unwrap_or_default(),
+        process.and_then(|it| pytorch(snapshot, gpu, it, tenant.memory)).unwrap_or_default(),
         verdict.unwrap_or_default(),
         leak.unwrap_or_default(),
     )
 }
 
 /// What of it PyTorch has; absent where it runs none, or nobody looked.
-fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process) -> Option<String> {
-    Some(match process.peek.as_ref()?.unread {
+fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process, held: Reading<Bytes>) -> Option<String> {
+    let peek = process.peek.as_ref()?;
+    let parts = |it: &model::Reserved| format!("{} allocated, {} cache", it.allocated, it.cache);
+    Some(match peek.unread {
         Some(Unread::NoPytorch) => return None,
         Some(why) => format!(" What PyTorch has of it: {}.", said(&Err::<Missing, _>(why.missing()))),
+        None if peek.allocators.iter().any(|it| it.gpu.is_none()) => {
+            let it = model::reserved(snapshot, process.id, None)?;
+            format!(" PyTorch has {} on its GPUs, on which cannot be told: {}.", it.sum(), parts(&it))
+        }
         None => {
             let it = model::reserved(snapshot, process.id, Some(gpu))?;
-            format!(" PyTorch has {} of it: {} allocated, {} cache.", it.sum(), it.allocated, it.cache)
+            let of_it = if held.is_ok_and(|held| held < it.sum()) { "by its own account" } else { "of it" };
+            format!(" PyTorch has {} {of_it}: {}.", it.sum(), parts(&it))
         }
     })
 }
@@ -129,7 +138,6 @@ fn said(reading: &Reading<impl Display>) -> String {
 mod tests {
     use super::*;
     use crate::snapshot::{Allocator, Peek, example};
-    use crate::units::Bytes;
 
     #[test]
     fn each_figure_has_its_name_and_nothing_needs_a_column() {
@@ -140,8 +148,6 @@ mod tests {
         let figures = Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet);
         let figures = Allocator { allocated, active, requested, inactive_split: gib(0), reserved: gib(18), ..figures };
         host.processes[0].peek = Some(Peek { allocators: vec![figures], unread: None }.into());
-        let mut denied = host.processes[0].clone();
-        denied.peek = Some(Peek::unread(Unread::OtherUser).into());
         let mut model = Model::default();
         model.replace(host);
         let text = of(&model, model.latest().unwrap(), &[]);
@@ -155,8 +161,19 @@ mod tests {
                  runs python train.py. PyTorch has 18.0 GiB of it: 10.0 GiB allocated, 8.0 GiB cache.",
             ]
         );
-        let snapshot = model.latest().unwrap();
-        let said = pytorch(snapshot, &snapshot.gpus[0], &denied);
-        assert_eq!(said.as_deref(), Some(" What PyTorch has of it: not permitted to be read."));
+        let mut snapshot = model.latest().unwrap().clone();
+        let said = |snapshot: &Snapshot, held| pytorch(snapshot, &snapshot.gpus[0], &snapshot.processes[0], held);
+        let more = Some(" PyTorch has 18.0 GiB by its own account: 10.0 GiB allocated, 8.0 GiB cache.".to_owned());
+        assert_eq!(said(&snapshot, gib(2)), more);
+        snapshot.processes[0].peek.as_mut().unwrap().allocators[0].gpu = None;
+        let somewhere =
+            " PyTorch has 18.0 GiB on its GPUs, on which cannot be told: 10.0 GiB allocated, 8.0 GiB cache.";
+        assert_eq!(said(&snapshot, gib(20)).as_deref(), Some(somewhere));
+        snapshot.processes[0].peek = Some(Peek::unread(Unread::OtherUser).into());
+        assert_eq!(said(&snapshot, gib(20)).as_deref(), Some(" What PyTorch has of it: not permitted to be read."));
+        let last = of(&model, &snapshot, &[]).lines().last().map(str::to_owned);
+        let way_out = "PyTorch's part of the memory of 1 process is not known: it belongs to another user: \
+                       run gputop as that user or as root.";
+        assert_eq!(last.as_deref(), Some(way_out));
     }
 }

@@ -133,10 +133,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 
 /// Below the list, where there is room, why PyTorch's figures are not known of some, and what to do about it: once.
 fn unread(buffer: &mut Buffer, theme: Theme, snapshot: &Snapshot, area: Area) {
-    let reasons = rows::unread(snapshot).into_iter().map(|(why, count)| {
-        let noun = if count == 1 { "process" } else { "processes" };
-        Line::raw(format!("PyTorch's part of the memory of {count} {noun} is not known: {why}"))
-    });
+    let reasons = rows::unread(snapshot).into_iter().map(Line::raw);
     let area = rect(area).intersection(*buffer.area());
     Paragraph::new(reasons.collect::<Vec<_>>()).style(theme.dim()).wrap(Wrap { trim: true }).render(area, buffer);
 }

@@ -13,7 +13,7 @@ use crate::control::{Outcome, Reply};
 use crate::event::Event;
 use crate::snapshot::example::host;
 use crate::snapshot::line::Line;
-use crate::snapshot::{Allocator, Cause, Missing, Peek, Snapshot, Trouble};
+use crate::snapshot::{Allocator, Cause, Missing, Peek, Snapshot, Trouble, Unread};
 use crate::units::{Bytes, Watts};
 
 /// Eight GPUs, and twelve processes that grow.
@@ -240,6 +240,36 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
         it.gpus[1].tenants.push(tenant);
     };
     check(&process, &context, &["Memory on GPU 1", "- not PyTorch's 1.0 GiB 1,073,741,824 all: PyTorch has nothing"]);
+}
+
+#[test]
+fn why_pytorch_s_figures_are_not_known_stands_once_below_the_list() {
+    let mut host = host(1);
+    for (pid, why) in
+        [(7, Unread::PtraceScope), (8, Unread::PtraceScope), (9, Unread::OldPytorch), (10, Unread::NotYet)]
+    {
+        host = host.with(pid, "python train.py", 0, Bytes::from_gib(4));
+        host.processes.last_mut().unwrap().peek = Some(Box::new(Peek::unread(why)));
+    }
+    let mut app = App::new(Options::default());
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        app.update(Event::Resized(width, height));
+        let screen = screen(Theme::new(false, true), &app, width, height);
+        let text = screen.replace('"', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        for reason in [
+            "of the memory of 2 processes is not known: kernel.yama.ptrace_scope lets only root look into it: run gputop \
+             as root, or `sudo sysctl kernel.yama.ptrace_scope=0`",
+            "of the memory of 1 process is not known: its PyTorch does not show its allocator: torch 2.1 and later do",
+        ] {
+            assert_eq!(text.matches(reason).count(), 1, "{reason}\n{screen}");
+        }
+        assert_eq!(text.matches("is not known").count(), 2, "{screen}");
+    }
+    // Where the list takes all rows, it has them.
+    app.update(Event::Resized(80, 10));
+    let screen = screen(Theme::new(false, true), &app, 80, 10);
+    assert!(!screen.contains("is not known"), "{screen}");
 }
 
 /// The short list of a host on whose GPU so many workers of a dead trainer keep 9 GiB that the driver lists for nobody.
