@@ -105,6 +105,9 @@ impl<'a> Search<'a> {
         if let Some(trouble) = &gpu.trouble {
             return Some(format!("does not answer ({})", trouble.cause));
         }
+        if gpu.facts.parent.is_some() && self.args.count.get() > 1 {
+            return Some("is an instance of a split GPU, and CUDA gives a process only one of these".to_owned());
+        }
         let least = self.args.memory.unwrap_or_default();
         match gpu.load.memory_free {
             Ok(free) if free < least => return Some(format!("has {free} free")),

@@ -67,6 +67,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     // When the last answer was. The first pass of an agent is soon followed by another, for rates.
     let mut last = None;
     let soon = cli.every.unwrap_or(Duration::ZERO) / 2;
+    // Named that is not here: said once, and what is here is answered.
+    let mut absent = Vec::new();
     let answered = report::follow(&args, cli.timeout, false, |model| {
         let snapshot = model.latest()?;
         if last.is_some_and(|last| snapshot.at.since(last) < soon) {
@@ -82,6 +84,14 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         if let (Exit::NoDriver | Exit::NoGpu | Exit::Nothing, None) = (exit, cli.every) {
             return Some(Err(excuse(exit, snapshot, query)));
         }
+        if is_first {
+            let is_here =
+                |id: &&String| snapshot.gpus.iter().any(|gpu| gpu.facts.parent.is_none() && is_it(gpu, id.trim()));
+            absent = query.id.iter().filter(|id| !is_here(id)).cloned().collect();
+            if !absent.is_empty() {
+                report::complain(&Text::new(format!("no such GPU here: {}", absent.join(","))));
+            }
+        }
         let text = question.answer(snapshot, &gpus, query, is_first);
         (is_first, waited, last) = (false, 0, Some(snapshot.at));
         match out.put(&text) {
@@ -91,7 +101,11 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         }
     })?;
     match answered {
-        Ok(Ok(exit)) => Ok(exit?.into()),
+        Ok(Ok(exit)) => Ok(match exit? {
+            Exit::Success if !absent.is_empty() => Exit::Nothing,
+            exit => exit,
+        }
+        .into()),
         Ok(Err((exit, reason))) => {
             report::complain(&reason);
             Ok(exit.into())
@@ -201,16 +215,18 @@ fn table(header: bool, units: bool, (head, rows): (Vec<String>, Vec<Vec<Cell>>))
 
 /// The whole GPUs that are asked for; all of them when none is named.
 fn chosen<'a>(snapshot: &'a Snapshot, ids: &[String]) -> Vec<&'a Gpu> {
-    let is_it = |gpu: &Gpu, id: &str| {
-        let bus = gpu.facts.bus_id.as_ref().is_ok_and(|bus| {
-            let (bus, id) = (bus.as_str().to_lowercase(), id.to_lowercase());
-            // People leave the domain out.
-            bus == id || bus.ends_with(&format!(":{id}")) || bus.trim_start_matches('0') == id.trim_start_matches('0')
-        });
-        gpu.facts.index.to_string() == id || gpu.uuid.0.as_str() == id || bus
-    };
     let gpus = snapshot.gpus.iter().filter(|it| it.facts.parent.is_none());
     gpus.filter(|gpu| ids.is_empty() || ids.iter().any(|id| is_it(gpu, id.trim()))).collect()
+}
+
+/// Whether that is its index, its UUID, or where it sits on the bus.
+fn is_it(gpu: &Gpu, id: &str) -> bool {
+    let bus = gpu.facts.bus_id.as_ref().is_ok_and(|bus| {
+        let (bus, id) = (bus.as_str().to_lowercase(), id.to_lowercase());
+        // People leave the domain out.
+        bus == id || bus.ends_with(&format!(":{id}")) || bus.trim_start_matches('0') == id.trim_start_matches('0')
+    });
+    gpu.facts.index.to_string() == id || gpu.uuid.0.as_str() == id || bus
 }
 
 fn exit(snapshot: &Snapshot, gpus: &[&Gpu]) -> Exit {

@@ -73,7 +73,7 @@ const OVER: &[(Intent, &str)] = &[(Intent::Close, "close")];
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     if let Some(notice) = app.notice() {
-        pen.put(notice, theme.notable());
+        pen.rest(notice, theme.notable());
         return;
     }
     let mode = app.mode();

@@ -10,6 +10,8 @@ const OK: i32 = 0;
 const USAGE: i32 = 2;
 const NO_DRIVER: i32 = 3;
 const NO_GPU: i32 = 4;
+const NOTHING: i32 = 6;
+const NONE_FREE: i32 = 11;
 
 /// What `--query-gpu` says of these fields, without a head.
 fn said(host: &Host, fields: &str) -> String {
@@ -104,6 +106,23 @@ fn an_option_before_a_subcommand_is_answered_in_one_sentence() {
     }
     let ran = host.run(["free", "-n", "0"]);
     assert!(ran.code == USAGE && ran.err.contains("a whole number from 1 on"), "{}", ran.err);
+}
+
+#[test]
+fn a_gpu_that_is_named_and_not_here_is_said_beside_those_that_are() {
+    let host = Host::still(["H100", "A100"]);
+    let ran = host.run(["--query-gpu=index", "--format=csv,noheader", "-i", "1,7,GPU-nobody"]);
+    assert_eq!((ran.code, ran.text().as_str()), (NOTHING, "1\n"));
+    assert_eq!(ran.err, "gputop: no such GPU here: 7,GPU-nobody\n");
+}
+
+#[test]
+fn of_instances_a_job_gets_no_more_than_cuda_would_use() {
+    let host = Host::still(["A100-MIG"]);
+    let one = host.run(["free"]);
+    assert!(one.code == OK && one.text().starts_with("CUDA_VISIBLE_DEVICES=MIG-"), "{}{}", one.text(), one.err);
+    let two = host.run(["free", "-n", "2"]);
+    assert!(two.code == NONE_FREE && two.err.contains("CUDA gives a process only one"), "{}{}", two.text(), two.err);
 }
 
 #[test]
