@@ -156,8 +156,8 @@ impl Path {
         let either =
             if bend > 0.0 { (parabola(slope, bend) - exponential(slope, bend)).abs() * self.half } else { 0.0 };
         let strays = 5.0 * self.noise * (likely / (2.0 * self.half)).sqrt();
-        let margin = 0.002 * likely + (0.4 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
-        let margin = margin.hypot(0.5 * if either.is_finite() { either } else { 0.0 });
+        let margin = 0.002 * likely + (0.3 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
+        let margin = margin.hypot(0.35 * if either.is_finite() { either } else { 0.0 });
         let seconds = |it: f64| Duration::try_from_secs_f64(it.clamp(0.0, 1e9)).ok();
         (likely < 1e8).then_some(())?;
         Some(Forecast {

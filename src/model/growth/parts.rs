@@ -77,10 +77,11 @@ impl Allocated {
     }
 }
 
-/// What says more: what tensors hold, when it grows and looks no better than the whole. And whether it is that.
+/// What says more: what tensors hold, when it grows and looks worse than the whole. And whether it is that. Once the whole
+/// grows as much, it knows better when memory ends: what lies between tensors is of no use to them.
 fn worse<'a>(held: Option<&'a LeakDetector>, allocated: Option<&'a LeakDetector>) -> Option<(&'a LeakDetector, bool)> {
     let outlook = held.map(LeakDetector::outlook);
-    let grows = |it: &&LeakDetector| it.outlook() >= Outlook::Suspect && Some(it.outlook()) >= outlook;
+    let grows = |it: &&LeakDetector| it.outlook() >= Outlook::Suspect && Some(it.outlook()) > outlook;
     let allocated = allocated.filter(grows).map(|it| (it, true));
     allocated.or(held.map(|it| (it, false)))
 }
