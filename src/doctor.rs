@@ -194,14 +194,23 @@ fn of_processes(snapshot: &Snapshot, around: &Surroundings) -> Vec<Finding> {
         )
     });
     findings.push(match &around.state_home {
-        Some(home) if around.keeps_record => {
-            well("record of what was ended", home.join("gputop/kills.jsonl").to_string_lossy().into_owned())
+        Some(home) => {
+            let file = home.join("gputop/kills.jsonl");
+            let elsewhere = "export XDG_STATE_HOME=$(mktemp -d)   # or any folder that is yours";
+            match around.keeps_record {
+                Some(true) => well("record of what was ended", file.to_string_lossy().into_owned()),
+                Some(false) => less(
+                    "record of what was ended",
+                    format!("cannot be kept: this user may not write {}", file.display()),
+                    elsewhere,
+                ),
+                None => less(
+                    "record of what was ended",
+                    format!("may not be kept: {} does not answer", home.display()),
+                    elsewhere,
+                ),
+            }
         }
-        Some(home) => less(
-            "record of what was ended",
-            format!("cannot be kept: this user may not write {}", home.join("gputop/kills.jsonl").display()),
-            "export XDG_STATE_HOME=/tmp/$USER   # any folder that is yours",
-        ),
         None => {
             less("record of what was ended", "is not kept: neither XDG_STATE_HOME nor HOME is set", "export HOME=~")
         }

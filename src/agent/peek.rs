@@ -121,24 +121,22 @@ impl Peeker {
         self.said.retain(|id, _| names(&order, *id));
         self.avoid.retain(|_, until| now < *until);
         order.retain(|it| !self.avoid.contains_key(&it.id));
-        if self.stuck.len() >= STUCK {
-            // Nobody is looked into any more: what they said is too old to be shown.
-            self.said.extend(order.iter().map(|it| (it.id, Err(Unread::NotYet))));
-            return;
-        }
         if order.is_empty() && self.thread.is_none() {
             return;
         }
-        if self.thread.is_none() {
+        if self.thread.is_none() && self.stuck.len() < STUCK {
             self.generation += 1;
             self.thread = start(self.generation, self.events.clone()).ok();
         }
+        let Some((thread, _)) = &self.thread else {
+            // Nobody is looked into any more: what they said is too old to be shown.
+            self.said.extend(order.iter().map(|it| (it.id, Err(Unread::NotYet))));
+            return;
+        };
         for whom in &mut order {
             whom.is_known = self.said.contains_key(&whom.id);
         }
-        if let Some((thread, _)) = &self.thread
-            && let Err(TrySendError::Disconnected(_)) = thread.try_send(order)
-        {
+        if let Err(TrySendError::Disconnected(_)) = thread.try_send(order) {
             self.thread = None;
         }
     }
@@ -169,7 +167,9 @@ impl Peeker {
     pub(super) fn learn(&mut self, generation: u64, said: Vec<(ProcessId, Outcome)>) {
         if generation == self.generation && self.thread.is_some() {
             self.said.extend(said);
-        } else if let Some(id) = self.stuck.remove(&generation) {
+        } else if said.is_empty()
+            && let Some(id) = self.stuck.remove(&generation)
+        {
             // It was left behind, and is free again: the process did not hang, or does not any more.
             self.avoid.remove(&id);
             self.said.remove(&id);

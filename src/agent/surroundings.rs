@@ -2,6 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -32,8 +35,8 @@ pub struct Surroundings {
     pub pidfd: bool,
     /// Where the record of what was ended is kept.
     pub state_home: Option<PathBuf>,
-    /// Whether it can be kept there.
-    pub keeps_record: bool,
+    /// Whether it can be kept there; absent when nothing said so for a second: a home may be far away.
+    pub keeps_record: Option<bool>,
 }
 
 impl Surroundings {
@@ -49,7 +52,10 @@ impl Surroundings {
             hidepid: read("/proc/self/mounts").and_then(|mounts| hidepid(&mounts)),
             ptrace_scope: read("/proc/sys/kernel/yama/ptrace_scope").and_then(|scope| scope.trim().parse().ok()),
             pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
-            keeps_record: state_home().is_some_and(|home| may_write(&home.join("gputop/kills.jsonl"))),
+            keeps_record: match state_home() {
+                Some(home) => in_time(move || may_write(&home.join("gputop/kills.jsonl"))),
+                None => Some(false),
+            },
             state_home: state_home(),
         }
     }
@@ -68,6 +74,13 @@ fn version_of(file: &Path) -> Option<(Text, Option<Text>)> {
     let name = real.file_name()?.to_string_lossy().into_owned();
     let version = name.split_once(".so.").map(|(_, version)| version).filter(|it| it.contains('.'));
     Some((Text::new(file.as_os_str().as_encoded_bytes()), version.map(Text::from)))
+}
+
+/// What a file system says, unless it hangs. Then the thread that asks is left behind.
+fn in_time<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (answer, answered) = mpsc::channel();
+    thread::Builder::new().spawn(move || answer.send(ask())).ok()?;
+    answered.recv_timeout(Duration::from_secs(1)).ok()
 }
 
 /// Whether this user may write a file, or make it and the folders above it.

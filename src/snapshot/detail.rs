@@ -211,7 +211,7 @@ lanes! {
         /// The NUMA node that its own memory is to the host, on boards where it is one.
         numa_node: u32 = "numa_node",
         /// Where it is shared among virtual machines: what driver and GPU can do for that, in nvidia-smi's order. Absent there:
-        /// they do not say.
+        /// they do not say, or could not be asked.
         vgpu: Vec<Option<bool>> = "vgpu_capabilities",
         /// Its state in the fabric of NVLink switches (1 not started, 2 in progress, 3 completed), what came of it (an
         /// `nvmlReturn_t`), its clique, NVML's bits of health, and their summary. Unsupported without such a fabric.

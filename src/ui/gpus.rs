@@ -144,15 +144,20 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
     let is_kept = |column: &&GpuColumn| {
         gpu.trouble.is_none() || matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
     };
+    // How old figures are is said, whichever columns the person chose: it has the room of the last of them.
+    let age = app.model().age(gpu).filter(|_| gpu.trouble.is_none() && !columns.shown.contains(&GpuColumn::Health));
+    let word = age.map(|age| format!("{} old", Elapsed(age)));
+    let taken = word.as_ref().map_or(0, String::len);
     for column in columns.shown.iter().filter(is_kept) {
+        if word.is_some() && pen.room() < columns.width(*column) + 1 + taken {
+            break;
+        }
         draw_cell(pen, theme, app, gpu, columns, style, *column);
     }
     if let Some(trouble) = &gpu.trouble {
         suffers(pen, theme, app, gpu, trouble);
-    } else if let Some(age) = app.model().age(gpu).filter(|_| !columns.shown.contains(&GpuColumn::Health)) {
-        // How old figures are is said, whichever columns the person chose.
-        let word = format!(" {} old", Elapsed(age));
-        pen.over_end(word.len()).put(word, theme.notable());
+    } else if let Some(word) = word {
+        pen.tab_from_end(taken).put(word, theme.notable());
     }
 }
 

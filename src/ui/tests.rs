@@ -370,6 +370,15 @@ fn the_age_of_figures_is_said_whichever_columns_there_are() {
         app.update(Event::Tick(Duration::from_secs(7)));
         assert!(line_of(&app, width, "H100").trim_end().ends_with(" 7s old"), "{width}");
     }
+    // Nothing of a figure that it takes the place of is left.
+    let settings = Settings { gpu_columns: "index,temp,name,memory,power".parse().ok(), ..Settings::default() };
+    let power = line_of(&app_with(&busy(), 60, settings.clone()), 60, "H100");
+    let power = power.split_whitespace().last().unwrap_or_default();
+    let mut app = app_with(&busy(), 60, settings);
+    app.update(Event::Tick(Duration::from_secs(7)));
+    let line = line_of(&app, 60, "H100");
+    let figures: Vec<&str> = line.split_whitespace().rev().take(3).collect();
+    assert!(figures.starts_with(&["old", "7s"]) && !power.starts_with(figures[2]), "{power}: {line}");
 }
 
 #[test]

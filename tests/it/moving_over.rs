@@ -76,7 +76,14 @@ fn a_fabric_says_what_is_wrong_with_it() {
 #[test]
 fn every_action_that_a_driver_asks_for_has_its_name() {
     let mut host = Host::still(["H100"]);
-    for (action, name) in [(0, "None"), (1, "Reset"), (4, "Drain and Reset"), (5, "Recover IMEX Domain")] {
+    for (action, name) in [
+        (0, "None"),
+        (1, "Reset"),
+        (4, "Drain and Reset"),
+        (5, "Recover IMEX Domain"),
+        (6, "Bus Reset"),
+        (7, "System Reboot"),
+    ] {
         host.change(|world| world.gpus[0].recovery_action = Some(action));
         assert_eq!(said(&host, "gpu_recovery_action"), name);
     }

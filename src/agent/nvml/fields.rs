@@ -191,7 +191,11 @@ impl Gpu {
         let profile = profile.map(|profile| self.field_values(watch, OF_PROFILE.map(|field| (field, profile))));
         let profile = profile.unwrap_or_else(|why| [Err(why); OF_PROFILE.len()]);
         let set = self.field_values(watch, OF_ADMINISTRATOR);
-        it.power_smoothing = Ok(board.into_iter().chain(profile).chain(set).map(Result::ok).collect());
+        let or_not_set = |it: Reading<u64>| match it {
+            Err(Missing::Unsupported) => Ok(None),
+            other => other.map(Some),
+        };
+        it.power_smoothing = board.into_iter().chain(profile).chain(set).map(or_not_set).collect();
     }
 
     /// What went over all NVLink connections so far: sent and received.

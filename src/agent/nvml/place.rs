@@ -127,8 +127,8 @@ fn version<T>(number: u32) -> u32 {
 
 /// The highest PCIe generation of the host's port that the GPU hangs on, through whichever switches.
 fn generation_of_port(devices: &Path, bus_id: &str) -> Reading<u32> {
-    // NVML has eight figures for the domain, the kernel four.
-    let name = bus_id.get(4..).ok_or(Missing::Failed)?.to_lowercase();
+    // NVML has eight figures for the domain, the kernel four, and more only for one that needs them.
+    let name = bus_id.strip_prefix("0000").unwrap_or(bus_id).to_lowercase();
     let path = fs::canonicalize(devices.join(&name)).map_err(|_| Missing::Unsupported)?;
     let is_root = |it: &&Path| it.file_name().is_some_and(|it| it.to_string_lossy().starts_with("pci"));
     let root = path.ancestors().find(is_root).ok_or(Missing::Unsupported)?;

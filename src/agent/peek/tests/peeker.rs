@@ -46,8 +46,10 @@ fn a_thread_that_was_only_slow_makes_its_process_one_to_be_looked_into_again() {
     at_work(&mut peeker, 1, 7, Moment(1000));
     peeker.check(Moment(2000));
     peeker.order(vec![whom(7), whom(8)], Moment(2000));
-    // What it says of others comes too late.
+    // What it said of others before it hung comes too late, and does not say that it is back.
     peeker.learn(1, vec![(id(8), Ok(Said::default()))]);
+    assert_eq!((peeker.stuck.len(), peeker.avoid.len()), (1, 1));
+    peeker.learn(1, vec![]);
     assert_eq!((peeker.stuck.len(), peeker.avoid.len()), (0, 0));
     assert_eq!((peeker.said(id(7)), peeker.said(id(8))), (None, None));
 }
