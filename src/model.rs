@@ -308,7 +308,8 @@ fn holdings(snapshot: &Snapshot) -> Vec<Holding> {
     for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
         places.extend(gpu.tenants.iter().enumerate().map(|(tenant_at, it)| (it.process, gpu_at, tenant_at)));
     }
-    places.sort_unstable();
+    // Each GPU's are in order as a rule: merged, and not sorted anew.
+    places.sort();
     // Whom the agent has not looked at yet has another id in the next snapshot.
     let mut listed = snapshot.processes.iter().map(|it| it.id).peekable();
     places.retain(|(id, ..)| {
