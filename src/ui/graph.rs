@@ -10,6 +10,7 @@ mod stack;
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
+use self::axes::Level;
 use self::dots::Dots;
 use super::pen::Pen;
 use super::theme::Theme;
@@ -56,12 +57,14 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     head(buffer, theme, app, panel, series);
     axes::amounts(buffer, theme, panel);
     axes::time(buffer, theme, panel, now);
-    if let Some(capacity) = panel.capacity {
-        axes::level(buffer, theme.notable(), panel, capacity, "capacity");
-    }
-    if let Some(peak) = series.peak() {
-        axes::level(buffer, theme.dim(), panel, peak, "peak");
-    }
+    let baseline = series.baseline().filter(|_| matches!(panel.subject, Subject::Process(_)));
+    let levels = [
+        (panel.capacity, "capacity", theme.notable()),
+        (series.peak(), "peak", theme.dim()),
+        (baseline, "baseline", theme.dim()),
+    ];
+    let levels = levels.map(|(amount, name, style)| amount.map(|amount| Level { amount, name, style }));
+    levels.iter().flatten().for_each(|it| it.line(buffer, panel));
     // Behind curves, and before fillings.
     axes::marks(buffer, theme, panel, app.marks().list());
     if let Some(x) = app.lens().cursor().and_then(|at| panel.column(at)) {
@@ -75,9 +78,6 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
             }
         }
         Subject::Process(id) => {
-            if let Some(baseline) = series.baseline() {
-                axes::level(buffer, theme.dim(), panel, baseline, "baseline");
-            }
             match model.split(&panel.subject) {
                 Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.lens().cursor()),
                 None => curve(buffer, theme, panel, series, now),
@@ -88,6 +88,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         }
     }
     axes::ahead(buffer, theme, panel);
+    levels.iter().flatten().for_each(|it| it.name(buffer, panel));
     axes::events(buffer, theme, model, panel);
     axes::names(buffer, theme, panel, app.marks().list());
 }

@@ -160,7 +160,6 @@ impl Panel {
         let capacity = capacity(model, &subject);
         let settle = |old| {
             let (low, high) = amounts(series, &window, now);
-            let low = split.map_or(low, |it| low.min(amounts(&it.allocated, &window, now).0));
             let to_come = ahead.map(|ahead| {
                 let end = window.part() * u32::from((plot.width - past) * 2);
                 ahead.held(end).into_iter().fold(ahead.from, Bytes::max)
@@ -168,7 +167,9 @@ impl Panel {
             let high = high.max(to_come.unwrap_or_default());
             // A GPU that is well filled is shown up to its end.
             let end = capacity.filter(|it| is_gpu && high.0 >= it.0 / 2);
-            Scale::settle(old, low, end.map_or(high, |it| high.max(it)), is_gpu, plot.height)
+            // Layers are compared by their heights, which begin at nothing.
+            let has_layers = is_gpu || split.is_some();
+            Scale::settle(old, low, end.map_or(high, |it| high.max(it)), has_layers, plot.height)
         };
         let scale = match scale {
             Kept::Settled(scale) if scale.fits(plot.height) => scale,

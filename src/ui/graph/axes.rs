@@ -26,21 +26,43 @@ pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
     }
 }
 
-/// A line across at an amount, where that is shown; its name stands at its left end.
-pub(super) fn level(buffer: &mut Buffer, style: Style, panel: &Panel, amount: Bytes, name: &str) {
-    if !panel.scale.holds(amount) {
-        return;
+/// An amount with a name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Level {
+    pub(super) amount: Bytes,
+    pub(super) name: &'static str,
+    pub(super) style: Style,
+}
+
+impl Level {
+    /// The row of the screen; absent where the amount is not shown.
+    fn row(&self, panel: &Panel) -> Option<u16> {
+        let rows = panel.plot.height;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
+        let from_bottom = ((panel.scale.height(self.amount) * f64::from(rows)).max(0.0) as u16).min(rows - 1);
+        panel.scale.holds(self.amount).then(|| panel.plot.y + rows - 1 - from_bottom)
     }
-    let rows = panel.plot.height;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
-    let from_bottom = ((panel.scale.height(amount) * f64::from(rows)) as u16).min(rows - 1);
-    let row = rows - 1 - from_bottom;
-    for x in (0..panel.plot.width).step_by(2) {
-        buffer[(panel.plot.x + x, panel.plot.y + row)].set_char('╌').set_style(style);
+
+    /// A line across.
+    pub(super) fn line(&self, buffer: &mut Buffer, panel: &Panel) {
+        let Some(row) = self.row(panel) else { return };
+        for x in (0..panel.plot.width).step_by(2) {
+            buffer[(panel.plot.x + x, row)].set_char('╌').set_style(self.style);
+        }
     }
-    let fits = name.len() + 6 < usize::from(panel.plot.width);
-    if let Some(mut pen) = Pen::at(buffer, panel.plot, row).filter(|_| fits) {
-        pen.put(format!("{name} "), style);
+
+    /// Its name on what is seen of the line, after a dash: the round amount at the left is not that of the line. Where
+    /// there is no room for all of it, there is no name.
+    pub(super) fn name(&self, buffer: &mut Buffer, panel: &Panel) {
+        let Some(row) = self.row(panel) else { return };
+        let width = u16::try_from(self.name.len()).unwrap_or(u16::MAX);
+        let end = panel.plot.x + panel.plot.width;
+        let is_free = |x: u16| (x - 1..=x + width).all(|x| matches!(buffer[(x, row)].symbol(), " " | "╌"));
+        let places = (panel.plot.x + 2..end.saturating_sub(width)).step_by(2);
+        if let Some(x) = places.into_iter().find(|x| is_free(*x)) {
+            // The line goes on after a blank.
+            buffer.set_string(x - 1, row, format!(" {} ", self.name), self.style);
+        }
     }
 }
 

@@ -123,6 +123,33 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
 }
 
 #[test]
+fn layers_begin_at_nothing() {
+    // Of 40 GiB, tensors hold 10 and more: beside a cache of 26 that must not look like a sixth.
+    shows(&screen(Theme::new(false, true), &with_parts(&[KeyCode::Char('g')], SIZE)), &["  0 GiB", " 40 GiB"]);
+    // A process without parts is a curve, which may begin at what it holds.
+    assert!(!screen(Theme::new(false, true), &app("g")).contains("  0 GiB"));
+}
+
+#[test]
+fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
+    let shown = screen(Theme::new(false, true), &app("g"));
+    // The amount beside it is not that of the line.
+    shows(&shown, &["╌ baseline  ╌"]);
+    let is_dots = |it: Option<char>| it.is_some_and(|it| ('\u{2801}'..='\u{28ff}').contains(&it));
+    for keys in ["g", "g[", "g[[", "\tg", "\tg[["] {
+        let shown = screen(Theme::new(false, true), &app(keys));
+        for line in shown.lines().skip(2).take(24) {
+            for part in ["ine", "eak", "ity", "bas", "pea", "cap"] {
+                let cut = line.split_once(part).is_some_and(|(before, after)| {
+                    is_dots(before.chars().next_back()) || is_dots(after.chars().next())
+                });
+                assert!(!cut, "{line}\n{shown}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_ended_stands_in_the_list_and_on_the_axis() {
     let screen = screen(Theme::new(false, true), &app("\tg"));
     shows(&screen, &["▼ 300 python ended, held 6.0 GiB"]);
