@@ -6,6 +6,7 @@
 //!  GPUs                        a head, a line each, scrolled when they would take over half
 //!  processes                   a head, the rest
 //!  reason                      of the short list, for the process under the cursor
+//!  unread                      of a list without room for reasons, that PyTorch's figures are not known
 //!  graph                       when there is room, or when asked for
 //!  keys                        one line
 //! ```
@@ -42,6 +43,8 @@ pub struct Layout {
     pub processes: Area,
     /// Below the short list: why the process under the cursor is in it. No rows elsewhere.
     pub reason: Area,
+    /// Below a list that leaves no room for reasons: of how many PyTorch's figures are not known. No rows elsewhere.
+    pub unread: Area,
     /// The graph.
     pub graph: Area,
     /// Keys, or the filter.
@@ -67,6 +70,24 @@ impl Layout {
             self.processes.height -= rows;
             let y = self.processes.y + self.processes.height;
             self.reason = Area { y, height: rows, ..self.processes };
+        }
+        self
+    }
+
+    /// Whether there is room for these sentences below so many processes, with a blank row between. Words are wrapped, and
+    /// leave some of each row blank.
+    pub(super) fn has_room_for(&self, sentences: &[String], processes: usize) -> bool {
+        let width = usize::from(self.processes.width) * 9 / 10;
+        let rows: usize = sentences.iter().map(|it| it.len() / width.max(1) + 1).sum();
+        processes + 2 + rows <= usize::from(self.processes.height)
+    }
+
+    /// The same with a row that says of how many PyTorch's figures are not known, if that leaves enough processes.
+    pub(super) fn with_unread(mut self) -> Self {
+        if self.processes.height > 2 * PROCESSES {
+            self.processes.height -= 1;
+            let y = self.processes.y + self.processes.height;
+            self.unread = Area { y, height: 1, ..self.processes };
         }
         self
     }
@@ -114,8 +135,9 @@ pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph, host: bool) ->
     let graph = take(graph_rows);
     let footer = take(1);
     let reason = Area { height: 0, ..graph };
+    let unread = reason;
     let body = Area { x: 0, y: host_rows, width, height: between };
-    Some(Layout { host, gpus, processes, reason, graph, footer, body })
+    Some(Layout { host, gpus, processes, reason, unread, graph, footer, body })
 }
 
 #[cfg(test)]

@@ -34,9 +34,9 @@ pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
     })
 }
 
-/// Why PyTorch's figures of tenants are not known, where a person can do something about it: a sentence for each reason,
-/// that of most processes first, without a full stop.
-pub fn unread(snapshot: &Snapshot) -> Vec<String> {
+/// Why PyTorch's figures of tenants are not known, where a person can do something about it, and of how many: that of
+/// most processes first.
+fn unread_reasons(snapshot: &Snapshot) -> Vec<(Unread, usize)> {
     let mut reasons: Vec<(Unread, usize)> = Vec::new();
     for why in snapshot.processes.iter().filter_map(|it| it.peek.as_ref()?.unread) {
         if matches!(why, Unread::NotYet | Unread::NoPytorch | Unread::Copied) {
@@ -48,11 +48,23 @@ pub fn unread(snapshot: &Snapshot) -> Vec<String> {
         }
     }
     reasons.sort_by_key(|it| Reverse(it.1));
-    let sentence = |(why, count)| {
-        let noun = if count == 1 { "process" } else { "processes" };
-        format!("PyTorch's part of the memory of {count} {noun} is not known: {why}")
-    };
-    reasons.into_iter().map(sentence).collect()
+    reasons
+}
+
+/// A sentence for each of these, without a full stop.
+pub fn unread(snapshot: &Snapshot) -> Vec<String> {
+    let sentence = |(why, count)| format!("PyTorch's part of the memory of {} is not known: {why}", processes(count));
+    unread_reasons(snapshot).into_iter().map(sentence).collect()
+}
+
+/// The same in a line, where there is no room for sentences.
+pub fn unread_in_short(snapshot: &Snapshot) -> String {
+    let count = unread_reasons(snapshot).into_iter().map(|it| it.1).sum();
+    format!("PyTorch's part of {} is not known (Enter says why, and what to do)", processes(count))
+}
+
+fn processes(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "process" } else { "processes" })
 }
 
 /// A GPU's short name in the list: its index, or `index:instance` for an instance.

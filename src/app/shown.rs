@@ -10,7 +10,7 @@ use super::gpu_columns::GpuColumn;
 use super::layout::{self, Layout};
 use super::marks::Marks;
 use super::page::Page;
-use super::rows::{Row, View};
+use super::rows::{self, Row, View};
 use super::settings::Look;
 use super::{App, List, alerts};
 use crate::model::{Model, Subject};
@@ -27,7 +27,12 @@ impl App {
     pub fn layout(&self) -> Option<Layout> {
         let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
         let layout = layout::divide(self.size.0, self.size.1, gpus, self.lens.shown(), self.shows_host())?;
-        Some(if self.view.suspects { layout.with_reason() } else { layout })
+        if self.view.suspects {
+            return Some(layout.with_reason());
+        }
+        let unread = self.model.latest().map(rows::unread).unwrap_or_default();
+        let has_room = unread.is_empty() || layout.has_room_for(&unread, self.rows.len());
+        Some(if has_room { layout } else { layout.with_unread() })
     }
 
     /// Whether the line of the host shows: as the person wants it, and when something is to be said there.

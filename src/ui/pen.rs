@@ -105,13 +105,18 @@ impl<'a> Pen<'a> {
             (vec![Part::Pending, Part::Fragmented, Part::Cache], '┅', theme.cached()),
             (vec![Part::Outside, Part::Unclaimed, Part::Driver], '═', theme.outside()),
         ];
-        let (mut sum, mut drawn) = (0_u64, 0);
-        for (parts, glyph, style) in pieces {
-            let part: i64 = parts.into_iter().map(|it| breakdown.part(it).max(0)).sum();
-            sum = sum.saturating_add(part.unsigned_abs());
-            let end = theme::cells(Bytes(sum).share_of(all), width);
-            self.put(glyph.to_string().repeat(end - drawn), style);
-            drawn = end;
+        let amounts = pieces
+            .each_ref()
+            .map(|(parts, ..)| parts.iter().map(|it| Bytes(breakdown.part(*it).max(0).unsigned_abs())).sum::<Bytes>());
+        let cells = theme::cells(amounts, all, width);
+        let drawn: usize = cells.iter().sum();
+        if drawn == 0 {
+            let share = amounts.into_iter().sum::<Bytes>().share_of(all);
+            let largest = (0..pieces.len()).max_by_key(|at| amounts[*at]).map_or(allocated, |at| pieces[at].2);
+            return self.gauge(theme, share, width, largest);
+        }
+        for ((_, glyph, style), cells) in pieces.into_iter().zip(cells) {
+            self.put(glyph.to_string().repeat(cells), style);
         }
         self.put("─".repeat(width - drawn), theme.dim())
     }

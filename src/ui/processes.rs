@@ -112,7 +112,17 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         }
     }
     let used = u16::try_from(app.rows().len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
-    unread(buffer, theme, snapshot, Area { y: area.y + used, height: area.height.saturating_sub(used), ..area });
+    match app.layout().and_then(|it| Pen::at(buffer, it.unread, 0)) {
+        Some(mut pen) => _ = pen.rest(rows::unread_in_short(snapshot), theme.dim()),
+        None => {
+            unread(
+                buffer,
+                theme,
+                snapshot,
+                Area { y: area.y + used, height: area.height.saturating_sub(used), ..area },
+            );
+        }
+    }
     if app.rows().is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
     {

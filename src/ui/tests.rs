@@ -11,7 +11,7 @@ use crate::app::Options;
 use crate::app::settings::Settings;
 use crate::control::{Outcome, Reply};
 use crate::event::Event;
-use crate::snapshot::example::host;
+use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
 use crate::snapshot::{Allocator, Cause, Missing, Peek, Snapshot, Trouble, Unread};
 use crate::units::{Bytes, Watts};
@@ -148,6 +148,60 @@ fn the_memory_bar_is_split_and_the_cache_is_a_column() {
         let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
         assert!(line.contains(&format!("{bar} 40.0G 10.0G")), "{line}");
         assert!(screen.contains("CACHE"), "{screen}");
+    }
+}
+
+#[test]
+fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
+    let cells = |parts: [u64; 3], width| theme::cells(parts.map(Bytes), Bytes(80), width);
+    assert_eq!(cells([20, 16, 4], 16), [4, 3, 1]);
+    // Half a GiB beside nine and three is not the third cell.
+    assert_eq!(theme::cells([90, 30, 5].map(Bytes), Bytes(796), 16), [2, 1, 0]);
+    // Nor is the one cell that there is for all of it the smaller part's.
+    assert_eq!(cells([9, 3, 1], 4), [1, 0, 0]);
+    assert_eq!((cells([0, 0, 0], 4), cells([80, 80, 80], 6)), ([0; 3], [2; 3]));
+    // What is little is half a cell, as without parts.
+    let mut host = with_parts(&[(6, 3)]);
+    host.gpus[0].load.memory_total = Ok(Bytes::from_gib(80));
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(80, 24));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    let screen = screen(Theme::new(false, true), &app, 80, 24);
+    let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
+    assert!(line.contains("╸───  8.0G"), "{line}");
+}
+
+/// A host where each process has this much reserved and allocated, in GiB, and 2 GiB beside.
+fn with_parts(each: &[(u64, u64)]) -> Snapshot {
+    let mut snapshot = host(1);
+    for (pid, (reserved, allocated)) in (7..).zip(each) {
+        snapshot = snapshot.with(pid, "python train.py", 0, Bytes::from_gib(reserved + 2));
+        let gpu = Some(snapshot.gpus[0].uuid.clone());
+        let it = snapshot.processes.last_mut().unwrap();
+        it.peek = Some(peek(gpu, Bytes::from_gib(*reserved), Bytes::from_gib(*allocated)).into());
+    }
+    snapshot
+}
+
+#[test]
+fn why_figures_are_not_known_has_a_row_where_the_list_is_full() {
+    let screen_of = |processes: usize, height: u16| {
+        let mut host = with_parts(&vec![(1, 1); processes]);
+        host.processes.iter_mut().for_each(|it| it.peek = Some(Peek::unread(Unread::OtherUser).into()));
+        let mut app = App::new(Options::default());
+        app.update(Event::Resized(80, height));
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+        screen(Theme::new(false, true), &app, 80, height)
+    };
+    let roomy = screen_of(3, 24);
+    assert!(roomy.contains("user: run gputop as that user or as root"), "{roomy}");
+    let full = screen_of(30, 24);
+    assert!(full.contains("PyTorch's part of 30 processes is not known (Enter says why, and what to do)"), "{full}");
+    assert!(full.contains("21 more"), "{full}");
+    // Nor is a part of the reason cut where there is too little room for all of it.
+    for processes in 1..30 {
+        let screen = screen_of(processes, 24);
+        assert!(screen.contains("Enter says why") || screen.contains("as root"), "{screen}");
     }
 }
 

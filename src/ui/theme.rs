@@ -8,6 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 
 use crate::app::settings::Look;
 use crate::model::Weight;
+use crate::units::Bytes;
 
 /// How everything looks.
 #[derive(Debug, Clone, Copy)]
@@ -214,11 +215,18 @@ fn stand_in(glyph: char) -> char {
     }
 }
 
-/// How many cells of a bar that share takes; none where it is not known.
-pub(super) fn cells(share: Option<f64>, width: usize) -> usize {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of at most 1 of a short bar")]
-    #[expect(clippy::cast_precision_loss, reason = "a bar has fewer than 2^52 cells")]
-    share.map_or(0, |share| (share.clamp(0.0, 1.0) * width as f64).round() as usize)
+/// How many cells of a bar each part takes: all together as many as their sum does, and each as near to its own share as
+/// that lets it. A part without an amount takes none.
+pub(super) fn cells<const PARTS: usize>(parts: [Bytes; PARTS], all: Bytes, width: usize) -> [usize; PARTS] {
+    let wide = |bytes: u128| bytes * u128::try_from(width).unwrap_or_default();
+    let sum: u128 = parts.iter().map(|it| u128::from(it.0)).sum();
+    let all = u128::from(all.0).max(sum).max(1);
+    let mut cells = parts.map(|it| usize::try_from(wide(it.0.into()) / all).unwrap_or_default());
+    let mut by_rest: Vec<usize> = (0..PARTS).collect();
+    by_rest.sort_by_key(|at| std::cmp::Reverse(wide(parts[*at].0.into()) % all));
+    let left = usize::try_from((2 * wide(sum) + all) / (2 * all)).unwrap_or_default() - cells.iter().sum::<usize>();
+    by_rest.into_iter().take(left).for_each(|at| cells[at] += 1);
+    cells
 }
 
 /// The ends of a bar: full cells and what rounds them.
