@@ -10,15 +10,15 @@ const HEIGHT: usize = 8;
 /// Columns of the amounts at the left.
 const LABEL: usize = Bytes::WIDTH + 2;
 
-/// Draws it, a line each; nothing where there is too little.
-pub(super) fn draw(judged: &Judged, width: usize, ascii: bool) -> String {
+/// Draws these of its amounts, a line each; nothing where there is too little.
+pub(super) fn draw(judged: &Judged, points: &[(f64, u64)], width: usize, ascii: bool) -> String {
     let columns = width.saturating_sub(LABEL + 1).clamp(16, 160);
-    if judged.points.len() < 2 || judged.span <= 0.0 {
+    if points.len() < 2 || judged.span <= 0.0 {
         return String::new();
     }
-    let tops = tops(judged, columns);
+    let tops = tops(points, judged.span, columns);
     let most = tops.iter().flatten().copied().max().unwrap_or(1).max(1);
-    let least = judged.points.iter().map(|it| it.1).min().unwrap_or(0);
+    let least = points.iter().map(|it| it.1).min().unwrap_or(0);
     // What is small beside the rest would be a flat line at the top.
     let base = if least > most / 2 { least - (most - least).min(least) / 2 } else { 0 };
     let blocks: Vec<char> =
@@ -44,7 +44,8 @@ pub(super) fn draw(judged: &Judged, width: usize, ascii: bool) -> String {
         }
         let _infallible: std::fmt::Result = writeln!(text, "{}", row.trim_end());
     }
-    let _infallible: std::fmt::Result = writeln!(text, "{:>LABEL$}  {}", "", said(judged, columns).trim_end());
+    let said = format!("{:>LABEL$}  {}", "", said(judged, columns));
+    let _infallible: std::fmt::Result = writeln!(text, "{}", said.trim_end());
     let end = Elapsed(std::time::Duration::try_from_secs_f64(judged.span).unwrap_or_default()).to_string();
     let gap = columns.saturating_sub(end.len() + 1);
     let _infallible: std::fmt::Result = writeln!(text, "{:>LABEL$}  0{:gap$}{end}", "", "");
@@ -52,14 +53,14 @@ pub(super) fn draw(judged: &Judged, width: usize, ascii: bool) -> String {
 }
 
 /// The highest amount of each column; absent where there is no sample.
-fn tops(judged: &Judged, columns: usize) -> Vec<Option<u64>> {
+fn tops(points: &[(f64, u64)], span: f64, columns: usize) -> Vec<Option<u64>> {
     let mut tops = vec![None; columns];
-    for (at, bytes) in &judged.points {
-        let column = column(*at, judged.span, columns);
+    for (at, bytes) in points {
+        let column = column(*at, span, columns);
         tops[column] = tops[column].max(Some(*bytes));
     }
     // Where samples are fewer than columns, each stands up to the next.
-    if judged.points.len() < 2 * columns {
+    if points.len() < 2 * columns {
         for at in 1..columns {
             tops[at] = tops[at].or(tops[at - 1]);
         }

@@ -1,6 +1,6 @@
 //! The memory of one GPU or process in a log, and what would have been said of it live, sample by sample.
 
-use crate::model::{Evidence, Fall, Growing, Growth, LeakDetector, Outlook, PartedDetector};
+use crate::model::{Evidence, Fall, Growing, Growth, LeakDetector, Outlook, Part, PartedDetector};
 use crate::units::{Bytes, Moment};
 use crate::untrusted::Text;
 
@@ -39,6 +39,8 @@ pub(super) struct Said {
     pub(super) outlook: Outlook,
     /// Absent unless it was a suspect or a leak.
     pub(super) evidence: Option<Evidence>,
+    /// Which part of memory grew; absent where that is not known, or nothing did.
+    pub(super) part: Option<Part>,
 }
 
 /// A series that was judged.
@@ -68,6 +70,8 @@ pub(super) struct Judged {
     pub(super) falls: Vec<(f64, Fall)>,
     /// Seconds and bytes, in their order.
     pub(super) points: Vec<(f64, u64)>,
+    /// The same of what was allocated, where that is what leaks.
+    pub(super) allocated: Vec<(f64, u64)>,
 }
 
 /// Who judges: the whole alone, where the log has no parts, and of a million samples that counts.
@@ -158,13 +162,14 @@ impl Series {
             same,
             timeline: Vec::new(),
             forecasts: Vec::new(),
-            last: Said { at: 0.0, outlook: Outlook::TooSoon, evidence: None },
+            last: Said { at: 0.0, outlook: Outlook::TooSoon, evidence: None, part: None },
             way: None,
             reason: None,
             part: None,
             parts: None,
             falls: Vec::new(),
             points: Vec::with_capacity(rows.len()),
+            allocated: Vec::new(),
         };
         let mut foretold = f64::NEG_INFINITY;
         for row in &rows {
@@ -175,7 +180,7 @@ impl Series {
             let detector = feeder.detector();
             let at = seconds(moment);
             let outlook = detector.outlook();
-            let said = || Said { at, outlook, evidence: detector.evidence().copied() };
+            let said = || Said { at, outlook, evidence: detector.evidence().copied(), part: feeder.growing().part };
             if judged.timeline.last().is_none_or(|it| it.outlook != outlook) {
                 judged.timeline.push(said());
             }
@@ -191,12 +196,17 @@ impl Series {
                 judged.falls.push((at, fall));
             }
             judged.points.push((at, row.bytes.0));
+            judged.allocated.extend(known.map(|[_, allocated]| (at, allocated.0)));
             judged.span = at;
         }
         let growing = feeder.growing();
         (judged.way, judged.reason, judged.part) = (growing.way(), growing.reason(), growing.part_name());
         let detector = growing.detector;
-        judged.last = Said { at: judged.span, outlook: detector.outlook(), evidence: detector.evidence().copied() };
+        let evidence = detector.evidence().copied();
+        judged.last = Said { at: judged.span, outlook: detector.outlook(), evidence, part: growing.part };
+        if growing.part != Some(Part::Allocated) {
+            judged.allocated = Vec::new();
+        }
         judged
     }
 }

@@ -4,11 +4,13 @@ use std::fmt::Write;
 
 use super::cells;
 use super::log::{Found, Log};
+use super::text;
 use crate::model::Outlook;
 use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
 use crate::snapshot::{Change, Snapshot};
 use crate::units::Bytes;
+use crate::untrusted::Text;
 
 fn read(text: &str) -> Found {
     let mut log = Log::new(None);
@@ -256,6 +258,12 @@ fn a_leak_below_what_the_driver_sees_is_found_by_the_columns_of_pytorch() {
     assert_eq!((judged.last.outlook, judged.part), (Outlook::Leak, Some("allocated")), "{reason}");
     assert!(reason.starts_with("allocated +") && reason.ends_with("; reserved has not moved yet"), "{reason}");
     assert_eq!(judged.parts, Some([Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20)]));
+    // What grew is said and drawn, and not the driver's figure, which stands.
+    let text = text::of(&[(Text::new("log"), found)], text::Style { width: 100, ascii: false });
+    for it in ["LEAK: allocated +500 MiB per 100 s", "what tensors hold of it:\n   14.4 GiB │", "1. A loss or metric"]
+    {
+        assert!(text.contains(it), "no `{it}` in\n{text}");
+    }
     // Who asked PyTorch alone has no figure of the driver's.
     let alone = "time,allocated_bytes,reserved_bytes\n0,1048576,2097152\n1,1048576,2097152\n";
     check(alone, &["- - - 0:2 1:2"]);
@@ -287,4 +295,25 @@ fn lines_of_its_own_are_read_whole_and_as_changes() {
     // Of changes alone nobody knows what they changed, and other objects are none of its lines.
     let tick = text.lines().nth(1).unwrap();
     assert_eq!(read(&format!("{tick}\n{{}}\n{{\"kind\":\"later\"}}\n")).bad.count, 2);
+}
+
+#[test]
+fn each_way_of_growing_has_advice_of_its_own() {
+    let row = |second: u64| {
+        let [held, reserved, allocated] = leak_below(second);
+        let more = (10 * second) << 20;
+        format!(
+            "{second},7,{held},{reserved},{allocated}\n{second},8,{},{},{}\n",
+            more + held,
+            more + reserved,
+            20 << 30
+        )
+    };
+    let head = "seconds,pid,used_memory [B],reserved_bytes,allocated_bytes\n";
+    let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
+    let text = text::of(&[(Text::new("log"), found)], text::Style { width: 100, ascii: false });
+    let (tensors, cache) = text.split_once("What to try for memory, process 8").unwrap_or_else(|| panic!("{text}"));
+    assert!(tensors.contains("What to try for memory, process 7, the most likely first"), "{text}");
+    assert!(tensors.contains("1. A loss or metric") && !tensors.contains("1. PyTorch's cache"), "{text}");
+    assert!(cache.contains("1. PyTorch's cache grows, not what tensors hold\n   Sizes that change"), "{text}");
 }

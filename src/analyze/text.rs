@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::log::Found;
 use super::picture;
 use super::series::Judged;
-use crate::model::{Growth, Outlook, on_growth};
+use crate::model::{Advice, Growth, Outlook, evidence_of, on_growth};
 use crate::report::prose::wrap;
 use crate::report::table;
 use crate::units::{Bytes, Elapsed};
@@ -52,24 +52,47 @@ pub(super) fn of(logs: &[(Text, Found)], style: Style) -> String {
     if style.ascii { table::ascii(&text) } else { text }
 }
 
-/// What to try against what leaked to the end, once for all.
+/// What to try against what leaked to the end, once for all that grow in the same way.
 fn advise(text: &mut String, logs: &[(Text, Found)], style: Style) {
-    /// So many in full; of the others, what they come to.
-    const FULL: usize = 3;
-    let mut ways: Vec<Growth> = Vec::new();
-    for way in logs.iter().flat_map(|(_, found)| &found.series).filter_map(|it| it.way) {
-        if !ways.contains(&way) {
-            ways.push(way);
+    let mut ways: Vec<(Growth, Vec<String>)> = Vec::new();
+    for (file, found) in logs {
+        for (way, judged) in found.series.iter().filter_map(|it| Some((it.way?, it))) {
+            // Of a GPU, its processes say more.
+            let is_inside =
+                |it: &Judged| it.way.is_some() && it.series.pid.is_some() && it.series.gpu == judged.series.gpu;
+            if judged.series.pid.is_none() && found.series.iter().any(is_inside) {
+                continue;
+            }
+            let file = if logs.len() > 1 { format!("{file}: ") } else { String::new() };
+            let name = format!("{file}{}", name(judged));
+            match ways.iter_mut().find(|it| it.0 == way) {
+                Some((_, names)) => names.push(name),
+                None => ways.push((way, vec![name])),
+            }
         }
     }
-    let texts = on_growth(&ways);
-    if texts.is_empty() {
-        return;
+    let mut told = Vec::new();
+    for (way, names) in &ways {
+        // Who it is for is clear where there is but one way.
+        let whom = if ways.len() > 1 { format!(" for {}", names.join(" and ")) } else { String::new() };
+        let head = format!("What to try{whom}, the most likely first; memory alone cannot tell which it is:");
+        for line in wrap(&head, style.width, 0) {
+            put(text, format_args!("{line}\n"));
+        }
+        list(text, &on_growth(&[*way]), &mut told, style);
     }
-    put(text, format_args!("What to try, the most likely first; memory alone cannot tell which it is:\n"));
-    for (number, advice) in (1..).zip(&texts) {
+}
+
+/// These texts: the first of them in full where they were not told before, and of the others what they come to.
+fn list(text: &mut String, texts: &[Advice], told: &mut Vec<Advice>, style: Style) {
+    const FULL: usize = 3;
+    for (number, advice) in (1..).zip(texts) {
         put(text, format_args!("{number}. {}\n", advice.title()));
-        for paragraph in advice.paragraphs().iter().filter(|_| number <= FULL) {
+        let is_full = number <= FULL && !told.contains(advice);
+        if is_full {
+            told.push(*advice);
+        }
+        for paragraph in advice.paragraphs().iter().filter(|_| is_full) {
             let is_code = paragraph.starts_with(' ');
             let width = if is_code { usize::MAX } else { style.width.saturating_sub(3) };
             for line in wrap(paragraph, width, 0) {
@@ -79,7 +102,8 @@ fn advise(text: &mut String, logs: &[(Text, Found)], style: Style) {
     }
 }
 
-fn one(text: &mut String, judged: &Judged, style: Style) {
+/// `GPU 0, process 4711 (python)`
+fn name(judged: &Judged) -> String {
     let series = &judged.series;
     let mut name = match (&series.gpu, series.is_index) {
         (Some(gpu), true) => format!("GPU {gpu}"),
@@ -92,15 +116,25 @@ fn one(text: &mut String, judged: &Judged, style: Style) {
             name = format!("{name} ({process})");
         }
     }
+    name
+}
+
+fn one(text: &mut String, judged: &Judged, style: Style) {
     let span = Elapsed(Duration::try_from_secs_f64(judged.span).unwrap_or_default());
-    put(text, format_args!("{name}: {}\n", word(judged.last.outlook)));
+    put(text, format_args!("{}: {}\n", name(judged), word(judged.last.outlook)));
     if let Some(reason) = &judged.reason {
         put(text, format_args!("  {reason}\n"));
     } else if let Some(was) = judged.timeline.iter().rev().find(|it| it.outlook == Outlook::Leak) {
         let at = elapsed(was.at);
         put(text, format_args!("  it was called a leak after {at}, and that was withdrawn\n"));
     }
-    text.push_str(&picture::draw(judged, style.width, style.ascii));
+    // What leaks is drawn, where the whole does not show it.
+    let is_part = !judged.allocated.is_empty();
+    if is_part {
+        put(text, format_args!("  what tensors hold of it:\n"));
+    }
+    let points = if is_part { &judged.allocated } else { &judged.points };
+    text.push_str(&picture::draw(judged, points, style.width, style.ascii));
     let whole = judged.capacity.map_or_else(String::new, |it| format!(" of {it}"));
     let last = judged.points.last().map_or(Bytes(0), |it| Bytes(it.1));
     put(text, format_args!("  {} samples in {span}; {last}{whole} at the end\n", judged.samples));
@@ -126,7 +160,7 @@ fn changes(text: &mut String, judged: &Judged) {
         put(text, format_args!("  {skipped} changes before these\n"));
     }
     for said in &worth[skipped..] {
-        let evidence = said.evidence.map_or_else(String::new, |it| format!(": {it}"));
+        let evidence = said.evidence.map_or_else(String::new, |it| format!(": {}", evidence_of(said.part, &it)));
         put(text, format_args!("  after {}: {}{evidence}\n", elapsed(said.at), word(said.outlook)));
     }
 }

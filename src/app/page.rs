@@ -11,7 +11,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use super::keymap::{BINDINGS, Mode};
 use super::rows;
 use crate::control::Inspection;
-use crate::model::{Breakdown, Model, Subject};
+use crate::model::{Breakdown, Model, Outlook, Subject};
 use crate::snapshot::{GpuUuid, Identity, Missing, Process, Reading, Snapshot, State};
 use crate::units::Elapsed;
 use crate::untrusted::Text;
@@ -229,7 +229,13 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
         },
     );
     if let Some(verdict) = model.verdict(process.id) {
-        writer.field("verdict", format!("{}: {}", verdict.word(), verdict.sentence()));
+        let grows = model.growing(&Subject::Process(process.id)).map(|it| it.detector.outlook());
+        let text = match grows.filter(|it| *it >= Outlook::Suspect && !verdict.is_suspect()) {
+            // The word of the list; more of it stands below.
+            Some(grows) => format!("{}: see growth; besides, {}", grows.word(), verdict.sentence()),
+            None => format!("{}: {}", verdict.word(), verdict.sentence()),
+        };
+        writer.field("verdict", text);
     }
     if let Some(job) = model.job(process.id).filter(|it| it.members.len() > 1) {
         let root = job.root.map_or_else(|| "its root has ended".to_owned(), |root| format!("root {}", root.pid));

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::live::GONE;
-use super::{LeakDetector, Outlook};
+use super::{Evidence, LeakDetector, Outlook};
 use crate::model::history::{ProcessHistory, Series, Split, Window};
 use crate::model::{Growth, Part, Reserved};
 use crate::snapshot::{GpuUuid, ProcessId, Snapshot};
@@ -182,13 +182,7 @@ impl<'a> Growing<'a> {
 
     /// Why it is thought: `allocated +50 MiB per 100 s for …; reserved has not moved yet`. Absent where nothing grows.
     pub fn reason(&self) -> Option<String> {
-        let part = match self.part {
-            Some(Part::Allocated) => "allocated ",
-            Some(Part::Cache) => "cache ",
-            Some(Part::Outside) => "not PyTorch's ",
-            _ => "",
-        };
-        let reason = format!("{part}{}", self.detector.evidence()?);
+        let reason = evidence_of(self.part, self.detector.evidence()?);
         let more = self.reserved.filter(|_| self.part == Some(Part::Allocated));
         let more = more.map(|it| Bytes(it.max(0).unsigned_abs()));
         Some(match more {
@@ -216,6 +210,17 @@ impl<'a> Growing<'a> {
             _ => way,
         })
     }
+}
+
+/// `allocated +50 MiB per 100 s for …`, and without the name where the part is not known.
+pub fn evidence_of(part: Option<Part>, evidence: &Evidence) -> String {
+    let part = match part {
+        Some(Part::Allocated) => "allocated ",
+        Some(Part::Cache) => "cache ",
+        Some(Part::Outside) => "not PyTorch's ",
+        _ => "",
+    };
+    format!("{part}{evidence}")
 }
 
 /// The smallest piece that PyTorch takes from CUDA.
