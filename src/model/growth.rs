@@ -168,11 +168,12 @@ impl LeakDetector {
             }
             let elapsed = seconds(before, at);
             self.samples = self.samples.saturating_add(1);
-            // Holes are not the rule, but for some in a row.
+            // Holes are not the rule, but for some in a row: the more that is known, the more it takes.
             self.holes = if self.samples > 2 && elapsed > 2.5 * self.interval { self.holes + 1 } else { 0 };
+            let believed = if self.samples < 64 || self.levels.is_still() { 4 } else { 8 };
             let weight = match self.holes {
                 0 => (1.0 / f64::from(self.samples)).max(0.1),
-                1..4 => 0.02,
+                holes if holes < believed => 0.02,
                 _ => 1.0,
             };
             self.interval += weight * (elapsed - self.interval);

@@ -167,39 +167,52 @@ impl Default for Levels {
 impl Levels {
     pub(super) const COUNT: usize = 6;
 
+    /// Whether nothing ever changed.
+    pub(super) fn is_still(&self) -> bool {
+        self.past.is_none()
+    }
+
     /// Makes buckets as wide as so many seconds from one sample to the next ask for.
     pub(super) fn fit(&mut self, interval: f64) {
-        let mut finest = FINEST;
-        // Late by chance now and then leaves a bucket empty, which is no matter.
-        while Self::seconds(finest) < 0.95 * interval && finest < 3_600_000 {
-            finest *= 2;
-        }
-        if finest > self.finest {
-            self.widen(finest);
-        } else if finest * 4 <= self.finest {
-            // This costs all that is known but for a still past: not for little.
-            let still = self.still.filter(|_| self.past.is_none());
-            *self = Self { finest, number: 0, still, past: None };
+        let fitting = |interval: f64| {
+            let mut finest = FINEST;
+            // Late by chance now and then leaves a bucket empty, which is no matter.
+            while Self::seconds(finest) < 0.95 * interval && finest < 3_600_000 {
+                finest *= 2;
+            }
+            finest
+        };
+        let finest = fitting(interval);
+        // For little it is not worth what the narrower ones do not know.
+        if finest > self.finest || fitting(2.0 * interval) < self.finest {
+            self.refit(finest);
         }
     }
 
-    /// Puts what the finest buckets say into wider ones; what only the others know is lost.
-    fn widen(&mut self, finest: u64) {
-        let Some(past) = self.past.take() else {
-            self.finest = finest;
-            return;
-        };
-        let (before, number) = (self.finest, self.number);
+    /// Puts what the buckets say into wider or narrower ones. What a wide one says stands in one narrow one, at its
+    /// beginning, as if the samples had come as seldom.
+    fn refit(&mut self, finest: u64) {
+        let (before, newest) = (std::mem::replace(&mut self.finest, finest), self.number);
+        // What stood still is told from its two ends.
+        let Some(past) = self.past.take() else { return };
         *self = Self { finest, ..Self::default() };
-        if let Some(level) = past.levels.into_iter().next() {
-            let oldest = number.saturating_sub(level.full.len() as u64);
-            for (number, bucket) in (oldest..).zip(level.full.into_iter().chain([level.open])) {
-                if !bucket.is_hole() {
-                    // The lowest comes first: what was freed in between shows in the bucket before, if anywhere.
-                    self.push(Moment(number * before), bucket.low);
-                    self.push(Moment(number * before), bucket.high);
-                }
+        // Of each level what those below have forgotten, the newest first.
+        let mut known = Vec::new();
+        let mut forgotten = u64::MAX;
+        for (at, level) in past.levels.iter().enumerate() {
+            let (width, newest) = (before << (2 * at), newest >> (2 * at));
+            let buckets = std::iter::once(&level.open).chain(level.full.iter().rev());
+            let begins = (0..=newest).rev().map(|number| number * width);
+            known.extend(begins.zip(buckets).filter(|(begin, it)| *begin < forgotten && !it.is_hole()));
+            if level.full.len() < LENGTH {
+                break;
             }
+            forgotten = newest.saturating_sub(LENGTH as u64) * width;
+        }
+        for (begin, bucket) in known.into_iter().rev() {
+            // The lowest comes first: what was freed in between shows in the bucket before, if anywhere.
+            self.push(Moment(begin), bucket.low);
+            self.push(Moment(begin), bucket.high);
         }
     }
 

@@ -74,14 +74,21 @@ fn a_leak_is_called_with_its_rate_and_its_end() {
 
 #[test]
 fn a_rise_of_what_goes_up_and_down_is_no_leak() {
-    // The load of a server, in waves of 14, 40 and 95 minutes.
+    // The load of a server, in waves of 14, 40 and 95 minutes; and the same where some samples in a row came late.
     let wave = |at: f64, period: f64, phase: f64| (at / period * std::f64::consts::TAU + phase).sin();
-    let mut growth = LeakDetector::default();
-    for at in (0..12 * 3600_u32).map(f64::from) {
-        let load = wave(at, 2400.0, 0.0) + 0.7 * wave(at, 5700.0, 1.0) + 0.3 * wave(at, 820.0, 0.0);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB and milliseconds")]
-        growth.push(Moment(at as u64 * 1000), Bytes((10_000.0 + 750.0 * load) as u64 * 2 * MIB), Some(Bytes(80 << 30)));
-        assert_ne!(growth.outlook(), Outlook::Leak, "at {at} s: {:?}", growth.evidence());
+    for (late, by) in [(0, 0), (4, 60), (4, 15), (12, 60)] {
+        let mut growth = LeakDetector::default();
+        let mut at = 0_u32;
+        let mut holes = 0..late;
+        while at < 12 * 3600 {
+            let time = f64::from(at);
+            let load = wave(time, 2400.0, 0.0) + 0.7 * wave(time, 5700.0, 1.0) + 0.3 * wave(time, 820.0, 0.0);
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB")]
+            let held = Bytes((10_000.0 + 750.0 * load) as u64 * 2 * MIB);
+            growth.push(Moment(u64::from(at) * 1000), held, Some(Bytes(80 << 30)));
+            assert_ne!(growth.outlook(), Outlook::Leak, "{late} by {by}, at {at} s: {:?}", growth.evidence());
+            at += if at >= 10_000 && holes.next().is_some() { by } else { 1 };
+        }
     }
 }
 
