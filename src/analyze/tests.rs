@@ -51,6 +51,8 @@ fn any_header_with_a_time_and_an_amount_does_and_numbers_as_numpy_writes_them() 
         "hours,used_mib\n0,1\n0.000277777778,2\n",
         "timestamp_ms,MiB\n1795266342123,1\n1795266343123,2\n",
         "time_ns;MiB\n0;1\n1000000000;2\n",
+        "elapsed (s),memory used by the whole job (MiB)\n0,1\n1,2\n",
+        "time since the whole job began [s],MiB\n0,1\n1,2\n",
         "t\tbytes\n0:00:00\t1048576\n0:00:01\t2097152\n",
         "What was held, and when it was held there\n0,1048576\n1,2097152\n",
     ] {
