@@ -58,12 +58,19 @@ pub(super) fn time(cell: &str, unit: Option<f64>) -> Option<i64> {
     (value.abs() < 1e16).then(|| value.round() as i64)
 }
 
-/// `13:05:42.123`, the time of day, or since it began.
+/// `13:05:42.123`, the time of day, or since it began. An address on the bus, `0000:17:00.0`, is none.
 fn clock(cell: &str) -> Option<i64> {
     let mut parts = cell.split(':');
-    let (hours, minutes): (i64, i64) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    let seconds: f64 = parts.next()?.parse().ok()?;
-    let is_clock = parts.next().is_none() && hours >= 0 && (0..60).contains(&minutes) && (0.0..61.0).contains(&seconds);
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
+    let whole = seconds.split('.').next()?;
+    let is_digits = |it: &str, most: usize| it.len() <= most && it.chars().all(|it| it.is_ascii_digit());
+    let is_padded = hours.len() > 2 && hours.starts_with('0');
+    if parts.next().is_some() || is_padded || !is_digits(hours, 4) || !is_digits(minutes, 2) || !is_digits(whole, 2) {
+        return None;
+    }
+    let (hours, minutes): (i64, i64) = (hours.parse().ok()?, minutes.parse().ok()?);
+    let seconds: f64 = seconds.parse().ok()?;
+    let is_clock = (0..60).contains(&minutes) && (0.0..61.0).contains(&seconds);
     #[expect(clippy::cast_possible_truncation, reason = "less than a minute")]
     is_clock.then(|| (hours * 3600 + minutes * 60) * 1000 + (seconds * 1000.0).round() as i64)
 }

@@ -149,6 +149,10 @@ fn bad_lines_are_counted_and_named() {
     assert_eq!(named, ["3 1 cells instead of 2: hello", "4 no amount of memory: many", "6 no time: "]);
     assert_eq!(read("nothing\nof use\n").bad.count, 2);
     assert!(read("").series.is_empty());
+    // An address on the bus is no time.
+    let found = read("00000000:17:00.0, 100 MiB\n00000000:65:00.0, 200 MiB\n");
+    assert_eq!((found.bad.count, found.series.len()), (2, 0));
+    assert_eq!(found.bad.named[0].1.as_str(), "nothing here says which column is time and which is memory");
     let found = read("time,bytes\n1,99999999999999999999999\n1e400,1\nNaN,2\n-5,3\n");
     assert_eq!((found.bad.count, found.series.len()), (3, 1), "{:?}", found.bad.named);
 }
@@ -198,7 +202,12 @@ fn times_of_every_make_are_read() {
         ("1795266342", Some(1_795_266_342_000)),
         ("1795266342123", Some(1_795_266_342_123)),
         ("27:05:42.5", Some(97_542_500)),
+        ("9999:00:00", Some(35_996_400_000)),
+        ("9223372036854775807:00:00", None),
         ("1:60:00", None),
+        ("1:00:1e1", None),
+        ("00000000:17:00.0", None),
+        ("0000:17:00.0", None),
         ("2026/13/21 13:05:42", None),
         ("inf", None),
         ("", None),
