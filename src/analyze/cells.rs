@@ -1,6 +1,38 @@
 //! What stands in one cell of a log: a time, an amount of memory, a GPU.
 
+use std::borrow::Cow;
+
 use crate::units::Bytes;
+
+/// What stands between the cells of a line: in tables that were copied it is a tab, and in those of countries with a
+/// decimal comma a semicolon.
+pub(super) fn separator(line: &str) -> char {
+    let is_number = |cell: &str| cell.trim().parse::<f64>().is_ok();
+    match (line.contains(','), line.contains('\t'), line.contains(';')) {
+        (false, true, _) => '\t',
+        (false, _, true) => ';',
+        (true, _, true) if with_points(line).split(';').all(is_number) => ';',
+        _ => ',',
+    }
+}
+
+/// The cells of a line.
+pub(super) fn split(line: &str, separator: char) -> Vec<&str> {
+    line.split(separator).map(|it| it.trim().trim_matches('"')).collect()
+}
+
+/// A line of cells between semicolons, with a point for the comma of each number: `0.5;100.5 MiB` for `0,5;100,5 MiB`.
+pub(super) fn with_points(line: &str) -> Cow<'_, str> {
+    if !line.contains(',') {
+        return Cow::Borrowed(line);
+    }
+    let is_number = |cell: &str| {
+        let begins = |it: char| it.is_ascii_digit() || it == '-';
+        !cell.contains('.') && cell.trim().trim_matches('"').starts_with(begins) && cell.matches(',').count() == 1
+    };
+    let cells = line.split(';').map(|it| if is_number(it) { it.replacen(',', ".", 1) } else { it.to_owned() });
+    Cow::Owned(cells.collect::<Vec<_>>().join(";"))
+}
 
 /// What a cell says of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! A log, line by line: each is a row of known columns, a header, or bad, and then it is said why.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::cells::{self, Amount};
@@ -22,6 +23,8 @@ pub(super) struct Log {
     capacity: Option<Bytes>,
     lines: u64,
     columns: Option<Columns>,
+    /// What stands between two cells, as the header or the first row has it.
+    separator: Option<char>,
     /// Rows of which nobody knows yet what is in them, with the numbers of their lines.
     held: Vec<(u64, Vec<String>)>,
     /// When each row was written, in milliseconds, and its line.
@@ -63,6 +66,7 @@ impl Log {
             capacity,
             lines: 0,
             columns: None,
+            separator: None,
             held: Vec::new(),
             times: Vec::new(),
             numbers: Vec::new(),
@@ -87,22 +91,25 @@ impl Log {
         if line.starts_with('{') {
             return self.own(line);
         }
-        // Tables that were copied, and those of countries with a decimal comma.
-        let separator = match () {
-            () if line.contains('\t') => '\t',
-            () if !line.contains(',') && line.contains(';') => ';',
-            () => ',',
-        };
-        let cells: Vec<&str> = line.split(separator).map(|it| it.trim().trim_matches('"')).collect();
+        let own = cells::separator(line);
+        let cells = cells::split(line, own);
         if columns::is_header(&cells, self.columns.is_some()) {
             match Columns::of_header(&cells) {
                 Ok(columns) => {
                     self.guess.clone_from(&columns.guess);
                     self.columns = Some(columns);
+                    self.separator = Some(own);
                 }
                 Err(why) => self.is_bad(self.lines, why),
             }
             return;
+        }
+        let separator = self.separator.unwrap_or(own);
+        let with_points = if separator == ';' { cells::with_points(line) } else { Cow::Borrowed(line) };
+        let cells = cells::split(&with_points, separator);
+        // What stands before the first row says nothing of it.
+        if self.separator.is_none() && cells.iter().any(|it| cells::time(it, None).is_some()) {
+            self.separator = Some(separator);
         }
         if self.columns.is_some() {
             self.row(self.lines, &cells);

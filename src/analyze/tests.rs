@@ -98,6 +98,16 @@ fn columns_are_found_by_name_in_any_order() {
 }
 
 #[test]
+fn what_stands_between_cells_is_the_same_in_all_rows() {
+    check("time,bytes\n0,\t1048576\n1,\t2097152\n", &["- - - 0:1 1:2"]);
+    check("time,pid,name,used_memory [MiB]\n0,7,a;b,1\n1,7,a\tb,2\n", &["- 7 - 0:1 1:2"]);
+    check("time\tname\tpid\tMiB\n0\ta,b\t7\t1\n1\ta\t7\t2\n", &["- 7 - 0:1 1:2"]);
+    // A decimal comma, with a header and without.
+    check("time (s);memory (MiB)\n0,5;1,5 MiB\n1,75;2,5\n2;3\n", &["- - - 0:1 1.25:2 1.5:3"]);
+    check("a remark, and one more\n0,5;1048576,5\n1,5;2097152\n", &["- - - 0:1 1:2"]);
+}
+
+#[test]
 fn columns_without_a_header_are_guessed() {
     let time = |second: u32| format!("2026/11/21 13:05:{second:02}.000");
     let rows = |row: &dyn Fn(u32) -> String| (0..20).map(row).collect::<Vec<_>>().join("\n");
