@@ -280,6 +280,9 @@ impl Log {
             });
             self.series.len() - 1
         });
+        if let Some(name) = name {
+            self.series[place].rename(name);
+        }
         if let Some(Amount::Bytes(total)) = total {
             self.series[place].total = Some(total);
         }

@@ -1,5 +1,6 @@
 //! The memory of one GPU or process in a log, and what would have been said of it live, sample by sample.
 
+use super::cells;
 use crate::model::{Evidence, Fall, Growing, Growth, LeakDetector, Outlook, Part, PartedDetector};
 use crate::units::{Bytes, Moment};
 use crate::untrusted::Text;
@@ -127,12 +128,19 @@ impl Series {
     /// long. A name alone says nothing: a program may set its own. `times` are of all rows, in milliseconds.
     pub(super) fn is_other(&self, times: &[i64], now: i64, bytes: Bytes, name: Option<&str>) -> bool {
         let [.., before, last] = self.rows.as_slice() else { return false };
-        let is_named = |name: &&str| !name.starts_with('[');
-        let is_renamed =
-            self.name.as_ref().zip(name.filter(is_named)).is_some_and(|(ours, theirs)| *ours != Text::new(theirs));
+        let ours = self.name.as_ref().filter(|it| is_named(it.as_str()));
+        let theirs = name.filter(|it| is_named(it));
+        let is_renamed = ours.zip(theirs).is_some_and(|(ours, theirs)| *ours != Text::new(theirs));
         let gap = now - times[last.place as usize];
         let usual = times[last.place as usize] - times[before.place as usize];
         bytes.0 < last.bytes.0 / 2 && (is_renamed || gap > GONE.max(4 * usual))
+    }
+
+    /// Takes the name that it has now, if that is said.
+    pub(super) fn rename(&mut self, name: &str) {
+        if is_named(name) && self.name.as_ref().is_none_or(|it| it.as_str() != name) {
+            self.name = Some(Text::new(name));
+        }
     }
 
     /// Looks at the samples in their order; `times` are of all rows, in milliseconds.
@@ -209,6 +217,11 @@ impl Series {
         }
         judged
     }
+}
+
+/// Whether that is a name: `[Not Found]` is none.
+fn is_named(name: &str) -> bool {
+    !cells::is_missing(name)
 }
 
 fn seconds(moment: Moment) -> f64 {

@@ -238,6 +238,12 @@ fn a_pid_that_is_used_again_is_another_process() {
     let two = ["GPU-1 7 - 0:900 1:910", "GPU-1 7 - 0:400"];
     check(&log("python", 35, 400), &two);
     check(&log("jupyter", 10, 400), &two);
+    // Nobody knew the name at first, or it was set meanwhile.
+    for first in ["[Not Found]", "py"] {
+        let named = log("python", 10, 400).replacen("7, python,", &format!("7, {first},"), 1);
+        let found = check(&named, &["GPU-1 7 - 0:900 1:910 301:400"]);
+        assert_eq!(found.series[0].series.name, Some(Text::new("python")));
+    }
     // A log may have a hole, and a process give back what it holds.
     check(&log("python", 35, 950), &["GPU-1 7 - 0:900 1:910 1801:950"]);
     check(&log("python", 10, 400), &["GPU-1 7 - 0:900 1:910 301:400"]);
