@@ -2,6 +2,8 @@
 
 /// Rows that are looked at to tell a clock that was set back from a line that came late.
 const AHEAD: usize = 8;
+/// Milliseconds.
+const DAY: i64 = 86_400_000;
 
 /// Makes times that go on, as far as that can be known, and says what was done. Lines that came late stay where they
 /// are: who needs an order sorts by time.
@@ -10,6 +12,7 @@ pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> V
     let (mut notes, mut late, mut offset) = (Vec::new(), 0_u64, 0_i64);
     let Some(mut latest) = times.first().copied() else { return notes };
     let (mut steps, mut first) = (0_u64, None);
+    let (mut days, mut midnight) = (0_u64, None);
     for at in 1..times.len() {
         let raw = times[at];
         let time = raw + offset;
@@ -18,6 +21,14 @@ pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> V
             let stays = ahead.iter().filter(|it| **it + offset < latest).count();
             if stays * 4 >= ahead.len() * 3 && stays > 1 && latest - time > 2 * usual {
                 let back = latest - time;
+                if !has_dates && (DAY - back).abs() < 2 * usual + 1000 {
+                    offset += DAY;
+                    days += 1;
+                    midnight.get_or_insert(lines[at]);
+                    times[at] = raw + offset;
+                    latest = latest.max(times[at]);
+                    continue;
+                }
                 offset += back + usual;
                 steps += 1;
                 first.get_or_insert((lines[at], -back));
@@ -40,6 +51,10 @@ pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> V
         let by = by.abs() as f64 / 1000.0;
         notes.push(format!("at line {line} the clock was set {word} by {by:.0} s{hour}{others}: taken as no gap"));
     }
+    if let Some(line) = midnight {
+        let others = if days > 1 { format!(", and {} times more", days - 1) } else { String::new() };
+        notes.push(format!("at line {line} the time begins anew after a day{others}: taken as the next day"));
+    }
     if late > 0 {
         notes.push(format!("{late} lines are out of their order: sorted by time"));
     }
@@ -55,6 +70,6 @@ fn usual(times: &[i64]) -> i64 {
 
 /// Whether a gap is the hour that is left out in spring, at night.
 fn is_summer(before: i64, gap: i64, usual: i64) -> bool {
-    let hour = before.rem_euclid(86_400_000) / 3_600_000;
+    let hour = before.rem_euclid(DAY) / 3_600_000;
     usual < 300_000 && (gap - 3_600_000).abs() < 2 * usual + 1000 && hour < 3
 }

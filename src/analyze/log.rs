@@ -250,7 +250,7 @@ impl Log {
         let cell = |at: usize| cells[columns.place(at, cells.len())];
         let time = cells::time(cell(columns.time), columns.time_unit);
         let time = time.ok_or_else(|| format!("no time: {}", shown(cell(columns.time))))?;
-        self.has_dates = cell(columns.time).contains(':');
+        self.has_dates = cell(columns.time).contains([' ', 'T']);
         let used = cells::amount(cell(columns.used), columns.used_unit);
         let used = used.ok_or_else(|| format!("no amount of memory: {}", shown(cell(columns.used))))?;
         let pid = match columns.pid {

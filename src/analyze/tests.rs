@@ -198,6 +198,16 @@ fn clocks_that_are_set_and_lines_that_are_late_are_said_and_straightened() {
     let (span, _, note) = ends(&spring);
     assert_eq!(span, "39", "{note}");
     assert!(note.contains("set ahead by 3600 s"), "{note}");
+    // Since it began, no clock is set: that is a hole.
+    let elapsed = |hour: u32, minute: u32| (0..60).map(move |it| format!("{hour}:{minute:02}:{it:02},{}\n", 5 << 20));
+    let hole: String = elapsed(0, 30).chain(elapsed(1, 31)).collect();
+    let (span, _, note) = ends(&format!("t,bytes\n{hole}"));
+    assert_eq!(span, "3719", "{note}");
+    assert!(!note.contains("set"), "{note}");
+    let nights: String = (0..3).flat_map(|_| elapsed(0, 0).chain(elapsed(12, 0)).chain(elapsed(23, 59))).collect();
+    let (span, _, note) = ends(&format!("t,bytes\n{nights}"));
+    assert_eq!(span, "259199", "{note}");
+    assert_eq!(note, "at line 182 the time begins anew after a day, and 1 times more: taken as the next day");
 }
 
 #[test]
