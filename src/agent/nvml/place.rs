@@ -128,7 +128,8 @@ fn version<T>(number: u32) -> u32 {
 /// The highest PCIe generation of the host's port that the GPU hangs on, through whichever switches.
 fn generation_of_port(devices: &Path, bus_id: &str) -> Reading<u32> {
     // NVML has eight figures for the domain, the kernel four, and more only for one that needs them.
-    let name = bus_id.strip_prefix("0000").unwrap_or(bus_id).to_lowercase();
+    let (domain, place) = bus_id.split_once(':').ok_or(Missing::Failed)?;
+    let name = format!("{}:{place}", domain.strip_prefix("0000").unwrap_or(domain)).to_lowercase();
     let path = fs::canonicalize(devices.join(&name)).map_err(|_| Missing::Unsupported)?;
     let is_root = |it: &&Path| it.file_name().is_some_and(|it| it.to_string_lossy().starts_with("pci"));
     let root = path.ancestors().find(is_root).ok_or(Missing::Unsupported)?;
@@ -206,6 +207,7 @@ mod tests {
         assert_eq!(of("00000000:0A:00.0"), Ok(5));
         assert_eq!(of("00000000:00:09.0"), Err(Missing::Unsupported), "it hangs on no port");
         assert_eq!(of("00000000:FF:00.0"), Err(Missing::Unsupported));
+        assert_eq!(of("00010000:0A:00.0"), Err(Missing::Unsupported), "one of another domain");
         assert_eq!(of("GPU"), Err(Missing::Failed));
     }
 
