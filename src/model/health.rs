@@ -8,6 +8,8 @@ use crate::units::{Elapsed, Moment};
 /// How much a person should care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
+    /// Nothing is told, so nothing says that it is well.
+    Untold,
     /// Nothing to see.
     Fine,
     /// It may explain a slow job.
@@ -104,7 +106,7 @@ pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
 /// 8. something that should be read cannot be, or a call fails;
 /// 9. nothing of that can be told, or nothing of that is so.
 pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
-    use Weight::{Bad, Fine, Notable};
+    use Weight::{Bad, Fine, Notable, Untold};
     if let Some(trouble) = &gpu.trouble {
         return Health::new(Bad, format!("{} {}", trouble.cause, Elapsed(now.since(trouble.since))));
     }
@@ -159,7 +161,7 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
         Some(reason) => Health::new(Notable, reason.to_string()).or(format!("throttled: {reason}")),
         None if !gpu.failures.is_empty() || reasons.contains(&Some(Missing::Failed)) => Health::new(Notable, "ERR"),
         None if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err() => {
-            Health::new(Fine, "unknown")
+            Health::new(Untold, "unknown")
         }
         None => Health::new(Fine, "ok"),
     }
@@ -188,8 +190,13 @@ mod tests {
 
     #[test]
     fn each_ailment_has_its_words_and_its_weight() {
-        use Weight::{Bad, Fine, Notable};
+        use Weight::{Bad, Fine, Notable, Untold};
         says("ok", Fine, |_, _, _| {});
+        says("unknown", Untold, |load, health, _| {
+            load.throttle = Err(Missing::Unsupported);
+            load.temperature = Err(Missing::Unsupported);
+            health.ecc_uncorrected = Err(Missing::Unsupported);
+        });
         says("throttled: power cap", Notable, |load, _, _| load.throttle = Ok(vec![Throttle::PowerCap]));
         says("throttled: thermal", Bad, |load, _, _| load.throttle = Ok(vec![Throttle::PowerCap, Throttle::Thermal]));
         says("row remap pending: reset when idle", Notable, |_, health, _| health.remap_pending = Ok(true));

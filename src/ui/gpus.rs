@@ -12,7 +12,7 @@ use crate::app::gpu_columns::{GpuColumn, MOST};
 use crate::app::layout::Area;
 use crate::app::{App, List, rows};
 use crate::model::{Subject, Weight};
-use crate::snapshot::{Gpu, Trouble};
+use crate::snapshot::{Cause, Gpu, Snapshot, Trouble};
 use crate::units::{Bytes, Elapsed, Percent};
 
 /// The columns, and the widths that depend on the screen and on the GPUs.
@@ -138,27 +138,46 @@ fn head(pen: &mut Pen<'_>, theme: Theme, columns: &Columns) {
 }
 
 fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Columns) {
-    let is_old = app.model().age(gpu).is_some() || gpu.trouble.is_some();
-    let style = if is_old { theme.dim() } else { theme.text() };
-    // Of one in trouble, who it is stays, and what it held; the rest of the line says what is wrong.
+    let is_read = is_read(app, gpu);
+    let style = if is_read { theme.text() } else { theme.dim() };
+    let silent = gpu.trouble.as_ref().filter(|_| !is_read);
+    // Of one that does not answer, who it is stays, and what it held; the rest of the line says what is wrong.
     let is_kept = |column: &&GpuColumn| {
-        gpu.trouble.is_none() || matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
+        silent.is_none() || matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
     };
-    // How old figures are is said, whichever columns the person chose: it has the room of the last of them.
-    let age = app.model().age(gpu).filter(|_| gpu.trouble.is_none() && !columns.shown.contains(&GpuColumn::Health));
-    let word = age.map(|age| format!("{} old", Elapsed(age)));
-    let taken = word.as_ref().map_or(0, String::len);
+    // How old figures are, or what is wrong, is said whichever columns the person chose: it has the room of the last of them.
+    let word = match app.model().age(gpu) {
+        _ if silent.is_some() || columns.shown.contains(&GpuColumn::Health) => None,
+        Some(age) => Some((format!("{} old", Elapsed(age)), theme.notable())),
+        None => gpu.trouble.as_ref().map(|_| (app.model().health(gpu).word, theme.alarm())),
+    };
+    let taken = word.as_ref().map_or(0, |it| it.0.len());
     for column in columns.shown.iter().filter(is_kept) {
         if word.is_some() && pen.room() < columns.width(*column) + 1 + taken {
             break;
         }
         draw_cell(pen, theme, app, gpu, columns, style, *column);
     }
-    if let Some(trouble) = &gpu.trouble {
+    if let Some(trouble) = silent {
         suffers(pen, theme, app, gpu, trouble);
-    } else if let Some(word) = word {
-        pen.tab_from_end(taken).put(word, theme.notable());
+    } else if let Some((word, style)) = word {
+        pen.tab_from_end(taken).put(word, style);
     }
+}
+
+/// Whether its figures are those of now. Some of one whose processes cannot be listed are.
+fn is_read(app: &App, gpu: &Gpu) -> bool {
+    if app.model().age(gpu).is_some() {
+        return false;
+    }
+    let is_figure = || gpu.load.sm.is_ok() || gpu.load.temperature.is_ok() || gpu.load.power.is_ok();
+    gpu.trouble.as_ref().is_none_or(|it| !it.is_silence() && it.cause != Cause::Lost && is_figure())
+}
+
+/// What is wrong with GPUs whose lines have figures, and no room for it: a sentence each.
+pub(super) fn troubles<'a>(app: &'a App, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a str> {
+    let troubled = snapshot.gpus.iter().filter(|gpu| is_read(app, gpu));
+    troubled.filter_map(|gpu| Some(gpu.trouble.as_ref()?.sentence.as_str()))
 }
 
 /// Its trouble, at the length that there is room for.

@@ -55,7 +55,12 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     let now = model.now();
     let Some(series) = model.series(&panel.subject) else { return };
     head(buffer, theme, app, panel, series);
-    axes::amounts(buffer, theme, panel);
+    // Amounts beside nothing would say 0.
+    if series.peak().is_some() {
+        axes::amounts(buffer, theme, panel);
+    } else if let Some(mut pen) = Pen::at(buffer, panel.plot, panel.plot.height / 2) {
+        pen.put("its memory is not known, so there is nothing to draw", theme.dim());
+    }
     axes::time(buffer, theme, panel, now);
     let baseline = series.baseline().filter(|_| matches!(panel.subject, Subject::Process(_)));
     let levels = [

@@ -6,7 +6,7 @@ use super::pen::{Align, Pen};
 use super::theme::Theme;
 use crate::app::App;
 use crate::app::layout::Area;
-use crate::model::Verdict;
+use crate::model::{Verdict, Weight};
 use crate::snapshot::{Reading, Snapshot};
 use crate::units::{Bytes, Elapsed, Percent};
 
@@ -46,7 +46,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.skip(2).put(news, theme.notable());
     }
     if let Some(summary) = Verdict::summary(app.model().verdicts()) {
-        pen.skip(2).put(summary, theme.alarm());
+        // As loud as the worst of them is on its line.
+        let weights = app.model().verdicts().into_iter().filter(|it| it.is_on_gpu()).map(Verdict::weight);
+        pen.skip(2).put(summary, theme.weight(weights.max().unwrap_or(Weight::Bad)));
     }
     load(&mut pen, theme, snapshot);
     if !snapshot.driver.failures.is_empty() && pen.room() > 12 {

@@ -82,6 +82,10 @@ const ORIGIN: usize = 16;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(snapshot) = app.model().latest() else { return };
+    // Above, it says why there is no GPU; a list without one would be empty for ever.
+    if snapshot.gpus.is_empty() && app.rows().is_empty() {
+        return;
+    }
     let columns = Columns::of(app, usize::from(area.width));
     let (cursor, top) = app.cursor();
     let below = app.rows().len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
@@ -112,24 +116,19 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         }
     }
     let used = u16::try_from(app.rows().len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
-    match app.layout().and_then(|it| Pen::at(buffer, it.unread, 0)) {
-        Some(mut pen) => _ = pen.rest(rows::unread_in_short(snapshot), theme.dim()),
-        None => {
-            unread(
-                buffer,
-                theme,
-                snapshot,
-                Area { y: area.y + used, height: area.height.saturating_sub(used), ..area },
-            );
-        }
+    let below = Area { y: area.y + used, height: area.height.saturating_sub(used), ..area };
+    let mut reasons = rows::unread(snapshot);
+    if let Some(mut pen) = app.layout().and_then(|it| Pen::at(buffer, it.unread, 0)) {
+        pen.rest(rows::unread_in_short(snapshot), theme.dim());
+        reasons.clear();
     }
+    unread(buffer, theme, app, snapshot, reasons, below);
     if app.rows().is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
     {
         pen.put(
             match () {
                 () if !app.filter().value().is_empty() => "no process matches the filter (Esc clears it)",
-                () if snapshot.gpus.is_empty() => "",
                 () if app.view().suspects => "nobody holds memory who should not (o shows all)",
                 () if snapshot.gpus.iter().any(|it| it.trouble.is_some() || !it.failures.is_empty()) => {
                     "no process is listed; who uses a GPU that fails is not known"
@@ -141,11 +140,16 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-/// Below the list, where there is room, why PyTorch's figures are not known of some, and what to do about it: once.
-fn unread(buffer: &mut Buffer, theme: Theme, snapshot: &Snapshot, area: Area) {
-    let reasons = rows::unread(snapshot).into_iter().map(Line::raw);
+/// Below the list, where there is room, who is not listed and why; and why PyTorch's figures are not known of some, and what
+/// to do about it: once.
+fn unread(buffer: &mut Buffer, theme: Theme, app: &App, snapshot: &Snapshot, reasons: Vec<String>, area: Area) {
+    let troubles = super::gpus::troubles(app, snapshot).map(|it| Line::styled(it, theme.alarm()));
+    let reasons = reasons.into_iter().map(Line::raw);
     let area = rect(area).intersection(*buffer.area());
-    Paragraph::new(reasons.collect::<Vec<_>>()).style(theme.dim()).wrap(Wrap { trim: true }).render(area, buffer);
+    Paragraph::new(troubles.chain(reasons).collect::<Vec<_>>())
+        .style(theme.dim())
+        .wrap(Wrap { trim: true })
+        .render(area, buffer);
 }
 
 /// Below the short list, the whole of what speaks against the process under the cursor.

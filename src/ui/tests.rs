@@ -417,6 +417,40 @@ fn what_is_wrong_with_a_gpu_is_cut_with_a_mark() {
 }
 
 #[test]
+fn figures_that_are_read_stand_beside_what_is_wrong() {
+    let mut host = host(1);
+    let sentence = "GPU 0 failed at nvmlDeviceGetComputeRunningProcesses_v3: an unknown error; `dmesg` may say why";
+    host.gpus[0].trouble = Some(Trouble {
+        cause: Cause::Failed,
+        sentence: sentence.into(),
+        call: Some("nvmlDeviceGetComputeRunningProcesses_v3".into()),
+        since: host.at,
+    });
+    for width in [80, 120, 200] {
+        let line = line_of(&app_with(&host, width, Settings::default()), width, "H100");
+        assert!(["50%", "50°C", "300W", "failed 0s"].iter().all(|it| line.contains(it)), "{width}: {line}");
+        let text = screen(Theme::new(false, true), &app_with(&host, width, Settings::default()), width, 24);
+        let words = |it: &str| it.split(['"', ' ', '\n']).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
+        assert!(words(&text).contains(sentence), "{width}: {text}");
+    }
+    let settings = Settings { gpu_columns: "index,name,sm".parse().ok(), ..Settings::default() };
+    assert!(line_of(&app_with(&host, 80, settings), 80, "H100").trim_end().ends_with("failed 0s"));
+    // Of one that is lost, nothing is known now.
+    if let Some(trouble) = &mut host.gpus[0].trouble {
+        trouble.cause = Cause::Lost;
+    }
+    assert!(!line_of(&app_with(&host, 120, Settings::default()), 120, "H100").contains("°C"));
+}
+
+#[test]
+fn without_a_gpu_there_is_no_list_of_processes() {
+    let mut host = host(0);
+    host.processes.clear();
+    let text = screen(Theme::new(false, true), &app_with(&host, 120, Settings::default()), 120, 24);
+    assert!(text.contains("says that there is no GPU") && !text.contains("COMMAND"), "{text}");
+}
+
+#[test]
 fn the_age_of_figures_is_said_whichever_columns_there_are() {
     let settings = Settings { gpu_columns: "index,name,memory,sm".parse().ok(), ..Settings::default() };
     for width in [40, 80, 200] {

@@ -113,6 +113,7 @@ impl Theme {
     /// A process's or GPU's health.
     pub fn weight(self, weight: Weight) -> Style {
         match weight {
+            Weight::Untold => self.dim(),
             Weight::Fine => self.good(),
             Weight::Notable => self.notable(),
             Weight::Bad => self.alarm(),
