@@ -5,8 +5,10 @@ mod habits;
 use std::env;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -149,7 +151,7 @@ pub struct ScreenArgs {
 
     /// Colours: `terminal` has the terminal's own, `safe` is for the colour-blind, `light` for light backgrounds, `mono`
     /// has none
-    #[arg(long, value_name = "THEME", env = "GPUTOP_THEME")]
+    #[arg(long, value_name = "THEME", env = "GPUTOP_THEME", value_parser = one_of::<Look>(Look::ALL.map(Look::name)), hide_possible_values = true)]
     pub theme: Option<Look>,
 
     /// The columns of the list of processes, from left to right; without it, as many as there is room for
@@ -165,7 +167,7 @@ pub struct ScreenArgs {
     pub sort: Option<Sort>,
 
     /// How processes stand together: `none`, `tree`, `job`, `user`
-    #[arg(long, value_name = "HOW", env = "GPUTOP_GROUP")]
+    #[arg(long, value_name = "HOW", env = "GPUTOP_GROUP", value_parser = one_of::<Grouping>(Grouping::ALL.map(Grouping::name)), hide_possible_values = true)]
     pub group: Option<Grouping>,
 
     /// Only processes of the user that gputop runs as
@@ -349,6 +351,14 @@ fn span(text: &str) -> Result<Duration, String> {
 fn program(text: &str) -> Result<Program, String> {
     let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     if words.is_empty() { Err("it names no program".to_owned()) } else { Ok(Program(words)) }
+}
+
+/// One of a few names, which completions know too.
+fn one_of<T>(names: [&'static str; 4]) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err = String> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
 }
 
 /// From one reading to the next.

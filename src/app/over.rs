@@ -3,7 +3,7 @@
 use super::end::EndPanel;
 use super::keymap::Mode;
 use super::page::{Page, Topic};
-use super::{App, List, commands, job};
+use super::{App, List, commands, job, rows};
 use crate::control::Command;
 use crate::event::Effect;
 use crate::model::Subject;
@@ -13,7 +13,8 @@ impl App {
     pub(super) fn open_detail(&mut self) -> Option<Effect> {
         let snapshot = self.model.latest()?;
         if self.focus == List::Gpus {
-            let page = Page::new(Topic::Gpu(snapshot.gpus.get(self.gpu_at)?.uuid.clone()));
+            let gpu = snapshot.gpus.get(self.gpu_at)?;
+            let page = Page::new(Topic::Gpu(gpu.uuid.clone(), rows::gpu_label(gpu)));
             let effect = detail_of(&page, snapshot);
             self.page = Some(page);
             return effect;
@@ -80,7 +81,7 @@ impl App {
             return commands(end.release());
         }
         match self.page.take() {
-            Some(Page { topic: Topic::Gpu(_), .. }) => {
+            Some(Page { topic: Topic::Gpu(..), .. }) => {
                 return Some(Effect::Commands(vec![Command::Detail { gpu: None }]));
             }
             Some(_) => {}
@@ -93,7 +94,7 @@ impl App {
 
 /// Asks for all there is to know of the GPU that a page is about; of an instance, of its whole.
 pub(super) fn detail_of(page: &Page, snapshot: &Snapshot) -> Option<Effect> {
-    let Topic::Gpu(uuid) = &page.topic else { return None };
+    let Topic::Gpu(uuid, _) = &page.topic else { return None };
     let gpu = snapshot.gpu(uuid)?.facts.parent.as_ref().unwrap_or(uuid).clone();
     Some(Effect::Commands(vec![Command::Detail { gpu: Some(gpu) }]))
 }

@@ -35,8 +35,8 @@ pub enum PageLine {
 pub enum Topic {
     /// The keys.
     Help,
-    /// A GPU.
-    Gpu(GpuUuid),
+    /// A GPU, and its short name in the list when the page was opened.
+    Gpu(GpuUuid, String),
     /// A process as it was last seen, and what the agent found out: absent until it answers, its
     /// words when it could not.
     Process(Box<Process>, Option<Result<Box<Inspection>, Text>>),
@@ -59,7 +59,7 @@ impl Page {
     pub fn title(&self) -> String {
         match &self.topic {
             Topic::Help => "Keys".to_owned(),
-            Topic::Gpu(uuid) => uuid.to_string(),
+            Topic::Gpu(_, label) => format!("GPU {label}"),
             Topic::Process(process, _) => format!("Process {}", process.id.pid),
         }
     }
@@ -78,7 +78,7 @@ impl Page {
         let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
         match &mut self.topic {
             Topic::Help => help(&mut writer),
-            Topic::Gpu(uuid) => match model.latest().and_then(|it| it.gpu(uuid)) {
+            Topic::Gpu(uuid, _) => match model.latest().and_then(|it| it.gpu(uuid)) {
                 Some(gpu) => gpu::describe(&mut writer, model, gpu),
                 None => writer.head("This GPU is gone from the list."),
             },

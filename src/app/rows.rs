@@ -114,6 +114,19 @@ pub enum Grouping {
 }
 
 impl Grouping {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Flat, Self::Tree, Self::Job, Self::User];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flat => "none",
+            Self::Tree => "tree",
+            Self::Job => "job",
+            Self::User => "user",
+        }
+    }
+
     /// The next one, around the end.
     pub fn next(self) -> Self {
         match self {

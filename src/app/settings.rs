@@ -27,6 +27,16 @@ impl Look {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Terminal, Self::Safe, Self::Light, Self::Mono];
 
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Terminal => "terminal",
+            Self::Safe => "safe",
+            Self::Light => "light",
+            Self::Mono => "mono",
+        }
+    }
+
     /// The next one, or the one before, around the end.
     #[must_use]
     pub fn step(self, by: isize) -> Self {
@@ -37,12 +47,7 @@ impl Look {
 
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Terminal => "terminal",
-            Self::Safe => "safe",
-            Self::Light => "light",
-            Self::Mono => "mono",
-        })
+        f.pad(self.name())
     }
 }
 
@@ -58,12 +63,7 @@ impl FromStr for Look {
 
 impl fmt::Display for Grouping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Flat => "none",
-            Self::Tree => "tree",
-            Self::Job => "job",
-            Self::User => "user",
-        })
+        f.pad(self.name())
     }
 }
 
@@ -71,9 +71,8 @@ impl FromStr for Grouping {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let all = [Self::Flat, Self::Tree, Self::Job, Self::User];
-        let known = || all.map(|it| it.to_string()).join(", ");
-        let found = all.into_iter().find(|it| it.to_string() == name);
+        let known = || Self::ALL.map(|it| it.to_string()).join(", ");
+        let found = Self::ALL.into_iter().find(|it| it.to_string() == name);
         found.ok_or_else(|| format!("`{name}` is no way to group; there are {}", known()))
     }
 }

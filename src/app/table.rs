@@ -94,7 +94,9 @@ impl App {
         let snapshot = self.model.latest()?;
         let on_page = match &self.page {
             Some(Page { topic: Topic::Process(process, _), .. }) => Some(process.id),
-            Some(Page { topic: Topic::Gpu(GpuUuid(uuid)), .. }) => return Some((uuid.to_string(), uuid.to_string())),
+            Some(Page { topic: Topic::Gpu(GpuUuid(uuid), _), .. }) => {
+                return Some((uuid.to_string(), uuid.to_string()));
+            }
             _ => None,
         };
         if on_page.is_none() && self.focus == List::Gpus {

@@ -293,9 +293,15 @@ impl History {
         for holding in holdings {
             let Some(process) = snapshot.process(holding.process) else { continue };
             let known = self.processes.entry(process.id).or_insert_with(|| Box::new(ProcessHistory::new()));
-            let occurrences = &mut self.occurrences;
+            let (gpus, occurrences) = (&self.gpus, &mut self.occurrences);
+            // A GPU that answers late is read for the first time then.
+            let soon = Duration::from_millis(snapshot.interval_ms) * 3 / 2;
+            let is_new = |gpu: &GpuUuid, at: Moment| {
+                let began = gpus.get(gpu).and_then(|it| it.memory.began());
+                began.is_some_and(|began| at.since(began) <= soon)
+            };
             known.learn(process, holding, snapshot, patience, |gpu, at, what| {
-                if what != What::Began || !is_first {
+                if what != What::Began || !(is_first || is_new(gpu, at)) {
                     let process = Some((process.id, process.facts.comm.clone()));
                     occurrences.add(Occurrence { at, what, gpu: Some(gpu.clone()), process });
                 }

@@ -47,7 +47,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
     if let Some(summary) = Verdict::summary(app.model().verdicts()) {
         // As loud as the worst of them is on its line.
-        let weights = app.model().verdicts().into_iter().filter(|it| it.is_on_gpu()).map(Verdict::weight);
+        let weights = app.model().verdicts().iter().filter(|it| it.is_on_gpu()).map(Verdict::weight);
         pen.skip(2).put(summary, theme.weight(weights.max().unwrap_or(Weight::Bad)));
     }
     load(&mut pen, theme, snapshot);

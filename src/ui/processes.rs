@@ -144,12 +144,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 /// to do about it: once.
 fn unread(buffer: &mut Buffer, theme: Theme, app: &App, snapshot: &Snapshot, reasons: Vec<String>, area: Area) {
     let troubles = super::gpus::troubles(app, snapshot).map(|it| Line::styled(it, theme.alarm()));
-    let reasons = reasons.into_iter().map(Line::raw);
+    let reasons = reasons.into_iter().map(|it| Line::styled(it, theme.dim()));
     let area = rect(area).intersection(*buffer.area());
-    Paragraph::new(troubles.chain(reasons).collect::<Vec<_>>())
-        .style(theme.dim())
-        .wrap(Wrap { trim: true })
-        .render(area, buffer);
+    Paragraph::new(troubles.chain(reasons).collect::<Vec<_>>()).wrap(Wrap { trim: true }).render(area, buffer);
 }
 
 /// Below the short list, the whole of what speaks against the process under the cursor.

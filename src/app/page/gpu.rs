@@ -37,6 +37,7 @@ pub(super) fn describe(writer: &mut Writer, model: &Model, gpu: &Gpu) {
         writer.field("simulated", "this GPU does not exist: it belongs to --demo");
     }
     writer.field("index", facts.index);
+    writer.field("UUID", &gpu.uuid);
     writer.reading("bus id", facts.bus_id.as_ref().map_err(|why| *why));
     writer.field("health", health.phrase);
     if let Some(trouble) = &gpu.trouble {

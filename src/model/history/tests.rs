@@ -172,6 +172,23 @@ fn who_comes_goes_falls_and_is_signalled_is_noted() {
 }
 
 #[test]
+fn who_is_found_by_the_first_look_at_a_gpu_that_answers_late_did_not_begin_then() {
+    let mut history = History::default();
+    let late = host(1).with(100, "python train.py", 0, Bytes::from_gib(8));
+    let gpus = late.gpus.clone();
+    let empty = watch(&mut history, Snapshot { gpus: vec![], ..late }, 4, |_, it| it);
+    let at = Moment(empty.at.0 + empty.interval_ms);
+    let mut host = Snapshot { at, gpus, ..empty };
+    host.gpus[0].load.at = at;
+    host = watch(&mut history, host, 3, |_, it| it);
+    let gpu = Subject::Gpu(host.gpus[0].uuid.clone());
+    assert_eq!(history.occurrences(&gpu).count(), 0);
+    let host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
+    let whats: Vec<_> = history.occurrences(&gpu).map(|it| it.what).collect();
+    assert_eq!((whats, host.gpus[0].tenants.len()), (vec![What::Began], 2));
+}
+
+#[test]
 fn what_a_process_had_when_first_seen_is_that_of_all_its_gpus() {
     let gib = Bytes::from_gib;
     let first = |hosts: &[Snapshot]| {
