@@ -37,7 +37,6 @@ pub(super) fn describe(writer: &mut Writer, model: &Model, gpu: &Gpu) {
         writer.field("simulated", "this GPU does not exist: it belongs to --demo");
     }
     writer.field("index", facts.index);
-    writer.field("UUID", &gpu.uuid);
     writer.reading("bus id", facts.bus_id.as_ref().map_err(|why| *why));
     writer.field("health", health.phrase);
     if let Some(trouble) = &gpu.trouble {
@@ -268,6 +267,7 @@ fn bus(sheet: &mut Sheet<'_>, gpu: &Gpu, detail: &GpuDetail) {
 fn board(sheet: &mut Sheet<'_>, gpu: &Gpu, detail: &GpuDetail) {
     let on = |it: bool| if it { "on" } else { "off" };
     sheet.writer.head("Board and modes");
+    sheet.writer.field("UUID", &gpu.uuid);
     sheet.say("MIG", gpu.health.mig.map(|is_split| if is_split { "split into instances" } else { "not split" }));
     sheet.say("persistence", detail.persistence.map(on));
     let mode = detail.compute_mode.map(|it| match it {
