@@ -1,0 +1,119 @@
+//! What stands on one line, whatever its width: nothing cut, nothing hidden.
+
+use super::*;
+
+#[test]
+fn no_word_above_a_list_is_cut() {
+    for width in 60..200 {
+        let head = line_of(&app_of_size(&[], width, 24), width, " PID ");
+        let words = "GPU PID USER MEMORY▼ CACHE GROWN SM CPU RSS TIME THR S LAST MIN ORIGIN VERDICT COMMAND more below";
+        let is_whole = |word: &str| words.split(' ').any(|it| it == word) || word.parse::<u32>().is_ok();
+        assert!(head.split_whitespace().all(is_whole), "{width}: {head}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_gpu_is_cut_with_a_mark() {
+    let mut host = host(1);
+    host.gpus[0].trouble = Some(Trouble {
+        cause: Cause::Lost,
+        sentence: "GPU 0 fell off the bus; only a reboot of the host brings it back, as far as anybody knows.".into(),
+        call: Some("nvmlDeviceGetHandleByIndex_v2".into()),
+        since: host.at,
+    });
+    let line = line_of(&app_with(&host, 60, Settings::default()), 60, "lost");
+    assert!(line.ends_with('…'), "{line}");
+}
+
+#[test]
+fn figures_that_are_read_stand_beside_what_is_wrong() {
+    let mut host = host(1);
+    let sentence = "GPU 0 failed at nvmlDeviceGetComputeRunningProcesses_v3: an unknown error; `dmesg` may say why";
+    host.gpus[0].trouble = Some(Trouble {
+        cause: Cause::Failed,
+        sentence: sentence.into(),
+        call: Some("nvmlDeviceGetComputeRunningProcesses_v3".into()),
+        since: host.at,
+    });
+    for width in [80, 120, 200] {
+        let line = line_of(&app_with(&host, width, Settings::default()), width, "H100");
+        assert!(["50%", "50°C", "300W", "failed 0s"].iter().all(|it| line.contains(it)), "{width}: {line}");
+        let text = screen(Theme::new(false, true), &app_with(&host, width, Settings::default()), width, 24);
+        let words = |it: &str| it.split(['"', ' ', '\n']).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
+        assert!(words(&text).contains(sentence), "{width}: {text}");
+    }
+    let settings = Settings { gpu_columns: "index,name,sm".parse().ok(), ..Settings::default() };
+    assert!(line_of(&app_with(&host, 80, settings), 80, "H100").trim_end().ends_with("failed 0s"));
+    // Of one that is lost, nothing is known now.
+    if let Some(trouble) = &mut host.gpus[0].trouble {
+        trouble.cause = Cause::Lost;
+    }
+    assert!(!line_of(&app_with(&host, 120, Settings::default()), 120, "H100").contains("°C"));
+}
+
+#[test]
+fn without_a_gpu_there_is_no_list_of_processes() {
+    let mut host = host(0);
+    host.processes.clear();
+    let text = screen(Theme::new(false, true), &app_with(&host, 120, Settings::default()), 120, 24);
+    assert!(text.contains("says that there is no GPU") && !text.contains("COMMAND"), "{text}");
+}
+
+#[test]
+fn the_age_of_figures_is_said_whichever_columns_there_are() {
+    let settings = Settings { gpu_columns: "index,name,memory,sm".parse().ok(), ..Settings::default() };
+    for width in [40, 80, 200] {
+        let mut app = app_with(&busy(), width, settings.clone());
+        app.update(Event::Tick(Duration::from_secs(7)));
+        assert!(line_of(&app, width, "H100").trim_end().ends_with(" 7s old"), "{width}");
+    }
+    // Nothing of a figure that it takes the place of is left.
+    let settings = Settings { gpu_columns: "index,temp,name,memory,power".parse().ok(), ..Settings::default() };
+    let power = line_of(&app_with(&busy(), 60, settings.clone()), 60, "H100");
+    let power = power.split_whitespace().last().unwrap_or_default();
+    let mut app = app_with(&busy(), 60, settings);
+    app.update(Event::Tick(Duration::from_secs(7)));
+    let line = line_of(&app, 60, "H100");
+    let figures: Vec<&str> = line.split_whitespace().rev().take(3).collect();
+    assert!(figures.starts_with(&["old", "7s"]) && !power.starts_with(figures[2]), "{power}: {line}");
+}
+
+#[test]
+fn columns_that_do_not_fit_leave_the_last_one_its_room_and_say_so() {
+    let settings = Settings {
+        gpu_columns: "index,name,memory,sm,temp,power,memuse,smclock,memclock,pstate,fan,ecc,pcie,health".parse().ok(),
+        columns: "gpu,pid,user,memory,cache,growth,sm,cpu,rss,time,threads,history,origin,verdict,command".parse().ok(),
+        ..Settings::default()
+    };
+    let mut app = app_with(&busy(), 80, settings.clone());
+    assert!(line_of(&app, 80, "POWER").contains("HEALTH"));
+    assert!(line_of(&app, 80, " 88109 alice").contains(" python t"));
+    app.update(Event::Key(KeyEvent::from(KeyCode::F(2))));
+    for _ in 0..40 {
+        app.update(Event::Key(KeyEvent::from(KeyCode::Down)));
+    }
+    assert!(line_of(&app, 80, "GPU pcie").contains("no room for it"));
+    let wide = app_with(&busy(), 200, settings);
+    assert!(line_of(&wide, 200, "POWER").contains("PCIE HEALTH"));
+}
+
+#[test]
+fn figures_of_a_large_board_are_not_cut() {
+    let mut host = host(1);
+    (host.gpus[0].load.power, host.gpus[0].health.power_limit) =
+        (Ok(Watts::from_milliwatts(1_034_000)), Ok(Watts::from_milliwatts(1_200_000)));
+    assert!(line_of(&app_with(&host, 80, Settings::default()), 80, "H100").contains(" 1034/1200W "));
+}
+
+#[test]
+fn the_line_of_the_host_does_not_dance() {
+    let at = |load: f64, used: u64| {
+        let mut host = host(1);
+        (host.host.load.load, host.host.load.memory_used) = (Ok([load, load, load]), Ok(Bytes::from_gib(used)));
+        let line = line_of(&app_with(&host, 120, Settings::default()), 120, "gputop");
+        ["load", "mem", "driver"].map(|word| line.find(word))
+    };
+    for (load, used) in [(9.99, 9), (10.01, 100), (99.99, 0), (123.4, 512), (0.0, 1)] {
+        assert_eq!(at(load, used), at(1.0, 50), "{load} {used}");
+    }
+}
