@@ -33,7 +33,7 @@ use crate::untrusted::Argv;
 
 /// The first pass looks at so many processes: those that hold most, as one sees them first.
 const FIRST: usize = 64;
-/// Where there are more than this, those who rest are read every other pass.
+/// Where there are more than this, those who rest are read every fourth pass.
 const MANY: usize = 256;
 /// Of so many processes a pass the user is read for the first time. With a thousand new ones a line comes
 /// sooner, and the users with the next.
@@ -125,9 +125,9 @@ impl Processes {
             return entry.process.id;
         }
         // With a thousand of them, the reading is most of what gputop costs; and most of a thousand wait.
-        let is_turn = (u64::from(pid) + self.pass).is_multiple_of(2);
+        let is_turn = (u64::from(pid) + self.pass).is_multiple_of(4);
         if self.known.len() > MANY && !is_turn && self.known.get(&pid).is_some_and(|it| it.rests()) {
-            // Read in the next pass.
+            // Read in one of the next passes.
         } else if self.room > 0 || self.known.contains_key(&pid) {
             self.read(pid, Some(listed));
         } else {

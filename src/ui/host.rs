@@ -68,7 +68,12 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 }
 
 fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
+    // What is cut would read as another figure.
+    const LABEL: usize = "  CPU ".len();
     let load = &snapshot.host.load;
+    if pen.room() < LABEL + Percent::WIDTH {
+        return;
+    }
     pen.skip(2).put("CPU ", theme.dim());
     pen.cell(word(load.cpu), Percent::WIDTH, Align::Right, theme.text());
     if pen.room() > 60
@@ -81,8 +86,11 @@ fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
             pen.skip(at.min(1)).put(format!("{load:>5.*}", places(load)), theme.text());
         }
     }
-    pen.skip(2).put("mem ", theme.dim());
-    pen.put(of(load.memory_used, load.memory_total), theme.text());
+    let memory = of(load.memory_used, load.memory_total);
+    if pen.room() < LABEL + memory.len() {
+        return;
+    }
+    pen.skip(2).put("mem ", theme.dim()).put(memory, theme.text());
     if let (Ok(used), Ok(Bytes(1..))) = (load.swap_used, load.swap_total)
         && pen.room() > 50
     {
