@@ -292,10 +292,18 @@ impl Model {
         self.silence = Duration::ZERO;
         let Some(latest) = &self.latest else { return };
         self.holdings = holdings(latest);
-        self.kin = Kin::of(latest);
+        // Most passes change nobody's ties, and finding them is most of what a large host costs.
+        let is_settled = self.past.is_settled(latest);
+        if !is_settled {
+            self.kin = Kin::of(latest);
+        }
         self.unclaimed = latest.gpus.iter().filter_map(|gpu| unclaimed::find(gpu, latest).ok()?).collect();
         self.past.learn(latest, &self.kin, &self.holdings);
-        self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
+        if is_settled {
+            self.jobs.weigh(&self.holdings);
+        } else {
+            self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
+        }
         verdict::judge::judge(&mut self.verdicts, latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
         self.leaks.learn(latest);
         self.allocated.learn(latest);
@@ -304,24 +312,20 @@ impl Model {
 }
 
 fn holdings(snapshot: &Snapshot) -> Vec<Holding> {
-    let mut places: Vec<(ProcessId, usize, usize)> = Vec::new();
+    let mut places: Vec<(usize, usize, usize)> = Vec::new();
     for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
-        places.extend(gpu.tenants.iter().enumerate().map(|(tenant_at, it)| (it.process, gpu_at, tenant_at)));
+        // Whom the agent has not looked at yet has another id in the next snapshot.
+        let place = |id| snapshot.processes.binary_search_by_key(&id, |it| it.id).ok();
+        let tenants = gpu.tenants.iter().enumerate();
+        places.extend(tenants.filter_map(|(tenant_at, it)| Some((place(it.process)?, gpu_at, tenant_at))));
     }
-    // Each GPU's are in order as a rule: merged, and not sorted anew.
-    places.sort();
-    // Whom the agent has not looked at yet has another id in the next snapshot.
-    let mut listed = snapshot.processes.iter().map(|it| it.id).peekable();
-    places.retain(|(id, ..)| {
-        while listed.next_if(|it| it < id).is_some() {}
-        listed.peek() == Some(id)
-    });
+    places.sort_unstable();
     places
         .chunk_by(|a, b| a.0 == b.0)
         .map(|places| {
             let mine = || places.iter().map(|(_, gpu, tenant)| &snapshot.gpus[*gpu].tenants[*tenant]);
             Holding {
-                process: places[0].0,
+                process: snapshot.processes[places[0].0].id,
                 gpus: places.iter().map(|(_, gpu, _)| *gpu).collect(),
                 memory: Total::of(mine().map(|it| it.memory)),
                 capacity: Total::of(places.iter().map(|(_, gpu, _)| snapshot.gpus[*gpu].load.memory_total)),

@@ -58,15 +58,31 @@ impl Jobs {
         for (at, job) in of.iter().enumerate() {
             parts[*job].push(at);
         }
-        let jobs =
-            keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, snapshot, kin, past, holdings));
-        let mut order: Vec<(Job, usize)> = jobs.zip(0..).collect();
-        order.sort_by(|(a, _), (b, _)| heaviest(&a.memory, &b.memory).then_with(|| a.key.cmp(&b.key)));
-        let mut place = vec![0; order.len()];
-        for (new, (_, old)) in order.iter().enumerate() {
+        let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, snapshot, kin, past));
+        let mut jobs = Self { list: list.collect(), of };
+        jobs.weigh(holdings);
+        jobs
+    }
+
+    /// Sums up what each of them holds, and puts those that hold most first.
+    pub(super) fn weigh(&mut self, holdings: &[Holding]) {
+        for job in &mut self.list {
+            let places = job.members.iter().filter_map(|id| holdings.binary_search_by_key(id, |it| it.process).ok());
+            let held = places.map(|at| &holdings[at]);
+            (job.memory, job.gpus) = (sum(&held), places_of(held));
+        }
+        let order = |a: &Job, b: &Job| heaviest(&a.memory, &b.memory).then_with(|| a.key.cmp(&b.key));
+        if self.list.is_sorted_by(|a, b| order(a, b).is_le()) {
+            return;
+        }
+        let mut ranked: Vec<(Job, usize)> = std::mem::take(&mut self.list).into_iter().zip(0..).collect();
+        ranked.sort_by(|(a, _), (b, _)| order(a, b));
+        let mut place = vec![0; ranked.len()];
+        for (new, (_, old)) in ranked.iter().enumerate() {
             place[*old] = new;
         }
-        Self { list: order.into_iter().map(|(job, _)| job).collect(), of: of.into_iter().map(|it| place[it]).collect() }
+        self.list = ranked.into_iter().map(|(job, _)| job).collect();
+        self.of.iter_mut().for_each(|it| *it = place[*it]);
     }
 
     pub(super) fn list(&self) -> &[Job] {
@@ -85,7 +101,8 @@ fn heaviest(a: &Reading<Total>, b: &Reading<Total>) -> std::cmp::Ordering {
     bytes(b).cmp(&bytes(a))
 }
 
-fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, kin: &Kin, past: &Past, holdings: &[Holding]) -> Job {
+/// A job, but for what it holds.
+fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, kin: &Kin, past: &Past) -> Job {
     let root = match key {
         JobKey::Root(id) => Some(id),
         JobKey::Ended(_) | JobKey::Run(..) | JobKey::Group(..) => None,
@@ -101,17 +118,14 @@ fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, kin: &Kin, past
         _ => None,
     };
     let name = gone.or_else(|| speaker.map(|at| &past.life(at).named)).map_or_else(String::new, |it| it.program());
-    let ids: Vec<ProcessId> = members.iter().map(|at| snapshot.processes[*at].id).collect();
-    let held =
-        || ids.iter().filter_map(|id| holdings.binary_search_by_key(id, |it| it.process).ok()).map(|at| &holdings[at]);
     Job {
         root,
         name,
         user: first(facts().map(|it| &it.user)),
         origin: first(facts().map(|it| &it.origin)),
-        memory: sum(&held()),
-        gpus: places(held()),
-        members: ids,
+        memory: Err(Missing::NotYet),
+        gpus: Vec::new(),
+        members: members.iter().map(|at| snapshot.processes[*at].id).collect(),
         key,
     }
 }
@@ -129,7 +143,7 @@ fn sum<'a>(holdings: &(impl Iterator<Item = &'a Holding> + Clone)) -> Reading<To
     Ok(Total { lower_bound: total.lower_bound || is_bound, ..total })
 }
 
-fn places<'a>(holdings: impl Iterator<Item = &'a Holding>) -> Vec<usize> {
+fn places_of<'a>(holdings: impl Iterator<Item = &'a Holding>) -> Vec<usize> {
     let mut gpus: Vec<usize> = holdings.flat_map(|it| it.gpus.iter().copied()).collect();
     gpus.sort_unstable();
     gpus.dedup();

@@ -195,8 +195,7 @@ fn group_leader_gone(court: Court<'_>, process: &Process) -> Option<Sign> {
 
 /// (d)
 fn served_gone(court: Court<'_>, at: usize, process: &Process) -> Option<Sign> {
-    let argv = process.facts.argv.as_ref().ok()?;
-    let served: u32 = argv.iter().find_map(|it| it.strip_prefix("--parent="))?.parse().ok()?;
+    let served = court.past.life(at).served?;
     let is_above = court.kin.line(at).any(|it| court.snapshot.processes[it].id.pid == served);
     // In a container, it is told a number that means another process out here.
     let in_container = process.facts.origin.as_ref().is_ok_and(|it| {

@@ -48,6 +48,8 @@ pub(in crate::model) struct Life {
     pub(in crate::model) role: Role,
     /// It had the arguments of the Python process that made it: it was forked, and not started.
     pub(in crate::model) forked: bool,
+    /// The process that it was told to serve: `--parent=PID`.
+    pub(super) served: Option<u32>,
     /// The first parent whose end tells something; else the last that ended.
     pub(super) loss: Option<Loss>,
     pub(super) work: Work,
@@ -95,6 +97,19 @@ pub(in crate::model) struct Past {
 }
 
 impl Past {
+    /// Whether everyone is who they were at the last look: then nobody is another's kin, or of another job. What the
+    /// dead leave behind, and those who are only a PID, hangs on more.
+    pub(in crate::model) fn is_settled(&self, snapshot: &Snapshot) -> bool {
+        let is_same = |(life, process): (&Life, &Process)| {
+            life.named.id == process.id && life.named.facts.as_ref() == Some(&process.facts)
+        };
+        let is_dead = |(life, process): (&Life, &Process)| {
+            life.dead_since.is_some() || process.load.state == Ok(State::Zombie) || process.id.start_ticks.is_none()
+        };
+        let mut pairs = self.lives.iter().zip(&snapshot.processes);
+        self.lives.len() == snapshot.processes.len() && pairs.all(|it| is_same(it) && !is_dead(it))
+    }
+
     /// Takes in the latest snapshot.
     pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot, kin: &Kin, holdings: &[Holding]) {
         let is_same = self.lives.iter().map(|it| it.named.id).eq(snapshot.processes.iter().map(|it| it.id));
@@ -219,6 +234,7 @@ impl Life {
             named: Named { id: process.id, facts: None, calling: "" }.into(),
             role: Role::Unknown,
             forked: false,
+            served: None,
             loss: None,
             work: Work::Unknown,
             quiet_since: None,
@@ -243,6 +259,8 @@ impl Life {
         }
         self.forked &= self.named.argv() == facts.argv.as_ref().ok();
         self.role = Role::of(process);
+        let mut arguments = facts.argv.iter().flat_map(Argv::iter);
+        self.served = arguments.find_map(|it| it.strip_prefix("--parent=")).and_then(|it| it.parse().ok());
         // A tool, as `vllm`, is no trainer.
         let is_script = self.role == Role::Python && role::program(facts).strip_suffix(".py").is_some();
         let calling = if is_script { "trainer" } else { self.role.calling() };

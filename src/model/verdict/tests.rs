@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::job::Jobs;
+use crate::model::kin::Kin;
 use crate::model::{Job, Model};
 use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Tenant, Use, example};
 use crate::units::Percent;
@@ -163,7 +165,16 @@ impl Story {
             self.host = self.host.later(1);
             self.host.host.scan.at = self.host.at;
             self.model.replace(self.host.clone());
+            self.finds_the_same_afresh();
         }
+    }
+
+    /// What a pass keeps of the one before is what one would find without it.
+    fn finds_the_same_afresh(&self) {
+        let Model { latest: Some(latest), mut past, holdings, kin, jobs, .. } = self.model.clone() else { return };
+        let fresh = Kin::of(&latest);
+        assert_eq!(kin, fresh);
+        assert_eq!(jobs.list(), Jobs::of(&latest, &fresh, &mut past, &holdings).list());
     }
 
     fn of(&self, pid: u32) -> &Verdict {
