@@ -132,7 +132,7 @@ impl Watch {
         let rate = self.evidence.rate.0 / 1024.0;
         let paid = if rate > 0.0 { PAID * f64::from(kib - self.top) / rate } else { f64::INFINITY };
         let gap = seconds(self.risen, at).min(paid);
-        self.longest = (self.longest * (-gap / (8.0 * self.longest.max(1.0))).exp()).max(gap);
+        self.longest = (self.longest * libm::exp(-gap / (8.0 * self.longest.max(1.0)))).max(gap);
         self.risen = if gap < paid { at } else { Moment(self.risen.0 + millis(gap)).min(at) };
         self.top = kib;
     }

@@ -85,6 +85,9 @@ const SLEEPS: &[&str] = &["thread::sleep(", "time::sleep(", "nanosleep("];
 /// A reading that is missing is not zero. Where readings are taken and judged, nothing may look as if it were.
 const MADE_UP: &[&str] = &["unwrap_or(0)", "unwrap_or(0.0)", "unwrap_or_default()"];
 
+/// What the C library has in a file of its own: one call, and each process has a fifth of a MiB of it.
+const FROM_LIBM: &[&str] = &[".exp()", ".hypot(", ".ln()", ".ln_1p()", ".log10()", ".powf(", ".sin()", ".cos()"];
+
 /// Lines that break a rule with reason: file, words of the line, reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("tests/fake-nvml/src/gate.rs", "thread::sleep(", "the world file wants time to go by"),
@@ -285,6 +288,16 @@ fn what_could_not_be_read_is_never_made_up() {
     let reading = ["agent", "snapshot", "model"];
     let broken = sources.iter().filter(|it| reading.contains(&it.module())).flat_map(|it| it.naming(MADE_UP));
     check("missing is never 0; where it is no reading, add an exception with its reason", &broken.collect::<Vec<_>>());
+}
+
+#[test]
+fn the_program_does_without_the_mathematical_library() {
+    let broken: Vec<_> = product()
+        .iter()
+        .filter(|it| !it.path.ends_with("tests.rs"))
+        .flat_map(|it| it.naming(FROM_LIBM).collect::<Vec<_>>())
+        .collect();
+    check("the crate `libm` has the functions that are in `libm.so` otherwise", &broken);
 }
 
 #[test]

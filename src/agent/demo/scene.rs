@@ -157,7 +157,7 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold], hidden:
 
 /// Swings from 0 to 1 and back once in `period` seconds.
 fn wave(seconds: f64, period: f64) -> f64 {
-    0.5 - 0.5 * (seconds / period * TAU).cos()
+    0.5 - 0.5 * libm::cos(seconds / period * TAU)
 }
 
 /// 1 for a while at the end of each period, as when a job evaluates or saves; 0 otherwise.

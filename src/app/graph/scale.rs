@@ -123,7 +123,7 @@ impl Scale {
 
 /// The next number of 1, 2, 5, 10, 20, 50…
 fn nice(least: f64) -> f64 {
-    let ten = 10_f64.powf(least.log10().floor());
+    let ten = libm::exp10(libm::log10(least).floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * ten).find(|it| *it >= least * 0.999_999).unwrap_or(10.0 * ten)
 }
 

@@ -128,13 +128,13 @@ impl Path {
         let exponential = |slope: f64, bend: f64| {
             let bend = bend.clamp(0.0, 0.48 * slope.max(0.0));
             let speed = slope + 2.0 * bend * u;
-            let factor = ((slope + 2.0 * bend) / (slope - 2.0 * bend)).ln() / 2.0;
-            if factor > 1e-3 { (factor * room / speed).ln_1p() / factor } else { room / speed }
+            let factor = libm::log((slope + 2.0 * bend) / (slope - 2.0 * bend)) / 2.0;
+            if factor > 1e-3 { libm::log1p(factor * room / speed) / factor } else { room / speed }
         };
         // Whether the bend itself grows says which of the two it is.
-        let factor =
-            ((self.fit.slope + 2.0 * self.bend) / (self.fit.slope - 2.0 * self.bend).max(0.02 * self.fit.slope)).ln()
-                / 2.0;
+        let factor = libm::log(
+            (self.fit.slope + 2.0 * self.bend) / (self.fit.slope - 2.0 * self.bend).max(0.02 * self.fit.slope),
+        ) / 2.0;
         let due = self.bend * 2.0 / 3.0 * factor / 5.0;
         let (due2, noise2) = (due * due, self.fit.rest * self.fit.rest);
         let sure = if self.bend > 0.0 { due2 / (due2 + noise2) } else { 0.0 };
@@ -157,7 +157,7 @@ impl Path {
             if bend > 0.0 { (parabola(slope, bend) - exponential(slope, bend)).abs() * self.half } else { 0.0 };
         let strays = 5.0 * self.noise * (likely / (2.0 * self.half)).sqrt();
         let margin = 0.002 * likely + (0.3 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
-        let margin = margin.hypot(0.35 * if either.is_finite() { either } else { 0.0 });
+        let margin = libm::hypot(margin, 0.35 * if either.is_finite() { either } else { 0.0 });
         let seconds = |it: f64| Duration::try_from_secs_f64(it.clamp(0.0, 1e9)).ok();
         (likely < 1e8).then_some(())?;
         Some(Forecast {

@@ -438,5 +438,5 @@ pub(super) fn maxima(points: &[Point], age: f64) -> (u32, f64) {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return (0, 0.0) };
     let width = points.windows(2).map(|it| it[1].at - it[0].at).fold(f64::INFINITY, f64::min).max(1.0);
     let before = age.max(width / 2.0);
-    (u32::try_from(count).unwrap_or(u32::MAX), ((before + last.at - first.at) / before).ln())
+    (u32::try_from(count).unwrap_or(u32::MAX), libm::log((before + last.at - first.at) / before))
 }

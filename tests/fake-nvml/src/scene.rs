@@ -314,7 +314,7 @@ fn unix_now() -> f64 {
 
 /// Something between −1 and 1 that goes up and down, the same for everyone at the same time.
 pub fn wave(now: f64, seed: f64) -> f64 {
-    f64::midpoint((now * 1.3 + seed * 1.7).sin(), (now * 0.41 + seed * 0.9).sin())
+    f64::midpoint(libm::sin(now * 1.3 + seed * 1.7), libm::sin(now * 0.41 + seed * 0.9))
 }
 
 /// A share that changed, and is one still.
