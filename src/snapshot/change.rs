@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Failure, GpuDetail, GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Peek, Process, ProcessFacts, ProcessId,
-    ProcessLoad, Snapshot, Tenant,
+    ProcessLoad, Reading, Snapshot, Tenant,
 };
-use crate::units::Moment;
+use crate::units::{Bytes, Moment, Percent};
 
 /// From one snapshot to the next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -70,9 +70,12 @@ pub struct GpuChange {
     /// What few ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<GpuDetail>>,
-    /// All of its tenants, when one of them changed.
+    /// All of its tenants, when `held` cannot say what changed about them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenants: Option<Vec<Tenant>>,
+    /// What its tenants hold, when they are the same, in the same order, and all that changed is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// Who had its device file open, when that changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holders: Option<Vec<ProcessId>>,
@@ -87,9 +90,57 @@ impl GpuChange {
             && self.health.is_none()
             && self.detail.is_none()
             && self.tenants.is_none()
+            && self.held.is_none()
             && self.holders.is_none()
             && self.failures.is_none()
     }
+}
+
+/// What each tenant of a GPU holds, in their order: of a thousand that compute, it changes each second, and who they are
+/// does not. A column in which nothing changed is absent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Held {
+    /// Device memory that the driver gave each.
+    #[serde(rename = "memory_used_bytes", default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Vec<Bytes>>,
+    /// Share of the last second in which the kernels of each ran.
+    #[serde(rename = "sm_utilization_percent", default, skip_serializing_if = "Option::is_none")]
+    pub sm: Option<Vec<Percent>>,
+}
+
+impl Held {
+    /// What leads from the one to the other; absent when there is more to say.
+    fn between(old: &[Tenant], new: &[Tenant]) -> Option<Self> {
+        let is_same = |(old, new): (&Tenant, &Tenant)| (old.process, old.usage) == (new.process, new.usage);
+        if old.len() != new.len() || !old.iter().zip(new).all(is_same) {
+            return None;
+        }
+        let memory = column(old, new, |it| it.memory).ok()?;
+        Some(Self { memory, sm: column(old, new, |it| it.sm).ok()? })
+    }
+
+    /// Whether there is something for each of so many tenants.
+    fn fits(&self, tenants: usize) -> bool {
+        self.memory.as_ref().is_none_or(|it| it.len() == tenants)
+            && self.sm.as_ref().is_none_or(|it| it.len() == tenants)
+    }
+
+    fn apply(self, tenants: &mut [Tenant]) {
+        for (tenant, memory) in tenants.iter_mut().zip(self.memory.into_iter().flatten()) {
+            tenant.memory = Ok(memory);
+        }
+        for (tenant, sm) in tenants.iter_mut().zip(self.sm.into_iter().flatten()) {
+            tenant.sm = Ok(sm);
+        }
+    }
+}
+
+/// The readings of all; absent when none of them changed, missing when one of them is, of which a column cannot say why.
+fn column<T: PartialEq>(old: &[Tenant], new: &[Tenant], of: impl Fn(&Tenant) -> Reading<T>) -> Reading<Option<Vec<T>>> {
+    if old.iter().map(&of).eq(new.iter().map(&of)) {
+        return Ok(None);
+    }
+    new.iter().map(of).collect::<Reading<_>>().map(Some)
 }
 
 /// What changed about a process; a lane that did not is absent.
@@ -143,14 +194,19 @@ impl Change {
 }
 
 fn gpus_between(old: &Snapshot, new: &Snapshot) -> Vec<GpuChange> {
-    let changes = old.gpus.iter().zip(&new.gpus).map(|(old, new)| GpuChange {
-        uuid: new.uuid.clone(),
-        load: changed(&old.load, &new.load),
-        health: changed(&old.health, &new.health),
-        detail: if old.detail == new.detail { None } else { new.detail.clone() },
-        tenants: changed(&old.tenants, &new.tenants),
-        holders: changed(&old.holders, &new.holders),
-        failures: changed(&old.failures, &new.failures),
+    let changes = old.gpus.iter().zip(&new.gpus).map(|(old, new)| {
+        let tenants = changed(&old.tenants, &new.tenants);
+        let held = tenants.as_ref().and_then(|new| Held::between(&old.tenants, new));
+        GpuChange {
+            uuid: new.uuid.clone(),
+            load: changed(&old.load, &new.load),
+            health: changed(&old.health, &new.health),
+            detail: if old.detail == new.detail { None } else { new.detail.clone() },
+            tenants: tenants.filter(|_| held.is_none()),
+            held,
+            holders: changed(&old.holders, &new.holders),
+            failures: changed(&old.failures, &new.failures),
+        }
     });
     changes.filter(|it| !it.is_empty()).collect()
 }
@@ -185,7 +241,11 @@ impl Snapshot {
     /// When the change starts from another snapshot. This one is then as it was, and the next whole
     /// snapshot mends it.
     pub fn apply(&mut self, change: Change) -> Result<(), OutOfStep> {
-        if self.sequence + 1 != change.sequence {
+        let fits = |new: &GpuChange| {
+            let tenants = self.gpu(&new.uuid).map_or(0, |it| it.tenants.len());
+            new.held.as_ref().is_none_or(|it| it.fits(tenants))
+        };
+        if self.sequence + 1 != change.sequence || !change.gpus.iter().all(fits) {
             return Err(OutOfStep);
         }
         self.sequence = change.sequence;
@@ -199,6 +259,9 @@ impl Snapshot {
                 replace(&mut gpu.health, new.health);
                 gpu.detail = new.detail.or(gpu.detail.take());
                 replace(&mut gpu.tenants, new.tenants);
+                if let Some(held) = new.held {
+                    held.apply(&mut gpu.tenants);
+                }
                 replace(&mut gpu.holders, new.holders);
                 replace(&mut gpu.failures, new.failures);
             }
@@ -252,10 +315,10 @@ fn replace<T>(lane: &mut T, new: Option<T>) {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::Missing;
     use super::super::example::host;
     use super::super::line::Line;
     use super::*;
-    use crate::units::Bytes;
 
     /// A host of two GPUs with some of six processes on it.
     fn any_host() -> impl Strategy<Value = Snapshot> {
@@ -268,7 +331,48 @@ mod tests {
         })
     }
 
+    /// What a tenant holds and computes, where that is known.
+    type Load = (Option<u16>, Option<u16>);
+
+    /// Those of five.
+    fn any_load() -> impl Strategy<Value = Vec<Load>> {
+        proptest::collection::vec(
+            (proptest::option::weighted(0.9, 0..3_u16), proptest::option::weighted(0.9, 0..3_u16)),
+            5,
+        )
+    }
+
+    /// A host on whose only GPU they do.
+    fn loaded(load: &[Load]) -> Snapshot {
+        let mut host = (100..105).fold(host(1), |host, pid| host.with(pid, "python train.py", 0, Bytes(0)));
+        for (tenant, (memory, sm)) in host.gpus[0].tenants.iter_mut().zip(load) {
+            tenant.memory = memory.map(|it| Bytes(it.into())).ok_or(Missing::Denied);
+            tenant.sm = sm.map(|it| Percent::new(it.into())).ok_or(Missing::NotYet);
+        }
+        host
+    }
+
     proptest! {
+        /// What the same tenants hold is said by itself, as long as all that changed of it is known.
+        #[test]
+        fn what_tenants_hold_is_said_without_saying_who_they_are(old in any_load(), new in any_load()) {
+            let is_known = |of: fn(&Load) -> Option<u16>| {
+                let mut pairs = old.iter().map(of).zip(new.iter().map(of));
+                pairs.clone().all(|(old, new)| old == new) || pairs.all(|(_, new)| new.is_some())
+            };
+            let is_known = is_known(|it| it.0) && is_known(|it| it.1);
+            let (mut seen, new) = (loaded(&old), Snapshot { sequence: 1, ..loaded(&new) });
+            let change = Change::between(&seen, &new).unwrap();
+            if let Some(gpu) = change.gpus.first() {
+                prop_assert_eq!((gpu.held.is_some(), gpu.tenants.is_some()), (is_known, !is_known));
+            }
+            let mut line = Vec::new();
+            Line::Tick(change).write(&mut line).unwrap();
+            let Ok(Some(Line::Tick(change))) = Line::parse(&line) else { panic!("{}", String::from_utf8_lossy(&line)) };
+            seen.apply(change).unwrap();
+            prop_assert_eq!(seen, new);
+        }
+
         /// Whatever happens to a host, the change says all of it, also after it went over a wire.
         #[test]
         fn a_change_leads_from_the_old_to_the_new(old in any_host(), new in any_host()) {
@@ -304,6 +408,14 @@ mod tests {
         let mut change = Change::between(&old, &old.later(1)).unwrap();
         change.sequence = 7;
         let mut seen = old.clone();
+        assert_eq!((seen.apply(change), seen), (Err(OutOfStep), old));
+
+        let (old, new) =
+            (loaded(&[(Some(1), Some(1)); 5]), Snapshot { sequence: 1, ..loaded(&[(Some(2), Some(1)); 5]) });
+        let mut seen = old.clone();
+        let mut change = Change::between(&old, &new).unwrap();
+        // Who made up this line did not know how many they are.
+        change.gpus[0].held.as_mut().unwrap().memory.as_mut().unwrap().pop();
         assert_eq!((seen.apply(change), seen), (Err(OutOfStep), old));
     }
 

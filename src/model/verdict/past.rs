@@ -8,7 +8,7 @@ use super::Named;
 use crate::model::Holding;
 use crate::model::kin::Kin;
 use crate::model::kin::role::{self, Role};
-use crate::snapshot::{Identity, Missing, Process, ProcessId, Reading, Snapshot, State};
+use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State};
 use crate::units::{Moment, Percent};
 use crate::untrusted::Argv;
 
@@ -101,7 +101,8 @@ impl Past {
     /// dead leave behind, and those who are only a PID, hangs on more.
     pub(in crate::model) fn is_settled(&self, snapshot: &Snapshot) -> bool {
         let is_same = |(life, process): (&Life, &Process)| {
-            life.named.id == process.id && life.named.facts.as_ref() == Some(&process.facts)
+            let facts = life.named.facts.as_ref();
+            life.named.id == process.id && facts.is_some_and(|it| *it == process.facts || are_alike(it, &process.facts))
         };
         let is_dead = |(life, process): (&Life, &Process)| {
             life.dead_since.is_some() || process.load.state == Ok(State::Zombie) || process.id.start_ticks.is_none()
@@ -278,6 +279,13 @@ impl Life {
         let (who, role) = self.maker.take().filter(|it| it.0.id.pid == pid).unwrap_or_else(stranger);
         self.loss = Some(Loss { who, role, at: now });
     }
+}
+
+/// Whether all of it is the same that tells whose a process is. On a large host it takes minutes until the threads of
+/// all were looked at, and most trainers have none of their own.
+fn are_alike(one: &ProcessFacts, other: &ProcessFacts) -> bool {
+    let trains = |it: &ProcessFacts| it.trainer_threads == Ok(true);
+    trains(one) == trains(other) && *one == ProcessFacts { trainer_threads: one.trainer_threads, ..other.clone() }
 }
 
 /// Counts from when we began to see it so.
