@@ -15,6 +15,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use self::stroll::Stroll;
 pub(super) use self::unclaimed::Unclaimed;
@@ -76,9 +77,14 @@ impl Census {
         let (orders, asked) = mpsc::channel::<Order>();
         thread::Builder::new().name("census".to_owned()).spawn(move || {
             let mut stroll = Stroll::new(devices);
-            // A scan goes on by itself; otherwise the loop sets the pace.
-            let next = |is_busy: bool| if is_busy { Some(Order::default()) } else { asked.recv().ok() };
-            while let Some(mut order) = next(stroll.is_busy()) {
+            // A scan goes on by itself, and one that was put off begins by itself; otherwise the loop sets the pace.
+            let next = |wait: Option<Duration>| match wait.map(|wait| asked.recv_timeout(wait)) {
+                None => asked.recv().ok(),
+                Some(Ok(order)) => Some(order),
+                Some(Err(mpsc::RecvTimeoutError::Timeout)) => Some(Order::default()),
+                Some(Err(mpsc::RecvTimeoutError::Disconnected)) => None,
+            };
+            while let Some(mut order) = next(stroll.next_scan()) {
                 // Those that came meanwhile are one with it.
                 for later in asked.try_iter() {
                     order.tenants = later.tenants.or(order.tenants);

@@ -103,16 +103,25 @@ impl Stroll {
         }
     }
 
-    /// Whether a scan is under way.
-    pub(super) fn is_busy(&self) -> bool {
+    /// How soon a scan begins, or goes on; absent when nobody asked for one.
+    pub(super) fn next_scan(&self) -> Option<Duration> {
+        match self.wanted {
+            _ if self.is_busy() => Some(Duration::ZERO),
+            Scope::Few => None,
+            Scope::Everyone | Scope::Files => Some(self.rested.since(clock::now())),
+        }
+    }
+
+    fn is_busy(&self) -> bool {
         self.unscanned.is_some()
     }
 
     /// Looks around. Absent when there is nothing new to say.
     pub(super) fn go(&mut self, order: Order) -> Option<Sighting> {
         let now = clock::now();
+        // An order that the loop did not give says nothing of this.
+        self.ended = order.ended.or(self.ended.filter(|_| self.next_scan().is_some()));
         self.wanted = self.wanted.max(order.scope);
-        self.ended = order.ended.or(self.ended.filter(|_| self.is_busy()));
         let mut gather = !order.adopted.is_empty();
         order.adopted.iter().for_each(|id| self.kin.adopt(*id));
         if let Some(tenants) = order.tenants {
@@ -192,9 +201,9 @@ impl Stroll {
         self.since = now;
         let mut due = self.due(now);
         let mut any_gone = false;
-        // Where hundreds start each second, most are gone before they matter.
+        // Where hundreds start each second, most are gone before they matter: half is for those who stay.
         for pid in self.table.newborn(NEWBORN).rev() {
-            if spent() >= self.credit {
+            if spent() >= self.credit / 2 {
                 break;
             }
             let news = self.table.look_at_newborn(pid);

@@ -97,18 +97,25 @@ impl Watched {
         self.census.order(Order { tenants: Some(tenants.to_vec()), scope: Scope::Files, ..Order::default() });
     }
 
-    /// Waits for a sighting that shows it, with an order each 50 ms as the loop gives them.
+    /// Waits for a sighting that shows it. Orders come so often that all of `/proc` is gone through soon, by one a time.
     #[track_caller]
     fn until(&self, shows: impl Fn(&Sighting) -> bool) -> Sighting {
+        self.until_at(Duration::from_millis(5), || (), shows)
+    }
+
+    /// The same with an order each `interval`, and something that happens before each.
+    #[track_caller]
+    fn until_at(&self, interval: Duration, meanwhile: impl Fn(), shows: impl Fn(&Sighting) -> bool) -> Sighting {
         let end = clock::now().after(DEADLINE);
         let mut last = None;
         while clock::now() < end {
-            if let Ok(Wake::Sighted(sighting)) = self.events.recv_timeout(Duration::from_millis(50)) {
+            if let Ok(Wake::Sighted(sighting)) = self.events.recv_timeout(interval) {
                 if shows(&sighting) {
                     return *sighting;
                 }
                 last = Some(sighting);
             }
+            meanwhile();
             self.census.order(Order::default());
         }
         panic!("not seen; the last sighting is {last:?}");
@@ -156,20 +163,60 @@ fn what_a_killed_trainer_leaves_stays_in_sight() {
     assert!(workers.iter().all(|pid| is_kin(&sighting, *pid)), "{sighting:?}");
 }
 
+/// Waits for a file that a process makes.
+#[track_caller]
+fn wait_for_file(path: &str) {
+    let end = clock::now().after(DEADLINE);
+    while !fs::exists(path).unwrap() {
+        assert!(clock::now() < end, "never: {path}");
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn a_worker_that_was_started_later_is_found_without_a_scan() {
     let fixture = Fixture::new("later");
+    // A look at a worker that has yet to open its files would be the only one for long: it says when it has them.
     let script = format!(
-        "echo $$; while [ ! -e {0} ]; do sleep 0.02; done; sleep 1000 <{0} 3<{1} & wait",
+        "echo $$; while [ ! -e {0} ]; do sleep 0.02; done; sh -c '>{2}; exec sleep 1000' <{0} 3<{1} & wait",
         fixture.path("nvidia9"),
-        fixture.path("nvidia-uvm")
+        fixture.path("nvidia-uvm"),
+        fixture.path("ready")
     );
     let (trainer, _) = Family::start(&script, 1);
     let watched = Watched::new(&fixture);
     watched.scan(&[trainer.id()]);
     watched.until(|it| it.is_full);
     File::create(fixture.path("nvidia9")).unwrap();
+    wait_for_file(&fixture.path("ready"));
     watched.until(|it| it.holders.iter().any(|(_, open)| open.minors == [9]));
+}
+
+#[test]
+fn a_worker_that_opens_the_gpu_late_is_found_where_others_start_all_the_time() {
+    let fixture = Fixture::new("busy");
+    let script = format!(
+        "python3 -c 'import os, time
+print(os.getpid(), flush=True)
+while not os.path.exists(\"{0}\"): time.sleep(0.02)
+files = open(\"{1}\"), open(\"{2}\"), open(\"{3}\", \"w\")
+time.sleep(1000)' & wait",
+        fixture.path("go"),
+        fixture.path("nvidia3"),
+        fixture.path("nvidia-uvm"),
+        fixture.path("ready")
+    );
+    let (trainer, workers) = Family::start(&script, 1);
+    let watched = Watched::new(&fixture);
+    watched.scan(&[trainer.id()]);
+    let sighting = watched.until(|it| it.is_full);
+    assert!(is_kin(&sighting, workers[0]) && holds(&sighting, workers[0]).is_none());
+    File::create(fixture.path("go")).unwrap();
+    wait_for_file(&fixture.path("ready"));
+    // Each thread has a number of its own, at which the census looks.
+    let churn = || (0..64).for_each(|_| thread::spawn(|| ()).join().unwrap());
+    let second = Duration::from_secs(1);
+    watched.until_at(second, churn, |it| holds(it, workers[0]).is_some());
 }
 
 #[test]
