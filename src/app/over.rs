@@ -63,9 +63,11 @@ impl App {
             return None;
         };
         let job = job(&self.model, *first);
-        let (panel, holds) = EndPanel::open(chosen, &job, &self.model, snapshot);
+        let (panel, mut asked) = EndPanel::open(chosen, &job, &self.model, snapshot);
         self.end = Some(panel);
-        commands(holds)
+        // Of a job that is about to be ended, nobody is left out because the census has yet to come by.
+        asked.push(Command::Scan);
+        commands(asked)
     }
 
     pub(super) fn confirm(&mut self) -> Option<Effect> {

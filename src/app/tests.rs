@@ -91,8 +91,9 @@ fn id(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: Some(u64::from(pid)) }
 }
 
+/// The panel opens on that one: it is held, and its job looked for.
 fn hold(pid: u32) -> Effect {
-    Effect::Commands(vec![Command::Hold { process: id(pid) }])
+    Effect::Commands(vec![Command::Hold { process: id(pid) }, Command::Scan])
 }
 
 fn signal(pid: u32, signal: Signal) -> Effect {
@@ -291,7 +292,8 @@ fn a_forced_end_is_one_act_on_all_that_are_held() {
 
 #[test]
 fn tagged_processes_are_ended_together_and_no_others() {
-    let both = Effect::Commands(vec![Command::Hold { process: id(103) }, Command::Hold { process: id(102) }]);
+    let both = [103, 102].map(|pid| Command::Hold { process: id(pid) });
+    let both = Effect::Commands(both.into_iter().chain([Command::Scan]).collect());
     let mut tagged = story(three());
     for key in [' ', ' '] {
         tagged.event(Event::Key(KeyEvent::from(KeyCode::Char(key))));

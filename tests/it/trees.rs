@@ -240,6 +240,36 @@ fn a_job_of_several_sessions_ends_whole_and_its_neighbours_live() {
 }
 
 #[test]
+fn whoever_joined_a_job_since_anyone_looked_is_in_the_panel_on_it() {
+    let program = "hold()
+def grow(*_):
+    if not os.fork():
+        rest('late')
+signal.signal(signal.SIGUSR1, grow)
+rest('trainer')
+";
+    let mut tree = Tree::grow(&[("train.py", program)], &["trainer"]);
+    tree.on_gpu("trainer", GIB);
+    let pid = tree.pid("trainer");
+    // So seldom that nothing is looked at again by itself.
+    let terminal = Terminal::start_at(&tree.host, 100, 30, ["--interval", "1m"]);
+    open(&terminal, pid);
+    terminal.wait_for("Made sure");
+    terminal.keys(ESC);
+    terminal.wait_without("End process");
+    // Everything was read twice.
+    terminal.wait_without("…");
+    tree.lives["trainer"].signal(Signal::USR1);
+    let late = tree.next();
+    terminal.keys(F9);
+    terminal.wait_for("Tab: its whole job, 1 more");
+    terminal.keys(TAB);
+    terminal.wait_for("2 processes, 1.0 GiB expected back");
+    terminal.wait_for(&format!(" {late} "));
+    leave(terminal);
+}
+
+#[test]
 fn who_heeds_no_gentle_signal_is_left_alone_until_one_chooses_force() {
     let program = "hold()
 for number in signal.SIGINT, signal.SIGTERM:
