@@ -1,7 +1,10 @@
 //! One line per GPU: `0 H100 80GB HBM3  ━━━━━━──── 61.2/79.6G  97% ━━━━━━━─ 64°C 512/700W ok`
 
+use std::time::Duration;
+
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
+use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
 use super::host::word;
@@ -84,7 +87,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             None => "The NVIDIA driver answers, and says that there is no GPU on this host.".to_owned(),
         };
         let style = if snapshot.driver.trouble.is_some() { theme.alarm() } else { theme.text() };
-        Paragraph::new(sentence).style(style).wrap(Wrap { trim: true }).render(rect(area), buffer);
+        let hint = "`gputop doctor` says what is missing; `gputop --demo` shows a simulated machine.";
+        let lines = vec![Line::styled(sentence, style), Line::styled(hint, theme.dim())];
+        Paragraph::new(lines).wrap(Wrap { trim: true }).render(rect(area), buffer);
         return;
     }
     let columns = Columns::of(app, usize::from(area.width), &snapshot.gpus);
@@ -141,10 +146,6 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
     let is_read = is_read(app, gpu);
     let style = if is_read { theme.text() } else { theme.dim() };
     let silent = gpu.trouble.as_ref().filter(|_| !is_read);
-    // Of one that does not answer, who it is stays, and what it held; the rest of the line says what is wrong.
-    let is_kept = |column: &&GpuColumn| {
-        silent.is_none() || matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
-    };
     // How old figures are, or what is wrong, is said whichever columns the person chose: it has the room of the last of them.
     let word = match app.model().age(gpu) {
         _ if silent.is_some() || columns.shown.contains(&GpuColumn::Health) => None,
@@ -152,7 +153,7 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
         None => gpu.trouble.as_ref().map(|_| (app.model().health(gpu).word, theme.alarm())),
     };
     let taken = word.as_ref().map_or(0, |it| it.0.len());
-    for column in columns.shown.iter().filter(is_kept) {
+    for column in columns.shown.iter().filter(|it| silent.is_none() || is_kept(**it)) {
         if word.is_some() && pen.room() < columns.width(*column) + 1 + taken {
             break;
         }
@@ -174,25 +175,45 @@ fn is_read(app: &App, gpu: &Gpu) -> bool {
     gpu.trouble.as_ref().is_none_or(|it| !it.is_silence() && it.cause != Cause::Lost && is_figure())
 }
 
-/// What is wrong with GPUs whose lines have figures, and no room for it: a sentence each.
-pub(super) fn troubles<'a>(app: &'a App, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a str> {
-    let troubled = snapshot.gpus.iter().filter(|gpu| is_read(app, gpu));
-    troubled.filter_map(|gpu| Some(gpu.trouble.as_ref()?.sentence.as_str()))
+/// What stays on the line of one that does not answer: who it is, and what it held. The rest says what is wrong.
+fn is_kept(column: GpuColumn) -> bool {
+    matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
+}
+
+/// What is wrong with GPUs, and what to do about it, as far as their lines have no room for it: a sentence each.
+pub(super) fn troubles<'a>(app: &'a App, snapshot: &'a Snapshot, width: usize) -> impl Iterator<Item = &'a str> {
+    let columns = Columns::of(app, width, &snapshot.gpus);
+    let kept = columns.shown.iter().filter(|it| is_kept(**it)).map(|it| columns.width(*it) + 1);
+    let room = width.saturating_sub(kept.sum::<usize>());
+    let troubled = snapshot.gpus.iter().filter_map(|gpu| Some((gpu, gpu.trouble.as_ref()?)));
+    let untold = troubled.filter(move |(gpu, trouble)| is_read(app, gpu) || !tells_all(app, gpu, trouble, room));
+    untold.map(|(_, trouble)| trouble.sentence.as_str())
+}
+
+/// How old the figures are that stand on the line of one that does not answer; absent when there are none.
+fn age_of_kept(app: &App, gpu: &Gpu) -> Option<Duration> {
+    app.model().age(gpu).filter(|_| gpu.load.memory_used.is_ok())
+}
+
+/// Whether its line has room for all that is wrong.
+fn tells_all(app: &App, gpu: &Gpu, trouble: &Trouble, room: usize) -> bool {
+    trouble.sentence.as_str().len() <= room && age_of_kept(app, gpu).is_none()
 }
 
 /// Its trouble, at the length that there is room for.
 fn suffers(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trouble) {
-    let age = app.model().age(gpu);
+    // With room, the sentence says it all, and what to do.
+    if tells_all(app, gpu, trouble, pen.room()) {
+        pen.rest(trouble.sentence.as_str(), theme.alarm());
+        return;
+    }
     let mut text = app.model().health(gpu).word;
-    if let Some(age) = age {
+    if let Some(age) = age_of_kept(app, gpu) {
         text = format!("{text}, figures {} old", Elapsed(age));
     }
-    if let Some(call) = &trouble.call {
+    if let Some(call) = trouble.call.as_ref().filter(|_| trouble.is_silence()) {
         text = format!("{text}, {call}");
     }
-    // With room, the sentence says it all, and what to do.
-    let sentence = trouble.sentence.as_str();
-    let text = if sentence.len() <= pen.room() && age.is_none() { sentence.to_owned() } else { text };
     pen.rest(text, theme.alarm());
 }
 

@@ -1,5 +1,7 @@
 //! The list of processes, one line each. A wider screen has more columns and longer bars.
 
+mod unclaimed;
+
 use std::time::Duration;
 
 use ratatui::buffer::Buffer;
@@ -15,7 +17,7 @@ use crate::app::columns::{Column, ROOMY, WIDE, WIDEST};
 use crate::app::layout::Area;
 use crate::app::{App, List, growth, page, rows};
 use crate::model::{Breakdown, Holding, Outlook, Subject, Total, Verdict};
-use crate::snapshot::{GpuUuid, Identity, Missing, Process, ProcessId, Snapshot, State};
+use crate::snapshot::{Identity, Missing, Process, Snapshot, State};
 use crate::units::{Bytes, Elapsed, Percent};
 use crate::untrusted::Text;
 
@@ -38,7 +40,9 @@ impl Columns {
             // The cache has its room beside the bar from here on.
             width if width >= usize::from(ROOMY) => (5, 9, 6, 8),
             width if width >= usize::from(WIDE) => (5, 9, 6, 12),
-            _ => (3, 8, 4, 5),
+            width if width >= BARS => (3, 8, 4, 5),
+            // How much it holds is what one came for: the figure stays, whatever goes.
+            _ => (3, 8, 0, 5),
         };
         // The short list has its room for the reasons.
         let bar = if app.view().suspects { 0 } else { bar };
@@ -73,6 +77,8 @@ impl Columns {
 }
 
 const PID: usize = 7;
+/// The narrowest screen with bars beside the figures.
+const BARS: usize = 44;
 /// The least that says anything of a command.
 const COMMAND: usize = 12;
 const SHORT: usize = 5;
@@ -107,7 +113,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                     );
                 }
             }
-            rows::Subject::Unclaimed(gpu) => draw_unclaimed(&mut pen, theme, app, snapshot, &columns, gpu),
+            rows::Subject::Unclaimed(gpu) => unclaimed::draw(&mut pen, theme, app, snapshot, &columns, gpu),
             rows::Subject::Group(group) => draw_group(&mut pen, theme, app, group),
             rows::Subject::Heading(text) => _ = pen.put(text, theme.dim()),
         }
@@ -129,6 +135,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put(
             match () {
                 () if !app.filter().value().is_empty() => "no process matches the filter (Esc clears it)",
+                () if app.view().mine && !app.model().holdings().is_empty() => {
+                    "nothing of yours is here; u shows what is others'"
+                }
                 () if app.view().suspects => "nobody holds memory who should not (o shows all)",
                 () if snapshot.gpus.iter().any(|it| it.trouble.is_some() || !it.failures.is_empty()) => {
                     "no process is listed; who uses a GPU that fails is not known"
@@ -143,7 +152,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 /// Below the list, where there is room, who is not listed and why; and why PyTorch's figures are not known of some, and what
 /// to do about it: once.
 fn unread(buffer: &mut Buffer, theme: Theme, app: &App, snapshot: &Snapshot, reasons: Vec<String>, area: Area) {
-    let troubles = super::gpus::troubles(app, snapshot).map(|it| Line::styled(it, theme.alarm()));
+    let troubles = super::gpus::troubles(app, snapshot, area.width.into()).map(|it| Line::styled(it, theme.alarm()));
     let reasons = reasons.into_iter().map(|it| Line::styled(it, theme.dim()));
     let area = rect(area).intersection(*buffer.area());
     Paragraph::new(troubles.chain(reasons).collect::<Vec<_>>()).wrap(Wrap { trim: true }).render(area, buffer);
@@ -383,43 +392,6 @@ fn kept(verdict: Option<&Verdict>) -> String {
 /// What one should look at stands out.
 fn verdict_style(theme: Theme, verdict: &Verdict, plain: Style) -> Style {
     if verdict.is_suspect() { theme.weight(verdict.weight()) } else { plain.patch(theme.dim()) }
-}
-
-/// Memory that nobody accounts for: how much, and who has the GPU open.
-fn draw_unclaimed(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapshot, columns: &Columns, gpu: &GpuUuid) {
-    let Some(unclaimed) = app.model().unclaimed().iter().find(|it| it.gpu == *gpu) else { return };
-    let label = snapshot.gpu(gpu).map(rows::gpu_label).unwrap_or_default();
-    // In its columns up to the amount, then in words.
-    let until = columns.shown.iter().position(|it| *it == Column::Memory);
-    let before = columns.shown.iter().take(until.unwrap_or(1));
-    for column in before {
-        let (text, align) = match column {
-            Column::Gpu => (label.as_str(), Align::Left),
-            Column::Pid => ("-", Align::Right),
-            Column::User => ("-", Align::Left),
-            _ => ("", Align::Left),
-        };
-        let style = if *column == Column::Gpu { theme.text() } else { theme.dim() };
-        pen.cell(text, columns.width(*column), align, style).skip(1);
-    }
-    if until.is_some() {
-        pen.skip(columns.bar + 1).cell(short(unclaimed.memory), SHORT, Align::Right, theme.notable()).skip(1);
-    } else {
-        pen.put(format!("{} on GPU {label} ", unclaimed.memory), theme.notable());
-    }
-    pen.put("unclaimed", theme.notable()).skip(1);
-    let comm = |id: &ProcessId| match snapshot.process(*id).map(|it| &it.facts.comm) {
-        Some(Ok(comm)) => format!("{} {comm}", id.pid),
-        _ => id.pid.to_string(),
-    };
-    let mut parts: Vec<String> = unclaimed.holders.iter().take(6).map(comm).collect();
-    if parts.is_empty() {
-        parts.push("nobody that gputop may look at".to_owned());
-    }
-    pen.put(format!("open in {}", parts.join(", ")), theme.text());
-    if unclaimed.unreadable > 0 {
-        pen.put(format!("; {} processes could not be looked at (run as root)", unclaimed.unreadable), theme.dim());
-    }
 }
 
 /// The head of a group: whose, how many, how much.

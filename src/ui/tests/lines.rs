@@ -16,13 +16,66 @@ fn no_word_above_a_list_is_cut() {
 fn what_is_wrong_with_a_gpu_is_cut_with_a_mark() {
     let mut host = host(1);
     host.gpus[0].trouble = Some(Trouble {
-        cause: Cause::Lost,
-        sentence: "GPU 0 fell off the bus; only a reboot of the host brings it back, as far as anybody knows.".into(),
+        cause: Cause::Hung,
+        sentence: "GPU 0 has not answered nvmlDeviceGetHandleByIndex_v2; only a reboot of the host brings it back."
+            .into(),
         call: Some("nvmlDeviceGetHandleByIndex_v2".into()),
         since: host.at,
     });
-    let line = line_of(&app_with(&host, 60, Settings::default()), 60, "lost");
+    let line = line_of(&app_with(&host, 60, Settings::default()), 60, "hung");
     assert!(line.ends_with('…'), "{line}");
+}
+
+#[test]
+fn what_to_do_about_a_lost_gpu_is_said_once_on_its_line_or_below_the_list() {
+    let mut host = host(2).with(7, "python train.py", 1, Bytes::from_gib(3));
+    let sentence = "GPU 0 fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot";
+    let (cause, call) = (Cause::Lost, Some("nvmlDeviceGetHandleByIndex_v2".into()));
+    host.gpus[0].trouble = Some(Trouble { cause, sentence: sentence.into(), call, since: host.at });
+    let words = |it: &str| it.split(['"', ' ', '\n']).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
+    for (width, is_old, was_read) in [60, 80, 120, 200]
+        .into_iter()
+        .flat_map(|width| [(width, false, true), (width, true, true), (width, false, false), (width, true, false)])
+    {
+        host.gpus[0].load.memory_used = if was_read { Ok(Bytes::from_gib(3)) } else { Err(Missing::Failed) };
+        let mut app = app_with(&host, width, Settings::default());
+        if is_old {
+            app.update(Event::Tick(Duration::from_secs(30)));
+        }
+        let text = screen(Theme::new(false, true), &app, width, 24);
+        assert_eq!(words(&text).matches(sentence).count(), 1, "{width}: {text}");
+        // There is no age without a figure.
+        assert_eq!(text.contains("figures 30s old"), is_old && was_read, "{width}: {text}");
+    }
+}
+
+#[test]
+fn memory_has_its_figure_on_the_narrowest_screen() {
+    for width in 40..80 {
+        let line = line_of(&app_with(&busy(), width, Settings::default()), width, " 88109 alice");
+        assert!(line.contains(" 33.2G") && line.contains(" python t"), "{width}: {line}");
+    }
+}
+
+#[test]
+fn who_sees_only_their_own_is_not_told_that_nobody_uses_a_gpu() {
+    let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
+    host.host.facts.uid += 1;
+    let text = |host: &Snapshot, keys: &str| {
+        let mut app = app_with(host, 80, Settings::default());
+        keys.chars().for_each(|key| _ = app.update(Event::Key(KeyEvent::from(KeyCode::Char(key)))));
+        screen(Theme::new(false, true), &app, 80, 24)
+    };
+    for keys in ["u", "uo"] {
+        assert!(
+            text(&host, keys).contains("nothing of yours is here; u shows what is others'"),
+            "{}",
+            text(&host, keys)
+        );
+    }
+    host.gpus[0].tenants.clear();
+    host.processes.clear();
+    assert!(text(&host, "u").contains("no process uses a GPU"));
 }
 
 #[test]
@@ -57,6 +110,7 @@ fn without_a_gpu_there_is_no_list_of_processes() {
     host.processes.clear();
     let text = screen(Theme::new(false, true), &app_with(&host, 120, Settings::default()), 120, 24);
     assert!(text.contains("says that there is no GPU") && !text.contains("COMMAND"), "{text}");
+    assert!(text.contains("`gputop doctor`") && text.contains("`gputop --demo`"), "{text}");
 }
 
 #[test]
