@@ -325,7 +325,7 @@ pub fn state_in_words(state: State) -> &'static str {
         State::Sleeping => "sleeping",
         State::DiskSleep => "blocked in the kernel (D): no signal reaches it until it wakes",
         State::Stopped => "stopped: only SIGKILL and SIGCONT reach it",
-        State::Traced => "held by a debugger",
+        State::Traced => "held by a debugger: only SIGKILL reaches it",
         State::Zombie => "ended, not reaped by its parent",
         State::Dead => "ended",
         State::Idle => "idle kernel thread",

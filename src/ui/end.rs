@@ -269,8 +269,8 @@ fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
                 lines.push(Line::from(format!("SIGTERM follows in {left}; Esc leaves it at this.")));
             } else if let Some((state, wchan)) = alive {
                 let waits = wchan.as_ref().map(|it| format!(" (in {it})")).unwrap_or_default();
-                let may_ignore =
-                    *state != State::DiskSleep && matches!(signal, Signal::Int | Signal::Term | Signal::Hup);
+                let is_reached = !matches!(state, State::DiskSleep | State::Stopped | State::Traced);
+                let may_ignore = is_reached && matches!(signal, Signal::Int | Signal::Term | Signal::Hup);
                 let way_out =
                     if may_ignore && is_one { " It may ignore that; no process ignores SIGKILL." } else { "" };
                 lines.push(Line::from(format!("It is {}{waits}.{way_out}", page::state_in_words(*state))));

@@ -97,10 +97,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Mode::EndPanel if app.end_panel().is_some_and(EndPanel::is_over) => OVER,
         Mode::EndPanel => PANEL,
     };
-    // There is no more of the job than is meant.
+    // There is no more of the job than is meant, or what is meant has begun.
     let scope = app.end_panel().map(EndPanel::scope);
-    let is_whole = app.end_panel().is_some_and(|it| it.scope() == Scope::Chosen && it.spared() == 0);
-    for (intent, word) in hints.iter().filter(|(intent, _)| !is_whole || *intent != Intent::Widen) {
+    let is_fixed = |it: &EndPanel| it.first_sent().is_some() || it.scope() == Scope::Chosen && it.spared() == 0;
+    let is_fixed = app.end_panel().is_some_and(is_fixed);
+    for (intent, word) in hints.iter().filter(|(intent, _)| !is_fixed || *intent != Intent::Widen) {
         let Some(key) =
             BINDINGS.iter().find(|it| it.mode == mode && it.intent == *intent).and_then(|it| it.keys.first())
         else {

@@ -9,11 +9,11 @@ use ratatui::backend::TestBackend;
 use super::*;
 use crate::app::Options;
 use crate::app::settings::Settings;
-use crate::control::{Outcome, Reply};
+use crate::control::{Outcome, Reply, Signal};
 use crate::event::Event;
 use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
-use crate::snapshot::{Allocator, Cause, Missing, Peek, Snapshot, Trouble, Unread};
+use crate::snapshot::{Allocator, Cause, Missing, Peek, Snapshot, State, Trouble, Unread};
 use crate::units::{Bytes, Watts};
 
 mod lines;
@@ -377,6 +377,33 @@ fn what_has_to_be_typed_is_said_before_what_enter_does() {
     }
     let after = of(&app);
     assert!(!after.contains(" first: then") && after.contains("Enter sends SIGTERM"), "{after}");
+}
+
+#[test]
+fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them() {
+    for (state, words) in [
+        (State::Sleeping, "It is sleeping. It may ignore that; no process ignores SIGKILL."),
+        (State::Traced, "It is held by a debugger: only SIGKILL reaches it."),
+        (State::Stopped, "It is stopped: only SIGKILL and SIGCONT reach it."),
+    ] {
+        let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).kin(8, 7, "python worker.py");
+        let mut app = app_with(&host, 80, Settings::default());
+        let key = |app: &mut App, key| _ = app.update(Event::Key(KeyEvent::from(key)));
+        let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+        key(&mut app, KeyCode::F(9));
+        let process = app.end_panel().and_then(|panel| Some(panel.root()?.id())).unwrap();
+        let hear = |app: &mut App, outcome| {
+            app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
+        };
+        hear(&mut app, Outcome::Held { caution: None });
+        assert!(of(&app).contains("Tab whole job"), "{}", of(&app));
+        key(&mut app, KeyCode::Enter);
+        hear(&mut app, Outcome::Sent { signal: Signal::Term, at: host.at });
+        hear(&mut app, Outcome::Alive { state, wchan: None, seconds: 2 });
+        assert!(of(&app).contains(words) && of(&app).contains("ignore") == (state == State::Sleeping), "{}", of(&app));
+        // What has begun grows no more.
+        assert!(!of(&app).contains("whole job"), "{}", of(&app));
+    }
 }
 
 /// The app on that host, with these settings.
