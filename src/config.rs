@@ -21,6 +21,8 @@ use crate::cli::{self, Cli};
 /// How long one who leaves waits for what is kept to be written: home may be far away, and nobody waits for it longer than
 /// can be felt. A host that is busy needs some of it.
 const LAST_WORDS: Duration = Duration::from_millis(250);
+/// How long one who starts, or asks for it, waits for a home.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All that was set, and where.
 #[derive(Debug, Default)]
@@ -33,6 +35,8 @@ pub struct Config {
     pub ascii: Option<bool>,
     /// What the files have that is not known here: a sentence.
     pub unknown: Option<String>,
+    /// Which file does not answer, so that what it has is not known: a sentence.
+    pub unread: Option<String>,
     /// Where `W` writes; absent where there is no home.
     pub file: Option<PathBuf>,
     /// What the last run left.
@@ -58,20 +62,39 @@ impl Config {
             host: screen.no_host.then_some(false),
         };
         let file = screen.config.clone().or_else(|| home("XDG_CONFIG_HOME", ".config", "config.toml"));
-        let text = match file.as_ref().map(|path| (path, fs::read_to_string(path))) {
-            Some((_, Ok(text))) => text,
-            Some((path, Err(error))) if screen.config.is_some() || error.kind() != io::ErrorKind::NotFound => {
+        let mut unread = None;
+        let mut read_in_time = |path: PathBuf| {
+            // Mostly it is one home, and one is not waited for twice.
+            if unread.is_some() {
+                return Ok(String::new());
+            }
+            let of_home = path.clone();
+            let text = in_time(PATIENCE, move || fs::read_to_string(of_home));
+            text.unwrap_or_else(|| {
+                unread = Some(format!("{} does not answer, so settings are not as you left them", path.display()));
+                Ok(String::new())
+            })
+        };
+        let text = match &screen.config {
+            // Who names a file waits for it: another program may be writing it.
+            Some(path) => fs::read_to_string(path),
+            None => file.clone().map_or_else(|| Ok(String::new()), &mut read_in_time),
+        };
+        let text = match (text, file.as_ref()) {
+            (Ok(text), _) => text,
+            (Err(error), Some(path)) if screen.config.is_some() || error.kind() != io::ErrorKind::NotFound => {
                 return Err(format!("cannot read {}: {error}", path.display()));
             }
-            _ => String::new(),
+            (Err(_), _) => String::new(),
         };
         let place = file.as_deref().unwrap_or(Path::new("config.toml"));
         let mut config = parse(&text, place)?;
         // Nobody wrote that by hand: what is not understood there is of another version.
         let left = home("XDG_STATE_HOME", ".local/state", "screen.toml").and_then(|path| {
-            let text = fs::read_to_string(&path).ok()?;
+            let text = read_in_time(path.clone()).ok()?;
             parse(&text, &path).ok()
         });
+        config.unread = unread;
         config.left = left.unwrap_or_default().settings;
         config.settings = given.or(config.settings).or(config.left.clone());
         config.file = file;
@@ -84,18 +107,10 @@ impl Config {
     ///
     /// When that cannot be done: one sentence.
     pub fn write(&self, settings: &Settings) -> Result<String, String> {
-        let path = self.file.as_ref().ok_or("there is no home to keep config.toml in: HOME is not set")?;
-        // What stands there may be a link to where a person keeps such files.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-        let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(failed(error)),
-        };
-        let text = merged(&text, &lines(settings)).map_err(|why| format!("{}: {why}", path.display()))?;
-        put(&path, &text).map_err(failed)?;
-        Ok(format!("written to {}", path.display()))
+        let path = self.file.clone().ok_or("there is no home to keep config.toml in: HOME is not set")?;
+        let late = format!("{} does not answer: nothing may have been written", path.display());
+        let lines = lines(settings);
+        in_time(PATIENCE, move || write(&path, &lines)).unwrap_or(Err(late))
     }
 
     /// Keeps for the next run what the person changed on the screen in this one. A slow home is not waited for.
@@ -113,21 +128,37 @@ impl Config {
             mine: None,
             interval: None,
         };
-        if changed == Settings::default() {
+        // What was left there, and is not known now, would be lost.
+        if changed == Settings::default() || self.unread.is_some() {
             return;
         }
         let Some(path) = home("XDG_STATE_HOME", ".local/state", "screen.toml") else { return };
         let Ok(text) = merged("", &lines(&changed.or(before))) else { return };
-        let (done, is_done) = mpsc::channel();
-        let started = thread::Builder::new().name("keep".to_owned()).spawn(move || {
-            // It is a comfort, no more: nobody is to be told.
-            let _lost: io::Result<()> = put(&path, &text);
-            let _late: Result<(), mpsc::SendError<()>> = done.send(());
-        });
-        if started.is_ok() {
-            let _late: Result<(), mpsc::RecvTimeoutError> = is_done.recv_timeout(LAST_WORDS);
-        }
+        // It is a comfort, no more: nobody is to be told.
+        let _late_or_lost: Option<io::Result<()>> = in_time(LAST_WORDS, move || put(&path, &text));
     }
+}
+
+/// What comes of it within that time. A home may be far away, and hang: then the thread that asks is left behind.
+fn in_time<T: Send + 'static>(span: Duration, ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (answer, answered) = mpsc::channel();
+    thread::Builder::new().name("settings".to_owned()).spawn(move || answer.send(ask())).ok()?;
+    answered.recv_timeout(span).ok()
+}
+
+/// Writes these values into a file of the person's. Says where.
+fn write(path: &Path, lines: &[(&'static str, String)]) -> Result<String, String> {
+    // What stands there may be a link to where a person keeps such files.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(failed(error)),
+    };
+    let text = merged(&text, lines).map_err(|why| format!("{}: {why}", path.display()))?;
+    put(&path, &text).map_err(failed)?;
+    Ok(format!("written to {}", path.display()))
 }
 
 /// A file of ours by the rules of XDG; absent without a home.

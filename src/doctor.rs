@@ -222,6 +222,7 @@ fn of_processes(snapshot: &Snapshot, around: &Surroundings) -> Vec<Finding> {
 fn of_settings(config: &Result<Config, String>) -> Finding {
     match config {
         Err(why) => not("settings", why, Some("gputop --config /dev/null   # starts without them")),
+        Ok(Config { unread: Some(unread), .. }) => less("settings", unread, "timeout 5 ls ~ || echo 'the home hangs'"),
         Ok(Config { unknown: Some(unknown), .. }) => {
             less("settings", unknown, "man gputop   # FILES lists the names that there are")
         }

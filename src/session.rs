@@ -213,8 +213,8 @@ impl<'a> Session<'a> {
             warn_before: screen_args.warn_before,
         });
         app.settle(config.settings.clone());
-        if let Some(unknown) = &config.unknown {
-            app.update(Event::Done(unknown.as_str().into()));
+        for sentence in config.unknown.iter().chain(&config.unread) {
+            app.update(Event::Done(sentence.as_str().into()));
         }
         Self {
             agent,

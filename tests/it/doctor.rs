@@ -4,9 +4,11 @@ use std::fs;
 use std::process::Command;
 
 use fake_nvml::Fault;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::process::{Ran, run};
 use crate::say;
+use crate::terminal::Terminal;
 use crate::world::Host;
 
 /// The line on that subject, and the command below it.
@@ -77,6 +79,31 @@ fn what_is_wrong_with_the_settings_is_said_as_at_the_start() {
     let (found, code) = settings("theme = 'dark'\n");
     assert!(found.starts_with("NOT") && found.contains("config.toml:1: theme: `dark` is no theme"), "{found}");
     assert_eq!(code, 1);
+}
+
+#[test]
+fn a_home_that_hangs_is_named_and_keeps_nobody_waiting() {
+    let host = Host::with(["H100"]);
+    for (file, is_settings) in [("config/gputop/config.toml", true), ("gputop/screen.toml", false)] {
+        // Who opens a pipe that nobody writes to waits for ever.
+        let path = host.path(file);
+        fs::create_dir_all(path.parent().expect("it has one")).expect("there is room in /tmp");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("there is room in /tmp");
+        let ran = host.run(["doctor"]);
+        let found = on(&ran, "settings");
+        assert!(found.starts_with("less") && found.contains(&format!("{file} does not answer")), "{found}");
+        assert_eq!(ran.code, 0, "{}", ran.text());
+        let mut terminal = Terminal::start_at(&host, 160, 24, []);
+        terminal.wait_for(&format!("{file} does not answer, so settings are not as you left them"));
+        terminal.wait_for("no process uses a GPU");
+        if is_settings {
+            terminal.keys("W");
+            terminal.wait_for("does not answer: nothing may have been written");
+        }
+        terminal.keys("s");
+        terminal.quit();
+        fs::remove_file(&path).expect("it is there");
+    }
 }
 
 #[test]
