@@ -28,10 +28,13 @@ impl Seat {
     pub(super) fn note_xid(&mut self, xid: Xid) {
         const MOST: usize = 16;
         let xids = &mut self.last[0].health.xids;
-        if xids.len() == MOST {
-            xids.remove(0);
-        }
         xids.push(xid);
+        if xids.len() > MOST {
+            // What ends with an error of the hardware brings one each: many alike, which must not push out their cause.
+            let comes_again = |(at, xid): (usize, &Xid)| xids[at + 1..].iter().any(|later| later.code == xid.code);
+            let oldest = xids.iter().enumerate().position(comes_again);
+            xids.remove(oldest.unwrap_or(0));
+        }
         if let Some(gpu) = &mut self.gpu {
             gpu.readings.health.xids.clone_from(xids);
         }
@@ -127,5 +130,25 @@ pub(in crate::agent) fn unknown(index: u32, now: Moment, why: Missing) -> GpuRea
         holders: vec![],
         trouble: None,
         failures: vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_errors_alike_do_not_push_out_the_one_that_came_before_them() {
+        let last = vec![unknown(0, Moment(0), Missing::NotYet)];
+        let mut seat = Seat { index: 0, last, gpu: None, sick: None };
+        let codes = |seat: &Seat| seat.last[0].health.xids.iter().map(|it| it.code).collect::<Vec<_>>();
+        for (code, at) in [48].into_iter().chain([45; 30]).chain([31]).zip(0..) {
+            seat.note_xid(Xid { code, at: Moment(at) });
+        }
+        assert_eq!(codes(&seat), [&[48][..], &[45; 14], &[31]].concat());
+        let times = seat.last[0].health.xids.iter().map(|it| it.at);
+        assert!(times.is_sorted() && seat.last[0].health.xids[1].at == Moment(17), "the latest of them stay");
+        (100..116).for_each(|code| seat.note_xid(Xid { code, at: Moment(code) }));
+        assert_eq!(codes(&seat), (100..116).collect::<Vec<_>>(), "of those that are all different, the latest");
     }
 }
