@@ -1,6 +1,8 @@
 //! The first line: whose machine this is, how busy it is, and whether what follows is fresh.
 
 use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+use unicode_width::UnicodeWidthStr;
 
 use super::pen::{Align, Pen};
 use super::theme::Theme;
@@ -9,6 +11,9 @@ use crate::app::layout::Area;
 use crate::model::{Verdict, Weight};
 use crate::snapshot::{Reading, Snapshot};
 use crate::units::{Bytes, Elapsed, Percent};
+
+/// So much of the machine's name stands there whatever else there is to say.
+const NAME: usize = 8;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
@@ -38,17 +43,18 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         pen.put("SIMULATED MACHINE", theme.notable()).skip(2);
     }
-    pen.put(snapshot.host.facts.name.as_str(), theme.text());
-    if let Some(leak) = app.leak() {
-        pen.skip(2).put(leak, theme.alarm());
-    }
-    if let Some(news) = app.news() {
-        pen.skip(2).put(news, theme.notable());
-    }
-    if let Some(summary) = Verdict::summary(app.model().verdicts()) {
-        // As loud as the worst of them is on its line.
-        let weights = app.model().verdicts().iter().filter(|it| it.is_on_gpu()).map(Verdict::weight);
-        pen.skip(2).put(summary, theme.weight(weights.max().unwrap_or(Weight::Bad)));
+    let warnings = warnings(theme, app);
+    // The name of a machine may be long, and gives way to what one has to know.
+    let name = snapshot.host.facts.name.as_str();
+    let wanted: usize = warnings.iter().map(|(words, _)| 2 + words.width()).sum();
+    let room = pen.room().saturating_sub(wanted).max(NAME);
+    pen.cell(name, room.min(name.width()), Align::Left, theme.text());
+    for (words, style) in warnings {
+        // Half of a figure would read as another one.
+        match pen.skip(2).room() {
+            room if room < words.width() => pen.rest(words, style),
+            _ => pen.put(words, style),
+        };
     }
     load(&mut pen, theme, snapshot);
     if !snapshot.driver.failures.is_empty() && pen.room() > 12 {
@@ -62,9 +68,21 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         }
     }
     let every = format!("every {:?}", app.interval());
-    if pen.room() > every.len() {
+    if pen.room() >= 2 + every.len() {
         pen.tab_from_end(every.len()).put(every, theme.dim());
     }
+}
+
+/// What one has to know, the most urgent first.
+fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
+    let leak = app.leak().map(|leak| (leak, theme.alarm()));
+    let news = app.news().map(|news| (news.to_owned(), theme.notable()));
+    let summary = Verdict::summary(app.model().verdicts()).map(|summary| {
+        // As loud as the worst of them is on its line.
+        let weights = app.model().verdicts().iter().filter(|it| it.is_on_gpu()).map(Verdict::weight);
+        (summary, theme.weight(weights.max().unwrap_or(Weight::Bad)))
+    });
+    [leak, news, summary].into_iter().flatten().collect()
 }
 
 fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {

@@ -328,8 +328,8 @@ fn why_pytorch_s_figures_are_not_known_stands_once_below_the_list() {
     assert!(!screen.contains("is not known"), "{screen}");
 }
 
-/// The short list of a host on whose GPU so many workers of a dead trainer keep 9 GiB that the driver lists for nobody.
-fn short_list(workers: u32) -> String {
+/// A host on whose GPU so many workers of a dead trainer keep 9 GiB that the driver lists for nobody.
+fn left_over(workers: u32) -> Snapshot {
     let mut host = host(1);
     host.gpus[0].load.memory_used = Ok(Bytes::from_gib(9));
     for pid in 201..=200 + workers {
@@ -340,9 +340,12 @@ fn short_list(workers: u32) -> String {
         (facts.comm, facts.group) = (Ok("pt_data_worker".into()), Ok(100));
         host.gpus[0].holders.push(id);
     }
-    let mut app = App::new(Options::default());
-    app.update(Event::Resized(80, 24));
-    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    host
+}
+
+/// The short list of that host.
+fn short_list(workers: u32) -> String {
+    let mut app = app_with(&left_over(workers), 80, Settings::default());
     app.update(Event::Key(KeyEvent::from(KeyCode::Char('o'))));
     screen(Theme::new(false, true), &app, 80, 24)
 }

@@ -13,6 +13,22 @@ fn no_word_above_a_list_is_cut() {
 }
 
 #[test]
+fn what_one_has_to_know_of_a_host_is_not_cut_however_long_its_name_is() {
+    let mut host = left_over(1);
+    for name in ["box", "ip-10-12-33-121.eu-west-1.compute.internal"] {
+        host.host.facts.name = name.into();
+        let line = |width| line_of(&app_with(&host, width, Settings::default()), width, "gputop");
+        let whole = line(250);
+        for width in 42..250 {
+            let line = line(width);
+            assert!(line.contains("  1 orphan holds 9.0 GiB"), "{width}: {line}");
+            let is_whole = |part: &str| part.ends_with('…') || whole.split("  ").any(|it| it.trim() == part);
+            assert!(line.split("  ").map(str::trim).all(is_whole), "{width}: {line}");
+        }
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_gpu_is_cut_with_a_mark() {
     let mut host = host(1);
     host.gpus[0].trouble = Some(Trouble {
