@@ -111,7 +111,11 @@ pub struct Held {
 impl Held {
     /// What leads from the one to the other; absent when there is more to say.
     fn between(old: &[Tenant], new: &[Tenant]) -> Option<Self> {
-        let is_same = |(old, new): (&Tenant, &Tenant)| (old.process, old.usage) == (new.process, new.usage);
+        let is_same = |(old, new): (&Tenant, &Tenant)| {
+            // A reading that is new in the lane needs a column.
+            let Tenant { process, usage, memory: _, sm: _ } = new;
+            (process, usage) == (&old.process, &old.usage)
+        };
         if old.len() != new.len() || !old.iter().zip(new).all(is_same) {
             return None;
         }
