@@ -107,11 +107,11 @@ struct Lines {
 }
 
 impl Lines {
-    fn write(&mut self, mut snapshot: Box<Snapshot>, out: &mut impl Write) -> io::Result<()> {
+    fn write(&mut self, mut snapshot: Box<Snapshot>, out: &mut dyn Write) -> io::Result<()> {
         snapshot.sequence = self.last.as_ref().map_or(1, |last| last.sequence + 1);
         let change = self.last.as_ref().and_then(|last| Change::between(last, &snapshot));
         if let Some(change) = change {
-            Line::Tick(change).write(&mut *out)?;
+            Line::Tick(change).write(out)?;
             self.last = Some(snapshot);
             return Ok(());
         }

@@ -209,27 +209,24 @@ impl Stroll {
             let news = self.table.look_at_newborn(pid);
             any_gone |= self.settle(pid, news, now);
         }
-        // Where others start all the time, the round still goes on, by one a time.
-        let mut is_first = true;
-        while std::mem::take(&mut is_first) || spent() < self.credit {
-            let can_pay = spent() < self.credit;
-            if let Some(pid) = due.pop_if(|_| can_pay) {
+        // Where others start all the time, this still goes on, by one a time.
+        loop {
+            if let Some(pid) = due.pop() {
                 let news = self.table.look(pid);
                 any_gone |= self.settle(pid, news, now);
                 self.look_at_files(pid, now);
             }
-            match self.table.step() {
-                Some((pid, news)) => {
-                    any_gone |= self.settle(pid, news, now);
-                    if can_pay && self.table.rows().get(&pid).is_some_and(|row| now >= row.files_due) {
-                        self.look_at_files(pid, now);
-                    }
-                }
-                None => {
-                    self.complete = self.complete.map(|_| now);
-                    any_gone = true;
-                    break;
-                }
+            let Some((pid, news)) = self.table.step() else {
+                self.complete = self.complete.map(|_| now);
+                any_gone = true;
+                break;
+            };
+            any_gone |= self.settle(pid, news, now);
+            if self.table.rows().get(&pid).is_some_and(|row| now >= row.files_due) {
+                self.look_at_files(pid, now);
+            }
+            if spent() >= self.credit {
+                break;
             }
         }
         if any_gone {
