@@ -31,9 +31,9 @@ impl Seat {
         xids.push(xid);
         if xids.len() > MOST {
             // What ends with an error of the hardware brings one each: many alike, which must not push out their cause.
-            let comes_again = |(at, xid): (usize, &Xid)| xids[at + 1..].iter().any(|later| later.code == xid.code);
-            let oldest = xids.iter().enumerate().position(comes_again);
-            xids.remove(oldest.unwrap_or(0));
+            let comes_again = |at: &usize| xids[at + 1..].iter().any(|later| later.code == xids[*at].code);
+            let oldest_alike = (0..MOST).find(comes_again);
+            drop(xids.drain(oldest_alike.map_or(0..1, |at| at..at + 1)));
         }
         if let Some(gpu) = &mut self.gpu {
             gpu.readings.health.xids.clone_from(xids);
