@@ -194,7 +194,13 @@ impl App {
                 (self.lens.whole, self.lens.shown) = (None, layout::Graph::Hidden);
             }
             Intent::Graph if self.layout().is_some_and(|it| it.graph.height > 0) => self.lens.whole = self.subject(),
-            Intent::Graph => self.lens.shown = layout::Graph::Shown,
+            Intent::Graph => {
+                self.lens.shown = layout::Graph::Shown;
+                // Where there is no room beside the lists, it has the whole screen.
+                if self.layout().is_some_and(|it| it.graph.height == 0) {
+                    self.lens.whole = self.subject();
+                }
+            }
             Intent::Zoom(by) => self.lens.zoom(by, &self.model),
             Intent::Back(steps) => {
                 let from = self.lens.cursor.unwrap_or_else(|| self.model.now());

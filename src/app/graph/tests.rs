@@ -69,6 +69,21 @@ impl Story {
 }
 
 #[test]
+fn where_no_graph_fits_beside_the_lists_it_has_the_whole_screen() {
+    let mut story = Story::begin();
+    story.app.update(Event::Resized(40, 10));
+    for is_whole in [true, false, true] {
+        story.keys("g");
+        assert_eq!(story.app.mode() == Mode::Graph, is_whole);
+    }
+    // With room, it stands beside them first.
+    story.keys("g");
+    story.app.update(Event::Resized(120, 40));
+    story.keys("g");
+    assert_eq!(story.app.mode(), Mode::List);
+}
+
+#[test]
 fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
     let mut story = Story::begin();
     assert_eq!(story.app.graph_span(), minutes(2));
