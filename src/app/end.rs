@@ -14,7 +14,7 @@ use crate::control::{Command, Outcome, Reply, Signal, is_advice};
 use crate::model::{Model, Reclaim, Returned};
 use crate::snapshot::{Process, ProcessId, Snapshot};
 use crate::units::{Bytes, Moment};
-use crate::untrusted::Text;
+use crate::untrusted::{Argv, Text};
 
 /// How much of what the panel shows is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub enum Choice {
     ByForce,
 }
 
-/// What Enter would do, and to whom.
+/// What Enter would do, and to whom, which run what.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Meant(Choice, Vec<ProcessId>);
+pub struct Meant(Choice, Vec<(ProcessId, Option<Argv>)>);
 
 /// For one process, from gentle to hard, then what ends nothing by itself.
 const FOR_ONE: &[Choice] = &[
@@ -164,7 +164,7 @@ impl EndPanel {
 
     /// What Enter would do, and to whom.
     pub fn meant(&self) -> Meant {
-        Meant(self.choice, self.targets().map(Member::id).collect())
+        Meant(self.choice, self.targets().map(|it| (it.id(), it.process.facts.argv.clone().ok())).collect())
     }
 
     /// How much is meant.

@@ -82,12 +82,16 @@ fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
 
 /// So much of a command as tells one from another; the detail page has it all.
 fn command(process: &Process, most: usize) -> String {
-    let mut command = word(rows::command(process));
-    if let Some((cut, _)) = command.char_indices().nth(most) {
-        command.truncate(cut);
-        command.push('…');
+    cut(word(rows::command(process)), most)
+}
+
+/// At most so many characters of a text.
+fn cut(mut text: String, most: usize) -> String {
+    if let Some((cut, _)) = text.char_indices().nth(most) {
+        text.truncate(cut);
+        text.push('…');
     }
-    command
+    text
 }
 
 /// One process, in full.
@@ -115,6 +119,9 @@ fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'
         Line::from(format!("of {user}, started {started}, {state}")),
         Line::from(held),
     ];
+    if let Some(ran) = member.ran().filter(|_| !has_ended) {
+        lines.push(Line::styled(format!("it ran something else before: {}", cut(ran.line(), 60)), theme.notable()));
+    }
     // What came of it is said below.
     if let Some(verdict) = app.model().verdict(member.id()).filter(|it| it.is_suspect() && !has_ended) {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));

@@ -8,6 +8,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::app::Options;
+use crate::app::end::EndPanel;
 use crate::app::settings::Settings;
 use crate::control::{Outcome, Reply, Signal};
 use crate::event::Event;
@@ -380,6 +381,25 @@ fn what_has_to_be_typed_is_said_before_what_enter_does() {
     }
     let after = of(&app);
     assert!(!after.contains(" first: then") && after.contains("Enter sends SIGTERM"), "{after}");
+}
+
+#[test]
+fn one_that_runs_another_program_since_the_panel_opened_is_said_to() {
+    let before = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
+    let mut app = app_with(&before, 80, Settings::default());
+    app.update(Event::Key(KeyEvent::from(KeyCode::F(9))));
+    let meant = |app: &App| app.end_panel().map(EndPanel::meant);
+    let meant_before = meant(&app);
+    assert!(!screen(Theme::new(false, true), &app, 80, 24).contains("before"));
+    let after = host(1).with(7, "bash save.sh", 0, Bytes::from_gib(3));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(after)))));
+    let text = screen(Theme::new(false, true), &app, 80, 24);
+    assert!(
+        text.contains("│bash save.sh ") && text.contains("it ran something else before: python train.py"),
+        "{text}"
+    );
+    // Enter, typed at what the screen showed before, is not for this.
+    assert_ne!(meant(&app), meant_before);
 }
 
 #[test]

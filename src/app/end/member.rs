@@ -54,6 +54,8 @@ pub struct Member {
     pub joined: bool,
     /// What its parent ran; absent when that is not known.
     parent: Option<Argv>,
+    /// What it ran when it was first known here; absent when that is not known.
+    ran: Option<Argv>,
 }
 
 impl Member {
@@ -67,7 +69,8 @@ impl Member {
             (super::super::rows::gpu_label(gpu), name)
         });
         let parent = parent_of(&process, snapshot);
-        Some(Self { process, gpus: gpus.collect(), stage: Stage::Unasked, caution: None, joined: false, parent })
+        let ran = argv_of(&process);
+        Some(Self { process, gpus: gpus.collect(), stage: Stage::Unasked, caution: None, joined: false, parent, ran })
     }
 
     /// A process that only the agent has seen yet.
@@ -79,12 +82,17 @@ impl Member {
         };
         let process = Process { id, facts: facts.into(), load: ProcessLoad::missing(Missing::NotYet), peek: None };
         let stage = Stage::Asked(Signal::Kill);
-        Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None }
+        Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None, ran: None }
     }
 
     /// Its identity.
     pub fn id(&self) -> ProcessId {
         self.process.id
+    }
+
+    /// What it ran when the panel opened, if that was something else.
+    pub fn ran(&self) -> Option<&Argv> {
+        self.ran.as_ref().filter(|ran| argv_of(&self.process).is_some_and(|runs| runs != **ran))
     }
 
     /// Whether a signal would reach it.
@@ -109,6 +117,7 @@ impl Member {
     pub(super) fn see(&mut self, snapshot: &Snapshot) {
         if let Some(process) = snapshot.process(self.id()) {
             self.process.clone_from(process);
+            self.ran = self.ran.take().or_else(|| argv_of(process));
             self.parent = parent_of(process, snapshot).or(self.parent.take());
         }
     }
@@ -165,5 +174,10 @@ fn parent_of(process: &Process, snapshot: &Snapshot) -> Option<Argv> {
     // They are by PID.
     let at = snapshot.processes.partition_point(|it| it.id.pid < pid);
     let parent = snapshot.processes.get(at).filter(|it| it.id.pid == pid)?;
-    parent.facts.argv.clone().ok().filter(|argv| !argv.is_empty())
+    argv_of(parent)
+}
+
+/// What a process runs; absent when that is not known, or when it has ended.
+fn argv_of(process: &Process) -> Option<Argv> {
+    process.facts.argv.clone().ok().filter(|argv| !argv.is_empty())
 }
