@@ -20,7 +20,7 @@ pub(crate) struct Agent {
     stdin: ChildStdin,
     lines: Receiver<Vec<u8>>,
     schema: jsonschema::Validator,
-    _process: Started,
+    process: Started,
 }
 
 impl Agent {
@@ -34,7 +34,7 @@ impl Agent {
         let stdout = BufReader::new(process.child().stdout.take().expect("it was asked for"));
         let (send, lines) = mpsc::channel();
         thread::spawn(move || stdout.split(b'\n').map_while(Result::ok).try_for_each(|line| send.send(line)));
-        Self { stdin, lines, schema: validator(), _process: process }
+        Self { stdin, lines, schema: validator(), process }
     }
 
     /// The next line, which keeps the schema.
@@ -46,6 +46,10 @@ impl Agent {
             self.schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path)).collect();
         assert!(errors.is_empty(), "{errors:#?}\n{value:#}");
         Line::parse(&line).expect("our own line").expect("our own kind")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     fn ask(&mut self, command: &Command) {

@@ -21,6 +21,7 @@ mod explain;
 mod free;
 mod gpu_page;
 mod hostile;
+mod many;
 mod matrix;
 mod moving_over;
 mod orphans;

@@ -1,0 +1,86 @@
+//! A host with hundreds of processes on its GPUs, most of which wait.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use fake_nvml::Tenant;
+use gputop::snapshot::{Process, Snapshot, State};
+use rustix::process::Signal;
+
+use crate::contract::{Agent, Seen};
+use crate::process::{Life, Started};
+use crate::world::{GIB, Host};
+
+/// More than so many are not all read each time.
+const MANY: usize = 300;
+
+/// Says their PIDs, and ends with each of them when its parent does.
+const CROWD: &str = "import ctypes, os, signal, sys
+for _ in range(int(sys.argv[1])):
+    pid = os.fork()
+    if not pid:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        while True:
+            signal.pause()
+    print(pid, flush=True)
+signal.pause()
+";
+
+/// How often a process has read something.
+fn reads(pid: u32) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("it is ours");
+    let reads = io.lines().find_map(|line| line.strip_prefix("syscr: ")).expect("Linux counts them");
+    reads.parse().expect("a number")
+}
+
+fn find(snapshot: &Snapshot, pid: u32) -> Option<&Process> {
+    snapshot.processes.iter().find(|it| it.id.pid == pid)
+}
+
+#[test]
+fn of_hundreds_that_wait_a_few_are_read_each_time_and_what_becomes_of_one_is_soon_seen() {
+    let mut host = Host::still(["H100"; 8]);
+    let mut command = Command::new("python3");
+    command.args(["-c", CROWD, &MANY.to_string()]).stdin(host.device(0)).stdout(Stdio::piped());
+    let mut parent = Started::start(&mut command);
+    let out = BufReader::new(parent.child().stdout.take().expect("it was asked for"));
+    let pids: Vec<u32> = out.lines().take(MANY).map(|it| it.expect("UTF-8").parse().expect("a PID")).collect();
+    host.change(|world| {
+        for (pid, gpu) in pids.iter().zip((0..8).cycle()) {
+            world.gpus[gpu].tenants.push(Tenant::new(*pid, GIB));
+        }
+    });
+    let agent = Agent::start(&host);
+    let mut seen = Seen::default();
+    seen.until(&agent, "all of them", |it| pids.iter().all(|pid| find(it, *pid).is_some()));
+
+    // Once it is known that they wait, not even every second one is read for a line.
+    let mut rounds = 0..30;
+    let mut before = reads(agent.pid());
+    loop {
+        for _ in 0..8 {
+            seen.take(agent.next());
+        }
+        let now = reads(agent.pid());
+        let of_a_line = (now - std::mem::replace(&mut before, now)) / 8;
+        if of_a_line < MANY as u64 / 2 {
+            break;
+        }
+        assert!(rounds.next().is_some(), "{of_a_line} reads for a line");
+    }
+
+    // What becomes of one shows all the same, a few lines later.
+    let state = |seen: &Seen, pid| find(seen.snapshot.as_ref()?, pid).map(|it| it.load.state);
+    for pid in [pids[0], pids[1], pids[2], pids[3]] {
+        Life::of(pid).signal(Signal::STOP);
+        let mut lines = 0;
+        while state(&seen, pid) != Some(Ok(State::Stopped)) {
+            seen.take(agent.next());
+            lines += 1;
+            assert!(lines < 12, "{pid} is {:?}", state(&seen, pid));
+        }
+    }
+    Life::of(pids[4]).signal(Signal::KILL);
+    seen.until(&agent, "the end of one", |it| it.gpus[4].tenants.iter().all(|it| it.process.pid != pids[4]));
+}
