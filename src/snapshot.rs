@@ -329,6 +329,8 @@ pub enum Cause {
     Hung,
     /// The GPU fell off the bus.
     Lost,
+    /// The GPU needs a reset. Some of its figures, and its processes, can be read all the same.
+    Reset,
     /// A call failed in another way.
     Failed,
 }
@@ -345,6 +347,7 @@ impl fmt::Display for Cause {
             Self::Denied => "denied",
             Self::Hung => "hung",
             Self::Lost => "lost",
+            Self::Reset => "needs reset",
             Self::Failed => "failed",
         })
     }

@@ -378,7 +378,10 @@ impl Eyes {
         self.legacy().handles.insert(raw::handle_of(&device), uuid.clone());
         let mut gpu = Gpu::open(device, uuid, index, None, &self.watch);
         if let Some(at) = at {
-            gpu.readings.health.xids.clone_from(&self.seats[at].last[0].health.xids);
+            let last = &self.seats[at].last[0];
+            gpu.readings.health.xids.clone_from(&last.health.xids);
+            // What is still wrong with it began when it began.
+            gpu.readings.trouble.clone_from(&last.trouble);
             self.seats[at].gpu = Some(gpu);
         } else {
             let last = vec![gpu.readings.clone()];

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::snapshot::{Gpu, GpuLoad, Missing, Snapshot};
+use crate::snapshot::{Cause, Gpu, GpuLoad, Missing, Snapshot};
 use crate::units::Moment;
 
 /// Who a row is about, before its readings.
@@ -22,14 +22,18 @@ pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu], header: bool) -> String 
         let who =
             [snapshot.unix_ms.to_string(), gpu.facts.index.to_string(), quoted(gpu.uuid.0.as_str()), quoted(name)];
         // Of a GPU that does not answer, the last is no news.
-        let load =
-            if gpu.trouble.is_some() { Value::Null } else { serde_json::to_value(&gpu.load).unwrap_or(Value::Null) };
+        let load = if is_silent(gpu) { Value::Null } else { serde_json::to_value(&gpu.load).unwrap_or(Value::Null) };
         let readings = names.iter().map(|name| field(&load[name.as_str()]));
         let row: Vec<String> = who.into_iter().chain(readings).collect();
         text.push_str(&row.join(","));
         text.push('\n');
     }
     text
+}
+
+/// One that needs a reset still says what it can.
+fn is_silent(gpu: &Gpu) -> bool {
+    gpu.trouble.as_ref().is_some_and(|it| it.cause != Cause::Reset)
 }
 
 /// The readings' names, in the order of the JSON.

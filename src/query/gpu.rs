@@ -5,10 +5,9 @@ mod place;
 mod rare;
 
 use std::fmt::Write;
+use std::time::Duration;
 
-use super::cell::{
-    Cell, DEPRECATED, NOT_AVAILABLE, celsius, enabled, mhz, mib, microseconds, percent, plain, timestamp, watts, yes,
-};
+use super::cell::{Cell, DEPRECATED, celsius, enabled, mhz, mib, microseconds, percent, plain, timestamp, watts, yes};
 use crate::snapshot::{Cause, Gpu, GpuDetail, Missing, Reading, Snapshot};
 use crate::units::Bytes;
 
@@ -37,6 +36,9 @@ impl Asked<'_> {
     }
 }
 
+/// Figures that were read longer ago than this are not those of this pass.
+const FRESH: Duration = Duration::from_secs(1);
+
 type Show = Box<dyn Fn(&Asked<'_>) -> Cell>;
 
 /// What can be asked.
@@ -57,14 +59,16 @@ impl Field {
     }
 
     pub(super) fn cell(&self, snapshot: &Snapshot, gpu: &Gpu) -> Cell {
+        let cell = || (self.show)(&Asked { snapshot, gpu });
+        let Some(trouble) = gpu.trouble.as_ref().filter(|_| !self.always) else { return cell() };
         // What was read before it fell silent is no answer.
-        match &gpu.trouble {
-            Some(trouble) if !self.always => Cell::None(match trouble.cause {
-                Cause::Lost => "[GPU is lost]",
-                Cause::Denied => "[Insufficient Permissions]",
-                _ => "[Unknown Error]",
-            }),
-            _ => (self.show)(&Asked { snapshot, gpu }),
+        let is_read = !trouble.is_silence() && snapshot.at.since(gpu.load.at) < FRESH;
+        match trouble.cause {
+            Cause::Lost => Cell::None("[GPU is lost]"),
+            Cause::Denied if !is_read => Cell::None("[Insufficient Permissions]"),
+            _ if !is_read => Cell::missing(Missing::Failed),
+            Cause::Reset if cell() == Cell::missing(Missing::Failed) => Cell::None("[GPU requires reset]"),
+            _ => cell(),
         }
     }
 }
@@ -201,8 +205,7 @@ fn modes(list: &mut List) {
         enabled(it.detail(|it| it.accounting))
     });
     list.add("accounting.buffer_size", "", "For how many.", |it| plain(it.detail(|it| it.accounting_buffer)));
-    list.add("driver_model.current", "", "Of Windows only.", |_| NOT_AVAILABLE);
-    list.add("driver_model.pending", "", "Of Windows only.", |_| NOT_AVAILABLE);
+    rare::driver_model(list);
     list.add("vbios_version", "", "Version of the board's firmware.", |it| plain(it.detail(|it| it.vbios.clone())));
     list.add("inforom.img inforom.image", "", "Version of the infoROM.", |it| {
         plain(it.detail(|it| it.inforom_image.clone()))

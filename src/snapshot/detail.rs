@@ -173,6 +173,8 @@ lanes! {
         gsp_default: bool = "gsp_firmware_mode_default",
         /// What it is set up for, now and after a reboot: 0 all, 1 computing only, 2 graphics without double precision.
         operation_mode: [u32; 2] = "operation_mode",
+        /// How Windows drives it, below WSL, now and after a reboot: 0 WDDM, 1 TCC, 2 MCDM.
+        driver_model: [u32; 2] = "driver_model",
         /// How it addresses the host's memory: 0 not, 1 HMM, 2 ATS.
         addressing: u32 = "addressing_mode",
         /// Whether the chip-to-chip link to the processor is on.

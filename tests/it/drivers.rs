@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use fake_nvml::{Fault, Memory, Tenant, Utilization, Which, Xid};
-use gputop::snapshot::{Gpu, Missing, Snapshot};
+use gputop::snapshot::{Cause, Gpu, Missing, Snapshot};
 use gputop::units::{Bytes, Percent};
 
 use crate::cli::json;
@@ -198,4 +198,23 @@ fn functions_that_nvml_means_to_drop_have_their_successors() {
             true
         })
     });
+}
+
+/// When a call hangs, another thread goes on with the other GPUs, and opens them anew.
+#[test]
+fn what_is_wrong_with_a_gpu_began_when_it_began_though_another_hangs() {
+    let mut host = Host::still(["H100", "H100"]);
+    let of = |gpu, fault| Fault { gpu: Some(Which::Place(gpu)), ..fault };
+    host.change(|world| world.faults.push(of(0, Fault::error("nvmlDeviceGetComputeRunningProcesses_v3", "UNKNOWN"))));
+    let agent = Agent::run(&mut host.gputop(["agent", "--interval", "100ms"]));
+    let mut seen = Seen::default();
+    let trouble = |it: &Snapshot, gpu: usize| it.gpus.get(gpu).and_then(|it| it.trouble.clone());
+    let failed = |it: &Snapshot| trouble(it, 0).is_some_and(|it| it.cause == Cause::Failed);
+    seen.until(&agent, "a failure", failed);
+    let since = seen.snapshot.as_ref().and_then(|it| trouble(it, 0)).map(|it| it.since);
+    host.change(|world| world.faults.push(of(1, Fault::hang("nvmlDeviceGetUtilizationRates"))));
+    seen.until(&agent, "a hung GPU", |it| trouble(it, 1).is_some_and(|it| it.cause == Cause::Hung));
+    let hung = seen.snapshot.as_ref().map(|it| it.gpus[1].load.at);
+    seen.until(&agent, "the first read on", |it| failed(it) && hung.is_some_and(|at| it.gpus[0].load.at > at));
+    assert_eq!(seen.snapshot.as_ref().and_then(|it| trouble(it, 0)).map(|it| it.since), since);
 }

@@ -2,14 +2,15 @@
 
 use std::fs;
 
-use fake_nvml::{Fabric, Fault};
+use fake_nvml::{Fabric, Fault, Which};
 
-use crate::world::Host;
+use crate::world::{GIB, Host};
 
 const OK: i32 = 0;
 const USAGE: i32 = 2;
 const NO_DRIVER: i32 = 3;
 const NO_GPU: i32 = 4;
+const PARTIAL: i32 = 5;
 const NOTHING: i32 = 6;
 const NONE_FREE: i32 = 11;
 
@@ -73,12 +74,15 @@ fn a_fabric_says_what_is_wrong_with_it() {
     assert_eq!(said(&host, fields), "Completed, Unknown Error, N/A, N/A");
 }
 
+/// The numbers are nvml.h's; the last two came with driver 615.
 #[test]
 fn every_action_that_a_driver_asks_for_has_its_name() {
     let mut host = Host::still(["H100"]);
     for (action, name) in [
         (0, "None"),
         (1, "Reset"),
+        (2, "Reboot"),
+        (3, "Drain P2P"),
         (4, "Drain and Reset"),
         (5, "Recover IMEX Domain"),
         (6, "Bus Reset"),
@@ -87,6 +91,82 @@ fn every_action_that_a_driver_asks_for_has_its_name() {
         host.change(|world| world.gpus[0].recovery_action = Some(action));
         assert_eq!(said(&host, "gpu_recovery_action"), name);
     }
+}
+
+/// As nvidia-smi's output in public logs has it: the word stands where a figure cannot be read, beside those that can.
+/// Its memory and whose it is are what one needs to end them before the reset.
+#[test]
+fn a_gpu_that_needs_a_reset_says_so_beside_what_can_be_read() {
+    let mut host = Host::still(["H100", "H100"]);
+    let pid = host.sleeper(0, 3 * GIB);
+    host.change(|world| {
+        for function in ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"] {
+            world.faults.push(Fault { gpu: Some(Which::Place(0)), ..Fault::error(function, "RESET_REQUIRED") });
+        }
+    });
+    let ran = host.run(["--query-gpu=index,temperature.gpu,utilization.gpu,memory.used", "--format=csv"]);
+    let head = "index, temperature.gpu, utilization.gpu [%], memory.used [MiB]";
+    let rows: Vec<String> = ran.text().lines().map(str::to_owned).collect();
+    assert_eq!(rows[..2], [head, "0, [GPU requires reset], [GPU requires reset], 3072 MiB"], "{}", ran.err);
+    assert!(rows[2].ends_with("%, 0 MiB") && ran.code == PARTIAL, "{rows:?}");
+    let table = host.run(["--once"]).text();
+    assert!(table.contains("needs reset") && table.contains(&pid.to_string()), "{table}");
+    assert!(table.contains("GPU 0 (00000000:1B:00.0) needs a reset: end its processes"), "{table}");
+    assert!(host.run(["free"]).text().contains("GPU-00000001"), "the other one is free");
+}
+
+/// In a pod that has one instance, the memory of the whole GPU is not its to read: Stability-AI/StableSwarmUI#388.
+#[test]
+fn what_a_user_may_not_read_of_a_split_gpu_says_so() {
+    let mut host = Host::still(["A100-MIG"]);
+    host.change(|world| {
+        for function in ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo"] {
+            world.faults.push(Fault::error(function, "NO_PERMISSION"));
+        }
+    });
+    let denied = ["[Insufficient Permissions]"; 3].join(", ");
+    assert_eq!(
+        said(&host, "utilization.gpu,utilization.memory,memory.total,memory.free,memory.used"),
+        format!("[N/A], [N/A], {denied}")
+    );
+}
+
+/// One limit that fails leaves the others: Quake4/MindMiner#627. A fan, too: enkore/i3pystatus#850.
+#[test]
+fn a_figure_that_fails_is_an_unknown_error_beside_those_that_do_not() {
+    let mut host = Host::still(["RTX-4090"]);
+    host.change(|world| {
+        for function in ["nvmlDeviceGetPowerManagementDefaultLimit", "nvmlDeviceGetFanSpeed_v2"] {
+            world.faults.push(Fault::error(function, "UNKNOWN"));
+        }
+    });
+    let figures = "power.limit,power.default_limit,fan.speed,pstate";
+    assert_eq!(said(&host, figures), "450.00 W, [Unknown Error], [Unknown Error], P2");
+}
+
+/// A list of processes that fails says nothing of the figures.
+#[test]
+fn figures_are_said_of_a_gpu_whose_processes_cannot_be_listed() {
+    let mut host = Host::still(["H100"]);
+    host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetComputeRunningProcesses_v3", "UNKNOWN")));
+    assert_eq!(said(&host, "index,memory.used,pstate"), "0, 0 MiB, P0");
+}
+
+/// Memory that GPU and processor share is not reported: unslothai/unsloth#10703; nor is a Jetson's, nor its heat.
+#[test]
+fn boards_without_memory_of_their_own_have_none() {
+    let fields = "index,name,memory.total,memory.free,temperature.gpu";
+    assert_eq!(said(&Host::still(["GB10"]), fields), "0, NVIDIA GB10, [N/A], [N/A], 58");
+    let jetson = said(&Host::still(["ORIN"]), fields);
+    assert_eq!(jetson, "0, Orin (nvgpu), [N/A], [N/A], [N/A]");
+}
+
+/// NVIDIA/nvidia-container-toolkit#271, and of all Linux: no Windows, no model.
+#[test]
+fn below_wsl_windows_has_a_driver_model() {
+    let fields = "driver_model.current,driver_model.pending";
+    assert_eq!(said(&Host::still(["WSL"]), fields), "WDDM, WDDM");
+    assert_eq!(said(&Host::still(["H100"]), fields), "[N/A], [N/A]");
 }
 
 #[test]

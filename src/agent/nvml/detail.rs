@@ -117,6 +117,7 @@ impl Gpu {
         (_, it.mig_pending) = mode("nvmlDeviceGetMigMode", plain::mig_mode);
         (it.gsp, it.gsp_default) = mode("nvmlDeviceGetGspFirmwareMode", plain::gsp_mode);
         it.operation_mode = self.ask(watch, "nvmlDeviceGetGpuOperationMode", 0, plain::operation_mode);
+        it.driver_model = self.ask(watch, "nvmlDeviceGetDriverModel_v2", 0, plain::driver_model);
         let encryption = self.ask(watch, "nvmlDeviceGetDramEncryptionMode", 0, plain::dram_encryption);
         it.dram_encryption = flag(encryption.map(|it| it[0]));
         it.dram_encryption_pending = flag(encryption.map(|it| it[1]));

@@ -8,7 +8,7 @@ use crate::untrusted::Text;
 
 /// Whether the GPU as a whole, or the driver, is out of reach, and not just this figure.
 pub(super) fn is_fatal(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::GpuLost | NvmlError::ResetRequired) || concerns_driver(error)
+    matches!(error, NvmlError::GpuLost) || concerns_driver(error)
 }
 
 /// Whether no GPU at all can be asked any more.
@@ -61,7 +61,7 @@ pub(super) fn of_gpu(function: &'static str, error: &NvmlError, facts: &GpuFacts
         ),
         // Whoever asks a driver of a GPU uses that GPU, says nvidia-smi: gputop too.
         NvmlError::ResetRequired => (
-            Cause::Failed,
+            Cause::Reset,
             format!("{gpu} needs a reset: end its processes, leave gputop, then `nvidia-smi --gpu-reset`"),
         ),
         NvmlError::NoPermission | NvmlError::OperatingSystem => (

@@ -170,6 +170,8 @@ impl Gpu {
                     self.answered = true;
                     self.never.push((function, argument));
                 } else {
+                    // That the whole GPU is in need says more than what failed before.
+                    self.failed.take_if(|(_, it)| needs_reset(&error) && !needs_reset(it));
                     self.failed.get_or_insert((function, error));
                 }
                 Err(why)
@@ -208,8 +210,12 @@ impl Gpu {
         self.readings.health = health.unwrap_or_else(|| self.readings.health.clone());
         self.readings.holds = if split { vec![] } else { self.lane.take_holds() };
         let trouble = match self.failed.take() {
-            Some((function, error)) if !self.answered => {
+            Some((function, error)) if !self.answered || needs_reset(&error) => {
                 Some(fault::of_gpu(function, &error, &self.readings.facts, now))
+            }
+            // Not every pass asks what needs the reset.
+            _ if !slow && self.readings.trouble.as_ref().is_some_and(|it| it.cause == Cause::Reset) => {
+                self.readings.trouble.clone()
             }
             _ => trouble,
         };
@@ -355,6 +361,11 @@ impl Gpu {
             Err(Fault::Error(error)) => Some(fault::of_gpu(function, &error, &self.readings.facts, now)),
         }
     }
+}
+
+/// Whether the GPU needs a reset. What it can still say, it says: its memory, and whose it is.
+fn needs_reset(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::ResetRequired)
 }
 
 /// A share that can be one.

@@ -98,6 +98,7 @@ two! {
     mig_mode = nvmlDeviceGetMigMode;
     gsp_mode = nvmlDeviceGetGspFirmwareMode;
     operation_mode = nvmlDeviceGetGpuOperationMode;
+    driver_model = nvmlDeviceGetDriverModel_v2;
     power_limits = nvmlDeviceGetPowerManagementLimitConstraints;
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Asked, List};
 use crate::query::cell::{Cell, NOT_AVAILABLE};
+use crate::snapshot::Missing;
 
 /// Of one thing that can be done for virtual machines, in the order of `GpuDetail::vgpu`.
 fn can(it: &Asked<'_>, at: usize, words: [&'static str; 2]) -> Cell {
@@ -31,6 +32,23 @@ pub(super) fn vgpu_of_gpu(list: &mut List) {
     {
         let name = format!("vgpu_device_capability.{name}");
         list.add(&name, "", about, move |it| can(it, at + 1, words));
+    }
+}
+
+/// Below WSL there is Windows.
+pub(super) fn driver_model(list: &mut List) {
+    for (at, name, about) in [
+        (0, "current", "How Windows drives it, below WSL: WDDM, TCC, MCDM."),
+        (1, "pending", "How it will after a reboot."),
+    ] {
+        list.add(&format!("driver_model.{name}"), "", about, move |it| {
+            Cell::of(it.detail(|it| it.driver_model), |it| match it[at] {
+                0 => Cell::plain("WDDM"),
+                1 => Cell::plain("TCC"),
+                2 => Cell::plain("MCDM"),
+                _ => Cell::missing(Missing::Failed),
+            })
+        });
     }
 }
 

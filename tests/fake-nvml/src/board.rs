@@ -43,6 +43,11 @@ device_calls! {
         by_default.put(gsp.into())
     }
 
+    nvmlDeviceGetDriverModel_v2(at, now: Out<u32>, then: Out<u32>) {
+        now.put_some(at.gpu()?.driver_model)?;
+        then.put_some(at.gpu()?.driver_model)
+    }
+
     nvmlDeviceGetAddressingMode(at, mode: Out<Addressing>) {
         let version = expect_version(mode.cast(), version::<Addressing>(1))?;
         mode.put(Addressing { version, value: at.gpu()?.addressing.ok_or(Code::NOT_SUPPORTED)? })

@@ -91,6 +91,8 @@ pub struct Gpu {
     pub encoder: Option<(u32, u32, u32)>,
     /// Its own processor runs the driver's firmware.
     pub gsp: Option<bool>,
+    /// How Windows drives it, where there is one below: 0 WDDM, 1 TCC.
+    pub driver_model: Option<u32>,
     /// The half of the host, 0 or 1, whose processors and memory are near it; absent: not told.
     pub numa: Option<u32>,
     /// The NUMA node that its memory is to the host.

@@ -88,7 +88,6 @@ unsupported_calls! {
     nvmlDeviceGetCpuAffinityWithinScope
     nvmlDeviceGetDetailedEccErrors
     nvmlDeviceGetDriverModel
-    nvmlDeviceGetDriverModel_v2
     nvmlDeviceGetDynamicPstatesInfo
     nvmlDeviceGetEncoderCapacity
     nvmlDeviceGetEncoderSessions

@@ -286,7 +286,7 @@ fn gb10() -> Gpu {
 
 /// A card of a Windows host, seen from its Linux: who uses it is told, and not how much.
 fn wsl() -> Gpu {
-    Gpu { no_process_memory: true, process_utilization: false, serial: None, ..rtx_4090() }
+    Gpu { no_process_memory: true, process_utilization: false, serial: None, driver_model: Some(0), ..rtx_4090() }
 }
 
 /// A slice of a card in a virtual machine: heat, power and the bus are the host's affair.
