@@ -21,6 +21,7 @@ pub mod setup;
 mod shown;
 mod table;
 mod typing;
+mod wrap;
 
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ use self::rows::{Grouping, Row, View};
 use self::settings::Look;
 use self::setup::Setup;
 pub use self::shown::growth;
+pub use self::wrap::wrap;
 use crate::control::{Command, Outcome, Reply};
 use crate::event::{Effect, Event};
 use crate::model::Model;

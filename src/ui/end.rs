@@ -12,7 +12,7 @@ use super::host::word;
 use super::theme::Theme;
 use crate::app::end::{Choice, EndPanel, Member, Scope, Stage};
 use crate::app::layout::Area;
-use crate::app::{App, page, rows};
+use crate::app::{App, page, rows, wrap};
 use crate::control::Signal;
 use crate::model::Returned;
 use crate::snapshot::{Process, State};
@@ -33,12 +33,13 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let width = WIDTH.min(body.width);
     let is_one = panel.targets().nth(1).is_none();
     let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
-    let mut who = if is_one { one(theme, app, panel, root) } else { many(theme, app, panel, shown) };
+    let columns = usize::from(width.saturating_sub(2));
+    let mut who = if is_one { one(theme, app, panel, root) } else { many(theme, app, panel, shown, columns) };
     // What one is about to do, and what came of it, is there whatever the size; of the rest, what fits.
     let mut what = cautions(theme, panel);
     if !panel.is_over() {
         let few = body.height < 18;
-        what.extend(choices(theme, panel, if few { 1 } else { CHOICES }));
+        what.extend(choices(theme, panel, if few { 1 } else { CHOICES }, columns));
         if !few {
             what.push(Line::default());
         }
@@ -78,6 +79,12 @@ fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
     Paragraph::new(lines.to_vec()).wrap(Wrap { trim: false }).render(area, &mut drawn);
     let is_blank = |row: u16| (0..width).all(|column| drawn[(column, row)].symbol() == " ");
     (0..area.height).rev().find(|row| !is_blank(*row)).map_or(0, |row| row + 1)
+}
+
+/// A text broken between words; the rows after the first begin below the word at that column.
+fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
+    let rows = wrap(text, columns, indent).into_iter().enumerate();
+    rows.map(move |(at, row)| if at == 0 { row } else { format!("{:indent$}{row}", "") })
 }
 
 /// So much of a command as tells one from another; the detail page has it all.
@@ -135,8 +142,13 @@ fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'
     lines
 }
 
+/// Columns before a command in a list: whether it is new there, and its PID.
+const PID: usize = 9;
+/// Columns of what became of it, beside its command; more than that stands below.
+const STATE: usize = 22;
+
 /// Several processes, a line each, so many at a time.
-fn many(theme: Theme, app: &App, panel: &EndPanel, shown: usize) -> Vec<Line<'static>> {
+fn many(theme: Theme, app: &App, panel: &EndPanel, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let count = panel.targets().count();
     let expected = panel.expected().map_or_else(String::new, |it| format!(", {it} expected back"));
     let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
@@ -144,12 +156,20 @@ fn many(theme: Theme, app: &App, panel: &EndPanel, shown: usize) -> Vec<Line<'st
     for member in panel.targets().skip(panel.top()).take(shown) {
         let (state, style) = stage(theme, member, now, panel.first_sent());
         let joined = if member.joined { "+" } else { " " };
-        let who = format!("{joined}{:>7} {:<42.42} ", member.id().pid, command(&member.process, 41));
-        lines.push(Line::from(vec![Span::raw(who), Span::styled(state, style)]));
+        let most = columns.saturating_sub(PID + 1 + STATE).clamp(8, 42);
+        let command = command(&member.process, most - 1);
+        let who = format!("{joined}{:>7} {command:<most$.most$} ", member.id().pid);
+        if PID + most + 1 + state.chars().count() <= columns {
+            lines.push(Line::from(vec![Span::raw(who), Span::styled(state, style)]));
+        } else {
+            lines.push(Line::raw(who));
+            let below = format!("{:PID$}{state}", "");
+            lines.extend(hanging(&below, columns, PID).map(|row| Line::styled(row, style)));
+        }
     }
     if count > shown {
         let hidden = count - shown.min(count - panel.top());
-        lines.push(Line::styled(format!("         and {hidden} more (PgDn)"), theme.dim()));
+        lines.push(Line::styled(format!("{:PID$}and {hidden} more (PgDn)", ""), theme.dim()));
     }
     lines
 }
@@ -201,15 +221,16 @@ fn cautions(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
 }
 
 /// The choice, and what stands around it.
-fn choices(theme: Theme, panel: &EndPanel, shown: usize) -> Vec<Line<'static>> {
+fn choices(theme: Theme, panel: &EndPanel, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let choices = panel.choices();
     let at = choices.iter().position(|it| *it == panel.choice()).unwrap_or(0);
     let top = (at + 1).saturating_sub(shown).min(choices.len() - shown.min(choices.len()));
     let line = |choice: &Choice| {
         let (mark, style) = if *choice == panel.choice() { ("●", theme.text()) } else { ("○", theme.dim()) };
-        Line::styled(format!("{mark} {:<8} {}", name(*choice), meaning(*choice, panel)), style)
+        let text = format!("{mark} {:<8} {}", name(*choice), meaning(*choice, panel));
+        hanging(&text, columns, 11).map(move |row| Line::styled(row, style)).collect::<Vec<_>>()
     };
-    choices.iter().skip(top).take(shown).map(line).collect()
+    choices.iter().skip(top).take(shown).flat_map(line).collect()
 }
 
 /// A choice in a word.

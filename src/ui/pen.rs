@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
+use unicode_width::UnicodeWidthStr;
 
 use super::theme::{self, Theme};
 use crate::app::layout::Area;
@@ -68,10 +69,21 @@ impl<'a> Pen<'a> {
         self.cell(text, room, Align::Left, style)
     }
 
+    /// Writes the words for which there is room, and a mark where some are left out.
+    pub(super) fn words(&mut self, text: impl AsRef<str>, style: Style) -> &mut Self {
+        let text = text.as_ref();
+        if text.width() <= self.room() {
+            return self.put(text, style);
+        }
+        let ends = text.match_indices(' ').map(|(at, _)| at);
+        let end = ends.take_while(|at| text[..*at].width() < self.room()).last().unwrap_or_default();
+        self.put(text[..end].trim_end(), style).put("…", style)
+    }
+
     /// Writes a text in a cell of that width, then goes on right after the cell. What does not fit is cut.
     pub(super) fn cell(&mut self, text: impl Display, width: usize, align: Align, style: Style) -> &mut Self {
         let text = text.to_string();
-        let columns = unicode_width::UnicodeWidthStr::width(text.as_str());
+        let columns = text.width();
         let blank = width.saturating_sub(columns);
         if align == Align::Right {
             self.skip(blank);

@@ -1,5 +1,6 @@
 //! The list of processes, one line each. A wider screen has more columns and longer bars.
 
+mod head;
 mod unclaimed;
 
 use std::time::Duration;
@@ -96,7 +97,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let (cursor, top) = app.cursor();
     let below = app.rows().len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        head(&mut pen, theme, app, &columns, below);
+        head::draw(&mut pen, theme, app, &columns, below);
     }
     for (line, (at, row)) in (1..area.height).zip(app.rows().iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
@@ -176,91 +177,10 @@ struct Shown<'a> {
     is_kept: bool,
 }
 
-/// The names of the columns, and at the end how many lines are below the screen.
-fn head(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, below: usize) {
-    let mut more = if below > 0 { format!(" {below} more below") } else { String::new() };
-    let sort = app.sort();
-    for column in &columns.shown {
-        let mark = match sort.then {
-            _ if *column == sort.column => {
-                if sort.descending {
-                    "▼"
-                } else {
-                    "▲"
-                }
-            }
-            Some((then, descending)) if *column == then => {
-                if descending {
-                    "▾"
-                } else {
-                    "▴"
-                }
-            }
-            _ => "",
-        };
-        let text = format!("{}{mark}", title(*column, app, columns));
-        let style = if *column == sort.column { theme.accent() } else { theme.head() };
-        let (width, align) = match column {
-            // Beside the number, as much as there is room for; no half of a word.
-            Column::Command => {
-                let name = text.chars().count();
-                if name + more.len() > pen.room() {
-                    more.truncate(more.trim_end_matches(" below").len());
-                }
-                if name + more.len() > pen.room() {
-                    continue;
-                }
-                (name, Align::Left)
-            }
-            Column::Gpu | Column::User | Column::State | Column::History | Column::Origin | Column::Verdict => {
-                (columns.width(*column), Align::Left)
-            }
-            _ => (columns.width(*column), Align::Right),
-        };
-        pen.cell(text, width, align, style).skip(1);
-    }
-    pen.over_end(more.len()).put(more, theme.notable());
-}
-
 /// The columns that the person chose, and that a screen of that width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<Column> {
     let shown = Columns::of(app, width).shown;
     app.columns().into_iter().filter(|it| !shown.contains(it)).collect()
-}
-
-fn title(column: Column, app: &App, columns: &Columns) -> String {
-    let fixed = match column {
-        Column::Gpu => "GPU",
-        Column::Pid => "PID",
-        Column::User => "USER",
-        Column::Memory if columns.bar == 0 => "MEM",
-        Column::Memory => "MEMORY",
-        Column::Cache => "CACHE",
-        Column::Growth => "GROWN",
-        Column::Sm => "SM",
-        Column::Cpu => "CPU",
-        Column::Rss => "RSS",
-        Column::Elapsed => "TIME",
-        Column::Threads => "THR",
-        Column::State => "S",
-        Column::Origin => "ORIGIN",
-        Column::Verdict => "VERDICT",
-        Column::History => {
-            let minutes = recent(app).as_secs() / 60;
-            return if columns.spark > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") };
-        }
-        Column::Command => {
-            let mut text = if app.view().suspects { "WHY" } else { "COMMAND" }.to_owned();
-            if !app.filter().value().is_empty() || app.view().mine {
-                text = format!("{text} ({}/{})", app.rows().len(), app.model().holdings().len());
-            }
-            if app.command_at() > 0 {
-                text = format!("{text} from {}", app.command_at() + 1);
-            }
-            return text;
-        }
-    };
-    fixed.to_owned()
 }
 
 /// What the cells of one process have in common.

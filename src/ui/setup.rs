@@ -13,11 +13,14 @@ use crate::app::setup::Item;
 
 /// Columns of a setting's name.
 const NAME: usize = 12;
+/// From this width on there is room for what to do when there is none.
+const ROOMY: usize = 80;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[Item], cursor: usize, area: Area) {
     let width = usize::from(area.width);
     let (without_room, gpus_without_room) = (processes::crowded_out(app, width), gpus::crowded_out(app, width));
-    let no_room = "no room for it: hide another, or widen the window".to_owned();
+    let no_room = if width < ROOMY { "no room" } else { "no room for it: hide another, or widen the window" };
+    let no_room = no_room.to_owned();
     let top = (cursor + 1).saturating_sub(usize::from(area.height.saturating_sub(2)));
     page::head(buffer, theme, area, "Settings", top, items.len());
     for (row, (at, item)) in (2..area.height).zip(items.iter().enumerate().skip(top)) {
@@ -47,7 +50,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[Item],
             }
         };
         pen.skip(2).put(mark, theme.text()).skip(1);
-        pen.cell(name, NAME, Align::Left, theme.text()).skip(1).put(help, theme.dim());
+        pen.cell(name, NAME, Align::Left, theme.text()).skip(1).words(help, theme.dim());
         if at == cursor {
             pen.restyle(area, theme.cursor());
         }

@@ -33,7 +33,7 @@ const DOTS: usize = 2;
 
 /// The parts of a body that a graph over the whole screen has: the graph itself, and the lists below.
 pub fn whole(body: Area) -> (Area, Area) {
-    let lists = if body.height < 14 { 0 } else { (body.height / 4).clamp(5, 12) };
+    let lists = if body.height < 14 { 0 } else { (body.height / 4).clamp(6, 12) };
     let graph = Area { height: body.height - lists, ..body };
     (graph, Area { y: body.y + graph.height, height: lists, ..body })
 }

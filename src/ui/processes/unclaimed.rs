@@ -38,7 +38,11 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapsh
     if parts.is_empty() {
         parts.push("nobody that gputop may look at".to_owned());
     }
-    pen.put(format!("open in {}", parts.join(", ")), theme.text());
+    // A name that is not there says nothing.
+    if "open in ".len() + parts[0].len() > pen.room() {
+        return;
+    }
+    pen.words(format!("open in {}", parts.join(", ")), theme.text());
     if unclaimed.unreadable > 0 {
         pen.put(format!("; {} processes could not be looked at (run as root)", unclaimed.unreadable), theme.dim());
     }
