@@ -9,9 +9,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::CommandFactory;
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command, CommandFactory};
 use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
+use gputop::app::columns::{Choice, Column};
+use gputop::app::gpu_columns::GpuColumn;
 use gputop::app::keymap::{BINDINGS, Mode};
 use gputop::cli::Cli;
 
@@ -37,10 +40,33 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn complete(shell: Shell, folder: &Path) -> io::Result<()> {
-    generate_to(shell, &mut Cli::command(), "gputop", folder).map(drop)
+    generate_to(shell, &mut offered(&Cli::command()), "gputop", folder).map(drop)
 }
 
-fn write_main(command: &clap::Command, out: &mut impl Write) -> io::Result<()> {
+/// A command as completions offer it: without what is hidden, and with the names that a list of columns may begin with,
+/// where a shell would offer files.
+fn offered(command: &Command) -> Command {
+    let argument = |it: &Arg| match it.get_id().as_str() {
+        "sort" => names(it, Column::ALL, |it| it.sorts()),
+        "columns" => names(it, Column::ALL, |_| true),
+        "gpu_columns" => names(it, GpuColumn::ALL, |_| true),
+        _ => it.clone(),
+    };
+    // clap keeps names for as long as the program runs.
+    let name: &'static str = command.get_name().to_owned().leak();
+    Command::new(name)
+        .about(command.get_about().cloned().unwrap_or_default())
+        .args(command.get_arguments().filter(|it| !it.is_hide_set()).map(argument))
+        .subcommands(command.get_subcommands().filter(|it| !it.is_hide_set()).map(offered))
+}
+
+/// An argument that begins with the name of a column.
+fn names<T: Choice>(argument: &Arg, all: &[T], is_offered: fn(T) -> bool) -> Arg {
+    let names = all.iter().filter(|it| is_offered(**it)).map(|it| it.name());
+    argument.clone().value_parser(PossibleValuesParser::new(names))
+}
+
+fn write_main(command: &Command, out: &mut impl Write) -> io::Result<()> {
     let man = Man::new(command.clone());
     man.render_title(out)?;
     man.render_name_section(out)?;

@@ -1,11 +1,11 @@
 //! What the README says to a newcomer is so: each command of the first walk runs, and each key does what it says there.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::process::run;
+use crate::process::{Started, run, wait_until};
 use crate::say;
 use crate::terminal::{ENTER, ESC, Terminal};
 use crate::world::{GIB, Host};
@@ -69,6 +69,57 @@ fn each_command_of_the_first_walk_runs() {
     }
     assert!(of("gputop free").trim().starts_with("GPU-00000001"), "{said:?}");
     assert_eq!(commands.len(), 6, "a command that is new is looked at here, too");
+}
+
+/// A message as PyTorch 2.5 writes it.
+const OUT_OF_MEMORY: &str = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total \
+    capacity of 79.25 GiB of which 1.25 GiB is free. Including non-PyTorch memory, this process has 7.50 GiB memory in \
+    use. Of the allocated memory 7.00 GiB is allocated by PyTorch, and 20.00 MiB is reserved by PyTorch but unallocated.";
+
+/// The commands of all parts but the first walk and what builds gputop, as they stand.
+fn other_commands() -> Vec<String> {
+    let text = readme();
+    let blocks = text.split("```sh\n").skip(1).filter_map(|it| it.split("\n```").next());
+    let line = |it: &str| it.split("   #").next().unwrap_or_default().trim_end().to_owned();
+    let lines = blocks.flat_map(str::lines).map(line);
+    lines.filter(|it| !it.starts_with("cargo ") && !commands().contains(it)).collect()
+}
+
+#[test]
+fn every_other_command_of_the_readme_runs() {
+    let mut host = Host::still(["H100", "H100"]);
+    host.change(|world| world.gpus.iter_mut().for_each(|gpu| gpu.utilization.gpu = Some(0)));
+    symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("there is room in /tmp");
+    let write = |name: &str, text: &str| fs::write(host.path(name), text).expect("there is room in /tmp");
+    write("train.log", OUT_OF_MEMORY);
+    write("train.py", &format!("print('''{OUT_OF_MEMORY}''')\n"));
+    write("tell-me", "#!/bin/sh\n");
+    fs::set_permissions(host.path("tell-me"), Permissions::from_mode(0o755)).expect("it is ours");
+    let path = format!("{}:{}", host.path("").display(), std::env::var("PATH").unwrap_or_default());
+    let there = |command: &str| {
+        let mut shell = Command::new("sh");
+        host.dress(shell.args(["-c", command])).env("PATH", &path).current_dir(host.path(""));
+        shell
+    };
+    let commands = other_commands();
+    assert!(commands.len() >= 14, "{commands:?}");
+    for line in &commands {
+        // Not every host calls Python so, nor has five minutes.
+        let line = line.replace("python ", "python3 ").replace("5m", "1s");
+        if line == "gputop --bell" || line.starts_with("gputop --on-alert") {
+            let mut terminal = Terminal::run(&mut there(&line), 100, 30);
+            terminal.wait_for("H100");
+            terminal.quit();
+        } else if let Some((_, file)) = line.split_once(">> ") {
+            let _gputop = Started::start(there(&format!("exec {line}")).stdin(Stdio::null()));
+            wait_until("the first line", || fs::read_to_string(host.path(file)).is_ok_and(|it| it.contains('\n')));
+        } else {
+            let ran = run(&mut there(&line));
+            // Some process of this host may be left behind without a GPU.
+            let is_well = ran.code == 0 || line.contains("orphans") && ran.code == 10;
+            assert!(is_well, "{line}: {} {}{}", ran.code, ran.text(), ran.err);
+        }
+    }
 }
 
 #[test]
