@@ -187,3 +187,49 @@ fn the_line_of_the_host_does_not_dance() {
         assert_eq!(at(load, used), at(1.0, 50), "{load} {used}");
     }
 }
+
+#[test]
+fn what_sorts_the_list_is_marked_however_narrow_its_column_is() {
+    for (name, mark) in [("cache", "▼"), ("state", "▲"), ("sm", "▼"), ("-time", "")] {
+        let settings = Settings { sort: name.parse().ok(), ..Settings::default() };
+        let head = line_of(&app_with(&busy(), 200, settings), 200, " PID ");
+        assert!(head.contains(mark) && (head.contains('▼') || head.contains('▲')), "{name}: {head}");
+        assert!(!head.contains('…'), "{name}: {head}");
+    }
+}
+
+#[test]
+fn settings_are_cut_between_words() {
+    let app = app_of_size(&[KeyCode::F(2)], 50, 24);
+    let text = screen(Theme::new(false, true), &app, 50, 24);
+    let help: Vec<&str> = text.lines().filter(|it| it.contains("[x]") || it.contains("[ ]")).collect();
+    assert!(help.iter().any(|it| it.contains("only processes of the user…")), "{text}");
+}
+
+#[test]
+fn a_refusal_stands_below_the_process_that_it_is_about() {
+    let mut app = app_of_size(&[KeyCode::Char(' '), KeyCode::Char(' '), KeyCode::F(9)], 80, 24);
+    let processes: Vec<_> =
+        app.end_panel().map(|panel| panel.targets().map(|it| it.id()).collect()).unwrap_or_default();
+    assert_eq!(processes.len(), 2);
+    for process in processes {
+        let reason = "no permission to signal it, which is owned by someone else: run gputop as root (`sudo gputop`)";
+        let outcome = Outcome::Refused { reason: reason.into() };
+        app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
+    }
+    let text = screen(Theme::new(false, true), &app, 80, 24);
+    let rows: Vec<&str> = text.lines().filter(|it| it.contains("permission") || it.contains("root (`")).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    // Below the command, and not below the PID.
+    assert!(rows.iter().all(|it| it.contains("│         no perm") || it.contains("│         ")), "{text}");
+    assert!(rows.iter().all(|it| !it.contains("│          ")), "{text}");
+}
+
+#[test]
+fn two_marks_and_the_present_are_listed_below_a_graph() {
+    use KeyCode::{Char, Enter};
+    let keys = [Char('g'), Char('g'), Char('m'), Char('a'), Enter, Char('m'), Char('b'), Enter];
+    let text = screen(Theme::new(false, true), &app(80, 24, &keys), 80, 24);
+    let listed = |name: &str| text.lines().any(|it| it.starts_with(&format!("\"{name} ")));
+    assert!(listed("a") && listed("b") && listed("now"), "{text}");
+}
