@@ -4,9 +4,10 @@
 
 The processes are those of tests/peek/stand_in.c, which have PyTorch's symbol, its layout of torch 2.15, and its devices
 as far apart. They see one device; or eight and use one of them, as each process of a job does on a host of eight; or
-eight, and use all. The agent looks ten times a second, so that there is more to measure. It prints the CPU time of
-gputop's thread `peek`, by the kernel's clock, for each process and look, beside the noise: the least and the most of
-five rounds. The look that finds the allocator is before the first round.
+eight, and use all. They are at rest, or each device's figures change between any two looks. The agent looks ten times a
+second, so that there is more to measure. It prints the CPU time of gputop's thread `peek`, by the kernel's clock, for
+each process and look, beside the noise: the least and the most of five rounds. The look that finds the allocator is
+before the first round.
 
 Then what it costs the process that is looked into: the time of its steps while the agent looks over that while it is
 stopped. Windows of a quarter of a second take turns (with, without, without, with), so that whatever else the machine
@@ -15,6 +16,7 @@ windows that are both without: that is the noise. The time computed is the one t
 of who else wanted the processor.
 """
 
+import itertools
 import json
 import os
 import pathlib
@@ -39,11 +41,12 @@ def stand_in(directory):
     return program, library
 
 
-def start(program, library, devices, used):
+def start(program, library, devices, used, moves=False):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([program, library, str(devices), "/dev/null"], **pipes)
-    for device in range(used):
-        process.stdin.write(f"work {device} 2 20971520 15728640 15000000 5242880 0\n")
+    works = [f"work {device} 2 20971520 15728640 15000000 5242880 0\n" for device in range(used)]
+    for line in works + ["stir\n"] * moves:
+        process.stdin.write(line)
         process.stdin.flush()
         process.stdout.readline()
     return process
@@ -95,9 +98,9 @@ def end(processes):
         process.wait()
 
 
-def measure(directory, count, devices, used, seconds):
+def measure(directory, count, devices, used, moves, seconds):
     program, library = stand_in(directory)
-    processes = [start(program, library, devices, used) for _ in range(count)]
+    processes = [start(program, library, devices, used, moves) for _ in range(count)]
     agent = Agent(directory, processes, devices, used)
     costs = []
     for _ in range(ROUNDS):
@@ -141,11 +144,14 @@ def disturb(directory, devices, pairs):
 
 def main():
     count, seconds = (int(it) for it in (*sys.argv[1:], *("16", "5")[len(sys.argv) - 1 :]))
-    for devices, used in ((1, 1), (8, 1), (8, 8)):
+    for devices, used, moves in itertools.product((1, 8), (1, 8), (False, True)):
+        if used > devices:
+            continue
         with tempfile.TemporaryDirectory() as directory:
-            read, costs = measure(pathlib.Path(directory), count, devices, used, seconds)
+            read, costs = measure(pathlib.Path(directory), count, devices, used, moves, seconds)
+        how = "moving" if moves else "at rest"
         half = costs[len(costs) // 2]
-        print(f"{count} processes that use {used} of {devices} devices, {read} read: {half:.1f} µs a look ({costs[0]:.1f} to {costs[-1]:.1f}); the bar is 20")
+        print(f"{count} processes that use {used} of {devices} devices, {how}, {read} read: {half:.1f} µs a look ({costs[0]:.1f} to {costs[-1]:.1f}); the bar is 20")
     with tempfile.TemporaryDirectory() as directory:
         disturb(pathlib.Path(directory), 8, 30)
 

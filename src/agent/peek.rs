@@ -225,8 +225,9 @@ fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender
             let Some(target) = targets.get_mut(&whom.id) else { continue };
             said.extend(target.look(whom, now, &mut searches, &mut scratch).map(|it| (whom.id, it.clone())));
         }
-        // What was read by the PID of one that has ended may be another's.
-        let (ended, unknown) = memory::ended(targets.iter().filter_map(|(id, it)| Some((*id, it.handle()?))));
+        // What was read by the PID of one that has ended may be another's. Who has nothing new to say is who he was.
+        let handle = |id: &ProcessId| targets.get(id).and_then(Target::handle);
+        let (ended, unknown) = memory::ended(said.iter().filter_map(|(id, _)| Some((*id, handle(id)?))));
         for id in &ended {
             targets.remove(id);
         }

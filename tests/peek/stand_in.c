@@ -96,6 +96,17 @@ static void *spin(void *it) {
     return NULL;
 }
 
+// All that are in use, at a pace at which whoever looks each tenth of a second finds each changed, and none changing.
+static void *stir(void *end) {
+    struct timespec pause = {0, 30000000};
+    for (;; nanosleep(&pause, NULL)) {
+        for (Device **it = native.begin; it < (Device **)end; it++) {
+            if (array(*it, RESERVED)->pools->peak) work(*it, 2, 0, 1024, 1000, -1024, 0), work(*it, 2, 0, -1024, -1000, 1024, 0);
+        }
+    }
+    return NULL;
+}
+
 static long nanoseconds(clockid_t clock) {
     struct timespec time;
     clock_gettime(clock, &time);
@@ -188,6 +199,8 @@ int serve(int devices) {
             puts("done");
         } else if (sscanf(line, "spin %d", &device) == 1) {
             printf("%d\n", pthread_create(&thread, NULL, spin, pointers[device]));
+        } else if (!strcmp(line, "stir\n")) {
+            printf("%d\n", pthread_create(&thread, NULL, stir, native.end));
         } else if (sscanf(line, "hang %d", &device) == 1) {
             printf("%d\n", hang(pointers[device]));
         } else if (!strcmp(line, "fork\n")) {

@@ -9,8 +9,9 @@
 //! the other; when both are the same, nothing changed between them, and the mutex, which is a part of it, says that
 //! nobody was about to. Whatever is neither is read until it is the same twice, in calls of its own.
 //!
-//! Of the way there, each sample checks one part in turn; each is a pointer that no other program has there. The first
-//! goes it whole.
+//! The way there is gone whole by the first sample, and by the others now and then, a part at a time: each is a pointer
+//! that no other program has there. What stands at its end tells most: as long as it is the same nothing changed, and
+//! when it is not, it keeps the allocator's rules.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -22,6 +23,9 @@ use crate::snapshot::ProcessId;
 
 /// So many times it is tried to read the same twice, while nobody holds the mutex.
 const TRIES: u32 = 8;
+
+/// In so many samples each of the three parts of the way has its turn.
+const WAY: usize = 12;
 
 /// So many places are remembered.
 const PLACES: usize = 4096;
@@ -90,7 +94,7 @@ pub(super) struct Books {
     place: Place,
     /// In CUDA's order. Before the first sample it says nothing.
     stats: Vec<Stats>,
-    /// The same as it stands there, a piece after the other: of a device that is not used, nothing.
+    /// The same as it stands there, a piece after the other: of those that stand still.
     bytes: Vec<u8>,
     /// Which of them are read twice: they moved between the last two samples.
     moves: Vec<bool>,
@@ -141,7 +145,7 @@ impl Books {
         if is_first {
             pieces.extend(way);
         } else {
-            pieces.push(way[turn % way.len()]);
+            pieces.extend(way.get(turn % WAY));
         }
         let checks = pieces.len();
         for (device, at) in self.place.devices.iter().enumerate() {
@@ -178,22 +182,27 @@ impl Books {
             let (stats, moves) = (&mut self.stats[device], &mut self.moves[device]);
             let known = &mut self.bytes[device * SIZE..(device + 1) * SIZE];
             let found = if is_first || stats.is_used() {
-                let first = next(SIZE);
-                let is_proven = if *moves { *first == *next(SIZE) } else { *first == *known };
-                match is_proven && !stats::is_locked(first) {
-                    true if *first == *known && !is_first => {
-                        *moves = false;
-                        continue;
+                let first = &*next(SIZE);
+                let is_still = if *moves { *first == *next(SIZE) } else { *first == *known };
+                if !is_still || stats::is_locked(first) {
+                    *moves = true;
+                    self.place.read_still(memory, *at)
+                } else if *moves {
+                    let found = self.place.decode(first);
+                    *moves = found != Ok(*stats);
+                    if !*moves {
+                        known.copy_from_slice(first);
                     }
-                    true => self.place.decode(first, known),
-                    false => self.place.read_still(memory, *at, known),
+                    found
+                } else {
+                    continue;
                 }
             } else if is_asked(device) && word(next(8), 0) != Some(0) {
-                self.place.read_still(memory, *at, known)
+                *moves = true;
+                self.place.read_still(memory, *at)
             } else {
                 continue;
             };
-            *moves = true;
             match found {
                 Ok(found) => {
                     self.has_moved |= *stats != found;
@@ -211,15 +220,13 @@ impl Books {
 }
 
 impl Place {
-    /// What such bytes say. If they do, they are `known` from then on.
-    fn decode(&self, bytes: &[u8], known: &mut [u8]) -> Result<Stats, Sample> {
-        let stats = stats::decode(bytes, self.layout, Proof::Partial).ok_or(Sample::Torn)?;
-        known.copy_from_slice(bytes);
-        Ok(stats)
+    /// What such bytes say.
+    fn decode(&self, bytes: &[u8]) -> Result<Stats, Sample> {
+        stats::decode(bytes, self.layout, Proof::Partial).ok_or(Sample::Torn)
     }
 
     /// Reads a device until it is the same twice, while nobody holds the mutex.
-    fn read_still(&self, memory: &mut Memory<'_>, at: u64, known: &mut [u8]) -> Result<Stats, Sample> {
+    fn read_still(&self, memory: &mut Memory<'_>, at: u64) -> Result<Stats, Sample> {
         let (mut bytes, mut still) = ([0; 2 * SIZE], [0; SIZE]);
         let mut is_still = false;
         for _ in 0..TRIES {
@@ -235,7 +242,7 @@ impl Place {
         }
         // One that holds the mutex for long is stopped, or waits for the driver. What must be true of the
         // numbers tells whether it was at changing them.
-        if is_still { self.decode(&still, known) } else { Err(Sample::Torn) }
+        if is_still { self.decode(&still) } else { Err(Sample::Torn) }
     }
 
     /// The pointers on the way to the devices: the symbol, the vector, its elements.

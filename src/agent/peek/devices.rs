@@ -77,7 +77,7 @@ pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], c
         }
     }
     let places = places(stats, &holds, gpus, cuda);
-    let used = (0..).zip(stats).zip(places).filter(|((_, it), _)| it.is_used());
+    let used = (0..).zip(stats.iter()).zip(places).filter(|((_, it), _)| it.is_used());
     let allocators = used.map(|((device, it), gpu)| {
         let bytes = |amount| Ok(Bytes(amount));
         Allocator {
@@ -233,7 +233,7 @@ mod tests {
             snapshot = snapshot.with(7, "python train.py", gpu, Bytes::from_gib(*gib));
         }
         let cuda = Cuda { visible: visible.map(Into::into), order: order.map(Into::into), is_confined };
-        let said = Ok(Said { devices: said(reserved), is_copy: false });
+        let said = Ok(Said { devices: said(reserved).into(), is_copy: false });
         let peek = peek(&said, snapshot.processes[0].id, &snapshot.gpus, &cuda);
         let place = |it: &Allocator| snapshot.gpus.iter().position(|gpu| Some(&gpu.uuid) == it.gpu.as_ref());
         let index = |it: &Allocator| place(it).map(|at| u32::try_from(at).unwrap());
@@ -348,7 +348,7 @@ mod tests {
     fn more_than_the_driver_gave_is_a_copy_or_a_difference_that_is_shown() {
         let snapshot = host(2).with(7, "python train.py", 0, Bytes::from_gib(2)).with(7, "", 1, Bytes(0));
         let peek = |reserved: &[u64], is_copy| {
-            let said = Ok(Said { devices: said(reserved), is_copy });
+            let said = Ok(Said { devices: said(reserved).into(), is_copy });
             peek(&said, snapshot.processes[0].id, &snapshot.gpus, &Cuda::default())
         };
         assert_eq!(peek(&[0, 20], true), Peek::unread(Unread::Copied));

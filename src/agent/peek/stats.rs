@@ -31,9 +31,9 @@ const STAT: usize = 32;
 const ARRAY: usize = 3 * STAT;
 /// Where the second run of arrays may begin, counted from the first: right after it, or after the map.
 const SECOND: [usize; 2] = [6 * ARRAY, 6 * ARRAY + 32];
-/// Blocks and segments are multiples of it: `kMinBlockSize`.
+/// Blocks and segments are multiples of it, a power of two: `kMinBlockSize`.
 const BLOCK: u64 = 512;
-/// No device has so much: a number beyond is none.
+/// No device has so much: a number beyond is none. A power of two.
 const MOST: u64 = 1 << 56;
 
 /// A number and the highest that it was since the peak was reset.
@@ -95,21 +95,22 @@ pub(super) fn is_locked(bytes: &[u8]) -> bool {
 
 /// One array: the whole is the sum of its two pools, in what is, came and went.
 fn array(bytes: &[u8], at: usize, proof: Proof) -> Option<Stat> {
+    let bytes: &[u8; ARRAY] = bytes.get(at..)?.first_chunk()?;
     let mut stats = [[0; 4]; 3];
-    for (pool, stat) in stats.iter_mut().enumerate() {
-        for (field, value) in stat.iter_mut().enumerate() {
-            *value = word(bytes, at + pool * STAT + field * 8).filter(|it| *it < MOST)?;
-        }
-        let [current, peak, added, taken] = *stat;
-        if current > peak || proof == Proof::Full && added.checked_sub(taken) != Some(current) {
-            return None;
-        }
+    for (word, bytes) in stats.as_flattened_mut().iter_mut().zip(bytes.as_chunks().0) {
+        *word = u64::from_ne_bytes(*bytes);
     }
     let [all, small, large] = stats;
+    // Of many numbers below a power of two none has a higher bit.
+    let bits = stats.as_flattened().iter().fold(0, |bits, it| bits | it);
+    let is_stat = |[current, peak, added, taken]: [u64; 4]| {
+        current <= peak && (proof == Proof::Partial || added.checked_sub(taken) == Some(current))
+    };
     let is_sum = |field: usize| all[field] == small[field] + large[field];
     // The pools had their peaks at times of their own.
-    let is_peak = (small[1].max(large[1])..=small[1] + large[1]).contains(&all[1]);
-    (is_sum(0) && is_sum(2) && is_sum(3) && is_peak).then_some(Stat { current: all[0], peak: all[1] })
+    let is_peak = || (small[1].max(large[1])..=small[1] + large[1]).contains(&all[1]);
+    let is_one = bits < MOST && stats.into_iter().all(is_stat) && is_sum(0) && is_sum(2) && is_sum(3) && is_peak();
+    is_one.then_some(Stat { current: all[0], peak: all[1] })
 }
 
 /// What the bytes of a `DeviceCachingAllocator` of that layout say; absent when they are none, or were read
@@ -135,9 +136,8 @@ pub(super) fn decode(bytes: &[u8], Layout(second): Layout, proof: Proof) -> Opti
         ooms: counter(1)?,
     };
     let Stats { allocated, reserved, active, inactive_split, requested, .. } = stats;
-    let is_whole = [allocated, reserved, active, inactive_split]
-        .iter()
-        .all(|it| it.current.is_multiple_of(BLOCK) && it.peak.is_multiple_of(BLOCK));
+    let blocks = [allocated, reserved, active, inactive_split];
+    let is_whole = blocks.iter().all(|it| (it.current | it.peak).is_multiple_of(BLOCK));
     let is_ordered = stats.allocations.current <= active_blocks.current
         && allocated.current <= active.current
         && requested.current <= active.current

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
@@ -20,7 +21,7 @@ use crate::units::Moment;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::agent) struct Said {
     /// Of each device, in CUDA's order.
-    pub(in crate::agent) devices: Vec<Stats>,
+    pub(in crate::agent) devices: Arc<[Stats]>,
     /// Whether all stands where it stands in an older process, and hands nothing out: what a fork leaves in a worker.
     pub(in crate::agent) is_copy: bool,
 }
@@ -101,7 +102,7 @@ impl Target {
                     self.hands_out |= has_moved && before.is_some_and(|it| found.books.hands_out(&it.devices));
                     let is_copy = !self.hands_out && scratch.is_from_another(found.origin, whom.id);
                     if has_moved || before.is_none_or(|it| it.is_copy != is_copy) {
-                        self.last = Ok(Said { devices: found.books.stats().to_vec(), is_copy });
+                        self.last = Ok(Said { devices: found.books.stats().into(), is_copy });
                         self.was_told = false;
                     }
                 }
@@ -117,7 +118,7 @@ impl Target {
             match Found::look_for(whom, scratch) {
                 Ok(found) => {
                     let is_copy = scratch.is_from_another(found.origin, whom.id);
-                    let last = Ok(Said { devices: found.books.stats().to_vec(), is_copy });
+                    let last = Ok(Said { devices: found.books.stats().into(), is_copy });
                     *self = Self { found: Some(found.into()), last, ..Self::new() };
                 }
                 Err(why) => {

@@ -403,7 +403,7 @@ fn a_place_that_is_another_one_now_is_gone() {
         change(&mut image);
         assert_eq!(image.sample(&place).is_ok(), image.0 == right(1, 2, 0, &books()).0);
         // Each part of the way has its turn.
-        [0; 3].map(|_| image.resample(&mut of, Asks::One)).into_iter().find_map(Result::err)
+        [0; 12].map(|_| image.resample(&mut of, Asks::One)).into_iter().find_map(Result::err)
     };
     assert_eq!(changed(&|_| ()), None);
     assert_eq!(changed(&|it| it.words(SYMBOL, &[OBJECT + 8])), Some(Sample::Gone));
