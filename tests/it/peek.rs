@@ -156,22 +156,25 @@ fn every_layout_is_read_to_the_byte_and_follows_what_the_process_does() {
 }
 
 #[test]
-fn figures_of_a_process_that_never_rests_keep_the_rules() {
+fn figures_of_a_process_that_never_rests_are_of_one_state() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 215, 1, &[]);
     torch.train(0);
+    // What spins hands out a block of which 1000 bytes are asked for, of a segment that it has, and takes it back. Each
+    // book is one of two, and all are of the same state.
+    let rest = torch.books(0)[8..].to_vec();
+    let mut handed_out = rest.clone();
+    for (place, more) in [(0, 1024), (4, 1024), (6, -1024), (8, 1000)] {
+        handed_out[place] = handed_out[place].strict_add_signed(more);
+    }
     assert_eq!(torch.ask("spin 0"), "0");
     host.put(0, Tenant::new(torch.pid(), 500 * MIB));
     let agent = agent(&host);
     let mut seen = Seen::default();
     for _ in 0..20 {
         let peek = wait(&agent, &mut seen, torch.pid(), "figures", |it| !it.allocators.is_empty());
-        let [allocated, _, reserved, _, active, _, split, _, requested, _] = figures(&peek.allocators[0])[..] else {
-            panic!("{peek:?}")
-        };
-        assert!(allocated <= active && requested <= active && active + split <= reserved, "{peek:?}");
-        // What spins takes nothing more from CUDA.
-        assert_eq!(reserved, 65_011_712);
+        let is = figures(&peek.allocators[0]);
+        assert!(is == rest || is == handed_out, "{is:?} is neither {rest:?} nor {handed_out:?}");
     }
 }
 

@@ -63,27 +63,29 @@ Allocator *allocator __asm__("_ZN3c104cuda20CUDACachingAllocator9allocatorE") = 
 static Array *array(Device *it, int book) { return book < ACTIVE ? &it->first[book] : &it->second[book - ACTIVE]; }
 
 static void change(Device *it, int book, int pool, int64_t amount) {
-    for (int at = 0; at < 2; at++) {
-        Stat *stat = &array(it, book)->pools[at * pool];
-        stat->current += amount;
-        if (stat->current > stat->peak) stat->peak = stat->current;
-        if (amount > 0) stat->added += amount; else stat->taken -= amount;
-    }
+    Stat *stat = &array(it, book)->pools[pool];
+    stat->current += amount;
+    if (stat->current > stat->peak) stat->peak = stat->current;
+    if (amount > 0) stat->added += amount; else stat->taken -= amount;
 }
 
-// Changes one or more books at once, as PyTorch does: with its mutex held. PART 1: a block that another stream
-// still uses was freed; 2: that stream is done.
+// Changes one or more books at once, as PyTorch does: with its mutex held, and in its order, all of a kind before those of
+// the pool. PART 1: a block that another stream still uses was freed; 2: that stream is done.
 static void work(Device *it, int pool, int64_t segment, int64_t block, int64_t asked, int64_t split, int part) {
-    int one = asked > 0 ? 1 : -1;
+    int one = asked > 0 ? 1 : -1, pools[2] = {0, pool};
     pthread_mutex_lock(&it->mutex);
-    if (segment) change(it, SEGMENTS, pool, segment > 0 ? 1 : -1), change(it, RESERVED, pool, segment);
-    if (asked && part != 2) change(it, ALLOCATIONS, pool, one), change(it, ALLOCATED, pool, block);
-    if (asked && part != 1) {
-        change(it, ACTIVE_BLOCKS, pool, one);
-        change(it, ACTIVE, pool, block);
-        change(it, REQUESTED, pool, asked);
+    for (int at = 0; at < 2 && segment; at++) {
+        change(it, SEGMENTS, pools[at], segment > 0 ? 1 : -1);
+        change(it, RESERVED, pools[at], segment);
     }
-    if (split) change(it, SPLIT, pool, split);
+    for (int at = 0; at < 2 && split; at++) change(it, SPLIT, pools[at], split);
+    for (int at = 0; at < 2 && asked; at++) {
+        if (part != 2) change(it, ALLOCATIONS, pools[at], one), change(it, ALLOCATED, pools[at], block);
+        if (part == 1) continue;
+        change(it, ACTIVE_BLOCKS, pools[at], one);
+        change(it, ACTIVE, pools[at], block);
+        change(it, REQUESTED, pools[at], asked);
+    }
     pthread_mutex_unlock(&it->mutex);
 }
 

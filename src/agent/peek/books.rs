@@ -7,7 +7,9 @@
 //! same bytes are the same state. A device that stood still between the last two samples is read once, and its bytes are
 //! those from before: a state that was proven. One that moved is read twice in the one call, which copies one piece after
 //! the other; when both are the same, nothing changed between them, and the mutex, which is a part of it, says that
-//! nobody was about to. Whatever is neither is read until it is the same twice, in calls of its own.
+//! nobody was about to. Whatever is neither is read until it is the same twice, in calls of its own. While someone holds
+//! the mutex, the same twice is not enough: he may have lost his processor halfway. Then it has to be the same from one
+//! sample to the next.
 //!
 //! The way there is gone whole by the first sample, and by the others now and then, a part at a time: each is a pointer
 //! that no other program has there. What stands at its end tells most: as long as it is the same nothing changed, and
@@ -15,6 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::thread;
 
 use super::find::Place;
 use super::memory::{Memory, Piece, word};
@@ -94,7 +97,8 @@ pub(super) struct Books {
     place: Place,
     /// In CUDA's order. Before the first sample it says nothing.
     stats: Vec<Stats>,
-    /// The same as it stands there, a piece after the other: of those that stand still.
+    /// The same as it stands there, a piece after the other: of those that stand still, or stood there while someone held
+    /// the mutex.
     bytes: Vec<u8>,
     /// Which of them are read twice: they moved between the last two samples.
     moves: Vec<bool>,
@@ -186,7 +190,7 @@ impl Books {
                 let is_still = if *moves { *first == *next(SIZE) } else { *first == *known };
                 if !is_still || stats::is_locked(first) {
                     *moves = true;
-                    self.place.read_still(memory, *at)
+                    self.place.read_still(memory, *at, known)
                 } else if *moves {
                     let found = self.place.decode(first);
                     *moves = found != Ok(*stats);
@@ -199,7 +203,7 @@ impl Books {
                 }
             } else if is_asked(device) && word(next(8), 0) != Some(0) {
                 *moves = true;
-                self.place.read_still(memory, *at)
+                self.place.read_still(memory, *at, known)
             } else {
                 continue;
             };
@@ -225,24 +229,28 @@ impl Place {
         stats::decode(bytes, self.layout, Proof::Partial).ok_or(Sample::Torn)
     }
 
-    /// Reads a device until it is the same twice, while nobody holds the mutex.
-    fn read_still(&self, memory: &mut Memory<'_>, at: u64) -> Result<Stats, Sample> {
-        let (mut bytes, mut still) = ([0; 2 * SIZE], [0; SIZE]);
-        let mut is_still = false;
+    /// Reads a device until it is the same twice, while nobody holds the mutex. One that is held for long is so by who is
+    /// stopped, or waits for the driver or for a processor: then it counts when it is the same as at the last sample,
+    /// which is `known`.
+    fn read_still(&self, memory: &mut Memory<'_>, at: u64, known: &mut [u8]) -> Result<Stats, Sample> {
+        let (mut bytes, mut held) = ([0; 2 * SIZE], None);
         for _ in 0..TRIES {
             memory.read_all(&[(at, SIZE); 2], &mut bytes).ok_or(Sample::Gone)?;
             let (first, second) = bytes.split_at(SIZE);
-            if first == second {
-                is_still = true;
-                still.copy_from_slice(first);
-                if !stats::is_locked(first) {
-                    break;
-                }
+            if first != second {
+                continue;
             }
+            if !stats::is_locked(first) || stats::after_mutex(first) == stats::after_mutex(known) {
+                return self.decode(first);
+            }
+            held = first.first_chunk::<SIZE>().copied();
+            // He may wait for the processor that we have.
+            thread::yield_now();
         }
-        // One that holds the mutex for long is stopped, or waits for the driver. What must be true of the
-        // numbers tells whether it was at changing them.
-        if is_still { self.decode(&still) } else { Err(Sample::Torn) }
+        if let Some(held) = held {
+            known.copy_from_slice(&held);
+        }
+        Err(Sample::Torn)
     }
 
     /// The pointers on the way to the devices: the symbol, the vector, its elements.

@@ -93,6 +93,11 @@ pub(super) fn is_locked(bytes: &[u8]) -> bool {
     bytes.first_chunk::<4>().is_none_or(|lock| *lock != [0; 4])
 }
 
+/// What stands after the mutex: as long as that is the same, nothing was changed, whoever held it.
+pub(super) fn after_mutex(bytes: &[u8]) -> &[u8] {
+    bytes.get(MUTEX..).unwrap_or_default()
+}
+
 /// One array: the whole is the sum of its two pools, in what is, came and went.
 fn array(bytes: &[u8], at: usize, proof: Proof) -> Option<Stat> {
     let bytes: &[u8; ARRAY] = bytes.get(at..)?.first_chunk()?;

@@ -116,11 +116,13 @@ impl Target {
         if self.found.is_none() && now >= self.due && *searches > 0 {
             *searches -= 1;
             match Found::look_for(whom, scratch) {
-                Ok(found) => {
+                Ok((found, Sample::Whole { .. })) => {
                     let is_copy = scratch.is_from_another(found.origin, whom.id);
                     let last = Ok(Said { devices: found.books.stats().into(), is_copy });
                     *self = Self { found: Some(found.into()), last, ..Self::new() };
                 }
+                // Someone changes it, or holds its mutex: the next look says more.
+                Ok((found, _)) => *self = Self { found: Some(found.into()), ..Self::new() },
                 Err(why) => {
                     self.is(Err(why));
                     self.wait = if why == Unread::NotYet { SOON } else { (self.wait * 4).clamp(AGAIN, SELDOM) };
@@ -174,7 +176,7 @@ impl Found {
         }
     }
 
-    fn look_for(Whom { id, uid, grant, .. }: Whom, scratch: &mut Scratch) -> Result<Self, Unread> {
+    fn look_for(Whom { id, uid, grant, .. }: Whom, scratch: &mut Scratch) -> Result<(Self, Sample), Unread> {
         let why = |error: io::Error| why(&error, uid);
         let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
         let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
@@ -186,20 +188,24 @@ impl Found {
         if Some(started) != id.start_ticks {
             return Err(Unread::NotYet);
         }
-        let books = search(&memory::of(&memory), libraries, scratch)?;
+        let (books, sample) = search(&memory::of(&memory), libraries, scratch)?;
         let origin = scratch.note_place(&books, id);
-        Ok(Self { memory, handle, books, origin, grant })
+        Ok((Self { memory, handle, books, origin, grant }, sample))
     }
 }
 
-/// The allocator behind one of the libraries.
-fn search(read: &dyn Fn(u64, &mut [u8]) -> bool, libraries: Vec<u64>, scratch: &mut Scratch) -> Result<Books, Unread> {
+/// The allocator behind one of the libraries, and what came of the first sample.
+fn search(
+    read: &dyn Fn(u64, &mut [u8]) -> bool,
+    libraries: Vec<u64>,
+    scratch: &mut Scratch,
+) -> Result<(Books, Sample), Unread> {
     let mut reason = Unread::NoPytorch;
     for base in libraries {
         let memory = &mut Memory::new(read);
         let books = find::find(memory, base).map(Books::of);
         reason = match books.map(|mut books| (books.sample(memory, Asks::All, scratch), books)) {
-            Ok((Sample::Whole { .. }, books)) => return Ok(books),
+            Ok((sample @ (Sample::Whole { .. } | Sample::Torn), books)) => return Ok((books, sample)),
             Ok(_) | Err(Absent::Nothing) => Unread::NotYet,
             Err(Absent::Symbol) => Unread::OldPytorch,
             Err(Absent::Other(Other::Async)) => Unread::CudaMallocAsync,

@@ -86,3 +86,24 @@ fn who_hands_out_blocks_is_no_copy() {
     image.resample(&mut of, Asks::One).unwrap();
     assert!(of.hands_out(&first));
 }
+
+#[test]
+fn books_of_one_who_holds_the_mutex_count_when_they_stand_from_one_sample_to_the_next() {
+    let mut image = right(2, 1, 0, &books());
+    let mut of = Books::of(image.find().unwrap());
+    image.put(DEVICE, &[1]);
+    // He may be halfway through, and waiting for a processor: so it is right at the first, and after each change.
+    assert_eq!(image.resample(&mut of, Asks::One), Err(Sample::Torn));
+    assert_eq!(image.resample(&mut of, Asks::One), Ok(vec![books().stats()]));
+    let mut moved = books();
+    moved.work(1, 4096, 1000, 0);
+    image.device(0, 608, &moved);
+    assert_eq!(image.resample(&mut of, Asks::One), Err(Sample::Torn));
+    assert_eq!(of.stats(), [books().stats()]);
+    assert_eq!(image.resample(&mut of, Asks::One), Ok(vec![moved.stats()]));
+    // Who takes it and has changed nothing yet, is no reason to wait.
+    image.put(DEVICE, &[0]);
+    (0..3).for_each(|_| assert_eq!(image.resample(&mut of, Asks::One), Ok(vec![moved.stats()])));
+    image.put(DEVICE, &[1]);
+    assert_eq!(image.resample(&mut of, Asks::One), Ok(vec![moved.stats()]));
+}
