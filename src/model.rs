@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
-pub use self::breakdown::{Breakdown, Part, Reserved, reserved};
+pub use self::breakdown::{Breakdown, Part, Reserved, reserved, with_instances};
 use self::growth::{Allocated, Leaks};
 pub use self::growth::{Evidence, Fall, Forecast, Growing, LeakDetector, Outlook, PartedDetector, Rate, evidence_of};
 pub use self::health::{Health, Weight};

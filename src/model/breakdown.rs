@@ -132,11 +132,14 @@ impl Breakdown {
         Some(Self::new(total.bytes, &reserved(snapshot, holding.process, None)?.parts(), Part::Outside))
     }
 
-    /// All memory of a GPU. Missing where the driver does not say what is used, or whose it is.
-    pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unclaimed: Option<&Unclaimed>) -> Reading<Self> {
+    /// All memory of a GPU; of one that is split, with what is on its instances. Missing where the driver does not say
+    /// what is used.
+    pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unclaimed: &[Unclaimed]) -> Reading<Self> {
         let load = &gpu.load;
-        let mine = gpu.tenants.iter().filter_map(|it| reserved(snapshot, it.process, Some(gpu)));
+        let all = || with_instances(snapshot, gpu);
+        let mine = all().flat_map(|gpu| gpu.tenants.iter().filter_map(|it| reserved(snapshot, it.process, Some(gpu))));
         let reserved = mine.reduce(Reserved::plus);
+        let unclaimed = unclaimed.iter().filter(|it| all().any(|gpu| gpu.uuid == it.gpu));
         let mut known = reserved.map_or_else(Vec::new, |it| it.parts().to_vec());
         let free = load.memory_total?.saturating_sub(load.memory_used?);
         // Older drivers count their own part as used.
@@ -154,6 +157,11 @@ impl Breakdown {
     pub fn part(&self, part: Part) -> i64 {
         self.parts.iter().filter(|it| it.0 == part).map(|it| it.1).sum()
     }
+}
+
+/// A GPU, and the instances that it is split into.
+pub fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl Iterator<Item = &'a Gpu> {
+    snapshot.gpus.iter().filter(|it| it.uuid == gpu.uuid || it.facts.parent.as_ref() == Some(&gpu.uuid))
 }
 
 /// What PyTorch took in one process, on one GPU or on all. Absent where that was not read.
@@ -220,7 +228,7 @@ mod tests {
             load.memory_reserved = own.map(Bytes).ok_or(Missing::Unsupported);
             let mut model = Model::default();
             model.replace(snapshot.clone());
-            let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], model.unclaimed().first()).unwrap();
+            let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], model.unclaimed()).unwrap();
             prop_assert_eq!(sum(&it), i128::from(it.whole.0));
             for it in model.holdings().iter().filter_map(|it| Breakdown::of_process(&snapshot, it)) {
                 prop_assert_eq!(sum(&it), i128::from(it.whole.0));
@@ -250,9 +258,28 @@ mod tests {
         let mut snapshot = host(1).with(7, "python train.py", 0, gib(20)).with(8, "python other.py", 0, gib(10));
         let peek = Peek { allocators: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unread: None };
         snapshot.processes[0].peek = Some(peek.into());
-        let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], None).unwrap();
+        let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], &[]).unwrap();
         let parts =
             [Part::Allocated, Part::Fragmented, Part::Cache, Part::Outside, Part::Free].map(|part| it.part(part) >> 30);
         assert_eq!(parts, [10, 2, 6, 12, 50]);
+    }
+
+    #[test]
+    fn a_split_gpu_has_what_is_on_its_instances() {
+        let gib = Bytes::from_gib;
+        let mut snapshot = host(3).with(7, "python train.py", 0, gib(20));
+        for gpu in &mut snapshot.gpus[..2] {
+            gpu.facts.parent = Some(GpuUuid("GPU-2".into()));
+        }
+        // On the second instance nobody accounts for what is in use.
+        snapshot.gpus[1].load.memory_used = Ok(gib(5));
+        snapshot.gpus[2].load.memory_used = Ok(gib(26));
+        let peek = Peek { allocators: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unread: None };
+        snapshot.processes[0].peek = Some(peek.into());
+        let mut model = Model::default();
+        model.replace(snapshot.clone());
+        let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[2], model.unclaimed()).unwrap();
+        let parts = [Part::Allocated, Part::Fragmented, Part::Cache, Part::Unclaimed, Part::Outside];
+        assert_eq!(parts.map(|part| it.part(part) >> 30), [10, 2, 6, 5, 3]);
     }
 }

@@ -89,11 +89,16 @@ static void work(Device *it, int pool, int64_t segment, int64_t block, int64_t a
     pthread_mutex_unlock(&it->mutex);
 }
 
-// In bursts, as a trainer that hands its work to the GPU: many blocks in a row, and then some time without.
+// Hands out a block, or takes it back.
+static void turn(Device *it, int sign) { work(it, 2, 0, sign * 1024, sign * 1000, sign * -1024, 0); }
+
+// In bursts, as a trainer that hands its work to the GPU: many blocks in a row, and then some time without. After each
+// burst there is a block more, or the one less.
 static void *spin(void *it) {
     struct timespec pause = {0, 50000};
-    for (;; nanosleep(&pause, NULL)) {
-        for (int at = 0; at < 100; at++) work(it, 2, 0, 1024, 1000, -1024, 0), work(it, 2, 0, -1024, -1000, 1024, 0);
+    for (int sign = 1;; sign = -sign, nanosleep(&pause, NULL)) {
+        for (int at = 0; at < 100; at++) turn(it, sign), turn(it, -sign);
+        turn(it, sign);
     }
     return NULL;
 }
@@ -103,7 +108,7 @@ static void *stir(void *end) {
     struct timespec pause = {0, 30000000};
     for (;; nanosleep(&pause, NULL)) {
         for (Device **it = native.begin; it < (Device **)end; it++) {
-            if (array(*it, RESERVED)->pools->peak) work(*it, 2, 0, 1024, 1000, -1024, 0), work(*it, 2, 0, -1024, -1000, 1024, 0);
+            if (array(*it, RESERVED)->pools->peak) turn(*it, 1), turn(*it, -1);
         }
     }
     return NULL;
@@ -118,7 +123,7 @@ static long nanoseconds(clockid_t clock) {
 // A step of training, as far as the host has to do with it: blocks come and go, and memory is mapped and given back.
 static void step(Device *it) {
     enum { SIZE = 1 << 20 };
-    for (int at = 0; at < 5000; at++) work(it, 2, 0, 1024, 1000, -1024, 0), work(it, 2, 0, -1024, -1000, 1024, 0);
+    for (int at = 0; at < 5000; at++) turn(it, 1), turn(it, -1);
     char *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) abort();
     memset(memory, 1, SIZE);

@@ -2,7 +2,7 @@
 
 use super::{PageLine, Writer};
 use crate::app::rows;
-use crate::model::{Breakdown, Model, Part, Reserved};
+use crate::model::{Breakdown, Model, Part, Reserved, with_instances};
 use crate::snapshot::{Allocator, Gpu, Process, Reading, Snapshot, Unread};
 use crate::units::Bytes;
 
@@ -103,8 +103,7 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
 /// The parts of a GPU's memory.
 pub(super) fn of_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     let Some(snapshot) = model.latest() else { return };
-    let unclaimed = model.unclaimed().iter().find(|it| it.gpu == gpu.uuid);
-    let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, unclaimed) else { return };
+    let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, model.unclaimed()) else { return };
     writer.head("Where it is");
     writer.lines.push(PageLine::Bar(whole.clone()));
     for (part, bytes) in &whole.parts {
@@ -149,7 +148,8 @@ fn meaning(part: Part) -> &'static str {
 /// What the rest of a GPU's memory may be: who did not say what PyTorch has of it?
 fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
     let peek = |process| snapshot.process(process).and_then(|it| it.peek.as_deref());
-    let peeks = || gpu.tenants.iter().map(|it| peek(it.process));
+    let tenants = || with_instances(snapshot, gpu).flat_map(|gpu| &gpu.tenants);
+    let peeks = || tenants().map(|it| peek(it.process));
     // One without PyTorch has said all.
     let is_unread = peeks().any(|it| it.is_none_or(|it| it.unread.is_some_and(|why| why != Unread::NoPytorch)));
     let is_unplaced = peeks().flatten().flat_map(|it| &it.allocators).any(|it| it.gpu.is_none());
