@@ -59,6 +59,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let title = match panel.scope() {
         Scope::Job => format!(" End the job of {} ", root.id().pid),
         Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
+        // One that is tagged may be far from the cursor.
+        Scope::Chosen if app.tagged().contains(&root.id()) => format!(" End the tagged process {} ", root.id().pid),
         Scope::Chosen => format!(" End process {} ", root.id().pid),
     };
     let block = Block::bordered().border_style(theme.dim()).title(Span::styled(title, theme.accent()));

@@ -10,6 +10,8 @@ use crate::app::App;
 use crate::app::end::{EndPanel, Scope};
 use crate::app::keymap::{BINDINGS, Intent, Mode};
 use crate::app::layout::Area;
+use crate::app::rows::Subject;
+use crate::snapshot::ProcessId;
 
 /// The keys to name, the most useful first, and what to call them in a word: none where the next key has the same.
 const LIST: &[(Intent, &str)] = &[
@@ -87,6 +89,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if mode == Mode::List && app.view().mine {
         pen.put("mine only", theme.accent()).skip(2);
     }
+    if mode == Mode::List && !app.tagged().is_empty() {
+        pen.put(tagged(app), theme.accent()).skip(2);
+    }
     let hints = match mode {
         Mode::Setup => SETUP,
         Mode::List => LIST,
@@ -113,6 +118,20 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         }
         pen.put(key.name, theme.accent()).skip(1).put(*word, theme.dim()).skip(if word.is_empty() { 0 } else { 2 });
     }
+}
+
+/// How many are tagged, whom the panel would open on; and how many of those are not in the list now.
+fn tagged(app: &App) -> String {
+    let is_listed = |id: &ProcessId| {
+        app.rows().iter().any(|row| match &row.subject {
+            Subject::Process(process) => process == id,
+            Subject::Group(group) => group.members.contains(id),
+            Subject::Unclaimed(_) | Subject::Heading(_) => false,
+        })
+    };
+    let hidden = app.tagged().iter().filter(|id| !is_listed(id)).count();
+    let count = app.tagged().len();
+    if hidden > 0 { format!("{count} tagged, {hidden} not listed") } else { format!("{count} tagged") }
 }
 
 /// A line that is being typed, and its cursor.

@@ -403,6 +403,24 @@ fn one_that_runs_another_program_since_the_panel_opened_is_said_to() {
 }
 
 #[test]
+fn who_is_tagged_is_said_to_be_wherever_the_cursor_is() {
+    let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).with(8, "python a.py", 0, Bytes::from_gib(2));
+    let mut app = app_with(&host, 80, Settings::default());
+    let mut after = |keys: &str| {
+        for key in keys.chars() {
+            let code = if key == '\n' { KeyCode::Enter } else { KeyCode::Char(key) };
+            app.update(Event::Key(KeyEvent::from(code)));
+        }
+        screen(Theme::new(false, true), &app, 80, 24)
+    };
+    assert!(!after("").contains("tagged"));
+    assert!(after(" ").contains("\"1 tagged  ? help"));
+    // The filter hides it; the panel is about it all the same.
+    assert!(after("/a.py\n").contains("1 tagged, 1 not listed"), "{}", after(""));
+    assert!(after("x").contains("End the tagged process 7 "), "{}", after(""));
+}
+
+#[test]
 fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them() {
     for (state, words) in [
         (State::Sleeping, "It is sleeping. It may ignore that; no process ignores SIGKILL."),
