@@ -47,7 +47,7 @@ fn complete(shell: Shell, folder: &Path) -> io::Result<()> {
 /// where a shell would offer files.
 fn offered(command: &Command) -> Command {
     let argument = |it: &Arg| match it.get_id().as_str() {
-        "sort" => names(it, Column::ALL, |it| it.sorts()),
+        "sort" => names(it, Column::ALL, Column::sorts),
         "columns" => names(it, Column::ALL, |_| true),
         "gpu_columns" => names(it, GpuColumn::ALL, |_| true),
         _ => it.clone(),
