@@ -240,7 +240,7 @@ fn of_terminal(able: Abilities) -> Vec<Finding> {
             if able.colour { "there is one, with colours" } else { "there is one; NO_COLOR, or TERM, says no colours" },
         )
     } else {
-        less("terminal", "the output is none: tables are printed instead of the screen", "ssh -t HOST gputop")
+        less("terminal", "the output is not a terminal: tables are printed instead of the screen", "ssh -t HOST gputop")
     });
     if able.ascii {
         let sentence = "the locale is not UTF-8, or TERM is of a poor terminal: graphs are drawn in ASCII";

@@ -36,7 +36,7 @@ fn columns_come_from_the_flag_then_the_variable_then_the_file() {
     shows(&mut host.gputop([]), "USER▲    COMMAND");
     shows(host.gputop([]).env("GPUTOP_COLUMNS", "pid,user,command"), "    PID USER▲    COMMAND");
     let mut flagged = host.gputop(["--columns", "command,user,gpu", "--sort", "gpu"]);
-    shows(flagged.env("GPUTOP_COLUMNS", "pid,command"), "USER     GP… COMMAND");
+    shows(flagged.env("GPUTOP_COLUMNS", "pid,command"), "USER     GP▲ COMMAND");
 }
 
 #[test]
