@@ -1,6 +1,7 @@
 //! What stands on one line, whatever its width: nothing cut, nothing hidden.
 
 use super::*;
+use crate::app::end::Member;
 
 #[test]
 fn no_word_above_a_list_is_cut() {
