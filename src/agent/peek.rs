@@ -231,10 +231,11 @@ fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender
         for id in &ended {
             targets.remove(id);
         }
-        said.retain(|it| !ended.contains(&it.0) && !unknown.contains(&it.0));
-        // What is not told now, is in the next pass.
-        for id in unknown {
-            targets.entry(id).and_modify(Target::was_not_heard);
+        said.retain(|it| !ended.contains(&it.0));
+        // Nor is what it said before told for what it says now: that is in the next pass.
+        for (id, outcome) in said.iter_mut().filter(|it| unknown.contains(&it.0)) {
+            *outcome = Err(Unread::NotYet);
+            targets.entry(*id).and_modify(Target::was_not_heard);
         }
         if !is_at(None) || !said.is_empty() && !say(said) {
             return;
