@@ -236,6 +236,59 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// On GPUs that are whole or split, of tenants of whom the driver says how much or not, whose devices are known
+        /// or not: what PyTorch says is in the parts of one GPU, all of it and once, and the rest is named.
+        #[test]
+        fn what_pytorch_says_is_in_the_parts(
+            tenants in proptest::collection::vec(
+                (
+                    proptest::array::uniform5(0..1_u64 << 50),
+                    proptest::option::of(0..1_u64 << 50),
+                    0..3_usize,
+                    proptest::option::of(0..3_usize),
+                ),
+                1..6,
+            ),
+            used in proptest::array::uniform3(0..1_u64 << 50),
+            is_split: bool,
+        ) {
+            let mut snapshot = host(3);
+            let uuids = [0, 1, 2].map(|at: usize| snapshot.gpus[at].uuid.clone());
+            let mut expected = [0; 3];
+            for (pid, (parts, memory, held, named)) in (100..).zip(&tenants) {
+                snapshot = snapshot.with(pid, "python train.py", *held, Bytes(memory.unwrap_or_default()));
+                let tenant = snapshot.gpus[*held].tenants.last_mut().unwrap();
+                tenant.memory = memory.map(Bytes).ok_or(Missing::Unsupported);
+                let allocator = Allocator { gpu: named.map(|at| uuids[at].clone()), ..allocator(*parts) };
+                let reserved = Reserved::of(&allocator).ok();
+                prop_assert_eq!(reserved.map(|it| it.sum()), allocator.reserved.ok().filter(|_| reserved.is_some()));
+                if named == &Some(*held) {
+                    expected[*held] += reserved.map_or(0, |it| i128::from(it.sum().0));
+                }
+                let peek = Peek { allocators: vec![allocator], unread: None };
+                let process = snapshot.processes.iter_mut().find(|it| it.id.pid == pid).unwrap();
+                process.peek = Some(peek.into());
+            }
+            for (gpu, used) in snapshot.gpus.iter_mut().zip(used) {
+                gpu.load.memory_used = Ok(Bytes(used));
+            }
+            if is_split {
+                snapshot.gpus[0].facts.parent = Some(uuids[2].clone());
+                snapshot.gpus[1].facts.parent = Some(uuids[2].clone());
+                expected[2] = expected.iter().sum();
+            }
+            let mut model = Model::default();
+            model.replace(snapshot.clone());
+            for (gpu, expected) in snapshot.gpus.iter().zip(expected) {
+                let it = Breakdown::of_gpu(&snapshot, gpu, model.unclaimed()).unwrap();
+                let said = [Part::Allocated, Part::Pending, Part::Fragmented, Part::Cache].map(|part| it.part(part));
+                prop_assert_eq!(said.into_iter().map(i128::from).sum::<i128>(), expected);
+                prop_assert_eq!(sum(&it), i128::from(it.whole.0));
+            }
+        }
+    }
+
     #[test]
     fn what_the_allocator_took_since_the_driver_was_asked_is_a_difference() {
         let it = Breakdown::of_tenant(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
