@@ -123,10 +123,10 @@ impl Outcome {
                     // As if the context were a tensor.
                     let parts = [Bytes(*bytes), Bytes((*allocated).min(*bytes))];
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
-                    let detector = growth.detector();
-                    let forecast = detector.evidence().and_then(|it| it.forecast);
+                    let growing = growth.growing();
+                    let forecast = growing.detector.evidence().and_then(|it| it.forecast);
                     let end = forecast.map(|it| [it.likely, it.low, it.high].map(|it| it.as_secs_f64()));
-                    told(*at as f64 / 1000.0, Said { outlook: detector.outlook(), end });
+                    told(*at as f64 / 1000.0, Said { outlook: growing.outlook(), end });
                 }
             }
             Judge::Threshold => baselines::threshold(case, samples, told),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::log::Found;
 use super::series::{Judged, Said};
-use crate::model::on_growth;
+use crate::model::{on_growth, part_name};
 use crate::report::prose::advice;
 use crate::untrusted::Text;
 
@@ -50,7 +50,7 @@ fn one(judged: &Judged, file: Option<&Text>) -> Value {
         "process_name": series.name.as_ref().map(Text::as_str),
         "advice": advice(&judged.way.map_or_else(Vec::new, |way| on_growth(&[way]))),
         "sentence": judged.reason,
-        "part": judged.part,
+        "part": judged.last.part.map(part_name),
         "reserved_bytes": judged.parts.map(|[reserved, _]| reserved.0),
         "allocated_bytes": judged.parts.map(|[_, allocated]| allocated.0),
         "capacity_bytes": judged.capacity.map(|it| it.0),
@@ -67,12 +67,17 @@ fn one(judged: &Judged, file: Option<&Text>) -> Value {
 fn said(said: &Said) -> Value {
     let forecast = said.evidence.and_then(|it| it.forecast);
     let seconds = |it: Option<Duration>| it.map(|it| (it.as_secs_f64() * 10.0).round() / 10.0);
-    json!({
+    let mut value = json!({
         "at": said.at,
         "verdict": said.outlook.name(),
         "rate_bytes_per_s": said.evidence.map(|it| it.rate.0.round()),
         "oom_in_s": seconds(forecast.map(|it| it.likely)),
         "oom_low_s": seconds(forecast.map(|it| it.low)),
         "oom_high_s": seconds(forecast.map(|it| it.high)),
-    })
+    });
+    // Few logs tell parts apart.
+    if let Some(part) = said.part {
+        value["part"] = json!(part_name(part));
+    }
+    value
 }

@@ -62,9 +62,8 @@ pub(super) struct Judged {
     pub(super) last: Said,
     /// The way in which it grew at last; absent unless it was a suspect or a leak.
     pub(super) way: Option<Growth>,
-    /// Why, and of which part of memory, in words and for a program.
+    /// Why.
     pub(super) reason: Option<String>,
-    pub(super) part: Option<&'static str>,
     /// What PyTorch reserved at last, and what of that was allocated.
     pub(super) parts: Option<[Bytes; 2]>,
     /// Sudden falls, with seconds since the series began.
@@ -90,14 +89,6 @@ impl Detector {
         match self {
             Self::Whole(it) => it.push(at, held, limit),
             Self::Parted(it) => it.push(at, held, parts, limit),
-        }
-    }
-
-    /// What says most.
-    fn detector(&self) -> &LeakDetector {
-        match self {
-            Self::Whole(it) => it,
-            Self::Parted(it) => it.detector(),
         }
     }
 
@@ -173,7 +164,6 @@ impl Series {
             last: Said { at: 0.0, outlook: Outlook::TooSoon, evidence: None, part: None },
             way: None,
             reason: None,
-            part: None,
             parts: None,
             falls: Vec::new(),
             points: Vec::with_capacity(rows.len()),
@@ -185,10 +175,9 @@ impl Series {
             let known = parts.binary_search_by_key(&row.place, |it| it.0).ok().map(|at| parts[at].1);
             judged.parts = known.or(judged.parts);
             feeder.push(moment, row.bytes, known, row.limit);
-            let detector = feeder.detector();
-            let at = seconds(moment);
-            let outlook = detector.outlook();
-            let said = || Said { at, outlook, evidence: detector.evidence().copied(), part: feeder.growing().part };
+            let growing = feeder.growing();
+            let (at, outlook) = (seconds(moment), growing.outlook());
+            let said = || Said { at, outlook, evidence: growing.detector.evidence().copied(), part: growing.part };
             if judged.timeline.last().is_none_or(|it| it.outlook != outlook) {
                 judged.timeline.push(said());
             }
@@ -208,10 +197,9 @@ impl Series {
             judged.span = at;
         }
         let growing = feeder.growing();
-        (judged.way, judged.reason, judged.part) = (growing.way(), growing.reason(), growing.part_name());
-        let detector = growing.detector;
-        let evidence = detector.evidence().copied();
-        judged.last = Said { at: judged.span, outlook: detector.outlook(), evidence, part: growing.part };
+        (judged.way, judged.reason) = (growing.way(), growing.reason());
+        let evidence = growing.detector.evidence().copied();
+        judged.last = Said { at: judged.span, outlook: growing.outlook(), evidence, part: growing.part };
         if growing.part != Some(Part::Allocated) {
             judged.allocated = Vec::new();
         }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::cells;
 use super::log::{Found, Log};
 use super::text;
-use crate::model::Outlook;
+use crate::model::{Outlook, Part};
 use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
 use crate::snapshot::{Change, Snapshot};
@@ -292,7 +292,7 @@ fn a_leak_below_what_the_driver_sees_is_found_by_the_columns_of_pytorch() {
     let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
     let [judged] = found.series.as_slice() else { panic!("{:?}", found.bad.named) };
     let reason = judged.reason.clone().unwrap_or_default();
-    assert_eq!((judged.last.outlook, judged.part), (Outlook::Leak, Some("allocated")), "{reason}");
+    assert_eq!((judged.last.outlook, judged.last.part), (Outlook::Leak, Some(Part::Allocated)), "{reason}");
     assert!(reason.starts_with("allocated +") && reason.ends_with("; reserved has not moved yet"), "{reason}");
     assert_eq!(judged.parts, Some([Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20)]));
     // What grew is said and drawn, and not the driver's figure, which stands.
@@ -326,8 +326,8 @@ fn lines_of_its_own_are_read_whole_and_as_changes() {
         before = Some(host.clone());
     }
     let found = read(&text);
-    let said: Vec<_> = found.series.iter().map(|it| (it.series.pid, it.samples, it.last.outlook, it.part)).collect();
-    let expected = [(None, 900, Outlook::Steady, None), (Some(7), 900, Outlook::Leak, Some("allocated"))];
+    let said: Vec<_> = found.series.iter().map(|it| (it.series.pid, it.samples, it.last.outlook, it.last.part)).collect();
+    let expected = [(None, 900, Outlook::Steady, None), (Some(7), 900, Outlook::Leak, Some(Part::Allocated))];
     assert_eq!(said, expected, "{:?}", found.bad.named);
     // Of changes alone nobody knows what they changed, and other objects are none of its lines.
     let tick = text.lines().nth(1).unwrap();

@@ -182,9 +182,8 @@ impl App {
 /// Everything that leaks now. A GPU does where it is not one of its processes that does.
 fn leaking(model: &Model, snapshot: &Snapshot) -> Vec<(Subject, Evidence)> {
     let leak = |subject: Subject| {
-        let detector = model.growing(&subject)?.detector;
-        let detector = (detector.outlook() == Outlook::Leak).then_some(detector)?;
-        Some((subject, *detector.evidence()?))
+        let growing = model.growing(&subject).filter(|it| it.outlook() == Outlook::Leak)?;
+        Some((subject, *growing.detector.evidence()?))
     };
     let suspects = model.suspects();
     let is_whole = |gpu: &&Gpu| !gpu.tenants.iter().any(|it| suspects.binary_search(&it.process).is_ok());

@@ -229,7 +229,7 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
         },
     );
     if let Some(verdict) = model.verdict(process.id) {
-        let grows = model.growing(&Subject::Process(process.id)).map(|it| it.detector.outlook());
+        let grows = model.growing(&Subject::Process(process.id)).map(|it| it.outlook());
         let text = match grows.filter(|it| *it >= Outlook::Suspect && !verdict.is_suspect()) {
             // The word of the list; more of it stands below.
             Some(grows) => format!("{}: see growth; besides, {}", grows.word(), verdict.sentence()),

@@ -65,8 +65,9 @@ pub(super) struct Finder {
     escape: Escape,
     /// The end of what stood before this line: a message may begin there.
     tail: String,
-    /// The number of the line before this one that was not empty.
+    /// The number of the line before this one that was not empty, and how that began.
     tail_line: u64,
+    head: String,
     open: VecDeque<Open>,
 }
 
@@ -159,10 +160,17 @@ impl Finder {
     fn continue_one(&mut self, line: &str) -> bool {
         for at in 0..self.open.len() {
             let open = &mut self.open[at];
-            let stripped = strip(&open.prefix, line).unwrap_or(line);
             let before = open.text.len();
-            open.text.push_str(cut(stripped, LONGEST_MESSAGE));
-            match grammar::read(&open.text) {
+            let stripped = strip(&open.prefix, line).unwrap_or(line);
+            // Where the exception's name was wrapped, too, what stands before each line is seen from two of them.
+            let shared = shared(&self.head, line);
+            let ours = shared.filter(|it| strip(it, &open.prefix).is_some());
+            let outcome = std::iter::once(stripped).chain(ours.map(|it| &line[it.len()..])).find_map(|rest| {
+                open.text.truncate(before);
+                open.text.push_str(cut(rest, LONGEST_MESSAGE));
+                Some(grammar::read(&open.text)).filter(|it| *it != Outcome::Stop)
+            });
+            match outcome.unwrap_or(Outcome::Stop) {
                 Outcome::Stop => open.text.truncate(before),
                 Outcome::More if open.text.len() < LONGEST_MESSAGE => return true,
                 Outcome::Whole(message) => {
@@ -186,8 +194,14 @@ impl Finder {
     /// the line, what has no head is a part of that.
     fn begin(&mut self, line: &str, is_taken: bool) {
         let before = self.tail.len();
-        self.tail.push_str(line);
-        let text = std::mem::take(&mut self.tail);
+        let mut text = std::mem::take(&mut self.tail);
+        // What begins with the line before may have what stands before each line in its middle.
+        let wrapped = shared(&self.head, line).find(|it| {
+            let joined = format!("{text}{}", cut(&line[it.len()..], LONGEST_START));
+            grammar::splits(&joined, before)
+        });
+        let skipped = wrapped.unwrap_or_default();
+        text.push_str(&line[skipped.len()..]);
         let starts = grammar::starts(&text);
         // What stands in the tail as a whole was found with the line before.
         let known = if before == 0 || starts.is_empty() { Vec::new() } else { grammar::starts(&text[..before]) };
@@ -201,7 +215,7 @@ impl Finder {
             let open = Open {
                 text: cut(&text[start..end], LONGEST_MESSAGE).to_owned(),
                 junk: String::new(),
-                prefix: if start >= before { prefix(&text[before..start]) } else { String::new() },
+                prefix: if start >= before { prefix(&text[before..start]) } else { skipped.to_owned() },
                 line: if start >= before { self.log.lines + 1 } else { self.tail_line },
             };
             self.read(open, end == text.len());
@@ -210,6 +224,7 @@ impl Finder {
         let keep = (keep..=text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
         text[keep..].clone_into(&mut self.tail);
         self.tail_line = self.log.lines + 1;
+        cut(line, LONGEST_START).clone_into(&mut self.head);
     }
 
     /// Reads a message as far as its line goes.
@@ -313,6 +328,19 @@ fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
     };
     let fits = start.len() == prefix.len() && prefix.bytes().zip(start.bytes()).enumerate().all(fits);
     fits.then(|| &line[prefix.len()..])
+}
+
+/// What two lines begin with, but for another time of day: the longest first, and some shorter ones, as what follows may
+/// begin alike.
+fn shared<'a>(before: &str, line: &'a str) -> impl Iterator<Item = &'a str> + Clone {
+    const SHORTER: usize = 16;
+    let alike = |(ours, theirs): &(u8, u8)| ours == theirs || ours.is_ascii_digit() && theirs.is_ascii_digit();
+    let most = before.bytes().zip(line.bytes()).take_while(alike).count();
+    let before = before.to_owned();
+    (1..=most).rev().take(SHORTER).filter_map(move |length| {
+        strip(before.get(..length)?, line)?;
+        line.get(..length)
+    })
 }
 
 /// How much of the text a message can begin with.

@@ -3,6 +3,8 @@
 //! It reads text without any white space, so that a message says the same however its lines were wrapped. It
 //! knows nothing of logs: [`find`](super::find) brings it the text.
 
+use std::ops::Range;
+
 use super::message::{Amount, Form, Message};
 use crate::snapshot::{Missing, Reading};
 use crate::units::Bytes;
@@ -43,10 +45,15 @@ pub(super) struct Start {
 /// Where messages begin in a text without white space. One without a head begins only before all that have one:
 /// elsewhere it is a part of these.
 pub(super) fn starts(text: &str) -> Vec<Start> {
-    let whole = with_head(text);
+    let whole: Vec<usize> = with_head(text).map(|it| it.start).collect();
     let before = &text[..whole.first().copied().unwrap_or(text.len())];
     let starts = whole.into_iter().map(|at| Start { at, headless: false });
     headless(before).map(|at| Start { at, headless: true }).into_iter().chain(starts).collect()
+}
+
+/// Whether a message begins before that place, in words that end after it.
+pub(super) fn splits(text: &str, place: usize) -> bool {
+    with_head(text).any(|it| it.start < place && place < it.end)
 }
 
 /// `Tried to allocate …`, `GPU 0 has a total capacity …`, `GPU 0; 11.00 GiB total capacity; …`
@@ -60,8 +67,9 @@ fn headless(text: &str) -> Option<usize> {
     tried.or_else(gpu)
 }
 
-fn with_head(text: &str) -> Vec<usize> {
-    let start = |at: usize| {
+/// Where the words stand that give a message away.
+fn with_head(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let start = move |at: usize| {
         let before = &text[..at];
         if before.ends_with("allowedmemory.(") {
             return before.rfind(ASYNC);
@@ -69,7 +77,7 @@ fn with_head(text: &str) -> Vec<usize> {
         let before = before.strip_suffix("error:").unwrap_or(before);
         DEVICES.iter().find_map(|it| before.ends_with(it).then(|| before.len() - it.len()))
     };
-    text.match_indices(MEMORY).filter_map(|(at, _)| start(at)).collect()
+    text.match_indices(MEMORY).filter_map(move |(at, _)| Some(start(at)?..at + MEMORY.len()))
 }
 
 /// Reads a message from the start of the text on.

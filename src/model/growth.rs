@@ -25,7 +25,7 @@ pub use self::forecast::{Forecast, Rate};
 use self::levels::Levels;
 pub(super) use self::live::Leaks;
 pub(super) use self::parts::Allocated;
-pub use self::parts::{Growing, PartedDetector, evidence_of};
+pub use self::parts::{Growing, PartedDetector, evidence_of, part_name};
 use self::stairs::Stairs;
 use self::trend::Trend;
 use crate::units::{Bytes, Moment};

@@ -76,7 +76,7 @@ fn tenant(model: &Model, snapshot: &Snapshot, gpu: &Gpu, tenant: &Tenant) -> Str
     let since = since.map_or_else(|| "unknown".to_owned(), |it| Elapsed(snapshot.at.since(Moment(it))).to_string());
     let verdict =
         model.verdict(id).filter(|it| it.is_suspect()).map(|it| format!(" {}: {}.", it.word(), it.sentence()));
-    let leak = model.growth(&Subject::Process(id)).filter(|it| it.outlook() == Outlook::Leak);
+    let leak = model.growing(&Subject::Process(id)).filter(|it| it.outlook() == Outlook::Leak);
     let leak = leak.map(|it| format!(" Its memory: {}.", it.sentence()));
     format!(
         "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {since} ago, runs {}.{}{}{}",

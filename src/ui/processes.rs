@@ -262,7 +262,7 @@ fn draw_cell(
 /// trouble is said only where there is a column for it.
 fn opinion(theme: Theme, app: &App, process: &Process, plain: Style, all: bool) -> (&'static str, Style) {
     let verdict = app.model().verdict(process.id);
-    let grows = app.model().growing(&Subject::Process(process.id)).map(|it| it.detector.outlook());
+    let grows = app.model().growing(&Subject::Process(process.id)).map(|it| it.outlook());
     match (verdict, grows) {
         (Some(verdict), _) if verdict.is_suspect() => (verdict.word(), theme.weight(verdict.weight())),
         (_, Some(grows @ (Outlook::Leak | Outlook::Suspect))) => (grows.word(), theme.weight(grows.weight())),

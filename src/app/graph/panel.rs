@@ -54,7 +54,7 @@ pub struct Ahead {
 impl Ahead {
     /// What is to come of a leak. Of what may stop by itself, nobody can say.
     fn of(model: &Model, subject: &Subject) -> Option<Self> {
-        let growing = model.growing(subject).filter(|it| it.detector.outlook() == Outlook::Leak)?;
+        let growing = model.growing(subject).filter(|it| it.outlook() == Outlook::Leak)?;
         let evidence = growing.detector.evidence()?;
         let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));
         let split = model.split(subject).filter(|_| growing.part == Some(Part::Allocated));
