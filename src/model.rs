@@ -21,7 +21,9 @@ use std::time::Duration;
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
 pub use self::breakdown::{Breakdown, Part, Reserved, reserved, with_instances};
 use self::growth::{Allocated, Leaks};
-pub use self::growth::{Evidence, Fall, Forecast, Growing, LeakDetector, Outlook, PartedDetector, Rate, evidence_of, part_name};
+pub use self::growth::{
+    Evidence, Fall, Forecast, Growing, LeakDetector, Outlook, PartedDetector, Rate, evidence_of, part_name,
+};
 pub use self::health::{Health, Weight};
 pub use self::history::{
     Curve, Extent, GpuHistory, History, Occurrence, ProcessHistory, Series, Split, WEEK, What, Window,

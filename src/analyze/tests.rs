@@ -326,7 +326,8 @@ fn lines_of_its_own_are_read_whole_and_as_changes() {
         before = Some(host.clone());
     }
     let found = read(&text);
-    let said: Vec<_> = found.series.iter().map(|it| (it.series.pid, it.samples, it.last.outlook, it.last.part)).collect();
+    let said: Vec<_> =
+        found.series.iter().map(|it| (it.series.pid, it.samples, it.last.outlook, it.last.part)).collect();
     let expected = [(None, 900, Outlook::Steady, None), (Some(7), 900, Outlook::Leak, Some(Part::Allocated))];
     assert_eq!(said, expected, "{:?}", found.bad.named);
     // Of changes alone nobody knows what they changed, and other objects are none of its lines.

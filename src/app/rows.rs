@@ -277,6 +277,13 @@ fn count_once(model: &Model, snapshot: &Snapshot, rows: &mut Vec<Row>) {
     });
 }
 
+/// Whether others' processes hold device memory, and none of one's own.
+pub fn is_only_others(model: &Model) -> bool {
+    let Some(snapshot) = model.latest() else { return false };
+    let mut owners = model.holdings().iter().filter_map(|it| snapshot.process(it.process)).map(|it| it.facts.uid);
+    !model.holdings().is_empty() && owners.all(|it| it != Ok(snapshot.host.facts.uid))
+}
+
 /// Whether it holds device memory and should not.
 fn is_suspect(model: &Model, id: ProcessId) -> bool {
     model.verdict(id).is_some_and(|it| it.is_suspect() && it.is_on_gpu())

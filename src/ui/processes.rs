@@ -136,7 +136,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put(
             match () {
                 () if !app.filter().value().is_empty() => "no process matches the filter (Esc clears it)",
-                () if app.view().mine && !app.model().holdings().is_empty() => {
+                () if app.view().mine && rows::is_only_others(app.model()) => {
                     "nothing of yours is here; u shows what is others'"
                 }
                 () if app.view().suspects => "nobody holds memory who should not (o shows all)",

@@ -78,7 +78,8 @@ fn of_hundreds_that_wait_a_few_are_read_each_time_and_what_becomes_of_one_is_soo
         while state(&seen, pid) != Some(Ok(State::Stopped)) {
             seen.take(agent.next());
             lines += 1;
-            assert!(lines < 12, "{pid} is {:?}", state(&seen, pid));
+            // Some may have been written before the signal.
+            assert!(lines < 120, "{pid} is {:?}", state(&seen, pid));
         }
     }
     Life::of(pids[4]).signal(Signal::KILL);

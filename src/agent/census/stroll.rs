@@ -241,13 +241,17 @@ impl Stroll {
         self.changed = true;
     }
 
-    /// Whose files it is time to look at again, of those who matter.
+    /// Whose files it is time to look at again, of those who matter; last who waits longest.
     fn due(&self, now: Moment) -> Vec<u32> {
         if self.devices.is_none() {
             return vec![];
         }
-        let is_due = |pid: &u32| self.table.rows().get(pid).is_some_and(|row| now >= row.files_due);
-        self.holding.iter().copied().chain(self.kin.members()).filter(is_due).collect()
+        let due = |pid: u32| Some((Reverse(self.table.rows().get(&pid)?.files_due), pid));
+        let those = self.holding.iter().copied().chain(self.kin.members()).filter_map(due);
+        let mut due: Vec<_> = those.filter(|(Reverse(due), _)| now >= *due).collect();
+        due.sort_unstable();
+        due.dedup();
+        due.into_iter().map(|(_, pid)| pid).collect()
     }
 
     /// Takes note of what a look at a process brought. Says whether it was kin and has gone.

@@ -95,7 +95,7 @@ pub(super) fn is_locked(bytes: &[u8]) -> bool {
 
 /// What stands after the mutex: as long as that is the same, nothing was changed, whoever held it.
 pub(super) fn after_mutex(bytes: &[u8]) -> &[u8] {
-    bytes.get(MUTEX..).unwrap_or_default()
+    &bytes[MUTEX.min(bytes.len())..]
 }
 
 /// One array: the whole is the sum of its two pools, in what is, came and went.

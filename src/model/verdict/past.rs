@@ -45,6 +45,8 @@ pub(super) struct Loss {
 pub(in crate::model) struct Life {
     /// By what it was when its arguments were seen last: one that has ended has none.
     pub(in crate::model) named: Arc<Named>,
+    /// It has none any more.
+    is_cleared: bool,
     pub(in crate::model) role: Role,
     /// It had the arguments of the Python process that made it: it was forked, and not started.
     pub(in crate::model) forked: bool,
@@ -105,7 +107,10 @@ impl Past {
             life.named.id == process.id && facts.is_some_and(|it| *it == process.facts || are_alike(it, &process.facts))
         };
         let is_dead = |(life, process): (&Life, &Process)| {
-            life.dead_since.is_some() || process.load.state == Ok(State::Zombie) || process.id.start_ticks.is_none()
+            life.is_cleared
+                || life.dead_since.is_some()
+                || process.load.state == Ok(State::Zombie)
+                || process.id.start_ticks.is_none()
         };
         let mut pairs = self.lives.iter().zip(&snapshot.processes);
         self.lives.len() == snapshot.processes.len() && pairs.all(|it| is_same(it) && !is_dead(it))
@@ -233,6 +238,7 @@ impl Life {
     fn of(process: &Process) -> Self {
         Self {
             named: Named { id: process.id, facts: None, calling: "" }.into(),
+            is_cleared: false,
             role: Role::Unknown,
             forked: false,
             served: None,
@@ -254,8 +260,8 @@ impl Life {
     fn name(&mut self, process: &Process) {
         let facts = &process.facts;
         let is_same = self.named.facts.as_ref() == Some(facts);
-        let is_cleared = self.named.argv().is_some() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
-        if is_same || is_cleared {
+        self.is_cleared = !is_same && self.named.argv().is_some() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
+        if is_same || self.is_cleared {
             return;
         }
         self.forked &= self.named.argv() == facts.argv.as_ref().ok();

@@ -90,6 +90,8 @@ fn who_sees_only_their_own_is_not_told_that_nobody_uses_a_gpu() {
             text(&host, keys)
         );
     }
+    host.host.facts.uid -= 1;
+    assert!(text(&host, "uo").contains("nobody holds memory who should not"), "{}", text(&host, "uo"));
     host.gpus[0].tenants.clear();
     host.processes.clear();
     assert!(text(&host, "u").contains("no process uses a GPU"));
