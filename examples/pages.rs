@@ -54,13 +54,13 @@ fn offered(command: &Command) -> Command {
     };
     // clap keeps names for as long as the program runs.
     let name: &'static str = command.get_name().to_owned().leak();
-    let offered = Command::new(name)
+    let it = Command::new(name)
         .about(command.get_about().cloned().unwrap_or_default())
         .args(command.get_arguments().filter(|it| !it.is_hide_set()).map(argument))
-        .subcommands(command.get_subcommands().filter(|it| !it.is_hide_set()).map(self::offered));
+        .subcommands(command.get_subcommands().filter(|it| !it.is_hide_set()).map(offered));
     match command.get_version() {
-        Some(version) => offered.version(&*version.to_owned().leak()),
-        None => offered,
+        Some(version) => it.version(&*version.to_owned().leak()),
+        None => it,
     }
 }
 

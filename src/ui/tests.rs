@@ -8,7 +8,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::app::Options;
-use crate::app::end::{EndPanel, Member};
+use crate::app::end::EndPanel;
 use crate::app::settings::Settings;
 use crate::control::{Outcome, Reply, Signal};
 use crate::event::Event;

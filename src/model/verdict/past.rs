@@ -45,8 +45,6 @@ pub(super) struct Loss {
 pub(in crate::model) struct Life {
     /// By what it was when its arguments were seen last: one that has ended has none.
     pub(in crate::model) named: Arc<Named>,
-    /// It has none any more.
-    is_cleared: bool,
     pub(in crate::model) role: Role,
     /// It had the arguments of the Python process that made it: it was forked, and not started.
     pub(in crate::model) forked: bool,
@@ -96,6 +94,8 @@ pub(in crate::model) struct Past {
     lives: Vec<Life>,
     /// The latest last.
     fallen: Vec<Fallen>,
+    /// Someone is remembered by arguments that they have no more.
+    any_cleared: bool,
 }
 
 impl Past {
@@ -107,13 +107,10 @@ impl Past {
             life.named.id == process.id && facts.is_some_and(|it| *it == process.facts || are_alike(it, &process.facts))
         };
         let is_dead = |(life, process): (&Life, &Process)| {
-            life.is_cleared
-                || life.dead_since.is_some()
-                || process.load.state == Ok(State::Zombie)
-                || process.id.start_ticks.is_none()
+            life.dead_since.is_some() || process.load.state == Ok(State::Zombie) || process.id.start_ticks.is_none()
         };
         let mut pairs = self.lives.iter().zip(&snapshot.processes);
-        self.lives.len() == snapshot.processes.len() && pairs.all(|it| is_same(it) && !is_dead(it))
+        !self.any_cleared && self.lives.len() == snapshot.processes.len() && pairs.all(|it| is_same(it) && !is_dead(it))
     }
 
     /// Takes in the latest snapshot.
@@ -124,8 +121,9 @@ impl Past {
         }
         self.fallen.retain(|it| snapshot.at.since(it.at) < REMEMBERED);
         let mut held = holdings.iter().peekable();
+        self.any_cleared = false;
         for (life, process) in self.lives.iter_mut().zip(&snapshot.processes) {
-            life.name(process);
+            self.any_cleared |= life.name(process);
             let holding = held.next_if(|it| it.process == process.id);
             // A PID that NVML did not mean tells nothing when it ends.
             life.tenant = holding.is_some() && process.facts.identity != Identity::Unverified;
@@ -238,7 +236,6 @@ impl Life {
     fn of(process: &Process) -> Self {
         Self {
             named: Named { id: process.id, facts: None, calling: "" }.into(),
-            is_cleared: false,
             role: Role::Unknown,
             forked: false,
             served: None,
@@ -256,13 +253,14 @@ impl Life {
         }
     }
 
-    /// Takes in what it is called. A process that has ended keeps the arguments that it had.
-    fn name(&mut self, process: &Process) {
+    /// Takes in what it is called. A process that has ended keeps the arguments that it had: says whether it has none
+    /// any more.
+    fn name(&mut self, process: &Process) -> bool {
         let facts = &process.facts;
         let is_same = self.named.facts.as_ref() == Some(facts);
-        self.is_cleared = !is_same && self.named.argv().is_some() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
-        if is_same || self.is_cleared {
-            return;
+        let is_cleared = !is_same && self.named.argv().is_some() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
+        if is_same || is_cleared {
+            return is_cleared;
         }
         self.forked &= self.named.argv() == facts.argv.as_ref().ok();
         self.role = Role::of(process);
@@ -272,6 +270,7 @@ impl Life {
         let is_script = self.role == Role::Python && role::program(facts).strip_suffix(".py").is_some();
         let calling = if is_script { "trainer" } else { self.role.calling() };
         self.named = Named { id: process.id, facts: Some(facts.clone()), calling }.into();
+        false
     }
 
     /// Its parent ended.
