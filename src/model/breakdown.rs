@@ -257,7 +257,7 @@ mod tests {
             let uuids = [0, 1, 2].map(|at: usize| snapshot.gpus[at].uuid.clone());
             let mut expected = [0; 3];
             for (pid, (parts, memory, held, named)) in (100..).zip(&tenants) {
-                snapshot = snapshot.with(pid, "python train.py", *held, Bytes(memory.unwrap_or_default()));
+                snapshot = snapshot.with(pid, "python train.py", *held, memory.map_or(Bytes(0), Bytes));
                 let tenant = snapshot.gpus[*held].tenants.last_mut().unwrap();
                 tenant.memory = memory.map(Bytes).ok_or(Missing::Unsupported);
                 let allocator = Allocator { gpu: named.map(|at| uuids[at].clone()), ..allocator(*parts) };
