@@ -196,11 +196,9 @@ impl Finder {
         let before = self.tail.len();
         let mut text = std::mem::take(&mut self.tail);
         // What begins with the line before may have what stands before each line in its middle.
-        let wrapped = shared(&self.head, line).find(|it| {
-            let joined = format!("{text}{}", cut(&line[it.len()..], LONGEST_START));
-            grammar::splits(&joined, before)
-        });
-        let skipped = wrapped.unwrap_or_default();
+        let joins = |it: &&str| grammar::splits(&format!("{text}{}", cut(&line[it.len()..], LONGEST_START)), before);
+        let skipped = if grammar::may_begin(&text) { shared(&self.head, line).find(joins) } else { None };
+        let skipped = skipped.unwrap_or_default();
         text.push_str(&line[skipped.len()..]);
         let starts = grammar::starts(&text);
         // What stands in the tail as a whole was found with the line before.

@@ -51,6 +51,12 @@ pub(super) fn starts(text: &str) -> Vec<Start> {
     headless(before).map(|at| Start { at, headless: true }).into_iter().chain(starts).collect()
 }
 
+/// Whether a message may begin with the end of this text.
+pub(super) fn may_begin(text: &str) -> bool {
+    let ends = |words: &str| (1..words.len()).any(|length| text.ends_with(&words[..length]));
+    DEVICES.iter().any(|it| ends(&format!("{it}{MEMORY}")) || ends(&format!("{it}error:{MEMORY}")))
+}
+
 /// Whether a message begins before that place, in words that end after it.
 pub(super) fn splits(text: &str, place: usize) -> bool {
     with_head(text).any(|it| it.start < place && place < it.end)
