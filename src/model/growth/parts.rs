@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::live::GONE;
 use super::{Evidence, LeakDetector, Outlook};
-use crate::model::history::{Extent, ProcessHistory, Series, Split, Window};
+use crate::model::history::{ProcessHistory, Series, Split, Window};
 use crate::model::{Growth, Part, Reserved};
 use crate::snapshot::{GpuUuid, ProcessId, Snapshot};
 use crate::units::{Bytes, Moment};
@@ -151,14 +151,12 @@ pub struct Growing<'a> {
     pub part: Option<Part>,
     /// What PyTorch took from CUDA, more than it had when the growth began, in bytes; absent where that is not known.
     reserved: Option<i64>,
-    /// The cache grows as a step takes more, and gives it back: batches become larger.
-    is_in_step: bool,
 }
 
 impl<'a> Growing<'a> {
     /// Of what has no parts.
     pub fn whole(detector: &'a LeakDetector) -> Self {
-        Self { detector, part: None, reserved: None, is_in_step: false }
+        Self { detector, part: None, reserved: None }
     }
 
     /// Of what has; `is_part` says that the detector is that of the tensors.
@@ -170,15 +168,12 @@ impl<'a> Growing<'a> {
             detector,
             part: if is_part { Some(Part::Allocated) } else { gains.and_then(Gains::largest) },
             reserved: gains.map(|it| it.allocated + it.cache),
-            is_in_step: !is_part && gains.is_some_and(Gains::is_in_step),
         }
     }
 
-    /// How it looks. Batches that become larger may stop to, as in a first epoch that is sorted by length: where nothing is
-    /// kept from one step to the next, it is a suspect at most.
+    /// How it looks.
     pub fn outlook(&self) -> Outlook {
-        let outlook = self.detector.outlook();
-        if self.is_in_step { outlook.min(Outlook::Suspect) } else { outlook }
+        self.detector.outlook()
     }
 
     /// Why it is thought: `allocated +50 MiB per 100 s for …; reserved has not moved yet`. Absent where nothing grows.
@@ -189,7 +184,6 @@ impl<'a> Growing<'a> {
         Some(match more {
             Some(more) if more >= MOVED => format!("{reason}; reserved +{more} since"),
             Some(_) => format!("{reason}; reserved has not moved yet"),
-            None if self.is_in_step => format!("{reason}; steps take more and give it back"),
             None => reason,
         })
     }
@@ -243,8 +237,6 @@ struct Gains {
     allocated: i64,
     cache: i64,
     outside: i64,
-    /// What is allocated at most, above what is at least.
-    step: i64,
 }
 
 impl Gains {
@@ -253,24 +245,13 @@ impl Gains {
         let since = since.max(split.allocated.began()?);
         // Beyond six hours only the floors of five minutes are known.
         let around = Duration::from_secs(if now.since(since) < Duration::from_hours(5) { 60 } else { 300 });
-        let extent = |series: &Series, until: Moment, parts: u32| {
-            let window = Window::until(until, around * parts, parts as usize);
-            let extent = series.over(&window, now).into_iter().flatten().reduce(Extent::with)?;
-            Some([extent.low, extent.high].map(|it| it.0.min(1 << 60).cast_signed()))
+        let floor = |series: &Series, until: Moment| {
+            let extent = series.over(&Window::until(until, around, 1), now).into_iter().next()??;
+            Some(extent.low.0.min(1 << 60).cast_signed())
         };
-        let gain = |series: &Series| {
-            // The part of now has just begun, maybe.
-            let (now, then) = (extent(series, now, 2)?, extent(series, since.after(around).min(now), 1)?);
-            Some([now[0] - then[0], now[1] - then[1]])
-        };
-        let [allocated, most] = gain(&split.allocated)?;
-        let (reserved, held) = (gain(&split.reserved)?[0], gain(memory)?[0]);
-        Some(Self { allocated, cache: reserved - allocated, outside: held - reserved, step: most - allocated })
-    }
-
-    /// Whether most of what the cache gained is what a step takes more than it did.
-    fn is_in_step(self) -> bool {
-        self.largest() == Some(Part::Cache) && 2 * self.step > self.cache
+        let gain = |series: &Series| Some(floor(series, now)? - floor(series, since.after(around).min(now))?);
+        let (allocated, reserved, held) = (gain(&split.allocated)?, gain(&split.reserved)?, gain(memory)?);
+        Some(Self { allocated, cache: reserved - allocated, outside: held - reserved })
     }
 
     /// The part that gained most; absent when none did.
@@ -292,22 +273,13 @@ mod tests {
     /// What a process's growth looks like after so many seconds: of the driver's figure, and of what PyTorch reserved
     /// and allocated of it, in MiB at each second. It swings by 2 GiB within its steps.
     fn watch(seconds: u64, held: [fn(u64) -> u64; 3]) -> (Outlook, Option<Part>, String, Option<Growth>) {
-        watch_steps(seconds, held, |second| second * 37 % 5 * 512)
-    }
-
-    /// The same, with what a step has taken at each second, in MiB.
-    fn watch_steps(
-        seconds: u64,
-        held: [fn(u64) -> u64; 3],
-        taken: fn(u64) -> u64,
-    ) -> (Outlook, Option<Part>, String, Option<Growth>) {
         let mut model = Model::default();
         let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(30));
         let id = host.processes[0].id;
         for second in 0..seconds {
             host = host.later(1);
             let [whole, reserved, allocated] = held.map(|it| it(second) * MIB);
-            let allocated = allocated + taken(second) * MIB;
+            let allocated = allocated + second * 37 % 5 * 512 * MIB;
             host.gpus[0].tenants[0].memory = Ok(Bytes(whole));
             host.gpus[0].load.memory_used = Ok(Bytes(whole));
             let figures = Allocator {
@@ -350,14 +322,6 @@ mod tests {
         let outside = [|second| 12_500 + second / 4 * 20, |_| 12_048, |_| 10_000];
         let (outlook, part, sentence, way) = watch(900, outside);
         assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Outside), Some(Growth::NotPyTorch)), "{sentence}");
-    }
-
-    #[test]
-    fn batches_that_become_larger_are_no_leak_yet() {
-        let held = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |_| 10_000];
-        let (outlook, part, sentence, _) = watch_steps(900, held, |second| second % 7 * (2048 + 5 * second) / 7);
-        assert_eq!((outlook, part), (Outlook::Suspect, Some(Part::Cache)), "{sentence}");
-        assert!(sentence.ends_with("; steps take more and give it back"), "{sentence}");
     }
 
     #[test]
