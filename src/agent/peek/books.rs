@@ -87,6 +87,8 @@ pub(super) enum Sample {
     },
     /// Some were read while they changed, and are those from before: another will do better.
     Torn,
+    /// Of one, someone held the mutex, and had changed it since the last sample: its statistics are those from before.
+    Held,
     /// The allocator is not there any more.
     Gone,
 }
@@ -180,7 +182,7 @@ impl Books {
                 return Sample::Gone;
             }
         }
-        let mut is_torn = false;
+        let mut trouble = None;
         self.stats.resize(count, Stats::default());
         for (device, at) in self.place.devices.iter().enumerate() {
             let (stats, moves) = (&mut self.stats[device], &mut self.moves[device]);
@@ -212,12 +214,16 @@ impl Books {
                     self.has_moved |= *stats != found;
                     *stats = found;
                 }
-                Err(Sample::Torn) => is_torn = true,
-                Err(sample) => return sample,
+                Err(Sample::Gone) => return Sample::Gone,
+                Err(sample) => trouble = Some(sample),
             }
         }
-        if is_torn {
-            return Sample::Torn;
+        if let Some(trouble) = trouble {
+            if is_first {
+                // What could not be read then is not unused.
+                self.stats.clear();
+            }
+            return trouble;
         }
         Sample::Whole { has_moved: std::mem::take(&mut self.has_moved) }
     }
@@ -247,10 +253,9 @@ impl Place {
             // He may wait for the processor that we have.
             thread::yield_now();
         }
-        if let Some(held) = held {
-            known.copy_from_slice(&held);
-        }
-        Err(Sample::Torn)
+        let Some(held) = held else { return Err(Sample::Torn) };
+        known.copy_from_slice(&held);
+        Err(Sample::Held)
     }
 
     /// The pointers on the way to the devices: the symbol, the vector, its elements.

@@ -106,7 +106,9 @@ impl Target {
                         self.was_told = false;
                     }
                 }
-                Sample::Torn if self.tears < TEARS => self.tears += 1,
+                Sample::Torn | Sample::Held if self.tears < TEARS => self.tears += 1,
+                // It allocates whenever one looks: near its end, perhaps.
+                Sample::Held => self.is(Err(Unread::NotYet)),
                 // It was stopped while it wrote, or is not what it looked like.
                 Sample::Torn => self.is(Err(Unread::Implausible)),
                 // It runs another program since, or has ended.
@@ -164,16 +166,19 @@ impl Found {
             () if whom.grant.memory.is_err() => Asks::Half,
             () => Asks::One,
         };
-        self.grant = whom.grant;
         let read = memory::of(&self.memory);
         let memory = &mut Memory::new(&read);
-        match self.handle {
+        let sample = match self.handle {
             Some(_) => {
                 let gather = memory::gather(whom.id.pid);
                 self.books.sample(&mut Memory::new(&read).gathering(&gather), asks, scratch)
             }
             None => self.books.sample(memory, asks, scratch),
+        };
+        if matches!(sample, Sample::Whole { .. }) {
+            self.grant = whom.grant;
         }
+        sample
     }
 
     fn look_for(Whom { id, uid, grant, .. }: Whom, scratch: &mut Scratch) -> Result<(Self, Sample), Unread> {
@@ -205,7 +210,7 @@ fn search(
         let memory = &mut Memory::new(read);
         let books = find::find(memory, base).map(Books::of);
         reason = match books.map(|mut books| (books.sample(memory, Asks::All, scratch), books)) {
-            Ok((sample @ (Sample::Whole { .. } | Sample::Torn), books)) => return Ok((books, sample)),
+            Ok((sample @ (Sample::Whole { .. } | Sample::Torn | Sample::Held), books)) => return Ok((books, sample)),
             Ok(_) | Err(Absent::Nothing) => Unread::NotYet,
             Err(Absent::Symbol) => Unread::OldPytorch,
             Err(Absent::Other(Other::Async)) => Unread::CudaMallocAsync,

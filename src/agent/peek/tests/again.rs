@@ -93,12 +93,12 @@ fn books_of_one_who_holds_the_mutex_count_when_they_stand_from_one_sample_to_the
     let mut of = Books::of(image.find().unwrap());
     image.put(DEVICE, &[1]);
     // He may be halfway through, and waiting for a processor: so it is right at the first, and after each change.
-    assert_eq!(image.resample(&mut of, Asks::One), Err(Sample::Torn));
+    assert_eq!(image.resample(&mut of, Asks::One), Err(Sample::Held));
     assert_eq!(image.resample(&mut of, Asks::One), Ok(vec![books().stats()]));
     let mut moved = books();
     moved.work(1, 4096, 1000, 0);
     image.device(0, 608, &moved);
-    assert_eq!(image.resample(&mut of, Asks::One), Err(Sample::Torn));
+    assert_eq!(image.resample(&mut of, Asks::One), Err(Sample::Held));
     assert_eq!(of.stats(), [books().stats()]);
     assert_eq!(image.resample(&mut of, Asks::One), Ok(vec![moved.stats()]));
     // Who takes it and has changed nothing yet, is no reason to wait.
@@ -106,4 +106,19 @@ fn books_of_one_who_holds_the_mutex_count_when_they_stand_from_one_sample_to_the
     (0..3).for_each(|_| assert_eq!(image.resample(&mut of, Asks::One), Ok(vec![moved.stats()])));
     image.put(DEVICE, &[1]);
     assert_eq!(image.resample(&mut of, Asks::One), Ok(vec![moved.stats()]));
+}
+
+#[test]
+fn a_device_whose_mutex_was_held_at_first_is_not_taken_for_one_that_is_not_used() {
+    let mut image = right(2, 4, 1, &books());
+    let whole = image.resample(&mut Books::of(image.find().unwrap()), Asks::One).unwrap();
+    for device in 0..4 {
+        let lock = DEVICE + device * STRIDE;
+        let mut of = Books::of(image.find().unwrap());
+        image.put(lock, &[1]);
+        let first = image.resample(&mut of, Asks::All);
+        // Nobody has to wait for the turn of a device that is used.
+        assert_eq!(image.resample(&mut of, Asks::One), Ok(whole.clone()), "{device}: {first:?}");
+        image.put(lock, &[0]);
+    }
 }
