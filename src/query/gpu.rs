@@ -62,7 +62,8 @@ impl Field {
         let cell = || (self.show)(&Asked { snapshot, gpu });
         let Some(trouble) = gpu.trouble.as_ref().filter(|_| !self.always) else { return cell() };
         // What was read before it fell silent is no answer.
-        let is_read = !trouble.is_silence() && snapshot.at.since(gpu.load.at) < FRESH;
+        let load = gpu.load.at;
+        let is_read = !trouble.is_silence() && (load >= trouble.since || snapshot.at.since(load) < FRESH);
         match trouble.cause {
             Cause::Lost => Cell::None("[GPU is lost]"),
             Cause::Denied if !is_read => Cell::None("[Insufficient Permissions]"),
