@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The arguments: columns and rows, seconds to watch before the keys are pressed, the keys (letters, or
-//! `Enter`, `F9`, `Space`, with spaces between), and the agent to start.
+//! `Enter`, `F2`, `F9`, `Space`, with spaces between), and the agent to start.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -46,6 +46,7 @@ fn main() -> anyhow::Result<()> {
             "Left" => KeyCode::Left,
             "Space" => KeyCode::Char(' '),
             "Tab" => KeyCode::Tab,
+            "F2" => KeyCode::F(2),
             "F9" => KeyCode::F(9),
             letter => KeyCode::Char(letter.chars().next().unwrap_or(' ')),
         };
