@@ -103,7 +103,7 @@ impl<'a> Search<'a> {
     /// Why a job should not take that GPU.
     fn objection(&self, model: &Model, gpu: &Gpu) -> Option<String> {
         if let Some(trouble) = &gpu.trouble {
-            return Some(format!("does not answer ({})", trouble.cause));
+            return Some(format!("cannot be used ({})", trouble.cause));
         }
         if gpu.facts.parent.is_some() && self.args.count.get() > 1 {
             return Some("is an instance of a split GPU, and CUDA gives a process only one of these".to_owned());
