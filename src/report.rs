@@ -308,7 +308,7 @@ impl Watch {
             Line::Tick(change) => self.model.change(change),
             Line::Reply(_) => {}
         }
-        if self.model.latest().is_some_and(|it| Some(it.sequence) != before && !is_starting(it)) {
+        if self.model.latest().is_some_and(|it| Some(it.sequence) != before && !is_starting(it) && lists_all(it)) {
             self.passes += 1;
         }
     }
@@ -339,6 +339,13 @@ fn is_starting(snapshot: &Snapshot) -> bool {
     troubles.flatten().any(|trouble| trouble.cause == Cause::Starting)
 }
 
+/// Whether every GPU is there: when the first pass hangs at one, those before it come with the next.
+fn lists_all(snapshot: &Snapshot) -> bool {
+    let indexes: Vec<u32> =
+        snapshot.gpus.iter().filter(|it| it.facts.parent.is_none()).map(|it| it.facts.index).collect();
+    indexes.iter().all(|it| (*it as usize) < indexes.len())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,6 +354,14 @@ mod tests {
 
     fn trouble(cause: Cause) -> Trouble {
         Trouble { cause, sentence: "no luck".into(), call: None, since: Moment(0) }
+    }
+
+    #[test]
+    fn a_line_without_the_gpus_before_one_that_hangs_is_not_all_there_is() {
+        let mut host = example::host(3);
+        assert!(lists_all(&host));
+        host.gpus.drain(..2);
+        assert!(!lists_all(&host));
     }
 
     #[test]
