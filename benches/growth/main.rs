@@ -4,7 +4,8 @@
 //! a table for each judge: cases and how many were called a leak; cases with a false alarm, false alarms, days without a
 //! leak; the median delay in samples and as a share of the way to the end, its ninth tenth; the median error of the
 //! forecast at half of the way, its bias, and how often the truth was in the interval there and each minute; and how many
-//! seconds after its end a growth that is no leak was suspected still, in nine of ten cases.
+//! seconds after its end a growth that is no leak was suspected still, in nine of ten cases; and how often in an hour the
+//! verdict changed.
 //!
 //! After `--`: `--seeds N`, `--first N` (the first of them; those from 0 and from 2^32 on were looked at while the judge
 //! was written, those from 2^33 to 2^35 and, the default, from 2^36 on, only when it was done), `--interval SECONDS`, `--shape NAME`,

@@ -54,6 +54,10 @@ pub(crate) struct Outcome {
     /// Seconds without a leak.
     pub(crate) healthy: f64,
     pub(crate) suspected: bool,
+    /// How often another verdict was given.
+    turns: u32,
+    /// When the last sample was taken.
+    hours: f64,
 }
 
 impl Outcome {
@@ -102,6 +106,8 @@ impl Outcome {
                     outcome.minutes.1 += u32::from(low <= left && left <= high);
                 }
             }
+            outcome.turns += u32::from(said.outlook != was);
+            outcome.hours = at / 3600.0;
             was = said.outlook;
             before = at;
         };
@@ -177,12 +183,16 @@ pub(crate) struct Tally {
     minutes: Vec<f64>,
     lingered: Vec<f64>,
     stood: Vec<f64>,
+    turns: u32,
+    hours: f64,
 }
 
 impl Tally {
     pub(crate) fn add(&mut self, case: &Case, outcome: &Outcome) {
         let label = case.shape.label();
         self.cases += 1;
+        self.turns += outcome.turns;
+        self.hours += outcome.hours;
         let suspects = usize::from(label == Label::AtMostSuspect);
         self.false_cases[suspects] += u32::from(!outcome.false_alarms.is_empty());
         if label != Label::AtMostSuspect {
@@ -232,7 +242,7 @@ fn mean(values: &[f64]) -> f64 {
 
 pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
     println!(
-        "{:<16} {:>5} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}",
+        "{:<16} {:>5} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}",
         "shape",
         "cases",
         "called",
@@ -246,11 +256,12 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
         "bias",
         "cover",
         "cov/m",
-        "linger"
+        "linger",
+        "turns"
     );
     let line = |name: &str, it: &Tally| {
         println!(
-            "{name:<16} {:>5} {:>6} {:>6} {:>6} {:>7.1} {:>6.0} {:>6.3} {:>6.2} {:>6.3} {:>6.3} {:>6.2} {:>6.2} {:>6.0}",
+            "{name:<16} {:>5} {:>6} {:>6} {:>6} {:>7.1} {:>6.0} {:>6.3} {:>6.2} {:>6.3} {:>6.3} {:>6.2} {:>6.2} {:>6.0} {:>6.1}",
             it.cases,
             it.called,
             it.false_cases[0] + it.false_cases[1],
@@ -264,6 +275,7 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
             f64::from(it.covered) / it.errors.len() as f64,
             mean(&it.minutes),
             quantile(&it.lingered, 0.9),
+            f64::from(it.turns) / it.hours,
         );
     };
     for (shape, tally) in shapes {

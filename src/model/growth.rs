@@ -303,8 +303,10 @@ impl LeakDetector {
         let points = points.as_slice();
         let recent = &points[points.len().saturating_sub(12)..];
         let (Some(from), Some(to)) = (recent.first(), recent.last()) else { return Outlook::Steady };
-        let grows = to.low > from.high.max(from.low) + f64::from(1 << 10) + from.high * 0.002;
-        if grows && (age < YOUNG || points.len() < 30 || self.levels.slows()) {
+        let grows = to.low > from.high + f64::from(1 << 10) + from.high * 0.002;
+        // What was held before, and comes again, is no warm-up.
+        let is_more = grows && to.low > self.levels.highest(from.at);
+        if is_more && (age < YOUNG || points.len() < 30 || self.levels.slows()) {
             Outlook::WarmingUp
         } else {
             Outlook::Steady

@@ -294,13 +294,24 @@ impl Levels {
         self.points((0..Self::COUNT).find(fits).unwrap_or(Self::COUNT - 1))
     }
 
-    /// Whether the growth of the last minutes is slower than before.
+    /// The most that was held before that time, in KiB, as far as it is known; 0 where nothing is.
+    pub(super) fn highest(&self, before: f64) -> f64 {
+        let level = |at| {
+            let points = self.points(at);
+            let until = before - points.width / 2.0;
+            points.as_slice().iter().take_while(|it| it.at <= until).map(|it| it.high).fold(0.0, f64::max)
+        };
+        (0..Self::COUNT).map(level).fold(0.0, f64::max)
+    }
+
+    /// Whether the growth of the last minutes is slower than before, by a quarter at least: an even one is no slower and
+    /// no faster by turns.
     pub(super) fn slows(&self) -> bool {
         let points = self.points(0);
         let points = points.as_slice();
         let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
         let middle = points[points.len() / 2];
-        middle.low - first.low > last.low - middle.low
+        0.75 * (middle.low - first.low) > last.low - middle.low
     }
 
     /// Bytes beside its own.

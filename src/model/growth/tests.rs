@@ -166,7 +166,7 @@ fn what_regains_an_earlier_amount_is_no_leak() {
             _ => (at - 3000) * 8,
         })
     };
-    check(3600, server(6000), Outlook::WarmingUp);
+    check(3600, server(6000), Outlook::Steady);
     check(3600, server(0), Outlook::Leak);
 }
 
@@ -180,6 +180,28 @@ fn a_floor_that_rises_under_teeth_is_a_leak_and_one_that_does_not_is_none() {
 #[test]
 fn what_would_last_longer_than_a_day_is_no_leak() {
     check(7000, job(|at| at / 60 * 2), Outlook::Steady);
+}
+
+#[test]
+fn no_verdict_comes_and_goes_while_nothing_new_happens() {
+    let series: [fn(u64) -> u64; 3] = [
+        // A cache that fills for three minutes and is emptied.
+        |at| at % 200 * 10,
+        // Evenly, and so slowly that it would last for a week.
+        |at| at / 64,
+        |at| at / 200 * 3,
+    ];
+    for (number, added) in series.into_iter().enumerate() {
+        let (mut growth, mut said) = (LeakDetector::default(), Vec::new());
+        for at in 0..7200 {
+            let held = job(added)(at) * MIB;
+            growth.push(Moment(5_000_000 + at * 1000), Bytes(held), Some(Bytes(80 << 30)));
+            if said.last() != Some(&growth.outlook()) {
+                said.push(growth.outlook());
+            }
+        }
+        assert!(said.len() <= 5 && said.last() == Some(&Outlook::Steady), "{number}: {said:?}");
+    }
 }
 
 #[test]
