@@ -386,7 +386,7 @@ pub struct Gpu {
     /// Who had its device file and that of CUDA (`/dev/nvidia-uvm`) open at the last scan, and so may hold memory;
     /// tenants too. Of those that we may look at. What only watches, as nvidia-smi, lacks the second.
     pub holders: Vec<ProcessId>,
-    /// Why it does not answer; absent when all is well.
+    /// Why it does not answer, or not to all, as one that needs a reset; absent when all is well.
     pub trouble: Option<Trouble>,
     /// What fails while the rest goes on: why some reading is missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

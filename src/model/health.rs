@@ -21,9 +21,9 @@ pub enum Weight {
 /// A word on a GPU, and its weight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// As in `ok`, `power cap`, `Xid 79`.
+    /// As in `ok`, `power cap`, `Xid 79`, `hung`.
     pub word: String,
-    /// The same for where there is room, as in `Xid 79: fell off the bus`, `row remap pending: reset when idle`.
+    /// The same for where there is room, as in `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung 12s`.
     pub phrase: String,
     /// How bad that is.
     pub weight: Weight,
@@ -96,7 +96,7 @@ pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
 
 /// The first that holds, worst first:
 ///
-/// 1. it does not answer: lost, hung and how long, refused;
+/// 1. it does not answer, or not to all: lost, hung and how long, refused, in need of a reset;
 /// 2. an Xid error of the hardware came within the last hour;
 /// 3. its memory has a row that could not be replaced, or errors that ECC could not mend;
 /// 4. hardware slowed it down, or heat did, or it is as hot as where it slows down;
@@ -108,7 +108,9 @@ pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
 pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
     use Weight::{Bad, Fine, Notable, Untold};
     if let Some(trouble) = &gpu.trouble {
-        return Health::new(Bad, format!("{} {}", trouble.cause, Elapsed(now.since(trouble.since))));
+        let word = trouble.cause.to_string();
+        let phrase = format!("{word} {}", Elapsed(now.since(trouble.since)));
+        return Health::new(Bad, word).or(phrase);
     }
     let health = &gpu.health;
     let news = || health.xids.iter().rev().filter(|xid| now.since(xid.at) < NEWS).map(|xid| xid.code);

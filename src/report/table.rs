@@ -109,6 +109,7 @@ pub(crate) fn number(gpu: &Gpu) -> String {
 }
 
 fn gpu_row(model: &Model, gpu: &Gpu) -> [String; 8] {
+    let health = model.health(gpu);
     let simulated = if gpu.facts.simulated { " (simulated)" } else { "" };
     [
         number(gpu),
@@ -118,7 +119,7 @@ fn gpu_row(model: &Model, gpu: &Gpu) -> [String; 8] {
         cell(&gpu.load.sm),
         cell(&gpu.load.temperature),
         cell(&gpu.load.power),
-        model.health(gpu).word,
+        if gpu.trouble.is_some() { health.phrase } else { health.word },
     ]
 }
 

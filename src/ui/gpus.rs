@@ -150,7 +150,7 @@ fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Co
     let word = match app.model().age(gpu) {
         _ if silent.is_some() || columns.shown.contains(&GpuColumn::Health) => None,
         Some(age) => Some((format!("{} old", Elapsed(age)), theme.notable())),
-        None => gpu.trouble.as_ref().map(|_| (app.model().health(gpu).word, theme.alarm())),
+        None => gpu.trouble.as_ref().map(|_| (app.model().health(gpu).phrase, theme.alarm())),
     };
     let taken = word.as_ref().map_or(0, |it| it.0.len());
     for column in columns.shown.iter().filter(|it| silent.is_none() || is_kept(**it)) {
@@ -207,7 +207,7 @@ fn suffers(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trou
         pen.rest(trouble.sentence.as_str(), theme.alarm());
         return;
     }
-    let mut text = app.model().health(gpu).word;
+    let mut text = app.model().health(gpu).phrase;
     if let Some(age) = age_of_kept(app, gpu) {
         text = format!("{text}, figures {} old", Elapsed(age));
     }

@@ -15,7 +15,7 @@ use crate::event::Event;
 use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
 use crate::snapshot::{Allocator, Cause, Missing, Peek, Snapshot, State, Trouble, Unread};
-use crate::units::{Bytes, Watts};
+use crate::units::{Bytes, Elapsed, Moment, Watts};
 
 mod lines;
 

@@ -44,6 +44,20 @@ fn what_is_wrong_with_a_gpu_is_cut_with_a_mark() {
 }
 
 #[test]
+fn what_is_wrong_with_a_gpu_whose_figures_go_on_is_whole_in_its_column() {
+    for cause in [Cause::Reset, Cause::Failed, Cause::Denied] {
+        for (seconds, width) in [0, 4, 59 * 60 + 59].into_iter().flat_map(|it| [(it, 80), (it, 120), (it, 200)]) {
+            let mut host = host(1).later(7200);
+            let since = Moment(host.at.0 - 1000 * seconds);
+            host.gpus[0].trouble = Some(Trouble { cause, sentence: "it needs help".into(), call: None, since });
+            let line = line_of(&app_with(&host, width, Settings::default()), width, "H100");
+            let words = [cause.to_string(), format!("{cause} {}", Elapsed(host.at.since(since)))];
+            assert!(words.iter().any(|it| line.trim_end().ends_with(it)), "{width}: {line}");
+        }
+    }
+}
+
+#[test]
 fn what_to_do_about_a_lost_gpu_is_said_once_on_its_line_or_below_the_list() {
     let mut host = host(2).with(7, "python train.py", 1, Bytes::from_gib(3));
     let sentence = "GPU 0 fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot";
