@@ -20,7 +20,7 @@ use crate::cli::{self, Cli};
 
 /// How long one who leaves waits for what is kept to be written: home may be far away, and nobody waits for it longer than
 /// can be felt. A host that is busy needs some of it.
-const LAST_WORDS: Duration = Duration::from_millis(250);
+pub const LAST_WORDS: Duration = Duration::from_millis(250);
 /// How long one who starts, or asks for it, waits for a home.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -101,16 +101,15 @@ impl Config {
         Ok(config)
     }
 
-    /// Writes settings into `config.toml`, and leaves all else there as it is. Says where.
-    ///
-    /// # Errors
-    ///
-    /// When that cannot be done: one sentence.
-    pub fn write(&self, settings: &Settings) -> Result<String, String> {
-        let path = self.file.clone().ok_or("there is no home to keep config.toml in: HOME is not set")?;
-        let late = format!("{} does not answer: nothing may have been written", path.display());
-        let lines = lines(settings);
-        in_time(PATIENCE, move || write(&path, &lines)).unwrap_or(Err(late))
+    /// What writes settings into `config.toml`, leaves all else there as it is, and says where, or why not. It waits for the
+    /// home, as who calls it has to.
+    pub fn write(&self, settings: &Settings) -> impl FnOnce() -> String + Send + use<> {
+        let (path, lines) = (self.file.clone(), lines(settings));
+        move || {
+            let Some(path) = path else { return "there is no home to keep config.toml in: HOME is not set".to_owned() };
+            let late = format!("{} does not answer: nothing may have been written", path.display());
+            in_time(PATIENCE, move || write(&path, &lines)).unwrap_or(late)
+        }
     }
 
     /// Keeps for the next run what the person changed on the screen in this one. A slow home is not waited for.
@@ -146,19 +145,20 @@ fn in_time<T: Send + 'static>(span: Duration, ask: impl FnOnce() -> T + Send + '
     answered.recv_timeout(span).ok()
 }
 
-/// Writes these values into a file of the person's. Says where.
-fn write(path: &Path, lines: &[(&'static str, String)]) -> Result<String, String> {
+/// Writes these values into a file of the person's. Says where, or why not.
+fn write(path: &Path, lines: &[(&'static str, String)]) -> String {
     // What stands there may be a link to where a person keeps such files.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return Err(failed(error)),
+        Err(error) => return failed(error),
     };
-    let text = merged(&text, lines).map_err(|why| format!("{}: {why}", path.display()))?;
-    put(&path, &text).map_err(failed)?;
-    Ok(format!("written to {}", path.display()))
+    match merged(&text, lines) {
+        Ok(text) => put(&path, &text).map_or_else(failed, |()| format!("written to {}", path.display())),
+        Err(why) => format!("{}: {why}", path.display()),
+    }
 }
 
 /// A file of ours by the rules of XDG; absent without a home.

@@ -5,6 +5,7 @@
 //! a shell would say it.
 
 mod herald;
+mod keeper;
 
 use std::io;
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
 use self::herald::Herald;
+use self::keeper::Keeper;
 use crate::app::end::{EndPanel, Meant};
 use crate::app::keymap::{self, Intent, Mode};
 use crate::app::{App, Options};
@@ -59,8 +61,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let (sender, outside) = outside()?;
-        let herald = Herald::new(&cli.screen, sender);
-        Session::new(&asked, &cli.screen, &config, screen, Link::to(agent)?, herald).run(outside).await
+        let herald = Herald::new(&cli.screen, sender.clone());
+        let keeper = Keeper::new(&config, sender);
+        Session::new(&asked, &cli.screen, &config, screen, Link::to(agent)?, herald, keeper).run(outside).await
     })?;
     Ok(match end {
         End::Quit => ExitCode::SUCCESS,
@@ -84,6 +87,8 @@ enum Outside {
     Signal(Signal),
     /// An alert was passed on to a program, which is over; what went wrong, if anything did.
     Told(Option<Text>),
+    /// Settings are written down, or not: what there is to say of it.
+    Kept(Text),
     /// The terminal cannot be read, so that not even the quit key would work.
     Deaf(io::Error),
 }
@@ -176,7 +181,6 @@ impl Pace {
 /// All that the loop holds.
 struct Session<'a> {
     agent: &'a AgentArgs,
-    config: &'a Config,
     app: App,
     theme: Theme,
     screen: Screen,
@@ -194,6 +198,7 @@ struct Session<'a> {
     /// A SIGCONT is on its way that we know of.
     continued: bool,
     herald: Herald,
+    keeper: Keeper<'a>,
 }
 
 impl<'a> Session<'a> {
@@ -204,6 +209,7 @@ impl<'a> Session<'a> {
         screen: Screen,
         link: Link,
         herald: Herald,
+        keeper: Keeper<'a>,
     ) -> Self {
         let able = Abilities::from_env();
         let now = Instant::now();
@@ -218,7 +224,6 @@ impl<'a> Session<'a> {
         }
         Self {
             agent,
-            config,
             app,
             theme: Theme::new(able.ascii || screen_args.ascii || config.ascii.unwrap_or(false), able.colour),
             screen,
@@ -231,6 +236,7 @@ impl<'a> Session<'a> {
             is_blank: true,
             continued: false,
             herald,
+            keeper,
         }
     }
 
@@ -247,6 +253,10 @@ impl<'a> Session<'a> {
                         self.herald.is_back();
                         trouble.and_then(|reason| self.happen(Event::Done(reason)))
                     }
+                    Outside::Kept(words) => {
+                        self.keeper.is_back();
+                        self.happen(Event::Done(words))
+                    }
                     Outside::Deaf(error) => return Err(error).context("cannot read keys from the terminal"),
                 },
                 event = self.link.next() => self.linked(event),
@@ -259,7 +269,7 @@ impl<'a> Session<'a> {
             };
         }
         self.screen.tty().leave();
-        self.config.keep(&self.app.settings());
+        self.keeper.leave(&self.app.settings());
         end.context("the session ended without a reason")
     }
 
@@ -374,8 +384,8 @@ impl<'a> Session<'a> {
             }
             Effect::Copy(text) => self.screen.copy(&text),
             Effect::Keep => {
-                let (Ok(words) | Err(words)) = self.config.write(&self.app.settings());
-                return self.happen(Event::Done(words.into()));
+                let trouble = self.keeper.write(&self.app.settings()).err();
+                return trouble.and_then(|reason| self.happen(Event::Done(reason)));
             }
             Effect::Suspend => return self.suspend(),
             Effect::Quit => return Some(End::Quit),

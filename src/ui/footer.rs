@@ -74,11 +74,12 @@ const OVER: &[(Intent, &str)] = &[(Intent::Close, "close")];
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
-    if let Some(notice) = app.notice() {
+    let mode = app.mode();
+    // What one types, one sees.
+    if let Some(notice) = app.notice().filter(|_| !matches!(mode, Mode::Filter | Mode::Mark)) {
         pen.rest(notice, theme.notable());
         return;
     }
-    let mode = app.mode();
     if mode == Mode::Filter {
         typed(&mut pen, theme, "filter: ", app.filter());
     } else if let (Mode::Mark, Some(name)) = (mode, app.marks().typed()) {

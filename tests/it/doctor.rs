@@ -8,7 +8,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::process::{Ran, run};
 use crate::say;
-use crate::terminal::Terminal;
+use crate::terminal::{ESC, Terminal, frames};
 use crate::world::Host;
 
 /// The line on that subject, and the command below it.
@@ -97,8 +97,16 @@ fn a_home_that_hangs_is_named_and_keeps_nobody_waiting() {
         terminal.wait_for(&format!("{file} does not answer, so settings are not as you left them"));
         terminal.wait_for("no process uses a GPU");
         if is_settings {
-            terminal.keys("W");
+            terminal.keys("W?");
             terminal.wait_for("does not answer: nothing may have been written");
+            // The help came first: nobody waited for that.
+            let bytes = terminal.bytes();
+            let first = |words: &str| bytes.windows(words.len()).position(|it| it == words.as_bytes());
+            let (help, late) =
+                (first("a screen up").expect("it is there"), first("may have been").expect("it is there"));
+            assert!(frames(&bytes[help.min(late)..late]) > 0, "{}", terminal.text());
+            terminal.keys(ESC);
+            terminal.wait_for("no process uses a GPU");
         }
         terminal.keys("s");
         terminal.quit();
