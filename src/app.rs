@@ -314,12 +314,15 @@ impl App {
                 (self.focus, self.cursor, self.cursor_at) = (List::Processes, None, 0);
             }
             Intent::Tree => {
-                self.view.grouping = if self.view.grouping == Grouping::Tree { Grouping::Flat } else { Grouping::Tree };
+                let is_tree = self.view.grouping == Grouping::Tree;
+                self.group(if is_tree { Grouping::Flat } else { Grouping::Tree });
             }
-            Intent::Group => self.view.grouping = self.view.grouping.next(),
+            Intent::Group => self.group(self.view.grouping.next()),
             Intent::Tag => {
                 self.tag(false);
-                self.step(1);
+                if self.focus == List::Processes {
+                    self.step(1);
+                }
             }
             Intent::TagJob => self.tag(true),
             Intent::Untag => self.tagged.clear(),
@@ -375,6 +378,9 @@ impl App {
 
     /// Tags what is under the cursor, or takes the tag away: a process, its job, or a group.
     fn tag(&mut self, whole_job: bool) {
+        if self.focus == List::Gpus {
+            return self.say("only processes are tagged: Tab goes to them");
+        }
         let Some(row) = self.rows.get(self.cursor_at) else { return };
         let meant = match &row.subject {
             rows::Subject::Process(id) if whole_job => self.model.job(*id).map(|it| it.members.clone()),

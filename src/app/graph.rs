@@ -11,7 +11,7 @@ use self::panel::{Kept, Panel};
 use self::scale::Scale;
 use super::keymap::Intent;
 use super::layout::{self, Area};
-use super::{App, List};
+use super::{App, List, rows};
 use crate::event::Effect;
 use crate::model::{Model, Subject, WEEK};
 use crate::units::Moment;
@@ -190,6 +190,9 @@ impl App {
     pub(super) fn obey_graph(&mut self, intent: Intent) -> Option<Effect> {
         let span = self.graph_span();
         match intent {
+            Intent::Graph if self.subject().is_none() => {
+                self.say("there is nothing here to draw: move to a process, or with Tab to a GPU");
+            }
             Intent::Graph if self.lens.whole.is_some() => {
                 (self.lens.whole, self.lens.shown) = (None, layout::Graph::Hidden);
             }
@@ -258,7 +261,12 @@ impl App {
         }
         match self.focus {
             List::Gpus => Some(Subject::Gpu(self.model.latest()?.gpus.get(self.gpu_at)?.uuid.clone())),
-            List::Processes => Some(Subject::Process(self.under_cursor()?)),
+            List::Processes => match &self.rows.get(self.cursor_at)?.subject {
+                rows::Subject::Process(id) => Some(Subject::Process(*id)),
+                // It is drawn there, on top of all that somebody accounts for.
+                rows::Subject::Unclaimed(gpu) => Some(Subject::Gpu(gpu.clone())),
+                rows::Subject::Group(_) | rows::Subject::Heading(_) => None,
+            },
         }
     }
 }

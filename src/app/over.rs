@@ -50,7 +50,7 @@ impl App {
             (Some(Page { topic: Topic::Process(process, _), .. }), _) => Some(process.id),
             (None, Some(Subject::Process(process))) => Some(*process),
             (Some(_), _) | (None, Some(_)) => None,
-            (None, None) => self.under_cursor(),
+            (None, None) => self.under_cursor().filter(|_| self.focus == List::Processes),
         };
         let snapshot = self.model.latest()?;
         let chosen: Vec<ProcessId> = if self.mode() == Mode::List && !self.tagged.is_empty() {
@@ -59,7 +59,12 @@ impl App {
             target.into_iter().filter(|id| snapshot.process(*id).is_some()).collect()
         };
         let Some(first) = chosen.first() else {
-            self.say("there is no process under the cursor");
+            let is_on_gpu = self.mode() == Mode::List && self.focus == List::Gpus;
+            self.say(if is_on_gpu {
+                "only processes are ended: Tab goes to them"
+            } else {
+                "there is no process under the cursor"
+            });
             return None;
         };
         let job = job(&self.model, *first);

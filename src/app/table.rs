@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::columns::Columns;
 use super::keymap::Intent;
 use super::page::{Page, Topic};
-use super::rows::{self, Subject};
+use super::rows::{self, Grouping, Subject};
 use super::{App, List};
 use crate::event::Effect;
 use crate::model::Model;
@@ -65,6 +65,20 @@ impl App {
             }
             _ => {}
         }
+    }
+
+    /// Groups the list, and says how: where nobody has kin, one way looks like another.
+    pub(super) fn group(&mut self, grouping: Grouping) {
+        let before = std::mem::take(&mut self.rows);
+        self.view.grouping = grouping;
+        self.arrange();
+        let words = match grouping {
+            Grouping::Flat => "each process for itself",
+            Grouping::Tree => "processes below their parents",
+            Grouping::Job => "processes by job",
+            Grouping::User => "processes by user",
+        };
+        self.say(if self.rows == before { format!("{words}, which looks the same here") } else { words.to_owned() });
     }
 
     /// Sorts by the column beside, of those that are shown and can be sorted by.

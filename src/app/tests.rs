@@ -267,6 +267,22 @@ fn a_job_of_one_line_has_no_head_of_its_own() {
 }
 
 #[test]
+fn how_the_list_is_grouped_is_said_and_when_that_changes_nothing() {
+    #[track_caller]
+    fn says(story: &Story, words: &str) {
+        assert_eq!(story.app.notice(), Some(words));
+    }
+    let grouped = story(family()).keys("b");
+    says(&grouped, "processes by job");
+    let grouped = grouped.keys("b");
+    says(&grouped, "processes by user");
+    says(&grouped.keys("b"), "each process for itself");
+    let alone = story(three()).keys("t");
+    says(&alone, "processes below their parents, which looks the same here");
+    says(&alone.keys("t"), "each process for itself, which looks the same here");
+}
+
+#[test]
 fn a_gentle_end_asks_the_root_alone_then_once_more_and_never_forces() {
     let mut gentle = job().keys("Enter").asks(&[signal(100, Signal::Int)]);
     gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Int, at: Moment(1_000_000) });
@@ -299,6 +315,18 @@ fn tagged_processes_are_ended_together_and_no_others() {
         tagged.event(Event::Key(KeyEvent::from(KeyCode::Char(key))));
     }
     tagged.keys("F9").asks(&[both]);
+}
+
+#[test]
+fn from_a_gpu_no_process_is_tagged_or_ended_whose_cursor_nobody_sees() {
+    let on_gpu = story(three()).keys("Tab c").asks(&[]);
+    assert_eq!(
+        (on_gpu.app.tagged(), on_gpu.app.notice()),
+        (&[][..], Some("only processes are tagged: Tab goes to them"))
+    );
+    let on_gpu = on_gpu.keys("F9").asks(&[]);
+    assert_eq!(on_gpu.app.notice(), Some("only processes are ended: Tab goes to them"));
+    on_gpu.keys("Tab F9").asks(&[hold(103)]);
 }
 
 #[test]

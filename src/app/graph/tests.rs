@@ -134,6 +134,18 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
 }
 
 #[test]
+fn of_a_group_there_is_no_graph_and_that_is_said() {
+    let mut story = Story::begin();
+    story.keys("bb");
+    assert!(story.app.rows()[0].process().is_none() && story.app.subject().is_none());
+    story.keys("g");
+    let words = "there is nothing here to draw: move to a process, or with Tab to a GPU";
+    assert_eq!((story.app.mode(), story.app.notice()), (Mode::List, Some(words)));
+    story.keys("↓g");
+    assert_eq!(story.app.mode(), Mode::Graph);
+}
+
+#[test]
 fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
     let mut story = Story::begin();
     story.keys("g");
