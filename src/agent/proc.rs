@@ -8,6 +8,7 @@
 mod aside;
 mod entry;
 pub(super) mod files;
+mod freezer;
 mod origin;
 pub(super) mod stat;
 #[cfg(test)]

@@ -244,7 +244,7 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
     if let Ok(origin) = &facts.origin {
         writer.field("origin", origin);
     }
-    writer.reading("state", process.load.state.map(state_in_words));
+    writer.reading("state", process.load.state.map(|it| state_in_words(process, it)));
     writer.reading("threads", process.load.threads);
     writer.reading("CPU", process.load.cpu);
     writer.reading("host memory", process.load.rss);
@@ -257,7 +257,10 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
                 Err(why) => why.to_string(),
             };
             let sm = tenant.sm.map_or_else(|why| why.to_string(), |it| it.to_string());
-            writer.field(&format!("on GPU {}", rows::gpu_label(gpu)), format!("{memory}, SM {sm}, {}", tenant.usage));
+            writer.field(
+                &format!("on GPU {}", rows::gpu_label(gpu)),
+                format!("{memory}, SM {sm}, {}", tenant.usage),
+            );
         }
     }
     memory::of_process(writer, model, process);
@@ -318,8 +321,17 @@ pub fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
     Ok(Duration::from_millis(snapshot.at.0).saturating_sub(started))
 }
 
-/// The state for a person.
-pub fn state_in_words(state: State) -> &'static str {
+/// The state of that process for a person.
+pub fn state_in_words(process: &Process, state: State) -> &'static str {
+    match (state, &process.facts.frozen_by) {
+        (State::Sleeping | State::DiskSleep, Ok(by)) if by.as_str().ends_with("cgroup.freeze") => {
+            return "frozen with its control group: a signal that it handles waits until that goes on";
+        }
+        (State::Sleeping | State::DiskSleep, Ok(_)) => {
+            return "frozen with its control group: no signal reaches it until that goes on";
+        }
+        _ => {}
+    }
     match state {
         State::Running => "running",
         State::Sleeping => "sleeping",

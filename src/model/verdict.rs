@@ -112,6 +112,11 @@ pub enum Kind {
         /// For how long we have seen it so.
         span: Duration,
     },
+    /// It is frozen with its control group.
+    Frozen {
+        /// The file that does it.
+        by: Text,
+    },
     /// A signal stopped it, or a debugger.
     Stopped {
         /// It was a debugger.

@@ -328,6 +328,9 @@ lanes! {
         /// Where it was started, by its control group and environment, as in `slurm 4711`, `docker 3f2a91`,
         /// `kubernetes 1b2c`, `tmux`. Unsupported when nothing of that is to be seen.
         origin: Text = "origin",
+        /// The file that freezes it with its control group, as `docker pause` does: `cgroup.freeze`, where 0 lets it go on, or
+        /// `freezer.state`, where `THAWED` does. Unsupported when it is not frozen, as far as can be seen.
+        frozen_by: Text = "frozen_by",
         /// `TORCHELASTIC_RUN_ID`: the run of `torchrun` that it belongs to. Unsupported when it has none.
         elastic_run: Text = "torchelastic_run_id",
         /// `RANK`, or else `LOCAL_RANK`: its place in a distributed run. Unsupported when it has none.

@@ -113,7 +113,7 @@ fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'
     let has_ended = matches!(member.stage, Stage::Ended { .. });
     let state = match member.stage {
         Stage::Ended { zombie_of: None, .. } => "ended",
-        _ => process.load.state.map_or("in an unknown state", page::state_in_words),
+        _ => process.load.state.map_or("in an unknown state", |it| page::state_in_words(process, it)),
     };
     let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
     let holds = if has_ended { "held" } else { "holds" };
@@ -191,6 +191,9 @@ fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (S
         Stage::Held => ("held".to_owned(), theme.good()),
         Stage::Refused(reason) => (reason.to_string(), theme.notable()),
         Stage::Asked(signal) => (format!("{signal}…"), theme.dim()),
+        Stage::Sent { alive: Some(_), .. } if member.process.facts.frozen_by.is_ok() => {
+            ("frozen".to_owned(), theme.notable())
+        }
         Stage::Sent { alive: Some((state, wchan)), .. } => (alive(*state, wchan.as_ref()), theme.notable()),
         Stage::Sent { signal, at, alive: None } => (format!("{signal} {}", Elapsed(now.since(*at))), theme.text()),
         Stage::LetGo(reason) => (format!("let go on: {reason}"), theme.notable()),
@@ -284,7 +287,8 @@ fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
     let say = |text: String, style: Style| vec![Line::styled(text, style)];
     let is_one = panel.targets().nth(1).is_none();
     let what = deed(panel);
-    match panel.root().map(|root| &root.stage) {
+    let root = panel.root();
+    match root.map(|root| &root.stage) {
         _ if panel.has_ended() => ended(theme, app, panel),
         Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
         _ if panel.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
@@ -297,13 +301,17 @@ fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
             if let Some(next) = panel.next_step() {
                 let left = Elapsed(next.since(now));
                 lines.push(Line::from(format!("SIGTERM follows in {left}; Esc leaves it at this.")));
-            } else if let Some((state, wchan)) = alive {
-                let waits = wchan.as_ref().map(|it| format!(" (in {it})")).unwrap_or_default();
-                let is_reached = !matches!(state, State::DiskSleep | State::Stopped | State::Traced);
+            } else if let (Some((state, wchan)), Some(root)) = (alive, root) {
+                let is_frozen = root.process.facts.frozen_by.is_ok();
+                let waits = wchan.as_ref().filter(|_| !is_frozen).map(|it| format!(" (in {it})")).unwrap_or_default();
+                let is_reached = !is_frozen && !matches!(state, State::DiskSleep | State::Stopped | State::Traced);
                 let may_ignore = is_reached && matches!(signal, Signal::Int | Signal::Term | Signal::Hup);
                 let way_out =
                     if may_ignore && is_one { " It may ignore that; no process ignores SIGKILL." } else { "" };
-                lines.push(Line::from(format!("It is {}{waits}.{way_out}", page::state_in_words(*state))));
+                lines.push(Line::from(format!(
+                    "It is {}{waits}.{way_out}",
+                    page::state_in_words(&root.process, *state)
+                )));
             }
             lines.push(Line::styled(format!("{what}, Esc leaves it alone."), theme.dim()));
             lines

@@ -61,7 +61,7 @@ fn python(program: &str) -> Command {
 }
 
 /// Starts it on GPU 0 and waits for its word. Gives what it said, and its PID.
-fn start_python(host: &mut Host, memory: u64, program: &str) -> (String, u32) {
+pub(crate) fn start_python(host: &mut Host, memory: u64, program: &str) -> (String, u32) {
     let process = host.start(0, memory, &mut python(program));
     let out = process.child().stdout.take().expect("it was asked for");
     let mut word = String::new();

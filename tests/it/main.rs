@@ -19,6 +19,7 @@ mod ending_a_process;
 mod endings;
 mod explain;
 mod free;
+mod frozen;
 mod gpu_page;
 mod hostile;
 mod many;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::aside::Aside;
 use super::files::{self, Root};
+use super::freezer;
 use super::origin::{self, Cuda, Environment, Origin};
 use super::{living_thread, stat};
 use crate::agent::peek::Grant;
@@ -156,6 +157,7 @@ impl Entry {
                 aside.argv(id);
             }
         }
+        let was = self.process.load.state;
         let load = &mut self.process.load;
         let (state, thread) = match stat.state {
             State::Zombie if stat.threads > 1 => {
@@ -173,6 +175,11 @@ impl Entry {
         }
         load.threads = Ok(stat.threads);
         load.rss = Ok(Bytes(stat.rss_pages.saturating_mul(root.page_size)));
+        // Of most, one in turn is looked at; who waits for that, or for something else in the kernel, has changed soon.
+        if self.process.facts.frozen_by.is_ok() || was == Ok(State::DiskSleep) && state == State::DiskSleep {
+            self.read_group();
+        }
+        let load = &mut self.process.load;
         match self.cpu {
             Some((at, _)) if now.since(at) < SHORT => return,
             Some((at, ticks)) => {
@@ -197,15 +204,23 @@ impl Entry {
             facts.uid = uid;
             facts.user = uid.and_then(|uid| aside.user(uid).ok_or(Missing::NotYet));
         }
+        self.read_group();
+    }
+
+    /// Reads its control group: where it was started, and whether it is frozen.
+    fn read_group(&mut self) {
         let mut buffer = [0; 4096];
-        let group = files::open(pid, "cgroup").and_then(|file| files::read(file, &mut buffer).map(origin::of_group));
-        if let Ok(group) = group {
-            self.group = group;
-            self.confine();
-            let origin = origin::origin(self.group.as_ref(), &self.environment);
-            if self.process.facts.origin != origin {
-                self.process.facts_mut().origin = origin;
-            }
+        let group = files::open(self.process.id.pid, "cgroup").and_then(|file| files::read(file, &mut buffer));
+        let Ok(group) = group else { return };
+        let frozen_by = freezer::frozen_by(group).ok_or(Missing::Unsupported);
+        self.group = origin::of_group(group);
+        self.confine();
+        let origin = origin::origin(self.group.as_ref(), &self.environment);
+        if self.process.facts.origin != origin {
+            self.process.facts_mut().origin = origin;
+        }
+        if self.process.facts.frozen_by != frozen_by {
+            self.process.facts_mut().frozen_by = frozen_by;
         }
     }
 

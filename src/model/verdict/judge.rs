@@ -3,7 +3,8 @@
 //! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else *ghost*.
 //! 2. Ended: *zombie* with one thread, but *ghost* when the driver goes on listing it for [`FORGOTTEN`]; with more
 //!    threads *dying*, or *stuck* when one of them waits in the kernel.
-//! 3. Out of reach of signals for [`BLOCKED`]: *stuck* in the driver, else *blocked*.
+//! 3. Held still with its control group: *frozen*. Out of reach of signals for [`BLOCKED`]: *stuck* in the driver, else
+//!    *blocked*.
 //! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*.
 //!    Between the two, a process that a signal stopped is *stopped*: whether it is needed, it cannot show.
 //!    Then a launcher or helper is a *launcher*, and what works for a living Python process its *worker*.
@@ -96,6 +97,7 @@ impl Court<'_> {
         if let Some(kind) = self
             .absent(process, holding)
             .or_else(|| self.ended(at, process, holding))
+            .or_else(|| process.facts.frozen_by.clone().ok().map(|by| Kind::Frozen { by }))
             .or_else(|| self.out_of_reach(process, life))
         {
             return kind;

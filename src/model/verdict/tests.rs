@@ -140,6 +140,8 @@ impl Story {
             }
             ["run", run] => self.at(pid).facts_mut().elastic_run = Ok(run.into()),
             ["origin", ref words @ ..] => self.at(pid).facts_mut().origin = Ok(words.join(" ").into()),
+            ["frozen", file] => self.at(pid).facts_mut().frozen_by = Ok(file.into()),
+            ["thawed"] => self.at(pid).facts_mut().frozen_by = Err(Missing::Unsupported),
             ["trains"] => self.at(pid).facts_mut().trainer_threads = Ok(true),
             ["stranger"] => self.at(pid).facts_mut().identity = Identity::Unverified,
             ["user", user] => {

@@ -20,6 +20,7 @@ impl Verdict {
             Kind::Dying { .. } => "dying",
             Kind::StuckInDriver { .. } => "stuck",
             Kind::Blocked { .. } => "blocked",
+            Kind::Frozen { .. } => "frozen",
             Kind::Stopped { .. } => "stopped",
             Kind::Foreign { .. } => "foreign",
             Kind::Ghost { .. } => "ghost",
@@ -56,6 +57,7 @@ impl Verdict {
             | Kind::Zombie { .. }
             | Kind::Dying { .. }
             | Kind::Blocked { .. }
+            | Kind::Frozen { .. }
             | Kind::Stopped { .. }
             | Kind::Idle { .. } => Weight::Notable,
             Kind::Foreign { .. } | Kind::WorkerOf(_) | Kind::Launcher | Kind::Active { .. } | Kind::TooSoon => {
@@ -98,6 +100,10 @@ impl Verdict {
             }
             Kind::Blocked { wchan, span } => {
                 format!("it waits in the kernel{}: no signal reaches it; it {}", place(wchan.as_ref(), *span), holds())
+            }
+            Kind::Frozen { by } => {
+                let word = if by.as_str().ends_with("freezer.state") { "THAWED" } else { "0" };
+                format!("it is frozen with its control group, and {}; {word} in {by} lets it go on", holds())
             }
             Kind::Stopped { traced: false } => format!("a signal stopped it (SIGCONT lets it go on); it {}", holds()),
             Kind::Stopped { traced: true } => format!("a debugger stopped it; it {}", holds()),
@@ -185,7 +191,7 @@ impl Verdict {
 type Group = (&'static str, fn(&Kind) -> bool);
 
 /// What the header counts, the worst first.
-const GROUPS: [Group; 9] = [
+const GROUPS: [Group; 10] = [
     ("orphan", |it| matches!(it, Kind::Orphan(_))),
     ("ghost", |it| matches!(it, Kind::Ghost { .. })),
     ("stuck process", |it| matches!(it, Kind::StuckInDriver { .. })),
@@ -193,6 +199,7 @@ const GROUPS: [Group; 9] = [
     ("dying process", |it| matches!(it, Kind::Dying { .. })),
     ("blocked process", |it| matches!(it, Kind::Blocked { .. })),
     ("zombie", |it| matches!(it, Kind::Zombie { .. })),
+    ("frozen process", |it| matches!(it, Kind::Frozen { .. })),
     ("stopped process", |it| matches!(it, Kind::Stopped { .. })),
     ("idle process", |it| matches!(it, Kind::Idle { .. })),
 ];

@@ -1,0 +1,92 @@
+//! A process that is frozen with its control group, as `docker pause` does it. Only root can do that.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::ending_a_process::start_python;
+use crate::say;
+use crate::terminal::{ENTER, ESC, F9, Terminal};
+use crate::world::{GIB, Host};
+
+/// Where groups are made, the file that freezes one, and what is written there to freeze it and to let it go on: the
+/// first version, the second alone, and the second beside the first.
+const WAYS: [[&str; 4]; 3] = [
+    ["/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED"],
+    ["/sys/fs/cgroup", "cgroup.freeze", "1", "0"],
+    ["/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"],
+];
+
+/// What ends a process at once reaches a frozen one of the second version; what it handles has to wait.
+const PROGRAM: &str = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit()); print('ready', flush=True); \
+    time.sleep(1000)";
+
+/// A frozen group with one process in it.
+struct Frozen {
+    top: &'static Path,
+    group: PathBuf,
+    switch: PathBuf,
+    thawed: &'static str,
+    pid: u32,
+}
+
+impl Frozen {
+    /// Freezes a process; absent where that cannot be done.
+    fn of(pid: u32, [top, switch, frozen, thawed]: [&'static str; 4]) -> Option<Self> {
+        let top = Path::new(top);
+        let group = top.join(format!("gputop-test-{pid}"));
+        fs::create_dir(&group).ok()?;
+        let it = Self { top, switch: group.join(switch), group, thawed, pid };
+        let put = |file: &Path, text: &str| file.exists() && fs::write(file, text).is_ok();
+        let is_frozen = put(&it.group.join("cgroup.procs"), &pid.to_string()) && put(&it.switch, frozen);
+        is_frozen.then_some(it)
+    }
+
+    fn thaw(&self) {
+        if self.switch.exists() {
+            fs::write(&self.switch, self.thawed).expect("it was written before");
+        }
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.thaw();
+        // It may have ended.
+        let _ended = fs::write(self.top.join("cgroup.procs"), self.pid.to_string());
+        let _left = fs::remove_dir(&self.group);
+    }
+}
+
+#[test]
+fn who_is_frozen_is_said_to_be_and_what_lets_it_go_on() {
+    let mut ways = 0;
+    for way in WAYS {
+        let mut host = Host::with(["H100"]);
+        let (_, pid) = start_python(&mut host, 11 * GIB, PROGRAM);
+        let Some(frozen) = Frozen::of(pid, way) else { continue };
+        ways += 1;
+        let way_out = format!("{} in {} lets it go on", frozen.thawed, frozen.switch.display());
+        let ran = host.run(["orphans"]);
+        assert!(ran.text().contains(&way_out), "{}", ran.text());
+        let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);
+        terminal.wait_for("1 frozen process holds 11.0 GiB");
+        terminal.keys(ENTER);
+        terminal.wait_for("state            frozen with its control group");
+        terminal.keys(ESC);
+        terminal.wait_without("control group");
+        terminal.keys(F9);
+        terminal.wait_for("Made sure");
+        terminal.wait_for("frozen with its control group");
+        terminal.keys(ENTER);
+        terminal.wait_for("It is frozen with its control group");
+        frozen.thaw();
+        host.process(pid).wait();
+        terminal.wait_for("returned 11.0 GiB");
+        terminal.keys(ENTER);
+        terminal.wait_without("End process");
+        terminal.quit();
+    }
+    if ways == 0 {
+        say("skipped: no control group can be frozen here");
+    }
+}
