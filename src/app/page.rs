@@ -12,7 +12,7 @@ use super::keymap::{BINDINGS, Mode};
 use super::rows;
 use crate::control::Inspection;
 use crate::model::{Breakdown, Model, Outlook, Subject};
-use crate::snapshot::{GpuUuid, Identity, Missing, Process, Reading, Snapshot, State};
+use crate::snapshot::{GpuUuid, Identity, Missing, Process, Reading, Snapshot, State, Use};
 use crate::units::Elapsed;
 use crate::untrusted::Text;
 
@@ -259,7 +259,7 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
             let sm = tenant.sm.map_or_else(|why| why.to_string(), |it| it.to_string());
             writer.field(
                 &format!("on GPU {}", rows::gpu_label(gpu)),
-                format!("{memory}, SM {sm}, {}", tenant.usage),
+                format!("{memory}, SM {sm}, {}", use_in_words(tenant.usage)),
             );
         }
     }
@@ -319,6 +319,15 @@ pub fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
     let per_second = snapshot.host.facts.ticks_per_second.max(1);
     let started = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
     Ok(Duration::from_millis(snapshot.at.0).saturating_sub(started))
+}
+
+fn use_in_words(usage: Use) -> &'static str {
+    match usage {
+        Use::Compute => "compute",
+        Use::Graphics => "graphics",
+        Use::ComputeAndGraphics => "compute and graphics",
+        Use::Mps => "compute, through MPS",
+    }
 }
 
 /// The state of that process for a person.

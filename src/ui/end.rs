@@ -232,8 +232,8 @@ fn choices(theme: Theme, panel: &EndPanel, shown: usize, columns: usize) -> Vec<
     let top = (at + 1).saturating_sub(shown).min(choices.len() - shown.min(choices.len()));
     let line = |choice: &Choice| {
         let (mark, style) = if *choice == panel.choice() { ("●", theme.text()) } else { ("○", theme.dim()) };
-        let text = format!("{mark} {:<8} {}", name(*choice), meaning(*choice, panel));
-        hanging(&text, columns, 11).map(move |row| Line::styled(row, style)).collect::<Vec<_>>()
+        let text = format!("{mark} {:<8}  {}", name(*choice), meaning(*choice, panel));
+        hanging(&text, columns, 12).map(move |row| Line::styled(row, style)).collect::<Vec<_>>()
     };
     choices.iter().skip(top).take(shown).flat_map(line).collect()
 }

@@ -282,7 +282,7 @@ rest('root')
     tree.on_gpu("root", 4 * GIB);
     let root = tree.pid("root");
     let terminal = tree.panel_on_job("root", "root");
-    terminal.wait_for(&format!("● gently   SIGINT to {root} only, after 10 s SIGTERM, and no more"));
+    terminal.wait_for(&format!("● gently    SIGINT to {root} only, after 10 s SIGTERM, and no more"));
     terminal.keys(ENTER);
     terminal.wait_for("SIGTERM follows in");
     terminal.wait_for("SIGTERM sent");
