@@ -60,7 +60,8 @@ fn main() -> anyhow::Result<()> {
     }
 
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
-    terminal.draw(|frame| ui::draw(frame.buffer_mut(), &Theme::new(false, true), &app))?;
+    let theme = Theme::new(false, true).with(app.look());
+    terminal.draw(|frame| ui::draw(frame.buffer_mut(), &theme, &app))?;
     svg(terminal.backend().buffer(), io::stdout().lock())?;
     Ok(())
 }
@@ -103,7 +104,14 @@ fn svg(buffer: &Buffer, mut out: impl Write) -> io::Result<()> {
     for y in 0..buffer.area.height {
         let row: Vec<&Cell> = (0..buffer.area.width).map(|x| &buffer[(x, y)]).collect();
         let mut x = 0;
-        for run in row.chunk_by(|a, b| a.style() == b.style() && dots_of(a).is_some() == dots_of(b).is_some()) {
+        for run in row.chunk_by(|a, b| a.style() == b.style()) {
+            write_back(&mut out, run, x, y)?;
+            x += u16::try_from(run.len()).unwrap_or(u16::MAX);
+        }
+        x = 0;
+        // Letters, and blocks and lines, which may come from a font of another width, are runs of their own.
+        let kind = |it: &Cell| (it.style(), dots_of(it).is_some(), it.symbol().is_ascii());
+        for run in row.chunk_by(|a, b| kind(a) == kind(b)) {
             if dots_of(run[0]).is_some() {
                 write_dots(&mut out, run, x, y)?;
             } else {
@@ -115,20 +123,29 @@ fn svg(buffer: &Buffer, mut out: impl Write) -> io::Result<()> {
     writeln!(out, "</g></svg>")
 }
 
+/// What stands behind a run, if anything does.
+fn write_back(out: &mut impl Write, run: &[&Cell], x: u16, y: u16) -> io::Result<()> {
+    let cell = run[0];
+    if !cell.modifier.contains(Modifier::REVERSED) {
+        return Ok(());
+    }
+    let (left, top) = (12.0 + f64::from(x) * CELL.0, 12.0 + f64::from(y) * CELL.1);
+    let length = f64::from(u16::try_from(run.len()).unwrap_or(u16::MAX)) * CELL.0;
+    let colour = hex(cell.fg);
+    writeln!(out, r#"<rect x="{left:.1}" y="{top:.1}" width="{length:.1}" height="{}" fill="{colour}"/>"#, CELL.1)
+}
+
 fn write_run(out: &mut impl Write, run: &[&Cell], x: u16, y: u16) -> io::Result<()> {
     let text: String = run.iter().map(|cell| cell.symbol()).collect();
     let cell = run[0];
     let is_reversed = cell.modifier.contains(Modifier::REVERSED);
-    if text.trim().is_empty() && !is_reversed && !cell.modifier.contains(Modifier::UNDERLINED) {
+    if text.trim().is_empty() && !cell.modifier.contains(Modifier::UNDERLINED) {
         return Ok(());
     }
     let left = 12.0 + f64::from(x) * CELL.0;
     let top = 12.0 + f64::from(y) * CELL.1;
     let length = f64::from(u16::try_from(run.len()).unwrap_or(u16::MAX)) * CELL.0;
     let colour = hex(cell.fg);
-    if is_reversed {
-        writeln!(out, r#"<rect x="{left:.1}" y="{top:.1}" width="{length:.1}" height="{}" fill="{colour}"/>"#, CELL.1)?;
-    }
     let fill = if is_reversed { BACKGROUND } else { colour };
     let weight = if cell.modifier.contains(Modifier::BOLD) { r#" font-weight="bold""# } else { "" };
     let opacity = if cell.modifier.contains(Modifier::DIM) { r#" opacity="0.55""# } else { "" };
