@@ -165,3 +165,22 @@ What could not be read is never shown as 0: \fBN/A\fR is never reported here, \f
 .PP
 The driver is called in a process of its own, \fBgputop agent\fR: one that hangs takes no screen with it.
 ";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_offer_what_clap_adds_and_the_names_of_columns() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let mut offer = Vec::new();
+            clap_complete::generate(shell, &mut offered(&Cli::command()), "gputop", &mut offer);
+            let offer = String::from_utf8_lossy(&offer);
+            // fish has no dashes before them.
+            assert!(
+                offer.contains("version") && offer.contains("help") && offer.contains("verdict"),
+                "{shell}: {offer}"
+            );
+        }
+    }
+}

@@ -218,3 +218,27 @@ fn what_is_wrong_with_a_gpu_began_when_it_began_though_another_hangs() {
     seen.until(&agent, "the first read on", |it| failed(it) && hung.is_some_and(|at| it.gpus[0].load.at > at));
     assert_eq!(seen.snapshot.as_ref().and_then(|it| trouble(it, 0)).map(|it| it.since), since);
 }
+
+/// The first pass ends with the GPU that hangs; those before it come with the next.
+#[test]
+fn a_gpu_that_hangs_from_the_start_hides_no_other_in_what_is_printed_once() {
+    let mut host = Host::still(["H100", "H100", "H100"]);
+    host.change(|world| world.faults.push(Fault::hang("nvmlDeviceGetHandleByIndex_v2").on(2)));
+    let table = host.run(["--once"]);
+    assert!(
+        (0..3).all(|it| table.text().lines().any(|line| line.starts_with(&format!("  {it} ")))),
+        "{}",
+        table.text()
+    );
+    let listed = json(&host.run(["--json"]))["gpus"].as_array().map(Vec::len);
+    assert_eq!(listed, Some(3));
+    let rows = host.run(["--query-gpu=index", "--format=csv,noheader"]).text();
+    assert_eq!(rows.lines().count(), 3, "{rows}");
+    let free = host.run(["free", "-n", "2"]);
+    assert!(
+        free.text().contains("GPU-00000000") && free.text().contains("GPU-00000001"),
+        "{} {}",
+        free.text(),
+        free.err
+    );
+}
