@@ -2,7 +2,7 @@
 //!
 //! | when | whom |
 //! |---|---|
-//! | each order, within [`ALLOWANCE`] | who has just started; files of kin, every [`FILES`]; the next of a round over all |
+//! | each order, within [`ALLOWANCE`] | who has just started, and where those are too many, whom tenants started; files of kin, every [`FILES`]; the next of a round over all |
 //! | an order of a wider [`Scope`] | everyone's `stat`, then files of kin or of all, in pieces of [`PIECE`] |
 
 use std::cmp::Reverse;
@@ -53,6 +53,9 @@ pub(super) struct Stroll {
     table: Table,
     kin: Kin,
     tenants: BTreeSet<ProcessId>,
+    /// Whose children are yet to be looked for, since more started than one could look at: one that is spawned
+    /// starts tens of threads.
+    unasked: Vec<ProcessId>,
     /// Who may hold memory by the device files it has open.
     holding: BTreeSet<u32>,
     /// Nanoseconds; below 0 they are owed.
@@ -86,6 +89,7 @@ impl Stroll {
             table: Table::new(),
             kin: Kin::new(ourselves(), is_real),
             tenants: BTreeSet::new(),
+            unasked: vec![],
             holding: BTreeSet::new(),
             credit: 0,
             since: clock::now(),
@@ -209,8 +213,14 @@ impl Stroll {
             let news = self.table.look_at_newborn(pid);
             any_gone |= self.settle(pid, news, now);
         }
+        if self.table.is_crowded() && self.unasked.is_empty() {
+            self.unasked.extend(&self.tenants);
+        }
         // Where others start all the time, this still goes on, by one a time.
         loop {
+            if let Some(id) = self.unasked.pop() {
+                any_gone |= self.meet_children(id.pid, now);
+            }
             if let Some(pid) = due.pop() {
                 let news = self.table.look(pid);
                 any_gone |= self.settle(pid, news, now);
@@ -252,6 +262,16 @@ impl Stroll {
         due.sort_unstable();
         due.dedup();
         due.into_iter().map(|(_, pid)| pid).collect()
+    }
+
+    /// Looks at those whom a process has started and nobody knows yet. Says whether one was kin and has gone.
+    fn meet_children(&mut self, pid: u32, now: Moment) -> bool {
+        let children = self.table.children(pid).into_iter().filter(|child| !self.kin.knows(*child));
+        let unknown: Vec<u32> = children.take(NEWBORN as usize).collect();
+        unknown.into_iter().fold(false, |any_gone, child| {
+            let news = self.table.look(child);
+            self.settle(child, news, now) || any_gone
+        })
     }
 
     /// Takes note of what a look at a process brought. Says whether it was kin and has gone.
@@ -401,4 +421,49 @@ fn shm_used() -> Reading<Bytes> {
         _ => Missing::Failed,
     })?;
     Ok(Bytes(shm.f_blocks.saturating_sub(shm.f_bfree).saturating_mul(shm.f_frsize)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    use super::*;
+
+    #[test]
+    fn whom_a_tenant_starts_among_many_is_found_by_that_tenant() {
+        let script = "read go; sleep 1000 & echo $!; wait";
+        let mut sh = Command::new("sh");
+        let mut tenant = sh.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stroll = Stroll::new(None);
+        stroll.table.look(tenant.id());
+        let id = stroll.table.id(tenant.id()).unwrap();
+        stroll.go(Order { tenants: Some(vec![id]), ..Order::default() });
+        tenant.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let mut line = String::new();
+        BufReader::new(tenant.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let child: u32 = line.trim().parse().unwrap();
+        // So many have started since that it is not among the latest.
+        stroll.table.newborn(0);
+        stroll.unasked.push(id);
+        stroll.stroll(clock::now());
+        let knows = stroll.kin.knows(child);
+        kill_process(Pid::from_raw(child.cast_signed()).unwrap(), Signal::KILL).unwrap();
+        tenant.wait().unwrap();
+        assert!(knows);
+    }
+
+    #[test]
+    fn whose_files_wait_longest_are_looked_at_first() {
+        let mut stroll = Stroll { table: Table::empty(), ..Stroll::new(Some(Devices::of_host())) };
+        for (pid, due) in [(30, 5), (10, 9), (20, 1), (40, 99)] {
+            stroll.table.put(pid, "python", 1, pid, pid);
+            stroll.table.row_mut(pid).unwrap().files_due = Moment(due);
+            stroll.holding.insert(pid);
+        }
+        let mut due = stroll.due(Moment(10));
+        assert_eq!([due.pop(), due.pop(), due.pop(), due.pop()], [Some(20), Some(30), Some(10), None]);
+    }
 }

@@ -111,6 +111,8 @@ pub(super) struct Table {
     round: u32,
     /// The last PID that was given out when one last looked.
     last: Option<u32>,
+    /// More were given out since the time before than one was ready to look at.
+    crowded: bool,
     buffer: Box<[u8; 1024]>,
 }
 
@@ -123,6 +125,7 @@ impl Table {
             listed: VecDeque::new(),
             round: 1,
             last: None,
+            crowded: false,
             buffer: Box::new([0; 1024]),
         }
     }
@@ -217,7 +220,21 @@ impl Table {
         let (Some(last), Some(before)) = (last, before) else { return 0..0 };
         // After the largest PID they begin again; those between are found by the round.
         let first = if before <= last { before + 1 } else { 2 };
+        self.crowded = before > last || first < last.saturating_sub(most);
         first.max(last.saturating_sub(most))..last.saturating_add(1)
+    }
+
+    /// Whether there were more than that.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.crowded
+    }
+
+    /// Whom the first thread of a process has started; nobody where the kernel does not list them. Of hundreds, some.
+    pub(super) fn children(&mut self, pid: u32) -> Vec<u32> {
+        let line = files::open(pid, &format!("task/{pid}/children"));
+        let line = line.and_then(|file| files::read(file, &mut *self.buffer));
+        let children = line.ok().and_then(|line| str::from_utf8(line).ok()).unwrap_or("").split_ascii_whitespace();
+        children.filter_map(|pid| pid.parse().ok()).collect()
     }
 
     /// Looks at a PID that was given out: threads have some, too.
@@ -293,6 +310,10 @@ mod tests {
         assert_eq!(table.look_at_newborn(child.id()), News::New);
         let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
         assert_eq!(table.look_at_newborn(thread.join().unwrap()), News::Nothing);
+        assert!(!table.is_crowded());
+        std::thread::spawn(|| ()).join().unwrap();
+        table.newborn(0);
+        assert!(table.is_crowded());
         child.kill().unwrap();
         child.wait().unwrap();
     }
