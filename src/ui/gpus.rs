@@ -104,7 +104,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         && let Some(mut pen) = Pen::at(buffer, area, 0)
     {
         // Where the last column has its name.
-        let word = format!(" {hidden} more (Tab)");
+        let word = format!(" Tab: {hidden} more");
         pen.tab_from_end(word.len()).put(word, theme.notable());
     }
     let (cursor, top) = app.gpu_cursor();

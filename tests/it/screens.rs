@@ -49,7 +49,7 @@ fn larger_screens_use_their_room() {
 fn more_gpus_than_fit_can_be_scrolled_to() {
     let host = Host::with(["H100"; 16]);
     let mut terminal = Terminal::start(&host, []);
-    terminal.wait_for("more (Tab)");
+    terminal.wait_for("Tab: ");
     terminal.keys(TAB);
     terminal.keys(&DOWN.repeat(15));
     terminal.wait_until("GPU 15", |screen| screen.contents().lines().any(|line| line.starts_with("15 ")));

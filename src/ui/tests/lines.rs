@@ -14,6 +14,16 @@ fn no_word_above_a_list_is_cut() {
 }
 
 #[test]
+fn how_many_gpus_are_scrolled_out_cuts_no_head() {
+    for (width, before) in [(80, "POWER"), (100, "POWER"), (120, "POWER"), (200, "HEALTH")] {
+        let head = line_of(&app_with(&host(32), width, Settings::default()), width, "MEMORY  ");
+        let words: Vec<&str> = head.split_whitespace().collect();
+        let end = words.len() - 4;
+        assert!(words[end] == before && words[end + 1] == "Tab:" && words[end + 3] == "more", "{width}: {head}");
+    }
+}
+
+#[test]
 fn what_one_has_to_know_of_a_host_is_not_cut_however_long_its_name_is() {
     let mut host = left_over(1);
     for name in ["box", "ip-10-12-33-121.eu-west-1.compute.internal"] {
