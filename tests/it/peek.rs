@@ -9,6 +9,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use fake_nvml::Tenant;
 use gputop::snapshot::line::Line;
 use gputop::snapshot::{Allocator, GpuUuid, Peek, Unread};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::contract::{Agent, Seen};
 use crate::process::{Started, run};
@@ -311,6 +312,37 @@ fn a_device_that_is_used_later_is_found() {
     torch.train(3);
     let peek = wait(&agent, &mut seen, torch.pid(), "three devices", |it| it.allocators.len() == 3);
     assert_eq!(peek.allocators.iter().map(|it| it.device).collect::<Vec<_>>(), [0, 2, 3]);
+}
+
+#[test]
+fn of_whom_the_kernel_does_not_say_that_he_lives_nothing_is_shown_until_it_does() {
+    let mut host = host(1);
+    let mut all: Vec<Torch> = (0..3).map(|_| Torch::start(&host, 215, 1, &[])).collect();
+    for torch in &mut all {
+        torch.train(0);
+        host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+        // Each has something new to say at each look: all of them are asked about in one call.
+        assert_eq!(torch.ask("stir"), "0");
+    }
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    let pids: Vec<u32> = all.iter().map(Torch::pid).collect();
+    for (limit, what, is_it) in [
+        (1024, "figures", (|it| !it.allocators.is_empty()) as fn(&Peek) -> bool),
+        // The kernel waits for no more files at once than one may have open.
+        (2, "no figures", |it| it.unread == Some(Unread::NotYet)),
+        (1024, "figures again", |it| !it.allocators.is_empty()),
+    ] {
+        limit_files(agent.pid(), limit);
+        pids.iter().for_each(|pid| _ = wait(&agent, &mut seen, *pid, what, is_it));
+    }
+}
+
+/// Has a process open no more files than so many. Those that it has open stay.
+fn limit_files(pid: u32, most: u64) {
+    let limits = rustix::process::getrlimit(Resource::Nofile);
+    let pid = Pid::from_raw(i32::try_from(pid).expect("a PID"));
+    prlimit(pid, Resource::Nofile, Rlimit { current: Some(most), ..limits }).expect("it is ours");
 }
 
 #[test]
