@@ -7,8 +7,9 @@
 //! Links in `/proc/PID/fd` are read, and never followed: a file on a server that hangs would take us
 //! with it. In a container the names are the same.
 
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, RawDir, readlinkat_raw};
@@ -71,9 +72,30 @@ impl Devices {
         self.open_in(&folder)
     }
 
+    /// The descriptors that a process has of CUDA's own file.
+    pub(super) fn cuda_files(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
+        let mut found = Vec::new();
+        Self::each_file(format!("/proc/{pid}").as_ref(), |name, target| {
+            let mut open = Open::default();
+            self.take(target, &mut open);
+            if open.cuda {
+                found.extend(name.to_str().ok().and_then(|name| name.parse::<RawFd>().ok()));
+            }
+        })?;
+        Ok(found)
+    }
+
     fn open_in(&self, folder: &Path) -> Result<Open, Errno> {
-        let files = open_folder(&folder.join("fd"))?;
         let mut open = Open::default();
+        Self::each_file(folder, |_, target| self.take(target, &mut open))?;
+        open.minors.sort_unstable();
+        open.minors.dedup();
+        Ok(open)
+    }
+
+    /// Shows each open file: the name of its link, and where that leads.
+    fn each_file(folder: &Path, mut show: impl FnMut(&CStr, &[u8])) -> Result<(), Errno> {
+        let files = open_folder(&folder.join("fd"))?;
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut target = [MaybeUninit::<u8>::uninit(); 256];
         let mut files_read = RawDir::new(&files, &mut buffer);
@@ -83,13 +105,12 @@ impl Devices {
             if seen > Self::MOST {
                 break;
             }
+            let file = file?;
             // It may have been closed meanwhile; `.` and `..` are no links.
-            let Ok((target, _)) = readlinkat_raw(&files, file?.file_name(), &mut target[..]) else { continue };
-            self.take(target, &mut open);
+            let Ok((target, _)) = readlinkat_raw(&files, file.file_name(), &mut target[..]) else { continue };
+            show(file.file_name(), target);
         }
-        open.minors.sort_unstable();
-        open.minors.dedup();
-        Ok(open)
+        Ok(())
     }
 
     fn take(&self, target: &[u8], open: &mut Open) {

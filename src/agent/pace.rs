@@ -242,7 +242,7 @@ impl Loop {
         let mut processes: Vec<_> = self.processes.end().cloned().collect();
         for process in &mut processes {
             let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
-            let simulated = simulated.map(|(_, stats)| Ok(Said { devices: stats.clone().into(), is_copy: false }));
+            let simulated = simulated.map(|(_, stats)| Ok(Said { devices: stats.clone().into(), ..Said::default() }));
             let said = self.peeker.as_ref().and_then(|it| it.said(process.id)).or(simulated.as_ref());
             let said = said.zip(self.processes.cuda(process.id));
             process.peek = said.map(|(said, cuda)| devices::peek(said, process.id, &gpus, cuda).into());

@@ -11,13 +11,15 @@
 //!
 //! Only tenants are looked into, whom NVML names with memory of their own. A forked worker has a copy of its
 //! parent's allocator, as it was at the fork; but what its parent had on the GPU it cannot use, so NVML does
-//! not name it. Where it names one with less memory than its allocator claims, and that stands where it stands in
-//! an older process, the join shows nothing ([`devices`]).
+//! not name it. Should it, for something else that the worker has there, the copy is known by where it stands: where it
+//! stands in an older process, who opened all that the worker has of CUDA ([`fork`]). Where the kernel does not tell who
+//! opened it, a copy is what claims more than the driver gave ([`devices`]).
 
 mod books;
 pub(super) mod devices;
 mod elf;
 mod find;
+mod fork;
 mod memory;
 mod stats;
 mod target;
@@ -34,7 +36,7 @@ use std::time::Duration;
 use self::books::Scratch;
 pub(super) use self::stats::Stats;
 use self::target::Target;
-pub(super) use self::target::{Outcome, Said};
+pub(super) use self::target::{Outcome, Said, Whose};
 use super::{Wake, clock};
 use crate::snapshot::{ProcessId, Reading, Unread};
 use crate::units::{Bytes, Moment};

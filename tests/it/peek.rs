@@ -47,10 +47,10 @@ impl Torch {
             compile(&["-shared", "-fPIC", &format!("-DLAYOUT={layout}")], &library);
         }
         // In a container, only who has a device open is surely the one that the driver means.
-        let device = host.path("nvidia0");
-        fs::write(&device, "").expect("there is room in /tmp");
+        let files = ["nvidia0", "nvidia-uvm"].map(|name| host.path(name));
+        files.iter().for_each(|file| fs::write(file, "").expect("there is room in /tmp"));
         let mut command = Command::new(program);
-        command.arg(library).arg(devices.to_string()).arg(device).env_clear().envs(environment.iter().copied());
+        command.arg(library).arg(devices.to_string()).args(files).env_clear().envs(environment.iter().copied());
         let mut process = Started::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let stdin = process.child().stdin.take().expect("it was asked for");
         let stdout = BufReader::new(process.child().stdout.take().expect("it was asked for"));
@@ -394,9 +394,39 @@ fn a_forked_worker_has_no_figures_of_its_own() {
         seen.take(agent.next());
     }
     assert_eq!(worker_is(&seen).and_then(|it| it.peek), None);
-    // Now the driver names it, with less than its copy of the books says.
+    // Now the driver names it, with less than its copy of the books says; then with more, for something else.
     host.put(0, Tenant::new(worker, 100 * MIB));
     wait(&agent, &mut seen, worker, "a copy", |it| it.unread == Some(Unread::Copied));
+    host.change(|world| world.gpus[0].tenants[1].memory = Some(8 * GIB));
+    let held =
+        |seen: &Seen| seen.snapshot.as_ref()?.gpus[0].tenants.iter().find(|it| it.process.pid == worker)?.memory.ok();
+    while held(&seen).is_none_or(|it| it.0 != 8 * GIB) {
+        seen.take(agent.next());
+    }
+    torch.train(0);
+    let books = torch.books(0);
+    let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+    wait(&agent, &mut seen, torch.pid(), "the next figures", is_it);
+    wait(&agent, &mut seen, worker, "a copy still", |it| it.unread == Some(Unread::Copied));
+}
+
+#[test]
+fn a_server_s_child_that_started_cuda_itself_has_figures_of_its_own_at_its_sibling_s_place() {
+    let mut host = host(1);
+    let mut torch = Torch::start(&host, 25, 1, &[]);
+    for _ in 0..40 {
+        torch.train(0);
+    }
+    let file = host.path("nvidia-uvm");
+    let sibling: u32 = torch.ask(&format!("serve {}", file.display())).parse().expect("its PID");
+    host.put(0, Tenant::new(torch.pid(), 4 * GIB));
+    // As much as a driver says that does not tell all: no copy, and a difference that is shown.
+    host.put(0, Tenant::new(sibling, 100 * MIB));
+    let agent = agent(&host);
+    let mut seen = Seen::default();
+    for pid in [torch.pid(), sibling] {
+        wait(&agent, &mut seen, pid, "figures", |it| it.allocators.len() == 1);
+    }
 }
 
 #[test]

@@ -59,9 +59,9 @@ impl Scratch {
         place
     }
 
-    /// Whether an older process has its allocator at that place.
-    pub(super) fn is_from_another(&self, place: u64, id: ProcessId) -> bool {
-        self.origins.get(&place).is_some_and(|oldest| *oldest != id)
+    /// The oldest process that had its allocator at that place, if that is another.
+    pub(super) fn older(&self, place: u64, id: ProcessId) -> Option<ProcessId> {
+        self.origins.get(&place).copied().filter(|oldest| *oldest != id)
     }
 }
 
@@ -93,17 +93,28 @@ pub(super) enum Sample {
     Gone,
 }
 
+/// How a device is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// It is not in use, and asked in turn.
+    Unused,
+    /// It stood still between the last two samples: once.
+    AtRest,
+    /// It moved between them, or nothing is known: twice.
+    Moving,
+}
+
 /// The statistics of each device, and how they are read again.
 #[derive(Debug)]
 pub(super) struct Books {
     place: Place,
     /// In CUDA's order. Before the first sample it says nothing.
     stats: Vec<Stats>,
-    /// The same as it stands there, a piece after the other: of those that stand still, or stood there while someone held
+    /// The same as it stands there, a piece after the other: of those that are at rest, or stood there while someone held
     /// the mutex.
     bytes: Vec<u8>,
-    /// Which of them are read twice: they moved between the last two samples.
-    moves: Vec<bool>,
+    /// How each is read.
+    paces: Vec<Pace>,
     /// Whether some changed since the last sample that was whole.
     has_moved: bool,
     /// How many samples there were.
@@ -117,7 +128,7 @@ impl Books {
             place,
             stats: Vec::new(),
             bytes: vec![0; count * SIZE],
-            moves: vec![true; count],
+            paces: vec![Pace::Moving; count],
             has_moved: false,
             turn: 0,
         }
@@ -139,7 +150,6 @@ impl Books {
         let count = self.place.devices.len();
         self.turn = self.turn.wrapping_add(1);
         let turn = self.turn;
-        let is_used = |device: usize| self.stats.get(device).is_none_or(Stats::is_used);
         let is_asked = |device: usize| match asks {
             Asks::One => turn % count == device,
             Asks::Half => turn % 2 == device % 2,
@@ -154,14 +164,12 @@ impl Books {
             pieces.extend(way.get(turn % WAY));
         }
         let checks = pieces.len();
-        for (device, at) in self.place.devices.iter().enumerate() {
-            if is_used(device) {
-                pieces.push((*at, SIZE));
-                if self.moves[device] {
-                    pieces.push((*at, SIZE));
-                }
-            } else if is_asked(device) {
-                pieces.push((at + stats::USED, 8));
+        for (device, (at, pace)) in self.place.devices.iter().zip(&self.paces).enumerate() {
+            match pace {
+                Pace::Unused if is_asked(device) => pieces.push((at + stats::USED, 8)),
+                Pace::Unused => (),
+                Pace::AtRest => pieces.push((*at, SIZE)),
+                Pace::Moving => pieces.extend([(*at, SIZE); 2]),
             }
         }
         let size = pieces.iter().map(|it| it.1).sum();
@@ -185,48 +193,61 @@ impl Books {
         let mut trouble = None;
         self.stats.resize(count, Stats::default());
         for (device, at) in self.place.devices.iter().enumerate() {
-            let (stats, moves) = (&mut self.stats[device], &mut self.moves[device]);
+            let (stats, pace) = (&mut self.stats[device], &mut self.paces[device]);
             let known = &mut self.bytes[device * SIZE..(device + 1) * SIZE];
-            let found = if is_first || stats.is_used() {
-                let first = &*next(SIZE);
-                let is_still = if *moves { *first == *next(SIZE) } else { *first == *known };
-                if !is_still || stats::is_locked(first) {
-                    *moves = true;
-                    self.place.read_still(memory, *at, known)
-                } else if *moves {
-                    let found = self.place.decode(first);
-                    *moves = found != Ok(*stats);
-                    if !*moves {
-                        known.copy_from_slice(first);
+            let found = match pace {
+                Pace::Unused if !is_asked(device) || word(next(8), 0) == Some(0) => continue,
+                Pace::Unused => self.place.read_still(memory, *at, known),
+                Pace::AtRest if is_still(next(SIZE), known) => continue,
+                Pace::AtRest => self.place.read_still(memory, *at, known),
+                Pace::Moving => {
+                    let first = &*next(SIZE);
+                    if is_still(first, next(SIZE)) {
+                        let found = self.place.decode(first);
+                        if found == Ok(*stats) {
+                            known.copy_from_slice(first);
+                        }
+                        found
+                    } else {
+                        self.place.read_still(memory, *at, known)
                     }
-                    found
-                } else {
-                    continue;
                 }
-            } else if is_asked(device) && word(next(8), 0) != Some(0) {
-                *moves = true;
-                self.place.read_still(memory, *at, known)
-            } else {
-                continue;
             };
             match found {
                 Ok(found) => {
-                    self.has_moved |= *stats != found;
-                    *stats = found;
+                    let is_new = *stats != found;
+                    *pace = match () {
+                        () if !found.is_used() => Pace::Unused,
+                        () if is_new => Pace::Moving,
+                        () => Pace::AtRest,
+                    };
+                    if is_new {
+                        *stats = found;
+                        self.has_moved = true;
+                    }
                 }
                 Err(Sample::Gone) => return Sample::Gone,
-                Err(sample) => trouble = Some(sample),
+                Err(sample) => {
+                    *pace = Pace::Moving;
+                    trouble = Some(sample);
+                }
             }
         }
         if let Some(trouble) = trouble {
             if is_first {
                 // What could not be read then is not unused.
                 self.stats.clear();
+                self.paces.fill(Pace::Moving);
             }
             return trouble;
         }
         Sample::Whole { has_moved: std::mem::take(&mut self.has_moved) }
     }
+}
+
+/// Whether nothing was changed between two readings, and nobody was about to.
+fn is_still(bytes: &[u8], others: &[u8]) -> bool {
+    bytes == others && !stats::is_locked(bytes)
 }
 
 impl Place {
@@ -237,7 +258,7 @@ impl Place {
 
     /// Reads a device until it is the same twice, while nobody holds the mutex. One that is held for long is so by who is
     /// stopped, or waits for the driver or for a processor: then it counts when it is the same as at the last sample,
-    /// which is `known`.
+    /// which is `known`. What is read becomes that.
     fn read_still(&self, memory: &mut Memory<'_>, at: u64, known: &mut [u8]) -> Result<Stats, Sample> {
         let (mut bytes, mut held) = ([0; 2 * SIZE], None);
         for _ in 0..TRIES {
@@ -247,6 +268,7 @@ impl Place {
                 continue;
             }
             if !stats::is_locked(first) || stats::after_mutex(first) == stats::after_mutex(known) {
+                known.copy_from_slice(first);
                 return self.decode(first);
             }
             held = first.first_chunk::<SIZE>().copied();

@@ -16,7 +16,7 @@
 //! Otherwise it is not known, and is said so.
 
 use super::stats::Stats;
-use super::{Outcome, Said, find::MOST_DEVICES};
+use super::{Outcome, Said, Whose, find::MOST_DEVICES};
 use crate::agent::proc::Cuda;
 use crate::snapshot::{Allocator, Gpu, Missing, Peek, ProcessId, Reading, Unread};
 use crate::units::Bytes;
@@ -50,7 +50,7 @@ impl Hold {
 
 /// Puts what a process said in the terms of the snapshot: of each device, which GPU it is, and its figures.
 pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], cuda: &Cuda) -> Peek {
-    let Said { devices: stats, is_copy } = match said {
+    let Said { devices: stats, whose } = match said {
         Ok(said) => said,
         Err(why) => return Peek::unread(*why),
     };
@@ -67,7 +67,12 @@ pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], c
     let reserved: Bytes = stats.iter().map(|it| Bytes(it.reserved.current)).sum();
     // It cannot have more than the driver gave it in all, but a copy of another's may say so. Otherwise the driver does
     // not tell all, as in some containers, or told it a moment before: the difference is shown.
-    if *is_copy && held.is_ok_and(|held| held < reserved) {
+    let is_copy = match whose {
+        Whose::Own => false,
+        Whose::Left => true,
+        Whose::Unsure => held.is_ok_and(|held| held < reserved),
+    };
+    if is_copy {
         return Peek::unread(Unread::Copied);
     }
     if held.is_ok_and(|held| held.0.saturating_add(LATE) < reserved.0) {
@@ -233,7 +238,7 @@ mod tests {
             snapshot = snapshot.with(7, "python train.py", gpu, Bytes::from_gib(*gib));
         }
         let cuda = Cuda { visible: visible.map(Into::into), order: order.map(Into::into), is_confined };
-        let said = Ok(Said { devices: said(reserved).into(), is_copy: false });
+        let said = Ok(Said { devices: said(reserved).into(), whose: Whose::Own });
         let peek = peek(&said, snapshot.processes[0].id, &snapshot.gpus, &cuda);
         let place = |it: &Allocator| snapshot.gpus.iter().position(|gpu| Some(&gpu.uuid) == it.gpu.as_ref());
         let index = |it: &Allocator| place(it).map(|at| u32::try_from(at).unwrap());
@@ -347,19 +352,22 @@ mod tests {
     #[test]
     fn more_than_the_driver_gave_is_a_copy_or_a_difference_that_is_shown() {
         let snapshot = host(2).with(7, "python train.py", 0, Bytes::from_gib(2)).with(7, "", 1, Bytes(0));
-        let peek = |reserved: &[u64], is_copy| {
-            let said = Ok(Said { devices: said(reserved).into(), is_copy });
+        let peek = |reserved: &[u64], whose| {
+            let said = Ok(Said { devices: said(reserved).into(), whose });
             peek(&said, snapshot.processes[0].id, &snapshot.gpus, &Cuda::default())
         };
-        assert_eq!(peek(&[0, 20], true), Peek::unread(Unread::Copied));
+        assert_eq!(peek(&[0, 20], Whose::Unsure), Peek::unread(Unread::Copied));
         // The amounts of one that is none are shown, and do not spoil what the environment says.
         let gpus = |peek: Peek| peek.allocators.into_iter().map(|it| it.gpu.unwrap().0).collect::<Vec<_>>();
-        assert_eq!(gpus(peek(&[0, 20], false)), ["GPU-1".into()]);
-        assert_eq!(gpus(peek(&[10, 20], false)), ["GPU-0".into(), "GPU-1".into()]);
+        assert_eq!(gpus(peek(&[0, 20], Whose::Own)), ["GPU-1".into()]);
+        assert_eq!(gpus(peek(&[10, 20], Whose::Own)), ["GPU-0".into(), "GPU-1".into()]);
         // The driver's figure is that of a moment before.
-        assert_eq!(gpus(peek(&[2, 1], false)), ["GPU-0".into(), "GPU-1".into()]);
+        assert_eq!(gpus(peek(&[2, 1], Whose::Own)), ["GPU-0".into(), "GPU-1".into()]);
+        // What a fork left is never shown, however much the worker has there for something else.
+        assert_eq!(peek(&[0, 20], Whose::Left), Peek::unread(Unread::Copied));
+        assert_eq!(peek(&[1, 1], Whose::Left), Peek::unread(Unread::Copied));
         // One that fits may be a server's child, which came to the same place by itself.
-        assert_eq!(gpus(peek(&[1, 1], true)), ["GPU-0".into(), "GPU-1".into()]);
+        assert_eq!(gpus(peek(&[1, 1], Whose::Unsure)), ["GPU-0".into(), "GPU-1".into()]);
     }
 
     #[test]

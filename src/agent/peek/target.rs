@@ -10,11 +10,12 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::books::{Asks, Books, Sample, Scratch};
 use super::find::{self, Absent, Other};
+use super::fork;
 use super::memory::{self, Memory};
 use super::stats::Stats;
 use super::{Grant, Whom};
 use crate::agent::proc::stat;
-use crate::snapshot::{Reading, Unread};
+use crate::snapshot::{ProcessId, Reading, Unread};
 use crate::units::Moment;
 
 /// What the allocators of a process say.
@@ -22,8 +23,19 @@ use crate::units::Moment;
 pub(in crate::agent) struct Said {
     /// Of each device, in CUDA's order.
     pub(in crate::agent) devices: Arc<[Stats]>,
-    /// Whether all stands where it stands in an older process, and hands nothing out: what a fork leaves in a worker.
-    pub(in crate::agent) is_copy: bool,
+    pub(in crate::agent) whose: Whose,
+}
+
+/// Whose figures a process has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::agent) enum Whose {
+    /// Its own.
+    #[default]
+    Own,
+    /// Those of an older process, as they were when it was forked from that.
+    Left,
+    /// One or the other: all stands where it stands in an older process, and hands nothing out.
+    Unsure,
 }
 
 /// What came of a look.
@@ -69,6 +81,8 @@ struct Found {
     books: Books,
     /// Its place, as [`Scratch::note_place`] gives it.
     origin: u64,
+    /// Whose its figures are beside that older process, who had its allocator there.
+    fork: Option<(ProcessId, Whose)>,
     /// What the driver gave it at the last sample. When that changes, each device is asked whether it is in use now.
     grant: Grant,
 }
@@ -99,10 +113,11 @@ impl Target {
                 Sample::Whole { has_moved } => {
                     self.tears = 0;
                     let before = self.last.as_ref().ok();
-                    self.hands_out |= has_moved && before.is_some_and(|it| found.books.hands_out(&it.devices));
-                    let is_copy = !self.hands_out && scratch.is_from_another(found.origin, whom.id);
-                    if has_moved || before.is_none_or(|it| it.is_copy != is_copy) {
-                        self.last = Ok(Said { devices: found.books.stats().into(), is_copy });
+                    self.hands_out =
+                        self.hands_out || has_moved && before.is_some_and(|it| found.books.hands_out(&it.devices));
+                    let whose = if self.hands_out { Whose::Own } else { found.whose(whom.id, scratch) };
+                    if has_moved || before.is_none_or(|it| it.whose != whose) {
+                        self.last = Ok(Said { devices: found.books.stats().into(), whose });
                         self.was_told = false;
                     }
                 }
@@ -118,9 +133,9 @@ impl Target {
         if self.found.is_none() && now >= self.due && *searches > 0 {
             *searches -= 1;
             match Found::look_for(whom, scratch) {
-                Ok((found, Sample::Whole { .. })) => {
-                    let is_copy = scratch.is_from_another(found.origin, whom.id);
-                    let last = Ok(Said { devices: found.books.stats().into(), is_copy });
+                Ok((mut found, Sample::Whole { .. })) => {
+                    let whose = found.whose(whom.id, scratch);
+                    let last = Ok(Said { devices: found.books.stats().into(), whose });
                     *self = Self { found: Some(found.into()), last, ..Self::new() };
                 }
                 // Someone changes it, or holds its mutex: the next look says more.
@@ -195,7 +210,22 @@ impl Found {
         }
         let (books, sample) = search(&memory::of(&memory), libraries, scratch)?;
         let origin = scratch.note_place(&books, id);
-        Ok((Self { memory, handle, books, origin, grant }, sample))
+        Ok((Self { memory, handle, books, origin, fork: None, grant }, sample))
+    }
+
+    /// Whose its figures are, while it was not seen to hand out blocks. Asked once of each older process.
+    fn whose(&mut self, id: ProcessId, scratch: &Scratch) -> Whose {
+        let Some(older) = scratch.older(self.origin, id) else { return Whose::Own };
+        let (_, whose) = self.fork.filter(|it| it.0 == older).unwrap_or_else(|| {
+            let whose = match fork::was_left_by(older, id) {
+                Some(true) => Whose::Left,
+                Some(false) => Whose::Own,
+                None => Whose::Unsure,
+            };
+            (older, whose)
+        });
+        self.fork = Some((older, whose));
+        whose
     }
 }
 
