@@ -99,6 +99,14 @@ impl Detector {
         }
     }
 
+    /// How it looks.
+    fn outlook(&self) -> Outlook {
+        match self {
+            Self::Whole(it) => it.outlook(),
+            Self::Parted(it) => it.outlook(),
+        }
+    }
+
     /// What is thought, and of which part.
     fn growing(&self) -> Growing<'_> {
         match self {
@@ -175,9 +183,11 @@ impl Series {
             let known = parts.binary_search_by_key(&row.place, |it| it.0).ok().map(|at| parts[at].1);
             judged.parts = known.or(judged.parts);
             feeder.push(moment, row.bytes, known, row.limit);
-            let growing = feeder.growing();
-            let (at, outlook) = (seconds(moment), growing.outlook());
-            let said = || Said { at, outlook, evidence: growing.detector.evidence().copied(), part: growing.part };
+            let (at, outlook) = (seconds(moment), feeder.outlook());
+            let said = || {
+                let growing = feeder.growing();
+                Said { at, outlook, evidence: growing.detector.evidence().copied(), part: growing.part }
+            };
             if judged.timeline.last().is_none_or(|it| it.outlook != outlook) {
                 judged.timeline.push(said());
             }

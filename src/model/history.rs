@@ -51,6 +51,9 @@ pub struct Series {
 }
 
 impl Series {
+    /// Beyond a quarter of an hour, floors are known of so long.
+    pub const COARSE: Duration = Duration::from_mins(5);
+
     pub(super) fn new() -> Self {
         Self { curve: Curve::long(), latest: None, baseline: None, peak: None, began: None }
     }
@@ -83,6 +86,17 @@ impl Series {
     /// What was known at that moment, in the finest resolution that is left of it; absent in a gap.
     pub fn at(&self, at: Moment, now: Moment) -> Option<Extent<Bytes>> {
         self.curve.at(at, now).map(in_bytes)
+    }
+
+    /// The least of the `span` up to that moment, of some minutes at most, by the second; of what is older than a quarter
+    /// of an hour, the least of the five minutes that the moment lies in. Absent in a gap.
+    pub fn floor(&self, until: Moment, span: Duration, now: Moment) -> Option<Bytes> {
+        // Ten seconds keep their highest only, which says nothing of a floor.
+        let is_by_the_second = now.since(until) + span <= SPANS[SPANS.len() - 1];
+        let parts = usize::try_from(span.as_secs() / 5).unwrap_or(1);
+        let window =
+            if is_by_the_second { Window::until(until, span, parts) } else { Window::until(until, Self::COARSE, 1) };
+        self.over(&window, now).into_iter().flatten().map(|it| it.low).min()
     }
 
     /// The time of the last sample.

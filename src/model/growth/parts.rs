@@ -129,6 +129,11 @@ impl PartedDetector {
         worse(Some(&self.held), Some(&self.allocated)).map_or(&self.held, |it| it.0)
     }
 
+    /// How it looks.
+    pub fn outlook(&self) -> Outlook {
+        self.detector().outlook()
+    }
+
     /// The whole.
     pub fn held(&self) -> &LeakDetector {
         &self.held
@@ -161,13 +166,12 @@ impl<'a> Growing<'a> {
 
     /// Of what has; `is_part` says that the detector is that of the tensors.
     fn of(detector: &'a LeakDetector, is_part: bool, series: Option<(&Series, &Split)>, now: Moment) -> Self {
-        let gains = series
-            .zip(detector.evidence())
-            .and_then(|((memory, split), evidence)| Gains::between(memory, split, evidence.since, now));
+        let known = series.zip(detector.evidence());
+        let gains = || known.and_then(|((memory, split), it)| Gains::between(memory, split, it.since, now));
         Self {
             detector,
-            part: if is_part { Some(Part::Allocated) } else { gains.and_then(Gains::largest) },
-            reserved: gains.map(|it| it.allocated + it.cache),
+            part: if is_part { Some(Part::Allocated) } else { gains().and_then(Gains::largest) },
+            reserved: known.and_then(|((_, split), it)| taken(&split.reserved, it.since, now)),
         }
     }
 
@@ -231,6 +235,26 @@ pub fn evidence_of(part: Option<Part>, evidence: &Evidence) -> String {
 /// The smallest piece that PyTorch takes from CUDA.
 const MOVED: Bytes = Bytes(2 << 20);
 
+/// Long enough for a few steps of a training.
+const MINUTE: Duration = Duration::from_mins(1);
+
+/// How much more PyTorch has taken from CUDA since then. It keeps what a step gives back.
+fn taken(reserved: &Series, since: Moment, now: Moment) -> Option<i64> {
+    let most = |until| {
+        let extent = reserved.over(&Window::until(until, MINUTE, 1), now).into_iter().next()??;
+        Some(signed(extent.high))
+    };
+    Some(most(now)? - most(since.max(reserved.began()?).after(MINUTE).min(now))?)
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn signed(bytes: Bytes) -> i64 {
+    bytes.0.min(1 << 60).cast_signed()
+}
+
 /// How much each part is more than it was, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Gains {
@@ -243,13 +267,14 @@ impl Gains {
     /// Of the floors at both times: what a step takes and gives back is no gain.
     fn between(memory: &Series, split: &Split, since: Moment, now: Moment) -> Option<Self> {
         let since = since.max(split.allocated.began()?);
-        // Beyond six hours only the floors of five minutes are known.
-        let around = Duration::from_secs(if now.since(since) < Duration::from_hours(5) { 60 } else { 300 });
-        let floor = |series: &Series, until: Moment| {
-            let extent = series.over(&Window::until(until, around, 1), now).into_iter().next()??;
-            Some(extent.low.0.min(1 << 60).cast_signed())
-        };
-        let gain = |series: &Series| Some(floor(series, now)? - floor(series, since.after(around).min(now))?);
+        // Seconds are known of a quarter of an hour. Of what was before, the first five minutes that lie in the growth
+        // as a whole: before it, the model may just have been loaded.
+        let span = if now.since(since) < Duration::from_mins(14) { MINUTE } else { Series::COARSE };
+        let from = if span == MINUTE { since.0 } else { since.0.next_multiple_of(millis(span)) };
+        // In its last millisecond, it is not over.
+        let first = Moment((from + millis(span) - 1).min(now.0));
+        let floor = |series: &Series, until| series.floor(until, span, now).map(signed);
+        let gain = |series: &Series| Some(floor(series, now)? - floor(series, first)?);
         let (allocated, reserved, held) = (gain(&split.allocated)?, gain(&split.reserved)?, gain(memory)?);
         Some(Self { allocated, cache: reserved - allocated, outside: held - reserved })
     }
@@ -271,7 +296,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// What a process's growth looks like after so many seconds: of the driver's figure, and of what PyTorch reserved
-    /// and allocated of it, in MiB at each second. It swings by 2 GiB within its steps.
+    /// and allocated of it, in MiB at each second.
     fn watch(seconds: u64, held: [fn(u64) -> u64; 3]) -> (Outlook, Option<Part>, String, Option<Growth>) {
         let mut model = Model::default();
         let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(30));
@@ -279,7 +304,6 @@ mod tests {
         for second in 0..seconds {
             host = host.later(1);
             let [whole, reserved, allocated] = held.map(|it| it(second) * MIB);
-            let allocated = allocated + second * 37 % 5 * 512 * MIB;
             host.gpus[0].tenants[0].memory = Ok(Bytes(whole));
             host.gpus[0].load.memory_used = Ok(Bytes(whole));
             let figures = Allocator {
@@ -297,9 +321,15 @@ mod tests {
         (growing.outlook(), growing.part, growing.sentence(), growing.way())
     }
 
+    /// What a step takes and gives back, in MiB.
+    fn swing(second: u64) -> u64 {
+        second * 37 % 5 * 512
+    }
+
     #[test]
     fn a_leak_shows_in_what_tensors_hold_before_pytorch_takes_more() {
-        let (outlook, part, sentence, way) = watch(900, [|_| 31_000, |_| 30_500, |second| 10_000 + 5 * second]);
+        let (outlook, part, sentence, way) =
+            watch(900, [|_| 31_000, |_| 30_500, |second| 10_000 + 5 * second + swing(second)]);
         assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Allocated), Some(Growth::Tensors)), "{sentence}");
         assert!(sentence.starts_with("LEAK: allocated +"), "{sentence}");
         assert!(sentence.ends_with("; reserved has not moved yet"), "{sentence}");
@@ -307,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_leak_that_reached_the_driver_is_of_the_same_part() {
-        let grown = |second: u64| 10_000 + second / 4 * 20;
+        let grown = |second: u64| 10_000 + second / 4 * 20 + swing(second);
         let held = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, grown];
         let (outlook, part, sentence, _) = watch(900, held);
         assert_eq!((outlook, part), (Outlook::Leak, Some(Part::Allocated)), "{sentence}");
@@ -316,17 +346,33 @@ mod tests {
 
     #[test]
     fn what_grows_beside_the_tensors_is_named() {
-        let cache = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |_| 10_000];
+        let cache =
+            [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |second| 10_000 + swing(second)];
         let (outlook, part, sentence, way) = watch(900, cache);
         assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Cache), Some(Growth::Cache)), "{sentence}");
-        let outside = [|second| 12_500 + second / 4 * 20, |_| 12_048, |_| 10_000];
+        let outside = [|second| 12_500 + second / 4 * 20, |_| 12_048, |second| 10_000 + swing(second)];
         let (outlook, part, sentence, way) = watch(900, outside);
         assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Outside), Some(Growth::NotPyTorch)), "{sentence}");
     }
 
     #[test]
+    fn longer_batches_are_no_growth_of_what_tensors_hold() {
+        // From 400 s on, a step takes up to 4 GiB more than before, and gives it back.
+        let held = [
+            |second| 18_500 + second,
+            |second| 18_048 + second,
+            |second| 10_000 + swing(second) * if second < 400 { 1 } else { 3 },
+        ];
+        for seconds in [800, 2400] {
+            let (outlook, part, sentence, _) = watch(seconds, held);
+            assert!(outlook >= Outlook::Suspect, "{seconds} s: {sentence}");
+            assert_eq!(part, Some(Part::Cache), "{seconds} s: {sentence}");
+        }
+    }
+
+    #[test]
     fn steps_of_a_job_that_rests_are_no_growth() {
-        let (outlook, part, sentence, way) = watch(900, [|_| 13_000, |_| 12_500, |_| 10_000]);
+        let (outlook, part, sentence, way) = watch(900, [|_| 13_000, |_| 12_500, |second| 10_000 + swing(second)]);
         assert_eq!((outlook, part, way), (Outlook::Steady, None, None), "{sentence}");
     }
 

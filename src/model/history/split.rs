@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Series, Window};
+use super::Series;
 use crate::model::Reserved;
 use crate::units::{Bytes, Moment};
 
@@ -22,8 +22,7 @@ impl Split {
 
     /// What tensors held at the least in the last minute: what a step takes and gives back is not in it.
     pub fn floor(&self, now: Moment) -> Option<Bytes> {
-        let minute = Window::until(now, Duration::from_mins(1), 1);
-        self.allocated.over(&minute, now).into_iter().next()?.map(|it| it.low)
+        self.allocated.floor(now, Duration::from_mins(1), now)
     }
 
     /// Takes in what was read at that time, if it could be read.
