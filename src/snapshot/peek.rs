@@ -52,7 +52,7 @@ pub enum Unread {
     Pluggable,
     /// What was found breaks the rules of the allocator: torn again and again, or of another layout.
     Implausible,
-    /// It says more than the driver gave the process, and stands where it stands in another: a copy that a fork made.
+    /// What stands there is another process's, as it was when this one was forked.
     Copied,
     /// Reading its memory does not come back.
     Hung,
@@ -89,7 +89,7 @@ impl fmt::Display for Unread {
             Self::OldPytorch => "its PyTorch does not show its allocator: torch 2.1 and later do",
             Self::CudaMallocAsync => {
                 "its allocator is cudaMallocAsync, which keeps no figures: with PyTorch's own \
-                 (PYTORCH_CUDA_ALLOC_CONF without backend:cudaMallocAsync) they can be read"
+                 (no backend:cudaMallocAsync in PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF) they can be read"
             }
             Self::Pluggable => {
                 "another allocator stands in PyTorch's place (change_current_allocator), and keeps no figures"

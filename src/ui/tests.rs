@@ -291,12 +291,26 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
     check(&gpu, &|it| it.processes[0].peek = None, &["not PyTorch's, or of processes that could not be read"]);
     check(&gpu, &|_| (), &["other 4.0 GiB 4,294,967,296 not PyTorch's: CUDA contexts"]);
     // A context on a GPU that it has no tensor on.
-    let context = |it: &mut Snapshot| {
+    let context = |it: &mut Snapshot, gib| {
         let mut tenant = it.gpus[0].tenants[0].clone();
-        tenant.memory = Ok(Bytes::from_gib(1));
+        tenant.memory = Ok(Bytes::from_gib(gib));
         it.gpus[1].tenants.push(tenant);
     };
-    check(&process, &context, &["Memory on GPU 1", "- not PyTorch's 1.0 GiB 1,073,741,824 all: PyTorch has nothing"]);
+    let here = ["Memory on GPU 1", "- not PyTorch's 1.0 GiB 1,073,741,824 all: PyTorch has nothing"];
+    check(&process, &|it| context(it, 1), &here);
+    // Each GPU has a context of its own.
+    for (gib, meaning) in [(3, "7.0 GiB 7,516,192,768 CUDA context"), (5, "9.0 GiB 9,663,676,416 more than CUDA takes")]
+    {
+        let all = ["Memory on all its GPUs", &format!("- not PyTorch's {meaning}")];
+        check(
+            &process,
+            &|it| {
+                unplaced(it);
+                context(it, gib);
+            },
+            &all,
+        );
+    }
 }
 
 #[test]

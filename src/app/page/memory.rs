@@ -6,7 +6,7 @@ use crate::model::{Breakdown, Model, Part, Reserved, with_instances};
 use crate::snapshot::{Allocator, Gpu, Process, Reading, Snapshot, Unread};
 use crate::units::Bytes;
 
-/// What CUDA and its libraries take of their own accord is less.
+/// What CUDA and its libraries take of each GPU of their own accord is less.
 const CONTEXT: i64 = 4 << 30;
 
 /// What PyTorch says in that process, or why it does not.
@@ -32,20 +32,22 @@ pub(super) fn of_process(writer: &mut Writer, model: &Model, process: &Process) 
         && let Some(whole) = Breakdown::of_process(snapshot, holding)
     {
         writer.head("Memory on all its GPUs");
-        of_driver(writer, &whole);
+        let gpus = snapshot.gpus.iter().filter(|gpu| gpu.tenants.iter().any(|it| it.process == process.id)).count();
+        of_driver(writer, &whole, gpus);
         let reserved: i64 = whole.parts.iter().filter(|it| it.0 != Part::Outside).map(|it| it.1).sum();
         amounts(writer, "- reserved", reserved, "the rest: what PyTorch took from CUDA");
     }
 }
 
-/// The driver's figure, and what of it is not PyTorch's.
-fn of_driver(writer: &mut Writer, whole: &Breakdown) {
+/// The driver's figure of so many GPUs, and what of it is not PyTorch's.
+fn of_driver(writer: &mut Writer, whole: &Breakdown, gpus: usize) {
     writer.lines.push(PageLine::Bar(whole.clone()));
     amounts(writer, "driver's figure", signed(whole.whole), "");
     let outside = whole.part(Part::Outside);
+    let contexts = CONTEXT.saturating_mul(i64::try_from(gpus).unwrap_or(1));
     let meaning = match outside {
         ..0 => "PyTorch took more than the driver says: read at another moment, or it does not tell all",
-        0..=CONTEXT => "CUDA context, kernels, NCCL, other libraries",
+        it if it <= contexts => "CUDA context, kernels, NCCL, other libraries",
         _ => "more than CUDA takes for itself: another library allocates beside PyTorch",
     };
     amounts(writer, "- not PyTorch's", outside, meaning);
@@ -73,7 +75,7 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
     let tenant = gpu.and_then(|gpu| gpu.tenants.iter().find(|it| it.process == process.id));
     let whole = tenant.map(|it| Breakdown::of_tenant(it.memory, allocator));
     match &whole {
-        Some(Ok(whole)) => of_driver(writer, whole),
+        Some(Ok(whole)) => of_driver(writer, whole, 1),
         Some(Err(why)) => writer.field("driver's figure", format!("{why}: what is not PyTorch's cannot be told")),
         None => (),
     }
@@ -150,8 +152,9 @@ fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
     let peek = |process| snapshot.process(process).and_then(|it| it.peek.as_deref());
     let tenants = || with_instances(snapshot, gpu).flat_map(|gpu| &gpu.tenants);
     let peeks = || tenants().map(|it| peek(it.process));
-    // One without PyTorch has said all.
-    let is_unread = peeks().any(|it| it.is_none_or(|it| it.unread.is_some_and(|why| why != Unread::NoPytorch)));
+    // One without PyTorch has said all, and so has a forked worker.
+    let says_all = |why| matches!(why, Unread::NoPytorch | Unread::Copied);
+    let is_unread = peeks().any(|it| it.is_none_or(|it| it.unread.is_some_and(|why| !says_all(why))));
     let is_unplaced = peeks().flatten().flat_map(|it| &it.allocators).any(|it| it.gpu.is_none());
     match (is_unread, is_unplaced) {
         (false, false) => "not PyTorch's: CUDA contexts, kernels, other libraries",
