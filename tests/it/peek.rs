@@ -9,7 +9,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use fake_nvml::Tenant;
 use gputop::snapshot::line::Line;
 use gputop::snapshot::{Allocator, GpuUuid, Peek, Unread};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::contract::{Agent, Seen};
 use crate::process::{Started, run};
@@ -48,7 +48,9 @@ impl Torch {
         }
         // In a container, only who has a device open is surely the one that the driver means.
         let files = ["nvidia0", "nvidia-uvm"].map(|name| host.path(name));
-        files.iter().for_each(|file| fs::write(file, "").expect("there is room in /tmp"));
+        for file in &files {
+            fs::write(file, "").expect("there is room in /tmp");
+        }
         let mut command = Command::new(program);
         command.arg(library).arg(devices.to_string()).args(files).env_clear().envs(environment.iter().copied());
         let mut process = Started::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
@@ -326,7 +328,6 @@ fn of_whom_the_kernel_does_not_say_that_he_lives_nothing_is_shown_until_it_does(
     }
     let agent = agent(&host);
     let mut seen = Seen::default();
-    let pids: Vec<u32> = all.iter().map(Torch::pid).collect();
     for (limit, what, is_it) in [
         (1024, "figures", (|it| !it.allocators.is_empty()) as fn(&Peek) -> bool),
         // The kernel waits for no more files at once than one may have open.
@@ -334,15 +335,16 @@ fn of_whom_the_kernel_does_not_say_that_he_lives_nothing_is_shown_until_it_does(
         (1024, "figures again", |it| !it.allocators.is_empty()),
     ] {
         limit_files(agent.pid(), limit);
-        pids.iter().for_each(|pid| _ = wait(&agent, &mut seen, *pid, what, is_it));
+        for torch in &all {
+            wait(&agent, &mut seen, torch.pid(), what, is_it);
+        }
     }
 }
 
 /// Has a process open no more files than so many. Those that it has open stay.
 fn limit_files(pid: u32, most: u64) {
-    let limits = rustix::process::getrlimit(Resource::Nofile);
-    let pid = Pid::from_raw(i32::try_from(pid).expect("a PID"));
-    prlimit(pid, Resource::Nofile, Rlimit { current: Some(most), ..limits }).expect("it is ours");
+    let limits = Rlimit { current: Some(most), ..getrlimit(Resource::Nofile) };
+    prlimit(Pid::from_raw(pid.cast_signed()), Resource::Nofile, limits).expect("it is ours");
 }
 
 #[test]
