@@ -77,7 +77,8 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     if stories.is_empty() {
         let many = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
         report::complain(&Text::new(format!("no out-of-memory message of PyTorch in {many}")));
-        return Ok(Exit::Nothing.into());
+        // At the end of a pipe, a job that went well is a pipe that went well: a shell with `pipefail` goes on.
+        return Ok(if passes { Exit::Success } else { Exit::Nothing }.into());
     }
     let neighbours = if text::needs_neighbours(&stories) {
         Neighbours::look(&args.agent, args.timeout)

@@ -132,7 +132,10 @@ impl Log {
                         continue;
                     };
                     let place = self.place_of(&sample);
-                    self.sample(self.lines, time, place, held, sample.parts, sample.limit);
+                    let parts = sample.reserved.map(|it| [it.sum(), it.allocated]);
+                    self.sample(self.lines, time, place, held, parts, sample.limit);
+                    let allocator = &mut self.series[place].allocator;
+                    *allocator = sample.reserved.or(*allocator);
                 }
             }
             Err(why) => self.is_bad(self.lines, why),
@@ -157,6 +160,8 @@ impl Log {
                 total: sample.gpu.load.memory_total.ok(),
                 rows: Vec::new(),
                 parts: Vec::new(),
+                is_drivers: true,
+                allocator: None,
             });
             self.series.len() - 1
         })
@@ -277,6 +282,8 @@ impl Log {
                 total: None,
                 rows: Vec::new(),
                 parts: Vec::new(),
+                is_drivers: columns.parts.is_none_or(|[reserved, _]| reserved.0 != columns.used),
+                allocator: None,
             });
             self.series.len() - 1
         });

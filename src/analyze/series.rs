@@ -1,7 +1,7 @@
 //! The memory of one GPU or process in a log, and what would have been said of it live, sample by sample.
 
 use super::cells;
-use crate::model::{Evidence, Fall, Growing, Growth, LeakDetector, Outlook, Part, PartedDetector};
+use crate::model::{Evidence, Fall, Growing, Growth, LeakDetector, Outlook, Part, PartedDetector, Reserved};
 use crate::units::{Bytes, Moment};
 use crate::untrusted::Text;
 
@@ -30,6 +30,21 @@ pub(super) struct Series {
     /// What PyTorch reserved, and what of that was allocated, by the rows' places, in their order. Empty where the log
     /// does not say.
     pub(super) parts: Vec<(u32, [Bytes; 2])>,
+    /// The samples are the driver's, and not PyTorch's.
+    pub(super) is_drivers: bool,
+    /// All that its allocator said last; absent where the log does not say so much.
+    pub(super) allocator: Option<Reserved>,
+}
+
+/// What a process held at one time, by whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) reserved: Bytes,
+    /// Of that.
+    pub(super) allocated: Bytes,
+    /// What is not PyTorch's, in bytes; below 0 where the figures are not of one moment. Absent where the log has
+    /// PyTorch's figures alone.
+    pub(super) outside: Option<i64>,
 }
 
 /// What was said at one sample.
@@ -64,8 +79,8 @@ pub(super) struct Judged {
     pub(super) way: Option<Growth>,
     /// Why.
     pub(super) reason: Option<String>,
-    /// What PyTorch reserved at last, and what of that was allocated.
-    pub(super) parts: Option<[Bytes; 2]>,
+    /// Whose it was at last; absent where the log does not say.
+    pub(super) parts: Option<Parts>,
     /// Sudden falls, with seconds since the series began.
     pub(super) falls: Vec<(f64, Fall)>,
     /// Seconds and bytes, in their order.
@@ -181,7 +196,11 @@ impl Series {
         for row in &rows {
             let moment = Moment(time(row).abs_diff(began));
             let known = parts.binary_search_by_key(&row.place, |it| it.0).ok().map(|at| parts[at].1);
-            judged.parts = known.or(judged.parts);
+            if let Some([reserved, allocated]) = known {
+                let signed = |it: Bytes| it.0.min(1 << 60).cast_signed();
+                let outside = judged.series.is_drivers.then(|| signed(row.bytes) - signed(reserved));
+                judged.parts = Some(Parts { reserved, allocated, outside });
+            }
             feeder.push(moment, row.bytes, known, row.limit);
             let (at, outlook) = (seconds(moment), feeder.outlook());
             let said = || {

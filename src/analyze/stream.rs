@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::model::reserved;
+use crate::model::{Reserved, reserved};
 use crate::snapshot::line::Line;
 use crate::snapshot::{Gpu, GpuUuid, Process, ProcessId, Snapshot};
 use crate::units::{Bytes, Moment};
@@ -22,8 +22,8 @@ pub(super) struct Sample<'a> {
     pub(super) process: Option<(ProcessId, Option<&'a Process>)>,
     /// Absent where it could not be read.
     pub(super) held: Option<Bytes>,
-    /// What PyTorch reserved, and what of that was allocated.
-    pub(super) parts: Option<[Bytes; 2]>,
+    /// What PyTorch reserved.
+    pub(super) reserved: Option<Reserved>,
     /// The amount at which it runs out, where that is known.
     pub(super) limit: Option<Bytes>,
 }
@@ -50,14 +50,14 @@ impl Stream {
                 continue;
             }
             let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
-            samples.push(Sample { gpu, process: None, held: used, parts: None, limit: total });
+            samples.push(Sample { gpu, process: None, held: used, reserved: None, limit: total });
             let free = total.zip(used).map(|(total, used)| total.saturating_sub(used));
             samples.extend(gpu.tenants.iter().map(|tenant| {
                 let held = tenant.memory.ok();
-                let parts = reserved(snapshot, tenant.process, Some(gpu)).map(|it| [it.sum(), it.allocated]);
+                let reserved = reserved(snapshot, tenant.process, Some(gpu));
                 let limit = held.zip(free).map(|(held, free)| Bytes(held.0.saturating_add(free.0)));
                 let process = Some((tenant.process, snapshot.process(tenant.process)));
-                Sample { gpu, process, held, parts, limit }
+                Sample { gpu, process, held, reserved, limit }
             }));
         }
         Ok((i64::try_from(snapshot.unix_ms).unwrap_or(i64::MAX), samples))

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::cells;
 use super::log::{Found, Log};
-use super::text;
+use super::series::Parts;
+use super::{json, text};
 use crate::model::{Outlook, Part};
 use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
@@ -294,7 +295,8 @@ fn a_leak_below_what_the_driver_sees_is_found_by_the_columns_of_pytorch() {
     let reason = judged.reason.clone().unwrap_or_default();
     assert_eq!((judged.last.outlook, judged.last.part), (Outlook::Leak, Some(Part::Allocated)), "{reason}");
     assert!(reason.starts_with("allocated +") && reason.ends_with("; reserved has not moved yet"), "{reason}");
-    assert_eq!(judged.parts, Some([Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20)]));
+    let (reserved, allocated) = (Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20));
+    assert_eq!(judged.parts, Some(Parts { reserved, allocated, outside: Some(512 << 20) }));
     // What grew is said and drawn, and not the driver's figure, which stands.
     let text = text::of(&[(Text::new("log"), found)], text::Style { width: 100, ascii: false });
     for it in ["LEAK: allocated +500 MiB per 100 s", "what tensors hold of it:\n   14.4 GiB │", "1. A loss or metric"]
@@ -304,6 +306,7 @@ fn a_leak_below_what_the_driver_sees_is_found_by_the_columns_of_pytorch() {
     // Who asked PyTorch alone has no figure of the driver's.
     let alone = "time,allocated_bytes,reserved_bytes\n0,1048576,2097152\n1,1048576,2097152\n";
     check(alone, &["- - - 0:2 1:2"]);
+    assert_eq!(read(alone).series[0].parts.and_then(|it| it.outside), None);
 }
 
 #[test]
@@ -330,6 +333,13 @@ fn lines_of_its_own_are_read_whole_and_as_changes() {
         found.series.iter().map(|it| (it.series.pid, it.samples, it.last.outlook, it.last.part)).collect();
     let expected = [(None, 900, Outlook::Steady, None), (Some(7), 900, Outlook::Leak, Some(Part::Allocated))];
     assert_eq!(said, expected, "{:?}", found.bad.named);
+    // All that the allocator said stands beside it.
+    let told = &json::of(&[(Text::new("log"), found)])["series"][1];
+    let mib = |name: &str| told[name].as_i64().map(|it| it >> 20);
+    let names = ["reserved", "allocated", "not_pytorch", "active", "inactive_split", "requested"];
+    let allocated = 10_240 + 5 * 899;
+    let expected = [30_208, allocated, 512, allocated, 0, allocated].map(Some);
+    assert_eq!(names.map(|it| mib(&format!("{it}_bytes"))), expected, "{told}");
     // Of changes alone nobody knows what they changed, and other objects are none of its lines.
     let tick = text.lines().nth(1).unwrap();
     assert_eq!(read(&format!("{tick}\n{{}}\n{{\"kind\":\"later\"}}\n")).bad.count, 2);

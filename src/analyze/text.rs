@@ -138,9 +138,14 @@ fn one(text: &mut String, judged: &Judged, style: Style) {
     let whole = judged.capacity.map_or_else(String::new, |it| format!(" of {it}"));
     let last = judged.points.last().map_or(Bytes(0), |it| Bytes(it.1));
     put(text, format_args!("  {} samples in {span}; {last}{whole} at the end\n", judged.samples));
-    if let Some([reserved, allocated]) = judged.parts {
-        let cached = reserved.saturating_sub(allocated);
-        put(text, format_args!("  PyTorch: {allocated} allocated and {cached} cached at the end\n"));
+    if let Some(parts) = judged.parts {
+        let (allocated, cached) = (parts.allocated, parts.reserved.saturating_sub(parts.allocated));
+        let split = judged.series.allocator.map(|it| it.fragmented).filter(|it| it.0 > 0);
+        let split = split.map_or_else(String::new, |it| format!(" ({it} of it in split segments)"));
+        let outside = parts.outside.map_or_else(String::new, |it| {
+            format!(", {}{} not PyTorch's", if it < 0 { "-" } else { "" }, Bytes(it.unsigned_abs()))
+        });
+        put(text, format_args!("  at the end: {allocated} allocated, {cached} cached{split}{outside}\n"));
     }
     changes(text, judged);
     for (at, fall) in judged.falls.iter().take(TOLD) {

@@ -5,6 +5,7 @@
 //! does not is somebody else's, and passed over.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::grammar::{self, LONGEST_START, Outcome};
 use super::message::{Form, Message};
@@ -158,36 +159,56 @@ impl Finder {
 
     /// Gives the line to the first message that goes on with it, if there is one.
     fn continue_one(&mut self, line: &str) -> bool {
+        let now = self.log.lines + 1;
+        let lines = |open: &Open| now.saturating_sub(open.line);
         for at in 0..self.open.len() {
-            let open = &mut self.open[at];
-            let before = open.text.len();
+            let open = &self.open[at];
+            // What is left of the number of a line would be taken for a part of the next amount.
+            let counted = number_of_cat(&open.prefix).and_then(|it| uncounted(&open.prefix, it, lines(open), line));
             let stripped = strip(&open.prefix, line).unwrap_or(line);
             // Where the exception's name was wrapped, too, what stands before each line is seen from two of them.
             let shared = shared(&self.head, line);
-            let ours = shared.filter(|it| strip(it, &open.prefix).is_some());
-            let outcome = std::iter::once(stripped).chain(ours.map(|it| &line[it.len()..])).find_map(|rest| {
+            let ours = shared.filter(|it| strip(it, &open.prefix).is_some()).map(|it| &line[it.len()..]);
+            let rests: Vec<&str> = counted.into_iter().chain([stripped]).chain(ours).collect();
+            if self.goes_on(at, &rests) {
+                return true;
+            }
+        }
+        // Only what is nobody else's: a rank and a host have numbers, too.
+        (0..self.open.len()).any(|at| {
+            let open = &self.open[at];
+            let rest = number_of_grep(&open.prefix).and_then(|it| uncounted(&open.prefix, it, lines(open), line));
+            rest.is_some_and(|rest| self.goes_on(at, &[rest]))
+        })
+    }
+
+    /// Whether this message goes on with one of these, the first that fits; it has it then.
+    fn goes_on(&mut self, at: usize, rests: &[&str]) -> bool {
+        let open = &mut self.open[at];
+        let before = open.text.len();
+        let outcome = rests.iter().find_map(|rest| {
+            open.text.truncate(before);
+            open.text.push_str(cut(rest, LONGEST_MESSAGE));
+            Some(grammar::read(&open.text)).filter(|it| *it != Outcome::Stop)
+        });
+        match outcome.unwrap_or(Outcome::Stop) {
+            Outcome::Stop => {
                 open.text.truncate(before);
-                open.text.push_str(cut(rest, LONGEST_MESSAGE));
-                Some(grammar::read(&open.text)).filter(|it| *it != Outcome::Stop)
-            });
-            match outcome.unwrap_or(Outcome::Stop) {
-                Outcome::Stop => open.text.truncate(before),
-                Outcome::More if open.text.len() < LONGEST_MESSAGE => return true,
-                Outcome::Whole(message) => {
-                    if let Some(open) = self.open.remove(at) {
-                        self.keep(*message, &open);
-                    }
-                    return true;
+                return false;
+            }
+            Outcome::More if open.text.len() < LONGEST_MESSAGE => {}
+            Outcome::Whole(message) => {
+                if let Some(open) = self.open.remove(at) {
+                    self.keep(*message, &open);
                 }
-                Outcome::More => {
-                    if let Some(open) = self.open.remove(at) {
-                        self.close(&open);
-                    }
-                    return true;
+            }
+            Outcome::More => {
+                if let Some(open) = self.open.remove(at) {
+                    self.close(&open);
                 }
             }
         }
-        false
+        true
     }
 
     /// Looks for messages that begin in this line, or between the last one and this. Where a message went on with
@@ -281,6 +302,8 @@ impl Finder {
 fn clean(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_matches(['│', '|', '┃']);
+    // As Docker keeps what a container says.
+    let text = text.strip_prefix(r#"{"log":""#).and_then(|it| it.split_once(r#"","stream":"#)).map_or(text, |it| it.0);
     let text = if text.contains('\\') { text.replace("\\n", "") } else { text.to_owned() };
     if text.is_ascii() { text } else { text.chars().filter(|it| !it.is_whitespace()).collect() }
 }
@@ -326,6 +349,28 @@ fn strip<'a>(prefix: &str, line: &'a str) -> Option<&'a str> {
     };
     let fits = start.len() == prefix.len() && prefix.bytes().zip(start.bytes()).enumerate().all(fits);
     fits.then(|| &line[prefix.len()..])
+}
+
+/// The line without a prefix in which this is a number that grows by one with each line.
+fn uncounted<'a>(prefix: &str, number: Range<usize>, lines: u64, line: &'a str) -> Option<&'a str> {
+    let number_now = prefix[number.clone()].parse::<u64>().ok()?.checked_add(lines)?;
+    line.strip_prefix(prefix.get(..number.start)?)?
+        .strip_prefix(&number_now.to_string())?
+        .strip_prefix(&prefix[number.end..])
+}
+
+/// The number that `cat -n` puts before all else: `9`, `9[rank0]:`.
+fn number_of_cat(prefix: &str) -> Option<Range<usize>> {
+    let end = prefix.find(|it: char| !it.is_ascii_digit()).unwrap_or(prefix.len());
+    let ends = |it: char| it.is_alphabetic() || "[(<".contains(it);
+    (end > 0 && prefix[end..].chars().next().is_none_or(ends)).then_some(0..end)
+}
+
+/// The number that `grep -n` puts there: `98:`, `run.err:98:`. It may be a rank or a host's, too.
+fn number_of_grep(prefix: &str) -> Option<Range<usize>> {
+    let before = prefix.strip_suffix(':')?;
+    let begin = before.trim_end_matches(|it: char| it.is_ascii_digit()).len();
+    (begin < before.len()).then_some(begin..before.len())
 }
 
 /// What two lines begin with, but for another time of day: the longest first, and some shorter ones, as what follows may

@@ -295,6 +295,13 @@ impl Cursor<'_> {
         self.one_of(&[";", ")"])
     }
 
+    /// `1.51 GiB reserved in total by PyTorch`, and the bracket is not closed.
+    fn last_of_brackets(&mut self, message: &mut Message) -> Read<()> {
+        let (reserved, _) = self.known(&["reservedintotalbyPyTorch"])?;
+        message.reserved = Some(reserved);
+        Ok(())
+    }
+
     /// `GPU 0 has a total capacity of 14.75 GiB of which 11.06 MiB is free. Process 3258 has … unallocated.`
     fn sentences(&mut self, message: &mut Message) -> Read<()> {
         message.form = Form::Sentences;
@@ -430,7 +437,13 @@ impl Cursor<'_> {
             |it, message| it.clause(message),
             |it, message| it.allocated(message),
             |it, message| match message.form {
-                Form::Brackets => it.bracket(message).map(|_| ()),
+                Form::Brackets => {
+                    let here = it.0;
+                    it.bracket(message).map(|_| ()).or_else(|_| {
+                        it.0 = here;
+                        it.last_of_brackets(message)
+                    })
+                }
                 Form::Async => it.line_of_async(message),
                 _ => Err(Break::Other),
             },

@@ -76,6 +76,11 @@ impl Reserved {
         [self.allocated, self.pending, self.fragmented, self.cache].into_iter().sum()
     }
 
+    /// Held by tensors, or awaited by another stream.
+    pub fn active(&self) -> Bytes {
+        [self.allocated, self.pending].into_iter().sum()
+    }
+
     /// Its parts.
     pub fn parts(&self) -> [(Part, Bytes); 4] {
         [

@@ -90,13 +90,16 @@ fn a_pipe_passes_every_byte_on_at_once_and_is_explained_beside_it() {
 }
 
 #[test]
-fn without_a_message_a_pipe_is_a_pipe_and_the_exit_code_says_so() {
+fn without_a_message_a_pipe_is_a_pipe_and_what_is_only_read_says_so_by_its_exit_code() {
     let host = Host::with(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     wire.passes(b"all is well\n");
     let ran = wire.end();
-    assert_eq!(ran.code, NOTHING);
+    assert_eq!(ran.code, OK, "a shell with pipefail goes on");
     assert_eq!(ran.err, "gputop: no out-of-memory message of PyTorch in 1 line\n");
+    let mut wire = Wire::start(&host, &["-"]);
+    wire.write(b"all is well\n");
+    assert_eq!(wire.end().code, NOTHING);
 }
 
 #[test]

@@ -52,8 +52,11 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// What is to come of a leak. Of what may stop by itself, nobody can say.
+    /// What is to come of a leak. Of what may stop by itself, nobody can say; and what has ended is over.
     fn of(model: &Model, subject: &Subject) -> Option<Self> {
+        if matches!(subject, Subject::Process(id) if model.holding(*id).is_none()) {
+            return None;
+        }
         let growing = model.growing(subject).filter(|it| it.outlook() == Outlook::Leak)?;
         let evidence = growing.detector.evidence()?;
         let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));

@@ -94,8 +94,10 @@ fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
     story.keys(&"]".repeat(20));
     assert_eq!(story.app.graph_span(), WEEK);
     let window = story.panel().window;
-    let shown = window.end().since(window.start());
+    let shown = window.part() * u32::try_from(window.parts()).unwrap();
     assert!(shown <= WEEK && shown + window.part() > WEEK, "{window:?}");
+    // The host has not been there for so long.
+    assert_eq!(window.place(story.host.at), Some(window.parts() - 1));
 }
 
 #[test]
@@ -223,4 +225,10 @@ fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
     assert!(panel.past < panel.plot.width);
     story.keys("←");
     assert_eq!((story.panel().ahead, story.panel().past), (None, panel.plot.width));
+    // What has ended leaks no more.
+    story.keys("\u{1b}g");
+    assert!(story.panel().ahead.is_some());
+    let without = story.host.later(1).without(story.host.processes[0].id.pid);
+    story.see(without);
+    assert_eq!(story.panel().ahead, None);
 }

@@ -46,10 +46,11 @@ impl<T: Ord + Copy> Extent<T> {
 
 /// A stretch of time in equal parts, as a graph shows it.
 ///
-/// The parts begin at multiples of their length: while time goes on they move by whole parts, and seldom.
+/// The parts begin at multiples of their length: while time goes on they move by whole parts, and seldom. The first of
+/// them may lie before the host booted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
-    start: u64,
+    start: i64,
     part: u64,
     parts: usize,
 }
@@ -60,7 +61,7 @@ impl Window {
         let parts = parts.max(1);
         let part = (u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / parts as u64).max(1);
         let end = (end.0 / part).saturating_add(1).saturating_mul(part);
-        Self { start: end.saturating_sub(part.saturating_mul(parts as u64)), part, parts }
+        Self { start: signed(end).saturating_sub(signed(part.saturating_mul(parts as u64))), part, parts }
     }
 
     /// How many parts.
@@ -73,26 +74,36 @@ impl Window {
         Duration::from_millis(self.part)
     }
 
-    /// Where it begins.
+    /// Where it begins; at the earliest, when the host booted.
     pub fn start(&self) -> Moment {
-        Moment(self.start)
+        self.moment(0)
     }
 
     /// The first moment after it.
     pub fn end(&self) -> Moment {
-        Moment(self.start.saturating_add(self.part.saturating_mul(self.parts as u64)))
+        self.moment(self.parts)
     }
 
     /// The part that a moment lies in; absent when that is in none.
     pub fn place(&self, at: Moment) -> Option<usize> {
-        let part = usize::try_from(at.0.checked_sub(self.start)? / self.part).ok()?;
+        let since = u64::try_from(signed(at.0).saturating_sub(self.start)).ok()?;
+        let part = usize::try_from(since / self.part).ok()?;
         (part < self.parts).then_some(part)
     }
 
-    /// The moment at which a part begins.
+    /// The moment at which a part begins; at the earliest, when the host booted.
     pub fn moment(&self, part: usize) -> Moment {
-        Moment(self.start.saturating_add(self.part.saturating_mul(part as u64)))
+        Moment(self.edge(part).max(0).unsigned_abs())
     }
+
+    /// The same in milliseconds since the host booted, before that too.
+    fn edge(&self, part: usize) -> i64 {
+        self.start.saturating_add(signed(self.part.saturating_mul(part as u64)))
+    }
+}
+
+fn signed(millis: u64) -> i64 {
+    i64::try_from(millis).unwrap_or(i64::MAX)
 }
 
 /// What is kept beyond the quarter of an hour.
@@ -194,13 +205,14 @@ impl Curve {
         // Up to here parts are settled, and this is the first moment of the one after.
         let (mut settled, mut edge) = (0, window.start);
         self.samples(window, |at, value| {
-            if at.0 >= edge {
+            if signed(at.0) >= edge {
                 // A few parts further on, as a rule the next one.
-                let part = if at.0 < edge + window.part { settled } else { window.place(at).unwrap_or(settled) };
+                let is_next = signed(at.0) - edge < signed(window.part);
+                let part = if is_next { settled } else { window.place(at).unwrap_or(settled) };
                 parts[settled..part].fill(held);
                 parts[part] = value;
                 settled = part + 1;
-                edge = window.moment(settled).0;
+                edge = window.edge(settled);
             } else if let Some(last) = settled.checked_sub(1) {
                 parts[last] = match (parts[last], value) {
                     (Some(a), Some(b)) => Some(Extent::with(a, b)),
@@ -225,7 +237,7 @@ impl Curve {
 
     /// What was last read at or before that moment, in the finest resolution that there is; absent in a gap.
     pub fn at(&self, at: Moment, now: Moment) -> Option<Extent<u32>> {
-        let window = Window { start: at.0 / 1000 * 1000, part: 1000, parts: 1 };
+        let window = Window { start: signed(at.0 / 1000 * 1000), part: 1000, parts: 1 };
         self.over(&window, now)[0]
     }
 

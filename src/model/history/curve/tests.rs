@@ -32,6 +32,13 @@ fn a_second_without_a_sample_repeats_the_one_before() {
 }
 
 #[test]
+fn the_present_is_at_the_end_on_a_host_that_has_just_booted() {
+    let samples: Vec<_> = (200..400).map(|second| (second, Some(7))).collect();
+    check(&samples, 399, 7 * 86_400, &[None, None, None, None, None, None, Some(7)]);
+    check(&samples, 399, 800, &[None, None, None, None, None, None, Some(7), Some(7)]);
+}
+
+#[test]
 fn a_long_silence_is_a_gap() {
     let gap = [None, Some(1), None, None, None, None, None, None, None, None, None, Some(3)];
     check(&[(100, Some(1)), (110, Some(3))], 110, 12, &gap);
