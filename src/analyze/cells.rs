@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use crate::units::Bytes;
 
-/// What stands between the cells of a line: in tables that were copied it is a tab, and in those of countries with a
-/// decimal comma a semicolon.
+/// What stands between the cells of a line: in tables that were copied it is a tab, in those of countries with a
+/// decimal comma a semicolon, and blanks between the numbers that numpy and awk write.
 pub(super) fn separator(line: &str) -> char {
     let is_number = |cell: &str| cell.trim().parse::<f64>().is_ok();
     match (line.contains(','), line.contains('\t'), line.contains(';')) {
         (false, true, _) => '\t',
         (false, _, true) => ';',
+        (false, ..) if line.contains(' ') && line.split_whitespace().all(is_number) => ' ',
         (true, _, true) if with_points(line).split(';').all(is_number) => ';',
         _ => ',',
     }
@@ -18,7 +19,10 @@ pub(super) fn separator(line: &str) -> char {
 
 /// The cells of a line.
 pub(super) fn split(line: &str, separator: char) -> Vec<&str> {
-    line.split(separator).map(|it| it.trim().trim_matches('"')).collect()
+    match separator {
+        ' ' => line.split_whitespace().collect(),
+        _ => line.split(separator).map(|it| it.trim().trim_matches('"')).collect(),
+    }
 }
 
 /// A line of cells between semicolons, with a point for the comma of each number: `0.5;100.5 MiB` for `0,5;100,5 MiB`.

@@ -14,6 +14,8 @@ pub(super) struct Columns {
     pub(super) used_unit: u64,
     /// PyTorch's own: `allocated_bytes` and `reserved_bytes`.
     pub(super) parts: Option<[(usize, u64); 2]>,
+    /// What stands there for the memory in use is what is free of all.
+    pub(super) is_free: bool,
     pub(super) total: Option<usize>,
     pub(super) total_unit: u64,
     pub(super) index: Option<usize>,
@@ -87,15 +89,22 @@ impl Columns {
         let steps = find(&STEPS).filter(|_| time.is_none());
         let guess = steps.map(|it| format!("no time: one {} taken for a second", names[it].0.trim_end_matches('s')));
         let time = time.or(steps);
+        let is_other = |name: &str| ["free", "total", "capacity", "limit"].iter().any(|it| name.contains(it));
         let used = find(&["memory.used", "used_gpu_memory", "used_memory", "bytes", "memory", "used"])
-            .or_else(|| begins(&["memory.used", "memory_used", "used_", "bytes", "mem"]))
-            .or_else(|| names.iter().position(|it| it.1.is_some() && Bytes::unit(&it.0).is_some()));
+            .or_else(|| {
+                begins(&["memory.used", "memory_used", "used_", "bytes", "mem"]).filter(|at| !is_other(&names[*at].0))
+            })
+            .or_else(|| names.iter().position(|it| it.1.is_some() && Bytes::unit(&it.0).is_some()))
+            .or_else(|| names.iter().position(|it| it.1.is_some() && it.0.contains("mem") && !is_other(&it.0)));
         let total = find(&["memory.total", "total"]).or_else(|| begins(&["memory.total", "memory_total", "total_"]));
         let part = |of: [&str; 3]| find(&of).map(|at| (at, names[at].1.unwrap_or(1)));
         let allocated = part(["allocated_bytes", "memory_allocated", "allocated"]);
         let reserved = part(["reserved_bytes", "memory_reserved", "reserved"]);
         // Who logs what PyTorch says may not ask the driver.
         let used = used.or(reserved.map(|it| it.0)).or(allocated.map(|it| it.0));
+        // What is in use is what is not free.
+        let free = find(&["memory.free", "memory_free", "free"]).filter(|_| used.is_none() && total.is_some());
+        let used = used.or(free);
         let (Some(time), Some(used)) = (time, used) else {
             return Err(if time.is_none() { "the header has no timestamp" } else { "the header has no used memory" });
         };
@@ -107,6 +116,7 @@ impl Columns {
             time_unit: time_unit(header[time]),
             used,
             used_unit: names[used].1.unwrap_or(plain),
+            is_free: free.is_some(),
             parts: reserved.zip(allocated).map(|(reserved, allocated)| [reserved, allocated]),
             total,
             total_unit: total.and_then(|it| names[it].1).unwrap_or(plain),
@@ -123,6 +133,12 @@ impl Columns {
     pub(super) fn place(&self, column: usize, cells: usize) -> usize {
         let more = cells.saturating_sub(self.count);
         if self.name.is_some_and(|name| column > name) { column + more } else { column }
+    }
+
+    /// Times and bytes.
+    fn pair(time: usize, used: usize) -> Self {
+        let guess = Some("no header: times and bytes".to_owned());
+        Self { time, used, used_unit: 1, total_unit: 1, count: 2, guess, ..Self::default() }
     }
 
     /// Guesses from the first lines of a log without a header.
@@ -142,25 +158,19 @@ impl Columns {
         };
         let mut memory: Vec<usize> = places().filter(|at| all(*at, &sized)).collect();
         let numbers: Vec<usize> = places().filter(|at| all(*at, &whole) && Some(*at) != time).collect();
+        let is_plain = |at: usize| all(at, &|it| cells::amount(it, 1).is_some());
         let Some(time) = time else {
-            // Seconds and bytes.
-            let is_plain = count == 2
-                && all(0, &|it| cells::time(it, None).is_some())
-                && all(1, &|it| cells::amount(it, 1).is_some());
-            let guess = Some("no header: times and bytes".to_owned());
-            return is_plain.then(|| Self { used: 1, used_unit: 1, total_unit: 1, count, guess, ..Self::default() });
+            let is_pair = count == 2 && all(0, &|it| cells::time(it, None).is_some()) && is_plain(1);
+            return is_pair.then(|| Self::pair(0, 1));
         };
         if count == 2 && memory.is_empty() {
-            let guess = Some("no header: times and bytes".to_owned());
             let used = 1 - time;
-            return all(used, &|it| cells::amount(it, 1).is_some()).then(|| Self {
-                time,
-                used,
-                used_unit: 1,
-                total_unit: 1,
-                count,
-                guess,
-                ..Self::default()
+            // With `nounits`, nvidia-smi writes such times, and leaves MiB out. No GPU has as little in bytes.
+            let is_small = |it: &str| it.parse::<u64>().is_ok_and(|it| it < MIB);
+            let is_nvidia = all(time, &|it| it.contains('/') && it.contains('.')) && all(used, &is_small);
+            return is_plain(used).then(|| match Self::pair(time, used) {
+                it if is_nvidia => Self { used_unit: MIB, guess: Some("no header: times and MiB".to_owned()), ..it },
+                it => it,
             });
         }
         let value = |row: &[String], at: usize| match cells::amount(&row[at], 1) {
@@ -227,6 +237,7 @@ impl Columns {
             pid,
             name: None,
             parts: None,
+            is_free: false,
             count,
             guess: Some(guess),
         })

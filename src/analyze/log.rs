@@ -169,13 +169,13 @@ impl Log {
 
     /// Guesses what the columns are, and reads what was held back for that.
     fn settle(&mut self) {
-        // Most lines are good: those that are as long as most others.
-        let mut lengths: Vec<usize> = self.held.iter().map(|(_, cells)| cells.len()).collect();
+        // Most lines with a time are good: those that are as long as most others.
+        let is_dated = |(_, cells): &&(u64, Vec<String>)| cells.iter().any(|it| cells::time(it, None).is_some());
+        let dated: Vec<&Vec<String>> = self.held.iter().filter(is_dated).map(|(_, cells)| cells).collect();
+        let mut lengths: Vec<usize> = dated.iter().map(|it| it.len()).collect();
         lengths.sort_unstable();
-        let Some(usual) = lengths.get(lengths.len() / 2) else { return };
-        let is_dated = |cells: &Vec<String>| cells.iter().any(|it| cells::time(it, None).is_some());
-        let rows: Vec<Vec<String>> =
-            self.held.iter().filter(|(_, it)| it.len() == *usual && is_dated(it)).map(|(_, it)| it.clone()).collect();
+        let usual = lengths.get(lengths.len() / 2);
+        let rows: Vec<Vec<String>> = dated.into_iter().filter(|it| Some(&it.len()) == usual).cloned().collect();
         self.columns = Columns::guess(&rows);
         let held = std::mem::take(&mut self.held);
         match &self.columns {
@@ -250,7 +250,8 @@ impl Log {
         let is_short = cells.len() < columns.count;
         if is_short || more > 0 && columns.name.is_none() {
             let said = shown(&cells.join(", "));
-            return Err(format!("{} cells instead of {}: {said}", cells.len(), columns.count));
+            let many = if cells.len() == 1 { "1 cell".to_owned() } else { format!("{} cells", cells.len()) };
+            return Err(format!("{many} instead of {}: {said}", columns.count));
         }
         let cell = |at: usize| cells[columns.place(at, cells.len())];
         let time = cells::time(cell(columns.time), columns.time_unit);
@@ -264,6 +265,11 @@ impl Log {
         };
         let gpu = columns.index.or(columns.gpu).map(cell);
         let total = columns.total.and_then(|at| cells::amount(cell(at), columns.total_unit));
+        let used = match (columns.is_free, used, total) {
+            (true, Amount::Bytes(free), Some(Amount::Bytes(total))) => Amount::Bytes(total.saturating_sub(free)),
+            (true, ..) => Amount::Missing,
+            (false, used, _) => used,
+        };
         let name = columns.name.map(cell);
         let uuid = columns.gpu.map(cell);
         let key = (gpu.unwrap_or_default().to_owned(), pid);

@@ -157,7 +157,7 @@ fn bad_lines_are_counted_and_named() {
     let found = check("time,bytes\n1,1048576\nhello\n2,many\n\n,3\n# a remark\n3,2097152\n", &["- - - 0:1 2:2"]);
     let named: Vec<String> = found.bad.named.iter().map(|(line, why)| format!("{line} {why}")).collect();
     assert_eq!(found.bad.count, 3);
-    assert_eq!(named, ["3 1 cells instead of 2: hello", "4 no amount of memory: many", "6 no time: "]);
+    assert_eq!(named, ["3 1 cell instead of 2: hello", "4 no amount of memory: many", "6 no time: "]);
     assert_eq!(read("nothing\nof use\n").bad.count, 2);
     assert!(read("").series.is_empty());
     // An address on the bus is no time.
@@ -281,6 +281,22 @@ fn a_process_runs_out_where_its_neighbours_begin() {
 /// Fifteen minutes of a process that holds 30 GiB all the time, and whose tensors grow below that.
 fn leak_below(second: u64) -> [u64; 3] {
     [30_720, 30_208, 10_240 + 5 * second].map(|it| it << 20)
+}
+
+#[test]
+fn logs_that_people_make_of_their_own_are_read_too() {
+    let mib = |it: u64| it << 20;
+    check("time,gpu_mem_GiB\n0,1.5\n1,2.0\n", &["- - - 0:1536 1:2048"]);
+    check(&format!("0 {}\n1.5   {}.0e0\n", mib(10), mib(20)), &["- - - 0:10 1.5:20"]);
+    let of_nvidia = "2026/11/21 13:05:00.000, 20480\n2026/11/21 13:05:01.000, 20484\n";
+    check(of_nvidia, &["- - - 0:20480 1:20484"]);
+    let free = "timestamp, index, memory.free [MiB], memory.total [MiB]\n\
+        2026/11/21 13:05:00.000, 0, 60 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, [N/A], 100 MiB\n";
+    assert_eq!(check(free, &["0 - 100 0:40"]).missing, 1);
+    // More noise than rows, as long as each other.
+    let noise = "starting, wait\nloading, wait\nloaded, done\n";
+    let rows = "2026/11/21 13:05:00.000, 0, 10 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, 20 MiB, 100 MiB\n";
+    assert_eq!(check(&format!("{noise}{rows}"), &["0 - 100 0:10 1:20"]).bad.count, 3);
 }
 
 #[test]

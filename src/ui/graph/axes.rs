@@ -223,16 +223,22 @@ pub(super) fn sentence(model: &Model, it: &Occurrence) -> String {
 pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &Model, panel: &Panel) {
     let Some(y) = panel.events else { return };
     let row = Area { y, height: 1, ..panel.plot };
+    let column = |it: &Occurrence| panel.column(it.at).map(|x| usize::from(x - panel.plot.x));
+    let shown: Vec<(usize, &Occurrence)> =
+        model.history().occurrences(&panel.subject).filter_map(|it| Some((column(it)?, it))).collect();
     let mut end = usize::from(panel.plot.width);
-    for it in model.history().occurrences(&panel.subject) {
-        let Some(mut x) = panel.column(it.at).map(|x| usize::from(x - panel.plot.x)) else { continue };
+    for (at, (x, it)) in shown.iter().enumerate() {
+        let mut x = *x;
         let (letter, style) = glyph(theme, it.what);
         let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else { continue };
         pen.skip(x).put(letter.to_string(), style);
         let words = sentence(model, it);
+        // Of what happened before, the letter stays.
+        let before = shown[at + 1..].iter().map(|it| it.0).find(|before| *before < x);
+        let is_free = |place: &usize| before.is_none_or(|before| before + 1 < *place);
         if x + 2 + words.len() < end {
             pen.skip(1).put(words, theme.dim());
-        } else if let Some(place) = x.checked_sub(words.len() + 1)
+        } else if let Some(place) = x.checked_sub(words.len() + 1).filter(is_free)
             && let Some(mut pen) = Pen::at(buffer, row, 0)
         {
             pen.skip(place).put(words, theme.dim());

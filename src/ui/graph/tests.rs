@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::model::{Forecast, Rate, Window};
 use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
-use crate::snapshot::{Peek, Snapshot, Unread};
+use crate::snapshot::{Peek, Snapshot, Unread, Xid};
 
 const SIZE: (u16, u16) = (120, 40);
 
@@ -153,6 +153,18 @@ fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
 fn what_ended_stands_in_the_list_and_on_the_axis() {
     let screen = screen(Theme::new(false, true), &app("\tg"));
     shows(&screen, &["▼ 300 python ended, held 6.0 GiB"]);
+}
+
+#[test]
+fn words_on_the_axis_cover_no_letter_of_what_happened_before() {
+    let mut app = app("\tg");
+    let mut host = app.model().latest().unwrap().later(1);
+    host.gpus[0].health.xids.push(Xid { at: host.at, code: 79 });
+    for host in [host.clone(), host.later(12).without(200)] {
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    }
+    let screen = screen(Theme::new(false, true), &app);
+    assert!(screen.lines().any(|line| line.contains('!') && line.contains('▼')), "{screen}");
 }
 
 #[test]
