@@ -268,15 +268,11 @@ impl Cursor<'_> {
 
     /// One of these figures, and what ends it.
     fn bracket(&mut self, message: &mut Message) -> Read<&'static str> {
-        /// So much of a name, and then something else, is a line of somebody else's.
-        const TELLING: usize = 5;
         let amount = self.amount()?.map_err(|_| Break::Other)?;
         let Some(end) = self.0.find([';', ')']) else {
-            let is_foreign = |name: &&str| {
-                let same = name.bytes().zip(self.0.bytes()).take_while(|(ours, theirs)| ours == theirs).count();
-                same < self.0.len() && same >= TELLING.min(name.len())
-            };
-            return Err(if FIELDS.iter().any(is_foreign) { Break::Other } else { Break::End });
+            // A line of somebody else's is no beginning of a name.
+            let may_go_on = FIELDS.iter().any(|name| name.starts_with(self.0));
+            return Err(if may_go_on { Break::End } else { Break::Other });
         };
         let field = match &self.0[..end] {
             "totalcapacity" => &mut message.total,
@@ -286,8 +282,8 @@ impl Cursor<'_> {
             "reservedintotalbyPyTorch" => &mut message.reserved,
             // Then, what the allocator held and no tensor did.
             "cached" => &mut message.unallocated,
-            // Some builds say more, and it is said elsewhere too.
-            _ if end < 40 => &mut None,
+            // Some builds say more, and it is said elsewhere too. What stands before a line has more than letters.
+            name if end < 40 && name.bytes().all(|it| it.is_ascii_alphabetic()) => &mut None,
             _ => return Err(Break::Other),
         };
         *field = Some(amount);
