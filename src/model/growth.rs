@@ -14,6 +14,7 @@ mod levels;
 mod live;
 mod parts;
 mod stairs;
+mod teeth;
 #[cfg(test)]
 mod tests;
 mod trend;
@@ -27,6 +28,7 @@ pub(super) use self::live::Leaks;
 pub(super) use self::parts::Allocated;
 pub use self::parts::{Growing, PartedDetector, evidence_of, part_name};
 use self::stairs::Stairs;
+use self::teeth::Teeth;
 use self::trend::Trend;
 use crate::units::{Bytes, Moment};
 
@@ -81,7 +83,7 @@ pub enum Fall {
 pub struct LeakDetector {
     levels: Levels,
     /// Absent while nothing changes.
-    stairs: Option<Box<Stairs>>,
+    stairs: Option<Box<(Stairs, Teeth)>>,
     first: Option<Moment>,
     last: Option<(Moment, u32)>,
     /// Seconds from one sample to the next, as a rule.
@@ -191,7 +193,9 @@ impl LeakDetector {
         let finished = self.levels.push(at, kib);
         if finished > 0 {
             if let Some(bucket) = self.levels.latest() {
-                self.stairs.get_or_insert_with(|| Stairs::since(first).into()).push(bucket);
+                let stairs = self.stairs.get_or_insert_with(|| (Stairs::since(first), Teeth::since(first)).into());
+                stairs.0.push(bucket);
+                stairs.1.push(bucket);
             }
             self.judge(at, finished, limit);
         }
@@ -338,13 +342,20 @@ impl LeakDetector {
                 best = Some((trend, is_leak));
             }
         }
-        if finished > 0 && best.as_ref().is_none_or(|it| !it.1) {
+        if finished > 0
+            && let Some((stairs, teeth)) = self.stairs.as_deref()
+        {
             let held = self.last.map_or(0.0, |it| f64::from(it.1));
             let room = limit.map(|it| (kib(it) - held).max(0.0));
-            let stairs =
-                self.stairs.as_ref().and_then(|it| it.find(seconds(Moment(0), at), self.levels.width(0), room));
-            let stairs = stairs.filter(|it| !self.wanders(0, it));
-            best = stairs.map(|it| (it, true)).or(best);
+            let (now, width) = (seconds(Moment(0), at), self.levels.width(0));
+            let teeth = teeth.find(now, width, room);
+            if let (Some(watch), Some(teeth)) = (&mut self.watch, &teeth) {
+                watch.rises = watch.rises.max(Moment(at.0 + millis(0.3 * teeth.pause)));
+            }
+            if best.as_ref().is_none_or(|it| !it.1) {
+                let stairs = stairs.find(now, width, room).filter(|it| !self.wanders(0, it));
+                best = stairs.or(teeth).map(|it| (it, true)).or(best);
+            }
         }
         if let Some((trend, is_leak)) = best {
             let since = Moment(first.0.max(millis(trend.from)));

@@ -66,6 +66,13 @@ impl Stairs {
         self.rises = rise > 0;
     }
 
+    /// Takes what is a step of its own if it is higher at all. After the sixth one, it is still one.
+    pub(super) fn step(&mut self, bottom: Point) {
+        self.push(bottom);
+        self.rises = false;
+        self.is_later = false;
+    }
+
     fn last(&self) -> Option<Tread> {
         self.treads[..usize::from(self.count)].last().copied()
     }

@@ -178,6 +178,27 @@ fn a_floor_that_rises_under_teeth_is_a_leak_and_one_that_does_not_is_none() {
 }
 
 #[test]
+fn the_sixth_tooth_that_ends_higher_than_the_one_before_makes_a_leak() {
+    // The first tooth ends at that; what the others end at rises by 300 MiB each.
+    let teeth = |first: u64| {
+        job(move |at| {
+            let tooth = at / 400;
+            (at % 400).min(30) * 150 + if tooth == 1 { first } else { tooth * 300 }
+        })
+    };
+    for seconds in (400..2800).step_by(100) {
+        assert_ne!(watched(seconds, teeth(300)).outlook(), Outlook::Leak, "after {seconds} s");
+    }
+    for seconds in (2900..8000).step_by(100) {
+        check(seconds, teeth(300), Outlook::Leak);
+    }
+    // It held more before, and gave it back.
+    for seconds in (400..3200).step_by(100) {
+        assert_ne!(watched(seconds, teeth(3000)).outlook(), Outlook::Leak, "after {seconds} s");
+    }
+}
+
+#[test]
 fn what_would_last_longer_than_a_day_is_no_leak() {
     check(7000, job(|at| at / 60 * 2), Outlook::Steady);
 }
