@@ -267,15 +267,36 @@ impl Levels {
                 points.count += 1;
             }
         }
+        if level == 0
+            && let Some(open) = self.single()
+        {
+            if points.count == LENGTH {
+                points.buckets.rotate_left(1);
+                points.count -= 1;
+            }
+            points.buckets[points.count] = open;
+            points.count += 1;
+        }
         points
     }
 
+    /// The open one of the finest buckets, where they are so wide that there is a single sample in each: to wait until
+    /// it is finished would be to wait for one more.
+    fn single(&self) -> Option<Point> {
+        (self.long() == 1).then_some(())?;
+        self.point(self.past.as_ref()?.levels.first()?.open, 0.5)
+    }
+
     /// The last of the finest buckets.
-    #[expect(clippy::cast_precision_loss, reason = "as above")]
     pub(super) fn latest(&self) -> Option<Point> {
-        let bucket = self.full(0)?.last().filter(|it| !it.is_hole())?;
-        let at = (self.number as f64 - 0.5) * self.width(0);
-        Some(Point { at, low: f64::from(bucket.low), high: f64::from(bucket.high) })
+        self.single().or_else(|| self.point(*self.full(0)?.last()?, -0.5))
+    }
+
+    /// A bucket that lies so many of the finest ones behind the beginning of the open one.
+    #[expect(clippy::cast_precision_loss, reason = "as above")]
+    fn point(&self, bucket: Bucket, behind: f64) -> Option<Point> {
+        let at = (self.number as f64 + behind) * self.width(0);
+        (!bucket.is_hole()).then_some(Point { at, low: f64::from(bucket.low), high: f64::from(bucket.high) })
     }
 
     /// The finished buckets of a level.
