@@ -5,6 +5,14 @@ use std::time::Duration;
 use super::levels::Point;
 use super::trend::{Parabola, floor};
 
+/// The share of a GPU's memory that may be nobody's to have: the driver keeps some of it, the log of a process does not
+/// say what the others hold, and the request that fails is larger than what is left.
+const HEADROOM: f64 = 0.02;
+
+/// How much of what it may take longer is believed: hardly any end is sooner than with that headroom, so that more may be
+/// later for the interval to be right in four of five cases.
+const LATE: f64 = 0.8;
+
 /// Bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Rate(pub f64);
@@ -14,7 +22,7 @@ pub struct Rate(pub f64);
 pub struct Forecast {
     /// As it looks.
     pub likely: Duration,
-    /// In one of ten cases it is sooner.
+    /// In one of ten cases, or fewer, it is sooner.
     pub low: Duration,
     /// In one of ten cases it is later.
     pub high: Duration,
@@ -158,12 +166,13 @@ impl Path {
         let strays = 5.0 * self.noise * (likely / (2.0 * self.half)).sqrt();
         let margin = 0.002 * likely + (0.3 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
         let margin = libm::hypot(margin, 0.35 * if either.is_finite() { either } else { 0.0 });
+        let headroom = (HEADROOM * limit).min(room) / room.max(1e-9) * likely;
         let seconds = |it: f64| Duration::try_from_secs_f64(it.clamp(0.0, 1e9)).ok();
         (likely < 1e8).then_some(())?;
         Some(Forecast {
             likely: seconds(likely)?,
-            low: seconds(likely - ((likely - soon).powi(2) + margin * margin).sqrt())?,
-            high: seconds(likely + ((late - likely).powi(2) + margin * margin).sqrt())?,
+            low: seconds(likely - ((likely - soon).powi(2) + margin * margin).sqrt() - headroom)?,
+            high: seconds(likely + LATE * ((late - likely).powi(2) + margin * margin).sqrt())?,
         })
     }
 }
