@@ -127,13 +127,14 @@ struct Watch {
 }
 
 impl Watch {
-    /// Takes a new maximum.
-    fn rise(&mut self, at: Moment, kib: u32) {
+    /// Takes a new maximum; `seen` is until when there was none.
+    fn rise(&mut self, at: Moment, kib: u32, seen: Moment) {
         // A high-water mark goes on to rise by chance, a little and ever less, after a growth has stopped: what is far
         // less than was due is no more than a part of a rise.
         let rate = self.evidence.rate.0 / 1024.0;
         let paid = if rate > 0.0 { PAID * f64::from(kib - self.top) / rate } else { f64::INFINITY };
-        let gap = seconds(self.risen, at).min(paid);
+        // What rose in a hole of the readings made no pause there.
+        let gap = seconds(self.risen, seen.min(at)).min(paid);
         self.longest = (self.longest * libm::exp(-gap / (8.0 * self.longest.max(1.0)))).max(gap);
         self.risen = if gap < paid { at } else { Moment(self.risen.0 + millis(gap)).min(at) };
         self.top = kib;
@@ -184,11 +185,12 @@ impl LeakDetector {
             }
             self.fell(at, held, kib);
         }
+        let seen = self.last.map_or(at, |(before, _)| Moment(before.0 + millis(2.0 * self.interval)));
         self.last = Some((at, kib));
         if let Some(watch) = &mut self.watch
             && kib > watch.top
         {
-            watch.rise(at, kib);
+            watch.rise(at, kib, seen);
         }
         let finished = self.levels.push(at, kib);
         if finished > 0 {

@@ -112,6 +112,19 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes() {
 }
 
 #[test]
+fn a_leak_that_stops_some_time_after_a_hole_is_withdrawn_as_soon() {
+    let mut growth = LeakDetector::default();
+    let mut told = Vec::new();
+    for at in (0..600).chain(900..1400_u64) {
+        let mib = job(|at| at.min(1200))(at);
+        growth.push(Moment(5_000_000 + at * 1000), Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
+        told.push((at, growth.outlook()));
+    }
+    assert!(told.iter().all(|(at, it)| !(920..1200).contains(at) || *it == Outlook::Leak), "{told:?}");
+    assert!(told.iter().all(|(at, it)| *at < 1320 || *it < Outlook::Suspect), "{told:?}");
+}
+
+#[test]
 fn a_sawtooth_with_a_rising_floor_stays_a_leak_though_its_teeth_differ() {
     let mut growth = LeakDetector::default();
     let mut lengths = [60, 90, 40, 70, 50, 60, 55].into_iter().cycle();
