@@ -11,7 +11,9 @@ const HEADROOM: f64 = 0.02;
 
 /// How much of what it may take longer is believed: hardly any end is sooner than with that headroom, so that more may be
 /// later for the interval to be right in four of five cases.
-const LATE: f64 = 0.8;
+const LATE: f64 = 0.75;
+/// The same for teeth.
+const TEETH: f64 = 1.5;
 
 /// Bytes a second.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
@@ -167,12 +169,14 @@ impl Path {
         let margin = 0.002 * likely + (0.3 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
         let margin = libm::hypot(margin, 0.35 * if either.is_finite() { either } else { 0.0 });
         let headroom = (HEADROOM * limit).min(room) / room.max(1e-9) * likely;
+        // The end comes with the top of a tooth, and some time passes from one to the next.
+        let late_by = if self.above > 0.02 * limit { TEETH } else { LATE };
         let seconds = |it: f64| Duration::try_from_secs_f64(it.clamp(0.0, 1e9)).ok();
         (likely < 1e8).then_some(())?;
         Some(Forecast {
             likely: seconds(likely)?,
             low: seconds(likely - ((likely - soon).powi(2) + margin * margin).sqrt() - headroom)?,
-            high: seconds(likely + LATE * ((late - likely).powi(2) + margin * margin).sqrt())?,
+            high: seconds(likely + late_by * ((late - likely).powi(2) + margin * margin).sqrt())?,
         })
     }
 }

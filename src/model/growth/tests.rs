@@ -214,6 +214,19 @@ fn the_sixth_tooth_that_ends_higher_than_the_one_before_makes_a_leak() {
 }
 
 #[test]
+fn the_end_of_teeth_is_that_of_the_first_whose_top_has_no_room() {
+    // Of 3000 MiB each, every 600 s, and 120 MiB are left of it.
+    let teeth = |at: u64| at % 600 * 5 + at / 600 * 120;
+    let end = (0..).find(|at| 20_500 + teeth(*at) >= LIMIT).expect("it grows");
+    for now in (end / 4..end * 3 / 4).step_by(1000) {
+        let growth = check(now, job(teeth), Outlook::Leak);
+        let forecast = growth.evidence().and_then(|it| it.forecast).expect("the limit is known");
+        let truth = Duration::from_secs(end - now);
+        assert!(forecast.low < truth && truth < forecast.high, "after {now} s {truth:?}: {forecast:?}");
+    }
+}
+
+#[test]
 fn what_would_last_longer_than_a_day_is_no_leak() {
     check(7000, job(|at| at / 60 * 2), Outlook::Steady);
 }
