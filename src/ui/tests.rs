@@ -461,6 +461,13 @@ fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them()
     }
 }
 
+#[test]
+fn what_one_types_is_seen_although_there_is_something_to_say() {
+    let app = app(120, 24, &[KeyCode::Char('+'), KeyCode::Char('/'), KeyCode::Char('x')]);
+    assert_eq!(app.notice(), Some("reading every 500ms"));
+    assert!(line_of(&app, 120, "filter: ").starts_with("filter: x"));
+}
+
 /// The app on that host, with these settings.
 fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
     let mut app = App::new(Options::default());
