@@ -223,7 +223,7 @@ fn what_is_wrong_with_a_gpu_began_when_it_began_though_another_hangs() {
 #[test]
 fn a_gpu_that_hangs_from_the_start_hides_no_other_in_what_is_printed_once() {
     let mut host = Host::still(["H100", "H100", "H100"]);
-    host.change(|world| world.faults.push(Fault::hang("nvmlDeviceGetHandleByIndex_v2").on(2)));
+    host.change(|world| world.faults.push(Fault::hang("nvmlDeviceGetUUID").on(2)));
     let table = host.run(["--once"]);
     assert!(
         (0..3).all(|it| table.text().lines().any(|line| line.starts_with(&format!("  {it} ")))),
