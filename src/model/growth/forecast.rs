@@ -12,7 +12,7 @@ const HEADROOM: f64 = 0.02;
 /// How much of what it may take longer is believed: hardly any end is sooner than with that headroom, so that more may be
 /// later for the interval to be right in four of five cases.
 const LATE: f64 = 0.75;
-/// The same for teeth.
+/// The same for teeth of 3 % of the GPU's memory and more; in between for those of 1 % and more.
 const TEETH: f64 = 1.5;
 
 /// Bytes a second.
@@ -168,9 +168,11 @@ impl Path {
         let strays = 5.0 * self.noise * (likely / (2.0 * self.half)).sqrt();
         let margin = 0.002 * likely + (0.3 * self.spread + strays) / self.rate(now).max(1e-9) + 2.0;
         let margin = libm::hypot(margin, 0.35 * if either.is_finite() { either } else { 0.0 });
-        let headroom = (HEADROOM * limit).min(room) / room.max(1e-9) * likely;
+        // Close to the end, where most jobs live that fill their GPU, that is not much of what is left.
+        let headroom = (HEADROOM * limit / room.max(1e-9)).min(0.5) * likely;
         // The end comes with the top of a tooth, and some time passes from one to the next.
-        let late_by = if self.above > 0.02 * limit { TEETH } else { LATE };
+        let teeth = (50.0 * self.above / limit.max(1e-9) - 0.5).clamp(0.0, 1.0);
+        let late_by = LATE + teeth * (TEETH - LATE);
         let seconds = |it: f64| Duration::try_from_secs_f64(it.clamp(0.0, 1e9)).ok();
         (likely < 1e8).then_some(())?;
         Some(Forecast {

@@ -156,11 +156,13 @@ pub(super) struct Levels {
     still: Option<Still>,
     /// Absent while `still` is all that there is to know.
     past: Option<Box<Past>>,
+    /// The finest buckets are hardly wider than the time from one sample to the next.
+    is_single: bool,
 }
 
 impl Default for Levels {
     fn default() -> Self {
-        Self { finest: FINEST, number: 0, still: None, past: None }
+        Self { finest: FINEST, number: 0, still: None, past: None, is_single: false }
     }
 }
 
@@ -187,6 +189,7 @@ impl Levels {
         if finest > self.finest || fitting(2.0 * interval) < self.finest {
             self.refit(finest);
         }
+        self.is_single = self.long() == 1 && Self::seconds(self.finest) < 1.1 * interval;
     }
 
     /// Puts what the buckets say into wider or narrower ones. What a wide one says stands in one narrow one, at its
@@ -280,10 +283,10 @@ impl Levels {
         points
     }
 
-    /// The open one of the finest buckets, where they are so wide that there is a single sample in each: to wait until
-    /// it is finished would be to wait for one more.
+    /// The open one of the finest buckets, where there is a single sample in each, as a rule: to wait until it is finished
+    /// would be to wait for one more.
     fn single(&self) -> Option<Point> {
-        (self.long() == 1).then_some(())?;
+        self.is_single.then_some(())?;
         self.point(self.past.as_ref()?.levels.first()?.open, 0.5)
     }
 

@@ -43,7 +43,9 @@ impl Stairs {
     /// Takes the lowest of a bucket.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "both are positive, and came from u32")]
     pub(super) fn push(&mut self, bucket: Point) {
-        let fresh = Tread { since: bucket.at as u32, held: bucket.low as u32 };
+        // The middle of a wide bucket may be later than that of a narrow one that follows.
+        let since = (bucket.at as u32).max(self.last().map_or(0, |it| it.since));
+        let fresh = Tread { since, held: bucket.low as u32 };
         // What was given back was a bump, and no step.
         while let Some(last) = self.last()
             && fresh.held < last.held - self.height() / 8
@@ -53,7 +55,7 @@ impl Stairs {
         }
         let Some(last) = self.last() else {
             // Until now it held still, or there is nothing left to stand on.
-            let since = std::mem::replace(&mut self.first, fresh.since);
+            let since = std::mem::replace(&mut self.first, since).min(since);
             self.keep(Tread { since, ..fresh });
             return;
         };

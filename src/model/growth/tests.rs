@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::levels::{Levels, Point};
+use super::stairs::Stairs;
 use super::{Evidence, Fall, Forecast, LeakDetector, Outlook, Rate};
 use crate::units::{Bytes, Moment};
 
@@ -217,13 +219,44 @@ fn the_sixth_tooth_that_ends_higher_than_the_one_before_makes_a_leak() {
 fn the_end_of_teeth_is_that_of_the_first_whose_top_has_no_room() {
     // Of 3000 MiB each, every 600 s, and 120 MiB are left of it.
     let teeth = |at: u64| at % 600 * 5 + at / 600 * 120;
-    let end = (0..).find(|at| 20_500 + teeth(*at) >= LIMIT).expect("it grows");
+    let end = (0..1_000_000).find(|at| 20_500 + teeth(*at) >= LIMIT).expect("it grows");
     for now in (end / 4..end * 3 / 4).step_by(1000) {
         let growth = check(now, job(teeth), Outlook::Leak);
         let forecast = growth.evidence().and_then(|it| it.forecast).expect("the limit is known");
         let truth = Duration::from_secs(end - now);
         assert!(forecast.low < truth && truth < forecast.high, "after {now} s {truth:?}: {forecast:?}");
     }
+}
+
+#[test]
+fn the_earliest_end_of_what_has_little_room_is_not_now() {
+    // 300 MiB are left of 30 GiB.
+    let growth = check(900, |at| 30_200 + at / 4, Outlook::Leak);
+    let forecast = growth.evidence().and_then(|it| it.forecast).expect("the limit is known");
+    assert!(forecast.low > forecast.likely / 4, "{forecast:?}");
+}
+
+#[test]
+fn a_bucket_counts_at_its_first_sample_only_where_it_has_no_other() {
+    let lowest = |interval: f64, samples: [(u64, u32); 3]| {
+        let mut levels = Levels::default();
+        levels.fit(interval);
+        for (at, kib) in samples {
+            levels.push(Moment(at * 1000), kib);
+        }
+        levels.latest().map(|it| it.low)
+    };
+    assert_eq!(lowest(40.0, [(0, 100), (40, 50), (80, 100)]), Some(50.0));
+    assert_eq!(lowest(60.0, [(0, 100), (60, 100), (120, 50)]), Some(50.0));
+}
+
+#[test]
+fn a_step_that_seems_earlier_than_the_one_before_is_as_late() {
+    let mut stairs = Stairs::since(Moment(0));
+    for (at, low) in [(0.0, 1000.0), (100.0, 2000.0), (80.0, 2000.0), (90.0, 3000.0), (200.0, 3000.0)] {
+        stairs.push(Point { at, low, high: low });
+    }
+    assert_eq!(stairs.find(200.0, 8.0, None), None);
 }
 
 #[test]
