@@ -72,17 +72,17 @@ impl Devices {
         self.open_in(&folder)
     }
 
-    /// The descriptors that a process has of CUDA's own file.
+    /// The descriptors that a process has of CUDA's own file; an error where it has too many files to look at all.
     pub(super) fn cuda_files(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
         let mut found = Vec::new();
-        Self::each_file(format!("/proc/{pid}").as_ref(), |name, target| {
+        let is_all = Self::each_file(format!("/proc/{pid}").as_ref(), |name, target| {
             let mut open = Open::default();
             self.take(target, &mut open);
             if open.cuda {
                 found.extend(name.to_str().ok().and_then(|name| name.parse::<RawFd>().ok()));
             }
         })?;
-        Ok(found)
+        is_all.then_some(found).ok_or(Errno::TOOBIG)
     }
 
     fn open_in(&self, folder: &Path) -> Result<Open, Errno> {
@@ -93,8 +93,8 @@ impl Devices {
         Ok(open)
     }
 
-    /// Shows each open file: the name of its link, and where that leads.
-    fn each_file(folder: &Path, mut show: impl FnMut(&CStr, &[u8])) -> Result<(), Errno> {
+    /// Shows each open file: the name of its link, and where that leads. Says whether these were all.
+    fn each_file(folder: &Path, mut show: impl FnMut(&CStr, &[u8])) -> Result<bool, Errno> {
         let files = open_folder(&folder.join("fd"))?;
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut target = [MaybeUninit::<u8>::uninit(); 256];
@@ -103,14 +103,14 @@ impl Devices {
         while let Some(file) = files_read.next() {
             seen += 1;
             if seen > Self::MOST {
-                break;
+                return Ok(false);
             }
             let file = file?;
             // It may have been closed meanwhile; `.` and `..` are no links.
             let Ok((target, _)) = readlinkat_raw(&files, file.file_name(), &mut target[..]) else { continue };
             show(file.file_name(), target);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn take(&self, target: &[u8], open: &mut Open) {

@@ -12,8 +12,9 @@
 //! Only tenants are looked into, whom NVML names with memory of their own. A forked worker has a copy of its
 //! parent's allocator, as it was at the fork; but what its parent had on the GPU it cannot use, so NVML does
 //! not name it. Should it, for something else that the worker has there, the copy is known by where it stands: where it
-//! stands in an older process, who opened all that the worker has of CUDA ([`fork`]). Where the kernel does not tell who
-//! opened it, a copy is what claims more than the driver gave ([`devices`]).
+//! stands in an older process, who opened all that the worker has of CUDA ([`fork`]). Where nobody older is known, or the
+//! kernel does not tell who opened it, as in a container without `kcmp`, a copy is what was forked, stands still and claims
+//! more than the driver gave ([`devices`]).
 
 mod books;
 pub(super) mod devices;

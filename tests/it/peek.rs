@@ -413,6 +413,18 @@ fn a_forked_worker_has_no_figures_of_its_own() {
 }
 
 #[test]
+fn a_forked_worker_whose_parent_nobody_looks_into_has_none_either() {
+    let mut host = host(1);
+    let mut torch = Torch::start(&host, 25, 1, &[]);
+    for _ in 0..40 {
+        torch.train(0);
+    }
+    let worker: u32 = torch.ask("fork").parse().expect("its PID");
+    host.put(0, Tenant::new(worker, 100 * MIB));
+    wait(&agent(&host), &mut Seen::default(), worker, "a copy", |it| it.unread == Some(Unread::Copied));
+}
+
+#[test]
 fn a_server_s_child_that_started_cuda_itself_has_figures_of_its_own_at_its_sibling_s_place() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 25, 1, &[]);

@@ -34,7 +34,7 @@ pub(in crate::agent) enum Whose {
     Own,
     /// Those of an older process, as they were when it was forked from that.
     Left,
-    /// One or the other: all stands where it stands in an older process, and hands nothing out.
+    /// One or the other: it was forked, and hands nothing out.
     Unsure,
 }
 
@@ -81,6 +81,8 @@ struct Found {
     books: Books,
     /// Its place, as [`Scratch::note_place`] gives it.
     origin: u64,
+    /// Its memory began as a copy of another's.
+    is_forked: bool,
     /// Whose its figures are beside that older process, who had its allocator there.
     fork: Option<(ProcessId, Whose)>,
     /// What the driver gave it at the last sample. When that changes, each device is asked whether it is in use now.
@@ -204,18 +206,23 @@ impl Found {
         let libraries = libraries(id.pid).map_err(why)?;
         // It was there before the files were opened, and is there still: they are its own.
         let mut line = Vec::new();
-        let started = stat::of(id.pid, &mut line).map_err(why)?.start_ticks;
-        if Some(started) != id.start_ticks {
+        let stat = stat::of(id.pid, &mut line).map_err(why)?;
+        if Some(stat.start_ticks) != id.start_ticks {
             return Err(Unread::NotYet);
         }
+        let is_forked = stat.is_forked();
         let (books, sample) = search(&memory::of(&memory), libraries, scratch)?;
         let origin = scratch.note_place(&books, id);
-        Ok((Self { memory, handle, books, origin, fork: None, grant }, sample))
+        Ok((Self { memory, handle, books, origin, is_forked, fork: None, grant }, sample))
     }
 
     /// Whose its figures are, while it was not seen to hand out blocks. Asked once of each older process.
     fn whose(&mut self, id: ProcessId, scratch: &Scratch) -> Whose {
-        let Some(older) = scratch.older(self.origin, id) else { return Whose::Own };
+        if !self.is_forked {
+            return Whose::Own;
+        }
+        // Its parent may have ended before anybody looked.
+        let Some(older) = scratch.older(self.origin, id) else { return Whose::Unsure };
         let (_, whose) = self.fork.filter(|it| it.0 == older).unwrap_or_else(|| {
             let whose = match fork::was_left_by(older, id) {
                 Some(true) => Whose::Left,

@@ -34,6 +34,13 @@ pub(in crate::agent) struct Stat<'a> {
 impl Stat<'_> {
     /// Flag of a thread that belongs to the kernel (`PF_KTHREAD`).
     const KERNEL_THREAD: u32 = 0x0020_0000;
+    /// Flag of who was forked and runs its parent's program still (`PF_FORKNOEXEC`).
+    const FORKED: u32 = 0x40;
+
+    /// Whether its memory began as a copy of its parent's: it has called no `exec` since it was forked.
+    pub(in crate::agent) fn is_forked(&self) -> bool {
+        self.flags & Self::FORKED != 0
+    }
 
     /// Whether it is part of the kernel: no signal ends it.
     pub(in crate::agent) fn is_kernel_thread(&self) -> bool {
