@@ -298,13 +298,13 @@ impl Finder {
     }
 }
 
-/// The line as the grammar reads it: no white space of any script, no frame, no `\n` written out.
+/// The line as the grammar reads it: no white space of any script, no frame, no `\r\n` written out.
 fn clean(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let text = text.trim_matches(['│', '|', '┃']);
     // As Docker keeps what a container says.
     let text = text.strip_prefix(r#"{"log":""#).and_then(|it| it.split_once(r#"","stream":"#)).map_or(text, |it| it.0);
-    let text = if text.contains('\\') { text.replace("\\n", "") } else { text.to_owned() };
+    let text = if text.contains('\\') { text.replace("\\n", "").replace("\\r", "") } else { text.to_owned() };
     if text.is_ascii() { text } else { text.chars().filter(|it| !it.is_whitespace()).collect() }
 }
 
