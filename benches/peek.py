@@ -7,7 +7,8 @@ as far apart. They see one device; or eight and use one of them, as each process
 eight, and use all. They are at rest, or each device's figures change between any two looks. The agent looks ten times a
 second, so that there is more to measure. It prints the CPU time of gputop's thread `peek`, by the kernel's clock, for
 each process and look, beside the noise: the least and the most of five rounds. The look that finds the allocator is
-before the first round.
+before the first round. The thread is woken once for all of them, and finds nothing in the caches: where PROCESSES is 1,
+that one has to bear it alone, and costs some four times as much.
 
 Then what it costs the process that is looked into: the time of its steps while the agent looks over that while it is
 stopped. Windows of a quarter of a second take turns (with, without, without, with), so that whatever else the machine
