@@ -148,7 +148,7 @@ The driver knows of no GPU.
 Some GPU or reading failed, or the timeout was up; the output says which.
 .TP
 .B 6
-There was nothing to explain, or no such GPU.
+There was nothing to explain in a file, an argument or \fB\-\fR, or no such GPU.
 .TP
 .B 10
 \fBgputop orphans\fR found some.
