@@ -223,7 +223,7 @@ impl Processes {
         let unread = |entry: &Entry| entry.process.facts.uid == Err(Missing::NotYet);
         let due = self.known.iter_mut().filter(|(pid, entry)| Some(**pid) == turn || unread(entry));
         for (_, entry) in due.take(USERS) {
-            entry.read_rarely(&mut self.aside);
+            entry.read_rarely(&self.root, &mut self.aside);
         }
         let pass = self.pass;
         let due = self.known.values_mut().filter(|entry| entry.named == pass && entry.has_new_threads(now));

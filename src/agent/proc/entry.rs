@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::aside::Aside;
 use super::files::{self, Root};
-use super::freezer;
 use super::origin::{self, Cuda, Environment, Origin};
 use super::{living_thread, stat};
 use crate::agent::peek::Grant;
@@ -22,6 +21,9 @@ const THREADS: Duration = Duration::from_secs(5);
 
 /// A process rests that slept in so many readings in a row.
 const RESTS: u8 = 4;
+/// The control group of one that seems to be frozen is read so often, in milliseconds: of a thousand that hang in the
+/// kernel, it is most of the work.
+const GROUP: u64 = 5000;
 
 /// A process that is shown.
 #[derive(Debug)]
@@ -139,7 +141,9 @@ impl Entry {
 
     fn take(&mut self, stat: &stat::Stat<'_>, root: &Root, aside: &mut Aside, now: Moment) {
         let id = self.process.id;
-        self.read = now;
+        // Whose turn it is differs by PID, or one pass in five would carry all.
+        let turn = |at: Moment| (at.0 + u64::from(id.pid) * 1000) / GROUP;
+        let is_turn = turn(std::mem::replace(&mut self.read, now)) != turn(now);
         // They are shared with the snapshots before, as long as nobody writes.
         let facts = &self.process.facts;
         let kin = (Ok(stat.parent), Ok(stat.group), Ok(stat.session));
@@ -175,9 +179,10 @@ impl Entry {
         }
         load.threads = Ok(stat.threads);
         load.rss = Ok(Bytes(stat.rss_pages.saturating_mul(root.page_size)));
-        // Of most, one in turn is looked at; who waits for that, or for something else in the kernel, has changed soon.
-        if self.process.facts.frozen_by.is_ok() || was == Ok(State::DiskSleep) && state == State::DiskSleep {
-            self.read_group();
+        // Who is frozen may be let go on; and in the first version of control groups, who is frozen shows as blocked.
+        let is_blocked = was == Ok(State::DiskSleep) && state == State::DiskSleep;
+        if is_turn && (self.process.facts.frozen_by.is_ok() || is_blocked) {
+            self.read_group(root);
         }
         let load = &mut self.process.load;
         match self.cpu {
@@ -190,10 +195,14 @@ impl Entry {
             None => load.cpu = Err(Missing::NotYet),
         }
         self.cpu = Some((now, stat.cpu_ticks));
+        // In the second version, who is frozen only seems to sleep. Of a thousand who began to, each has its turn.
+        if u32::from(self.asleep) == u32::from(RESTS) + id.pid % 4 {
+            self.read_group(root);
+        }
     }
 
     /// Reads what `stat` does not tell: its user and its control group, either of which may change.
-    pub(super) fn read_rarely(&mut self, aside: &mut Aside) {
+    pub(super) fn read_rarely(&mut self, root: &Root, aside: &mut Aside) {
         let Some(_) = self.process.id.start_ticks else { return };
         let pid = self.process.id.pid;
         let uid: Reading<u32> = Root::uid(pid);
@@ -204,15 +213,15 @@ impl Entry {
             facts.uid = uid;
             facts.user = uid.and_then(|uid| aside.user(uid).ok_or(Missing::NotYet));
         }
-        self.read_group();
+        self.read_group(root);
     }
 
     /// Reads its control group: where it was started, and whether it is frozen.
-    fn read_group(&mut self) {
+    fn read_group(&mut self, root: &Root) {
         let mut buffer = [0; 4096];
         let group = files::open(self.process.id.pid, "cgroup").and_then(|file| files::read(file, &mut buffer));
         let Ok(group) = group else { return };
-        let frozen_by = freezer::frozen_by(group).ok_or(Missing::Unsupported);
+        let frozen_by = root.freezer.frozen_by(group).ok_or(Missing::Unsupported);
         self.group = origin::of_group(group);
         self.confine();
         let origin = origin::origin(self.group.as_ref(), &self.environment);

@@ -1,5 +1,6 @@
 //! The files of `/proc` that cannot block, and what this host's `/proc` is.
 
+use std::cell::LazyCell;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -9,6 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::freezer::Freezer;
 use super::stat;
 use crate::agent::devices::{Devices, Open};
 use crate::snapshot::{Missing, Reading, State};
@@ -30,6 +32,8 @@ pub(super) struct Root {
     /// How many descriptors we may have.
     descriptors: u64,
     devices: Devices,
+    /// The first line does not need it, and does not wait for it.
+    pub(super) freezer: LazyCell<Freezer>,
     pub(super) page_size: u64,
     pub(super) ticks_per_second: u64,
 }
@@ -41,6 +45,7 @@ impl Root {
             hides: !fs::exists("/proc/1").unwrap_or(true),
             descriptors: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
             devices,
+            freezer: LazyCell::new(Freezer::of_host),
             page_size: rustix::param::page_size() as u64,
             ticks_per_second: rustix::param::clock_ticks_per_second(),
         }

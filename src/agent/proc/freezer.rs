@@ -1,4 +1,6 @@
 //! Whether the control group of a process is frozen, as `docker pause` does it, and where that is undone.
+//!
+//! Only the kernel's own file systems are read. LXC may put one of a program (FUSE) in their place, which can hang.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,11 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::untrusted::Text;
 
 /// Where control groups are mounted.
-const MOUNT: &str = "/sys/fs/cgroup";
+const PLACE: &str = "/sys/fs/cgroup";
 
-/// A version of control groups: where it is mounted below [`MOUNT`], what a group says of itself, and what of its own will.
+/// A version of control groups: where it is mounted below [`PLACE`], what a group says of itself, and what of its own will.
 struct Version {
     mounts: &'static [&'static str],
+    /// What the kernel calls that file system.
+    file_system: &'static str,
     /// The file that says whether a group is frozen, if only because one above it is; and the words for that.
     state: (&'static str, &'static [&'static str]),
     /// The file that says `1` where that was asked of this very group.
@@ -20,47 +24,71 @@ struct Version {
 }
 
 const V1: Version = Version {
-    mounts: &["freezer"],
+    mounts: &["/freezer"],
+    file_system: "cgroup",
     state: ("freezer.state", &["FROZEN", "FREEZING"]),
     own: "freezer.self_freezing",
     switch: "freezer.state",
 };
 
 const V2: Version = Version {
-    mounts: &["", "unified"],
+    mounts: &["", "/unified"],
+    file_system: "cgroup2",
     state: ("cgroup.events", &["frozen 1"]),
     own: "cgroup.freeze",
     switch: "cgroup.freeze",
 };
 
-/// The file that freezes a process, by `/proc/PID/cgroup`; absent when none does, or we cannot see it.
-pub(super) fn frozen_by(cgroup: &[u8]) -> Option<Text> {
-    frozen_below(Path::new(MOUNT), cgroup)
+/// Where control groups can be read on this host.
+#[derive(Debug)]
+pub(super) struct Freezer {
+    first: Vec<PathBuf>,
+    second: Vec<PathBuf>,
 }
 
-fn frozen_below(mount: &Path, cgroup: &[u8]) -> Option<Text> {
-    let lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
-    let mut groups = lines.filter_map(|line| {
-        let mut parts = line.splitn(3, ':');
-        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        let version = match controllers {
-            "" => &V2,
-            list if list.split(',').any(|it| it == "freezer") => &V1,
-            _ => return None,
-        };
-        Some((version, path))
-    });
-    groups.find_map(|(version, path)| version.frozen_by(mount, path))
+impl Freezer {
+    /// By the list of mounts: to ask a mount what it is can hang as well.
+    pub(super) fn of_host() -> Self {
+        let mounts = fs::read("/proc/self/mounts").unwrap_or_else(|_| vec![]);
+        Self::of(PLACE, &String::from_utf8_lossy(&mounts))
+    }
+
+    fn of(place: &str, mounts: &str) -> Self {
+        let tops = |version: &Version| version.tops(place, mounts).map(PathBuf::from).collect();
+        Self { first: tops(&V1), second: tops(&V2) }
+    }
+
+    /// The file that freezes a process, by `/proc/PID/cgroup`; absent when none does, or we cannot see it.
+    pub(super) fn frozen_by(&self, cgroup: &[u8]) -> Option<Text> {
+        let lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
+        let mut groups = lines.filter_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+            match controllers {
+                "" => Some((&V2, &self.second, path)),
+                list if list.split(',').any(|it| it == "freezer") => Some((&V1, &self.first, path)),
+                _ => None,
+            }
+        });
+        groups.find_map(|(version, tops, path)| version.frozen_by(tops, path))
+    }
 }
 
 impl Version {
-    fn frozen_by(&self, mount: &Path, path: &str) -> Option<Text> {
+    /// Where it is mounted; what was mounted last in a place is what one sees there.
+    fn tops(&self, place: &str, mounts: &str) -> impl Iterator<Item = String> {
+        let is_this = |top: &String| {
+            let mut lines = mounts.lines().rev().map(|line| line.split(' ').skip(1));
+            lines.find(|parts| parts.clone().next() == Some(top)).and_then(|mut parts| parts.nth(1))
+                == Some(self.file_system)
+        };
+        self.mounts.iter().map(move |it| format!("{place}{it}")).filter(is_this)
+    }
+
+    fn frozen_by(&self, tops: &[PathBuf], path: &str) -> Option<Text> {
         // That of the whole host is never frozen, and one outside of our namespace is not to be seen.
         let path = path.strip_prefix('/').filter(|it| !it.is_empty() && !it.starts_with(".."))?;
-        let found = self.mounts.iter().find_map(|it| {
-            let top = mount.join(it);
-            self.switch(&top, &top.join(path))
-        })?;
+        let found = tops.iter().find_map(|top| self.switch(top, &top.join(path)))?;
         Some(Text::new(found.as_os_str().as_encoded_bytes()))
     }
 
@@ -92,12 +120,19 @@ mod tests {
         mount
     }
 
+    /// What freezes it where these file systems are mounted.
+    fn found(files: &[(&str, &str)], mounts: &[[&str; 2]], cgroup: &str) -> Option<String> {
+        let place = groups(files);
+        let place = place.path().to_str().unwrap();
+        let mounts = mounts.iter().map(|[file_system, top]| format!("none {place}{top} {file_system} rw 0 0\n"));
+        let found = Freezer::of(place, &mounts.collect::<String>()).frozen_by(cgroup.as_bytes())?;
+        Some(found.as_str().strip_prefix(place).unwrap().trim_start_matches('/').to_owned())
+    }
+
     #[track_caller]
     fn check(files: &[(&str, &str)], cgroup: &str, expected: Option<&str>) {
-        let mount = groups(files);
-        let found = frozen_below(mount.path(), cgroup.as_bytes());
-        let expected = expected.map(|it| Text::from(mount.path().join(it).to_str().unwrap()));
-        assert_eq!(found, expected, "{cgroup}");
+        let mounts = [["cgroup2", ""], ["cgroup2", "/unified"], ["cgroup", "/freezer"]];
+        assert_eq!(found(files, &mounts, cgroup).as_deref(), expected, "{cgroup}");
     }
 
     #[test]
@@ -121,6 +156,17 @@ mod tests {
         check(&state("FREEZING\n"), group, Some("freezer/a/freezer.state"));
         check(&state("THAWED\n"), group, None);
         check(&state("FROZEN\n"), "9:cpu:/a/b\n0::/\n", None);
+    }
+
+    #[test]
+    fn only_what_the_kernel_mounted_is_read() {
+        let (files, cgroup) = ([("freezer/a/freezer.state", "FROZEN\n")], "9:freezer:/a\n");
+        let found = |mounts: &[[&str; 2]]| found(&files, mounts, cgroup);
+        assert_eq!(found(&[["tmpfs", ""], ["cgroup", "/freezer"]]).as_deref(), Some("freezer/a/freezer.state"));
+        assert_eq!(found(&[["tmpfs", ""], ["fuse.lxcfs", "/freezer"]]), None);
+        // The one over it is what one sees.
+        assert_eq!(found(&[["cgroup", "/freezer"], ["fuse.lxcfs", "/freezer"]]), None);
+        assert_eq!(found(&[["tmpfs", ""]]), None);
     }
 
     #[test]
