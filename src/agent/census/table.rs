@@ -4,6 +4,8 @@
 //! short as one likes. Whoever started since is found by the last PID that the kernel gave out.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::io::Read;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -14,6 +16,9 @@ use crate::agent::devices::{Open, open_folder};
 use crate::agent::proc::{files, stat};
 use crate::snapshot::{ProcessId, State};
 use crate::units::Moment;
+
+/// Of a list of children, so many bytes are read: those of nine thousand.
+const CHILDREN: u64 = 64 << 10;
 
 /// What is known of one process.
 #[derive(Debug, Clone, PartialEq)]
@@ -229,12 +234,14 @@ impl Table {
         self.crowded
     }
 
-    /// Whom the first thread of a process has started; nobody where the kernel does not list them. Of hundreds, some.
-    pub(super) fn children(&mut self, pid: u32) -> Vec<u32> {
-        let line = files::open(pid, &format!("task/{pid}/children"));
-        let line = line.and_then(|file| files::read(file, &mut *self.buffer));
-        let children = line.ok().and_then(|line| str::from_utf8(line).ok()).unwrap_or("").split_ascii_whitespace();
-        children.filter_map(|pid| pid.parse().ok()).collect()
+    /// Whom the first thread of a process has started and nobody has looked at yet, the latest first; nobody where the
+    /// kernel does not list them.
+    pub(super) fn new_children(&self, pid: u32) -> Vec<u32> {
+        let mut line = String::new();
+        // When the process ends meanwhile, those who were read are as good as all.
+        let _ended = files::open(pid, &format!("task/{pid}/children"))
+            .map(|file| File::from(file).take(CHILDREN).read_to_string(&mut line));
+        children(&line).rev().filter(|child| !self.rows.contains_key(child)).collect()
     }
 
     /// Looks at a PID that was given out: threads have some, too.
@@ -245,6 +252,12 @@ impl Table {
             _ => News::Nothing,
         }
     }
+}
+
+/// The PIDs of a list in which each is followed by a space: one that is not, was cut.
+fn children(line: &str) -> impl DoubleEndedIterator<Item = u32> {
+    let whole = line.rsplit_once(' ').map_or("", |(whole, _)| whole);
+    whole.split(' ').filter_map(|pid| pid.parse().ok())
 }
 
 /// The last field of `/proc/loadavg`: the PID, or thread, that was started last.
@@ -303,19 +316,34 @@ mod tests {
     #[test]
     fn who_was_just_started_is_found_without_a_round() {
         let mut table = Table::new();
-        table.newborn(64);
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        // Other tests start processes too, though hardly a thousand.
-        assert!(table.newborn(1000).contains(&child.id()));
+        // Other tests start processes too, though hardly a thousand. PIDs that begin anew do so once.
+        let mut child = loop {
+            table.newborn(64);
+            let before = table.last;
+            let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+            let newborn = table.newborn(1000);
+            if before < table.last {
+                assert!(newborn.contains(&child.id()) && !table.is_crowded());
+                break child;
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+        };
         assert_eq!(table.look_at_newborn(child.id()), News::New);
         let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
         assert_eq!(table.look_at_newborn(thread.join().unwrap()), News::Nothing);
-        assert!(!table.is_crowded());
         std::thread::spawn(|| ()).join().unwrap();
         table.newborn(0);
         assert!(table.is_crowded());
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_child_whose_pid_was_cut_is_none() {
+        assert_eq!(children("12 345 ").collect::<Vec<_>>(), [12, 345]);
+        assert_eq!(children("12 345 67").collect::<Vec<_>>(), [12, 345]);
+        assert_eq!(children("12").count() + children("").count(), 0);
     }
 
     #[test]
