@@ -18,11 +18,8 @@ use toml::de::{DeTable, DeValue};
 use crate::app::settings::Settings;
 use crate::cli::{self, Cli};
 
-/// How long one who leaves waits for what is kept to be written: home may be far away, and nobody waits for it longer than
-/// can be felt. A host that is busy needs some of it.
-pub const LAST_WORDS: Duration = Duration::from_millis(250);
 /// How long one who starts, or asks for it, waits for a home.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All that was set, and where.
 #[derive(Debug, Default)]
@@ -102,18 +99,23 @@ impl Config {
     }
 
     /// What writes settings into `config.toml`, leaves all else there as it is, and says where, or why not. It waits for the
-    /// home, as who calls it has to.
+    /// home, which may hang.
     pub fn write(&self, settings: &Settings) -> impl FnOnce() -> String + Send + use<> {
         let (path, lines) = (self.file.clone(), lines(settings));
         move || {
-            let Some(path) = path else { return "there is no home to keep config.toml in: HOME is not set".to_owned() };
-            let late = format!("{} does not answer: nothing may have been written", path.display());
-            in_time(PATIENCE, move || write(&path, &lines)).unwrap_or(late)
+            let nowhere = || "there is no home to keep config.toml in: HOME is not set".to_owned();
+            path.map_or_else(nowhere, |path| write(&path, &lines))
         }
     }
 
-    /// Keeps for the next run what the person changed on the screen in this one. A slow home is not waited for.
-    pub fn keep(&self, now: &Settings) {
+    /// What there is to say where the home does not answer to that.
+    pub fn late(&self) -> String {
+        let file = self.file.as_deref().unwrap_or(Path::new("config.toml"));
+        format!("{} does not answer: nothing may have been written", file.display())
+    }
+
+    /// Keeps for the next run what the person changed on the screen in this one. A slow home is waited for so long.
+    pub fn keep(&self, now: &Settings, patience: Duration) {
         let before = Settings { mine: None, interval: None, ..self.left.clone() };
         let start = &self.settings;
         let changed = Settings {
@@ -134,7 +136,7 @@ impl Config {
         let Some(path) = home("XDG_STATE_HOME", ".local/state", "screen.toml") else { return };
         let Ok(text) = merged("", &lines(&changed.or(before))) else { return };
         // It is a comfort, no more: nobody is to be told.
-        let _late_or_lost: Option<io::Result<()>> = in_time(LAST_WORDS, move || put(&path, &text));
+        let _late_or_lost: Option<io::Result<()>> = in_time(patience, move || put(&path, &text));
     }
 }
 

@@ -87,7 +87,7 @@ enum Outside {
     Signal(Signal),
     /// An alert was passed on to a program, which is over; what went wrong, if anything did.
     Told(Option<Text>),
-    /// Settings are written down, or not: what there is to say of it.
+    /// Settings are written down, or not, or not yet: what there is to say of it.
     Kept(Text),
     /// The terminal cannot be read, so that not even the quit key would work.
     Deaf(io::Error),
@@ -253,10 +253,7 @@ impl<'a> Session<'a> {
                         self.herald.is_back();
                         trouble.and_then(|reason| self.happen(Event::Done(reason)))
                     }
-                    Outside::Kept(words) => {
-                        self.keeper.is_back();
-                        self.happen(Event::Done(words))
-                    }
+                    Outside::Kept(words) => self.happen(Event::Done(words)),
                     Outside::Deaf(error) => return Err(error).context("cannot read keys from the terminal"),
                 },
                 event = self.link.next() => self.linked(event),
@@ -269,7 +266,7 @@ impl<'a> Session<'a> {
             };
         }
         self.screen.tty().leave();
-        self.keeper.leave(&self.app.settings());
+        self.keeper.leave(&self.app.settings()).await;
         end.context("the session ended without a reason")
     }
 

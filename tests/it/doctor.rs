@@ -107,6 +107,8 @@ fn a_home_that_hangs_is_named_and_keeps_nobody_waiting() {
             assert!(frames(&bytes[help.min(late)..late]) > 0, "{}", terminal.text());
             terminal.keys(ESC);
             terminal.wait_for("no process uses a GPU");
+            terminal.keys("W");
+            terminal.wait_for("settings were not written: the last time they were has not ended yet");
         }
         terminal.keys("s");
         terminal.quit();
