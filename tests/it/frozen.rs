@@ -33,18 +33,23 @@ impl Frozen {
     /// Freezes a process; absent where that cannot be done.
     fn of(pid: u32, [top, switch, frozen, thawed]: [&'static str; 4]) -> Option<Self> {
         let top = Path::new(top);
-        let group = top.join(format!("gputop-test-{pid}"));
+        let name = format!("gputop-test-{pid}");
+        let group = top.join(&name);
         fs::create_dir(&group).ok()?;
         let it = Self { top, switch: group.join(switch), group, thawed, pid };
         let put = |file: &Path, text: &str| file.exists() && fs::write(file, text).is_ok();
-        let is_frozen = put(&it.group.join("cgroup.procs"), &pid.to_string()) && put(&it.switch, frozen);
-        is_frozen.then_some(it)
+        // Of a mount that is a part of the whole, the kernel may name the whole path, which leads nowhere here.
+        let is_seen = || {
+            let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+            groups.lines().any(|line| line.split(':').nth(2).is_some_and(|path| path == format!("/{name}")))
+        };
+        let is_there = put(&it.group.join("cgroup.procs"), &pid.to_string()) && is_seen();
+        (is_there && put(&it.switch, frozen)).then_some(it)
     }
 
     fn thaw(&self) {
-        if self.switch.exists() {
-            fs::write(&self.switch, self.thawed).expect("it was written before");
-        }
+        // Where it cannot be written, it was never frozen.
+        let _never = fs::write(&self.switch, self.thawed);
     }
 }
 
@@ -54,6 +59,29 @@ impl Drop for Frozen {
         // It may have ended.
         let _ended = fs::write(self.top.join("cgroup.procs"), self.pid.to_string());
         let _left = fs::remove_dir(&self.group);
+    }
+}
+
+/// Computes, until it is ended.
+const BUSY: &str = "print('ready', flush=True)\nwhile True: sum(range(10000))";
+
+#[test]
+fn who_is_frozen_while_one_looks_is_said_to_be() {
+    let mut ways = 0;
+    for way in WAYS {
+        let mut host = Host::with(["H100"]);
+        let (_, pid) = start_python(&mut host, 11 * GIB, BUSY);
+        let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);
+        terminal.wait_for(&format!(" {pid} "));
+        let Some(frozen) = Frozen::of(pid, way) else { continue };
+        ways += 1;
+        terminal.wait_for("1 frozen process holds 11.0 GiB");
+        frozen.thaw();
+        terminal.wait_without("frozen process");
+        terminal.quit();
+    }
+    if ways == 0 {
+        say("skipped: no control group can be frozen here");
     }
 }
 
