@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use super::*;
+use crate::untrusted::Text;
 
 fn see(processes: &mut Processes, pid: u32, listed: Moment) -> Process {
     processes.begin();
@@ -41,6 +42,37 @@ fn rates_need_a_second_reading() {
     me.cpu = me.cpu.map(|(at, ticks)| (Moment(at.0 - 1000), ticks));
     let second = see(&mut processes, std::process::id(), Moment(0));
     assert!(second.load.cpu.is_ok());
+}
+
+#[test]
+fn whether_one_is_frozen_is_looked_at_when_it_seems_so_and_not_in_each_pass() {
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let (root, mut aside) = (Root::new(true, Devices::of_host()), Aside::new(mpsc::channel().0));
+    let (mut buffer, mut now) = ([0; 1024], clock::now());
+    let mut entry = Entry::unread(child.id());
+    // Says that, reads it a second later, and tells whether that was looked at.
+    let mut is_looked_at = |entry: &mut Entry, said: Reading<Text>| {
+        now = now.after(Duration::from_secs(1));
+        let mut reader = Reader { buffer: &mut buffer, root: &root, aside: &mut aside, now };
+        if entry.is_unread() {
+            *entry = Entry::open(child.id(), &mut reader, None);
+        }
+        entry.process.facts_mut().frozen_by = said.clone();
+        entry.refresh(&mut reader, None) && entry.process.facts.frozen_by != said
+    };
+    let mut looks = 0;
+    while !entry.rests() {
+        looks = u32::from(is_looked_at(&mut entry, Err(Missing::Denied)));
+    }
+    let mut looks_of = |readings: u32, said: Reading<Text>| {
+        (0..readings).map(|_| u32::from(is_looked_at(&mut entry, said.clone()))).sum::<u32>()
+    };
+    // It has begun to sleep, as who is frozen does in the second version of control groups.
+    assert_eq!(looks + looks_of(4, Err(Missing::Denied)), 1);
+    assert_eq!(looks_of(20, Err(Missing::Denied)), 0);
+    assert_eq!(looks_of(20, Ok("it".into())), 4);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]
@@ -180,7 +212,7 @@ fn arguments_make_a_stray_kin() {
     processes.ask_about(&strays);
     let spawned = "from multiprocessing.spawn import spawn_main; spawn_main()";
     for (id, argument) in strays.into_iter().zip([spawned, "train.py"]) {
-        let argv = ["python", "-c", argument].map(crate::untrusted::Text::from).into_iter().collect();
+        let argv = ["python", "-c", argument].map(Text::from).into_iter().collect();
         processes.learn(Finding::Argv(id, Ok(argv), Err(Missing::Denied)));
     }
     assert_eq!(processes.take_adopted(), [strays[0]]);
