@@ -18,6 +18,7 @@ mod drivers;
 mod ending_a_process;
 mod endings;
 mod explain;
+mod forks;
 mod free;
 mod frozen;
 mod gpu_page;

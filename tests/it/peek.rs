@@ -13,10 +13,9 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::contract::{Agent, Seen};
 use crate::process::{Started, run};
-use crate::say;
 use crate::world::{GIB, Host};
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 
 /// Compiles a part of the stand-in.
 fn compile(arguments: &[&str], to: &Path) {
@@ -28,7 +27,7 @@ fn compile(arguments: &[&str], to: &Path) {
 }
 
 /// A process with a stand-in for PyTorch's allocator.
-struct Torch {
+pub(crate) struct Torch {
     process: Started,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
@@ -36,7 +35,7 @@ struct Torch {
 
 impl Torch {
     /// Of that layout, see the source, seeing so many devices.
-    fn start(host: &Host, layout: u32, devices: u32, environment: &[(&str, &str)]) -> Self {
+    pub(crate) fn start(host: &Host, layout: u32, devices: u32, environment: &[(&str, &str)]) -> Self {
         let program = host.path("torch");
         if !program.exists() {
             compile(&["-DPROGRAM"], &program);
@@ -60,7 +59,7 @@ impl Torch {
         Self { process, stdin, stdout }
     }
 
-    fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.process.pid()
     }
 
@@ -69,7 +68,7 @@ impl Torch {
     }
 
     /// Tells it something, and gives its answer.
-    fn ask(&mut self, line: &str) -> String {
+    pub(crate) fn ask(&mut self, line: &str) -> String {
         self.tell(line);
         let mut answer = String::new();
         self.stdout.read_line(&mut answer).expect("it answers");
@@ -77,7 +76,7 @@ impl Torch {
     }
 
     /// A trainer at work: three pools of each kind, blocks freed and awaited, and a cache.
-    fn train(&mut self, device: u32) {
+    pub(crate) fn train(&mut self, device: u32) {
         for work in [
             "2 20971520 15728640 15000000 5242880 0",
             "1 2097152 1024 700 2096128 0",
@@ -91,24 +90,24 @@ impl Torch {
     }
 
     /// Its books: of each, what is and what was at most.
-    fn books(&mut self, device: u32) -> Vec<u64> {
+    pub(crate) fn books(&mut self, device: u32) -> Vec<u64> {
         let answer = self.ask(&format!("books {device}"));
         answer.split_whitespace().map(|it| it.parse().expect("a number")).collect()
     }
 }
 
-fn host(gpus: usize) -> Host {
+pub(crate) fn host(gpus: usize) -> Host {
     Host::still(vec!["H100"; gpus])
 }
 
-fn agent(host: &Host) -> Agent {
+pub(crate) fn agent(host: &Host) -> Agent {
     let mut command = host.gputop(["agent", "--interval", "100ms"]);
     Agent::run(command.env("GPUTOP_DEVICES", host.path("nvidia")))
 }
 
 /// What the agent says of a process, when it says what is asked for.
 #[track_caller]
-fn wait(agent: &Agent, seen: &mut Seen, pid: u32, what: &str, is_it: impl Fn(&Peek) -> bool) -> Peek {
+pub(crate) fn wait(agent: &Agent, seen: &mut Seen, pid: u32, what: &str, is_it: impl Fn(&Peek) -> bool) -> Peek {
     let started = crate::process::now();
     loop {
         seen.take(agent.next());
@@ -122,7 +121,7 @@ fn wait(agent: &Agent, seen: &mut Seen, pid: u32, what: &str, is_it: impl Fn(&Pe
 }
 
 /// An allocator's figures, in the order of the books.
-fn figures(it: &Allocator) -> Vec<u64> {
+pub(crate) fn figures(it: &Allocator) -> Vec<u64> {
     let pairs = [
         (it.allocated, it.allocated_peak),
         (it.reserved, it.reserved_peak),
@@ -376,84 +375,6 @@ fn another_program_or_the_end_takes_the_figures_away() {
     torch.process.wait();
     while seen.snapshot.as_ref().is_some_and(|it| it.processes.iter().any(|it| it.id.pid == torch.pid())) {
         seen.take(agent.next());
-    }
-}
-
-/// Whether the kernel tells who has one open file with another; in containers it may not.
-fn compares_files() -> bool {
-    let own = std::process::id();
-    // SAFETY: it takes numbers, and touches no memory.
-    unsafe { libc::syscall(libc::SYS_kcmp, own, own, 0, 0, 0) == 0 }
-}
-
-#[test]
-fn a_forked_worker_has_no_figures_of_its_own() {
-    let mut host = host(1);
-    let mut torch = Torch::start(&host, 25, 1, &[]);
-    for _ in 0..40 {
-        torch.train(0);
-    }
-    let worker: u32 = torch.ask("fork").parse().expect("its PID");
-    host.put(0, Tenant::new(torch.pid(), 4 * GIB));
-    let agent = agent(&host);
-    let mut seen = Seen::default();
-    wait(&agent, &mut seen, torch.pid(), "figures", |it| it.allocators.len() == 1);
-    // It is kin, of whom the driver says nothing.
-    let worker_is = |seen: &Seen| seen.snapshot.as_ref()?.processes.iter().find(|it| it.id.pid == worker).cloned();
-    while worker_is(&seen).is_none() {
-        seen.take(agent.next());
-    }
-    assert_eq!(worker_is(&seen).and_then(|it| it.peek), None);
-    // Now the driver names it, with less than its copy of the books says; then with more, for something else.
-    host.put(0, Tenant::new(worker, 100 * MIB));
-    wait(&agent, &mut seen, worker, "a copy", |it| it.unread == Some(Unread::Copied));
-    if !compares_files() {
-        return say("skipped: the kernel compares no open files here");
-    }
-    host.change(|world| world.gpus[0].tenants[1].memory = Some(8 * GIB));
-    let held =
-        |seen: &Seen| seen.snapshot.as_ref()?.gpus[0].tenants.iter().find(|it| it.process.pid == worker)?.memory.ok();
-    while held(&seen).is_none_or(|it| it.0 != 8 * GIB) {
-        seen.take(agent.next());
-    }
-    torch.train(0);
-    let books = torch.books(0);
-    let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
-    wait(&agent, &mut seen, torch.pid(), "the next figures", is_it);
-    wait(&agent, &mut seen, worker, "a copy still", |it| it.unread == Some(Unread::Copied));
-}
-
-#[test]
-fn a_forked_worker_whose_parent_nobody_looks_into_has_none_either() {
-    let mut host = host(1);
-    let mut torch = Torch::start(&host, 25, 1, &[]);
-    for _ in 0..40 {
-        torch.train(0);
-    }
-    let worker: u32 = torch.ask("fork").parse().expect("its PID");
-    host.put(0, Tenant::new(worker, 100 * MIB));
-    wait(&agent(&host), &mut Seen::default(), worker, "a copy", |it| it.unread == Some(Unread::Copied));
-}
-
-#[test]
-fn a_server_s_child_that_started_cuda_itself_has_figures_of_its_own_at_its_sibling_s_place() {
-    let mut host = host(1);
-    let mut torch = Torch::start(&host, 25, 1, &[]);
-    for _ in 0..40 {
-        torch.train(0);
-    }
-    if !compares_files() {
-        return say("skipped: the kernel compares no open files here");
-    }
-    let file = host.path("nvidia-uvm");
-    let sibling: u32 = torch.ask(&format!("serve {}", file.display())).parse().expect("its PID");
-    host.put(0, Tenant::new(torch.pid(), 4 * GIB));
-    // As much as a driver says that does not tell all: no copy, and a difference that is shown.
-    host.put(0, Tenant::new(sibling, 100 * MIB));
-    let agent = agent(&host);
-    let mut seen = Seen::default();
-    for pid in [torch.pid(), sibling] {
-        wait(&agent, &mut seen, pid, "figures", |it| it.allocators.len() == 1);
     }
 }
 
