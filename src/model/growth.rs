@@ -93,7 +93,8 @@ pub struct LeakDetector {
     samples: u32,
     /// In a place of its own: few are under suspicion.
     watch: Option<Box<Watch>>,
-    /// What was held at most in a growth that has stopped, in KiB: until there is more, it does not go on.
+    /// What was held at most in a growth that has stopped, and some steps more, in KiB: until there is more, it does not go
+    /// on. One more step is not worth a second call.
     stopped: u32,
     outlook: Outlook,
     fall: Option<(Moment, Fall)>,
@@ -138,6 +139,16 @@ impl Watch {
         self.longest = (self.longest * libm::exp(-gap / (8.0 * self.longest.max(1.0)))).max(gap);
         self.risen = if gap < paid { at } else { Moment(self.risen.0 + millis(gap)).min(at) };
         self.top = kib;
+    }
+
+    /// KiB that it has to gain to go on, once it has stopped: a tenth of what it gained, or what it gains in two minutes.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "both are positive, and below a GPU's memory"
+    )]
+    fn resumption(&self) -> u32 {
+        (kib(self.evidence.gained) / 10.0).min(self.evidence.rate.0.max(0.0) / 1024.0 * 120.0) as u32
     }
 
     /// Seconds without a new maximum after which it has stopped.
@@ -207,7 +218,7 @@ impl LeakDetector {
         {
             if watch.is_leak {
                 self.paused = Some((watch.since, watch.risen));
-                self.stopped = watch.top;
+                self.stopped = watch.top.saturating_add(watch.resumption());
             }
             self.watch = None;
         }

@@ -229,6 +229,27 @@ fn the_end_of_teeth_is_that_of_the_first_whose_top_has_no_room() {
 }
 
 #[test]
+fn a_warm_up_that_was_called_a_leak_is_not_called_one_at_each_further_piece() {
+    // Pieces of 20 to 420 MiB, ever less often.
+    let (mut pieces, mut at, mut wait, mut random) = (Vec::new(), 20.0, 30.0, 2 * 7919_u64);
+    for _ in 0..40 {
+        at += wait;
+        wait *= 1.06;
+        random = random * 48_271 % 1_000_003;
+        pieces.push((at, 20 + random % 400));
+    }
+    let added = |now: u32| pieces.iter().filter(|it| it.0 <= f64::from(now)).map(|it| it.1).sum::<u64>();
+    let (mut growth, mut calls, mut was) = (LeakDetector::default(), 0, Outlook::TooSoon);
+    for at in 0..8000 {
+        let held = job(|_| added(at))(u64::from(at)) * MIB;
+        growth.push(Moment(5_000_000 + u64::from(at) * 1000), Bytes(held), Some(Bytes((LIMIT + 20_000) * MIB)));
+        calls += u32::from(growth.outlook() == Outlook::Leak && was != Outlook::Leak);
+        was = growth.outlook();
+    }
+    assert_eq!((calls, was), (2, Outlook::Steady), "{:?}", growth.evidence());
+}
+
+#[test]
 fn the_earliest_end_of_what_has_little_room_is_not_now() {
     // 300 MiB are left of 30 GiB.
     let growth = check(900, |at| 30_200 + at / 4, Outlook::Leak);
