@@ -6,7 +6,7 @@ use gputop::snapshot::{Peek, Unread};
 use crate::contract::Seen;
 use crate::peek::{MIB, Torch, agent, figures, host, wait};
 use crate::say;
-use crate::world::GIB;
+use crate::world::{GIB, Host};
 
 /// Whether the kernel tells who has one open file with another; in containers it may not.
 fn compares_files() -> bool {
@@ -15,13 +15,19 @@ fn compares_files() -> bool {
     unsafe { libc::syscall(libc::SYS_kcmp, own, own, 0, 0, 0) == 0 }
 }
 
-#[test]
-fn a_forked_worker_has_no_figures_of_its_own() {
-    let mut host = host(1);
-    let mut torch = Torch::start(&host, 25, 1, &[]);
+/// One that has trained for a while.
+fn trainer(host: &Host) -> Torch {
+    let mut torch = Torch::start(host, 25, 1, &[]);
     for _ in 0..40 {
         torch.train(0);
     }
+    torch
+}
+
+#[test]
+fn a_forked_worker_has_no_figures_of_its_own() {
+    let mut host = host(1);
+    let mut torch = trainer(&host);
     let worker: u32 = torch.ask("fork").parse().expect("its PID");
     host.put(0, Tenant::new(torch.pid(), 4 * GIB));
     let agent = agent(&host);
@@ -55,10 +61,7 @@ fn a_forked_worker_has_no_figures_of_its_own() {
 #[test]
 fn a_forked_worker_whose_parent_nobody_looks_into_has_none_either() {
     let mut host = host(1);
-    let mut torch = Torch::start(&host, 25, 1, &[]);
-    for _ in 0..40 {
-        torch.train(0);
-    }
+    let mut torch = trainer(&host);
     let worker: u32 = torch.ask("fork").parse().expect("its PID");
     host.put(0, Tenant::new(worker, 100 * MIB));
     wait(&agent(&host), &mut Seen::default(), worker, "a copy", |it| it.unread == Some(Unread::Copied));
@@ -67,10 +70,7 @@ fn a_forked_worker_whose_parent_nobody_looks_into_has_none_either() {
 #[test]
 fn a_server_s_child_that_started_cuda_itself_has_figures_of_its_own_at_its_sibling_s_place() {
     let mut host = host(1);
-    let mut torch = Torch::start(&host, 25, 1, &[]);
-    for _ in 0..40 {
-        torch.train(0);
-    }
+    let mut torch = trainer(&host);
     if !compares_files() {
         return say("skipped: the kernel compares no open files here");
     }
