@@ -1,7 +1,6 @@
 //! What a person hears of without looking: the bell, and a program that is told.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use crate::process::wait_until;
 use crate::terminal::{TAB, Terminal};
@@ -9,12 +8,9 @@ use crate::world::{GIB, Host};
 
 /// A program that writes down what it is told, and says much that nobody wants to see.
 fn teller(host: &Host) -> String {
-    let path = host.path("tell");
     let script = "#!/bin/sh\necho NOISE; echo NOISE >&2; (echo NOISE >/dev/tty) 2>/dev/null\n\
                   { echo \"argument=$1\"; env | grep ^GPUTOP_ALERT; echo; } >>\"$(dirname \"$0\")/told\"\n";
-    fs::write(&path, script).expect("there is room in /tmp");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    path.display().to_string()
+    host.script("tell", script).display().to_string()
 }
 
 #[test]

@@ -82,20 +82,28 @@ impl Host {
         self.directory.path().join(name)
     }
 
+    /// Puts a program there that everyone may run, and gives its path. Another process writes it: what a neighbouring
+    /// test forks holds for a moment whatever this one has open, and nobody can run a file that someone may write to.
+    pub(crate) fn install(&self, from: &Path, name: &str) -> PathBuf {
+        let to = self.path(name);
+        let mut install = Command::new("install");
+        assert!(install.args(["-m", "755"]).args([from, &to]).status().is_ok_and(|it| it.success()), "{install:?}");
+        to
+    }
+
+    /// The same with a script.
+    pub(crate) fn script(&self, name: &str, text: &str) -> PathBuf {
+        let draft = self.path("draft");
+        fs::write(&draft, text).expect("there is room in /tmp");
+        self.install(&draft, name)
+    }
+
     /// Lets users other than the test's find this host. Gives a gputop that they may run.
     pub(crate) fn open_to_all(&mut self) -> PathBuf {
-        let open = |path: &Path| fs::set_permissions(path, Permissions::from_mode(0o777)).expect("it is ours");
-        open(self.directory.path());
+        fs::set_permissions(self.directory.path(), Permissions::from_mode(0o777)).expect("it is ours");
         // Where the checkout lies, others may not look.
-        let copy = |from: &Path, name: &str| {
-            let to = self.path(name);
-            fs::copy(from, &to).expect("there is room in /tmp");
-            open(&to);
-            to
-        };
-        let gputop = copy(Path::new(env!("CARGO_BIN_EXE_gputop")), "gputop");
-        self.library = copy(&self.library, "libnvidia-ml.so.1");
-        gputop
+        self.library = self.install(&self.library, "libnvidia-ml.so.1");
+        self.install(Path::new(env!("CARGO_BIN_EXE_gputop")), "gputop")
     }
 
     /// `gputop` on this host, in an environment that says nothing else.
