@@ -67,18 +67,18 @@ impl Bytes {
 
     /// The bytes of a unit: `G` and `GiB` are the same, `GB` is a thousand millions. Absent for what is none.
     pub fn unit(name: &str) -> Option<u64> {
-        Some(match name.to_ascii_lowercase().as_str() {
-            "b" | "byte" | "bytes" => 1,
-            "k" | "kib" => 1 << 10,
-            "m" | "mib" => 1 << 20,
-            "g" | "gib" => 1 << 30,
-            "t" | "tib" => 1 << 40,
-            "kb" => 1000,
-            "mb" => 1_000_000,
-            "gb" => 1_000_000_000,
-            "tb" => 1_000_000_000_000,
-            _ => return None,
-        })
+        const UNITS: [(&[&str], u64); 9] = [
+            (&["b", "byte", "bytes"], 1),
+            (&["k", "kib"], 1 << 10),
+            (&["m", "mib"], 1 << 20),
+            (&["g", "gib"], 1 << 30),
+            (&["t", "tib"], 1 << 40),
+            (&["kb"], 1000),
+            (&["mb"], 1_000_000),
+            (&["gb"], 1_000_000_000),
+            (&["tb"], 1_000_000_000_000),
+        ];
+        UNITS.iter().find_map(|(names, unit)| names.iter().any(|it| it.eq_ignore_ascii_case(name)).then_some(*unit))
     }
 
     /// So many of a unit: `20`, `1.5`, `1.07e+10`. Absent for what is no amount, or more than can be.

@@ -38,7 +38,7 @@ pub(super) fn is_header(cells: &[&str], had_one: bool) -> bool {
     let has_unit = |cell: &str| name_of(cell).1.is_some() || cell.contains(['[', '(']) && time_unit(cell).is_some();
     // Without a unit, no name has as many words as a sentence.
     let is_name = |cell: &&str| !is_value(cell) && (cell.split_whitespace().count() <= 4 || has_unit(cell));
-    cells.iter().any(|cell| names.contains(&name_of(cell).0.as_str()))
+    cells.iter().any(|cell| !is_value(cell) && names.contains(&name_of(cell).0.as_str()))
         || !had_one && cells.iter().all(is_name) && Columns::of_header(cells).is_ok()
 }
 

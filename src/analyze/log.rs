@@ -106,7 +106,8 @@ impl Log {
         }
         let separator = self.separator.unwrap_or(own);
         let with_points = if separator == ';' { cells::with_points(line) } else { Cow::Borrowed(line) };
-        let cells = cells::split(&with_points, separator);
+        let is_split = separator == own && matches!(with_points, Cow::Borrowed(_));
+        let cells = if is_split { cells } else { cells::split(&with_points, separator) };
         // What stands before the first row says nothing of it.
         if self.separator.is_none() && cells.iter().any(|it| cells::time(it, None).is_some()) {
             self.separator = Some(separator);
