@@ -485,4 +485,10 @@ impl Snapshot {
     pub fn process(&self, id: ProcessId) -> Option<&Process> {
         self.processes.binary_search_by_key(&id, |process| process.id).ok().map(|at| &self.processes[at])
     }
+
+    /// Whether a process is there and has not ended.
+    pub fn lives(&self, id: ProcessId) -> bool {
+        let has_ended = |it: &Process| matches!(it.load.state, Ok(State::Zombie | State::Dead) | Err(Missing::Gone));
+        self.process(id).is_some_and(|it| !has_ended(it))
+    }
 }

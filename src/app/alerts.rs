@@ -104,10 +104,8 @@ impl Alerts {
         let Some(snapshot) = model.latest() else { return Vec::new() };
         let mut alerts = self.leaks(model, snapshot, warn_before);
         for watched in &mut self.processes {
-            let process = snapshot.process(watched.what.0);
-            let has_ended = process.is_none_or(|it| matches!(it.load.state, Ok(State::Zombie | State::Dead)));
             // A new agent sees a few first, and the others soon after.
-            watched.seen = if has_ended && model.is_complete() { watched.seen + 1 } else { 0 };
+            watched.seen = if !snapshot.lives(watched.what.0) && model.is_complete() { watched.seen + 1 } else { 0 };
         }
         for watched in self.processes.extract_if(.., |it| it.seen >= SURE) {
             let (id, command) = watched.what;

@@ -132,12 +132,14 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &S
     let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
     let now = app.model().now();
     let gone = match &panel.subject {
-        Subject::Process(id) => app.model().history().process(*id).and_then(|it| it.gone),
+        Subject::Process(id) => app.model().history().process(*id).and_then(|it| Some((*id, it.gone?))),
         Subject::Gpu(_) => None,
     };
     match gone {
-        Some(gone) => {
-            let text = format!("ended {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
+        Some((id, gone)) => {
+            let lives = app.model().latest().is_some_and(|it| it.lives(id));
+            let what = if lives { "let go" } else { "ended" };
+            let text = format!("{what} {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
             figure(pen, theme, "", &text, theme.notable());
         }
         None => figure(pen, theme, "now", &format!("{:>8}", word(series.latest())), theme.text()),

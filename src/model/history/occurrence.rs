@@ -15,7 +15,8 @@ const REMEMBERED: usize = 256;
 pub enum What {
     /// A process took memory for the first time.
     Began,
-    /// A process is gone, and held so much when last seen; absent when that was not known.
+    /// A process holds nothing any more, as it ended or, if it lives, let go; it held so much when last seen, absent when
+    /// that was not known.
     Ended(Option<Bytes>),
     /// It was sent a signal from here.
     Signalled(Signal),

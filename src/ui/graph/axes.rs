@@ -203,8 +203,11 @@ pub(super) fn glyph(theme: Theme, what: What) -> (char, Style) {
 /// What happened, in a few words.
 pub(super) fn sentence(model: &Model, it: &Occurrence) -> String {
     let who = it.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
+    let lives = it.process.as_ref().is_some_and(|(id, _)| model.latest().is_some_and(|it| it.lives(*id)));
     match it.what {
         What::Began => format!("{who} began"),
+        What::Ended(Some(held)) if lives => format!("{who} let go of {held}"),
+        What::Ended(None) if lives => format!("{who} let go"),
         What::Ended(Some(held)) => format!("{who} ended, held {held}"),
         What::Ended(None) => format!("{who} ended"),
         What::Signalled(signal) => format!("{signal} to {who}"),

@@ -156,6 +156,16 @@ fn what_ended_stands_in_the_list_and_on_the_axis() {
 }
 
 #[test]
+fn who_holds_nothing_any_more_and_lives_has_not_ended() {
+    let mut app = app("\tg");
+    let host = app.model().latest().unwrap().later(1);
+    let mut idle = host.clone().without(200);
+    idle.processes = host.processes;
+    app.update(Event::Line(Box::new(Line::Full(Box::new(idle)))));
+    shows(&screen(Theme::new(false, true), &app), &["200 python let go of 12.0 GiB"]);
+}
+
+#[test]
 fn words_on_the_axis_cover_no_letter_of_what_happened_before() {
     let mut app = app("\tg");
     let mut host = app.model().latest().unwrap().later(1);
