@@ -13,6 +13,7 @@ pub mod layout;
 pub mod marks;
 mod mouse;
 mod options;
+mod order;
 mod over;
 pub mod page;
 pub mod rows;
@@ -36,6 +37,7 @@ use self::graph::Lens;
 use self::keymap::{Intent, Mode};
 use self::marks::Marks;
 pub use self::options::Options;
+use self::order::Order;
 use self::page::{Page, Topic};
 use self::rows::{Grouping, Row, View};
 use self::settings::Look;
@@ -80,6 +82,7 @@ pub struct App {
     focus: List,
     view: View,
     rows: Vec<Row>,
+    order: Order,
     /// What is under the cursor; absent while the person has not chosen it, which means the first row.
     cursor: Option<rows::Subject>,
     cursor_at: usize,
@@ -122,6 +125,7 @@ impl App {
             focus: List::Processes,
             view: View::default(),
             rows: Vec::new(),
+            order: Order::default(),
             cursor: None,
             cursor_at: 0,
             top: 0,
@@ -423,7 +427,7 @@ impl App {
 
     /// Draws from state what follows from it: rows, where the cursor is, what is scrolled out.
     fn arrange(&mut self) {
-        self.rows = rows::rows(&self.model, self.view, self.sort, self.filter.value());
+        self.rows = rows::rows(&self.model, self.view, self.sort, self.filter.value(), &mut self.order);
         self.tagged.retain(|id| self.model.latest().is_some_and(|it| it.process(*id).is_some()));
         let found = self.cursor.as_ref().and_then(|it| self.rows.iter().position(|row| row.subject == *it));
         match (found, &self.cursor) {

@@ -1,12 +1,12 @@
 //! Which processes the list shows, and in which order.
 
-use std::borrow::Cow;
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use super::columns::{Column, Sort};
+use super::order::{Key, Keys, Order};
 use crate::model::{Holding, JobKey, Model, reserved};
-use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot, State, Unread};
+use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot, Unread};
 use crate::units::{Bytes, Percent};
 use crate::untrusted::Text;
 
@@ -197,14 +197,14 @@ impl Row {
 }
 
 /// The lines to show.
-pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<Row> {
+pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str, order: &mut Order) -> Vec<Row> {
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let me = Ok(snapshot.host.facts.uid);
     let is_shown = |line: &Line<'_>| {
         (!view.mine || line.process.facts.uid == me) && (terms.is_empty() || matches(snapshot, line, &terms))
     };
-    let mut lines: Vec<(ProcessId, [Option<Key<'_>>; 2])> = snapshot
+    let lines: Vec<(ProcessId, Keys<'_>)> = snapshot
         .processes
         .iter()
         .map(|process| Line { process, holding: model.holding(process.id) })
@@ -215,13 +215,8 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str) -> Vec<R
             (line.process.id, [key(model, sort.column, &line), then])
         })
         .collect();
-    let then_descending = sort.then.is_some_and(|(_, descending)| descending);
-    lines.sort_unstable_by(|(a, [a_first, a_then]), (b, [b_first, b_then])| {
-        compare(a_first.as_ref(), b_first.as_ref(), sort.descending)
-            .then_with(|| compare(a_then.as_ref(), b_then.as_ref(), then_descending))
-            .then_with(|| a.cmp(b))
-    });
-    let ids = || lines.iter().map(|(id, _)| *id);
+    let ids = order.settle(model.now(), sort, lines);
+    let ids = || ids.iter().copied();
     let mut rows = match view.grouping {
         Grouping::Flat => ids().map(|id| Row::of(id, 0)).collect(),
         Grouping::Tree => {
@@ -345,17 +340,6 @@ fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
     terms.iter().all(|term| text.contains(term))
 }
 
-/// What a line shows in the column that the list is sorted by.
-#[derive(PartialEq, PartialOrd)]
-enum Key<'a> {
-    Number(i64),
-    Amount(Bytes),
-    Share(Percent),
-    Gpus(&'a [usize]),
-    Word(Cow<'a, str>),
-    State(State),
-}
-
 /// The key of a process; absent where its value is missing. Amounts that look the same are the same: lines do
 /// not change places over what nobody sees.
 fn key<'a>(model: &Model, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
@@ -377,16 +361,5 @@ fn key<'a>(model: &Model, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
         Column::State => process.load.state.ok().map(Key::State),
         Column::Threads | Column::History | Column::Origin | Column::Verdict => None,
         Column::Command => command(process).ok().map(|command| Key::Word(command.into())),
-    }
-}
-
-/// Missing values come last, whichever way the others go.
-fn compare(a: Option<&Key<'_>>, b: Option<&Key<'_>>, descending: bool) -> Ordering {
-    match (a, b) {
-        (Some(a), Some(b)) => {
-            let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
-            if descending { order.reverse() } else { order }
-        }
-        (a, b) => b.is_some().cmp(&a.is_some()),
     }
 }
