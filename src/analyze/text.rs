@@ -139,13 +139,13 @@ fn one(text: &mut String, judged: &Judged, style: Style) {
     let last = judged.points.last().map_or(Bytes(0), |it| Bytes(it.1));
     put(text, format_args!("  {} samples in {span}; {last}{whole} at the end\n", judged.samples));
     if let Some(parts) = judged.parts {
-        let (allocated, cached) = (parts.allocated, parts.reserved.saturating_sub(parts.allocated));
+        let (allocated, unallocated) = (parts.allocated, parts.reserved.saturating_sub(parts.allocated));
         let split = judged.series.allocator.map(|it| it.fragmented).filter(|it| it.0 > 0);
         let split = split.map_or_else(String::new, |it| format!(" ({it} of it in split segments)"));
         let outside = parts.outside.map_or_else(String::new, |it| {
             format!(", {}{} not PyTorch's", if it < 0 { "-" } else { "" }, Bytes(it.unsigned_abs()))
         });
-        put(text, format_args!("  at the end: {allocated} allocated, {cached} cached{split}{outside}\n"));
+        put(text, format_args!("  at the end: {allocated} allocated, {unallocated} unallocated{split}{outside}\n"));
     }
     changes(text, judged);
     for (at, fall) in judged.falls.iter().take(TOLD) {

@@ -197,7 +197,10 @@ fn help(writer: &mut Writer) {
         }
     }
     writer.head("The bar of memory");
-    writer.field("━ ┅ ═", "held by PyTorch's tensors; PyTorch's cache; not PyTorch's, where that could be read");
+    writer.field(
+        "━ ┅ ═",
+        "held by PyTorch's tensors; reserved by PyTorch, unallocated; not PyTorch's, where that could be read",
+    );
     writer.head("The mouse");
     writer.field("wheel", "scrolls the list under it");
     writer.field("click", "puts the cursor there; on a graph, the cursor of the graph");

@@ -108,7 +108,7 @@ pub(super) fn sentence(shortage: Shortage, message: &Message, anatomy: &Anatomy)
                 String::new()
             };
             format!(
-                "{cache} lie in PyTorch's cache, allocated by nobody{beside}; but no piece of it was as large as the \
+                "{cache} are reserved by PyTorch and unallocated{beside}; but no piece of it was as large as the \
                  {requested} asked for."
             )
         }

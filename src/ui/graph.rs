@@ -159,7 +159,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &S
         && let (Some(allocated), Some(reserved)) = (split.allocated.latest(), split.reserved.latest())
     {
         figure(pen, theme, "allocated", &allocated.to_string(), theme.text());
-        figure(pen, theme, "cached", &reserved.saturating_sub(allocated).to_string(), theme.text());
+        figure(pen, theme, "unallocated", &reserved.saturating_sub(allocated).to_string(), theme.text());
     }
     for (name, value) in [("peak", series.peak()), ("baseline", series.baseline())] {
         figure(pen, theme, name, &word(value), theme.text());
@@ -198,7 +198,7 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &Model, panel: &Panel, a
                 let at = |series: &Series| series.at(at, now).map(|it| it.high);
                 if let (Some(allocated), Some(reserved)) = (at(&split.allocated), at(&split.reserved)) {
                     parts.push(held("allocated", allocated));
-                    parts.push(held("cached", reserved.saturating_sub(allocated)));
+                    parts.push(held("unallocated", reserved.saturating_sub(allocated)));
                 }
             }
             if let Some(process) = model.history().process(*id) {

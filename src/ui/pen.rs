@@ -114,7 +114,7 @@ impl<'a> Pen<'a> {
     ) -> &mut Self {
         let pieces = [
             (vec![Part::Allocated], '━', allocated),
-            (vec![Part::Pending, Part::Fragmented, Part::Cache], '┅', theme.cached()),
+            (vec![Part::Pending, Part::Fragmented, Part::Cache], '┅', theme.unallocated()),
             (vec![Part::Outside, Part::Unclaimed, Part::Driver], '═', theme.outside()),
         ];
         let amounts = pieces

@@ -149,7 +149,7 @@ impl Theme {
     }
 
     /// Memory that is free, and kept for later.
-    pub fn cached(self) -> Style {
+    pub fn unallocated(self) -> Style {
         self.role(Hue::Cached, Modifier::empty())
     }
 

@@ -225,7 +225,8 @@ pub fn part_name(part: Part) -> &'static str {
 pub fn evidence_of(part: Option<Part>, evidence: &Evidence) -> String {
     let part = match part {
         Some(Part::Allocated) => "allocated ",
-        Some(Part::Cache) => "cache ",
+        // All that is not allocated, which is more than the cache that could be given back.
+        Some(Part::Cache) => "unallocated ",
         Some(Part::Outside) => "not PyTorch's ",
         _ => "",
     };
@@ -350,6 +351,7 @@ mod tests {
             [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |second| 10_000 + swing(second)];
         let (outlook, part, sentence, way) = watch(900, cache);
         assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Cache), Some(Growth::Cache)), "{sentence}");
+        assert!(sentence.starts_with("LEAK: unallocated +"), "{sentence}");
         let outside = [|second| 12_500 + second / 4 * 20, |_| 12_048, |second| 10_000 + swing(second)];
         let (outlook, part, sentence, way) = watch(900, outside);
         assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Outside), Some(Growth::NotPyTorch)), "{sentence}");

@@ -1,5 +1,5 @@
 //! Memory as layers: of a GPU, each process that holds or held some; of a process, what tensors hold and what PyTorch
-//! keeps. The rest is on top.
+//! keeps beside, which is more than the cache that it could give back. The rest is on top.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
@@ -86,12 +86,12 @@ pub(super) fn draw_parts(
         None => series.latest(),
     };
     let (allocated, reserved) = (high(&split.allocated, &panel.window), high(&split.reserved, &panel.window));
-    let cached = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
+    let unallocated = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
     let layers = [
         Layer { name: "allocated".to_owned(), amounts: allocated, held: held(&split.allocated), may_be_unknown: true },
         Layer {
-            name: "cached".to_owned(),
-            amounts: cached,
+            name: "unallocated".to_owned(),
+            amounts: unallocated,
             held: less(held(&split.reserved), held(&split.allocated)),
             may_be_unknown: true,
         },
