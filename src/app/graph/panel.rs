@@ -61,7 +61,8 @@ impl Ahead {
         let evidence = growing.detector.evidence()?;
         let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));
         let split = model.split(subject).filter(|_| growing.part == Some(Part::Allocated));
-        let parts = split.and_then(|it| it.floor(model.now()).zip(it.reserved.latest()));
+        // A step that needs more than is left ends it, so what is foretold goes on from the tops of what is drawn.
+        let parts = split.and_then(|it| it.top(model.now()).zip(it.reserved.latest()));
         // Tensors may have what PyTorch can get: what is not PyTorch's stays.
         let (from, limit) = match parts {
             Some((from, reserved)) => (from, limit.map(|it| it.saturating_sub(held.saturating_sub(reserved)))),

@@ -7,9 +7,9 @@ use super::*;
 use crate::app::Options;
 use crate::app::keymap::Mode;
 use crate::event::Event;
-use crate::model::{Forecast, Rate};
+use crate::model::{Forecast, Part, Rate, Subject};
 use crate::snapshot::Snapshot;
-use crate::snapshot::example::host;
+use crate::snapshot::example::{host, peek};
 use crate::snapshot::line::Line;
 use crate::units::Bytes;
 
@@ -231,4 +231,23 @@ fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
     let without = story.host.later(1).without(story.host.processes[0].id.pid);
     story.see(without);
     assert_eq!(story.panel().ahead, None);
+}
+
+#[test]
+fn what_tensors_will_hold_goes_on_from_the_tops_of_what_they_held() {
+    let mut story = Story::begin();
+    let gpu = story.host.gpus[0].uuid.clone();
+    for second in 0..1200 {
+        let mut host = story.host.later(1);
+        // Each step takes up to 2 GiB, and gives it back.
+        let allocated = Bytes::from_mib(10_240 + 5 * second + second * 37 % 5 * 512);
+        host.processes[0].peek = Some(Box::new(peek(Some(gpu.clone()), Bytes::from_gib(19), allocated)));
+        story.see(host);
+    }
+    let subject = Subject::Process(story.host.processes[0].id);
+    assert_eq!(story.app.model().growing(&subject).and_then(|it| it.part), Some(Part::Allocated));
+    let panel = story.panel();
+    let drawn = story.app.model().split(&subject).unwrap().allocated.over(&panel.window, story.app.model().now());
+    let top = drawn.iter().rev().take(panel.window.parts() / 15).flatten().map(|it| it.high).max();
+    assert_eq!(panel.ahead.map(|it| it.from), top);
 }

@@ -20,9 +20,9 @@ impl Split {
         Self { allocated: Series::new(), reserved: Series::new() }
     }
 
-    /// What tensors held at the least in the last minute: what a step takes and gives back is not in it.
-    pub fn floor(&self, now: Moment) -> Option<Bytes> {
-        self.allocated.floor(now, Duration::from_mins(1), now)
+    /// What tensors held at the most in the last minute: with what a step takes, and soon gives back.
+    pub fn top(&self, now: Moment) -> Option<Bytes> {
+        self.allocated.columns(now, Duration::from_mins(1), 1).pop().flatten()
     }
 
     /// Takes in what was read at that time, if it could be read.

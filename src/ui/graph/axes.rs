@@ -145,14 +145,16 @@ pub(super) fn ahead(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
     let Some(ahead) = panel.ahead else { return };
     let mut dots = Dots::new(panel.plot);
     let past = usize::from(panel.past) * 2;
+    let mut before = dots.row(panel.scale.height(ahead.from));
     for x in past..usize::from(panel.plot.width) * 2 {
         let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX);
         let rows = ahead.held(after).map(|it| dots.row(panel.scale.height(it)));
-        for (row, style) in [(rows[0], theme.dim()), (rows[2], theme.dim()), (rows[1], theme.alarm_line())] {
-            if x % 4 < 2 || row == rows[1] {
-                dots.line(x, (row, row), style);
-            }
+        for row in [rows[0], rows[2]].into_iter().filter(|_| x % 4 < 2) {
+            dots.line(x, (row, row), theme.dim());
         }
+        // However steep it is, it has no holes.
+        dots.line(x, (before, rows[1]), theme.alarm_line());
+        before = rows[1];
     }
     dots.draw(buffer);
 }

@@ -217,3 +217,31 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     let dots = drawn.flat_map(|it| it.chars().skip(beyond + 1)).filter(|it| ('\u{2801}'..='\u{28ff}').contains(it));
     assert!(dots.count() > 5, "{screen}");
 }
+
+#[test]
+fn what_is_to_come_has_no_holes_however_steep_it_is() {
+    let app = app("g");
+    let mut panel = app.panels().remove(0);
+    let seconds = Duration::from_secs;
+    let full = Forecast { low: seconds(9), likely: seconds(10), high: seconds(11) };
+    panel.ahead = Some(Ahead { rate: Rate(5e9), from: Bytes::from_gib(30), limit: panel.capacity, full: Some(full) });
+    panel.past = panel.plot.width * 3 / 4;
+    panel.window = Window::until(app.model().now(), Duration::from_hours(1), usize::from(panel.past) * 2);
+    panel.capacity = None;
+    let theme = Theme::new(false, true);
+    let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
+    terminal.draw(|frame| axes::ahead(frame.buffer_mut(), theme, &panel)).unwrap();
+    // From the first column on it is at the end: so it comes from where it began.
+    let at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
+    let buffer = terminal.backend().buffer();
+    let rows: Vec<u16> = (0..SIZE.1).filter(|y| buffer[(panel.plot.x + panel.past, *y)].symbol() != " ").collect();
+    assert_eq!((rows.first(), rows.last()), (Some(&panel.plot.y), Some(&at(30))), "{}", terminal.backend());
+    assert!(rows.windows(2).all(|two| two[0] + 1 == two[1]), "{rows:?}");
+}
+
+/// The row of an amount, from the bottom.
+fn row_of(panel: &Panel, amount: Bytes) -> u16 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
+    let row = (panel.scale.height(amount) * f64::from(panel.plot.height)) as u16;
+    row
+}
