@@ -259,7 +259,7 @@ pub struct AnalyzeArgs {
     pub files: Vec<PathBuf>,
 
     /// The memory of the GPU, as in `80GiB`, where a log does not say it
-    #[arg(long, value_name = "AMOUNT")]
+    #[arg(long, value_name = "AMOUNT", value_parser = capacity)]
     pub capacity: Option<Bytes>,
 
     /// Print one JSON object
@@ -345,6 +345,16 @@ pub const LONGEST_INTERVAL: Duration = Duration::from_hours(24);
 /// `2`, `0.5`, `500ms`, `1m 30s`.
 fn span(text: &str) -> Result<Duration, String> {
     seconds(text).or_else(|_| humantime::parse_duration(text).map_err(|error| error.to_string()))
+}
+
+/// The memory of a GPU, as in `80GiB`.
+fn capacity(text: &str) -> Result<Bytes, String> {
+    let amount: Bytes = text.parse()?;
+    if amount == Bytes(0) {
+        Err("a GPU without memory holds nothing: say how much it has, as in `80GiB`".to_owned())
+    } else {
+        Ok(amount)
+    }
 }
 
 /// A program and its arguments, split at spaces.

@@ -129,6 +129,9 @@ fn what_cannot_be_read_is_said_in_a_sentence() {
     assert!(ran.err.contains("no series of memory in "), "{}", ran.err);
     assert_eq!(host.run(["analyze"]).code, USAGE);
     assert_eq!(host.run(["analyze", "x", "--capacity", "much"]).code, USAGE);
+    let nothing = host.run(["analyze", "x", "--capacity", "0GiB"]);
+    assert_eq!(nothing.code, USAGE);
+    assert!(nothing.err.contains("a GPU without memory holds nothing"), "{}", nothing.err);
 }
 
 /// Real memory of two real training loops: `tests/leak/run.py` made them, and says more.
