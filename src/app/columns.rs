@@ -57,10 +57,12 @@ pub enum Column {
     Command,
 }
 
+/// From this width on there is room for the cache and for the host's memory.
+const SNUG: u16 = 86;
 /// From this width on there is room for more than the necessary.
 pub const WIDE: u16 = 110;
-/// From this width on there is room for the cache beside the bar.
-pub const ROOMY: u16 = 120;
+/// From this width on there is room for a column of which nothing may be known.
+const ROOMY: u16 = 120;
 /// From this width on there is room for everything.
 pub const WIDEST: u16 = 160;
 
@@ -223,8 +225,9 @@ impl<C: Choice> Columns<C> {
 }
 
 impl Columns {
-    /// The columns of a screen of that width: those that were chosen, or those that it has room for.
-    pub fn shown(chosen: Option<&Self>, width: u16, view: View) -> Vec<Column> {
+    /// The columns of a screen of that width: those that were chosen, or those that it has room for. One for the cache
+    /// where somebody's is known, or the screen is wide.
+    pub fn shown(chosen: Option<&Self>, width: u16, view: View, has_cache: bool) -> Vec<Column> {
         // In the short list the room is for the reasons.
         if view.suspects {
             let short = [Column::Gpu, Column::Pid, Column::User, Column::Memory, Column::Origin, Column::Verdict];
@@ -233,7 +236,15 @@ impl Columns {
         }
         match chosen {
             Some(columns) => columns.0.clone(),
-            None => Column::ALL.iter().copied().filter(|it| it.least_width() <= width).collect(),
+            None => {
+                let has_room = |it: &Column| match it {
+                    Column::Cache if has_cache => true,
+                    // It has the room of what is no device memory.
+                    Column::Rss if has_cache => width >= SNUG,
+                    _ => it.least_width() <= width,
+                };
+                Column::ALL.iter().copied().filter(has_room).collect()
+            }
         }
     }
 }
@@ -337,9 +348,14 @@ mod tests {
 
     #[test]
     fn a_wider_screen_has_more_unless_the_person_chose() {
-        let count = |width| Columns::shown(None, width, View::default()).len();
+        let shown = |width, has_cache| Columns::shown(None, width, View::default(), has_cache);
+        let count = |width| shown(width, false).len();
         assert!(count(80) < count(110) && count(110) < count(160));
         let chosen: Option<Columns> = "command,cache".parse().ok();
-        assert_eq!(Columns::shown(chosen.as_ref(), 80, View::default()), [Column::Cache, Column::Command]);
+        assert_eq!(Columns::shown(chosen.as_ref(), 80, View::default(), true), [Column::Cache, Column::Command]);
+        // What PyTorch would give back says more on a screen for GPUs than what a process has of the host.
+        let has = |width, has_cache| [Column::Cache, Column::Rss].map(|it| shown(width, has_cache).contains(&it));
+        assert_eq!([has(80, false), has(80, true)], [[false, true], [true, false]]);
+        assert_eq!([has(86, true), has(110, true), has(120, false)], [[true; 2]; 3]);
     }
 }

@@ -34,6 +34,12 @@ pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
     })
 }
 
+/// Whether there is somebody of whom PyTorch says how much that is.
+pub(super) fn has_cache(model: &Model) -> bool {
+    let processes = model.latest().map(|it| it.processes.as_slice()).unwrap_or_default();
+    processes.iter().any(|it| it.peek.as_ref().is_some_and(|peek| !peek.allocators.is_empty()))
+}
+
 /// Why PyTorch's figures of tenants are not known, where a person can do something about it, and of how many: that of
 /// most processes first.
 fn unread_reasons(snapshot: &Snapshot) -> Vec<(Unread, usize)> {

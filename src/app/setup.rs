@@ -99,7 +99,7 @@ impl App {
     /// The columns of the list without the short one of suspects, which has its own.
     fn of_processes(&self) -> Columns {
         let view = View { suspects: false, ..self.view };
-        Columns::new(Columns::shown(self.columns.as_ref(), self.size.0, view))
+        Columns::new(Columns::shown(self.columns.as_ref(), self.size.0, view, super::rows::has_cache(&self.model)))
     }
 
     fn of_gpus(&self) -> Columns<GpuColumn> {

@@ -53,7 +53,7 @@ impl App {
 
     /// The columns of the list of processes, from left to right.
     pub fn columns(&self) -> Vec<Column> {
-        Columns::shown(self.columns.as_ref(), self.size.0, self.view)
+        Columns::shown(self.columns.as_ref(), self.size.0, self.view, rows::has_cache(&self.model))
     }
 
     /// How much of each command is scrolled out at the left.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::columns::Columns;
 use super::keymap::Intent;
 use super::page::{Page, Topic};
 use super::rows::{self, Grouping, Subject};
@@ -83,7 +82,7 @@ impl App {
 
     /// Sorts by the column beside, of those that are shown and can be sorted by.
     pub(super) fn sort_by_neighbour(&mut self, by: isize) {
-        let shown = Columns::shown(self.columns.as_ref(), self.size.0, self.view);
+        let shown = self.columns();
         let columns: Vec<_> = shown.into_iter().filter(|it| it.sorts()).collect();
         let Some(last) = columns.len().checked_sub(1) else { return };
         let next = match columns.iter().position(|it| *it == self.sort.column) {

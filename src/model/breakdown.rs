@@ -11,7 +11,7 @@
 //! ```
 
 use super::{Holding, Unclaimed};
-use crate::snapshot::{Allocator, Gpu, Missing, ProcessId, Reading, Snapshot};
+use crate::snapshot::{Allocator, Gpu, Missing, ProcessId, Reading, Snapshot, Tenant};
 use crate::units::Bytes;
 
 /// A part of the whole, from what tensors hold to what nobody does.
@@ -137,13 +137,19 @@ impl Breakdown {
         Some(Self::new(total.bytes, &reserved(snapshot, holding.process, None)?.parts(), Part::Outside))
     }
 
+    /// What of a GPU's memory is in use; of one that is split, with what is on its instances. Absent where the driver does
+    /// not say that, or nothing is known of PyTorch's part.
+    pub fn of_used(snapshot: &Snapshot, gpu: &Gpu) -> Option<Self> {
+        let whole = gpu.load.memory_used.ok()?;
+        Some(Self::new(whole, &reserved_on(snapshot, gpu)?.parts(), Part::Outside))
+    }
+
     /// All memory of a GPU; of one that is split, with what is on its instances. Missing where the driver does not say
     /// what is used.
     pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unclaimed: &[Unclaimed]) -> Reading<Self> {
         let load = &gpu.load;
         let all = || with_instances(snapshot, gpu);
-        let mine = all().flat_map(|gpu| gpu.tenants.iter().filter_map(|it| reserved(snapshot, it.process, Some(gpu))));
-        let reserved = mine.reduce(Reserved::plus);
+        let reserved = reserved_on(snapshot, gpu);
         let unclaimed = unclaimed.iter().filter(|it| all().any(|gpu| gpu.uuid == it.gpu));
         let mut known = reserved.map_or_else(Vec::new, |it| it.parts().to_vec());
         let free = load.memory_total?.saturating_sub(load.memory_used?);
@@ -167,6 +173,12 @@ impl Breakdown {
 /// A GPU, and the instances that it is split into.
 pub fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl Iterator<Item = &'a Gpu> {
     snapshot.gpus.iter().filter(|it| it.uuid == gpu.uuid || it.facts.parent.as_ref() == Some(&gpu.uuid))
+}
+
+/// What PyTorch took of a GPU in all that was read there, with its instances.
+fn reserved_on(snapshot: &Snapshot, gpu: &Gpu) -> Option<Reserved> {
+    let of = |gpu| move |it: &Tenant| reserved(snapshot, it.process, Some(gpu));
+    with_instances(snapshot, gpu).flat_map(|gpu| gpu.tenants.iter().filter_map(of(gpu))).reduce(Reserved::plus)
 }
 
 /// What PyTorch took in one process, on one GPU or on all. Absent where that was not read.

@@ -14,7 +14,7 @@ use super::{fitting, rect};
 use crate::app::gpu_columns::{GpuColumn, MOST};
 use crate::app::layout::Area;
 use crate::app::{App, List, rows};
-use crate::model::{Subject, Weight};
+use crate::model::{Breakdown, Subject, Weight};
 use crate::snapshot::{Cause, Gpu, Snapshot, Trouble};
 use crate::units::{Bytes, Elapsed, Percent};
 
@@ -245,7 +245,11 @@ fn draw_cell(
             let share = load.memory_used.ok().zip(load.memory_total.ok());
             let share = share.and_then(|(used, total)| used.share_of(total));
             let full = if is_old { style } else { theme.full(share) };
-            pen.gauge(theme, share, columns.bar, full).skip(1);
+            let parts = app.model().latest().filter(|_| !is_old).and_then(|it| Breakdown::of_used(it, gpu));
+            match parts.zip(load.memory_total.ok()) {
+                Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, full).skip(1),
+                None => pen.gauge(theme, share, columns.bar, full).skip(1),
+            };
             pen.cell(memory(gpu), MEMORY, Align::Right, style).skip(1);
             return;
         }

@@ -14,7 +14,7 @@ use super::host::word;
 use super::pen::{Align, Pen};
 use super::theme::{Theme, sparkline};
 use super::{fitting, rect};
-use crate::app::columns::{Column, ROOMY, WIDE, WIDEST};
+use crate::app::columns::{Column, WIDE, WIDEST};
 use crate::app::layout::Area;
 use crate::app::{App, List, growth, page, rows};
 use crate::model::{Breakdown, Holding, Outlook, Subject, Total, Verdict};
@@ -38,9 +38,7 @@ impl Columns {
     fn of(app: &App, width: usize) -> Self {
         let (gpu, user, bar, spark) = match width {
             width if width >= usize::from(WIDEST) => (9, 12, 16, 20),
-            // The cache has its room beside the bar from here on.
-            width if width >= usize::from(ROOMY) => (5, 9, 6, 8),
-            width if width >= usize::from(WIDE) => (5, 9, 6, 12),
+            width if width >= usize::from(WIDE) => (5, 9, 6, 8),
             width if width >= BARS => (3, 8, 4, 5),
             // How much it holds is what one came for: the figure stays, whatever goes.
             _ => (3, 8, 0, 5),

@@ -144,14 +144,26 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
 
 #[test]
 fn the_memory_bar_is_split_and_the_cache_is_a_column() {
-    // 16 cells of 80 GiB: tensors hold 4 of them, 3 are PyTorch's cache, 1 is not PyTorch's.
+    // 16 cells of 80 GiB: tensors hold 4 of them, 3 are reserved and unallocated, 1 is not PyTorch's.
     for (theme, bar) in [(Theme::new(false, true), "━━━━┅┅┅═────────"), (Theme::new(true, false), "====:::%--------")]
     {
         let screen = screen(theme, &with_allocator(160, &[]), 160, 60);
         let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
         assert!(line.contains(&format!("{bar} 40.0G 10.0G")), "{line}");
         assert!(screen.contains("CACHE"), "{screen}");
+        // That of the GPU is split in the same way.
+        let line = screen.lines().find(|line| line.contains("40.0/80.0G")).unwrap();
+        let (gpu, _) = line.split_once("40.0/80.0G").unwrap();
+        let cells: Vec<char> = gpu.chars().filter(|it| bar.contains(*it)).collect();
+        let glyphs: Vec<char> = bar.chars().collect();
+        let share = |at: usize| 80 * cells.iter().filter(|it| **it == glyphs[at]).count() / cells.len();
+        for (at, gib) in [(0, 20), (4, 16), (7, 4), (8, 40)] {
+            assert!(share(at).abs_diff(gib) <= 2, "{gib} GiB: {gpu}");
+        }
     }
+    // On a narrow screen, too, the column is there.
+    let screen = screen(Theme::new(false, true), &with_allocator(80, &[]), 80, 60);
+    assert!(screen.lines().any(|it| it.contains(" alice ") && it.contains("40.0G 10.0G")), "{screen}");
 }
 
 #[test]
