@@ -79,6 +79,8 @@ pub(super) struct Judged {
     pub(super) way: Option<Growth>,
     /// Why.
     pub(super) reason: Option<String>,
+    /// By how much it grew though it is steady; absent where it did not.
+    pub(super) creep: Option<String>,
     /// Whose it was at last; absent where the log does not say.
     pub(super) parts: Option<Parts>,
     /// Sudden falls, with seconds since the series began.
@@ -187,6 +189,7 @@ impl Series {
             last: Said { at: 0.0, outlook: Outlook::TooSoon, evidence: None, part: None },
             way: None,
             reason: None,
+            creep: None,
             parts: None,
             falls: Vec::new(),
             points: Vec::with_capacity(rows.len()),
@@ -227,6 +230,7 @@ impl Series {
         }
         let growing = feeder.growing();
         (judged.way, judged.reason) = (growing.way(), growing.reason());
+        judged.creep = growing.detector.creep();
         let evidence = growing.detector.evidence().copied();
         judged.last = Said { at: judged.span, outlook: growing.outlook(), evidence, part: growing.part };
         if growing.part != Some(Part::Allocated) {

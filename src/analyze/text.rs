@@ -121,7 +121,8 @@ fn name(judged: &Judged) -> String {
 
 fn one(text: &mut String, judged: &Judged, style: Style) {
     let span = Elapsed(Duration::try_from_secs_f64(judged.span).unwrap_or_default());
-    put(text, format_args!("{}: {}\n", name(judged), word(judged.last.outlook)));
+    let creep = judged.creep.as_ref().map_or_else(String::new, |it| format!(", though {it}"));
+    put(text, format_args!("{}: {}{creep}\n", name(judged), word(judged.last.outlook)));
     if let Some(reason) = &judged.reason {
         put(text, format_args!("  {reason}\n"));
     } else if let Some(was) = judged.timeline.iter().rev().find(|it| it.outlook == Outlook::Leak) {

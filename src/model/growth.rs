@@ -86,6 +86,8 @@ pub struct LeakDetector {
     stairs: Option<Box<(Stairs, Teeth)>>,
     first: Option<Moment>,
     last: Option<(Moment, u32)>,
+    /// Where memory ends, in KiB; 0 where nobody knows.
+    limit: u32,
     /// Seconds from one sample to the next, as a rule.
     interval: f64,
     /// Samples in a row that came much later than that.
@@ -198,6 +200,7 @@ impl LeakDetector {
         }
         let seen = self.last.map_or(at, |(before, _)| Moment(before.0 + millis(2.0 * self.interval)));
         self.last = Some((at, kib));
+        self.limit = limit.map_or(0, |it| u32::try_from(it.0 >> 10).unwrap_or(u32::MAX));
         if let Some(watch) = &mut self.watch
             && kib > watch.top
         {

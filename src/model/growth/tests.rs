@@ -107,6 +107,29 @@ fn what_stands_still_after_it_warmed_up_is_steady() {
 }
 
 #[test]
+fn what_grows_too_slowly_to_matter_within_a_day_says_what_it_did() {
+    // 31 MiB a minute, of which some room is for 3 days.
+    let held = |at: u64| 20_500 + at * 31 / 60;
+    let limit = 20_500 + 31 * 60 * 24 * 3;
+    let mut growth = LeakDetector::default();
+    for at in 0..3500 {
+        growth.push(Moment(at * 1000), Bytes(held(at) * MIB), Some(Bytes(limit * MIB)));
+    }
+    assert_eq!(growth.outlook(), Outlook::Steady);
+    let sentence = growth.sentence();
+    assert!(sentence.starts_with("steady, though +1.") && sentence.contains(" GiB in 5"), "{sentence}");
+    assert!(sentence.ends_with(" min; at this pace memory lasts 2 d 23 h"), "{sentence}");
+    // Once it stands still, that is past.
+    for at in 3500..4000 {
+        growth.push(Moment(at * 1000), Bytes(held(3500) * MIB), Some(Bytes(limit * MIB)));
+    }
+    assert_eq!(growth.sentence(), "steady");
+    // Nor is it said of what was loaded, or comes and goes.
+    assert_eq!(watched(3000, job(|_| 0)).sentence(), "steady");
+    assert_eq!(watched(3000, job(|at| at * 37 % 101 * 20)).sentence(), "steady");
+}
+
+#[test]
 fn a_leak_that_stops_is_withdrawn_within_two_minutes() {
     let stops = |at: u64| job(|at| at.min(1000))(at);
     check(1000, stops, Outlook::Leak);

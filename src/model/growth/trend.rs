@@ -132,6 +132,18 @@ pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(T
     leak.map(|it| (it, true)).or(suspect.map(|it| (it, false)))
 }
 
+/// The longest even growth to the end of the window, however slow it is.
+pub(super) fn creep(window: &Points) -> Option<Trend> {
+    let points = whole_teeth(window.as_slice());
+    if points.len() < FEWEST {
+        return None;
+    }
+    let floor = floor(points);
+    let floor = &floor[..points.len()];
+    let mut parts = starts(points, floor).into_iter().filter_map(|it| Part::of(points, floor, it, window.long));
+    parts.find(|it| it.before != Before::Faster && it.is_steady(1.0)).map(|it| it.trend(window.width))
+}
+
 /// Where a trend may have begun: with the window, at a bend upwards, or downwards after a warm-up; in their order.
 fn starts(points: &[Point], floor: &[f64]) -> [usize; 5] {
     let (low, high) = knees(points, floor, 0);
