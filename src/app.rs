@@ -43,7 +43,7 @@ use self::rows::{Grouping, Row, View};
 use self::settings::Look;
 use self::setup::Setup;
 pub use self::shown::growth;
-pub use self::wrap::wrap;
+pub use self::wrap::{wrap, wrap_figures};
 use crate::control::{Command, Outcome, Reply};
 use crate::event::{Effect, Event};
 use crate::model::Model;

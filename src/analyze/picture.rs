@@ -12,7 +12,7 @@ const LABEL: usize = Bytes::WIDTH + 2;
 
 /// Draws these of its amounts, a line each; nothing where there is too little.
 pub(super) fn draw(judged: &Judged, points: &[(f64, u64)], width: usize, ascii: bool) -> String {
-    let columns = width.saturating_sub(LABEL + 1).clamp(16, 160);
+    let columns = width.saturating_sub(LABEL + " │".chars().count()).clamp(16, 160);
     if points.len() < 2 || judged.span <= 0.0 {
         return String::new();
     }

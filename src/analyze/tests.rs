@@ -381,3 +381,28 @@ fn each_way_of_growing_has_advice_of_its_own() {
     assert!(tensors.contains("1. A loss or metric") && !tensors.contains("1. PyTorch's cache"), "{text}");
     assert!(cache.contains("1. PyTorch's cache grows, not what tensors hold\n   Sizes that change"), "{text}");
 }
+
+#[test]
+fn no_line_of_a_report_is_wider_than_the_screen() {
+    let head = "seconds,pid,used_memory [B],allocated_bytes,reserved_bytes,memory.total [B]\n";
+    let row = |second: u64| {
+        let [memory, reserved, allocated] = leak_below(second);
+        format!("{second},7,{memory},{allocated},{reserved},85899345920\n")
+    };
+    let log = head.to_owned() + &(0..900).map(row).collect::<String>();
+    for width in [80, 100, 200] {
+        let text = text::of(&[(Text::new("log"), read(&log))], text::Style { width, ascii: false });
+        for line in text.lines() {
+            assert!(line.chars().count() <= width, "{width}: {line}\n{text}");
+        }
+        // The widest has no more columns of it than one can take in.
+        let widest = text.lines().map(|it| it.chars().count()).max();
+        assert!(widest >= Some(width.min(160)), "{widest:?} of {width}\n{text}");
+    }
+    let text = text::of(&[(Text::new("log"), read(&log))], text::Style { width: 40, ascii: false });
+    let breaks = text.lines().zip(text.lines().skip(1)).filter(|(_, next)| next.starts_with("    "));
+    for (line, next) in breaks.take_while(|(line, _)| !line.starts_with("What to try")) {
+        let unit = next.trim_start().split([' ', ',', ';', ')']).next().unwrap_or_default();
+        assert!(!["MiB", "GiB", "s", "min", "h", "d"].contains(&unit), "{line}\n{next}");
+    }
+}

@@ -7,7 +7,7 @@ use super::log::Found;
 use super::picture;
 use super::series::Judged;
 use crate::model::{Advice, Growth, Outlook, evidence_of, on_growth};
-use crate::report::prose::wrap;
+use crate::report::prose::{wrap, wrap_figures};
 use crate::report::table;
 use crate::units::{Bytes, Elapsed};
 use crate::untrusted::Text;
@@ -36,7 +36,7 @@ pub(super) fn of(logs: &[(Text, Found)], style: Style) -> String {
             one(&mut text, judged, style);
         }
         for note in &found.notes {
-            put(&mut text, format_args!("note: {note}\n"));
+            tell(&mut text, style, format_args!("note: {note}"));
         }
         if found.missing > 0 {
             put(&mut text, format_args!("{} readings were not given by the driver\n", found.missing));
@@ -122,23 +122,23 @@ fn name(judged: &Judged) -> String {
 fn one(text: &mut String, judged: &Judged, style: Style) {
     let span = Elapsed(Duration::try_from_secs_f64(judged.span).unwrap_or_default());
     let creep = judged.creep.as_ref().map_or_else(String::new, |it| format!(", though {it}"));
-    put(text, format_args!("{}: {}{creep}\n", name(judged), word(judged.last.outlook)));
+    tell(text, style, format_args!("{}: {}{creep}", name(judged), word(judged.last.outlook)));
     if let Some(reason) = &judged.reason {
-        put(text, format_args!("  {reason}\n"));
+        tell(text, style, format_args!("  {reason}"));
     } else if let Some(was) = judged.timeline.iter().rev().find(|it| it.outlook == Outlook::Leak) {
         let at = elapsed(was.at);
-        put(text, format_args!("  it was called a leak after {at}, and that was withdrawn\n"));
+        tell(text, style, format_args!("  it was called a leak after {at}, and that was withdrawn"));
     }
     // What leaks is drawn, where the whole does not show it.
     let is_part = !judged.allocated.is_empty();
     if is_part {
-        put(text, format_args!("  what tensors hold of it:\n"));
+        tell(text, style, format_args!("  what tensors hold of it:"));
     }
     let points = if is_part { &judged.allocated } else { &judged.points };
     text.push_str(&picture::draw(judged, points, style.width, style.ascii));
     let whole = judged.capacity.map_or_else(String::new, |it| format!(" of {it}"));
     let last = judged.points.last().map_or(Bytes(0), |it| Bytes(it.1));
-    put(text, format_args!("  {} samples in {span}; {last}{whole} at the end\n", judged.samples));
+    tell(text, style, format_args!("  {} samples in {span}; {last}{whole} at the end", judged.samples));
     if let Some(parts) = judged.parts {
         let (allocated, unallocated) = (parts.allocated, parts.reserved.saturating_sub(parts.allocated));
         let split = judged.series.allocator.map(|it| it.fragmented).filter(|it| it.0 > 0);
@@ -146,28 +146,32 @@ fn one(text: &mut String, judged: &Judged, style: Style) {
         let outside = parts.outside.map_or_else(String::new, |it| {
             format!(", {}{} not PyTorch's", if it < 0 { "-" } else { "" }, Bytes(it.unsigned_abs()))
         });
-        put(text, format_args!("  at the end: {allocated} allocated, {unallocated} unallocated{split}{outside}\n"));
+        tell(
+            text,
+            style,
+            format_args!("  at the end: {allocated} allocated, {unallocated} unallocated{split}{outside}"),
+        );
     }
-    changes(text, judged);
+    changes(text, judged, style);
     for (at, fall) in judged.falls.iter().take(TOLD) {
-        put(text, format_args!("  after {}: {fall}\n", elapsed(*at)));
+        tell(text, style, format_args!("  after {}: {fall}", elapsed(*at)));
     }
     if judged.falls.len() > TOLD {
-        put(text, format_args!("  and {} sudden falls more\n", judged.falls.len() - TOLD));
+        tell(text, style, format_args!("  and {} sudden falls more", judged.falls.len() - TOLD));
     }
     text.push('\n');
 }
 
 /// When it became what: of the last of them, the rest would be too long.
-fn changes(text: &mut String, judged: &Judged) {
+fn changes(text: &mut String, judged: &Judged, style: Style) {
     let worth: Vec<_> = judged.timeline.iter().filter(|it| it.outlook != Outlook::TooSoon).collect();
     let skipped = worth.len().saturating_sub(TOLD);
     if skipped > 0 {
-        put(text, format_args!("  {skipped} changes before these\n"));
+        tell(text, style, format_args!("  {skipped} changes before these"));
     }
     for said in &worth[skipped..] {
         let evidence = said.evidence.map_or_else(String::new, |it| format!(": {}", evidence_of(said.part, &it)));
-        put(text, format_args!("  after {}: {}{evidence}\n", elapsed(said.at), word(said.outlook)));
+        tell(text, style, format_args!("  after {}: {}{evidence}", elapsed(said.at), word(said.outlook)));
     }
 }
 
@@ -183,6 +187,13 @@ fn word(outlook: Outlook) -> &'static str {
 
 fn elapsed(seconds: f64) -> Elapsed {
     Elapsed(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+/// A line, and what does not fit into it indented below.
+fn tell(text: &mut String, style: Style, what: std::fmt::Arguments<'_>) {
+    for (at, line) in wrap_figures(&what.to_string(), style.width, 4).iter().enumerate() {
+        put(text, format_args!("{}{line}\n", if at == 0 { "" } else { "    " }));
+    }
 }
 
 fn put(text: &mut String, what: std::fmt::Arguments<'_>) {

@@ -10,6 +10,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::keymap::{BINDINGS, Mode};
 use super::rows;
+use super::wrap::{BOUND, bound};
 use crate::control::Inspection;
 use crate::model::{Breakdown, Model, Outlook, Subject};
 use crate::snapshot::{GpuUuid, Identity, Missing, Process, Reading, Snapshot, State, Use};
@@ -98,23 +99,6 @@ impl Page {
         self.lines = writer.lines;
         self.top = self.top.min(self.lines.len().saturating_sub(usize::from(height.saturating_sub(2))));
     }
-}
-
-/// A space at which no line is broken.
-const BOUND: char = '\u{a0}';
-
-/// Binds a number to its unit, and hours to their minutes, as in `3 h 10 min`.
-fn bound(text: &str) -> String {
-    let mut bound = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    while let Some(character) = rest.next() {
-        let next = rest.peek().copied().unwrap_or(' ');
-        let is_number = bound.ends_with(|it: char| it.is_ascii_digit());
-        let is_long = [" h", " d", "\u{a0}h", "\u{a0}d"].iter().any(|it| bound.ends_with(it));
-        let is_bound = is_number && next.is_alphabetic() || is_long && next.is_ascii_digit();
-        bound.push(if character == ' ' && is_bound { BOUND } else { character });
-    }
-    bound
 }
 
 /// Lines that are broken where the screen ends.

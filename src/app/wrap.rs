@@ -24,6 +24,28 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     lines
 }
 
+/// The same, and no line breaks between a number and its unit.
+pub fn wrap_figures(text: &str, width: usize, indent: usize) -> Vec<String> {
+    wrap(&bound(text), width, indent).into_iter().map(|line| line.replace(BOUND, " ")).collect()
+}
+
+/// A space at which no line is broken.
+pub(super) const BOUND: char = '\u{a0}';
+
+/// Binds a number to its unit, and hours to their minutes, as in `3 h 10 min`.
+pub(super) fn bound(text: &str) -> String {
+    let mut bound = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(character) = rest.next() {
+        let next = rest.peek().copied().unwrap_or(' ');
+        let is_number = bound.ends_with(|it: char| it.is_ascii_digit());
+        let is_long = [" h", " d", "\u{a0}h", "\u{a0}d"].iter().any(|it| bound.ends_with(it));
+        let is_bound = is_number && next.is_alphabetic() || is_long && next.is_ascii_digit();
+        bound.push(if character == ' ' && is_bound { BOUND } else { character });
+    }
+    bound
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
