@@ -57,22 +57,39 @@ impl Neighbours {
         Some((verdict.name(), verdict.sentence()))
     }
 
-    /// Who that is, for a person; `written` is when the message was, at the latest.
-    pub(super) fn sentence(&self, pid: u32, written: Option<u64>) -> String {
-        let Some((snapshot, process)) = self.process(pid) else {
-            return match &self.reason {
-                Some(reason) => format!("Who process {pid} is cannot be seen from here: {reason}"),
-                None => format!(
-                    "Process {pid} has no GPU of this host open now: it has ended, or the message is of another host or \
-                     container."
-                ),
-            };
+    /// Who these are, for a person, a sentence for each, and one for all who are not seen; `written` is when the message
+    /// was, at the latest.
+    pub(super) fn sentences(&self, pids: &[u32], written: Option<u64>) -> Vec<String> {
+        let unseen: Vec<String> =
+            pids.iter().filter(|pid| self.process(**pid).is_none()).map(ToString::to_string).collect();
+        let seen = pids.iter().filter_map(|pid| self.sentence(*pid, written));
+        seen.chain((!unseen.is_empty()).then(|| self.of_unseen(&unseen))).collect()
+    }
+
+    fn of_unseen(&self, pids: &[String]) -> String {
+        let (noun, is, has, it) = if pids.len() == 1 {
+            ("process", "is", "has", "it has")
+        } else {
+            ("processes", "are", "have", "they have")
         };
+        let who = format!("{noun} {}", pids.join(", "));
+        match &self.reason {
+            Some(reason) => format!("Who {who} {is} cannot be seen from here: {reason}"),
+            None => format!(
+                "P{} {has} no GPU of this host open now: {it} ended, or the message is of another host or container.",
+                &who[1..]
+            ),
+        }
+    }
+
+    /// Who that is; absent when it is not seen here.
+    fn sentence(&self, pid: u32, written: Option<u64>) -> Option<String> {
+        let (snapshot, process) = self.process(pid)?;
         let command = table::command(process);
         if self.is_younger(pid, written) == Some(true) {
-            return format!(
+            return Some(format!(
                 "Process {pid} of this host, {command}, started after this was written: it is not the one that is meant."
-            );
+            ));
         }
         let user = table::cell(&process.facts.user);
         let holding = self.model.as_ref().and_then(|it| it.holding(process.id));
@@ -88,9 +105,9 @@ impl Neighbours {
             .map_or_else(String::new, |it| format!(", runs for {}", Elapsed(Duration::from_millis(it))));
         let verdict = self.verdict(pid).filter(|(name, _)| *name != "active" && *name != "too_soon");
         let verdict = verdict.map_or_else(String::new, |(_, sentence)| format!(" ({sentence})"));
-        format!(
+        Some(format!(
             "Process {pid} here and now: {command}, of {user}{since}, {holds}{verdict}. A PID is used again: it is the one \
              that is meant only if the message is of this host and not much older than this."
-        )
+        ))
     }
 }

@@ -89,8 +89,9 @@ impl Page {
         for note in notes(message, &anatomy) {
             self.paragraph("", &note);
         }
-        for (pid, _) in anatomy.named_others() {
-            self.paragraph("", &neighbours.sentence(pid, story.written));
+        let others: Vec<u32> = anatomy.named_others().map(|it| it.0).collect();
+        for sentence in neighbours.sentences(&others, story.written) {
+            self.paragraph("", &sentence);
         }
         let texts = on_shortage(&shortages);
         let mut seen: Vec<String> = Vec::new();

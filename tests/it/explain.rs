@@ -264,6 +264,13 @@ fn a_process_that_is_not_here_is_not_made_up() {
     assert_eq!(ran.code, OK, "it needs no GPU");
     let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("Who process 4190000 is cannot be seen from here: "), "{text}");
+    // Of many it is said once.
+    let two = beside(4_190_000)
+        .replace("Process 4190000 has", "Process 4190001 has 1.00 GiB memory in use. Process 4190000 has");
+    let ran = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &two]);
+    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("Who processes 4190001, 4190000 are cannot be seen from here: "), "{text}");
+    assert_eq!(text.matches("cannot be seen from here").count(), 1, "{text}");
 }
 
 /// The screen of a terminal of that width with an explanation in it.
