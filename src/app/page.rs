@@ -224,6 +224,8 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
         };
         writer.field("verdict", text);
     }
+    // What leaks is why one came: on a small screen, too, it stands on the first page.
+    describe_growth(writer, model, &Subject::Process(process.id));
     if let Some(job) = model.job(process.id).filter(|it| it.members.len() > 1) {
         let root = job.root.map_or_else(|| "its root has ended".to_owned(), |root| format!("root {}", root.pid));
         writer.field("job", format!("{}, {} processes, {root} (in the panel of F9: Tab)", job.name, job.members.len()));
@@ -256,7 +258,6 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
     {
         writer.field("memory", format!("{first} when first seen, {peak} at its peak since"));
     }
-    describe_growth(writer, model, &Subject::Process(process.id));
 }
 
 /// Whether memory leaks, and the last time that much of it was given back.

@@ -259,3 +259,21 @@ fn two_marks_and_the_present_are_listed_below_a_graph() {
     let listed = |name: &str| text.lines().any(|it| it.starts_with(&format!("\"{name} ")));
     assert!(listed("a") && listed("b") && listed("now"), "{text}");
 }
+
+#[test]
+fn why_something_is_called_a_leak_stands_on_the_first_page_of_a_small_screen() {
+    let mut host = with_parts(&[(30, 10)]);
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(80, 24));
+    for _ in 0..600 {
+        host = host.later(1);
+        let gpu = &mut host.gpus[0];
+        for bytes in [&mut gpu.tenants[0].memory, &mut gpu.load.memory_used] {
+            bytes.as_mut().unwrap().0 += 20 << 20;
+        }
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    }
+    app.update(Event::Key(KeyEvent::from(KeyCode::Enter)));
+    let screen = screen(Theme::new(false, true), &app, 80, 24);
+    assert!(screen.contains("LEAK: not PyTorch's +") && screen.contains("out of memory in"), "{screen}");
+}
