@@ -30,9 +30,6 @@ pub(super) const RELEVANT: f64 = 24.0 * 3600.0;
 /// KiB a second: slow for a file system, and fast for a leak.
 pub(super) const LOADING: f64 = 12.0 * 1024.0;
 
-/// Buckets that a trend has at least.
-const FEWEST: usize = 8;
-
 /// How a floor goes.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
@@ -99,7 +96,7 @@ fn whole_teeth(points: &[Point]) -> &[Point] {
 pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(Trend, bool)> {
     let points = window.as_slice();
     let whole = whole_teeth(points);
-    if whole.len() < FEWEST {
+    if whole.is_empty() {
         return None;
     }
     let floor = floor(whole);
@@ -135,7 +132,7 @@ pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(T
 /// The longest even growth to the end of the window, however slow it is.
 pub(super) fn creep(window: &Points) -> Option<Trend> {
     let points = whole_teeth(window.as_slice());
-    if points.len() < FEWEST {
+    if points.is_empty() {
         return None;
     }
     let floor = floor(points);
@@ -180,9 +177,6 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn of(points: &'a [Point], floor: &'a [f64], start: usize, long: usize) -> Option<Self> {
-        if points.len() - start < FEWEST {
-            return None;
-        }
         let (part, heights) = (&points[start..], &floor[start..]);
         let shape = shape(part, heights, long)?;
         let age = part[0].at - points[0].at;
