@@ -102,10 +102,21 @@ pub struct LeakDetector {
     fall: Option<(Moment, Fall)>,
     /// Nothing is held since the last fall.
     is_empty: bool,
-    /// When the last leak began and when it paused: it may go on.
-    paused: Option<(Moment, Moment)>,
+    /// The last leak that stopped: it may go on.
+    paused: Option<Pause>,
     /// The longest growth, in seconds, that was given back, as garbage is when it is collected.
     tooth: f64,
+}
+
+/// A leak that stopped, and may go on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Pause {
+    /// When the leak began.
+    began: Moment,
+    /// When it stopped.
+    at: Moment,
+    /// Seconds that an earlier one took at most.
+    longest: f64,
 }
 
 /// A growth under suspicion.
@@ -113,6 +124,8 @@ pub struct LeakDetector {
 struct Watch {
     trend: Trend,
     since: Moment,
+    /// Seconds for which it stopped at most, and went on.
+    rested: f64,
     is_leak: bool,
     /// KiB that were held, and not given back, in its first third.
     base: f64,
@@ -220,7 +233,7 @@ impl LeakDetector {
             && !(watch.is_leak && at < watch.rises && seconds(watch.risen, at) < watch.tooth)
         {
             if watch.is_leak {
-                self.paused = Some((watch.since, watch.risen));
+                self.paused = Some(Pause { began: watch.since, at: watch.risen, longest: watch.rested });
                 self.stopped = watch.top.saturating_add(watch.resumption());
             }
             self.watch = None;
@@ -376,11 +389,13 @@ impl LeakDetector {
         if let Some((trend, is_leak)) = best {
             let since = Moment(first.0.max(millis(trend.from)));
             // After a pause no longer than the growth before, it is the same one.
-            let since = match self.paused {
-                Some((began, paused)) if seconds(paused, since) < seconds(began, paused) => since.min(began),
-                _ => since,
+            let (since, rested) = match self.paused {
+                Some(pause) if seconds(pause.at, since) < seconds(pause.began, pause.at) => {
+                    (since.min(pause.began), pause.longest.max(seconds(pause.at, since)))
+                }
+                _ => (since, 0.0),
             };
-            self.suspect(at, trend, is_leak, since);
+            self.suspect(at, trend, is_leak, since, rested);
         }
         self.look_ahead(at, limit);
     }
@@ -393,7 +408,7 @@ impl LeakDetector {
         pauses.last > if is_leak { patience } else { patience.min(SUSPECTED.max(2.0 * points.width)) }
     }
 
-    fn suspect(&mut self, at: Moment, trend: Trend, is_leak: bool, since: Moment) {
+    fn suspect(&mut self, at: Moment, trend: Trend, is_leak: bool, since: Moment, rested: f64) {
         let (_, held) = self.last.unwrap_or((at, 0));
         match &mut self.watch {
             Some(watch) => {
@@ -412,6 +427,7 @@ impl LeakDetector {
                 let pauses = trend.pauses(self.levels.points(0).as_slice());
                 let watch = Watch {
                     since,
+                    rested,
                     is_leak,
                     base: 0.0,
                     top: held,
@@ -456,7 +472,7 @@ impl LeakDetector {
             maxima,
             chance,
             rate: Rate(path.rate(now) * 1024.0),
-            forecast: limit.and_then(|limit| path.reaches(now, kib(limit))),
+            forecast: limit.and_then(|limit| path.reaches(now, kib(limit), watch.rested)),
         };
     }
 }

@@ -120,8 +120,9 @@ impl Path {
         if rate > 0.0 { self.above.max(0.0) / rate } else { 0.0 }
     }
 
-    /// When the limit is reached, in KiB; absent when that is not to be seen.
-    pub(super) fn reaches(&self, now: f64, limit: f64) -> Option<Forecast> {
+    /// When the limit is reached, in KiB, by what may rest for so many seconds once more; absent when that is not to be
+    /// seen.
+    pub(super) fn reaches(&self, now: f64, limit: f64, rest: f64) -> Option<Forecast> {
         let u = (now - self.middle) / self.half;
         let held = self.fit.height + self.fit.slope * u + self.fit.bend * u * u + self.above;
         let room = (limit - held).max(0.0);
@@ -178,7 +179,7 @@ impl Path {
         Some(Forecast {
             likely: seconds(likely)?,
             low: seconds(likely - ((likely - soon).powi(2) + margin * margin).sqrt() - headroom)?,
-            high: seconds(likely + late_by * ((late - likely).powi(2) + margin * margin).sqrt())?,
+            high: seconds(likely + late_by * ((late - likely).powi(2) + margin * margin).sqrt() + rest.min(likely))?,
         })
     }
 }
