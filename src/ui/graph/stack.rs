@@ -16,6 +16,9 @@ use crate::units::{Bytes, Moment};
 /// The most processes with a layer of their own; the rest stands on top.
 const MOST: usize = FILL_COUNT;
 
+/// What is on top, where nobody knows better.
+const OTHER: &str = "other";
+
 /// One layer: whose, how much in each column of dots, and how much under the cursor, or else now.
 struct Layer {
     name: String,
@@ -62,7 +65,10 @@ pub(super) fn draw(
 ) {
     let Some(series) = model.history().gpu(gpu).map(|it| &it.memory) else { return };
     let layers = layers(model, gpu, panel, cursor);
-    draw_layers(buffer, theme, model.now(), panel, series, &layers, cursor);
+    // As in the list, where the layers are all that somebody accounts for.
+    let is_unclaimed = layers.len() < MOST && model.unclaimed().iter().any(|it| it.gpu == *gpu);
+    let rest = if is_unclaimed { "unclaimed" } else { OTHER };
+    draw_stack(buffer, theme, model.now(), panel, &Stack { whole: series, layers, rest }, cursor);
 }
 
 /// Draws what tensors hold of a process's memory, what PyTorch keeps beside, and the rest. Where the parts were not known,
@@ -87,7 +93,7 @@ pub(super) fn draw_parts(
     };
     let (allocated, reserved) = (high(&split.allocated, &panel.window), high(&split.reserved, &panel.window));
     let unallocated = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
-    let layers = [
+    let layers = vec![
         Layer { name: "allocated".to_owned(), amounts: allocated, held: held(&split.allocated), may_be_unknown: true },
         Layer {
             name: "unallocated".to_owned(),
@@ -96,19 +102,27 @@ pub(super) fn draw_parts(
             may_be_unknown: true,
         },
     ];
-    draw_layers(buffer, theme, now, panel, series, &layers, cursor);
+    draw_stack(buffer, theme, now, panel, &Stack { whole: series, layers, rest: OTHER }, cursor);
 }
 
-fn draw_layers(
+/// Layers, and the whole that they are of.
+struct Stack<'a> {
+    whole: &'a Series,
+    layers: Vec<Layer>,
+    /// What is on top of them.
+    rest: &'static str,
+}
+
+fn draw_stack(
     buffer: &mut Buffer,
     theme: Theme,
     now: Moment,
     panel: &Panel,
-    series: &Series,
-    layers: &[Layer],
+    stack: &Stack<'_>,
     cursor: Option<Moment>,
 ) {
-    let whole = series.over(&panel.window, now);
+    let layers = stack.layers.as_slice();
+    let whole = stack.whole.over(&panel.window, now);
     let mut dots = Dots::new(panel.plot);
     let mut before: Option<Vec<usize>> = None;
     for (x, whole) in whole.into_iter().enumerate() {
@@ -117,8 +131,8 @@ fn draw_layers(
         before = whole.map(|whole| column(&mut dots, theme, panel, layers, x, whole, before.as_deref()));
     }
     dots.draw(buffer);
-    let used = cursor.map_or(series.latest(), |at| series.at(at, now).map(|it| it.high));
-    legend(buffer, theme, panel, layers, used);
+    let used = cursor.map_or(stack.whole.latest(), |at| stack.whole.at(at, now).map(|it| it.high));
+    legend(buffer, theme, panel, stack, used);
 }
 
 fn style(theme: Theme, layers: &[Layer], at: usize) -> Style {
@@ -170,10 +184,11 @@ fn column(
 }
 
 /// The names of the layers, each as high as the layer is.
-fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, layers: &[Layer], used: Option<Bytes>) {
+fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, stack: &Stack<'_>, used: Option<Bytes>) {
     if panel.legend.width == 0 {
         return;
     }
+    let layers = stack.layers.as_slice();
     let known: Bytes = layers.iter().filter_map(|it| it.held).sum();
     let is_known = layers.iter().all(|it| !it.may_be_unknown || it.held.is_some());
     let rest = used.map(|it| it.saturating_sub(known)).filter(|_| is_known);
@@ -187,7 +202,7 @@ fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, layers: &[Layer], us
     }
     if let Some(rest) = rest.filter(|it| *it >= Bytes::from_mib(256)) {
         let middle = panel.scale.height(Bytes(sum.0 + rest.0 / 2));
-        entries.push((middle, layers.len(), "other".to_owned(), Some(rest)));
+        entries.push((middle, layers.len(), stack.rest.to_owned(), Some(rest)));
     }
     for (row, (_, at, name, amount)) in places(&entries, panel.plot.height) {
         let Some(mut pen) = Pen::at(buffer, panel.legend, row) else { continue };

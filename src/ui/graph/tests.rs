@@ -125,6 +125,19 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
 }
 
 #[test]
+fn what_nobody_accounts_for_has_the_name_that_the_list_gives_it() {
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(SIZE.0, SIZE.1));
+    let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(30));
+    host.gpus[0].load.memory_used.as_mut().unwrap().0 += 9 << 30;
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    for key in [KeyCode::Tab, KeyCode::Char('g')] {
+        app.update(Event::Key(KeyEvent::from(key)));
+    }
+    shows(&screen(Theme::new(false, true), &app), &["unclaimed         9.0 GiB"]);
+}
+
+#[test]
 fn layers_begin_at_nothing() {
     // Of 40 GiB, tensors hold 10 and more: beside a cache of 26 that must not look like a sixth.
     shows(&screen(Theme::new(false, true), &with_parts(&[KeyCode::Char('g')], SIZE)), &["  0 GiB", " 40 GiB"]);
