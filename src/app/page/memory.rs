@@ -39,10 +39,14 @@ pub(super) fn of_process(writer: &mut Writer, model: &Model, process: &Process) 
     }
 }
 
+/// What the cells of a bar stand for. No line breaks between one and its word.
+const OF_PROCESS: &str = "━\u{a0}allocated ┅\u{a0}unallocated ═\u{a0}not\u{a0}PyTorch's";
+const OF_GPU: &str = "━\u{a0}allocated ┅\u{a0}unallocated ═\u{a0}in\u{a0}use\u{a0}beside ─\u{a0}free";
+
 /// The driver's figure of so many GPUs, and what of it is not PyTorch's.
 fn of_driver(writer: &mut Writer, whole: &Breakdown, gpus: usize) {
     writer.lines.push(PageLine::Bar(whole.clone()));
-    amounts(writer, "driver's figure", signed(whole.whole), "");
+    amounts(writer, "driver's figure", signed(whole.whole), OF_PROCESS);
     let outside = whole.part(Part::Outside);
     let contexts = CONTEXT.saturating_mul(i64::try_from(gpus).unwrap_or(1));
     let meaning = match outside {
@@ -118,7 +122,9 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
         };
         amounts(writer, name(*part), *bytes, meaning);
     }
-    amounts(writer, "total", signed(whole.whole), "all of these");
+    let has_parts = whole.parts.iter().any(|it| it.0 == Part::Allocated);
+    let all = if has_parts { OF_GPU } else { "all of these" };
+    amounts(writer, "total", signed(whole.whole), all);
 }
 
 fn name(part: Part) -> &'static str {

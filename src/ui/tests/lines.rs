@@ -277,3 +277,18 @@ fn why_something_is_called_a_leak_stands_on_the_first_page_of_a_small_screen() {
     let screen = screen(Theme::new(false, true), &app, 80, 24);
     assert!(screen.contains("LEAK: not PyTorch's +") && screen.contains("out of memory in"), "{screen}");
 }
+
+#[test]
+fn the_bar_of_a_gpu_is_split_as_those_of_its_processes() {
+    for (theme, glyphs) in
+        [(Theme::new(false, true), ['━', '┅', '═', '─']), (Theme::new(true, false), ['=', ':', '%', '-'])]
+    {
+        let screen = screen(theme, &with_allocator(160, &[]), 160, 60);
+        let (line, _) = screen.lines().find_map(|line| line.split_once("40.0/80.0G")).unwrap();
+        let cells: Vec<char> = line.chars().filter(|it| glyphs.contains(it)).collect();
+        let gib = glyphs.map(|glyph| 80 * cells.iter().filter(|it| **it == glyph).count() / cells.len());
+        for (is, due) in gib.into_iter().zip([20, 16, 4, 40_usize]) {
+            assert!(is.abs_diff(due) <= 2, "{gib:?}: {line}");
+        }
+    }
+}
