@@ -191,7 +191,7 @@ fn hex(colour: Color) -> &'static str {
         Color::Yellow => "#ffcc66",
         Color::Cyan => "#66cccc",
         Color::Magenta => "#cc99cc",
-        Color::LightBlue => "#6699cc",
+        Color::Blue | Color::LightBlue => "#6699cc",
         Color::LightRed => "#f99157",
         _ => FOREGROUND,
     }
