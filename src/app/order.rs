@@ -49,8 +49,10 @@ impl Order {
         if self.sort.replace(sort) != Some(sort) {
             self.lines.clear();
         }
-        let before: HashMap<ProcessId, (usize, Stood)> =
-            self.lines.iter().enumerate().map(|(place, it)| (it.id, (place, *it))).collect();
+        // Where most are new, nobody has a line to lose.
+        let is_another = lines.len() > 2 * self.lines.len();
+        let before = self.lines.iter().enumerate().filter(|_| !is_another);
+        let before: HashMap<ProcessId, (usize, Stood)> = before.map(|(place, it)| (it.id, (place, *it))).collect();
         lines.sort_unstable_by(|a, b| compare(sort, &a.1, &b.1).then_with(|| a.0.cmp(&b.0)));
         let (mut settled, mut new) = (Vec::with_capacity(lines.len()), Vec::new());
         for (id, keys) in lines {
