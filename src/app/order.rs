@@ -73,7 +73,7 @@ impl Order {
             }
         }
         let mut lowest = 0;
-        for at in 1..settled.len() {
+        for at in 0..settled.len() {
             if compare(sort, &settled[at].1, &settled[lowest].1).is_ge() {
                 (lowest, settled[at].0.at) = (at, now);
             }
@@ -89,6 +89,8 @@ impl Order {
                     break;
                 }
                 settled.swap(at, at - 1);
+                // Where both stand now, they have not stood before.
+                (settled[at - 1].0.at, settled[at].0.at) = (now, now);
             }
         }
         self.lines = settled.iter().map(|it| it.0).collect();
@@ -158,6 +160,17 @@ mod tests {
             let told = orders(&mut Order::default(), sort, &seconds);
             assert!(told.iter().all(|it| *it == told[0]), "{told:?}");
         }
+    }
+
+    #[test]
+    fn two_that_changed_places_once_do_not_change_back_at_once() {
+        let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
+        let mut seconds = vec![other; 8];
+        seconds.extend([one; 5]);
+        seconds.extend((0..20).map(|at| if at % 2 == 0 { other } else { one }));
+        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        assert_eq!((&told[0], &told[12]), (&vec![1, 2], &vec![2, 1]));
+        assert!(told[12..].iter().all(|it| *it == [2, 1]), "{told:?}");
     }
 
     #[test]
