@@ -168,6 +168,10 @@ impl Watch {
 
     /// Seconds without a new maximum after which it has stopped.
     fn patience(&self, interval: f64) -> f64 {
+        if self.longest < 1.5 * interval {
+            // It rose with every reading: one that is no higher is much.
+            return (0.9 * interval).max(30.0);
+        }
         let patience = (1.6 * self.longest + interval + 10.0).max(30.0);
         // A mere suspicion is not worth a long wait.
         if self.is_leak { patience } else { patience.min(SUSPECTED.max(2.5 * interval)) }
@@ -211,7 +215,7 @@ impl LeakDetector {
             }
             self.fell(at, held, kib);
         }
-        let seen = self.last.map_or(at, |(before, _)| Moment(before.0 + millis(2.0 * self.interval)));
+        let seen = self.last.map_or(at, |(before, _)| Moment(before.0 + millis(self.interval)));
         self.last = Some((at, kib));
         self.limit = limit.map_or(0, |it| u32::try_from(it.0 >> 10).unwrap_or(u32::MAX));
         if let Some(watch) = &mut self.watch

@@ -137,6 +137,31 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes() {
 }
 
 #[test]
+fn a_leak_that_stops_is_withdrawn_within_two_minutes_however_seldom_it_is_read() {
+    for every in [1_u64, 10, 30, 60] {
+        // It stops between two readings; one of them is missing some time before.
+        for stops in [3602, 3630, 3658] {
+            let mut growth = LeakDetector::default();
+            for at in (0..=stops + 120).step_by(usize::try_from(every).expect("it is small")).filter(|at| *at != 1800) {
+                growth.push(Moment(at * 1000), Bytes((10_500 + at.min(stops)) * MIB), Some(Bytes(LIMIT * MIB)));
+                assert!(at < 1200 || at > stops || growth.outlook() == Outlook::Leak, "{every} s, {at} s");
+            }
+            assert_eq!(growth.outlook(), Outlook::Steady, "{every} s, {stops} s: {:?}", growth.evidence());
+        }
+    }
+}
+
+#[test]
+fn the_latest_end_of_a_leak_that_paused_leaves_room_for_one_more_pause() {
+    let paused = |pause: u64| {
+        let growth = check(2400 + pause, |at| 500 + at.min(1200) + at.saturating_sub(1200 + pause), Outlook::Leak);
+        growth.evidence().and_then(|it| it.forecast).expect("the limit is known")
+    };
+    let (even, paused) = (paused(0), paused(600));
+    assert!(paused.high >= even.high + Duration::from_secs(600), "{even:?}, {paused:?}");
+}
+
+#[test]
 fn a_leak_that_stops_some_time_after_a_hole_is_withdrawn_as_soon() {
     let mut growth = LeakDetector::default();
     let mut told = Vec::new();
