@@ -38,8 +38,6 @@ struct Shape {
     steps: f64,
     /// Root mean square of what a parabola leaves unexplained, as a share of what was gained.
     rest: f64,
-    /// The share of time that it was on the floor.
-    grounded: f64,
     /// How much the rate changes from begin to end, as a share of the mean rate.
     bend: f64,
     /// KiB a second, mean.
@@ -203,23 +201,20 @@ impl<'a> Part<'a> {
     /// until 8 % of the room is filled would spare one in twelve of them, to wait for ten minutes two in twelve, and make
     /// leaks wait one and a half times and more than twice as long (`benches/growth`).
     fn need(&self, left: f64) -> f64 {
-        const HOUR: f64 = 3600.0;
         match () {
             () if self.loads && self.shape.steps < 8.0 => f64::INFINITY,
             () if self.loads => 1200.0,
             () if self.is_fast && self.before != Before::Plateau => {
                 (0.3 * (self.shape.span + left)).clamp(250.0, 1200.0)
             }
-            () if self.before == Before::Plateau => {
-                (0.01 * left).clamp(110.0, 250.0) + 0.015 * (left - 6.0 * HOUR).max(0.0)
-            }
-            () => (0.012 * left).clamp(230.0, 270.0) + 0.03 * (left - 5.0 * HOUR).max(0.0),
+            () if self.before == Before::Plateau => (0.01 * left).clamp(110.0, 250.0),
+            () => (0.012 * left).clamp(230.0, 270.0),
         }
     }
 
     /// Whether its steps are as many, and as evenly spread, as those of a leak; with some slack, of a suspect.
     fn is_steady(&self, slack: f64) -> bool {
-        let Shape { steps, rest, grounded, bend, .. } = self.shape;
+        let Shape { steps, rest, bend, .. } = self.shape;
         let enough = if slack > 1.0 { 4.0 } else { 5.6 };
         // Few steps have to be very regular. A parabola that bends by more than 2 would begin with a fall.
         let (even, most) = match steps {
@@ -229,9 +224,7 @@ impl<'a> Part<'a> {
         };
         // What began with the job may be a warm-up.
         let least = if self.before == Before::Plateau { -0.2 - 4.0 * rest } else { -0.12 - 2.0 * rest };
-        // Where it goes up and down, a few steps upwards are chance.
-        let noisy = steps < 16.0 && grounded < 0.6 / slack;
-        steps >= enough && !noisy && rest <= even * slack && (least * slack..most * slack).contains(&bend)
+        steps >= enough && rest <= even * slack && (least * slack..most * slack).contains(&bend)
     }
 
     fn trend(&self, width: f64) -> Trend {
@@ -304,17 +297,9 @@ fn shape(points: &[Point], floor: &[f64], long: usize) -> Option<Shape> {
         span,
         steps: steps(floor, long),
         rest: fit.rest / gained,
-        grounded: grounded(points, floor, gained),
         bend: 4.0 * fit.bend / fit.slope,
         rate: 2.0 * fit.slope / span,
     })
-}
-
-/// How much of the time it was on the floor, or near it beside what was gained.
-#[expect(clippy::cast_precision_loss, reason = "a window has few points")]
-fn grounded(points: &[Point], floor: &[f64], gained: f64) -> f64 {
-    let near = points.iter().zip(floor).filter(|(point, floor)| point.low - **floor <= 0.15 * gained).count();
-    near as f64 / points.len() as f64
 }
 
 /// In how many steps of one size the floor would have risen as unevenly as it did. Buckets next to each other that
