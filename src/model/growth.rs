@@ -9,7 +9,6 @@
 //! lengths of its batches. A leak makes the floor rise at a steady pace or faster, by many steps of which none is
 //! most of it ([`trend`]), and so fast that the memory runs out within a day ([`forecast`]).
 
-mod fall;
 mod forecast;
 mod levels;
 mod live;
@@ -22,7 +21,6 @@ mod trend;
 mod way;
 mod wording;
 
-pub use self::fall::Fall;
 use self::forecast::Path;
 pub use self::forecast::{Forecast, Rate};
 use self::levels::Levels;
@@ -69,6 +67,17 @@ pub struct Evidence {
     pub forecast: Option<Forecast>,
 }
 
+/// A sudden fall of memory, and what it usually means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fall {
+    /// It began anew: nothing was held, and then something was again.
+    Restarted,
+    /// Next to nothing is left: the process has lost its context, or is about to go.
+    ContextGone,
+    /// Much was given back, and much is still held.
+    CacheEmptied,
+}
+
 /// A series that is watched.
 #[derive(Debug, Clone, Default)]
 pub struct LeakDetector {
@@ -91,9 +100,7 @@ pub struct LeakDetector {
     stopped: u32,
     outlook: Outlook,
     fall: Option<(Moment, Fall)>,
-    /// KiB that were held when it began: of a GPU, what others hold.
-    beside: u32,
-    /// Nothing more is held since the last fall.
+    /// Nothing is held since the last fall.
     is_empty: bool,
     /// The last leak that stopped: it may go on.
     paused: Option<Pause>,
@@ -188,9 +195,6 @@ impl LeakDetector {
     pub fn push(&mut self, at: Moment, memory: Bytes, limit: Option<Bytes>) {
         let kib = u32::try_from(memory.0 >> 10).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
         let first = *self.first.get_or_insert(at);
-        if self.last.is_none() {
-            self.beside = kib;
-        }
         if let Some((before, held)) = self.last {
             if at <= before {
                 return;
@@ -262,6 +266,43 @@ impl LeakDetector {
     /// When the last sample was taken.
     pub(super) fn last(&self) -> Option<Moment> {
         self.last.map(|(at, _)| at)
+    }
+
+    /// The last sudden fall, and when it was.
+    pub fn fall(&self) -> Option<(Moment, Fall)> {
+        self.fall
+    }
+
+    /// Names a sudden fall, and draws from it what it says of the growth before.
+    fn fell(&mut self, at: Moment, before: u32, now: u32) {
+        // A context alone takes more.
+        const NOTHING: u32 = 128 << 10;
+        const MUCH: u32 = 256 << 10;
+        if self.is_empty && now > NOTHING {
+            self.is_empty = false;
+            self.fall = Some((at, Fall::Restarted));
+            // What was there before says nothing of what is there now.
+            *self = Self { fall: self.fall, interval: self.interval, first: Some(at), ..Self::default() };
+            return;
+        }
+        if before <= now {
+            return;
+        }
+        let fallen = before - now;
+        if now < NOTHING && fallen > MUCH {
+            self.is_empty = true;
+            self.fall = Some((at, Fall::ContextGone));
+        } else if fallen > MUCH && fallen > before / 5 {
+            self.fall = Some((at, Fall::CacheEmptied));
+        }
+        if let Some(watch) = &self.watch {
+            // What was never given back is given back: it was garbage. A bump that ends is none of that.
+            if f64::from(now) < watch.base {
+                self.tooth = self.tooth.max(seconds(watch.since, at));
+                self.paused = None;
+                self.watch = None;
+            }
+        }
     }
 
     /// Whether a trend regains what was held before: it goes up and down, and this is no new maximum, or little more
