@@ -1,5 +1,5 @@
-//! The order of the list. Two that hold nearly the same pass each other every second, and whoever reads the list would lose
-//! the line: so a line goes up when it clearly belongs higher, or has belonged higher for some seconds.
+//! The order of the list. Of lines that show nearly the same one passes the other every second, and whoever reads the list
+//! would lose the line: so one goes above another when all that it showed of late belongs there, or when it clearly does.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,8 +10,8 @@ use super::columns::{Column, Sort};
 use crate::snapshot::{ProcessId, State};
 use crate::units::{Bytes, Moment, Percent};
 
-/// For so long a line belongs higher before it goes there.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Of late: so long, and up to as long again.
+const LATE: Duration = Duration::from_secs(5);
 
 /// What a line shows in the column that the list is sorted by.
 #[derive(PartialEq, PartialOrd)]
@@ -34,17 +34,64 @@ pub(super) struct Order {
     lines: Vec<Stood>,
 }
 
+/// The least and the most of some numbers; absent where there were none.
+type Spread = Option<(i64, i64)>;
+
 #[derive(Debug, Clone, Copy)]
 struct Stood {
     id: ProcessId,
-    /// When it last stood where it belongs, or below.
-    at: Moment,
-    /// Whether its value was known.
-    is_known: bool,
+    /// When the latter of the two spreads of each key begins.
+    since: Moment,
+    /// What it showed before that, and since.
+    spreads: [[Spread; 2]; 2],
+}
+
+impl Stood {
+    fn new(id: ProcessId, now: Moment) -> Self {
+        Self { id, since: now, spreads: [[None; 2]; 2] }
+    }
+
+    fn show(&mut self, now: Moment, keys: &Keys<'_>) {
+        let is_old = now.since(self.since) >= LATE;
+        if is_old {
+            self.since = now;
+        }
+        for (spreads, key) in self.spreads.iter_mut().zip(keys) {
+            if is_old {
+                *spreads = [spreads[1], None];
+            }
+            spreads[1] = join(spreads[1], key.as_ref().and_then(Key::number).map(|it| (it, it)));
+        }
+    }
+
+    /// What it showed of late.
+    fn spread(&self, key: usize) -> Spread {
+        join(self.spreads[key][0], self.spreads[key][1])
+    }
+}
+
+fn join(a: Spread, b: Spread) -> Spread {
+    match (a, b) {
+        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+        _ => a.or(b),
+    }
+}
+
+impl Key<'_> {
+    /// What goes up and down: a word does not.
+    #[expect(clippy::cast_possible_truncation, reason = "thousandths of a percent are not that many")]
+    fn number(&self) -> Option<i64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Amount(bytes) => i64::try_from(bytes.0).ok(),
+            Self::Share(percent) => Some((percent.value() * 1000.0) as i64),
+            Self::Gpus(_) | Self::Word(_) | Self::State(_) => None,
+        }
+    }
 }
 
 impl Order {
-    /// The order of these lines now. Who is new, or was not known before, stands where it belongs at once.
+    /// The order of these lines now. Who is new stands where it belongs at once.
     pub(super) fn settle(&mut self, now: Moment, sort: Sort, mut lines: Vec<(ProcessId, Keys<'_>)>) -> Vec<ProcessId> {
         if self.sort.replace(sort) != Some(sort) {
             self.lines.clear();
@@ -56,14 +103,16 @@ impl Order {
         lines.sort_unstable_by(|a, b| compare(sort, &a.1, &b.1).then_with(|| a.0.cmp(&b.0)));
         let (mut settled, mut new) = (Vec::with_capacity(lines.len()), Vec::new());
         for (id, keys) in lines {
-            let is_known = keys[0].is_some();
-            match before.get(&id).filter(|(_, it)| it.is_known || !is_known) {
-                Some((place, stood)) => settled.push((*place, Stood { is_known, ..*stood }, keys)),
-                None => new.push((Stood { id, at: now, is_known }, keys)),
+            let known = before.get(&id);
+            let mut stood = known.map_or_else(|| Stood::new(id, now), |it| it.1);
+            stood.show(now, &keys);
+            match known {
+                Some((place, _)) => settled.push((*place, (stood, keys))),
+                None => new.push((stood, keys)),
             }
         }
         settled.sort_unstable_by_key(|it| it.0);
-        let mut settled: Vec<(Stood, Keys<'_>)> = settled.into_iter().map(|(_, stood, keys)| (stood, keys)).collect();
+        let mut settled: Vec<(Stood, Keys<'_>)> = settled.into_iter().map(|it| it.1).collect();
         if settled.is_empty() {
             settled = new;
         } else {
@@ -72,30 +121,34 @@ impl Order {
                 settled.insert(place.unwrap_or(settled.len()), (stood, keys));
             }
         }
-        let mut lowest = 0;
-        for at in 0..settled.len() {
-            if compare(sort, &settled[at].1, &settled[lowest].1).is_ge() {
-                (lowest, settled[at].0.at) = (at, now);
-            }
-        }
         for from in 1..settled.len() {
-            let is_due = now.since(settled[from].0.at) >= PATIENCE;
-            let above = |at: usize, it: &[(Stood, Keys<'_>)]| {
-                let (above, this) = (&it[at - 1].1, &it[at].1);
-                compare(sort, this, above).is_lt() && (is_due || is_clear(sort.column, this, above))
-            };
-            for at in (1..=from).rev() {
-                if !above(at, &settled) {
-                    break;
-                }
-                settled.swap(at, at - 1);
-                // Where both stand now, they have not stood before.
-                (settled[at - 1].0.at, settled[at].0.at) = (now, now);
-            }
+            let goes_up = |at: &usize| is_surely_above(sort, &settled[from], &settled[*at - 1]);
+            let to = from - (1..=from).rev().take_while(goes_up).count();
+            settled[to..=from].rotate_right(1);
         }
         self.lines = settled.iter().map(|it| it.0).collect();
         self.lines.iter().map(|it| it.id).collect()
     }
+}
+
+/// Whether a line belongs above another by all that both showed of late, or clearly does now.
+fn is_surely_above(sort: Sort, (stood, keys): &(Stood, Keys<'_>), (other, theirs): &(Stood, Keys<'_>)) -> bool {
+    let descending = [sort.descending, sort.then.is_some_and(|it| it.1)];
+    for (at, descending) in descending.into_iter().enumerate() {
+        let order = compare_one(keys[at].as_ref(), theirs[at].as_ref(), descending);
+        match (stood.spread(at), other.spread(at)) {
+            // One number, and the same: what comes next decides.
+            (Some(a), Some(b)) if a == b && a.0 == a.1 => (),
+            (Some(a), Some(b)) => {
+                let is_all = if descending { a.0 > b.1 } else { a.1 < b.0 };
+                return is_all || at == 0 && order.is_lt() && is_clear(sort.column, keys, theirs);
+            }
+            (None, None) if order.is_eq() => (),
+            (None, None) => return order.is_lt(),
+            (a, _) => return a.is_some(),
+        }
+    }
+    false
 }
 
 /// Whether what these hold differs by more than a quarter: what a job takes and gives back with each step is less. Of
@@ -166,20 +219,61 @@ mod tests {
     fn two_that_changed_places_once_do_not_change_back_at_once() {
         let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
         let mut seconds = vec![other; 8];
-        seconds.extend([one; 5]);
+        seconds.extend([one; 11]);
         seconds.extend((0..20).map(|at| if at % 2 == 0 { other } else { one }));
         let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
-        assert_eq!((&told[0], &told[12]), (&vec![1, 2], &vec![2, 1]));
-        assert!(told[12..].iter().all(|it| *it == [2, 1]), "{told:?}");
+        assert_eq!((&told[0], &told[18]), (&vec![1, 2], &vec![2, 1]));
+        assert!(told[18..].iter().all(|it| *it == [2, 1]), "{told:?}");
     }
 
     #[test]
-    fn whoever_belongs_higher_for_five_seconds_goes_there() {
+    fn equal_lines_that_go_up_and_down_stay_where_they_are() {
+        // Eight ranks of one job, each with a pace of its own.
+        let held = |rank: u64, second: u64| Some(40_000 + (second * (7 + 2 * rank) + rank * 13) % 41 * 100);
+        let seconds: Vec<Vec<_>> = (0..600).map(|second| (0..8).map(|rank| held(rank, second)).collect()).collect();
+        let seconds: Vec<&[_]> = seconds.iter().map(Vec::as_slice).collect();
+        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
+        assert!(changes < 6, "{changes}");
+    }
+
+    #[test]
+    fn lines_that_are_read_every_ten_seconds_stay_too() {
+        let mut order = Order::default();
+        let mut settle = |at: u64| {
+            let held = if at.is_multiple_of(2) { [10_000, 10_200] } else { [10_300, 10_100] };
+            let lines = (1..).zip(held).map(|(pid, mib)| (id(pid), [Some(Key::Amount(Bytes(mib * MIB))), None]));
+            order.settle(Moment(at * 10_000), Sort::by(Column::Memory), lines.collect())
+        };
+        let first = settle(0);
+        assert!((1..60).all(|at| settle(at) == first));
+    }
+
+    #[test]
+    fn whoever_belongs_higher_for_some_seconds_goes_there() {
         let mut seconds: Vec<&[_]> = vec![&[Some(10_000), Some(9_900), Some(9_800)]; 3];
-        seconds.extend([&[Some(10_000), Some(9_900), Some(10_100)][..]; 6]);
+        seconds.extend([&[Some(10_000), Some(9_900), Some(10_100)][..]; 11]);
         let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
         assert_eq!(told[..7], vec![[1, 2, 3]; 7]);
-        assert_eq!(told[7..], vec![[3, 1, 2]; 2]);
+        assert_eq!(told.last(), Some(&vec![3, 1, 2]));
+        let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
+        assert_eq!(changes, 1, "{told:?}");
+    }
+
+    #[test]
+    fn words_do_not_wait() {
+        let lines = |first: &'static str| {
+            [first, "java", "perl"]
+                .map(|it| Some(Key::Word(it.into())))
+                .into_iter()
+                .zip(1..)
+                .map(|(key, pid)| (id(pid), [key, None]))
+                .collect()
+        };
+        let mut order = Order::default();
+        let sort = Sort { descending: false, ..Sort::by(Column::Command) };
+        let told = ["[python]", "python train.py"].map(|first| order.settle(Moment(0), sort, lines(first)));
+        assert_eq!(told, [[1, 2, 3].map(id), [2, 3, 1].map(id)]);
     }
 
     #[test]
