@@ -38,7 +38,7 @@ pub enum Outlook {
     /// Not seen long enough to say.
     #[default]
     TooSoon,
-    /// It does not grow.
+    /// It does not grow, or too slowly to matter within a day.
     Steady,
     /// It grows, as young jobs do, or ever slower.
     WarmingUp,
@@ -157,19 +157,15 @@ impl Watch {
     }
 
     /// KiB that it has to gain to go on, once it has stopped: a tenth of what it gained, or what it gains in two minutes.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "both are positive, and below a GPU's memory"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and less than a GPU has")]
     fn resumption(&self) -> u32 {
         (kib(self.evidence.gained) / 10.0).min(self.evidence.rate.0.max(0.0) / 1024.0 * 120.0) as u32
     }
 
     /// Seconds without a new maximum after which it has stopped.
     fn patience(&self, interval: f64) -> f64 {
-        if self.longest < 1.5 * interval {
-            // It rose with every reading: one that is no higher is much.
+        if self.longest < 1.5 * interval && self.rested == 0.0 {
+            // It rose with every reading, and never rested before: one that is no higher is much.
             return (0.9 * interval).max(30.0);
         }
         let patience = (1.6 * self.longest + interval + 10.0).max(30.0);
@@ -395,7 +391,7 @@ impl LeakDetector {
             // After a pause no longer than the growth before, it is the same one.
             let (since, rested) = match self.paused {
                 Some(pause) if seconds(pause.at, since) < seconds(pause.began, pause.at) => {
-                    (since.min(pause.began), pause.longest.max(seconds(pause.at, since)))
+                    (since.min(pause.began), pause.longest.max(seconds(pause.at, since)).max(self.interval))
                 }
                 _ => (since, 0.0),
             };

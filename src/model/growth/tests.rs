@@ -130,6 +130,35 @@ fn what_grows_too_slowly_to_matter_within_a_day_says_what_it_did() {
 }
 
 #[test]
+fn what_is_not_called_yet_or_never_ends_is_no_slow_growth() {
+    let sentence = |every: u64, count: u64, held: &dyn Fn(u64) -> u64| {
+        let mut growth = LeakDetector::default();
+        for at in (0..count).map(|it| it * every) {
+            growth.push(Moment(at * 1000), Bytes(held(at) << 10), Some(Bytes(LIMIT * MIB)));
+        }
+        (growth.outlook(), growth.sentence())
+    };
+    // What is being loaded would end within two hours, and is not called for that.
+    assert_eq!(sentence(1, 400, &|at| (1000 + at * 13) << 10), (Outlook::Steady, "steady".to_owned()));
+    // 10 MiB a day end in years.
+    assert_eq!(sentence(60, 10_000, &|at| (1000 << 10) + at * 10_240 / 86_400), (Outlook::Steady, "steady".to_owned()));
+}
+
+#[test]
+fn a_leak_whose_steps_are_little_rarer_than_its_readings_does_not_come_and_go() {
+    for step in [61, 63, 65, 70, 90] {
+        let mut growth = LeakDetector::default();
+        let (mut calls, mut was) = (0, Outlook::TooSoon);
+        for at in (0..8 * 3600).step_by(60) {
+            growth.push(Moment(at * 1000), Bytes((10_000 + at / step * 100) * MIB), Some(Bytes(2 * LIMIT * MIB)));
+            calls += u32::from(growth.outlook() == Outlook::Leak && was != Outlook::Leak);
+            was = growth.outlook();
+        }
+        assert!((1..=2).contains(&calls), "{step} s: {calls} calls");
+    }
+}
+
+#[test]
 fn a_leak_that_stops_is_withdrawn_within_two_minutes() {
     let stops = |at: u64| job(|at| at.min(1000))(at);
     check(1000, stops, Outlook::Leak);

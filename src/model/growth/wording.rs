@@ -11,6 +11,9 @@ use crate::units::Bytes;
 /// KiB that one hears of: what grows more slowly takes days to come to something.
 const WORTH: f64 = 65_536.0;
 
+/// Seconds.
+const MONTH: f64 = 30.0 * 86_400.0;
+
 impl Outlook {
     /// For the table, 8 columns at most.
     pub fn word(self) -> &'static str {
@@ -84,11 +87,9 @@ impl LeakDetector {
             (outlook, Some(evidence)) => format!("{}: {evidence}", outlook.word()),
         }
     }
-}
 
-impl LeakDetector {
     /// By how much it grew though it is steady, as the end is days away: `+1.8 GiB in 58 min; at this pace memory lasts
-    /// 3 d 4 h`. Absent where it does not grow evenly, or is no longer steady.
+    /// 3 d 4 h`. Absent where it does not grow evenly, or is no longer steady, or the end is beyond all plans.
     pub fn creep(&self) -> Option<String> {
         if self.outlook() != Outlook::Steady || self.levels.is_still() {
             return None;
@@ -102,8 +103,12 @@ impl LeakDetector {
         let span = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().map(Span);
         let grown = format!("+{} in {}", Bytes(to_bytes(trend.gained)), span(trend.span)?);
         let left = f64::from(self.limit) - f64::from(self.last?.1);
-        let lasts = span(left / trend.rate).filter(|_| self.limit > 0 && left > 0.0);
-        Some(lasts.map_or_else(|| grown.clone(), |it| format!("{grown}; at this pace memory lasts {it}")))
+        if self.limit == 0 {
+            return Some(grown);
+        }
+        // What ends sooner is not steady for being slow, but not called yet.
+        let lasts = Some(left / trend.rate).filter(|it| (trend::RELEVANT..MONTH).contains(it))?;
+        Some(format!("{grown}; at this pace memory lasts {}", span(lasts)?))
     }
 }
 
