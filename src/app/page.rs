@@ -183,7 +183,7 @@ fn help(writer: &mut Writer) {
     writer.head("The bar of memory");
     writer.field(
         "━ ┅ ═",
-        "held by PyTorch's tensors; reserved by PyTorch, unallocated; not PyTorch's, where that could be read",
+        "held by PyTorch's tensors; reserved by PyTorch, unallocated; all else, where the first could be read",
     );
     writer.head("The mouse");
     writer.field("wheel", "scrolls the list under it");

@@ -36,8 +36,7 @@ pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
 
 /// Whether there is somebody of whom PyTorch says how much that is.
 pub(super) fn has_cache(model: &Model) -> bool {
-    let processes = model.latest().map(|it| it.processes.as_slice()).unwrap_or_default();
-    processes.iter().any(|it| it.peek.as_ref().is_some_and(|peek| !peek.allocators.is_empty()))
+    model.latest().is_some_and(|it| it.processes.iter().any(|process| matches!(cache(it, process), Some(Ok(_)))))
 }
 
 /// Why PyTorch's figures of tenants are not known, where a person can do something about it, and of how many: that of

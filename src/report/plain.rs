@@ -95,7 +95,9 @@ fn tenant(model: &Model, snapshot: &Snapshot, gpu: &Gpu, tenant: &Tenant) -> Str
 /// What of it PyTorch has; absent where it runs none, or nobody looked.
 fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process, held: Reading<Bytes>) -> Option<String> {
     let peek = process.peek.as_ref()?;
-    let parts = |it: &model::Reserved| format!("{} allocated, {} cache", it.allocated, it.cache);
+    let parts = |it: &model::Reserved| {
+        format!("{} allocated, {} unallocated", it.allocated, it.sum().saturating_sub(it.allocated))
+    };
     Some(match peek.unread {
         Some(Unread::NoPytorch) => return None,
         Some(why) => format!(" What PyTorch has of it: {}.", said(&Err::<Missing, _>(why.missing()))),
@@ -158,16 +160,17 @@ mod tests {
                 "GPU 0, NVIDIA H100 80GB HBM3: memory 20.0 GiB of 80.0 GiB in use, a kernel ran 50 percent of the time, \
                  temperature 50 degrees Celsius, power not readable though it should be, health ERR.",
                 "Process 100 of alice on GPU 0: memory 20.0 GiB, kernels ran 40 percent of the time, started 16m39s ago, \
-                 runs python train.py. PyTorch has 18.0 GiB of it: 10.0 GiB allocated, 8.0 GiB cache.",
+                 runs python train.py. PyTorch has 18.0 GiB of it: 10.0 GiB allocated, 8.0 GiB unallocated.",
             ]
         );
         let mut snapshot = model.latest().unwrap().clone();
         let said = |snapshot: &Snapshot, held| pytorch(snapshot, &snapshot.gpus[0], &snapshot.processes[0], held);
-        let more = Some(" PyTorch has 18.0 GiB by its own account: 10.0 GiB allocated, 8.0 GiB cache.".to_owned());
+        let more =
+            Some(" PyTorch has 18.0 GiB by its own account: 10.0 GiB allocated, 8.0 GiB unallocated.".to_owned());
         assert_eq!(said(&snapshot, gib(2)), more);
         snapshot.processes[0].peek.as_mut().unwrap().allocators[0].gpu = None;
         let somewhere =
-            " PyTorch has 18.0 GiB on its GPUs, on which cannot be told: 10.0 GiB allocated, 8.0 GiB cache.";
+            " PyTorch has 18.0 GiB on its GPUs, on which cannot be told: 10.0 GiB allocated, 8.0 GiB unallocated.";
         assert_eq!(said(&snapshot, gib(20)).as_deref(), Some(somewhere));
         snapshot.processes[0].peek = Some(Peek::unread(Unread::OtherUser).into());
         assert_eq!(said(&snapshot, gib(20)).as_deref(), Some(" What PyTorch has of it: not permitted to be read."));

@@ -250,7 +250,9 @@ fn draw_cell(
                 Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, full).skip(1),
                 None => pen.gauge(theme, share, columns.bar, full).skip(1),
             };
-            pen.cell(memory(gpu), MEMORY, Align::Right, style).skip(1);
+            // Of a bar that is split, little may have the colour of the whole.
+            let figure = if share.is_some_and(|it| it >= Theme::FULL) { full } else { style };
+            pen.cell(memory(gpu), MEMORY, Align::Right, figure).skip(1);
             return;
         }
         GpuColumn::Sm => {

@@ -139,10 +139,13 @@ impl Theme {
         self.painted(colour, Modifier::empty())
     }
 
+    /// The share of memory from which on it is about to run out.
+    pub const FULL: f64 = 0.95;
+
     /// Memory, by how full it is: the fuller, the nearer the end of a job.
     pub fn full(self, share: Option<f64>) -> Style {
         match share {
-            Some(0.95..) => self.role(Hue::Alarm, Modifier::BOLD),
+            Some(Self::FULL..) => self.role(Hue::Alarm, Modifier::BOLD),
             Some(0.80..) => self.role(Hue::Notable, Modifier::empty()),
             _ => self.good(),
         }

@@ -65,8 +65,8 @@ pub(super) fn draw(
 ) {
     let Some(series) = model.history().gpu(gpu).map(|it| &it.memory) else { return };
     let layers = layers(model, gpu, panel, cursor);
-    // As in the list, where the layers are all that somebody accounts for.
-    let is_unclaimed = layers.len() < MOST && model.unclaimed().iter().any(|it| it.gpu == *gpu);
+    // As in the list, which is of now, where the layers are all that somebody accounts for.
+    let is_unclaimed = cursor.is_none() && layers.len() < MOST && model.unclaimed().iter().any(|it| it.gpu == *gpu);
     let rest = if is_unclaimed { "unclaimed" } else { OTHER };
     draw_stack(buffer, theme, model.now(), panel, &Stack { whole: series, layers, rest }, cursor);
 }
