@@ -92,26 +92,26 @@ impl Key<'_> {
 
 impl Order {
     /// The order of these lines now. Who is new stands where it belongs at once.
-    pub(super) fn settle(&mut self, now: Moment, sort: Sort, mut lines: Vec<(ProcessId, Keys<'_>)>) -> Vec<ProcessId> {
+    pub(super) fn settle(&mut self, now: Moment, sort: Sort, lines: Vec<(ProcessId, Keys<'_>)>) -> Vec<ProcessId> {
         if self.sort.replace(sort) != Some(sort) {
             self.lines.clear();
         }
         // Where most are new, nobody has a line to lose.
         let is_another = lines.len() > 2 * self.lines.len();
-        let before = self.lines.iter().enumerate().filter(|_| !is_another);
-        let before: HashMap<ProcessId, (usize, Stood)> = before.map(|(place, it)| (it.id, (place, *it))).collect();
-        lines.sort_unstable_by(|a, b| compare(sort, &a.1, &b.1).then_with(|| a.0.cmp(&b.0)));
-        let (mut settled, mut new) = (Vec::with_capacity(lines.len()), Vec::new());
+        let known = self.lines.iter().map(|it| it.id).zip(0..).filter(|_| !is_another);
+        let known: HashMap<ProcessId, usize> = known.collect();
+        let (mut settled, mut new): (Vec<_>, Vec<(Stood, Keys<'_>)>) = (Vec::with_capacity(lines.len()), Vec::new());
         for (id, keys) in lines {
-            let known = before.get(&id);
-            let mut stood = known.map_or_else(|| Stood::new(id, now), |it| it.1);
+            let place = known.get(&id);
+            let mut stood = place.map_or_else(|| Stood::new(id, now), |it| self.lines[*it]);
             stood.show(now, &keys);
-            match known {
-                Some((place, _)) => settled.push((*place, (stood, keys))),
+            match place {
+                Some(place) => settled.push((*place, (stood, keys))),
                 None => new.push((stood, keys)),
             }
         }
         settled.sort_unstable_by_key(|it| it.0);
+        new.sort_unstable_by(|a, b| compare(sort, &a.1, &b.1).then_with(|| a.0.id.cmp(&b.0.id)));
         let mut settled: Vec<(Stood, Keys<'_>)> = settled.into_iter().map(|it| it.1).collect();
         if settled.is_empty() {
             settled = new;
