@@ -11,12 +11,12 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
+use gputop::app::event::Event;
 use gputop::app::{App, Options};
-use gputop::event::Event;
-use gputop::snapshot::Snapshot;
-use gputop::snapshot::line::Line;
-use gputop::ui::{self, Theme};
-use gputop::units::{Bytes, Moment};
+use gputop::base::units::{Bytes, Moment};
+use gputop::protocol::line::Line;
+use gputop::protocol::snapshot::Snapshot;
+use gputop::view::{self, Theme};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use serde_json::json;
@@ -60,7 +60,7 @@ fn main() -> anyhow::Result<()> {
             let mut frames = Vec::new();
             for _ in 0..FRAMES {
                 let begin = now();
-                terminal.draw(|frame| ui::draw(frame.buffer_mut(), &theme, black_box(&app)))?;
+                terminal.draw(|frame| view::draw(frame.buffer_mut(), &theme, black_box(&app)))?;
                 frames.push(now().saturating_sub(begin));
             }
             let frame = median(&mut frames);

@@ -13,9 +13,9 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
-use gputop::app::columns::{Choice, Column};
 use gputop::app::gpu_columns::GpuColumn;
 use gputop::app::keymap::{BINDINGS, Mode};
+use gputop::app::process_columns::{Choice, Column};
 use gputop::cli::Cli;
 
 fn main() -> anyhow::Result<()> {

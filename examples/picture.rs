@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossterm::event::{KeyCode, KeyEvent};
+use gputop::app::event::{Effect, Event};
 use gputop::app::{App, Options};
-use gputop::event::{Effect, Event};
-use gputop::snapshot::line::Line;
-use gputop::ui::{self, Theme};
+use gputop::protocol::line::Line;
+use gputop::view::{self, Theme};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::{Buffer, Cell};
@@ -61,7 +61,7 @@ fn main() -> anyhow::Result<()> {
 
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
     let theme = Theme::new(false, true).with(app.look());
-    terminal.draw(|frame| ui::draw(frame.buffer_mut(), &theme, &app))?;
+    terminal.draw(|frame| view::draw(frame.buffer_mut(), &theme, &app))?;
     svg(terminal.backend().buffer(), io::stdout().lock())?;
     Ok(())
 }

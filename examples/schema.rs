@@ -3,6 +3,6 @@
 use std::io::{self, Write};
 
 fn main() -> anyhow::Result<()> {
-    let schema = serde_json::to_string_pretty(&gputop::snapshot::line::schema())?;
+    let schema = serde_json::to_string_pretty(&gputop::protocol::line::schema())?;
     Ok(writeln!(io::stdout(), "{schema}")?)
 }

@@ -11,20 +11,20 @@
 //!
 //! It leaves by `_exit`, whatever its threads are at: destructors of the driver's library can hang.
 
-mod census;
+mod actions;
 mod clock;
-mod devices;
-mod hands;
+mod device_files;
 mod host;
 mod inspect;
+mod line_writer;
+mod main_loop;
 mod nvml;
-mod pace;
-mod peek;
-mod proc;
+mod procfs;
+mod pytorch;
 mod sampler;
-mod writer;
+mod scan;
 
-pub mod surroundings;
+pub mod diagnostics;
 
 pub mod demo;
 
@@ -37,13 +37,13 @@ use anyhow::Context;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
+use crate::base::text::{Argv, Text};
+use crate::base::units::{Bytes, Moment, Percent};
 use crate::cli::AgentArgs;
-use crate::snapshot::{
+use crate::protocol::snapshot::{
     Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Process, ProcessFacts, ProcessId, Reading,
     Trouble, Use,
 };
-use crate::units::{Bytes, Moment, Percent};
-use crate::untrusted::{Argv, Text};
 
 /// What one pass over the driver brought.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ pub struct Readings {
     /// Every GPU, by index; the instances of a split one right after it.
     pub gpus: Vec<GpuReadings>,
     /// Of the simulated machine, what PyTorch says in its processes, by PID. They have none.
-    simulated: Vec<(u32, Vec<peek::Stats>)>,
+    simulated: Vec<(u32, Vec<pytorch::Stats>)>,
 }
 
 /// What one pass brought of one GPU, or of one MIG instance.
@@ -102,11 +102,11 @@ enum Wake {
     /// A thread came back that was left behind in a hung call.
     CameBack,
     /// Something was read aside.
-    Found(proc::Finding),
+    Found(procfs::Finding),
     /// The census has news.
-    Sighted(Box<census::Sighting>),
+    Sighted(Box<scan::Sighting>),
     /// The thread of this number looked into these processes.
-    Peeked(u64, Vec<(ProcessId, peek::Outcome)>),
+    Peeked(u64, Vec<(ProcessId, pytorch::Outcome)>),
     /// The first line was written.
     Written,
     /// Pass so often from now on.
@@ -162,7 +162,7 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     // for the other processors. While there are none it grows at once, to what a large host needs.
     let _grown = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 2047);
     end_on_panic();
-    pace::run(args).context("cannot start a thread of the agent")?;
+    main_loop::run(args).context("cannot start a thread of the agent")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -171,10 +171,10 @@ pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         say(&panic.to_string());
         // That one has nobody to wait for: what it stopped goes on. No other thread stops anyone.
-        if std::thread::current().name() == Some(hands::THREAD) {
-            hands::break_off_act();
+        if std::thread::current().name() == Some(actions::THREAD) {
+            actions::break_off_act();
         } else {
-            hands::finish_act();
+            actions::finish_act();
         }
         exit_now(1);
     }));
@@ -182,7 +182,7 @@ pub fn end_on_panic() {
 
 /// Ends the process, as soon as no one is stopped that should go on.
 fn leave() -> ! {
-    hands::finish_act();
+    actions::finish_act();
     exit_now(0)
 }
 

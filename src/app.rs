@@ -3,53 +3,54 @@
 //! Everything happens in [`App::update`]; what is to be done in the world is the [`Effect`] it
 //! returns. It reads no clock and draws nothing.
 
+mod accessors;
 mod alerts;
-pub mod columns;
-pub mod end;
+pub mod end_dialog;
+pub mod event;
 pub mod gpu_columns;
 pub mod graph;
 pub mod keymap;
 pub mod layout;
+mod line_edit;
 pub mod marks;
 mod mouse;
 mod options;
-mod order;
-mod over;
+mod overlay;
 pub mod page;
+pub mod process_columns;
+mod row_order;
 pub mod rows;
 pub mod settings;
-pub mod setup;
-mod shown;
+pub mod settings_panel;
 mod table;
-mod typing;
-mod wrap;
+mod text_wrap;
 
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::Input;
 
+pub use self::accessors::growth;
 use self::alerts::Alerts;
-use self::columns::{Column, Columns, Sort};
-use self::end::EndPanel;
+use self::end_dialog::EndPanel;
 use self::gpu_columns::GpuColumn;
 use self::graph::Lens;
 use self::keymap::{Intent, Mode};
 use self::marks::Marks;
 pub use self::options::Options;
-use self::order::Order;
 use self::page::{Page, Topic};
+use self::process_columns::{Column, Columns, Sort};
+use self::row_order::Order;
 use self::rows::{Grouping, Row, View};
 use self::settings::Look;
-use self::setup::Setup;
-pub use self::shown::growth;
-pub use self::wrap::{wrap, wrap_figures};
-use crate::control::{Command, Outcome, Reply};
-use crate::event::{Effect, Event};
+use self::settings_panel::Setup;
+pub use self::text_wrap::{wrap, wrap_figures};
+use crate::app::event::{Effect, Event};
+use crate::base::text::Text;
 use crate::model::Model;
-use crate::snapshot::line::Line;
-use crate::snapshot::{GpuUuid, ProcessId};
-use crate::untrusted::Text;
+use crate::protocol::command::{Command, Outcome, Reply};
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::{GpuUuid, ProcessId};
 
 /// One of the two lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,7 +190,7 @@ impl App {
         match line {
             Line::Full(snapshot) => {
                 // The agent may be another one, and not know what is looked at.
-                effect = self.page.as_ref().and_then(|page| over::detail_of(page, &snapshot));
+                effect = self.page.as_ref().and_then(|page| overlay::detail_of(page, &snapshot));
                 self.lost = None;
                 self.options.interval = Duration::from_millis(snapshot.interval_ms);
                 self.newest().replace(*snapshot);
@@ -240,14 +241,14 @@ impl App {
         match keymap::meaning(mode, key) {
             Some(intent) => self.obey(intent),
             None if mode == Mode::Filter => {
-                if let Some(request) = typing::edit(key) {
+                if let Some(request) = line_edit::edit(key) {
                     self.filter.handle(request);
                     self.top = 0;
                 }
                 None
             }
             None if mode == Mode::Mark => {
-                if let Some(request) = typing::edit(key) {
+                if let Some(request) = line_edit::edit(key) {
                     self.marks.edit(request);
                 }
                 None

@@ -13,11 +13,11 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::app::columns::{Columns, Sort};
 use crate::app::gpu_columns::GpuColumn;
+use crate::app::process_columns::{Columns, Sort};
 use crate::app::rows::Grouping;
 use crate::app::settings::Look;
-use crate::units::Bytes;
+use crate::base::units::Bytes;
 
 /// See every GPU, who holds its memory, and end the right process.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]

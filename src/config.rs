@@ -286,7 +286,7 @@ fn merged(text: &str, lines: &[(&'static str, String)]) -> Result<String, String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::columns::Column;
+    use crate::app::process_columns::Column;
     use crate::app::settings::Look;
 
     fn read(text: &str) -> Result<Config, String> {

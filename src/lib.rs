@@ -6,32 +6,22 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-pub mod units;
-pub mod untrusted;
+pub mod base;
 
-pub mod control;
-pub mod snapshot;
+pub mod protocol;
 
 pub mod agent;
-pub mod link;
+pub mod source;
 
 pub mod model;
 
 pub mod app;
-pub mod event;
 
-pub mod ui;
+pub mod view;
 
-pub mod session;
-pub mod terminal;
+pub mod tui;
 
-pub mod analyze;
-pub mod doctor;
-pub mod explain;
-pub mod free;
-pub mod orphans;
-pub mod query;
-pub mod report;
+pub mod commands;
 
 pub mod cli;
 pub mod config;
@@ -46,18 +36,18 @@ use cli::{Cli, Task};
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     match &cli.task {
         Some(Task::Agent(args)) => agent::run(args),
-        Some(Task::Analyze(args)) => analyze::run(args),
+        Some(Task::Analyze(args)) => commands::analyze::run(args),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
-        Some(Task::Doctor(args)) => doctor::run(args, &config::Config::load(cli)),
-        Some(Task::Explain(args)) => explain::run(args),
-        Some(Task::Free(args)) => free::run(args),
-        Some(Task::Orphans(args)) => orphans::run(args),
+        Some(Task::Doctor(args)) => commands::doctor::run(args, &config::Config::load(cli)),
+        Some(Task::Explain(args)) => commands::explain::run(args),
+        Some(Task::Free(args)) => commands::free::run(args),
+        Some(Task::Orphans(args)) => commands::orphans::run(args),
         Some(Task::Schema) => {
-            io::stdout().write_all(snapshot::line::SCHEMA.as_bytes())?;
+            io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
-        None if query::is_asked(cli) => query::run(cli),
-        None if report::is_asked_for(cli) => report::run(cli),
-        None => session::run(cli),
+        None if commands::query::is_asked(cli) => commands::query::run(cli),
+        None if commands::report::is_asked_for(cli) => commands::report::run(cli),
+        None => tui::session::run(cli),
     }
 }

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 use std::{io, panic, thread};
 
+use gputop::base::text::Text;
 use gputop::cli::{self, Cli};
-use gputop::report::{self, Exit};
-use gputop::untrusted::Text;
+use gputop::commands::report::{self, Exit};
 
 fn main() -> ExitCode {
     keep_the_heap_small();

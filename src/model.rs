@@ -10,9 +10,9 @@ mod growth;
 pub mod health;
 mod history;
 mod job;
-mod kin;
 mod reclaim;
-mod unclaimed;
+mod related;
+mod unaccounted;
 mod verdict;
 
 use std::sync::Arc;
@@ -30,14 +30,15 @@ pub use self::history::{
 };
 use self::job::Jobs;
 pub use self::job::{Job, JobKey};
-pub use self::kin::Kin;
 pub use self::reclaim::{Reclaim, Returned};
-pub use self::unclaimed::Unclaimed;
+pub use self::related::Kin;
+pub use self::unaccounted::Unclaimed;
 use self::verdict::past::Past;
 pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
-use crate::control::Signal;
-use crate::snapshot::{Change, Gpu, GpuUuid, ProcessFacts, ProcessId, Reading, Snapshot};
-use crate::units::{Bytes, Moment, Percent};
+use crate::base::units::{Bytes, Moment, Percent};
+use crate::protocol::change::Change;
+use crate::protocol::command::Signal;
+use crate::protocol::snapshot::{Gpu, GpuUuid, ProcessFacts, ProcessId, Reading, Snapshot};
 
 /// A sum over readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -299,7 +300,7 @@ impl Model {
         if !is_settled {
             self.kin = Kin::of(latest);
         }
-        self.unclaimed = latest.gpus.iter().filter_map(|gpu| unclaimed::find(gpu, latest).ok()?).collect();
+        self.unclaimed = latest.gpus.iter().filter_map(|gpu| unaccounted::find(gpu, latest).ok()?).collect();
         self.past.learn(latest, &self.kin, &self.holdings);
         if is_settled {
             self.jobs.weigh(&self.holdings);

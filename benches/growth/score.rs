@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use gputop::base::units::{Bytes, Moment};
 use gputop::model::{LeakDetector, Outlook, PartedDetector};
-use gputop::units::{Bytes, Moment};
 
 use crate::baselines;
 use crate::lab::sampling::Sample;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use crate::units::Moment;
+use crate::base::units::Moment;
 
 /// Milliseconds since boot, sleep included: the clock of start ticks.
 pub(super) fn now() -> Moment {

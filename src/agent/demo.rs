@@ -4,16 +4,16 @@
 //! can be ended for good. What they do to the GPUs is a play of the clock alone ([`scene`]).
 
 mod board;
-mod cast;
+mod processes;
 mod scene;
 
 use std::io;
 
-pub use self::cast::be;
-use self::cast::{Actor, Role};
+pub use self::processes::be;
+use self::processes::{Actor, Role};
 use super::{Hold, Readings, clock};
-use crate::snapshot::{Driver, GpuUuid, Use};
-use crate::units::{Moment, Percent};
+use crate::base::units::{Moment, Percent};
+use crate::protocol::snapshot::{Driver, GpuUuid, Use};
 
 /// A small busy machine.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Machine {
 impl Machine {
     /// Starts its processes. They end with the agent, and with the thread that calls this.
     pub(super) fn start() -> io::Result<Self> {
-        Ok(Self { started: clock::now(), actors: cast::start()? })
+        Ok(Self { started: clock::now(), actors: processes::start()? })
     }
 
     /// What a pass over its driver brings, with all that there is of the GPU that is wanted. A process that was ended has left for good.

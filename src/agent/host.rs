@@ -5,9 +5,9 @@ use std::fs;
 use sysinfo::{CpuRefreshKind, MemoryRefreshKind, System};
 
 use super::clock;
-use crate::snapshot::{HostFacts, HostLoad, Missing};
-use crate::units::{Bytes, Moment, Percent};
-use crate::untrusted::Text;
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Moment, Percent};
+use crate::protocol::snapshot::{HostFacts, HostLoad, Missing};
 
 /// Reads the host.
 #[derive(Debug)]

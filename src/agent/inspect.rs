@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 
-use super::hands::Tell;
-use super::proc::stat;
-use crate::control::{Inspection, Outcome, Reply};
-use crate::snapshot::ProcessId;
-use crate::units::Bytes;
-use crate::untrusted::Text;
+use super::actions::Tell;
+use super::procfs::stat;
+use crate::base::text::Text;
+use crate::base::units::Bytes;
+use crate::protocol::command::{Inspection, Outcome, Reply};
+use crate::protocol::snapshot::ProcessId;
 
 /// Looks that are under way. Dropping this ends none of them.
 pub(super) struct Inspector {

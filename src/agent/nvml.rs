@@ -4,21 +4,21 @@
 //! its trouble. This runs on a thread that may hang at any call; [`watch`] is how others see that, and
 //! a fresh thread takes over from the last readings.
 
-mod detail;
-mod fault;
-mod fields;
+pub(super) mod call_watch;
+mod calls;
+mod errors;
+mod field_values;
 mod gpu;
-mod holds;
+mod gpu_detail;
+mod gpu_list;
+mod gpu_processes;
 pub(super) mod library;
-mod live;
 mod mig;
-mod place;
-mod plain;
-mod processes;
+mod on_demand;
+mod process_lists;
+mod process_utilization;
 mod raw;
-mod seats;
-mod shares;
-pub(super) mod watch;
+mod topology;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,19 +29,19 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
 
-use self::fault::concerns_driver;
+use self::call_watch::{Subject, Watch};
+use self::errors::concerns_driver;
 use self::gpu::{Detail, Gpu, Pass};
+use self::gpu_list::Seat;
+pub(super) use self::gpu_list::unknown;
 use self::library::Library;
-use self::processes::Lists;
+use self::process_lists::Lists;
 use self::raw::{EventSet, Handle};
-use self::seats::Seat;
-pub(super) use self::seats::unknown;
-use self::watch::{Subject, Watch};
 use super::{Readings, clock};
+use crate::base::text::Text;
+use crate::base::units::Moment;
 use crate::cli::AgentArgs;
-use crate::snapshot::{Driver, GpuUuid, Trouble, Xid};
-use crate::units::Moment;
-use crate::untrusted::Text;
+use crate::protocol::snapshot::{Driver, GpuUuid, Trouble, Xid};
 
 /// A driver that does not start, and a GPU that was lost, are tried again so often.
 const AGAIN: Duration = Duration::from_secs(3);
@@ -118,7 +118,7 @@ pub(super) struct Eyes {
 impl Eyes {
     /// Eyes that go on from `last`, and leave the sick alone.
     pub(super) fn new(args: &AgentArgs, watch: Watch, started: Started, last: Readings, sick: Vec<Sick>) -> Self {
-        let (seats, avoid) = seats::from_readings(last.gpus, sick);
+        let (seats, avoid) = gpu_list::from_readings(last.gpus, sick);
         Self {
             only: args.nvml_lib.clone(),
             detail: args.detail,
@@ -281,7 +281,7 @@ impl Eyes {
 
     /// The driver went away under us.
     fn lose_driver(&mut self, function: &'static str, error: &NvmlError, now: Moment) {
-        let trouble = fault::of_driver(function, error, now);
+        let trouble = errors::of_driver(function, error, now);
         for seat in &mut self.seats {
             seat.suffers(&trouble);
         }
@@ -306,7 +306,7 @@ impl Eyes {
             },
             Err(error) if concerns_driver(&error) => return self.lose_driver(COUNT_CALL, &error, now),
             Err(error) => {
-                return self.set_driver_trouble(Some(fault::of_driver(COUNT_CALL, &error, now)));
+                return self.set_driver_trouble(Some(errors::of_driver(COUNT_CALL, &error, now)));
             }
         };
         self.set_driver_trouble(None);
@@ -355,7 +355,7 @@ impl Eyes {
                 Err(failure) => failed.push((index, failure)),
             }
         }
-        seats::settle(&mut self.seats, &present, failed, now);
+        gpu_list::settle(&mut self.seats, &present, failed, now);
     }
 
     /// Seats a GPU: in its own place if it was here before, at whatever index.
@@ -424,7 +424,7 @@ impl Eyes {
                         lost_driver = Some((function, error, now));
                         break;
                     }
-                    let trouble = fault::of_gpu(function, &error, &gpu.readings.facts, now);
+                    let trouble = errors::of_gpu(function, &error, &gpu.readings.facts, now);
                     seat.suffers(&trouble);
                     // It may be back soon, at another index.
                     self.count_due = now.after(AGAIN);

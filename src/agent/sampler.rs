@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::nvml::watch::{Call, Progress, Subject, Watch};
+use super::nvml::call_watch::{Call, Progress, Subject, Watch};
 use super::nvml::{self, Eyes, HANDLE, Sick, Started, library};
 use super::{GpuReadings, Readings, Wake, clock, demo};
+use crate::base::units::Moment;
 use crate::cli::AgentArgs;
-use crate::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
-use crate::units::Moment;
+use crate::protocol::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
 
 /// A call that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -290,7 +290,7 @@ impl Thread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Bytes;
+    use crate::base::units::Bytes;
 
     /// Two GPUs, read at 7 ms, and a sampler that finds no driver.
     fn two_gpus() -> (Sampler, Readings, Receiver<Wake>) {
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!((&well.trouble, sick.load.memory_used, sick.load.at), (&None, Ok(Bytes(1)), Moment(7)));
         let trouble = sick.trouble.as_ref().unwrap();
         assert_eq!((trouble.cause, trouble.since), (Cause::Hung, Moment(10_000)));
-        assert_eq!(trouble.call.as_ref().map(crate::untrusted::Text::as_str), Some("nvmlDeviceGetPowerUsage"));
+        assert_eq!(trouble.call.as_ref().map(crate::base::text::Text::as_str), Some("nvmlDeviceGetPowerUsage"));
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{App, List, rows};
-use crate::event::{Alert, News};
+use crate::app::event::{Alert, News};
+use crate::base::units::{Elapsed, Moment};
 use crate::model::{Evidence, Model, Outlook, Subject};
-use crate::snapshot::{Gpu, GpuUuid, Identity, ProcessId, Snapshot, State, Use};
-use crate::units::{Elapsed, Moment};
+use crate::protocol::snapshot::{Gpu, GpuUuid, Identity, ProcessId, Snapshot, State, Use};
 
 /// A leak that was withdrawn and comes back within this time is the same one.
 const SAME: Duration = Duration::from_mins(10);
@@ -260,10 +260,10 @@ mod tests {
 
     use super::*;
     use crate::app::Options;
-    use crate::event::{Effect, Event};
-    use crate::snapshot::example::host;
-    use crate::snapshot::line::Line;
-    use crate::units::Bytes;
+    use crate::app::event::{Effect, Event};
+    use crate::base::units::Bytes;
+    use crate::protocol::line::Line;
+    use crate::protocol::snapshot::example::host;
 
     fn see(app: &mut App, host: &Snapshot) -> Vec<Alert> {
         match app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone()))))) {

@@ -1,6 +1,6 @@
 //! The columns of the list of GPUs.
 
-use super::columns::{Choice, Columns};
+use super::process_columns::{Choice, Columns};
 
 /// A column of the list of GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,9 +12,9 @@ use self::scale::Scale;
 use super::keymap::Intent;
 use super::layout::{self, Area};
 use super::{App, List, rows};
-use crate::event::Effect;
+use crate::app::event::Effect;
+use crate::base::units::Moment;
 use crate::model::{Model, Subject, WEEK};
-use crate::units::Moment;
 
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_mins(minutes)

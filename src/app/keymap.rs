@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::columns::Column;
+use super::process_columns::Column;
 
 /// Where keys go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,9 +3,9 @@
 
 use tui_input::{Input, InputRequest};
 
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Moment};
 use crate::model::{Model, Series, Subject};
-use crate::units::{Bytes, Moment};
-use crate::untrusted::Text;
 
 /// So many stay, the latest.
 const MOST: usize = 32;
@@ -131,8 +131,8 @@ fn difference(amount: Option<Bytes>, before: Option<Bytes>) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::ProcessId;
-    use crate::snapshot::example::host;
+    use crate::protocol::snapshot::ProcessId;
+    use crate::protocol::snapshot::example::host;
 
     #[test]
     fn memory_before_and_after_a_phase_is_compared() {

@@ -4,7 +4,7 @@ use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
 use super::keymap::Mode;
 use super::{App, List};
-use crate::event::Effect;
+use crate::app::event::Effect;
 
 /// Lines that a turn of the mouse wheel moves.
 const WHEEL: isize = 3;

@@ -10,12 +10,12 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::keymap::{BINDINGS, Mode};
 use super::rows;
-use super::wrap::{BOUND, bound};
-use crate::control::Inspection;
+use super::text_wrap::{BOUND, bound};
+use crate::base::text::Text;
+use crate::base::units::Elapsed;
 use crate::model::{Breakdown, Model, Outlook, Subject};
-use crate::snapshot::{GpuUuid, Identity, Missing, Process, Reading, Snapshot, State, Use};
-use crate::units::Elapsed;
-use crate::untrusted::Text;
+use crate::protocol::command::Inspection;
+use crate::protocol::snapshot::{GpuUuid, Identity, Missing, Process, Reading, Snapshot, State, Use};
 
 /// Columns of the names at the left of a page.
 pub const LABEL: usize = 16;

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use super::columns::{Column, Sort};
-use super::order::{Key, Keys, Order};
+use super::process_columns::{Column, Sort};
+use super::row_order::{Key, Keys, Order};
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Percent};
 use crate::model::{Holding, JobKey, Model, reserved};
-use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot, Unread};
-use crate::units::{Bytes, Percent};
-use crate::untrusted::Text;
+use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot, Unread};
 
 /// What a process runs: its program's file name and its arguments, or its short name while these are not known.
 pub fn command(process: &Process) -> Reading<String> {

@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::App;
-use super::columns::{Columns, Sort};
 use super::gpu_columns::GpuColumn;
+use super::process_columns::{Columns, Sort};
 use super::rows::Grouping;
 
 /// Which colours.

@@ -6,9 +6,9 @@ use super::keymap::Intent;
 use super::page::{Page, Topic};
 use super::rows::{self, Grouping, Subject};
 use super::{App, List};
-use crate::event::Effect;
+use crate::app::event::Effect;
 use crate::model::Model;
-use crate::snapshot::{GpuUuid, ProcessId};
+use crate::protocol::snapshot::{GpuUuid, ProcessId};
 
 /// A command is scrolled by so many columns at a time, and so far at most.
 const SCROLL: isize = 16;

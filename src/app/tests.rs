@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use std::collections::HashSet;
 
-use crate::app::end::{Choice, Member, Stage};
-use crate::control::Signal;
-use crate::snapshot::Snapshot;
-use crate::snapshot::example::host;
-use crate::units::{Bytes, Moment};
+use crate::app::end_dialog::{Choice, Member, Stage};
+use crate::base::units::{Bytes, Moment};
+use crate::protocol::command::Signal;
+use crate::protocol::snapshot::Snapshot;
+use crate::protocol::snapshot::example::host;
 
 struct Story {
     app: App,

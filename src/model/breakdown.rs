@@ -11,8 +11,8 @@
 //! ```
 
 use super::{Holding, Unclaimed};
-use crate::snapshot::{Allocator, Gpu, Missing, ProcessId, Reading, Snapshot, Tenant};
-use crate::units::Bytes;
+use crate::base::units::Bytes;
+use crate::protocol::snapshot::{Allocator, Gpu, Missing, ProcessId, Reading, Snapshot, Tenant};
 
 /// A part of the whole, from what tensors hold to what nobody does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,8 +193,8 @@ mod tests {
 
     use super::*;
     use crate::model::Model;
-    use crate::snapshot::example::host;
-    use crate::snapshot::{GpuUuid, Peek};
+    use crate::protocol::snapshot::example::host;
+    use crate::protocol::snapshot::{GpuUuid, Peek};
 
     /// An allocator on the first GPU with these parts: allocated, pending, fragmented, cache, rounding.
     pub(crate) fn allocator(parts: [u64; 5]) -> Allocator {

@@ -1,7 +1,7 @@
 //! What to try when a process leaks: by the way in which its memory grows, and by which part of it can have grown.
 
 use super::{Advice, Growth, Model, Part, Reserved, Subject, on_growth, reserved};
-use crate::units::Bytes;
+use crate::base::units::Bytes;
 
 impl Model {
     /// What to try, the most likely first; nothing while memory does not grow as a leak does.

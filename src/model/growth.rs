@@ -9,28 +9,28 @@
 //! lengths of its batches. A leak makes the floor rise at a steady pace or faster, by many steps of which none is
 //! most of it ([`trend`]), and so fast that the memory runs out within a day ([`forecast`]).
 
+mod buckets;
 mod forecast;
-mod levels;
-mod live;
 mod parts;
-mod stairs;
-mod teeth;
+mod sawtooth;
+mod shape;
+mod steps;
 #[cfg(test)]
 mod tests;
+mod tracker;
 mod trend;
-mod way;
 mod wording;
 
+use self::buckets::Levels;
 use self::forecast::Path;
 pub use self::forecast::{Forecast, Rate};
-use self::levels::Levels;
-pub(super) use self::live::Leaks;
 pub(super) use self::parts::Allocated;
 pub use self::parts::{Growing, PartedDetector, evidence_of, part_name};
-use self::stairs::Stairs;
-use self::teeth::Teeth;
+use self::sawtooth::Teeth;
+use self::steps::Stairs;
+pub(super) use self::tracker::Leaks;
 use self::trend::Trend;
-use crate::units::{Bytes, Moment};
+use crate::base::units::{Bytes, Moment};
 
 /// What is thought of the growth of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]

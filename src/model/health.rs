@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::snapshot::{Gpu, Missing, Throttle};
-use crate::units::{Elapsed, Moment};
+use crate::base::units::{Elapsed, Moment};
+use crate::protocol::snapshot::{Gpu, Missing, Throttle};
 
 /// How much a person should care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,8 +172,8 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::example::host;
-    use crate::snapshot::{GpuHealth, GpuLoad, Xid};
+    use crate::protocol::snapshot::example::host;
+    use crate::protocol::snapshot::{GpuHealth, GpuLoad, Xid};
 
     fn judged(change: impl FnOnce(&mut GpuLoad, &mut GpuHealth, Moment)) -> (String, String, Weight) {
         let mut host = host(1);

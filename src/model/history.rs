@@ -16,11 +16,11 @@ pub use self::curve::{Curve, Extent, Window};
 use self::occurrence::Occurrences;
 pub use self::occurrence::{Occurrence, What};
 pub use self::split::Split;
-use crate::control::Signal;
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Moment, Percent};
 use crate::model::{Holding, Reserved, Subject};
-use crate::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
-use crate::units::{Bytes, Moment, Percent};
-use crate::untrusted::Text;
+use crate::protocol::command::Signal;
+use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 
 /// The longest span that there is history of.
 pub const WEEK: Duration = Duration::from_hours(7 * 24);

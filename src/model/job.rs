@@ -2,11 +2,11 @@
 
 mod group;
 
-use crate::model::kin::Kin;
+use crate::base::text::Text;
+use crate::model::related::Kin;
 use crate::model::verdict::past::Past;
 use crate::model::{Holding, Total};
-use crate::snapshot::{Missing, ProcessId, Reading, Snapshot};
-use crate::untrusted::Text;
+use crate::protocol::snapshot::{Missing, ProcessId, Reading, Snapshot};
 
 /// What makes a job this job, from one snapshot to the next.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -3,8 +3,8 @@
 //! What others took or gave in the meantime is left out of the sum. What nobody accounts for is not:
 //! memory that a dead process's children still hold shows as not returned.
 
-use crate::snapshot::{Gpu, GpuUuid, ProcessId, Snapshot};
-use crate::units::{Bytes, Moment};
+use crate::base::units::{Bytes, Moment};
+use crate::protocol::snapshot::{Gpu, GpuUuid, ProcessId, Snapshot};
 
 /// What one GPU held just before.
 #[derive(Debug, Clone, PartialEq)]

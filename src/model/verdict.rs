@@ -14,11 +14,11 @@ mod wording;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::text::Text;
+use crate::base::units::Bytes;
 use crate::model::Total;
-use crate::model::kin::role;
-use crate::snapshot::{ProcessFacts, ProcessId, Reading};
-use crate::units::Bytes;
-use crate::untrusted::Text;
+use crate::model::related::role;
+use crate::protocol::snapshot::{ProcessFacts, ProcessId, Reading};
 
 /// A process, and what it went by while it lived.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use fake_nvml::{Kind, Tenant};
-use gputop::control::{Command, Outcome};
-use gputop::snapshot::line::Line;
-use gputop::snapshot::{Process, Snapshot};
+use gputop::protocol::command::{Command, Outcome};
+use gputop::protocol::line::Line;
+use gputop::protocol::snapshot::{Process, Snapshot};
 use serde_json::Value;
 
 use crate::DEADLINE;

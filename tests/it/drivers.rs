@@ -4,8 +4,8 @@
 use std::process::Command;
 
 use fake_nvml::{Fault, Memory, Tenant, Utilization, Which, Xid};
-use gputop::snapshot::{Cause, Gpu, Missing, Snapshot};
-use gputop::units::{Bytes, Percent};
+use gputop::base::units::{Bytes, Percent};
+use gputop::protocol::snapshot::{Cause, Gpu, Missing, Snapshot};
 
 use crate::cli::json;
 use crate::contract::{Agent, Seen};
@@ -111,7 +111,7 @@ fn an_instance_in_the_place_of_another_is_not_that_one() {
     });
     let gpus = seen.snapshot.map(|it| it.gpus).unwrap_or_default();
     let name = gpus.iter().find(|it| is_anew(it)).and_then(|it| it.facts.name.clone().ok());
-    assert_eq!(name.as_ref().map(gputop::untrusted::Text::as_str), Some("MIG 2g.10gb"));
+    assert_eq!(name.as_ref().map(gputop::base::text::Text::as_str), Some("MIG 2g.10gb"));
 }
 
 #[test]

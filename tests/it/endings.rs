@@ -259,8 +259,8 @@ const ROLE: &str = "IT_PANICS";
 #[test]
 fn a_panic_in_a_thread_gives_the_terminal_back_and_is_said_in_a_line() {
     if std::env::var_os(ROLE).is_some() {
-        let mut screen = gputop::terminal::Screen::enter(true).expect("there is a terminal");
-        gputop::terminal::end_on_panic(Some(screen.tty()));
+        let mut screen = gputop::tui::terminal::Screen::enter(true).expect("there is a terminal");
+        gputop::tui::terminal::end_on_panic(Some(screen.tty()));
         screen.draw(|buffer| "all is well".render(buffer.area, buffer));
         let thread = std::thread::spawn(|| panic!("spilled\n\x1b[2J"));
         return thread.join().expect("it never gets here");

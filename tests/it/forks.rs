@@ -1,7 +1,7 @@
 //! A forked worker has a copy of its parent's books, and nothing of the GPU.
 
 use fake_nvml::Tenant;
-use gputop::snapshot::{Peek, Unread};
+use gputop::protocol::snapshot::{Peek, Unread};
 
 use crate::contract::Seen;
 use crate::peek::{MIB, Torch, agent, figures, host, wait};

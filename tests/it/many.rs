@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use fake_nvml::Tenant;
-use gputop::snapshot::{Process, Snapshot, State};
+use gputop::protocol::snapshot::{Process, Snapshot, State};
 use rustix::process::Signal;
 
 use crate::contract::{Agent, Seen};

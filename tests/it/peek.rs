@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use fake_nvml::Tenant;
-use gputop::snapshot::line::Line;
-use gputop::snapshot::{Allocator, GpuUuid, Peek, Unread};
+use gputop::protocol::line::Line;
+use gputop::protocol::snapshot::{Allocator, GpuUuid, Peek, Unread};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::contract::{Agent, Seen};

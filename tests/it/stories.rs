@@ -13,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fake_nvml::Tenant;
+use gputop::base::text::Text;
+use gputop::base::units::Moment;
 use gputop::model::Model;
-use gputop::snapshot::line::Line;
-use gputop::units::Moment;
-use gputop::untrusted::Text;
+use gputop::protocol::line::Line;
 use rustix::process::Signal;
 
 use self::script::{Act, Claim, Story};

@@ -7,65 +7,39 @@ use std::path::{Path, PathBuf};
 
 /// Who may use whom. A module may use what its row names, and nothing else of ours.
 const MAY_USE: &[(&str, &[&str])] = &[
-    ("units", &[]),
-    ("untrusted", &[]),
+    ("base", &[]),
+    ("protocol", &["base"]),
+    ("agent", &["base", "cli", "protocol"]),
+    ("source", &["app", "base", "cli", "protocol"]),
+    ("model", &["base", "protocol"]),
+    ("app", &["base", "model", "protocol"]),
+    ("view", &["app", "base", "model", "protocol"]),
+    ("tui", &["app", "base", "cli", "config", "model", "protocol", "source", "view"]),
+    ("commands", &["agent", "app", "base", "cli", "config", "model", "protocol", "source", "tui", "view"]),
     // What a column is called, is called so on the command line.
-    ("cli", &["app", "units"]),
+    ("cli", &["app", "base"]),
     ("config", &["app", "cli"]),
-    ("terminal", &["untrusted"]),
-    ("control", &["snapshot", "units", "untrusted"]),
-    // A line of the stream can be a reply to a command.
-    ("snapshot", &["control", "units", "untrusted"]),
-    ("event", &["control", "snapshot", "untrusted"]),
-    ("agent", &["cli", "control", "snapshot", "units", "untrusted"]),
-    ("link", &["cli", "control", "event", "snapshot", "untrusted"]),
-    // That a process was signalled is a part of its history.
-    ("model", &["control", "snapshot", "units", "untrusted"]),
-    ("app", &["control", "event", "model", "snapshot", "units", "untrusted"]),
-    ("ui", &["app", "control", "model", "snapshot", "units", "untrusted"]),
-    ("report", &["app", "cli", "event", "link", "model", "snapshot", "terminal", "units", "untrusted"]),
-    // It reads logs, and the lines of gputop are one kind of them.
-    ("analyze", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
-    ("doctor", &["agent", "cli", "config", "report", "snapshot", "terminal", "units"]),
-    ("explain", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
-    ("free", &["cli", "model", "report", "snapshot", "units"]),
-    ("orphans", &["cli", "model", "report", "snapshot", "terminal", "units", "untrusted"]),
-    ("query", &["cli", "report", "snapshot", "units", "untrusted"]),
-    ("session", &["app", "cli", "config", "event", "link", "terminal", "ui", "untrusted"]),
-    (
-        "lib",
-        &[
-            "agent", "analyze", "cli", "config", "doctor", "explain", "free", "orphans", "query", "report", "session",
-            "snapshot",
-        ],
-    ),
-    ("main", &["lib"]),
+    ("lib", &["agent", "cli", "commands", "config", "protocol", "tui"]),
+    ("main", &["base", "cli", "commands", "lib"]),
 ];
 
 /// What may stand only in some modules: the words, where they are at home, and why nowhere else.
 const AT_HOME: &[(&[&str], &[&str], &str)] = &[
-    (&["ratatui"], &["ui", "terminal"], "facts and intent know no screen"),
+    (&["ratatui"], &["tui", "view"], "facts and intent know no screen"),
     (&["nvml_wrapper", "nvml_sys", "libloading"], &["agent"], "the viewer never calls the driver"),
-    (&["sysinfo", "\"/proc", "uzers"], &["agent", "link"], "the viewer never reads the host"),
+    (&["sysinfo", "\"/proc", "uzers"], &["agent", "source"], "the viewer never reads the host"),
     (&["pidfd_"], &["agent"], "the viewer never signals a process"),
-    (&["tokio"], &["link", "report", "session", "terminal"], "the loop is at the edge"),
-    (
-        &["anyhow"],
-        &[
-            "agent", "analyze", "cli", "doctor", "explain", "free", "lib", "main", "orphans", "query", "report",
-            "session",
-        ],
-        "in the core, trouble is data",
-    ),
+    (&["tokio"], &["commands", "source", "tui"], "the loop is at the edge"),
+    (&["anyhow"], &["agent", "cli", "commands", "lib", "main", "tui"], "in the core, trouble is data"),
     (
         &["unsafe"],
-        &["agent", "main", "session"],
+        &["agent", "main", "tui"],
         "only C needs it: the driver's, the heap's, and of the system what has no other word",
     ),
 ];
 
-/// What `snapshot`, `model`, `app` and `ui` are without.
-const PURE: &[&str] = &["snapshot", "model", "app", "ui", "units", "untrusted", "control", "event"];
+/// What the folders without I/O do without.
+const PURE: &[&str] = &["base", "protocol", "model", "app", "view"];
 const WORLDLY: &[&str] =
     &["std::thread", "std::fs", "std::net", "std::process", "std::env", "Instant", "SystemTime", "rustix", "libc"];
 
@@ -96,17 +70,17 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "thread::sleep(",
         "NVML waits so for an event, and no file tells that it changed",
     ),
-    ("src/agent/demo/cast.rs", "tokio", "a process of the simulated machine is no part of the agent"),
-    ("src/agent/demo/cast.rs", "clock_gettime", "how long a simulated process works"),
+    ("src/agent/demo/processes.rs", "tokio", "a process of the simulated machine is no part of the agent"),
+    ("src/agent/demo/processes.rs", "clock_gettime", "how long a simulated process works"),
     ("src/agent/clock.rs", "u64::try_from(time.", "the clock since boot is never negative"),
     ("src/agent/clock.rs", "ThreadCPUTime", "what a thread has computed is never negative"),
-    ("src/agent/hands/audit.rs", "boot_id", "a text, and one that is empty belongs to no other boot"),
-    ("src/agent/hands/audit/tests.rs", "self.book()", "where nothing was written, nothing stands"),
-    ("src/agent/hands/force.rs", "held.parent()", "no process has the PID 0: one without a parent stands at the top"),
+    ("src/agent/actions/audit.rs", "boot_id", "a text, and one that is empty belongs to no other boot"),
+    ("src/agent/actions/audit/tests.rs", "self.book()", "where nothing was written, nothing stands"),
+    ("src/agent/actions/force.rs", "held.parent()", "no process has the PID 0: one without a parent stands at the top"),
     ("src/agent/host.rs", "boot_id", "a text, and one that is empty belongs to no other boot"),
     ("src/agent/inspect.rs", "lines.next()", "the head of an empty file is empty"),
-    ("src/agent/proc/files.rs", "as_raw_fd()", "a descriptor is never negative"),
-    ("src/agent/proc/files.rs", "path.split(", "what is before the first NUL of nothing is nothing"),
+    ("src/agent/procfs/files.rs", "as_raw_fd()", "a descriptor is never negative"),
+    ("src/agent/procfs/files.rs", "path.split(", "what is before the first NUL of nothing is nothing"),
     ("src/agent/nvml/raw.rs", "bytes.split(", "what is before the first NUL of nothing is nothing"),
     ("src/agent/nvml/mig.rs", "0..count", "places to look at, not a figure"),
     ("src/model/history/curve.rs", "tier.width <= window.part", "the finest tier, not a figure"),
@@ -187,7 +161,7 @@ fn check(rule: &str, broken: &[String]) {
     assert!(broken.is_empty(), "{rule}\n{}\n", broken.join("\n"));
 }
 
-/// The modules of ours that a line of code names: `crate::app` or `crate::{app, ui::Theme}`.
+/// The modules of ours that a line of code names: `crate::app` or `crate::{app, view::Theme}`.
 fn uses_of_crate(text: &str) -> Vec<String> {
     let name = |text: &str| text.chars().take_while(|it| it.is_alphanumeric() || *it == '_').collect::<String>();
     let mut used = Vec::new();
@@ -243,15 +217,11 @@ fn the_table_of_modules_has_no_cycle_and_no_ghost() {
     let modules: Vec<String> = product().iter().map(|it| it.module().to_owned()).collect();
     let ghosts: Vec<_> = MAY_USE.iter().filter(|(name, _)| !modules.iter().any(|it| it == name)).collect();
     assert!(ghosts.is_empty(), "{ghosts:?}");
-    // Commands name processes, and a line of the stream can answer a command: these two are one.
-    let pair = ["control", "snapshot"];
     let mut left: Vec<_> = MAY_USE.iter().collect();
     loop {
         let before = left.len();
         let open: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
-        left.retain(|(name, may)| {
-            may.iter().any(|it| open.contains(it) && !(pair.contains(name) && pair.contains(it)))
-        });
+        left.retain(|(_, may)| may.iter().any(|it| open.contains(it)));
         if left.len() == before {
             break;
         }
@@ -285,7 +255,7 @@ fn nobody_sleeps() {
 #[test]
 fn what_could_not_be_read_is_never_made_up() {
     let sources = product();
-    let reading = ["agent", "snapshot", "model"];
+    let reading = ["agent", "protocol", "model"];
     let broken = sources.iter().filter(|it| reading.contains(&it.module())).flat_map(|it| it.naming(MADE_UP));
     check("missing is never 0; where it is no reading, add an exception with its reason", &broken.collect::<Vec<_>>());
 }

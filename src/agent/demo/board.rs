@@ -1,10 +1,10 @@
 //! What few ask of a simulated GPU: the figures of an H100's board, and what its parts do under that load.
 
-use super::cast::Role;
+use super::processes::Role;
 use super::scene::{GPUS, gpu_of, percent, whole};
 use crate::agent::GpuReadings;
-use crate::snapshot::{EccCounts, GpuDetail, Missing, Route};
-use crate::units::{Bytes, Celsius, Hertz, Percent};
+use crate::base::units::{Bytes, Celsius, Hertz, Percent};
+use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Route};
 
 /// The GPU that someone looks at, with all that its driver would say.
 pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {

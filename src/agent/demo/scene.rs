@@ -3,11 +3,11 @@
 
 use std::f64::consts::TAU;
 
-use super::cast::Role;
-use crate::agent::peek::Stats;
+use super::processes::Role;
+use crate::agent::pytorch::Stats;
 use crate::agent::{GpuReadings, Hold};
-use crate::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle};
-use crate::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
+use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
+use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle};
 
 /// How many GPUs there are.
 pub(super) const GPUS: u32 = 4;
@@ -181,7 +181,7 @@ pub(super) fn percent(value: f64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::Use;
+    use crate::protocol::snapshot::Use;
 
     /// The GPU, so many seconds after the start, while all of its processes live.
     fn at(index: u32, seconds: u32) -> GpuReadings {

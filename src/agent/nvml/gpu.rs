@@ -9,15 +9,15 @@ use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureThreshold};
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlProcessUtilizationSample_t};
 
-use super::fault::{self, is_fatal, missing, the_gpu};
-use super::holds::{self, Lane};
-use super::live::Live;
-use super::processes::{Fault, List, Lists};
-use super::watch::Watch;
-use super::{mig, plain, raw};
+use super::call_watch::Watch;
+use super::errors::{self, is_fatal, missing, the_gpu};
+use super::gpu_processes::{self, Lane};
+use super::on_demand::Live;
+use super::process_lists::{Fault, List, Lists};
+use super::{calls, mig, raw};
 use crate::agent::{GpuReadings, clock};
-use crate::snapshot::{Cause, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
-use crate::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
+use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
+use crate::protocol::snapshot::{Cause, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
 
 /// What a pass carries from GPU to GPU.
 #[derive(Debug)]
@@ -181,7 +181,7 @@ impl Gpu {
 
     /// Asks by a function that nvml.h means to drop, or by what takes its place; drivers before 535 have only the former.
     /// One that the driver has not, or has no more, is asked once.
-    pub(super) fn renamed<T>(&mut self, watch: &Watch, [old, new]: [plain::Ask<T>; 2]) -> Reading<T> {
+    pub(super) fn renamed<T>(&mut self, watch: &Watch, [old, new]: [calls::Ask<T>; 2]) -> Reading<T> {
         match self.ask(watch, old.0, 0, old.1) {
             Err(Missing::Unsupported) => self.ask(watch, new.0, 0, new.1),
             other => other,
@@ -202,7 +202,7 @@ impl Gpu {
             self.never.clear();
         }
         let split = mig == Ok(true);
-        let trouble = if split { None } else { holds::read(self, pass, slow, now) };
+        let trouble = if split { None } else { gpu_processes::read(self, pass, slow, now) };
         if let Some(fatal) = self.fatal.take() {
             return Err(fatal);
         }
@@ -211,7 +211,7 @@ impl Gpu {
         self.readings.holds = if split { vec![] } else { self.lane.take_holds() };
         let trouble = match self.failed.take() {
             Some((function, error)) if !self.answered || needs_reset(&error) => {
-                Some(fault::of_gpu(function, &error, &self.readings.facts, now))
+                Some(errors::of_gpu(function, &error, &self.readings.facts, now))
             }
             // Not every pass asks what needs the reset.
             _ if !slow && self.readings.trouble.as_ref().is_some_and(|it| it.cause == Cause::Reset) => {
@@ -254,10 +254,10 @@ impl Gpu {
         let rates = self.ask(watch, "nvmlDeviceGetUtilizationRates", 0, Device::utilization_rates);
         load.sm = rates.as_ref().map_err(|why| *why).and_then(|rates| percent(rates.gpu));
         load.memory_bandwidth = rates.and_then(|rates| percent(rates.memory));
-        load.temperature = self.renamed(watch, plain::TEMPERATURE).and_then(celsius);
+        load.temperature = self.renamed(watch, calls::TEMPERATURE).and_then(celsius);
         load.power = self.ask(watch, "nvmlDeviceGetPowerUsage", 0, Device::power_usage).and_then(watts);
         load.sm_clock = self.ask(watch, "nvmlDeviceGetClockInfo", 1, |gpu| gpu.clock_info(Clock::SM)).and_then(hertz);
-        let reasons = self.renamed(watch, plain::CLOCK_REASONS);
+        let reasons = self.renamed(watch, calls::CLOCK_REASONS);
         load.throttle = reasons.map(|it| throttles(ThrottleReasons::from_bits_truncate(it)));
         load
     }
@@ -311,15 +311,15 @@ impl Gpu {
         // NVML's "unknown" is 32.
         health.performance_state =
             state.map(|it| it.as_c()).and_then(|it| if it < 16 { Ok(it) } else { Err(Missing::Unsupported) });
-        let fan = self.ask(watch, "nvmlDeviceGetFanSpeed_v2", 0, plain::fan);
+        let fan = self.ask(watch, "nvmlDeviceGetFanSpeed_v2", 0, calls::fan);
         health.fan = fan.map(|percent| Percent::new(f32::from(u16::try_from(percent).unwrap_or(u16::MAX))));
         health.mig = self.ask(watch, "nvmlDeviceGetMigMode", 0, Device::mig_mode).map(|mode| mode.current == 1);
         self.read_damage(watch, &mut health);
-        health.pcie_generation = self.ask(watch, "nvmlDeviceGetCurrPcieLinkGeneration", 0, plain::pcie_generation);
-        health.pcie_width = self.ask(watch, "nvmlDeviceGetCurrPcieLinkWidth", 0, plain::pcie_width);
-        let encoder = self.ask(watch, "nvmlDeviceGetEncoderUtilization", 0, plain::encoder);
+        health.pcie_generation = self.ask(watch, "nvmlDeviceGetCurrPcieLinkGeneration", 0, calls::pcie_generation);
+        health.pcie_width = self.ask(watch, "nvmlDeviceGetCurrPcieLinkWidth", 0, calls::pcie_width);
+        let encoder = self.ask(watch, "nvmlDeviceGetEncoderUtilization", 0, calls::encoder);
         health.encoder = encoder.and_then(|[share, _]| percent(share));
-        let decoder = self.ask(watch, "nvmlDeviceGetDecoderUtilization", 0, plain::decoder);
+        let decoder = self.ask(watch, "nvmlDeviceGetDecoderUtilization", 0, calls::decoder);
         health.decoder = decoder.and_then(|[share, _]| percent(share));
         health
     }
@@ -358,7 +358,7 @@ impl Gpu {
                 self.never.push((function, 0));
                 None
             }
-            Err(Fault::Error(error)) => Some(fault::of_gpu(function, &error, &self.readings.facts, now)),
+            Err(Fault::Error(error)) => Some(errors::of_gpu(function, &error, &self.readings.facts, now)),
         }
     }
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use super::watch::{Subject, Watch};
-use super::{VERSION, fault, raw};
-use crate::snapshot::{Cause, Trouble};
-use crate::units::Moment;
-use crate::untrusted::Text;
+use super::call_watch::{Subject, Watch};
+use super::{VERSION, errors, raw};
+use crate::base::text::Text;
+use crate::base::units::Moment;
+use crate::protocol::snapshot::{Cause, Trouble};
 
 /// A driver that was started. It lives as long as the process: threads in hung calls use it.
 pub(in crate::agent) type Library = &'static Nvml;
@@ -105,7 +105,7 @@ fn trouble_of(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
             Cause::NotLoading,
             format!("{name} was loaded, but has no {INIT}: it is no NVML library, or a very old one"),
         ),
-        error => return fault::of_driver(INIT, error, now),
+        error => return errors::of_driver(INIT, error, now),
     };
     Trouble { cause, sentence: sentence.into(), call: None, since: now }
 }

@@ -3,11 +3,11 @@
 use nvml_wrapper::Device;
 use nvml_wrapper::struct_wrappers::device::DeviceAttributes;
 
+use super::call_watch::Watch;
 use super::gpu::{Gpu, Pass};
 use super::raw;
-use super::watch::Watch;
-use crate::snapshot::{GpuUuid, Reading};
-use crate::untrusted::Text;
+use crate::base::text::Text;
+use crate::protocol::snapshot::{GpuUuid, Reading};
 
 /// The name of its profile, as `nvidia-smi -L` gives it: `MIG 1g.10gb`.
 pub(super) fn name(part: &mut Gpu, watch: &Watch) -> Reading<Text> {

@@ -13,7 +13,7 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use super::library::Library;
-use crate::untrusted::Text;
+use crate::base::text::Text;
 
 pub(super) fn handle(device: &Device<'static>) -> nvmlDevice_t {
     // SAFETY: the handle is only passed back to NVML, whose driver lives as long as the process.

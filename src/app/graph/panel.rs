@@ -13,8 +13,8 @@ use std::time::Duration;
 use super::Lens;
 use super::scale::Scale;
 use crate::app::layout::Area;
+use crate::base::units::{Bytes, Moment};
 use crate::model::{Extent, Forecast, Model, Outlook, Part, Rate, Series, Subject, Window};
-use crate::units::{Bytes, Moment};
 
 /// From here on there is room for two graphs.
 pub(super) const WIDE: u16 = 150;

@@ -1,6 +1,6 @@
 //! Which amounts a graph spans: round ones, on fixed rows, and the same ones for as long as that will do.
 
-use crate::units::Bytes;
+use crate::base::units::Bytes;
 
 /// An amount for each row of a graph.
 #[derive(Debug, Clone, Copy, PartialEq)]

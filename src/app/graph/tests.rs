@@ -5,13 +5,13 @@ use crossterm::event::{KeyCode, KeyEvent};
 use super::panel::Ahead;
 use super::*;
 use crate::app::Options;
+use crate::app::event::Event;
 use crate::app::keymap::Mode;
-use crate::event::Event;
+use crate::base::units::Bytes;
 use crate::model::{Forecast, Part, Rate, Subject};
-use crate::snapshot::Snapshot;
-use crate::snapshot::example::{host, peek};
-use crate::snapshot::line::Line;
-use crate::units::Bytes;
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::Snapshot;
+use crate::protocol::snapshot::example::{host, peek};
 
 /// A person before a host of one GPU and two processes, of which one grows by a MiB a second.
 struct Story {

@@ -3,9 +3,9 @@
 use std::fmt::Display;
 
 use super::{Writer, describe_growth, memory};
+use crate::base::units::{Bytes, Celsius, Elapsed, Hertz, Percent, Watts};
 use crate::model::{Model, Subject, health};
-use crate::snapshot::{EccCounts, Failure, Gpu, GpuDetail, Missing, Reading, Route};
-use crate::units::{Bytes, Celsius, Elapsed, Hertz, Percent, Watts};
+use crate::protocol::snapshot::{EccCounts, Failure, Gpu, GpuDetail, Missing, Reading, Route};
 
 /// Says what there is to say, and keeps the names of what is not reported.
 struct Sheet<'a> {

@@ -2,9 +2,9 @@
 
 use super::{PageLine, Writer};
 use crate::app::rows;
+use crate::base::units::Bytes;
 use crate::model::{Breakdown, Model, Part, Reserved, with_instances};
-use crate::snapshot::{Allocator, Gpu, Process, Reading, Snapshot, Unread};
-use crate::units::Bytes;
+use crate::protocol::snapshot::{Allocator, Gpu, Process, Reading, Snapshot, Unread};
 
 /// What CUDA and its libraries take of each GPU of their own accord is less.
 const CONTEXT: i64 = 4 << 30;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::levels::Point;
+use super::buckets::Point;
 use super::trend::{Parabola, floor};
 
 /// The share of a GPU's memory that may be nobody's to have: the driver keeps some of it, the log of a process does not

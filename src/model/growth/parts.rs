@@ -6,12 +6,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::live::GONE;
+use super::tracker::GONE;
 use super::{Evidence, LeakDetector, Outlook};
+use crate::base::units::{Bytes, Moment};
 use crate::model::history::{ProcessHistory, Series, Split, Window};
 use crate::model::{Growth, Part, Reserved};
-use crate::snapshot::{GpuUuid, ProcessId, Snapshot};
-use crate::units::{Bytes, Moment};
+use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
 /// What tensors hold, of every process that it could be read of, on each GPU.
 #[derive(Debug, Clone, Default)]
@@ -291,8 +291,8 @@ impl Gains {
 mod tests {
     use super::*;
     use crate::model::{Model, Subject};
-    use crate::snapshot::example::host;
-    use crate::snapshot::{Allocator, Missing, Peek};
+    use crate::protocol::snapshot::example::host;
+    use crate::protocol::snapshot::{Allocator, Missing, Peek};
 
     const MIB: u64 = 1 << 20;
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::levels::{Levels, Point};
-use super::stairs::Stairs;
+use super::buckets::{Levels, Point};
+use super::steps::Stairs;
 use super::{Evidence, Fall, Forecast, LeakDetector, Outlook, Rate};
-use crate::units::{Bytes, Moment};
+use crate::base::units::{Bytes, Moment};
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 30 << 10;

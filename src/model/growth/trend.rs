@@ -1,7 +1,7 @@
 //! Finds a growth that goes on in a window of buckets: many steps, evenly spread, not slowing, and soon at the end.
 
 use super::PAID;
-use super::levels::{LENGTH, Point, Points};
+use super::buckets::{LENGTH, Point, Points};
 
 /// A growth that was found.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::levels::Levels;
+use super::buckets::Levels;
 use super::{Evidence, Fall, LeakDetector, Outlook, to_bytes, trend};
+use crate::base::units::Bytes;
 use crate::model::Weight;
-use crate::units::Bytes;
 
 /// KiB that one hears of: what grows more slowly takes days to come to something.
 const WORTH: f64 = 65_536.0;

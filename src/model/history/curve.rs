@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::track::{BLANK, GAP, HIGHEST, Keep, Track};
-use crate::units::Moment;
+use crate::base::units::Moment;
 
 /// A resolution: the width of its buckets in milliseconds, and how many of them are kept.
 #[derive(Debug, Clone, Copy)]

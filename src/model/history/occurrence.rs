@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use crate::control::Signal;
-use crate::snapshot::{GpuUuid, ProcessId, Reading, Snapshot};
-use crate::units::{Bytes, Moment};
-use crate::untrusted::Text;
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Moment};
+use crate::protocol::command::Signal;
+use crate::protocol::snapshot::{GpuUuid, ProcessId, Reading, Snapshot};
 
 /// So many are remembered, the latest.
 const REMEMBERED: usize = 256;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Series;
+use crate::base::units::{Bytes, Moment};
 use crate::model::Reserved;
-use crate::units::{Bytes, Moment};
 
 /// What PyTorch said of the memory of a process, on all of its devices.
 #[derive(Debug, Clone)]

@@ -1,8 +1,8 @@
 //! Who is remembered, for how long, and what that takes.
 
 use super::*;
-use crate::snapshot::example::{host, peek};
-use crate::units::Watts;
+use crate::base::units::Watts;
+use crate::protocol::snapshot::example::{host, peek};
 
 fn id(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: Some(u64::from(pid)) }
@@ -151,7 +151,7 @@ fn who_comes_goes_falls_and_is_signalled_is_noted() {
     host.gpus[0].tenants[0].memory = Ok(Bytes::from_gib(3));
     let mut host = watch(&mut history, host, 1, |_, it| it);
     let fell = host.at;
-    host.gpus[0].health.xids.push(crate::snapshot::Xid { at: fell, code: 79 });
+    host.gpus[0].health.xids.push(crate::protocol::snapshot::Xid { at: fell, code: 79 });
     history.signalled(id(200), Signal::Term, fell);
     let host = watch(&mut history, host.without(200), 3, |_, it| it);
     let gpu = Subject::Gpu(host.gpus[0].uuid.clone());

@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use super::JobKey;
-use crate::model::kin::Kin;
-use crate::model::kin::role::Role;
+use crate::base::text::Text;
+use crate::model::related::Kin;
+use crate::model::related::role::Role;
 use crate::model::verdict::past::Past;
-use crate::snapshot::{Snapshot, State};
-use crate::untrusted::Text;
+use crate::protocol::snapshot::{Snapshot, State};
 
 /// Ranks of one run of `torchrun` start within so many seconds of each other.
 const TOGETHER: u64 = 10;

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use super::past::{Life, Past, Work, use_of_gpus};
 use super::{Kept, Kind, Verdict, orphan};
-use crate::model::kin::Kin;
-use crate::model::kin::role::Role;
+use crate::base::text::Text;
+use crate::base::units::Bytes;
+use crate::model::related::Kin;
+use crate::model::related::role::Role;
 use crate::model::{Holding, Total, Unclaimed};
-use crate::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State, Use};
-use crate::units::Bytes;
-use crate::untrusted::Text;
+use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State, Use};
 
 /// A disk may take that long; a healthy driver does not.
 pub(super) const BLOCKED: Duration = Duration::from_secs(10);

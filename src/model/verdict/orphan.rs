@@ -27,10 +27,10 @@ use std::time::Duration;
 use super::judge::Court;
 use super::past::{Life, Ties, Work};
 use super::{Ended, Kind, Orphaned, Sign};
-use crate::model::kin::role::Role;
-use crate::snapshot::{Process, ProcessId, State};
-use crate::units::Moment;
-use crate::untrusted::Argv;
+use crate::base::text::Argv;
+use crate::base::units::Moment;
+use crate::model::related::role::Role;
+use crate::protocol::snapshot::{Process, ProcessId, State};
 
 /// A trainer may wait for a file, or for its peers, that long without being idle.
 const QUIET: Duration = Duration::from_secs(10);

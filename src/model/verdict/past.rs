@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Named;
+use crate::base::text::Argv;
+use crate::base::units::{Moment, Percent};
 use crate::model::Holding;
-use crate::model::kin::Kin;
-use crate::model::kin::role::{self, Role};
-use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State};
-use crate::units::{Moment, Percent};
-use crate::untrusted::Argv;
+use crate::model::related::Kin;
+use crate::model::related::role::{self, Role};
+use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State};
 
 /// CPU use from which a process computes. Waiting for the GPU takes a whole core, waiting in a poll none.
 const COMPUTES: f32 = 1.0;

@@ -3,11 +3,13 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::base::units::Percent;
 use crate::model::job::Jobs;
-use crate::model::kin::Kin;
+use crate::model::related::Kin;
 use crate::model::{Job, Model};
-use crate::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Tenant, Use, example};
-use crate::units::Percent;
+use crate::protocol::snapshot::{
+    Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Tenant, Use, example,
+};
 
 /// A host while a story is told of it. See the head of `stories.txt`.
 struct Story {
@@ -221,7 +223,7 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
 }
 
 /// An argument with spaces has `~` for them.
-fn arguments(words: &[&str]) -> crate::untrusted::Argv {
+fn arguments(words: &[&str]) -> crate::base::text::Argv {
     words.iter().map(|it| Text::from(it.replace('~', " "))).collect()
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::judge::total;
 use super::{Kind, Named, Orphaned, Sign, Verdict};
+use crate::base::text::Text;
 use crate::model::{Total, Weight};
-use crate::snapshot::Missing;
-use crate::untrusted::Text;
+use crate::protocol::snapshot::Missing;
 
 impl Verdict {
     /// For the table, 8 columns at most.

@@ -1,0 +1,316 @@
+//! The hands of the agent: a thread that obeys the viewer's commands.
+//!
+//! It waits for a line, for the end of a process that is held, and for nothing else: no driver, no
+//! pass, no lock of another process. So a process can be ended while all of these hang.
+
+mod audit;
+mod caution;
+mod command_reader;
+mod force;
+mod held;
+#[cfg(test)]
+mod pid_reuse_tests;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, getpid, getppid, getrlimit};
+use rustix::stdio;
+
+pub(super) use self::audit::state_home;
+use self::audit::{Audit, Mode};
+use self::caution::Asker;
+use self::command_reader::Input;
+pub(super) use self::force::{break_off_act, finish_act};
+use self::held::Held;
+use self::refusal::Refusal;
+use super::inspect::Inspector;
+use super::line_writer::Replies;
+use super::procfs::stat;
+use super::{Known, Wake, clock, leave};
+use crate::base::text::Text;
+use crate::cli::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
+use crate::protocol::command::{Command, Outcome, Reply};
+use crate::protocol::snapshot::{Identity, ProcessId};
+
+/// How long an agent that leaves waits for its audit to be written. Nobody waits for it; still, it is gone within a second.
+const LAST_WORDS: Duration = Duration::from_millis(800);
+
+/// The thread's name.
+pub(super) const THREAD: &str = "hands";
+
+/// Starts the thread that obeys the standard input, and ends the agent when that closes.
+pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, readonly: bool) -> io::Result<()> {
+    let tell: Tell = Arc::new(move |reply| replies.send(reply));
+    let audit = Audit::new(state_home(), tell.clone());
+    let mut hands = Hands::new(known, wake, tell, audit, readonly);
+    thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
+        hands.obey(stdio::stdin());
+        hands.audit.finish(LAST_WORDS);
+        leave();
+    })?;
+    Ok(())
+}
+
+/// What ended a wait.
+struct Woken {
+    line: bool,
+    ended: BTreeSet<ProcessId>,
+}
+
+/// Takes a reply to the viewer.
+pub(super) type Tell = Arc<dyn Fn(Reply) + Send + Sync>;
+
+struct Hands {
+    known: Known,
+    wake: mpsc::Sender<Wake>,
+    tell: Tell,
+    readonly: bool,
+    own: Own,
+    asker: Asker,
+    inspector: Inspector,
+    audit: Audit,
+    held: BTreeMap<ProcessId, Held>,
+    /// Those of whose end the viewer was told.
+    gone: BTreeSet<ProcessId>,
+    most_held: usize,
+}
+
+impl Hands {
+    /// Each costs a descriptor: so many, if the system lets us have twice that.
+    const MOST_HELD: usize = 4096;
+
+    fn new(known: Known, wake: mpsc::Sender<Wake>, tell: Tell, audit: Audit, readonly: bool) -> Self {
+        let descriptors = getrlimit(Resource::Nofile).current.and_then(|it| usize::try_from(it).ok());
+        Self {
+            known,
+            wake,
+            readonly,
+            own: Own::now(),
+            asker: Asker::now(),
+            inspector: Inspector::new(tell.clone()),
+            tell,
+            audit,
+            held: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            most_held: descriptors.map_or(Self::MOST_HELD, |it| Self::MOST_HELD.min(it / 2)),
+        }
+    }
+
+    /// Obeys one line after another until there are no more.
+    fn obey(&mut self, lines: impl AsFd) {
+        let mut input = Input::new(&lines);
+        loop {
+            match self.wait(&lines) {
+                Ok(Woken { line, ended }) => {
+                    if line {
+                        match input.read() {
+                            Ok(commands) => commands.into_iter().for_each(|command| self.perform(&command)),
+                            Err(_end) => return,
+                        }
+                    }
+                    self.watch(&ended);
+                }
+                Err(error) => {
+                    // Without waiting there is no obeying, and an agent that obeys nobody must not stay.
+                    let _closed = writeln!(io::stderr(), "gputop agent: cannot wait for commands: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits for a line, for the end of a process, or for the next time to look.
+    fn wait(&self, lines: &impl AsFd) -> io::Result<Woken> {
+        let now = clock::now();
+        let due = self.held.values().filter_map(Held::due).min();
+        let timeout = due.map(|due| due.since(now)).map(|span| Timespec {
+            tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(span.subsec_nanos()),
+        });
+        let ends = || self.held.iter().filter_map(|(process, held)| Some((process, held.ends()?)));
+        let mut fds = vec![PollFd::new(lines, PollFlags::IN)];
+        fds.extend(ends().map(|(_, pidfd)| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => (),
+            Err(error) => return Err(error.into()),
+        }
+        // Hang-up and error count too: reading tells which.
+        let mut is_ready = fds.iter().map(|it| !it.revents().is_empty());
+        let line = is_ready.next() == Some(true);
+        let ended = ends().zip(is_ready).filter_map(|((process, _), is_ready)| is_ready.then_some(*process)).collect();
+        Ok(Woken { line, ended })
+    }
+
+    fn perform(&mut self, command: &Command) {
+        match *command {
+            Command::Interval { milliseconds } => {
+                let interval = Duration::from_millis(milliseconds).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
+                self.wake(Wake::Interval(interval));
+            }
+            Command::Scan => self.wake(Wake::Scan),
+            Command::Detail { ref gpu } => self.wake(Wake::Detail(gpu.clone())),
+            Command::Inspect { process } => self.inspector.begin(process),
+            Command::Hold { process } => {
+                let outcome = match self.hold(process) {
+                    Ok(caution) => Outcome::Held { caution },
+                    Err(refusal) => refusal.outcome(process.pid),
+                };
+                self.reply(process, outcome);
+            }
+            Command::Force { ref processes } => {
+                for process in processes {
+                    self.learn_argv(*process);
+                }
+                self.force(processes);
+            }
+            Command::Release { process } => {
+                self.held.remove(&process);
+            }
+            Command::Signal { process, signal } => {
+                self.learn_argv(process);
+                let outcome = match self.held.get_mut(&process) {
+                    Some(held) => {
+                        self.audit.act(held.deed(signal, Mode::One));
+                        held.signal(signal, clock::now())
+                    }
+                    None if self.readonly => Refusal::ReadOnly.outcome(process.pid),
+                    None => Refusal::NotHeld.outcome(process.pid),
+                };
+                self.tell(process, outcome);
+            }
+        }
+    }
+
+    /// Gets hold of a process, and says why to think twice, if there is a reason. The rules that need no
+    /// look at the process come first.
+    fn hold(&mut self, process: ProcessId) -> Result<Option<Text>, Refusal> {
+        let pid = process.pid;
+        if self.readonly {
+            return Err(Refusal::ReadOnly);
+        }
+        if let Some(refusal) = self.own.refusal(pid) {
+            return Err(refusal);
+        }
+        if process.start_ticks.is_none() {
+            return Err(Refusal::Absent);
+        }
+        let known = self.known.get(pid).ok_or(Refusal::Unknown)?;
+        match known.facts.identity {
+            _ if known.process != process => return Err(Refusal::Ended),
+            Identity::Unverified => return Err(Refusal::Unverified),
+            Identity::Fresh => return Err(Refusal::Fresh),
+            Identity::Sure => (),
+        }
+        // One that has ended is taken anew, so that the viewer is told of its end again.
+        if self.held.get(&process).is_none_or(|held| held.ends().is_none()) {
+            if self.held.len() >= self.most_held {
+                return Err(Refusal::TooMany(self.most_held));
+            }
+            self.held.insert(process, Held::open(process)?.known_by(known.facts.argv.clone().ok()));
+            self.gone.remove(&process);
+        }
+        let Some(held) = self.held.get(&process) else { return Err(Refusal::NotHeld) };
+        let origin = known.facts.origin.as_ref().ok().map(Text::as_str);
+        Ok(caution::about(held.comm(), held.owner().as_ref(), origin, self.asker))
+    }
+
+    /// What it ran may have been read since it is held.
+    fn learn_argv(&mut self, process: ProcessId) {
+        if let (Some(held), Some(known)) = (self.held.get_mut(&process), self.known.get(process.pid))
+            && known.process == process
+            && let Ok(argv) = &known.facts.argv
+        {
+            held.learn_argv(argv);
+        }
+    }
+
+    /// Looks at these, and at every process whose time has come, and says what is new.
+    fn watch(&mut self, ended: &BTreeSet<ProcessId>) {
+        let now = clock::now();
+        let mut news = Vec::new();
+        let mut has_one_ended = false;
+        for (&process, held) in &mut self.held {
+            if !ended.contains(&process) && held.due().is_none_or(|due| now < due) {
+                continue;
+            }
+            let was_alive = held.ends().is_some();
+            news.extend(held.look(now).map(|outcome| (process, outcome)));
+            has_one_ended |= was_alive && held.ends().is_none();
+        }
+        if has_one_ended {
+            // Its memory is back, even before its parent has asked for it.
+            self.wake(Wake::Scan);
+        }
+        for (process, outcome) in news {
+            self.tell(process, outcome);
+        }
+    }
+
+    /// Replies, and lets go of a process that is no more.
+    fn tell(&mut self, process: ProcessId, outcome: Outcome) {
+        self.audit.fate(process, &outcome);
+        if matches!(outcome, Outcome::Ended { .. }) {
+            if let Some(argv) = self.held.remove(&process).and_then(Held::into_argv) {
+                self.wake(Wake::Ended(argv));
+            }
+            if self.gone.len() >= self.most_held {
+                self.gone.clear();
+            }
+            self.gone.insert(process);
+            self.wake(Wake::Scan);
+        }
+        self.reply(process, outcome);
+    }
+
+    fn reply(&self, process: ProcessId, outcome: Outcome) {
+        (self.tell)(Reply { process, outcome });
+    }
+
+    fn wake(&self, wake: Wake) {
+        // The loop is gone only when the agent is leaving.
+        let _leaving: Result<(), mpsc::SendError<Wake>> = self.wake.send(wake);
+    }
+}
+
+/// The processes that gputop must not end: itself and whatever it runs in.
+struct Own {
+    ourselves: [u32; 2],
+    ancestors: BTreeSet<u32>,
+}
+
+impl Own {
+    /// As it is now. The viewer is asked for at once: after its death the parent is someone else.
+    fn now() -> Self {
+        let agent = getpid().as_raw_nonzero().get().unsigned_abs();
+        let viewer = getppid().map_or(agent, |parent| parent.as_raw_nonzero().get().unsigned_abs());
+        let mut ancestors = BTreeSet::new();
+        let mut next = viewer;
+        // A process that is read while its parent ends can make a circle of it.
+        while next != 0 && ancestors.insert(next) {
+            next = stat::of(next, &mut Vec::new()).map_or(0, |stat| stat.parent);
+        }
+        Self { ourselves: [agent, viewer], ancestors }
+    }
+
+    /// Why a process with that PID must not be signalled, whoever it is; absent when there is no such reason.
+    fn refusal(&self, pid: u32) -> Option<Refusal> {
+        if pid <= 1 || i32::try_from(pid).is_err() {
+            Some(Refusal::NoProcess)
+        } else if self.ourselves.contains(&pid) {
+            Some(Refusal::Ourselves)
+        } else {
+            self.ancestors.contains(&pid).then_some(Refusal::Ancestor)
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The audit on real files.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use super::*;
+use crate::base::units::Moment;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A place of its own for each test.
+pub(in crate::agent::actions) struct Home(PathBuf);
+
+impl Home {
+    pub(in crate::agent::actions) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("gputop-audit-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let place = std::env::temp_dir().join(name);
+        fs::DirBuilder::new().mode(0o700).create(&place).expect("it is new");
+        Self(place)
+    }
+
+    pub(in crate::agent::actions) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    fn book(&self) -> PathBuf {
+        self.0.join("gputop/kills.jsonl")
+    }
+
+    /// What is written there.
+    #[track_caller]
+    pub(in crate::agent::actions) fn lines(&self) -> Vec<Value> {
+        let Ok(text) = fs::read_to_string(self.book()) else { return Vec::new() };
+        text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+    }
+
+    /// Does and writes down one thing, and gives back what the viewer was told of it.
+    fn is_used(&self) -> Vec<Outcome> {
+        let (sender, told) = mpsc::channel();
+        let tell: Tell = Arc::new(move |reply| sender.send(reply).expect("it is heard"));
+        let mut audit = Audit::new(Some(self.0.clone()), tell);
+        audit.act(deed());
+        audit.fate(deed().process, &Outcome::Ended { at: Moment(0) });
+        audit.finish(PATIENCE);
+        told.try_iter().map(|reply| reply.outcome).collect()
+    }
+
+    /// Nothing is written, the viewer is told why, and what was there stays as it was.
+    #[track_caller]
+    fn is_mistrusted(&self, because: &str) {
+        match self.is_used().as_slice() {
+            [Outcome::Unrecorded { reason }] => assert!(reason.as_str().contains(because), "{reason}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _gone = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn deed() -> Deed {
+    Deed {
+        process: ProcessId { pid: 4711, start_ticks: Some(99) },
+        comm: Text::new("py\x1b[2J"),
+        argv: Some(["python", "train.py\n"].map(Text::from).into_iter().collect()),
+        owner: Some(Owner { uid: 4_000_001 }),
+        signal: Signal::Kill,
+        mode: Mode::Job,
+    }
+}
+
+#[test]
+fn an_act_and_its_end_are_two_lines_with_one_id() {
+    let home = Home::new();
+    assert_eq!(home.is_used(), []);
+    let lines = home.lines();
+    let [act, end] = lines.as_slice() else { panic!("{lines:?}") };
+    let pick = |names: &[&str]| names.iter().map(|name| act[name].clone()).collect::<Value>();
+    assert_eq!(
+        pick(&["pid", "start_ticks", "comm", "argv", "owner_uid", "owner", "signal", "mode"]),
+        serde_json::json!([
+            4711,
+            99,
+            "py\u{FFFD}[2J",
+            ["python", "train.py\u{FFFD}"],
+            4_000_001,
+            "uid 4000001",
+            "KILL",
+            "job"
+        ])
+    );
+    assert_eq!(act["uid"], rustix::process::getuid().as_raw());
+    assert!(
+        act["boot_id"].as_str().is_some_and(|it| it.len() == 36) && act["time_ms"].as_u64() > Some(1_700_000_000_000)
+    );
+    assert_eq!((&end["id"], end["outcome"].as_str()), (&act["id"], Some("ended")));
+}
+
+#[test]
+fn the_book_is_its_owner_s_alone_and_only_grows() {
+    let home = Home::new();
+    home.is_used();
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let folder = home.path().join("gputop");
+    assert_eq!((mode(&folder), mode(&home.book())), (0o700, 0o600));
+    // Someone was careless meanwhile.
+    fs::set_permissions(home.book(), fs::Permissions::from_mode(0o666)).expect("it is ours");
+    home.is_used();
+    assert_eq!((mode(&home.book()), home.lines().len()), (0o600, 4));
+}
+
+#[test]
+fn no_link_is_followed() {
+    let home = Home::new();
+    let target = home.path().join("target");
+    fs::write(&target, "precious").expect("it is new");
+    fs::create_dir(home.path().join("gputop")).expect("it is new");
+    symlink(&target, home.book()).expect("it is new");
+    home.is_mistrusted("symbolic link");
+    assert_eq!(fs::read_to_string(&target).ok().as_deref(), Some("precious"));
+
+    let home = Home::new();
+    fs::create_dir(home.path().join("elsewhere")).expect("it is new");
+    symlink(home.path().join("elsewhere"), home.path().join("gputop")).expect("it is new");
+    home.is_mistrusted("symbolic link");
+}
+
+#[test]
+fn what_is_no_file_or_someone_else_s_is_not_written_to() {
+    let home = Home::new();
+    fs::create_dir_all(home.book()).expect("it is new");
+    home.is_mistrusted("directory");
+
+    let home = Home::new();
+    fs::create_dir(home.path().join("gputop")).expect("it is new");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        home.book(),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        0,
+    )
+    .expect("anyone may");
+    // Nobody reads it: a write would wait for ever.
+    home.is_mistrusted("No such device");
+
+    if std::os::unix::fs::chown(home.path(), Some(65_534), None).is_ok() {
+        let home = Home::new();
+        home.is_used();
+        std::os::unix::fs::chown(home.book(), Some(65_534), None).expect("root may");
+        home.is_mistrusted("someone else");
+    }
+}
+
+#[test]
+fn without_a_home_it_is_said_once() {
+    let (sender, told) = mpsc::channel();
+    let mut audit = Audit::new(None, Arc::new(move |reply| sender.send(reply).expect("it is heard")));
+    for _ in 0..3 {
+        audit.act(deed());
+        audit.fate(
+            deed().process,
+            &Outcome::Alive { state: crate::protocol::snapshot::State::Sleeping, wchan: None, seconds: 2 },
+        );
+    }
+    audit.finish(PATIENCE);
+    assert_eq!(told.try_iter().count(), 1);
+}
+
+#[test]
+fn a_word_is_written_once_until_there_is_another() {
+    let home = Home::new();
+    let mut audit = Audit::new(Some(home.path().to_owned()), Arc::new(|reply| panic!("{reply:?}")));
+    let process = deed().process;
+    let alive = Outcome::Alive { state: crate::protocol::snapshot::State::DiskSleep, wchan: None, seconds: 2 };
+    audit.fate(process, &alive);
+    audit.act(deed());
+    let sent = Outcome::Sent { signal: Signal::Kill, at: Moment(0) };
+    let ended = Outcome::Ended { at: Moment(0) };
+    for outcome in [&sent, &alive, &alive, &ended, &ended] {
+        audit.fate(process, outcome);
+    }
+    audit.finish(PATIENCE);
+    let words: Vec<Value> = home.lines().iter().map(|line| line["outcome"].clone()).collect();
+    assert_eq!(words, [Value::Null, "alive".into(), "ended".into()]);
+}

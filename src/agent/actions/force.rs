@@ -1,0 +1,318 @@
+//! Ends a whole job by force, in one act.
+//!
+//! 1. Everyone the person was shown is stopped.
+//! 2. Whoever is a child of one that stands still joins, is shown, and is stopped too, until a look at all of
+//!    `/proc` finds nobody new while everyone stands still. So nobody can start another process any more.
+//! 3. Everyone is killed, children before their parents. Child-first without a stop, a supervisor starts
+//!    them anew; parent-first, they become orphans.
+//!
+//! When that cannot be done, everyone that was stopped for it goes on, and nobody is killed. A process that
+//! leaves its job before the look (its parent ended, so that another is its parent) is not found.
+
+mod observe;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal as Number, pidfd_send_signal};
+
+use self::observe::Motion;
+use self::plan::{Plan, Seen};
+use super::audit::Mode;
+use super::held::Held;
+use super::refusal::Refusal;
+use super::{Hands, clock};
+use crate::base::units::Moment;
+use crate::protocol::command::{Outcome, Signal};
+use crate::protocol::snapshot::{ProcessId, State};
+
+/// Locked while processes are stopped for an act: an agent that left now would leave them stopped.
+static ACT: Mutex<()> = Mutex::new(());
+
+/// Those that are stopped now for an act, by their pidfds: they go on should a bug end it halfway.
+static STOPPED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+
+/// Has everyone go on that is stopped for an act: it is at its end, by a bug.
+pub(in crate::agent) fn break_off_act() {
+    // Whoever has it locked is the one that calls this.
+    let Ok(stopped) = STOPPED.try_lock() else { return };
+    for pidfd in &*stopped {
+        // What has ended need not go on.
+        let _ended = pidfd_send_signal(pidfd, Number::CONT);
+    }
+}
+
+/// Waits for the end of an act; there is none for longer than [`Act::LONGEST`].
+pub(in crate::agent) fn finish_act() {
+    drop(ACT.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+impl Hands {
+    /// Ends these processes, all or none, and what descends from them.
+    pub(super) fn force(&mut self, processes: &[ProcessId]) {
+        // Who ended just now is no reason to keep the others: the viewer has been told.
+        let shown: BTreeSet<ProcessId> = processes.iter().copied().filter(|it| !self.gone.contains(it)).collect();
+        let stranger = shown.iter().find(|it| !self.held.contains_key(it)).copied();
+        if self.readonly || stranger.is_some() {
+            for process in shown {
+                let refusal = match stranger {
+                    _ if self.readonly => Refusal::ReadOnly,
+                    Some(stranger) if stranger != process => Refusal::NotAlone(stranger.pid),
+                    _ => Refusal::NotHeld,
+                };
+                self.tell(process, refusal.outcome(process.pid));
+            }
+            return;
+        }
+        let undisturbed = ACT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut act = Act::new(self);
+        match act.stop_all(&shown) {
+            Ok(()) => act.end_all(),
+            Err(failure) => act.let_all_go(&shown, &failure),
+        }
+        drop(act);
+        STOPPED.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        drop(undisturbed);
+    }
+}
+
+/// Why the act cannot go on.
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    /// One of them may not be ended.
+    Refused(u32, Refusal),
+    /// One of them runs on.
+    Runs(u32),
+    /// There is always another one.
+    NoEnd,
+    /// `/proc` does not say who is whose child.
+    Blind(String),
+}
+
+impl Failure {
+    fn sentence(&self) -> String {
+        let why = match self {
+            Self::Refused(pid, refusal) => refusal.sentence(*pid),
+            Self::Runs(pid) => format!(
+                "{pid} does not stop, because someone makes it go on or it is busy in the kernel: send SIGKILL to it alone"
+            ),
+            Self::NoEnd => "they start new processes faster than these can be stopped: try again".to_owned(),
+            Self::Blind(error) => format!("cannot look for their children: {error}"),
+        };
+        format!("nothing was ended: {why}")
+    }
+}
+
+/// A process that is to end.
+#[derive(Debug)]
+struct Member {
+    process: ProcessId,
+    /// Someone else had stopped it: it is not ours to let go on.
+    was_stopped: bool,
+    motion: Motion,
+}
+
+struct Act<'a> {
+    hands: &'a mut Hands,
+    plan: Plan,
+    members: BTreeMap<u32, Member>,
+    began: Moment,
+}
+
+impl<'a> Act<'a> {
+    /// The longest that anyone is kept stopped before it is known whether all can be ended.
+    const LONGEST: Duration = Duration::from_secs(3);
+
+    /// How long one is waited for that no signal reaches now. Most leave the kernel within milliseconds;
+    /// one that hangs there would never, and is killed all the same.
+    const BLOCKED: Duration = Duration::from_millis(500);
+
+    /// So often new ones may appear.
+    const MOST_LOOKS: u32 = 10;
+
+    fn new(hands: &'a mut Hands) -> Self {
+        Self { hands, plan: Plan::default(), members: BTreeMap::new(), began: clock::now() }
+    }
+
+    /// Stops those shown and all that descends from them.
+    fn stop_all(&mut self, shown: &BTreeSet<ProcessId>) -> Result<(), Failure> {
+        for process in shown {
+            self.stop(*process, Mode::Job)?;
+        }
+        let mut looks = 0;
+        loop {
+            self.settle()?;
+            if self.gather()? {
+                looks += 1;
+            } else if self.stand_still() {
+                return Ok(());
+            }
+            if looks >= Self::MOST_LOOKS || self.lasts(Self::LONGEST) {
+                return Err(Failure::NoEnd);
+            }
+        }
+    }
+
+    /// Looks for who descends from members, and stops them. False when there was nobody new.
+    fn gather(&mut self) -> Result<bool, Failure> {
+        let look = observe::look().map_err(|error| Failure::Blind(error.to_string()))?;
+        let mut has_grown = false;
+        // One look serves for generation after generation: each is a parent only once it stands still.
+        loop {
+            let mut joined = false;
+            for seen in self.plan.joining(&look) {
+                joined |= self.join(seen)?;
+            }
+            if !joined {
+                return Ok(has_grown);
+            }
+            has_grown = true;
+            self.settle()?;
+        }
+    }
+
+    /// Takes in a child of a member. False when it is none any more.
+    fn join(&mut self, seen: Seen) -> Result<bool, Failure> {
+        let refused = |refusal| Failure::Refused(seen.pid, refusal);
+        if let Some(refusal) = self.hands.own.refusal(seen.pid) {
+            return Err(refused(refusal));
+        }
+        if self.plan.len() >= self.hands.most_held {
+            return Err(refused(Refusal::TooMany(self.hands.most_held)));
+        }
+        let process = ProcessId { pid: seen.pid, start_ticks: Some(seen.start_ticks) };
+        let held = match Held::open(process) {
+            Ok(held) => held,
+            Err(Refusal::Ended) => return Ok(false),
+            Err(refusal) => return Err(refused(refusal)),
+        };
+        // Whoever has this pidfd: it must be a member's child now, and that member still have its PID.
+        let Some(parent) = held.parent().and_then(|pid| self.members.get(&pid)).map(|it| it.process) else {
+            return Ok(false);
+        };
+        if held.has_ended() || self.hands.held.get(&parent).is_none_or(Held::is_reaped) {
+            return Ok(false);
+        }
+        let comm = held.comm().clone();
+        let is_new = !self.hands.held.contains_key(&process);
+        if is_new {
+            self.hands.held.insert(process, held);
+        }
+        if let Err(failure) = self.stop(process, Mode::Joined) {
+            // The viewer never heard of it, and so would never let go of it.
+            if is_new {
+                self.hands.held.remove(&process);
+            }
+            return Err(failure);
+        }
+        self.hands.reply(process, Outcome::Joined { comm, parent });
+        Ok(true)
+    }
+
+    /// Stops one that is held, and makes a member of it.
+    fn stop(&mut self, process: ProcessId, mode: Mode) -> Result<(), Failure> {
+        let Some(held) = self.hands.held.get(&process) else {
+            return Err(Failure::Refused(process.pid, Refusal::NotHeld));
+        };
+        let was_stopped = held.state() == Some(State::Stopped);
+        held.send(Number::STOP).map_err(|refusal| Failure::Refused(process.pid, refusal))?;
+        if !was_stopped {
+            STOPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(held.duplicate());
+        }
+        self.hands.audit.act(held.deed(Signal::Kill, mode));
+        // One that is gone has no parent, and needs no end.
+        let Some(parent) = held.parent() else { return Ok(()) };
+        self.plan.add(process.pid, parent);
+        self.members.insert(process.pid, Member { process, was_stopped, motion: Motion::Moving });
+        Ok(())
+    }
+
+    /// Waits until nobody moves.
+    fn settle(&mut self) -> Result<(), Failure> {
+        loop {
+            let mut moving = None;
+            for (pid, member) in self.members.iter_mut().filter(|(_, it)| it.motion == Motion::Moving) {
+                member.motion = Motion::of(*pid);
+                if member.motion == Motion::Moving {
+                    moving = Some(*pid);
+                }
+            }
+            let Some(pid) = moving else { return Ok(()) };
+            if self.lasts(Self::LONGEST) {
+                return Err(Failure::Runs(pid));
+            }
+            self.wait();
+        }
+    }
+
+    /// Whether everyone stands still at once: what was seen one after the other proves it only so. Who was made
+    /// to go on meanwhile is stopped again.
+    fn stand_still(&mut self) -> bool {
+        let is_patient = !self.lasts(Self::BLOCKED);
+        let (mut is_blocked, mut all) = (false, true);
+        for (pid, member) in &mut self.members {
+            member.motion = Motion::of(*pid);
+            is_blocked |= member.motion == Motion::Blocked;
+            if member.motion == Motion::Moving {
+                all = false;
+                // Should it not be possible any more, `settle` says who runs.
+                let _ended = self.hands.held.get(&member.process).map(|held| held.send(Number::STOP));
+            }
+        }
+        if is_blocked && is_patient {
+            self.wait();
+            return false;
+        }
+        all
+    }
+
+    /// Kills everyone, children before their parents.
+    fn end_all(&mut self) {
+        let Self { hands, plan, members, .. } = self;
+        for process in plan.leaves_first().iter().filter_map(|pid| members.get(pid)).map(|it| it.process) {
+            if let Some(held) = hands.held.get_mut(&process) {
+                let outcome = held.signal(Signal::Kill, clock::now());
+                hands.tell(process, outcome);
+            }
+        }
+    }
+
+    /// Has everyone go on, and says why nobody was ended.
+    fn let_all_go(&mut self, shown: &BTreeSet<ProcessId>, failure: &Failure) {
+        let Self { hands, plan, members, .. } = self;
+        for member in plan.leaves_first().iter().filter_map(|pid| members.get(pid)) {
+            if !member.was_stopped
+                && let Some(held) = hands.held.get(&member.process)
+            {
+                // What has ended need not go on.
+                let _ended = held.send(Number::CONT);
+            }
+        }
+        let reason = failure.sentence();
+        // It may have failed before the last of them was stopped.
+        let all: BTreeSet<ProcessId> = members.values().map(|it| it.process).chain(shown.iter().copied()).collect();
+        for process in all {
+            hands.tell(process, Outcome::LetGo { reason: reason.as_str().into() });
+        }
+    }
+
+    fn lasts(&self, span: Duration) -> bool {
+        clock::now().since(self.began) >= span
+    }
+
+    /// Waits a moment, or until one of those that do not stand still has ended.
+    fn wait(&self) {
+        let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        let restless = self.members.values().filter(|it| it.motion != Motion::Still);
+        let pidfds = restless.filter_map(|it| self.hands.held.get(&it.process)?.ends());
+        let mut fds: Vec<PollFd<'_>> = pidfds.map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)).collect();
+        // An interrupted wait is a short one.
+        let _woken = poll(&mut fds, Some(&a_millisecond));
+    }
+}

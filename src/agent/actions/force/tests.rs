@@ -1,0 +1,402 @@
+//! Whole jobs of real processes, ended by force.
+
+mod frozen;
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, Command as Program, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use rustix::process::{Pid, kill_process};
+
+use self::frozen::Frozen;
+use super::super::audit::Audit;
+use super::super::tests::{Bench, DEADLINE, Sleeper, comes_to, id_of};
+use super::super::{Known, Tell};
+use super::*;
+use crate::agent::procfs::stat;
+use crate::protocol::command::{Command, Reply};
+use crate::protocol::snapshot::Identity;
+
+/// The name of the variable by which all processes of a tree are found, wherever they went.
+const MARK: &str = "GPUTOP_TEST_TREE";
+
+/// A root process and all that descends from it, killed at the end of the test.
+struct Tree {
+    root: Child,
+    mark: String,
+}
+
+impl Tree {
+    /// A shell that runs this, and says when it is `ready` if anything is to be waited for.
+    fn of(script: &str) -> Self {
+        Self::started("sh", &["-c", script])
+    }
+
+    fn started(program: &str, arguments: &[&str]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let mark = format!("{MARK}={}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let (name, value) = mark.split_once('=').expect("there is one");
+        let mut command = Program::new(program);
+        command.args(arguments).env(name, value).stdin(Stdio::null()).stdout(Stdio::piped());
+        Self { root: command.spawn().expect("it starts"), mark }
+    }
+
+    /// Waits for a line that says so.
+    fn ready(mut self) -> Self {
+        let said = BufReader::new(self.root.stdout.take().expect("it is piped")).lines().next();
+        assert_eq!(said.expect("it says something").expect("it is text"), "ready");
+        self
+    }
+
+    /// Waits until there are so many.
+    fn grown_to(self, count: usize) -> Self {
+        waits_until(|| self.members().len() >= count, "it does not grow");
+        self
+    }
+
+    fn root(&self) -> ProcessId {
+        id_of(self.root.id())
+    }
+
+    /// Those that live.
+    fn members(&self) -> Vec<ProcessId> {
+        let pids =
+            fs::read_dir("/proc").expect("there is one").filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
+        let has_mark = |pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ"));
+            environment.is_ok_and(|it| it.split(|byte| *byte == 0).any(|it| it == self.mark.as_bytes()))
+        };
+        let ids = pids.filter(has_mark).filter_map(|pid| {
+            let start_ticks = Some(stat::of(pid, &mut Vec::new()).ok()?.start_ticks);
+            Some(ProcessId { pid, start_ticks })
+        });
+        ids.collect()
+    }
+
+    /// The children of that one.
+    fn children_of(&self, parent: ProcessId) -> Vec<ProcessId> {
+        let mut members = self.members();
+        members.retain(|it| stat::of(it.pid, &mut Vec::new()).is_ok_and(|stat| stat.parent == parent.pid));
+        members
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        // Those that it starts meanwhile come with the next look.
+        while let members = self.members()
+            && !members.is_empty()
+        {
+            for pid in members.iter().filter_map(|it| Pid::from_raw(i32::try_from(it.pid).ok()?)) {
+                let _ended = kill_process(pid, Number::KILL);
+            }
+            // The dead of ours are members until they are reaped.
+            let _status = self.root.try_wait();
+        }
+        let _status = self.root.wait();
+    }
+}
+
+#[track_caller]
+fn waits_until(mut condition: impl FnMut() -> bool, complaint: &str) {
+    let deadline = clock::now().after(DEADLINE);
+    while !condition() {
+        assert!(clock::now() < deadline, "{complaint}");
+        thread::yield_now();
+    }
+}
+
+fn say(word: &str) {
+    let _closed = writeln!(io::stderr(), "{word}");
+}
+
+/// Whether a program is there.
+fn has(program: &str) -> bool {
+    let status = Program::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let has = status.is_ok_and(|it| it.success());
+    if !has {
+        say(&format!("skipped: there is no {program}"));
+    }
+    has
+}
+
+fn is_root() -> bool {
+    let is = rustix::process::geteuid().is_root();
+    if !is {
+        say("skipped: only root can do this");
+    }
+    is
+}
+
+impl Bench {
+    /// Holds them all.
+    #[track_caller]
+    fn holds(&self, processes: &[ProcessId]) {
+        self.sees_all(processes, Identity::Sure);
+        for process in processes {
+            let outcome = self.hold(*process);
+            assert!(matches!(outcome, Outcome::Held { .. }), "{outcome:?}");
+        }
+    }
+
+    fn forces(&self, processes: &[ProcessId]) {
+        self.ask(&Command::Force { processes: processes.to_vec() });
+    }
+
+    /// What is told until each that was signalled has ended. `count` or more are to be signalled.
+    #[track_caller]
+    fn tells_until_all_ended(&self, count: usize) -> Vec<Reply> {
+        let mut replies: Vec<Reply> = Vec::new();
+        let (mut sent, mut ended) = (BTreeSet::new(), BTreeSet::new());
+        while sent.len() < count || ended != sent {
+            let reply = self.reply();
+            match reply.outcome {
+                Outcome::Sent { signal: Signal::Kill, .. } => assert!(sent.insert(reply.process), "twice: {reply:?}"),
+                Outcome::Ended { .. } | Outcome::Zombie { .. } => {
+                    ended.insert(reply.process);
+                }
+                Outcome::Joined { .. } | Outcome::Alive { .. } => (),
+                _ => panic!("{reply:?}"),
+            }
+            replies.push(reply);
+        }
+        replies
+    }
+}
+
+/// Has the job ended of which the person was shown these, and finds nobody of it.
+#[track_caller]
+fn ends_whole(tree: &Tree, shown: &[ProcessId]) -> Vec<Reply> {
+    let (bench, mut stranger) = (Bench::new(), Sleeper::start());
+    bench.holds(shown);
+    bench.forces(shown);
+    let replies = bench.tells_until_all_ended(shown.len());
+    let told = bench.audit();
+    for process in killed(&replies) {
+        let mode = if shown.contains(&process) { "job" } else { "joined" };
+        assert!(told.contains(&(process.pid.into(), mode.to_owned())), "{process:?} as {mode}: {told:?}");
+    }
+    waits_until(|| tree.members().is_empty(), "there are survivors");
+    assert!(stranger.lives());
+    replies
+}
+
+fn joined(replies: &[Reply]) -> Vec<(ProcessId, ProcessId)> {
+    let joined = replies.iter().filter_map(|it| match it.outcome {
+        Outcome::Joined { parent, .. } => Some((it.process, parent)),
+        _ => None,
+    });
+    joined.collect()
+}
+
+/// In which order they were killed.
+fn killed(replies: &[Reply]) -> Vec<ProcessId> {
+    replies.iter().filter(|it| matches!(it.outcome, Outcome::Sent { .. })).map(|it| it.process).collect()
+}
+
+#[test]
+fn a_supervisor_that_starts_its_child_anew_ends_with_it() {
+    let tree = Tree::of("while :; do sleep 1000; done").grown_to(2);
+    let root = tree.root();
+    let child = tree.children_of(root)[0];
+    let replies = ends_whole(&tree, &[root, child]);
+    assert_eq!(killed(&replies), [child, root]);
+    assert_eq!(joined(&replies), []);
+}
+
+#[test]
+fn a_supervisor_of_many_has_no_time_for_any_of_them() {
+    const PROGRAM: &str = "import os, subprocess\n\
+        for _ in range(40): subprocess.Popen(['sleep', '1000'])\n\
+        print('ready', flush=True)\n\
+        while os.wait(): subprocess.Popen(['sleep', '1000'])";
+    if has("python3") {
+        // It says so when the last child is about to run: for a moment more, that one has no environment yet.
+        let tree = Tree::started("python3", &["-c", PROGRAM]).ready().grown_to(41);
+        let shown = tree.members();
+        assert_eq!(joined(&ends_whole(&tree, &shown)), [], "none was started anew");
+    }
+}
+
+#[test]
+fn who_was_not_shown_joins_generation_after_generation() {
+    let tree = Tree::of("sh -c 'sh -c \"sleep 1000; :\"; :'; :").grown_to(4);
+    let replies = ends_whole(&tree, &[tree.root()]);
+    let order = killed(&replies);
+    assert_eq!(order.len(), 4);
+    let lineage: Vec<_> = order.windows(2).rev().map(|pair| (pair[0], pair[1])).collect();
+    assert_eq!(joined(&replies), lineage, "each with its parent, which ends after it");
+}
+
+#[test]
+fn sessions_of_their_own_do_not_save_them() {
+    let tree = Tree::of("setsid sleep 1000 & setsid sleep 1000 & wait").grown_to(3);
+    assert_eq!(joined(&ends_whole(&tree, &[tree.root()])).len(), 2);
+}
+
+#[test]
+fn ignored_signals_do_not_save_them() {
+    let tree = Tree::of("trap '' TERM INT HUP; while :; do sleep 1000; done").grown_to(2);
+    ends_whole(&tree, &[tree.root()]);
+}
+
+#[test]
+fn a_fork_storm_ends() {
+    const STORM: &str = "f() { if [ $1 = 0 ]; then exec sleep 1000; fi; \
+        f $(($1 - 1)) & f $(($1 - 1)) & wait; }; echo ready; f 8; :";
+    // All is prepared before it breaks: else it has blown over when the act begins.
+    let bench = Bench::new();
+    let tree = Tree::of(STORM).ready();
+    bench.holds(&[tree.root()]);
+    bench.forces(&[tree.root()]);
+    let ended = killed(&bench.tells_until_all_ended(1)).len();
+    waits_until(|| tree.members().is_empty(), "there are survivors");
+    say(&format!("{ended} of at most 511 processes"));
+}
+
+#[test]
+fn a_job_at_rest_of_hundreds_ends() {
+    let tree = Tree::of("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i + 1)); done; wait").grown_to(301);
+    let began = clock::now();
+    assert_eq!(joined(&ends_whole(&tree, &[tree.root()])).len(), 300);
+    say(&format!("301 processes: {:?}", clock::now().since(began)));
+}
+
+#[test]
+fn a_parent_that_does_not_reap_is_named_and_lives() {
+    let tree = Tree::of("sleep 1000 & exec sleep 1000").grown_to(2);
+    let root = tree.root();
+    let child = tree.children_of(root)[0];
+    let bench = Bench::new();
+    bench.holds(&[child]);
+    bench.forces(&[child]);
+    let replies = bench.tells_until_all_ended(1);
+    match replies.last().map(|it| &it.outcome) {
+        Some(Outcome::Zombie { parent, .. }) => assert_eq!(*parent, root.pid),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(stat::of(root.pid, &mut Vec::new()).map(|it| it.state).ok(), Some(State::Sleeping), "it was not shown");
+}
+
+#[test]
+fn one_that_someone_else_had_stopped_ends_too() {
+    let tree = Tree::of("sh -c 'kill -STOP $$'; :").grown_to(2);
+    comes_to(tree.children_of(tree.root())[0], State::Stopped);
+    ends_whole(&tree, &[tree.root()]);
+}
+
+#[test]
+fn when_one_is_not_held_nobody_is_touched() {
+    let (bench, mut one, mut other) = (Bench::new(), Sleeper::start(), Sleeper::start());
+    bench.holds(&[one.id()]);
+    bench.forces(&[one.id(), other.id()]);
+    for (id, because) in [(one.id(), "is not held: open"), (other.id(), "is not held: open")] {
+        match bench.answer_about(id) {
+            Outcome::Refused { reason } => assert!(reason.as_str().contains(because), "{reason}"),
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+    assert!(one.lives() && other.lives());
+}
+
+#[test]
+fn one_that_ended_just_now_does_not_keep_the_others() {
+    let (bench, one, other) = (Bench::new(), Sleeper::start(), Sleeper::start());
+    let (gone, id) = (one.id(), other.id());
+    bench.holds(&[gone, id]);
+    drop(one);
+    while !matches!(bench.answer_about(gone), Outcome::Ended { .. }) {}
+    bench.forces(&[gone, id]);
+    assert_eq!(killed(&bench.tells_until_all_ended(1)), [id]);
+}
+
+#[test]
+fn when_one_may_not_be_ended_all_go_on() {
+    // The first child keeps root's rights when its parent gives them up; the hands have none.
+    const PROGRAM: &str = "import os, signal, time\n\
+        if os.fork() == 0: time.sleep(1000)\n\
+        os.setresuid(65534, 65534, 65534)\n\
+        stopped = os.fork()\n\
+        if stopped == 0: time.sleep(1000)\n\
+        os.kill(stopped, signal.SIGSTOP)\n\
+        os.waitpid(stopped, os.WUNTRACED)\n\
+        print('ready', flush=True)\n\
+        time.sleep(1000)";
+    if !is_root() || !has("python3") {
+        return;
+    }
+    let tree = Tree::started("python3", &["-c", PROGRAM]).ready();
+    let (root, bench) = (tree.root(), Bench::powerless());
+    bench.holds(&[root]);
+    bench.forces(&[root]);
+    match bench.answer_about(root) {
+        Outcome::LetGo { reason } => {
+            let reason = reason.as_str();
+            assert!(reason.starts_with("nothing was ended: no permission to signal"), "{reason}");
+            assert!(reason.contains("owned by root"), "{reason}");
+        }
+        outcome => panic!("{outcome:?}"),
+    }
+    comes_to(root, State::Sleeping);
+    let children = tree.children_of(root);
+    assert_eq!(children.len(), 2);
+    let is_told_right = || {
+        let states = children.iter().map(|it| stat::of(it.pid, &mut Vec::new()).expect("it lives").state);
+        let mut states: Vec<_> = states.collect();
+        states.sort_unstable();
+        // One that goes on runs for a moment before it sleeps again.
+        states == [State::Sleeping, State::Stopped]
+    };
+    waits_until(is_told_right, "the one that was stopped before stays so, the other goes on");
+    let told = bench.audit();
+    assert!(told.contains(&(root.pid.into(), "let_go".to_owned())), "{told:?}");
+}
+
+#[test]
+fn one_that_hangs_in_the_kernel_is_killed_and_said_to_live_until_it_is_gone() {
+    let Some(frozen) = is_root().then(Frozen::new).flatten() else {
+        return say("skipped: no file system can be mounted and frozen here");
+    };
+    let tree = Tree::of(&format!("sleep 1000 & echo x > {}/file", frozen.place.display())).grown_to(2);
+    let root = tree.root();
+    comes_to(root, State::DiskSleep);
+    let bench = Bench::new();
+    bench.holds(&[root]);
+    bench.forces(&[root]);
+    loop {
+        match bench.answer_about(root) {
+            Outcome::Sent { signal: Signal::Kill, .. } => (),
+            Outcome::Alive { state, wchan, seconds } => {
+                assert_eq!((state, seconds), (State::DiskSleep, 2));
+                assert!(wchan.is_some(), "root may know where it waits");
+                break;
+            }
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+    assert_eq!(tree.members(), [root], "its child could be ended, and was");
+    frozen.thaw();
+    assert!(matches!(bench.answer_about(root), Outcome::Ended { .. } | Outcome::Zombie { .. }));
+}
+
+#[test]
+fn a_bug_halfway_lets_all_go_on() {
+    let tree = Tree::of("sleep 1000 & echo ready; wait").ready();
+    let tell: Tell = Arc::new(drop);
+    let mut hands = Hands::new(Known::default(), mpsc::channel().0, tell.clone(), Audit::new(None, tell), false);
+    hands.held.insert(tree.root(), Held::open(tree.root()).expect("it lives"));
+    let members = tree.members();
+    // The act of another test has one of its own; here there is one act a process.
+    let _alone = ACT.lock().unwrap_or_else(PoisonError::into_inner);
+    Act::new(&mut hands).stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
+    for it in &members {
+        comes_to(*it, State::Stopped);
+    }
+    break_off_act();
+    for it in members {
+        comes_to(it, State::Sleeping);
+    }
+}

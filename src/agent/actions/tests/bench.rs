@@ -1,0 +1,225 @@
+//! What the tests of the hands stand on: hands at work, and children for them.
+
+use std::os::fd::OwnedFd;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::Receiver;
+
+use rustix::param::clock_ticks_per_second;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
+use serde_json::Value;
+
+use super::super::audit::tests::Home;
+use super::super::*;
+use crate::protocol::command::Signal;
+use crate::protocol::snapshot::{Missing, Process, ProcessFacts, ProcessLoad, State};
+
+/// How long anything may take here before the test has failed.
+pub(in crate::agent::actions) const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A pair of hands at work, and all that goes in and out of them.
+pub(in crate::agent::actions) struct Bench {
+    lines: Option<OwnedFd>,
+    known: Known,
+    replies: Receiver<Reply>,
+    pub(in crate::agent::actions) woken: Receiver<Wake>,
+    thread: Option<thread::JoinHandle<()>>,
+    home: Home,
+}
+
+impl Bench {
+    pub(in crate::agent::actions) fn new() -> Self {
+        Self::with(false, || ())
+    }
+
+    pub(in crate::agent::actions) fn readonly() -> Self {
+        Self::with(true, || ())
+    }
+
+    /// Hands without rights; only root can have them made.
+    pub(in crate::agent::actions) fn powerless() -> Self {
+        let nobody = Uid::from_raw(65_534);
+        let bench = Self::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
+        std::os::unix::fs::chown(bench.home.path(), Some(nobody.as_raw()), None).expect("root may");
+        bench
+    }
+
+    fn with(readonly: bool, prepare: impl FnOnce() + Send + 'static) -> Self {
+        // A child that another test starts now must not keep it open.
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
+        let (wake, woken) = mpsc::channel();
+        let (sender, replies) = mpsc::channel();
+        let known = Known::default();
+        let tell: Tell = Arc::new(move |reply| {
+            // The test may be over.
+            let _over: Result<(), mpsc::SendError<Reply>> = sender.send(reply);
+        });
+        let home = Home::new();
+        let audit = Audit::new(Some(home.path().to_owned()), tell.clone());
+        let mut hands = Hands::new(known.clone(), wake, tell, audit, readonly);
+        let thread = thread::spawn(move || {
+            prepare();
+            hands.obey(reader);
+            hands.audit.finish(DEADLINE);
+        });
+        Self { lines: Some(writer), known, replies, woken, thread: Some(thread), home }
+    }
+
+    pub(in crate::agent::actions) fn ask(&self, command: &Command) {
+        let mut line = Vec::new();
+        command.write(&mut line).expect("a line");
+        rustix::io::write(self.lines.as_ref().expect("it is open"), &line).expect("the hands read");
+    }
+
+    /// What the loop would have read of a process.
+    pub(in crate::agent::actions) fn sees(&self, process: ProcessId, identity: Identity) {
+        self.sees_all(&[process], identity);
+    }
+
+    pub(in crate::agent::actions) fn sees_all(&self, processes: &[ProcessId], identity: Identity) {
+        let facts = Arc::new(ProcessFacts::missing(identity, Missing::NotYet));
+        let load = ProcessLoad::missing(Missing::NotYet);
+        let all = processes.iter().map(|id| Process { id: *id, facts: facts.clone(), load: load.clone(), peek: None });
+        let mut all: Vec<_> = all.collect();
+        all.sort_by_key(|it| it.id);
+        self.known.set(&all);
+    }
+
+    #[track_caller]
+    pub(in crate::agent::actions) fn reply(&self) -> Reply {
+        self.replies.recv_timeout(DEADLINE).expect("an answer")
+    }
+
+    /// The next answer about that process: the end of another may be told between.
+    #[track_caller]
+    pub(in crate::agent::actions) fn answer_about(&self, process: ProcessId) -> Outcome {
+        let mut replies = std::iter::from_fn(|| Some(self.reply()));
+        replies.find(|reply| reply.process == process).expect("they never end").outcome
+    }
+
+    #[track_caller]
+    pub(in crate::agent::actions) fn answer(&self) -> Outcome {
+        self.reply().outcome
+    }
+
+    #[track_caller]
+    pub(in crate::agent::actions) fn hold(&self, process: ProcessId) -> Outcome {
+        self.ask(&Command::Hold { process });
+        self.answer_about(process)
+    }
+
+    #[track_caller]
+    pub(in crate::agent::actions) fn signal(&self, process: ProcessId, signal: Signal) -> Outcome {
+        self.ask(&Command::Signal { process, signal });
+        self.answer_about(process)
+    }
+
+    #[track_caller]
+    pub(in crate::agent::actions) fn is_refused(&self, process: ProcessId, because: &str) {
+        match self.hold(process) {
+            Outcome::Refused { reason } => assert!(reason.as_str().contains(because), "{reason}"),
+            other => panic!("not refused: {other:?}"),
+        }
+        match self.signal(process, Signal::Kill) {
+            Outcome::Refused { .. } => (),
+            other => panic!("signalled all the same: {other:?}"),
+        }
+    }
+
+    /// Its parent may be slow to reap it: then it is a zombie for a while.
+    #[track_caller]
+    pub(in crate::agent::actions) fn tells_of_its_end(&self) {
+        match self.answer() {
+            Outcome::Zombie { .. } => self.tells_of_its_end(),
+            outcome => assert!(matches!(outcome, Outcome::Ended { .. }), "{outcome:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub(in crate::agent::actions) fn asks_for_a_scan(&self) {
+        assert!(matches!(self.woken.recv_timeout(DEADLINE), Ok(Wake::Scan)));
+    }
+}
+
+impl Bench {
+    /// Closes the input, and waits for the hands to leave.
+    fn close(&mut self) {
+        drop(self.lines.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(thread::panicking() || ended.is_ok(), "the hands leave in peace when the input closes");
+        }
+    }
+
+    /// What the audit says when all is over: process, mode or outcome.
+    pub(in crate::agent::actions) fn audit(mut self) -> Vec<(u64, String)> {
+        self.close();
+        let lines = self.home.lines();
+        let pid_of = |id: &Value| lines.iter().find(|it| it["id"] == *id).and_then(|it| it["pid"].as_u64());
+        let word = |line: &Value| line["mode"].as_str().or(line["outcome"].as_str()).expect("one of them").to_owned();
+        lines.iter().map(|line| (pid_of(&line["id"]).expect("an act comes first"), word(line))).collect()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A child that is killed and reaped at the end of its test.
+pub(in crate::agent::actions) struct Sleeper(pub(in crate::agent::actions) Child);
+
+impl Sleeper {
+    pub(in crate::agent::actions) fn start() -> Self {
+        Self::of("sleep", &["1000"])
+    }
+
+    pub(in crate::agent::actions) fn of(program: &str, arguments: &[&str]) -> Self {
+        let mut command = std::process::Command::new(program);
+        Self(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts"))
+    }
+
+    /// The same, a tick of the clock later: no successor can have its start ticks.
+    pub(in crate::agent::actions) fn grown(self) -> Self {
+        while Some(now_in_ticks()) <= self.id().start_ticks {
+            let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            poll(&mut [], Some(&a_millisecond)).expect("it waits for nothing");
+        }
+        self
+    }
+
+    pub(in crate::agent::actions) fn id(&self) -> ProcessId {
+        id_of(self.0.id())
+    }
+
+    pub(in crate::agent::actions) fn lives(&mut self) -> bool {
+        self.0.try_wait().expect("it is ours").is_none()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        // It may have ended as the test wanted.
+        let _ended: io::Result<()> = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
+
+pub(in crate::agent::actions) fn now_in_ticks() -> u64 {
+    clock::now().0 * clock_ticks_per_second() / 1000
+}
+
+pub(in crate::agent::actions) fn id_of(pid: u32) -> ProcessId {
+    ProcessId { pid, start_ticks: Some(stat::of(pid, &mut Vec::new()).expect("it lives").start_ticks) }
+}
+
+#[track_caller]
+pub(in crate::agent::actions) fn comes_to(process: ProcessId, state: State) {
+    let deadline = clock::now().after(DEADLINE);
+    while stat::of(process.pid, &mut Vec::new()).expect("it is not reaped").state != state {
+        assert!(clock::now() < deadline, "{process:?} does not come to be {state:?}");
+        thread::yield_now();
+    }
+}

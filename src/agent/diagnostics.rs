@@ -1,0 +1,155 @@
+//! What around gputop decides what it can see and do: for `gputop doctor`. Calls no driver, opens no device.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::fs::{Access, access};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use super::actions::state_home;
+use super::nvml::library;
+use super::procfs::is_initial_pid_namespace;
+use crate::base::text::Text;
+
+/// What was found. Nothing here can fail: what cannot be read is absent.
+#[derive(Debug, Clone)]
+pub struct Surroundings {
+    /// The version of NVIDIA's kernel module; absent when it is not loaded.
+    pub kernel_module: Option<Text>,
+    /// The NVML library's file and, where its name says so, its version.
+    pub library: Option<(Text, Option<Text>)>,
+    /// Device files of GPUs and of the driver, and whether this user may open them.
+    pub devices: Vec<(Text, bool)>,
+    /// What made the container that this is; absent when none is known.
+    pub container: Option<&'static str>,
+    /// Whether NVML's PIDs are those of this `/proc`.
+    pub initial_pid_namespace: bool,
+    /// The mount option by which other users' processes are hidden.
+    pub hidepid: Option<Text>,
+    /// Yama's rule on who may look into whose memory: 0 is the same user; absent where there is none.
+    pub ptrace_scope: Option<u8>,
+    /// Whether a process can be held by a descriptor, as ending one safely needs: Linux 5.3.
+    pub pidfd: bool,
+    /// Where the record of what was ended is kept.
+    pub state_home: Option<PathBuf>,
+    /// Whether it can be kept there; absent when nothing said so for a second: a home may be far away.
+    pub keeps_record: Option<bool>,
+}
+
+impl Surroundings {
+    /// Looks around; `only` is the library that the person named.
+    pub fn look(only: Option<&Path>) -> Self {
+        let read = |path: &str| fs::read_to_string(path).ok();
+        Self {
+            kernel_module: read("/proc/driver/nvidia/version").and_then(|text| module_version(&text)),
+            library: library::places(only).find_map(|file| version_of(&file)),
+            devices: devices(),
+            container: container(),
+            initial_pid_namespace: is_initial_pid_namespace(),
+            hidepid: read("/proc/self/mounts").and_then(|mounts| hidepid(&mounts)),
+            ptrace_scope: read("/proc/sys/kernel/yama/ptrace_scope").and_then(|scope| scope.trim().parse().ok()),
+            pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
+            keeps_record: match state_home() {
+                Some(home) => in_time(move || may_write(&home.join("gputop/kills.jsonl"))),
+                None => Some(false),
+            },
+            state_home: state_home(),
+        }
+    }
+}
+
+/// The first word that is a version: the words before it differ between the open and the closed module.
+fn module_version(text: &str) -> Option<Text> {
+    let is_version =
+        |word: &&str| word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.parse::<u32>().is_ok());
+    text.lines().next()?.split_whitespace().find(is_version).map(Text::from)
+}
+
+/// A library that is there, and the version that the file behind its link is named after.
+fn version_of(file: &Path) -> Option<(Text, Option<Text>)> {
+    let real = fs::canonicalize(file).ok()?;
+    let name = real.file_name()?.to_string_lossy().into_owned();
+    let version = name.split_once(".so.").map(|(_, version)| version).filter(|it| it.contains('.'));
+    Some((Text::new(file.as_os_str().as_encoded_bytes()), version.map(Text::from)))
+}
+
+/// What a file system says, unless it hangs. Then the thread that asks is left behind.
+fn in_time<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (answer, answered) = mpsc::channel();
+    thread::Builder::new().spawn(move || answer.send(ask())).ok()?;
+    answered.recv_timeout(Duration::from_secs(1)).ok()
+}
+
+/// Whether this user may write a file, or make it and the folders above it.
+fn may_write(file: &Path) -> bool {
+    let there = file.ancestors().find(|it| it.exists());
+    there.is_some_and(|it| (it == file || it.is_dir()) && access(it, Access::WRITE_OK).is_ok())
+}
+
+fn devices() -> Vec<(Text, bool)> {
+    let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
+    let is_wanted = |name: &str| {
+        let rest = name.strip_prefix("nvidia");
+        rest.is_some_and(|it| it == "ctl" || it == "-uvm" || !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
+    };
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_wanted(name));
+    let mut devices: Vec<_> = names
+        .map(|name| {
+            let path = format!("/dev/{name}");
+            let may = access(path.as_str(), Access::READ_OK | Access::WRITE_OK).is_ok();
+            (Text::from(path), may)
+        })
+        .collect();
+    devices.sort();
+    devices
+}
+
+fn container() -> Option<&'static str> {
+    let kubernetes = std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "Kubernetes");
+    let by_file = [("/run/.containerenv", "Podman"), ("/.dockerenv", "Docker"), ("/singularity", "Apptainer")];
+    kubernetes.or_else(|| by_file.into_iter().find(|(file, _)| Path::new(file).exists()).map(|(_, name)| name))
+}
+
+/// The option of the mount on `/proc`, unless it hides nothing.
+fn hidepid(mounts: &str) -> Option<Text> {
+    let proc = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/proc"))?;
+    let options = proc.split(' ').nth(3)?.split(',');
+    let option = options.into_iter().find(|it| it.starts_with("hidepid="))?;
+    (!["hidepid=0", "hidepid=off"].contains(&option)).then(|| option.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_module_says_its_version_in_many_words() {
+        let version = |text| module_version(text).map(|it| it.to_string());
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (root@b)  Sun\nGCC version:  gcc version 12.3.0";
+        assert_eq!(version(open).as_deref(), Some("580.65.06"));
+        let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC 2024";
+        assert_eq!(version(closed).as_deref(), Some("470.256.02"));
+        assert_eq!((version(""), version("no. version here")), (None, None));
+    }
+
+    #[test]
+    fn a_file_can_be_made_where_the_folder_above_it_can_be() {
+        let home = tempfile::tempdir().unwrap();
+        assert!(may_write(&home.path().join("not/yet/there")));
+        fs::write(home.path().join("file"), "").unwrap();
+        assert!(may_write(&home.path().join("file")));
+        assert!(!may_write(&home.path().join("file/below")), "a file is no folder");
+        assert!(!may_write(Path::new("/proc/self/status/gputop")));
+    }
+
+    #[test]
+    fn hidden_processes_are_an_option_of_proc() {
+        let hides =
+            |options: &str| hidepid(&format!("tmp /tmp tmpfs rw,hidepid=2 0 0\nproc /proc proc {options} 0 0\n"));
+        assert_eq!(hides("rw,nosuid,hidepid=invisible").map(|it| it.to_string()).as_deref(), Some("hidepid=invisible"));
+        assert_eq!((hides("rw,relatime"), hides("rw,hidepid=0")), (None, None));
+    }
+}

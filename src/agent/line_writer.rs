@@ -1,0 +1,219 @@
+//! Writes lines to the standard output, on a thread of its own: whoever reads them may stop for a while.
+//!
+//! Of snapshots only the newest waits, and a tick says what changed since the one that was written last,
+//! whatever was dropped between. Replies all wait. When nobody reads any more, the agent leaves.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+
+use rustix::io::Errno;
+
+use super::Wake;
+use crate::protocol::change::Change;
+use crate::protocol::command::Reply;
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::Snapshot;
+
+#[derive(Debug, Default)]
+struct Waiting {
+    snapshot: Option<Box<Snapshot>>,
+    replies: VecDeque<Reply>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    waiting: Mutex<Waiting>,
+    filled: Condvar,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where snapshots go.
+#[derive(Debug)]
+pub(super) struct Writer(Arc<Slot>);
+
+/// Where replies go. None is lost while someone reads.
+#[derive(Debug, Clone)]
+pub(super) struct Replies(Arc<Slot>);
+
+impl Writer {
+    /// Starts the thread. It says [`Wake::Written`] once, after the first line.
+    pub(super) fn spawn(events: mpsc::Sender<Wake>) -> io::Result<Self> {
+        let slot = Arc::<Slot>::default();
+        let taken = slot.clone();
+        thread::Builder::new().name("writer".to_owned()).spawn(move || write_all(&taken, &events))?;
+        Ok(Self(slot))
+    }
+
+    /// Puts a snapshot in the slot, in place of one that nobody took. Its number is given when it is written.
+    pub(super) fn put(&self, snapshot: Box<Snapshot>) {
+        self.0.lock().snapshot = Some(snapshot);
+        self.0.filled.notify_one();
+    }
+
+    /// Where replies go.
+    pub(super) fn replies(&self) -> Replies {
+        Replies(self.0.clone())
+    }
+}
+
+impl Replies {
+    /// Has a reply written, before the next snapshot.
+    pub(super) fn send(&self, reply: Reply) {
+        self.0.lock().replies.push_back(reply);
+        self.0.filled.notify_one();
+    }
+}
+
+fn write_all(slot: &Slot, events: &mpsc::Sender<Wake>) {
+    let mut lines = Lines::default();
+    // Less than a pipe holds: whoever reads can begin before the line is whole.
+    let mut out = io::BufWriter::with_capacity(1 << 14, Output);
+    let mut first = true;
+    loop {
+        let mut waiting = slot.lock();
+        while waiting.snapshot.is_none() && waiting.replies.is_empty() {
+            waiting = slot.filled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let (replies, snapshot) = (std::mem::take(&mut waiting.replies), waiting.snapshot.take());
+        drop(waiting);
+
+        let wrote_snapshot = snapshot.is_some();
+        let written = replies
+            .into_iter()
+            .try_for_each(|reply| Line::Reply(reply).write(&mut out))
+            .and_then(|()| snapshot.map_or(Ok(()), |snapshot| lines.write(snapshot, &mut out)))
+            .and_then(|()| out.flush());
+        if written.is_err() {
+            super::leave();
+        }
+        if first && wrote_snapshot {
+            first = false;
+            // Without a loop to hear it, the process is about to end.
+            let _gone = events.send(Wake::Written);
+        }
+    }
+}
+
+/// Numbers snapshots, and makes of each the shortest line that says it.
+#[derive(Debug, Default)]
+struct Lines {
+    last: Option<Box<Snapshot>>,
+}
+
+impl Lines {
+    fn write(&mut self, mut snapshot: Box<Snapshot>, out: &mut dyn Write) -> io::Result<()> {
+        snapshot.sequence = self.last.as_ref().map_or(1, |last| last.sequence + 1);
+        let change = self.last.as_ref().and_then(|last| Change::between(last, &snapshot));
+        if let Some(change) = change {
+            Line::Tick(change).write(out)?;
+            self.last = Some(snapshot);
+            return Ok(());
+        }
+        let line = Line::Full(snapshot);
+        line.write(out)?;
+        if let Line::Full(snapshot) = line {
+            self.last = Some(snapshot);
+        }
+        Ok(())
+    }
+}
+
+/// The standard output.
+struct Output;
+
+impl Write for Output {
+    /// Waits for as long as it takes.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::io::write(rustix::stdio::stdout(), bytes) {
+                // The other end shares its setting with us and made it non-blocking.
+                Err(Errno::AGAIN) => {
+                    let stdout = rustix::stdio::stdout();
+                    let mut ready = [rustix::event::PollFd::new(&stdout, rustix::event::PollFlags::OUT)];
+                    match rustix::event::poll(&mut ready, None) {
+                        Ok(_) | Err(Errno::INTR) => (),
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                // A write that was interrupted is tried again by whoever asked for it.
+                written => return Ok(written?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::Moment;
+    use crate::protocol::snapshot::{Driver, Host, HostFacts, HostLoad, HostScan, Missing};
+
+    fn snapshot(at: u64, version: &str) -> Box<Snapshot> {
+        let facts = HostFacts {
+            name: "host".into(),
+            boot_id: "boot".into(),
+            ticks_per_second: 100,
+            uid: 0,
+            utc_offset: Ok(0),
+            cpus: Err(Missing::Failed),
+        };
+        Box::new(Snapshot {
+            schema: Snapshot::SCHEMA,
+            sequence: 0,
+            at: Moment(at),
+            unix_ms: at,
+            interval_ms: 1000,
+            host: Host {
+                facts,
+                load: HostLoad::missing(Missing::NotYet),
+                scan: HostScan::missing(Moment(0), 0, 0, Missing::NotYet),
+            },
+            driver: Driver { version: Some(version.into()), cuda_version: None, trouble: None, failures: Vec::new() },
+            gpus: vec![],
+            processes: vec![],
+        })
+    }
+
+    #[test]
+    fn a_line_says_what_changed_since_the_one_before() {
+        let mut lines = Lines::default();
+        let mut written = vec![];
+        for (at, version) in [(1, "550"), (2, "550"), (9, "550"), (10, "560")] {
+            lines.write(snapshot(at, version), &mut written).unwrap();
+        }
+        let kinds = written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let kinds = kinds.map(|line| match Line::parse(line).unwrap() {
+            Some(Line::Full(snapshot)) => ("full", snapshot.sequence, snapshot.at.0),
+            Some(Line::Tick(change)) => ("tick", change.sequence, change.at.0),
+            _ => ("other", 0, 0),
+        });
+        // A change of driver is more than a tick can say. The third was late, not lost: they count on.
+        assert_eq!(kinds.collect::<Vec<_>>(), [("full", 1, 1), ("tick", 2, 2), ("tick", 3, 9), ("full", 4, 10)]);
+    }
+
+    #[test]
+    fn only_the_newest_snapshot_waits_but_every_reply() {
+        let writer = Writer(Arc::default());
+        for at in 1..4 {
+            writer.put(snapshot(at, "550"));
+            let process = crate::protocol::snapshot::ProcessId { pid: 7, start_ticks: None };
+            writer
+                .replies()
+                .send(Reply { process, outcome: crate::protocol::command::Outcome::Held { caution: None } });
+        }
+        let waiting = writer.0.lock();
+        assert_eq!(waiting.snapshot.as_ref().map(|it| it.at), Some(Moment(3)));
+        assert_eq!(waiting.replies.len(), 3);
+    }
+}

@@ -1,0 +1,125 @@
+//! What a failed call means: for a figure, for a GPU, for the driver as a whole. In sentences for a person.
+
+use nvml_wrapper::error::NvmlError;
+
+use crate::base::text::Text;
+use crate::base::units::Moment;
+use crate::protocol::snapshot::{Cause, GpuFacts, Missing, Trouble};
+
+/// Whether the GPU as a whole, or the driver, is out of reach, and not just this figure.
+pub(super) fn is_fatal(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::GpuLost) || concerns_driver(error)
+}
+
+/// Whether no GPU at all can be asked any more.
+pub(super) fn concerns_driver(error: &NvmlError) -> bool {
+    matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
+}
+
+/// Whether a call should have worked, and the rest goes on without it.
+pub(super) fn is_partial(error: &NvmlError) -> bool {
+    // These three are answers: no event came, there is no such thing, the buffer was small.
+    let is_answer = matches!(error, NvmlError::Timeout | NvmlError::NotFound | NvmlError::InsufficientSize(_));
+    !is_answer && !is_fatal(error) && missing(error) == Missing::Failed
+}
+
+/// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH` and `NVML_ERROR_DEPRECATED`, which nvml-wrapper does not name.
+const VERSION_MISMATCH: u32 = 25;
+pub(super) const DEPRECATED: u32 = 26;
+/// `NVML_ERROR_GPU_NOT_FOUND`: a driver without a GPU.
+const NO_GPU: u32 = 28;
+
+/// What a failed call makes of its figure.
+pub(super) fn missing(error: &NvmlError) -> Missing {
+    match error {
+        NvmlError::NotSupported
+        | NvmlError::VgpuEccNotSupported
+        | NvmlError::FunctionNotFound
+        | NvmlError::FailedToLoadSymbol(_)
+        | NvmlError::UnexpectedVariant(VERSION_MISMATCH | DEPRECATED) => Missing::Unsupported,
+        NvmlError::NoPermission => Missing::Denied,
+        // Anything the driver adds later is a failure until someone decides otherwise.
+        _ => Missing::Failed,
+    }
+}
+
+/// `GPU 3`, as a sentence names it.
+pub(super) fn the_gpu(facts: &GpuFacts) -> String {
+    match &facts.bus_id {
+        Ok(bus_id) => format!("GPU {} ({bus_id})", facts.index),
+        Err(_) => format!("GPU {}", facts.index),
+    }
+}
+
+/// What it means for a GPU that a call failed.
+pub(super) fn of_gpu(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
+    let gpu = the_gpu(facts);
+    let (cause, sentence) = match error {
+        NvmlError::GpuLost => (
+            Cause::Lost,
+            format!("{gpu} fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot"),
+        ),
+        // Whoever asks a driver of a GPU uses that GPU, says nvidia-smi: gputop too.
+        NvmlError::ResetRequired => (
+            Cause::Reset,
+            format!("{gpu} needs a reset: end its processes, leave gputop, then `nvidia-smi --gpu-reset`"),
+        ),
+        NvmlError::NoPermission | NvmlError::OperatingSystem => (
+            Cause::Denied,
+            format!("{gpu} refused {function}: may this user, or this container, open its /dev/nvidia file?"),
+        ),
+        error => {
+            let reason = Text::from(error.to_string());
+            (Cause::Failed, format!("{gpu} failed at {function}: {reason}; `dmesg | grep -i nvrm` may say why"))
+        }
+    };
+    Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
+}
+
+/// What it means for the whole driver that a call failed.
+pub(super) fn of_driver(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
+    let (cause, sentence) = match error {
+        NvmlError::DriverNotLoaded | NvmlError::Uninitialized => (
+            Cause::NoDriver,
+            "the NVIDIA driver is not running: is its kernel module loaded (`lsmod | grep nvidia`)?".to_owned(),
+        ),
+        NvmlError::LibRmVersionMismatch => (
+            Cause::Mismatch,
+            "the NVIDIA library and the kernel module are of different versions: the driver was updated, \
+             so reboot or reload the module"
+                .to_owned(),
+        ),
+        NvmlError::NotFound | NvmlError::UnexpectedVariant(NO_GPU) => (
+            Cause::NoGpu,
+            "the NVIDIA driver finds no GPU: `lspci | grep -i nvidia` and `dmesg | grep -i nvrm` may say why"
+                .to_owned(),
+        ),
+        NvmlError::NoPermission | NvmlError::OperatingSystem => (
+            Cause::Denied,
+            "the NVIDIA driver refused: may this user, or this container, open /dev/nvidiactl?".to_owned(),
+        ),
+        error => (
+            Cause::Failed,
+            format!(
+                "the NVIDIA driver failed at {function}: {}; `dmesg | grep -i nvrm` may say why",
+                Text::from(error.to_string())
+            ),
+        ),
+    };
+    Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_has_its_cause() {
+        let cause = |error| of_driver("nvmlInit_v2", &error, Moment(0)).cause;
+        assert_eq!(cause(NvmlError::DriverNotLoaded), Cause::NoDriver);
+        assert_eq!(cause(NvmlError::LibRmVersionMismatch), Cause::Mismatch);
+        assert_eq!(cause(NvmlError::NoPermission), Cause::Denied);
+        assert_eq!(cause(NvmlError::UnexpectedVariant(NO_GPU)), Cause::NoGpu);
+        assert_eq!(cause(NvmlError::Unknown), Cause::Failed);
+    }
+}

@@ -1,0 +1,287 @@
+//! Where a process was started, by its control group and its environment: a Slurm job, a container, a
+//! pod, a terminal that outlives its window.
+
+use crate::base::text::Text;
+use crate::protocol::snapshot::{Missing, Reading};
+
+/// Where something was started. The first that is known is the one to show: a job runs in a container
+/// more often than a container in a job.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Origin {
+    /// `slurm 4711`.
+    Slurm(Text),
+    /// `kubernetes train-0`, or the beginning of the pod's id.
+    Kubernetes(Text),
+    /// `docker 3f2a91c0d1e2`.
+    Container(&'static str, Text),
+    /// `tmux`.
+    Tmux,
+    /// `screen`.
+    Screen,
+    /// `trainer.service`.
+    Service(Text),
+}
+
+impl Origin {
+    /// Whether what runs there may be shown some of the host's GPUs only.
+    pub(super) fn is_confined(&self) -> bool {
+        matches!(self, Self::Slurm(_) | Self::Kubernetes(_) | Self::Container(..))
+    }
+
+    fn text(&self) -> Text {
+        match self {
+            Self::Slurm(job) => format!("slurm {job}").into(),
+            Self::Kubernetes(pod) => format!("kubernetes {pod}").into(),
+            Self::Container(runtime, id) => format!("{runtime} {id}").into(),
+            Self::Tmux => "tmux".into(),
+            Self::Screen => "screen".into(),
+            Self::Service(unit) => unit.clone(),
+        }
+    }
+}
+
+/// What the environment says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::agent) struct Environment {
+    pub(super) origin: Option<Origin>,
+    /// `TORCHELASTIC_RUN_ID`.
+    pub(super) elastic_run: Option<Text>,
+    /// `RANK`, and where there is none `LOCAL_RANK`.
+    pub(super) rank: Option<Text>,
+    /// `CUDA_VISIBLE_DEVICES`, also when it is empty, and `CUDA_DEVICE_ORDER`.
+    pub(super) cuda: Cuda,
+}
+
+/// What the environment says about the order of CUDA's devices, as it was when the program started.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::agent) struct Cuda {
+    /// `CUDA_VISIBLE_DEVICES`.
+    pub(in crate::agent) visible: Option<Text>,
+    /// `CUDA_DEVICE_ORDER`.
+    pub(in crate::agent) order: Option<Text>,
+    /// Whether it runs where only some of the host's GPUs may be shown to it: it counts those.
+    pub(in crate::agent) is_confined: bool,
+}
+
+impl Environment {
+    /// Reads `/proc/PID/environ`.
+    pub(super) fn parse(environ: &[u8]) -> Self {
+        let value = |name: &[u8], most: usize| {
+            let value = environ.split(|byte| *byte == 0).find_map(|it| it.strip_prefix(name)?.strip_prefix(b"="))?;
+            Some(Text::new(&value[..value.len().min(most)]))
+        };
+        let get = |name: &[u8]| value(name, 128).filter(|value| !value.as_str().is_empty());
+        let slurm = || get(b"SLURM_JOB_ID").map(Origin::Slurm);
+        let pod = || {
+            get(b"KUBERNETES_SERVICE_HOST")?;
+            Some(Origin::Kubernetes(get(b"POD_NAME").or_else(|| get(b"HOSTNAME"))?))
+        };
+        let tmux = || get(b"TMUX").map(|_| Origin::Tmux);
+        let screen = || get(b"STY").map(|_| Origin::Screen);
+        Self {
+            origin: slurm().or_else(pod).or_else(tmux).or_else(screen),
+            elastic_run: get(b"TORCHELASTIC_RUN_ID"),
+            rank: get(b"RANK").or_else(|| get(b"LOCAL_RANK")),
+            // An instance of a split GPU has a name of 40 letters: there is room for those of a whole host.
+            cuda: Cuda {
+                visible: value(b"CUDA_VISIBLE_DEVICES", 1024),
+                order: get(b"CUDA_DEVICE_ORDER"),
+                is_confined: false,
+            },
+        }
+    }
+}
+
+/// What both say together. Where the group says nothing, it hangs on the environment.
+pub(super) fn origin(group: Option<&Origin>, environment: &Reading<Option<Origin>>) -> Reading<Text> {
+    match (group, environment) {
+        (Some(group), Ok(environment)) => match environment {
+            // A pod's name says more than its id.
+            Some(named @ Origin::Kubernetes(_)) if matches!(group, Origin::Kubernetes(_)) => Ok(named.text()),
+            Some(other) => Ok(group.min(other).text()),
+            None => Ok(group.text()),
+        },
+        (Some(group), Err(_)) => Ok(group.text()),
+        (None, Ok(environment)) => environment.as_ref().map(Origin::text).ok_or(Missing::Unsupported),
+        (None, Err(why)) => Err(*why),
+    }
+}
+
+/// Reads `/proc/PID/cgroup`: a line for each hierarchy of v1, or the one line of v2.
+pub(super) fn of_group(cgroup: &[u8]) -> Option<Origin> {
+    let lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
+    // The path is the rest of the line: it may hold colons itself.
+    lines.filter_map(|line| of_path(line.splitn(3, ':').nth(2)?)).min()
+}
+
+fn of_path(path: &str) -> Option<Origin> {
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    slurm(&parts)
+        .or_else(|| pod(&parts))
+        .or_else(|| container(&parts))
+        .or_else(|| parts.iter().any(|part| part.starts_with("tmux")).then_some(Origin::Tmux))
+        .or_else(|| service(&parts))
+}
+
+/// `/slurm/uid_1000/job_4711/step_0`, `/system.slice/slurmstepd.scope/job_4711/step_batch/user`.
+fn slurm(parts: &[&str]) -> Option<Origin> {
+    let at = parts.iter().position(|part| part.contains("slurm"))?;
+    let job = parts[at..].iter().find_map(|part| part.strip_prefix("job_"))?;
+    job.bytes().all(|byte| byte.is_ascii_digit()).then(|| Origin::Slurm(job.into()))
+}
+
+/// `/kubepods/burstable/pod1b2c3d4e-…/ID`, `/…/kubepods-burstable-pod1b2c3d4e_….slice/cri-containerd-ID.scope`.
+fn pod(parts: &[&str]) -> Option<Origin> {
+    let at = parts.iter().position(|part| part.contains("kubepods"))?;
+    let uid = parts[at..].iter().find_map(|part| {
+        let start = part.rfind("-pod").map(|at| at + 4).or_else(|| part.starts_with("pod").then_some(3))?;
+        part.get(start..start + 8).filter(|uid| is_hex(uid))
+    })?;
+    Some(Origin::Kubernetes(uid.into()))
+}
+
+/// A part with an id of 64 hexadecimal digits, of a runtime that names itself before it.
+fn container(parts: &[&str]) -> Option<Origin> {
+    const RUNTIMES: [(&str, &str); 6] = [
+        ("docker", "docker"),
+        ("libpod", "podman"),
+        ("cri-containerd", "containerd"),
+        ("crio", "cri-o"),
+        ("nerdctl", "containerd"),
+        ("lxc", "lxc"),
+    ];
+    parts.iter().enumerate().rev().find_map(|(at, part)| {
+        let part = part.strip_suffix(".scope").unwrap_or(part);
+        let (before, id) = part.split_at_checked(part.len().checked_sub(64)?).filter(|(_, id)| is_hex(id))?;
+        // The process that keeps a container is not in it.
+        if before.contains("conmon") {
+            return None;
+        }
+        let named = |text: &str| RUNTIMES.into_iter().find(|(name, _)| text.contains(name)).map(|(_, runtime)| runtime);
+        let runtime = named(before).or_else(|| parts[..at].iter().rev().find_map(|part| named(part)));
+        Some(Origin::Container(runtime.unwrap_or("container"), id[..12].into()))
+    })
+}
+
+/// The last part, when it is a service that someone set up to run something.
+fn service(parts: &[&str]) -> Option<Origin> {
+    let unit = parts.last().filter(|unit| unit.ends_with(".service"))?;
+    // These only let people in, and start what others ask for.
+    let is_door = ["user@", "ssh", "systemd-", "docker.", "containerd.", "dbus"].iter().any(|it| unit.starts_with(it));
+    (!is_door).then(|| Origin::Service((*unit).into()))
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "3f2a91c0d1e2b3a4958677685948372615049382716f5e4d3c2b1a0918273645";
+
+    #[track_caller]
+    fn check(cgroup: &str, expected: Option<&str>) {
+        let origin = of_group(cgroup.replace("ID", ID).as_bytes());
+        assert_eq!(origin.as_ref().map(Origin::text), expected.map(Text::from), "{cgroup}");
+    }
+
+    #[test]
+    fn a_slurm_job_is_known_by_its_number() {
+        check("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", Some("slurm 4711"));
+        check("0::/system.slice/node17_slurmstepd.scope/job_4711/step_batch/user/task_special\n", Some("slurm 4711"));
+        check("9:memory:/slurm/uid_1000/job_4711/step_0/task_0\n0::/system.slice/slurmd.service\n", Some("slurm 4711"));
+        check("11:devices:/slurm_node17/uid_1000/job_4711/step_extern\n", Some("slurm 4711"));
+        // Docker inside of a job is still the job's.
+        check("0::/system.slice/slurmstepd.scope/job_4711/step_0/docker-ID.scope\n", Some("slurm 4711"));
+        check("0::/system.slice/slurmstepd.scope/system\n", None);
+        check("0::/slurm/job_x\n", None);
+    }
+
+    #[test]
+    fn a_container_is_known_by_runtime_and_short_id() {
+        check("0::/system.slice/docker-ID.scope\n", Some("docker 3f2a91c0d1e2"));
+        check("12:cpuset:/docker/ID\n0::/docker/ID\n", Some("docker 3f2a91c0d1e2"));
+        check(
+            "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-ID.scope/container\n",
+            Some("podman 3f2a91c0d1e2"),
+        );
+        check("0::/machine.slice/libpod-ID.scope\n", Some("podman 3f2a91c0d1e2"));
+        check("0::/machine.slice/libpod-conmon-ID.scope\n", None);
+        check("0::/system.slice/nerdctl-ID.scope\n", Some("containerd 3f2a91c0d1e2"));
+        check("0::/system.slice/containerd.service/default/cri-containerd-ID\n", Some("containerd 3f2a91c0d1e2"));
+        check("0::/ecs/5e7b/ID\n", Some("container 3f2a91c0d1e2"));
+        check("0::/system.slice/docker.service\n", None);
+    }
+
+    #[test]
+    fn a_pod_is_known_by_its_id() {
+        let uid = "1b2c3d4e-5f60-4a7b-8c9d-0e1f2a3b4c5d";
+        check(&format!("0::/kubepods/burstable/pod{uid}/ID\n"), Some("kubernetes 1b2c3d4e"));
+        check(&format!("4:memory:/kubepods/besteffort/pod{uid}/ID\n"), Some("kubernetes 1b2c3d4e"));
+        let slice = format!("kubepods-burstable-pod{}.slice", uid.replace('-', "_"));
+        check(
+            &format!("0::/kubepods.slice/kubepods-burstable.slice/{slice}/cri-containerd-ID.scope\n"),
+            Some("kubernetes 1b2c3d4e"),
+        );
+        check(
+            &format!("0::/kubelet.slice/kubelet-kubepods.slice/kubelet-{slice}/crio-ID.scope\n"),
+            Some("kubernetes 1b2c3d4e"),
+        );
+        check("0::/kubepods.slice\n", None);
+    }
+
+    #[test]
+    fn a_terminal_and_a_service_are_known_by_name() {
+        check("0::/user.slice/user-1000.slice/user@1000.service/tmux-spawn-5b1f.scope\n", Some("tmux"));
+        check("0::/system.slice/trainer.service\n", Some("trainer.service"));
+        check("0::/user.slice/user-1000.slice/user@1000.service/app.slice/sweep.service\n", Some("sweep.service"));
+        check("1:name=systemd:/system.slice/cron.service\n0::/system.slice/cron.service\n", Some("cron.service"));
+    }
+
+    #[test]
+    fn a_plain_login_is_no_origin() {
+        check("0::/user.slice/user-1000.slice/session-3.scope\n", None);
+        check("0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-gnome-Terminal.scope\n", None);
+        check("0::/user.slice/user-1000.slice/user@1000.service\n", None);
+        check("0::/system.slice/ssh.service\n", None);
+        check("0::/init.scope\n", None);
+        check("0::/\n", None);
+        check("0::/../../x\n", None);
+        check("", None);
+        check("no cgroup at all", None);
+    }
+
+    #[track_caller]
+    fn check_both(cgroup: &str, environ: &str, expected: Reading<&str>) {
+        let environment = Ok(Environment::parse(environ.replace(' ', "\0").as_bytes()).origin);
+        let group = of_group(cgroup.replace("ID", ID).as_bytes());
+        assert_eq!(origin(group.as_ref(), &environment), expected.map(Text::from), "{cgroup} {environ}");
+    }
+
+    #[test]
+    fn the_job_comes_before_the_container_and_that_before_the_terminal() {
+        check_both("0::/\n", "PATH=/bin SLURM_JOB_ID=4711 TMUX=/tmp/tmux", Ok("slurm 4711"));
+        check_both("0::/docker/ID\n", "SLURM_JOB_ID=4711", Ok("slurm 4711"));
+        check_both("0::/docker/ID\n", "TMUX=/tmp/tmux-1000/default,1,0", Ok("docker 3f2a91c0d1e2"));
+        check_both("0::/system.slice/cron.service\n", "STY=1.pts", Ok("screen"));
+        check_both("0::/\n", "KUBERNETES_SERVICE_HOST=10.0.0.1 HOSTNAME=train-0", Ok("kubernetes train-0"));
+        check_both(
+            "0::/kubepods/pod1b2c3d4e-5f60/ID\n",
+            "KUBERNETES_SERVICE_HOST=10.0.0.1 POD_NAME=train-0 HOSTNAME=box",
+            Ok("kubernetes train-0"),
+        );
+        check_both("0::/\n", "TMUX= STY=", Err(Missing::Unsupported));
+        assert_eq!(origin(None, &Err(Missing::Denied)), Err(Missing::Denied));
+        assert_eq!(origin(Some(&Origin::Tmux), &Err(Missing::Denied)), Ok("tmux".into()));
+    }
+
+    #[test]
+    fn ranks_are_read_from_the_environment() {
+        let environment = Environment::parse(b"RANK=3\0LOCAL_RANK=1\0XRANK=9\0TORCHELASTIC_RUN_ID=none\0");
+        assert_eq!((environment.rank, environment.elastic_run), (Some("3".into()), Some("none".into())));
+        assert_eq!(Environment::parse(b"LOCAL_RANK=1\0").rank, Some("1".into()));
+        assert_eq!(Environment::parse(b"\0=\0RANK"), Environment::default());
+    }
+}

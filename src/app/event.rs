@@ -1,0 +1,83 @@
+//! The whole vocabulary of the app, on one page: what can happen, and what it can ask for.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyEvent, MouseEvent};
+
+use crate::base::text::Text;
+use crate::protocol::command::Command;
+use crate::protocol::line::Line;
+
+/// Everything that can happen to the app.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The link brought a line.
+    Line(Box<Line>),
+    /// A key was pressed.
+    Key(KeyEvent),
+    /// The mouse was clicked, or its wheel turned.
+    Mouse(MouseEvent),
+    /// The terminal has this size now, in columns and rows.
+    Resized(u16, u16),
+    /// Time went by since the event before. The app has no other clock.
+    Tick(Duration),
+    /// What came of an effect: one sentence for a person.
+    Done(Text),
+    /// The agent at the other end is gone, and why: one sentence for a person.
+    LinkLost(Text),
+}
+
+/// Everything the app can ask of the world.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    /// Ask this of the agent, in this order. What comes of it is events.
+    Commands(Vec<Command>),
+    /// Tell the person, wherever they look.
+    Alert(Vec<Alert>),
+    /// Start an agent in place of the one that is lost or silent.
+    Reconnect,
+    /// Ask the terminal to take this text into its clipboard.
+    Copy(String),
+    /// Write the app's settings where each run finds them.
+    Keep,
+    /// Give the terminal back to the shell until the person returns (Ctrl-Z).
+    Suspend,
+    /// Leave.
+    Quit,
+}
+
+/// Something that a person wants to hear of at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alert {
+    /// What it is.
+    pub news: News,
+    /// For a person.
+    pub sentence: String,
+    /// For a program: names in capitals, and values. What is not known is not there.
+    pub facts: Vec<(&'static str, String)>,
+}
+
+/// What an alert is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum News {
+    /// Memory leaks.
+    Leak,
+    /// It leaks, and runs out within the time that was set.
+    OutOfMemorySoon,
+    /// Nobody is on a GPU any more that was watched.
+    GpuFree,
+    /// A process has ended that was watched.
+    ProcessEnded,
+}
+
+impl News {
+    /// Its name for a program; it never changes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leak => "leak",
+            Self::OutOfMemorySoon => "out_of_memory_soon",
+            Self::GpuFree => "gpu_free",
+            Self::ProcessEnded => "process_ended",
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The order of the list. Of lines that show nearly the same one passes the other every second, and whoever reads the list
+//! would lose the line: so one goes above another when all that it showed of late belongs there, or when it clearly does.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::process_columns::{Column, Sort};
+use crate::base::units::{Bytes, Moment, Percent};
+use crate::protocol::snapshot::{ProcessId, State};
+
+/// Of late: so long, and up to as long again.
+const LATE: Duration = Duration::from_secs(5);
+
+/// What a line shows in the column that the list is sorted by.
+#[derive(PartialEq, PartialOrd)]
+pub(super) enum Key<'a> {
+    Number(i64),
+    Amount(Bytes),
+    Share(Percent),
+    Gpus(&'a [usize]),
+    Word(Cow<'a, str>),
+    State(State),
+}
+
+/// That, and what decides where it is the same; absent where the value is missing.
+pub(super) type Keys<'a> = [Option<Key<'a>>; 2];
+
+/// Who stood where when the list was last looked at.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    sort: Option<Sort>,
+    lines: Vec<Stood>,
+}
+
+/// The least and the most of some numbers; absent where there were none.
+type Spread = Option<(i64, i64)>;
+
+#[derive(Debug, Clone, Copy)]
+struct Stood {
+    id: ProcessId,
+    /// When the latter of the two spreads of each key begins.
+    since: Moment,
+    /// What it showed before that, and since.
+    spreads: [[Spread; 2]; 2],
+}
+
+impl Stood {
+    fn new(id: ProcessId, now: Moment) -> Self {
+        Self { id, since: now, spreads: [[None; 2]; 2] }
+    }
+
+    fn show(&mut self, now: Moment, keys: &Keys<'_>) {
+        let is_old = now.since(self.since) >= LATE;
+        if is_old {
+            self.since = now;
+        }
+        for (spreads, key) in self.spreads.iter_mut().zip(keys) {
+            if is_old {
+                *spreads = [spreads[1], None];
+            }
+            spreads[1] = join(spreads[1], key.as_ref().and_then(Key::number).map(|it| (it, it)));
+        }
+    }
+
+    /// What it showed of late.
+    fn spread(&self, key: usize) -> Spread {
+        join(self.spreads[key][0], self.spreads[key][1])
+    }
+}
+
+fn join(a: Spread, b: Spread) -> Spread {
+    match (a, b) {
+        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+        _ => a.or(b),
+    }
+}
+
+impl Key<'_> {
+    /// What goes up and down: a word does not.
+    #[expect(clippy::cast_possible_truncation, reason = "thousandths of a percent are not that many")]
+    fn number(&self) -> Option<i64> {
+        match self {
+            Self::Number(number) => Some(*number),
+            Self::Amount(bytes) => i64::try_from(bytes.0).ok(),
+            Self::Share(percent) => Some((percent.value() * 1000.0) as i64),
+            Self::Gpus(_) | Self::Word(_) | Self::State(_) => None,
+        }
+    }
+}
+
+impl Order {
+    /// The order of these lines now. Who is new stands where it belongs at once.
+    pub(super) fn settle(&mut self, now: Moment, sort: Sort, lines: Vec<(ProcessId, Keys<'_>)>) -> Vec<ProcessId> {
+        if self.sort.replace(sort) != Some(sort) {
+            self.lines.clear();
+        }
+        // Where most are new, nobody has a line to lose.
+        let is_another = lines.len() > 2 * self.lines.len();
+        let known = self.lines.iter().map(|it| it.id).zip(0..).filter(|_| !is_another);
+        let known: HashMap<ProcessId, usize> = known.collect();
+        let (mut settled, mut new): (Vec<_>, Vec<(Stood, Keys<'_>)>) = (Vec::with_capacity(lines.len()), Vec::new());
+        for (id, keys) in lines {
+            let place = known.get(&id);
+            let mut stood = place.map_or_else(|| Stood::new(id, now), |it| self.lines[*it]);
+            stood.show(now, &keys);
+            match place {
+                Some(place) => settled.push((*place, (stood, keys))),
+                None => new.push((stood, keys)),
+            }
+        }
+        settled.sort_unstable_by_key(|it| it.0);
+        new.sort_unstable_by(|a, b| compare(sort, &a.1, &b.1).then_with(|| a.0.id.cmp(&b.0.id)));
+        let mut settled: Vec<(Stood, Keys<'_>)> = settled.into_iter().map(|it| it.1).collect();
+        if settled.is_empty() {
+            settled = new;
+        } else {
+            for (stood, keys) in new {
+                let place = settled.iter().position(|it| compare(sort, &keys, &it.1).is_lt());
+                settled.insert(place.unwrap_or(settled.len()), (stood, keys));
+            }
+        }
+        for from in 1..settled.len() {
+            let goes_up = |at: &usize| is_surely_above(sort, &settled[from], &settled[*at - 1]);
+            let to = from - (1..=from).rev().take_while(goes_up).count();
+            settled[to..=from].rotate_right(1);
+        }
+        self.lines = settled.iter().map(|it| it.0).collect();
+        self.lines.iter().map(|it| it.id).collect()
+    }
+}
+
+/// Whether a line belongs above another by all that both showed of late, or clearly does now.
+fn is_surely_above(sort: Sort, (stood, keys): &(Stood, Keys<'_>), (other, theirs): &(Stood, Keys<'_>)) -> bool {
+    let descending = [sort.descending, sort.then.is_some_and(|it| it.1)];
+    for (at, descending) in descending.into_iter().enumerate() {
+        let order = compare_one(keys[at].as_ref(), theirs[at].as_ref(), descending);
+        match (stood.spread(at), other.spread(at)) {
+            // One number, and the same: what comes next decides.
+            (Some(a), Some(b)) if a == b && a.0 == a.1 => (),
+            (Some(a), Some(b)) => {
+                let is_all = if descending { a.0 > b.1 } else { a.1 < b.0 };
+                return is_all || at == 0 && order.is_lt() && is_clear(sort.column, keys, theirs);
+            }
+            (None, None) if order.is_eq() => (),
+            (None, None) => return order.is_lt(),
+            (a, _) => return a.is_some(),
+        }
+    }
+    false
+}
+
+/// Whether what these hold differs by more than a quarter: what a job takes and gives back with each step is less. Of
+/// figures that jump as a rule, nothing is clear at once.
+fn is_clear(column: Column, a: &Keys<'_>, b: &Keys<'_>) -> bool {
+    match (column, &a[0], &b[0]) {
+        (Column::Memory | Column::Rss, Some(Key::Amount(a)), Some(Key::Amount(b))) => {
+            a.0.abs_diff(b.0) > a.0.max(b.0) / 4
+        }
+        _ => false,
+    }
+}
+
+fn compare(sort: Sort, a: &Keys<'_>, b: &Keys<'_>) -> Ordering {
+    let then_descending = sort.then.is_some_and(|(_, descending)| descending);
+    let first = compare_one(a[0].as_ref(), b[0].as_ref(), sort.descending);
+    first.then_with(|| compare_one(a[1].as_ref(), b[1].as_ref(), then_descending))
+}
+
+/// Missing values come last, whichever way the others go.
+fn compare_one(a: Option<&Key<'_>>, b: Option<&Key<'_>>, descending: bool) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => {
+            let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
+            if descending { order.reverse() } else { order }
+        }
+        (a, b) => b.is_some().cmp(&a.is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn id(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: Some(1) }
+    }
+
+    /// The PIDs after each second, of processes 1, 2, … that hold so many MiB.
+    fn orders(order: &mut Order, sort: Sort, seconds: &[&[Option<u64>]]) -> Vec<Vec<u32>> {
+        let mut told = Vec::new();
+        for (second, held) in (0..).zip(seconds) {
+            let lines = (1..).zip(held.iter()).map(|(pid, held)| {
+                let key = held.map(|mib| Key::Amount(Bytes(mib * MIB)));
+                (id(pid), [key, None])
+            });
+            let now = Moment(second * 1000);
+            told.push(order.settle(now, sort, lines.collect()).into_iter().map(|it| it.pid).collect());
+        }
+        told
+    }
+
+    #[test]
+    fn two_that_pass_each_other_every_second_stay() {
+        let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
+        let seconds: Vec<_> = (0..60).map(|at| if at % 2 == 0 { one } else { other }).collect();
+        for sort in [Sort::by(Column::Memory), Sort { descending: false, ..Sort::by(Column::Memory) }] {
+            let told = orders(&mut Order::default(), sort, &seconds);
+            assert!(told.iter().all(|it| *it == told[0]), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn two_that_changed_places_once_do_not_change_back_at_once() {
+        let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
+        let mut seconds = vec![other; 8];
+        seconds.extend([one; 11]);
+        seconds.extend((0..20).map(|at| if at % 2 == 0 { other } else { one }));
+        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        assert_eq!((&told[0], &told[18]), (&vec![1, 2], &vec![2, 1]));
+        assert!(told[18..].iter().all(|it| *it == [2, 1]), "{told:?}");
+    }
+
+    #[test]
+    fn equal_lines_that_go_up_and_down_stay_where_they_are() {
+        // Eight ranks of one job, each with a pace of its own.
+        let held = |rank: u64, second: u64| Some(40_000 + (second * (7 + 2 * rank) + rank * 13) % 41 * 100);
+        let seconds: Vec<Vec<_>> = (0..600).map(|second| (0..8).map(|rank| held(rank, second)).collect()).collect();
+        let seconds: Vec<&[_]> = seconds.iter().map(Vec::as_slice).collect();
+        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
+        assert!(changes < 6, "{changes}");
+    }
+
+    #[test]
+    fn lines_that_are_read_every_ten_seconds_stay_too() {
+        let mut order = Order::default();
+        let mut settle = |at: u64| {
+            let held = if at.is_multiple_of(2) { [10_000, 10_200] } else { [10_300, 10_100] };
+            let lines = (1..).zip(held).map(|(pid, mib)| (id(pid), [Some(Key::Amount(Bytes(mib * MIB))), None]));
+            order.settle(Moment(at * 10_000), Sort::by(Column::Memory), lines.collect())
+        };
+        let first = settle(0);
+        assert!((1..60).all(|at| settle(at) == first));
+    }
+
+    #[test]
+    fn whoever_belongs_higher_for_some_seconds_goes_there() {
+        let mut seconds: Vec<&[_]> = vec![&[Some(10_000), Some(9_900), Some(9_800)]; 3];
+        seconds.extend([&[Some(10_000), Some(9_900), Some(10_100)][..]; 11]);
+        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        assert_eq!(told[..7], vec![[1, 2, 3]; 7]);
+        assert_eq!(told.last(), Some(&vec![3, 1, 2]));
+        let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
+        assert_eq!(changes, 1, "{told:?}");
+    }
+
+    #[test]
+    fn words_do_not_wait() {
+        let lines = |first: &'static str| {
+            [first, "java", "perl"]
+                .map(|it| Some(Key::Word(it.into())))
+                .into_iter()
+                .zip(1..)
+                .map(|(key, pid)| (id(pid), [key, None]))
+                .collect()
+        };
+        let mut order = Order::default();
+        let sort = Sort { descending: false, ..Sort::by(Column::Command) };
+        let told = ["[python]", "python train.py"].map(|first| order.settle(Moment(0), sort, lines(first)));
+        assert_eq!(told, [[1, 2, 3].map(id), [2, 3, 1].map(id)]);
+    }
+
+    #[test]
+    fn whoever_clearly_belongs_higher_goes_there_at_once() {
+        let seconds: [&[_]; 2] = [&[Some(10_000), Some(9_900), Some(500)], &[Some(10_000), Some(9_900), Some(15_000)]];
+        assert_eq!(orders(&mut Order::default(), Sort::by(Column::Memory), &seconds), [[1, 2, 3], [3, 1, 2]]);
+        // What comes and goes with each step of a training says less.
+        assert_eq!(orders(&mut Order::default(), Sort::by(Column::Cache), &seconds), [[1, 2, 3], [1, 2, 3]]);
+    }
+
+    #[test]
+    fn whoever_is_new_or_was_not_known_stands_where_it_belongs() {
+        let seconds: [&[_]; 3] = [
+            &[Some(10_000), None, Some(9_000)],
+            &[Some(10_000), Some(9_500), Some(9_000)],
+            &[Some(10_000), Some(9_500), Some(9_000), Some(9_600)],
+        ];
+        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        assert_eq!(told, [vec![1, 3, 2], vec![1, 2, 3], vec![1, 4, 2, 3]]);
+    }
+
+    #[test]
+    fn another_column_has_its_own_order_at_once() {
+        let mut order = Order::default();
+        let told = orders(&mut order, Sort::by(Column::Memory), &[&[Some(10_000), Some(9_900)]]);
+        assert_eq!(told, [[1, 2]]);
+        let told = orders(&mut order, Sort::by(Column::Rss), &[&[Some(9_900), Some(10_000)]]);
+        assert_eq!(told, [[2, 1]]);
+    }
+
+    proptest! {
+        /// Whatever happened before, what stands still is sorted in the end, and nobody is lost.
+        #[test]
+        fn what_stands_still_is_sorted_soon(
+            seconds in proptest::collection::vec(
+                proptest::collection::vec(proptest::option::of(9_000..13_000_u64), 1..12),
+                1..20,
+            ),
+        ) {
+            let last = seconds.last().unwrap();
+            let still = seconds.iter().chain(std::iter::repeat_n(last, 80)).map(Vec::as_slice);
+            let told = orders(&mut Order::default(), Sort::by(Column::Memory), &still.collect::<Vec<_>>());
+            let held: Vec<_> = told.last().unwrap().iter().map(|pid| last[*pid as usize - 1]).collect();
+            prop_assert!(held.is_sorted_by(|a, b| a >= b), "{held:?}");
+            prop_assert_eq!(held.len(), last.len());
+        }
+    }
+}

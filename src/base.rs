@@ -1,0 +1,4 @@
+//! What every other folder may use: quantities with their units, sanitized text and time. Uses nothing else of gputop.
+
+pub mod text;
+pub mod units;

@@ -1,0 +1,9 @@
+//! The subcommands, and the reports that gputop prints without a screen: one file or folder each.
+
+pub mod analyze;
+pub mod doctor;
+pub mod explain;
+pub mod free;
+pub mod orphans;
+pub mod query;
+pub mod report;

@@ -1,0 +1,409 @@
+//! Logs of every make, and what is read from them.
+
+use std::fmt::Write;
+
+use super::cells;
+use super::log::{Found, Log};
+use super::series::Parts;
+use super::{json, text};
+use crate::base::text::Text;
+use crate::base::units::Bytes;
+use crate::model::{Outlook, Part};
+use crate::protocol::change::Change;
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::Snapshot;
+use crate::protocol::snapshot::example::{host, peek};
+
+fn read(text: &str) -> Found {
+    let mut log = Log::new(None);
+    text.lines().for_each(|line| log.line(line));
+    log.finish()
+}
+
+/// The series: GPU, PID, capacity in MiB, and the samples as seconds and MiB.
+#[track_caller]
+fn check(text: &str, expected: &[impl AsRef<str>]) -> Found {
+    let found = read(text);
+    let said: Vec<String> = found
+        .series
+        .iter()
+        .map(|it| {
+            let gpu = it.series.gpu.as_ref().map_or("-", |it| it.as_str());
+            let pid = it.series.pid.map_or("-".to_owned(), |it| it.to_string());
+            let whole = it.capacity.map_or("-".to_owned(), |it| (it.0 >> 20).to_string());
+            let points: Vec<String> = it.points.iter().map(|(at, bytes)| format!("{at}:{}", bytes >> 20)).collect();
+            format!("{gpu} {pid} {whole} {}", points.join(" "))
+        })
+        .collect();
+    let expected: Vec<&str> = expected.iter().map(AsRef::as_ref).collect();
+    assert_eq!(said, expected, "{:?} {:?}", found.bad.named, found.notes);
+    found
+}
+
+#[test]
+fn any_header_with_a_time_and_an_amount_does_and_numbers_as_numpy_writes_them() {
+    for header in ["time,bytes", "t,bytes", "elapsed_s,mem", "Time (s),Memory (bytes)", "\"seconds\",\"used_bytes\""] {
+        let found = check(&format!("{header}\n0,1.048576e+06\n1.000e+00,2097152.0\n"), &["- - - 0:1 1:2"]);
+        assert_eq!(found.bad.count, 0, "{header}: {:?}", found.bad.named);
+    }
+    for text in [
+        "Time (s),Memory (MiB)\n0,1\n1,2\n",
+        "elapsed_ms,MiB\n0,1\n1000,2\n",
+        "time [min],memory_gb\n0,0.001048576\n0.0166666667,0.002097152\n",
+        "hours,used_mib\n0,1\n0.000277777778,2\n",
+        "timestamp_ms,MiB\n1795266342123,1\n1795266343123,2\n",
+        "time_ns;MiB\n0;1\n1000000000;2\n",
+        "elapsed (s),memory used by the whole job (MiB)\n0,1\n1,2\n",
+        "time since the whole job began [s],MiB\n0,1\n1,2\n",
+        "t\tbytes\n0:00:00\t1048576\n0:00:01\t2097152\n",
+        "What was held, and when it was held there\n0,1048576\n1,2097152\n",
+    ] {
+        check(text, &["- - - 0:1 1:2"]);
+    }
+    let found = check("step,loss,memory_allocated\n0,3.5,1048576\n1,3.4,2097152\n", &["- - - 0:1 1:2"]);
+    assert_eq!(found.notes[0], "no time: one step taken for a second");
+    check("0,1.048576e+06\n1,2.097152e+06\n", &["- - - 0:1 1:2"]);
+}
+
+#[test]
+fn while_a_leak_stands_it_is_foretold_once_a_minute_whatever_the_interval() {
+    for (samples, step) in [(1200_u64, 1), (600, 7), (300, 25)] {
+        let rows = (0..samples).map(|it| format!("{},{}\n", it * step, (8192 + 2 * it * step) << 20));
+        let mut log = Log::new(Some(Bytes::from_gib(80)));
+        rows.for_each(|row| log.line(&row));
+        let found = log.finish();
+        let [judged] = found.series.as_slice() else { panic!("{:?}", found.bad.named) };
+        assert_eq!(judged.last.outlook, Outlook::Leak);
+        let gaps = judged.forecasts.windows(2).map(|it| it[1].at - it[0].at);
+        assert!(gaps.clone().all(|it| it <= 60.0), "{step}: {:?}", gaps.collect::<Vec<_>>());
+        assert!(judged.forecasts.len() > 2);
+    }
+}
+
+#[test]
+fn columns_are_found_by_name_in_any_order() {
+    let header = "timestamp, index, memory.used [MiB], memory.total [MiB]";
+    let row = "2026/11/21 13:05:42.000, 0, 100 MiB, 8192 MiB\n2026/11/21 13:05:43.500, 0, 120 MiB, 8192 MiB";
+    check(&format!("{header}\n{row}\n"), &["0 - 8192 0:100 1.5:120"]);
+    check(
+        "memory.total [MiB], utilization.gpu [%], memory.used [MiB], timestamp\n\
+         8192, 7, 100, 2026/11/21 13:05:42.000\n8192, 8, 120, 2026/11/21 13:05:44.000\n",
+        &["- - 8192 0:100 2:120"],
+    );
+    check(
+        "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n\
+         2026/11/21 13:05:42.000, GPU-1, 7, python a,b.py, 100 MiB\n\
+         2026/11/21 13:05:42.000, GPU-1, 8, python, [N/A]\n\
+         2026/11/21 13:05:43.000, GPU-1, 7, python a,b.py, 110 MiB\n",
+        &["GPU-1 7 - 0:100 1:110"],
+    );
+}
+
+#[test]
+fn what_stands_between_cells_is_the_same_in_all_rows() {
+    check("time,bytes\n0,\t1048576\n1,\t2097152\n", &["- - - 0:1 1:2"]);
+    check("time,pid,name,used_memory [MiB]\n0,7,a;b,1\n1,7,a\tb,2\n", &["- 7 - 0:1 1:2"]);
+    check("time\tname\tpid\tMiB\n0\ta,b\t7\t1\n1\ta\t7\t2\n", &["- 7 - 0:1 1:2"]);
+    // A decimal comma, with a header and without.
+    check("time (s);memory (MiB)\n0,5;1,5 MiB\n1,75;2,5\n2;3\n", &["- - - 0:1 1.25:2 1.5:3"]);
+    check("a remark, and one more\n0,5;1048576,5\n1,5;2097152\n", &["- - - 0:1 1:2"]);
+}
+
+#[test]
+fn columns_without_a_header_are_guessed() {
+    let time = |second: u32| format!("2026/11/21 13:05:{second:02}.000");
+    let rows = |row: &dyn Fn(u32) -> String| (0..20).map(row).collect::<Vec<_>>().join("\n");
+    let expected = |head: &str, samples: &dyn Fn(u32) -> u32| {
+        let samples: Vec<String> = (0..20).map(|it| format!("{it}:{}", samples(it))).collect();
+        format!("{head} {}", samples.join(" "))
+    };
+    let grows = |it: u32| 1000 + it;
+    let units = rows(&|it| format!("{}, 0, 81559 MiB, {} MiB, 33 %", time(it), grows(it)));
+    check(&units, &[&expected("0 - 81559", &grows)]);
+    let bare = rows(&|it| format!("{}, {}, 81559, 45", time(it), grows(it)));
+    let found = check(&bare, &[&expected("- - 81559", &grows)]);
+    assert!(found.notes[0].starts_with("no header: column 2 taken for the memory in use"), "{:?}", found.notes);
+    let apps = rows(&|it| format!("{}, GPU-5ac8, 4242, {} MiB", time(it), grows(it)));
+    check(&apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
+    let bare_apps = rows(&|it| format!("{}, GPU-5ac8, 4242, {}", time(it), grows(it)));
+    check(&bare_apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
+    // Whether the PID is above the amounts or below, and whichever stands first.
+    for pid in [300, 2_424_242] {
+        for first in [true, false] {
+            let row = |it: u32| {
+                let (time, memory) = (time(it), grows(it));
+                let two = if first { format!("{pid}, {memory}") } else { format!("{memory}, {pid}") };
+                format!("{time}, GPU-5ac8, {two}\n{time}, GPU-5ac8, {}", two.replace(&pid.to_string(), "77777"))
+            };
+            check(&rows(&row), &[pid, 77777].map(|pid| expected(&format!("GPU-5ac8 {pid} -"), &grows)));
+        }
+    }
+    let whole_first = rows(&|it| format!("{}, GPU-5ac8, 81559, {}", time(it), grows(it)));
+    check(&whole_first, &[&expected("GPU-5ac8 - 81559", &grows)]);
+    // An index and a temperature are no PIDs.
+    let warm = rows(&|it| format!("{}, 1, GPU-5ac8, 41, {} MiB", time(it), grows(it)));
+    check(&warm, &[&expected("1 - -", &grows)]);
+    // Nor are clocks, which come back, and free memory, which is another amount in each row.
+    let clocks = rows(&|it| format!("{}, {}, {}", time(it), grows(it), if it % 3 == 0 { 1965 } else { 1980 }));
+    assert_eq!(read(&clocks).series.len(), 1);
+    let free = (0..60).map(|it| format!("{}, {}, {}", time(it), grows(it), 81_559 - grows(it)));
+    assert_eq!(read(&free.collect::<Vec<_>>().join("\n")).series.len(), 1);
+    let plain = rows(&|it| format!("{it}.0,{}", u64::from(grows(it)) << 20));
+    check(&plain, &[&expected("- - -", &grows)]);
+    check("time,bytes\n5,1048576\n7.5,2097152\n", &["- - - 0:1 2.5:2"]);
+}
+
+#[test]
+fn bad_lines_are_counted_and_named() {
+    let found = check("time,bytes\n1,1048576\nhello\n2,many\n\n,3\n# a remark\n3,2097152\n", &["- - - 0:1 2:2"]);
+    let named: Vec<String> = found.bad.named.iter().map(|(line, why)| format!("{line} {why}")).collect();
+    assert_eq!(found.bad.count, 3);
+    assert_eq!(named, ["3 1 cell instead of 2: hello", "4 no amount of memory: many", "6 no time: "]);
+    assert_eq!(read("nothing\nof use\n").bad.count, 2);
+    assert!(read("").series.is_empty());
+    // An address on the bus is no time.
+    let found = read("00000000:17:00.0, 100 MiB\n00000000:65:00.0, 200 MiB\n");
+    assert_eq!((found.bad.count, found.series.len()), (2, 0));
+    assert_eq!(found.bad.named[0].1.as_str(), "nothing here says which column is time and which is memory");
+    let found = read("time,bytes\n1,99999999999999999999999\n1e400,1\nNaN,2\n-5,3\n");
+    assert_eq!((found.bad.count, found.series.len()), (3, 1), "{:?}", found.bad.named);
+}
+
+#[test]
+fn clocks_that_are_set_and_lines_that_are_late_are_said_and_straightened() {
+    let log = |times: &[i64]| {
+        let rows: Vec<String> = times.iter().map(|it| format!("{it},{}", (it + 100) << 20)).collect();
+        format!("time,bytes\n{}\n", rows.join("\n"))
+    };
+    let ends = |text: &str| {
+        let found = read(text);
+        (found.series[0].span.to_string(), found.series[0].samples, found.notes.first().cloned().unwrap_or_default())
+    };
+    let forth: Vec<i64> = (0..50).collect();
+    assert_eq!(ends(&log(&forth)).0, "49");
+    let back: Vec<i64> = (5000..5050).chain(1400..1450).collect();
+    let (span, samples, note) = ends(&log(&back));
+    assert_eq!((span.as_str(), samples), ("99", 100), "{note}");
+    assert!(note.contains("line 52") && note.contains("set back by 3649 s (daylight saving?)"), "{note}");
+    let mut late = forth.clone();
+    late.swap(10, 11);
+    late.swap(30, 31);
+    let (span, samples, note) = ends(&log(&late));
+    assert_eq!((span.as_str(), samples), ("49", 50));
+    assert_eq!(note, "2 lines are out of their order: sorted by time");
+    let twice: Vec<i64> = forth.iter().flat_map(|it| [*it, *it]).collect();
+    assert_eq!(ends(&log(&twice)).1, 50);
+    let night = |hour: u32, minute: u32, second: u32| format!("2026/03/29 {hour:02}:{minute:02}:{second:02}, 5 MiB\n");
+    let mut spring = "timestamp, memory.used [MiB]\n".to_owned();
+    (40..60).for_each(|it| spring += &night(1, 59, it));
+    (0..20).for_each(|it| spring += &night(3, 0, it));
+    let (span, _, note) = ends(&spring);
+    assert_eq!(span, "39", "{note}");
+    assert!(note.contains("set ahead by 3600 s"), "{note}");
+    // Since it began, no clock is set: that is a hole.
+    let elapsed = |hour: u32, minute: u32| (0..60).map(move |it| format!("{hour}:{minute:02}:{it:02},{}\n", 5 << 20));
+    let hole: String = elapsed(0, 30).chain(elapsed(1, 31)).collect();
+    let (span, _, note) = ends(&format!("t,bytes\n{hole}"));
+    assert_eq!(span, "3719", "{note}");
+    assert!(!note.contains("set"), "{note}");
+    let nights: String = (0..3).flat_map(|_| elapsed(0, 0).chain(elapsed(12, 0)).chain(elapsed(23, 59))).collect();
+    let (span, _, note) = ends(&format!("t,bytes\n{nights}"));
+    assert_eq!(span, "259199", "{note}");
+    assert_eq!(note, "at line 182 the time begins anew after a day, and 1 times more: taken as the next day");
+}
+
+#[test]
+fn times_of_every_make_are_read() {
+    for (text, expected) in [
+        ("1970/01/01 00:00:00.000", Some(0)),
+        ("2026/11/21 13:05:42.123", Some(1_795_266_342_123)),
+        ("2026-11-21T13:05:42Z", Some(1_795_266_342_000)),
+        ("2026-11-21T13:05:42.5+02:00", Some(1_795_259_142_500)),
+        ("2000-02-29 00:00:00", Some(951_782_400_000)),
+        ("12.5", Some(12_500)),
+        ("1795266342", Some(1_795_266_342_000)),
+        ("1795266342123", Some(1_795_266_342_123)),
+        ("27:05:42.5", Some(97_542_500)),
+        ("9999:00:00", Some(35_996_400_000)),
+        ("9223372036854775807:00:00", None),
+        ("1:60:00", None),
+        ("1:00:1e1", None),
+        ("00000000:17:00.0", None),
+        ("0000:17:00.0", None),
+        ("2026/13/21 13:05:42", None),
+        ("inf", None),
+        ("", None),
+    ] {
+        assert_eq!(cells::time(text, None), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_pid_that_is_used_again_is_another_process() {
+    let log = |name: &str, at: u32, mib: u32| {
+        format!(
+            "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n\
+             2026/11/21 13:05:42.000, GPU-1, 7, python, 900 MiB\n2026/11/21 13:05:43.000, GPU-1, 7, python, 910 MiB\n\
+             2026/11/21 13:{at:02}:43.000, GPU-1, 7, {name}, {mib} MiB\n"
+        )
+    };
+    let two = ["GPU-1 7 - 0:900 1:910", "GPU-1 7 - 0:400"];
+    check(&log("python", 35, 400), &two);
+    check(&log("jupyter", 10, 400), &two);
+    // Nobody knew the name at first, or it was set meanwhile.
+    for first in ["[Not Found]", "py"] {
+        let named = log("python", 10, 400).replacen("7, python,", &format!("7, {first},"), 1);
+        let found = check(&named, &["GPU-1 7 - 0:900 1:910 301:400"]);
+        assert_eq!(found.series[0].series.name, Some(Text::new("python")));
+    }
+    // A log may have a hole, and a process give back what it holds.
+    check(&log("python", 35, 950), &["GPU-1 7 - 0:900 1:910 1801:950"]);
+    check(&log("python", 10, 400), &["GPU-1 7 - 0:900 1:910 301:400"]);
+}
+
+#[test]
+fn a_process_runs_out_where_its_neighbours_begin() {
+    let mut text = "timestamp, gpu_uuid, pid, used_gpu_memory [MiB]\n".to_owned();
+    for at in 0..900 {
+        let time = format!("2026/11/21 13:{:02}:{:02}.000", at / 60, at % 60);
+        let _infallible: std::fmt::Result =
+            write!(text, "{time}, GPU-1, 1, 20000 MiB\n{time}, GPU-1, 2, {} MiB\n", 4000 + at / 2 * 2);
+    }
+    let mut log = Log::new(Some(Bytes(40_000 << 20)));
+    text.lines().for_each(|line| log.line(line));
+    let found = log.finish();
+    assert_eq!(found.series[0].last.outlook, Outlook::Steady);
+    assert_eq!(found.series[1].last.outlook, Outlook::Leak);
+    let end = found.series[1].last.evidence.and_then(|it| it.forecast).expect("the capacity is known");
+    // 20,000 MiB are left to it, 4900 of them taken, a MiB a second.
+    assert!((end.likely.as_secs_f64() - 15_100.0).abs() < 300.0, "{end:?}");
+}
+
+/// Fifteen minutes of a process that holds 30 GiB all the time, and whose tensors grow below that.
+fn leak_below(second: u64) -> [u64; 3] {
+    [30_720, 30_208, 10_240 + 5 * second].map(|it| it << 20)
+}
+
+#[test]
+fn logs_that_people_make_of_their_own_are_read_too() {
+    let mib = |it: u64| it << 20;
+    check("time,gpu_mem_GiB\n0,1.5\n1,2.0\n", &["- - - 0:1536 1:2048"]);
+    check(&format!("0 {}\n1.5   {}.0e0\n", mib(10), mib(20)), &["- - - 0:10 1.5:20"]);
+    let of_nvidia = "2026/11/21 13:05:00.000, 20480\n2026/11/21 13:05:01.000, 20484\n";
+    check(of_nvidia, &["- - - 0:20480 1:20484"]);
+    let free = "timestamp, index, memory.free [MiB], memory.total [MiB]\n\
+        2026/11/21 13:05:00.000, 0, 60 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, [N/A], 100 MiB\n";
+    assert_eq!(check(free, &["0 - 100 0:40"]).missing, 1);
+    // More noise than rows, as long as each other.
+    let noise = "starting, wait\nloading, wait\nloaded, done\n";
+    let rows = "2026/11/21 13:05:00.000, 0, 10 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, 20 MiB, 100 MiB\n";
+    assert_eq!(check(&format!("{noise}{rows}"), &["0 - 100 0:10 1:20"]).bad.count, 3);
+}
+
+#[test]
+fn a_leak_below_what_the_driver_sees_is_found_by_the_columns_of_pytorch() {
+    let row = |second: u64| {
+        let [held, reserved, allocated] = leak_below(second);
+        format!("{second},7,{},{allocated},{reserved},85899345920\n", held >> 20)
+    };
+    let head = "seconds,pid,used_memory [MiB],allocated_bytes,reserved_bytes,memory.total [B]\n";
+    let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
+    let [judged] = found.series.as_slice() else { panic!("{:?}", found.bad.named) };
+    let reason = judged.reason.clone().unwrap_or_default();
+    assert_eq!((judged.last.outlook, judged.last.part), (Outlook::Leak, Some(Part::Allocated)), "{reason}");
+    assert!(reason.starts_with("allocated +") && reason.ends_with("; reserved has not moved yet"), "{reason}");
+    let (reserved, allocated) = (Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20));
+    assert_eq!(judged.parts, Some(Parts { reserved, allocated, outside: Some(512 << 20) }));
+    // What grew is said and drawn, and not the driver's figure, which stands.
+    let text = text::of(&[(Text::new("log"), found)], text::Style { width: 100, ascii: false });
+    for it in ["LEAK: allocated +500 MiB per 100 s", "what tensors hold of it:\n   14.4 GiB │", "1. A loss or metric"]
+    {
+        assert!(text.contains(it), "no `{it}` in\n{text}");
+    }
+    // Who asked PyTorch alone has no figure of the driver's.
+    let alone = "time,allocated_bytes,reserved_bytes\n0,1048576,2097152\n1,1048576,2097152\n";
+    check(alone, &["- - - 0:2 1:2"]);
+    assert_eq!(read(alone).series[0].parts.and_then(|it| it.outside), None);
+}
+
+#[test]
+fn lines_of_its_own_are_read_whole_and_as_changes() {
+    let mut host = host(1).with(7, "python train.py", 0, Bytes(0));
+    let mut text = String::new();
+    let mut before: Option<Snapshot> = None;
+    for second in 0..900 {
+        host = host.later(1);
+        (host.sequence, host.unix_ms) = (second, 1_700_000_000_000 + second * 1000);
+        let [held, reserved, allocated] = leak_below(second).map(Bytes);
+        host.gpus[0].tenants[0].memory = Ok(held);
+        host.gpus[0].load.memory_used = Ok(held);
+        host.processes[0].peek = Some(peek(Some(host.gpus[0].uuid.clone()), reserved, allocated).into());
+        let change = before.filter(|_| second % 100 != 0).and_then(|it| Change::between(&it, &host));
+        let line = change.map_or_else(|| Line::Full(Box::new(host.clone())), Line::Tick);
+        let mut bytes = Vec::new();
+        line.write(&mut bytes).unwrap();
+        text += str::from_utf8(&bytes).unwrap();
+        before = Some(host.clone());
+    }
+    let found = read(&text);
+    let said: Vec<_> =
+        found.series.iter().map(|it| (it.series.pid, it.samples, it.last.outlook, it.last.part)).collect();
+    let expected = [(None, 900, Outlook::Steady, None), (Some(7), 900, Outlook::Leak, Some(Part::Allocated))];
+    assert_eq!(said, expected, "{:?}", found.bad.named);
+    // All that the allocator said stands beside it.
+    let told = &json::of(&[(Text::new("log"), found)])["series"][1];
+    let mib = |name: &str| told[name].as_i64().map(|it| it >> 20);
+    let names = ["reserved", "allocated", "not_pytorch", "active", "inactive_split", "requested"];
+    let allocated = 10_240 + 5 * 899;
+    let expected = [30_208, allocated, 512, allocated, 0, allocated].map(Some);
+    assert_eq!(names.map(|it| mib(&format!("{it}_bytes"))), expected, "{told}");
+    // Of changes alone nobody knows what they changed, and other objects are none of its lines.
+    let tick = text.lines().nth(1).unwrap();
+    assert_eq!(read(&format!("{tick}\n{{}}\n{{\"kind\":\"later\"}}\n")).bad.count, 2);
+}
+
+#[test]
+fn each_way_of_growing_has_advice_of_its_own() {
+    let row = |second: u64| {
+        let [held, reserved, allocated] = leak_below(second);
+        let more = (10 * second) << 20;
+        format!(
+            "{second},7,{held},{reserved},{allocated}\n{second},8,{},{},{}\n",
+            more + held,
+            more + reserved,
+            20 << 30
+        )
+    };
+    let head = "seconds,pid,used_memory [B],reserved_bytes,allocated_bytes\n";
+    let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
+    let text = text::of(&[(Text::new("log"), found)], text::Style { width: 100, ascii: false });
+    let (tensors, cache) = text.split_once("What to try for memory, process 8").unwrap_or_else(|| panic!("{text}"));
+    assert!(tensors.contains("What to try for memory, process 7, the most likely first"), "{text}");
+    assert!(tensors.contains("1. A loss or metric") && !tensors.contains("1. PyTorch's cache"), "{text}");
+    assert!(cache.contains("1. PyTorch's cache grows, not what tensors hold\n   Sizes that change"), "{text}");
+}
+
+#[test]
+fn no_line_of_a_report_is_wider_than_the_screen() {
+    let head = "seconds,pid,used_memory [B],allocated_bytes,reserved_bytes,memory.total [B]\n";
+    let row = |second: u64| {
+        let [memory, reserved, allocated] = leak_below(second);
+        format!("{second},7,{memory},{allocated},{reserved},85899345920\n")
+    };
+    let log = head.to_owned() + &(0..900).map(row).collect::<String>();
+    for width in [80, 100, 200] {
+        let text = text::of(&[(Text::new("log"), read(&log))], text::Style { width, ascii: false });
+        for line in text.lines() {
+            assert!(line.chars().count() <= width, "{width}: {line}\n{text}");
+        }
+        // The widest has no more columns of it than one can take in.
+        let widest = text.lines().map(|it| it.chars().count()).max();
+        assert!(widest >= Some(width.min(160)), "{widest:?} of {width}\n{text}");
+    }
+    let text = text::of(&[(Text::new("log"), read(&log))], text::Style { width: 40, ascii: false });
+    let breaks = text.lines().zip(text.lines().skip(1)).filter(|(_, next)| next.starts_with("    "));
+    for (line, next) in breaks.take_while(|(line, _)| !line.starts_with("What to try")) {
+        let unit = next.trim_start().split([' ', ',', ';', ')']).next().unwrap_or_default();
+        assert!(!["MiB", "GiB", "s", "min", "h", "d"].contains(&unit), "{line}\n{next}");
+    }
+}

@@ -1,0 +1,220 @@
+//! Messages of every version and in every shape that logs give them, as files: what is expected, and the log.
+//!
+//! `tests/data/oom/*.txt`: lines of `path value` up to `---`, then the log. A path names a field of the JSON of the
+//! only message, or after its number of one of several; `.#` is a list's length, `messages` how many there are. An
+//! amount is written as PyTorch does.
+
+use std::fs;
+use std::path::Path;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::find::{Finder, Found, Log};
+use super::lookup::Neighbours;
+use super::text::{self, Style};
+use super::{Story, exact, json};
+use crate::base::units::Bytes;
+
+fn find(bytes: &[u8]) -> Log {
+    let mut finder = Finder::default();
+    finder.take(bytes);
+    finder.finish()
+}
+
+fn stories(log: &Log) -> Vec<Story<'_>> {
+    let has_lines = log.lines > 1;
+    log.found.iter().map(|found| Story { found, source: None, written: None, has_lines }).collect()
+}
+
+fn explained(log: &Log) -> Value {
+    json::of(&stories(log), log.more, &Neighbours::default())
+}
+
+/// What stands at that path of the JSON, as text.
+fn value(whole: &Value, path: &str) -> String {
+    let messages = whole["messages"].as_array().expect("a list");
+    if path == "messages" {
+        return messages.len().to_string();
+    }
+    let mut steps = path.split('.').peekable();
+    let number = steps.next_if(|it| it.parse::<usize>().is_ok()).map(|it| it.parse().expect("a number"));
+    if number.is_none() {
+        assert_eq!(messages.len(), 1, "{path}: of which one?");
+    }
+    let mut value = &messages[number.unwrap_or(0)];
+    for step in steps {
+        match step.parse::<usize>() {
+            Ok(at) => value = &value[at],
+            Err(_) if step == "#" => return value.as_array().expect("a list").len().to_string(),
+            Err(_) => value = value.get(step).unwrap_or_else(|| panic!("{path}: no {step}")),
+        }
+    }
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(amount) if path.ends_with("_bytes") => exact(Bytes(amount.as_u64().expect("an amount"))),
+        Value::Array(list) if path.ends_with("advice") => {
+            list.iter().map(|it| it["name"].as_str().expect("a name")).collect::<Vec<_>>().join(" ")
+        }
+        Value::Array(list) => list.iter().map(Value::to_string).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+/// A name, what is expected at which path, and the log.
+type File = (String, Vec<(String, String)>, Vec<u8>);
+
+fn files() -> Vec<File> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/oom");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).expect("it is there") {
+        let path = entry.expect("it can be read").path();
+        let text = fs::read_to_string(&path).expect("UTF-8");
+        let (head, log) = text.split_once("---\n").unwrap_or_else(|| panic!("{} has no ---", path.display()));
+        let lines = head.lines().filter(|line| !line.starts_with('#'));
+        let expected = lines.map(|line| {
+            let (path, value) = line.split_once(' ').unwrap_or((line, ""));
+            // `0` and `512` are amounts, too.
+            let is_amount = path.ends_with("_bytes") && value.parse::<u64>().is_ok();
+            (path.to_owned(), if is_amount { format!("{value} bytes") } else { value.to_owned() })
+        });
+        let name = path.file_stem().and_then(|it| it.to_str()).expect("a name").to_owned();
+        files.push((name, expected.collect(), log.as_bytes().to_vec()));
+    }
+    files.sort();
+    files
+}
+
+#[test]
+fn every_kind_of_message_and_of_log_is_read_as_its_file_says() {
+    let mut wrong = Vec::new();
+    for (name, expected, log) in files() {
+        let whole = explained(&find(&log));
+        for (path, expected) in expected {
+            let value = value(&whole, &path);
+            if value != expected {
+                wrong.push(format!("{name}: {path} is {value}, not {expected}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_parts_of_a_message_that_adds_up_are_the_whole_gpu() {
+    for (name, _, log) in files() {
+        for message in explained(&find(&log))["messages"].as_array().expect("a list") {
+            let (Some(total), Some(free), Some(true)) =
+                (message["total_bytes"].as_u64(), message["free_bytes"].as_u64(), message["adds_up"].as_bool())
+            else {
+                continue;
+            };
+            if message["allocated_bytes"].is_null() {
+                continue;
+            }
+            let of = |key: &str| message[key].as_u64().unwrap_or(0);
+            let others: u64 =
+                message["others"].as_array().expect("a list").iter().filter_map(|it| it["memory_bytes"].as_u64()).sum();
+            let own = of("allocated_bytes") + of("unallocated_bytes") + of("not_pytorch_bytes");
+            let sum = own + others + of("not_accounted_for_bytes") + free;
+            // Where the parts come to more, rounding explains it.
+            assert!(sum == total || sum.abs_diff(total) <= of("rounding_bytes"), "{name}: {sum} of {total}");
+        }
+    }
+}
+
+#[test]
+fn the_example_is_drawn_in_full() {
+    let log = find(
+        b"RuntimeError: CUDA out of memory. Tried to allocate 14.14 GiB (GPU 0; 11.00 GiB total capacity; 71.43 MiB already \
+          allocated; 9.17 GiB free; 80.00 MiB reserved in total by PyTorch)",
+    );
+    let page = |width, ascii| text::of(&stories(&log), &Neighbours::default(), Style { width, ascii, bold: false });
+    let wide = page(100, false);
+    let head: Vec<&str> = wide.lines().take(10).collect();
+    assert_eq!(
+        head,
+        [
+            "CUDA out of memory on GPU 0: 14.14 GiB asked for",
+            "  █▓╌╌╌╌╌╌╌╌╌╌╌···························································",
+            "  █ 71.43 MiB   0.6%  this process: allocated by PyTorch",
+            "  ▓  8.57 MiB   0.1%  this process: reserved by PyTorch, unallocated",
+            "  ╌  1.75 GiB  15.9%  others, the driver, and what this process holds beside PyTorch (by",
+            "                      arithmetic), give or take 10.25 MiB by rounding",
+            "  ·  9.17 GiB  83.4%  free",
+            "    11.00 GiB         the whole GPU",
+            "",
+            "too big: 14.14 GiB were asked for at once, and the whole GPU has 11.00 GiB.",
+        ]
+    );
+    let narrow = page(40, true);
+    assert_eq!(narrow.lines().nth(2), Some("  #=-----............................."), "{narrow}");
+    assert!(narrow.is_ascii());
+}
+
+/// One message on one line, for what logs do to it.
+const MESSAGE: &str = "CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity of 31.36 GiB of which 471.69 \
+    MiB is free. Process 19239 has 14.26 GiB memory in use. Including non-PyTorch memory, this process has 16.63 GiB memory \
+    in use. Of the allocated memory 15.03 GiB is allocated by PyTorch, with 12.00 MiB allocated in private pools (e.g., \
+    CUDA Graphs), and 1.00 GiB is reserved by PyTorch but unallocated.";
+
+fn only(log: Log) -> Found {
+    assert_eq!(log.found.len(), 1, "{:?}", log.found);
+    log.found.into_iter().next().expect("there is one")
+}
+
+proptest! {
+    /// Whatever bytes come, and in whatever pieces, the same is found, and can be drawn.
+    #[test]
+    fn any_bytes_will_do(
+        noise in proptest::collection::vec(any::<u8>(), 0..300),
+        at in 0..300_usize,
+        cuts in proptest::collection::vec(0..1000_usize, 0..4),
+        width in 1..200_usize,
+    ) {
+        let mut log = noise;
+        let at = at.min(log.len());
+        log.splice(at..at, MESSAGE.bytes());
+        let whole = find(&log);
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|it| it.min(log.len())).chain([0, log.len()]).collect();
+        cuts.sort_unstable();
+        let mut finder = Finder::default();
+        for pair in cuts.windows(2) {
+            finder.take(&log[pair[0]..pair[1]]);
+        }
+        prop_assert_eq!(finder.finish(), whole.clone());
+        let page = text::of(&stories(&whole), &Neighbours::default(), Style { width, ascii: false, bold: true });
+        prop_assert!(page.chars().all(|it| it != '\u{FFFD}'), "what is not text is passed over");
+        prop_assert_eq!(explained(&whole)["messages"].as_array().map(Vec::len), Some(whole.found.len()));
+    }
+
+    /// Wherever lines are broken, the message says the same.
+    #[test]
+    fn wraps_change_nothing(breaks in proptest::collection::btree_set(1..MESSAGE.len(), 0..40), crlf in any::<bool>()) {
+        let expected = only(find(MESSAGE.as_bytes())).message;
+        let mut wrapped = MESSAGE.to_owned();
+        for at in breaks.iter().rev() {
+            wrapped.insert_str(*at, if crlf { "\r\n" } else { "\n" });
+        }
+        prop_assert_eq!(only(find(wrapped.as_bytes())).message, expected);
+    }
+
+    /// However much of its end is missing, what is said is a part of what it said, and never something else.
+    #[test]
+    fn what_is_cut_off_says_less_and_nothing_false(end in 0..MESSAGE.len()) {
+        let whole = only(find(MESSAGE.as_bytes())).message;
+        for found in find(&MESSAGE.as_bytes()[..end]).found {
+            let message = found.message;
+            for (cut, whole) in [
+                (message.requested, whole.requested),
+                (message.total, whole.total),
+                (message.free, whole.free),
+                (message.allocated, whole.allocated),
+                (message.unallocated, whole.unallocated),
+            ] {
+                prop_assert!(cut.is_none() || cut == whole);
+            }
+            prop_assert!(message.others.iter().all(|it| whole.others.contains(it)));
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! What was seen of one host: plain data, and the schema of every line that says it.
+//!
+//! A [`Snapshot`] is whole; a [`Change`](crate::protocol::change::Change) is what became of it since. The agent writes the one as a
+//! `full` line and the other as a `tick` line ([`line`](crate::protocol::line)); the viewer, a recording and `--json` read
+//! and write the same. Nothing here knows where the facts come from, or what they mean.
+//!
+//! - A *lane* is a group of readings taken together, with one time for all of them ([`readings`]).
+//! - A *tenant* is a process's hold on one GPU; a [`Process`] stands once, however many GPUs it is on.
+//! - An instance of a split GPU (MIG) is a [`Gpu`] of its own that names its parent.
+
+mod allocator_stats;
+#[cfg(test)]
+pub(crate) mod example;
+mod gpu_detail;
+mod readings;
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::allocator_stats::{Peek, Unread};
+pub use self::gpu_detail::GpuDetail;
+pub use self::readings::{
+    Allocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad,
+    Tenant,
+};
+use crate::base::text::Text;
+use crate::base::units::Moment;
+
+/// A value that was read, or why there is none.
+pub type Reading<T> = Result<T, Missing>;
+
+/// Why a reading has no value. What asks something else of the person looking prints differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Missing {
+    /// This GPU, driver or system never reports it. `N/A`.
+    Unsupported,
+    /// Someone else may see it. `perm`.
+    Denied,
+    /// Of a process that the driver lists, and that is not here any more: there is nobody to ask. `N/A`.
+    Gone,
+    /// It should have worked. `ERR`.
+    Failed,
+    /// Not read yet, or a rate that needs a second reading. `…`.
+    NotYet,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Unsupported | Self::Gone => "N/A",
+            Self::Denied => "perm",
+            Self::Failed => "ERR",
+            Self::NotYet => "…",
+        })
+    }
+}
+
+/// A GPU's own id, or a MIG instance's. This is not its index, which shifts when a GPU is lost.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct GpuUuid(pub Text);
+
+impl fmt::Display for GpuUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A process on one boot of one host. This is not its PID, which is used again.
+///
+/// Without start ticks it is only a PID that NVML named and `/proc` does not know: nobody to signal.
+#[derive(Debug, Clone, Copy, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessId {
+    /// Its number.
+    pub pid: u32,
+    /// Clock ticks from boot to its start: field 22 of `/proc/PID/stat`. Absent when it is not in `/proc`.
+    pub start_ticks: Option<u64>,
+}
+
+// Everything is found by them, tens of thousands of times a second on a large host, in a program that is built for its
+// size: derived, comparing and hashing them was a fifth of what the viewer does.
+impl PartialEq for ProcessId {
+    #[expect(clippy::inline_always, reason = "see above")]
+    #[inline(always)]
+    fn eq(&self, other: &Self) -> bool {
+        self.pid == other.pid && self.start_ticks == other.start_ticks
+    }
+}
+
+impl Ord for ProcessId {
+    #[expect(clippy::inline_always, reason = "see above")]
+    #[inline(always)]
+    fn cmp(&self, other: &Self) -> Ordering {
+        match self.pid.cmp(&other.pid) {
+            Ordering::Equal => self.start_ticks.cmp(&other.start_ticks),
+            unequal => unequal,
+        }
+    }
+}
+
+impl PartialOrd for ProcessId {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Hash for ProcessId {
+    /// By the PID: two processes that have had the same one are few.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u32(self.pid);
+    }
+}
+
+/// How surely a [`ProcessId`] names the process that holds the GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Identity {
+    /// It was read at least one whole tick after it started, so that no successor with its PID can
+    /// have its start ticks too. Only such a process may be signalled.
+    Sure,
+    /// It started within the last tick. Sure at the next pass.
+    Fresh,
+    /// NVML may mean a process of another PID namespace: this one may be an innocent stranger.
+    Unverified,
+}
+
+/// What a process was doing, as `/proc/PID/stat` says in its third field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// `R`.
+    Running,
+    /// `S`.
+    Sleeping,
+    /// `D`: in the kernel, out of reach of signals.
+    DiskSleep,
+    /// `T`.
+    Stopped,
+    /// `t`: a debugger holds it.
+    Traced,
+    /// `Z`: ended, and its parent has not asked how.
+    Zombie,
+    /// `X`.
+    Dead,
+    /// `I`: a kernel thread without work.
+    Idle,
+    /// A letter that the manual page `proc_pid_stat(5)` did not name when this was written.
+    Other,
+}
+
+impl State {
+    /// The kernel's letter for it; `?` for one not known here.
+    pub fn letter(self) -> char {
+        match self {
+            Self::Running => 'R',
+            Self::Sleeping => 'S',
+            Self::DiskSleep => 'D',
+            Self::Stopped => 'T',
+            Self::Traced => 't',
+            Self::Zombie => 'Z',
+            Self::Dead => 'X',
+            Self::Idle => 'I',
+            Self::Other => '?',
+        }
+    }
+}
+
+impl From<u8> for State {
+    fn from(letter: u8) -> Self {
+        match letter {
+            b'R' => Self::Running,
+            b'S' => Self::Sleeping,
+            b'D' => Self::DiskSleep,
+            b'T' => Self::Stopped,
+            b't' => Self::Traced,
+            b'Z' => Self::Zombie,
+            b'X' | b'x' => Self::Dead,
+            b'I' => Self::Idle,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// How a process uses a GPU. A process can be in more than one of NVML's lists; it is counted once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Use {
+    /// In the list of compute processes.
+    Compute,
+    /// In the list of graphics processes.
+    Graphics,
+    /// In both.
+    ComputeAndGraphics,
+    /// A client of the MPS server.
+    Mps,
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Compute => "C",
+            Self::Graphics => "G",
+            Self::ComputeAndGraphics => "C+G",
+            Self::Mps => "M+C",
+        })
+    }
+}
+
+/// Why a clock is below what was asked for. NVML's clocks event reasons, those that slow a job down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Throttle {
+    /// The power limit set in software.
+    PowerCap,
+    /// The temperature limit of software.
+    Thermal,
+    /// The temperature limit of hardware: clocks halved or worse.
+    HardwareThermal,
+    /// The power supply asked for it.
+    PowerBrake,
+    /// Hardware slowdown, for heat or power.
+    Hardware,
+    /// Another GPU of its sync group is slower.
+    SyncBoost,
+}
+
+impl fmt::Display for Throttle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::PowerCap => "power cap",
+            Self::Thermal => "thermal",
+            Self::HardwareThermal => "hw thermal",
+            Self::PowerBrake => "power brake",
+            Self::Hardware => "hw slowdown",
+            Self::SyncBoost => "sync boost",
+        })
+    }
+}
+
+/// An error that the driver reported by NVIDIA's catalogue of Xid numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Xid {
+    /// When it came.
+    #[serde(rename = "at_ms")]
+    pub at: Moment,
+    /// Its number; 79 is a GPU that fell off the bus.
+    pub code: u64,
+}
+
+/// How one GPU reaches another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Route {
+    /// The index of the other.
+    pub to: u32,
+    /// NVML's level of what lies between: 0 one board, 10 a PCIe switch, 20 several, 30 a host bridge, 40 a NUMA node,
+    /// 50 the link between processors.
+    pub level: u32,
+    /// Whether they can use NVLink; absent where the driver does not say.
+    pub nvlink: Option<bool>,
+}
+
+/// What keeps the driver, or one GPU, from answering.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Trouble {
+    /// What kind it is, for a program to tell.
+    pub cause: Cause,
+    /// One sentence for a person: what was done, to what, what to do about it.
+    pub sentence: Text,
+    /// The NVML function that failed or hangs; absent when no call was reached.
+    pub call: Option<Text>,
+    /// When it began.
+    #[serde(rename = "since_ms")]
+    pub since: Moment,
+}
+
+impl Trouble {
+    /// Whether a call has not come back.
+    pub fn is_silence(&self) -> bool {
+        matches!(self.cause, Cause::Starting | Cause::Hung)
+    }
+}
+
+/// A function of the driver that fails while the rest goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Failure {
+    /// The NVML function.
+    pub call: Text,
+    /// What NVML says of it.
+    pub error: Text,
+    /// Since when it fails.
+    #[serde(rename = "since_ms")]
+    pub since: Moment,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.call, self.error)
+    }
+}
+
+/// The kinds of [`Trouble`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The first pass is not over; or a call has not come back that takes seconds at times.
+    Starting,
+    /// There is no NVML library on this host.
+    NoLibrary,
+    /// There is one, and it cannot be loaded.
+    NotLoading,
+    /// The library found no driver, or none that runs.
+    NoDriver,
+    /// There is a driver, and it finds no GPU.
+    NoGpu,
+    /// Library and kernel module are of different versions.
+    Mismatch,
+    /// The driver did not let us.
+    Denied,
+    /// A call has not come back.
+    Hung,
+    /// The GPU fell off the bus.
+    Lost,
+    /// The GPU needs a reset. Some of its figures, and its processes, can be read all the same.
+    Reset,
+    /// A call failed in another way.
+    Failed,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Starting => "starting",
+            Self::NoLibrary => "no NVML",
+            Self::NotLoading => "not loading",
+            Self::NoDriver => "no driver",
+            Self::NoGpu => "no GPU",
+            Self::Mismatch => "mismatch",
+            Self::Denied => "denied",
+            Self::Hung => "hung",
+            Self::Lost => "lost",
+            Self::Reset => "needs reset",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+/// The NVIDIA driver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Driver {
+    /// Its version, as in `580.65.06`; absent when it could not be asked.
+    pub version: Option<Text>,
+    /// The newest CUDA it runs, as in `13.0`; absent when it could not be asked.
+    pub cuda_version: Option<Text>,
+    /// Why there is no answer from it at all; absent when all is well.
+    pub trouble: Option<Trouble>,
+    /// What fails while the rest goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+}
+
+/// One GPU, or one instance of a GPU that is split by MIG.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Gpu {
+    /// Its id.
+    pub uuid: GpuUuid,
+    /// What does not change.
+    pub facts: GpuFacts,
+    /// What changes each second.
+    pub load: GpuLoad,
+    /// What changes now and then.
+    pub health: GpuHealth,
+    /// What few ask for; absent unless the agent was started with `--detail`, or a person looked at this GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Box<GpuDetail>>,
+    /// Who uses it; on a split GPU, the instances name their own.
+    pub tenants: Vec<Tenant>,
+    /// Who had its device file and that of CUDA (`/dev/nvidia-uvm`) open at the last scan, and so may hold memory;
+    /// tenants too. Of those that we may look at. What only watches, as nvidia-smi, lacks the second.
+    pub holders: Vec<ProcessId>,
+    /// Why it does not answer, or not to all, as one that needs a reset; absent when all is well.
+    pub trouble: Option<Trouble>,
+    /// What fails while the rest goes on: why some reading is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+}
+
+/// A process that is a tenant of some GPU, holds one open, or is kin of one that does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Process {
+    /// Who it is.
+    pub id: ProcessId,
+    /// What does not change, or only by an `exec`: one piece of memory for all snapshots, while it does not.
+    pub facts: Arc<ProcessFacts>,
+    /// What changes each second.
+    pub load: ProcessLoad,
+    /// What its PyTorch says of the memory it holds; absent when nobody looked: it is no tenant, or not
+    /// surely the one that NVML means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peek: Option<Box<Peek>>,
+}
+
+impl Process {
+    /// Its facts, to be written. Other snapshots keep theirs.
+    pub fn facts_mut(&mut self) -> &mut ProcessFacts {
+        Arc::make_mut(&mut self.facts)
+    }
+}
+
+impl ProcessFacts {
+    /// Has what reads the same in one piece with another's: the workers of a job differ in little, and there may be
+    /// hundreds.
+    pub(crate) fn share(&mut self, other: &Self) {
+        fn share<T: Clone + PartialEq>(mine: &mut Reading<T>, other: &Reading<T>) {
+            if mine == other {
+                mine.clone_from(other);
+            }
+        }
+        share(&mut self.user, &other.user);
+        share(&mut self.comm, &other.comm);
+        share(&mut self.argv, &other.argv);
+        share(&mut self.origin, &other.origin);
+        share(&mut self.elastic_run, &other.elastic_run);
+    }
+}
+
+/// The host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Host {
+    /// What does not change.
+    pub facts: HostFacts,
+    /// What changes each second.
+    pub load: HostLoad,
+    /// The last look at every process.
+    pub scan: HostScan,
+}
+
+/// All that was seen in one pass.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Snapshot {
+    /// The version of this schema: [`Snapshot::SCHEMA`]. A new field does not raise it, a change of meaning does.
+    pub schema: u32,
+    /// Counts the lines of a link. A tick says what changed since the line before it.
+    pub sequence: u64,
+    /// When this pass ended, in milliseconds since boot.
+    #[serde(rename = "at_ms")]
+    pub at: Moment,
+    /// The same, by the host's wall clock: milliseconds since 1970 (UTC).
+    pub unix_ms: u64,
+    /// The time from one pass to the next.
+    pub interval_ms: u64,
+    /// The host.
+    pub host: Host,
+    /// The driver.
+    pub driver: Driver,
+    /// Every GPU, by index; the instances of a split one come right after it.
+    pub gpus: Vec<Gpu>,
+    /// Every tenant and holder of a GPU, and their kin: ancestors, descendants, and who shares their session.
+    /// Kin stays while it lives, also when its tenant has ended. By PID.
+    /// On a host of hundreds, a tenant may be in the list of its GPU for one line before it is here.
+    pub processes: Vec<Process>,
+}
+
+impl Snapshot {
+    /// The version of the schema that this program writes.
+    pub const SCHEMA: u32 = 1;
+
+    /// A lane older than so many intervals is stale.
+    pub const STALE_AFTER: u32 = 3;
+
+    /// The GPU of that id.
+    pub fn gpu(&self, uuid: &GpuUuid) -> Option<&Gpu> {
+        self.gpus.iter().find(|gpu| gpu.uuid == *uuid)
+    }
+
+    /// The process of that id.
+    pub fn process(&self, id: ProcessId) -> Option<&Process> {
+        self.processes.binary_search_by_key(&id, |process| process.id).ok().map(|at| &self.processes[at])
+    }
+
+    /// Whether a process is there and has not ended.
+    pub fn lives(&self, id: ProcessId) -> bool {
+        let has_ended = |it: &Process| matches!(it.load.state, Ok(State::Zombie | State::Dead) | Err(Missing::Gone));
+        self.process(id).is_some_and(|it| !has_ended(it))
+    }
+}

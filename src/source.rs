@@ -1,0 +1,3 @@
+//! Where lines come from. Every viewer and every report reads an agent's lines from a source and knows no other way.
+
+pub mod child;

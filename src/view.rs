@@ -1,0 +1,78 @@
+//! Draws the app. Decides nothing about facts, and keeps no state: the same app, the same screen.
+//!
+//! ```text
+//!  host            host.rs
+//!  GPUs            gpus.rs
+//!  processes       processes.rs
+//!  graph           graph.rs
+//!  keys, filter    footer.rs
+//!  page, panel     page.rs, setup.rs, end.rs: over the rest
+//! ```
+
+mod end_dialog;
+mod footer;
+mod gpus;
+mod graph;
+mod header;
+mod page;
+mod pen;
+mod processes;
+mod settings_panel;
+mod theme;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+pub use self::theme::Theme;
+use crate::app::App;
+use crate::app::layout::{Area, SMALLEST};
+use crate::app::process_columns::Choice;
+
+/// Draws everything.
+pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
+    let screen = buffer.area;
+    // The terminal may have been resized since the app last heard of it.
+    match app.layout().filter(|it| it.host.width == screen.width && it.footer.y + 1 == screen.height) {
+        Some(layout) => {
+            header::draw(buffer, *theme, app, layout.host);
+            if let (None, Some((items, at))) = (app.page(), app.setup()) {
+                settings_panel::draw(buffer, *theme, app, &items, at, layout.body);
+            } else if app.page().is_some() {
+                page::draw(buffer, *theme, app, layout.body);
+            } else if app.lens().whole().is_some() {
+                graph::draw(buffer, *theme, app, layout.body);
+            } else {
+                gpus::draw(buffer, *theme, app, layout.gpus);
+                processes::draw(buffer, *theme, app, layout.processes);
+                processes::reason(buffer, *theme, app, layout.reason);
+                graph::draw(buffer, *theme, app, layout.body);
+            }
+            end_dialog::draw(buffer, *theme, app, layout.body);
+            footer::draw(buffer, *theme, app, layout.footer);
+        }
+        None => {
+            let line =
+                format!("{}x{} is too small: {}x{} will do", screen.width, screen.height, SMALLEST.0, SMALLEST.1);
+            buffer.set_stringn(0, 0, line, usize::from(screen.width), theme.text());
+        }
+    }
+    theme.finish(buffer);
+}
+
+/// As many of the columns as fit beside each other, each at least that wide. The one that takes the rest of the line
+/// stays; of the others, those at the right go first.
+fn fitting<C: Choice>(mut columns: Vec<C>, width: usize, least: impl Fn(C) -> usize) -> Vec<C> {
+    while columns.iter().map(|it| least(*it) + 1).sum::<usize>() > width + 1
+        && let Some(at) = columns.iter().rposition(|it| !it.is_last()).filter(|_| columns.len() > 1)
+    {
+        columns.remove(at);
+    }
+    columns
+}
+
+fn rect(area: Area) -> Rect {
+    Rect { x: area.x, y: area.y, width: area.width, height: area.height }
+}
+
+#[cfg(test)]
+mod tests;

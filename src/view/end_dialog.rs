@@ -1,0 +1,384 @@
+//! The panel that ends processes: whom, what would be done, what came of it.
+
+use std::time::Duration;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph, Widget, Wrap};
+
+use super::header::word;
+use super::theme::Theme;
+use crate::app::end_dialog::{Choice, EndPanel, Member, Scope, Stage};
+use crate::app::layout::Area;
+use crate::app::{App, page, rows, wrap};
+use crate::base::units::{Elapsed, Moment};
+use crate::model::Returned;
+use crate::protocol::command::Signal;
+use crate::protocol::snapshot::{Process, State};
+
+/// As wide as reads well.
+const WIDTH: u16 = 76;
+
+/// Processes of a job that show at a time, at least, and choices.
+const SHOWN: usize = 6;
+const CHOICES: usize = 4;
+/// Rows for all but the processes: a higher screen has more of these.
+const OTHERS: u16 = 20;
+
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
+    let Some(panel) = app.end_panel() else { return };
+    let Some(root) = panel.root() else { return };
+    let width = WIDTH.min(body.width);
+    let is_one = panel.targets().nth(1).is_none();
+    let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
+    let columns = usize::from(width.saturating_sub(2));
+    let mut who = if is_one { one(theme, app, panel, root) } else { many(theme, app, panel, shown, columns) };
+    // What one is about to do, and what came of it, is there whatever the size; of the rest, what fits.
+    let mut what = cautions(theme, panel);
+    if !panel.is_over() {
+        let few = body.height < 18;
+        what.extend(choices(theme, panel, if few { 1 } else { CHOICES }, columns));
+        if !few {
+            what.push(Line::default());
+        }
+    }
+    what.extend(progress(theme, app, panel));
+    what.extend(panel.unrecorded().map(|reason| Line::styled(reason.to_string(), theme.notable())));
+
+    let below = rows_of(&what, width.saturating_sub(2));
+    // Whoever is meant is named, whatever the size.
+    if !is_one && who.len() + usize::from(below) + 2 > usize::from(body.height) {
+        who = briefly(theme, panel);
+    }
+    let above = rows_of(&who, width.saturating_sub(2)) + 1;
+    let height = (above + below + 2).max(15).min(body.height);
+    let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
+    Clear.render(area, buffer);
+    let title = match panel.scope() {
+        Scope::Job => format!(" End the job of {} ", root.id().pid),
+        Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
+        // One that is tagged may be far from the cursor.
+        Scope::Chosen if app.tagged().contains(&root.id()) => format!(" End the tagged process {} ", root.id().pid),
+        Scope::Chosen => format!(" End process {} ", root.id().pid),
+    };
+    let block = Block::bordered().border_style(theme.dim()).title(Span::styled(title, theme.accent()));
+    let inside = block.inner(area);
+    block.render(area, buffer);
+    let below = below.min(inside.height);
+    let upper = Rect { height: inside.height - below, ..inside };
+    // With room to spare, the choices follow the rest at once.
+    let lower = Rect { y: inside.y + above.min(upper.height), height: below, ..inside };
+    Paragraph::new(who).wrap(Wrap { trim: false }).render(upper, buffer);
+    Paragraph::new(what).wrap(Wrap { trim: false }).render(lower, buffer);
+}
+
+/// Rows that lines take when they are broken between words, up to more than any screen has.
+fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
+    let area = Rect { x: 0, y: 0, width, height: 100 };
+    let mut drawn = Buffer::empty(area);
+    Paragraph::new(lines.to_vec()).wrap(Wrap { trim: false }).render(area, &mut drawn);
+    let is_blank = |row: u16| (0..width).all(|column| drawn[(column, row)].symbol() == " ");
+    (0..area.height).rev().find(|row| !is_blank(*row)).map_or(0, |row| row + 1)
+}
+
+/// A text broken between words; the rows after the first begin below the word at that column.
+fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
+    let rows = wrap(text, columns, indent).into_iter().enumerate();
+    rows.map(move |(at, row)| if at == 0 { row } else { format!("{:indent$}{row}", "") })
+}
+
+/// So much of a command as tells one from another; the detail page has it all.
+fn command(process: &Process, most: usize) -> String {
+    cut(word(rows::command(process)), most)
+}
+
+/// At most so many characters of a text.
+fn cut(mut text: String, most: usize) -> String {
+    if let Some((cut, _)) = text.char_indices().nth(most) {
+        text.truncate(cut);
+        text.push('…');
+    }
+    text
+}
+
+/// One process, in full.
+fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'static>> {
+    let process = &member.process;
+    let user = word(process.facts.user.as_ref().map_err(|why| *why));
+    let started = app.model().latest().map(|it| page::elapsed(it, process)).and_then(Result::ok);
+    let started = started.map_or("at an unknown time".to_owned(), |it| format!("{} ago", Elapsed(it)));
+    // One that is gone was seen last on its way.
+    let has_ended = matches!(member.stage, Stage::Ended { .. });
+    let state = match member.stage {
+        Stage::Ended { zombie_of: None, .. } => "ended",
+        _ => process.load.state.map_or("in an unknown state", |it| page::state_in_words(process, it)),
+    };
+    let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
+    let holds = if has_ended { "held" } else { "holds" };
+    let held = match panel.expected() {
+        Some(bytes) if gpus.is_empty() => format!("{holds} a GPU open, where {bytes} are unclaimed"),
+        Some(bytes) => format!("{holds} {bytes} on GPU {}", gpus.join(", ")),
+        None if gpus.is_empty() => format!("{holds} no GPU memory itself"),
+        None => format!("{holds} memory on GPU {}, which does not say how much", gpus.join(", ")),
+    };
+    let mut lines = vec![
+        Line::styled(command(process, 140), theme.accent()),
+        Line::from(format!("of {user}, started {started}, {state}")),
+        Line::from(held),
+    ];
+    if let Some(ran) = member.ran().filter(|_| !has_ended) {
+        lines.push(Line::styled(format!("it ran something else before: {}", cut(ran.line(), 60)), theme.notable()));
+    }
+    // What came of it is said below.
+    if let Some(verdict) = app.model().verdict(member.id()).filter(|it| it.is_suspect() && !has_ended) {
+        lines.push(Line::styled(verdict.sentence(), theme.notable()));
+    }
+    if panel.spared() > 0 && panel.first_sent().is_none() && !has_ended {
+        let spared = panel.spared();
+        lines.push(Line::styled(format!("Tab: its whole job, {spared} more"), theme.dim()));
+    } else if !app.model().is_complete() && panel.first_sent().is_none() && !has_ended {
+        lines.push(Line::styled("who else belongs to its job is not known yet…", theme.dim()));
+    }
+    lines
+}
+
+/// Columns before a command in a list: whether it is new there, and its PID.
+const PID: usize = 9;
+/// Columns of what became of it, beside its command; more than that stands below.
+const STATE: usize = 22;
+
+/// Several processes, a line each, so many at a time.
+fn many(theme: Theme, app: &App, panel: &EndPanel, shown: usize, columns: usize) -> Vec<Line<'static>> {
+    let count = panel.targets().count();
+    let expected = panel.expected().map_or_else(String::new, |it| format!(", {it} expected back"));
+    let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
+    let now = app.model().now();
+    for member in panel.targets().skip(panel.top()).take(shown) {
+        let (state, style) = stage(theme, member, now, panel.first_sent());
+        let joined = if member.joined { "+" } else { " " };
+        let most = columns.saturating_sub(PID + 1 + STATE).clamp(8, 42);
+        let command = command(&member.process, most - 1);
+        let who = format!("{joined}{:>7} {command:<most$.most$} ", member.id().pid);
+        if PID + most + 1 + state.chars().count() <= columns {
+            lines.push(Line::from(vec![Span::raw(who), Span::styled(state, style)]));
+        } else {
+            lines.push(Line::raw(who));
+            let below = format!("{:PID$}{state}", "");
+            lines.extend(hanging(&below, columns, PID).map(|row| Line::styled(row, style)));
+        }
+    }
+    if count > shown {
+        let hidden = count - shown.min(count - panel.top());
+        lines.push(Line::styled(format!("{:PID$}and {hidden} more (PgDn)", ""), theme.dim()));
+    }
+    lines
+}
+
+/// Several processes, where there is no room for a line each.
+fn briefly(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
+    let pids: Vec<String> = panel.targets().skip(panel.top()).map(|it| it.id().pid.to_string()).collect();
+    let text = format!("{} processes: {}", panel.targets().count(), pids.join(" "));
+    vec![Line::styled(text, theme.accent())]
+}
+
+/// What came of one process, in a few words.
+fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (String, Style) {
+    let since = |at: Moment| format!("{:.1} s", at.since(sent.unwrap_or(at)).as_secs_f64());
+    match &member.stage {
+        Stage::Unasked | Stage::Holding => ("…".to_owned(), theme.dim()),
+        Stage::Held => ("held".to_owned(), theme.good()),
+        Stage::Refused(reason) => (reason.to_string(), theme.notable()),
+        Stage::Asked(signal) => (format!("{signal}…"), theme.dim()),
+        Stage::Sent { alive: Some(_), .. } if member.process.facts.frozen_by.is_ok() => {
+            ("frozen".to_owned(), theme.notable())
+        }
+        Stage::Sent { alive: Some((state, wchan)), .. } => (alive(*state, wchan.as_ref()), theme.notable()),
+        Stage::Sent { signal, at, alive: None } => (format!("{signal} {}", Elapsed(now.since(*at))), theme.text()),
+        Stage::LetGo(reason) => (format!("let go on: {reason}"), theme.notable()),
+        Stage::Ended { at, zombie_of: None } => (format!("ended, {}", since(*at)), theme.good()),
+        Stage::Ended { zombie_of: Some(parent), .. } => (format!("zombie of {parent}"), theme.notable()),
+    }
+}
+
+fn alive(state: State, wchan: Option<&crate::base::text::Text>) -> String {
+    match (state, wchan) {
+        (State::DiskSleep, Some(wchan)) => format!("stuck in the kernel ({wchan})"),
+        (State::DiskSleep, None) => "stuck in the kernel".to_owned(),
+        (state, _) => format!("still there, {}", state.letter()),
+    }
+}
+
+fn cautions(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    for (member, caution) in panel.cautions().take(3) {
+        lines.push(Line::styled(format!("{}: {caution}", member.id().pid), theme.notable()));
+    }
+    if let Some(word) = panel.word_to_type().filter(|_| !panel.is_over()) {
+        let typed = panel.typed();
+        lines.push(Line::from(vec![
+            Span::styled(format!("Type {word} to confirm: "), theme.notable()),
+            Span::styled(format!("{typed}_"), theme.accent()),
+        ]));
+    }
+    lines
+}
+
+/// The choice, and what stands around it.
+fn choices(theme: Theme, panel: &EndPanel, shown: usize, columns: usize) -> Vec<Line<'static>> {
+    let choices = panel.choices();
+    let at = choices.iter().position(|it| *it == panel.choice()).unwrap_or(0);
+    let top = (at + 1).saturating_sub(shown).min(choices.len() - shown.min(choices.len()));
+    let line = |choice: &Choice| {
+        let (mark, style) = if *choice == panel.choice() { ("●", theme.text()) } else { ("○", theme.dim()) };
+        let text = format!("{mark} {:<8}  {}", name(*choice), meaning(*choice, panel));
+        hanging(&text, columns, 12).map(move |row| Line::styled(row, style)).collect::<Vec<_>>()
+    };
+    choices.iter().skip(top).take(shown).flat_map(line).collect()
+}
+
+/// A choice in a word.
+fn name(choice: Choice) -> String {
+    match choice {
+        Choice::Signal(signal) => signal.to_string(),
+        Choice::Gently => "gently".to_owned(),
+        Choice::ByForce => "by force".to_owned(),
+    }
+}
+
+/// What Enter does, and what has to be typed first: `Enter sends SIGTERM`.
+fn deed(panel: &EndPanel) -> String {
+    let deed = match panel.choice() {
+        Choice::Signal(signal) => format!("Enter sends {signal}"),
+        Choice::Gently => "Enter sends SIGINT, then SIGTERM".to_owned(),
+        Choice::ByForce => "Enter stops all and sends SIGKILL".to_owned(),
+    };
+    match panel.word_to_type().filter(|word| word != panel.typed()) {
+        Some(word) => format!("Type {word} first: then {deed}"),
+        None => deed,
+    }
+}
+
+fn meaning(choice: Choice, panel: &EndPanel) -> String {
+    let signal = match choice {
+        Choice::Gently => {
+            let (root, grace) = (panel.root().map_or(0, |it| it.id().pid), panel.grace().as_secs());
+            return format!("SIGINT to {root} only, after {grace} s SIGTERM, and no more");
+        }
+        Choice::ByForce => return "stop all, look for more, then SIGKILL: nothing is saved".to_owned(),
+        Choice::Signal(signal) => signal,
+    };
+    let meaning = match signal {
+        Signal::Int => "like Ctrl-C: Python may save and clean up",
+        Signal::Term => "asks it to end",
+        Signal::Kill => "ends it now: nothing is saved",
+        Signal::Hup => "the terminal is gone; a server reads its configuration anew",
+        Signal::Quit => "ends it with a core dump",
+        Signal::Usr1 | Signal::Usr2 => "what the program makes of it: often, a checkpoint",
+        Signal::Stop => "hold still: the memory stays",
+        Signal::Cont => "go on",
+    };
+    meaning.to_owned()
+}
+
+fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
+    let now = app.model().now();
+    let say = |text: String, style: Style| vec![Line::styled(text, style)];
+    let is_one = panel.targets().nth(1).is_none();
+    let what = deed(panel);
+    let root = panel.root();
+    match root.map(|root| &root.stage) {
+        _ if panel.has_ended() => ended(theme, app, panel),
+        Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
+        _ if panel.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
+        _ if !panel.is_settled() => say("making sure that it is still the same process…".to_owned(), theme.dim()),
+        Some(Stage::Asked(signal)) => say(format!("sending {signal}…"), theme.dim()),
+        Some(Stage::LetGo(reason)) if is_one => say(reason.to_string(), theme.alarm()),
+        Some(Stage::Sent { signal, at, alive }) => {
+            let mut lines =
+                say(format!("{signal} sent {} ago; it has not ended yet.", Elapsed(now.since(*at))), theme.notable());
+            if let Some(next) = panel.next_step() {
+                let left = Elapsed(next.since(now));
+                lines.push(Line::from(format!("SIGTERM follows in {left}; Esc leaves it at this.")));
+            } else if let (Some((state, wchan)), Some(root)) = (alive, root) {
+                let is_frozen = root.process.facts.frozen_by.is_ok();
+                let waits = wchan.as_ref().filter(|_| !is_frozen).map(|it| format!(" (in {it})")).unwrap_or_default();
+                let is_reached = !is_frozen && !matches!(state, State::DiskSleep | State::Stopped | State::Traced);
+                let may_ignore = is_reached && matches!(signal, Signal::Int | Signal::Term | Signal::Hup);
+                let way_out =
+                    if may_ignore && is_one { " It may ignore that; no process ignores SIGKILL." } else { "" };
+                lines.push(Line::from(format!(
+                    "It is {}{waits}.{way_out}",
+                    page::state_in_words(&root.process, *state)
+                )));
+            }
+            lines.push(Line::styled(format!("{what}, Esc leaves it alone."), theme.dim()));
+            lines
+        }
+        _ if panel.first_sent().is_some() => {
+            let mut lines = say("Some have not ended yet.".to_owned(), theme.notable());
+            lines.push(Line::styled(format!("{what} to those that are left, Esc leaves them alone."), theme.dim()));
+            lines
+        }
+        _ if is_one => {
+            let text = format!("Made sure: the signal can reach this process only. {what}, Esc leaves it alone.");
+            say(text, theme.good())
+        }
+        _ => {
+            let text = format!("Made sure: signals can reach these processes only. {what}, Esc leaves them alone.");
+            say(text, theme.good())
+        }
+    }
+}
+
+/// What came of it when all have ended: when, and whether the memory came back.
+fn ended(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
+    let end =
+        |member: &Member| if let Stage::Ended { at, zombie_of } = member.stage { Some((at, zombie_of)) } else { None };
+    let last = panel.targets().filter_map(end).map(|(at, _)| at).max();
+    let took = last.zip(panel.first_sent()).map_or(Duration::ZERO, |(at, sent)| at.since(sent));
+    let took = format!("{:.1} s", took.as_secs_f64());
+    let is_one = panel.targets().nth(1).is_none();
+    let mut lines = match (panel.first_sent(), is_one) {
+        (None, true) => vec![Line::styled("It ended by itself.", theme.good())],
+        (None, false) => vec![Line::styled("They ended by themselves.", theme.good())],
+        (Some(_), true) => vec![Line::styled(format!("It ended after {took}."), theme.good())],
+        (Some(_), false) => vec![Line::styled(format!("All ended within {took}."), theme.good())],
+    };
+    if let (true, Some((_, Some(parent)))) = (is_one, panel.root().and_then(end)) {
+        let text = format!("Its parent {parent} has not reaped it: a zombie, which holds no memory.");
+        lines.push(Line::styled(text, theme.notable()));
+    }
+    for (old, new) in panel.respawned().iter().take(3) {
+        let parent = word(new.facts.parent);
+        let text = format!("{} was started again, as {} by {parent}: end that one first.", old.pid, new.id.pid);
+        lines.push(Line::styled(text, theme.alarm()));
+    }
+    match (panel.expected(), panel.returned()) {
+        (None, _) => {}
+        (Some(_), None) => lines.push(Line::styled("waiting for the GPU to say what came back…", theme.dim())),
+        (Some(_), Some(returned)) => {
+            lines.extend(returned.iter().map(|it| came_back(theme, app, panel, it, returned.len() > 1)));
+        }
+    }
+    lines
+}
+
+/// `returned 38.2 GiB of 38.4 GiB`, and who still has the GPU open when that is not all.
+fn came_back(theme: Theme, app: &App, panel: &EndPanel, returned: &Returned, named: bool) -> Line<'static> {
+    let gpu = app.model().latest().and_then(|it| it.gpu(&returned.gpu));
+    let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", rows::gpu_label(gpu)));
+    let text = format!("{label}returned {} of {}", returned.returned, returned.expected);
+    if returned.is_all() {
+        return Line::styled(text, theme.good());
+    }
+    let ended: Vec<_> = panel.targets().map(Member::id).collect();
+    let holders = gpu.map(|gpu| gpu.holders.as_slice()).unwrap_or_default().iter();
+    let holders: Vec<String> = holders.filter(|id| !ended.contains(id)).take(4).map(|id| id.pid.to_string()).collect();
+    let text = match holders.as_slice() {
+        [] => format!("{text}; nobody that gputop may look at has this GPU open"),
+        holders => format!("{text}; still open in {}", holders.join(", ")),
+    };
+    Line::styled(text, theme.notable())
+}

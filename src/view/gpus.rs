@@ -1,0 +1,331 @@
+//! One line per GPU: `0 H100 80GB HBM3  ━━━━━━──── 61.2/79.6G  97% ━━━━━━━─ 64°C 512/700W ok`
+
+use std::time::Duration;
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+use ratatui::text::Line;
+use ratatui::widgets::{Paragraph, Widget, Wrap};
+
+use super::header::word;
+use super::pen::{Align, Pen};
+use super::theme::Theme;
+use super::{fitting, rect};
+use crate::app::gpu_columns::{GpuColumn, MOST};
+use crate::app::layout::Area;
+use crate::app::{App, List, rows};
+use crate::base::units::{Bytes, Elapsed, Percent};
+use crate::model::{Breakdown, Subject, Weight};
+use crate::protocol::snapshot::{Cause, Gpu, Snapshot, Trouble};
+
+/// The columns, and the widths that depend on the screen and on the GPUs.
+struct Columns {
+    shown: Vec<GpuColumn>,
+    label: usize,
+    name: usize,
+    bar: usize,
+    power: usize,
+    health: usize,
+}
+
+/// The narrowest name and bar that still say something.
+const NAME: usize = 8;
+const BAR: usize = 3;
+/// A bar that reads well. A name that needs the room leaves no more.
+const FAIR_BAR: usize = 6;
+const MEMORY: usize = 10;
+const HEALTH: usize = 12;
+/// Where there is room for what the word means.
+const HEALTH_AT_LENGTH: usize = 36;
+
+impl Columns {
+    fn of(app: &App, width: usize, gpus: &[Gpu]) -> Self {
+        let label = gpus.iter().map(|gpu| rows::gpu_label(gpu).len()).max().unwrap_or(1).max(2);
+        let health = if width >= usize::from(MOST) { HEALTH_AT_LENGTH } else { HEALTH };
+        // A limit from 1000 W on has a figure more, and so may what is drawn.
+        let limits = gpus.iter().filter_map(|gpu| gpu.health.power_limit.ok());
+        let power = limits.map(|it| 2 * it.to_string().len()).max().unwrap_or(0).max(8);
+        let mut columns = Self { shown: Vec::new(), label, name: NAME, bar: BAR, power, health };
+        columns.shown = fitting(app.gpu_columns(), width, |it| columns.width(it));
+        (columns.name, columns.bar) = (0, 0);
+        let fixed: usize = columns.shown.iter().map(|it| columns.width(*it) + 1).sum();
+        let left = (width + 1).saturating_sub(fixed);
+        // The bars and a name share what is left.
+        let bars = columns.shown.iter().filter(|it| matches!(it, GpuColumn::Memory | GpuColumn::Sm)).count();
+        if columns.shown.contains(&GpuColumn::Name) {
+            let names = gpus.iter().filter_map(|gpu| gpu.facts.name.as_ref().ok());
+            let longest = names.map(|it| short(it.as_str()).chars().count()).max();
+            columns.name = longest.unwrap_or(4).clamp(4, 28).min(left.saturating_sub(bars * FAIR_BAR).max(NAME));
+        }
+        columns.bar = (left.saturating_sub(columns.name) / bars.max(1)).clamp(BAR, 30);
+        columns
+    }
+
+    fn width(&self, column: GpuColumn) -> usize {
+        match column {
+            GpuColumn::Index => self.label,
+            GpuColumn::Name => self.name,
+            GpuColumn::Memory => self.bar + 1 + MEMORY,
+            GpuColumn::Sm => Percent::WIDTH + 1 + self.bar,
+            GpuColumn::Temperature | GpuColumn::Pcie => 5,
+            GpuColumn::Power => self.power,
+            GpuColumn::SmClock => 8,
+            GpuColumn::MemoryUse | GpuColumn::Fan | GpuColumn::Encoder | GpuColumn::Decoder => Percent::WIDTH,
+            GpuColumn::MemoryClock => 9,
+            GpuColumn::PState => 3,
+            GpuColumn::Ecc => 6,
+            GpuColumn::Health => self.health,
+        }
+    }
+}
+
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
+    let Some(snapshot) = app.model().latest() else { return };
+    if snapshot.gpus.is_empty() {
+        let sentence = match &snapshot.driver.trouble {
+            Some(trouble) => trouble.sentence.to_string(),
+            None => "The NVIDIA driver answers, and says that there is no GPU on this host.".to_owned(),
+        };
+        let style = if snapshot.driver.trouble.is_some() { theme.alarm() } else { theme.text() };
+        let hint = "`gputop doctor` says what is missing; `gputop --demo` shows a simulated machine.";
+        let lines = vec![Line::styled(sentence, style), Line::styled(hint, theme.dim())];
+        Paragraph::new(lines).wrap(Wrap { trim: true }).render(rect(area), buffer);
+        return;
+    }
+    let columns = Columns::of(app, usize::from(area.width), &snapshot.gpus);
+    let hidden = snapshot.gpus.len().saturating_sub(usize::from(area.height.saturating_sub(1)));
+    if let Some(mut pen) = Pen::at(buffer, area, 0) {
+        match &snapshot.driver.trouble {
+            Some(trouble) => _ = pen.put(trouble.sentence.as_str(), theme.alarm()),
+            None => head(&mut pen, theme, &columns),
+        }
+    }
+    if hidden > 0
+        && let Some(mut pen) = Pen::at(buffer, area, 0)
+    {
+        // Where the last column has its name.
+        let word = format!(" Tab: {hidden} more");
+        pen.tab_from_end(word.len()).put(word, theme.notable());
+    }
+    let (cursor, top) = app.gpu_cursor();
+    for (line, (at, gpu)) in (1..area.height).zip(snapshot.gpus.iter().enumerate().skip(top)) {
+        let Some(mut pen) = Pen::at(buffer, area, line) else { return };
+        draw_line(&mut pen, theme, app, gpu, &columns);
+        if app.focus() == List::Gpus && at == cursor {
+            pen.restyle(area, theme.cursor());
+        }
+    }
+}
+
+fn head(pen: &mut Pen<'_>, theme: Theme, columns: &Columns) {
+    for column in &columns.shown {
+        let (title, width, align) = match column {
+            GpuColumn::Index => ("#", columns.label, Align::Right),
+            GpuColumn::Name => ("GPU", columns.name, Align::Left),
+            GpuColumn::Memory => ("MEMORY", columns.width(*column), Align::Left),
+            // Above the figure, with nothing above the bar.
+            GpuColumn::Sm => ("SM", Percent::WIDTH, Align::Right),
+            GpuColumn::Temperature => ("TEMP", columns.width(*column), Align::Right),
+            GpuColumn::Power => ("POWER", columns.width(*column), Align::Right),
+            GpuColumn::MemoryUse => ("MEM%", columns.width(*column), Align::Right),
+            GpuColumn::SmClock => ("SM CLOCK", columns.width(*column), Align::Right),
+            GpuColumn::MemoryClock => ("MEM CLOCK", columns.width(*column), Align::Right),
+            GpuColumn::PState => ("P", columns.width(*column), Align::Right),
+            GpuColumn::Fan => ("FAN", columns.width(*column), Align::Right),
+            GpuColumn::Ecc => ("ECC", columns.width(*column), Align::Right),
+            GpuColumn::Encoder => ("ENC", columns.width(*column), Align::Right),
+            GpuColumn::Decoder => ("DEC", columns.width(*column), Align::Right),
+            GpuColumn::Pcie => ("PCIE", columns.width(*column), Align::Right),
+            GpuColumn::Health => ("HEALTH", pen.room(), Align::Left),
+        };
+        pen.cell(title, width, align, theme.head()).skip(columns.width(*column).saturating_sub(width) + 1);
+    }
+}
+
+fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Columns) {
+    let is_read = is_read(app, gpu);
+    let style = if is_read { theme.text() } else { theme.dim() };
+    let silent = gpu.trouble.as_ref().filter(|_| !is_read);
+    // How old figures are, or what is wrong, is said whichever columns the person chose: it has the room of the last of them.
+    let word = match app.model().age(gpu) {
+        _ if silent.is_some() || columns.shown.contains(&GpuColumn::Health) => None,
+        Some(age) => Some((format!("{} old", Elapsed(age)), theme.notable())),
+        None => gpu.trouble.as_ref().map(|_| (app.model().health(gpu).phrase, theme.alarm())),
+    };
+    let taken = word.as_ref().map_or(0, |it| it.0.len());
+    for column in columns.shown.iter().filter(|it| silent.is_none() || is_kept(**it)) {
+        if word.is_some() && pen.room() < columns.width(*column) + 1 + taken {
+            break;
+        }
+        draw_cell(pen, theme, app, gpu, columns, style, *column);
+    }
+    if let Some(trouble) = silent {
+        suffers(pen, theme, app, gpu, trouble);
+    } else if let Some((word, style)) = word {
+        pen.tab_from_end(taken).put(word, style);
+    }
+}
+
+/// Whether its figures are those of now. Some of one whose processes cannot be listed are.
+fn is_read(app: &App, gpu: &Gpu) -> bool {
+    if app.model().age(gpu).is_some() {
+        return false;
+    }
+    let is_figure = || gpu.load.sm.is_ok() || gpu.load.temperature.is_ok() || gpu.load.power.is_ok();
+    gpu.trouble.as_ref().is_none_or(|it| !it.is_silence() && it.cause != Cause::Lost && is_figure())
+}
+
+/// What stays on the line of one that does not answer: who it is, and what it held. The rest says what is wrong.
+fn is_kept(column: GpuColumn) -> bool {
+    matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
+}
+
+/// What is wrong with GPUs, and what to do about it, as far as their lines have no room for it: a sentence each.
+pub(super) fn troubles<'a>(app: &'a App, snapshot: &'a Snapshot, width: usize) -> impl Iterator<Item = &'a str> {
+    let columns = Columns::of(app, width, &snapshot.gpus);
+    let kept = columns.shown.iter().filter(|it| is_kept(**it)).map(|it| columns.width(*it) + 1);
+    let room = width.saturating_sub(kept.sum::<usize>());
+    let troubled = snapshot.gpus.iter().filter_map(|gpu| Some((gpu, gpu.trouble.as_ref()?)));
+    let untold = troubled.filter(move |(gpu, trouble)| is_read(app, gpu) || !tells_all(app, gpu, trouble, room));
+    untold.map(|(_, trouble)| trouble.sentence.as_str())
+}
+
+/// How old the figures are that stand on the line of one that does not answer; absent when there are none.
+fn age_of_kept(app: &App, gpu: &Gpu) -> Option<Duration> {
+    app.model().age(gpu).filter(|_| gpu.load.memory_used.is_ok())
+}
+
+/// Whether its line has room for all that is wrong.
+fn tells_all(app: &App, gpu: &Gpu, trouble: &Trouble, room: usize) -> bool {
+    trouble.sentence.as_str().len() <= room && age_of_kept(app, gpu).is_none()
+}
+
+/// Its trouble, at the length that there is room for.
+fn suffers(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trouble) {
+    // With room, the sentence says it all, and what to do.
+    if tells_all(app, gpu, trouble, pen.room()) {
+        pen.rest(trouble.sentence.as_str(), theme.alarm());
+        return;
+    }
+    let mut text = app.model().health(gpu).phrase;
+    if let Some(age) = age_of_kept(app, gpu) {
+        text = format!("{text}, figures {} old", Elapsed(age));
+    }
+    if let Some(call) = trouble.call.as_ref().filter(|_| trouble.is_silence()) {
+        text = format!("{text}, {call}");
+    }
+    pen.rest(text, theme.alarm());
+}
+
+/// The columns that the person chose, and that a screen of that width has no room for.
+pub(super) fn crowded_out(app: &App, width: usize) -> Vec<GpuColumn> {
+    let gpus = app.model().latest().map(|it| it.gpus.as_slice()).unwrap_or_default();
+    let shown = Columns::of(app, width, gpus).shown;
+    app.gpu_columns().into_iter().filter(|it| !shown.contains(it)).collect()
+}
+
+fn draw_cell(
+    pen: &mut Pen<'_>,
+    theme: Theme,
+    app: &App,
+    gpu: &Gpu,
+    columns: &Columns,
+    style: Style,
+    column: GpuColumn,
+) {
+    let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
+    let is_old = style == theme.dim();
+    let (text, align, style) = match column {
+        GpuColumn::Index => {
+            let watched = if app.is_watched(&Subject::Gpu(gpu.uuid.clone())) { "w" } else { "" };
+            (format!("{watched}{}", rows::gpu_label(gpu)), Align::Right, style)
+        }
+        GpuColumn::Name => (short(&word(facts.name.as_ref().map_err(|why| *why))).to_owned(), Align::Left, style),
+        GpuColumn::Memory => {
+            let share = load.memory_used.ok().zip(load.memory_total.ok());
+            let share = share.and_then(|(used, total)| used.share_of(total));
+            let full = if is_old { style } else { theme.full(share) };
+            let parts = app.model().latest().filter(|_| !is_old).and_then(|it| Breakdown::of_used(it, gpu));
+            match parts.zip(load.memory_total.ok()) {
+                Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, full).skip(1),
+                None => pen.gauge(theme, share, columns.bar, full).skip(1),
+            };
+            // Of a bar that is split, little may have the colour of the whole.
+            let figure = if share.is_some_and(|it| it >= Theme::FULL) { full } else { style };
+            pen.cell(memory(gpu), MEMORY, Align::Right, figure).skip(1);
+            return;
+        }
+        GpuColumn::Sm => {
+            let busy = if is_old { style } else { theme.busy() };
+            pen.cell(word(load.sm), Percent::WIDTH, Align::Right, style).skip(1);
+            pen.gauge(theme, load.sm.ok().map(|it| f64::from(it.value()) / 100.0), columns.bar, busy).skip(1);
+            return;
+        }
+        GpuColumn::Temperature => (word(load.temperature), Align::Right, heat(theme, gpu, style)),
+        GpuColumn::Power => (power(gpu), Align::Right, style),
+        GpuColumn::MemoryUse => (word(load.memory_bandwidth), Align::Right, style),
+        GpuColumn::SmClock => (word(load.sm_clock), Align::Right, style),
+        GpuColumn::MemoryClock => (word(health.memory_clock), Align::Right, style),
+        GpuColumn::PState => (word(health.performance_state.map(|it| format!("P{it}"))), Align::Right, style),
+        GpuColumn::Fan => (word(health.fan), Align::Right, style),
+        GpuColumn::Ecc => {
+            let ecc = health.ecc_corrected.and_then(|mended| Ok(format!("{mended}/{}", health.ecc_uncorrected?)));
+            (word(ecc), Align::Right, style)
+        }
+        GpuColumn::Encoder => (word(health.encoder), Align::Right, style),
+        GpuColumn::Decoder => (word(health.decoder), Align::Right, style),
+        GpuColumn::Pcie => {
+            let link = health.pcie_generation.and_then(|it| Ok(format!("{it} x{}", health.pcie_width?)));
+            (word(link), Align::Right, style)
+        }
+        GpuColumn::Health => return draw_health(pen, theme, app, gpu),
+    };
+    pen.cell(text, columns.width(column), align, style).skip(1);
+}
+
+fn draw_health(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu) {
+    if let Some(age) = app.model().age(gpu) {
+        pen.put(format!("{} old", Elapsed(age)), theme.notable());
+        return;
+    }
+    let health = app.model().health(gpu);
+    // With room, what it means.
+    let words = if health.phrase.len() <= pen.room() { &health.phrase } else { &health.word };
+    pen.put(words, theme.weight(health.weight));
+    let failure = gpu.failures.first().filter(|_| health.weight > Weight::Fine);
+    if let Some(failure) = failure.map(ToString::to_string).filter(|it| it.len() < pen.room()) {
+        pen.skip(1).put(failure, theme.notable());
+    }
+}
+
+/// `61.2/79.6G`: used of total.
+fn memory(gpu: &Gpu) -> String {
+    let gib =
+        |bytes: Bytes| if bytes.gib() < 99.95 { format!("{:.1}", bytes.gib()) } else { format!("{:.0}", bytes.gib()) };
+    match (gpu.load.memory_used, gpu.load.memory_total) {
+        (Ok(used), Ok(total)) => format!("{}/{}G", gib(used), gib(total)),
+        (used, _) => word(used),
+    }
+}
+
+/// `512/700W`: drawn of allowed.
+fn power(gpu: &Gpu) -> String {
+    match (gpu.load.power, gpu.health.power_limit) {
+        (Ok(power), Ok(limit)) => format!("{:.0}/{limit}", power.value()),
+        (power, _) => word(power),
+    }
+}
+
+/// A temperature within ten degrees of where the GPU slows down stands out.
+fn heat(theme: Theme, gpu: &Gpu, usual: Style) -> Style {
+    match (gpu.load.temperature, gpu.facts.slowdown_temperature) {
+        (Ok(is), Ok(limit)) if is >= limit => theme.alarm(),
+        (Ok(is), Ok(limit)) if is.0 + 10 >= limit.0 => theme.notable(),
+        _ => usual,
+    }
+}
+
+/// The name without what every name has.
+fn short(name: &str) -> &str {
+    name.strip_prefix("NVIDIA ").unwrap_or(name)
+}

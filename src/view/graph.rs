@@ -1,0 +1,232 @@
+//! How memory went: of the GPU or process under the cursor, and on a wide screen of both, side by side.
+//!
+//! A process is a curve; a GPU is its processes, one on the other. What stands around them is in [`axes`].
+
+mod axes;
+mod dots;
+mod lists;
+mod stack;
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+
+use self::axes::Level;
+use self::dots::Dots;
+use super::pen::Pen;
+use super::theme::Theme;
+use crate::app::graph::panel::{self, Panel};
+use crate::app::layout::Area;
+use crate::app::{App, rows};
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Elapsed, Moment};
+use crate::model::{Curve, GpuHistory, Model, Series, Subject};
+use crate::protocol::snapshot::{ProcessId, Reading};
+
+/// Draws every graph that is on the screen, and below one over the whole screen its lists.
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
+    for panel in app.panels() {
+        draw_one(buffer, theme, app, &panel);
+    }
+    if let Some(subject) = app.lens().whole() {
+        lists::draw(buffer, theme, app, subject, panel::whole(body).1);
+    }
+}
+
+/// `4711 python`, and only the number where the name is not known.
+fn name_of(id: ProcessId, name: &Reading<Text>) -> String {
+    name.as_ref().map_or_else(|_| id.pid.to_string(), |name| format!("{} {name}", id.pid))
+}
+
+fn title(model: &Model, subject: &Subject) -> Option<String> {
+    Some(match subject {
+        Subject::Gpu(uuid) => {
+            let gpu = model.latest()?.gpu(uuid)?;
+            format!("GPU {} memory", rows::gpu_label(gpu))
+        }
+        Subject::Process(id) => {
+            let process = model.history().process(*id)?;
+            format!("{} memory", name_of(*id, &process.name))
+        }
+    })
+}
+
+fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
+    let model = app.model();
+    let now = model.now();
+    let Some(series) = model.series(&panel.subject) else { return };
+    head(buffer, theme, app, panel, series);
+    // Amounts beside nothing would say 0.
+    if series.peak().is_some() {
+        axes::amounts(buffer, theme, panel);
+    } else if let Some(mut pen) = Pen::at(buffer, panel.plot, panel.plot.height / 2) {
+        pen.put("its memory is not known, so there is nothing to draw", theme.dim());
+    }
+    axes::time(buffer, theme, panel, now);
+    let baseline = series.baseline().filter(|_| matches!(panel.subject, Subject::Process(_)));
+    let levels = [
+        (panel.capacity, "capacity", theme.notable()),
+        (series.peak(), "peak", theme.dim()),
+        (baseline, "baseline", theme.dim()),
+    ];
+    let levels = levels.map(|(amount, name, style)| amount.map(|amount| Level { amount, name, style }));
+    levels.iter().flatten().for_each(|it| it.line(buffer, panel));
+    // Behind curves, and before fillings.
+    axes::marks(buffer, theme, panel, app.marks().list());
+    if let Some(x) = app.lens().cursor().and_then(|at| panel.column(at)) {
+        axes::upright(buffer, theme.accent(), panel, x);
+    }
+    match &panel.subject {
+        Subject::Gpu(uuid) => {
+            stack::draw(buffer, theme, model, uuid, panel, app.lens().cursor());
+            if let Some(gpu) = model.history().gpu(uuid) {
+                axes::work(buffer, theme, panel, &gpu.sm, now);
+            }
+        }
+        Subject::Process(id) => {
+            match model.split(&panel.subject) {
+                Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.lens().cursor()),
+                None => curve(buffer, theme, panel, series, now),
+            }
+            if let Some(process) = model.history().process(*id) {
+                axes::work(buffer, theme, panel, &process.sm, now);
+            }
+        }
+    }
+    axes::ahead(buffer, theme, panel);
+    levels.iter().flatten().for_each(|it| it.name(buffer, panel));
+    axes::events(buffer, theme, model, panel);
+    axes::names(buffer, theme, panel, app.marks().list());
+}
+
+/// The line above: who, and the figures that say most; at the right, the time it shows.
+fn head(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel, series: &Series) {
+    let model = app.model();
+    let span = axes::span(app.graph_span());
+    let (span, style) = match app.lens().end() {
+        Some(_) => (format!("{span}, still (Esc: now)"), theme.notable()),
+        None => (span, theme.dim()),
+    };
+    let width = u16::try_from(span.len() + 2).unwrap_or(u16::MAX);
+    let has_room = panel.area.width > width + 30;
+    if let Some(mut pen) = Pen::at(buffer, panel.area, 0).filter(|_| has_room) {
+        pen.tab_from_end(span.len()).put(span, style);
+    }
+    let left = Area { width: panel.area.width - if has_room { width } else { 0 }, ..panel.area };
+    let Some(mut pen) = Pen::at(buffer, left, 0) else { return };
+    pen.put(title(model, &panel.subject).unwrap_or_default(), theme.head()).skip(2);
+    match app.lens().cursor() {
+        Some(at) => under_cursor(&mut pen, theme, model, panel, at),
+        None => figures(&mut pen, theme, app, panel, series),
+    }
+}
+
+/// A name and a figure, if there is room for both: a figure that is cut says something else.
+fn figure(pen: &mut Pen<'_>, theme: Theme, name: &str, text: &str, style: Style) {
+    let gap = usize::from(!name.is_empty());
+    if name.len() + gap + text.len() <= pen.room() {
+        pen.put(name, theme.dim()).skip(gap).put(text, style).skip(2);
+    }
+}
+
+fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &Series) {
+    let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+    let now = app.model().now();
+    let gone = match &panel.subject {
+        Subject::Process(id) => app.model().history().process(*id).and_then(|it| Some((*id, it.gone?))),
+        Subject::Gpu(_) => None,
+    };
+    match gone {
+        Some((id, gone)) => {
+            let lives = app.model().latest().is_some_and(|it| it.lives(id));
+            let what = if lives { "let go" } else { "ended" };
+            let text = format!("{what} {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
+            figure(pen, theme, "", &text, theme.notable());
+        }
+        None => figure(pen, theme, "now", &format!("{:>8}", word(series.latest())), theme.text()),
+    }
+    if let Some(full) = panel.ahead.and_then(|it| it.full) {
+        let [low, likely, high] = [full.low, full.likely, full.high].map(Elapsed);
+        figure(pen, theme, "", &format!("out of memory in {likely} ({low} to {high})"), theme.alarm());
+    }
+    let lines = app.marks().lines(app.model(), &panel.subject);
+    if let [.., mark, present] = lines.as_slice()
+        && let (Some(name), Some(change)) = (&mark.name, present.since_last)
+    {
+        figure(pen, theme, "", &format!("{} since {name}", lists::signed(change)), theme.notable());
+    }
+    // Where there is room, they stand at the right.
+    if let Some(split) = app.model().split(&panel.subject).filter(|_| panel.legend.width == 0)
+        && let (Some(allocated), Some(reserved)) = (split.allocated.latest(), split.reserved.latest())
+    {
+        figure(pen, theme, "allocated", &allocated.to_string(), theme.text());
+        figure(pen, theme, "unallocated", &reserved.saturating_sub(allocated).to_string(), theme.text());
+    }
+    for (name, value) in [("peak", series.peak()), ("baseline", series.baseline())] {
+        figure(pen, theme, name, &word(value), theme.text());
+    }
+    if let (Some(first), Some(last), Some(began)) = (series.baseline(), series.latest(), series.began()) {
+        let change = format!("{:>9}", lists::signed(last.0.cast_signed() - first.0.cast_signed()));
+        figure(pen, theme, "", &format!("{change} in {}", Elapsed(series.end().since(began))), theme.text());
+    }
+}
+
+/// What was there at the moment under the cursor.
+fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &Model, panel: &Panel, at: Moment) {
+    let now = model.now();
+    pen.put(format!("at -{}", Elapsed(now.since(at))), theme.accent()).skip(2);
+    let held = model.series(&panel.subject).and_then(|it| it.at(at, now));
+    let held = held.map_or_else(|| "unknown".to_owned(), |it| it.high.to_string());
+    pen.put(held, theme.text()).skip(2);
+    let high = |curve: &Curve| curve.at(at, now).map(|it| it.high);
+    let mut parts = Vec::new();
+    match &panel.subject {
+        Subject::Gpu(uuid) => {
+            if let Some(gpu) = model.history().gpu(uuid) {
+                parts.extend(high(&gpu.sm).map(|it| format!("SM {it}%")));
+                parts.extend(high(&gpu.power).map(|it| format!("{it} W")));
+                parts.extend(high(&gpu.temperature).map(|it| format!("{}°C", GpuHistory::celsius(it))));
+            }
+            // Where there is room, they stand at the right.
+            if panel.legend.width == 0 {
+                parts.extend(stack::at(model, uuid, at).into_iter().map(|(name, held)| format!("{name} {held}")));
+            }
+        }
+        Subject::Process(id) => {
+            // Where there is room, they stand at the right.
+            if let Some(split) = model.split(&panel.subject).filter(|_| panel.legend.width == 0) {
+                let held = |name: &str, bytes: Bytes| format!("{name} {bytes}");
+                let at = |series: &Series| series.at(at, now).map(|it| it.high);
+                if let (Some(allocated), Some(reserved)) = (at(&split.allocated), at(&split.reserved)) {
+                    parts.push(held("allocated", allocated));
+                    parts.push(held("unallocated", reserved.saturating_sub(allocated)));
+                }
+            }
+            if let Some(process) = model.history().process(*id) {
+                parts.extend(high(&process.sm).map(|it| format!("SM {it}%")));
+                parts.extend(high(&process.rss).map(|it| format!("RSS {}", Bytes::from_kib(it.into()))));
+            }
+        }
+    }
+    for part in parts {
+        figure(pen, theme, "", &part, theme.text());
+    }
+}
+
+/// The curve of one process: in each column of dots, all that it held there.
+fn curve(buffer: &mut Buffer, theme: Theme, panel: &Panel, series: &Series, now: Moment) {
+    let mut dots = Dots::new(panel.plot);
+    let mut before: Option<(usize, usize)> = None;
+    for (x, part) in series.over(&panel.window, now).into_iter().enumerate() {
+        let rows = part.map(|it| (dots.row(panel.scale.height(it.high)), dots.row(panel.scale.height(it.low))));
+        if let Some((top, bottom)) = rows {
+            // From one column to the next the curve has no holes, except where nothing is known.
+            let (top, bottom) = before.map_or((top, bottom), |(above, below)| (top.min(below), bottom.max(above)));
+            dots.line(x, (top, bottom), theme.accent());
+        }
+        before = rows;
+    }
+    dots.draw(buffer);
+}
+
+#[cfg(test)]
+mod tests;

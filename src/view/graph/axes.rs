@@ -1,0 +1,254 @@
+//! What stands around a curve: amounts at the left, levels across, the time below, marks and what happened.
+
+use std::time::Duration;
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+
+use super::dots::Dots;
+use super::name_of;
+use crate::app::graph::panel::{AXIS, Panel};
+use crate::app::layout::Area;
+use crate::app::marks::Mark;
+use crate::base::units::{Bytes, Moment};
+use crate::model::{Curve, LeakDetector, Model, Occurrence, Subject, What};
+use crate::view::pen::{Align, Pen};
+use crate::view::theme::{self, Theme};
+
+/// Round amounts at the left.
+pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
+    let left = Area { x: panel.area.x, width: AXIS, ..panel.plot };
+    for (row, label) in panel.scale.labels() {
+        let row = panel.plot.height - 1 - row;
+        if let Some(mut pen) = Pen::at(buffer, left, row) {
+            pen.cell(label, usize::from(AXIS) - 1, Align::Right, theme.dim());
+        }
+    }
+}
+
+/// An amount with a name.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Level {
+    pub(super) amount: Bytes,
+    pub(super) name: &'static str,
+    pub(super) style: Style,
+}
+
+impl Level {
+    /// The row of the screen; absent where the amount is not shown.
+    fn row(&self, panel: &Panel) -> Option<u16> {
+        let rows = panel.plot.height;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
+        let from_bottom = ((panel.scale.height(self.amount) * f64::from(rows)).max(0.0) as u16).min(rows - 1);
+        panel.scale.holds(self.amount).then(|| panel.plot.y + rows - 1 - from_bottom)
+    }
+
+    /// A line across.
+    pub(super) fn line(&self, buffer: &mut Buffer, panel: &Panel) {
+        let Some(row) = self.row(panel) else { return };
+        for x in (0..panel.plot.width).step_by(2) {
+            buffer[(panel.plot.x + x, row)].set_char('╌').set_style(self.style);
+        }
+    }
+
+    /// Its name on what is seen of the line, after a dash: the round amount at the left is not that of the line. Where
+    /// there is no room for all of it, there is no name.
+    pub(super) fn name(&self, buffer: &mut Buffer, panel: &Panel) {
+        let Some(row) = self.row(panel) else { return };
+        let width = u16::try_from(self.name.len()).unwrap_or(u16::MAX);
+        let end = panel.plot.x + panel.plot.width;
+        let is_free = |x: u16| (x - 1..=x + width).all(|x| matches!(buffer[(x, row)].symbol(), " " | "╌"));
+        let places = (panel.plot.x + 2..end.saturating_sub(width)).step_by(2);
+        if let Some(x) = places.into_iter().find(|x| is_free(*x)) {
+            // The line goes on after a blank.
+            buffer.set_string(x - 1, row, format!(" {} ", self.name), self.style);
+        }
+    }
+}
+
+/// A line from top to bottom.
+pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
+    for y in panel.plot.y..panel.plot.y + panel.plot.height {
+        let cell = &mut buffer[(x, y)];
+        if matches!(cell.symbol(), " " | "╌") {
+            cell.set_char('┊').set_style(style);
+        }
+    }
+}
+
+/// A line for each mark.
+pub(super) fn marks(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
+    for x in marks.iter().filter_map(|it| panel.column(it.at)) {
+        upright(buffer, theme.notable(), panel, x);
+    }
+}
+
+/// The names of marks beside their lines, as high as the names of later ones let them.
+pub(super) fn names(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
+    const ROWS: usize = 3;
+    let left = panel.plot.x;
+    let mut ends = [left + panel.plot.width; ROWS];
+    for (x, mark) in marks.iter().rev().filter_map(|it| Some((panel.column(it.at)?, it))) {
+        let name = mark.name.as_str();
+        let width = u16::try_from(unicode_width::UnicodeWidthStr::width(name)).unwrap_or(u16::MAX);
+        for (row, end) in (0..panel.plot.height).zip(&mut ends) {
+            let place = match () {
+                () if x + 1 + width <= *end => x + 1,
+                () if x <= *end && x >= left + width => x - width,
+                () => continue,
+            };
+            buffer.set_string(place, panel.plot.y + row, name, theme.notable());
+            *end = place.min(x);
+            break;
+        }
+    }
+}
+
+/// Round times below, as far from now as they are.
+pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment) {
+    const STEPS: [u64; 17] =
+        [5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800];
+    const APART: u64 = 12;
+    let row = Area { y: panel.time, height: 1, ..panel.plot };
+    let cell = 2 * u64::try_from(panel.window.part().as_millis()).unwrap_or(u64::MAX);
+    let step = STEPS.into_iter().map(|it| it * 1000).find(|it| it / cell >= APART).unwrap_or(345_600_000);
+    // The last column of a graph that follows the present is now, wherever in that column now is.
+    let last = panel.window.end().0.saturating_sub(cell);
+    let behind = now.0.saturating_sub(last) / cell * cell;
+    let (past, width) = (u64::from(panel.past), u64::from(panel.plot.width));
+    // A label stands below its moment, and keeps within the graph.
+    let mut put = |column: u64, label: String| {
+        let half = label.len() as u64 / 2;
+        let place = column.saturating_sub(half).min(width.saturating_sub(label.len() as u64));
+        if column >= half
+            && let Some(mut pen) = Pen::at(buffer, row, 0)
+        {
+            pen.skip(usize::try_from(place).unwrap_or(0)).put(label, theme.dim());
+        }
+    };
+    let first = behind.div_ceil(step) * step;
+    for at in (0..).map(|it| first + it * step) {
+        let Some(column) = (past - 1).checked_sub((at - behind) / cell) else { break };
+        put(column, if at == 0 { "now".to_owned() } else { format!("-{}", words(at / 1000)) });
+    }
+    for at in (1..).map(|it| it * step) {
+        let column = past - 1 + at / cell;
+        if column + 4 > width {
+            break;
+        }
+        put(column, format!("+{}", words(at / 1000)));
+    }
+}
+
+/// What is to come, if it goes on so: the likely path, and the paths beside it.
+pub(super) fn ahead(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
+    let Some(ahead) = panel.ahead else { return };
+    let mut dots = Dots::new(panel.plot);
+    let past = usize::from(panel.past) * 2;
+    let mut before = dots.row(panel.scale.height(ahead.from));
+    for x in past..usize::from(panel.plot.width) * 2 {
+        let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX);
+        let rows = ahead.held(after).map(|it| dots.row(panel.scale.height(it)));
+        for row in [rows[0], rows[2]].into_iter().filter(|_| x % 4 < 2) {
+            dots.line(x, (row, row), theme.dim());
+        }
+        // However steep it is, it has no holes.
+        dots.line(x, (before, rows[1]), theme.alarm_line());
+        before = rows[1];
+    }
+    dots.draw(buffer);
+}
+
+/// `40s`, `5m`, `1h30m`, `2d`.
+pub(super) fn words(seconds: u64) -> String {
+    let part = |amount: u64, unit: &str| if amount > 0 { format!("{amount}{unit}") } else { String::new() };
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => part(seconds / 60, "m") + &part(seconds % 60, "s"),
+        3600..86_400 => part(seconds / 3600, "h") + &part(seconds / 60 % 60, "m"),
+        _ => part(seconds / 86_400, "d") + &part(seconds / 3600 % 24, "h"),
+    }
+}
+
+/// How long a graph is, in a word.
+pub(super) fn span(span: Duration) -> String {
+    words(span.as_secs())
+}
+
+/// The work below, in steps up to all of it.
+pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Curve, now: Moment) {
+    let Some(y) = panel.work else { return };
+    let left = Area { x: panel.area.x, y, width: AXIS, height: 1 };
+    if let Some(mut pen) = Pen::at(buffer, left, 0) {
+        pen.cell("SM", usize::from(AXIS) - 1, Align::Right, theme.dim());
+    }
+    let parts = curve.over(&panel.window, now);
+    let steps: String = parts
+        .chunks(2)
+        .map(|it| it.iter().flatten().map(|it| it.high).max())
+        .map(|it| it.map_or(' ', |percent| theme::step(percent.min(100), 100)))
+        .collect();
+    buffer.set_stringn(panel.plot.x, y, steps, usize::from(panel.past), theme.good());
+}
+
+/// A letter for what happened, and how it looks.
+pub(super) fn glyph(theme: Theme, what: What) -> (char, Style) {
+    match what {
+        What::Began => ('▲', theme.good()),
+        What::Ended(_) => ('▼', theme.dim()),
+        What::Signalled(_) => ('✕', theme.notable()),
+        What::Fell { .. } => ('↘', theme.notable()),
+        What::Xid(_) => ('!', theme.alarm()),
+    }
+}
+
+/// What happened, in a few words.
+pub(super) fn sentence(model: &Model, it: &Occurrence) -> String {
+    let who = it.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
+    let lives = it.process.as_ref().is_some_and(|(id, _)| model.latest().is_some_and(|it| it.lives(*id)));
+    match it.what {
+        What::Began => format!("{who} began"),
+        What::Ended(Some(held)) if lives => format!("{who} let go of {held}"),
+        What::Ended(None) if lives => format!("{who} let go"),
+        What::Ended(Some(held)) => format!("{who} ended, held {held}"),
+        What::Ended(None) => format!("{who} ended"),
+        What::Signalled(signal) => format!("{signal} to {who}"),
+        What::Fell { from, to } => {
+            let growth = it.process.as_ref().and_then(|(id, _)| model.growth(&Subject::Process(*id)));
+            // The last one has a name.
+            let fall = growth.and_then(LeakDetector::fall).filter(|(at, _)| *at == it.at);
+            let name = fall.map_or_else(String::new, |(_, fall)| format!(": {fall}"));
+            format!("{who} fell from {from} to {to}{name}")
+        }
+        What::Xid(code) => format!("Xid {code}"),
+    }
+}
+
+/// What happened, on a row of its own, in words where these fit.
+pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &Model, panel: &Panel) {
+    let Some(y) = panel.events else { return };
+    let row = Area { y, height: 1, ..panel.plot };
+    let column = |it: &Occurrence| panel.column(it.at).map(|x| usize::from(x - panel.plot.x));
+    let shown: Vec<(usize, &Occurrence)> =
+        model.history().occurrences(&panel.subject).filter_map(|it| Some((column(it)?, it))).collect();
+    let mut end = usize::from(panel.plot.width);
+    for (at, (x, it)) in shown.iter().enumerate() {
+        let mut x = *x;
+        let (letter, style) = glyph(theme, it.what);
+        let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else { continue };
+        pen.skip(x).put(letter.to_string(), style);
+        let words = sentence(model, it);
+        // Of what happened before, the letter stays.
+        let before = shown[at + 1..].iter().map(|it| it.0).find(|before| *before < x);
+        let is_free = |place: &usize| before.is_none_or(|before| before + 1 < *place);
+        if x + 2 + words.len() < end {
+            pen.skip(1).put(words, theme.dim());
+        } else if let Some(place) = x.checked_sub(words.len() + 1).filter(is_free)
+            && let Some(mut pen) = Pen::at(buffer, row, 0)
+        {
+            pen.skip(place).put(words, theme.dim());
+            x = place;
+        }
+        end = x;
+    }
+}

@@ -1,0 +1,242 @@
+//! Memory as layers: of a GPU, each process that holds or held some; of a process, what tensors hold and what PyTorch
+//! keeps beside, which is more than the cache that it could give back. The rest is on top.
+
+use ratatui::buffer::Buffer;
+use ratatui::style::Style;
+
+use super::dots::{self, Dots, FILL_COUNT};
+use super::name_of;
+use crate::app::graph::panel::Panel;
+use crate::base::units::{Bytes, Moment};
+use crate::model::{Extent, Model, ProcessHistory, Series, Split, Window};
+use crate::protocol::snapshot::GpuUuid;
+use crate::view::pen::{Align, Pen};
+use crate::view::theme::Theme;
+
+/// The most processes with a layer of their own; the rest stands on top.
+const MOST: usize = FILL_COUNT;
+
+/// What is on top, where nobody knows better.
+const OTHER: &str = "other";
+
+/// One layer: whose, how much in each column of dots, and how much under the cursor, or else now.
+struct Layer {
+    name: String,
+    amounts: Vec<Option<Bytes>>,
+    held: Option<Bytes>,
+    /// Without an amount it is not known, instead of not there.
+    may_be_unknown: bool,
+}
+
+/// The layers of a GPU from the bottom: who was there first stays below.
+fn layers(model: &Model, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -> Vec<Layer> {
+    let now = model.now();
+    let is_shown = |series: &Series| {
+        series.end() >= panel.window.start() && series.began().is_some_and(|it| it < panel.window.end())
+    };
+    let mut shown: Vec<_> = model.history().tenants(gpu).into_iter().filter(|(_, _, it)| is_shown(it)).collect();
+    let mut peaks: Vec<Option<Bytes>> = shown.iter().map(|(_, _, it)| it.peak()).collect();
+    if peaks.len() > MOST {
+        peaks.sort_unstable_by(|a, b| b.cmp(a));
+        let least = peaks[MOST - 1];
+        shown.retain(|(_, _, it)| it.peak() >= least);
+        shown.truncate(MOST);
+    }
+    let layer = |(id, process, series): (_, &ProcessHistory, &Series)| Layer {
+        name: name_of(id, &process.name),
+        amounts: series.over(&panel.window, now).into_iter().map(|it| it.map(|it| it.high)).collect(),
+        held: match cursor {
+            Some(at) => series.at(at, now).map(|it| it.high),
+            None => process.gone.is_none().then(|| series.latest()).flatten(),
+        },
+        may_be_unknown: false,
+    };
+    shown.into_iter().map(layer).collect()
+}
+
+/// Draws the layers, and their names at the right where there is room.
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    theme: Theme,
+    model: &Model,
+    gpu: &GpuUuid,
+    panel: &Panel,
+    cursor: Option<Moment>,
+) {
+    let Some(series) = model.history().gpu(gpu).map(|it| &it.memory) else { return };
+    let layers = layers(model, gpu, panel, cursor);
+    // As in the list, which is of now, where the layers are all that somebody accounts for.
+    let is_unclaimed = cursor.is_none() && layers.len() < MOST && model.unclaimed().iter().any(|it| it.gpu == *gpu);
+    let rest = if is_unclaimed { "unclaimed" } else { OTHER };
+    draw_stack(buffer, theme, model.now(), panel, &Stack { whole: series, layers, rest }, cursor);
+}
+
+/// Draws what tensors hold of a process's memory, what PyTorch keeps beside, and the rest. Where the parts were not known,
+/// there is but the whole.
+pub(super) fn draw_parts(
+    buffer: &mut Buffer,
+    theme: Theme,
+    model: &Model,
+    panel: &Panel,
+    series: &Series,
+    split: &Split,
+    cursor: Option<Moment>,
+) {
+    let now = model.now();
+    let high = |series: &Series, window: &Window| -> Vec<Option<Bytes>> {
+        series.over(window, now).into_iter().map(|it| it.map(|it| it.high)).collect()
+    };
+    let less = |a: Option<Bytes>, b: Option<Bytes>| Some(a?.saturating_sub(b?));
+    let held = |series: &Series| match cursor {
+        Some(at) => series.at(at, now).map(|it| it.high),
+        None => series.latest(),
+    };
+    let (allocated, reserved) = (high(&split.allocated, &panel.window), high(&split.reserved, &panel.window));
+    let unallocated = reserved.into_iter().zip(&allocated).map(|(a, b)| less(a, *b)).collect();
+    let layers = vec![
+        Layer { name: "allocated".to_owned(), amounts: allocated, held: held(&split.allocated), may_be_unknown: true },
+        Layer {
+            name: "unallocated".to_owned(),
+            amounts: unallocated,
+            held: less(held(&split.reserved), held(&split.allocated)),
+            may_be_unknown: true,
+        },
+    ];
+    draw_stack(buffer, theme, now, panel, &Stack { whole: series, layers, rest: OTHER }, cursor);
+}
+
+/// Layers, and the whole that they are of.
+struct Stack<'a> {
+    whole: &'a Series,
+    layers: Vec<Layer>,
+    /// What is on top of them.
+    rest: &'static str,
+}
+
+fn draw_stack(
+    buffer: &mut Buffer,
+    theme: Theme,
+    now: Moment,
+    panel: &Panel,
+    stack: &Stack<'_>,
+    cursor: Option<Moment>,
+) {
+    let layers = stack.layers.as_slice();
+    let whole = stack.whole.over(&panel.window, now);
+    let mut dots = Dots::new(panel.plot);
+    let mut before: Option<Vec<usize>> = None;
+    for (x, whole) in whole.into_iter().enumerate() {
+        let is_known = layers.iter().all(|it| !it.may_be_unknown || it.amounts[x].is_some());
+        let layers = if is_known { layers } else { &[] };
+        before = whole.map(|whole| column(&mut dots, theme, panel, layers, x, whole, before.as_deref()));
+    }
+    dots.draw(buffer);
+    let used = cursor.map_or(stack.whole.latest(), |at| stack.whole.at(at, now).map(|it| it.high));
+    legend(buffer, theme, panel, stack, used);
+}
+
+fn style(theme: Theme, layers: &[Layer], at: usize) -> Style {
+    if at < layers.len() { theme.layer(at) } else { theme.dim() }
+}
+
+/// One column of dots: each layer filled up to its edge. Gives the rows of the edges.
+fn column(
+    dots: &mut Dots,
+    theme: Theme,
+    panel: &Panel,
+    layers: &[Layer],
+    x: usize,
+    whole: Extent<Bytes>,
+    before: Option<&[usize]>,
+) -> Vec<usize> {
+    let mut sum = Bytes(0);
+    let mut floor = dots.height();
+    let mut edges = Vec::with_capacity(layers.len() + 1);
+    for at in 0..=layers.len() {
+        // The rest reaches to what is in use in all. What was read a moment later may be more.
+        sum = layers
+            .get(at)
+            .map_or(Bytes(whole.high.0.max(sum.0)), |it| Bytes(sum.0 + it.amounts[x].map_or(0, |it| it.0)));
+        let edge = dots.row(panel.scale.height(sum));
+        edges.push(edge);
+        if edge < floor {
+            if at < layers.len() {
+                dots.fill(x, edge..floor, at, style(theme, layers, at));
+            }
+            floor = edge;
+        }
+    }
+    // From the bottom to the top, so that the edge of the whole is on top of all; a layer without height has none.
+    let mut floor = dots.height();
+    for (at, edge) in edges.iter().enumerate() {
+        let is_there = *edge + 1 < floor || at == layers.len();
+        if is_there {
+            let is_top = at == layers.len();
+            // What was not known one column before has no line from there.
+            let from = before.filter(|it| is_top || it.len() == edges.len());
+            let from = from.and_then(|it| if is_top { it.last() } else { it.get(at) }).unwrap_or(edge);
+            let style = if is_top { theme.accent() } else { style(theme, layers, at) };
+            dots.line(x, (*from, *edge), style);
+            floor = *edge;
+        }
+    }
+    edges
+}
+
+/// The names of the layers, each as high as the layer is.
+fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, stack: &Stack<'_>, used: Option<Bytes>) {
+    if panel.legend.width == 0 {
+        return;
+    }
+    let layers = stack.layers.as_slice();
+    let known: Bytes = layers.iter().filter_map(|it| it.held).sum();
+    let is_known = layers.iter().all(|it| !it.may_be_unknown || it.held.is_some());
+    let rest = used.map(|it| it.saturating_sub(known)).filter(|_| is_known);
+    let mut entries: Vec<(f64, usize, String, Option<Bytes>)> = Vec::new();
+    let mut sum = Bytes(0);
+    for (at, layer) in layers.iter().enumerate() {
+        let Some(amount) = layer.held else { continue };
+        let middle = panel.scale.height(Bytes(sum.0 + amount.0 / 2));
+        entries.push((middle, at, layer.name.clone(), Some(amount)));
+        sum = Bytes(sum.0 + amount.0);
+    }
+    if let Some(rest) = rest.filter(|it| *it >= Bytes::from_mib(256)) {
+        let middle = panel.scale.height(Bytes(sum.0 + rest.0 / 2));
+        entries.push((middle, layers.len(), stack.rest.to_owned(), Some(rest)));
+    }
+    for (row, (_, at, name, amount)) in places(&entries, panel.plot.height) {
+        let Some(mut pen) = Pen::at(buffer, panel.legend, row) else { continue };
+        let sample = if at < layers.len() { dots::sample(at) } else { ' ' };
+        pen.skip(1).put(sample.to_string(), style(theme, layers, at)).skip(1);
+        let amount = amount.map_or_else(String::new, |it| it.to_string());
+        let room = pen.room().saturating_sub(Bytes::WIDTH + 1);
+        pen.cell(name, room, Align::Left, style(theme, layers, at)).skip(1);
+        pen.cell(amount, Bytes::WIDTH, Align::Right, theme.text());
+    }
+}
+
+/// Rows of names, as near to where they belong as the others let them. The lowest is the first.
+fn places<T: Clone>(entries: &[(f64, usize, String, T)], rows: u16) -> Vec<(u16, (f64, usize, String, T))> {
+    let mut free = rows;
+    let mut placed = Vec::new();
+    for (left, entry) in entries.iter().enumerate().map(|(at, it)| (entries.len() - 1 - at, it)) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
+        let wanted = rows.saturating_sub(1 + (entry.0.clamp(0.0, 1.0) * f64::from(rows)) as u16);
+        let above = u16::try_from(left).unwrap_or(u16::MAX);
+        let Some(lowest) = free.checked_sub(1) else { break };
+        let row = wanted.max(above).min(lowest);
+        placed.push((row, entry.clone()));
+        free = row;
+    }
+    placed
+}
+
+/// What each layer held at that moment, the largest first: for the line of figures.
+pub(super) fn at(model: &Model, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
+    let held = |(id, process, series): (_, &ProcessHistory, &Series)| {
+        Some((name_of(id, &process.name), series.at(at, model.now())?.high))
+    };
+    let mut held: Vec<_> = model.history().tenants(gpu).into_iter().filter_map(held).collect();
+    held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    held
+}

@@ -1,0 +1,260 @@
+//! What a graph shows, in letters.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+use crate::app::Options;
+use crate::app::event::Event;
+use crate::app::graph::panel::Ahead;
+use crate::model::{Forecast, Rate, Window};
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::example::{host, peek};
+use crate::protocol::snapshot::{Peek, Snapshot, Unread, Xid};
+
+const SIZE: (u16, u16) = (120, 40);
+
+/// A GPU with three processes, of which the first grows by 50 MiB a second, after five minutes of it.
+fn app(keys: &str) -> App {
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(SIZE.0, SIZE.1));
+    let mut host = [(100, 30), (200, 12), (300, 6)]
+        .into_iter()
+        .fold(host(1), |host, (pid, gib)| host.with(pid, "python train.py", 0, Bytes::from_gib(gib)));
+    let see = |app: &mut App, host: &Snapshot| {
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    };
+    for _ in 0..300 {
+        host = host.later(1);
+        let grown = 50 << 20;
+        host.gpus[0].tenants[0].memory.as_mut().unwrap().0 += grown;
+        host.gpus[0].load.memory_used.as_mut().unwrap().0 += grown;
+        see(&mut app, &host);
+    }
+    host = host.later(1).without(300);
+    see(&mut app, &host);
+    for key in keys.chars() {
+        let code = match key {
+            '\n' => KeyCode::Enter,
+            '\t' => KeyCode::Tab,
+            '←' => KeyCode::Left,
+            letter => KeyCode::Char(letter),
+        };
+        app.update(Event::Key(KeyEvent::from(code)));
+    }
+    app
+}
+
+fn screen(theme: Theme, app: &App) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
+    terminal.draw(|frame| crate::view::draw(frame.buffer_mut(), &theme, app)).unwrap();
+    terminal.backend().to_string()
+}
+
+#[track_caller]
+fn shows(screen: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(screen.contains(part), "no `{part}` in\n{screen}");
+    }
+}
+
+#[test]
+fn a_process_has_round_amounts_and_times_its_peak_and_its_baseline() {
+    let screen = screen(Theme::new(false, true), &app("g"));
+    shows(&screen, &["100 python memory  now 44.6 GiB", "peak 44.6 GiB", "baseline 30.0 GiB", "out of memory in "]);
+    shows(&screen, &[" 30 GiB", " 40 GiB", " 50 GiB", "-4m", "-1m", "now", "+1m", "  SM ▃▃▃"]);
+}
+
+#[test]
+fn a_gpu_shows_its_processes_on_each_other_with_and_without_colour() {
+    let app = app("\tg");
+    for theme in [Theme::new(false, true), Theme::new(false, false)] {
+        shows(&screen(theme, &app), &["100 python", "44.6 GiB", "200 python", "12.0 GiB", "capacity", "  0 GiB"]);
+    }
+    let poor = screen(Theme::new(true, false), &app);
+    shows(&poor, &["100 python", "44.6 GiB", "capacity"]);
+    assert!(poor.is_ascii(), "{poor}");
+    // The fills differ.
+    let fills: Vec<char> = (0..6).map(dots::sample).collect();
+    assert!((0..6).all(|at| fills.iter().filter(|it| **it == fills[at]).count() == 1), "{fills:?}");
+}
+
+/// A process of 40 GiB, of which PyTorch took 36, and tensors hold 10 and more by 50 MiB a second. Of its first minute, and
+/// of half a minute later on, its parts are not known.
+fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(size.0, size.1));
+    let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(40));
+    for second in 0..300 {
+        host = host.later(1);
+        let (reserved, allocated) = (Bytes::from_gib(36), Bytes::from_mib(10_240 + 50 * second));
+        let peek = peek(Some(host.gpus[0].uuid.clone()), reserved, allocated);
+        let is_known = second >= 60 && !(150..180).contains(&second);
+        host.processes[0].peek = Some(Box::new(if is_known { peek } else { Peek::unread(Unread::NotYet) }));
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    }
+    for key in keys {
+        app.update(Event::Key(KeyEvent::from(*key)));
+    }
+    app
+}
+
+#[test]
+fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
+    let graph = KeyCode::Char('g');
+    let app = with_parts(&[graph], SIZE);
+    let colours = screen(Theme::new(false, true), &app);
+    // It began at 10.0 GiB; of 36 GiB that PyTorch took, what tensors do not hold is its cache.
+    shows(&colours, &["allocated", "24.6 GiB", "unallocated", "11.4 GiB", "other", "4.0 GiB"]);
+    shows(&screen(Theme::new(true, false), &app), &["allocated", "unallocated", "other"]);
+    // The list has a column of that name, and a smaller amount in it.
+    assert!(!colours.contains("cached"), "{colours}");
+    // Where nothing is known of the parts, the whole stands alone, and nothing says that they were 0.
+    let row: Vec<char> = colours.lines().find(|it| it.contains(" 30 GiB")).unwrap().chars().collect();
+    let blanks = row[12..80].iter().collect::<String>();
+    assert!(blanks.starts_with(&" ".repeat(10)) && blanks.contains(&" ".repeat(5)) && blanks.contains('⠅'), "{blanks}");
+    assert!(!colours.contains(['⡇', '⢸']), "{colours}");
+    // There is no room for names: they stand with the moment under the cursor.
+    let narrow = with_parts(&[graph, KeyCode::Left], (80, 40));
+    let mut terminal = Terminal::new(TestBackend::new(80, 40)).unwrap();
+    terminal.draw(|frame| crate::view::draw(frame.buffer_mut(), &Theme::new(false, true), &narrow)).unwrap();
+    shows(&terminal.backend().to_string(), &["allocated 24."]);
+}
+
+#[test]
+fn what_nobody_accounts_for_has_the_name_that_the_list_gives_it() {
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(SIZE.0, SIZE.1));
+    let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(30));
+    host.gpus[0].load.memory_used.as_mut().unwrap().0 += 9 << 30;
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    for key in [KeyCode::Tab, KeyCode::Char('g')] {
+        app.update(Event::Key(KeyEvent::from(key)));
+    }
+    shows(&screen(Theme::new(false, true), &app), &["unclaimed         9.0 GiB"]);
+}
+
+#[test]
+fn layers_begin_at_nothing() {
+    // Of 40 GiB, tensors hold 10 and more: beside a cache of 26 that must not look like a sixth.
+    shows(&screen(Theme::new(false, true), &with_parts(&[KeyCode::Char('g')], SIZE)), &["  0 GiB", " 40 GiB"]);
+    // A process without parts is a curve, which may begin at what it holds.
+    assert!(!screen(Theme::new(false, true), &app("g")).contains("  0 GiB"));
+}
+
+#[test]
+fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
+    let shown = screen(Theme::new(false, true), &app("g"));
+    // The amount beside it is not that of the line.
+    shows(&shown, &["╌ baseline  ╌"]);
+    let is_dots = |it: Option<char>| it.is_some_and(|it| ('\u{2801}'..='\u{28ff}').contains(&it));
+    for keys in ["g", "g[", "g[[", "\tg", "\tg[["] {
+        let shown = screen(Theme::new(false, true), &app(keys));
+        for line in shown.lines().skip(2).take(24) {
+            for part in ["ine", "eak", "ity", "bas", "pea", "cap"] {
+                let cut = line.split_once(part).is_some_and(|(before, after)| {
+                    is_dots(before.chars().next_back()) || is_dots(after.chars().next())
+                });
+                assert!(!cut, "{line}\n{shown}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_ended_stands_in_the_list_and_on_the_axis() {
+    let screen = screen(Theme::new(false, true), &app("\tg"));
+    shows(&screen, &["▼ 300 python ended, held 6.0 GiB"]);
+}
+
+#[test]
+fn who_holds_nothing_any_more_and_lives_has_not_ended() {
+    let mut app = app("\tg");
+    let host = app.model().latest().unwrap().later(1);
+    let mut idle = host.clone().without(200);
+    idle.processes = host.processes;
+    app.update(Event::Line(Box::new(Line::Full(Box::new(idle)))));
+    shows(&screen(Theme::new(false, true), &app), &["200 python let go of 12.0 GiB"]);
+}
+
+#[test]
+fn words_on_the_axis_cover_no_letter_of_what_happened_before() {
+    let mut app = app("\tg");
+    let mut host = app.model().latest().unwrap().later(1);
+    host.gpus[0].health.xids.push(Xid { at: host.at, code: 79 });
+    for host in [host.clone(), host.later(12).without(200)] {
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    }
+    let screen = screen(Theme::new(false, true), &app);
+    assert!(screen.lines().any(|line| line.contains('!') && line.contains('▼')), "{screen}");
+}
+
+#[test]
+fn marks_stand_in_the_graph_and_in_a_list_with_what_became_of_memory() {
+    let screen = screen(Theme::new(false, true), &app("gmepoch 3\nmafter eval\n"));
+    let in_list = |name: &str| screen.lines().rfind(|it| it.contains(name)).unwrap().to_owned();
+    shows(&in_list("epoch 3"), &["-0s", "44.6 GiB", "+14.6 GiB"]);
+    shows(&in_list("after eval"), &["+0", "+14.6 GiB"]);
+    assert!(screen.matches("epoch 3").count() >= 2, "{screen}");
+    shows(&screen, &["┊"]);
+}
+
+#[test]
+fn the_cursor_says_what_was_there() {
+    let screen = screen(Theme::new(false, true), &app("\tg←←←←←←←←←←"));
+    shows(
+        &screen,
+        &["at -", "SM 50%", "300 W", "50°C", "100 python       42.3 GiB", "200 python       12.0 GiB", "Esc: now"],
+    );
+}
+
+#[test]
+fn growth_is_drawn_ahead_until_memory_is_full() {
+    let app = app("g");
+    let mut panel = app.panels().remove(0);
+    let minutes = Duration::from_mins;
+    let full = Forecast { low: minutes(2), likely: minutes(3), high: minutes(5) };
+    panel.ahead = Some(Ahead { rate: Rate(5e7), from: Bytes::from_gib(44), limit: panel.capacity, full: Some(full) });
+    panel.past = panel.plot.width * 3 / 4;
+    panel.window = Window::until(app.model().now(), minutes(5), usize::from(panel.past) * 2);
+    let theme = Theme::new(false, true);
+    let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
+    terminal.draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel)).unwrap();
+    let screen = terminal.backend().to_string();
+    shows(&screen, &["out of memory in 3m00s (2m00s to 5m00s)", "+1m", "now"]);
+    let beyond = usize::from(panel.plot.x + panel.past);
+    let drawn = screen.lines().skip(1).take(usize::from(panel.plot.height));
+    let dots = drawn.flat_map(|it| it.chars().skip(beyond + 1)).filter(|it| ('\u{2801}'..='\u{28ff}').contains(it));
+    assert!(dots.count() > 5, "{screen}");
+}
+
+#[test]
+fn what_is_to_come_has_no_holes_however_steep_it_is() {
+    let app = app("g");
+    let mut panel = app.panels().remove(0);
+    let seconds = Duration::from_secs;
+    let full = Forecast { low: seconds(9), likely: seconds(10), high: seconds(11) };
+    panel.ahead = Some(Ahead { rate: Rate(5e9), from: Bytes::from_gib(30), limit: panel.capacity, full: Some(full) });
+    panel.past = panel.plot.width * 3 / 4;
+    panel.window = Window::until(app.model().now(), Duration::from_hours(1), usize::from(panel.past) * 2);
+    panel.capacity = None;
+    let theme = Theme::new(false, true);
+    let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
+    terminal.draw(|frame| axes::ahead(frame.buffer_mut(), theme, &panel)).unwrap();
+    // From the first column on it is at the end: so it comes from where it began.
+    let at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
+    let buffer = terminal.backend().buffer();
+    let rows: Vec<u16> = (0..SIZE.1).filter(|y| buffer[(panel.plot.x + panel.past, *y)].symbol() != " ").collect();
+    assert_eq!((rows.first(), rows.last()), (Some(&panel.plot.y), Some(&at(30))), "{}", terminal.backend());
+    assert!(rows.windows(2).all(|two| two[0] + 1 == two[1]), "{rows:?}");
+}
+
+/// The row of an amount, from the bottom.
+fn row_of(panel: &Panel, amount: Bytes) -> u16 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
+    let row = (panel.scale.height(amount) * f64::from(panel.plot.height)) as u16;
+    row
+}

@@ -1,0 +1,49 @@
+//! The line of memory that no listed process accounts for.
+
+use super::super::pen::{Align, Pen};
+use super::super::theme::Theme;
+use super::{Columns, SHORT, short};
+use crate::app::process_columns::Column;
+use crate::app::{App, rows};
+use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
+
+/// Memory that nobody accounts for: how much, and who has the GPU open.
+pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapshot, columns: &Columns, gpu: &GpuUuid) {
+    let Some(unclaimed) = app.model().unclaimed().iter().find(|it| it.gpu == *gpu) else { return };
+    let label = snapshot.gpu(gpu).map(rows::gpu_label).unwrap_or_default();
+    // In its columns up to the amount, then in words.
+    let until = columns.shown.iter().position(|it| *it == Column::Memory);
+    let before = columns.shown.iter().take(until.unwrap_or(1));
+    for column in before {
+        let (text, align) = match column {
+            Column::Gpu => (label.as_str(), Align::Left),
+            Column::Pid => ("-", Align::Right),
+            Column::User => ("-", Align::Left),
+            _ => ("", Align::Left),
+        };
+        let style = if *column == Column::Gpu { theme.text() } else { theme.dim() };
+        pen.cell(text, columns.width(*column), align, style).skip(1);
+    }
+    if until.is_some() {
+        pen.skip(columns.bar + 1).cell(short(unclaimed.memory), SHORT, Align::Right, theme.notable()).skip(1);
+    } else {
+        pen.put(format!("{} on GPU {label} ", unclaimed.memory), theme.notable());
+    }
+    pen.put("unclaimed", theme.notable()).skip(1);
+    let comm = |id: &ProcessId| match snapshot.process(*id).map(|it| &it.facts.comm) {
+        Some(Ok(comm)) => format!("{} {comm}", id.pid),
+        _ => id.pid.to_string(),
+    };
+    let mut parts: Vec<String> = unclaimed.holders.iter().take(6).map(comm).collect();
+    if parts.is_empty() {
+        parts.push("nobody that gputop may look at".to_owned());
+    }
+    // A name that is not there says nothing.
+    if "open in ".len() + parts[0].len() > pen.room() {
+        return;
+    }
+    pen.words(format!("open in {}", parts.join(", ")), theme.text());
+    if unclaimed.unreadable > 0 {
+        pen.put(format!("; {} processes could not be looked at (run as root)", unclaimed.unreadable), theme.dim());
+    }
+}

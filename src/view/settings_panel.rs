@@ -1,0 +1,58 @@
+//! The panel of settings, a line each.
+
+use ratatui::buffer::Buffer;
+
+use super::pen::{Align, Pen};
+use super::theme::Theme;
+use super::{gpus, page, processes};
+use crate::app::App;
+use crate::app::layout::Area;
+use crate::app::process_columns::Choice;
+use crate::app::settings::Look;
+use crate::app::settings_panel::Item;
+
+/// Columns of a setting's name.
+const NAME: usize = 12;
+/// From this width on there is room for what to do when there is none.
+const ROOMY: usize = 80;
+
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[Item], cursor: usize, area: Area) {
+    let width = usize::from(area.width);
+    let (without_room, gpus_without_room) = (processes::crowded_out(app, width), gpus::crowded_out(app, width));
+    let no_room = if width < ROOMY { "no room" } else { "no room for it: hide another, or widen the window" };
+    let no_room = no_room.to_owned();
+    let top = (cursor + 1).saturating_sub(usize::from(area.height.saturating_sub(2)));
+    page::head(buffer, theme, area, "Settings", top, items.len());
+    for (row, (at, item)) in (2..area.height).zip(items.iter().enumerate().skip(top)) {
+        let Some(mut pen) = Pen::at(buffer, area, row) else { return };
+        let check = |is_so| if is_so { "[x]" } else { "[ ]" };
+        let (mark, name, help) = match item {
+            Item::Theme(look) => {
+                let word = |it: &Look| if it == look { format!("({it})") } else { format!(" {it} ") };
+                let all: String = Look::ALL.iter().map(word).collect();
+                ("   ", "theme".to_owned(), format!("{all}  safe is for the colour-blind"))
+            }
+            Item::Host(is_shown) => {
+                (check(*is_shown), "host".to_owned(), "the first line: load and memory of the host".to_owned())
+            }
+            Item::Mine(is_so) => {
+                (check(*is_so), "mine".to_owned(), "only processes of the user that gputop runs as".to_owned())
+            }
+            Item::Column(column, true) if without_room.contains(column) => {
+                ("[x]", column.name().to_owned(), no_room.clone())
+            }
+            Item::GpuColumn(column, true) if gpus_without_room.contains(column) => {
+                ("[x]", format!("GPU {}", column.name()), no_room.clone())
+            }
+            Item::Column(column, is_shown) => (check(*is_shown), column.name().to_owned(), column.help().to_owned()),
+            Item::GpuColumn(column, is_shown) => {
+                (check(*is_shown), format!("GPU {}", column.name()), column.help().to_owned())
+            }
+        };
+        pen.skip(2).put(mark, theme.text()).skip(1);
+        pen.cell(name, NAME, Align::Left, theme.text()).skip(1).words(help, theme.dim());
+        if at == cursor {
+            pen.restyle(area, theme.cursor());
+        }
+    }
+}

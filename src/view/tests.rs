@@ -1,0 +1,493 @@
+//! Whole screens of a busy host.
+
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use super::*;
+use crate::app::Options;
+use crate::app::end_dialog::EndPanel;
+use crate::app::event::Event;
+use crate::app::settings::Settings;
+use crate::base::units::{Bytes, Elapsed, Moment, Watts};
+use crate::protocol::command::{Outcome, Reply, Signal};
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::example::{host, peek};
+use crate::protocol::snapshot::{Allocator, Cause, Missing, Peek, Snapshot, State, Trouble, Unread};
+
+mod lines;
+
+/// Eight GPUs, and twelve processes that grow.
+fn busy() -> Snapshot {
+    (0..12u32).fold(host(8), |host, at| {
+        let memory = Bytes::from_mib(u64::from(1000 + at * 3000));
+        host.with(1000 + at * 7919, "python train.py --model resnet50", at as usize % 8, memory)
+    })
+}
+
+/// The app after a minute of it, then after those keys.
+fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(width, height));
+    let mut host = busy();
+    for _ in 0..60 {
+        host = host.later(1);
+        for memory in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.tenants).filter_map(|it| it.memory.as_mut().ok()) {
+            memory.0 += 50 << 20;
+        }
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    }
+    for key in keys {
+        app.update(Event::Key(KeyEvent::from(*key)));
+    }
+    app
+}
+
+fn screen(theme: Theme, app: &App, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame.buffer_mut(), &theme, app)).unwrap();
+    terminal.backend().to_string()
+}
+
+const PLACES: [&[KeyCode]; 9] = [
+    &[],
+    &[KeyCode::Char('g')],
+    &[KeyCode::Char('g'), KeyCode::Char('g')],
+    &[KeyCode::Tab, KeyCode::Char('g'), KeyCode::Char('g'), KeyCode::Left],
+    &[KeyCode::Char('m'), KeyCode::Char('x'), KeyCode::Enter, KeyCode::Char('g'), KeyCode::Char('m')],
+    &[KeyCode::F(9)],
+    &[KeyCode::Char('?')],
+    &[KeyCode::Enter],
+    &[KeyCode::Tab, KeyCode::Enter],
+];
+
+#[test]
+fn eighty_by_twenty_four_shows_eight_gpus_and_ten_processes() {
+    let screen = screen(Theme::new(false, true), &app(80, 24, &[]), 80, 24);
+    assert_eq!(screen.lines().filter(|line| line.contains("H100")).count(), 8, "{screen}");
+    assert!(screen.lines().filter(|line| line.contains("python train.py")).count() >= 10, "{screen}");
+}
+
+#[test]
+fn a_process_shows_what_it_holds_and_how_that_grew() {
+    let screen = screen(Theme::new(false, true), &app(120, 40, &[]), 120, 40);
+    let line = screen.lines().find(|line| line.contains("88109 alice")).unwrap();
+    for part in ["36.1G", "+2.9G", "40%", "99%", "3.0G", "ok", "python train.py --model"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert!(screen.contains("88109 python memory"), "{screen}");
+}
+
+#[test]
+fn any_size_is_drawn() {
+    for keys in PLACES {
+        for (width, height) in (1..=60).flat_map(|width| (1..=20).map(move |height| (width, height))) {
+            screen(Theme::new(false, true), &app_of_size(keys, width, height), width, height);
+        }
+    }
+}
+
+/// Cheaper than [`app`]: one pass.
+fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(width, height));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(busy())))));
+    for key in keys {
+        app.update(Event::Key(KeyEvent::from(*key)));
+    }
+    app
+}
+
+#[test]
+fn a_poor_terminal_gets_ascii_only() {
+    for keys in PLACES {
+        let screen = screen(Theme::new(true, false), &app(120, 40, keys), 120, 40);
+        assert!(screen.is_ascii(), "{screen}");
+    }
+}
+
+#[test]
+fn what_is_old_says_how_old() {
+    let mut app = app(80, 24, &[]);
+    app.update(Event::Tick(Duration::from_secs(7)));
+    let screen = screen(Theme::new(false, true), &app, 80, 24);
+    assert!(screen.contains("no word from the agent for 7s") && screen.contains("7s old"), "{screen}");
+}
+
+/// The app with one process whose allocator was read: 36 GiB, of which tensors hold half.
+fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
+    let gib = |gib: u64| Ok(Bytes::from_gib(gib));
+    let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(40));
+    let allocator = Allocator {
+        allocated: gib(20),
+        active: gib(21),
+        requested: gib(19),
+        inactive_split: gib(5),
+        reserved: gib(36),
+        allocated_peak: gib(30),
+        reserved_peak: gib(37),
+        retries: Ok(3),
+        ooms: Ok(1),
+        ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
+    };
+    host.processes[0].peek = Some(Box::new(Peek { allocators: vec![allocator], unread: None }));
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(width, 60));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    for key in keys {
+        app.update(Event::Key(KeyEvent::from(*key)));
+    }
+    app
+}
+
+#[test]
+fn the_memory_bar_is_split_and_the_cache_is_a_column() {
+    // 16 cells of 80 GiB: tensors hold 4 of them, 3 are reserved and unallocated, 1 is not PyTorch's.
+    for (theme, bar) in [(Theme::new(false, true), "━━━━┅┅┅═────────"), (Theme::new(true, false), "====:::%--------")]
+    {
+        let screen = screen(theme, &with_allocator(160, &[]), 160, 60);
+        let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
+        assert!(line.contains(&format!("{bar} 40.0G 10.0G")), "{line}");
+        assert!(screen.contains("CACHE"), "{screen}");
+    }
+    // On a narrow screen, too, the column is there.
+    let screen = screen(Theme::new(false, true), &with_allocator(80, &[]), 80, 60);
+    assert!(screen.lines().any(|it| it.contains(" alice ") && it.contains("40.0G 10.0G")), "{screen}");
+}
+
+#[test]
+fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
+    let cells = |parts: [u64; 3], width| theme::cells(parts.map(Bytes), Bytes(80), width);
+    assert_eq!(cells([20, 16, 4], 16), [4, 3, 1]);
+    // Half a GiB beside nine and three is not the third cell.
+    assert_eq!(theme::cells([90, 30, 5].map(Bytes), Bytes(796), 16), [2, 1, 0]);
+    // Nor is the one cell that there is for all of it the smaller part's.
+    assert_eq!(cells([9, 3, 1], 4), [1, 0, 0]);
+    assert_eq!((cells([0, 0, 0], 4), cells([80, 80, 80], 6)), ([0; 3], [2; 3]));
+    // What is little is half a cell, as without parts.
+    let mut host = with_parts(&[(6, 3)]);
+    host.gpus[0].load.memory_total = Ok(Bytes::from_gib(80));
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(80, 24));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    let screen = screen(Theme::new(false, true), &app, 80, 24);
+    let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
+    assert!(line.contains("╸───  8.0G"), "{line}");
+}
+
+/// A host where each process has this much reserved and allocated, in GiB, and 2 GiB beside.
+fn with_parts(each: &[(u64, u64)]) -> Snapshot {
+    let mut snapshot = host(1);
+    for (pid, (reserved, allocated)) in (7..).zip(each) {
+        snapshot = snapshot.with(pid, "python train.py", 0, Bytes::from_gib(reserved + 2));
+        let gpu = Some(snapshot.gpus[0].uuid.clone());
+        let it = snapshot.processes.last_mut().unwrap();
+        it.peek = Some(peek(gpu, Bytes::from_gib(*reserved), Bytes::from_gib(*allocated)).into());
+    }
+    snapshot
+}
+
+#[test]
+fn why_figures_are_not_known_has_a_row_where_the_list_is_full() {
+    let screen_of = |processes: usize, height: u16| {
+        let mut host = with_parts(&vec![(1, 1); processes]);
+        host.processes.iter_mut().for_each(|it| it.peek = Some(Peek::unread(Unread::OtherUser).into()));
+        let mut app = App::new(Options::default());
+        app.update(Event::Resized(80, height));
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+        screen(Theme::new(false, true), &app, 80, height)
+    };
+    let roomy = screen_of(3, 24);
+    assert!(roomy.contains("user: run gputop as that user or as root"), "{roomy}");
+    let full = screen_of(30, 24);
+    assert!(full.contains("PyTorch's part of 30 processes is not known (Enter says why, and what to do)"), "{full}");
+    assert!(full.contains("21 more"), "{full}");
+    // Nor is a part of the reason cut where there is too little room for all of it.
+    for processes in 1..30 {
+        let screen = screen_of(processes, 24);
+        assert!(screen.contains("Enter says why") || screen.contains("as root"), "{screen}");
+    }
+}
+
+#[test]
+fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
+    let page = |keys: &[KeyCode]| {
+        let screen = screen(Theme::new(false, true), &with_allocator(120, keys), 120, 60);
+        screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
+    };
+    let process = page(&[KeyCode::Enter]);
+    for line in [
+        "Memory on GPU 0, PyTorch's cuda:0",
+        "driver's figure 40.0 GiB 42,949,672,960 ━ allocated ┅ unallocated ═ not PyTorch's",
+        "- not PyTorch's 4.0 GiB 4,294,967,296 CUDA context",
+        "- reserved 36.0 GiB 38,654,705,664 the rest",
+        "- cache 10.0 GiB 10,737,418,240 free: empty_cache() would give it back",
+        "- fragmented 5.0 GiB 5,368,709,120 free",
+        "- pending 1.0 GiB 1,073,741,824 freed",
+        "- allocated 20.0 GiB 21,474,836,480 held by tensors",
+        "rounding 2.0 GiB 2,147,483,648",
+        "peaks allocated 30.0 GiB, reserved 37.0 GiB",
+        "emptied 3 times",
+        "expandable_segments:True",
+    ] {
+        assert!(process.contains(line), "{line}\n{process}");
+    }
+    let gpu = page(&[KeyCode::Tab, KeyCode::Enter]);
+    for line in [
+        "allocated 20.0 GiB",
+        "other 4.0 GiB",
+        "free 40.0 GiB",
+        "total 80.0 GiB 85,899,345,920 ━ allocated ┅ unallocated ═",
+    ] {
+        assert!(gpu.contains(line), "{line}\n{gpu}");
+    }
+}
+
+#[test]
+fn what_of_the_memory_is_not_known_is_said_on_the_page() {
+    let page = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot)| {
+        let mut host = host(2).with(100, "python train.py", 0, Bytes::from_gib(40));
+        let gib = |gib: u64| Ok(Bytes::from_gib(gib));
+        let gpu = Some(host.gpus[0].uuid.clone());
+        let allocator = Allocator {
+            allocated: gib(20),
+            active: gib(20),
+            requested: gib(20),
+            inactive_split: gib(0),
+            reserved: gib(36),
+            ..Allocator::missing(0, gpu, Missing::NotYet)
+        };
+        host.processes[0].peek = Some(Box::new(Peek { allocators: vec![allocator], unread: None }));
+        change(&mut host);
+        let mut app = App::new(Options::default());
+        app.update(Event::Resized(120, 60));
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+        for key in keys {
+            app.update(Event::Key(KeyEvent::from(*key)));
+        }
+        let screen = screen(Theme::new(false, true), &app, 120, 60);
+        screen.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n").collect::<String>()
+    };
+    let check = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot), lines: &[&str]| {
+        let page = page(keys, change);
+        for line in lines {
+            assert!(page.contains(line), "{line}\n{page}");
+        }
+    };
+    let (process, gpu) = ([KeyCode::Enter], [KeyCode::Tab, KeyCode::Enter]);
+    let memory = |host: &mut Snapshot, memory| host.gpus[0].tenants[0].memory = memory;
+    check(
+        &process,
+        &|it| memory(it, Err(Missing::Unsupported)),
+        &["driver's figure N/A: what is not PyTorch's cannot"],
+    );
+    let less = ["- not PyTorch's -1.0 GiB", "PyTorch took more than the driver says"];
+    check(&process, &|it| memory(it, Ok(Bytes::from_gib(35))), &less);
+    let more = ["- not PyTorch's 24.0 GiB 25,769,803,776 more than CUDA takes for itself"];
+    check(&process, &|it| memory(it, Ok(Bytes::from_gib(60))), &more);
+    // Two devices, of which it cannot be told where they are: all of it is known.
+    let unplaced = |it: &mut Snapshot| it.processes[0].peek.as_mut().unwrap().allocators[0].gpu = None;
+    let all = ["which GPU cannot be told", "Memory on all its GPUs", "- not PyTorch's 4.0 GiB", "- reserved 36.0 GiB"];
+    check(&process, &unplaced, &all);
+    check(
+        &gpu,
+        &unplaced,
+        &["other 40.0 GiB 42,949,672,960 not PyTorch's, or of processes of which it cannot be told"],
+    );
+    check(&gpu, &|it| it.processes[0].peek = None, &["not PyTorch's, or of processes that could not be read"]);
+    check(&gpu, &|_| (), &["other 4.0 GiB 4,294,967,296 not PyTorch's: CUDA contexts"]);
+    // A context on a GPU that it has no tensor on.
+    let context = |it: &mut Snapshot, gib| {
+        let mut tenant = it.gpus[0].tenants[0].clone();
+        tenant.memory = Ok(Bytes::from_gib(gib));
+        it.gpus[1].tenants.push(tenant);
+    };
+    let here = ["Memory on GPU 1", "- not PyTorch's 1.0 GiB 1,073,741,824 all: PyTorch has nothing"];
+    check(&process, &|it| context(it, 1), &here);
+    // Each GPU has a context of its own.
+    for (gib, meaning) in [(3, "7.0 GiB 7,516,192,768 CUDA context"), (5, "9.0 GiB 9,663,676,416 more than CUDA takes")]
+    {
+        let all = ["Memory on all its GPUs", &format!("- not PyTorch's {meaning}")];
+        check(
+            &process,
+            &|it| {
+                unplaced(it);
+                context(it, gib);
+            },
+            &all,
+        );
+    }
+}
+
+#[test]
+fn why_pytorch_s_figures_are_not_known_stands_once_below_the_list() {
+    let mut host = host(1);
+    for (pid, why) in
+        [(7, Unread::PtraceScope), (8, Unread::PtraceScope), (9, Unread::OldPytorch), (10, Unread::NotYet)]
+    {
+        host = host.with(pid, "python train.py", 0, Bytes::from_gib(4));
+        host.processes.last_mut().unwrap().peek = Some(Box::new(Peek::unread(why)));
+    }
+    let mut app = App::new(Options::default());
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        app.update(Event::Resized(width, height));
+        let screen = screen(Theme::new(false, true), &app, width, height);
+        let text = screen.replace('"', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        for reason in [
+            "of the memory of 2 processes is not known: kernel.yama.ptrace_scope lets only root look into it: run gputop \
+             as root, or `sudo sysctl kernel.yama.ptrace_scope=0`",
+            "of the memory of 1 process is not known: its PyTorch does not show its allocator: torch 2.1 and later do",
+        ] {
+            assert_eq!(text.matches(reason).count(), 1, "{reason}\n{screen}");
+        }
+        assert_eq!(text.matches("is not known").count(), 2, "{screen}");
+    }
+    // Where the list takes all rows, it has them.
+    app.update(Event::Resized(80, 10));
+    let screen = screen(Theme::new(false, true), &app, 80, 10);
+    assert!(!screen.contains("is not known"), "{screen}");
+}
+
+/// A host on whose GPU so many workers of a dead trainer keep 9 GiB that the driver lists for nobody.
+fn left_over(workers: u32) -> Snapshot {
+    let mut host = host(1);
+    host.gpus[0].load.memory_used = Ok(Bytes::from_gib(9));
+    for pid in 201..=200 + workers {
+        host = host.kin(pid, 1, "python train.py");
+        let worker = host.processes.iter_mut().find(|it| it.id.pid == pid).unwrap();
+        let id = worker.id;
+        let facts = worker.facts_mut();
+        (facts.comm, facts.group) = (Ok("pt_data_worker".into()), Ok(100));
+        host.gpus[0].holders.push(id);
+    }
+    host
+}
+
+/// The short list of that host.
+fn short_list(workers: u32) -> String {
+    let mut app = app_with(&left_over(workers), 80, Settings::default());
+    app.update(Event::Key(KeyEvent::from(KeyCode::Char('o'))));
+    screen(Theme::new(false, true), &app, 80, 24)
+}
+
+#[test]
+fn the_short_list_has_each_byte_once_and_the_whole_reason_below_it() {
+    let line = |screen: &str, word: &str| screen.lines().find(|line| line.contains(word)).map(str::to_owned);
+    let alone = short_list(1);
+    assert!(line(&alone, "    201 alice").is_some_and(|line| line.contains(" 9.0G orphan")), "{alone}");
+    assert_eq!(line(&alone, "unclaimed"), None, "it stands on the line of the one who keeps it:\n{alone}");
+    assert!(alone.contains("it was left to PID 1, the leader of its process group (100) is gone, though"), "{alone}");
+    assert!(alone.contains("keeps 9.0 GiB"), "{alone}");
+    let two = short_list(2);
+    for pid in ["    201 alice", "    202 alice"] {
+        assert!(line(&two, pid).is_some_and(|line| line.contains("shared orphan")), "{two}");
+    }
+    assert_eq!(two.matches("9.0G").count(), 1, "{two}");
+    assert!(line(&two, "9.0G").is_some_and(|line| line.contains("unclaimed")), "{two}");
+}
+
+#[test]
+fn what_has_to_be_typed_is_said_before_what_enter_does() {
+    let mut app = app(80, 24, &[KeyCode::F(9)]);
+    let process = app.end_panel().and_then(|panel| Some(panel.root()?.id())).unwrap();
+    let outcome = Outcome::Held { caution: Some("it is the display server".into()) };
+    app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
+    let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+    let before = of(&app);
+    assert!(before.contains(&format!("Type {} first: then", process.pid)), "{before}");
+    for digit in process.pid.to_string().chars() {
+        app.update(Event::Key(KeyEvent::from(KeyCode::Char(digit))));
+    }
+    let after = of(&app);
+    assert!(!after.contains(" first: then") && after.contains("Enter sends SIGTERM"), "{after}");
+}
+
+#[test]
+fn one_that_runs_another_program_since_the_panel_opened_is_said_to() {
+    let before = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
+    let mut app = app_with(&before, 80, Settings::default());
+    app.update(Event::Key(KeyEvent::from(KeyCode::F(9))));
+    let meant = |app: &App| app.end_panel().map(EndPanel::meant);
+    let meant_before = meant(&app);
+    assert!(!screen(Theme::new(false, true), &app, 80, 24).contains("before"));
+    let after = host(1).with(7, "bash save.sh", 0, Bytes::from_gib(3));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(after)))));
+    let text = screen(Theme::new(false, true), &app, 80, 24);
+    assert!(
+        text.contains("│bash save.sh ") && text.contains("it ran something else before: python train.py"),
+        "{text}"
+    );
+    // Enter, typed at what the screen showed before, is not for this.
+    assert_ne!(meant(&app), meant_before);
+}
+
+#[test]
+fn who_is_tagged_is_said_to_be_wherever_the_cursor_is() {
+    let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).with(8, "python a.py", 0, Bytes::from_gib(2));
+    let mut app = app_with(&host, 80, Settings::default());
+    let mut after = |keys: &str| {
+        for key in keys.chars() {
+            let code = if key == '\n' { KeyCode::Enter } else { KeyCode::Char(key) };
+            app.update(Event::Key(KeyEvent::from(code)));
+        }
+        screen(Theme::new(false, true), &app, 80, 24)
+    };
+    assert!(!after("").contains("tagged"));
+    assert!(after(" ").contains("\"1 tagged  ? help"));
+    // The filter hides it; the panel is about it all the same.
+    assert!(after("/a.py\n").contains("1 tagged, 1 not listed"), "{}", after(""));
+    assert!(after("x").contains("End the tagged process 7 "), "{}", after(""));
+}
+
+#[test]
+fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them() {
+    for (state, words) in [
+        (State::Sleeping, "It is sleeping. It may ignore that; no process ignores SIGKILL."),
+        (State::Traced, "It is held by a debugger: only SIGKILL reaches it."),
+        (State::Stopped, "It is stopped: only SIGKILL and SIGCONT reach it."),
+    ] {
+        let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).kin(8, 7, "python worker.py");
+        let mut app = app_with(&host, 80, Settings::default());
+        let key = |app: &mut App, key| _ = app.update(Event::Key(KeyEvent::from(key)));
+        let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
+        key(&mut app, KeyCode::F(9));
+        let process = app.end_panel().and_then(|panel| Some(panel.root()?.id())).unwrap();
+        let hear = |app: &mut App, outcome| {
+            app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
+        };
+        hear(&mut app, Outcome::Held { caution: None });
+        assert!(of(&app).contains("Tab whole job"), "{}", of(&app));
+        key(&mut app, KeyCode::Enter);
+        hear(&mut app, Outcome::Sent { signal: Signal::Term, at: host.at });
+        hear(&mut app, Outcome::Alive { state, wchan: None, seconds: 2 });
+        assert!(of(&app).contains(words) && of(&app).contains("ignore") == (state == State::Sleeping), "{}", of(&app));
+        // What has begun grows no more.
+        assert!(!of(&app).contains("whole job"), "{}", of(&app));
+    }
+}
+
+#[test]
+fn what_one_types_is_seen_although_there_is_something_to_say() {
+    let app = app(120, 24, &[KeyCode::Char('+'), KeyCode::Char('/'), KeyCode::Char('x')]);
+    assert_eq!(app.notice(), Some("reading every 500ms"));
+    assert!(line_of(&app, 120, "filter: ").starts_with("filter: x"));
+}
+
+/// The app on that host, with these settings.
+fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
+    let mut app = App::new(Options::default());
+    app.settle(settings);
+    app.update(Event::Resized(width, 24));
+    app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    app
+}
+
+/// That line of what is on the screen.
+fn line_of(app: &App, width: u16, words: &str) -> String {
+    let screen = screen(Theme::new(false, true), app, width, 24);
+    let line = screen.lines().find(|it| it.contains(words)).unwrap_or_else(|| panic!("no {words}:\n{screen}"));
+    line.trim_matches('"').to_owned()
+}

@@ -1,0 +1,294 @@
+//! What stands on one line, whatever its width: nothing cut, nothing hidden.
+
+use super::*;
+use crate::app::end_dialog::Member;
+
+#[test]
+fn no_word_above_a_list_is_cut() {
+    for width in 60..200 {
+        let head = line_of(&app_of_size(&[], width, 24), width, " PID ");
+        let words = "GPU PID USER MEMORY▼ CACHE GROWN SM CPU RSS TIME THR S LAST MIN ORIGIN VERDICT COMMAND more below";
+        let is_whole = |word: &str| words.split(' ').any(|it| it == word) || word.parse::<u32>().is_ok();
+        assert!(head.split_whitespace().all(is_whole), "{width}: {head}");
+    }
+}
+
+#[test]
+fn how_many_gpus_are_scrolled_out_cuts_no_head() {
+    for (width, before) in [(80, "POWER"), (100, "POWER"), (120, "POWER"), (200, "HEALTH")] {
+        let head = line_of(&app_with(&host(32), width, Settings::default()), width, "MEMORY  ");
+        let words: Vec<&str> = head.split_whitespace().collect();
+        let end = words.len() - 4;
+        assert!(words[end] == before && words[end + 1] == "Tab:" && words[end + 3] == "more", "{width}: {head}");
+    }
+}
+
+#[test]
+fn what_one_has_to_know_of_a_host_is_not_cut_however_long_its_name_is() {
+    let mut host = left_over(1);
+    for name in ["box", "ip-10-12-33-121.eu-west-1.compute.internal"] {
+        host.host.facts.name = name.into();
+        let line = |width| line_of(&app_with(&host, width, Settings::default()), width, "gputop");
+        let whole = line(250);
+        for width in 42..250 {
+            let line = line(width);
+            assert!(line.contains("  1 orphan holds 9.0 GiB"), "{width}: {line}");
+            let is_whole = |part: &str| part.ends_with('…') || whole.split("  ").any(|it| it.trim() == part);
+            assert!(line.split("  ").map(str::trim).all(is_whole), "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_gpu_is_cut_with_a_mark() {
+    let mut host = host(1);
+    host.gpus[0].trouble = Some(Trouble {
+        cause: Cause::Hung,
+        sentence: "GPU 0 has not answered nvmlDeviceGetHandleByIndex_v2; only a reboot of the host brings it back."
+            .into(),
+        call: Some("nvmlDeviceGetHandleByIndex_v2".into()),
+        since: host.at,
+    });
+    let line = line_of(&app_with(&host, 60, Settings::default()), 60, "hung");
+    assert!(line.ends_with('…'), "{line}");
+}
+
+#[test]
+fn what_is_wrong_with_a_gpu_whose_figures_go_on_is_whole_in_its_column() {
+    for cause in [Cause::Reset, Cause::Failed, Cause::Denied] {
+        for (seconds, width) in [0, 4, 59 * 60 + 59].into_iter().flat_map(|it| [(it, 80), (it, 120), (it, 200)]) {
+            let mut host = host(1).later(7200);
+            let since = Moment(host.at.0 - 1000 * seconds);
+            host.gpus[0].trouble = Some(Trouble { cause, sentence: "it needs help".into(), call: None, since });
+            let line = line_of(&app_with(&host, width, Settings::default()), width, "H100");
+            let words = [cause.to_string(), format!("{cause} {}", Elapsed(host.at.since(since)))];
+            assert!(words.iter().any(|it| line.trim_end().ends_with(it)), "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn what_to_do_about_a_lost_gpu_is_said_once_on_its_line_or_below_the_list() {
+    let mut host = host(2).with(7, "python train.py", 1, Bytes::from_gib(3));
+    let sentence = "GPU 0 fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot";
+    let (cause, call) = (Cause::Lost, Some("nvmlDeviceGetHandleByIndex_v2".into()));
+    host.gpus[0].trouble = Some(Trouble { cause, sentence: sentence.into(), call, since: host.at });
+    let words = |it: &str| it.split(['"', ' ', '\n']).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
+    for (width, is_old, was_read) in [60, 80, 120, 200]
+        .into_iter()
+        .flat_map(|width| [(width, false, true), (width, true, true), (width, false, false), (width, true, false)])
+    {
+        host.gpus[0].load.memory_used = if was_read { Ok(Bytes::from_gib(3)) } else { Err(Missing::Failed) };
+        let mut app = app_with(&host, width, Settings::default());
+        if is_old {
+            app.update(Event::Tick(Duration::from_secs(30)));
+        }
+        let text = screen(Theme::new(false, true), &app, width, 24);
+        assert_eq!(words(&text).matches(sentence).count(), 1, "{width}: {text}");
+        // There is no age without a figure.
+        assert_eq!(text.contains("figures 30s old"), is_old && was_read, "{width}: {text}");
+    }
+}
+
+#[test]
+fn memory_has_its_figure_on_the_narrowest_screen() {
+    for width in 40..80 {
+        let line = line_of(&app_with(&busy(), width, Settings::default()), width, " 88109 alice");
+        assert!(line.contains(" 33.2G") && line.contains(" python t"), "{width}: {line}");
+    }
+}
+
+#[test]
+fn who_sees_only_their_own_is_not_told_that_nobody_uses_a_gpu() {
+    let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
+    host.host.facts.uid += 1;
+    let text = |host: &Snapshot, keys: &str| {
+        let mut app = app_with(host, 80, Settings::default());
+        keys.chars().for_each(|key| _ = app.update(Event::Key(KeyEvent::from(KeyCode::Char(key)))));
+        screen(Theme::new(false, true), &app, 80, 24)
+    };
+    for keys in ["u", "uo"] {
+        assert!(
+            text(&host, keys).contains("nothing of yours is here; u shows what is others'"),
+            "{}",
+            text(&host, keys)
+        );
+    }
+    host.host.facts.uid -= 1;
+    assert!(text(&host, "uo").contains("nobody holds memory who should not"), "{}", text(&host, "uo"));
+    host.gpus[0].tenants.clear();
+    host.processes.clear();
+    assert!(text(&host, "u").contains("no process uses a GPU"));
+}
+
+#[test]
+fn figures_that_are_read_stand_beside_what_is_wrong() {
+    let mut host = host(1);
+    let sentence = "GPU 0 failed at nvmlDeviceGetComputeRunningProcesses_v3: an unknown error; `dmesg` may say why";
+    host.gpus[0].trouble = Some(Trouble {
+        cause: Cause::Failed,
+        sentence: sentence.into(),
+        call: Some("nvmlDeviceGetComputeRunningProcesses_v3".into()),
+        since: host.at,
+    });
+    for width in [80, 120, 200] {
+        let line = line_of(&app_with(&host, width, Settings::default()), width, "H100");
+        assert!(["50%", "50°C", "300W", "failed 0s"].iter().all(|it| line.contains(it)), "{width}: {line}");
+        let text = screen(Theme::new(false, true), &app_with(&host, width, Settings::default()), width, 24);
+        let words = |it: &str| it.split(['"', ' ', '\n']).filter(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
+        assert!(words(&text).contains(sentence), "{width}: {text}");
+    }
+    let settings = Settings { gpu_columns: "index,name,sm".parse().ok(), ..Settings::default() };
+    assert!(line_of(&app_with(&host, 80, settings), 80, "H100").trim_end().ends_with("failed 0s"));
+    // Of one that is lost, nothing is known now.
+    if let Some(trouble) = &mut host.gpus[0].trouble {
+        trouble.cause = Cause::Lost;
+    }
+    assert!(!line_of(&app_with(&host, 120, Settings::default()), 120, "H100").contains("°C"));
+}
+
+#[test]
+fn without_a_gpu_there_is_no_list_of_processes() {
+    let mut host = host(0);
+    host.processes.clear();
+    let text = screen(Theme::new(false, true), &app_with(&host, 120, Settings::default()), 120, 24);
+    assert!(text.contains("says that there is no GPU") && !text.contains("COMMAND"), "{text}");
+    assert!(text.contains("`gputop doctor`") && text.contains("`gputop --demo`"), "{text}");
+}
+
+#[test]
+fn the_age_of_figures_is_said_whichever_columns_there_are() {
+    let settings = Settings { gpu_columns: "index,name,memory,sm".parse().ok(), ..Settings::default() };
+    for width in [40, 80, 200] {
+        let mut app = app_with(&busy(), width, settings.clone());
+        app.update(Event::Tick(Duration::from_secs(7)));
+        assert!(line_of(&app, width, "H100").trim_end().ends_with(" 7s old"), "{width}");
+    }
+    // Nothing of a figure that it takes the place of is left.
+    let settings = Settings { gpu_columns: "index,temp,name,memory,power".parse().ok(), ..Settings::default() };
+    let power = line_of(&app_with(&busy(), 60, settings.clone()), 60, "H100");
+    let power = power.split_whitespace().last().unwrap_or_default();
+    let mut app = app_with(&busy(), 60, settings);
+    app.update(Event::Tick(Duration::from_secs(7)));
+    let line = line_of(&app, 60, "H100");
+    let figures: Vec<&str> = line.split_whitespace().rev().take(3).collect();
+    assert!(figures.starts_with(&["old", "7s"]) && !power.starts_with(figures[2]), "{power}: {line}");
+}
+
+#[test]
+fn columns_that_do_not_fit_leave_the_last_one_its_room_and_say_so() {
+    let settings = Settings {
+        gpu_columns: "index,name,memory,sm,temp,power,memuse,smclock,memclock,pstate,fan,ecc,pcie,health".parse().ok(),
+        columns: "gpu,pid,user,memory,cache,growth,sm,cpu,rss,time,threads,history,origin,verdict,command".parse().ok(),
+        ..Settings::default()
+    };
+    let mut app = app_with(&busy(), 80, settings.clone());
+    assert!(line_of(&app, 80, "POWER").contains("HEALTH"));
+    assert!(line_of(&app, 80, " 88109 alice").contains(" python t"));
+    app.update(Event::Key(KeyEvent::from(KeyCode::F(2))));
+    for _ in 0..40 {
+        app.update(Event::Key(KeyEvent::from(KeyCode::Down)));
+    }
+    assert!(line_of(&app, 80, "GPU pcie").contains("no room for it"));
+    let wide = app_with(&busy(), 200, settings);
+    assert!(line_of(&wide, 200, "POWER").contains("PCIE HEALTH"));
+}
+
+#[test]
+fn figures_of_a_large_board_are_not_cut() {
+    let mut host = host(1);
+    (host.gpus[0].load.power, host.gpus[0].health.power_limit) =
+        (Ok(Watts::from_milliwatts(1_034_000)), Ok(Watts::from_milliwatts(1_200_000)));
+    assert!(line_of(&app_with(&host, 80, Settings::default()), 80, "H100").contains(" 1034/1200W "));
+}
+
+#[test]
+fn the_line_of_the_host_does_not_dance() {
+    let at = |load: f64, used: u64| {
+        let mut host = host(1);
+        (host.host.load.load, host.host.load.memory_used) = (Ok([load, load, load]), Ok(Bytes::from_gib(used)));
+        let line = line_of(&app_with(&host, 120, Settings::default()), 120, "gputop");
+        ["load", "mem", "driver"].map(|word| line.find(word))
+    };
+    for (load, used) in [(9.99, 9), (10.01, 100), (99.99, 0), (123.4, 512), (0.0, 1)] {
+        assert_eq!(at(load, used), at(1.0, 50), "{load} {used}");
+    }
+}
+
+#[test]
+fn what_sorts_the_list_is_marked_however_narrow_its_column_is() {
+    for (name, mark) in [("cache", "▼"), ("state", "▲"), ("sm", "▼"), ("-time", "")] {
+        let settings = Settings { sort: name.parse().ok(), ..Settings::default() };
+        let head = line_of(&app_with(&busy(), 200, settings), 200, " PID ");
+        assert!(head.contains(mark) && (head.contains('▼') || head.contains('▲')), "{name}: {head}");
+        assert!(!head.contains('…'), "{name}: {head}");
+    }
+}
+
+#[test]
+fn settings_are_cut_between_words() {
+    let app = app_of_size(&[KeyCode::F(2)], 50, 24);
+    let text = screen(Theme::new(false, true), &app, 50, 24);
+    let help: Vec<&str> = text.lines().filter(|it| it.contains("[x]") || it.contains("[ ]")).collect();
+    assert!(help.iter().any(|it| it.contains("only processes of the user…")), "{text}");
+}
+
+#[test]
+fn a_refusal_stands_below_the_process_that_it_is_about() {
+    let mut app = app_of_size(&[KeyCode::Char(' '), KeyCode::Char(' '), KeyCode::F(9)], 80, 24);
+    let processes: Vec<_> = app.end_panel().map(|panel| panel.targets().map(Member::id).collect()).unwrap_or_default();
+    assert_eq!(processes.len(), 2);
+    for process in processes {
+        let reason = "no permission to signal it, which is owned by someone else: run gputop as root (`sudo gputop`)";
+        let outcome = Outcome::Refused { reason: reason.into() };
+        app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
+    }
+    let text = screen(Theme::new(false, true), &app, 80, 24);
+    let rows: Vec<&str> = text.lines().filter(|it| it.contains("permission") || it.contains("root (`")).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    // Below the command, and not below the PID.
+    assert!(rows.iter().all(|it| it.contains("│         no perm") || it.contains("│         ")), "{text}");
+    assert!(rows.iter().all(|it| !it.contains("│          ")), "{text}");
+}
+
+#[test]
+fn two_marks_and_the_present_are_listed_below_a_graph() {
+    use KeyCode::{Char, Enter};
+    let keys = [Char('g'), Char('g'), Char('m'), Char('a'), Enter, Char('m'), Char('b'), Enter];
+    let text = screen(Theme::new(false, true), &app(80, 24, &keys), 80, 24);
+    let listed = |name: &str| text.lines().any(|it| it.starts_with(&format!("\"{name} ")));
+    assert!(listed("a") && listed("b") && listed("now"), "{text}");
+}
+
+#[test]
+fn why_something_is_called_a_leak_stands_on_the_first_page_of_a_small_screen() {
+    let mut host = with_parts(&[(30, 10)]);
+    let mut app = App::new(Options::default());
+    app.update(Event::Resized(80, 24));
+    for _ in 0..600 {
+        host = host.later(1);
+        let gpu = &mut host.gpus[0];
+        for bytes in [&mut gpu.tenants[0].memory, &mut gpu.load.memory_used] {
+            bytes.as_mut().unwrap().0 += 20 << 20;
+        }
+        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    }
+    app.update(Event::Key(KeyEvent::from(KeyCode::Enter)));
+    let screen = screen(Theme::new(false, true), &app, 80, 24);
+    assert!(screen.contains("LEAK: not PyTorch's +") && screen.contains("out of memory in"), "{screen}");
+}
+
+#[test]
+fn the_bar_of_a_gpu_is_split_as_those_of_its_processes() {
+    for (theme, glyphs) in
+        [(Theme::new(false, true), ['━', '┅', '═', '─']), (Theme::new(true, false), ['=', ':', '%', '-'])]
+    {
+        let screen = screen(theme, &with_allocator(160, &[]), 160, 60);
+        let (line, _) = screen.lines().find_map(|line| line.split_once("40.0/80.0G")).unwrap();
+        let cells: Vec<char> = line.chars().filter(|it| glyphs.contains(it)).collect();
+        let gib = glyphs.map(|glyph| 80 * cells.iter().filter(|it| **it == glyph).count() / cells.len());
+        for (is, due) in gib.into_iter().zip([20, 16, 4, 40_usize]) {
+            assert!(is.abs_diff(due) <= 2, "{gib:?}: {line}");
+        }
+    }
+}
