@@ -84,7 +84,7 @@ class Agent:
         for line in self.process.stdout:
             self.lines += 1
             for process in json.loads(line).get("processes", []):
-                if process.get("peek", {}).get("allocators"):
+                if process.get("allocator", {}).get("devices"):
                     self.read.add(process["id"]["pid"])
 
     def end(self):

@@ -98,9 +98,9 @@ fn pass(app: &mut App, host: &mut Snapshot, noise: &mut Noise, seconds: u64) -> 
     for gpu in &mut host.gpus {
         gpu.load.at = host.at;
         gpu.load.memory_used = Ok(Bytes(0));
-        for tenant in &mut gpu.tenants {
+        for gpu_process in &mut gpu.processes {
             let memory = Bytes::from_mib(u64::from(1000 + noise.below(7000)));
-            tenant.memory = Ok(memory);
+            gpu_process.memory = Ok(memory);
             gpu.load.memory_used = gpu.load.memory_used.map(|it| Bytes(it.0 + memory.0));
         }
     }
@@ -126,7 +126,7 @@ fn host() -> anyhow::Result<Snapshot> {
     let id = |at: u32| json!({"pid": 1000 + at, "start_ticks": at});
     let gpu = |index: u32| {
         let mine = (0..PROCESSES).filter(|it| it % GPUS == index);
-        let tenant =
+        let gpu_process =
             |it| json!({"process": id(it), "usage": "compute", "memory_used_bytes": 0, "sm_utilization_percent": 40.0});
         json!({
             "uuid": format!("GPU-{index}"),
@@ -136,8 +136,8 @@ fn host() -> anyhow::Result<Snapshot> {
                 "temperature_celsius": 50, "power_watts": 300.0,
             },
             "health": {"at_ms": at, "xids": []},
-            "tenants": mine.map(tenant).collect::<Vec<_>>(),
-            "holders": [],
+            "processes": mine.map(gpu_process).collect::<Vec<_>>(),
+            "device_file_holders": [],
         })
     };
     let process = |it: u32| {

@@ -89,8 +89,8 @@ fn keys(out: &mut impl Write) -> io::Result<()> {
     let places = [
         (Mode::List, "In the lists"),
         (Mode::Graph, "In the graph over the whole screen"),
-        (Mode::EndPanel, "In the panel that ends a process"),
-        (Mode::Setup, "In the panel of settings"),
+        (Mode::EndDialog, "In the panel that ends a process"),
+        (Mode::SettingsPanel, "In the panel of settings"),
         (Mode::Page, "On a page"),
     ];
     for (mode, place) in places {

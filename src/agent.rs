@@ -72,7 +72,7 @@ pub struct GpuReadings {
     /// Who uses it, by PID, each once.
     pub holds: Vec<Hold>,
     /// Who holds it besides, by PID: on the simulated machine, which has no device files.
-    pub holders: Vec<u32>,
+    pub device_file_holders: Vec<u32>,
     /// Why it does not answer; absent when all is well.
     pub trouble: Option<Trouble>,
     /// What fails while the rest goes on.
@@ -155,7 +155,7 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     // Its own session: a Ctrl-C in the viewer's terminal is the viewer's affair. A process that leads
     // its group already, started by hand in a terminal, cannot leave it, and a Ctrl-C should end that one.
     let _leader = setsid();
-    // A descriptor stays open for each tenant. Without more of them, files are opened for each reading.
+    // A descriptor stays open for each GPU process. Without more of them, files are opened for each reading.
     let limit = getrlimit(Resource::Nofile);
     let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     // The kernel's table of descriptors doubles as it fills, and with threads each time waits some 10 ms

@@ -32,9 +32,9 @@ use tui_input::Input;
 
 pub use self::accessors::growth;
 use self::alerts::Alerts;
-use self::end_dialog::EndPanel;
+use self::end_dialog::EndDialog;
 use self::gpu_columns::GpuColumn;
-use self::graph::Lens;
+use self::graph::GraphView;
 use self::keymap::{Intent, Mode};
 use self::marks::Marks;
 pub use self::options::Options;
@@ -43,7 +43,7 @@ use self::process_columns::{Column, Columns, Sort};
 use self::row_order::Order;
 use self::rows::{Grouping, Row, View};
 use self::settings::Look;
-use self::settings_panel::Setup;
+use self::settings_panel::SettingsPanel;
 pub use self::text_wrap::{wrap, wrap_figures};
 use crate::app::event::{Effect, Event};
 use crate::base::text::Text;
@@ -99,13 +99,13 @@ pub struct App {
     gpu_columns: Option<Columns<GpuColumn>>,
     /// How much of each command is scrolled out at the left.
     command_at: usize,
-    setup: Option<Setup>,
+    setup: Option<SettingsPanel>,
     filter: Input,
     is_filtering: bool,
-    lens: Lens,
+    graph_view: GraphView,
     marks: Marks,
     page: Option<Page>,
-    end: Option<EndPanel>,
+    end: Option<EndDialog>,
     /// What the panel opens on instead of the process under the cursor.
     tagged: Vec<ProcessId>,
     alerts: Alerts,
@@ -140,7 +140,7 @@ impl App {
             setup: None,
             filter: Input::default(),
             is_filtering: false,
-            lens: Lens::default(),
+            graph_view: GraphView::default(),
             marks: Marks::default(),
             page: None,
             end: None,
@@ -269,12 +269,12 @@ impl App {
     /// Where keys go now.
     pub fn mode(&self) -> Mode {
         match () {
-            () if self.end.is_some() => Mode::EndPanel,
+            () if self.end.is_some() => Mode::EndDialog,
             () if self.page.is_some() => Mode::Page,
-            () if self.setup.is_some() => Mode::Setup,
+            () if self.setup.is_some() => Mode::SettingsPanel,
             () if self.is_filtering => Mode::Filter,
             () if self.marks.typed().is_some() => Mode::Mark,
-            () if self.lens.whole().is_some() => Mode::Graph,
+            () if self.graph_view.whole().is_some() => Mode::Graph,
             () => Mode::List,
         }
     }
@@ -337,7 +337,7 @@ impl App {
                 return commands(self.end.as_mut()?.widen(snapshot));
             }
             Intent::Confirm => return self.confirm(),
-            Intent::Setup => self.setup = Some(Setup::default()),
+            Intent::SettingsPanel => self.setup = Some(SettingsPanel::default()),
             Intent::Toggle => self.toggle(),
             Intent::Shift(by) => self.shift(by),
             Intent::Keep => return Some(Effect::Keep),
@@ -391,7 +391,7 @@ impl App {
             rows::Subject::Process(id) if whole_job => self.model.job(*id).map(|it| it.members.clone()),
             rows::Subject::Process(id) => Some(vec![*id]),
             rows::Subject::Group(group) => Some(group.members.clone()),
-            rows::Subject::Unclaimed(_) | rows::Subject::Heading(_) => None,
+            rows::Subject::Unaccounted(_) | rows::Subject::Heading(_) => None,
         };
         let meant = meant.unwrap_or_default();
         if meant.iter().all(|id| self.tagged.contains(id)) {

@@ -33,7 +33,7 @@ pub struct Config {
     /// What the files have that is not known here: a sentence.
     pub unknown: Option<String>,
     /// Which file does not answer, so that what it has is not known: a sentence.
-    pub unread: Option<String>,
+    pub unreadable: Option<String>,
     /// Where `W` writes; absent where there is no home.
     pub file: Option<PathBuf>,
     /// What the last run left.
@@ -59,16 +59,16 @@ impl Config {
             host: screen.no_host.then_some(false),
         };
         let file = screen.config.clone().or_else(|| home("XDG_CONFIG_HOME", ".config", "config.toml"));
-        let mut unread = None;
+        let mut unreadable = None;
         let mut read_in_time = |path: PathBuf| {
             // Mostly it is one home, and one is not waited for twice.
-            if unread.is_some() {
+            if unreadable.is_some() {
                 return Ok(String::new());
             }
             let of_home = path.clone();
             let text = in_time(PATIENCE, move || fs::read_to_string(of_home));
             text.unwrap_or_else(|| {
-                unread = Some(format!("{} does not answer, so settings are not as you left them", path.display()));
+                unreadable = Some(format!("{} does not answer, so settings are not as you left them", path.display()));
                 Ok(String::new())
             })
         };
@@ -91,7 +91,7 @@ impl Config {
             let text = read_in_time(path.clone()).ok()?;
             parse(&text, &path).ok()
         });
-        config.unread = unread;
+        config.unreadable = unreadable;
         config.left = left.unwrap_or_default().settings;
         config.settings = given.or(config.settings).or(config.left.clone());
         config.file = file;
@@ -130,7 +130,7 @@ impl Config {
             interval: None,
         };
         // What was left there, and is not known now, would be lost.
-        if changed == Settings::default() || self.unread.is_some() {
+        if changed == Settings::default() || self.unreadable.is_some() {
             return;
         }
         let Some(path) = home("XDG_STATE_HOME", ".local/state", "screen.toml") else { return };

@@ -31,8 +31,8 @@ pub use self::history::{
 use self::job::Jobs;
 pub use self::job::{Job, JobKey};
 pub use self::reclaim::{Reclaim, Returned};
-pub use self::related::Kin;
-pub use self::unaccounted::Unclaimed;
+pub use self::related::RelatedProcesses;
+pub use self::unaccounted::Unaccounted;
 use self::verdict::past::Past;
 pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
 use crate::base::units::{Bytes, Moment, Percent};
@@ -82,7 +82,7 @@ impl Total {
 
 /// All that one process holds, over every GPU it is on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Holding {
+pub struct ProcessTotal {
     /// Whose.
     pub process: ProcessId,
     /// Places of its GPUs in the snapshot's list.
@@ -108,9 +108,9 @@ pub enum Subject {
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     latest: Option<Snapshot>,
-    holdings: Vec<Holding>,
-    kin: Kin,
-    unclaimed: Vec<Unclaimed>,
+    process_totals: Vec<ProcessTotal>,
+    related: RelatedProcesses,
+    unaccounted: Vec<Unaccounted>,
     jobs: Jobs,
     past: Past,
     verdicts: Vec<Verdict>,
@@ -166,23 +166,23 @@ impl Model {
     }
 
     /// What each process holds, in the order of the snapshot's processes.
-    pub fn holdings(&self) -> &[Holding] {
-        &self.holdings
+    pub fn process_totals(&self) -> &[ProcessTotal] {
+        &self.process_totals
     }
 
     /// What one process holds.
-    pub fn holding(&self, process: ProcessId) -> Option<&Holding> {
-        self.holdings.binary_search_by_key(&process, |it| it.process).ok().map(|at| &self.holdings[at])
+    pub fn process_total(&self, process: ProcessId) -> Option<&ProcessTotal> {
+        self.process_totals.binary_search_by_key(&process, |it| it.process).ok().map(|at| &self.process_totals[at])
     }
 
     /// Who descends from whom.
-    pub fn kin(&self) -> &Kin {
-        &self.kin
+    pub fn related(&self) -> &RelatedProcesses {
+        &self.related
     }
 
     /// The GPUs with memory in use that nobody accounts for.
-    pub fn unclaimed(&self) -> &[Unclaimed] {
-        &self.unclaimed
+    pub fn unaccounted(&self) -> &[Unaccounted] {
+        &self.unaccounted
     }
 
     /// What to think of each process, in the order of the snapshot's processes.
@@ -202,7 +202,7 @@ impl Model {
 
     /// The job that a process belongs to.
     pub fn job(&self, process: ProcessId) -> Option<&Job> {
-        self.jobs.at(self.kin.place(process)?)
+        self.jobs.at(self.related.place(process)?)
     }
 
     /// Whether every process of the host was looked at once: before that, nobody knows all of a job.
@@ -241,7 +241,7 @@ impl Model {
     /// The processes that hold memory, and more and more of it, as with a leak; by PID.
     pub fn suspects(&self) -> Vec<ProcessId> {
         let mut suspects: Vec<ProcessId> = self.leaks.suspects().chain(self.allocated.suspects()).collect();
-        suspects.retain(|it| self.holding(*it).is_some());
+        suspects.retain(|it| self.process_total(*it).is_some());
         suspects.sort_unstable();
         suspects.dedup();
         suspects
@@ -294,40 +294,47 @@ impl Model {
     fn learn(&mut self) {
         self.silence = Duration::ZERO;
         let Some(latest) = &self.latest else { return };
-        self.holdings = holdings(latest);
+        self.process_totals = process_totals(latest);
         // Most passes change nobody's ties, and finding them is most of what a large host costs.
         let is_settled = self.past.is_settled(latest);
         if !is_settled {
-            self.kin = Kin::of(latest);
+            self.related = RelatedProcesses::of(latest);
         }
-        self.unclaimed = latest.gpus.iter().filter_map(|gpu| unaccounted::find(gpu, latest).ok()?).collect();
-        self.past.learn(latest, &self.kin, &self.holdings);
+        self.unaccounted = latest.gpus.iter().filter_map(|gpu| unaccounted::find(gpu, latest).ok()?).collect();
+        self.past.learn(latest, &self.related, &self.process_totals);
         if is_settled {
-            self.jobs.weigh(&self.holdings);
+            self.jobs.weigh(&self.process_totals);
         } else {
-            self.jobs = Jobs::of(latest, &self.kin, &mut self.past, &self.holdings);
+            self.jobs = Jobs::of(latest, &self.related, &mut self.past, &self.process_totals);
         }
-        verdict::judge::judge(&mut self.verdicts, latest, &self.kin, &self.past, &self.holdings, &self.unclaimed);
+        verdict::judge::judge(
+            &mut self.verdicts,
+            latest,
+            &self.related,
+            &self.past,
+            &self.process_totals,
+            &self.unaccounted,
+        );
         self.leaks.learn(latest);
         self.allocated.learn(latest);
-        self.history.learn(latest, &self.holdings);
+        self.history.learn(latest, &self.process_totals);
     }
 }
 
-fn holdings(snapshot: &Snapshot) -> Vec<Holding> {
+fn process_totals(snapshot: &Snapshot) -> Vec<ProcessTotal> {
     let mut places: Vec<(usize, usize, usize)> = Vec::new();
     for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
         // Whom the agent has not looked at yet has another id in the next snapshot.
         let place = |id| snapshot.processes.binary_search_by_key(&id, |it| it.id).ok();
-        let tenants = gpu.tenants.iter().enumerate();
-        places.extend(tenants.filter_map(|(tenant_at, it)| Some((place(it.process)?, gpu_at, tenant_at))));
+        let gpu_processes = gpu.processes.iter().enumerate();
+        places.extend(gpu_processes.filter_map(|(tenant_at, it)| Some((place(it.process)?, gpu_at, tenant_at))));
     }
     places.sort_unstable();
     places
         .chunk_by(|a, b| a.0 == b.0)
         .map(|places| {
-            let mine = || places.iter().map(|(_, gpu, tenant)| &snapshot.gpus[*gpu].tenants[*tenant]);
-            Holding {
+            let mine = || places.iter().map(|(_, gpu, gpu_process)| &snapshot.gpus[*gpu].processes[*gpu_process]);
+            ProcessTotal {
                 process: snapshot.processes[places[0].0].id,
                 gpus: places.iter().map(|(_, gpu, _)| *gpu).collect(),
                 memory: Total::of(mine().map(|it| it.memory)),

@@ -39,7 +39,7 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
                 settings_panel::draw(buffer, *theme, app, &items, at, layout.body);
             } else if app.page().is_some() {
                 page::draw(buffer, *theme, app, layout.body);
-            } else if app.lens().whole().is_some() {
+            } else if app.graph_view().whole().is_some() {
                 graph::draw(buffer, *theme, app, layout.body);
             } else {
                 gpus::draw(buffer, *theme, app, layout.gpus);

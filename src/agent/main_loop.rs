@@ -12,12 +12,12 @@ use super::line_writer::Writer;
 use super::procfs::Processes;
 use super::pytorch::{Peeker, Said, cuda_devices};
 use super::sampler::{self, Sampler};
-use super::scan::{Census, Order, Scope, Sighting, Unclaimed};
+use super::scan::{Census, Order, Scope, Sighting, Unaccounted};
 use super::{GpuReadings, Known, Readings, Wake, actions, clock};
 use crate::base::units::Moment;
 use crate::cli::AgentArgs;
 use crate::protocol::snapshot::{
-    Gpu, Host as HostLanes, HostFacts, HostScan, Identity, Missing, Process, ProcessId, Snapshot, Tenant,
+    Gpu, GpuProcess, Host as HostLanes, HostFacts, HostScan, Identity, Missing, Process, ProcessId, Snapshot,
 };
 
 /// The second pass comes this soon after the first line, since a rate needs two.
@@ -38,8 +38,8 @@ struct Loop {
     peeker: Option<Peeker>,
     census: Census,
     sighting: Option<Box<Sighting>>,
-    unclaimed: Unclaimed,
-    /// The tenants that the census knows of.
+    unaccounted: Unaccounted,
+    /// The GPU processes that the census knows of.
     counted: Vec<ProcessId>,
     /// When to look at those who are not in the first line.
     others: Option<Moment>,
@@ -75,7 +75,7 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
         peeker: (!args.demo).then(|| Peeker::new(events.clone())),
         census: Census::spawn((!args.demo).then(Devices::of_host), events.clone())?,
         sighting: None,
-        unclaimed: Unclaimed::default(),
+        unaccounted: Unaccounted::default(),
         counted: vec![],
         others: None,
         is_counting: false,
@@ -138,7 +138,11 @@ impl Loop {
         }
         if self.others.take_if(|due| now >= *due).is_some() {
             self.is_counting = true;
-            self.census.order(Order { tenants: Some(self.counted.clone()), scope: Scope::Files, ..Order::default() });
+            self.census.order(Order {
+                gpu_processes: Some(self.counted.clone()),
+                scope: Scope::Files,
+                ..Order::default()
+            });
             self.processes.catch_up();
             // So the second line says it, which is the one that `--json` prints.
             self.look_into(now);
@@ -159,10 +163,10 @@ impl Loop {
         self.look_into(now);
     }
 
-    /// Has the tenants looked into.
+    /// Has the GPU processes looked into.
     fn look_into(&mut self, now: Moment) {
         if let Some(peeker) = &mut self.peeker {
-            peeker.order(self.processes.tenants().collect(), now);
+            peeker.order(self.processes.gpu_processes().collect(), now);
         }
     }
 
@@ -209,7 +213,7 @@ impl Loop {
     /// Takes what the census found. When it looked at everyone, someone waits to hear of it.
     fn take(&mut self, sighting: Box<Sighting>, now: Moment) {
         self.processes.ask_about(&sighting.strays);
-        let is_news = sighting.is_full && self.sighting.as_ref().is_none_or(|old| old.kin != sighting.kin);
+        let is_news = sighting.is_full && self.sighting.as_ref().is_none_or(|old| old.related != sighting.related);
         self.sighting = Some(sighting);
         if is_news && self.awaiting.is_none() && self.next.since(now) > PATIENCE {
             self.line(now);
@@ -237,15 +241,15 @@ impl Loop {
             self.see_largest();
         }
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();
-        let kin = self.sighting.as_ref().map_or_else(|| [].into(), |sighting| sighting.kin.clone());
-        self.processes.keep(&kin, self.scan);
+        let related = self.sighting.as_ref().map_or_else(|| [].into(), |sighting| sighting.related.clone());
+        self.processes.keep(&related, self.scan);
         let mut processes: Vec<_> = self.processes.end().cloned().collect();
         for process in &mut processes {
             let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
             let simulated = simulated.map(|(_, stats)| Ok(Said { devices: stats.clone().into(), ..Said::default() }));
             let said = self.peeker.as_ref().and_then(|it| it.said(process.id)).or(simulated.as_ref());
             let said = said.zip(self.processes.cuda(process.id));
-            process.peek = said.map(|(said, cuda)| cuda_devices::peek(said, process.id, &gpus, cuda).into());
+            process.allocator = said.map(|(said, cuda)| cuda_devices::peek(said, process.id, &gpus, cuda).into());
         }
         for gpu in &mut gpus {
             add_holders(gpu, self.sighting.as_deref(), &processes);
@@ -277,11 +281,11 @@ impl Loop {
             self.processes.expect_nobody();
         }
         let roots: Vec<ProcessId> = self.processes.roots().collect();
-        let tenants = (roots != self.counted).then(|| {
+        let gpu_processes = (roots != self.counted).then(|| {
             self.counted.clone_from(&roots);
             roots
         });
-        let (jumped, upset) = (self.unclaimed.jumped(&self.readings.gpus), self.processes.take_upset());
+        let (jumped, upset) = (self.unaccounted.jumped(&self.readings.gpus), self.processes.take_upset());
         if self.is_counting {
             let scope = match std::mem::take(&mut self.scan) || jumped {
                 true => Scope::Files,
@@ -289,13 +293,13 @@ impl Loop {
                 false => Scope::Few,
             };
             let adopted = self.processes.take_adopted();
-            self.census.order(Order { tenants, adopted, ended: self.ended, scope });
+            self.census.order(Order { gpu_processes, adopted, ended: self.ended, scope });
         }
     }
 }
 
 fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
-    let tenants = gpu.holds.iter().map(|hold| Tenant {
+    let gpu_processes = gpu.holds.iter().map(|hold| GpuProcess {
         process: processes.see(hold.pid, hold.listed, hold.memory),
         usage: hold.usage,
         memory: hold.memory,
@@ -307,19 +311,20 @@ fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
         load: gpu.load.clone(),
         health: gpu.health.clone(),
         detail: gpu.detail.clone(),
-        tenants: tenants.collect(),
-        holders: gpu.holders.iter().filter_map(|pid| processes.see_holder(*pid)).collect(),
+        processes: gpu_processes.collect(),
+        device_file_holders: gpu.device_file_holders.iter().filter_map(|pid| processes.see_holder(*pid)).collect(),
         trouble: gpu.trouble.clone(),
         failures: gpu.failures.clone(),
     }
 }
 
-/// Adds its tenants, and who may hold memory by the files it had open, of those that are shown.
+/// Adds its GPU processes, and who may hold memory by the files it had open, of those that are shown.
 fn add_holders(gpu: &mut Gpu, sighting: Option<&Sighting>, processes: &[Process]) {
-    let mut holders = std::mem::take(&mut gpu.holders);
-    holders.extend(gpu.tenants.iter().map(|tenant| tenant.process));
+    let mut holders = std::mem::take(&mut gpu.device_file_holders);
+    holders.extend(gpu.processes.iter().map(|gpu_process| gpu_process.process));
     if let (Some(sighting), Ok(minor)) = (sighting, gpu.facts.minor) {
-        holders.extend(sighting.holders.iter().filter(|(_, open)| open.may_hold_of(minor)).map(|(id, _)| *id));
+        holders
+            .extend(sighting.device_file_holders.iter().filter(|(_, open)| open.may_hold_of(minor)).map(|(id, _)| *id));
     }
     holders.sort_unstable();
     holders.dedup();
@@ -328,5 +333,5 @@ fn add_holders(gpu: &mut Gpu, sighting: Option<&Sighting>, processes: &[Process]
         let at = processes.binary_search_by_key(id, |process| process.id);
         at.is_ok_and(|at| processes[at].facts.identity != Identity::Unverified)
     });
-    gpu.holders = holders;
+    gpu.device_file_holders = holders;
 }

@@ -41,7 +41,7 @@ const MANY: usize = 256;
 const USERS: usize = 200;
 /// Of so many a pass the names of threads are read: each may have hundreds.
 const THREADS: usize = 4;
-/// Kin is read so often: every fifth second, where a pass that comes a little early counts.
+/// Related processes is read so often: every fifth second, where a pass that comes a little early counts.
 const KIN: Duration = Duration::from_millis(4500);
 
 /// What the arguments of a child of `multiprocessing` hold.
@@ -133,7 +133,7 @@ impl Processes {
             self.read(pid, Some(listed));
         } else {
             self.put_off.push((pid, listed));
-            self.known.insert(pid, Entry::unread(pid).into());
+            self.known.insert(pid, Entry::unreadable(pid).into());
         }
         self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |entry| {
             (entry.named, entry.pass, entry.grant) = (self.pass, self.pass, Grant::default());
@@ -168,15 +168,15 @@ impl Processes {
         }
     }
 
-    /// Keeps kin, and reads those whose turn it is; all of them, when `hurry` or when someone's end
+    /// Keeps related processes, and reads those whose turn it is; all of them, when `hurry` or when someone's end
     /// has just shown.
-    pub(super) fn keep(&mut self, kin: &[ProcessId], hurry: bool) {
+    pub(super) fn keep(&mut self, related: &[ProcessId], hurry: bool) {
         let pass = self.pass;
         let has_left = |entry: &Entry| entry.named + 1 == pass && entry.process.id.start_ticks.is_some();
         self.upset |= self.known.values().any(|entry| has_left(entry));
         let hurry = hurry || self.upset;
         let now = clock::now();
-        for id in kin {
+        for id in related {
             let entry = self.known.get(&id.pid);
             if entry.is_some_and(|entry| entry.pass == pass) {
                 continue;
@@ -191,7 +191,7 @@ impl Processes {
                 }
             }
             let Some(entry) = self.known.get_mut(&id.pid) else { continue };
-            // Whoever has its PID now is not kin; the census will find out.
+            // Whoever has its PID now is not related processes; the census will find out.
             if entry.process.id == *id {
                 entry.pass = pass;
                 entry.is_kin();
@@ -220,8 +220,8 @@ impl Processes {
         // A process may change its user id without a trace in `stat`. One a pass is cheap, and finds it.
         let turn = self.known.range(self.next..).next().map(|(pid, _)| *pid);
         self.next = turn.map_or(0, |pid| pid + 1);
-        let unread = |entry: &Entry| entry.process.facts.uid == Err(Missing::NotYet);
-        let due = self.known.iter_mut().filter(|(pid, entry)| Some(**pid) == turn || unread(entry));
+        let unreadable = |entry: &Entry| entry.process.facts.uid == Err(Missing::NotYet);
+        let due = self.known.iter_mut().filter(|(pid, entry)| Some(**pid) == turn || unreadable(entry));
         for (_, entry) in due.take(USERS) {
             entry.read_rarely(&self.root, &mut self.aside);
         }
@@ -238,7 +238,7 @@ impl Processes {
     }
 
     /// Whom NVML named last, who surely are those.
-    pub(super) fn tenants(&self) -> impl Iterator<Item = Whom> {
+    pub(super) fn gpu_processes(&self) -> impl Iterator<Item = Whom> {
         // Catching up is a pass too, which names only some.
         let named = self.known.values().filter(|entry| entry.named > 0 && entry.named + 1 >= self.pass);
         let sure = named.filter(|entry| entry.process.facts.identity == Identity::Sure);
@@ -260,7 +260,7 @@ impl Processes {
         std::mem::take(&mut self.upset)
     }
 
-    /// Has the arguments read of those whom only they can make kin.
+    /// Has the arguments read of those whom only they can make related processes.
     pub(super) fn ask_about(&mut self, strays: &[ProcessId]) {
         for id in strays {
             self.strays.insert(*id);
@@ -280,7 +280,7 @@ impl Processes {
         self.expected.clear();
     }
 
-    /// Those whose arguments made them kin.
+    /// Those whose arguments made them related processes.
     pub(super) fn take_adopted(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.adopted)
     }

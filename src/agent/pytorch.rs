@@ -2,14 +2,14 @@
 //! cache. Nothing runs in them, and nothing is written.
 //!
 //! ```text
-//! loop ──► order: the tenants ──► thread ──► Target, one a process ──► Place ──► Books ──► Stats
+//! loop ──► order: the GPU processes ──► thread ──► Target, one a process ──► Place ──► Books ──► Stats
 //!      ◄── what is new ◄───────────────────  target.rs                find.rs   books.rs  stats.rs
 //! ```
 //!
 //! To look into a process takes its mmap lock, and hangs when that process hangs in the driver: so it has a
 //! thread of its own, which is left behind when it does not come back.
 //!
-//! Only tenants are looked into, whom NVML names with memory of their own. A forked worker has a copy of its
+//! Only GPU processes are looked into, whom NVML names with memory of their own. A forked worker has a copy of its
 //! parent's allocator, as it was at the fork; but what its parent had on the GPU it cannot use, so NVML does
 //! not name it. Should it, for something else that the worker has there, the copy is known by where it stands: where it
 //! stands in an older process, who opened all that the worker has of CUDA ([`fork`]). Where nobody older is known, or the
@@ -40,7 +40,7 @@ use self::target::Target;
 pub(super) use self::target::{Outcome, Said, Whose};
 use super::{Wake, clock};
 use crate::base::units::{Bytes, Moment};
-use crate::protocol::snapshot::{ProcessId, Reading, Unread};
+use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId, Reading};
 
 /// One that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -133,7 +133,7 @@ impl Peeker {
         }
         let Some((thread, _)) = &self.thread else {
             // Nobody is looked into any more: what they said is too old to be shown.
-            self.said.extend(order.iter().map(|it| (it.id, Err(Unread::NotYet))));
+            self.said.extend(order.iter().map(|it| (it.id, Err(AllocatorUnreadable::NotYet))));
             return;
         };
         for whom in &mut order {
@@ -162,7 +162,7 @@ impl Peeker {
         }
         self.stuck.insert(self.generation, id);
         self.avoid.insert(id, now.after(AVOID));
-        self.said.insert(id, Err(Unread::Hung));
+        self.said.insert(id, Err(AllocatorUnreadable::Hung));
         true
     }
 
@@ -237,7 +237,7 @@ fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender
         said.retain(|it| !ended.contains(&it.0));
         // Nor is what it said before told for what it says now: that is in the next pass.
         for (id, outcome) in said.iter_mut().filter(|it| unknown.contains(&it.0)) {
-            *outcome = Err(Unread::NotYet);
+            *outcome = Err(AllocatorUnreadable::NotYet);
             targets.entry(*id).and_modify(Target::was_not_heard);
         }
         if !is_at(None) || !said.is_empty() && !say(said) {

@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use self::scanner::Stroll;
-pub(super) use self::unaccounted::Unclaimed;
+pub(super) use self::unaccounted::Unaccounted;
 use super::Wake;
 use super::device_files::{Devices, Open};
 use crate::base::units::Moment;
@@ -30,7 +30,7 @@ pub(super) enum Scope {
     /// A few, in turn.
     #[default]
     Few,
-    /// Everyone, and the files of kin: someone ended, or has another parent.
+    /// Everyone, and the files of related processes: someone ended, or has another parent.
     Everyone,
     /// Everyone and all their files: memory went to someone unknown, or a person asks.
     Files,
@@ -40,7 +40,7 @@ pub(super) enum Scope {
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// Who holds a GPU by the driver's word; absent when they are the same as before.
-    pub(super) tenants: Option<Vec<ProcessId>>,
+    pub(super) gpu_processes: Option<Vec<ProcessId>>,
     /// Who was found to belong here by its arguments.
     pub(super) adopted: Vec<ProcessId>,
     /// One was ended then, and whoever has started since may have taken its place. Absent after a while.
@@ -54,10 +54,10 @@ pub(super) struct Order {
 pub(super) struct Sighting {
     /// How far it has looked.
     pub(super) scan: HostScan,
-    /// Every tenant, holder, and kin of these.
-    pub(super) kin: Arc<[ProcessId]>,
+    /// Every GPU process, holder, and related processes of these.
+    pub(super) related: Arc<[ProcessId]>,
     /// Who has which device file open.
-    pub(super) holders: Arc<[(ProcessId, Open)]>,
+    pub(super) device_file_holders: Arc<[(ProcessId, Open)]>,
     /// Whose arguments would tell whether it belongs here.
     pub(super) strays: Vec<ProcessId>,
     /// Everyone was looked at.
@@ -71,7 +71,7 @@ pub(super) struct Census {
 }
 
 impl Census {
-    /// Starts the thread. It waits for its first order. Without `devices` it looks for kin only: on the
+    /// Starts the thread. It waits for its first order. Without `devices` it looks for related processes only: on the
     /// simulated machine, where this host's GPUs do not count.
     pub(super) fn spawn(devices: Option<Devices>, events: mpsc::Sender<Wake>) -> io::Result<Self> {
         let (orders, asked) = mpsc::channel::<Order>();
@@ -87,7 +87,7 @@ impl Census {
             while let Some(mut order) = next(stroll.next_scan()) {
                 // Those that came meanwhile are one with it.
                 for later in asked.try_iter() {
-                    order.tenants = later.tenants.or(order.tenants);
+                    order.gpu_processes = later.gpu_processes.or(order.gpu_processes);
                     order.adopted.extend(later.adopted);
                     order.ended = later.ended;
                     order.scope = order.scope.max(later.scope);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tui_input::Input;
 
-use super::end_dialog::EndPanel;
+use super::end_dialog::EndDialog;
 use super::gpu_columns::GpuColumn;
 use super::layout::{self, Layout};
 use super::marks::Marks;
@@ -26,12 +26,12 @@ impl App {
     /// Where things stand; absent when the screen is too small.
     pub fn layout(&self) -> Option<Layout> {
         let gpus = self.model.latest().map_or(0, |it| it.gpus.len());
-        let layout = layout::divide(self.size.0, self.size.1, gpus, self.lens.shown(), self.shows_host())?;
+        let layout = layout::divide(self.size.0, self.size.1, gpus, self.graph_view.shown(), self.shows_host())?;
         if self.view.suspects {
             return Some(layout.with_reason());
         }
-        let unread = self.model.latest().map(rows::unread).unwrap_or_default();
-        let has_room = unread.is_empty() || layout.has_room_for(&unread, self.rows.len());
+        let unreadable = self.model.latest().map(rows::unreadable).unwrap_or_default();
+        let has_room = unreadable.is_empty() || layout.has_room_for(&unreadable, self.rows.len());
         Some(if has_room { layout } else { layout.with_unread() })
     }
 
@@ -142,7 +142,7 @@ impl App {
     }
 
     /// The panel that ends a process.
-    pub fn end_panel(&self) -> Option<&EndPanel> {
+    pub fn end_dialog(&self) -> Option<&EndDialog> {
         self.end.as_ref()
     }
 

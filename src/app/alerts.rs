@@ -184,7 +184,7 @@ fn leaking(model: &Model, snapshot: &Snapshot) -> Vec<(Subject, Evidence)> {
         Some((subject, *growing.detector.evidence()?))
     };
     let suspects = model.suspects();
-    let is_whole = |gpu: &&Gpu| !gpu.tenants.iter().any(|it| suspects.binary_search(&it.process).is_ok());
+    let is_whole = |gpu: &&Gpu| !gpu.processes.iter().any(|it| suspects.binary_search(&it.process).is_ok());
     let gpus = snapshot.gpus.iter().filter(is_whole).map(|gpu| Subject::Gpu(gpu.uuid.clone()));
     suspects.iter().map(|id| Subject::Process(*id)).chain(gpus).filter_map(leak).collect()
 }
@@ -216,7 +216,7 @@ fn about_leak(model: &Model, snapshot: &Snapshot, subject: &Subject, evidence: &
             if let Some(Ok(user)) = snapshot.process(*id).map(|it| &it.facts.user) {
                 facts.push(("USER", user.to_string()));
             }
-            let places = model.holding(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
+            let places = model.process_total(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
             match places {
                 [one] => facts.extend(gpu_facts(&snapshot.gpus[*one])),
                 more => facts.push(("GPU", rows::gpu_labels(snapshot, more))),
@@ -250,8 +250,8 @@ fn command(model: &Model, id: ProcessId) -> String {
 fn is_free(model: &Model, gpu: &Gpu) -> bool {
     gpu.trouble.is_none()
         && gpu.load.memory_used.is_ok()
-        && gpu.tenants.iter().all(|it| it.usage == Use::Graphics)
-        && model.unclaimed().iter().all(|it| it.gpu != gpu.uuid)
+        && gpu.processes.iter().all(|it| it.usage == Use::Graphics)
+        && model.unaccounted().iter().all(|it| it.gpu != gpu.uuid)
 }
 
 #[cfg(test)]
@@ -290,9 +290,9 @@ mod tests {
         // 8 MiB a second fill what is left in two and a half hours.
         for _ in 0..800 {
             host = host.later(10);
-            let tenants = host.gpus.iter_mut().flat_map(|gpu| &mut gpu.tenants);
-            tenants.filter_map(|it| it.memory.as_mut().ok()).for_each(|it| it.0 += 80 << 20);
-            host.gpus[0].load.memory_used = host.gpus[0].tenants[0].memory;
+            let gpu_processes = host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes);
+            gpu_processes.filter_map(|it| it.memory.as_mut().ok()).for_each(|it| it.0 += 80 << 20);
+            host.gpus[0].load.memory_used = host.gpus[0].processes[0].memory;
             told.extend(see(&mut app, &host));
         }
         assert_eq!(told.iter().map(|it| it.news).collect::<Vec<_>>(), [News::Leak, News::OutOfMemorySoon], "{told:#?}");

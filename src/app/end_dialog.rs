@@ -21,7 +21,7 @@ use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 pub enum Scope {
     /// What was under the cursor, or tagged.
     Chosen,
-    /// The whole job: its root launcher and all its kin.
+    /// The whole job: its root launcher and all its related processes.
     Job,
 }
 
@@ -78,7 +78,7 @@ pub const MANY: usize = 20;
 
 /// The panel.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EndPanel {
+pub struct EndDialog {
     /// Everyone of the job, the root first, then who joined.
     members: Vec<Member>,
     /// The job, the root first, as last seen before it was meant.
@@ -98,7 +98,7 @@ pub struct EndPanel {
     top: usize,
 }
 
-impl EndPanel {
+impl EndDialog {
     /// Opens the panel on some processes of a job, and says what the agent is to do first. The job's
     /// root comes first among its members; without a job, they are the chosen ones.
     pub(super) fn open(
@@ -136,7 +136,7 @@ impl EndPanel {
         let is_meant = |id: ProcessId| chosen.as_ref().is_none_or(|chosen| chosen.contains(&id));
         let new = self.members.iter_mut().filter(|it| it.stage == Stage::Unasked && is_meant(it.id()));
         new.map(|member| {
-            member.stage = Stage::Holding;
+            member.stage = Stage::ProcessTotal;
             Command::Hold { process: member.id() }
         })
         .collect()
@@ -214,7 +214,7 @@ impl EndPanel {
 
     /// Whether everyone is held or refused, so that it can begin.
     pub fn is_settled(&self) -> bool {
-        self.targets().all(|it| !matches!(it.stage, Stage::Unasked | Stage::Holding))
+        self.targets().all(|it| !matches!(it.stage, Stage::Unasked | Stage::ProcessTotal))
     }
 
     /// Whether Enter would send now.
@@ -396,7 +396,7 @@ impl EndPanel {
                 self.look_for_respawned(snapshot);
             }
             // Once a signal is on its way, what is missing may have ended: that still counts.
-            None if self.targets().all(|it| matches!(it.stage, Stage::Holding | Stage::Held)) => {
+            None if self.targets().all(|it| matches!(it.stage, Stage::ProcessTotal | Stage::Held)) => {
                 let now = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
                 if now.covers(&self.reclaim) {
                     self.reclaim = now;

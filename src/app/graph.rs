@@ -42,7 +42,7 @@ const STEPS: u32 = 60;
 
 /// What the person chose to see of the past.
 #[derive(Debug, Default)]
-pub struct Lens {
+pub struct GraphView {
     /// Whether the panel shows.
     shown: layout::Graph,
     /// Over the whole screen, and of whom: it stays with a process that ends.
@@ -58,7 +58,7 @@ pub struct Lens {
     scales: Vec<(Subject, Scale)>,
 }
 
-impl Lens {
+impl GraphView {
     /// Whether the panel below the lists shows.
     pub(super) fn shown(&self) -> layout::Graph {
         self.shown
@@ -127,13 +127,13 @@ fn millis(span: Duration) -> u64 {
 
 impl App {
     /// What the person chose to see of the past.
-    pub fn lens(&self) -> &Lens {
-        &self.lens
+    pub fn graph_view(&self) -> &GraphView {
+        &self.graph_view
     }
 
     /// How much time the graph shows.
     pub fn graph_span(&self) -> Duration {
-        self.lens.span(&self.model)
+        self.graph_view.span(&self.model)
     }
 
     /// Every graph on the screen: of what is under the cursor, and beside it of its GPU where there is room.
@@ -154,8 +154,8 @@ impl App {
             None => vec![(subject, area)],
         };
         let panels = places.into_iter().filter_map(|(subject, area)| {
-            let scale = self.lens.scale(&subject).map_or(Kept::Nothing, &kept);
-            Panel::new(&self.model, &self.lens, subject, area, scale)
+            let scale = self.graph_view.scale(&subject).map_or(Kept::Nothing, &kept);
+            Panel::new(&self.model, &self.graph_view, subject, area, scale)
         });
         panels.collect()
     }
@@ -163,7 +163,7 @@ impl App {
     /// Where graphs may be drawn: over the whole screen, or in their panel.
     fn graph_area(&self) -> Option<Area> {
         let layout = self.layout()?;
-        let area = if self.lens.whole.is_some() { panel::whole(layout.body).0 } else { layout.graph };
+        let area = if self.graph_view.whole.is_some() { panel::whole(layout.body).0 } else { layout.graph };
         (area.height > 0).then_some(area)
     }
 
@@ -178,11 +178,11 @@ impl App {
     /// Lets each graph keep its scale for as long as it will do.
     pub(super) fn settle_graphs(&mut self) {
         let panels = self.lay_out(Kept::Before);
-        self.lens.scales = panels.into_iter().map(|it| (it.subject, it.scale)).collect();
+        self.graph_view.scales = panels.into_iter().map(|it| (it.subject, it.scale)).collect();
         self.marks.fit(self.model.history().began(), self.model.now());
         let now = self.model.now();
-        if self.lens.cursor.is_some_and(|it| it > now) {
-            self.lens.follow();
+        if self.graph_view.cursor.is_some_and(|it| it > now) {
+            self.graph_view.follow();
         }
     }
 
@@ -193,29 +193,31 @@ impl App {
             Intent::Graph if self.subject().is_none() => {
                 self.say("there is nothing here to draw: move to a process, or with Tab to a GPU");
             }
-            Intent::Graph if self.lens.whole.is_some() => {
-                (self.lens.whole, self.lens.shown) = (None, layout::Graph::Hidden);
+            Intent::Graph if self.graph_view.whole.is_some() => {
+                (self.graph_view.whole, self.graph_view.shown) = (None, layout::Graph::Hidden);
             }
-            Intent::Graph if self.layout().is_some_and(|it| it.graph.height > 0) => self.lens.whole = self.subject(),
+            Intent::Graph if self.layout().is_some_and(|it| it.graph.height > 0) => {
+                self.graph_view.whole = self.subject()
+            }
             Intent::Graph => {
-                self.lens.shown = layout::Graph::Shown;
+                self.graph_view.shown = layout::Graph::Shown;
                 // Where there is no room beside the lists, it has the whole screen.
                 if self.layout().is_some_and(|it| it.graph.height == 0) {
-                    self.lens.whole = self.subject();
+                    self.graph_view.whole = self.subject();
                 }
             }
-            Intent::Zoom(by) => self.lens.zoom(by, &self.model),
+            Intent::Zoom(by) => self.graph_view.zoom(by, &self.model),
             Intent::Back(steps) => {
-                let from = self.lens.cursor.unwrap_or_else(|| self.model.now());
+                let from = self.graph_view.cursor.unwrap_or_else(|| self.model.now());
                 let step = millis(span) / u64::from(STEPS);
                 let to = if steps < 0 {
                     from.after(Duration::from_millis(step * steps.unsigned_abs() as u64))
                 } else {
                     Moment(from.0.saturating_sub(step * steps.unsigned_abs() as u64))
                 };
-                self.lens.point(to, &self.model);
+                self.graph_view.point(to, &self.model);
             }
-            Intent::Now => self.lens.follow(),
+            Intent::Now => self.graph_view.follow(),
             Intent::Mark => {
                 self.marks.begin(&self.model);
                 if self.marks.typed().is_none() {
@@ -231,17 +233,17 @@ impl App {
 
     /// Leaves what is over the lists, step by step: the past first, then the whole screen.
     pub(super) fn close_graph(&mut self) {
-        if self.lens.end.is_some() {
-            self.lens.follow();
+        if self.graph_view.end.is_some() {
+            self.graph_view.follow();
         } else {
-            self.lens.whole = None;
+            self.graph_view.whole = None;
         }
     }
 
     /// The cursor of the lists moved: the graph over the whole screen goes with it.
     pub(super) fn follow_cursor(&mut self) {
-        if self.lens.whole.take().is_some() {
-            self.lens.whole = self.subject();
+        if self.graph_view.whole.take().is_some() {
+            self.graph_view.whole = self.subject();
         }
     }
 
@@ -249,14 +251,14 @@ impl App {
     pub(super) fn point_at_graph(&mut self, x: u16, y: u16) -> bool {
         let Some(panel) = self.panels().into_iter().find(|it| it.area.contains(x, y)) else { return false };
         if let Some(at) = panel.moment(x) {
-            self.lens.point(at, &self.model);
+            self.graph_view.point(at, &self.model);
         }
         true
     }
 
     /// What the graph shows: what is under the cursor, or what it was opened on.
     pub fn subject(&self) -> Option<Subject> {
-        if let Some(subject) = &self.lens.whole {
+        if let Some(subject) = &self.graph_view.whole {
             return Some(subject.clone());
         }
         match self.focus {
@@ -264,7 +266,7 @@ impl App {
             List::Processes => match &self.rows.get(self.cursor_at)?.subject {
                 rows::Subject::Process(id) => Some(Subject::Process(*id)),
                 // It is drawn there, on top of all that somebody accounts for.
-                rows::Subject::Unclaimed(gpu) => Some(Subject::Gpu(gpu.clone())),
+                rows::Subject::Unaccounted(gpu) => Some(Subject::Gpu(gpu.clone())),
                 rows::Subject::Group(_) | rows::Subject::Heading(_) => None,
             },
         }

@@ -12,7 +12,7 @@ pub enum Mode {
     /// The filter is being typed.
     Filter,
     /// The panel that ends a process.
-    EndPanel,
+    EndDialog,
     /// A page of text over the lists: help, or a process in detail.
     Page,
     /// The graph over the whole screen.
@@ -20,7 +20,7 @@ pub enum Mode {
     /// A mark is being named.
     Mark,
     /// The panel of settings.
-    Setup,
+    SettingsPanel,
 }
 
 /// What a person means by a key.
@@ -103,7 +103,7 @@ pub enum Intent {
     /// Copy its command.
     CopyCommand,
     /// The panel of settings.
-    Setup,
+    SettingsPanel,
     /// Change the setting under the cursor.
     Toggle,
     /// Move the column under the cursor so many places to the right, or take another value.
@@ -236,7 +236,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(
         Mode::List,
         &[key(KeyCode::F(2), "F2"), letter('C', "C")],
-        Intent::Setup,
+        Intent::SettingsPanel,
         "settings: which columns, their order, colours",
     ),
     binding(
@@ -257,15 +257,15 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::Filter, &[DOWN], Intent::Move(1), ""),
     binding(Mode::Filter, &[control('z', "^Z")], Intent::Suspend, ""),
     binding(Mode::Filter, &[control('c', "^C")], Intent::Quit, ""),
-    binding(Mode::EndPanel, &[UP, letter('k', "k")], Intent::Choose(-1), "choose what is above"),
-    binding(Mode::EndPanel, &[DOWN, letter('j', "j")], Intent::Choose(1), "choose what is below"),
-    binding(Mode::EndPanel, &[TAB, RIGHT, LEFT], Intent::Widen, "the whole job, or what was chosen"),
-    binding(Mode::EndPanel, &[PAGE_UP], Intent::MovePage(-1), "scroll the processes up"),
-    binding(Mode::EndPanel, &[PAGE_DOWN], Intent::MovePage(1), "scroll the processes down"),
-    binding(Mode::EndPanel, &[ENTER], Intent::Confirm, "send it"),
-    binding(Mode::EndPanel, &[ESC, letter('q', "q")], Intent::Close, "close"),
-    binding(Mode::EndPanel, &[control('z', "^Z")], Intent::Suspend, ""),
-    binding(Mode::EndPanel, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+    binding(Mode::EndDialog, &[UP, letter('k', "k")], Intent::Choose(-1), "choose what is above"),
+    binding(Mode::EndDialog, &[DOWN, letter('j', "j")], Intent::Choose(1), "choose what is below"),
+    binding(Mode::EndDialog, &[TAB, RIGHT, LEFT], Intent::Widen, "the whole job, or what was chosen"),
+    binding(Mode::EndDialog, &[PAGE_UP], Intent::MovePage(-1), "scroll the processes up"),
+    binding(Mode::EndDialog, &[PAGE_DOWN], Intent::MovePage(1), "scroll the processes down"),
+    binding(Mode::EndDialog, &[ENTER], Intent::Confirm, "send it"),
+    binding(Mode::EndDialog, &[ESC, letter('q', "q")], Intent::Close, "close"),
+    binding(Mode::EndDialog, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(Mode::EndDialog, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
     binding(Mode::Page, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
     binding(Mode::Page, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
     binding(Mode::Page, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
@@ -320,24 +320,24 @@ pub const BINDINGS: &[Binding] = &[
     binding(Mode::Graph, &[ESC, letter('q', "q")], Intent::Close, "to now, then back to the lists"),
     binding(Mode::Graph, &[control('z', "^Z")], Intent::Suspend, ""),
     binding(Mode::Graph, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
-    binding(Mode::Setup, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
-    binding(Mode::Setup, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
-    binding(Mode::Setup, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
-    binding(Mode::Setup, &[PAGE_DOWN, control('f', "^F")], Intent::MovePage(1), "a screen down"),
-    binding(Mode::Setup, &[HOME, letter('g', "g")], Intent::First, "top"),
-    binding(Mode::Setup, &[END, letter('G', "G")], Intent::Last, "bottom"),
-    binding(Mode::Setup, &[letter(' ', "Space"), ENTER], Intent::Toggle, "show or hide; the next of several"),
-    binding(Mode::Setup, &[LEFT, letter('h', "h")], Intent::Shift(-1), "a column to the left"),
-    binding(Mode::Setup, &[RIGHT, letter('l', "l")], Intent::Shift(1), "a column to the right"),
+    binding(Mode::SettingsPanel, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
+    binding(Mode::SettingsPanel, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
+    binding(Mode::SettingsPanel, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
+    binding(Mode::SettingsPanel, &[PAGE_DOWN, control('f', "^F")], Intent::MovePage(1), "a screen down"),
+    binding(Mode::SettingsPanel, &[HOME, letter('g', "g")], Intent::First, "top"),
+    binding(Mode::SettingsPanel, &[END, letter('G', "G")], Intent::Last, "bottom"),
+    binding(Mode::SettingsPanel, &[letter(' ', "Space"), ENTER], Intent::Toggle, "show or hide; the next of several"),
+    binding(Mode::SettingsPanel, &[LEFT, letter('h', "h")], Intent::Shift(-1), "a column to the left"),
+    binding(Mode::SettingsPanel, &[RIGHT, letter('l', "l")], Intent::Shift(1), "a column to the right"),
     binding(
-        Mode::Setup,
+        Mode::SettingsPanel,
         &[letter('W', "W"), key(KeyCode::F(12), "F12")],
         Intent::Keep,
         "write the settings to config.toml",
     ),
-    binding(Mode::Setup, &[ESC, letter('q', "q"), key(KeyCode::F(2), "F2")], Intent::Close, "back"),
-    binding(Mode::Setup, &[control('z', "^Z")], Intent::Suspend, ""),
-    binding(Mode::Setup, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+    binding(Mode::SettingsPanel, &[ESC, letter('q', "q"), key(KeyCode::F(2), "F2")], Intent::Close, "back"),
+    binding(Mode::SettingsPanel, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(Mode::SettingsPanel, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
     binding(Mode::Mark, &[ENTER], Intent::KeepMark, "keep the mark"),
     binding(Mode::Mark, &[ESC], Intent::DropMark, "no mark"),
     binding(Mode::Mark, &[control('z', "^Z")], Intent::Suspend, ""),
@@ -373,14 +373,16 @@ mod tests {
 
     #[test]
     fn from_the_lists_no_key_can_send() {
-        for mode in [Mode::List, Mode::Filter, Mode::Page, Mode::Graph, Mode::Mark, Mode::Setup] {
+        for mode in [Mode::List, Mode::Filter, Mode::Page, Mode::Graph, Mode::Mark, Mode::SettingsPanel] {
             assert!(BINDINGS.iter().all(|it| it.mode != mode || it.intent != Intent::Confirm));
         }
     }
 
     #[test]
     fn control_c_always_quits() {
-        for mode in [Mode::List, Mode::Filter, Mode::EndPanel, Mode::Page, Mode::Graph, Mode::Mark, Mode::Setup] {
+        for mode in
+            [Mode::List, Mode::Filter, Mode::EndDialog, Mode::Page, Mode::Graph, Mode::Mark, Mode::SettingsPanel]
+        {
             let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
             assert_eq!(meaning(mode, event), Some(Intent::Quit), "{mode:?}");
         }

@@ -44,7 +44,7 @@ pub struct Layout {
     /// Below the short list: why the process under the cursor is in it. No rows elsewhere.
     pub reason: Area,
     /// Below a list that leaves no room for reasons: of how many PyTorch's figures are not known. No rows elsewhere.
-    pub unread: Area,
+    pub unreadable: Area,
     /// The graph.
     pub graph: Area,
     /// Keys, or the filter.
@@ -87,7 +87,7 @@ impl Layout {
         if self.processes.height > 2 * PROCESSES {
             self.processes.height -= 1;
             let y = self.processes.y + self.processes.height;
-            self.unread = Area { y, height: 1, ..self.processes };
+            self.unreadable = Area { y, height: 1, ..self.processes };
         }
         self
     }
@@ -135,9 +135,9 @@ pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph, host: bool) ->
     let graph = take(graph_rows);
     let footer = take(1);
     let reason = Area { height: 0, ..graph };
-    let unread = reason;
+    let unreadable = reason;
     let body = Area { x: 0, y: host_rows, width, height: between };
-    Some(Layout { host, gpus, processes, reason, unread, graph, footer, body })
+    Some(Layout { host, gpus, processes, reason, unreadable, graph, footer, body })
 }
 
 #[cfg(test)]

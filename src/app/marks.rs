@@ -28,7 +28,7 @@ impl Mark {
         let gpus = model.latest().into_iter().flat_map(|it| &it.gpus);
         let gpus = gpus.filter_map(|it| Some((Subject::Gpu(it.uuid.clone()), it.load.memory_used.ok()?)));
         let known = |subject: Subject| Some((subject.clone(), model.series(&subject)?.latest()?));
-        let processes = model.holdings().iter().filter_map(|it| known(Subject::Process(it.process)));
+        let processes = model.process_totals().iter().filter_map(|it| known(Subject::Process(it.process)));
         Self { name: Text::from(""), at: model.now(), held: gpus.chain(processes).collect() }
     }
 
@@ -141,7 +141,7 @@ mod tests {
         let mut snapshot = host(1).with(100, "python train.py", 0, Bytes::from_gib(10));
         let mut grow = |model: &mut Model, gib: u64| {
             snapshot = snapshot.later(60);
-            snapshot.gpus[0].tenants[0].memory = Ok(Bytes::from_gib(gib));
+            snapshot.gpus[0].processes[0].memory = Ok(Bytes::from_gib(gib));
             snapshot.gpus[0].load.memory_used = Ok(Bytes::from_gib(gib + 1));
             model.replace(snapshot.clone());
         };

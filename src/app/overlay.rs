@@ -1,6 +1,6 @@
 //! What opens over the lists, and closes again: pages, and the panel that ends processes.
 
-use super::end_dialog::EndPanel;
+use super::end_dialog::EndDialog;
 use super::keymap::Mode;
 use super::page::{Page, Topic};
 use super::{App, List, commands, job, rows};
@@ -20,7 +20,7 @@ impl App {
             return effect;
         }
         // A graph over the whole screen may stay with a process that has ended.
-        let id = match self.lens.whole() {
+        let id = match self.graph_view.whole() {
             Some(Subject::Process(id)) => *id,
             _ => self.under_cursor()?,
         };
@@ -46,7 +46,7 @@ impl App {
             self.resume();
             self.arrange();
         }
-        let target = match (&self.page, self.lens.whole()) {
+        let target = match (&self.page, self.graph_view.whole()) {
             (Some(Page { topic: Topic::Process(process, _), .. }), _) => Some(process.id),
             (None, Some(Subject::Process(process))) => Some(*process),
             (Some(_), _) | (None, Some(_)) => None,
@@ -68,7 +68,7 @@ impl App {
             return None;
         };
         let job = job(&self.model, *first);
-        let (panel, mut asked) = EndPanel::open(chosen, &job, &self.model, snapshot);
+        let (panel, mut asked) = EndDialog::open(chosen, &job, &self.model, snapshot);
         self.end = Some(panel);
         // Of a job that is about to be ended, nobody is left out because the census has yet to come by.
         asked.push(Command::Scan);

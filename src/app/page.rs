@@ -169,8 +169,8 @@ fn help(writer: &mut Writer) {
         (Mode::Graph, "In the graph over the whole screen"),
         (Mode::Mark, "While naming a mark"),
         (Mode::Filter, "While typing a filter"),
-        (Mode::Setup, "In the panel of settings"),
-        (Mode::EndPanel, "In the panel that ends a process"),
+        (Mode::SettingsPanel, "In the panel of settings"),
+        (Mode::EndDialog, "In the panel that ends a process"),
         (Mode::Page, "On a page"),
     ];
     for (mode, place) in places {
@@ -237,18 +237,18 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
     writer.reading("threads", process.load.threads);
     writer.reading("CPU", process.load.cpu);
     writer.reading("host memory", process.load.rss);
-    if let (Some(snapshot), Some(holding)) = (model.latest(), model.holding(process.id)) {
-        for gpu in holding.gpus.iter().map(|at| &snapshot.gpus[*at]) {
-            let Some(tenant) = gpu.tenants.iter().find(|it| it.process == process.id) else { continue };
-            let memory = match tenant.memory {
+    if let (Some(snapshot), Some(process_total)) = (model.latest(), model.process_total(process.id)) {
+        for gpu in process_total.gpus.iter().map(|at| &snapshot.gpus[*at]) {
+            let Some(gpu_process) = gpu.processes.iter().find(|it| it.process == process.id) else { continue };
+            let memory = match gpu_process.memory {
                 Ok(memory) => memory.to_string(),
                 Err(Missing::Unsupported) => "N/A (the driver does not say what one process holds)".to_owned(),
                 Err(why) => why.to_string(),
             };
-            let sm = tenant.sm.map_or_else(|why| why.to_string(), |it| it.to_string());
+            let sm = gpu_process.sm.map_or_else(|why| why.to_string(), |it| it.to_string());
             writer.field(
                 &format!("on GPU {}", rows::gpu_label(gpu)),
-                format!("{memory}, SM {sm}, {}", use_in_words(tenant.usage)),
+                format!("{memory}, SM {sm}, {}", use_in_words(gpu_process.usage)),
             );
         }
     }

@@ -7,8 +7,8 @@ use super::process_columns::{Column, Sort};
 use super::row_order::{Key, Keys, Order};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Percent};
-use crate::model::{Holding, JobKey, Model, reserved};
-use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot, Unread};
+use crate::model::{JobKey, Model, ProcessTotal, reserved};
+use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 
 /// What a process runs: its program's file name and its arguments, or its short name while these are not known.
 pub fn command(process: &Process) -> Reading<String> {
@@ -27,8 +27,8 @@ pub fn command(process: &Process) -> Reading<String> {
 
 /// What `torch.cuda.empty_cache()` would give back; missing where it could not be read, absent where nobody looked.
 pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
-    let peek = process.peek.as_ref()?;
-    Some(match peek.unread {
+    let peek = process.allocator.as_ref()?;
+    Some(match peek.unreadable {
         Some(why) => Err(why.missing()),
         None => reserved(snapshot, process.id, None).map(|it| it.cache).ok_or(Missing::Failed),
     })
@@ -39,12 +39,12 @@ pub(super) fn has_cache(model: &Model) -> bool {
     model.latest().is_some_and(|it| it.processes.iter().any(|process| matches!(cache(it, process), Some(Ok(_)))))
 }
 
-/// Why PyTorch's figures of tenants are not known, where a person can do something about it, and of how many: that of
+/// Why PyTorch's figures of GPU processes are not known, where a person can do something about it, and of how many: that of
 /// most processes first.
-fn unread_reasons(snapshot: &Snapshot) -> Vec<(Unread, usize)> {
-    let mut reasons: Vec<(Unread, usize)> = Vec::new();
-    for why in snapshot.processes.iter().filter_map(|it| it.peek.as_ref()?.unread) {
-        if matches!(why, Unread::NotYet | Unread::NoPytorch | Unread::Copied) {
+fn unread_reasons(snapshot: &Snapshot) -> Vec<(AllocatorUnreadable, usize)> {
+    let mut reasons: Vec<(AllocatorUnreadable, usize)> = Vec::new();
+    for why in snapshot.processes.iter().filter_map(|it| it.allocator.as_ref()?.unreadable) {
+        if matches!(why, AllocatorUnreadable::NotYet | AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied) {
             continue;
         }
         match reasons.iter_mut().find(|it| it.0 == why) {
@@ -57,7 +57,7 @@ fn unread_reasons(snapshot: &Snapshot) -> Vec<(Unread, usize)> {
 }
 
 /// A sentence for each of these, without a full stop.
-pub fn unread(snapshot: &Snapshot) -> Vec<String> {
+pub fn unreadable(snapshot: &Snapshot) -> Vec<String> {
     let sentence = |(why, count)| format!("PyTorch's part of the memory of {} is not known: {why}", processes(count));
     unread_reasons(snapshot).into_iter().map(sentence).collect()
 }
@@ -110,7 +110,7 @@ pub enum Grouping {
     /// Each for itself.
     #[default]
     Flat,
-    /// Below their parents, kin without a GPU too.
+    /// Below their parents, related processes without a GPU too.
     Tree,
     /// By job, with what each holds.
     Job,
@@ -159,7 +159,7 @@ pub enum Subject {
     /// A process.
     Process(ProcessId),
     /// Memory of a GPU that no listed process accounts for.
-    Unclaimed(GpuUuid),
+    Unaccounted(GpuUuid),
     /// The head of a group.
     Group(Group),
     /// A word on what follows.
@@ -212,8 +212,8 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str, order: &
     let lines: Vec<(ProcessId, Keys<'_>)> = snapshot
         .processes
         .iter()
-        .map(|process| Line { process, holding: model.holding(process.id) })
-        .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.holding.is_some() })
+        .map(|process| Line { process, process_total: model.process_total(process.id) })
+        .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.process_total.is_some() })
         .filter(is_shown)
         .map(|line| {
             let then = sort.then.and_then(|(column, _)| key(model, column, &line));
@@ -226,7 +226,7 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str, order: &
         Grouping::Flat => ids().map(|id| Row::of(id, 0)).collect(),
         Grouping::Tree => {
             let tree = with_kin(model, ids().collect());
-            model.kin().tree(&tree).into_iter().map(|(id, depth)| Row::of(id, depth)).collect()
+            model.related().tree(&tree).into_iter().map(|(id, depth)| Row::of(id, depth)).collect()
         }
         Grouping::Job => grouped(ids(), |id| {
             let job = model.job(id)?;
@@ -238,14 +238,14 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str, order: &
         }),
     };
     if terms.is_empty() && !view.mine {
-        rows.extend(model.unclaimed().iter().map(|it| Row::new(Subject::Unclaimed(it.gpu.clone()), 0)));
+        rows.extend(model.unaccounted().iter().map(|it| Row::new(Subject::Unaccounted(it.gpu.clone()), 0)));
     }
     count_once(model, snapshot, &mut rows);
     if view.suspects {
         let left = model.verdicts().iter().filter(|it| it.is_leftover());
         let left = left
             .filter_map(|it| snapshot.process(it.process))
-            .map(|process| Line { process, holding: None })
+            .map(|process| Line { process, process_total: None })
             .filter(is_shown);
         let left: Vec<Row> = left.map(|line| Row::of(line.process.id, 0)).collect();
         if !left.is_empty() {
@@ -257,19 +257,19 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str, order: &
     rows
 }
 
-/// What one listed process alone keeps stands on its line: a ghost's line says so, and what was unclaimed is not.
+/// What one listed process alone keeps stands on its line: a ghost's line says so, and what was unaccounted is not.
 fn count_once(model: &Model, snapshot: &Snapshot, rows: &mut Vec<Row>) {
     // Of one that the driver lists, the line says what it lists.
-    let keepers = rows.iter().filter_map(Row::process).filter(|id| model.holding(*id).is_none());
+    let keepers = rows.iter().filter_map(Row::process).filter(|id| model.process_total(*id).is_none());
     let kept = keepers.filter_map(|id| model.verdict(id)).flat_map(|it| &it.kept).filter(|it| it.keepers == 1);
     let kept: HashSet<(usize, Option<ProcessId>)> = kept.map(|it| (it.gpu, it.ghost)).collect();
     rows.retain_mut(|row| match &row.subject {
         Subject::Process(id) => {
-            let gpus = model.holding(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
+            let gpus = model.process_total(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
             row.is_kept = !gpus.is_empty() && gpus.iter().all(|gpu| kept.contains(&(*gpu, Some(*id))));
             true
         }
-        Subject::Unclaimed(gpu) => {
+        Subject::Unaccounted(gpu) => {
             let place = snapshot.gpus.iter().position(|it| it.uuid == *gpu);
             place.is_none_or(|gpu| !kept.contains(&(gpu, None)))
         }
@@ -280,8 +280,8 @@ fn count_once(model: &Model, snapshot: &Snapshot, rows: &mut Vec<Row>) {
 /// Whether others' processes hold device memory, and none of one's own.
 pub fn is_only_others(model: &Model) -> bool {
     let Some(snapshot) = model.latest() else { return false };
-    let mut owners = model.holdings().iter().filter_map(|it| snapshot.process(it.process)).map(|it| it.facts.uid);
-    !model.holdings().is_empty() && owners.all(|it| it != Ok(snapshot.host.facts.uid))
+    let mut owners = model.process_totals().iter().filter_map(|it| snapshot.process(it.process)).map(|it| it.facts.uid);
+    !model.process_totals().is_empty() && owners.all(|it| it != Ok(snapshot.host.facts.uid))
 }
 
 /// Whether it holds device memory and should not.
@@ -321,22 +321,23 @@ fn grouped(
     rows.collect()
 }
 
-/// A process, and what it holds if it is a tenant.
+/// A process, and what it holds if it is a GPU process.
 struct Line<'a> {
     process: &'a Process,
-    holding: Option<&'a Holding>,
+    process_total: Option<&'a ProcessTotal>,
 }
 
 /// Whether each term stands somewhere in what the line shows.
 fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
-    let Line { process, holding } = line;
+    let Line { process, process_total } = line;
     let user = process.facts.user.as_ref().map_or("", Text::as_str);
     let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
-    let gpus = holding.map(|it| it.gpus.as_slice()).unwrap_or_default().iter().map(|at| &snapshot.gpus[*at].facts);
+    let gpus =
+        process_total.map(|it| it.gpus.as_slice()).unwrap_or_default().iter().map(|at| &snapshot.gpus[*at].facts);
     let names: Vec<&str> = gpus.filter_map(|it| it.name.as_ref().ok().map(Text::as_str)).collect();
     let text = format!(
         "gpu{} {} {user} {comm} {} {}",
-        holding.map(|it| gpu_labels(snapshot, &it.gpus)).unwrap_or_default(),
+        process_total.map(|it| gpu_labels(snapshot, &it.gpus)).unwrap_or_default(),
         process.id.pid,
         command(process).unwrap_or_default(),
         names.join(" ")
@@ -348,17 +349,17 @@ fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
 /// The key of a process; absent where its value is missing. Amounts that look the same are the same: lines do
 /// not change places over what nobody sees.
 fn key<'a>(model: &Model, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
-    let Line { process, holding } = *line;
+    let Line { process, process_total } = *line;
     let amount = |bytes: Bytes| Key::Amount(bytes.as_shown());
     let share = |percent: Percent| Key::Share(percent.as_shown());
     match column {
-        Column::Gpu => holding.map(|it| Key::Gpus(&it.gpus)),
+        Column::Gpu => process_total.map(|it| Key::Gpus(&it.gpus)),
         Column::Pid => Some(Key::Number(process.id.pid.into())),
         Column::User => process.facts.user.as_ref().ok().map(|user| Key::Word(user.as_str().into())),
-        Column::Memory => holding.and_then(|it| it.memory.ok()).map(|total| amount(total.bytes)),
+        Column::Memory => process_total.and_then(|it| it.memory.ok()).map(|total| amount(total.bytes)),
         Column::Cache => cache(model.latest()?, line.process)?.ok().map(amount),
         Column::Growth => super::growth(model, process.id).map(Key::Number),
-        Column::Sm => holding.and_then(|it| it.sm.ok()).map(share),
+        Column::Sm => process_total.and_then(|it| it.sm.ok()).map(share),
         Column::Cpu => process.load.cpu.ok().map(share),
         Column::Rss => process.load.rss.ok().map(amount),
         // Who started later has run for less.

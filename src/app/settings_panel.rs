@@ -23,7 +23,7 @@ pub enum Item {
 
 /// The panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Setup {
+pub struct SettingsPanel {
     at: usize,
 }
 
@@ -42,7 +42,7 @@ impl App {
 
     pub(super) fn step_setup(&mut self, by: isize) {
         let Some((items, at)) = self.setup() else { return };
-        self.setup = Some(Setup { at: at.saturating_add_signed(by).min(items.len() - 1) });
+        self.setup = Some(SettingsPanel { at: at.saturating_add_signed(by).min(items.len() - 1) });
     }
 
     /// Shows what is under the cursor, or hides it; of several, the next one.
@@ -93,7 +93,7 @@ impl App {
             (Item::GpuColumn(one, _), Item::GpuColumn(other, _)) => one == other,
             _ => false,
         };
-        self.setup = Some(Setup { at: items.iter().position(is_it).unwrap_or(at) });
+        self.setup = Some(SettingsPanel { at: items.iter().position(is_it).unwrap_or(at) });
     }
 
     /// The columns of the list without the short one of suspects, which has its own.

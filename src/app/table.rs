@@ -66,7 +66,7 @@ impl App {
         }
     }
 
-    /// Groups the list, and says how: where nobody has kin, one way looks like another.
+    /// Groups the list, and says how: where nobody has related processes, one way looks like another.
     pub(super) fn group(&mut self, grouping: Grouping) {
         let before = std::mem::take(&mut self.rows);
         self.view.grouping = grouping;

@@ -75,7 +75,7 @@ impl Story {
 
     /// What came back, of what, GPU by GPU.
     fn returned(&self) -> Vec<(Bytes, Bytes)> {
-        let returned = self.app.end_panel().unwrap().returned().unwrap();
+        let returned = self.app.end_dialog().unwrap().returned().unwrap();
         returned.iter().map(|it| (it.returned, it.expected)).collect()
     }
 
@@ -112,8 +112,8 @@ fn three() -> Snapshot {
 
 fn larger(pid: u32) -> impl FnOnce(Snapshot) -> Snapshot {
     move |mut host| {
-        for tenant in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.tenants).filter(|it| it.process.pid == pid) {
-            tenant.memory = Ok(Bytes::from_gib(70));
+        for gpu_process in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes).filter(|it| it.process.pid == pid) {
+            gpu_process.memory = Ok(Bytes::from_gib(70));
         }
         host
     }
@@ -199,7 +199,7 @@ fn the_panel_proves_that_the_memory_came_back() {
         .keys("Enter")
         .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
         .hears(103, Outcome::Ended { at: Moment(1_000_200) });
-    assert_eq!(ended.app.end_panel().unwrap().returned(), None);
+    assert_eq!(ended.app.end_dialog().unwrap().returned(), None);
     let ended = ended.pass(|host| host.without(103));
     assert_eq!(ended.returned(), [(Bytes::from_gib(40), Bytes::from_gib(40))]);
 }
@@ -224,7 +224,7 @@ fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
 fn with_the_agent_goes_the_hold() {
     let mut lost = story(three()).keys("F9").hears(103, Outcome::Held { caution: None });
     lost.event(Event::LinkLost("the agent ended".into()));
-    assert!(matches!(lost.app.end_panel().unwrap().root().unwrap().stage, Stage::Refused(_)));
+    assert!(matches!(lost.app.end_dialog().unwrap().root().unwrap().stage, Stage::Refused(_)));
     lost.keys("Enter").asks(&[hold(103), Effect::Commands(vec![Command::Release { process: id(103) }])]);
 }
 
@@ -249,11 +249,11 @@ fn a_job_is_held_as_a_whole_its_root_first() {
 fn who_belongs_to_a_job_may_come_to_be_known_while_the_panel_stands_open() {
     let others = Effect::Commands(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }]);
     let open = story(three()).keys("End F9").asks(&[hold(101)]);
-    assert_eq!(open.app.end_panel().unwrap().spared(), 0);
+    assert_eq!(open.app.end_dialog().unwrap().spared(), 0);
     let open = open.pass(|_| family().later(1)).asks(&[]);
-    assert_eq!(open.app.end_panel().unwrap().spared(), 2);
+    assert_eq!(open.app.end_dialog().unwrap().spared(), 2);
     let open = open.keys("Tab").asks(&[others]);
-    assert_eq!(open.app.end_panel().unwrap().root().unwrap().id(), id(100));
+    assert_eq!(open.app.end_dialog().unwrap().root().unwrap().id(), id(100));
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_forced_end_is_one_act_on_all_that_are_held() {
     let processes = [100, 101, 102].map(id).to_vec();
     let forced = job().keys("Down Down Down Enter").asks(&[Effect::Commands(vec![Command::Force { processes }])]);
     let panel = forced.hears(500, Outcome::Joined { comm: "sh".into(), parent: id(101) });
-    let shown: Vec<u32> = panel.app.end_panel().unwrap().targets().map(|it| it.id().pid).collect();
+    let shown: Vec<u32> = panel.app.end_dialog().unwrap().targets().map(|it| it.id().pid).collect();
     assert_eq!(shown, [100, 101, 102, 500]);
 }
 
@@ -360,7 +360,7 @@ fn a_process_that_a_supervisor_starts_again_is_named() {
             child_of(child_of(host.with(200_001, "python c.py", 1, Bytes::from_gib(1)), 200_000, 77), 200_001, 78)
         });
     let respawned: Vec<_> =
-        ended.app.end_panel().unwrap().respawned().iter().map(|(old, new)| (old.pid, new.id.pid)).collect();
+        ended.app.end_dialog().unwrap().respawned().iter().map(|(old, new)| (old.pid, new.id.pid)).collect();
     assert_eq!(respawned, [(103, 200_000)]);
 }
 
@@ -369,7 +369,7 @@ fn readonly_opens_no_panel() {
     let mut story = story(three());
     story.app.options.readonly = true;
     let story = story.keys("F9").asks(&[]);
-    assert!(story.app.end_panel().is_none());
+    assert!(story.app.end_dialog().is_none());
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn figures_that_get_old_say_so() {
 
 /// The three, and a launcher that is the parent of two of them.
 fn family() -> Snapshot {
-    let mut host = three().kin(100, 1, "torchrun train.py");
+    let mut host = three().related(100, 1, "torchrun train.py");
     host.host.scan.at = host.at;
     for process in host.processes.iter_mut().filter(|it| it.id.pid < 103 && it.id.pid > 100) {
         process.facts_mut().parent = Ok(100);
@@ -446,9 +446,9 @@ proptest! {
         let mut story = story(family());
         let mut held = HashSet::new();
         for event in events {
-            let panel = story.app.end_panel();
+            let panel = story.app.end_dialog();
             let shown: HashSet<ProcessId> = panel.iter().flat_map(|it| it.targets()).map(Member::id).collect();
-            let choice = panel.map(EndPanel::choice);
+            let choice = panel.map(EndDialog::choice);
             match &event {
                 Event::Line(line) => if let Line::Reply(Reply { process, outcome: Outcome::Held { .. } }) = &**line {
                     held.insert(*process);

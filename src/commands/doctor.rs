@@ -111,7 +111,7 @@ fn of_driver(snapshot: &Snapshot, around: &Surroundings) -> Vec<Finding> {
             let major = version.split('.').next().and_then(|it| it.parse::<u32>().ok());
             if major.is_some_and(|major| major < TELLS_RESERVE) {
                 let sentence =
-                    "its memory in use includes what the driver keeps for itself, so a little memory looks unclaimed";
+                    "its memory in use includes what the driver keeps for itself, so a little memory looks unaccounted";
                 findings.push(less(
                     "old driver",
                     sentence,
@@ -172,7 +172,7 @@ fn of_processes(snapshot: &Snapshot, around: &Surroundings) -> Vec<Finding> {
         (_, 0) => well("holders", "the open files of every process can be seen"),
         (_, count) => less(
             "holders",
-            format!("the open files of {count} processes of other users cannot be seen: who of them holds unclaimed memory stays unknown"),
+            format!("the open files of {count} processes of other users cannot be seen: who of them holds unaccounted memory stays unknown"),
             "sudo gputop",
         ),
     });
@@ -222,7 +222,9 @@ fn of_processes(snapshot: &Snapshot, around: &Surroundings) -> Vec<Finding> {
 fn of_settings(config: &Result<Config, String>) -> Finding {
     match config {
         Err(why) => not("settings", why, Some("gputop --config /dev/null   # starts without them")),
-        Ok(Config { unread: Some(unread), .. }) => less("settings", unread, "timeout 5 ls ~ || echo 'the home hangs'"),
+        Ok(Config { unreadable: Some(unreadable), .. }) => {
+            less("settings", unreadable, "timeout 5 ls ~ || echo 'the home hangs'")
+        }
         Ok(Config { unknown: Some(unknown), .. }) => {
             less("settings", unknown, "man gputop   # FILES lists the names that there are")
         }

@@ -116,7 +116,8 @@ impl<'a> Search<'a> {
         }
         if self.args.memory.is_none() {
             // A desktop is on its GPU all day, and leaves it to whoever computes.
-            let held: Vec<_> = gpu.tenants.iter().filter(|it| it.usage != Use::Graphics).map(|it| it.memory).collect();
+            let held: Vec<_> =
+                gpu.processes.iter().filter(|it| it.usage != Use::Graphics).map(|it| it.memory).collect();
             if !held.is_empty() {
                 let amount = match Total::of(held.iter().copied()) {
                     Ok(Total { bytes, lower_bound: false }) => format!(" with {bytes}"),
@@ -126,8 +127,8 @@ impl<'a> Search<'a> {
                 let count = held.len();
                 return Some(format!("has {count} process{} on it{amount}", if count == 1 { "" } else { "es" }));
             }
-            if let Some(unclaimed) = model.unclaimed().iter().find(|it| it.gpu == gpu.uuid) {
-                return Some(format!("has {} in use that no process accounts for", unclaimed.memory));
+            if let Some(unaccounted) = model.unaccounted().iter().find(|it| it.gpu == gpu.uuid) {
+                return Some(format!("has {} in use that no process accounts for", unaccounted.memory));
             }
         }
         let idle = self.args.idle?;

@@ -13,7 +13,7 @@ use crate::base::units::{Bytes, Moment};
 use crate::cli::OrphansArgs;
 use crate::commands::report::table::{self, Column, cell, line};
 use crate::commands::report::{self, Exit};
-use crate::model::{Kept, Kind, Model, Total, Unclaimed, Verdict};
+use crate::model::{Kept, Kind, Model, Total, Unaccounted, Verdict};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::tui::terminal::{Abilities, Tty};
 
@@ -48,10 +48,10 @@ const YOUNG: Duration = Duration::from_secs(2);
 fn is_enough(snapshot: &Snapshot) -> bool {
     let per_second = snapshot.host.facts.ticks_per_second.max(1);
     let is_due = |it: &Process| {
-        let is_on_gpu = snapshot.gpus.iter().any(|gpu| gpu.holders.contains(&it.id));
+        let is_on_gpu = snapshot.gpus.iter().any(|gpu| gpu.device_file_holders.contains(&it.id));
         let started = it.id.start_ticks.map(|ticks| Moment(ticks.saturating_mul(1000) / per_second));
         let is_young = started.is_some_and(|it| snapshot.at.since(it) < YOUNG);
-        // One that has ended has no arguments. Kin that is on no GPU is read every few seconds only.
+        // One that has ended has no arguments. Related processes that is on no GPU is read every few seconds only.
         it.load.state != Ok(State::Zombie)
             && (is_on_gpu || !is_young)
             && (it.facts.argv == Err(Missing::NotYet)
@@ -130,9 +130,9 @@ impl<'a> Found<'a> {
         line(&mut text, None, summary.as_deref().unwrap_or("no orphans on these GPUs"));
         self.table(&mut text, &self.suspects);
         // What one of these keeps alone stands on its line.
-        let is_told = |it: &&Unclaimed| !self.is_kept_by_one(|gpu| gpu.uuid == it.gpu, None);
-        for unclaimed in self.model.unclaimed().iter().filter(is_told) {
-            let _infallible: std::fmt::Result = write!(text, "\n{}\n", self.unclaimed(unclaimed));
+        let is_told = |it: &&Unaccounted| !self.is_kept_by_one(|gpu| gpu.uuid == it.gpu, None);
+        for unaccounted in self.model.unaccounted().iter().filter(is_told) {
+            let _infallible: std::fmt::Result = write!(text, "\n{}\n", self.unaccounted(unaccounted));
         }
         if !self.leftovers.is_empty() {
             let (dim, plain) = if dims { ("\x1b[2m", "\x1b[22m") } else { ("", "") };
@@ -191,7 +191,7 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Whether one that is named here keeps alone what is unclaimed there, or what that ghost is listed for.
+    /// Whether one that is named here keeps alone what is unaccounted there, or what that ghost is listed for.
     fn is_kept_by_one(&self, is_there: impl Fn(&Gpu) -> bool, ghost: Option<ProcessId>) -> bool {
         let keepers = self.suspects.iter().filter(|it| it.listed.is_none());
         let is_it = |kept: &&Kept| {
@@ -202,27 +202,27 @@ impl<'a> Found<'a> {
 
     /// The GPUs that it is listed for or has open.
     fn gpus(&self, verdict: &Verdict) -> Vec<usize> {
-        let mut gpus = self.model.holding(verdict.process).map_or_else(Vec::new, |it| it.gpus.clone());
+        let mut gpus = self.model.process_total(verdict.process).map_or_else(Vec::new, |it| it.gpus.clone());
         gpus.extend(&verdict.open);
         gpus.sort_unstable();
         gpus
     }
 
     /// `GPU 0: 11.0 GiB that no process accounts for; open in 101 (python train.py); 42 could not be looked at`
-    fn unclaimed(&self, unclaimed: &Unclaimed) -> String {
-        let gpu = self.snapshot.gpu(&unclaimed.gpu).map_or_else(String::new, table::number);
-        let holders = unclaimed.holders.iter().map(|id| match self.snapshot.process(*id) {
+    fn unaccounted(&self, unaccounted: &Unaccounted) -> String {
+        let gpu = self.snapshot.gpu(&unaccounted.gpu).map_or_else(String::new, table::number);
+        let holders = unaccounted.device_file_holders.iter().map(|id| match self.snapshot.process(*id) {
             Some(process) => format!("{} ({})", id.pid, table::command(process)),
             None => id.pid.to_string(),
         });
         let holders = holders.collect::<Vec<_>>().join(", ");
         let open =
             if holders.is_empty() { "nobody to be seen has it open".to_owned() } else { format!("open in {holders}") };
-        let unread = match unclaimed.unreadable {
+        let unreadable = match unaccounted.unreadable {
             0 => String::new(),
             count => format!("; {count} processes could not be looked at (run gputop as root)"),
         };
-        format!("GPU {gpu}: {} that no process accounts for; {open}{unread}", unclaimed.memory)
+        format!("GPU {gpu}: {} that no process accounts for; {open}{unreadable}", unaccounted.memory)
     }
 
     fn json(&self, is_all: bool) -> Value {
@@ -235,12 +235,12 @@ impl<'a> Found<'a> {
             "memory_is_lower_bound": total.lower_bound,
             "processes": self.suspects.iter().map(|it| self.entry(it)).collect::<Vec<_>>(),
             "leftovers": self.leftovers.iter().map(|it| self.entry(it)).collect::<Vec<_>>(),
-            "unclaimed": self.model.unclaimed().iter().map(|it| json!({
+            "unaccounted": self.model.unaccounted().iter().map(|it| json!({
                 "gpu_uuid": it.gpu,
                 "memory_bytes": it.memory,
-                "holders": it.holders,
+                "device_file_holders": it.device_file_holders,
                 "unreadable_processes": it.unreadable,
-                "sentence": self.unclaimed(it),
+                "sentence": self.unaccounted(it),
             })).collect::<Vec<_>>(),
             "shm_used_bytes": known(&self.snapshot.host.scan.shm_used),
         })

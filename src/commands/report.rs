@@ -326,11 +326,12 @@ impl Watch {
     }
 }
 
-/// Whether it is known of all tenants what PyTorch holds in them, or why not. A host that is busy takes a while.
+/// Whether it is known of all GPU processes what PyTorch holds in them, or why not. A host that is busy takes a while.
 fn were_looked_into(snapshot: &Snapshot) -> bool {
     let gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);
-    let tenants = gpus.flat_map(|gpu| &gpu.tenants).filter_map(|tenant| snapshot.process(tenant.process));
-    tenants.filter(|it| it.facts.identity == Identity::Sure).all(|it| it.peek.is_some())
+    let gpu_processes =
+        gpus.flat_map(|gpu| &gpu.processes).filter_map(|gpu_process| snapshot.process(gpu_process.process));
+    gpu_processes.filter(|it| it.facts.identity == Identity::Sure).all(|it| it.allocator.is_some())
 }
 
 /// Whether the driver, or a GPU, has neither answered nor failed yet.

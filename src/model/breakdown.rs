@@ -10,9 +10,9 @@
 //! allocated + pending = what the program asked for + rounding
 //! ```
 
-use super::{Holding, Unclaimed};
+use super::{ProcessTotal, Unaccounted};
 use crate::base::units::Bytes;
-use crate::protocol::snapshot::{Allocator, Gpu, Missing, ProcessId, Reading, Snapshot, Tenant};
+use crate::protocol::snapshot::{DeviceAllocator, Gpu, GpuProcess, Missing, ProcessId, Reading, Snapshot};
 
 /// A part of the whole, from what tensors hold to what nobody does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +28,7 @@ pub enum Part {
     /// Not PyTorch's, or of a process that could not be read.
     Outside,
     /// In use, and no listed process accounts for it.
-    Unclaimed,
+    Unaccounted,
     /// Kept by the driver for itself.
     Driver,
     /// Nobody's.
@@ -53,7 +53,7 @@ pub struct Reserved {
 impl Reserved {
     /// What the allocator says. Missing where it is, and failed where it does not add up: a line may come from
     /// any program.
-    pub fn of(allocator: &Allocator) -> Reading<Self> {
+    pub fn of(allocator: &DeviceAllocator) -> Reading<Self> {
         let less = |a: Bytes, b: Bytes| a.0.checked_sub(b.0).map(Bytes).ok_or(Missing::Failed);
         let (active, fragmented) = (allocator.active?, allocator.inactive_split?);
         Ok(Self {
@@ -66,8 +66,8 @@ impl Reserved {
     }
 
     /// What these say together. Absent where one of them says nothing, or there is none.
-    pub fn of_all<'a>(allocators: impl IntoIterator<Item = &'a Allocator>) -> Option<Self> {
-        let all: Vec<Self> = allocators.into_iter().map(Self::of).collect::<Reading<_>>().ok()?;
+    pub fn of_all<'a>(devices: impl IntoIterator<Item = &'a DeviceAllocator>) -> Option<Self> {
+        let all: Vec<Self> = devices.into_iter().map(Self::of).collect::<Reading<_>>().ok()?;
         all.into_iter().reduce(Self::plus)
     }
 
@@ -127,14 +127,14 @@ impl Breakdown {
     }
 
     /// What a process holds of one GPU. Missing where either figure is.
-    pub fn of_tenant(memory: Reading<Bytes>, allocator: &Allocator) -> Reading<Self> {
+    pub fn of_tenant(memory: Reading<Bytes>, allocator: &DeviceAllocator) -> Reading<Self> {
         Ok(Self::new(memory?, &Reserved::of(allocator)?.parts(), Part::Outside))
     }
 
     /// What a process holds of all its GPUs. Absent where its allocator was not read.
-    pub fn of_process(snapshot: &Snapshot, holding: &Holding) -> Option<Self> {
-        let total = holding.memory.ok().filter(|it| !it.lower_bound)?;
-        Some(Self::new(total.bytes, &reserved(snapshot, holding.process, None)?.parts(), Part::Outside))
+    pub fn of_process(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Self> {
+        let total = process_total.memory.ok().filter(|it| !it.lower_bound)?;
+        Some(Self::new(total.bytes, &reserved(snapshot, process_total.process, None)?.parts(), Part::Outside))
     }
 
     /// What of a GPU's memory is in use; of one that is split, with what is on its instances. Absent where the driver does
@@ -146,11 +146,11 @@ impl Breakdown {
 
     /// All memory of a GPU; of one that is split, with what is on its instances. Missing where the driver does not say
     /// what is used.
-    pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unclaimed: &[Unclaimed]) -> Reading<Self> {
+    pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[Unaccounted]) -> Reading<Self> {
         let load = &gpu.load;
         let all = || with_instances(snapshot, gpu);
         let reserved = reserved_on(snapshot, gpu);
-        let unclaimed = unclaimed.iter().filter(|it| all().any(|gpu| gpu.uuid == it.gpu));
+        let unaccounted = unaccounted.iter().filter(|it| all().any(|gpu| gpu.uuid == it.gpu));
         let mut known = reserved.map_or_else(Vec::new, |it| it.parts().to_vec());
         let free = load.memory_total?.saturating_sub(load.memory_used?);
         // Older drivers count their own part as used.
@@ -158,7 +158,7 @@ impl Breakdown {
             Ok(own) => (Some(own), free.saturating_sub(own)),
             Err(_) => (None, free),
         };
-        known.extend(unclaimed.map(|it| (Part::Unclaimed, it.memory)));
+        known.extend(unaccounted.map(|it| (Part::Unaccounted, it.memory)));
         known.extend(own.map(|own| (Part::Driver, own)));
         known.push((Part::Free, free));
         Ok(Self::new(load.memory_total?, &known, Part::Outside))
@@ -177,13 +177,13 @@ pub fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl Iterator
 
 /// What PyTorch took of a GPU in all that was read there, with its instances.
 fn reserved_on(snapshot: &Snapshot, gpu: &Gpu) -> Option<Reserved> {
-    let of = |gpu| move |it: &Tenant| reserved(snapshot, it.process, Some(gpu));
-    with_instances(snapshot, gpu).flat_map(|gpu| gpu.tenants.iter().filter_map(of(gpu))).reduce(Reserved::plus)
+    let of = |gpu| move |it: &GpuProcess| reserved(snapshot, it.process, Some(gpu));
+    with_instances(snapshot, gpu).flat_map(|gpu| gpu.processes.iter().filter_map(of(gpu))).reduce(Reserved::plus)
 }
 
 /// What PyTorch took in one process, on one GPU or on all. Absent where that was not read.
 pub fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<Reserved> {
-    let allocators = &snapshot.process(process)?.peek.as_ref()?.allocators;
+    let allocators = &snapshot.process(process)?.allocator.as_ref()?.devices;
     Reserved::of_all(allocators.iter().filter(|it| gpu.is_none_or(|gpu| it.gpu.as_ref() == Some(&gpu.uuid))))
 }
 
@@ -194,19 +194,19 @@ mod tests {
     use super::*;
     use crate::model::Model;
     use crate::protocol::snapshot::example::host;
-    use crate::protocol::snapshot::{GpuUuid, Peek};
+    use crate::protocol::snapshot::{AllocatorStats, GpuUuid};
 
     /// An allocator on the first GPU with these parts: allocated, pending, fragmented, cache, rounding.
-    pub(crate) fn allocator(parts: [u64; 5]) -> Allocator {
+    pub(crate) fn allocator(parts: [u64; 5]) -> DeviceAllocator {
         let [allocated, pending, fragmented, cache, rounding] = parts;
         let active = allocated.saturating_add(pending);
-        Allocator {
+        DeviceAllocator {
             allocated: Ok(Bytes(allocated)),
             active: Ok(Bytes(active)),
             inactive_split: Ok(Bytes(fragmented)),
             reserved: Ok(Bytes(active.saturating_add(fragmented).saturating_add(cache))),
             requested: Ok(Bytes(active.saturating_sub(rounding))),
-            ..Allocator::missing(0, Some(GpuUuid("GPU-0".into())), Missing::NotYet)
+            ..DeviceAllocator::missing(0, Some(GpuUuid("GPU-0".into())), Missing::NotYet)
         }
     }
 
@@ -223,18 +223,18 @@ mod tests {
         /// Whatever anyone says, the parts are the whole.
         #[test]
         fn the_parts_add_up_to_the_whole(
-            tenants in proptest::collection::vec((any_parts(), any::<u64>(), any::<bool>()), 1..6),
+            gpu_processes in proptest::collection::vec((any_parts(), any::<u64>(), any::<bool>()), 1..6),
             used: u64,
             total: u64,
             own in proptest::option::of(any::<u64>()),
         ) {
             let mut snapshot = host(1);
-            for (pid, (parts, memory, is_read)) in (100..).zip(&tenants) {
+            for (pid, (parts, memory, is_read)) in (100..).zip(&gpu_processes) {
                 snapshot = snapshot.with(pid, "python train.py", 0, Bytes(memory >> 4));
                 if *is_read {
                     let place = snapshot.processes.iter().position(|it| it.id.pid == pid).unwrap();
-                    let peek = Peek { allocators: vec![allocator(*parts)], unread: None };
-                    snapshot.processes[place].peek = Some(peek.into());
+                    let peek = AllocatorStats { devices: vec![allocator(*parts)], unreadable: None };
+                    snapshot.processes[place].allocator = Some(peek.into());
                     if let Ok(it) = Breakdown::of_tenant(Ok(Bytes(memory >> 4)), &allocator(*parts)) {
                         prop_assert_eq!(sum(&it), i128::from(it.whole.0));
                     }
@@ -245,20 +245,20 @@ mod tests {
             load.memory_reserved = own.map(Bytes).ok_or(Missing::Unsupported);
             let mut model = Model::default();
             model.replace(snapshot.clone());
-            let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], model.unclaimed()).unwrap();
+            let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], model.unaccounted()).unwrap();
             prop_assert_eq!(sum(&it), i128::from(it.whole.0));
-            for it in model.holdings().iter().filter_map(|it| Breakdown::of_process(&snapshot, it)) {
+            for it in model.process_totals().iter().filter_map(|it| Breakdown::of_process(&snapshot, it)) {
                 prop_assert_eq!(sum(&it), i128::from(it.whole.0));
             }
         }
     }
 
     proptest! {
-        /// On GPUs that are whole or split, of tenants of whom the driver says how much or not, whose devices are known
+        /// On GPUs that are whole or split, of GPU processes of whom the driver says how much or not, whose devices are known
         /// or not: what PyTorch says is in the parts of one GPU, all of it and once, and the rest is named.
         #[test]
         fn what_pytorch_says_is_in_the_parts(
-            tenants in proptest::collection::vec(
+            gpu_processes in proptest::collection::vec(
                 (
                     proptest::array::uniform5(0..1_u64 << 50),
                     proptest::option::of(0..1_u64 << 50),
@@ -273,19 +273,19 @@ mod tests {
             let mut snapshot = host(3);
             let uuids = [0, 1, 2].map(|at: usize| snapshot.gpus[at].uuid.clone());
             let mut expected = [0; 3];
-            for (pid, (parts, memory, held, named)) in (100..).zip(&tenants) {
+            for (pid, (parts, memory, held, named)) in (100..).zip(&gpu_processes) {
                 snapshot = snapshot.with(pid, "python train.py", *held, memory.map_or(Bytes(0), Bytes));
-                let tenant = snapshot.gpus[*held].tenants.last_mut().unwrap();
-                tenant.memory = memory.map(Bytes).ok_or(Missing::Unsupported);
-                let allocator = Allocator { gpu: named.map(|at| uuids[at].clone()), ..allocator(*parts) };
+                let gpu_process = snapshot.gpus[*held].processes.last_mut().unwrap();
+                gpu_process.memory = memory.map(Bytes).ok_or(Missing::Unsupported);
+                let allocator = DeviceAllocator { gpu: named.map(|at| uuids[at].clone()), ..allocator(*parts) };
                 let reserved = Reserved::of(&allocator).ok();
                 prop_assert_eq!(reserved.map(|it| it.sum()), allocator.reserved.ok().filter(|_| reserved.is_some()));
                 if named == &Some(*held) {
                     expected[*held] += reserved.map_or(0, |it| i128::from(it.sum().0));
                 }
-                let peek = Peek { allocators: vec![allocator], unread: None };
+                let peek = AllocatorStats { devices: vec![allocator], unreadable: None };
                 let process = snapshot.processes.iter_mut().find(|it| it.id.pid == pid).unwrap();
-                process.peek = Some(peek.into());
+                process.allocator = Some(peek.into());
             }
             for (gpu, used) in snapshot.gpus.iter_mut().zip(used) {
                 gpu.load.memory_used = Ok(Bytes(used));
@@ -298,7 +298,7 @@ mod tests {
             let mut model = Model::default();
             model.replace(snapshot.clone());
             for (gpu, expected) in snapshot.gpus.iter().zip(expected) {
-                let it = Breakdown::of_gpu(&snapshot, gpu, model.unclaimed()).unwrap();
+                let it = Breakdown::of_gpu(&snapshot, gpu, model.unaccounted()).unwrap();
                 let said = [Part::Allocated, Part::Pending, Part::Fragmented, Part::Cache].map(|part| it.part(part));
                 prop_assert_eq!(said.into_iter().map(i128::from).sum::<i128>(), expected);
                 prop_assert_eq!(sum(&it), i128::from(it.whole.0));
@@ -326,8 +326,8 @@ mod tests {
     fn a_gpu_is_all_that_is_on_it() {
         let gib = Bytes::from_gib;
         let mut snapshot = host(1).with(7, "python train.py", 0, gib(20)).with(8, "python other.py", 0, gib(10));
-        let peek = Peek { allocators: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unread: None };
-        snapshot.processes[0].peek = Some(peek.into());
+        let peek = AllocatorStats { devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unreadable: None };
+        snapshot.processes[0].allocator = Some(peek.into());
         let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], &[]).unwrap();
         let parts =
             [Part::Allocated, Part::Fragmented, Part::Cache, Part::Outside, Part::Free].map(|part| it.part(part) >> 30);
@@ -344,12 +344,12 @@ mod tests {
         // On the second instance nobody accounts for what is in use.
         snapshot.gpus[1].load.memory_used = Ok(gib(5));
         snapshot.gpus[2].load.memory_used = Ok(gib(26));
-        let peek = Peek { allocators: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unread: None };
-        snapshot.processes[0].peek = Some(peek.into());
+        let peek = AllocatorStats { devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unreadable: None };
+        snapshot.processes[0].allocator = Some(peek.into());
         let mut model = Model::default();
         model.replace(snapshot.clone());
-        let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[2], model.unclaimed()).unwrap();
-        let parts = [Part::Allocated, Part::Fragmented, Part::Cache, Part::Unclaimed, Part::Outside];
+        let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[2], model.unaccounted()).unwrap();
+        let parts = [Part::Allocated, Part::Fragmented, Part::Cache, Part::Unaccounted, Part::Outside];
         assert_eq!(parts.map(|part| it.part(part) >> 30), [10, 2, 6, 5, 3]);
     }
 }

@@ -14,7 +14,7 @@ impl Model {
             Subject::Gpu(_) => None,
         };
         let held = match subject {
-            Subject::Process(id) => self.holding(*id).and_then(|it| it.memory.ok()).map(|it| it.bytes),
+            Subject::Process(id) => self.process_total(*id).and_then(|it| it.memory.ok()).map(|it| it.bytes),
             Subject::Gpu(_) => None,
         };
         let fits = match (part, parts.zip(held)) {

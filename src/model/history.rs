@@ -18,7 +18,7 @@ pub use self::occurrence::{Occurrence, What};
 pub use self::split::Split;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
-use crate::model::{Holding, Reserved, Subject};
+use crate::model::{ProcessTotal, Reserved, Subject};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 
@@ -211,7 +211,7 @@ impl ProcessHistory {
     fn learn(
         &mut self,
         process: &Process,
-        holding: &Holding,
+        process_total: &ProcessTotal,
         snapshot: &Snapshot,
         patience: Duration,
         mut say: impl FnMut(&GpuUuid, Moment, What),
@@ -221,8 +221,8 @@ impl ProcessHistory {
             self.name.clone_from(&process.facts.comm);
         }
         // A process on several GPUs is as old as the oldest of its readings.
-        let at = holding.gpus.iter().map(|at| snapshot.gpus[*at].load.at).min().unwrap_or(snapshot.at);
-        let gpus = || holding.gpus.iter().map(|at| &snapshot.gpus[*at]);
+        let at = process_total.gpus.iter().map(|at| snapshot.gpus[*at].load.at).min().unwrap_or(snapshot.at);
+        let gpus = || process_total.gpus.iter().map(|at| &snapshot.gpus[*at]);
         let is_known = |gpu: &&Gpu| self.parts.iter().any(|(uuid, _)| *uuid == gpu.uuid);
         if self.all.is_none() && self.parts.len() + gpus().filter(|it| !is_known(it)).count() > 1 {
             // What it had on the first of them was all until now; nothing, where it is seen on all at once.
@@ -230,7 +230,7 @@ impl ProcessHistory {
             self.all = Some(Box::new(before));
         }
         for gpu in gpus() {
-            let Some(tenant) = gpu.tenants.iter().find(|it| it.process == process.id) else { continue };
+            let Some(gpu_process) = gpu.processes.iter().find(|it| it.process == process.id) else { continue };
             let known = self.parts.iter().position(|(uuid, _)| *uuid == gpu.uuid);
             let place = known.unwrap_or_else(|| {
                 say(&gpu.uuid, gpu.load.at, What::Began);
@@ -239,7 +239,7 @@ impl ProcessHistory {
             });
             let series = &mut self.parts[place].1;
             let before = series.latest();
-            series.push(gpu.load.at, tenant.memory.ok(), patience);
+            series.push(gpu.load.at, gpu_process.memory.ok(), patience);
             if let (Some(from), Some(to)) = (before, series.latest())
                 && occurrence::is_fall(from, to)
             {
@@ -248,13 +248,13 @@ impl ProcessHistory {
         }
         if let Some(all) = &mut self.all {
             // A sum that misses a part would show as a fall.
-            all.push(at, holding.memory.ok().filter(|it| !it.lower_bound).map(|it| it.bytes), patience);
+            all.push(at, process_total.memory.ok().filter(|it| !it.lower_bound).map(|it| it.bytes), patience);
         }
-        let reserved = process.peek.as_ref().and_then(|it| Reserved::of_all(&it.allocators));
+        let reserved = process.allocator.as_ref().and_then(|it| Reserved::of_all(&it.devices));
         if reserved.is_some() || self.split.is_some() {
             self.split.get_or_insert_with(|| Box::new(Split::new())).push(at, reserved, patience);
         }
-        self.sm.push(at, holding.sm.ok().map(whole_percent), patience);
+        self.sm.push(at, process_total.sm.ok().map(whole_percent), patience);
         let rss = process.load.rss.ok().map(|it| u32::try_from(it.0 >> 10).unwrap_or(u32::MAX));
         self.rss.push(snapshot.at, rss, patience);
     }
@@ -288,7 +288,7 @@ pub struct History {
 
 impl History {
     /// Takes in the latest snapshot.
-    pub(super) fn learn(&mut self, snapshot: &Snapshot, holdings: &[Holding]) {
+    pub(super) fn learn(&mut self, snapshot: &Snapshot, process_totals: &[ProcessTotal]) {
         let now = snapshot.at;
         self.began.get_or_insert(now);
         self.passes += 1;
@@ -304,8 +304,8 @@ impl History {
             }
         }
         self.gpus.retain(|_, it| now.since(it.memory.end()) <= WEEK);
-        for holding in holdings {
-            let Some(process) = snapshot.process(holding.process) else { continue };
+        for process_total in process_totals {
+            let Some(process) = snapshot.process(process_total.process) else { continue };
             let known = self.processes.entry(process.id).or_insert_with(|| Box::new(ProcessHistory::new()));
             let (gpus, occurrences) = (&self.gpus, &mut self.occurrences);
             // A GPU that answers late is read for the first time then.
@@ -314,14 +314,14 @@ impl History {
                 let began = gpus.get(gpu).and_then(|it| it.memory.began());
                 began.is_some_and(|began| at.since(began) <= soon)
             };
-            known.learn(process, holding, snapshot, patience, |gpu, at, what| {
+            known.learn(process, process_total, snapshot, patience, |gpu, at, what| {
                 if what != What::Began || !(is_first || is_new(gpu, at)) {
                     let process = Some((process.id, process.facts.comm.clone()));
                     occurrences.add(Occurrence { at, what, gpu: Some(gpu.clone()), process });
                 }
             });
         }
-        self.forget(holdings, now);
+        self.forget(process_totals, now);
         self.occurrences.learn(snapshot);
     }
 
@@ -333,12 +333,12 @@ impl History {
     }
 
     /// Forgets who has held nothing for long; of many, those that it saw the least of.
-    fn forget(&mut self, holdings: &[Holding], now: Moment) {
-        if self.processes.len() == holdings.len() {
+    fn forget(&mut self, process_totals: &[ProcessTotal], now: Moment) {
+        if self.processes.len() == process_totals.len() {
             return;
         }
         for (id, it) in &mut self.processes {
-            if it.gone.is_none() && holdings.binary_search_by_key(id, |it| it.process).is_err() {
+            if it.gone.is_none() && process_totals.binary_search_by_key(id, |it| it.process).is_err() {
                 it.gone = Some(now);
                 for (gpu, series) in &it.parts {
                     // What left a GPU before was no end.
@@ -371,11 +371,11 @@ impl History {
     }
 
     /// Everyone who holds or held memory of that GPU, who was there first at the beginning.
-    pub fn tenants(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &Series)> {
+    pub fn gpu_processes(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &Series)> {
         let on = self.processes.iter().filter_map(|(id, it)| Some((*id, it.as_ref(), it.on(gpu)?)));
-        let mut tenants: Vec<_> = on.collect();
-        tenants.sort_unstable_by_key(|(id, _, series)| (series.began(), *id));
-        tenants
+        let mut gpu_processes: Vec<_> = on.collect();
+        gpu_processes.sort_unstable_by_key(|(id, _, series)| (series.began(), *id));
+        gpu_processes
     }
 
     /// What happened to a subject, the latest first: on that GPU, or to that process and the GPUs it is on.

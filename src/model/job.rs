@@ -1,17 +1,17 @@
-//! Which processes belong together: a job is a root launcher and all its kin.
+//! Which processes belong together: a job is a root launcher and all its related processes.
 
 mod group;
 
 use crate::base::text::Text;
-use crate::model::related::Kin;
+use crate::model::related::RelatedProcesses;
 use crate::model::verdict::past::Past;
-use crate::model::{Holding, Total};
+use crate::model::{ProcessTotal, Total};
 use crate::protocol::snapshot::{Missing, ProcessId, Reading, Snapshot};
 
 /// What makes a job this job, from one snapshot to the next.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobKey {
-    /// A living root and its kin.
+    /// A living root and its related processes.
     Root(ProcessId),
     /// What is left of the job of a root that has ended.
     Ended(ProcessId),
@@ -52,23 +52,29 @@ pub(super) struct Jobs {
 
 impl Jobs {
     /// The jobs of a snapshot, those that hold most first. Remembers who was seen in which.
-    pub(super) fn of(snapshot: &Snapshot, kin: &Kin, past: &mut Past, holdings: &[Holding]) -> Self {
-        let (keys, of) = group::group(snapshot, kin, past);
+    pub(super) fn of(
+        snapshot: &Snapshot,
+        related: &RelatedProcesses,
+        past: &mut Past,
+        process_totals: &[ProcessTotal],
+    ) -> Self {
+        let (keys, of) = group::group(snapshot, related, past);
         let mut parts: Vec<Vec<usize>> = vec![Vec::new(); keys.len()];
         for (at, job) in of.iter().enumerate() {
             parts[*job].push(at);
         }
-        let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, snapshot, kin, past));
+        let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, snapshot, related, past));
         let mut jobs = Self { list: list.collect(), of };
-        jobs.weigh(holdings);
+        jobs.weigh(process_totals);
         jobs
     }
 
     /// Sums up what each of them holds, and puts those that hold most first.
-    pub(super) fn weigh(&mut self, holdings: &[Holding]) {
+    pub(super) fn weigh(&mut self, process_totals: &[ProcessTotal]) {
         for job in &mut self.list {
-            let places = job.members.iter().filter_map(|id| holdings.binary_search_by_key(id, |it| it.process).ok());
-            let held = places.map(|at| &holdings[at]);
+            let places =
+                job.members.iter().filter_map(|id| process_totals.binary_search_by_key(id, |it| it.process).ok());
+            let held = places.map(|at| &process_totals[at]);
             (job.memory, job.gpus) = (sum(&held), places_of(held));
         }
         let order = |a: &Job, b: &Job| heaviest(&a.memory, &b.memory).then_with(|| a.key.cmp(&b.key));
@@ -102,12 +108,12 @@ fn heaviest(a: &Reading<Total>, b: &Reading<Total>) -> std::cmp::Ordering {
 }
 
 /// A job, but for what it holds.
-fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, kin: &Kin, past: &Past) -> Job {
+fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, related: &RelatedProcesses, past: &Past) -> Job {
     let root = match key {
         JobKey::Root(id) => Some(id),
         JobKey::Ended(_) | JobKey::Run(..) | JobKey::Group(..) => None,
     };
-    let speaker = root.and_then(|it| kin.place(it)).or(members.first().copied());
+    let speaker = root.and_then(|it| related.place(it)).or(members.first().copied());
     // The speaker first: of the others, one does for all.
     let facts = || speaker.into_iter().chain(members.iter().copied()).map(|at| &snapshot.processes[at].facts);
     let gone = match &key {
@@ -137,14 +143,14 @@ fn first<'a>(mut readings: impl Iterator<Item = &'a Reading<Text>> + Clone) -> R
 }
 
 /// All the memory, and whether it is more than could be read.
-fn sum<'a>(holdings: &(impl Iterator<Item = &'a Holding> + Clone)) -> Reading<Total> {
-    let total = Total::of(holdings.clone().map(|it| it.memory.map(|it| it.bytes)))?;
-    let is_bound = holdings.clone().any(|it| it.memory.is_ok_and(|it| it.lower_bound));
+fn sum<'a>(process_totals: &(impl Iterator<Item = &'a ProcessTotal> + Clone)) -> Reading<Total> {
+    let total = Total::of(process_totals.clone().map(|it| it.memory.map(|it| it.bytes)))?;
+    let is_bound = process_totals.clone().any(|it| it.memory.is_ok_and(|it| it.lower_bound));
     Ok(Total { lower_bound: total.lower_bound || is_bound, ..total })
 }
 
-fn places_of<'a>(holdings: impl Iterator<Item = &'a Holding>) -> Vec<usize> {
-    let mut gpus: Vec<usize> = holdings.flat_map(|it| it.gpus.iter().copied()).collect();
+fn places_of<'a>(process_totals: impl Iterator<Item = &'a ProcessTotal>) -> Vec<usize> {
+    let mut gpus: Vec<usize> = process_totals.flat_map(|it| it.gpus.iter().copied()).collect();
     gpus.sort_unstable();
     gpus.dedup();
     gpus

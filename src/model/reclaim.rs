@@ -47,11 +47,11 @@ impl Reclaim {
         let before = snapshot.gpus.iter().filter_map(|gpu| {
             let used = gpu.load.memory_used.ok()?;
             let others = others(gpu, &processes)?;
-            let mut mine = gpu.tenants.iter().filter(|it| processes.contains(&it.process)).peekable();
+            let mut mine = gpu.processes.iter().filter(|it| processes.contains(&it.process)).peekable();
             let mine = match mine.peek() {
                 Some(_) => mine.map(|it| it.memory.ok()).sum::<Option<Bytes>>()?,
                 // Who is not listed and has it open may keep what nobody accounts for.
-                None if gpu.holders.iter().any(|it| processes.contains(it)) => used.saturating_sub(others),
+                None if gpu.device_file_holders.iter().any(|it| processes.contains(it)) => used.saturating_sub(others),
                 None => return None,
             };
             (mine.0 > 0).then(|| Before { gpu: gpu.uuid.clone(), used, mine, others })
@@ -86,5 +86,5 @@ impl Reclaim {
 
 /// What others hold; absent when one of them does not say.
 fn others(gpu: &Gpu, processes: &[ProcessId]) -> Option<Bytes> {
-    gpu.tenants.iter().filter(|it| !processes.contains(&it.process)).map(|it| it.memory.ok()).sum()
+    gpu.processes.iter().filter(|it| !processes.contains(&it.process)).map(|it| it.memory.ok()).sum()
 }

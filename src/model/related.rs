@@ -11,29 +11,30 @@ use crate::protocol::snapshot::{ProcessId, Snapshot};
 
 /// The family ties of one snapshot. Processes go by their places in its list.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Kin {
+pub struct RelatedProcesses {
     ids: Vec<ProcessId>,
     parents: Vec<Option<usize>>,
     children: Vec<Vec<usize>>,
 }
 
-impl Kin {
+impl RelatedProcesses {
     /// The ties of that snapshot.
     pub fn of(snapshot: &Snapshot) -> Self {
         let ids: Vec<ProcessId> = snapshot.processes.iter().map(|it| it.id).collect();
-        let mut kin = Self { parents: vec![None; ids.len()], children: vec![Vec::new(); ids.len()], ids };
+        let mut related = Self { parents: vec![None; ids.len()], children: vec![Vec::new(); ids.len()], ids };
         for (at, process) in snapshot.processes.iter().enumerate() {
-            let parent = process.facts.parent.ok().and_then(|pid| kin.living(pid));
+            let parent = process.facts.parent.ok().and_then(|pid| related.living(pid));
             // A younger one has the number of a parent that is gone.
-            kin.parents[at] = parent.filter(|it| *it != at && kin.ids[*it].start_ticks <= process.id.start_ticks);
+            related.parents[at] =
+                parent.filter(|it| *it != at && related.ids[*it].start_ticks <= process.id.start_ticks);
         }
-        kin.cut_circles();
-        for at in 0..kin.ids.len() {
-            if let Some(parent) = kin.parents[at] {
-                kin.children[parent].push(at);
+        related.cut_circles();
+        for at in 0..related.ids.len() {
+            if let Some(parent) = related.parents[at] {
+                related.children[parent].push(at);
             }
         }
-        kin
+        related
     }
 
     /// Two of the same tick may name each other, in a recording that somebody made up.

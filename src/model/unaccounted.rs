@@ -6,13 +6,13 @@ use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, ProcessId, Reading, Snaps
 
 /// The memory of one GPU, or one instance of one, that nobody accounts for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unclaimed {
+pub struct Unaccounted {
     /// Where.
     pub gpu: GpuUuid,
     /// How much; always beyond what a driver may keep for itself.
     pub memory: Bytes,
     /// Who has the GPU open and is not listed for it: one of them, or more, holds it.
-    pub holders: Vec<ProcessId>,
+    pub device_file_holders: Vec<ProcessId>,
     /// Processes that could not be looked at: the holder may be among them.
     pub unreadable: u32,
 }
@@ -29,23 +29,28 @@ const RESERVE_PIECE: Bytes = Bytes(300 << 20);
 
 /// What of a GPU's memory in use nobody accounts for: `Ok(None)` when it is all accounted for.
 ///
-/// Missing when the memory in use is, or that of a tenant: the rest could be any of theirs. A GPU that
+/// Missing when the memory in use is, or that of a GPU process: the rest could be any of theirs. A GPU that
 /// is split has none, its instances have.
-pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unclaimed>> {
+pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted>> {
     let is_split = snapshot.gpus.iter().any(|it| it.facts.parent.as_ref() == Some(&gpu.uuid));
     if is_split || gpu.trouble.is_some() {
         return Ok(None);
     }
     let (used, total) = (gpu.load.memory_used?, gpu.load.memory_total?);
-    let claimed = Total::of(gpu.tenants.iter().map(|it| it.memory))?;
+    let claimed = Total::of(gpu.processes.iter().map(|it| it.memory))?;
     if claimed.lower_bound {
-        return Err(gpu.tenants.iter().find_map(|it| it.memory.err()).unwrap_or(Missing::Failed));
+        return Err(gpu.processes.iter().find_map(|it| it.memory.err()).unwrap_or(Missing::Failed));
     }
     let memory = used.saturating_sub(claimed.bytes);
-    Ok((memory > slack(gpu, total)).then(|| Unclaimed {
+    Ok((memory > slack(gpu, total)).then(|| Unaccounted {
         gpu: gpu.uuid.clone(),
         memory,
-        holders: gpu.holders.iter().copied().filter(|id| gpu.tenants.iter().all(|it| it.process != *id)).collect(),
+        device_file_holders: gpu
+            .device_file_holders
+            .iter()
+            .copied()
+            .filter(|id| gpu.processes.iter().all(|it| it.process != *id))
+            .collect(),
         unreadable: snapshot.host.scan.unreadable,
     }))
 }

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{
-    Failure, GpuDetail, GpuHealth, GpuLoad, GpuUuid, HostLoad, HostScan, Peek, Process, ProcessFacts, ProcessId,
-    ProcessLoad, Reading, Snapshot, Tenant,
+    AllocatorStats, Failure, GpuDetail, GpuHealth, GpuLoad, GpuProcess, GpuUuid, HostLoad, HostScan, Process,
+    ProcessFacts, ProcessId, ProcessLoad, Reading, Snapshot,
 };
 
 /// From one snapshot to the next.
@@ -70,15 +70,15 @@ pub struct GpuChange {
     /// What few ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<GpuDetail>>,
-    /// All of its tenants, when `held` cannot say what changed about them.
+    /// All of its GPU processes, when `held` cannot say what changed about them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenants: Option<Vec<Tenant>>,
-    /// What its tenants hold, when they are the same, in the same order, and all that changed is known.
+    pub processes: Option<Vec<GpuProcess>>,
+    /// What its GPU processes hold, when they are the same, in the same order, and all that changed is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
     /// Who had its device file open, when that changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub holders: Option<Vec<ProcessId>>,
+    pub device_file_holders: Option<Vec<ProcessId>>,
     /// What fails while the rest goes on, when that changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failures: Option<Vec<Failure>>,
@@ -89,14 +89,14 @@ impl GpuChange {
         self.load.is_none()
             && self.health.is_none()
             && self.detail.is_none()
-            && self.tenants.is_none()
+            && self.processes.is_none()
             && self.held.is_none()
-            && self.holders.is_none()
+            && self.device_file_holders.is_none()
             && self.failures.is_none()
     }
 }
 
-/// What each tenant of a GPU holds, in their order: of a thousand that compute, it changes each second, and who they are
+/// What each GPU process of a GPU holds, in their order: of a thousand that compute, it changes each second, and who they are
 /// does not. A column in which nothing changed is absent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Held {
@@ -110,10 +110,10 @@ pub struct Held {
 
 impl Held {
     /// What leads from the one to the other; absent when there is more to say.
-    fn between(old: &[Tenant], new: &[Tenant]) -> Option<Self> {
-        let is_same = |(old, new): (&Tenant, &Tenant)| {
+    fn between(old: &[GpuProcess], new: &[GpuProcess]) -> Option<Self> {
+        let is_same = |(old, new): (&GpuProcess, &GpuProcess)| {
             // A reading that is new in the lane needs a column.
-            let Tenant { process, usage, memory: _, sm: _ } = new;
+            let GpuProcess { process, usage, memory: _, sm: _ } = new;
             (process, usage) == (&old.process, &old.usage)
         };
         if old.len() != new.len() || !old.iter().zip(new).all(is_same) {
@@ -123,24 +123,28 @@ impl Held {
         Some(Self { memory, sm: column(old, new, |it| it.sm).ok()? })
     }
 
-    /// Whether there is something for each of so many tenants.
-    fn fits(&self, tenants: usize) -> bool {
-        self.memory.as_ref().is_none_or(|it| it.len() == tenants)
-            && self.sm.as_ref().is_none_or(|it| it.len() == tenants)
+    /// Whether there is something for each of so many GPU processes.
+    fn fits(&self, gpu_processes: usize) -> bool {
+        self.memory.as_ref().is_none_or(|it| it.len() == gpu_processes)
+            && self.sm.as_ref().is_none_or(|it| it.len() == gpu_processes)
     }
 
-    fn apply(self, tenants: &mut [Tenant]) {
-        for (tenant, memory) in tenants.iter_mut().zip(self.memory.into_iter().flatten()) {
-            tenant.memory = Ok(memory);
+    fn apply(self, gpu_processes: &mut [GpuProcess]) {
+        for (gpu_process, memory) in gpu_processes.iter_mut().zip(self.memory.into_iter().flatten()) {
+            gpu_process.memory = Ok(memory);
         }
-        for (tenant, sm) in tenants.iter_mut().zip(self.sm.into_iter().flatten()) {
-            tenant.sm = Ok(sm);
+        for (gpu_process, sm) in gpu_processes.iter_mut().zip(self.sm.into_iter().flatten()) {
+            gpu_process.sm = Ok(sm);
         }
     }
 }
 
 /// The readings of all; absent when none of them changed, missing when one of them is, of which a column cannot say why.
-fn column<T: PartialEq>(old: &[Tenant], new: &[Tenant], of: impl Fn(&Tenant) -> Reading<T>) -> Reading<Option<Vec<T>>> {
+fn column<T: PartialEq>(
+    old: &[GpuProcess],
+    new: &[GpuProcess],
+    of: impl Fn(&GpuProcess) -> Reading<T>,
+) -> Reading<Option<Vec<T>>> {
     if old.iter().map(&of).eq(new.iter().map(&of)) {
         return Ok(None);
     }
@@ -160,7 +164,7 @@ pub struct ProcessChange {
     pub load: Option<ProcessLoad>,
     /// What its PyTorch says; an empty one where nobody looks any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peek: Option<Box<Peek>>,
+    pub allocator: Option<Box<AllocatorStats>>,
 }
 
 /// The new value, where it differs.
@@ -199,16 +203,16 @@ impl Change {
 
 fn gpus_between(old: &Snapshot, new: &Snapshot) -> Vec<GpuChange> {
     let changes = old.gpus.iter().zip(&new.gpus).map(|(old, new)| {
-        let tenants = changed(&old.tenants, &new.tenants);
-        let held = tenants.as_ref().and_then(|new| Held::between(&old.tenants, new));
+        let gpu_processes = changed(&old.processes, &new.processes);
+        let held = gpu_processes.as_ref().and_then(|new| Held::between(&old.processes, new));
         GpuChange {
             uuid: new.uuid.clone(),
             load: changed(&old.load, &new.load),
             health: changed(&old.health, &new.health),
             detail: if old.detail == new.detail { None } else { new.detail.clone() },
-            tenants: tenants.filter(|_| held.is_none()),
+            processes: gpu_processes.filter(|_| held.is_none()),
             held,
-            holders: changed(&old.holders, &new.holders),
+            device_file_holders: changed(&old.device_file_holders, &new.device_file_holders),
             failures: changed(&old.failures, &new.failures),
         }
     });
@@ -221,16 +225,16 @@ fn processes_between(old: &Snapshot, new: &Snapshot) -> Vec<ProcessChange> {
             id: new.id,
             facts: Some(new.facts.clone()),
             load: Some(new.load.clone()),
-            peek: new.peek.clone(),
+            allocator: new.allocator.clone(),
         },
         Some(old) => ProcessChange {
             id: new.id,
             facts: changed(&old.facts, &new.facts),
             load: changed(&old.load, &new.load),
-            peek: (old.peek != new.peek).then(|| new.peek.clone().unwrap_or_else(Box::default)),
+            allocator: (old.allocator != new.allocator).then(|| new.allocator.clone().unwrap_or_else(Box::default)),
         },
     });
-    changes.filter(|it| it.facts.is_some() || it.load.is_some() || it.peek.is_some()).collect()
+    changes.filter(|it| it.facts.is_some() || it.load.is_some() || it.allocator.is_some()).collect()
 }
 
 /// A change that does not start from this snapshot: a line was lost, or there are two writers.
@@ -246,8 +250,8 @@ impl Snapshot {
     /// snapshot mends it.
     pub fn apply(&mut self, change: Change) -> Result<(), OutOfStep> {
         let fits = |new: &GpuChange| {
-            let tenants = self.gpu(&new.uuid).map_or(0, |it| it.tenants.len());
-            new.held.as_ref().is_none_or(|it| it.fits(tenants))
+            let gpu_processes = self.gpu(&new.uuid).map_or(0, |it| it.processes.len());
+            new.held.as_ref().is_none_or(|it| it.fits(gpu_processes))
         };
         if self.sequence + 1 != change.sequence || !change.gpus.iter().all(fits) {
             return Err(OutOfStep);
@@ -262,11 +266,11 @@ impl Snapshot {
                 replace(&mut gpu.load, new.load);
                 replace(&mut gpu.health, new.health);
                 gpu.detail = new.detail.or(gpu.detail.take());
-                replace(&mut gpu.tenants, new.tenants);
+                replace(&mut gpu.processes, new.processes);
                 if let Some(held) = new.held {
-                    held.apply(&mut gpu.tenants);
+                    held.apply(&mut gpu.processes);
                 }
-                replace(&mut gpu.holders, new.holders);
+                replace(&mut gpu.device_file_holders, new.device_file_holders);
                 replace(&mut gpu.failures, new.failures);
             }
         }
@@ -285,13 +289,13 @@ impl Snapshot {
                     let process = &mut self.processes[at];
                     replace(&mut process.facts, new.facts);
                     replace(&mut process.load, new.load);
-                    if let Some(peek) = new.peek {
-                        process.peek = Some(peek).filter(|it| !it.is_empty());
+                    if let Some(peek) = new.allocator {
+                        process.allocator = Some(peek).filter(|it| !it.is_empty());
                     }
                 }
                 Err(_) => {
                     if let (Some(facts), Some(load)) = (new.facts, new.load) {
-                        self.processes.push(Process { id: new.id, facts, load, peek: new.peek });
+                        self.processes.push(Process { id: new.id, facts, load, allocator: new.allocator });
                     }
                 }
             }
@@ -335,7 +339,7 @@ mod tests {
         })
     }
 
-    /// What a tenant holds and computes, where that is known.
+    /// What a GPU process holds and computes, where that is known.
     type Load = (Option<u16>, Option<u16>);
 
     /// Those of five.
@@ -349,15 +353,15 @@ mod tests {
     /// A host on whose only GPU they do.
     fn loaded(load: &[Load]) -> Snapshot {
         let mut host = (100..105).fold(host(1), |host, pid| host.with(pid, "python train.py", 0, Bytes(0)));
-        for (tenant, (memory, sm)) in host.gpus[0].tenants.iter_mut().zip(load) {
-            tenant.memory = memory.map(|it| Bytes(it.into())).ok_or(Missing::Denied);
-            tenant.sm = sm.map(|it| Percent::new(it.into())).ok_or(Missing::NotYet);
+        for (gpu_process, (memory, sm)) in host.gpus[0].processes.iter_mut().zip(load) {
+            gpu_process.memory = memory.map(|it| Bytes(it.into())).ok_or(Missing::Denied);
+            gpu_process.sm = sm.map(|it| Percent::new(it.into())).ok_or(Missing::NotYet);
         }
         host
     }
 
     proptest! {
-        /// What the same tenants hold is said by itself, as long as all that changed of it is known.
+        /// What the same GPU processes hold is said by itself, as long as all that changed of it is known.
         #[test]
         fn what_tenants_hold_is_said_without_saying_who_they_are(old in any_load(), new in any_load()) {
             let is_known = |of: fn(&Load) -> Option<u16>| {
@@ -368,7 +372,7 @@ mod tests {
             let (mut seen, new) = (loaded(&old), Snapshot { sequence: 1, ..loaded(&new) });
             let change = Change::between(&seen, &new).unwrap();
             if let Some(gpu) = change.gpus.first() {
-                prop_assert_eq!((gpu.held.is_some(), gpu.tenants.is_some()), (is_known, !is_known));
+                prop_assert_eq!((gpu.held.is_some(), gpu.processes.is_some()), (is_known, !is_known));
             }
             let mut line = Vec::new();
             Line::Tick(change).write(&mut line).unwrap();

@@ -5,7 +5,7 @@
 //! and write the same. Nothing here knows where the facts come from, or what they mean.
 //!
 //! - A *lane* is a group of readings taken together, with one time for all of them ([`readings`]).
-//! - A *tenant* is a process's hold on one GPU; a [`Process`] stands once, however many GPUs it is on.
+//! - A *GPU process* is a process's hold on one GPU; a [`Process`] stands once, however many GPUs it is on.
 //! - An instance of a split GPU (MIG) is a [`Gpu`] of its own that names its parent.
 
 mod allocator_stats;
@@ -22,11 +22,11 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::allocator_stats::{Peek, Unread};
+pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
 pub use self::readings::{
-    Allocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad,
-    Tenant,
+    DeviceAllocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, GpuProcess, HostFacts, HostLoad, HostScan, ProcessFacts,
+    ProcessLoad,
 };
 use crate::base::text::Text;
 use crate::base::units::Moment;
@@ -379,10 +379,10 @@ pub struct Gpu {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<GpuDetail>>,
     /// Who uses it; on a split GPU, the instances name their own.
-    pub tenants: Vec<Tenant>,
+    pub processes: Vec<GpuProcess>,
     /// Who had its device file and that of CUDA (`/dev/nvidia-uvm`) open at the last scan, and so may hold memory;
-    /// tenants too. Of those that we may look at. What only watches, as nvidia-smi, lacks the second.
-    pub holders: Vec<ProcessId>,
+    /// GPU processes too. Of those that we may look at. What only watches, as nvidia-smi, lacks the second.
+    pub device_file_holders: Vec<ProcessId>,
     /// Why it does not answer, or not to all, as one that needs a reset; absent when all is well.
     pub trouble: Option<Trouble>,
     /// What fails while the rest goes on: why some reading is missing.
@@ -390,7 +390,7 @@ pub struct Gpu {
     pub failures: Vec<Failure>,
 }
 
-/// A process that is a tenant of some GPU, holds one open, or is kin of one that does.
+/// A process that is a GPU process of some GPU, holds one open, or is related processes of one that does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Process {
     /// Who it is.
@@ -399,10 +399,10 @@ pub struct Process {
     pub facts: Arc<ProcessFacts>,
     /// What changes each second.
     pub load: ProcessLoad,
-    /// What its PyTorch says of the memory it holds; absent when nobody looked: it is no tenant, or not
+    /// What its PyTorch says of the memory it holds; absent when nobody looked: it is no GPU process, or not
     /// surely the one that NVML means.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub peek: Option<Box<Peek>>,
+    pub allocator: Option<Box<AllocatorStats>>,
 }
 
 impl Process {
@@ -460,9 +460,9 @@ pub struct Snapshot {
     pub driver: Driver,
     /// Every GPU, by index; the instances of a split one come right after it.
     pub gpus: Vec<Gpu>,
-    /// Every tenant and holder of a GPU, and their kin: ancestors, descendants, and who shares their session.
-    /// Kin stays while it lives, also when its tenant has ended. By PID.
-    /// On a host of hundreds, a tenant may be in the list of its GPU for one line before it is here.
+    /// Every GPU process and holder of a GPU, and their related processes: ancestors, descendants, and who shares their session.
+    /// Related processes stays while it lives, also when its GPU process has ended. By PID.
+    /// On a host of hundreds, a GPU process may be in the list of its GPU for one line before it is here.
     pub processes: Vec<Process>,
 }
 

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::notify::Herald;
 use self::save_settings::Keeper;
-use crate::app::end_dialog::{EndPanel, Meant};
+use crate::app::end_dialog::{EndDialog, Meant};
 use crate::app::event::{Effect, Event};
 use crate::app::keymap::{self, Intent, Mode};
 use crate::app::{App, Options};
@@ -219,7 +219,7 @@ impl<'a> Session<'a> {
             warn_before: screen_args.warn_before,
         });
         app.settle(config.settings.clone());
-        for sentence in config.unknown.iter().chain(&config.unread) {
+        for sentence in config.unknown.iter().chain(&config.unreadable) {
             app.update(Event::Done(sentence.as_str().into()));
         }
         Self {
@@ -273,7 +273,7 @@ impl<'a> Session<'a> {
     fn draw(&mut self) {
         let theme = self.theme.with(self.app.look());
         self.screen.draw(|buffer| view::draw(buffer, &theme, &self.app));
-        self.panel_shown = self.app.end_panel().map(EndPanel::meant);
+        self.panel_shown = self.app.end_dialog().map(EndDialog::meant);
         self.picture = Picture::UpToDate;
         self.pace.drawn(Instant::now());
     }
@@ -288,7 +288,7 @@ impl<'a> Session<'a> {
     fn happen(&mut self, event: Event) -> Option<End> {
         self.picture = self.picture.max(Picture::Old);
         let effect = self.app.update(event);
-        if self.app.end_panel().is_none() {
+        if self.app.end_dialog().is_none() {
             self.panel_shown = None;
         }
         effect.and_then(|effect| self.perform(effect))
@@ -313,7 +313,7 @@ impl<'a> Session<'a> {
     /// while the terminal took no frame.
     fn is_unseen(&self, key: KeyEvent) -> bool {
         keymap::meaning(self.app.mode(), key) == Some(Intent::Confirm)
-            && self.panel_shown != self.app.end_panel().map(EndPanel::meant)
+            && self.panel_shown != self.app.end_dialog().map(EndDialog::meant)
     }
 
     /// What is pasted is text, for the filter or a mark; its letters are no keys elsewhere.

@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Widget, Wrap};
 
 use super::header::word;
 use super::theme::Theme;
-use crate::app::end_dialog::{Choice, EndPanel, Member, Scope, Stage};
+use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage};
 use crate::app::layout::Area;
 use crate::app::{App, page, rows, wrap};
 use crate::base::units::{Elapsed, Moment};
@@ -28,7 +28,7 @@ const CHOICES: usize = 4;
 const OTHERS: u16 = 20;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
-    let Some(panel) = app.end_panel() else { return };
+    let Some(panel) = app.end_dialog() else { return };
     let Some(root) = panel.root() else { return };
     let width = WIDTH.min(body.width);
     let is_one = panel.targets().nth(1).is_none();
@@ -104,7 +104,7 @@ fn cut(mut text: String, most: usize) -> String {
 }
 
 /// One process, in full.
-fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'static>> {
+fn one(theme: Theme, app: &App, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
     let process = &member.process;
     let user = word(process.facts.user.as_ref().map_err(|why| *why));
     let started = app.model().latest().map(|it| page::elapsed(it, process)).and_then(Result::ok);
@@ -118,7 +118,7 @@ fn one(theme: Theme, app: &App, panel: &EndPanel, member: &Member) -> Vec<Line<'
     let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
     let holds = if has_ended { "held" } else { "holds" };
     let held = match panel.expected() {
-        Some(bytes) if gpus.is_empty() => format!("{holds} a GPU open, where {bytes} are unclaimed"),
+        Some(bytes) if gpus.is_empty() => format!("{holds} a GPU open, where {bytes} are unaccounted"),
         Some(bytes) => format!("{holds} {bytes} on GPU {}", gpus.join(", ")),
         None if gpus.is_empty() => format!("{holds} no GPU memory itself"),
         None => format!("{holds} memory on GPU {}, which does not say how much", gpus.join(", ")),
@@ -150,7 +150,7 @@ const PID: usize = 9;
 const STATE: usize = 22;
 
 /// Several processes, a line each, so many at a time.
-fn many(theme: Theme, app: &App, panel: &EndPanel, shown: usize, columns: usize) -> Vec<Line<'static>> {
+fn many(theme: Theme, app: &App, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let count = panel.targets().count();
     let expected = panel.expected().map_or_else(String::new, |it| format!(", {it} expected back"));
     let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
@@ -177,7 +177,7 @@ fn many(theme: Theme, app: &App, panel: &EndPanel, shown: usize, columns: usize)
 }
 
 /// Several processes, where there is no room for a line each.
-fn briefly(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
+fn briefly(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
     let pids: Vec<String> = panel.targets().skip(panel.top()).map(|it| it.id().pid.to_string()).collect();
     let text = format!("{} processes: {}", panel.targets().count(), pids.join(" "));
     vec![Line::styled(text, theme.accent())]
@@ -187,7 +187,7 @@ fn briefly(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
 fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (String, Style) {
     let since = |at: Moment| format!("{:.1} s", at.since(sent.unwrap_or(at)).as_secs_f64());
     match &member.stage {
-        Stage::Unasked | Stage::Holding => ("…".to_owned(), theme.dim()),
+        Stage::Unasked | Stage::ProcessTotal => ("…".to_owned(), theme.dim()),
         Stage::Held => ("held".to_owned(), theme.good()),
         Stage::Refused(reason) => (reason.to_string(), theme.notable()),
         Stage::Asked(signal) => (format!("{signal}…"), theme.dim()),
@@ -210,7 +210,7 @@ fn alive(state: State, wchan: Option<&crate::base::text::Text>) -> String {
     }
 }
 
-fn cautions(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
+fn cautions(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
     for (member, caution) in panel.cautions().take(3) {
         lines.push(Line::styled(format!("{}: {caution}", member.id().pid), theme.notable()));
@@ -226,7 +226,7 @@ fn cautions(theme: Theme, panel: &EndPanel) -> Vec<Line<'static>> {
 }
 
 /// The choice, and what stands around it.
-fn choices(theme: Theme, panel: &EndPanel, shown: usize, columns: usize) -> Vec<Line<'static>> {
+fn choices(theme: Theme, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let choices = panel.choices();
     let at = choices.iter().position(|it| *it == panel.choice()).unwrap_or(0);
     let top = (at + 1).saturating_sub(shown).min(choices.len() - shown.min(choices.len()));
@@ -248,7 +248,7 @@ fn name(choice: Choice) -> String {
 }
 
 /// What Enter does, and what has to be typed first: `Enter sends SIGTERM`.
-fn deed(panel: &EndPanel) -> String {
+fn deed(panel: &EndDialog) -> String {
     let deed = match panel.choice() {
         Choice::Signal(signal) => format!("Enter sends {signal}"),
         Choice::Gently => "Enter sends SIGINT, then SIGTERM".to_owned(),
@@ -260,7 +260,7 @@ fn deed(panel: &EndPanel) -> String {
     }
 }
 
-fn meaning(choice: Choice, panel: &EndPanel) -> String {
+fn meaning(choice: Choice, panel: &EndDialog) -> String {
     let signal = match choice {
         Choice::Gently => {
             let (root, grace) = (panel.root().map_or(0, |it| it.id().pid), panel.grace().as_secs());
@@ -282,7 +282,7 @@ fn meaning(choice: Choice, panel: &EndPanel) -> String {
     meaning.to_owned()
 }
 
-fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
+fn progress(theme: Theme, app: &App, panel: &EndDialog) -> Vec<Line<'static>> {
     let now = app.model().now();
     let say = |text: String, style: Style| vec![Line::styled(text, style)];
     let is_one = panel.targets().nth(1).is_none();
@@ -333,7 +333,7 @@ fn progress(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
 }
 
 /// What came of it when all have ended: when, and whether the memory came back.
-fn ended(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
+fn ended(theme: Theme, app: &App, panel: &EndDialog) -> Vec<Line<'static>> {
     let end =
         |member: &Member| if let Stage::Ended { at, zombie_of } = member.stage { Some((at, zombie_of)) } else { None };
     let last = panel.targets().filter_map(end).map(|(at, _)| at).max();
@@ -366,7 +366,7 @@ fn ended(theme: Theme, app: &App, panel: &EndPanel) -> Vec<Line<'static>> {
 }
 
 /// `returned 38.2 GiB of 38.4 GiB`, and who still has the GPU open when that is not all.
-fn came_back(theme: Theme, app: &App, panel: &EndPanel, returned: &Returned, named: bool) -> Line<'static> {
+fn came_back(theme: Theme, app: &App, panel: &EndDialog, returned: &Returned, named: bool) -> Line<'static> {
     let gpu = app.model().latest().and_then(|it| it.gpu(&returned.gpu));
     let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", rows::gpu_label(gpu)));
     let text = format!("{label}returned {} of {}", returned.returned, returned.expected);
@@ -374,11 +374,12 @@ fn came_back(theme: Theme, app: &App, panel: &EndPanel, returned: &Returned, nam
         return Line::styled(text, theme.good());
     }
     let ended: Vec<_> = panel.targets().map(Member::id).collect();
-    let holders = gpu.map(|gpu| gpu.holders.as_slice()).unwrap_or_default().iter();
-    let holders: Vec<String> = holders.filter(|id| !ended.contains(id)).take(4).map(|id| id.pid.to_string()).collect();
-    let text = match holders.as_slice() {
+    let holders = gpu.map(|gpu| gpu.device_file_holders.as_slice()).unwrap_or_default().iter();
+    let device_file_holders: Vec<String> =
+        holders.filter(|id| !ended.contains(id)).take(4).map(|id| id.pid.to_string()).collect();
+    let text = match device_file_holders.as_slice() {
         [] => format!("{text}; nobody that gputop may look at has this GPU open"),
-        holders => format!("{text}; still open in {}", holders.join(", ")),
+        pids => format!("{text}; still open in {}", pids.join(", ")),
     };
     Line::styled(text, theme.notable())
 }

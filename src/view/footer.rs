@@ -7,7 +7,7 @@ use tui_input::Input;
 use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::App;
-use crate::app::end_dialog::{EndPanel, Scope};
+use crate::app::end_dialog::{EndDialog, Scope};
 use crate::app::keymap::{BINDINGS, Intent, Mode};
 use crate::app::layout::Area;
 use crate::app::rows::Subject;
@@ -24,7 +24,7 @@ const LIST: &[(Intent, &str)] = &[
     (Intent::OpenEndPanel, "end process"),
     (Intent::OtherList, "GPUs"),
     (Intent::Quit, "quit"),
-    (Intent::Setup, "settings"),
+    (Intent::SettingsPanel, "settings"),
     (Intent::Pause, "pause"),
     (Intent::Mine, "mine"),
 ];
@@ -94,19 +94,19 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put(tagged(app), theme.accent()).skip(2);
     }
     let hints = match mode {
-        Mode::Setup => SETUP,
+        Mode::SettingsPanel => SETUP,
         Mode::List => LIST,
         Mode::Filter => FILTER,
         Mode::Page => PAGE,
         Mode::Graph => GRAPH,
         Mode::Mark => MARK,
-        Mode::EndPanel if app.end_panel().is_some_and(EndPanel::is_over) => OVER,
-        Mode::EndPanel => PANEL,
+        Mode::EndDialog if app.end_dialog().is_some_and(EndDialog::is_over) => OVER,
+        Mode::EndDialog => PANEL,
     };
     // There is no more of the job than is meant, or what is meant has begun.
-    let scope = app.end_panel().map(EndPanel::scope);
-    let is_fixed = |it: &EndPanel| it.first_sent().is_some() || it.scope() == Scope::Chosen && it.spared() == 0;
-    let is_fixed = app.end_panel().is_some_and(is_fixed);
+    let scope = app.end_dialog().map(EndDialog::scope);
+    let is_fixed = |it: &EndDialog| it.first_sent().is_some() || it.scope() == Scope::Chosen && it.spared() == 0;
+    let is_fixed = app.end_dialog().is_some_and(is_fixed);
     for (intent, word) in hints.iter().filter(|(intent, _)| !is_fixed || *intent != Intent::Widen) {
         let Some(key) =
             BINDINGS.iter().find(|it| it.mode == mode && it.intent == *intent).and_then(|it| it.keys.first())
@@ -127,7 +127,7 @@ fn tagged(app: &App) -> String {
         app.rows().iter().any(|row| match &row.subject {
             Subject::Process(process) => process == id,
             Subject::Group(group) => group.members.contains(id),
-            Subject::Unclaimed(_) | Subject::Heading(_) => false,
+            Subject::Unaccounted(_) | Subject::Heading(_) => false,
         })
     };
     let hidden = app.tagged().iter().filter(|id| !is_listed(id)).count();

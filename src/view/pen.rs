@@ -115,7 +115,7 @@ impl<'a> Pen<'a> {
         let pieces = [
             (vec![Part::Allocated], '━', allocated),
             (vec![Part::Pending, Part::Fragmented, Part::Cache], '┅', theme.unallocated()),
-            (vec![Part::Outside, Part::Unclaimed, Part::Driver], '═', theme.outside()),
+            (vec![Part::Outside, Part::Unaccounted, Part::Driver], '═', theme.outside()),
         ];
         let amounts = pieces
             .each_ref()

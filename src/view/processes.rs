@@ -19,7 +19,7 @@ use crate::app::process_columns::{Column, WIDE, WIDEST};
 use crate::app::{App, List, growth, page, rows};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{Breakdown, Holding, Outlook, Subject, Total, Verdict};
+use crate::model::{Breakdown, Outlook, ProcessTotal, Subject, Total, Verdict};
 use crate::protocol::snapshot::{Identity, Missing, Process, Snapshot, State};
 
 /// The most of the past that a sparkline shows: its few cells would hide what is short.
@@ -102,17 +102,17 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         match &row.subject {
             rows::Subject::Process(id) => {
                 if let Some(process) = snapshot.process(*id) {
-                    let holding = app.model().holding(*id);
+                    let process_total = app.model().process_total(*id);
                     draw_process(
                         &mut pen,
                         theme,
                         app,
                         &columns,
-                        &Shown { snapshot, process, holding, depth: row.depth, is_kept: row.is_kept },
+                        &Shown { snapshot, process, process_total, depth: row.depth, is_kept: row.is_kept },
                     );
                 }
             }
-            rows::Subject::Unclaimed(gpu) => unaccounted::draw(&mut pen, theme, app, snapshot, &columns, gpu),
+            rows::Subject::Unaccounted(gpu) => unaccounted::draw(&mut pen, theme, app, snapshot, &columns, gpu),
             rows::Subject::Group(group) => draw_group(&mut pen, theme, app, group),
             rows::Subject::Heading(text) => _ = pen.put(text, theme.dim()),
         }
@@ -122,12 +122,12 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
     let used = u16::try_from(app.rows().len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
     let below = Area { y: area.y + used, height: area.height.saturating_sub(used), ..area };
-    let mut reasons = rows::unread(snapshot);
-    if let Some(mut pen) = app.layout().and_then(|it| Pen::at(buffer, it.unread, 0)) {
+    let mut reasons = rows::unreadable(snapshot);
+    if let Some(mut pen) = app.layout().and_then(|it| Pen::at(buffer, it.unreadable, 0)) {
         pen.rest(rows::unread_in_short(snapshot), theme.dim());
         reasons.clear();
     }
-    unread(buffer, theme, app, snapshot, reasons, below);
+    unreadable(buffer, theme, app, snapshot, reasons, below);
     if app.rows().is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
     {
@@ -150,7 +150,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 
 /// Below the list, where there is room, who is not listed and why; and why PyTorch's figures are not known of some, and what
 /// to do about it: once.
-fn unread(buffer: &mut Buffer, theme: Theme, app: &App, snapshot: &Snapshot, reasons: Vec<String>, area: Area) {
+fn unreadable(buffer: &mut Buffer, theme: Theme, app: &App, snapshot: &Snapshot, reasons: Vec<String>, area: Area) {
     let troubles = super::gpus::troubles(app, snapshot, area.width.into()).map(|it| Line::styled(it, theme.alarm()));
     let reasons = reasons.into_iter().map(|it| Line::styled(it, theme.dim()));
     let area = rect(area).intersection(*buffer.area());
@@ -168,8 +168,8 @@ pub(super) fn reason(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 struct Shown<'a> {
     snapshot: &'a Snapshot,
     process: &'a Process,
-    /// Absent when it is no tenant of a GPU.
-    holding: Option<&'a Holding>,
+    /// Absent when it is no GPU process of a GPU.
+    process_total: Option<&'a ProcessTotal>,
     depth: usize,
     /// Its memory stands on another line.
     is_kept: bool,
@@ -190,12 +190,12 @@ struct Styles {
 }
 
 fn draw_process(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>) {
-    let Shown { snapshot, process, holding, .. } = shown;
-    let gpus = holding.map(|it| it.gpus.as_slice()).unwrap_or_default();
+    let Shown { snapshot, process, process_total, .. } = shown;
+    let gpus = process_total.map(|it| it.gpus.as_slice()).unwrap_or_default();
     let is_old = gpus.iter().any(|at| app.model().age(&snapshot.gpus[*at]).is_some());
     let is_sure = process.facts.identity != Identity::Unverified;
-    // Kin without a GPU is there for the picture.
-    let plain = if is_sure && holding.is_some() { theme.text() } else { theme.dim() };
+    // Related processes without a GPU is there for the picture.
+    let plain = if is_sure && process_total.is_some() { theme.text() } else { theme.dim() };
     let styles = Styles { plain, held: if is_old { theme.dim() } else { plain }, is_dim: is_old || !is_sure };
     for column in &columns.shown {
         draw_cell(pen, theme, app, columns, shown, &styles, *column);
@@ -211,7 +211,7 @@ fn draw_cell(
     styles: &Styles,
     column: Column,
 ) {
-    let Shown { snapshot, process, holding, .. } = shown;
+    let Shown { snapshot, process, process_total, .. } = shown;
     let (load, facts, width) = (&process.load, &process.facts, columns.width(column));
     let (text, align, style) = match column {
         Column::Gpu => {
@@ -222,7 +222,7 @@ fn draw_cell(
             };
             // Who is not listed may have a GPU open, and keep what is there.
             let open = app.model().verdict(process.id).map(|it| it.open.as_slice()).unwrap_or_default();
-            let label = rows::gpu_labels(snapshot, holding.map_or(open, |it| it.gpus.as_slice()));
+            let label = rows::gpu_labels(snapshot, process_total.map_or(open, |it| it.gpus.as_slice()));
             (format!("{tag}{label}"), Align::Left, styles.plain)
         }
         Column::Pid => (process.id.pid.to_string(), Align::Right, styles.plain),
@@ -230,7 +230,7 @@ fn draw_cell(
         Column::Memory => return memory(pen, theme, app, columns, shown, styles),
         Column::Cache => (cache(shown), Align::Right, styles.held),
         Column::Growth => (growth(app.model(), process.id).map_or_else(String::new, signed), Align::Right, styles.held),
-        Column::Sm => (holding.map_or_else(String::new, |it| word(it.sm)), Align::Right, styles.held),
+        Column::Sm => (process_total.map_or_else(String::new, |it| word(it.sm)), Align::Right, styles.held),
         Column::Cpu => (word(load.cpu), Align::Right, styles.plain),
         Column::Rss => (word(load.rss.map(short)), Align::Right, styles.plain),
         Column::Elapsed => (word(page::elapsed(snapshot, process).map(Elapsed)), Align::Right, styles.plain),
@@ -296,7 +296,7 @@ fn command(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown:
 }
 
 /// What it alone keeps, though the driver lists it for nobody that lives. What several keep together stands where
-/// the driver has it: at a ghost, or as unclaimed.
+/// the driver has it: at a ghost, or as unaccounted.
 fn kept(verdict: Option<&Verdict>) -> String {
     let kept = verdict.map(|it| it.kept.as_slice()).unwrap_or_default();
     let alone = || kept.iter().filter(|it| it.keepers == 1);
@@ -314,8 +314,8 @@ fn verdict_style(theme: Theme, verdict: &Verdict, plain: Style) -> Style {
 
 /// The head of a group: whose, how many, how much.
 fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::Group) {
-    let holdings = group.members.iter().filter_map(|id| app.model().holding(*id));
-    let total = Total::sum(holdings.map(|it| it.memory));
+    let process_totals = group.members.iter().filter_map(|id| app.model().process_total(*id));
+    let total = Total::sum(process_totals.map(|it| it.memory));
     let total = match total {
         Ok(Total { bytes, lower_bound }) => format!("{}{bytes}", if lower_bound { "≥ " } else { "" }),
         Err(why) => why.to_string(),
@@ -331,19 +331,20 @@ fn recent(app: &App) -> Duration {
 }
 
 fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: &Shown<'_>, styles: &Styles) {
-    let Some(holding) = shown.holding.filter(|_| !shown.is_kept) else {
+    let Some(process_total) = shown.process_total.filter(|_| !shown.is_kept) else {
         let figure = if shown.is_kept { "kept".to_owned() } else { kept(app.model().verdict(shown.process.id)) };
         pen.skip(columns.bar).cell(figure, SHORT + 1, Align::Right, styles.plain).skip(1);
         return;
     };
-    let share = holding.memory.ok().zip(holding.capacity.ok()).and_then(|(it, all)| it.bytes.share_of(all.bytes));
+    let share =
+        process_total.memory.ok().zip(process_total.capacity.ok()).and_then(|(it, all)| it.bytes.share_of(all.bytes));
     let full = if styles.is_dim { theme.dim() } else { theme.full(share) };
-    let breakdown = Breakdown::of_process(shown.snapshot, holding);
-    match (&breakdown, holding.capacity) {
+    let breakdown = Breakdown::of_process(shown.snapshot, process_total);
+    match (&breakdown, process_total.capacity) {
         (Some(breakdown), Ok(all)) => pen.breakdown(theme, breakdown, all.bytes, columns.bar, full),
         _ => pen.gauge(theme, share, columns.bar, full),
     };
-    let (mark, figure) = match holding.memory {
+    let (mark, figure) = match process_total.memory {
         Ok(total) => (if total.lower_bound { "≥" } else { " " }, short(total.bytes)),
         Err(why) => (" ", why.to_string()),
     };
@@ -352,7 +353,7 @@ fn memory(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &Columns, shown: 
 
 /// What PyTorch would give back.
 fn cache(shown: &Shown<'_>) -> String {
-    match shown.holding.and_then(|_| rows::cache(shown.snapshot, shown.process)) {
+    match shown.process_total.and_then(|_| rows::cache(shown.snapshot, shown.process)) {
         Some(Err(Missing::Unsupported)) | None => String::new(),
         Some(cache) => word(cache.map(short)),
     }

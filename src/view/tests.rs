@@ -8,14 +8,16 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::app::Options;
-use crate::app::end_dialog::EndPanel;
+use crate::app::end_dialog::EndDialog;
 use crate::app::event::Event;
 use crate::app::settings::Settings;
 use crate::base::units::{Bytes, Elapsed, Moment, Watts};
 use crate::protocol::command::{Outcome, Reply, Signal};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::example::{host, peek};
-use crate::protocol::snapshot::{Allocator, Cause, Missing, Peek, Snapshot, State, Trouble, Unread};
+use crate::protocol::snapshot::{
+    AllocatorStats, AllocatorUnreadable, Cause, DeviceAllocator, Missing, Snapshot, State, Trouble,
+};
 
 mod lines;
 
@@ -34,7 +36,7 @@ fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
     let mut host = busy();
     for _ in 0..60 {
         host = host.later(1);
-        for memory in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.tenants).filter_map(|it| it.memory.as_mut().ok()) {
+        for memory in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes).filter_map(|it| it.memory.as_mut().ok()) {
             memory.0 += 50 << 20;
         }
         app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
@@ -120,7 +122,7 @@ fn what_is_old_says_how_old() {
 fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
     let gib = |gib: u64| Ok(Bytes::from_gib(gib));
     let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(40));
-    let allocator = Allocator {
+    let allocator = DeviceAllocator {
         allocated: gib(20),
         active: gib(21),
         requested: gib(19),
@@ -130,9 +132,9 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
         reserved_peak: gib(37),
         retries: Ok(3),
         ooms: Ok(1),
-        ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
+        ..DeviceAllocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
     };
-    host.processes[0].peek = Some(Box::new(Peek { allocators: vec![allocator], unread: None }));
+    host.processes[0].allocator = Some(Box::new(AllocatorStats { devices: vec![allocator], unreadable: None }));
     let mut app = App::new(Options::default());
     app.update(Event::Resized(width, 60));
     app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
@@ -184,7 +186,7 @@ fn with_parts(each: &[(u64, u64)]) -> Snapshot {
         snapshot = snapshot.with(pid, "python train.py", 0, Bytes::from_gib(reserved + 2));
         let gpu = Some(snapshot.gpus[0].uuid.clone());
         let it = snapshot.processes.last_mut().unwrap();
-        it.peek = Some(peek(gpu, Bytes::from_gib(*reserved), Bytes::from_gib(*allocated)).into());
+        it.allocator = Some(peek(gpu, Bytes::from_gib(*reserved), Bytes::from_gib(*allocated)).into());
     }
     snapshot
 }
@@ -193,7 +195,9 @@ fn with_parts(each: &[(u64, u64)]) -> Snapshot {
 fn why_figures_are_not_known_has_a_row_where_the_list_is_full() {
     let screen_of = |processes: usize, height: u16| {
         let mut host = with_parts(&vec![(1, 1); processes]);
-        host.processes.iter_mut().for_each(|it| it.peek = Some(Peek::unread(Unread::OtherUser).into()));
+        host.processes
+            .iter_mut()
+            .for_each(|it| it.allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into()));
         let mut app = App::new(Options::default());
         app.update(Event::Resized(80, height));
         app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
@@ -251,15 +255,15 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
         let mut host = host(2).with(100, "python train.py", 0, Bytes::from_gib(40));
         let gib = |gib: u64| Ok(Bytes::from_gib(gib));
         let gpu = Some(host.gpus[0].uuid.clone());
-        let allocator = Allocator {
+        let allocator = DeviceAllocator {
             allocated: gib(20),
             active: gib(20),
             requested: gib(20),
             inactive_split: gib(0),
             reserved: gib(36),
-            ..Allocator::missing(0, gpu, Missing::NotYet)
+            ..DeviceAllocator::missing(0, gpu, Missing::NotYet)
         };
-        host.processes[0].peek = Some(Box::new(Peek { allocators: vec![allocator], unread: None }));
+        host.processes[0].allocator = Some(Box::new(AllocatorStats { devices: vec![allocator], unreadable: None }));
         change(&mut host);
         let mut app = App::new(Options::default());
         app.update(Event::Resized(120, 60));
@@ -277,7 +281,7 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
         }
     };
     let (process, gpu) = ([KeyCode::Enter], [KeyCode::Tab, KeyCode::Enter]);
-    let memory = |host: &mut Snapshot, memory| host.gpus[0].tenants[0].memory = memory;
+    let memory = |host: &mut Snapshot, memory| host.gpus[0].processes[0].memory = memory;
     check(
         &process,
         &|it| memory(it, Err(Missing::Unsupported)),
@@ -288,7 +292,7 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
     let more = ["- not PyTorch's 24.0 GiB 25,769,803,776 more than CUDA takes for itself"];
     check(&process, &|it| memory(it, Ok(Bytes::from_gib(60))), &more);
     // Two devices, of which it cannot be told where they are: all of it is known.
-    let unplaced = |it: &mut Snapshot| it.processes[0].peek.as_mut().unwrap().allocators[0].gpu = None;
+    let unplaced = |it: &mut Snapshot| it.processes[0].allocator.as_mut().unwrap().devices[0].gpu = None;
     let all = ["which GPU cannot be told", "Memory on all its GPUs", "- not PyTorch's 4.0 GiB", "- reserved 36.0 GiB"];
     check(&process, &unplaced, &all);
     check(
@@ -296,13 +300,13 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
         &unplaced,
         &["other 40.0 GiB 42,949,672,960 not PyTorch's, or of processes of which it cannot be told"],
     );
-    check(&gpu, &|it| it.processes[0].peek = None, &["not PyTorch's, or of processes that could not be read"]);
+    check(&gpu, &|it| it.processes[0].allocator = None, &["not PyTorch's, or of processes that could not be read"]);
     check(&gpu, &|_| (), &["other 4.0 GiB 4,294,967,296 not PyTorch's: CUDA contexts"]);
     // A context on a GPU that it has no tensor on.
     let context = |it: &mut Snapshot, gib| {
-        let mut tenant = it.gpus[0].tenants[0].clone();
-        tenant.memory = Ok(Bytes::from_gib(gib));
-        it.gpus[1].tenants.push(tenant);
+        let mut gpu_process = it.gpus[0].processes[0].clone();
+        gpu_process.memory = Ok(Bytes::from_gib(gib));
+        it.gpus[1].processes.push(gpu_process);
     };
     let here = ["Memory on GPU 1", "- not PyTorch's 1.0 GiB 1,073,741,824 all: PyTorch has nothing"];
     check(&process, &|it| context(it, 1), &here);
@@ -324,11 +328,14 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
 #[test]
 fn why_pytorch_s_figures_are_not_known_stands_once_below_the_list() {
     let mut host = host(1);
-    for (pid, why) in
-        [(7, Unread::PtraceScope), (8, Unread::PtraceScope), (9, Unread::OldPytorch), (10, Unread::NotYet)]
-    {
+    for (pid, why) in [
+        (7, AllocatorUnreadable::PtraceScope),
+        (8, AllocatorUnreadable::PtraceScope),
+        (9, AllocatorUnreadable::OldPytorch),
+        (10, AllocatorUnreadable::NotYet),
+    ] {
         host = host.with(pid, "python train.py", 0, Bytes::from_gib(4));
-        host.processes.last_mut().unwrap().peek = Some(Box::new(Peek::unread(why)));
+        host.processes.last_mut().unwrap().allocator = Some(Box::new(AllocatorStats::unreadable(why)));
     }
     let mut app = App::new(Options::default());
     app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
@@ -356,12 +363,12 @@ fn left_over(workers: u32) -> Snapshot {
     let mut host = host(1);
     host.gpus[0].load.memory_used = Ok(Bytes::from_gib(9));
     for pid in 201..=200 + workers {
-        host = host.kin(pid, 1, "python train.py");
+        host = host.related(pid, 1, "python train.py");
         let worker = host.processes.iter_mut().find(|it| it.id.pid == pid).unwrap();
         let id = worker.id;
         let facts = worker.facts_mut();
         (facts.comm, facts.group) = (Ok("pt_data_worker".into()), Ok(100));
-        host.gpus[0].holders.push(id);
+        host.gpus[0].device_file_holders.push(id);
     }
     host
 }
@@ -378,7 +385,7 @@ fn the_short_list_has_each_byte_once_and_the_whole_reason_below_it() {
     let line = |screen: &str, word: &str| screen.lines().find(|line| line.contains(word)).map(str::to_owned);
     let alone = short_list(1);
     assert!(line(&alone, "    201 alice").is_some_and(|line| line.contains(" 9.0G orphan")), "{alone}");
-    assert_eq!(line(&alone, "unclaimed"), None, "it stands on the line of the one who keeps it:\n{alone}");
+    assert_eq!(line(&alone, "unaccounted"), None, "it stands on the line of the one who keeps it:\n{alone}");
     assert!(alone.contains("it was left to PID 1, the leader of its process group (100) is gone, though"), "{alone}");
     assert!(alone.contains("keeps 9.0 GiB"), "{alone}");
     let two = short_list(2);
@@ -386,13 +393,13 @@ fn the_short_list_has_each_byte_once_and_the_whole_reason_below_it() {
         assert!(line(&two, pid).is_some_and(|line| line.contains("shared orphan")), "{two}");
     }
     assert_eq!(two.matches("9.0G").count(), 1, "{two}");
-    assert!(line(&two, "9.0G").is_some_and(|line| line.contains("unclaimed")), "{two}");
+    assert!(line(&two, "9.0G").is_some_and(|line| line.contains("unaccounted")), "{two}");
 }
 
 #[test]
 fn what_has_to_be_typed_is_said_before_what_enter_does() {
     let mut app = app(80, 24, &[KeyCode::F(9)]);
-    let process = app.end_panel().and_then(|panel| Some(panel.root()?.id())).unwrap();
+    let process = app.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
     let outcome = Outcome::Held { caution: Some("it is the display server".into()) };
     app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
     let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
@@ -410,7 +417,7 @@ fn one_that_runs_another_program_since_the_panel_opened_is_said_to() {
     let before = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
     let mut app = app_with(&before, 80, Settings::default());
     app.update(Event::Key(KeyEvent::from(KeyCode::F(9))));
-    let meant = |app: &App| app.end_panel().map(EndPanel::meant);
+    let meant = |app: &App| app.end_dialog().map(EndDialog::meant);
     let meant_before = meant(&app);
     assert!(!screen(Theme::new(false, true), &app, 80, 24).contains("before"));
     let after = host(1).with(7, "bash save.sh", 0, Bytes::from_gib(3));
@@ -449,12 +456,12 @@ fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them()
         (State::Traced, "It is held by a debugger: only SIGKILL reaches it."),
         (State::Stopped, "It is stopped: only SIGKILL and SIGCONT reach it."),
     ] {
-        let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).kin(8, 7, "python worker.py");
+        let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).related(8, 7, "python worker.py");
         let mut app = app_with(&host, 80, Settings::default());
         let key = |app: &mut App, key| _ = app.update(Event::Key(KeyEvent::from(key)));
         let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
         key(&mut app, KeyCode::F(9));
-        let process = app.end_panel().and_then(|panel| Some(panel.root()?.id())).unwrap();
+        let process = app.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
         let hear = |app: &mut App, outcome| {
             app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
         };

@@ -25,7 +25,7 @@ pub(crate) fn json(ran: &Ran) -> Value {
 /// The PIDs of the processes that hold a GPU. Others of the host are their kin.
 fn tenants(line: &Value) -> Vec<u64> {
     let list = |value: &Value| value.as_array().expect("a list").clone();
-    let of_gpu = |gpu: &Value| list(&gpu["tenants"]).into_iter().map(|it| it["process"].clone()).collect::<Vec<_>>();
+    let of_gpu = |gpu: &Value| list(&gpu["processes"]).into_iter().map(|it| it["process"].clone()).collect::<Vec<_>>();
     let ids: Vec<Value> = list(&line["gpus"]).iter().flat_map(of_gpu).collect();
     let processes = list(&line["processes"]).into_iter().filter(|it| ids.contains(&it["id"]));
     processes.filter_map(|it| it["id"]["pid"].as_u64()).collect()
@@ -54,7 +54,7 @@ fn json_is_one_line_with_rates() {
     assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
     let line = json(&ran);
     assert_eq!(line["kind"], "full");
-    assert_eq!(line["gpus"][0]["tenants"][0]["memory_used_bytes"], 5 * GIB);
+    assert_eq!(line["gpus"][0]["processes"][0]["memory_used_bytes"], 5 * GIB);
     assert_eq!(tenants(&line), [u64::from(pid)]);
     let processes = line["processes"].as_array().expect("a list");
     let process = processes.iter().find(|it| it["id"]["pid"] == pid).expect("it is a tenant");

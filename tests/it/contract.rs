@@ -104,7 +104,7 @@ impl Seen {
 
 /// The processes that hold a GPU. Others of the host are their kin, who come and go.
 fn tenants(snapshot: &Snapshot) -> Vec<&Process> {
-    let is_tenant = |it: &&Process| snapshot.gpus.iter().flat_map(|gpu| &gpu.tenants).any(|of| of.process == it.id);
+    let is_tenant = |it: &&Process| snapshot.gpus.iter().flat_map(|gpu| &gpu.processes).any(|of| of.process == it.id);
     snapshot.processes.iter().filter(is_tenant).collect()
 }
 
@@ -192,7 +192,7 @@ fn ticks_lead_to_what_the_next_whole_line_says() {
                 gpu.facts.clone(),
                 gpu.load.memory_used,
                 gpu.load.temperature,
-                gpu.tenants.clone(),
+                gpu.processes.clone(),
                 gpu.trouble.clone(),
             )
         });

@@ -68,7 +68,7 @@ fn in_a_container_pid_one_is_listed_and_what_its_driver_cannot_say_is_not_zero()
         return say(format_args!("skipped: no PID namespace may be made here: {}", ran.err));
     }
     let line = json(&ran);
-    let tenant = &line["gpus"][0]["tenants"][0];
+    let tenant = &line["gpus"][0]["processes"][0];
     assert_eq!(tenant["process"]["pid"], 1, "{line:#}");
     assert!(tenant["memory_used_bytes"].is_null() && tenant["sm_utilization_percent"].is_null(), "{tenant:#}");
 }
@@ -83,7 +83,7 @@ fn samples_that_are_dated_from_the_boot_count_like_others() {
     host.put(0, Tenant { sm: Some(60), ..Tenant::fictional(4_000_001, GIB) });
     host.change(|world| world.samples_since_boot = true);
     let agent = Agent::start(&host);
-    let share = |gpu: &Gpu| gpu.tenants.first().map(|it| it.sm);
+    let share = |gpu: &Gpu| gpu.processes.first().map(|it| it.sm);
     until(&agent, "a busy process", |gpu| {
         assert_ne!(share(gpu), Some(Ok(Percent::new(0.0))), "it is busy");
         share(gpu) == Some(Ok(Percent::new(60.0)))

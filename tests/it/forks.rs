@@ -1,7 +1,7 @@
 //! A forked worker has a copy of its parent's books, and nothing of the GPU.
 
 use fake_nvml::Tenant;
-use gputop::protocol::snapshot::{Peek, Unread};
+use gputop::protocol::snapshot::{AllocatorStats, AllocatorUnreadable};
 
 use crate::contract::Seen;
 use crate::peek::{MIB, Torch, agent, figures, host, wait};
@@ -32,30 +32,30 @@ fn a_forked_worker_has_no_figures_of_its_own() {
     host.put(0, Tenant::new(torch.pid(), 4 * GIB));
     let agent = agent(&host);
     let mut seen = Seen::default();
-    wait(&agent, &mut seen, torch.pid(), "figures", |it| it.allocators.len() == 1);
+    wait(&agent, &mut seen, torch.pid(), "figures", |it| it.devices.len() == 1);
     // It is kin, of whom the driver says nothing.
     let worker_is = |seen: &Seen| seen.snapshot.as_ref()?.processes.iter().find(|it| it.id.pid == worker).cloned();
     while worker_is(&seen).is_none() {
         seen.take(agent.next());
     }
-    assert_eq!(worker_is(&seen).and_then(|it| it.peek), None);
+    assert_eq!(worker_is(&seen).and_then(|it| it.allocator), None);
     // Now the driver names it, with less than its copy of the books says; then with more, for something else.
     host.put(0, Tenant::new(worker, 100 * MIB));
-    wait(&agent, &mut seen, worker, "a copy", |it| it.unread == Some(Unread::Copied));
+    wait(&agent, &mut seen, worker, "a copy", |it| it.unreadable == Some(AllocatorUnreadable::Copied));
     if !compares_files() {
         return say("skipped: the kernel compares no open files here");
     }
     host.change(|world| world.gpus[0].tenants[1].memory = Some(8 * GIB));
     let held =
-        |seen: &Seen| seen.snapshot.as_ref()?.gpus[0].tenants.iter().find(|it| it.process.pid == worker)?.memory.ok();
+        |seen: &Seen| seen.snapshot.as_ref()?.gpus[0].processes.iter().find(|it| it.process.pid == worker)?.memory.ok();
     while held(&seen).is_none_or(|it| it.0 != 8 * GIB) {
         seen.take(agent.next());
     }
     torch.train(0);
     let books = torch.books(0);
-    let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+    let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
     wait(&agent, &mut seen, torch.pid(), "the next figures", is_it);
-    wait(&agent, &mut seen, worker, "a copy still", |it| it.unread == Some(Unread::Copied));
+    wait(&agent, &mut seen, worker, "a copy still", |it| it.unreadable == Some(AllocatorUnreadable::Copied));
 }
 
 #[test]
@@ -64,7 +64,9 @@ fn a_forked_worker_whose_parent_nobody_looks_into_has_none_either() {
     let mut torch = trainer(&host);
     let worker: u32 = torch.ask("fork").parse().expect("its PID");
     host.put(0, Tenant::new(worker, 100 * MIB));
-    wait(&agent(&host), &mut Seen::default(), worker, "a copy", |it| it.unread == Some(Unread::Copied));
+    wait(&agent(&host), &mut Seen::default(), worker, "a copy", |it| {
+        it.unreadable == Some(AllocatorUnreadable::Copied)
+    });
 }
 
 #[test]
@@ -82,6 +84,6 @@ fn a_server_s_child_that_started_cuda_itself_has_figures_of_its_own_at_its_sibli
     let agent = agent(&host);
     let mut seen = Seen::default();
     for pid in [torch.pid(), sibling] {
-        wait(&agent, &mut seen, pid, "figures", |it| it.allocators.len() == 1);
+        wait(&agent, &mut seen, pid, "figures", |it| it.devices.len() == 1);
     }
 }

@@ -49,7 +49,7 @@ fn those_are_given_that_nobody_is_on() {
 #[test]
 fn memory_that_nobody_accounts_for_is_not_free() {
     let mut host = four();
-    host.change(|world| world.gpus[1].memory.unclaimed = 5 * GIB);
+    host.change(|world| world.gpus[1].memory.unaccounted = 5 * GIB);
     let ran = host.run(["free"]);
     assert_eq!((ran.code, given(&ran)), (0, vec![uuid(&mut host, 3)]));
 }

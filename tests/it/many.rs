@@ -83,5 +83,5 @@ fn of_hundreds_that_wait_a_few_are_read_each_time_and_what_becomes_of_one_is_soo
         }
     }
     Life::of(pids[4]).signal(Signal::KILL);
-    seen.until(&agent, "the end of one", |it| it.gpus[4].tenants.iter().all(|it| it.process.pid != pids[4]));
+    seen.until(&agent, "the end of one", |it| it.gpus[4].processes.iter().all(|it| it.process.pid != pids[4]));
 }

@@ -61,7 +61,7 @@ fn orphans_are_named_with_the_evidence_and_a_script_is_told_so() {
         assert!(text.contains(words), "no `{words}` in\n{text}");
     }
     let lines = text.lines().filter(|line| line.contains("11.0 GiB") && !line.contains("keeps 11.0 GiB")).count();
-    assert_eq!(lines, 2, "in all, and on the worker's line, and not once more as unclaimed:\n{text}");
+    assert_eq!(lines, 2, "in all, and on the worker's line, and not once more as unaccounted:\n{text}");
     // Beside other tests, a second look may take a while.
     let ran = left.host.run(["orphans", "--json", "--timeout", "20s"]);
     assert_eq!(ran.code, FOUND, "{}", ran.err);
@@ -76,7 +76,7 @@ fn orphans_are_named_with_the_evidence_and_a_script_is_told_so() {
         ran.err,
         ran.took
     );
-    assert_eq!(found["unclaimed"][0]["holders"][0]["pid"], worker);
+    assert_eq!(found["unaccounted"][0]["device_file_holders"][0]["pid"], worker);
     assert!(left.worker.is_there(), "to look is to harm nobody");
 }
 

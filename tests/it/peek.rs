@@ -8,7 +8,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use fake_nvml::Tenant;
 use gputop::protocol::line::Line;
-use gputop::protocol::snapshot::{Allocator, GpuUuid, Peek, Unread};
+use gputop::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, DeviceAllocator, GpuUuid};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use crate::contract::{Agent, Seen};
@@ -107,12 +107,18 @@ pub(crate) fn agent(host: &Host) -> Agent {
 
 /// What the agent says of a process, when it says what is asked for.
 #[track_caller]
-pub(crate) fn wait(agent: &Agent, seen: &mut Seen, pid: u32, what: &str, is_it: impl Fn(&Peek) -> bool) -> Peek {
+pub(crate) fn wait(
+    agent: &Agent,
+    seen: &mut Seen,
+    pid: u32,
+    what: &str,
+    is_it: impl Fn(&AllocatorStats) -> bool,
+) -> AllocatorStats {
     let started = crate::process::now();
     loop {
         seen.take(agent.next());
         let processes = &seen.snapshot.as_ref().expect("there was a line").processes;
-        let peek = processes.iter().find(|it| it.id.pid == pid).and_then(|it| it.peek.as_deref());
+        let peek = processes.iter().find(|it| it.id.pid == pid).and_then(|it| it.allocator.as_deref());
         if let Some(peek) = peek.filter(|it| is_it(it)) {
             return peek.clone();
         }
@@ -121,7 +127,7 @@ pub(crate) fn wait(agent: &Agent, seen: &mut Seen, pid: u32, what: &str, is_it: 
 }
 
 /// An allocator's figures, in the order of the books.
-pub(crate) fn figures(it: &Allocator) -> Vec<u64> {
+pub(crate) fn figures(it: &DeviceAllocator) -> Vec<u64> {
     let pairs = [
         (it.allocated, it.allocated_peak),
         (it.reserved, it.reserved_peak),
@@ -147,9 +153,9 @@ fn every_layout_is_read_to_the_byte_and_follows_what_the_process_does() {
         let mut seen = Seen::default();
         for _ in 0..3 {
             let books = torch.books(0);
-            let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+            let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
             let peek = wait(&agent, &mut seen, torch.pid(), "the same figures", is_it);
-            let [allocator] = peek.allocators.as_slice() else { panic!("{peek:?}") };
+            let [allocator] = peek.devices.as_slice() else { panic!("{peek:?}") };
             assert_eq!((allocator.device, &allocator.gpu), (0, &uuid(&seen, 1)));
             assert_eq!((allocator.allocations, allocator.segments), (Ok(books[0]), Ok(books[2])));
             torch.train(0);
@@ -175,8 +181,8 @@ fn figures_of_a_process_that_never_rests_are_of_one_state() {
     let agent = agent(&host);
     let mut seen = Seen::default();
     for _ in 0..20 {
-        let peek = wait(&agent, &mut seen, torch.pid(), "figures", |it| !it.allocators.is_empty());
-        let is = figures(&peek.allocators[0]);
+        let peek = wait(&agent, &mut seen, torch.pid(), "figures", |it| !it.devices.is_empty());
+        let is = figures(&peek.devices[0]);
         assert!(is == rest || is == handed_out, "{is:?} is neither {rest:?} nor {handed_out:?}");
     }
 }
@@ -192,15 +198,15 @@ fn a_process_that_forges_the_way_or_the_books_shows_nothing_and_harms_nobody() {
     }
     let agent = agent(&host);
     let mut seen = Seen::default();
-    let has_figures = |it: &Peek| !it.allocators.is_empty();
+    let has_figures = |it: &AllocatorStats| !it.devices.is_empty();
     wait(&agent, &mut seen, hostile.pid(), "figures", has_figures);
     for how in 1..=7 {
         assert_eq!(hostile.ask(&format!("forge {how}")), "done");
-        wait(&agent, &mut seen, hostile.pid(), &format!("no figures of forgery {how}"), |it| it.unread.is_some());
+        wait(&agent, &mut seen, hostile.pid(), &format!("no figures of forgery {how}"), |it| it.unreadable.is_some());
         // The other one goes on.
         torch.train(0);
         let books = torch.books(0);
-        let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+        let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
         wait(&agent, &mut seen, torch.pid(), "the other's figures", is_it);
         assert_eq!(hostile.ask("forge 0"), "done");
         wait(&agent, &mut seen, hostile.pid(), &format!("figures again after forgery {how}"), has_figures);
@@ -209,7 +215,7 @@ fn a_process_that_forges_the_way_or_the_books_shows_nothing_and_harms_nobody() {
     hostile.process.life.signal(rustix::process::Signal::STOP);
     torch.train(0);
     let books = torch.books(0);
-    let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+    let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
     wait(&agent, &mut seen, torch.pid(), "the other's figures", is_it);
     wait(&agent, &mut seen, hostile.pid(), "figures of one that is stopped", has_figures);
     hostile.process.life.signal(rustix::process::Signal::CONT);
@@ -226,14 +232,14 @@ fn a_process_whose_memory_does_not_come_back_says_so_and_the_others_go_on() {
     }
     let agent = agent(&host);
     let mut seen = Seen::default();
-    wait(&agent, &mut seen, stuck.pid(), "figures", |it| !it.allocators.is_empty());
+    wait(&agent, &mut seen, stuck.pid(), "figures", |it| !it.devices.is_empty());
     if stuck.ask("hang 0") != "0" {
         return crate::say("skipped: memory that hangs can be made by root, or where vm.unprivileged_userfaultfd is 1");
     }
-    wait(&agent, &mut seen, stuck.pid(), "hung", |it| it.unread == Some(Unread::Hung));
+    wait(&agent, &mut seen, stuck.pid(), "hung", |it| it.unreadable == Some(AllocatorUnreadable::Hung));
     torch.train(0);
     let books = torch.books(0);
-    let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..]);
+    let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
     wait(&agent, &mut seen, torch.pid(), "the other's figures", is_it);
 }
 
@@ -256,10 +262,10 @@ fn processes_whose_memory_does_not_come_back_hold_up_nobody_who_asks_once() {
     }
     let ran = run(host.gputop(["--json"]).env("GPUTOP_DEVICES", host.path("nvidia")));
     let Ok(Some(Line::Full(snapshot))) = Line::parse(&ran.out) else { panic!("{}", ran.text()) };
-    let peek = |torch: &Torch| snapshot.processes.iter().find(|it| it.id.pid == torch.pid())?.peek.clone();
+    let peek = |torch: &Torch| snapshot.processes.iter().find(|it| it.id.pid == torch.pid())?.allocator.clone();
     for torch in &mut all[2..] {
         let peek = peek(torch).expect("it was looked into");
-        assert_eq!(peek.allocators.iter().map(figures).collect::<Vec<_>>(), [torch.books(0)[8..].to_vec()]);
+        assert_eq!(peek.devices.iter().map(figures).collect::<Vec<_>>(), [torch.books(0)[8..].to_vec()]);
     }
 }
 
@@ -273,28 +279,28 @@ fn a_device_that_is_used_where_the_process_is_known_already_is_found_with_the_ne
     let mut command = host.gputop(["agent", "--interval", "500ms"]);
     let agent = Agent::run(command.env("GPUTOP_DEVICES", host.path("nvidia")));
     let mut seen = Seen::default();
-    wait(&agent, &mut seen, torch.pid(), "one device", |it| it.allocators.len() == 1);
+    wait(&agent, &mut seen, torch.pid(), "one device", |it| it.devices.len() == 1);
     for (count, device) in [(2, 0), (3, 5)] {
         torch.train(device);
         host.change(|world| world.gpus[device as usize].tenants[0].memory = Some(500 * MIB));
-        let figure = |seen: &Seen| seen.snapshot.as_ref()?.gpus[device as usize].tenants.first()?.memory.ok();
+        let figure = |seen: &Seen| seen.snapshot.as_ref()?.gpus[device as usize].processes.first()?.memory.ok();
         while figure(&seen).is_none_or(|it| it.0 != 500 * MIB) {
             seen.take(agent.next());
         }
         // With one in turn it would take up to eight passes of the driver.
         let peek = |seen: &Seen| {
             let process = seen.snapshot.as_ref()?.processes.iter().find(|it| it.id.pid == torch.pid())?;
-            process.peek.clone()
+            process.allocator.clone()
         };
         let pass = |seen: &Seen| seen.snapshot.as_ref().map(|it| it.gpus[0].load.at);
         let mut passes = vec![pass(&seen)];
-        while peek(&seen).is_none_or(|it| it.allocators.len() != count) && passes.len() < 5 {
+        while peek(&seen).is_none_or(|it| it.devices.len() != count) && passes.len() < 5 {
             seen.take(agent.next());
             passes.push(pass(&seen));
             passes.dedup();
         }
         let peek = peek(&seen).expect("it was looked into");
-        assert_eq!(peek.allocators.len(), count, "{peek:?}");
+        assert_eq!(peek.devices.len(), count, "{peek:?}");
     }
 }
 
@@ -306,14 +312,14 @@ fn a_device_that_is_used_later_is_found() {
     host.put(2, Tenant::new(torch.pid(), 500 * MIB));
     let agent = agent(&host);
     let mut seen = Seen::default();
-    wait(&agent, &mut seen, torch.pid(), "one device", |it| it.allocators.len() == 1);
+    wait(&agent, &mut seen, torch.pid(), "one device", |it| it.devices.len() == 1);
     // The driver names it on another GPU before anything is taken there, or as soon as it is.
     host.put(0, Tenant::new(torch.pid(), 500 * MIB));
     torch.train(0);
-    wait(&agent, &mut seen, torch.pid(), "two devices", |it| it.allocators.len() == 2);
+    wait(&agent, &mut seen, torch.pid(), "two devices", |it| it.devices.len() == 2);
     torch.train(3);
-    let peek = wait(&agent, &mut seen, torch.pid(), "three devices", |it| it.allocators.len() == 3);
-    assert_eq!(peek.allocators.iter().map(|it| it.device).collect::<Vec<_>>(), [0, 2, 3]);
+    let peek = wait(&agent, &mut seen, torch.pid(), "three devices", |it| it.devices.len() == 3);
+    assert_eq!(peek.devices.iter().map(|it| it.device).collect::<Vec<_>>(), [0, 2, 3]);
 }
 
 #[test]
@@ -329,10 +335,10 @@ fn of_whom_the_kernel_does_not_say_that_he_lives_nothing_is_shown_until_it_does(
     let agent = agent(&host);
     let mut seen = Seen::default();
     for (limit, what, is_it) in [
-        (1024, "figures", (|it| !it.allocators.is_empty()) as fn(&Peek) -> bool),
+        (1024, "figures", (|it| !it.devices.is_empty()) as fn(&AllocatorStats) -> bool),
         // The kernel waits for no more files at once than one may have open.
-        (2, "no figures", |it| it.unread == Some(Unread::NotYet)),
-        (1024, "figures again", |it| !it.allocators.is_empty()),
+        (2, "no figures", |it| it.unreadable == Some(AllocatorUnreadable::NotYet)),
+        (1024, "figures again", |it| !it.devices.is_empty()),
     ] {
         limit_files(agent.pid(), limit);
         for torch in &all {
@@ -356,8 +362,8 @@ fn what_is_printed_once_has_the_figures() {
     let ran = run(host.gputop(["--json"]).env("GPUTOP_DEVICES", host.path("nvidia")));
     let Ok(Some(Line::Full(snapshot))) = Line::parse(&ran.out) else { panic!("{}", ran.text()) };
     let process = snapshot.processes.iter().find(|it| it.id.pid == torch.pid()).expect("it is a tenant");
-    let peek = process.peek.as_ref().expect("it was looked into");
-    assert_eq!(peek.allocators.iter().map(figures).collect::<Vec<_>>(), [torch.books(0)[8..].to_vec()]);
+    let peek = process.allocator.as_ref().expect("it was looked into");
+    assert_eq!(peek.devices.iter().map(figures).collect::<Vec<_>>(), [torch.books(0)[8..].to_vec()]);
 }
 
 #[test]
@@ -368,9 +374,9 @@ fn another_program_or_the_end_takes_the_figures_away() {
     host.put(0, Tenant::new(torch.pid(), 500 * MIB));
     let agent = agent(&host);
     let mut seen = Seen::default();
-    wait(&agent, &mut seen, torch.pid(), "figures", |it| it.allocators.len() == 1);
+    wait(&agent, &mut seen, torch.pid(), "figures", |it| it.devices.len() == 1);
     torch.tell("exec /bin/sleep");
-    wait(&agent, &mut seen, torch.pid(), "another program", |it| it.unread == Some(Unread::NoPytorch));
+    wait(&agent, &mut seen, torch.pid(), "another program", |it| it.unreadable == Some(AllocatorUnreadable::NoPytorch));
     torch.process.life.signal(rustix::process::Signal::KILL);
     torch.process.wait();
     while seen.snapshot.as_ref().is_some_and(|it| it.processes.iter().any(|it| it.id.pid == torch.pid())) {
@@ -389,7 +395,7 @@ fn more_than_the_driver_says_is_a_difference_that_is_shown() {
     host.put(0, Tenant::new(torch.pid(), 0));
     let mut seen = Seen::default();
     let books = torch.books(0);
-    let is_it = |peek: &Peek| peek.allocators.iter().any(|it| figures(it) == books[8..] && it.gpu.is_some());
+    let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..] && it.gpu.is_some());
     wait(&agent(&host), &mut seen, torch.pid(), "its figures", is_it);
 }
 
@@ -405,9 +411,9 @@ fn devices_are_put_on_their_gpus() {
     }
     let agent = agent(&host);
     let mut seen = Seen::default();
-    let is_it = |it: &Peek| it.allocators.len() == 2 && it.allocators.iter().all(|it| it.gpu.is_some());
+    let is_it = |it: &AllocatorStats| it.devices.len() == 2 && it.devices.iter().all(|it| it.gpu.is_some());
     let peek = wait(&agent, &mut seen, torch.pid(), "two devices on GPUs", is_it);
-    let gpus: Vec<_> = peek.allocators.iter().map(|it| it.gpu.clone()).collect();
+    let gpus: Vec<_> = peek.devices.iter().map(|it| it.gpu.clone()).collect();
     assert_eq!(gpus, [uuid(&seen, 2), uuid(&seen, 0)]);
 }
 
@@ -422,10 +428,10 @@ fn what_cannot_be_read_says_why() {
     }
     let agent = agent(&host);
     let mut seen = Seen::default();
-    wait(&agent, &mut seen, old.pid(), "too old", |it| it.unread == Some(Unread::OldPytorch));
-    wait(&agent, &mut seen, new.pid(), "nothing yet", |it| it.unread == Some(Unread::NotYet));
+    wait(&agent, &mut seen, old.pid(), "too old", |it| it.unreadable == Some(AllocatorUnreadable::OldPytorch));
+    wait(&agent, &mut seen, new.pid(), "nothing yet", |it| it.unreadable == Some(AllocatorUnreadable::NotYet));
     if !crate::process::is_contained() {
-        wait(&agent, &mut seen, sleeper, "no PyTorch", |it| it.unread == Some(Unread::NoPytorch));
+        wait(&agent, &mut seen, sleeper, "no PyTorch", |it| it.unreadable == Some(AllocatorUnreadable::NoPytorch));
     }
 }
 
@@ -443,5 +449,7 @@ fn another_user_may_not_look() {
     host.dress(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.args([gputop.to_str().expect("it is UTF-8"), "agent", "--interval", "100ms"]);
     let agent = Agent::run(&mut command);
-    wait(&agent, &mut Seen::default(), torch.pid(), "another user's", |it| it.unread == Some(Unread::OtherUser));
+    wait(&agent, &mut Seen::default(), torch.pid(), "another user's", |it| {
+        it.unreadable == Some(AllocatorUnreadable::OtherUser)
+    });
 }

@@ -32,13 +32,13 @@ fn a_gpu_that_shares_the_host_s_memory_has_none_of_its_own() {
     lacks(&line, "load", &["memory_used_bytes", "memory_free_bytes", "memory_total_bytes"]);
     lacks(&line, "health", &["power_limit_watts", "memory_clock_hertz", "fan_percent", "ecc_corrected_errors"]);
     // What a process holds is told.
-    assert_eq!(line["gpus"][0]["tenants"][0]["memory_used_bytes"], 5 * GIB);
+    assert_eq!(line["gpus"][0]["processes"][0]["memory_used_bytes"], 5 * GIB);
     let mut terminal = Terminal::start_at(&host, 120, 40, []);
     terminal.wait_for(&pid);
     let gpu = terminal.line_at(" 0 GB10");
     assert!(gpu.contains(" N/A ") && gpu.contains("64%") && gpu.contains("41W") && gpu.contains("ok"), "{gpu}");
     assert!(!gpu.contains("0.0"), "{gpu}");
-    assert!(!terminal.text().contains("unclaimed"), "what is not known cannot be unclaimed: {}", terminal.text());
+    assert!(!terminal.text().contains("unaccounted"), "what is not known cannot be unaccounted: {}", terminal.text());
     terminal.keys(&format!("{TAB}{ENTER}"));
     terminal.wait_for("N/A: the driver reports none of its own, as for a GPU that shares the memory of the host");
     terminal.wait_for("the host's memory too, by ATS");
@@ -54,7 +54,7 @@ fn under_windows_it_is_said_who_is_there_and_not_how_much() {
     let mut host = Host::still(["WSL"]);
     let pid = host.sleeper(0, 5 * GIB).to_string();
     let line = seen(&host);
-    let tenant = &line["gpus"][0]["tenants"][0];
+    let tenant = &line["gpus"][0]["processes"][0];
     assert_eq!(tenant["memory_used_bytes"], Value::Null);
     assert_eq!(tenant["missing"]["memory_used_bytes"], "unsupported");
     let mut terminal = Terminal::start_at(&host, 120, 40, []);

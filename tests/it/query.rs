@@ -22,7 +22,7 @@ const DEPRECATED: &str = "[Requested functionality has been deprecated]";
 fn h100(gpu: &mut Gpu) {
     gpu.serial = Some("0000000000000".to_owned());
     "00000000:00:09.0".clone_into(&mut gpu.pci);
-    gpu.memory = Memory { total: 81_559 * MIB, reserved: 501_809_152, unclaimed: 0, v2: true };
+    gpu.memory = Memory { total: 81_559 * MIB, reserved: 501_809_152, unaccounted: 0, v2: true };
     gpu.utilization =
         Utilization { gpu: Some(0), memory: Some(0), encoder: Some(0), decoder: Some(0), jpeg: Some(0), ofa: Some(0) };
     (gpu.temperature.gpu, gpu.temperature.memory, gpu.temperature.gpu_max) = (Some(41), Some(48), Some(87));
@@ -52,7 +52,8 @@ fn rtx_2080(gpu: &mut Gpu) {
     (gpu.pci_device_id, gpu.pci_subclass, gpu.pci_subsystem_id) = (0x1E81_10DE, Some(0), Some(0x4005_1458));
     gpu.vbios = Some("90.04.7A.40.73".to_owned());
     gpu.compute_capability = (7, 5);
-    gpu.memory = Memory { total: 8192 * MIB, reserved: 408 * MIB - 900_000, unclaimed: 819 * MIB - 900_000, v2: true };
+    gpu.memory =
+        Memory { total: 8192 * MIB, reserved: 408 * MIB - 900_000, unaccounted: 819 * MIB - 900_000, v2: true };
     gpu.utilization = Utilization {
         gpu: Some(8),
         memory: Some(3),

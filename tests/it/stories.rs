@@ -96,7 +96,7 @@ impl Told {
             }
             Act::Sm(part, percent) => change_tenant(host, self.pid(part), &|it| it.sm = Some(*percent)),
             Act::Ghost(part) => change_tenant(host, self.pid(part), &|it| it.fictional = true),
-            Act::Extra(memory) => host.change(|world| world.gpus[gpu].memory.unclaimed = *memory),
+            Act::Extra(memory) => host.change(|world| world.gpus[gpu].memory.unaccounted = *memory),
             Act::Kill(part) => {
                 self.parts[part].signal(Signal::KILL);
                 self.parts[part].wait_end();
@@ -147,11 +147,11 @@ impl Told {
                 let found = found.and_then(|it| it.facts.origin.as_ref().ok()).map_or("nowhere", Text::as_str);
                 unlike(found.to_owned(), origin)
             }
-            Claim::Unclaimed(claimed) => {
+            Claim::Unaccounted(claimed) => {
                 let place = |uuid| model.latest().and_then(|it| it.gpus.iter().position(|gpu| gpu.uuid == uuid));
-                let found = model.unclaimed().iter().find(|it| place(it.gpu.clone()) == Some(self.gpu));
+                let found = model.unaccounted().iter().find(|it| place(it.gpu.clone()) == Some(self.gpu));
                 let said = found.map_or("none".to_owned(), |it| {
-                    format!("{}, open in {}", it.memory, self.names(it.holders.iter().map(|it| it.pid)))
+                    format!("{}, open in {}", it.memory, self.names(it.device_file_holders.iter().map(|it| it.pid)))
                 });
                 unlike(said, claimed)
             }

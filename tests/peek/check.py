@@ -232,15 +232,15 @@ class Watcher:
         """What the next line says of the process, if it says anything new."""
         line = self.agent.read()
         for process in line.get("processes", []):
-            if process["id"]["pid"] == self.pid and "peek" in process:
-                self.process = process["peek"]
+            if process["id"]["pid"] == self.pid and "allocator" in process:
+                self.process = process["allocator"]
         return self.process
 
 
 def differences(stats, peek):
     """The figures in which the two differ. A device that was never used has none."""
     used = [(at, it) for at, it in enumerate(stats) if it["reserved_bytes.all.peak"] > 0]
-    allocators = {it["cuda_device"]: it for it in (peek or {}).get("allocators", [])}
+    allocators = {it["cuda_device"]: it for it in (peek or {}).get("devices", [])}
     if set(allocators) != {at for at, _ in used}:
         return [f"devices {sorted(allocators)}: {(peek or {}).get('unread')}"]
     pairs = []
@@ -262,7 +262,7 @@ def others(out, python, environment):
         child.read()
         (out / "used").write_text(f"{1 << 30}\n")
         watcher, deadline = Watcher(out, child.process.pid), time.monotonic() + 20
-        while (found := (watcher.peek() or {}).get("unread")) != expected and time.monotonic() < deadline:
+        while (found := (watcher.peek() or {}).get("unreadable")) != expected and time.monotonic() < deadline:
             pass
         wrong += [f"{expected} is told as {found}"] if found != expected else []
         watcher.agent.end()
@@ -327,7 +327,7 @@ def check(directory, python, version):
         wrong += [f"{step}: {it}" for it in found]
         compared += sum(2 * len(FIGURES) + len(COUNTS) for it in stats if it["reserved_bytes.all.peak"] > 0)
         pending = max(pending, *(it["active_bytes.all.current"] - it["allocated_bytes.all.current"] for it in stats))
-    gpus = {it["cuda_device"]: it["gpu_uuid"] for it in (watcher.process or {}).get("allocators", [])}
+    gpus = {it["cuda_device"]: it["gpu_uuid"] for it in (watcher.process or {}).get("devices", [])}
     ratio, noise = disturb(trainer, watcher)
     watcher.agent.process.send_signal(signal.SIGCONT)
     watcher.agent.end()

@@ -24,7 +24,7 @@ struct Segment {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Allocator {
+pub(crate) struct DeviceAllocator {
     segments: Vec<Segment>,
     vacant: Vec<usize>,
     /// Free blocks by pool and size.
@@ -35,7 +35,7 @@ pub(crate) struct Allocator {
     expandable: bool,
 }
 
-impl Allocator {
+impl DeviceAllocator {
     pub(crate) fn new(expandable: bool) -> Self {
         Self { expandable, ..Self::default() }
     }

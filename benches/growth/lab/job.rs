@@ -1,6 +1,6 @@
 //! A training job on the model of the allocator, told step by step: what its memory does is what follows.
 
-use super::allocator::{Allocator, Block, MIB};
+use super::allocator::{Block, DeviceAllocator, MIB};
 use super::random::Random;
 
 /// How long the batches of a job are, as a share of the longest there can be.
@@ -78,7 +78,7 @@ pub(crate) struct Job {
     pub(crate) plan: Plan,
     pub(crate) random: Random,
     pub(crate) now: f64,
-    memory: Allocator,
+    memory: DeviceAllocator,
     /// Every change of what the process holds, with its time.
     pub(crate) log: Vec<(f64, u64)>,
     /// The same of the context and what tensors hold, at some times of each step.
@@ -91,7 +91,7 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn start(plan: Plan, random: Random) -> Self {
         let mut job = Self {
-            memory: Allocator::new(plan.expandable),
+            memory: DeviceAllocator::new(plan.expandable),
             plan,
             random,
             now: 0.0,

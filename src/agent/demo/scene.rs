@@ -147,7 +147,7 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold], hidden:
         },
         detail: None,
         holds: holds.to_vec(),
-        holders: hidden.iter().map(|hold| hold.pid).collect(),
+        device_file_holders: hidden.iter().map(|hold| hold.pid).collect(),
         trouble: None,
         failures: vec![],
     }

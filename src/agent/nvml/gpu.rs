@@ -88,7 +88,7 @@ impl Gpu {
                 health: GpuHealth::missing(now, vec![], Missing::NotYet),
                 detail: None,
                 holds: vec![],
-                holders: vec![],
+                device_file_holders: vec![],
                 trouble: None,
                 failures: vec![],
             },

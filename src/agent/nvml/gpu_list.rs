@@ -127,7 +127,7 @@ pub(in crate::agent) fn unknown(index: u32, now: Moment, why: Missing) -> GpuRea
         health: GpuHealth::missing(now, vec![], why),
         detail: None,
         holds: vec![],
-        holders: vec![],
+        device_file_holders: vec![],
         trouble: None,
         failures: vec![],
     }

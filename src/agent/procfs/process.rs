@@ -67,13 +67,13 @@ pub(super) struct Reader<'a> {
 
 impl Entry {
     /// A process of which only the PID is known.
-    pub(super) fn unread(pid: u32) -> Self {
+    pub(super) fn unreadable(pid: u32) -> Self {
         Self {
             process: Process {
                 id: ProcessId { pid, start_ticks: None },
                 facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet).into(),
                 load: ProcessLoad::missing(Missing::NotYet),
-                peek: None,
+                allocator: None,
             },
             stat: None,
             read: Moment(0),
@@ -104,7 +104,7 @@ impl Entry {
 
     /// Looks at a process for the first time. NVML named it at `listed`, or nobody but `/proc` did.
     pub(super) fn open(pid: u32, reader: &mut Reader<'_>, listed: Option<Moment>) -> Self {
-        let mut entry = Self::unread(pid);
+        let mut entry = Self::unreadable(pid);
         let opened = files::open(pid, "stat");
         let line = match &opened {
             Ok(stat) => files::read(stat, reader.buffer),
@@ -146,10 +146,10 @@ impl Entry {
         let is_turn = turn(std::mem::replace(&mut self.read, now)) != turn(now);
         // They are shared with the snapshots before, as long as nobody writes.
         let facts = &self.process.facts;
-        let kin = (Ok(stat.parent), Ok(stat.group), Ok(stat.session));
-        if (facts.parent, facts.group, facts.session) != kin {
+        let related = (Ok(stat.parent), Ok(stat.group), Ok(stat.session));
+        if (facts.parent, facts.group, facts.session) != related {
             let facts = self.process.facts_mut();
-            (facts.parent, facts.group, facts.session) = kin;
+            (facts.parent, facts.group, facts.session) = related;
         }
         if !matches!(&self.process.facts.comm, Ok(comm) if comm.as_str().as_bytes() == stat.comm) {
             let comm = Text::new(stat.comm);
@@ -257,7 +257,7 @@ impl Entry {
         self.cuda.is_confined = self.group.iter().chain(environment).any(Origin::is_confined);
     }
 
-    /// Takes note that it is shown as kin: threads tell of trainers, and these hold a GPU.
+    /// Takes note that it is shown as related processes: threads tell of trainers, and these hold a GPU.
     pub(super) fn is_kin(&mut self) {
         if matches!(self.process.facts.trainer_threads, Err(why) if why != Missing::Unsupported) {
             self.process.facts_mut().trainer_threads = Err(Missing::Unsupported);
@@ -277,7 +277,7 @@ impl Entry {
         }
     }
 
-    /// How surely this is the process that NVML means. See [`Identity`]. Kin was found in `/proc` itself:
+    /// How surely this is the process that NVML means. See [`Identity`]. Related processes was found in `/proc` itself:
     /// it can only be too young.
     pub(super) fn identify(&mut self, root: &Root, now: Moment, listed: Option<Moment>) {
         if self.process.facts.identity == Identity::Sure && (listed.is_none() || self.verified) {

@@ -49,7 +49,7 @@ fn whether_one_is_frozen_is_looked_at_when_it_seems_so_and_not_in_each_pass() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
     let (root, mut aside) = (Root::new(true, Devices::of_host()), Aside::new(mpsc::channel().0));
     let (mut buffer, mut now) = ([0; 1024], clock::now());
-    let mut entry = Entry::unread(child.id());
+    let mut entry = Entry::unreadable(child.id());
     // Says that, reads it a second later, and tells whether that was looked at.
     let mut is_looked_at = |entry: &mut Entry, said: Reading<Text>| {
         now = now.after(Duration::from_secs(1));
@@ -104,14 +104,14 @@ fn that_someone_ends_while_being_read_is_no_failure() {
 
 #[test]
 fn who_was_put_off_is_only_a_pid_until_it_is_read() {
-    let (mut tenants, me) = (nobody(), std::process::id());
-    tenants.begin_first();
-    tenants.room = 0;
-    assert_eq!(tenants.see(me, Moment(0), Err(Missing::NotYet)), ProcessId { pid: me, start_ticks: None });
-    assert_eq!(tenants.end().next(), None);
-    tenants.catch_up();
-    assert!(tenants.known[&me].cpu.is_some());
-    let seen = see(&mut tenants, me, Moment(0));
+    let (mut gpu_processes, me) = (nobody(), std::process::id());
+    gpu_processes.begin_first();
+    gpu_processes.room = 0;
+    assert_eq!(gpu_processes.see(me, Moment(0), Err(Missing::NotYet)), ProcessId { pid: me, start_ticks: None });
+    assert_eq!(gpu_processes.end().next(), None);
+    gpu_processes.catch_up();
+    assert!(gpu_processes.known[&me].cpu.is_some());
+    let seen = see(&mut gpu_processes, me, Moment(0));
     assert!(seen.id.start_ticks.is_some() && seen.facts.uid.is_ok(), "{seen:?}");
 }
 
@@ -136,13 +136,13 @@ fn without_a_descriptor_it_is_read_all_the_same() {
     assert_eq!(see(&mut processes, std::process::id(), Moment(0)).id, first.id);
 }
 
-/// A pass in which NVML named those, and the census knows that kin.
-fn pass(processes: &mut Processes, named: &[u32], kin: &[ProcessId]) -> Vec<Process> {
+/// A pass in which NVML named those, and the census knows that related processes.
+fn pass(processes: &mut Processes, named: &[u32], related: &[ProcessId]) -> Vec<Process> {
     processes.begin();
     for pid in named {
         processes.see(*pid, Moment(u64::MAX), Err(Missing::NotYet));
     }
-    processes.keep(kin, false);
+    processes.keep(related, false);
     processes.end().cloned().collect()
 }
 

@@ -19,7 +19,9 @@ use super::layout::Stats;
 use super::{Outcome, Said, Whose, find::MOST_DEVICES};
 use crate::agent::procfs::Cuda;
 use crate::base::units::Bytes;
-use crate::protocol::snapshot::{Allocator, Gpu, Missing, Peek, ProcessId, Reading, Unread};
+use crate::protocol::snapshot::{
+    AllocatorStats, AllocatorUnreadable, DeviceAllocator, Gpu, Missing, ProcessId, Reading,
+};
 
 /// What the allocator took may be so much more than what the driver said: that was a moment ago.
 const LATE: u64 = 1 << 30;
@@ -49,17 +51,17 @@ impl Hold {
 }
 
 /// Puts what a process said in the terms of the snapshot: of each device, which GPU it is, and its figures.
-pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], cuda: &Cuda) -> Peek {
+pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], cuda: &Cuda) -> AllocatorStats {
     let Said { devices: stats, whose } = match said {
         Ok(said) => said,
-        Err(why) => return Peek::unread(*why),
+        Err(why) => return AllocatorStats::unreadable(*why),
     };
     let mut holds: Vec<Hold> = gpus
         .iter()
         .enumerate()
         .filter_map(|(gpu, it)| {
-            let tenant = it.tenants.iter().find(|tenant| tenant.process == process)?;
-            Some(Hold { gpu, memory: tenant.memory })
+            let gpu_process = it.processes.iter().find(|gpu_process| gpu_process.process == process)?;
+            Some(Hold { gpu, memory: gpu_process.memory })
         })
         .collect();
     let held: Reading<Vec<Bytes>> = holds.iter().map(|it| it.memory).collect();
@@ -73,7 +75,7 @@ pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], c
         Whose::Unsure => held.is_ok_and(|held| held < reserved),
     };
     if is_copy {
-        return Peek::unread(Unread::Copied);
+        return AllocatorStats::unreadable(AllocatorUnreadable::Copied);
     }
     if held.is_ok_and(|held| held.0.saturating_add(LATE) < reserved.0) {
         // These amounts tell no GPU from another.
@@ -85,7 +87,7 @@ pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], c
     let used = (0..).zip(stats.iter()).zip(places).filter(|((_, it), _)| it.is_used());
     let allocators = used.map(|((device, it), gpu)| {
         let bytes = |amount| Ok(Bytes(amount));
-        Allocator {
+        DeviceAllocator {
             allocated: bytes(it.allocated.current),
             allocated_peak: bytes(it.allocated.peak),
             reserved: bytes(it.reserved.current),
@@ -100,10 +102,10 @@ pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], c
             segments: Ok(it.segments.current),
             retries: Ok(it.retries),
             ooms: Ok(it.ooms),
-            ..Allocator::missing(device, gpu.map(|at| gpus[at].uuid.clone()), Missing::NotYet)
+            ..DeviceAllocator::missing(device, gpu.map(|at| gpus[at].uuid.clone()), Missing::NotYet)
         }
     });
-    Peek { allocators: allocators.collect(), unread: None }
+    AllocatorStats { devices: allocators.collect(), unreadable: None }
 }
 
 /// The GPU of each device, by its place in the list.
@@ -240,10 +242,10 @@ mod tests {
         let cuda = Cuda { visible: visible.map(Into::into), order: order.map(Into::into), is_confined };
         let said = Ok(Said { devices: said(reserved).into(), whose: Whose::Own });
         let peek = peek(&said, snapshot.processes[0].id, &snapshot.gpus, &cuda);
-        let place = |it: &Allocator| snapshot.gpus.iter().position(|gpu| Some(&gpu.uuid) == it.gpu.as_ref());
-        let index = |it: &Allocator| place(it).map(|at| u32::try_from(at).unwrap());
+        let place = |it: &DeviceAllocator| snapshot.gpus.iter().position(|gpu| Some(&gpu.uuid) == it.gpu.as_ref());
+        let index = |it: &DeviceAllocator| place(it).map(|at| u32::try_from(at).unwrap());
         assert_eq!(
-            peek.allocators.iter().map(index).collect::<Vec<_>>(),
+            peek.devices.iter().map(index).collect::<Vec<_>>(),
             expected,
             "{reserved:?} of {held:?}, {visible:?}"
         );
@@ -356,16 +358,17 @@ mod tests {
             let said = Ok(Said { devices: said(reserved).into(), whose });
             peek(&said, snapshot.processes[0].id, &snapshot.gpus, &Cuda::default())
         };
-        assert_eq!(peek(&[0, 20], Whose::Unsure), Peek::unread(Unread::Copied));
+        assert_eq!(peek(&[0, 20], Whose::Unsure), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
         // The amounts of one that is none are shown, and do not spoil what the environment says.
-        let gpus = |peek: Peek| peek.allocators.into_iter().map(|it| it.gpu.unwrap().0).collect::<Vec<_>>();
+        let gpus =
+            |allocator: AllocatorStats| allocator.devices.into_iter().map(|it| it.gpu.unwrap().0).collect::<Vec<_>>();
         assert_eq!(gpus(peek(&[0, 20], Whose::Own)), ["GPU-1".into()]);
         assert_eq!(gpus(peek(&[10, 20], Whose::Own)), ["GPU-0".into(), "GPU-1".into()]);
         // The driver's figure is that of a moment before.
         assert_eq!(gpus(peek(&[2, 1], Whose::Own)), ["GPU-0".into(), "GPU-1".into()]);
         // What a fork left is never shown, however much the worker has there for something else.
-        assert_eq!(peek(&[0, 20], Whose::Left), Peek::unread(Unread::Copied));
-        assert_eq!(peek(&[1, 1], Whose::Left), Peek::unread(Unread::Copied));
+        assert_eq!(peek(&[0, 20], Whose::Left), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
+        assert_eq!(peek(&[1, 1], Whose::Left), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
         // One that fits may be a server's child, which came to the same place by itself.
         assert_eq!(gpus(peek(&[1, 1], Whose::Unsure)), ["GPU-0".into(), "GPU-1".into()]);
     }

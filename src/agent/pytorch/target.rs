@@ -16,7 +16,7 @@ use super::stats::{Asks, Books, Sample, Scratch};
 use super::{Grant, Whom};
 use crate::agent::procfs::stat;
 use crate::base::units::Moment;
-use crate::protocol::snapshot::{ProcessId, Reading, Unread};
+use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId, Reading};
 
 /// What the allocators of a process say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,7 +39,7 @@ pub(in crate::agent) enum Whose {
 }
 
 /// What came of a look.
-pub(in crate::agent) type Outcome = Result<Said, Unread>;
+pub(in crate::agent) type Outcome = Result<Said, AllocatorUnreadable>;
 
 /// A process without PyTorch is looked at again after so long, then after four times that: who has a GPU already, has
 /// loaded what uses it.
@@ -93,7 +93,7 @@ impl Target {
     pub(super) fn new() -> Self {
         Self {
             found: None,
-            last: Err(Unread::NotYet),
+            last: Err(AllocatorUnreadable::NotYet),
             was_told: false,
             tears: 0,
             hands_out: false,
@@ -125,9 +125,9 @@ impl Target {
                 }
                 Sample::Torn | Sample::Held if self.tears < TEARS => self.tears += 1,
                 // It allocates whenever one looks: near its end, perhaps.
-                Sample::Held => self.is(Err(Unread::NotYet)),
+                Sample::Held => self.is(Err(AllocatorUnreadable::NotYet)),
                 // It was stopped while it wrote, or is not what it looked like.
-                Sample::Torn => self.is(Err(Unread::Implausible)),
+                Sample::Torn => self.is(Err(AllocatorUnreadable::Implausible)),
                 // It runs another program since, or has ended.
                 Sample::Gone => *self = Self::new(),
             }
@@ -144,7 +144,8 @@ impl Target {
                 Ok((found, _)) => *self = Self { found: Some(found.into()), ..Self::new() },
                 Err(why) => {
                     self.is(Err(why));
-                    self.wait = if why == Unread::NotYet { SOON } else { (self.wait * 4).clamp(AGAIN, SELDOM) };
+                    self.wait =
+                        if why == AllocatorUnreadable::NotYet { SOON } else { (self.wait * 4).clamp(AGAIN, SELDOM) };
                     self.due = now.after(Duration::from_secs(self.wait.into()));
                 }
             }
@@ -198,7 +199,10 @@ impl Found {
         sample
     }
 
-    fn look_for(Whom { id, uid, grant, .. }: Whom, scratch: &mut Scratch) -> Result<(Self, Sample), Unread> {
+    fn look_for(
+        Whom { id, uid, grant, .. }: Whom,
+        scratch: &mut Scratch,
+    ) -> Result<(Self, Sample), AllocatorUnreadable> {
         let why = |error: io::Error| why(&error, uid);
         let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
         let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
@@ -208,7 +212,7 @@ impl Found {
         let mut line = Vec::new();
         let stat = stat::of(id.pid, &mut line).map_err(why)?;
         if Some(stat.start_ticks) != id.start_ticks {
-            return Err(Unread::NotYet);
+            return Err(AllocatorUnreadable::NotYet);
         }
         let is_forked = stat.is_forked();
         let (books, sample) = search(&memory::of(&memory), libraries, scratch)?;
@@ -241,17 +245,17 @@ fn search(
     read: &dyn Fn(u64, &mut [u8]) -> bool,
     libraries: Vec<u64>,
     scratch: &mut Scratch,
-) -> Result<(Books, Sample), Unread> {
-    let mut reason = Unread::NoPytorch;
+) -> Result<(Books, Sample), AllocatorUnreadable> {
+    let mut reason = AllocatorUnreadable::NoPytorch;
     for base in libraries {
         let memory = &mut Memory::new(read);
         let books = find::find(memory, base).map(Books::of);
         reason = match books.map(|mut books| (books.sample(memory, Asks::All, scratch), books)) {
             Ok((sample @ (Sample::Whole { .. } | Sample::Torn | Sample::Held), books)) => return Ok((books, sample)),
-            Ok(_) | Err(Absent::Nothing) => Unread::NotYet,
-            Err(Absent::Symbol) => Unread::OldPytorch,
-            Err(Absent::Other(Other::Async)) => Unread::CudaMallocAsync,
-            Err(Absent::Other(Other::Pluggable)) => Unread::Pluggable,
+            Ok(_) | Err(Absent::Nothing) => AllocatorUnreadable::NotYet,
+            Err(Absent::Symbol) => AllocatorUnreadable::OldPytorch,
+            Err(Absent::Other(Other::Async)) => AllocatorUnreadable::CudaMallocAsync,
+            Err(Absent::Other(Other::Pluggable)) => AllocatorUnreadable::Pluggable,
         };
     }
     Err(reason)
@@ -288,16 +292,16 @@ fn library(line: &[u8]) -> Option<u64> {
 }
 
 /// Why the kernel does not let us look.
-fn why(error: &io::Error, uid: Reading<u32>) -> Unread {
+fn why(error: &io::Error, uid: Reading<u32>) -> AllocatorUnreadable {
     if error.kind() != io::ErrorKind::PermissionDenied {
         // It has ended: it is not in the next pass.
-        return Unread::NotYet;
+        return AllocatorUnreadable::NotYet;
     }
     let ours = geteuid();
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     match uid {
-        Ok(uid) if uid != ours.as_raw() && !ours.is_root() => Unread::OtherUser,
-        _ if scope.is_ok_and(|it| it.trim() != "0") && !ours.is_root() => Unread::PtraceScope,
-        _ => Unread::Protected,
+        Ok(uid) if uid != ours.as_raw() && !ours.is_root() => AllocatorUnreadable::OtherUser,
+        _ if scope.is_ok_and(|it| it.trim() != "0") && !ours.is_root() => AllocatorUnreadable::PtraceScope,
+        _ => AllocatorUnreadable::Protected,
     }
 }

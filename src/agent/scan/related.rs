@@ -1,6 +1,6 @@
-//! Who belongs to whom: the kin of those who hold a GPU, out of a table of all processes.
+//! Who belongs to whom: the related processes of those who hold a GPU, out of a table of all processes.
 //!
-//! Kin are ancestors, descendants, and who shares the process group or the session. Once kin, a process
+//! Related processes are ancestors, descendants, and who shares the process group or the session. Once related processes, a process
 //! stays so while it lives: what a dead job left behind is known by what it was before.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,12 +10,12 @@ use super::process_table::{News, Row, Table};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::ProcessId;
 
-/// So many kin in all, and of one root. The rest is left out: a list of more helps nobody, and each is
+/// So many related processes in all, and of one root. The rest is left out: a list of more helps nobody, and each is
 /// read every few seconds. Ancestors and descendants come first.
 const MOST: usize = 512;
 const MOST_EACH: usize = 128;
 
-/// For so long after a root has ended, members of its group and session are still found to be kin.
+/// For so long after a root has ended, members of its group and session are still found to be related processes.
 const REMEMBERED: Duration = Duration::from_mins(1);
 
 /// Names by which PyTorch's helpers are known, whoever their parent is.
@@ -36,13 +36,13 @@ struct Member {
     id: ProcessId,
     /// The root that it was found by, or itself where it was found by its name.
     of: u32,
-    /// It is a descendant, and its children are kin too.
+    /// It is a descendant, and its children are related processes too.
     descends: bool,
 }
 
-/// The kin of those who hold a GPU.
+/// The related processes of those who hold a GPU.
 #[derive(Debug, Default)]
-pub(super) struct Kin {
+pub(super) struct RelatedProcesses {
     roots: BTreeMap<u32, Root>,
     members: BTreeMap<u32, Member>,
     /// How many members each root has.
@@ -80,7 +80,7 @@ fn with(pairs: &[(u32, u32)], key: u32) -> impl Iterator<Item = u32> {
     pairs[first..].iter().take_while(move |pair| pair.0 == key).map(|pair| pair.1)
 }
 
-impl Kin {
+impl RelatedProcesses {
     pub(super) fn new(ourselves: impl IntoIterator<Item = u32>, helpers: bool) -> Self {
         Self { ourselves: ourselves.into_iter().collect(), helpers, ..Self::default() }
     }
@@ -89,7 +89,7 @@ impl Kin {
         self.helpers && HELPERS.contains(&row.comm())
     }
 
-    /// Those who hold a GPU now. One that does no more, and lives, stays as kin. Says whether anyone is new.
+    /// Those who hold a GPU now. One that does no more, and lives, stays as related processes. Says whether anyone is new.
     pub(super) fn set_roots(&mut self, ids: &BTreeSet<ProcessId>, table: &Table, now: Moment) -> bool {
         for root in self.roots.values_mut().filter(|root| root.ended.is_none() && !ids.contains(&root.id)) {
             root.ended = Some(now);
@@ -113,22 +113,22 @@ impl Kin {
         any
     }
 
-    /// Takes one in who is kin for a reason that the table does not know.
+    /// Takes one in who is related processes for a reason that the table does not know.
     pub(super) fn adopt(&mut self, id: ProcessId) {
         self.adopted.insert(id);
     }
 
-    /// Whether it is kin, or holds a GPU.
+    /// Whether it is related processes, or holds a GPU.
     pub(super) fn knows(&self, pid: u32) -> bool {
         self.members.contains_key(&pid) || self.roots.get(&pid).is_some_and(|root| root.ended.is_none())
     }
 
-    /// Kin that hold no GPU.
+    /// Related processes that hold no GPU.
     pub(super) fn members(&self) -> impl Iterator<Item = u32> {
         self.members.keys().copied()
     }
 
-    /// Those who hold a GPU, and their kin, by PID.
+    /// Those who hold a GPU, and their related processes, by PID.
     pub(super) fn ids(&self) -> Vec<ProcessId> {
         let roots = self.roots.values().filter(|root| root.ended.is_none()).map(|root| root.id);
         let ids: BTreeSet<_> = self.members.values().map(|member| member.id).chain(roots).collect();
@@ -154,7 +154,7 @@ impl Kin {
         }
     }
 
-    /// Finds all kin of all roots.
+    /// Finds all related processes of all roots.
     pub(super) fn gather(&mut self, table: &Table, now: Moment) {
         self.forget(table, now);
         let index = Index::of(table);
@@ -207,7 +207,7 @@ impl Kin {
         }
     }
 
-    /// Finds out whether one is kin who is new or has changed. This misses who became an ancestor.
+    /// Finds out whether one is related processes who is new or has changed. This misses who became an ancestor.
     pub(super) fn meet(&mut self, table: &Table, pid: u32, news: News) -> bool {
         let Some(row) = table.rows().get(&pid).filter(|_| news != News::Nothing && !self.knows(pid)) else {
             return false;
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     /// A launcher in a terminal (10 is its shell), two ranks in sessions of their own, a worker of each.
-    fn torchrun() -> (Table, Kin) {
+    fn torchrun() -> (Table, RelatedProcesses) {
         let mut table = Table::empty();
         table.put(1, "systemd", 0, 1, 1);
         table.put(2, "kthreadd", 0, 0, 0);
@@ -264,95 +264,95 @@ mod tests {
             table.put(rank + 1, "python", rank, rank, rank);
         }
         table.put(90, "sshd", 1, 90, 90);
-        let mut kin = Kin::new([], true);
-        hold(&mut kin, &table, &[30, 40], 0);
-        (table, kin)
+        let mut related = RelatedProcesses::new([], true);
+        hold(&mut related, &table, &[30, 40], 0);
+        (table, related)
     }
 
-    fn hold(kin: &mut Kin, table: &Table, pids: &[u32], now: u64) {
+    fn hold(related: &mut RelatedProcesses, table: &Table, pids: &[u32], now: u64) {
         let ids = pids.iter().filter_map(|pid| table.id(*pid)).collect();
-        kin.set_roots(&ids, table, Moment(now));
-        kin.gather(table, Moment(now));
+        related.set_roots(&ids, table, Moment(now));
+        related.gather(table, Moment(now));
     }
 
     #[track_caller]
-    fn check(kin: &Kin, expected: &[u32]) {
-        let pids: Vec<u32> = kin.ids().iter().map(|id| id.pid).collect();
+    fn check(related: &RelatedProcesses, expected: &[u32]) {
+        let pids: Vec<u32> = related.ids().iter().map(|id| id.pid).collect();
         assert_eq!(pids, expected);
     }
 
     #[test]
     fn kin_are_ancestors_descendants_and_who_shares_the_session() {
-        let (table, mut kin) = torchrun();
-        check(&kin, &[10, 20, 30, 31, 40, 41]);
+        let (table, mut related) = torchrun();
+        check(&related, &[10, 20, 30, 31, 40, 41]);
         // A trainer without a launcher shares its shell's session.
-        hold(&mut kin, &table, &[11, 30, 40], 0);
-        check(&kin, &[10, 11, 20, 30, 31, 40, 41]);
+        hold(&mut related, &table, &[11, 30, 40], 0);
+        check(&related, &[10, 11, 20, 30, 31, 40, 41]);
     }
 
     #[test]
     fn what_a_dead_job_leaves_behind_stays_while_it_lives() {
-        let (mut table, mut kin) = torchrun();
+        let (mut table, mut related) = torchrun();
         for pid in [20, 30, 40] {
             table.end(pid, 1);
         }
-        hold(&mut kin, &table, &[], 1);
-        check(&kin, &[10, 31, 41]);
+        hold(&mut related, &table, &[], 1);
+        check(&related, &[10, 31, 41]);
         // Years later too, and with children of their own.
         table.put(50, "python", 31, 30, 30);
-        hold(&mut kin, &table, &[], 1 << 40);
-        check(&kin, &[10, 31, 41, 50]);
+        hold(&mut related, &table, &[], 1 << 40);
+        check(&related, &[10, 31, 41, 50]);
         table.end(31, 1);
         table.end(41, 1);
-        hold(&mut kin, &table, &[], 1 << 40);
-        check(&kin, &[10, 50]);
+        hold(&mut related, &table, &[], 1 << 40);
+        check(&related, &[10, 50]);
     }
 
     #[test]
     fn who_was_never_seen_beside_the_dead_is_known_groups_for_a_while() {
-        let (mut table, mut kin) = torchrun();
+        let (mut table, mut related) = torchrun();
         table.put(32, "python", 30, 30, 30);
         table.end(30, 1);
-        hold(&mut kin, &table, &[40], 1000);
-        check(&kin, &[10, 20, 31, 32, 40, 41]);
-        let (mut table, mut kin) = torchrun();
+        hold(&mut related, &table, &[40], 1000);
+        check(&related, &[10, 20, 31, 32, 40, 41]);
+        let (mut table, mut related) = torchrun();
         table.end(30, 1);
-        hold(&mut kin, &table, &[40], 0);
+        hold(&mut related, &table, &[40], 0);
         table.put(32, "python", 1, 30, 30);
-        hold(&mut kin, &table, &[40], 60_000);
-        check(&kin, &[10, 20, 31, 40, 41]);
+        hold(&mut related, &table, &[40], 60_000);
+        check(&related, &[10, 20, 31, 40, 41]);
     }
 
     #[test]
     fn who_lost_its_gpu_and_lives_is_kin() {
-        let (table, mut kin) = torchrun();
-        hold(&mut kin, &table, &[40], 0);
-        check(&kin, &[10, 20, 30, 31, 40, 41]);
+        let (table, mut related) = torchrun();
+        hold(&mut related, &table, &[40], 0);
+        check(&related, &[10, 20, 30, 31, 40, 41]);
     }
 
     #[test]
     fn pytorchs_helpers_and_the_adopted_need_no_relation() {
-        let (mut table, mut kin) = torchrun();
+        let (mut table, mut related) = torchrun();
         table.put(60, "pt_data_worker", 1, 59, 59);
         let stray = table.put(61, "python", 1, 59, 59);
         table.put(62, "python", 1, 59, 59);
-        kin.adopt(stray);
-        hold(&mut kin, &table, &[30, 40], 0);
-        check(&kin, &[10, 20, 30, 31, 40, 41, 60, 61]);
+        related.adopt(stray);
+        hold(&mut related, &table, &[30, 40], 0);
+        check(&related, &[10, 20, 30, 31, 40, 41, 60, 61]);
     }
 
     #[test]
     fn a_newcomer_is_met_without_a_look_at_the_others() {
-        let (mut table, mut kin) = torchrun();
+        let (mut table, mut related) = torchrun();
         let mut meet = |pid, comm, parent, group, session| {
             table.put(pid, comm, parent, group, session);
-            kin.meet(&table, pid, News::New)
+            related.meet(&table, pid, News::New)
         };
         assert!(meet(32, "python", 30, 30, 30));
         assert!(meet(33, "sh", 32, 33, 33));
         assert!(meet(34, "pt_data_worker", 1, 34, 34));
         assert!(meet(35, "python", 1, 30, 30));
-        // A child of the shell, or of a stranger, is nobody's kin.
+        // A child of the shell, or of a stranger, is nobody's related processes.
         assert!(!meet(36, "vim", 10, 36, 10));
         assert!(!meet(37, "sh", 90, 37, 37));
     }
@@ -362,9 +362,9 @@ mod tests {
         let (mut table, _) = torchrun();
         (1000..2000).for_each(|pid| _ = table.put(pid, "make", 10, 10, 10));
         (2000..2100).for_each(|pid| _ = table.put(pid, "python", 20, 20, 10));
-        let mut kin = Kin::new([], true);
-        hold(&mut kin, &table, &[20], 0);
-        let ids: Vec<u32> = kin.ids().iter().map(|id| id.pid).collect();
+        let mut related = RelatedProcesses::new([], true);
+        hold(&mut related, &table, &[20], 0);
+        let ids: Vec<u32> = related.ids().iter().map(|id| id.pid).collect();
         assert_eq!(ids.len(), MOST_EACH + 1);
         assert!(ids.contains(&10) && (2000..2100).all(|pid| ids.contains(&pid)));
     }
@@ -372,10 +372,10 @@ mod tests {
     #[test]
     fn the_agent_is_nobodys_kin_nor_is_who_started_it() {
         let (mut table, _) = torchrun();
-        let mut kin = Kin::new([20], true);
+        let mut related = RelatedProcesses::new([20], true);
         table.put(70, "python", 20, 20, 10);
-        hold(&mut kin, &table, &[70], 0);
+        hold(&mut related, &table, &[70], 0);
         // Its parent is the agent; the shell's session is still shared.
-        check(&kin, &[10, 11, 70]);
+        check(&related, &[10, 11, 70]);
     }
 }

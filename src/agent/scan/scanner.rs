@@ -2,8 +2,8 @@
 //!
 //! | when | whom |
 //! |---|---|
-//! | each order, within [`ALLOWANCE`] | who has just started, and where those are too many, whom tenants started; files of kin, every [`FILES`]; the next of a round over all |
-//! | an order of a wider [`Scope`] | everyone's `stat`, then files of kin or of all, in pieces of [`PIECE`] |
+//! | each order, within [`ALLOWANCE`] | who has just started, and where those are too many, whom GPU processes started; files of related processes, every [`FILES`]; the next of a round over all |
+//! | an order of a wider [`Scope`] | everyone's `stat`, then files of related processes or of all, in pieces of [`PIECE`] |
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::param::clock_ticks_per_second;
 
 use super::process_table::{Files, News, Row, Table};
-use super::related::Kin;
+use super::related::RelatedProcesses;
 use super::{Order, Scope, Sighting};
 use crate::agent::clock;
 use crate::agent::device_files::{Devices, Open};
@@ -43,7 +43,7 @@ const EARLY: Duration = Duration::from_secs(2);
 const YOUNG: Duration = Duration::from_secs(3);
 /// The arguments of so many newcomers are asked for after a scan: of the youngest.
 const NEWCOMERS: usize = 64;
-/// Kin are not gathered anew more often than this for holders that come and go.
+/// Related processes are not gathered anew more often than this for holders that come and go.
 const GATHER: Duration = Duration::from_secs(5);
 
 /// Everything that the census knows.
@@ -51,13 +51,13 @@ const GATHER: Duration = Duration::from_secs(5);
 pub(super) struct Stroll {
     devices: Option<Devices>,
     table: Table,
-    kin: Kin,
-    tenants: BTreeSet<ProcessId>,
+    related: RelatedProcesses,
+    processes: BTreeSet<ProcessId>,
     /// Whose children are yet to be looked for, since more started than one could look at: one that is spawned
     /// starts tens of threads.
     unasked: Vec<ProcessId>,
     /// Who may hold memory by the device files it has open.
-    holding: BTreeSet<u32>,
+    process_total: BTreeSet<u32>,
     /// Nanoseconds; below 0 they are owed.
     credit: i64,
     since: Moment,
@@ -68,7 +68,7 @@ pub(super) struct Stroll {
     /// What the last scan took, and when the next may begin.
     took: Duration,
     rested: Moment,
-    /// Who holds a GPU has changed since kin were gathered, and when they are gathered next for it.
+    /// Who holds a GPU has changed since related processes were gathered, and when they are gathered next for it.
     stale: bool,
     gather_due: Moment,
     /// One was ended then: who has started since may have taken its place.
@@ -87,10 +87,10 @@ impl Stroll {
         Self {
             devices,
             table: Table::new(),
-            kin: Kin::new(ourselves(), is_real),
-            tenants: BTreeSet::new(),
+            related: RelatedProcesses::new(ourselves(), is_real),
+            processes: BTreeSet::new(),
             unasked: vec![],
-            holding: BTreeSet::new(),
+            process_total: BTreeSet::new(),
             credit: 0,
             since: clock::now(),
             wanted: Scope::Few,
@@ -127,9 +127,9 @@ impl Stroll {
         self.ended = order.ended.or(self.ended.filter(|_| self.next_scan().is_some()));
         self.wanted = self.wanted.max(order.scope);
         let mut gather = !order.adopted.is_empty();
-        order.adopted.iter().for_each(|id| self.kin.adopt(*id));
-        if let Some(tenants) = order.tenants {
-            self.tenants = tenants.into_iter().collect();
+        order.adopted.iter().for_each(|id| self.related.adopt(*id));
+        if let Some(gpu_processes) = order.gpu_processes {
+            self.processes = gpu_processes.into_iter().collect();
             gather |= self.take_roots(now);
         }
         let is_full = if self.is_busy() || self.wanted > Scope::Few && now >= self.rested {
@@ -142,22 +142,22 @@ impl Stroll {
         if gather || is_full || self.stale && now >= self.gather_due {
             (self.stale, self.gather_due, self.changed) = (false, now.after(GATHER), true);
             self.take_roots(now);
-            self.kin.gather(&self.table, now);
+            self.related.gather(&self.table, now);
         }
         self.say(now, is_full)
     }
 
     /// Takes those as roots who hold a GPU. Says whether there is a new one.
     fn take_roots(&mut self, now: Moment) -> bool {
-        for id in &self.tenants {
+        for id in &self.processes {
             if self.table.get(*id).is_none() {
                 self.table.look(id.pid);
             }
         }
-        let holders = self.holding.iter().filter_map(|pid| self.table.id(*pid));
-        let roots = holders.chain(self.tenants.iter().copied()).collect();
+        let holders = self.process_total.iter().filter_map(|pid| self.table.id(*pid));
+        let roots = holders.chain(self.processes.iter().copied()).collect();
         self.changed = true;
-        self.kin.set_roots(&roots, &self.table, now)
+        self.related.set_roots(&roots, &self.table, now)
     }
 
     /// Looks at everyone, in pieces. Says whether that is done.
@@ -171,12 +171,13 @@ impl Stroll {
                 self.table.rewind();
                 while self.table.step().is_some() {}
                 self.forget(now);
-                // From the end: those who are kin already, and then the youngest.
+                // From the end: those who are related processes already, and then the youngest.
                 let rows = self.table.rows().iter();
-                let due = rows
-                    .filter(|(pid, row)| scope == Scope::Files || row.files == Files::NotYet || self.kin.knows(**pid));
+                let due = rows.filter(|(pid, row)| {
+                    scope == Scope::Files || row.files == Files::NotYet || self.related.knows(**pid)
+                });
                 let mut queue: Vec<u32> = due.map(|(pid, _)| *pid).collect();
-                queue.sort_by_key(|pid| self.kin.knows(*pid));
+                queue.sort_by_key(|pid| self.related.knows(*pid));
                 queue
             }
         };
@@ -215,7 +216,7 @@ impl Stroll {
             any_gone |= self.settle(pid, news, now);
         }
         if self.table.is_crowded() && self.unasked.is_empty() {
-            self.unasked.extend(&self.tenants);
+            self.unasked.extend(&self.processes);
         }
         // Where others start all the time, this still goes on, by one a time.
         loop {
@@ -247,8 +248,9 @@ impl Stroll {
     }
 
     fn forget(&mut self, now: Moment) {
-        self.kin.forget(&self.table, now);
-        self.holding.retain(|pid| self.table.rows().get(pid).is_some_and(|row| matches!(row.files, Files::Open(_))));
+        self.related.forget(&self.table, now);
+        self.process_total
+            .retain(|pid| self.table.rows().get(pid).is_some_and(|row| matches!(row.files, Files::Open(_))));
         self.changed = true;
     }
 
@@ -258,7 +260,7 @@ impl Stroll {
             return vec![];
         }
         let due = |pid: u32| Some((Reverse(self.table.rows().get(&pid)?.files_due), pid));
-        let those = self.holding.iter().copied().chain(self.kin.members()).filter_map(due);
+        let those = self.process_total.iter().copied().chain(self.related.members()).filter_map(due);
         let mut due: Vec<_> = those.filter(|(Reverse(due), _)| now >= *due).collect();
         due.sort_unstable();
         due.dedup();
@@ -266,7 +268,7 @@ impl Stroll {
     }
 
     /// Looks at those whom a process has started and nobody has looked at yet, until it is enough. Says whether one was
-    /// kin and has gone.
+    /// related processes and has gone.
     fn meet_children(&mut self, pid: u32, now: Moment, is_enough: impl Fn() -> bool) -> bool {
         let mut any_gone = false;
         for child in self.table.new_children(pid).into_iter().take(NEWBORN as usize) {
@@ -279,24 +281,24 @@ impl Stroll {
         any_gone
     }
 
-    /// Takes note of what a look at a process brought. Says whether it was kin and has gone.
+    /// Takes note of what a look at a process brought. Says whether it was related processes and has gone.
     fn settle(&mut self, pid: u32, news: News, now: Moment) -> bool {
-        if self.kin.meet(&self.table, pid, news) {
+        if self.related.meet(&self.table, pid, news) {
             self.changed = true;
             // A child has the files of its parent from the beginning.
             self.look_at_files(pid, now);
         }
-        news == News::Gone && self.kin.knows(pid)
+        news == News::Gone && self.related.knows(pid)
     }
 
     /// Looks at the files of a process.
     fn look_at_files(&mut self, pid: u32, now: Moment) {
         let Some(devices) = &self.devices else { return };
-        let is_tenant = self.table.id(pid).is_some_and(|id| self.tenants.contains(&id));
+        let is_gpu_process = self.table.id(pid).is_some_and(|id| self.processes.contains(&id));
         let Some(row) = self.table.row_mut(pid).filter(|row| !row.kernel) else { return };
         row.files_due = now.after(if row.files == Files::NotYet { SOON } else { FILES });
         // The driver lists it, which is proof enough.
-        if is_tenant && row.files != Files::NotYet {
+        if is_gpu_process && row.files != Files::NotYet {
             return;
         }
         let files = match (row.zombie, row.threads) {
@@ -315,7 +317,7 @@ impl Stroll {
             self.changed = true;
             row.files = files;
             let holds = matches!(row.files, Files::Open(_));
-            self.stale |= if holds { self.holding.insert(pid) } else { self.holding.remove(&pid) };
+            self.stale |= if holds { self.process_total.insert(pid) } else { self.process_total.remove(&pid) };
         }
     }
 
@@ -325,12 +327,14 @@ impl Stroll {
         if !figures && !std::mem::take(&mut self.changed) {
             return None;
         }
-        let kin = self.kin.ids();
-        let holders: Vec<_> = self.holders().collect();
+        let related = self.related.ids();
+        let device_file_holders: Vec<_> = self.device_file_holders().collect();
         // Who has lost its parent is seen by a scan; to look for such each time would cost too much.
         let strays = if is_full && self.devices.is_some() { self.strays(now) } else { vec![] };
         let old = self.said.as_ref();
-        if !figures && old.is_some_and(|old| *old.kin == *kin && *old.holders == *holders) {
+        if !figures
+            && old.is_some_and(|old| *old.related == *related && *old.device_file_holders == *device_file_holders)
+        {
             return None;
         }
         let scan = match old.filter(|_| !figures) {
@@ -340,14 +344,20 @@ impl Stroll {
                 self.figures(complete)
             }
         };
-        let sighting = Sighting { scan, kin: kin.into(), holders: holders.into(), strays, is_full };
+        let sighting = Sighting {
+            scan,
+            related: related.into(),
+            device_file_holders: device_file_holders.into(),
+            strays,
+            is_full,
+        };
         self.said = Some(sighting.clone());
         Some(sighting)
     }
 
-    fn holders(&self) -> impl Iterator<Item = (ProcessId, Open)> {
-        self.holding.iter().filter_map(|pid| match &self.table.rows().get(pid)?.files {
-            Files::Open(open) if self.kin.knows(*pid) => Some((self.table.id(*pid)?, (**open).clone())),
+    fn device_file_holders(&self) -> impl Iterator<Item = (ProcessId, Open)> {
+        self.process_total.iter().filter_map(|pid| match &self.table.rows().get(pid)?.files {
+            Files::Open(open) if self.related.knows(*pid) => Some((self.table.id(*pid)?, (**open).clone())),
             _ => None,
         })
     }
@@ -364,7 +374,7 @@ impl Stroll {
         }
     }
 
-    /// Python processes that are nobody's kin and seem to have lost their parent: children of
+    /// Python processes that are nobody's related processes and seem to have lost their parent: children of
     /// `multiprocessing` are known by their arguments, which are read elsewhere. Each is named once. So is whoever
     /// started after one was ended: a supervisor's next child runs what the last one ran.
     fn strays(&mut self, now: Moment) -> Vec<ProcessId> {
@@ -376,7 +386,7 @@ impl Stroll {
             // gone too, or by the parent: it is younger than its child, or no Python.
             let is_lost = !rows.contains_key(&row.group)
                 || parent.is_none_or(|parent| parent.start_ticks > row.start_ticks || !is_python(parent));
-            is_python(row) && row.group != **pid && is_lost && !row.asked && !self.kin.knows(**pid)
+            is_python(row) && row.group != **pid && is_lost && !row.asked && !self.related.knows(**pid)
         });
         let mut pids: Vec<u32> = strays.map(|(pid, _)| *pid).collect();
         if let Some(ended) = self.ended {
@@ -386,7 +396,7 @@ impl Stroll {
                 let is_due = !row.asked || now.since(started(row)) < YOUNG;
                 is_due && !row.kernel && started(row) >= Moment(ended.0.saturating_sub(millis(EARLY)))
             };
-            let newcomers = rows.iter().filter(|(pid, row)| is_new(row) && !self.kin.knows(**pid));
+            let newcomers = rows.iter().filter(|(pid, row)| is_new(row) && !self.related.knows(**pid));
             let mut newcomers: Vec<_> = newcomers.map(|(pid, row)| (Reverse(row.start_ticks), *pid)).collect();
             newcomers.sort_unstable();
             pids.extend(newcomers.into_iter().take(NEWCOMERS).map(|(_, pid)| pid));
@@ -401,7 +411,7 @@ impl Stroll {
     }
 }
 
-/// The agent, and the viewer that started it: they would be kin of all that runs in their terminal.
+/// The agent, and the viewer that started it: they would be related processes of all that runs in their terminal.
 fn ourselves() -> Vec<u32> {
     let agent = std::process::id();
     let exe = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
@@ -459,20 +469,20 @@ mod tests {
         let mut sh = Command::new("sh");
         let sh = sh.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut leader = Leader(sh.spawn().unwrap());
-        let tenant = &mut leader.0;
+        let gpu_process = &mut leader.0;
         let mut stroll = Stroll::new(None);
-        stroll.table.look(tenant.id());
-        let id = stroll.table.id(tenant.id()).unwrap();
-        stroll.go(Order { tenants: Some(vec![id]), ..Order::default() });
-        tenant.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        stroll.table.look(gpu_process.id());
+        let id = stroll.table.id(gpu_process.id()).unwrap();
+        stroll.go(Order { gpu_processes: Some(vec![id]), ..Order::default() });
+        gpu_process.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let mut line = String::new();
-        BufReader::new(tenant.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(gpu_process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let child: u32 = line.trim().parse().unwrap();
         // So many have started since that it is not among the latest.
         stroll.table.newborn(0);
         stroll.unasked.push(id);
         stroll.stroll(clock::now());
-        assert!(stroll.kin.knows(child));
+        assert!(stroll.related.knows(child));
     }
 
     #[test]
@@ -481,7 +491,7 @@ mod tests {
         for (pid, due) in [(30, 5), (10, 9), (20, 1), (40, 99)] {
             stroll.table.put(pid, "python", 1, pid, pid);
             stroll.table.row_mut(pid).unwrap().files_due = Moment(due);
-            stroll.holding.insert(pid);
+            stroll.process_total.insert(pid);
         }
         let mut due = stroll.due(Moment(10));
         assert_eq!([due.pop(), due.pop(), due.pop(), due.pop()], [Some(20), Some(30), Some(10), None]);

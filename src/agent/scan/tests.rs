@@ -93,8 +93,12 @@ impl Watched {
         Self { census: Census::spawn(Some(fixture.devices()), sender).unwrap(), events }
     }
 
-    fn scan(&self, tenants: &[ProcessId]) {
-        self.census.order(Order { tenants: Some(tenants.to_vec()), scope: Scope::Files, ..Order::default() });
+    fn scan(&self, gpu_processes: &[ProcessId]) {
+        self.census.order(Order {
+            gpu_processes: Some(gpu_processes.to_vec()),
+            scope: Scope::Files,
+            ..Order::default()
+        });
     }
 
     /// Waits for a sighting that shows it. Orders come so often that all of `/proc` is gone through soon, by one a time.
@@ -123,11 +127,11 @@ impl Watched {
 }
 
 fn holds(sighting: &Sighting, pid: u32) -> Option<&Open> {
-    sighting.holders.iter().find(|(id, _)| id.pid == pid).map(|(_, open)| open)
+    sighting.device_file_holders.iter().find(|(id, _)| id.pid == pid).map(|(_, open)| open)
 }
 
 fn is_kin(sighting: &Sighting, pid: u32) -> bool {
-    sighting.kin.iter().any(|id| id.pid == pid)
+    sighting.related.iter().any(|id| id.pid == pid)
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn a_worker_that_nobody_lists_is_found_by_the_file_it_has_open() {
     watched.scan(&[]);
     let sighting = watched.until(|it| holds(it, workers[0]).is_some());
     assert_eq!(holds(&sighting, workers[0]), Some(&Open { minors: vec![3], cuda: true }));
-    // Its parent is kin, and holds nothing.
+    // Its parent is related processes, and holds nothing.
     assert!(is_kin(&sighting, family.0.id()) && holds(&sighting, family.0.id()).is_none());
     assert!(sighting.scan.processes > 2);
 }
@@ -189,7 +193,7 @@ fn a_worker_that_was_started_later_is_found_without_a_scan() {
     watched.until(|it| it.is_full);
     File::create(fixture.path("nvidia9")).unwrap();
     wait_for_file(&fixture.path("ready"));
-    watched.until(|it| it.holders.iter().any(|(_, open)| open.minors == [9]));
+    watched.until(|it| it.device_file_holders.iter().any(|(_, open)| open.minors == [9]));
 }
 
 #[test]

@@ -10,11 +10,11 @@ use crate::protocol::snapshot::GpuUuid;
 /// Less than this comes and goes.
 const JUMP: Bytes = Bytes(256 << 20);
 
-/// What was unclaimed of each GPU.
+/// What was unaccounted of each GPU.
 #[derive(Debug, Default)]
-pub(in crate::agent) struct Unclaimed(HashMap<GpuUuid, Bytes>);
+pub(in crate::agent) struct Unaccounted(HashMap<GpuUuid, Bytes>);
 
-impl Unclaimed {
+impl Unaccounted {
     /// Whether it grew by a jump on any GPU. What grows slowly adds up.
     pub(in crate::agent) fn jumped(&mut self, gpus: &[GpuReadings]) -> bool {
         let mut any = false;
@@ -22,13 +22,13 @@ impl Unclaimed {
             let Ok(used) = gpu.load.memory_used else { continue };
             // One that is not known makes the sum too small, and the rest too large by a part that stays.
             let claimed: Bytes = gpu.holds.iter().filter_map(|hold| hold.memory.ok()).sum();
-            let unclaimed = used.saturating_sub(claimed);
-            let before = self.0.entry(gpu.uuid.clone()).or_insert(unclaimed);
-            if unclaimed.saturating_sub(*before) > JUMP {
+            let unaccounted = used.saturating_sub(claimed);
+            let before = self.0.entry(gpu.uuid.clone()).or_insert(unaccounted);
+            if unaccounted.saturating_sub(*before) > JUMP {
                 any = true;
-                *before = unclaimed;
+                *before = unaccounted;
             }
-            *before = unclaimed.min(*before);
+            *before = unaccounted.min(*before);
         }
         any
     }
@@ -43,11 +43,11 @@ mod tests {
 
     #[test]
     fn only_a_jump_upwards_is_worth_a_look() {
-        let mut unclaimed = Unclaimed::default();
+        let mut unaccounted = Unaccounted::default();
         let mut jumped = |mib| {
             let mut gpu = unknown(0, Moment(0), Missing::Failed);
             gpu.load.memory_used = Ok(Bytes::from_mib(mib));
-            unclaimed.jumped(&[gpu])
+            unaccounted.jumped(&[gpu])
         };
         let seen = [5000, 5200, 5300, 5400, 1000, 1200, 1300].map(&mut jumped);
         assert_eq!(seen, [false, false, true, false, false, false, true]);

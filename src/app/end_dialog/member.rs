@@ -12,7 +12,7 @@ pub enum Stage {
     /// Of the job, but not meant: nobody was asked to hold it.
     Unasked,
     /// The agent is making sure of the process.
-    Holding,
+    ProcessTotal,
     /// It is held; a signal would reach it, and only it.
     Held,
     /// Nothing can be done, and why.
@@ -62,7 +62,7 @@ impl Member {
     /// A process that the host has.
     pub(super) fn of(id: ProcessId, model: &Model, snapshot: &Snapshot) -> Option<Self> {
         let process = snapshot.process(id)?.clone();
-        let places = model.holding(id).map(|it| it.gpus.as_slice()).unwrap_or_default();
+        let places = model.process_total(id).map(|it| it.gpus.as_slice()).unwrap_or_default();
         let gpus = places.iter().map(|at| {
             let gpu = &snapshot.gpus[*at];
             let name = gpu.facts.name.as_ref().map_or_else(ToString::to_string, ToString::to_string);
@@ -80,7 +80,7 @@ impl Member {
             parent: Ok(parent.pid),
             ..ProcessFacts::missing(Identity::Sure, Missing::NotYet)
         };
-        let process = Process { id, facts: facts.into(), load: ProcessLoad::missing(Missing::NotYet), peek: None };
+        let process = Process { id, facts: facts.into(), load: ProcessLoad::missing(Missing::NotYet), allocator: None };
         let stage = Stage::Asked(Signal::Kill);
         Self { process, gpus: Vec::new(), stage, caution: None, joined: true, parent: None, ran: None }
     }
@@ -136,7 +136,7 @@ impl Member {
 
     pub(super) fn hear(&mut self, outcome: &Outcome) {
         match outcome {
-            Outcome::Held { caution } if self.stage == Stage::Holding => {
+            Outcome::Held { caution } if self.stage == Stage::ProcessTotal => {
                 self.stage = Stage::Held;
                 self.caution.clone_from(caution);
             }

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::Lens;
+use super::GraphView;
 use super::scale::Scale;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
@@ -54,7 +54,7 @@ pub struct Ahead {
 impl Ahead {
     /// What is to come of a leak. Of what may stop by itself, nobody can say; and what has ended is over.
     fn of(model: &Model, subject: &Subject) -> Option<Self> {
-        if matches!(subject, Subject::Process(id) if model.holding(*id).is_none()) {
+        if matches!(subject, Subject::Process(id) if model.process_total(*id).is_none()) {
             return None;
         }
         let growing = model.growing(subject).filter(|it| it.outlook() == Outlook::Leak)?;
@@ -93,7 +93,7 @@ impl Ahead {
 fn limit(model: &Model, subject: &Subject) -> Option<Bytes> {
     let Subject::Process(id) = subject else { return capacity(model, subject) };
     let snapshot = model.latest()?;
-    let gpus = model.holding(*id)?.gpus.iter().map(|at| &snapshot.gpus[*at].load);
+    let gpus = model.process_total(*id)?.gpus.iter().map(|at| &snapshot.gpus[*at].load);
     let free: Option<Bytes> = gpus.map(|it| Some(it.memory_total.ok()?.saturating_sub(it.memory_used.ok()?))).sum();
     Some(Bytes(free?.0.saturating_add(model.series(subject)?.latest()?.0)))
 }
@@ -140,7 +140,13 @@ pub struct Panel {
 
 impl Panel {
     /// Lays it out; absent when there is no room, or nothing to show.
-    pub(super) fn new(model: &Model, lens: &Lens, subject: Subject, area: Area, scale: Kept) -> Option<Self> {
+    pub(super) fn new(
+        model: &Model,
+        graph_view: &GraphView,
+        subject: Subject,
+        area: Area,
+        scale: Kept,
+    ) -> Option<Self> {
         let series = model.series(&subject)?;
         let (has_events, has_work) = (area.height >= 9, area.height >= 11);
         let below = 1 + u16::from(has_events) + u16::from(has_work);
@@ -157,10 +163,10 @@ impl Panel {
             return None;
         }
         // Who looks at the past does not ask for what is to come.
-        let ahead = Ahead::of(model, &subject).filter(|_| lens.end().is_none());
+        let ahead = Ahead::of(model, &subject).filter(|_| graph_view.end().is_none());
         let past = if ahead.is_some() { plot.width - plot.width / 4 } else { plot.width };
         let now = model.now();
-        let window = Window::until(lens.end().unwrap_or(now), lens.span(model), usize::from(past) * DOTS);
+        let window = Window::until(graph_view.end().unwrap_or(now), graph_view.span(model), usize::from(past) * DOTS);
         let capacity = capacity(model, &subject);
         let settle = |old| {
             let (low, high) = amounts(series, &window, now);

@@ -37,7 +37,7 @@ impl Story {
     fn watch(&mut self, seconds: u64) {
         for _ in 0..seconds {
             let mut host = self.host.later(1);
-            if let Some(Ok(memory)) = host.gpus[0].tenants.first_mut().map(|it| &mut it.memory) {
+            if let Some(Ok(memory)) = host.gpus[0].processes.first_mut().map(|it| &mut it.memory) {
                 memory.0 += 1 << 20;
             }
             self.see(host);
@@ -104,17 +104,17 @@ fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
 fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
     let mut story = Story::begin();
     story.keys("←←←");
-    let cursor = story.app.lens().cursor().unwrap();
+    let cursor = story.app.graph_view().cursor().unwrap();
     assert_eq!(story.host.at.since(cursor), Duration::from_secs(6));
     let window = story.panel().window;
     story.watch(30);
-    assert_eq!((story.panel().window, story.app.lens().cursor()), (window, Some(cursor)));
+    assert_eq!((story.panel().window, story.app.graph_view().cursor()), (window, Some(cursor)));
     story.keys("\u{1b}");
-    assert_eq!((story.app.lens().cursor(), story.app.lens().end()), (None, None));
+    assert_eq!((story.app.graph_view().cursor(), story.app.graph_view().end()), (None, None));
     assert!(story.panel().window.place(story.host.at).is_some());
     // Moving on past the present follows it again.
     story.keys("←←→→→");
-    assert_eq!((story.app.lens().cursor(), story.app.lens().end()), (None, None));
+    assert_eq!((story.app.graph_view().cursor(), story.app.graph_view().end()), (None, None));
 }
 
 #[test]
@@ -124,12 +124,12 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
     story.keys("[[[[[[[[[[");
     for _ in 0..100 {
         story.keys("←←←←←←←←←←←←←");
-        let (panel, cursor) = (story.panel(), story.app.lens().cursor().unwrap());
+        let (panel, cursor) = (story.panel(), story.app.graph_view().cursor().unwrap());
         assert!(panel.window.place(cursor).is_some(), "{:?} {cursor:?}", panel.window);
     }
-    assert_eq!(story.app.lens().cursor(), story.app.model().history().began());
+    assert_eq!(story.app.graph_view().cursor(), story.app.model().history().began());
     // Zooming out keeps it in its place.
-    let column = |story: &Story| story.panel().column(story.app.lens().cursor().unwrap()).unwrap();
+    let column = |story: &Story| story.panel().column(story.app.graph_view().cursor().unwrap()).unwrap();
     let before = column(&story);
     story.keys("]");
     assert!(column(&story).abs_diff(before) <= 1);
@@ -184,7 +184,7 @@ fn the_scale_stays_while_memory_wobbles() {
     let (mut scale, mut moves) = (story.panel().scale, 0);
     for pass in 0..240 {
         let mut host = story.host.later(1);
-        host.gpus[0].tenants[0].memory = Ok(Bytes::from_mib(20_580 + 30 * (pass % 3)));
+        host.gpus[0].processes[0].memory = Ok(Bytes::from_mib(20_580 + 30 * (pass % 3)));
         story.see(host);
         let before = std::mem::replace(&mut scale, story.panel().scale);
         moves += usize::from(before != scale);
@@ -214,7 +214,7 @@ fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
     for _ in 0..1200 {
         let mut host = story.host.later(1);
         let gpu = &mut host.gpus[0];
-        for bytes in [&mut gpu.tenants[0].memory, &mut gpu.load.memory_used] {
+        for bytes in [&mut gpu.processes[0].memory, &mut gpu.load.memory_used] {
             bytes.as_mut().unwrap().0 += 20 << 20;
         }
         story.see(host);
@@ -241,7 +241,7 @@ fn what_tensors_will_hold_goes_on_from_the_tops_of_what_they_held() {
         let mut host = story.host.later(1);
         // Each step takes up to 2 GiB, and gives it back.
         let allocated = Bytes::from_mib(10_240 + 5 * second + second * 37 % 5 * 512);
-        host.processes[0].peek = Some(Box::new(peek(Some(gpu.clone()), Bytes::from_gib(19), allocated)));
+        host.processes[0].allocator = Some(Box::new(peek(Some(gpu.clone()), Bytes::from_gib(19), allocated)));
         story.see(host);
     }
     let subject = Subject::Process(story.host.processes[0].id);

@@ -4,35 +4,35 @@ use super::{PageLine, Writer};
 use crate::app::rows;
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, Model, Part, Reserved, with_instances};
-use crate::protocol::snapshot::{Allocator, Gpu, Process, Reading, Snapshot, Unread};
+use crate::protocol::snapshot::{AllocatorUnreadable, DeviceAllocator, Gpu, Process, Reading, Snapshot};
 
 /// What CUDA and its libraries take of each GPU of their own accord is less.
 const CONTEXT: i64 = 4 << 30;
 
 /// What PyTorch says in that process, or why it does not.
 pub(super) fn of_process(writer: &mut Writer, model: &Model, process: &Process) {
-    let (Some(snapshot), Some(peek)) = (model.latest(), &process.peek) else { return };
-    if let Some(why) = peek.unread {
+    let (Some(snapshot), Some(peek)) = (model.latest(), &process.allocator) else { return };
+    if let Some(why) = peek.unreadable {
         writer.field("PyTorch", why);
     }
-    for allocator in &peek.allocators {
+    for allocator in &peek.devices {
         of_allocator(writer, snapshot, process, allocator);
     }
-    let is_placed = peek.allocators.iter().all(|it| it.gpu.is_some());
-    for gpu in snapshot.gpus.iter().filter(|_| is_placed && !peek.allocators.is_empty()) {
-        let is_used = peek.allocators.iter().any(|it| it.gpu.as_ref() == Some(&gpu.uuid));
-        let tenant = gpu.tenants.iter().find(|it| it.process == process.id && !is_used);
-        if let Some(memory) = tenant.and_then(|it| it.memory.ok()) {
+    let is_placed = peek.devices.iter().all(|it| it.gpu.is_some());
+    for gpu in snapshot.gpus.iter().filter(|_| is_placed && !peek.devices.is_empty()) {
+        let is_used = peek.devices.iter().any(|it| it.gpu.as_ref() == Some(&gpu.uuid));
+        let gpu_process = gpu.processes.iter().find(|it| it.process == process.id && !is_used);
+        if let Some(memory) = gpu_process.and_then(|it| it.memory.ok()) {
             writer.head(&format!("Memory on GPU {}", rows::gpu_label(gpu)));
             amounts(writer, "- not PyTorch's", signed(memory), "all: PyTorch has nothing there, CUDA has a context");
         }
     }
     if !is_placed
-        && let Some(holding) = model.holdings().iter().find(|it| it.process == process.id)
-        && let Some(whole) = Breakdown::of_process(snapshot, holding)
+        && let Some(process_total) = model.process_totals().iter().find(|it| it.process == process.id)
+        && let Some(whole) = Breakdown::of_process(snapshot, process_total)
     {
         writer.head("Memory on all its GPUs");
-        let gpus = snapshot.gpus.iter().filter(|gpu| gpu.tenants.iter().any(|it| it.process == process.id)).count();
+        let gpus = snapshot.gpus.iter().filter(|gpu| gpu.processes.iter().any(|it| it.process == process.id)).count();
         of_driver(writer, &whole, gpus);
         let reserved: i64 = whole.parts.iter().filter(|it| it.0 != Part::Outside).map(|it| it.1).sum();
         amounts(writer, "- reserved", reserved, "the rest: what PyTorch took from CUDA");
@@ -57,7 +57,7 @@ fn of_driver(writer: &mut Writer, whole: &Breakdown, gpus: usize) {
     amounts(writer, "- not PyTorch's", outside, meaning);
 }
 
-fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, allocator: &Allocator) {
+fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, allocator: &DeviceAllocator) {
     let gpu = allocator.gpu.as_ref().and_then(|uuid| snapshot.gpu(uuid));
     match gpu {
         Some(gpu) => {
@@ -76,8 +76,8 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
         Ok(reserved) => reserved,
         Err(why) => return writer.field("PyTorch", why),
     };
-    let tenant = gpu.and_then(|gpu| gpu.tenants.iter().find(|it| it.process == process.id));
-    let whole = tenant.map(|it| Breakdown::of_tenant(it.memory, allocator));
+    let gpu_process = gpu.and_then(|gpu| gpu.processes.iter().find(|it| it.process == process.id));
+    let whole = gpu_process.map(|it| Breakdown::of_tenant(it.memory, allocator));
     match &whole {
         Some(Ok(whole)) => of_driver(writer, whole, 1),
         Some(Err(why)) => writer.field("driver's figure", format!("{why}: what is not PyTorch's cannot be told")),
@@ -109,7 +109,7 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
 /// The parts of a GPU's memory.
 pub(super) fn of_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     let Some(snapshot) = model.latest() else { return };
-    let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, model.unclaimed()) else { return };
+    let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, model.unaccounted()) else { return };
     writer.head("Where it is");
     writer.lines.push(PageLine::Bar(whole.clone()));
     for (part, bytes) in &whole.parts {
@@ -134,7 +134,7 @@ fn name(part: Part) -> &'static str {
         Part::Fragmented => "fragmented",
         Part::Cache => "cache",
         Part::Outside => "other",
-        Part::Unclaimed => "unclaimed",
+        Part::Unaccounted => "unaccounted",
         Part::Driver => "driver",
         Part::Free => "free",
     }
@@ -147,7 +147,7 @@ fn meaning(part: Part) -> &'static str {
         Part::Fragmented => "free, but not releasable: a part of its segment is in use",
         Part::Cache => "free: empty_cache() would give it back",
         Part::Outside => "not PyTorch's",
-        Part::Unclaimed => "in use, by no listed process",
+        Part::Unaccounted => "in use, by no listed process",
         Part::Driver => "kept by the driver",
         Part::Free => "nobody's",
     }
@@ -155,13 +155,13 @@ fn meaning(part: Part) -> &'static str {
 
 /// What the rest of a GPU's memory may be: who did not say what PyTorch has of it?
 fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
-    let peek = |process| snapshot.process(process).and_then(|it| it.peek.as_deref());
-    let tenants = || with_instances(snapshot, gpu).flat_map(|gpu| &gpu.tenants);
-    let peeks = || tenants().map(|it| peek(it.process));
+    let peek = |process| snapshot.process(process).and_then(|it| it.allocator.as_deref());
+    let gpu_processes = || with_instances(snapshot, gpu).flat_map(|gpu| &gpu.processes);
+    let peeks = || gpu_processes().map(|it| peek(it.process));
     // One without PyTorch has said all, and so has a forked worker.
-    let says_all = |why| matches!(why, Unread::NoPytorch | Unread::Copied);
-    let is_unread = peeks().any(|it| it.is_none_or(|it| it.unread.is_some_and(|why| !says_all(why))));
-    let is_unplaced = peeks().flatten().flat_map(|it| &it.allocators).any(|it| it.gpu.is_none());
+    let says_all = |why| matches!(why, AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied);
+    let is_unread = peeks().any(|it| it.is_none_or(|it| it.unreadable.is_some_and(|why| !says_all(why))));
+    let is_unplaced = peeks().flatten().flat_map(|it| &it.devices).any(|it| it.gpu.is_none());
     match (is_unread, is_unplaced) {
         (false, false) => "not PyTorch's: CUDA contexts, kernels, other libraries",
         (true, false) => "not PyTorch's, or of processes that could not be read",
@@ -188,7 +188,7 @@ fn amount(bytes: i64, meaning: &str) -> String {
 }
 
 /// What may help against the part that is larger than it should be.
-fn advice(allocator: &Allocator, reserved: &Reserved) -> Option<&'static str> {
+fn advice(allocator: &DeviceAllocator, reserved: &Reserved) -> Option<&'static str> {
     let free = Bytes(reserved.fragmented.0.saturating_add(reserved.cache.0));
     let share = |bytes: Bytes| bytes.share_of(reserved.sum());
     match () {

@@ -52,11 +52,11 @@ impl Stream {
             let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
             samples.push(Sample { gpu, process: None, held: used, reserved: None, limit: total });
             let free = total.zip(used).map(|(total, used)| total.saturating_sub(used));
-            samples.extend(gpu.tenants.iter().map(|tenant| {
-                let held = tenant.memory.ok();
-                let reserved = reserved(snapshot, tenant.process, Some(gpu));
+            samples.extend(gpu.processes.iter().map(|gpu_process| {
+                let held = gpu_process.memory.ok();
+                let reserved = reserved(snapshot, gpu_process.process, Some(gpu));
                 let limit = held.zip(free).map(|(held, free)| Bytes(held.0.saturating_add(free.0)));
-                let process = Some((tenant.process, snapshot.process(tenant.process)));
+                let process = Some((gpu_process.process, snapshot.process(gpu_process.process)));
                 Sample { gpu, process, held, reserved, limit }
             }));
         }

@@ -335,9 +335,9 @@ fn lines_of_its_own_are_read_whole_and_as_changes() {
         host = host.later(1);
         (host.sequence, host.unix_ms) = (second, 1_700_000_000_000 + second * 1000);
         let [held, reserved, allocated] = leak_below(second).map(Bytes);
-        host.gpus[0].tenants[0].memory = Ok(held);
+        host.gpus[0].processes[0].memory = Ok(held);
         host.gpus[0].load.memory_used = Ok(held);
-        host.processes[0].peek = Some(peek(Some(host.gpus[0].uuid.clone()), reserved, allocated).into());
+        host.processes[0].allocator = Some(peek(Some(host.gpus[0].uuid.clone()), reserved, allocated).into());
         let change = before.filter(|_| second % 100 != 0).and_then(|it| Change::between(&it, &host));
         let line = change.map_or_else(|| Line::Full(Box::new(host.clone())), Line::Tick);
         let mut bytes = Vec::new();

@@ -91,8 +91,8 @@ impl Neighbours {
             ));
         }
         let user = table::cell(&process.facts.user);
-        let holding = self.model.as_ref().and_then(|it| it.holding(process.id));
-        let holds = match holding.map(|it| it.memory) {
+        let process_total = self.model.as_ref().and_then(|it| it.process_total(process.id));
+        let holds = match process_total.map(|it| it.memory) {
             Some(Ok(total)) => {
                 let at_least = if total.lower_bound { "at least " } else { "" };
                 format!("holds {at_least}{} of GPU memory", total.bytes)

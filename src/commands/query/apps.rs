@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use super::cell::{Cell, mib, plain, timestamp};
-use crate::protocol::snapshot::{Gpu, Missing, Process, Snapshot, State, Tenant, Use};
+use crate::protocol::snapshot::{Gpu, GpuProcess, Missing, Process, Snapshot, State, Use};
 
 /// A row: a process on a GPU.
 struct Row<'a> {
     snapshot: &'a Snapshot,
     /// The whole GPU, also where the process is on an instance.
     gpu: &'a Gpu,
-    tenant: &'a Tenant,
+    gpu_process: &'a GpuProcess,
     process: Option<&'a Process>,
 }
 
@@ -54,7 +54,7 @@ const FIELDS: &[Field] = &[
         names: &["pid"],
         unit: "",
         about: "The process's number.",
-        show: |row| Cell::plain(row.tenant.process.pid),
+        show: |row| Cell::plain(row.gpu_process.process.pid),
     },
     Field {
         names: &["process_name", "name"],
@@ -66,7 +66,7 @@ const FIELDS: &[Field] = &[
         names: &["used_gpu_memory", "used_memory"],
         unit: "MiB",
         about: "Device memory that the driver gave it.",
-        show: |row| mib(row.tenant.memory),
+        show: |row| mib(row.gpu_process.memory),
     },
 ];
 
@@ -107,17 +107,17 @@ pub(super) fn is_early(snapshot: &Snapshot) -> bool {
     let is_due =
         |it: &Process| it.facts.argv.as_ref().err() == Some(&Missing::NotYet) && it.load.state != Ok(State::Zombie);
     // One that nobody has looked at yet is not in the list.
-    let mut tenants = snapshot.gpus.iter().flat_map(|it| &it.tenants);
-    tenants.any(|it| snapshot.process(it.process).is_none_or(is_due))
+    let mut gpu_processes = snapshot.gpus.iter().flat_map(|it| &it.processes);
+    gpu_processes.any(|it| snapshot.process(it.process).is_none_or(is_due))
 }
 
 pub(super) fn rows(fields: &[Field], snapshot: &Snapshot, gpus: &[&Gpu]) -> Vec<Vec<Cell>> {
     let mut rows = Vec::new();
     for gpu in gpus {
         let parts = snapshot.gpus.iter().filter(|it| it.facts.parent.as_ref() == Some(&gpu.uuid));
-        let tenants = std::iter::once(*gpu).chain(parts).flat_map(|it| &it.tenants);
-        for tenant in tenants.filter(|it| it.usage != Use::Graphics) {
-            let row = Row { snapshot, gpu, tenant, process: snapshot.process(tenant.process) };
+        let gpu_processes = std::iter::once(*gpu).chain(parts).flat_map(|it| &it.processes);
+        for gpu_process in gpu_processes.filter(|it| it.usage != Use::Graphics) {
+            let row = Row { snapshot, gpu, gpu_process, process: snapshot.process(gpu_process.process) };
             rows.push(fields.iter().map(|it| (it.show)(&row)).collect());
         }
     }

@@ -8,7 +8,7 @@ use crate::app::rows;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent, Watts};
 use crate::model::{self, Model, Outlook, Subject, Verdict};
-use crate::protocol::snapshot::{Gpu, Missing, Process, Reading, Snapshot, Tenant, Unread};
+use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, Snapshot};
 
 /// The whole report; `reasons` say why it is not all there is.
 pub(super) fn of(model: &Model, snapshot: &Snapshot, reasons: &[Text]) -> String {
@@ -21,21 +21,21 @@ pub(super) fn of(model: &Model, snapshot: &Snapshot, reasons: &[Text]) -> String
     lines.extend(Verdict::summary(model.verdicts()).map(|summary| format!("Watch out: {summary}.")));
     for it in &snapshot.gpus {
         lines.push(gpu(model, it));
-        let mut tenants: Vec<&Tenant> = it.tenants.iter().collect();
-        tenants.sort_by_key(|tenant| std::cmp::Reverse(tenant.memory.ok()));
-        lines.extend(tenants.into_iter().map(|held| tenant(model, snapshot, it, held)));
-        if let Some(unclaimed) = model.unclaimed().iter().find(|left| left.gpu == it.uuid) {
+        let mut gpu_processes: Vec<&GpuProcess> = it.processes.iter().collect();
+        gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
+        lines.extend(gpu_processes.into_iter().map(|held| gpu_process(model, snapshot, it, held)));
+        if let Some(unaccounted) = model.unaccounted().iter().find(|left| left.gpu == it.uuid) {
             lines.push(format!(
-                "Unclaimed on GPU {}: {}, held by no listed process.",
+                "Unaccounted on GPU {}: {}, held by no listed process.",
                 table::number(it),
-                unclaimed.memory
+                unaccounted.memory
             ));
         }
     }
-    if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|it| it.tenants.is_empty()) {
+    if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|it| it.processes.is_empty()) {
         lines.push("No process uses a GPU.".to_owned());
     }
-    lines.extend(rows::unread(snapshot).into_iter().map(|it| it + "."));
+    lines.extend(rows::unreadable(snapshot).into_iter().map(|it| it + "."));
     lines.join("\n") + "\n"
 }
 
@@ -68,8 +68,8 @@ fn gpu(model: &Model, gpu: &Gpu) -> String {
     )
 }
 
-fn tenant(model: &Model, snapshot: &Snapshot, gpu: &Gpu, tenant: &Tenant) -> String {
-    let id = tenant.process;
+fn gpu_process(model: &Model, snapshot: &Snapshot, gpu: &Gpu, gpu_process: &GpuProcess) -> String {
+    let id = gpu_process.process;
     let process = snapshot.process(id);
     let of = |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "unknown".to_owned(), show);
     let since = id.start_ticks.and_then(|it| it.saturating_mul(1000).checked_div(snapshot.host.facts.ticks_per_second));
@@ -83,10 +83,10 @@ fn tenant(model: &Model, snapshot: &Snapshot, gpu: &Gpu, tenant: &Tenant) -> Str
         id.pid,
         of(&|it| said(&it.facts.user)),
         table::number(gpu),
-        said(&tenant.memory),
-        percent(tenant.sm),
+        said(&gpu_process.memory),
+        percent(gpu_process.sm),
         of(&table::command),
-        process.and_then(|it| pytorch(snapshot, gpu, it, tenant.memory)).unwrap_or_default(),
+        process.and_then(|it| pytorch(snapshot, gpu, it, gpu_process.memory)).unwrap_or_default(),
         verdict.unwrap_or_default(),
         leak.unwrap_or_default(),
     )
@@ -94,14 +94,14 @@ fn tenant(model: &Model, snapshot: &Snapshot, gpu: &Gpu, tenant: &Tenant) -> Str
 
 /// What of it PyTorch has; absent where it runs none, or nobody looked.
 fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process, held: Reading<Bytes>) -> Option<String> {
-    let peek = process.peek.as_ref()?;
+    let peek = process.allocator.as_ref()?;
     let parts = |it: &model::Reserved| {
         format!("{} allocated, {} unallocated", it.allocated, it.sum().saturating_sub(it.allocated))
     };
-    Some(match peek.unread {
-        Some(Unread::NoPytorch) => return None,
+    Some(match peek.unreadable {
+        Some(AllocatorUnreadable::NoPytorch) => return None,
         Some(why) => format!(" What PyTorch has of it: {}.", said(&Err::<Missing, _>(why.missing()))),
-        None if peek.allocators.iter().any(|it| it.gpu.is_none()) => {
+        None if peek.devices.iter().any(|it| it.gpu.is_none()) => {
             let it = model::reserved(snapshot, process.id, None)?;
             format!(" PyTorch has {} on its GPUs, on which cannot be told: {}.", it.sum(), parts(&it))
         }
@@ -139,7 +139,7 @@ fn said(reading: &Reading<impl Display>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::snapshot::{Allocator, Peek, example};
+    use crate::protocol::snapshot::{AllocatorStats, DeviceAllocator, example};
 
     #[test]
     fn each_figure_has_its_name_and_nothing_needs_a_column() {
@@ -147,9 +147,10 @@ mod tests {
         host.gpus[0].load.power = Err(Missing::Failed);
         let gib = |gib| Ok(Bytes::from_gib(gib));
         let (allocated, active, requested) = (gib(10), gib(10), gib(10));
-        let figures = Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet);
-        let figures = Allocator { allocated, active, requested, inactive_split: gib(0), reserved: gib(18), ..figures };
-        host.processes[0].peek = Some(Peek { allocators: vec![figures], unread: None }.into());
+        let figures = DeviceAllocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet);
+        let figures =
+            DeviceAllocator { allocated, active, requested, inactive_split: gib(0), reserved: gib(18), ..figures };
+        host.processes[0].allocator = Some(AllocatorStats { devices: vec![figures], unreadable: None }.into());
         let mut model = Model::default();
         model.replace(host);
         let text = of(&model, model.latest().unwrap(), &[]);
@@ -168,11 +169,11 @@ mod tests {
         let more =
             Some(" PyTorch has 18.0 GiB by its own account: 10.0 GiB allocated, 8.0 GiB unallocated.".to_owned());
         assert_eq!(said(&snapshot, gib(2)), more);
-        snapshot.processes[0].peek.as_mut().unwrap().allocators[0].gpu = None;
+        snapshot.processes[0].allocator.as_mut().unwrap().devices[0].gpu = None;
         let somewhere =
             " PyTorch has 18.0 GiB on its GPUs, on which cannot be told: 10.0 GiB allocated, 8.0 GiB unallocated.";
         assert_eq!(said(&snapshot, gib(20)).as_deref(), Some(somewhere));
-        snapshot.processes[0].peek = Some(Peek::unread(Unread::OtherUser).into());
+        snapshot.processes[0].allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into());
         assert_eq!(said(&snapshot, gib(20)).as_deref(), Some(" What PyTorch has of it: not permitted to be read."));
         let last = of(&model, &snapshot, &[]).lines().last().map(str::to_owned);
         let way_out = "PyTorch's part of the memory of 1 process is not known: it belongs to another user: \

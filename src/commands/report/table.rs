@@ -1,4 +1,4 @@
-//! The report as a table, for people and for `grep`: plain text, one line per GPU, then one per tenant.
+//! The report as a table, for people and for `grep`: plain text, one line per GPU, then one per GPU process.
 //!
 //! Into a file or a pipe nothing is cut; on a terminal the last column is.
 
@@ -10,7 +10,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
 use crate::model::Model;
-use crate::protocol::snapshot::{Gpu, Process, Reading, Snapshot, State, Tenant};
+use crate::protocol::snapshot::{Gpu, GpuProcess, Process, Reading, Snapshot, State};
 
 /// The whole table; `reasons` say why it is not all there is, `width` how wide the terminal is.
 pub(in crate::commands::report) fn of(
@@ -33,9 +33,9 @@ pub(in crate::commands::report) fn of(
         text.push('\n');
         rows(&mut text, width, &GPU_COLUMNS, snapshot.gpus.iter().map(|gpu| gpu_row(model, gpu)));
         text.push('\n');
-        match tenants(snapshot) {
+        match gpu_processes(snapshot) {
             none if none.is_empty() => line(&mut text, width, "no processes on these GPUs"),
-            tenants => rows(&mut text, width, &TENANT_COLUMNS, tenants.into_iter()),
+            gpu_processes => rows(&mut text, width, &TENANT_COLUMNS, gpu_processes.into_iter()),
         }
     }
     text
@@ -129,37 +129,40 @@ fn gpu_row(model: &Model, gpu: &Gpu) -> [String; 8] {
 }
 
 /// By GPU, those that hold most first.
-fn tenants(snapshot: &Snapshot) -> Vec<[String; 10]> {
+fn gpu_processes(snapshot: &Snapshot) -> Vec<[String; 10]> {
     let processes: HashMap<_, _> = snapshot.processes.iter().map(|process| (process.id, process)).collect();
     let mut table = Vec::new();
     for gpu in &snapshot.gpus {
-        let mut tenants: Vec<&Tenant> = gpu.tenants.iter().collect();
-        tenants.sort_by_key(|tenant| std::cmp::Reverse(tenant.memory.ok()));
-        let row = |tenant: &Tenant| tenant_row(gpu, tenant, processes.get(&tenant.process).copied(), snapshot);
-        table.extend(tenants.into_iter().map(row));
+        let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
+        gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
+        let row = |gpu_process: &GpuProcess| {
+            tenant_row(gpu, gpu_process, processes.get(&gpu_process.process).copied(), snapshot)
+        };
+        table.extend(gpu_processes.into_iter().map(row));
     }
     table
 }
 
-fn tenant_row(gpu: &Gpu, tenant: &Tenant, process: Option<&Process>, snapshot: &Snapshot) -> [String; 10] {
+fn tenant_row(gpu: &Gpu, gpu_process: &GpuProcess, process: Option<&Process>, snapshot: &Snapshot) -> [String; 10] {
     let of = |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "N/A".to_owned(), show);
     [
         number(gpu),
-        tenant.process.pid.to_string(),
+        gpu_process.process.pid.to_string(),
         of(&|it| cell(&it.facts.user)),
-        cell(&tenant.memory),
-        cell(&tenant.sm),
+        cell(&gpu_process.memory),
+        cell(&gpu_process.sm),
         of(&|it| cell(&it.load.cpu)),
         of(&|it| cell(&it.load.rss)),
-        elapsed(tenant, snapshot).map_or_else(|| "N/A".to_owned(), |it| it.to_string()),
+        elapsed(gpu_process, snapshot).map_or_else(|| "N/A".to_owned(), |it| it.to_string()),
         of(&|it| cell(&it.load.state.map(State::letter))),
         of(&command),
     ]
 }
 
 /// How long the process has been there.
-fn elapsed(tenant: &Tenant, snapshot: &Snapshot) -> Option<Elapsed> {
-    let started = tenant.process.start_ticks?.saturating_mul(1000).checked_div(snapshot.host.facts.ticks_per_second)?;
+fn elapsed(gpu_process: &GpuProcess, snapshot: &Snapshot) -> Option<Elapsed> {
+    let started =
+        gpu_process.process.start_ticks?.saturating_mul(1000).checked_div(snapshot.host.facts.ticks_per_second)?;
     Some(Elapsed(snapshot.at.since(Moment(started))))
 }
 

@@ -27,7 +27,7 @@ impl Allocated {
     /// Takes what a snapshot says of allocators. What could not be read is a gap.
     pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot) {
         for process in &snapshot.processes {
-            for allocator in process.peek.iter().flat_map(|it| &it.allocators) {
+            for allocator in process.allocator.iter().flat_map(|it| &it.devices) {
                 let gpu = allocator.gpu.as_ref().and_then(|it| snapshot.gpu(it));
                 let (Some(gpu), Ok(reserved)) = (gpu, Reserved::of(allocator)) else { continue };
                 // It may have all that PyTorch took, and what nobody has. What a step takes and gives back is no less
@@ -292,7 +292,7 @@ mod tests {
     use super::*;
     use crate::model::{Model, Subject};
     use crate::protocol::snapshot::example::host;
-    use crate::protocol::snapshot::{Allocator, Missing, Peek};
+    use crate::protocol::snapshot::{AllocatorStats, DeviceAllocator, Missing};
 
     const MIB: u64 = 1 << 20;
 
@@ -305,17 +305,17 @@ mod tests {
         for second in 0..seconds {
             host = host.later(1);
             let [whole, reserved, allocated] = held.map(|it| it(second) * MIB);
-            host.gpus[0].tenants[0].memory = Ok(Bytes(whole));
+            host.gpus[0].processes[0].memory = Ok(Bytes(whole));
             host.gpus[0].load.memory_used = Ok(Bytes(whole));
-            let figures = Allocator {
+            let figures = DeviceAllocator {
                 allocated: Ok(Bytes(allocated)),
                 active: Ok(Bytes(allocated)),
                 requested: Ok(Bytes(allocated)),
                 inactive_split: Ok(Bytes(0)),
                 reserved: Ok(Bytes(reserved)),
-                ..Allocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
+                ..DeviceAllocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
             };
-            host.processes[0].peek = Some(Peek { allocators: vec![figures], unread: None }.into());
+            host.processes[0].allocator = Some(AllocatorStats { devices: vec![figures], unreadable: None }.into());
             model.replace(host.clone());
         }
         let growing = model.growing(&Subject::Process(id)).expect("it is watched");

@@ -14,7 +14,7 @@ pub(super) const GONE: Duration = Duration::from_mins(15);
 struct Watched {
     whole: LeakDetector,
     /// Each in a place of its own: a tree has room for up to twice as many as are in it.
-    tenants: BTreeMap<ProcessId, Box<LeakDetector>>,
+    processes: BTreeMap<ProcessId, Box<LeakDetector>>,
 }
 
 /// All that is watched.
@@ -31,17 +31,17 @@ impl Leaks {
                 watched.whole.push(at, used, total.ok());
             }
             let free = total.ok().zip(used.ok()).map(|(total, used)| total.saturating_sub(used));
-            for tenant in &gpu.tenants {
+            for gpu_process in &gpu.processes {
                 // Whom the agent has not looked at yet has another id in the next snapshot.
-                if let Ok(held) = tenant.memory
-                    && snapshot.process(tenant.process).is_some()
+                if let Ok(held) = gpu_process.memory
+                    && snapshot.process(gpu_process.process).is_some()
                 {
                     // A process ends where the GPU does: at what it holds and what nobody holds.
                     let limit = free.map(|free| Bytes(held.0.saturating_add(free.0)));
-                    watched.tenants.entry(tenant.process).or_default().push(at, held, limit);
+                    watched.processes.entry(gpu_process.process).or_default().push(at, held, limit);
                 }
             }
-            watched.tenants.retain(|_, it| it.last().is_some_and(|last| at.since(last) < GONE));
+            watched.processes.retain(|_, it| it.last().is_some_and(|last| at.since(last) < GONE));
         }
         let now = snapshot.at;
         self.0.retain(|_, it| it.whole.last().is_none_or(|last| now.since(last) < GONE));
@@ -49,8 +49,8 @@ impl Leaks {
 
     /// Whose memory grows as a leak does, on any GPU.
     pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
-        let tenants = self.0.values().flat_map(|it| &it.tenants);
-        tenants.filter(|(_, it)| it.outlook() >= Outlook::Suspect).map(|(id, _)| *id)
+        let gpu_processes = self.0.values().flat_map(|it| &it.processes);
+        gpu_processes.filter(|(_, it)| it.outlook() >= Outlook::Suspect).map(|(id, _)| *id)
     }
 
     /// The growth of a GPU's memory.
@@ -60,6 +60,6 @@ impl Leaks {
 
     /// The growth of what a process holds: on that of its GPUs where it looks worst.
     pub(in crate::model) fn process(&self, process: ProcessId) -> Option<&LeakDetector> {
-        self.0.values().filter_map(|it| it.tenants.get(&process)).map(Box::as_ref).max_by_key(|it| it.outlook())
+        self.0.values().filter_map(|it| it.processes.get(&process)).map(Box::as_ref).max_by_key(|it| it.outlook())
     }
 }

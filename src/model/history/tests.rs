@@ -17,7 +17,7 @@ fn watch(
 ) -> Snapshot {
     for pass in 0..passes {
         host = change(pass, host.later(1));
-        history.learn(&host, &crate::model::holdings(&host));
+        history.learn(&host, &crate::model::process_totals(&host));
     }
     host
 }
@@ -47,13 +47,13 @@ fn who_ended_is_remembered_for_hours_and_its_successor_is_another() {
     let host = watch(&mut history, host, 10, |_, it| it);
     let host = watch(&mut history, host.without(100), 1, |_, it| it);
     assert_eq!(history.process(id(100)).unwrap().gone, Some(host.at));
-    let ended = history.tenants(&host.gpus[0].uuid);
+    let ended = history.gpu_processes(&host.gpus[0].uuid);
     assert_eq!(ended.iter().map(|(id, ..)| id.pid).collect::<Vec<_>>(), [100]);
     let mut again = host.clone().with(100, "python other.py", 0, Bytes::from_gib(1));
-    again.gpus[0].tenants[0].process.start_ticks = Some(7);
+    again.gpus[0].processes[0].process.start_ticks = Some(7);
     again.processes[0].id.start_ticks = Some(7);
     let again = watch(&mut history, again, 10, |_, it| it);
-    assert_eq!(history.tenants(&again.gpus[0].uuid).len(), 2);
+    assert_eq!(history.gpu_processes(&again.gpus[0].uuid).len(), 2);
     watch(&mut history, again.later(6 * 3600), 1, |_, it| it);
     assert!(history.process(id(100)).is_none());
 }
@@ -117,23 +117,23 @@ fn a_full_history_takes_less_than_six_mebibytes() {
             gpu.load.memory_used = Ok(Bytes::from_kib(next().into()));
             gpu.load.sm = Ok(Percent::new(f32::from(u8::try_from(next() % 256).unwrap())));
             gpu.load.power = Ok(Watts::from_milliwatts(next() % 1_000_000));
-            for tenant in &mut gpu.tenants {
-                tenant.memory = Ok(Bytes::from_kib(next().into()));
-                tenant.sm = Ok(Percent::new(f32::from(u8::try_from(next() % 256).unwrap())));
+            for gpu_process in &mut gpu.processes {
+                gpu_process.memory = Ok(Bytes::from_kib(next().into()));
+                gpu_process.sm = Ok(Percent::new(f32::from(u8::try_from(next() % 256).unwrap())));
             }
         }
         for process in &mut host.processes {
             process.load.rss = Ok(Bytes::from_kib(next().into()));
             let amounts = (next() >> 1, next() >> 1);
             let [allocated, reserved] = [amounts.0, amounts.0 + amounts.1].map(|it| Bytes::from_kib(it.into()));
-            process.peek = Some(peek(None, reserved, allocated).into());
+            process.allocator = Some(peek(None, reserved, allocated).into());
         }
         // In the end, some are replaced.
         if pass % 20 == 0 && step == 1 {
             let pid = host.processes[0].id.pid;
             host = host.without(pid).with(pid + 64, "python train.py", pid as usize % 8, Bytes::from_gib(1));
         }
-        history.learn(&host, &crate::model::holdings(&host));
+        history.learn(&host, &crate::model::process_totals(&host));
     }
     assert_eq!(history.processes.values().filter(|it| it.gone.is_some()).count(), GONE);
     let bytes = history.bytes();
@@ -148,7 +148,7 @@ fn who_comes_goes_falls_and_is_signalled_is_noted() {
     let host = watch(&mut history, host, 5, |_, it| it);
     let mut host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
     let came = host.at;
-    host.gpus[0].tenants[0].memory = Ok(Bytes::from_gib(3));
+    host.gpus[0].processes[0].memory = Ok(Bytes::from_gib(3));
     let mut host = watch(&mut history, host, 1, |_, it| it);
     let fell = host.at;
     host.gpus[0].health.xids.push(crate::protocol::snapshot::Xid { at: fell, code: 79 });
@@ -185,7 +185,7 @@ fn who_is_found_by_the_first_look_at_a_gpu_that_answers_late_did_not_begin_then(
     assert_eq!(history.occurrences(&gpu).count(), 0);
     let host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
     let whats: Vec<_> = history.occurrences(&gpu).map(|it| it.what).collect();
-    assert_eq!((whats, host.gpus[0].tenants.len()), (vec![What::Began], 2));
+    assert_eq!((whats, host.gpus[0].processes.len()), (vec![What::Began], 2));
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn what_a_process_had_when_first_seen_is_that_of_all_its_gpus() {
     let first = |hosts: &[Snapshot]| {
         let mut history = History::default();
         for host in hosts {
-            history.learn(host, &crate::model::holdings(host));
+            history.learn(host, &crate::model::process_totals(host));
         }
         history.process(id(100)).unwrap().memory().unwrap().baseline()
     };

@@ -15,7 +15,7 @@ use std::collections::hash_map::Entry;
 
 use super::JobKey;
 use crate::base::text::Text;
-use crate::model::related::Kin;
+use crate::model::related::RelatedProcesses;
 use crate::model::related::role::Role;
 use crate::model::verdict::past::Past;
 use crate::protocol::snapshot::{Snapshot, State};
@@ -24,14 +24,14 @@ use crate::protocol::snapshot::{Snapshot, State};
 const TOGETHER: u64 = 10;
 
 /// The jobs, and by the place of each process the place of its job.
-pub(super) fn group(snapshot: &Snapshot, kin: &Kin, past: &mut Past) -> (Vec<JobKey>, Vec<usize>) {
-    let mut parts = Parts::of(snapshot, kin, past);
+pub(super) fn group(snapshot: &Snapshot, related: &RelatedProcesses, past: &mut Past) -> (Vec<JobKey>, Vec<usize>) {
+    let mut parts = Parts::of(snapshot, related, past);
     parts.join_runs(snapshot, past);
-    parts.join_groups(snapshot, kin, past);
+    parts.join_groups(snapshot, related, past);
     let (keys, of) = parts.settle();
     for (at, job) in of.iter().enumerate() {
         if let JobKey::Root(root) = &keys[*job]
-            && let Some(root) = kin.place(*root)
+            && let Some(root) = related.place(*root)
         {
             let named = past.life(root).named.clone();
             past.belongs(at, named);
@@ -50,24 +50,24 @@ struct Parts {
 
 impl Parts {
     /// Rules 1 and 2.
-    fn of(snapshot: &Snapshot, kin: &Kin, past: &Past) -> Self {
+    fn of(snapshot: &Snapshot, related: &RelatedProcesses, past: &Past) -> Self {
         let mut keys: Vec<Option<JobKey>> = vec![None; snapshot.processes.len()];
         let mut joined = vec![false; snapshot.processes.len()];
         let mut same = HashMap::new();
         for from in 0..keys.len() {
             let mut line: Vec<usize> = Vec::new();
-            line.extend([from].into_iter().chain(kin.line(from)).take_while(|at| keys[*at].is_none()));
+            line.extend([from].into_iter().chain(related.line(from)).take_while(|at| keys[*at].is_none()));
             for at in line.into_iter().rev() {
                 let id = snapshot.processes[at].id;
-                let parent = kin.up(at).filter(|parent| is_one_job(snapshot, past, *parent, joined[*parent], at));
+                let parent = related.up(at).filter(|parent| is_one_job(snapshot, past, *parent, joined[*parent], at));
                 joined[at] = parent.is_some();
                 let inherited = parent.and_then(|it| keys[it].clone()).unwrap_or(JobKey::Root(id));
                 let seen =
                     if id.start_ticks.is_some() { past.life(at).root.as_ref() } else { past.root_of_ghost(id.pid) };
                 keys[at] = Some(match seen.map(|it| it.id) {
                     None if id.start_ticks.is_none() => JobKey::Ended(id),
-                    Some(root) if kin.place(root).is_none() => JobKey::Ended(root),
-                    Some(root) if root != id && kin.line(at).all(|it| snapshot.processes[it].id != root) => {
+                    Some(root) if related.place(root).is_none() => JobKey::Ended(root),
+                    Some(root) if root != id && related.line(at).all(|it| snapshot.processes[it].id != root) => {
                         // Its parent ended, the root of its job did not. That may be of a larger one by now.
                         JobKey::Root(root)
                     }
@@ -141,19 +141,19 @@ impl Parts {
     }
 
     /// Rule 4.
-    fn join_groups(&mut self, snapshot: &Snapshot, kin: &Kin, past: &Past) {
+    fn join_groups(&mut self, snapshot: &Snapshot, related: &RelatedProcesses, past: &Past) {
         let mut left: HashMap<JobKey, Vec<usize>> = HashMap::new();
         for (at, process) in snapshot.processes.iter().enumerate() {
             let facts = &process.facts;
             let (Ok(uid), Ok(group), Ok(parent)) = (facts.uid, facts.group, facts.parent) else { continue };
-            let is_left = kin.up(at).map_or(parent <= 1, |it| past.life(it).role.is_keeper());
+            let is_left = related.up(at).map_or(parent <= 1, |it| past.life(it).role.is_keeper());
             let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
             // A zombie leads nobody.
             let leads = |at: usize| {
                 let load = &snapshot.processes[at].load;
                 load.state != Ok(State::Zombie) || load.threads.is_ok_and(|it| it > 1)
             };
-            if !is_left || !is_root || group <= 1 || kin.living(group).is_some_and(leads) {
+            if !is_left || !is_root || group <= 1 || related.living(group).is_some_and(leads) {
                 continue;
             }
             let what = match past.life(at).role {

@@ -18,9 +18,9 @@ use super::past::{Life, Past, Work, use_of_gpus};
 use super::{Kept, Kind, Verdict, orphan};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::model::related::Kin;
+use crate::model::related::RelatedProcesses;
 use crate::model::related::role::Role;
-use crate::model::{Holding, Total, Unclaimed};
+use crate::model::{ProcessTotal, Total, Unaccounted};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State, Use};
 
 /// A disk may take that long; a healthy driver does not.
@@ -39,7 +39,7 @@ pub(super) const HOARD: Bytes = Bytes(500 << 20);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Court<'a> {
     pub(super) snapshot: &'a Snapshot,
-    pub(super) kin: &'a Kin,
+    pub(super) related: &'a RelatedProcesses,
     pub(super) past: &'a Past,
 }
 
@@ -48,22 +48,22 @@ pub(super) struct Court<'a> {
 pub(in crate::model) fn judge(
     verdicts: &mut Vec<Verdict>,
     snapshot: &Snapshot,
-    kin: &Kin,
+    related: &RelatedProcesses,
     past: &Past,
-    holdings: &[Holding],
-    unclaimed: &[Unclaimed],
+    process_totals: &[ProcessTotal],
+    unaccounted: &[Unaccounted],
 ) {
-    let court = Court { snapshot, kin, past };
-    let mut open = open_without_listing(snapshot, kin);
-    let mut held = holdings.iter().peekable();
+    let court = Court { snapshot, related, past };
+    let mut open = open_without_listing(snapshot, related);
+    let mut held = process_totals.iter().peekable();
     let judged = snapshot.processes.iter().enumerate().map(|(at, process)| {
-        let holding = held.next_if(|it| it.process == process.id);
+        let process_total = held.next_if(|it| it.process == process.id);
         let open = std::mem::take(&mut open[at]);
-        let kind = court.kind(at, process, holding, &open);
+        let kind = court.kind(at, process, process_total, &open);
         Verdict {
             process: process.id,
             kind,
-            listed: holding.map(|it| it.memory),
+            listed: process_total.map(|it| it.memory),
             open,
             kept: Vec::new(),
             rss: process.load.rss,
@@ -72,16 +72,21 @@ pub(in crate::model) fn judge(
     verdicts.clear();
     verdicts.reserve_exact(judged.len());
     verdicts.extend(judged);
-    attribute(verdicts, court, unclaimed);
+    attribute(verdicts, court, unaccounted);
 }
 
 /// By place, the GPUs that each process has open and is not listed for.
-fn open_without_listing(snapshot: &Snapshot, kin: &Kin) -> Vec<Vec<usize>> {
+fn open_without_listing(snapshot: &Snapshot, related: &RelatedProcesses) -> Vec<Vec<usize>> {
     let mut open = vec![Vec::new(); snapshot.processes.len()];
     for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
-        let mut listed: Vec<ProcessId> = gpu.tenants.iter().map(|it| it.process).collect();
+        let mut listed: Vec<ProcessId> = gpu.processes.iter().map(|it| it.process).collect();
         listed.sort_unstable();
-        for at in gpu.holders.iter().filter(|it| listed.binary_search(it).is_err()).filter_map(|it| kin.place(*it)) {
+        for at in gpu
+            .device_file_holders
+            .iter()
+            .filter(|it| listed.binary_search(it).is_err())
+            .filter_map(|it| related.place(*it))
+        {
             if open[at].last() != Some(&gpu_at) {
                 open[at].push(gpu_at);
             }
@@ -91,18 +96,18 @@ fn open_without_listing(snapshot: &Snapshot, kin: &Kin) -> Vec<Vec<usize>> {
 }
 
 impl Court<'_> {
-    fn kind(self, at: usize, process: &Process, holding: Option<&Holding>, open: &[usize]) -> Kind {
+    fn kind(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>, open: &[usize]) -> Kind {
         let life = self.past.life(at);
-        let is_on_gpu = holding.is_some() || !open.is_empty();
+        let is_on_gpu = process_total.is_some() || !open.is_empty();
         if let Some(kind) = self
-            .absent(process, holding)
-            .or_else(|| self.ended(at, process, holding))
+            .absent(process, process_total)
+            .or_else(|| self.ended(at, process, process_total))
             .or_else(|| process.facts.frozen_by.clone().ok().map(|by| Kind::Frozen { by }))
             .or_else(|| self.out_of_reach(process, life))
         {
             return kind;
         }
-        let orphan = orphan::judge(self, at, holding.is_some(), is_on_gpu);
+        let orphan = orphan::judge(self, at, process_total.is_some(), is_on_gpu);
         if matches!(orphan, Some(Kind::Orphan(_) | Kind::TooSoon)) {
             return orphan.unwrap_or(Kind::TooSoon);
         }
@@ -111,15 +116,15 @@ impl Court<'_> {
         }
         orphan
             .or_else(|| self.serving(at, life))
-            .or_else(|| self.idle(process, life, holding))
+            .or_else(|| self.idle(process, life, process_total))
             .unwrap_or_else(|| Kind::Active { trainer: process.facts.trainer_threads == Ok(true) })
     }
 
     /// Rule 1.
-    fn absent(self, process: &Process, holding: Option<&Holding>) -> Option<Kind> {
+    fn absent(self, process: &Process, process_total: Option<&ProcessTotal>) -> Option<Kind> {
         if process.id.start_ticks.is_some() {
             // A PID of ours that the driver did not mean: an innocent stranger.
-            let is_stranger = process.facts.identity == Identity::Unverified && holding.is_some();
+            let is_stranger = process.facts.identity == Identity::Unverified && process_total.is_some();
             return is_stranger.then_some(Kind::Foreign { hidden: false });
         }
         Some(match process.load.state.err() {
@@ -135,7 +140,7 @@ impl Court<'_> {
     }
 
     /// Rule 2.
-    fn ended(self, at: usize, process: &Process, holding: Option<&Holding>) -> Option<Kind> {
+    fn ended(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>) -> Option<Kind> {
         let threads = process.load.threads.unwrap_or(1);
         // The memory goes with the first thread; a kernel thread never had any, and is alone.
         let has_no_memory = process.load.rss == Ok(Bytes(0)) && threads > 1;
@@ -145,11 +150,11 @@ impl Court<'_> {
         }
         let life = self.past.life(at);
         let is_dead_for = |span: Duration| life.dead_since.is_some_and(|it| self.snapshot.at.since(it) >= span);
-        let is_listed = holding.is_some_and(|it| it.memory.is_ok_and(|it| it.bytes > Bytes(0)));
+        let is_listed = process_total.is_some_and(|it| it.memory.is_ok_and(|it| it.bytes > Bytes(0)));
         Some(if threads <= 1 && is_listed && is_dead_for(FORGOTTEN) {
             Kind::Ghost { was: Some(life.named.clone()), heirs: orphan::heirs(self, process.id) }
         } else if threads <= 1 {
-            Kind::Zombie { parent: self.kin.up(at).map(|it| self.past.life(it).named.clone()) }
+            Kind::Zombie { parent: self.related.up(at).map(|it| self.past.life(it).named.clone()) }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
             Kind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(life) }
         } else {
@@ -184,21 +189,21 @@ impl Court<'_> {
     }
 
     /// Rule 6.
-    fn idle(self, process: &Process, life: &Life, holding: Option<&Holding>) -> Option<Kind> {
-        let holding = holding?;
+    fn idle(self, process: &Process, life: &Life, process_total: Option<&ProcessTotal>) -> Option<Kind> {
+        let process_total = process_total?;
         if life.work == Work::Unknown {
-            let is_coming = process.load.cpu == Err(Missing::NotYet) || holding.sm == Err(Missing::NotYet);
+            let is_coming = process.load.cpu == Err(Missing::NotYet) || process_total.sm == Err(Missing::NotYet);
             return is_coming.then_some(Kind::TooSoon);
         }
         // What draws the screen waits for it most of the time.
-        let tenants = holding.gpus.iter().flat_map(|at| &self.snapshot.gpus[*at].tenants);
-        let mut mine = tenants.filter(|it| it.process == process.id);
+        let gpu_processes = process_total.gpus.iter().flat_map(|at| &self.snapshot.gpus[*at].processes);
+        let mut mine = gpu_processes.filter(|it| it.process == process.id);
         if mine.all(|it| it.usage == Use::Graphics) {
             return None;
         }
         let notebook = life.role == Role::Notebook;
-        let is_much = holding.memory.is_ok_and(|it| it.bytes > HOARD);
-        let rests = use_of_gpus(holding, self.snapshot).is_ok_and(|it| it.value() <= 0.0);
+        let is_much = process_total.memory.is_ok_and(|it| it.bytes > HOARD);
+        let rests = use_of_gpus(process_total, self.snapshot).is_ok_and(|it| it.value() <= 0.0);
         let span = self.snapshot.at.since(life.quiet_since.filter(|_| rests && (notebook || is_much))?);
         match () {
             () if span >= IDLE => Some(Kind::Idle { span, notebook }),
@@ -213,24 +218,25 @@ fn is_driver(wchan: &Text) -> bool {
     ["nv", "_nv", "uvm_", "rm_", "os_acquire", "os_wait"].iter().any(|it| wchan.as_str().starts_with(it))
 }
 
-/// Says which orphans keep the memory that nobody living is listed for: a ghost's, and what is unclaimed.
-fn attribute(verdicts: &mut [Verdict], court: Court<'_>, unclaimed: &[Unclaimed]) {
+/// Says which orphans keep the memory that nobody living is listed for: a ghost's, and what is unaccounted.
+fn attribute(verdicts: &mut [Verdict], court: Court<'_>, unaccounted: &[Unaccounted]) {
     let mut pools: Vec<(Kept, Vec<usize>)> = Vec::new();
     let is_orphan = |at: &usize| matches!(verdicts[*at].kind, Kind::Orphan(_) | Kind::MaybeOrphan(_));
     for verdict in &*verdicts {
         let Kind::Ghost { heirs, .. } = &verdict.kind else { continue };
-        let heirs: Vec<usize> = heirs.iter().filter_map(|it| court.kin.place(*it)).filter(is_orphan).collect();
-        for (gpu, tenants) in court.snapshot.gpus.iter().map(|it| &it.tenants).enumerate() {
-            let memory = tenants.iter().find(|it| it.process == verdict.process).and_then(|it| it.memory.ok());
+        let heirs: Vec<usize> = heirs.iter().filter_map(|it| court.related.place(*it)).filter(is_orphan).collect();
+        for (gpu, gpu_processes) in court.snapshot.gpus.iter().map(|it| &it.processes).enumerate() {
+            let memory = gpu_processes.iter().find(|it| it.process == verdict.process).and_then(|it| it.memory.ok());
             let keepers: Vec<usize> = heirs.iter().copied().filter(|at| verdicts[*at].open.contains(&gpu)).collect();
             if let Some(memory) = memory {
                 pools.push((Kept { gpu, ghost: Some(verdict.process), memory, keepers: keepers.len() }, keepers));
             }
         }
     }
-    for pool in unclaimed {
+    for pool in unaccounted {
         let Some(gpu) = court.snapshot.gpus.iter().position(|it| it.uuid == pool.gpu) else { continue };
-        let keepers: Vec<usize> = pool.holders.iter().filter_map(|it| court.kin.place(*it)).filter(is_orphan).collect();
+        let keepers: Vec<usize> =
+            pool.device_file_holders.iter().filter_map(|it| court.related.place(*it)).filter(is_orphan).collect();
         pools.push((Kept { gpu, ghost: None, memory: pool.memory, keepers: keepers.len() }, keepers));
     }
     for (kept, keepers) in pools {

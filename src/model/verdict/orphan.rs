@@ -42,7 +42,7 @@ pub(super) fn serves(life: &Life) -> bool {
 
 /// The place of what made it and lives: its nearest ancestor that is no helper, if that runs Python.
 pub(super) fn creator(court: Court<'_>, at: usize) -> Option<usize> {
-    let maker = court.kin.line(at).find(|it| court.past.life(*it).role != Role::Helper)?;
+    let maker = court.related.line(at).find(|it| court.past.life(*it).role != Role::Helper)?;
     court.past.life(maker).role.runs_python().then_some(maker)
 }
 
@@ -153,7 +153,7 @@ fn main(strength: &Strength, life: &Life, trains: bool, is_listed: bool, now: Mo
 fn signs(court: Court<'_>, at: usize) -> Vec<Sign> {
     let mut signs = Vec::new();
     // The forkserver of a dead trainer lives: its own loss is that of its children.
-    let helpers = court.kin.line(at).take_while(|it| court.past.life(*it).role == Role::Helper);
+    let helpers = court.related.line(at).take_while(|it| court.past.life(*it).role == Role::Helper);
     let top = helpers.clone().last().unwrap_or(at);
     let loss =
         [at].into_iter().chain(helpers).find_map(|it| court.past.life(it).loss.as_ref().filter(|it| it.role.makes()));
@@ -171,7 +171,7 @@ fn signs(court: Court<'_>, at: usize) -> Vec<Sign> {
 /// (b)
 fn left(court: Court<'_>, at: usize) -> Option<Sign> {
     let parent = court.snapshot.processes[at].facts.parent.ok()?;
-    let to = match court.kin.up(at) {
+    let to = match court.related.up(at) {
         Some(parent) => {
             let life = court.past.life(parent);
             // In a container, the trainer itself may be PID 1.
@@ -188,7 +188,8 @@ fn left(court: Court<'_>, at: usize) -> Option<Sign> {
 fn group_leader_gone(court: Court<'_>, process: &Process) -> Option<Sign> {
     let (group, parent) = (process.facts.group.ok()?, process.facts.parent.ok()?);
     // Before every process was looked at once, someone who is not in the list may well live.
-    let is_complete = court.snapshot.host.scan.at != Moment(0) && (parent <= 1 || court.kin.living(parent).is_some());
+    let is_complete =
+        court.snapshot.host.scan.at != Moment(0) && (parent <= 1 || court.related.living(parent).is_some());
     (is_complete && group != process.id.pid && group > 1 && !lives(court, group))
         .then_some(Sign::GroupLeaderGone(group))
 }
@@ -196,7 +197,7 @@ fn group_leader_gone(court: Court<'_>, process: &Process) -> Option<Sign> {
 /// (d)
 fn served_gone(court: Court<'_>, at: usize, process: &Process) -> Option<Sign> {
     let served = court.past.life(at).served?;
-    let is_above = court.kin.line(at).any(|it| court.snapshot.processes[it].id.pid == served);
+    let is_above = court.related.line(at).any(|it| court.snapshot.processes[it].id.pid == served);
     // In a container, it is told a number that means another process out here.
     let in_container = process.facts.origin.as_ref().is_ok_and(|it| {
         ["docker", "kubernetes", "podman", "containerd", "lxc", "crio"].iter().any(|name| it.as_str().contains(name))
@@ -214,13 +215,13 @@ fn no_elastic_agent(court: Court<'_>, at: usize, process: &Process) -> Option<Si
         let facts = &court.snapshot.processes[it].facts;
         court.past.life(it).role.runs_python() && facts.elastic_run.as_ref().ok() != Some(run)
     };
-    let is_complete = parent <= 1 || court.kin.up(at).is_some();
-    (is_complete && !court.kin.line(at).any(is_agent)).then(|| Sign::NoElasticAgent(run.clone()))
+    let is_complete = parent <= 1 || court.related.up(at).is_some();
+    (is_complete && !court.related.line(at).any(is_agent)).then(|| Sign::NoElasticAgent(run.clone()))
 }
 
 /// Whether the process with that PID is there, and not only its number.
 fn lives(court: Court<'_>, pid: u32) -> bool {
-    let found = court.kin.living(pid).map(|at| &court.snapshot.processes[at].load);
+    let found = court.related.living(pid).map(|at| &court.snapshot.processes[at].load);
     found.is_some_and(|it| it.state != Ok(State::Zombie) || it.threads.is_ok_and(|it| it > 1))
 }
 
@@ -234,11 +235,11 @@ fn lives(court: Court<'_>, pid: u32) -> bool {
 /// 4. else those with its arguments;
 /// 5. else all that run Python.
 pub(super) fn heirs(court: Court<'_>, ghost: ProcessId) -> Vec<ProcessId> {
-    let was = court.past.ties(court.kin, ghost);
+    let was = court.past.ties(court.related, ghost);
     let mut found: Vec<usize> = Vec::new();
-    for gpu in court.snapshot.gpus.iter().filter(|gpu| gpu.tenants.iter().any(|it| it.process == ghost)) {
-        let unlisted = gpu.holders.iter().filter(|id| gpu.tenants.iter().all(|it| it.process != **id));
-        found.extend(unlisted.filter_map(|id| court.kin.place(*id)));
+    for gpu in court.snapshot.gpus.iter().filter(|gpu| gpu.processes.iter().any(|it| it.process == ghost)) {
+        let unlisted = gpu.device_file_holders.iter().filter(|id| gpu.processes.iter().all(|it| it.process != **id));
+        found.extend(unlisted.filter_map(|id| court.related.place(*id)));
     }
     found.sort_unstable();
     found.dedup();

@@ -7,15 +7,15 @@ use std::time::Duration;
 use super::Named;
 use crate::base::text::Argv;
 use crate::base::units::{Moment, Percent};
-use crate::model::Holding;
-use crate::model::related::Kin;
+use crate::model::ProcessTotal;
+use crate::model::related::RelatedProcesses;
 use crate::model::related::role::{self, Role};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State};
 
 /// CPU use from which a process computes. Waiting for the GPU takes a whole core, waiting in a poll none.
 const COMPUTES: f32 = 1.0;
 
-/// A tenant that ended is remembered for so long: its PID may stay in the driver's list as a ghost.
+/// A GPU process that ended is remembered for so long: its PID may stay in the driver's list as a ghost.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
 /// And so many of them.
@@ -66,11 +66,11 @@ pub(in crate::model) struct Life {
     parent: Option<u32>,
     /// Its parent at the last pass.
     maker: Option<(Arc<Named>, Role)>,
-    tenant: bool,
+    gpu_process: bool,
     ties: Ties,
 }
 
-/// Numbers that a process shares with its kin.
+/// Numbers that a process shares with its related processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ties {
     pub(super) uid: Reading<u32>,
@@ -78,7 +78,7 @@ pub(super) struct Ties {
     pub(super) session: Reading<u32>,
 }
 
-/// A tenant that ended.
+/// A GPU process that ended.
 #[derive(Debug, Clone)]
 pub(super) struct Fallen {
     pub(super) named: Arc<Named>,
@@ -99,7 +99,7 @@ pub(in crate::model) struct Past {
 }
 
 impl Past {
-    /// Whether everyone is who they were at the last look: then nobody is another's kin, or of another job. What the
+    /// Whether everyone is who they were at the last look: then nobody is another's related processes, or of another job. What the
     /// dead leave behind, and those who are only a PID, hangs on more.
     pub(in crate::model) fn is_settled(&self, snapshot: &Snapshot) -> bool {
         let is_same = |(life, process): (&Life, &Process)| {
@@ -114,25 +114,31 @@ impl Past {
     }
 
     /// Takes in the latest snapshot.
-    pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot, kin: &Kin, holdings: &[Holding]) {
+    pub(in crate::model) fn learn(
+        &mut self,
+        snapshot: &Snapshot,
+        related: &RelatedProcesses,
+        process_totals: &[ProcessTotal],
+    ) {
         let is_same = self.lives.iter().map(|it| it.named.id).eq(snapshot.processes.iter().map(|it| it.id));
         if !is_same {
             self.come_and_go(snapshot);
         }
         self.fallen.retain(|it| snapshot.at.since(it.at) < REMEMBERED);
-        let mut held = holdings.iter().peekable();
+        let mut held = process_totals.iter().peekable();
         self.any_cleared = false;
         for (life, process) in self.lives.iter_mut().zip(&snapshot.processes) {
             self.any_cleared |= life.name(process);
-            let holding = held.next_if(|it| it.process == process.id);
+            let process_total = held.next_if(|it| it.process == process.id);
             // A PID that NVML did not mean tells nothing when it ends.
-            life.tenant = holding.is_some() && process.facts.identity != Identity::Unverified;
-            life.work = work(process, holding, snapshot);
+            life.gpu_process = process_total.is_some() && process.facts.identity != Identity::Unverified;
+            life.work = work(process, process_total, snapshot);
         }
         for at in 0..self.lives.len() {
             if self.lives[at].work == Work::Computes {
                 // Whoever waits for a process that computes is not idle.
-                let mut line = kin.line(at).take_while(|it| self.lives[*it].work != Work::Computes).collect::<Vec<_>>();
+                let mut line =
+                    related.line(at).take_while(|it| self.lives[*it].work != Work::Computes).collect::<Vec<_>>();
                 line.retain(|it| !self.lives[*it].role.is_keeper());
                 for it in line {
                     self.lives[it].work = Work::Computes;
@@ -140,7 +146,7 @@ impl Past {
             }
         }
         for (at, process) in snapshot.processes.iter().enumerate() {
-            self.follow(at, process, kin, snapshot);
+            self.follow(at, process, related, snapshot);
         }
     }
 
@@ -160,7 +166,7 @@ impl Past {
     }
 
     /// Notes what became of one process.
-    fn follow(&mut self, at: usize, process: &Process, kin: &Kin, snapshot: &Snapshot) {
+    fn follow(&mut self, at: usize, process: &Process, related: &RelatedProcesses, snapshot: &Snapshot) {
         let now = snapshot.at;
         let has_same_argv = |maker: usize| {
             let it = &self.lives[maker];
@@ -172,8 +178,8 @@ impl Past {
             let session = snapshot.processes[maker].facts.session;
             session.is_ok() && process.facts.session.is_ok() && session != process.facts.session
         };
-        let is_fork = kin.up(at).filter(|maker| has_same_argv(*maker)).map(|maker| !is_daemon(maker));
-        let maker = kin.up(at).map(|it| &self.lives[it]).map(|it| (it.named.clone(), it.role));
+        let is_fork = related.up(at).filter(|maker| has_same_argv(*maker)).map(|maker| !is_daemon(maker));
+        let maker = related.up(at).map(|it| &self.lives[it]).map(|it| (it.named.clone(), it.role));
         let life = &mut self.lives[at];
         life.forked = is_fork.unwrap_or(life.forked);
         if let Ok(parent) = process.facts.parent {
@@ -192,20 +198,20 @@ impl Past {
     }
 
     fn bury(&mut self, gone: Vec<Life>, now: Moment) {
-        let tenants = gone.into_iter().filter(|it| it.tenant && it.named.id.start_ticks.is_some());
-        self.fallen.extend(tenants.map(|it| Fallen { named: it.named, ties: it.ties, root: it.root, at: now }));
+        let gpu_processes = gone.into_iter().filter(|it| it.gpu_process && it.named.id.start_ticks.is_some());
+        self.fallen.extend(gpu_processes.map(|it| Fallen { named: it.named, ties: it.ties, root: it.root, at: now }));
         let surplus = self.fallen.len().saturating_sub(FALLEN);
         self.fallen.drain(..surplus);
     }
 
-    /// The tenant with that PID that ended last.
+    /// The GPU process with that PID that ended last.
     pub(super) fn fallen(&self, pid: u32) -> Option<&Fallen> {
         self.fallen.iter().rev().find(|it| it.named.id.pid == pid)
     }
 
-    /// What tied the tenant that had that PID, or has it and has ended, to its kin; and its arguments.
-    pub(super) fn ties(&self, kin: &Kin, id: ProcessId) -> Option<(Ties, Option<&Argv>)> {
-        let dead = || kin.place(id).map(|at| (self.lives[at].ties, self.lives[at].named.argv()));
+    /// What tied the GPU process that had that PID, or has it and has ended, to its related processes; and its arguments.
+    pub(super) fn ties(&self, related: &RelatedProcesses, id: ProcessId) -> Option<(Ties, Option<&Argv>)> {
+        let dead = || related.place(id).map(|at| (self.lives[at].ties, self.lives[at].named.argv()));
         if id.start_ticks.is_some() { dead() } else { self.fallen(id.pid).map(|it| (it.ties, it.named.argv())) }
     }
 
@@ -214,7 +220,7 @@ impl Past {
         &self.lives[at]
     }
 
-    /// The root of the job of a ghost: of the tenant whose PID it has.
+    /// The root of the job of a ghost: of the GPU process whose PID it has.
     pub(in crate::model) fn root_of_ghost(&self, pid: u32) -> Option<&Arc<Named>> {
         self.fallen(pid).and_then(|it| it.root.as_ref())
     }
@@ -248,7 +254,7 @@ impl Life {
             root: None,
             parent: None,
             maker: None,
-            tenant: false,
+            gpu_process: false,
             ties: Ties { uid: Err(Missing::NotYet), group: Err(Missing::NotYet), session: Err(Missing::NotYet) },
         }
     }
@@ -298,8 +304,8 @@ fn since(since: &mut Option<Moment>, is_so: bool, now: Moment) {
     *since = is_so.then(|| since.unwrap_or(now));
 }
 
-fn work(process: &Process, holding: Option<&Holding>, snapshot: &Snapshot) -> Work {
-    let (cpu, sm) = (process.load.cpu, holding.map(|it| use_of_gpus(it, snapshot)));
+fn work(process: &Process, process_total: Option<&ProcessTotal>, snapshot: &Snapshot) -> Work {
+    let (cpu, sm) = (process.load.cpu, process_total.map(|it| use_of_gpus(it, snapshot)));
     if cpu.is_ok_and(|it| it.value() >= COMPUTES) || sm.is_some_and(|it| it.is_ok_and(|it| it.value() > 0.0)) {
         return Work::Computes;
     }
@@ -311,10 +317,10 @@ fn work(process: &Process, holding: Option<&Holding>, snapshot: &Snapshot) -> Wo
 }
 
 /// What it uses of its GPUs. Where the driver does not say by process, a GPU that rests says it of all.
-pub(super) fn use_of_gpus(holding: &Holding, snapshot: &Snapshot) -> Reading<Percent> {
+pub(super) fn use_of_gpus(process_total: &ProcessTotal, snapshot: &Snapshot) -> Reading<Percent> {
     let rests = |at: &usize| snapshot.gpus[*at].load.sm.is_ok_and(|it| it.value() <= 0.0);
-    match holding.sm {
-        Err(why) if why != Missing::NotYet && holding.gpus.iter().all(rests) => Ok(Percent::new(0.0)),
+    match process_total.sm {
+        Err(why) if why != Missing::NotYet && process_total.gpus.iter().all(rests) => Ok(Percent::new(0.0)),
         sm => sm,
     }
 }

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::units::Percent;
 use crate::model::job::Jobs;
-use crate::model::related::Kin;
+use crate::model::related::RelatedProcesses;
 use crate::model::{Job, Model};
 use crate::protocol::snapshot::{
-    Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Tenant, Use, example,
+    GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Use, example,
 };
 
 /// A host while a story is told of it. See the head of `stories.txt`.
@@ -87,7 +87,7 @@ impl Story {
             wchan: Err(Missing::Unsupported),
         };
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
-        self.host.processes.push(Process { id, facts: facts.into(), load, peek: None });
+        self.host.processes.push(Process { id, facts: facts.into(), load, allocator: None });
     }
 
     fn ghost(&mut self, pid: u32, why: Missing) {
@@ -97,36 +97,41 @@ impl Story {
             id,
             facts: ProcessFacts::missing(Identity::Unverified, why).into(),
             load: ProcessLoad::missing(why),
-            peek: None,
+            allocator: None,
         });
-        for tenant in self.host.gpus.iter_mut().flat_map(|it| &mut it.tenants).filter(|it| it.process.pid == pid) {
-            (tenant.process, tenant.sm) = (id, Ok(Percent::new(0.0)));
+        for gpu_process in self.host.gpus.iter_mut().flat_map(|it| &mut it.processes).filter(|it| it.process.pid == pid)
+        {
+            (gpu_process.process, gpu_process.sm) = (id, Ok(Percent::new(0.0)));
         }
     }
 
     fn attribute(&mut self, pid: u32, words: &[&str]) {
         let id = self.at(pid).id;
-        let tenants = |host: &mut Snapshot, sm: Reading<Percent>| {
-            host.gpus.iter_mut().flat_map(|it| &mut it.tenants).filter(|it| it.process == id).for_each(|it| it.sm = sm);
+        let gpu_processes = |host: &mut Snapshot, sm: Reading<Percent>| {
+            host.gpus
+                .iter_mut()
+                .flat_map(|it| &mut it.processes)
+                .filter(|it| it.process == id)
+                .for_each(|it| it.sm = sm);
         };
         match *words {
             ["gpu", gpu, memory] => {
                 let gpu = &mut self.host.gpus[number::<usize>(gpu)];
-                gpu.tenants.push(Tenant {
+                gpu.processes.push(GpuProcess {
                     process: id,
                     usage: Use::Compute,
                     memory: Ok(bytes(memory)),
                     sm: Ok(Percent::new(0.0)),
                 });
-                gpu.holders.push(id);
+                gpu.device_file_holders.push(id);
             }
             ["graphics"] => {
-                let tenants = self.host.gpus.iter_mut().flat_map(|it| &mut it.tenants);
-                tenants.filter(|it| it.process == id).for_each(|it| it.usage = Use::Graphics);
+                let gpu_processes = self.host.gpus.iter_mut().flat_map(|it| &mut it.processes);
+                gpu_processes.filter(|it| it.process == id).for_each(|it| it.usage = Use::Graphics);
             }
-            ["open", gpu] => self.host.gpus[number::<usize>(gpu)].holders.push(id),
-            ["sm", "N/A"] => tenants(&mut self.host, Err(Missing::Unsupported)),
-            ["sm", percent] => tenants(&mut self.host, Ok(Percent::new(number(percent)))),
+            ["open", gpu] => self.host.gpus[number::<usize>(gpu)].device_file_holders.push(id),
+            ["sm", "N/A"] => gpu_processes(&mut self.host, Err(Missing::Unsupported)),
+            ["sm", percent] => gpu_processes(&mut self.host, Ok(Percent::new(number(percent)))),
             ["cpu", "new"] => self.at(pid).load.cpu = Err(Missing::NotYet),
             ["cpu", percent] => self.at(pid).load.cpu = Ok(Percent::new(number(percent))),
             ["state", letter] => self.at(pid).load.state = Ok(State::from(letter.as_bytes()[0])),
@@ -159,9 +164,9 @@ impl Story {
         let processes = &self.host.processes;
         let lives = |id: &ProcessId| processes.iter().any(|it| it.id == *id);
         for (gpu, extra) in self.host.gpus.iter_mut().zip(self.extra) {
-            gpu.tenants.retain(|it| lives(&it.process));
-            gpu.holders.retain(lives);
-            let claimed: Bytes = gpu.tenants.iter().filter_map(|it| it.memory.ok()).sum();
+            gpu.processes.retain(|it| lives(&it.process));
+            gpu.device_file_holders.retain(lives);
+            let claimed: Bytes = gpu.processes.iter().filter_map(|it| it.memory.ok()).sum();
             gpu.load.memory_used = Ok(Bytes(claimed.0 + extra));
         }
         // Second by second, as an agent would.
@@ -175,10 +180,12 @@ impl Story {
 
     /// What a pass keeps of the one before is what one would find without it.
     fn finds_the_same_afresh(&self) {
-        let Model { latest: Some(latest), mut past, holdings, kin, jobs, .. } = self.model.clone() else { return };
-        let fresh = Kin::of(&latest);
-        assert_eq!(kin, fresh);
-        assert_eq!(jobs.list(), Jobs::of(&latest, &fresh, &mut past, &holdings).list());
+        let Model { latest: Some(latest), mut past, process_totals, related, jobs, .. } = self.model.clone() else {
+            return;
+        };
+        let fresh = RelatedProcesses::of(&latest);
+        assert_eq!(related, fresh);
+        assert_eq!(jobs.list(), Jobs::of(&latest, &fresh, &mut past, &process_totals).list());
     }
 
     fn of(&self, pid: u32) -> &Verdict {
@@ -193,10 +200,10 @@ impl Story {
                 let left = self.model.verdicts().iter().filter(|it| it.is_leftover());
                 or_nobody(left.map(|it| it.process.pid.to_string()).collect::<Vec<_>>().join(" "))
             }
-            ["unclaimed"] => {
-                let said = self.model.unclaimed().iter().map(|it| {
-                    let holders: Vec<_> = it.holders.iter().map(|it| it.pid).collect();
-                    format!("{} of {}, open in {holders:?}, {} unread", it.memory, it.gpu, it.unreadable)
+            ["unaccounted"] => {
+                let said = self.model.unaccounted().iter().map(|it| {
+                    let device_file_holders: Vec<_> = it.device_file_holders.iter().map(|it| it.pid).collect();
+                    format!("{} of {}, open in {device_file_holders:?}, {} unread", it.memory, it.gpu, it.unreadable)
                 });
                 said.collect::<Vec<_>>().join("; ")
             }
@@ -298,9 +305,9 @@ fn tell(forest: &[(String, String)], turned: usize) -> Story {
         let count = story.host.processes.len();
         story.host.processes.rotate_left(turned % count);
         for gpu in &mut story.host.gpus {
-            let (tenants, holders) = (gpu.tenants.len().max(1), gpu.holders.len().max(1));
-            gpu.tenants.rotate_left(turned % tenants);
-            gpu.holders.rotate_left(turned % holders);
+            let (gpu_processes, holders) = (gpu.processes.len().max(1), gpu.device_file_holders.len().max(1));
+            gpu.processes.rotate_left(turned % gpu_processes);
+            gpu.device_file_holders.rotate_left(turned % holders);
         }
     };
     for (now, _) in forest {
@@ -368,10 +375,10 @@ proptest! {
         model.replace(host);
         let ids: Vec<ProcessId> = model.verdicts().iter().map(|it| it.process).collect();
         for id in &ids {
-            prop_assert!(model.kin().ancestors(*id).all(|it| it != *id));
-            prop_assert!(model.kin().descendants(*id).iter().all(|it| it != id));
+            prop_assert!(model.related().ancestors(*id).all(|it| it != *id));
+            prop_assert!(model.related().descendants(*id).iter().all(|it| it != id));
         }
-        let mut tree: Vec<ProcessId> = model.kin().tree(&ids).into_iter().map(|it| it.0).collect();
+        let mut tree: Vec<ProcessId> = model.related().tree(&ids).into_iter().map(|it| it.0).collect();
         tree.sort_unstable();
         prop_assert_eq!(tree, ids);
     }
@@ -387,6 +394,6 @@ fn a_tree_keeps_the_order_that_it_was_given() {
     }
     story.pass(1);
     let ids = [103, 102, 50, 100].map(|pid| story.of(pid).process);
-    let tree = story.model.kin().tree(&ids);
+    let tree = story.model.related().tree(&ids);
     assert_eq!(tree.iter().map(|it| (it.0.pid, it.1)).collect::<Vec<_>>(), [(50, 0), (100, 1), (103, 2), (102, 2)]);
 }

@@ -5,35 +5,35 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Allocator, Missing};
+use super::{DeviceAllocator, Missing};
 
-/// What was read in the memory of a tenant, in this pass or one of the two before it.
+/// What was read in the memory of a GPU process, in this pass or one of the two before it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct Peek {
+pub struct AllocatorStats {
     /// One for each CUDA device that PyTorch allocated on, in CUDA's order. Empty when it could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allocators: Vec<Allocator>,
+    pub devices: Vec<DeviceAllocator>,
     /// Why there are none; absent when there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unread: Option<Unread>,
+    pub unreadable: Option<AllocatorUnreadable>,
 }
 
-impl Peek {
+impl AllocatorStats {
     /// Nothing was read, and this is why.
-    pub fn unread(why: Unread) -> Self {
-        Self { allocators: Vec::new(), unread: Some(why) }
+    pub fn unreadable(why: AllocatorUnreadable) -> Self {
+        Self { devices: Vec::new(), unreadable: Some(why) }
     }
 
     /// Whether it says nothing: nobody looked.
     pub fn is_empty(&self) -> bool {
-        self.allocators.is_empty() && self.unread.is_none()
+        self.devices.is_empty() && self.unreadable.is_none()
     }
 }
 
 /// Why a process's allocator cannot be read. Each has another way out: see its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Unread {
+pub enum AllocatorUnreadable {
     /// It was not looked at yet, or has allocated nothing yet.
     NotYet,
     /// It belongs to another user.
@@ -58,7 +58,7 @@ pub enum Unread {
     Hung,
 }
 
-impl Unread {
+impl AllocatorUnreadable {
     /// What stands in the place of the figures.
     pub fn missing(self) -> Missing {
         match self {
@@ -72,7 +72,7 @@ impl Unread {
     }
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for AllocatorUnreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::NotYet => "not read yet, or PyTorch has allocated nothing yet",

@@ -1,8 +1,8 @@
 //! A host for the tests: GPUs, and processes on them, each given in a few words.
 
 use super::{
-    Allocator, Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Host, HostFacts, HostLoad, HostScan, Identity,
-    Missing, Peek, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Tenant, Use,
+    AllocatorStats, DeviceAllocator, Driver, Gpu, GpuFacts, GpuHealth, GpuLoad, GpuProcess, GpuUuid, Host, HostFacts,
+    HostLoad, HostScan, Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State, Use,
 };
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Celsius, Moment, Percent, Watts};
@@ -62,24 +62,24 @@ fn gpu(index: u32) -> Gpu {
         },
         health: GpuHealth::missing(at, Vec::new(), Missing::Unsupported),
         detail: None,
-        tenants: Vec::new(),
-        holders: Vec::new(),
+        processes: Vec::new(),
+        device_file_holders: Vec::new(),
         trouble: None,
         failures: vec![],
     }
 }
 
 /// What PyTorch says in a process with one device: so much is reserved, and of that so much allocated.
-pub(crate) fn peek(gpu: Option<GpuUuid>, reserved: Bytes, allocated: Bytes) -> Peek {
-    let allocator = Allocator {
+pub(crate) fn peek(gpu: Option<GpuUuid>, reserved: Bytes, allocated: Bytes) -> AllocatorStats {
+    let allocator = DeviceAllocator {
         allocated: Ok(allocated),
         active: Ok(allocated),
         requested: Ok(allocated),
         inactive_split: Ok(Bytes(0)),
         reserved: Ok(reserved),
-        ..Allocator::missing(0, gpu, Missing::NotYet)
+        ..DeviceAllocator::missing(0, gpu, Missing::NotYet)
     };
-    Peek { allocators: vec![allocator], unread: None }
+    AllocatorStats { devices: vec![allocator], unreadable: None }
 }
 
 impl Snapshot {
@@ -87,16 +87,17 @@ impl Snapshot {
     /// again for another GPU.
     pub(crate) fn with(mut self, pid: u32, command: &str, gpu: usize, memory: Bytes) -> Self {
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
-        let tenant = Tenant { process: id, usage: Use::Compute, memory: Ok(memory), sm: Ok(Percent::new(40.0)) };
-        self.gpus[gpu].tenants.push(tenant);
+        let gpu_process =
+            GpuProcess { process: id, usage: Use::Compute, memory: Ok(memory), sm: Ok(Percent::new(40.0)) };
+        self.gpus[gpu].processes.push(gpu_process);
         if let Ok(used) = &mut self.gpus[gpu].load.memory_used {
             used.0 += memory.0;
         }
-        if self.process(id).is_some() { self } else { self.kin(pid, 1, command) }
+        if self.process(id).is_some() { self } else { self.related(pid, 1, command) }
     }
 
     /// The same host with a process of alice on no GPU, a child of that parent.
-    pub(crate) fn kin(mut self, pid: u32, parent: u32, command: &str) -> Self {
+    pub(crate) fn related(mut self, pid: u32, parent: u32, command: &str) -> Self {
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
         let facts = ProcessFacts {
             uid: Ok(1000),
@@ -113,7 +114,7 @@ impl Snapshot {
             rss: Ok(Bytes::from_gib(3)),
             wchan: Err(Missing::Unsupported),
         };
-        self.processes.push(Process { id, facts: facts.into(), load, peek: None });
+        self.processes.push(Process { id, facts: facts.into(), load, allocator: None });
         self.processes.sort_by_key(|it| it.id);
         self
     }
@@ -134,8 +135,8 @@ impl Snapshot {
     pub(crate) fn without(mut self, pid: u32) -> Self {
         self.processes.retain(|it| it.id.pid != pid);
         for gpu in &mut self.gpus {
-            let (gone, rest): (Vec<_>, Vec<_>) = gpu.tenants.drain(..).partition(|it| it.process.pid == pid);
-            gpu.tenants = rest;
+            let (gone, rest): (Vec<_>, Vec<_>) = gpu.processes.drain(..).partition(|it| it.process.pid == pid);
+            gpu.processes = rest;
             let freed: Bytes = gone.iter().filter_map(|it| it.memory.ok()).sum();
             gpu.load.memory_used = gpu.load.memory_used.map(|used| used.saturating_sub(freed));
         }

@@ -257,7 +257,7 @@ lanes! {
     }
 
     /// A process's hold on one GPU.
-    Tenant {
+    GpuProcess {
         /// Who holds.
         process: ProcessId = "process",
         /// In which of NVML's lists it is.
@@ -270,7 +270,7 @@ lanes! {
     }
 
     /// PyTorch's caching allocator for one CUDA device of a process, as `torch.cuda.memory_stats()` says it.
-    Allocator {
+    DeviceAllocator {
         /// PyTorch's number of the device: `cuda:0`.
         device: u32 = "cuda_device",
         /// Which GPU that is; absent when it cannot be told.
@@ -336,7 +336,7 @@ lanes! {
         /// `RANK`, or else `LOCAL_RANK`: its place in a distributed run. Unsupported when it has none.
         rank: Text = "rank",
         /// Whether it has threads that only a trainer has: `pt_autograd_*`, `pt_data_pin`, `pt_nccl_*`.
-        /// Unsupported for kin: read only of tenants.
+        /// Unsupported for related processes: read only of GPU processes.
         trainer_threads: bool = "has_trainer_threads",
     }
 

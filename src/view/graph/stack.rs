@@ -34,7 +34,7 @@ fn layers(model: &Model, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -
     let is_shown = |series: &Series| {
         series.end() >= panel.window.start() && series.began().is_some_and(|it| it < panel.window.end())
     };
-    let mut shown: Vec<_> = model.history().tenants(gpu).into_iter().filter(|(_, _, it)| is_shown(it)).collect();
+    let mut shown: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter(|(_, _, it)| is_shown(it)).collect();
     let mut peaks: Vec<Option<Bytes>> = shown.iter().map(|(_, _, it)| it.peak()).collect();
     if peaks.len() > MOST {
         peaks.sort_unstable_by(|a, b| b.cmp(a));
@@ -66,8 +66,8 @@ pub(super) fn draw(
     let Some(series) = model.history().gpu(gpu).map(|it| &it.memory) else { return };
     let layers = layers(model, gpu, panel, cursor);
     // As in the list, which is of now, where the layers are all that somebody accounts for.
-    let is_unclaimed = cursor.is_none() && layers.len() < MOST && model.unclaimed().iter().any(|it| it.gpu == *gpu);
-    let rest = if is_unclaimed { "unclaimed" } else { OTHER };
+    let is_unaccounted = cursor.is_none() && layers.len() < MOST && model.unaccounted().iter().any(|it| it.gpu == *gpu);
+    let rest = if is_unaccounted { "unaccounted" } else { OTHER };
     draw_stack(buffer, theme, model.now(), panel, &Stack { whole: series, layers, rest }, cursor);
 }
 
@@ -236,7 +236,7 @@ pub(super) fn at(model: &Model, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes
     let held = |(id, process, series): (_, &ProcessHistory, &Series)| {
         Some((name_of(id, &process.name), series.at(at, model.now())?.high))
     };
-    let mut held: Vec<_> = model.history().tenants(gpu).into_iter().filter_map(held).collect();
+    let mut held: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter_map(held).collect();
     held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     held
 }

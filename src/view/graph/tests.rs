@@ -13,7 +13,7 @@ use crate::app::graph::panel::Ahead;
 use crate::model::{Forecast, Rate, Window};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::example::{host, peek};
-use crate::protocol::snapshot::{Peek, Snapshot, Unread, Xid};
+use crate::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, Snapshot, Xid};
 
 const SIZE: (u16, u16) = (120, 40);
 
@@ -30,7 +30,7 @@ fn app(keys: &str) -> App {
     for _ in 0..300 {
         host = host.later(1);
         let grown = 50 << 20;
-        host.gpus[0].tenants[0].memory.as_mut().unwrap().0 += grown;
+        host.gpus[0].processes[0].memory.as_mut().unwrap().0 += grown;
         host.gpus[0].load.memory_used.as_mut().unwrap().0 += grown;
         see(&mut app, &host);
     }
@@ -93,7 +93,8 @@ fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
         let (reserved, allocated) = (Bytes::from_gib(36), Bytes::from_mib(10_240 + 50 * second));
         let peek = peek(Some(host.gpus[0].uuid.clone()), reserved, allocated);
         let is_known = second >= 60 && !(150..180).contains(&second);
-        host.processes[0].peek = Some(Box::new(if is_known { peek } else { Peek::unread(Unread::NotYet) }));
+        host.processes[0].allocator =
+            Some(Box::new(if is_known { peek } else { AllocatorStats::unreadable(AllocatorUnreadable::NotYet) }));
         app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
     }
     for key in keys {
@@ -134,7 +135,7 @@ fn what_nobody_accounts_for_has_the_name_that_the_list_gives_it() {
     for key in [KeyCode::Tab, KeyCode::Char('g')] {
         app.update(Event::Key(KeyEvent::from(key)));
     }
-    shows(&screen(Theme::new(false, true), &app), &["unclaimed         9.0 GiB"]);
+    shows(&screen(Theme::new(false, true), &app), &["unaccounted       9.0 GiB"]);
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn title(column: Column, app: &App, columns: &Columns) -> String {
         Column::Command => {
             let mut text = if app.view().suspects { "WHY" } else { "COMMAND" }.to_owned();
             if !app.filter().value().is_empty() || app.view().mine {
-                text = format!("{text} ({}/{})", app.rows().len(), app.model().holdings().len());
+                text = format!("{text} ({}/{})", app.rows().len(), app.model().process_totals().len());
             }
             if app.command_at() > 0 {
                 text = format!("{text} from {}", app.command_at() + 1);

@@ -9,7 +9,7 @@ use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
 /// Memory that nobody accounts for: how much, and who has the GPU open.
 pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapshot, columns: &Columns, gpu: &GpuUuid) {
-    let Some(unclaimed) = app.model().unclaimed().iter().find(|it| it.gpu == *gpu) else { return };
+    let Some(unaccounted) = app.model().unaccounted().iter().find(|it| it.gpu == *gpu) else { return };
     let label = snapshot.gpu(gpu).map(rows::gpu_label).unwrap_or_default();
     // In its columns up to the amount, then in words.
     let until = columns.shown.iter().position(|it| *it == Column::Memory);
@@ -25,16 +25,16 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapsh
         pen.cell(text, columns.width(*column), align, style).skip(1);
     }
     if until.is_some() {
-        pen.skip(columns.bar + 1).cell(short(unclaimed.memory), SHORT, Align::Right, theme.notable()).skip(1);
+        pen.skip(columns.bar + 1).cell(short(unaccounted.memory), SHORT, Align::Right, theme.notable()).skip(1);
     } else {
-        pen.put(format!("{} on GPU {label} ", unclaimed.memory), theme.notable());
+        pen.put(format!("{} on GPU {label} ", unaccounted.memory), theme.notable());
     }
-    pen.put("unclaimed", theme.notable()).skip(1);
+    pen.put("unaccounted", theme.notable()).skip(1);
     let comm = |id: &ProcessId| match snapshot.process(*id).map(|it| &it.facts.comm) {
         Some(Ok(comm)) => format!("{} {comm}", id.pid),
         _ => id.pid.to_string(),
     };
-    let mut parts: Vec<String> = unclaimed.holders.iter().take(6).map(comm).collect();
+    let mut parts: Vec<String> = unaccounted.device_file_holders.iter().take(6).map(comm).collect();
     if parts.is_empty() {
         parts.push("nobody that gputop may look at".to_owned());
     }
@@ -43,7 +43,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapsh
         return;
     }
     pen.words(format!("open in {}", parts.join(", ")), theme.text());
-    if unclaimed.unreadable > 0 {
-        pen.put(format!("; {} processes could not be looked at (run as root)", unclaimed.unreadable), theme.dim());
+    if unaccounted.unreadable > 0 {
+        pen.put(format!("; {} processes could not be looked at (run as root)", unaccounted.unreadable), theme.dim());
     }
 }

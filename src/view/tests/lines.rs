@@ -116,7 +116,7 @@ fn who_sees_only_their_own_is_not_told_that_nobody_uses_a_gpu() {
     }
     host.host.facts.uid -= 1;
     assert!(text(&host, "uo").contains("nobody holds memory who should not"), "{}", text(&host, "uo"));
-    host.gpus[0].tenants.clear();
+    host.gpus[0].processes.clear();
     host.processes.clear();
     assert!(text(&host, "u").contains("no process uses a GPU"));
 }
@@ -236,7 +236,7 @@ fn settings_are_cut_between_words() {
 #[test]
 fn a_refusal_stands_below_the_process_that_it_is_about() {
     let mut app = app_of_size(&[KeyCode::Char(' '), KeyCode::Char(' '), KeyCode::F(9)], 80, 24);
-    let processes: Vec<_> = app.end_panel().map(|panel| panel.targets().map(Member::id).collect()).unwrap_or_default();
+    let processes: Vec<_> = app.end_dialog().map(|panel| panel.targets().map(Member::id).collect()).unwrap_or_default();
     assert_eq!(processes.len(), 2);
     for process in processes {
         let reason = "no permission to signal it, which is owned by someone else: run gputop as root (`sudo gputop`)";
@@ -268,7 +268,7 @@ fn why_something_is_called_a_leak_stands_on_the_first_page_of_a_small_screen() {
     for _ in 0..600 {
         host = host.later(1);
         let gpu = &mut host.gpus[0];
-        for bytes in [&mut gpu.tenants[0].memory, &mut gpu.load.memory_used] {
+        for bytes in [&mut gpu.processes[0].memory, &mut gpu.load.memory_used] {
             bytes.as_mut().unwrap().0 += 20 << 20;
         }
         app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));

@@ -172,14 +172,14 @@ fn memory_of(at: &At<'_>) -> Result<(Memory, u64), Code> {
     if at.board().no_memory_info {
         return Err(Code::NOT_SUPPORTED);
     }
-    let (of, unclaimed) = if let Some(part) = at.part() {
-        (&part.memory, part.memory.unclaimed)
+    let (of, unaccounted) = if let Some(part) = at.part() {
+        (&part.memory, part.memory.unaccounted)
     } else {
-        let parts = at.board().parts().iter().map(|it| it.memory.unclaimed);
-        (&at.board().memory, at.board().memory.unclaimed + parts.sum::<u64>())
+        let parts = at.board().parts().iter().map(|it| it.memory.unaccounted);
+        (&at.board().memory, at.board().memory.unaccounted + parts.sum::<u64>())
     };
     let claimed: u64 = at.sights().iter().filter_map(|it| it.bytes).sum();
-    let used = (unclaimed + claimed).min(of.total.saturating_sub(of.reserved));
+    let used = (unaccounted + claimed).min(of.total.saturating_sub(of.reserved));
     Ok((of.clone(), if at.garbage { of.total * 2 } else { used }))
 }
 

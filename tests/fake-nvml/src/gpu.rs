@@ -161,7 +161,7 @@ pub struct Memory {
     /// What driver and firmware keep. Part of `used` in v1, apart from it in v2.
     pub reserved: u64,
     /// Used, but by nobody whom the driver lists.
-    pub unclaimed: u64,
+    pub unaccounted: u64,
     /// `nvmlDeviceGetMemoryInfo_v2` is supported.
     pub v2: bool,
 }

@@ -39,7 +39,7 @@ fn h100() -> Gpu {
         architecture: 9,
         compute_capability: (9, 0),
         cores: Some(16896),
-        memory: Memory { total: 85_520_809_984, reserved: 600 * MIB, unclaimed: 0, v2: true },
+        memory: Memory { total: 85_520_809_984, reserved: 600 * MIB, unaccounted: 0, v2: true },
         bar1: Some(Bar1 { total: 131_072 * MIB, used: 4 * MIB }),
         utilization: Utilization {
             gpu: Some(97),
@@ -94,7 +94,7 @@ fn a100() -> Gpu {
         architecture: 7,
         compute_capability: (8, 0),
         cores: Some(6912),
-        memory: Memory { total: 40_960 * MIB, reserved: 571 * MIB, unclaimed: 0, v2: true },
+        memory: Memory { total: 40_960 * MIB, reserved: 571 * MIB, unaccounted: 0, v2: true },
         bar1: Some(Bar1 { total: 65_536 * MIB, used: MIB }),
         utilization: Utilization { gpu: Some(88), memory: Some(35), ..h100().utilization },
         temperature: Temperature {
@@ -130,7 +130,7 @@ fn a100_mig(place: usize) -> Gpu {
         compute_instance: 0,
         slices,
         multiprocessors: slices * 14,
-        memory: Memory { total: total * MIB, reserved: 0, unclaimed: 0, v2: true },
+        memory: Memory { total: total * MIB, reserved: 0, unaccounted: 0, v2: true },
         tenants: Vec::new(),
     };
     Gpu {
@@ -161,7 +161,7 @@ fn rtx_4090() -> Gpu {
         architecture: 8,
         compute_capability: (8, 9),
         cores: Some(16384),
-        memory: Memory { total: 24_564 * MIB, reserved: 446 * MIB, unclaimed: 0, v2: true },
+        memory: Memory { total: 24_564 * MIB, reserved: 446 * MIB, unaccounted: 0, v2: true },
         bar1: Some(Bar1 { total: 32_768 * MIB, used: 5 * MIB }),
         utilization: Utilization { gpu: Some(76), memory: Some(22), ..h100().utilization },
         temperature: Temperature {
@@ -206,7 +206,7 @@ fn gtx_970() -> Gpu {
         architecture: 3,
         compute_capability: (5, 2),
         cores: Some(1664),
-        memory: Memory { total: 4_036 * MIB, reserved: 0, unclaimed: 0, v2: false },
+        memory: Memory { total: 4_036 * MIB, reserved: 0, unaccounted: 0, v2: false },
         bar1: Some(Bar1 { total: 256 * MIB, used: 2 * MIB }),
         utilization: Utilization {
             gpu: Some(12),
@@ -234,7 +234,7 @@ fn gh200() -> Gpu {
     Gpu {
         name: "NVIDIA GH200 480GB".to_owned(),
         pci_device_id: 0x2342_10DE,
-        memory: Memory { total: 97_871 * MIB, reserved: 611 * MIB, unclaimed: 0, v2: true },
+        memory: Memory { total: 97_871 * MIB, reserved: 611 * MIB, unaccounted: 0, v2: true },
         power: Power {
             usage: Some(612_300),
             limit: Some(900_000),
@@ -296,7 +296,7 @@ fn vgpu() -> Gpu {
         pci_device_id: 0x2235_10DE,
         architecture: 7,
         compute_capability: (8, 6),
-        memory: Memory { total: 24_576 * MIB, reserved: 1_664 * MIB, unclaimed: 0, v2: true },
+        memory: Memory { total: 24_576 * MIB, reserved: 1_664 * MIB, unaccounted: 0, v2: true },
         bar1: Some(Bar1 { total: 256 * MIB, used: MIB }),
         utilization: Utilization {
             gpu: Some(31),

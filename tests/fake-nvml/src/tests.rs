@@ -161,7 +161,7 @@ fn used_is_what_tenants_hold_and_what_nobody_claims() {
     hidden.memory = None;
     let mut stage = Stage::of(h100_with([both, hidden]));
     assert_eq!(used(gpu(0)), (3 * GIB, 3 * GIB));
-    stage.change(|world| world.gpus[0].memory.unclaimed = GIB);
+    stage.change(|world| world.gpus[0].memory.unaccounted = GIB);
     assert_eq!(used(gpu(0)), (4 * GIB, 4 * GIB));
 }
 

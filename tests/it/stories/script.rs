@@ -16,7 +16,7 @@
 //! = worker0 => gone             it has ended
 //! = job worker0 => train.py: trainer worker0      its job's name, and who of the parts is in it
 //! = origin trainer => tmux      where it comes from
-//! = unclaimed => 11.0 GiB, open in worker0        memory of its GPU that nobody accounts for, and who has that open
+//! = unaccounted => 11.0 GiB, open in worker0        memory of its GPU that nobody accounts for, and who has that open
 //! never trainer => orphan orphan?      none of these words is said of it, from here to the end
 //! later                         what is claimed below is so eleven minutes later
 //! ```
@@ -63,7 +63,7 @@ pub(super) enum Claim {
     Never { parts: Vec<String>, words: Vec<String> },
     Job { part: String, job: String },
     Origin { part: String, origin: String },
-    Unclaimed(String),
+    Unaccounted(String),
 }
 
 /// The stories of a file. What stands before the first title is for the reader.
@@ -115,7 +115,7 @@ fn claim(line: &str) -> Option<Claim> {
         Some(("job", part)) => Claim::Job { part: part.to_owned(), job: said },
         Some(("origin", part)) => Claim::Origin { part: part.to_owned(), origin: said },
         Some(_) => return None,
-        None if subject == "= unclaimed" => Claim::Unclaimed(said),
+        None if subject == "= unaccounted" => Claim::Unaccounted(said),
         None if said == "gone" => Claim::Gone(subject[2..].to_owned()),
         None => {
             let (word, fragment) = said.split_once(": ").or(said.split_once(':'))?;
@@ -172,7 +172,7 @@ impl Story {
                 vec![part]
             }
             Claim::Never { parts, .. } => parts.iter().collect(),
-            Claim::Unclaimed(_) => Vec::new(),
+            Claim::Unaccounted(_) => Vec::new(),
         });
         acts.chain(claims).map(String::as_str).collect()
     }

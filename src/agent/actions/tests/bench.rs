@@ -80,7 +80,8 @@ impl Bench {
     pub(in crate::agent::actions) fn sees_all(&self, processes: &[ProcessId], identity: Identity) {
         let facts = Arc::new(ProcessFacts::missing(identity, Missing::NotYet));
         let load = ProcessLoad::missing(Missing::NotYet);
-        let all = processes.iter().map(|id| Process { id: *id, facts: facts.clone(), load: load.clone(), peek: None });
+        let all =
+            processes.iter().map(|id| Process { id: *id, facts: facts.clone(), load: load.clone(), allocator: None });
         let mut all: Vec<_> = all.collect();
         all.sort_by_key(|it| it.id);
         self.known.set(&all);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use super::super::{At, Grant, Peeker, Said, Whom};
 use crate::base::units::Moment;
-use crate::protocol::snapshot::{ProcessId, Unread};
+use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId};
 
 /// A peeker whose thread, of this number, is at that process since then.
 fn at_work(peeker: &mut Peeker, generation: u64, pid: u32, since: Moment) {
@@ -28,13 +28,13 @@ fn a_process_whose_memory_hangs_is_left_alone_and_the_others_are_read() {
     assert_eq!(peeker.deadline(), Some(Moment(2000)));
     assert!(!peeker.check(Moment(1999)) && peeker.thread.is_some() && peeker.said(id(7)).is_none());
     assert!(peeker.check(Moment(2000)) && peeker.thread.is_none());
-    assert_eq!(peeker.said(id(7)), Some(&Err(Unread::Hung)));
+    assert_eq!(peeker.said(id(7)), Some(&Err(AllocatorUnreadable::Hung)));
     // Another thread goes on without it.
     peeker.order(vec![whom(7), whom(8)], Moment(4000));
     assert_eq!((peeker.generation, peeker.stuck.len()), (2, 1));
-    peeker.learn(2, vec![(id(8), Err(Unread::NoPytorch))]);
-    assert_eq!(peeker.said(id(8)), Some(&Err(Unread::NoPytorch)));
-    assert_eq!(peeker.said(id(7)), Some(&Err(Unread::Hung)));
+    peeker.learn(2, vec![(id(8), Err(AllocatorUnreadable::NoPytorch))]);
+    assert_eq!(peeker.said(id(8)), Some(&Err(AllocatorUnreadable::NoPytorch)));
+    assert_eq!(peeker.said(id(7)), Some(&Err(AllocatorUnreadable::Hung)));
     // It ended.
     peeker.order(vec![whom(8)], Moment(5000));
     assert_eq!(peeker.said(id(7)), None);
@@ -65,8 +65,8 @@ fn where_too_many_hang_nobody_s_figures_stay() {
     }
     let all: Vec<Whom> = [1, 2, 3, 4, 5, 6, 7, 8, 100].map(whom).into();
     peeker.order(all.clone(), Moment(2000));
-    assert_eq!((peeker.said(id(100)), peeker.thread.is_none()), (Some(&Err(Unread::NotYet)), true));
-    assert_eq!(peeker.said(id(8)), Some(&Err(Unread::Hung)));
+    assert_eq!((peeker.said(id(100)), peeker.thread.is_none()), (Some(&Err(AllocatorUnreadable::NotYet)), true));
+    assert_eq!(peeker.said(id(8)), Some(&Err(AllocatorUnreadable::Hung)));
     // One comes back.
     peeker.learn(3, vec![]);
     peeker.order(all, Moment(3000));
