@@ -14,6 +14,7 @@ use crossterm::event::{KeyCode, KeyEvent};
 use gputop::app::event::Event;
 use gputop::app::{App, Options};
 use gputop::base::units::{Bytes, Moment};
+use gputop::protocol::host_key::HostKey;
 use gputop::protocol::line::Line;
 use gputop::protocol::snapshot::Snapshot;
 use gputop::view::{self, Theme};
@@ -104,7 +105,7 @@ fn pass(app: &mut App, host: &mut Snapshot, noise: &mut Noise, seconds: u64) -> 
             gpu.load.memory_used = gpu.load.memory_used.map(|it| Bytes(it.0 + memory.0));
         }
     }
-    let line = Event::Line(Box::new(Line::Full(Box::new(host.clone()))));
+    let line = Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone()))));
     let begin = now();
     app.update(line);
     now().saturating_sub(begin)

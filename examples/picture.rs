@@ -15,6 +15,7 @@ use anyhow::Context;
 use crossterm::event::{KeyCode, KeyEvent};
 use gputop::app::event::{Effect, Event};
 use gputop::app::{App, Options};
+use gputop::protocol::host_key::HostKey;
 use gputop::protocol::line::Line;
 use gputop::view::{self, Theme};
 use ratatui::Terminal;
@@ -73,7 +74,7 @@ fn watch(app: &mut App, lines: &mut impl Iterator<Item = io::Result<Vec<u8>>>, s
     let mut begin = None;
     for line in lines {
         if let Some(line) = Line::parse(&line?)? {
-            app.update(Event::Line(Box::new(line)));
+            app.update(Event::Line(HostKey::FIRST, Box::new(line)));
         }
         let now = app.model().now();
         let begin = *begin.get_or_insert(now);

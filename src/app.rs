@@ -152,7 +152,7 @@ impl App {
     /// Takes in what happened, and says what is to be done about it.
     pub fn update(&mut self, event: Event) -> Option<Effect> {
         let effect = match event {
-            Event::Line(line) => self.hear(*line),
+            Event::Line(_, line) => self.hear(*line),
             Event::Key(key) => {
                 self.alerts.read(self.model.now());
                 self.press(key)
@@ -173,7 +173,7 @@ impl App {
                 self.say(words.to_string());
                 None
             }
-            Event::LinkLost(reason) => {
+            Event::SourceLost(_, reason) => {
                 self.lost = Some(reason);
                 if let Some(end) = &mut self.end {
                     end.lose_agent();

@@ -5,5 +5,6 @@
 
 pub mod change;
 pub mod command;
+pub mod host_key;
 pub mod line;
 pub mod snapshot;

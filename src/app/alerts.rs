@@ -262,11 +262,12 @@ mod tests {
     use crate::app::Options;
     use crate::app::event::{Effect, Event};
     use crate::base::units::Bytes;
+    use crate::protocol::host_key::HostKey;
     use crate::protocol::line::Line;
     use crate::protocol::snapshot::example::host;
 
     fn see(app: &mut App, host: &Snapshot) -> Vec<Alert> {
-        match app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone()))))) {
+        match app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone()))))) {
             Some(Effect::Alert(alerts)) => alerts,
             None => Vec::new(),
             other => panic!("{other:?}"),

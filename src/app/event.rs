@@ -6,13 +6,14 @@ use crossterm::event::{KeyEvent, MouseEvent};
 
 use crate::base::text::Text;
 use crate::protocol::command::Command;
+use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 
 /// Everything that can happen to the app.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The link brought a line.
-    Line(Box<Line>),
+    /// A line arrived from this host.
+    Line(HostKey, Box<Line>),
     /// A key was pressed.
     Key(KeyEvent),
     /// The mouse was clicked, or its wheel turned.
@@ -23,8 +24,8 @@ pub enum Event {
     Tick(Duration),
     /// What came of an effect: one sentence for a person.
     Done(Text),
-    /// The agent at the other end is gone, and why: one sentence for a person.
-    LinkLost(Text),
+    /// No more lines come from this host; the text says why, in one sentence.
+    SourceLost(HostKey, Text),
 }
 
 /// Everything the app can ask of the world.

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use crate::app::end_dialog::{Choice, Member, Stage};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::command::Signal;
+use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::Snapshot;
 use crate::protocol::snapshot::example::host;
 
@@ -21,7 +22,7 @@ fn story(host: Snapshot) -> Story {
     let app = App::new(Options::default());
     let mut story = Story { app, host: host.clone(), asked: Vec::new() };
     story.event(Event::Resized(80, 24));
-    story.event(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     story
 }
 
@@ -56,14 +57,14 @@ impl Story {
     /// The next pass sees this of the host.
     fn pass(mut self, change: impl FnOnce(Snapshot) -> Snapshot) -> Self {
         let next = change(self.host.later(1));
-        self.event(Event::Line(Box::new(Line::Full(Box::new(next.clone())))));
+        self.event(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(next.clone())))));
         self.host = next;
         self
     }
 
     fn hears(mut self, pid: u32, outcome: Outcome) -> Self {
         let reply = Reply { process: id(pid), outcome };
-        self.event(Event::Line(Box::new(Line::Reply(reply))));
+        self.event(Event::Line(HostKey::FIRST, Box::new(Line::Reply(reply))));
         self
     }
 
@@ -223,7 +224,7 @@ fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
 #[test]
 fn with_the_agent_goes_the_hold() {
     let mut lost = story(three()).keys("F9").hears(103, Outcome::Held { caution: None });
-    lost.event(Event::LinkLost("the agent ended".into()));
+    lost.event(Event::SourceLost(HostKey::FIRST, "the agent ended".into()));
     assert!(matches!(lost.app.end_dialog().unwrap().root().unwrap().stage, Stage::Refused(_)));
     lost.keys("Enter").asks(&[hold(103), Effect::Commands(vec![Command::Release { process: id(103) }])]);
 }
@@ -425,15 +426,18 @@ fn any_event() -> impl Strategy<Value = Event> {
     ];
     let lists = (0..4u32, 0..3u64).prop_map(|(gone, bigger)| {
         let host = family().without(100 + gone);
-        Event::Line(Box::new(Line::Full(Box::new(larger(101 + u32::try_from(bigger).unwrap())(host.later(1))))))
+        Event::Line(
+            HostKey::FIRST,
+            Box::new(Line::Full(Box::new(larger(101 + u32::try_from(bigger).unwrap())(host.later(1))))),
+        )
     });
     prop_oneof![
         8 => keys.prop_map(|code| Event::Key(KeyEvent::from(code))),
         4 => (101..104u32, outcomes)
-            .prop_map(|(pid, outcome)| Event::Line(Box::new(Line::Reply(Reply { process: id(pid), outcome })))),
+            .prop_map(|(pid, outcome)| Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process: id(pid), outcome })))),
         4 => lists,
         1 => (1..300u16, 1..100u16).prop_map(|(width, height)| Event::Resized(width, height)),
-        1 => Just(Event::LinkLost("gone".into())),
+        1 => Just(Event::SourceLost(HostKey::FIRST, "gone".into())),
         1 => Just(Event::Tick(Duration::from_secs(1))),
     ]
 }
@@ -450,10 +454,10 @@ proptest! {
             let shown: HashSet<ProcessId> = panel.iter().flat_map(|it| it.targets()).map(Member::id).collect();
             let choice = panel.map(EndDialog::choice);
             match &event {
-                Event::Line(line) => if let Line::Reply(Reply { process, outcome: Outcome::Held { .. } }) = &**line {
+                Event::Line(_, line) => if let Line::Reply(Reply { process, outcome: Outcome::Held { .. } }) = &**line {
                     held.insert(*process);
                 },
-                Event::LinkLost(_) => held.clear(),
+                Event::SourceLost(..) => held.clear(),
                 _ => {}
             }
             let Some(Effect::Commands(commands)) = story.app.update(event) else { continue };

@@ -15,12 +15,12 @@ use anyhow::Context;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::app::event::Event;
 use crate::base::text::Text;
 use crate::cli::{AgentArgs, Cli, SHORTEST_INTERVAL};
 use crate::model::Model;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Cause, Failure, Identity, Snapshot};
+use crate::source::SourceEvent;
 use crate::source::child::{Agent, Link};
 use crate::tui::terminal::{self, Abilities, Tty};
 
@@ -289,12 +289,11 @@ impl Watch {
         let deadline = Instant::now() + patience;
         while self.passes < 2 || !self.model.latest().is_some_and(enough) {
             match timeout_at(deadline, self.link.next()).await {
-                Ok(Event::Line(line)) => self.hear(*line),
-                Ok(Event::LinkLost(reason)) => {
+                Ok(SourceEvent::Line(_, line)) => self.hear(*line),
+                Ok(SourceEvent::Ended(_, reason)) => {
                     self.is_lost = true;
                     return Some(reason);
                 }
-                Ok(_) => {}
                 Err(_) => return Some(self.excuse(patience)),
             }
         }

@@ -13,11 +13,12 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::app::event::Event;
 use crate::base::text::Text;
 use crate::cli::AgentArgs;
 use crate::protocol::command::Command;
+use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
+use crate::source::SourceEvent;
 
 /// The longest line that is taken in. 1,000 processes make one of a megabyte.
 const LONGEST_LINE: usize = 64 << 20;
@@ -67,7 +68,7 @@ impl Agent {
 /// The connection to one agent. Dropping it ends the agent, unless the driver holds it.
 #[derive(Debug)]
 pub struct Link {
-    events: mpsc::Receiver<Event>,
+    events: mpsc::Receiver<SourceEvent>,
     commands: mpsc::UnboundedSender<Command>,
     /// They hold the pipes, and end with the link.
     _pipes: JoinSet<()>,
@@ -99,8 +100,8 @@ impl Link {
             let link = Self::ended();
             let (happened, events) = mpsc::channel(1);
             let reason = Text::new(format!("cannot start an agent: {error}"));
-            let _room_for_one: Result<(), mpsc::error::TrySendError<Event>> =
-                happened.try_send(Event::LinkLost(reason));
+            let _room_for_one: Result<(), mpsc::error::TrySendError<SourceEvent>> =
+                happened.try_send(SourceEvent::Ended(HostKey::FIRST, reason));
             Self { events, ..link }
         })
     }
@@ -111,7 +112,7 @@ impl Link {
     }
 
     /// Waits for a line, or for the end of the link; after that, for ever. Safe to cancel.
-    pub async fn next(&mut self) -> Event {
+    pub async fn next(&mut self) -> SourceEvent {
         match self.events.recv().await {
             Some(event) => event,
             None => std::future::pending().await,
@@ -151,7 +152,7 @@ async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Comma
     }
 }
 
-async fn receive(stdout: ChildStdout, mut stderr: ChildStderr, happened: mpsc::Sender<Event>) {
+async fn receive(stdout: ChildStdout, mut stderr: ChildStderr, happened: mpsc::Sender<SourceEvent>) {
     let mut complaints = Complaints::default();
     let mut lines = Lines::of(stdout);
     let reason = loop {
@@ -162,7 +163,7 @@ async fn receive(stdout: ChildStdout, mut stderr: ChildStderr, happened: mpsc::S
         match line {
             Ok(Some(line)) => match Line::parse(line) {
                 Ok(Some(line)) => {
-                    if happened.send(Event::Line(Box::new(line))).await.is_err() {
+                    if happened.send(SourceEvent::Line(HostKey::FIRST, Box::new(line))).await.is_err() {
                         return;
                     }
                 }
@@ -185,7 +186,8 @@ async fn receive(stdout: ChildStdout, mut stderr: ChildStderr, happened: mpsc::S
             Err(error) => break format!("cannot read from the agent: {error}"),
         }
     };
-    let _at_exit: Result<(), mpsc::error::SendError<Event>> = happened.send(Event::LinkLost(Text::new(reason))).await;
+    let _at_exit: Result<(), mpsc::error::SendError<SourceEvent>> =
+        happened.send(SourceEvent::Ended(HostKey::FIRST, Text::new(reason))).await;
 }
 
 /// The end of what an agent wrote to its standard error.
@@ -279,7 +281,7 @@ mod tests {
     #[track_caller]
     fn check_lost(script: &str, reason: &str) {
         let event = run(async { link(script).next().await });
-        assert_eq!(event, Event::LinkLost(reason.into()), "{script}");
+        assert_eq!(event, SourceEvent::Ended(HostKey::FIRST, reason.into()), "{script}");
     }
 
     #[test]
@@ -297,7 +299,7 @@ mod tests {
     #[test]
     fn a_line_of_a_later_agent_is_passed_over_and_nonsense_ends_the_link() {
         let event = run(async { link("echo '{\"kind\":\"aura\"}'; echo nonsense").next().await });
-        let Event::LinkLost(reason) = event else { panic!("{event:?}") };
+        let SourceEvent::Ended(_, reason) = event else { panic!("{event:?}") };
         assert!(reason.as_str().starts_with("the agent's line is not understood"), "{reason}");
     }
 
@@ -310,7 +312,10 @@ mod tests {
             }
             let mut obedient = link("read line; echo \"$line\" >&2");
             obedient.ask(Command::Scan);
-            assert_eq!(obedient.next().await, Event::LinkLost(r#"the agent ended: {"command":"scan"}"#.into()));
+            assert_eq!(
+                obedient.next().await,
+                SourceEvent::Ended(HostKey::FIRST, r#"the agent ended: {"command":"scan"}"#.into())
+            );
             deaf.child.unwrap().kill().unwrap();
         });
     }

@@ -30,6 +30,7 @@ use crate::app::{App, Options};
 use crate::base::text::Text;
 use crate::cli::{AgentArgs, Cli, ScreenArgs};
 use crate::config::Config;
+use crate::source::SourceEvent;
 use crate::source::child::{Abandoned, Agent, Link};
 use crate::tui::terminal::{self, Abilities, Screen};
 use crate::view::{self, Theme};
@@ -326,11 +327,15 @@ impl<'a> Session<'a> {
         letters.map(|letter| Event::Key(KeyCode::Char(letter).into())).find_map(|key| self.happen(key))
     }
 
-    fn linked(&mut self, event: Event) -> Option<End> {
+    fn linked(&mut self, event: SourceEvent) -> Option<End> {
         if std::mem::take(&mut self.is_blank) {
             self.pace.next = Instant::now();
         }
-        if let Event::LinkLost(_) = event {
+        let event = match event {
+            SourceEvent::Line(host, line) => Event::Line(host, line),
+            SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
+        };
+        if let Event::SourceLost(..) = event {
             let link = std::mem::replace(&mut self.link, Link::ended());
             self.abandoned.extend(link.abandon());
         }

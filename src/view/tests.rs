@@ -13,6 +13,7 @@ use crate::app::event::Event;
 use crate::app::settings::Settings;
 use crate::base::units::{Bytes, Elapsed, Moment, Watts};
 use crate::protocol::command::{Outcome, Reply, Signal};
+use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::example::{host, peek};
 use crate::protocol::snapshot::{
@@ -39,7 +40,7 @@ fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
         for memory in host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes).filter_map(|it| it.memory.as_mut().ok()) {
             memory.0 += 50 << 20;
         }
-        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
     }
     for key in keys {
         app.update(Event::Key(KeyEvent::from(*key)));
@@ -95,7 +96,7 @@ fn any_size_is_drawn() {
 fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
     let mut app = App::new(Options::default());
     app.update(Event::Resized(width, height));
-    app.update(Event::Line(Box::new(Line::Full(Box::new(busy())))));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(busy())))));
     for key in keys {
         app.update(Event::Key(KeyEvent::from(*key)));
     }
@@ -137,7 +138,7 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
     host.processes[0].allocator = Some(Box::new(AllocatorStats { devices: vec![allocator], unreadable: None }));
     let mut app = App::new(Options::default());
     app.update(Event::Resized(width, 60));
-    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     for key in keys {
         app.update(Event::Key(KeyEvent::from(*key)));
     }
@@ -173,7 +174,7 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     host.gpus[0].load.memory_total = Ok(Bytes::from_gib(80));
     let mut app = App::new(Options::default());
     app.update(Event::Resized(80, 24));
-    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     let screen = screen(Theme::new(false, true), &app, 80, 24);
     let line = screen.lines().find(|line| line.contains(" alice ")).unwrap();
     assert!(line.contains("╸───  8.0G"), "{line}");
@@ -200,7 +201,7 @@ fn why_figures_are_not_known_has_a_row_where_the_list_is_full() {
             .for_each(|it| it.allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into()));
         let mut app = App::new(Options::default());
         app.update(Event::Resized(80, height));
-        app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
         screen(Theme::new(false, true), &app, 80, height)
     };
     let roomy = screen_of(3, 24);
@@ -267,7 +268,7 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
         change(&mut host);
         let mut app = App::new(Options::default());
         app.update(Event::Resized(120, 60));
-        app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
         for key in keys {
             app.update(Event::Key(KeyEvent::from(*key)));
         }
@@ -338,7 +339,7 @@ fn why_pytorch_s_figures_are_not_known_stands_once_below_the_list() {
         host.processes.last_mut().unwrap().allocator = Some(Box::new(AllocatorStats::unreadable(why)));
     }
     let mut app = App::new(Options::default());
-    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
         app.update(Event::Resized(width, height));
         let screen = screen(Theme::new(false, true), &app, width, height);
@@ -401,7 +402,7 @@ fn what_has_to_be_typed_is_said_before_what_enter_does() {
     let mut app = app(80, 24, &[KeyCode::F(9)]);
     let process = app.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
     let outcome = Outcome::Held { caution: Some("it is the display server".into()) };
-    app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
     let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
     let before = of(&app);
     assert!(before.contains(&format!("Type {} first: then", process.pid)), "{before}");
@@ -421,7 +422,7 @@ fn one_that_runs_another_program_since_the_panel_opened_is_said_to() {
     let meant_before = meant(&app);
     assert!(!screen(Theme::new(false, true), &app, 80, 24).contains("before"));
     let after = host(1).with(7, "bash save.sh", 0, Bytes::from_gib(3));
-    app.update(Event::Line(Box::new(Line::Full(Box::new(after)))));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(after)))));
     let text = screen(Theme::new(false, true), &app, 80, 24);
     assert!(
         text.contains("│bash save.sh ") && text.contains("it ran something else before: python train.py"),
@@ -463,7 +464,7 @@ fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them()
         key(&mut app, KeyCode::F(9));
         let process = app.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
         let hear = |app: &mut App, outcome| {
-            app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
+            app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
         };
         hear(&mut app, Outcome::Held { caution: None });
         assert!(of(&app).contains("Tab whole job"), "{}", of(&app));
@@ -488,7 +489,7 @@ fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
     let mut app = App::new(Options::default());
     app.settle(settings);
     app.update(Event::Resized(width, 24));
-    app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
     app
 }
 

@@ -10,7 +10,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("base", &[]),
     ("protocol", &["base"]),
     ("agent", &["base", "cli", "protocol"]),
-    ("source", &["app", "base", "cli", "protocol"]),
+    ("source", &["base", "cli", "protocol"]),
     ("model", &["base", "protocol"]),
     ("app", &["base", "model", "protocol"]),
     ("view", &["app", "base", "model", "protocol"]),

@@ -9,6 +9,7 @@ use crate::app::event::Event;
 use crate::app::keymap::Mode;
 use crate::base::units::Bytes;
 use crate::model::{Forecast, Part, Rate, Subject};
+use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
 use crate::protocol::snapshot::example::{host, peek};
@@ -46,7 +47,7 @@ impl Story {
 
     fn see(&mut self, host: Snapshot) {
         self.host = host;
-        self.app.update(Event::Line(Box::new(Line::Full(Box::new(self.host.clone())))));
+        self.app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(self.host.clone())))));
     }
 
     fn keys(&mut self, keys: &str) {

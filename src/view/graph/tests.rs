@@ -11,6 +11,7 @@ use crate::app::Options;
 use crate::app::event::Event;
 use crate::app::graph::panel::Ahead;
 use crate::model::{Forecast, Rate, Window};
+use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::example::{host, peek};
 use crate::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, Snapshot, Xid};
@@ -25,7 +26,7 @@ fn app(keys: &str) -> App {
         .into_iter()
         .fold(host(1), |host, (pid, gib)| host.with(pid, "python train.py", 0, Bytes::from_gib(gib)));
     let see = |app: &mut App, host: &Snapshot| {
-        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
     };
     for _ in 0..300 {
         host = host.later(1);
@@ -95,7 +96,7 @@ fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
         let is_known = second >= 60 && !(150..180).contains(&second);
         host.processes[0].allocator =
             Some(Box::new(if is_known { peek } else { AllocatorStats::unreadable(AllocatorUnreadable::NotYet) }));
-        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
     }
     for key in keys {
         app.update(Event::Key(KeyEvent::from(*key)));
@@ -131,7 +132,7 @@ fn what_nobody_accounts_for_has_the_name_that_the_list_gives_it() {
     app.update(Event::Resized(SIZE.0, SIZE.1));
     let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(30));
     host.gpus[0].load.memory_used.as_mut().unwrap().0 += 9 << 30;
-    app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     for key in [KeyCode::Tab, KeyCode::Char('g')] {
         app.update(Event::Key(KeyEvent::from(key)));
     }
@@ -177,7 +178,7 @@ fn who_holds_nothing_any_more_and_lives_has_not_ended() {
     let host = app.model().latest().unwrap().later(1);
     let mut idle = host.clone().without(200);
     idle.processes = host.processes;
-    app.update(Event::Line(Box::new(Line::Full(Box::new(idle)))));
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(idle)))));
     shows(&screen(Theme::new(false, true), &app), &["200 python let go of 12.0 GiB"]);
 }
 
@@ -187,7 +188,7 @@ fn words_on_the_axis_cover_no_letter_of_what_happened_before() {
     let mut host = app.model().latest().unwrap().later(1);
     host.gpus[0].health.xids.push(Xid { at: host.at, code: 79 });
     for host in [host.clone(), host.later(12).without(200)] {
-        app.update(Event::Line(Box::new(Line::Full(Box::new(host)))));
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     }
     let screen = screen(Theme::new(false, true), &app);
     assert!(screen.lines().any(|line| line.contains('!') && line.contains('▼')), "{screen}");

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::app::end_dialog::Member;
+use crate::protocol::host_key::HostKey;
 
 #[test]
 fn no_word_above_a_list_is_cut() {
@@ -241,7 +242,7 @@ fn a_refusal_stands_below_the_process_that_it_is_about() {
     for process in processes {
         let reason = "no permission to signal it, which is owned by someone else: run gputop as root (`sudo gputop`)";
         let outcome = Outcome::Refused { reason: reason.into() };
-        app.update(Event::Line(Box::new(Line::Reply(Reply { process, outcome }))));
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
     }
     let text = screen(Theme::new(false, true), &app, 80, 24);
     let rows: Vec<&str> = text.lines().filter(|it| it.contains("permission") || it.contains("root (`")).collect();
@@ -271,7 +272,7 @@ fn why_something_is_called_a_leak_stands_on_the_first_page_of_a_small_screen() {
         for bytes in [&mut gpu.processes[0].memory, &mut gpu.load.memory_used] {
             bytes.as_mut().unwrap().0 += 20 << 20;
         }
-        app.update(Event::Line(Box::new(Line::Full(Box::new(host.clone())))));
+        app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
     }
     app.update(Event::Key(KeyEvent::from(KeyCode::Enter)));
     let screen = screen(Theme::new(false, true), &app, 80, 24);
