@@ -13,9 +13,7 @@
 
 mod actions;
 mod clock;
-mod device_files;
 mod host;
-mod inspect;
 mod line_writer;
 mod main_loop;
 mod nvml;

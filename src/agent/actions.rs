@@ -8,6 +8,7 @@ mod caution;
 mod command_reader;
 mod force;
 mod held;
+mod inspect;
 #[cfg(test)]
 mod pid_reuse_tests;
 mod refusal;
@@ -33,8 +34,8 @@ use self::caution::Asker;
 use self::command_reader::Input;
 pub(super) use self::force::{break_off_act, finish_act};
 use self::held::Held;
+use self::inspect::Inspector;
 use self::refusal::Refusal;
-use super::inspect::Inspector;
 use super::line_writer::Replies;
 use super::procfs::stat;
 use super::{Known, Wake, clock, leave};

@@ -6,10 +6,10 @@ use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use super::device_files::Devices;
 use super::host::Host;
 use super::line_writer::Writer;
 use super::procfs::Processes;
+use super::procfs::device_files::Devices;
 use super::pytorch::{Peeker, Said, cuda_devices};
 use super::sampler::{self, Sampler};
 use super::scan::{Census, Order, Scope, Sighting, Unaccounted};
@@ -166,7 +166,7 @@ impl Loop {
     /// Has the GPU processes looked into.
     fn look_into(&mut self, now: Moment) {
         if let Some(peeker) = &mut self.peeker {
-            peeker.order(self.processes.gpu_processes().collect(), now);
+            peeker.order(self.processes.gpu_processes(), now);
         }
     }
 

@@ -5,6 +5,7 @@
 //! used again, reading it fails instead of telling of a stranger. Only files that cannot block are read
 //! here; [`aside`] reads the others, on threads of their own.
 
+pub(super) mod device_files;
 pub(super) mod files;
 mod freezer;
 mod origin;
@@ -18,15 +19,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use self::device_files::Devices;
 use self::files::Root;
 pub(super) use self::files::is_initial_pid_namespace;
-pub(super) use self::files::living_thread;
 pub(super) use self::origin::Cuda;
 use self::process::{Entry, Reader};
+pub(super) use self::process::{ListedProcess, NvmlMemory};
 use self::slow_files::Aside;
 pub(super) use self::slow_files::Finding;
-use super::device_files::Devices;
-use super::pytorch::{Grant, Whom};
 use super::{Wake, clock};
 use crate::base::text::Argv;
 use crate::base::units::{Bytes, Moment};
@@ -122,7 +122,7 @@ impl Processes {
     pub(super) fn see(&mut self, pid: u32, listed: Moment, memory: Reading<Bytes>) -> ProcessId {
         let known = self.known.get_mut(&pid).filter(|entry| entry.named == self.pass);
         if let Some(entry) = known {
-            entry.grant.add(memory);
+            entry.nvml_memory.add(memory);
             return entry.process.id;
         }
         // With a thousand of them, the reading is most of what gputop costs; and most of a thousand wait.
@@ -136,8 +136,8 @@ impl Processes {
             self.known.insert(pid, Entry::unreadable(pid).into());
         }
         self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |entry| {
-            (entry.named, entry.pass, entry.grant) = (self.pass, self.pass, Grant::default());
-            entry.grant.add(memory);
+            (entry.named, entry.pass, entry.nvml_memory) = (self.pass, self.pass, NvmlMemory::default());
+            entry.nvml_memory.add(memory);
             entry.process.id
         })
     }
@@ -238,15 +238,14 @@ impl Processes {
     }
 
     /// Whom NVML named last, who surely are those.
-    pub(super) fn gpu_processes(&self) -> impl Iterator<Item = Whom> {
+    pub(super) fn gpu_processes(&self) -> impl Iterator<Item = ListedProcess> {
         // Catching up is a pass too, which names only some.
         let named = self.known.values().filter(|entry| entry.named > 0 && entry.named + 1 >= self.pass);
         let sure = named.filter(|entry| entry.process.facts.identity == Identity::Sure);
-        sure.map(|entry| Whom {
+        sure.map(|entry| ListedProcess {
             id: entry.process.id,
             uid: entry.process.facts.uid,
-            grant: entry.grant,
-            is_known: false,
+            nvml_memory: entry.nvml_memory,
         })
     }
 

@@ -38,9 +38,10 @@ pub(super) use self::layout::Stats;
 use self::stats::Scratch;
 use self::target::Target;
 pub(super) use self::target::{Outcome, Said, Whose};
+use super::procfs::ListedProcess;
 use super::{Wake, clock};
-use crate::base::units::{Bytes, Moment};
-use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId, Reading};
+use crate::base::units::Moment;
+use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId};
 
 /// One that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -55,39 +56,14 @@ const STUCK: usize = 8;
 
 /// A process to look into.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Whom {
-    pub(super) id: ProcessId,
-    /// The user whose it is.
-    pub(super) uid: Reading<u32>,
-    /// What the driver gave it. Another grant than before is news, and no more.
-    pub(super) grant: Grant,
-    /// Whether what it said last is known. Then only what is new has to be said.
-    pub(super) is_known: bool,
+struct ReadRequest {
+    process: ListedProcess,
+    /// Whether the main loop still has the last result for this process. If so, only a new result is sent.
+    is_known: bool,
 }
 
-/// On how many GPUs the driver named a process, and how much it has of them in all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) gpus: usize,
-    pub(super) memory: Reading<Bytes>,
-}
-
-impl Default for Grant {
-    fn default() -> Self {
-        Self { gpus: 0, memory: Ok(Bytes(0)) }
-    }
-}
-
-impl Grant {
-    /// One more GPU, and so much of it.
-    pub(super) fn add(&mut self, memory: Reading<Bytes>) {
-        self.gpus += 1;
-        self.memory = self.memory.and_then(|sum| Ok(Bytes(sum.0.saturating_add(memory?.0))));
-    }
-}
-
-/// Whom to look into, in order.
-pub(super) type Order = Vec<Whom>;
+/// The processes to look into, by identity.
+type Order = Vec<ReadRequest>;
 /// What the thread is at, and since when; and whether it was left behind, and is to end.
 type At = Arc<Mutex<(Option<(ProcessId, Moment)>, bool)>>;
 
@@ -119,11 +95,12 @@ impl Peeker {
     }
 
     /// Has these looked into. While the thread is still at the ones before, this is passed over.
-    pub(super) fn order(&mut self, mut order: Order, now: Moment) {
-        order.sort_unstable_by_key(|it| it.id);
+    pub(super) fn order(&mut self, processes: impl Iterator<Item = ListedProcess>, now: Moment) {
+        let mut order: Order = processes.map(|process| ReadRequest { process, is_known: false }).collect();
+        order.sort_unstable_by_key(|request| request.process.id);
         self.said.retain(|id, _| names(&order, *id));
         self.avoid.retain(|_, until| now < *until);
-        order.retain(|it| !self.avoid.contains_key(&it.id));
+        order.retain(|request| !self.avoid.contains_key(&request.process.id));
         if order.is_empty() && self.thread.is_none() {
             return;
         }
@@ -133,11 +110,11 @@ impl Peeker {
         }
         let Some((thread, _)) = &self.thread else {
             // Nobody is looked into any more: what they said is too old to be shown.
-            self.said.extend(order.iter().map(|it| (it.id, Err(AllocatorUnreadable::NotYet))));
+            self.said.extend(order.iter().map(|request| (request.process.id, Err(AllocatorUnreadable::NotYet))));
             return;
         };
-        for whom in &mut order {
-            whom.is_known = self.said.contains_key(&whom.id);
+        for request in &mut order {
+            request.is_known = self.said.contains_key(&request.process.id);
         }
         if let Err(TrySendError::Disconnected(_)) = thread.try_send(order) {
             self.thread = None;
@@ -186,7 +163,7 @@ impl Peeker {
 }
 
 fn names(order: &Order, id: ProcessId) -> bool {
-    order.binary_search_by_key(&id, |it| it.id).is_ok()
+    order.binary_search_by_key(&id, |request| request.process.id).is_ok()
 }
 
 fn start(generation: u64, events: mpsc::Sender<Wake>) -> io::Result<(SyncSender<Order>, At)> {
@@ -218,15 +195,16 @@ fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender
         searches = searches.max(SEARCHES);
         // Who was read before is read first, and told of before anyone is searched: that takes longer, and may hang.
         let (found, others): (Order, Order) =
-            order.into_iter().partition(|it| targets.get(&it.id).is_some_and(Target::is_found));
+            order.into_iter().partition(|request| targets.get(&request.process.id).is_some_and(Target::is_found));
         let mut said = Vec::new();
-        for whom in found {
+        for request in found {
+            let id = request.process.id;
             let now = clock::now();
-            if !is_at(Some((whom.id, now))) {
+            if !is_at(Some((id, now))) {
                 return;
             }
-            let Some(target) = targets.get_mut(&whom.id) else { continue };
-            said.extend(target.look(whom, now, &mut searches, &mut scratch).map(|it| (whom.id, it.clone())));
+            let Some(target) = targets.get_mut(&id) else { continue };
+            said.extend(target.look(request, now, &mut searches, &mut scratch).map(|it| (id, it.clone())));
         }
         // What was read by the PID of one that has ended may be another's. Who has nothing new to say is who he was.
         let handle = |id: &ProcessId| targets.get(id).and_then(Target::handle);
@@ -243,13 +221,14 @@ fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender
         if !is_at(None) || !said.is_empty() && !say(said) {
             return;
         }
-        for whom in others {
+        for request in others {
+            let id = request.process.id;
             let now = clock::now();
-            if !is_at(Some((whom.id, now))) {
+            if !is_at(Some((id, now))) {
                 return;
             }
-            let target = targets.entry(whom.id).or_insert_with(Target::new);
-            let said = target.look(whom, now, &mut searches, &mut scratch).map(|it| (whom.id, it.clone()));
+            let target = targets.entry(id).or_insert_with(Target::new);
+            let said = target.look(request, now, &mut searches, &mut scratch).map(|it| (id, it.clone()));
             if !is_at(None) || said.is_some_and(|it| !say(vec![it])) {
                 return;
             }

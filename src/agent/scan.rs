@@ -20,7 +20,7 @@ use std::time::Duration;
 use self::scanner::Stroll;
 pub(super) use self::unaccounted::Unaccounted;
 use super::Wake;
-use super::device_files::{Devices, Open};
+use super::procfs::device_files::{Devices, Open};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{HostScan, ProcessId};
 

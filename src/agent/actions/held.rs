@@ -14,8 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal, test_kill_
 
 use super::audit::{Deed, Mode};
 use super::refusal::{Owner, Refusal};
-use crate::agent::procfs::living_thread;
-use crate::agent::procfs::stat::{self, Stat};
+use crate::agent::procfs::stat::{self, Stat, living_thread};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::protocol::command::{Outcome, Signal};

@@ -4,17 +4,16 @@ use std::cell::LazyCell;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
+use super::device_files::{Devices, Open};
 use super::freezer::Freezer;
-use super::stat;
-use crate::agent::device_files::{Devices, Open};
 use crate::base::text::Text;
-use crate::protocol::snapshot::{Missing, Reading, State};
+use crate::protocol::snapshot::{Missing, Reading};
 
 /// Whether this is the PID namespace that the host started in. Its inode is the same in every Linux:
 /// `PROC_PID_INIT_INO`.
@@ -126,19 +125,6 @@ pub(in crate::agent) fn open(pid: u32, name: &str) -> rustix::io::Result<OwnedFd
 pub(in crate::agent) fn read(file: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<&[u8]> {
     let length = rustix::io::pread(file, &mut *buffer, 0)?;
     Ok(&buffer[..length])
-}
-
-/// A living thread of a process whose first thread has ended, by its folder, and what it is doing: one
-/// that no signal reaches, if there is one.
-pub(in crate::agent) fn living_thread(pid: u32) -> Option<(PathBuf, State)> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    // The first few tell: all of hundreds would take long.
-    let living = tasks.take(16).filter_map(|task| {
-        let folder = task.ok()?.path();
-        let state = stat::read(&folder, &mut Vec::new()).ok()?.state;
-        (!matches!(state, State::Zombie | State::Dead)).then_some((folder, state))
-    });
-    living.max_by_key(|(_, state)| *state == State::DiskSleep)
 }
 
 /// The kernel function that a blocked process, or thread, waits in.

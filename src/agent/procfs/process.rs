@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::files::{self, Root};
 use super::origin::{self, Cuda, Environment, Origin};
 use super::slow_files::Aside;
-use super::{living_thread, stat};
-use crate::agent::pytorch::Grant;
+use super::stat::{self, living_thread};
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
@@ -38,7 +37,7 @@ pub(super) struct Entry {
     /// The pass in which NVML named it last; 0 for never.
     pub(super) named: u64,
     /// On how many GPUs it did then, and with how much.
-    pub(super) grant: Grant,
+    pub(super) nvml_memory: NvmlMemory,
     /// The pass in which it held a GPU by another's word; 0 for never.
     pub(super) held: u64,
     /// The pass that wanted it last.
@@ -55,6 +54,36 @@ pub(super) struct Entry {
     threads_due: Option<Moment>,
     /// Readings in a row in which it slept, and had not run since the one before.
     asleep: u8,
+}
+
+/// A process that NVML listed in the last pass, and whose PID certainly is its own.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::agent) struct ListedProcess {
+    pub(in crate::agent) id: ProcessId,
+    /// Its real user ID.
+    pub(in crate::agent) uid: Reading<u32>,
+    pub(in crate::agent) nvml_memory: NvmlMemory,
+}
+
+/// The number of GPUs that NVML listed a process on, and the process's memory on all of them together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::agent) struct NvmlMemory {
+    pub(in crate::agent) gpus: usize,
+    pub(in crate::agent) memory: Reading<Bytes>,
+}
+
+impl Default for NvmlMemory {
+    fn default() -> Self {
+        Self { gpus: 0, memory: Ok(Bytes(0)) }
+    }
+}
+
+impl NvmlMemory {
+    /// One more GPU, and so much of it.
+    pub(in crate::agent) fn add(&mut self, memory: Reading<Bytes>) {
+        self.gpus += 1;
+        self.memory = self.memory.and_then(|sum| Ok(Bytes(sum.0.saturating_add(memory?.0))));
+    }
 }
 
 /// What a reading takes along.
@@ -79,7 +108,7 @@ impl Entry {
             read: Moment(0),
             cpu: None,
             named: 0,
-            grant: Grant::default(),
+            nvml_memory: NvmlMemory::default(),
             held: 0,
             pass: 0,
             verified: false,

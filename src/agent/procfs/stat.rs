@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::protocol::snapshot::State;
 
@@ -57,6 +57,19 @@ pub(in crate::agent) fn of(pid: u32, buffer: &mut Vec<u8>) -> io::Result<Stat<'_
 pub(in crate::agent) fn read<'a>(folder: &Path, buffer: &'a mut Vec<u8>) -> io::Result<Stat<'a>> {
     *buffer = fs::read(folder.join("stat"))?;
     parse(buffer).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// A living thread of a process whose first thread has ended, by its folder, and what it is doing: one
+/// that no signal reaches, if there is one.
+pub(in crate::agent) fn living_thread(pid: u32) -> Option<(PathBuf, State)> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    // The first few tell: all of hundreds would take long.
+    let living = tasks.take(16).filter_map(|task| {
+        let folder = task.ok()?.path();
+        let state = read(&folder, &mut Vec::new()).ok()?.state;
+        (!matches!(state, State::Zombie | State::Dead)).then_some((folder, state))
+    });
+    living.max_by_key(|(_, state)| *state == State::DiskSleep)
 }
 
 /// Reads the line; absent when it is none.

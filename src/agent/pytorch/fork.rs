@@ -7,7 +7,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::agent::device_files::Devices;
+use crate::agent::procfs::device_files::Devices;
 use crate::agent::procfs::stat;
 use crate::protocol::snapshot::ProcessId;
 

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
+use super::ReadRequest;
 use super::find::{self, Absent, Other};
 use super::fork;
 use super::layout::Stats;
 use super::memory::{self, Memory};
 use super::stats::{Asks, Books, Sample, Scratch};
-use super::{Grant, Whom};
 use crate::agent::procfs::stat;
+use crate::agent::procfs::{ListedProcess, NvmlMemory};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId, Reading};
 
@@ -86,7 +87,7 @@ struct Found {
     /// Whose its figures are beside that older process, who had its allocator there.
     fork: Option<(ProcessId, Whose)>,
     /// What the driver gave it at the last sample. When that changes, each device is asked whether it is in use now.
-    grant: Grant,
+    nvml_memory: NvmlMemory,
 }
 
 impl Target {
@@ -105,19 +106,19 @@ impl Target {
     /// Looks at it, and says what is new. Where its allocator is, is looked for while there are `searches` left.
     pub(super) fn look(
         &mut self,
-        whom: Whom,
+        request: ReadRequest,
         now: Moment,
         searches: &mut u32,
         scratch: &mut Scratch,
     ) -> Option<&Outcome> {
         if let Some(found) = &mut self.found {
-            match found.sample(whom, scratch) {
+            match found.sample(request.process, scratch) {
                 Sample::Whole { has_moved } => {
                     self.tears = 0;
                     let before = self.last.as_ref().ok();
                     self.hands_out =
                         self.hands_out || has_moved && before.is_some_and(|it| found.books.hands_out(&it.devices));
-                    let whose = if self.hands_out { Whose::Own } else { found.whose(whom.id, scratch) };
+                    let whose = if self.hands_out { Whose::Own } else { found.whose(request.process.id, scratch) };
                     if has_moved || before.is_none_or(|it| it.whose != whose) {
                         self.last = Ok(Said { devices: found.books.stats().into(), whose });
                         self.was_told = false;
@@ -134,9 +135,9 @@ impl Target {
         }
         if self.found.is_none() && now >= self.due && *searches > 0 {
             *searches -= 1;
-            match Found::look_for(whom, scratch) {
+            match Found::look_for(request.process, scratch) {
                 Ok((mut found, Sample::Whole { .. })) => {
-                    let whose = found.whose(whom.id, scratch);
+                    let whose = found.whose(request.process.id, scratch);
                     let last = Ok(Said { devices: found.books.stats().into(), whose });
                     *self = Self { found: Some(found.into()), last, ..Self::new() };
                 }
@@ -150,7 +151,7 @@ impl Target {
                 }
             }
         }
-        let is_news = !std::mem::replace(&mut self.was_told, true) || !whom.is_known;
+        let is_news = !std::mem::replace(&mut self.was_told, true) || !request.is_known;
         is_news.then_some(&self.last)
     }
 
@@ -177,30 +178,30 @@ impl Target {
 }
 
 impl Found {
-    fn sample(&mut self, whom: Whom, scratch: &mut Scratch) -> Sample {
+    fn sample(&mut self, process: ListedProcess, scratch: &mut Scratch) -> Sample {
         let asks = match () {
-            () if whom.grant != self.grant => Asks::All,
+            () if process.nvml_memory != self.nvml_memory => Asks::All,
             // Where the driver does not say what it gave, nothing else tells of a device that is used now.
-            () if whom.grant.memory.is_err() => Asks::Half,
+            () if process.nvml_memory.memory.is_err() => Asks::Half,
             () => Asks::One,
         };
         let read = memory::of(&self.memory);
         let memory = &mut Memory::new(&read);
         let sample = match self.handle {
             Some(_) => {
-                let gather = memory::gather(whom.id.pid);
+                let gather = memory::gather(process.id.pid);
                 self.books.sample(&mut Memory::new(&read).gathering(&gather), asks, scratch)
             }
             None => self.books.sample(memory, asks, scratch),
         };
         if matches!(sample, Sample::Whole { .. }) {
-            self.grant = whom.grant;
+            self.nvml_memory = process.nvml_memory;
         }
         sample
     }
 
     fn look_for(
-        Whom { id, uid, grant, .. }: Whom,
+        ListedProcess { id, uid, nvml_memory }: ListedProcess,
         scratch: &mut Scratch,
     ) -> Result<(Self, Sample), AllocatorUnreadable> {
         let why = |error: io::Error| why(&error, uid);
@@ -217,7 +218,7 @@ impl Found {
         let is_forked = stat.is_forked();
         let (books, sample) = search(&memory::of(&memory), libraries, scratch)?;
         let origin = scratch.note_place(&books, id);
-        Ok((Self { memory, handle, books, origin, is_forked, fork: None, grant }, sample))
+        Ok((Self { memory, handle, books, origin, is_forked, fork: None, nvml_memory }, sample))
     }
 
     /// Whose its figures are, while it was not seen to hand out blocks. Asked once of each older process.

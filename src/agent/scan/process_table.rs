@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{RawDir, SeekFrom, seek};
 
-use crate::agent::device_files::{Open, open_folder};
+use crate::agent::procfs::device_files::{Open, open_folder};
 use crate::agent::procfs::{files, stat};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{ProcessId, State};

@@ -17,7 +17,7 @@ use super::process_table::{Files, News, Row, Table};
 use super::related::RelatedProcesses;
 use super::{Order, Scope, Sighting};
 use crate::agent::clock;
-use crate::agent::device_files::{Devices, Open};
+use crate::agent::procfs::device_files::{Devices, Open};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{HostScan, Missing, ProcessId, Reading};
 

@@ -15,32 +15,32 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, RawDir, readlinkat_raw};
 use rustix::io::Errno;
 
-use super::procfs::living_thread;
+use super::stat::living_thread;
 
 /// For tests: what stands in for `/dev/nvidia`, so that plain files can stand in for GPUs.
 const VARIABLE: &str = "GPUTOP_DEVICES";
 
 /// How the names of the device files begin.
 #[derive(Debug, Clone)]
-pub(super) struct Devices(Vec<u8>);
+pub(in crate::agent) struct Devices(Vec<u8>);
 
 /// The device files that a process has open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Open {
+pub(in crate::agent) struct Open {
     /// The GPUs', by minor number, each once.
-    pub(super) minors: Vec<u32>,
+    pub(in crate::agent) minors: Vec<u32>,
     /// The one that only CUDA opens, of all GPUs: `/dev/nvidia-uvm`.
-    pub(super) cuda: bool,
+    pub(in crate::agent) cuda: bool,
 }
 
 impl Open {
     /// Whether it may hold memory of any GPU.
-    pub(super) fn may_hold(&self) -> bool {
+    pub(in crate::agent) fn may_hold(&self) -> bool {
         self.cuda
     }
 
     /// Whether it may hold memory of the GPU with that minor number.
-    pub(super) fn may_hold_of(&self, minor: u32) -> bool {
+    pub(in crate::agent) fn may_hold_of(&self, minor: u32) -> bool {
         self.cuda && (self.minors.is_empty() || self.minors.contains(&minor))
     }
 }
@@ -50,30 +50,30 @@ impl Devices {
     const MOST: usize = 4096;
 
     /// The device files of this host, or those that a test has put in their place.
-    pub(super) fn of_host() -> Self {
+    pub(in crate::agent) fn of_host() -> Self {
         let prefix = std::env::var_os(VARIABLE).unwrap_or_else(|| "/dev/nvidia".into());
         Self(prefix.into_encoded_bytes())
     }
 
     /// Those whose paths begin so.
     #[cfg(test)]
-    pub(super) fn beginning_with(prefix: &Path) -> Self {
+    pub(in crate::agent) fn beginning_with(prefix: &Path) -> Self {
         Self(prefix.as_os_str().as_encoded_bytes().to_vec())
     }
 
     /// Which of them a process has open.
-    pub(super) fn open_by(&self, pid: u32) -> Result<Open, Errno> {
+    pub(in crate::agent) fn open_by(&self, pid: u32) -> Result<Open, Errno> {
         self.open_in(format!("/proc/{pid}").as_ref())
     }
 
     /// The same for a process whose first thread has ended: its files are with those that live on.
-    pub(super) fn open_by_threads(&self, pid: u32) -> Result<Open, Errno> {
+    pub(in crate::agent) fn open_by_threads(&self, pid: u32) -> Result<Open, Errno> {
         let (folder, _) = living_thread(pid).ok_or(Errno::SRCH)?;
         self.open_in(&folder)
     }
 
     /// The descriptors that a process has of CUDA's own file; an error where it has too many files to look at all.
-    pub(super) fn cuda_files(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
+    pub(in crate::agent) fn cuda_files(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
         let mut found = Vec::new();
         let is_all = Self::each_file(format!("/proc/{pid}").as_ref(), |name, target| {
             let mut open = Open::default();
@@ -124,7 +124,7 @@ impl Devices {
 }
 
 /// Opens a folder to list it.
-pub(super) fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
+pub(in crate::agent) fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 
-use super::actions::Tell;
-use super::procfs::stat;
+use super::Tell;
+use crate::agent::procfs::stat;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::command::{Inspection, Outcome, Reply};
