@@ -21,6 +21,7 @@ mod procfs;
 mod pytorch;
 mod sampler;
 mod scan;
+mod worker;
 
 pub mod diagnostics;
 
@@ -95,10 +96,8 @@ pub struct Hold {
 /// Everything that wakes the loop.
 #[derive(Debug)]
 enum Wake {
-    /// A pass over the driver ended, by the thread of this number.
-    Read(u64, Box<Readings>),
-    /// A thread came back that was left behind in a hung call.
-    CameBack,
+    /// A pass over the driver ended, or an abandoned thread came back from its call.
+    Read(worker::WorkerMessage<Box<Readings>>),
     /// Something was read aside.
     Found(procfs::Finding),
     /// The census has news.

@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{Access, access};
@@ -12,7 +10,11 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use super::actions::state_home;
 use super::nvml::library;
 use super::procfs::is_initial_pid_namespace;
+use super::worker::call_in_time;
 use crate::base::text::Text;
+
+/// How long a home directory may take to answer: it may be on a file server that does not.
+const HOME_LIMIT: Duration = Duration::from_secs(1);
 
 /// What was found. Nothing here can fail: what cannot be read is absent.
 #[derive(Debug, Clone)]
@@ -53,7 +55,9 @@ impl Surroundings {
             ptrace_scope: read("/proc/sys/kernel/yama/ptrace_scope").and_then(|scope| scope.trim().parse().ok()),
             pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
             keeps_record: match state_home() {
-                Some(home) => in_time(move || may_write(&home.join("gputop/kills.jsonl"))),
+                Some(home) => {
+                    call_in_time("state-home", HOME_LIMIT, move || may_write(&home.join("gputop/kills.jsonl")))
+                }
                 None => Some(false),
             },
             state_home: state_home(),
@@ -74,13 +78,6 @@ fn version_of(file: &Path) -> Option<(Text, Option<Text>)> {
     let name = real.file_name()?.to_string_lossy().into_owned();
     let version = name.split_once(".so.").map(|(_, version)| version).filter(|it| it.contains('.'));
     Some((Text::new(file.as_os_str().as_encoded_bytes()), version.map(Text::from)))
-}
-
-/// What a file system says, unless it hangs. Then the thread that asks is left behind.
-fn in_time<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (answer, answered) = mpsc::channel();
-    thread::Builder::new().spawn(move || answer.send(ask())).ok()?;
-    answered.recv_timeout(Duration::from_secs(1)).ok()
 }
 
 /// Whether this user may write a file, or make it and the folders above it.

@@ -173,14 +173,14 @@ impl Loop {
     /// Takes what happened.
     fn on(&mut self, event: Wake, now: Moment) {
         match event {
-            Wake::Read(generation, readings) if self.sampler.is_current(generation) => {
-                self.readings = *readings;
-                self.sampler.heard(&self.readings);
-                self.line(now);
+            Wake::Read(message) => {
+                if let Some(readings) = self.sampler.receive(message) {
+                    self.readings = readings;
+                    self.line(now);
+                }
             }
-            // Of a thread that was left behind meanwhile; and the first line, which `run` waits for.
-            Wake::Read(..) | Wake::Written => (),
-            Wake::CameBack => self.sampler.came_back(),
+            // The first line, which `run` waits for.
+            Wake::Written => (),
             Wake::Peeked(generation, said) => {
                 if let Some(peeker) = &mut self.peeker {
                     peeker.learn(generation, said);

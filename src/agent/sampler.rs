@@ -6,13 +6,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use super::nvml::call_watch::{Call, Progress, Subject, Watch};
+use super::nvml::call_watch::{Call, Subject, Watch};
 use super::nvml::{self, Eyes, HANDLE, Sick, Started, library};
+use super::worker::{Received, Worker, WorkerMessage, WorkerThread};
 use super::{GpuReadings, Readings, Wake, clock, demo};
 use crate::base::units::Moment;
 use crate::cli::AgentArgs;
@@ -28,8 +27,6 @@ const START_DEADLINE: Duration = Duration::from_secs(2);
 const GPU_START: Duration = Duration::from_secs(8);
 /// How long the sick are left alone, at first and at most.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
-/// With so many threads in hung calls, no one is tried again until a call comes back.
-const STUCK: usize = 8;
 
 /// Where readings come from.
 enum Source {
@@ -53,33 +50,23 @@ impl Wishes {
 }
 
 /// The thread that asks the driver.
-#[derive(Debug)]
 pub(super) struct Sampler {
     args: AgentArgs,
-    events: mpsc::Sender<Wake>,
     wishes: Arc<Wishes>,
     started: Started,
-    /// Which thread this is; what others bring is not wanted.
-    generation: u64,
-    progress: Arc<Progress>,
-    wake: SyncSender<()>,
-    /// Threads that were left behind in a call.
-    stuck: usize,
+    worker: Worker<(), Call, Box<Readings>>,
     sick: Vec<(Sick, Duration)>,
 }
 
 impl Sampler {
     /// Starts the thread. It says what it read through `events`.
     pub(super) fn spawn(args: &AgentArgs, last: Readings, events: mpsc::Sender<Wake>) -> io::Result<Self> {
+        let deliver = move |message| events.send(Wake::Read(message)).is_ok();
         let mut sampler = Self {
             args: args.clone(),
-            events,
             wishes: Arc::default(),
             started: Started::default(),
-            generation: 0,
-            progress: Arc::default(),
-            wake: mpsc::sync_channel(1).0,
-            stuck: 0,
+            worker: Worker::new("nvml", 1, Call::limit, deliver),
             sick: vec![],
         };
         sampler.start_thread(last)?;
@@ -87,40 +74,29 @@ impl Sampler {
     }
 
     fn start_thread(&mut self, last: Readings) -> io::Result<()> {
-        self.generation += 1;
-        self.progress = Arc::default();
-        let (wake, woken) = mpsc::sync_channel(1);
-        self.wake = wake;
-        let thread = Thread {
-            generation: self.generation,
-            progress: self.progress.clone(),
-            wishes: self.wishes.clone(),
-            events: self.events.clone(),
-        };
-        let watch = Watch::new(self.progress.clone());
         let sick = self.sick.iter().map(|(sick, _)| sick.clone()).collect();
-        let (args, started) = (self.args.clone(), self.started.clone());
-        thread::Builder::new().name("nvml".to_owned()).spawn(move || {
+        let (args, started, wishes) = (self.args.clone(), self.started.clone(), self.wishes.clone());
+        self.worker.start(move |thread| {
             let source = if args.demo {
                 demo::Machine::start().map(Source::Demo)
             } else {
+                let watch = Watch::new(thread.progress.clone());
                 Ok(Source::Nvml(Box::new(Eyes::new(&args, watch, started, last, sick))))
             };
             match source {
-                Ok(source) => thread.run(source, &woken),
+                Ok(source) => run(&thread, source, &wishes),
                 Err(error) => super::leave_with(&format!("cannot start the simulated machine: {error}")),
             }
-        })?;
-        Ok(())
+        })
     }
 
     /// Asks for a pass now; with `scan`, for all that is otherwise read seldom.
-    pub(super) fn wake(&self, scan: bool) {
+    pub(super) fn wake(&mut self, scan: bool) {
         if scan {
             self.wishes.scan.store(true, Ordering::Release);
         }
-        // Full means a wake is already waiting, which is as good as this one.
-        let _full: Result<(), TrySendError<()>> = self.wake.try_send(());
+        // If a wake is already waiting, it is as good as this one.
+        self.worker.send(());
     }
 
     /// From now on, all there is to know of this GPU is wanted, or of none.
@@ -128,13 +104,24 @@ impl Sampler {
         *self.wishes.detail.lock().unwrap_or_else(PoisonError::into_inner) = gpu;
     }
 
-    /// Whether readings are of the thread that is in charge now.
-    pub(super) fn is_current(&self, generation: u64) -> bool {
-        self.generation == generation
+    /// Takes a message of the thread, or of one that was abandoned. Returns the readings that it brings.
+    pub(super) fn receive(&mut self, message: WorkerMessage<Box<Readings>>) -> Option<Readings> {
+        match self.worker.receive(message) {
+            Received::Output(readings) => {
+                self.forget_recovered(&readings);
+                Some(*readings)
+            }
+            Received::Late => None,
+            Received::CameBack(_) => {
+                self.wishes.came_back.store(true, Ordering::Release);
+                self.wake(false);
+                None
+            }
+        }
     }
 
-    /// Takes note of who is well again.
-    pub(super) fn heard(&mut self, readings: &Readings) {
+    /// Forgets that GPUs and the driver hung when they answer again.
+    fn forget_recovered(&mut self, readings: &Readings) {
         let hung = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(Trouble::is_silence);
         self.sick.retain(|(sick, _)| match sick.subject {
             Subject::Driver => hung(&readings.driver.trouble),
@@ -142,34 +129,25 @@ impl Sampler {
         });
     }
 
-    /// A thread that was left behind came back from its call, and has ended.
-    pub(super) fn came_back(&mut self) {
-        self.stuck = self.stuck.saturating_sub(1);
-        self.wishes.came_back.store(true, Ordering::Release);
-        self.wake(false);
-    }
-
     /// When the call in progress will be past its deadline.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        self.progress.call().map(|call| deadline(&call))
+        self.worker.deadline()
     }
 
-    /// Leaves the thread behind when its call is past its deadline, marks in `last` whom it asked, and
-    /// starts another. Says whether it did.
+    /// Abandons the thread when its call is past its deadline, marks in `last` the GPU or driver that was asked, and
+    /// starts another. Returns whether it did.
     pub(super) fn check(&mut self, now: Moment, last: &mut Readings) -> io::Result<bool> {
-        let Some(call) = self.progress.call().filter(|call| now >= deadline(call)) else { return Ok(false) };
-        self.progress.leave_behind();
-        self.stuck += 1;
+        let Some((call, called)) = self.worker.abandon_overdue(now) else { return Ok(false) };
         let before = self.sick.iter().position(|(sick, _)| {
             sick.subject == call.subject && (call.subject != Subject::Driver || sick.function == call.function)
         });
         let (since, patience) = match before.map(|at| self.sick.swap_remove(at)) {
             Some((sick, patience)) => (sick.trouble.since, (patience * 2).min(PATIENCE[1])),
-            None => (call.since, PATIENCE[0]),
+            None => (called, PATIENCE[0]),
         };
         let trouble = silence(&call, since, now);
         // A start beside one that hangs would hang too.
-        let useless = self.stuck >= STUCK || call.function == library::INIT;
+        let useless = self.worker.is_exhausted() || call.function == library::INIT;
         let again = (!useless).then(|| now.after(patience));
         mark(last, &call, &trouble, now);
         self.sick.push((Sick { subject: call.subject, function: call.function, again, trouble }, patience));
@@ -179,8 +157,11 @@ impl Sampler {
     }
 }
 
-fn deadline(call: &Call) -> Moment {
-    call.since.after(if call.function == library::INIT { START_DEADLINE } else { DEADLINE })
+impl Call {
+    /// How long this call may take.
+    fn limit(&self) -> Duration {
+        if self.function == library::INIT { START_DEADLINE } else { DEADLINE }
+    }
 }
 
 /// What is wrong where a call does not come back.
@@ -241,59 +222,38 @@ pub(super) fn nothing_yet(now: Moment) -> Readings {
     }
 }
 
-/// The thread's own side.
-struct Thread {
-    generation: u64,
-    progress: Arc<Progress>,
-    wishes: Arc<Wishes>,
-    events: mpsc::Sender<Wake>,
-}
-
-impl Thread {
-    fn run(self, mut source: Source, woken: &Receiver<()>) {
-        while woken.recv().is_ok() {
-            let now = clock::now();
-            let scan = self.wishes.scan.swap(false, Ordering::AcqRel);
-            let readings = match &mut source {
-                Source::Demo(machine) => machine.pass(now, self.wishes.detail().as_ref()),
-                Source::Nvml(eyes) => {
-                    if self.wishes.came_back.swap(false, Ordering::AcqRel) {
-                        eyes.came_back(now);
-                    }
-                    eyes.want(self.wishes.detail());
-                    eyes.pass(now, scan)
+/// Makes passes until the thread is abandoned or its owner is gone.
+fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: Source, wishes: &Wishes) {
+    while thread.requests.recv().is_ok() {
+        let now = clock::now();
+        let scan = wishes.scan.swap(false, Ordering::AcqRel);
+        let readings = match &mut source {
+            Source::Demo(machine) => machine.pass(now, wishes.detail().as_ref()),
+            Source::Nvml(eyes) => {
+                if wishes.came_back.swap(false, Ordering::AcqRel) {
+                    eyes.came_back(now);
                 }
-            };
-            if self.is_over() || self.events.send(Wake::Read(self.generation, Box::new(readings))).is_err() {
-                return;
+                eyes.want(wishes.detail());
+                eyes.pass(now, scan)
             }
-            if let Source::Nvml(eyes) = &mut source {
-                eyes.retry(clock::now());
-            }
-            if self.is_over() {
-                return;
-            }
+        };
+        if !thread.deliver(Box::new(readings)) {
+            return;
         }
-    }
-
-    /// Whether this thread was left behind; it says that it came back.
-    fn is_over(&self) -> bool {
-        let over = self.progress.is_left_behind();
-        if over {
-            // Without a loop to hear it, the process is about to end.
-            let _gone = self.events.send(Wake::CameBack);
+        if let Source::Nvml(eyes) = &mut source {
+            eyes.retry(clock::now());
         }
-        over
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::worker::MOST_ABANDONED;
     use super::*;
     use crate::base::units::Bytes;
 
     /// Two GPUs, read at 7 ms, and a sampler that finds no driver.
-    fn two_gpus() -> (Sampler, Readings, Receiver<Wake>) {
+    fn two_gpus() -> (Sampler, Readings, mpsc::Receiver<Wake>) {
         let args = AgentArgs {
             interval: Duration::from_secs(1),
             nvml_lib: Some("/nowhere/libnvidia-ml.so.1".into()),
@@ -311,14 +271,14 @@ mod tests {
         (Sampler::spawn(&args, readings.clone(), events).unwrap(), readings, happened)
     }
 
-    fn hang(sampler: &Sampler, function: &'static str, subject: Subject, since: u64) {
-        sampler.progress.set(Some(Call { function, subject, since: Moment(since) }));
+    fn hang(sampler: &mut Sampler, function: &'static str, subject: Subject, since: u64) {
+        sampler.worker.pretend(Call { function, subject }, Moment(since));
     }
 
     #[test]
     fn a_gpu_that_hangs_keeps_its_readings_and_says_at_which_call() {
         let (mut sampler, mut readings, _happened) = two_gpus();
-        hang(&sampler, "nvmlDeviceGetPowerUsage", Subject::Gpu(1), 10_000);
+        hang(&mut sampler, "nvmlDeviceGetPowerUsage", Subject::Gpu(1), 10_000);
         assert!(!sampler.check(Moment(10_999), &mut readings).unwrap());
         assert!(sampler.check(Moment(11_000), &mut readings).unwrap());
         let [well, sick] = readings.gpus.as_slice() else { panic!("{readings:?}") };
@@ -333,10 +293,10 @@ mod tests {
         let (mut sampler, mut readings, _happened) = two_gpus();
         let mut causes = vec![];
         for since in [20_000, 23_000, 30_000] {
-            hang(&sampler, HANDLE, Subject::Gpu(0), since);
+            hang(&mut sampler, HANDLE, Subject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             let heard = readings.clone();
-            sampler.heard(&heard);
+            sampler.forget_recovered(&heard);
             causes.push(readings.gpus[0].trouble.as_ref().map(|it| (it.cause, it.since)));
             assert_eq!(readings.gpus[1].trouble, None);
         }
@@ -348,9 +308,9 @@ mod tests {
     fn the_sick_are_left_alone_for_longer_each_time() {
         let (mut sampler, mut readings, happened) = two_gpus();
         let mut again = vec![];
-        for round in 0..STUCK as u64 {
+        for round in 0..MOST_ABANDONED as u64 {
             let since = 100_000 * round;
-            hang(&sampler, "nvmlDeviceGetPowerUsage", Subject::Gpu(0), since);
+            hang(&mut sampler, "nvmlDeviceGetPowerUsage", Subject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             // The thread that took over looks for the driver in vain, and then makes no call any more.
             while !matches!(happened.recv().unwrap(), Wake::Read(..)) {}
@@ -364,7 +324,7 @@ mod tests {
     #[test]
     fn a_start_that_hangs_is_the_drivers_trouble_and_is_not_tried_beside_itself() {
         let (mut sampler, mut readings, _happened) = two_gpus();
-        hang(&sampler, library::INIT, Subject::Driver, 0);
+        hang(&mut sampler, library::INIT, Subject::Driver, 0);
         assert!(!sampler.check(Moment(1999), &mut readings).unwrap());
         assert!(sampler.check(Moment(2000), &mut readings).unwrap());
         assert_eq!(readings.driver.trouble.map(|it| it.cause), Some(Cause::Hung));

@@ -4,14 +4,13 @@
 //! everything that thread still asks is refused here, and the driver hears no more from it.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nvml_wrapper::error::NvmlError;
 
 use super::errors;
 use crate::agent::clock;
-use crate::base::units::Moment;
+use crate::agent::worker::Progress;
 use crate::protocol::snapshot::Failure;
 
 /// Whom a call asks.
@@ -23,50 +22,19 @@ pub(in crate::agent) enum Subject {
     Gpu(u32),
 }
 
-/// A call that has not come back yet.
+/// A call into the driver, which may hang.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::agent) struct Call {
     /// The NVML function.
     pub(in crate::agent) function: &'static str,
     /// Whom it asks.
     pub(in crate::agent) subject: Subject,
-    /// When it went out.
-    pub(in crate::agent) since: Moment,
 }
 
-/// What the thread that calls and the loop that watches it have in common.
-#[derive(Debug, Default)]
-pub(in crate::agent) struct Progress {
-    call: Mutex<Option<Call>>,
-    left_behind: AtomicBool,
-}
-
-impl Progress {
-    /// The call in progress.
-    pub(in crate::agent) fn call(&self) -> Option<Call> {
-        *self.call.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Leaves the thread behind: whatever it brings is not wanted any more.
-    pub(in crate::agent) fn leave_behind(&self) {
-        self.left_behind.store(true, Ordering::Release);
-    }
-
-    /// Whether it was left behind.
-    pub(in crate::agent) fn is_left_behind(&self) -> bool {
-        self.left_behind.load(Ordering::Acquire)
-    }
-
-    /// Says which call is in progress.
-    pub(in crate::agent) fn set(&self, call: Option<Call>) {
-        *self.call.lock().unwrap_or_else(PoisonError::into_inner) = call;
-    }
-}
-
-/// The calling thread's side of a [`Progress`].
+/// Announces each call of this thread, and remembers which calls fail.
 #[derive(Debug)]
 pub(in crate::agent) struct Watch {
-    progress: Arc<Progress>,
+    progress: Arc<Progress<Call>>,
     subject: Cell<Subject>,
     /// Calls that failed the last time they were made, and whether they are made only while someone looks.
     failures: RefCell<Vec<(Subject, &'static str, Failure, bool)>>,
@@ -75,7 +43,7 @@ pub(in crate::agent) struct Watch {
 
 impl Watch {
     /// A watch over the calls of this thread.
-    pub(in crate::agent) fn new(progress: Arc<Progress>) -> Self {
+    pub(in crate::agent) fn new(progress: Arc<Progress<Call>>) -> Self {
         Self { progress, subject: Cell::new(Subject::Driver), failures: RefCell::default(), is_aside: Cell::new(false) }
     }
 
@@ -103,12 +71,11 @@ impl Watch {
         function: &'static str,
         ask: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Result<T, NvmlError> {
-        if self.progress.is_left_behind() {
+        if !self.progress.begin(Call { function, subject: self.subject.get() }, clock::now()) {
             return Err(NvmlError::Timeout);
         }
-        self.progress.set(Some(Call { function, subject: self.subject.get(), since: clock::now() }));
         let result = ask();
-        self.progress.set(None);
+        self.progress.end();
         self.note(function, result.as_ref().err());
         result
     }
@@ -140,6 +107,6 @@ impl Watch {
 
     /// Whether this thread was left behind.
     pub(super) fn is_left_behind(&self) -> bool {
-        self.progress.is_left_behind()
+        self.progress.is_abandoned()
     }
 }
