@@ -47,7 +47,7 @@ use self::settings_panel::SettingsPanel;
 pub use self::text_wrap::{wrap, wrap_figures};
 use crate::app::event::{Effect, Event};
 use crate::base::text::Text;
-use crate::model::Model;
+use crate::model::HostModel;
 use crate::protocol::command::{Command, Outcome, Reply};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{GpuUuid, ProcessId};
@@ -71,9 +71,9 @@ const NOTICE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct App {
     options: Options,
-    model: Model,
+    model: HostModel,
     /// While the screen is paused: what goes on behind it, and for how long.
-    behind: Option<(Box<Model>, Duration)>,
+    behind: Option<(Box<HostModel>, Duration)>,
     look: Look,
     /// Whether the line of the host shows when nothing is wrong.
     host_line: bool,
@@ -116,7 +116,7 @@ impl App {
     pub fn new(options: Options) -> Self {
         Self {
             options,
-            model: Model::default(),
+            model: HostModel::default(),
             behind: None,
             look: Look::default(),
             host_line: true,
@@ -456,7 +456,7 @@ impl App {
 
 /// The job of a process, its root first; nobody before every process of the host was looked at: a part of a job
 /// is not to be taken for the whole.
-fn job(model: &Model, process: ProcessId) -> Vec<ProcessId> {
+fn job(model: &HostModel, process: ProcessId) -> Vec<ProcessId> {
     let Some(job) = model.job(process).filter(|_| model.is_complete()) else { return Vec::new() };
     let others = job.members.iter().copied().filter(|id| Some(*id) != job.root);
     job.root.into_iter().chain(others).collect()

@@ -14,12 +14,12 @@ use super::rows::{self, Row, View};
 use super::settings::Look;
 use super::{App, List, alerts};
 use crate::base::text::Text;
-use crate::model::{Model, Subject};
+use crate::model::{GpuOrProcess, HostModel};
 use crate::protocol::snapshot::ProcessId;
 
 impl App {
     /// The model behind the screen.
-    pub fn model(&self) -> &Model {
+    pub fn model(&self) -> &HostModel {
         &self.model
     }
 
@@ -82,7 +82,7 @@ impl App {
     }
 
     /// Whether the person wants to hear when it ends, or is free.
-    pub fn is_watched(&self, subject: &Subject) -> bool {
+    pub fn is_watched(&self, subject: &GpuOrProcess) -> bool {
         self.alerts.is_watched(subject)
     }
 
@@ -164,8 +164,8 @@ impl App {
 
 /// What became of a process's memory since gputop first saw it, in bytes; absent when either is not known.
 /// Less than a MiB is a wobble, and nothing.
-pub fn growth(model: &Model, process: ProcessId) -> Option<i64> {
-    let series = model.series(&Subject::Process(process))?;
+pub fn growth(model: &HostModel, process: ProcessId) -> Option<i64> {
+    let series = model.series(&GpuOrProcess::Process(process))?;
     let (first, last) = (series.baseline()?, series.latest()?);
     let growth = last.0.cast_signed() - first.0.cast_signed();
     Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })

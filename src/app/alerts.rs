@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{App, List, rows};
 use crate::app::event::{Alert, News};
 use crate::base::units::{Elapsed, Moment};
-use crate::model::{Evidence, Model, Outlook, Subject};
+use crate::model::{Evidence, GpuOrProcess, HostModel, Outlook};
 use crate::protocol::snapshot::{Gpu, GpuUuid, Identity, ProcessId, Snapshot, State, Use};
 
 /// A leak that was withdrawn and comes back within this time is the same one.
@@ -41,7 +41,7 @@ struct Watched<T> {
 /// All of it.
 #[derive(Debug, Default)]
 pub(super) struct Alerts {
-    leaks: HashMap<Subject, Told>,
+    leaks: HashMap<GpuOrProcess, Told>,
     /// Until they end, with what they run.
     processes: Vec<Watched<(ProcessId, String)>>,
     /// Until they are free.
@@ -51,7 +51,7 @@ pub(super) struct Alerts {
 
 impl Alerts {
     /// Watches a process until it ends, or watches it no more. Says which.
-    pub(super) fn watch_process(&mut self, id: ProcessId, model: &Model) -> Option<String> {
+    pub(super) fn watch_process(&mut self, id: ProcessId, model: &HostModel) -> Option<String> {
         let before = self.processes.len();
         self.processes.retain(|it| it.what.0 != id);
         if self.processes.len() < before {
@@ -67,7 +67,7 @@ impl Alerts {
     }
 
     /// Watches a GPU until it is free, or watches it no more. Says which.
-    pub(super) fn watch_gpu(&mut self, uuid: &GpuUuid, model: &Model) -> Option<String> {
+    pub(super) fn watch_gpu(&mut self, uuid: &GpuUuid, model: &HostModel) -> Option<String> {
         let gpu = model.latest()?.gpu(uuid)?;
         let label = rows::gpu_label(gpu);
         let before = self.gpus.len();
@@ -82,10 +82,10 @@ impl Alerts {
         Some(format!("GPU {label} is watched: gputop says when nobody is on it"))
     }
 
-    pub(super) fn is_watched(&self, subject: &Subject) -> bool {
+    pub(super) fn is_watched(&self, subject: &GpuOrProcess) -> bool {
         match subject {
-            Subject::Process(id) => self.processes.iter().any(|it| it.what.0 == *id),
-            Subject::Gpu(uuid) => self.gpus.iter().any(|it| it.what == *uuid),
+            GpuOrProcess::Process(id) => self.processes.iter().any(|it| it.what.0 == *id),
+            GpuOrProcess::Gpu(uuid) => self.gpus.iter().any(|it| it.what == *uuid),
         }
     }
 
@@ -100,7 +100,7 @@ impl Alerts {
     }
 
     /// Looks at the host, which was seen again, and says what is to be told.
-    pub(super) fn learn(&mut self, model: &Model, warn_before: Duration) -> Vec<Alert> {
+    pub(super) fn learn(&mut self, model: &HostModel, warn_before: Duration) -> Vec<Alert> {
         let Some(snapshot) = model.latest() else { return Vec::new() };
         let mut alerts = self.leaks(model, snapshot, warn_before);
         for watched in &mut self.processes {
@@ -137,7 +137,7 @@ impl Alerts {
     }
 
     /// Leaks that began, and those whose end has come near.
-    fn leaks(&mut self, model: &Model, snapshot: &Snapshot, warn_before: Duration) -> Vec<Alert> {
+    fn leaks(&mut self, model: &HostModel, snapshot: &Snapshot, warn_before: Duration) -> Vec<Alert> {
         let now = snapshot.at;
         self.leaks.retain(|_, told| told.calm.is_none_or(|calm| now.since(calm) < SAME));
         self.leaks.values_mut().for_each(|told| _ = told.calm.get_or_insert(now));
@@ -178,27 +178,27 @@ impl App {
 }
 
 /// Everything that leaks now. A GPU does where it is not one of its processes that does.
-fn leaking(model: &Model, snapshot: &Snapshot) -> Vec<(Subject, Evidence)> {
-    let leak = |subject: Subject| {
+fn leaking(model: &HostModel, snapshot: &Snapshot) -> Vec<(GpuOrProcess, Evidence)> {
+    let leak = |subject: GpuOrProcess| {
         let growing = model.growing(&subject).filter(|it| it.outlook() == Outlook::Leak)?;
         Some((subject, *growing.detector.evidence()?))
     };
     let suspects = model.suspects();
     let is_whole = |gpu: &&Gpu| !gpu.processes.iter().any(|it| suspects.binary_search(&it.process).is_ok());
-    let gpus = snapshot.gpus.iter().filter(is_whole).map(|gpu| Subject::Gpu(gpu.uuid.clone()));
-    suspects.iter().map(|id| Subject::Process(*id)).chain(gpus).filter_map(leak).collect()
+    let gpus = snapshot.gpus.iter().filter(is_whole).map(|gpu| GpuOrProcess::Gpu(gpu.uuid.clone()));
+    suspects.iter().map(|id| GpuOrProcess::Process(*id)).chain(gpus).filter_map(leak).collect()
 }
 
 /// For the header: `LEAK 4711 full in 3h10m`, of the one that ends first; `LEAK 4711 and 2 more` where nobody knows.
-pub(super) fn summary(model: &Model) -> Option<String> {
+pub(super) fn summary(model: &HostModel) -> Option<String> {
     let snapshot = model.latest()?;
     let mut leaks = leaking(model, snapshot);
     let left = |evidence: &Evidence| evidence.forecast.map_or(Duration::MAX, |it| it.likely);
     leaks.sort_by_key(|it| left(&it.1));
     let (first, evidence) = leaks.first()?;
     let who = match first {
-        Subject::Process(id) => id.pid.to_string(),
-        Subject::Gpu(uuid) => format!("GPU {}", snapshot.gpu(uuid).map(rows::gpu_label).unwrap_or_default()),
+        GpuOrProcess::Process(id) => id.pid.to_string(),
+        GpuOrProcess::Gpu(uuid) => format!("GPU {}", snapshot.gpu(uuid).map(rows::gpu_label).unwrap_or_default()),
     };
     let when = evidence.forecast.map_or_else(String::new, |it| format!(", full in {}", Elapsed(it.likely)));
     let others = match leaks.len() {
@@ -208,9 +208,15 @@ pub(super) fn summary(model: &Model) -> Option<String> {
     Some(format!("LEAK: {who}{when}{others}"))
 }
 
-fn about_leak(model: &Model, snapshot: &Snapshot, subject: &Subject, evidence: &Evidence, news: News) -> Alert {
+fn about_leak(
+    model: &HostModel,
+    snapshot: &Snapshot,
+    subject: &GpuOrProcess,
+    evidence: &Evidence,
+    news: News,
+) -> Alert {
     let (who, mut facts) = match subject {
-        Subject::Process(id) => {
+        GpuOrProcess::Process(id) => {
             let command = command(model, *id);
             let mut facts = vec![("PID", id.pid.to_string()), ("COMMAND", command.clone())];
             if let Some(Ok(user)) = snapshot.process(*id).map(|it| &it.facts.user) {
@@ -223,7 +229,7 @@ fn about_leak(model: &Model, snapshot: &Snapshot, subject: &Subject, evidence: &
             }
             (format!("{} ({command})", id.pid), facts)
         }
-        Subject::Gpu(uuid) => {
+        GpuOrProcess::Gpu(uuid) => {
             let gpu = snapshot.gpu(uuid);
             let label = gpu.map(rows::gpu_label).unwrap_or_default();
             (format!("what is on GPU {label}"), gpu.map(gpu_facts).unwrap_or_default())
@@ -241,13 +247,13 @@ fn gpu_facts(gpu: &Gpu) -> Vec<(&'static str, String)> {
     vec![("GPU", rows::gpu_label(gpu)), ("GPU_UUID", gpu.uuid.0.to_string())]
 }
 
-fn command(model: &Model, id: ProcessId) -> String {
+fn command(model: &HostModel, id: ProcessId) -> String {
     let process = model.latest().and_then(|it| it.process(id));
     process.and_then(|it| rows::command(it).ok()).unwrap_or_else(|| "?".to_owned())
 }
 
 /// Whether nobody computes on it, and nobody's memory is left there. One that does not answer is not free.
-fn is_free(model: &Model, gpu: &Gpu) -> bool {
+fn is_free(model: &HostModel, gpu: &Gpu) -> bool {
     gpu.trouble.is_none()
         && gpu.load.memory_used.is_ok()
         && gpu.processes.iter().all(|it| it.usage == Use::Graphics)

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub use self::member::{Member, Stage};
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Model, Reclaim, Returned};
+use crate::model::{HostModel, Reclaim, Returned};
 use crate::protocol::command::{Command, Outcome, Reply, Signal, is_advice};
 use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
@@ -104,7 +104,7 @@ impl EndDialog {
     pub(super) fn open(
         chosen: Vec<ProcessId>,
         job: &[ProcessId],
-        model: &Model,
+        model: &HostModel,
         snapshot: &Snapshot,
     ) -> (Self, Vec<Command>) {
         let others = chosen.iter().filter(|id| !job.contains(id));
@@ -273,7 +273,7 @@ impl EndDialog {
 
     /// Who belongs to the job is found out while one looks: as long as it is not what is meant, it grows. Nobody
     /// leaves it, and nobody of those that are meant changes.
-    pub(super) fn meet(&mut self, job: &[ProcessId], model: &Model, snapshot: &Snapshot) {
+    pub(super) fn meet(&mut self, job: &[ProcessId], model: &HostModel, snapshot: &Snapshot) {
         if self.scope == Scope::Job || self.first_sent.is_some() {
             return;
         }

@@ -14,7 +14,7 @@ use super::layout::{self, Area};
 use super::{App, List, rows};
 use crate::app::event::Effect;
 use crate::base::units::Moment;
-use crate::model::{Model, Subject, WEEK};
+use crate::model::{GpuOrProcess, HostModel, WEEK};
 
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_mins(minutes)
@@ -46,7 +46,7 @@ pub struct GraphView {
     /// Whether the panel shows.
     shown: layout::Graph,
     /// Over the whole screen, and of whom: it stays with a process that ends.
-    whole: Option<Subject>,
+    whole: Option<GpuOrProcess>,
     /// How much time; absent for as much as there is history of.
     span: Option<Duration>,
     /// The moment at the right edge; absent while that is the present.
@@ -55,7 +55,7 @@ pub struct GraphView {
     still: Option<Duration>,
     cursor: Option<Moment>,
     /// The scale of each graph on the screen.
-    scales: Vec<(Subject, Scale)>,
+    scales: Vec<(GpuOrProcess, Scale)>,
 }
 
 impl GraphView {
@@ -65,7 +65,7 @@ impl GraphView {
     }
 
     /// Whom the graph over the whole screen is about; absent when there is none.
-    pub fn whole(&self) -> Option<&Subject> {
+    pub fn whole(&self) -> Option<&GpuOrProcess> {
         self.whole.as_ref()
     }
 
@@ -84,7 +84,7 @@ impl GraphView {
     }
 
     /// Puts the cursor on a moment. The graph stands still, and moves only to keep the cursor on it.
-    fn point(&mut self, at: Moment, model: &Model) {
+    fn point(&mut self, at: Moment, model: &HostModel) {
         let now = model.now();
         let Some(began) = model.history().began() else { return };
         if at >= now {
@@ -101,11 +101,11 @@ impl GraphView {
         });
     }
 
-    fn span(&self, model: &Model) -> Duration {
+    fn span(&self, model: &HostModel) -> Duration {
         self.span.or(self.still).unwrap_or_else(|| model.span())
     }
 
-    fn zoom(&mut self, by: isize, model: &Model) {
+    fn zoom(&mut self, by: isize, model: &HostModel) {
         let at = ZOOMS.partition_point(|it| *it < self.span(model)).min(ZOOMS.len() - 1);
         let span = ZOOMS[at.saturating_add_signed(by).min(ZOOMS.len() - 1)];
         // What is under the cursor, or else at the edge, stays where it is.
@@ -116,7 +116,7 @@ impl GraphView {
         self.span = Some(span);
     }
 
-    fn scale(&self, subject: &Subject) -> Option<Scale> {
+    fn scale(&self, subject: &GpuOrProcess) -> Option<Scale> {
         self.scales.iter().find(|(it, _)| it == subject).map(|(_, scale)| *scale)
     }
 }
@@ -168,11 +168,11 @@ impl App {
     }
 
     /// The GPU of a process: the one on which it holds, or held, the most.
-    fn gpu_of(&self, subject: &Subject) -> Option<Subject> {
-        let Subject::Process(id) = subject else { return None };
+    fn gpu_of(&self, subject: &GpuOrProcess) -> Option<GpuOrProcess> {
+        let GpuOrProcess::Process(id) = subject else { return None };
         let parts = &self.model.history().process(*id)?.parts;
         let (gpu, _) = parts.iter().max_by_key(|(_, series)| series.latest())?;
-        Some(Subject::Gpu(gpu.clone()))
+        Some(GpuOrProcess::Gpu(gpu.clone()))
     }
 
     /// Lets each graph keep its scale for as long as it will do.
@@ -257,16 +257,16 @@ impl App {
     }
 
     /// What the graph shows: what is under the cursor, or what it was opened on.
-    pub fn subject(&self) -> Option<Subject> {
+    pub fn subject(&self) -> Option<GpuOrProcess> {
         if let Some(subject) = &self.graph_view.whole {
             return Some(subject.clone());
         }
         match self.focus {
-            List::Gpus => Some(Subject::Gpu(self.model.latest()?.gpus.get(self.gpu_at)?.uuid.clone())),
+            List::Gpus => Some(GpuOrProcess::Gpu(self.model.latest()?.gpus.get(self.gpu_at)?.uuid.clone())),
             List::Processes => match &self.rows.get(self.cursor_at)?.subject {
-                rows::Subject::Process(id) => Some(Subject::Process(*id)),
+                rows::Subject::Process(id) => Some(GpuOrProcess::Process(*id)),
                 // It is drawn there, on top of all that somebody accounts for.
-                rows::Subject::Unaccounted(gpu) => Some(Subject::Gpu(gpu.clone())),
+                rows::Subject::Unaccounted(gpu) => Some(GpuOrProcess::Gpu(gpu.clone())),
                 rows::Subject::Group(_) | rows::Subject::Heading(_) => None,
             },
         }

@@ -5,7 +5,7 @@ use tui_input::{Input, InputRequest};
 
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Model, Series, Subject};
+use crate::model::{GpuOrProcess, HostModel, Series};
 
 /// So many stay, the latest.
 const MOST: usize = 32;
@@ -20,20 +20,20 @@ pub struct Mark {
     pub name: Text,
     /// When the key was pressed.
     pub at: Moment,
-    held: Vec<(Subject, Bytes)>,
+    held: Vec<(GpuOrProcess, Bytes)>,
 }
 
 impl Mark {
-    fn now(model: &Model) -> Self {
+    fn now(model: &HostModel) -> Self {
         let gpus = model.latest().into_iter().flat_map(|it| &it.gpus);
-        let gpus = gpus.filter_map(|it| Some((Subject::Gpu(it.uuid.clone()), it.load.memory_used.ok()?)));
-        let known = |subject: Subject| Some((subject.clone(), model.series(&subject)?.latest()?));
-        let processes = model.process_totals().iter().filter_map(|it| known(Subject::Process(it.process)));
+        let gpus = gpus.filter_map(|it| Some((GpuOrProcess::Gpu(it.uuid.clone()), it.load.memory_used.ok()?)));
+        let known = |subject: GpuOrProcess| Some((subject.clone(), model.series(&subject)?.latest()?));
+        let processes = model.process_totals().iter().filter_map(|it| known(GpuOrProcess::Process(it.process)));
         Self { name: Text::from(""), at: model.now(), held: gpus.chain(processes).collect() }
     }
 
     /// What a subject held; absent when that was not known, or it was not there.
-    pub fn held(&self, subject: &Subject) -> Option<Bytes> {
+    pub fn held(&self, subject: &GpuOrProcess) -> Option<Bytes> {
         self.held.iter().find(|(it, _)| it == subject).map(|(_, bytes)| *bytes)
     }
 }
@@ -73,7 +73,7 @@ impl Marks {
     }
 
     /// Notes the moment; its name follows.
-    pub(super) fn begin(&mut self, model: &Model) {
+    pub(super) fn begin(&mut self, model: &HostModel) {
         self.naming = model.latest().map(|_| (Mark::now(model), Input::default()));
     }
 
@@ -107,7 +107,7 @@ impl Marks {
     }
 
     /// What a subject held at each mark and holds now, the latest last.
-    pub fn lines(&self, model: &Model, subject: &Subject) -> Vec<MarkLine> {
+    pub fn lines(&self, model: &HostModel, subject: &GpuOrProcess) -> Vec<MarkLine> {
         let series = model.series(subject);
         let baseline = series.and_then(Series::baseline);
         let mut last = None;
@@ -136,10 +136,10 @@ mod tests {
 
     #[test]
     fn memory_before_and_after_a_phase_is_compared() {
-        let mut model = Model::default();
+        let mut model = HostModel::default();
         let mut marks = Marks::default();
         let mut snapshot = host(1).with(100, "python train.py", 0, Bytes::from_gib(10));
-        let mut grow = |model: &mut Model, gib: u64| {
+        let mut grow = |model: &mut HostModel, gib: u64| {
             snapshot = snapshot.later(60);
             snapshot.gpus[0].processes[0].memory = Ok(Bytes::from_gib(gib));
             snapshot.gpus[0].load.memory_used = Ok(Bytes::from_gib(gib + 1));
@@ -153,7 +153,7 @@ mod tests {
         }
         grow(&mut model, 15);
         let id = ProcessId { pid: 100, start_ticks: Some(100) };
-        let lines = marks.lines(&model, &Subject::Process(id));
+        let lines = marks.lines(&model, &GpuOrProcess::Process(id));
         let gib = |it: Option<i64>| it.map(|it| it >> 30);
         let found: Vec<_> = lines
             .iter()
@@ -169,7 +169,7 @@ mod tests {
             ("now", held(15), Some(2), Some(5)),
         ];
         assert_eq!(found, expected);
-        let gpu = Subject::Gpu(model.latest().unwrap().gpus[0].uuid.clone());
+        let gpu = GpuOrProcess::Gpu(model.latest().unwrap().gpus[0].uuid.clone());
         assert_eq!(marks.lines(&model, &gpu)[1].held, held(15));
         // A host that was booted anew has a clock of its own.
         marks.fit(Some(Moment(1)), Moment(2));

@@ -5,7 +5,7 @@ use super::keymap::Mode;
 use super::page::{Page, Topic};
 use super::{App, List, commands, job, rows};
 use crate::app::event::Effect;
-use crate::model::Subject;
+use crate::model::GpuOrProcess;
 use crate::protocol::command::Command;
 use crate::protocol::snapshot::{ProcessId, Snapshot};
 
@@ -21,7 +21,7 @@ impl App {
         }
         // A graph over the whole screen may stay with a process that has ended.
         let id = match self.graph_view.whole() {
-            Some(Subject::Process(id)) => *id,
+            Some(GpuOrProcess::Process(id)) => *id,
             _ => self.under_cursor()?,
         };
         let Some(process) = snapshot.process(id).cloned() else {
@@ -48,7 +48,7 @@ impl App {
         }
         let target = match (&self.page, self.graph_view.whole()) {
             (Some(Page { topic: Topic::Process(process, _), .. }), _) => Some(process.id),
-            (None, Some(Subject::Process(process))) => Some(*process),
+            (None, Some(GpuOrProcess::Process(process))) => Some(*process),
             (Some(_), _) | (None, Some(_)) => None,
             (None, None) => self.under_cursor().filter(|_| self.focus == List::Processes),
         };

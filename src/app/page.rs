@@ -13,7 +13,7 @@ use super::rows;
 use super::text_wrap::{BOUND, bound};
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
-use crate::model::{Breakdown, Model, Outlook, Subject};
+use crate::model::{Breakdown, GpuOrProcess, HostModel, Outlook};
 use crate::protocol::command::Inspection;
 use crate::protocol::snapshot::{GpuUuid, Identity, Missing, Process, Reading, Snapshot, State, Use};
 
@@ -75,7 +75,7 @@ impl Page {
     }
 
     /// Writes the lines anew, for what is known now and for a screen of that size.
-    pub(super) fn fit(&mut self, model: &Model, width: u16, height: u16) {
+    pub(super) fn fit(&mut self, model: &HostModel, width: u16, height: u16) {
         let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
         match &mut self.topic {
             Topic::Help => help(&mut writer),
@@ -88,7 +88,7 @@ impl Page {
                     **process = seen.clone();
                 }
                 describe_process(&mut writer, model, process);
-                advise(&mut writer, model, &Subject::Process(process.id));
+                advise(&mut writer, model, &GpuOrProcess::Process(process.id));
                 match inspection {
                     None => writer.field("environment", "asking the agent…"),
                     Some(Err(reason)) => writer.field("environment", reason),
@@ -190,7 +190,7 @@ fn help(writer: &mut Writer) {
     writer.field("click", "puts the cursor there; on a graph, the cursor of the graph");
 }
 
-fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
+fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     let facts = &process.facts;
     match &facts.argv {
         Ok(argv) if !argv.is_empty() => writer.field("command", argv.line()),
@@ -216,7 +216,7 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
         },
     );
     if let Some(verdict) = model.verdict(process.id) {
-        let grows = model.growing(&Subject::Process(process.id)).map(|it| it.outlook());
+        let grows = model.growing(&GpuOrProcess::Process(process.id)).map(|it| it.outlook());
         let text = match grows.filter(|it| *it >= Outlook::Suspect && !verdict.is_suspect()) {
             // The word of the list; more of it stands below.
             Some(grows) => format!("{}: see growth; besides, {}", grows.word(), verdict.sentence()),
@@ -225,7 +225,7 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
         writer.field("verdict", text);
     }
     // What leaks is why one came: on a small screen, too, it stands on the first page.
-    describe_growth(writer, model, &Subject::Process(process.id));
+    describe_growth(writer, model, &GpuOrProcess::Process(process.id));
     if let Some(job) = model.job(process.id).filter(|it| it.members.len() > 1) {
         let root = job.root.map_or_else(|| "its root has ended".to_owned(), |root| format!("root {}", root.pid));
         writer.field("job", format!("{}, {} processes, {root} (in the panel of F9: Tab)", job.name, job.members.len()));
@@ -253,7 +253,7 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
         }
     }
     memory::of_process(writer, model, process);
-    if let Some(series) = model.series(&Subject::Process(process.id))
+    if let Some(series) = model.series(&GpuOrProcess::Process(process.id))
         && let (Some(first), Some(peak)) = (series.baseline(), series.peak())
     {
         writer.field("memory", format!("{first} when first seen, {peak} at its peak since"));
@@ -261,7 +261,7 @@ fn describe_process(writer: &mut Writer, model: &Model, process: &Process) {
 }
 
 /// Whether memory leaks, and the last time that much of it was given back.
-fn describe_growth(writer: &mut Writer, model: &Model, subject: &Subject) {
+fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
     let Some(growth) = model.growth(subject) else { return };
     if let Some(growing) = model.growing(subject) {
         writer.field("growth", growing.sentence());
@@ -272,7 +272,7 @@ fn describe_growth(writer: &mut Writer, model: &Model, subject: &Subject) {
 }
 
 /// What to try against a leak, the most likely first.
-fn advise(writer: &mut Writer, model: &Model, subject: &Subject) {
+fn advise(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
     let advice = model.advice(subject);
     if advice.is_empty() {
         return;

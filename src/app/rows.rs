@@ -7,7 +7,7 @@ use super::process_columns::{Column, Sort};
 use super::row_order::{Key, Keys, Order};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Percent};
-use crate::model::{JobKey, Model, ProcessTotal, reserved};
+use crate::model::{HostModel, JobKey, ProcessTotal, reserved};
 use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 
 /// What a process runs: its program's file name and its arguments, or its short name while these are not known.
@@ -35,7 +35,7 @@ pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
 }
 
 /// Whether there is somebody of whom PyTorch says how much that is.
-pub(super) fn has_cache(model: &Model) -> bool {
+pub(super) fn has_cache(model: &HostModel) -> bool {
     model.latest().is_some_and(|it| it.processes.iter().any(|process| matches!(cache(it, process), Some(Ok(_)))))
 }
 
@@ -202,7 +202,7 @@ impl Row {
 }
 
 /// The lines to show.
-pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str, order: &mut Order) -> Vec<Row> {
+pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, order: &mut Order) -> Vec<Row> {
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let me = Ok(snapshot.host.facts.uid);
@@ -258,7 +258,7 @@ pub(super) fn rows(model: &Model, view: View, sort: Sort, filter: &str, order: &
 }
 
 /// What one listed process alone keeps stands on its line: a ghost's line says so, and what was unaccounted is not.
-fn count_once(model: &Model, snapshot: &Snapshot, rows: &mut Vec<Row>) {
+fn count_once(model: &HostModel, snapshot: &Snapshot, rows: &mut Vec<Row>) {
     // Of one that the driver lists, the line says what it lists.
     let keepers = rows.iter().filter_map(Row::process).filter(|id| model.process_total(*id).is_none());
     let kept = keepers.filter_map(|id| model.verdict(id)).flat_map(|it| &it.kept).filter(|it| it.keepers == 1);
@@ -278,19 +278,19 @@ fn count_once(model: &Model, snapshot: &Snapshot, rows: &mut Vec<Row>) {
 }
 
 /// Whether others' processes hold device memory, and none of one's own.
-pub fn is_only_others(model: &Model) -> bool {
+pub fn is_only_others(model: &HostModel) -> bool {
     let Some(snapshot) = model.latest() else { return false };
     let mut owners = model.process_totals().iter().filter_map(|it| snapshot.process(it.process)).map(|it| it.facts.uid);
     !model.process_totals().is_empty() && owners.all(|it| it != Ok(snapshot.host.facts.uid))
 }
 
 /// Whether it holds device memory and should not.
-fn is_suspect(model: &Model, id: ProcessId) -> bool {
+fn is_suspect(model: &HostModel, id: ProcessId) -> bool {
     model.verdict(id).is_some_and(|it| it.is_suspect() && it.is_on_gpu())
 }
 
 /// These processes and the rest of their jobs: a tree without the launcher between two ranks is two trees.
-fn with_kin(model: &Model, mut ids: Vec<ProcessId>) -> Vec<ProcessId> {
+fn with_kin(model: &HostModel, mut ids: Vec<ProcessId>) -> Vec<ProcessId> {
     let mut seen: HashSet<ProcessId> = ids.iter().copied().collect();
     let jobs: Vec<&[ProcessId]> = ids.iter().filter_map(|id| Some(model.job(*id)?.members.as_slice())).collect();
     ids.extend(jobs.into_iter().flatten().copied().filter(|id| seen.insert(*id)));
@@ -348,7 +348,7 @@ fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
 
 /// The key of a process; absent where its value is missing. Amounts that look the same are the same: lines do
 /// not change places over what nobody sees.
-fn key<'a>(model: &Model, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
+fn key<'a>(model: &HostModel, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
     let Line { process, process_total } = *line;
     let amount = |bytes: Bytes| Key::Amount(bytes.as_shown());
     let share = |percent: Percent| Key::Share(percent.as_shown());

@@ -7,7 +7,7 @@ use super::page::{Page, Topic};
 use super::rows::{self, Grouping, Subject};
 use super::{App, List};
 use crate::app::event::Effect;
-use crate::model::Model;
+use crate::model::HostModel;
 use crate::protocol::snapshot::{GpuUuid, ProcessId};
 
 /// A command is scrolled by so many columns at a time, and so far at most.
@@ -16,7 +16,7 @@ const FARTHEST: usize = 4096;
 
 impl App {
     /// The model that lines go to: what is on the screen, or what goes on behind it.
-    pub(super) fn newest(&mut self) -> &mut Model {
+    pub(super) fn newest(&mut self) -> &mut HostModel {
         self.behind.as_mut().map_or(&mut self.model, |(model, _)| model)
     }
 

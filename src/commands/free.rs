@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use crate::base::units::{Elapsed, Moment, Percent};
 use crate::cli::FreeArgs;
 use crate::commands::report::{self, Exit};
-use crate::model::{Model, Total};
+use crate::model::{HostModel, Total};
 use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot, Use};
 
 /// Prints a line for the environment, as in `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, or says why there is none.
@@ -54,7 +54,7 @@ impl<'a> Search<'a> {
     }
 
     /// Looks once more. Absent while there is something to wait for.
-    fn look(&mut self, model: &Model) -> Option<Found> {
+    fn look(&mut self, model: &HostModel) -> Option<Found> {
         let snapshot = model.latest()?;
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {
@@ -101,7 +101,7 @@ impl<'a> Search<'a> {
     }
 
     /// Why a job should not take that GPU.
-    fn objection(&self, model: &Model, gpu: &Gpu) -> Option<String> {
+    fn objection(&self, model: &HostModel, gpu: &Gpu) -> Option<String> {
         if let Some(trouble) = &gpu.trouble {
             return Some(format!("cannot be used ({})", trouble.cause));
         }

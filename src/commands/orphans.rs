@@ -13,7 +13,7 @@ use crate::base::units::{Bytes, Moment};
 use crate::cli::OrphansArgs;
 use crate::commands::report::table::{self, Column, cell, line};
 use crate::commands::report::{self, Exit};
-use crate::model::{Kept, Kind, Model, Total, Unaccounted, Verdict};
+use crate::model::{HostModel, Kept, Kind, Total, Unaccounted, Verdict};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::tui::terminal::{Abilities, Tty};
 
@@ -79,7 +79,7 @@ const COLUMNS: [Column; 8] = [
 
 /// What is to be said.
 struct Found<'a> {
-    model: &'a Model,
+    model: &'a HostModel,
     snapshot: &'a Snapshot,
     /// On a GPU, those that hold most first.
     suspects: Vec<&'a Verdict>,
@@ -88,7 +88,7 @@ struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    fn of(model: &'a Model, snapshot: &'a Snapshot, user: Option<&str>) -> Self {
+    fn of(model: &'a HostModel, snapshot: &'a Snapshot, user: Option<&str>) -> Self {
         let mine: HashSet<ProcessId> = snapshot
             .processes
             .iter()
@@ -283,7 +283,7 @@ mod tests {
     use crate::protocol::snapshot::example;
 
     /// A data worker that keeps a GPU open after its trainer ended, and a trainer of somebody else.
-    fn left_behind() -> Model {
+    fn left_behind() -> HostModel {
         let mut host = example::host(1).with(101, "python train.py", 0, Bytes::from_gib(11)).with(
             200,
             "python eval.py",
@@ -295,7 +295,7 @@ mod tests {
         (worker.comm, worker.group) = (Ok("pt_data_worker".into()), Ok(100));
         let other = host.processes[1].facts_mut();
         (other.uid, other.user) = (Ok(1001), Ok("bob".into()));
-        let mut model = Model::default();
+        let mut model = HostModel::default();
         model.replace(host);
         model
     }

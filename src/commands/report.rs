@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::base::text::Text;
 use crate::cli::{AgentArgs, Cli, SHORTEST_INTERVAL};
-use crate::model::Model;
+use crate::model::HostModel;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Cause, Failure, Identity, Snapshot};
 use crate::source::SourceEvent;
@@ -191,7 +191,7 @@ pub(crate) fn look(
     args: &AgentArgs,
     patience: Duration,
     enough: fn(&Snapshot) -> bool,
-) -> anyhow::Result<(Model, Option<Text>)> {
+) -> anyhow::Result<(HostModel, Option<Text>)> {
     terminal::end_on_panic(None);
     let agent = Agent::start(args).context("cannot start the agent")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -212,7 +212,7 @@ pub(crate) fn follow<T>(
     args: &AgentArgs,
     patience: Duration,
     rates: bool,
-    mut see: impl FnMut(&Model) -> Option<T>,
+    mut see: impl FnMut(&HostModel) -> Option<T>,
 ) -> anyhow::Result<Result<T, Text>> {
     terminal::end_on_panic(None);
     let agent = Agent::start(args).context("cannot start the agent")?;
@@ -243,7 +243,7 @@ pub(crate) fn put(out: &[u8]) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
-fn print(cli: &Cli, model: &Model, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
+fn print(cli: &Cli, model: &HostModel, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
     let mut out = Vec::new();
     if cli.json {
         Line::Full(Box::new(snapshot.clone())).write(&mut out)?;
@@ -273,7 +273,7 @@ pub fn complain(reason: &Text) {
 #[derive(Debug)]
 struct Watch {
     link: Link,
-    model: Model,
+    model: HostModel,
     /// Lines since the last report that came from passes with an answer from every GPU, or a reason.
     passes: u32,
     is_lost: bool,
@@ -281,7 +281,7 @@ struct Watch {
 
 impl Watch {
     fn new(link: Link) -> Self {
-        Self { link, model: Model::default(), passes: 0, is_lost: false }
+        Self { link, model: HostModel::default(), passes: 0, is_lost: false }
     }
 
     /// Waits for two passes, because rates need two, and until there is enough. Should that not come, says why.

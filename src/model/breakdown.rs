@@ -192,7 +192,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::Model;
+    use crate::model::HostModel;
     use crate::protocol::snapshot::example::host;
     use crate::protocol::snapshot::{AllocatorStats, GpuUuid};
 
@@ -243,7 +243,7 @@ mod tests {
             let load = &mut snapshot.gpus[0].load;
             (load.memory_used, load.memory_total) = (Ok(Bytes(used)), Ok(Bytes(total)));
             load.memory_reserved = own.map(Bytes).ok_or(Missing::Unsupported);
-            let mut model = Model::default();
+            let mut model = HostModel::default();
             model.replace(snapshot.clone());
             let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], model.unaccounted()).unwrap();
             prop_assert_eq!(sum(&it), i128::from(it.whole.0));
@@ -295,7 +295,7 @@ mod tests {
                 snapshot.gpus[1].facts.parent = Some(uuids[2].clone());
                 expected[2] = expected.iter().sum();
             }
-            let mut model = Model::default();
+            let mut model = HostModel::default();
             model.replace(snapshot.clone());
             for (gpu, expected) in snapshot.gpus.iter().zip(expected) {
                 let it = Breakdown::of_gpu(&snapshot, gpu, model.unaccounted()).unwrap();
@@ -346,7 +346,7 @@ mod tests {
         snapshot.gpus[2].load.memory_used = Ok(gib(26));
         let peek = AllocatorStats { devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unreadable: None };
         snapshot.processes[0].allocator = Some(peek.into());
-        let mut model = Model::default();
+        let mut model = HostModel::default();
         model.replace(snapshot.clone());
         let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[2], model.unaccounted()).unwrap();
         let parts = [Part::Allocated, Part::Fragmented, Part::Cache, Part::Unaccounted, Part::Outside];

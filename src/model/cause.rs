@@ -1,21 +1,21 @@
 //! What to try when a process leaks: by the way in which its memory grows, and by which part of it can have grown.
 
-use super::{Advice, Growth, Model, Part, Reserved, Subject, on_growth, reserved};
+use super::{Advice, GpuOrProcess, Growth, HostModel, Part, Reserved, on_growth, reserved};
 use crate::base::units::Bytes;
 
-impl Model {
+impl HostModel {
     /// What to try, the most likely first; nothing while memory does not grow as a leak does.
-    pub fn advice(&self, subject: &Subject) -> Vec<Advice> {
+    pub fn advice(&self, subject: &GpuOrProcess) -> Vec<Advice> {
         let growing = self.growing(subject);
         let known = growing.and_then(|it| Some((it.part, it.way()?, it.detector.evidence()?.gained)));
         let Some((part, growth, gained)) = known else { return Vec::new() };
         let parts = match subject {
-            Subject::Process(id) => self.latest().and_then(|it| reserved(it, *id, None)),
-            Subject::Gpu(_) => None,
+            GpuOrProcess::Process(id) => self.latest().and_then(|it| reserved(it, *id, None)),
+            GpuOrProcess::Gpu(_) => None,
         };
         let held = match subject {
-            Subject::Process(id) => self.process_total(*id).and_then(|it| it.memory.ok()).map(|it| it.bytes),
-            Subject::Gpu(_) => None,
+            GpuOrProcess::Process(id) => self.process_total(*id).and_then(|it| it.memory.ok()).map(|it| it.bytes),
+            GpuOrProcess::Gpu(_) => None,
         };
         let fits = match (part, parts.zip(held)) {
             (Some(part), _) => Fits::only(part),

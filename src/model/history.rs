@@ -18,7 +18,7 @@ pub use self::occurrence::{Occurrence, What};
 pub use self::split::Split;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
-use crate::model::{ProcessTotal, Reserved, Subject};
+use crate::model::{GpuOrProcess, ProcessTotal, Reserved};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 
@@ -379,12 +379,12 @@ impl History {
     }
 
     /// What happened to a subject, the latest first: on that GPU, or to that process and the GPUs it is on.
-    pub fn occurrences<'a>(&'a self, subject: &'a Subject) -> impl Iterator<Item = &'a Occurrence> {
+    pub fn occurrences<'a>(&'a self, subject: &'a GpuOrProcess) -> impl Iterator<Item = &'a Occurrence> {
         let concerns = move |it: &&Occurrence| match (subject, &it.gpu, &it.process) {
-            (Subject::Process(id), _, Some((process, _))) => id == process,
-            (Subject::Process(id), Some(gpu), None) => self.process(*id).is_some_and(|it| it.on(gpu).is_some()),
-            (Subject::Gpu(uuid), Some(gpu), _) => uuid == gpu,
-            (Subject::Gpu(uuid), None, Some((id, _))) => self.process(*id).is_some_and(|it| it.on(uuid).is_some()),
+            (GpuOrProcess::Process(id), _, Some((process, _))) => id == process,
+            (GpuOrProcess::Process(id), Some(gpu), None) => self.process(*id).is_some_and(|it| it.on(gpu).is_some()),
+            (GpuOrProcess::Gpu(uuid), Some(gpu), _) => uuid == gpu,
+            (GpuOrProcess::Gpu(uuid), None, Some((id, _))) => self.process(*id).is_some_and(|it| it.on(uuid).is_some()),
             (_, None, None) => false,
         };
         self.occurrences.iter().rev().filter(concerns)

@@ -15,7 +15,7 @@ use crate::app::gpu_columns::{GpuColumn, MOST};
 use crate::app::layout::Area;
 use crate::app::{App, List, rows};
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{Breakdown, Subject, Weight};
+use crate::model::{Breakdown, GpuOrProcess, Weight};
 use crate::protocol::snapshot::{Cause, Gpu, Snapshot, Trouble};
 
 /// The columns, and the widths that depend on the screen and on the GPUs.
@@ -237,7 +237,7 @@ fn draw_cell(
     let is_old = style == theme.dim();
     let (text, align, style) = match column {
         GpuColumn::Index => {
-            let watched = if app.is_watched(&Subject::Gpu(gpu.uuid.clone())) { "w" } else { "" };
+            let watched = if app.is_watched(&GpuOrProcess::Gpu(gpu.uuid.clone())) { "w" } else { "" };
             (format!("{watched}{}", rows::gpu_label(gpu)), Align::Right, style)
         }
         GpuColumn::Name => (short(&word(facts.name.as_ref().map_err(|why| *why))).to_owned(), Align::Left, style),

@@ -19,7 +19,7 @@ use crate::app::layout::Area;
 use crate::app::{App, rows};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment};
-use crate::model::{Curve, GpuHistory, Model, Series, Subject};
+use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, Series};
 use crate::protocol::snapshot::{ProcessId, Reading};
 
 /// Draws every graph that is on the screen, and below one over the whole screen its lists.
@@ -37,13 +37,13 @@ fn name_of(id: ProcessId, name: &Reading<Text>) -> String {
     name.as_ref().map_or_else(|_| id.pid.to_string(), |name| format!("{} {name}", id.pid))
 }
 
-fn title(model: &Model, subject: &Subject) -> Option<String> {
+fn title(model: &HostModel, subject: &GpuOrProcess) -> Option<String> {
     Some(match subject {
-        Subject::Gpu(uuid) => {
+        GpuOrProcess::Gpu(uuid) => {
             let gpu = model.latest()?.gpu(uuid)?;
             format!("GPU {} memory", rows::gpu_label(gpu))
         }
-        Subject::Process(id) => {
+        GpuOrProcess::Process(id) => {
             let process = model.history().process(*id)?;
             format!("{} memory", name_of(*id, &process.name))
         }
@@ -62,7 +62,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         pen.put("its memory is not known, so there is nothing to draw", theme.dim());
     }
     axes::time(buffer, theme, panel, now);
-    let baseline = series.baseline().filter(|_| matches!(panel.subject, Subject::Process(_)));
+    let baseline = series.baseline().filter(|_| matches!(panel.subject, GpuOrProcess::Process(_)));
     let levels = [
         (panel.capacity, "capacity", theme.notable()),
         (series.peak(), "peak", theme.dim()),
@@ -76,13 +76,13 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         axes::upright(buffer, theme.accent(), panel, x);
     }
     match &panel.subject {
-        Subject::Gpu(uuid) => {
+        GpuOrProcess::Gpu(uuid) => {
             stack::draw(buffer, theme, model, uuid, panel, app.graph_view().cursor());
             if let Some(gpu) = model.history().gpu(uuid) {
                 axes::work(buffer, theme, panel, &gpu.sm, now);
             }
         }
-        Subject::Process(id) => {
+        GpuOrProcess::Process(id) => {
             match model.split(&panel.subject) {
                 Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.graph_view().cursor()),
                 None => curve(buffer, theme, panel, series, now),
@@ -132,8 +132,8 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &S
     let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
     let now = app.model().now();
     let gone = match &panel.subject {
-        Subject::Process(id) => app.model().history().process(*id).and_then(|it| Some((*id, it.gone?))),
-        Subject::Gpu(_) => None,
+        GpuOrProcess::Process(id) => app.model().history().process(*id).and_then(|it| Some((*id, it.gone?))),
+        GpuOrProcess::Gpu(_) => None,
     };
     match gone {
         Some((id, gone)) => {
@@ -171,7 +171,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &S
 }
 
 /// What was there at the moment under the cursor.
-fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &Model, panel: &Panel, at: Moment) {
+fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Panel, at: Moment) {
     let now = model.now();
     pen.put(format!("at -{}", Elapsed(now.since(at))), theme.accent()).skip(2);
     let held = model.series(&panel.subject).and_then(|it| it.at(at, now));
@@ -180,7 +180,7 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &Model, panel: &Panel, a
     let high = |curve: &Curve| curve.at(at, now).map(|it| it.high);
     let mut parts = Vec::new();
     match &panel.subject {
-        Subject::Gpu(uuid) => {
+        GpuOrProcess::Gpu(uuid) => {
             if let Some(gpu) = model.history().gpu(uuid) {
                 parts.extend(high(&gpu.sm).map(|it| format!("SM {it}%")));
                 parts.extend(high(&gpu.power).map(|it| format!("{it} W")));
@@ -191,7 +191,7 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &Model, panel: &Panel, a
                 parts.extend(stack::at(model, uuid, at).into_iter().map(|(name, held)| format!("{name} {held}")));
             }
         }
-        Subject::Process(id) => {
+        GpuOrProcess::Process(id) => {
             // Where there is room, they stand at the right.
             if let Some(split) = model.split(&panel.subject).filter(|_| panel.legend.width == 0) {
                 let held = |name: &str, bytes: Bytes| format!("{name} {bytes}");

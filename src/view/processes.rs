@@ -19,7 +19,7 @@ use crate::app::process_columns::{Column, WIDE, WIDEST};
 use crate::app::{App, List, growth, page, rows};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{Breakdown, Outlook, ProcessTotal, Subject, Total, Verdict};
+use crate::model::{Breakdown, GpuOrProcess, Outlook, ProcessTotal, Total, Verdict};
 use crate::protocol::snapshot::{Identity, Missing, Process, Snapshot, State};
 
 /// The most of the past that a sparkline shows: its few cells would hide what is short.
@@ -217,7 +217,7 @@ fn draw_cell(
         Column::Gpu => {
             let tag = match () {
                 () if app.tagged().contains(&process.id) => "*",
-                () if app.is_watched(&Subject::Process(process.id)) => "w",
+                () if app.is_watched(&GpuOrProcess::Process(process.id)) => "w",
                 () => "",
             };
             // Who is not listed may have a GPU open, and keep what is there.
@@ -240,7 +240,7 @@ fn draw_cell(
             (letter.to_string(), Align::Left, state(theme, process, styles.plain))
         }
         Column::History => {
-            let series = app.model().series(&Subject::Process(process.id));
+            let series = app.model().series(&GpuOrProcess::Process(process.id));
             let values = series.map(|it| it.columns(app.model().now(), recent(app), columns.spark)).unwrap_or_default();
             let values: Vec<Option<u64>> = values.iter().map(|it| it.map(|bytes| bytes.0)).collect();
             let curve = if facts.identity == Identity::Unverified { theme.dim() } else { theme.good() };
@@ -260,7 +260,7 @@ fn draw_cell(
 /// trouble is said only where there is a column for it.
 fn opinion(theme: Theme, app: &App, process: &Process, plain: Style, all: bool) -> (&'static str, Style) {
     let verdict = app.model().verdict(process.id);
-    let grows = app.model().growing(&Subject::Process(process.id)).map(|it| it.outlook());
+    let grows = app.model().growing(&GpuOrProcess::Process(process.id)).map(|it| it.outlook());
     match (verdict, grows) {
         (Some(verdict), _) if verdict.is_suspect() => (verdict.word(), theme.weight(verdict.weight())),
         (_, Some(grows @ (Outlook::Leak | Outlook::Suspect))) => (grows.word(), theme.weight(grows.weight())),

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use fake_nvml::Tenant;
 use gputop::base::text::Text;
 use gputop::base::units::Moment;
-use gputop::model::Model;
+use gputop::model::HostModel;
 use gputop::protocol::line::Line;
 use rustix::process::Signal;
 
@@ -114,7 +114,7 @@ impl Told {
     }
 
     /// What is so instead of what is claimed; absent when the claim holds.
-    fn deny(&self, claim: &Claim, model: &Model) -> Option<String> {
+    fn deny(&self, claim: &Claim, model: &HostModel) -> Option<String> {
         let found = |part: &str| {
             let mut verdicts = model.verdicts().iter();
             verdicts.find(|it| it.process.pid == self.pid(part))
@@ -159,13 +159,13 @@ impl Told {
     }
 
     /// What is wrong in the scene that has begun.
-    fn wrong(&self, model: &Model) -> Vec<String> {
+    fn wrong(&self, model: &HostModel) -> Vec<String> {
         self.story.scenes[self.scene].claims.iter().filter_map(|claim| self.deny(claim, model)).collect()
     }
 
     /// What must never be is held against each line from the scene on in which that is said.
     #[track_caller]
-    fn refute_never(&self, model: &Model) {
+    fn refute_never(&self, model: &HostModel) {
         let claims = self.story.scenes[..=self.scene].iter().flat_map(|it| &it.claims);
         let never = claims.filter(|it| matches!(it, Claim::Never { .. }));
         let denials: Vec<String> = never.filter_map(|claim| self.deny(claim, model)).collect();
@@ -181,7 +181,7 @@ impl Told {
     }
 
     /// Goes on to the next scene, if what is claimed in this one is so.
-    fn go_on(&mut self, host: &mut Host, model: &Model) {
+    fn go_on(&mut self, host: &mut Host, model: &HostModel) {
         if self.is_over || !self.wrong(model).is_empty() {
             return;
         }
@@ -196,7 +196,7 @@ impl Told {
     }
 
     /// Takes the time of the first orphan after an act.
-    fn note_orphan(&mut self, model: &Model) {
+    fn note_orphan(&mut self, model: &HostModel) {
         let is_orphan = model.verdicts().iter().any(|it| it.word() == "orphan" && self.part(it.process.pid).is_some());
         if is_orphan && self.orphaned.is_none() {
             self.orphaned = Some(self.acted.elapsed());
@@ -240,7 +240,7 @@ fn start(host: &Host, parts: &Parts, story: Story, gpu: usize) -> Told {
 
 /// What the agent has said, as the viewer understands it.
 struct Watch {
-    model: Model,
+    model: HostModel,
     lines: Receiver<Vec<u8>>,
     _agent: Started,
 }
@@ -252,7 +252,7 @@ impl Watch {
         let out = BufReader::new(agent.child().stdout.take().expect("it was asked for"));
         let (send, lines) = mpsc::channel();
         thread::spawn(move || out.split(b'\n').map_while(Result::ok).try_for_each(|line| send.send(line)));
-        Self { model: Model::default(), lines, _agent: agent }
+        Self { model: HostModel::default(), lines, _agent: agent }
     }
 
     #[track_caller]

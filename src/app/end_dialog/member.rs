@@ -2,7 +2,7 @@
 
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
-use crate::model::Model;
+use crate::model::HostModel;
 use crate::protocol::command::{Outcome, Signal};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State};
 
@@ -60,7 +60,7 @@ pub struct Member {
 
 impl Member {
     /// A process that the host has.
-    pub(super) fn of(id: ProcessId, model: &Model, snapshot: &Snapshot) -> Option<Self> {
+    pub(super) fn of(id: ProcessId, model: &HostModel, snapshot: &Snapshot) -> Option<Self> {
         let process = snapshot.process(id)?.clone();
         let places = model.process_total(id).map(|it| it.gpus.as_slice()).unwrap_or_default();
         let gpus = places.iter().map(|at| {

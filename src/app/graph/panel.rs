@@ -14,7 +14,7 @@ use super::GraphView;
 use super::scale::Scale;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Extent, Forecast, Model, Outlook, Part, Rate, Series, Subject, Window};
+use crate::model::{Extent, Forecast, GpuOrProcess, HostModel, Outlook, Part, Rate, Series, Window};
 
 /// From here on there is room for two graphs.
 pub(super) const WIDE: u16 = 150;
@@ -53,8 +53,8 @@ pub struct Ahead {
 
 impl Ahead {
     /// What is to come of a leak. Of what may stop by itself, nobody can say; and what has ended is over.
-    fn of(model: &Model, subject: &Subject) -> Option<Self> {
-        if matches!(subject, Subject::Process(id) if model.process_total(*id).is_none()) {
+    fn of(model: &HostModel, subject: &GpuOrProcess) -> Option<Self> {
+        if matches!(subject, GpuOrProcess::Process(id) if model.process_total(*id).is_none()) {
             return None;
         }
         let growing = model.growing(subject).filter(|it| it.outlook() == Outlook::Leak)?;
@@ -90,8 +90,8 @@ impl Ahead {
 }
 
 /// How much a subject could hold: what it has, and what nobody has.
-fn limit(model: &Model, subject: &Subject) -> Option<Bytes> {
-    let Subject::Process(id) = subject else { return capacity(model, subject) };
+fn limit(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
+    let GpuOrProcess::Process(id) = subject else { return capacity(model, subject) };
     let snapshot = model.latest()?;
     let gpus = model.process_total(*id)?.gpus.iter().map(|at| &snapshot.gpus[*at].load);
     let free: Option<Bytes> = gpus.map(|it| Some(it.memory_total.ok()?.saturating_sub(it.memory_used.ok()?))).sum();
@@ -113,7 +113,7 @@ pub(super) enum Kept {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
     /// Whom it is about.
-    pub subject: Subject,
+    pub subject: GpuOrProcess,
     /// All of it.
     pub area: Area,
     /// Where the curve stands.
@@ -141,16 +141,16 @@ pub struct Panel {
 impl Panel {
     /// Lays it out; absent when there is no room, or nothing to show.
     pub(super) fn new(
-        model: &Model,
+        model: &HostModel,
         graph_view: &GraphView,
-        subject: Subject,
+        subject: GpuOrProcess,
         area: Area,
         scale: Kept,
     ) -> Option<Self> {
         let series = model.series(&subject)?;
         let (has_events, has_work) = (area.height >= 9, area.height >= 11);
         let below = 1 + u16::from(has_events) + u16::from(has_work);
-        let is_gpu = matches!(subject, Subject::Gpu(_));
+        let is_gpu = matches!(subject, GpuOrProcess::Gpu(_));
         let split = model.split(&subject);
         let legend = if (is_gpu || split.is_some()) && area.width >= ROOM_FOR_LEGEND { LEGEND } else { 0 };
         let plot = Area {
@@ -222,10 +222,10 @@ fn amounts(series: &Series, window: &Window, now: Moment) -> (Bytes, Bytes) {
     seen.map_or((Bytes(0), Bytes(0)), |it| (it.low, it.high))
 }
 
-fn capacity(model: &Model, subject: &Subject) -> Option<Bytes> {
+fn capacity(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
     let total = |uuid| model.latest()?.gpu(uuid)?.load.memory_total.ok();
     match subject {
-        Subject::Gpu(uuid) => total(uuid),
-        Subject::Process(id) => model.history().process(*id)?.parts.iter().map(|(uuid, _)| total(uuid)).sum(),
+        GpuOrProcess::Gpu(uuid) => total(uuid),
+        GpuOrProcess::Process(id) => model.history().process(*id)?.parts.iter().map(|(uuid, _)| total(uuid)).sum(),
     }
 }

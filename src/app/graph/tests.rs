@@ -8,7 +8,7 @@ use crate::app::Options;
 use crate::app::event::Event;
 use crate::app::keymap::Mode;
 use crate::base::units::Bytes;
-use crate::model::{Forecast, Part, Rate, Subject};
+use crate::model::{Forecast, GpuOrProcess, Part, Rate};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
@@ -245,7 +245,7 @@ fn what_tensors_will_hold_goes_on_from_the_tops_of_what_they_held() {
         host.processes[0].allocator = Some(Box::new(peek(Some(gpu.clone()), Bytes::from_gib(19), allocated)));
         story.see(host);
     }
-    let subject = Subject::Process(story.host.processes[0].id);
+    let subject = GpuOrProcess::Process(story.host.processes[0].id);
     assert_eq!(story.app.model().growing(&subject).and_then(|it| it.part), Some(Part::Allocated));
     let panel = story.panel();
     let drawn = story.app.model().split(&subject).unwrap().allocated.over(&panel.window, story.app.model().now());

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::{Writer, describe_growth, memory};
 use crate::base::units::{Bytes, Celsius, Elapsed, Hertz, Percent, Watts};
-use crate::model::{Model, Subject, health};
+use crate::model::{GpuOrProcess, HostModel, health};
 use crate::protocol::snapshot::{EccCounts, Failure, Gpu, GpuDetail, Missing, Reading, Route};
 
 /// Says what there is to say, and keeps the names of what is not reported.
@@ -30,7 +30,7 @@ impl Sheet<'_> {
     }
 }
 
-pub(super) fn describe(writer: &mut Writer, model: &Model, gpu: &Gpu) {
+pub(super) fn describe(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     let (facts, health) = (&gpu.facts, model.health(gpu));
     writer.reading("name", facts.name.as_ref().map_err(|why| *why));
     if facts.simulated {
@@ -77,7 +77,7 @@ pub(super) fn describe(writer: &mut Writer, model: &Model, gpu: &Gpu) {
     }
 }
 
-fn device_memory(sheet: &mut Sheet<'_>, model: &Model, gpu: &Gpu, detail: Option<&GpuDetail>) {
+fn device_memory(sheet: &mut Sheet<'_>, model: &HostModel, gpu: &Gpu, detail: Option<&GpuDetail>) {
     let load = &gpu.load;
     sheet.writer.head("Memory");
     if load.memory_total == Err(Missing::Unsupported) {
@@ -90,7 +90,7 @@ fn device_memory(sheet: &mut Sheet<'_>, model: &Model, gpu: &Gpu, detail: Option
         sheet.writer.reading("total", load.memory_total);
     }
     memory::of_gpu(sheet.writer, model, gpu);
-    describe_growth(sheet.writer, model, &Subject::Gpu(gpu.uuid.clone()));
+    describe_growth(sheet.writer, model, &GpuOrProcess::Gpu(gpu.uuid.clone()));
     if let Some(detail) = detail.filter(|_| gpu.facts.parent.is_none()) {
         sheet.pair("BAR1 in use", detail.bar1_used, " of ", detail.bar1_total);
         sheet.pair(
@@ -165,7 +165,7 @@ fn heat(sheet: &mut Sheet<'_>, gpu: &Gpu, detail: Option<&GpuDetail>) {
     }
 }
 
-fn errors(sheet: &mut Sheet<'_>, model: &Model, gpu: &Gpu, detail: Option<&GpuDetail>) {
+fn errors(sheet: &mut Sheet<'_>, model: &HostModel, gpu: &Gpu, detail: Option<&GpuDetail>) {
     let health = &gpu.health;
     sheet.writer.head("Errors");
     if let Some(detail) = detail {

@@ -3,14 +3,14 @@
 use super::{PageLine, Writer};
 use crate::app::rows;
 use crate::base::units::Bytes;
-use crate::model::{Breakdown, Model, Part, Reserved, with_instances};
+use crate::model::{Breakdown, HostModel, Part, Reserved, with_instances};
 use crate::protocol::snapshot::{AllocatorUnreadable, DeviceAllocator, Gpu, Process, Reading, Snapshot};
 
 /// What CUDA and its libraries take of each GPU of their own accord is less.
 const CONTEXT: i64 = 4 << 30;
 
 /// What PyTorch says in that process, or why it does not.
-pub(super) fn of_process(writer: &mut Writer, model: &Model, process: &Process) {
+pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     let (Some(snapshot), Some(peek)) = (model.latest(), &process.allocator) else { return };
     if let Some(why) = peek.unreadable {
         writer.field("PyTorch", why);
@@ -107,7 +107,7 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
 }
 
 /// The parts of a GPU's memory.
-pub(super) fn of_gpu(writer: &mut Writer, model: &Model, gpu: &Gpu) {
+pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     let Some(snapshot) = model.latest() else { return };
     let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, model.unaccounted()) else { return };
     writer.head("Where it is");

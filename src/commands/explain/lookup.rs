@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::base::units::{Elapsed, Moment};
 use crate::cli::AgentArgs;
 use crate::commands::report::{self, table};
-use crate::model::Model;
+use crate::model::HostModel;
 use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
 /// What runs here.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
-    model: Option<Model>,
+    model: Option<HostModel>,
     /// Why that is not all.
     reason: Option<String>,
 }

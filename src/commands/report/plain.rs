@@ -7,11 +7,11 @@ use super::table;
 use crate::app::rows;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent, Watts};
-use crate::model::{self, Model, Outlook, Subject, Verdict};
+use crate::model::{self, GpuOrProcess, HostModel, Outlook, Verdict};
 use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, Snapshot};
 
 /// The whole report; `reasons` say why it is not all there is.
-pub(super) fn of(model: &Model, snapshot: &Snapshot, reasons: &[Text]) -> String {
+pub(super) fn of(model: &HostModel, snapshot: &Snapshot, reasons: &[Text]) -> String {
     let mut lines = vec![host(snapshot)];
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         lines.push("This is a simulated machine: none of these GPUs exists.".to_owned());
@@ -53,7 +53,7 @@ fn host(snapshot: &Snapshot) -> String {
     )
 }
 
-fn gpu(model: &Model, gpu: &Gpu) -> String {
+fn gpu(model: &HostModel, gpu: &Gpu) -> String {
     let (load, health) = (&gpu.load, &gpu.health);
     format!(
         "GPU {}, {}: memory {} of {} in use, a kernel ran {} of the time, temperature {}, power {}, health {}.",
@@ -68,7 +68,7 @@ fn gpu(model: &Model, gpu: &Gpu) -> String {
     )
 }
 
-fn gpu_process(model: &Model, snapshot: &Snapshot, gpu: &Gpu, gpu_process: &GpuProcess) -> String {
+fn gpu_process(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, gpu_process: &GpuProcess) -> String {
     let id = gpu_process.process;
     let process = snapshot.process(id);
     let of = |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "unknown".to_owned(), show);
@@ -76,7 +76,7 @@ fn gpu_process(model: &Model, snapshot: &Snapshot, gpu: &Gpu, gpu_process: &GpuP
     let since = since.map_or_else(|| "unknown".to_owned(), |it| Elapsed(snapshot.at.since(Moment(it))).to_string());
     let verdict =
         model.verdict(id).filter(|it| it.is_suspect()).map(|it| format!(" {}: {}.", it.word(), it.sentence()));
-    let leak = model.growing(&Subject::Process(id)).filter(|it| it.outlook() == Outlook::Leak);
+    let leak = model.growing(&GpuOrProcess::Process(id)).filter(|it| it.outlook() == Outlook::Leak);
     let leak = leak.map(|it| format!(" Its memory: {}.", it.sentence()));
     format!(
         "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {since} ago, runs {}.{}{}{}",
@@ -151,7 +151,7 @@ mod tests {
         let figures =
             DeviceAllocator { allocated, active, requested, inactive_split: gib(0), reserved: gib(18), ..figures };
         host.processes[0].allocator = Some(AllocatorStats { devices: vec![figures], unreadable: None }.into());
-        let mut model = Model::default();
+        let mut model = HostModel::default();
         model.replace(host);
         let text = of(&model, model.latest().unwrap(), &[]);
         assert_eq!(

@@ -9,12 +9,12 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
-use crate::model::Model;
+use crate::model::HostModel;
 use crate::protocol::snapshot::{Gpu, GpuProcess, Process, Reading, Snapshot, State};
 
 /// The whole table; `reasons` say why it is not all there is, `width` how wide the terminal is.
 pub(in crate::commands::report) fn of(
-    model: &Model,
+    model: &HostModel,
     snapshot: &Snapshot,
     reasons: &[Text],
     width: Option<usize>,
@@ -113,7 +113,7 @@ pub(crate) fn number(gpu: &Gpu) -> String {
     }
 }
 
-fn gpu_row(model: &Model, gpu: &Gpu) -> [String; 8] {
+fn gpu_row(model: &HostModel, gpu: &Gpu) -> [String; 8] {
     let health = model.health(gpu);
     let simulated = if gpu.facts.simulated { " (simulated)" } else { "" };
     [
@@ -220,7 +220,7 @@ mod tests {
 
     #[track_caller]
     fn check(snapshot: Snapshot, width: Option<usize>, expected: &[&str]) {
-        let mut model = Model::default();
+        let mut model = HostModel::default();
         model.replace(snapshot);
         let text = of(&model, model.latest().unwrap(), &[], width);
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);

@@ -290,7 +290,7 @@ impl Gains {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Model, Subject};
+    use crate::model::{GpuOrProcess, HostModel};
     use crate::protocol::snapshot::example::host;
     use crate::protocol::snapshot::{AllocatorStats, DeviceAllocator, Missing};
 
@@ -299,7 +299,7 @@ mod tests {
     /// What a process's growth looks like after so many seconds: of the driver's figure, and of what PyTorch reserved
     /// and allocated of it, in MiB at each second.
     fn watch(seconds: u64, held: [fn(u64) -> u64; 3]) -> (Outlook, Option<Part>, String, Option<Growth>) {
-        let mut model = Model::default();
+        let mut model = HostModel::default();
         let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(30));
         let id = host.processes[0].id;
         for second in 0..seconds {
@@ -318,7 +318,7 @@ mod tests {
             host.processes[0].allocator = Some(AllocatorStats { devices: vec![figures], unreadable: None }.into());
             model.replace(host.clone());
         }
-        let growing = model.growing(&Subject::Process(id)).expect("it is watched");
+        let growing = model.growing(&GpuOrProcess::Process(id)).expect("it is watched");
         (growing.outlook(), growing.part, growing.sentence(), growing.way())
     }
 

@@ -17,7 +17,7 @@ fn watch(
 ) -> Snapshot {
     for pass in 0..passes {
         host = change(pass, host.later(1));
-        history.learn(&host, &crate::model::process_totals(&host));
+        history.learn(&host, &crate::model::process_total::process_totals(&host));
     }
     host
 }
@@ -133,7 +133,7 @@ fn a_full_history_takes_less_than_six_mebibytes() {
             let pid = host.processes[0].id.pid;
             host = host.without(pid).with(pid + 64, "python train.py", pid as usize % 8, Bytes::from_gib(1));
         }
-        history.learn(&host, &crate::model::process_totals(&host));
+        history.learn(&host, &crate::model::process_total::process_totals(&host));
     }
     assert_eq!(history.processes.values().filter(|it| it.gone.is_some()).count(), GONE);
     let bytes = history.bytes();
@@ -154,7 +154,7 @@ fn who_comes_goes_falls_and_is_signalled_is_noted() {
     host.gpus[0].health.xids.push(crate::protocol::snapshot::Xid { at: fell, code: 79 });
     history.signalled(id(200), Signal::Term, fell);
     let host = watch(&mut history, host.without(200), 3, |_, it| it);
-    let gpu = Subject::Gpu(host.gpus[0].uuid.clone());
+    let gpu = GpuOrProcess::Gpu(host.gpus[0].uuid.clone());
     let noted: Vec<_> = history
         .occurrences(&gpu)
         .map(|it| (it.at.since(came).as_secs(), it.process.as_ref().map(|it| it.0.pid), it.what))
@@ -167,7 +167,7 @@ fn who_comes_goes_falls_and_is_signalled_is_noted() {
         (0, Some(200), What::Began),
     ];
     assert_eq!(noted, expected);
-    let of = |pid| history.occurrences(&Subject::Process(id(pid))).count();
+    let of = |pid| history.occurrences(&GpuOrProcess::Process(id(pid))).count();
     assert_eq!((of(100), of(200)), (2, 4));
 }
 
@@ -181,7 +181,7 @@ fn who_is_found_by_the_first_look_at_a_gpu_that_answers_late_did_not_begin_then(
     let mut host = Snapshot { at, gpus, ..empty };
     host.gpus[0].load.at = at;
     host = watch(&mut history, host, 3, |_, it| it);
-    let gpu = Subject::Gpu(host.gpus[0].uuid.clone());
+    let gpu = GpuOrProcess::Gpu(host.gpus[0].uuid.clone());
     assert_eq!(history.occurrences(&gpu).count(), 0);
     let host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
     let whats: Vec<_> = history.occurrences(&gpu).map(|it| it.what).collect();
@@ -194,7 +194,7 @@ fn what_a_process_had_when_first_seen_is_that_of_all_its_gpus() {
     let first = |hosts: &[Snapshot]| {
         let mut history = History::default();
         for host in hosts {
-            history.learn(host, &crate::model::process_totals(host));
+            history.learn(host, &crate::model::process_total::process_totals(host));
         }
         history.process(id(100)).unwrap().memory().unwrap().baseline()
     };

@@ -6,7 +6,7 @@ use super::*;
 use crate::base::units::Percent;
 use crate::model::job::Jobs;
 use crate::model::related::RelatedProcesses;
-use crate::model::{Job, Model};
+use crate::model::{HostModel, Job};
 use crate::protocol::snapshot::{
     GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Use, example,
 };
@@ -14,14 +14,14 @@ use crate::protocol::snapshot::{
 /// A host while a story is told of it. See the head of `stories.txt`.
 struct Story {
     host: Snapshot,
-    model: Model,
+    model: HostModel,
     /// By GPU, memory in use that the driver lists nobody for.
     extra: [u64; 2],
 }
 
 impl Story {
     fn new() -> Self {
-        let mut story = Self { host: example::host(2), model: Model::default(), extra: [0; 2] };
+        let mut story = Self { host: example::host(2), model: HostModel::default(), extra: [0; 2] };
         for gpu in &mut story.host.gpus {
             gpu.load.memory_reserved = Ok(Bytes::from_mib(551));
         }
@@ -180,7 +180,7 @@ impl Story {
 
     /// What a pass keeps of the one before is what one would find without it.
     fn finds_the_same_afresh(&self) {
-        let Model { latest: Some(latest), mut past, process_totals, related, jobs, .. } = self.model.clone() else {
+        let HostModel { latest: Some(latest), mut past, process_totals, related, jobs, .. } = self.model.clone() else {
             return;
         };
         let fresh = RelatedProcesses::of(&latest);
@@ -371,7 +371,7 @@ proptest! {
             one.facts_mut().parent = Ok(parent);
             host.processes.push(one);
         }
-        let mut model = Model::default();
+        let mut model = HostModel::default();
         model.replace(host);
         let ids: Vec<ProcessId> = model.verdicts().iter().map(|it| it.process).collect();
         for id in &ids {

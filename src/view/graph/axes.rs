@@ -11,7 +11,7 @@ use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
 use crate::app::marks::Mark;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Curve, LeakDetector, Model, Occurrence, Subject, What};
+use crate::model::{Curve, GpuOrProcess, HostModel, LeakDetector, Occurrence, What};
 use crate::view::pen::{Align, Pen};
 use crate::view::theme::{self, Theme};
 
@@ -203,7 +203,7 @@ pub(super) fn glyph(theme: Theme, what: What) -> (char, Style) {
 }
 
 /// What happened, in a few words.
-pub(super) fn sentence(model: &Model, it: &Occurrence) -> String {
+pub(super) fn sentence(model: &HostModel, it: &Occurrence) -> String {
     let who = it.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
     let lives = it.process.as_ref().is_some_and(|(id, _)| model.latest().is_some_and(|it| it.lives(*id)));
     match it.what {
@@ -214,7 +214,7 @@ pub(super) fn sentence(model: &Model, it: &Occurrence) -> String {
         What::Ended(None) => format!("{who} ended"),
         What::Signalled(signal) => format!("{signal} to {who}"),
         What::Fell { from, to } => {
-            let growth = it.process.as_ref().and_then(|(id, _)| model.growth(&Subject::Process(*id)));
+            let growth = it.process.as_ref().and_then(|(id, _)| model.growth(&GpuOrProcess::Process(*id)));
             // The last one has a name.
             let fall = growth.and_then(LeakDetector::fall).filter(|(at, _)| *at == it.at);
             let name = fall.map_or_else(String::new, |(_, fall)| format!(": {fall}"));
@@ -225,7 +225,7 @@ pub(super) fn sentence(model: &Model, it: &Occurrence) -> String {
 }
 
 /// What happened, on a row of its own, in words where these fit.
-pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &Model, panel: &Panel) {
+pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel: &Panel) {
     let Some(y) = panel.events else { return };
     let row = Area { y, height: 1, ..panel.plot };
     let column = |it: &Occurrence| panel.column(it.at).map(|x| usize::from(x - panel.plot.x));

@@ -7,7 +7,7 @@ use super::axes;
 use crate::app::App;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Elapsed, Moment};
-use crate::model::Subject;
+use crate::model::GpuOrProcess;
 use crate::view::pen::{Align, Pen};
 use crate::view::theme::Theme;
 
@@ -17,7 +17,7 @@ const WIDE: u16 = 110;
 const AGO: usize = 8;
 const CHANGE: usize = 10;
 
-pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, subject: &Subject, area: Area) {
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProcess, area: Area) {
     let marked = u16::try_from(app.marks().list().len()).unwrap_or(u16::MAX).saturating_add(2);
     let (marks, events) = if area.width >= WIDE {
         let half = area.width / 2;
@@ -34,7 +34,7 @@ fn ago(now: Moment, at: Moment) -> String {
     format!("-{}", Elapsed(now.since(at)))
 }
 
-fn draw_marks(buffer: &mut Buffer, theme: Theme, app: &App, subject: &Subject, area: Area) {
+fn draw_marks(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProcess, area: Area) {
     let figures = AGO + Bytes::WIDTH + 2 * CHANGE + 4;
     let name_width = usize::from(area.width).saturating_sub(figures + 1).clamp(8, 24);
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
@@ -80,7 +80,7 @@ pub(super) fn signed(bytes: i64) -> String {
     format!("{sign}{}", Bytes(bytes.unsigned_abs()))
 }
 
-fn draw_events(buffer: &mut Buffer, theme: Theme, app: &App, subject: &Subject, area: Area) {
+fn draw_events(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProcess, area: Area) {
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         pen.cell("AT", AGO, Align::Right, theme.head()).skip(1).put("EVENT", theme.head());
     }

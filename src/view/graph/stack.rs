@@ -8,7 +8,7 @@ use super::dots::{self, Dots, FILL_COUNT};
 use super::name_of;
 use crate::app::graph::panel::Panel;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Extent, Model, ProcessHistory, Series, Split, Window};
+use crate::model::{Extent, HostModel, ProcessHistory, Series, Split, Window};
 use crate::protocol::snapshot::GpuUuid;
 use crate::view::pen::{Align, Pen};
 use crate::view::theme::Theme;
@@ -29,7 +29,7 @@ struct Layer {
 }
 
 /// The layers of a GPU from the bottom: who was there first stays below.
-fn layers(model: &Model, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -> Vec<Layer> {
+fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -> Vec<Layer> {
     let now = model.now();
     let is_shown = |series: &Series| {
         series.end() >= panel.window.start() && series.began().is_some_and(|it| it < panel.window.end())
@@ -58,7 +58,7 @@ fn layers(model: &Model, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -
 pub(super) fn draw(
     buffer: &mut Buffer,
     theme: Theme,
-    model: &Model,
+    model: &HostModel,
     gpu: &GpuUuid,
     panel: &Panel,
     cursor: Option<Moment>,
@@ -76,7 +76,7 @@ pub(super) fn draw(
 pub(super) fn draw_parts(
     buffer: &mut Buffer,
     theme: Theme,
-    model: &Model,
+    model: &HostModel,
     panel: &Panel,
     series: &Series,
     split: &Split,
@@ -232,7 +232,7 @@ fn places<T: Clone>(entries: &[(f64, usize, String, T)], rows: u16) -> Vec<(u16,
 }
 
 /// What each layer held at that moment, the largest first: for the line of figures.
-pub(super) fn at(model: &Model, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
+pub(super) fn at(model: &HostModel, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
     let held = |(id, process, series): (_, &ProcessHistory, &Series)| {
         Some((name_of(id, &process.name), series.at(at, model.now())?.high))
     };

@@ -1,0 +1,253 @@
+//! One host: its latest snapshot, and what the model derives from that and earlier snapshots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::growth::{Allocated, Growing, LeakDetector, Leaks};
+use super::health::{self, Health};
+use super::history::{History, Series, Split};
+use super::identity::GpuOrProcess;
+use super::job::{Job, Jobs};
+use super::process_total::{ProcessTotal, process_totals};
+use super::related::RelatedProcesses;
+use super::unaccounted::{self, Unaccounted};
+use super::verdict::past::Past;
+use super::verdict::{self, Verdict};
+use crate::base::units::Moment;
+use crate::protocol::change::Change;
+use crate::protocol::command::{Outcome, Signal};
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::{Gpu, ProcessFacts, ProcessId, Snapshot};
+
+/// What is known of one host.
+#[derive(Debug, Clone, Default)]
+pub struct HostModel {
+    pub(super) latest: Option<Snapshot>,
+    pub(super) process_totals: Vec<ProcessTotal>,
+    pub(super) related: RelatedProcesses,
+    unaccounted: Vec<Unaccounted>,
+    pub(super) jobs: Jobs,
+    pub(super) past: Past,
+    verdicts: Vec<Verdict>,
+    history: History,
+    leaks: Leaks,
+    allocated: Allocated,
+    silence: Duration,
+}
+
+/// The shortest time without data that counts as overdue: the first passes may take longer than a short interval.
+const SHORTEST_OVERDUE: Duration = Duration::from_millis(500);
+
+impl HostModel {
+    /// Applies a line of this host.
+    pub fn apply(&mut self, line: Line) {
+        match line {
+            Line::Full(snapshot) => self.replace(*snapshot),
+            Line::Tick(change) => self.change(change),
+            Line::Reply(reply) => {
+                if let Outcome::Sent { signal, at } = reply.outcome {
+                    self.signalled(reply.process, signal, at);
+                }
+            }
+        }
+    }
+
+    /// Replaces the snapshot. A snapshot of another boot starts a new history: PIDs and times are different ones.
+    pub fn replace(&mut self, mut snapshot: Snapshot) {
+        if self.latest.as_ref().is_some_and(|old| old.host.facts.boot_id != snapshot.host.facts.boot_id) {
+            *self = Self::default();
+        }
+        // Lookups search a sorted list, and a far agent may send an unsorted one.
+        snapshot.processes.sort_by_key(|process| process.id);
+        let mut before: Option<Arc<ProcessFacts>> = None;
+        for process in &mut snapshot.processes {
+            // Equal facts share one allocation with those that the history remembers.
+            let old = self.latest.as_ref().and_then(|old| old.process(process.id));
+            if let Some(old) = old.filter(|old| old.facts == process.facts) {
+                process.facts = old.facts.clone();
+            } else if let Some(before) = &before {
+                process.facts_mut().share(before);
+            }
+            before = Some(process.facts.clone());
+        }
+        self.latest = Some(snapshot);
+        self.learn();
+    }
+
+    /// Applies a change to the snapshot. A change that starts from another snapshot is ignored: a full one follows.
+    pub fn change(&mut self, change: Change) {
+        if self.latest.as_mut().is_some_and(|latest| latest.apply(change).is_ok()) {
+            self.learn();
+        }
+    }
+
+    /// Records that gputop sent a signal to a process.
+    pub fn signalled(&mut self, process: ProcessId, signal: Signal, at: Moment) {
+        self.history.signalled(process, signal, at);
+    }
+
+    /// Advances the clock: this time passed without a line.
+    pub fn pass(&mut self, time: Duration) {
+        self.silence += time;
+    }
+
+    /// The latest snapshot; `None` before the first line.
+    pub fn latest(&self) -> Option<&Snapshot> {
+        self.latest.as_ref()
+    }
+
+    /// The totals of all processes that use a GPU, in the order of the snapshot's processes.
+    pub fn process_totals(&self) -> &[ProcessTotal] {
+        &self.process_totals
+    }
+
+    /// The total of one process; `None` when it uses no GPU.
+    pub fn process_total(&self, process: ProcessId) -> Option<&ProcessTotal> {
+        let place = self.process_totals.binary_search_by_key(&process, |total| total.process).ok()?;
+        Some(&self.process_totals[place])
+    }
+
+    /// Which process descends from which.
+    pub fn related(&self) -> &RelatedProcesses {
+        &self.related
+    }
+
+    /// The GPUs with unaccounted memory.
+    pub fn unaccounted(&self) -> &[Unaccounted] {
+        &self.unaccounted
+    }
+
+    /// The verdicts on all processes, in the order of the snapshot's processes.
+    pub fn verdicts(&self) -> &[Verdict] {
+        &self.verdicts
+    }
+
+    /// The verdict on one process.
+    pub fn verdict(&self, process: ProcessId) -> Option<&Verdict> {
+        self.verdicts.binary_search_by_key(&process, |verdict| verdict.process).ok().map(|place| &self.verdicts[place])
+    }
+
+    /// All jobs; those that hold most memory first.
+    pub fn jobs(&self) -> &[Job] {
+        self.jobs.list()
+    }
+
+    /// The job that a process belongs to.
+    pub fn job(&self, process: ProcessId) -> Option<&Job> {
+        self.jobs.at(self.related.place(process)?)
+    }
+
+    /// Whether the agent has scanned every process once. Until then, members of a job may be missing.
+    pub fn is_complete(&self) -> bool {
+        self.latest.as_ref().is_some_and(|latest| latest.host.scan.at != Moment(0))
+    }
+
+    /// The memory history of a GPU or process.
+    pub fn series(&self, subject: &GpuOrProcess) -> Option<&Series> {
+        match subject {
+            GpuOrProcess::Gpu(uuid) => self.history.gpu(uuid).map(|gpu| &gpu.memory),
+            GpuOrProcess::Process(id) => self.history.process(*id)?.memory(),
+        }
+    }
+
+    /// The history of a process's allocator stats; `None` for a GPU, and where there are none.
+    pub fn split(&self, subject: &GpuOrProcess) -> Option<&Split> {
+        let GpuOrProcess::Process(id) = subject else { return None };
+        self.history.process(*id)?.split.as_deref()
+    }
+
+    /// The history of all GPUs and processes.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The growth of a GPU's or process's memory: of the part that leaks, where allocator stats tell parts apart.
+    pub fn growing(&self, subject: &GpuOrProcess) -> Option<Growing<'_>> {
+        let held = self.growth(subject);
+        match subject {
+            GpuOrProcess::Gpu(_) => held.map(Growing::whole),
+            GpuOrProcess::Process(id) => self.allocated.judge(*id, held, self.history.process(*id), self.now()),
+        }
+    }
+
+    /// The processes that hold GPU memory and may leak it, by PID.
+    pub fn suspects(&self) -> Vec<ProcessId> {
+        let mut suspects: Vec<ProcessId> = self.leaks.suspects().chain(self.allocated.suspects()).collect();
+        suspects.retain(|id| self.process_total(*id).is_some());
+        suspects.sort_unstable();
+        suspects.dedup();
+        suspects
+    }
+
+    /// The leak detector of the memory that NVML reports; for a process on several GPUs, that of the worst one.
+    pub fn growth(&self, subject: &GpuOrProcess) -> Option<&LeakDetector> {
+        match subject {
+            GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu),
+            GpuOrProcess::Process(process) => self.leaks.process(*process),
+        }
+    }
+
+    /// The span that graphs show unless the user chooses another: all of the history, up to 15 minutes.
+    pub fn span(&self) -> Duration {
+        self.history.span(self.now())
+    }
+
+    /// The present by the host's clock: the time of the latest line, plus the silence since.
+    pub fn now(&self) -> Moment {
+        self.latest.as_ref().map_or_else(Moment::default, |latest| latest.at.after(self.silence))
+    }
+
+    /// The time since the latest line; `None` unless the next one is overdue.
+    pub fn silence(&self) -> Option<Duration> {
+        self.is_overdue(self.silence).then_some(self.silence)
+    }
+
+    /// The age of a GPU's readings; `None` unless the next ones are overdue.
+    pub fn age(&self, gpu: &Gpu) -> Option<Duration> {
+        let age = self.now().since(gpu.load.at);
+        // A GPU that was never read has no readings that could be old.
+        (gpu.load.at != Moment::default() && self.is_overdue(age)).then_some(age)
+    }
+
+    /// The health of a GPU. A MIG instance has the health of its GPU.
+    pub fn health(&self, gpu: &Gpu) -> Health {
+        let parent = gpu.facts.parent.as_ref().filter(|_| gpu.trouble.is_none());
+        let whole = parent.and_then(|uuid| self.latest.as_ref()?.gpu(uuid));
+        health::judge(whole.unwrap_or(gpu), self.now())
+    }
+
+    fn is_overdue(&self, age: Duration) -> bool {
+        let Some(latest) = &self.latest else { return false };
+        age > (Snapshot::STALE_AFTER * Duration::from_millis(latest.interval_ms)).max(SHORTEST_OVERDUE)
+    }
+
+    /// Derives everything from the latest snapshot.
+    fn learn(&mut self) {
+        self.silence = Duration::ZERO;
+        let Some(latest) = &self.latest else { return };
+        self.process_totals = process_totals(latest);
+        // Relations are most of the cost on a large host, and most passes leave them as they were.
+        let is_settled = self.past.is_settled(latest);
+        if !is_settled {
+            self.related = RelatedProcesses::of(latest);
+        }
+        self.unaccounted = latest.gpus.iter().filter_map(|gpu| unaccounted::find(gpu, latest).ok()?).collect();
+        self.past.learn(latest, &self.related, &self.process_totals);
+        if is_settled {
+            self.jobs.weigh(&self.process_totals);
+        } else {
+            self.jobs = Jobs::of(latest, &self.related, &mut self.past, &self.process_totals);
+        }
+        verdict::judge::judge(
+            &mut self.verdicts,
+            latest,
+            &self.related,
+            &self.past,
+            &self.process_totals,
+            &self.unaccounted,
+        );
+        self.leaks.learn(latest);
+        self.allocated.learn(latest);
+        self.history.learn(latest, &self.process_totals);
+    }
+}

@@ -1,0 +1,33 @@
+//! Identities: a process or GPU within one host, and within the fleet.
+
+use crate::protocol::host_key::HostKey;
+use crate::protocol::snapshot::{GpuUuid, ProcessId};
+
+/// A process within the fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostProcess {
+    /// Its host.
+    pub host: HostKey,
+    /// Its identity on that host.
+    pub process: ProcessId,
+}
+
+/// A GPU, or one of its MIG instances, within the fleet.
+///
+/// The UUID alone is not enough: two sources may run on one machine.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostGpu {
+    /// Its host.
+    pub host: HostKey,
+    /// Its UUID.
+    pub gpu: GpuUuid,
+}
+
+/// A GPU or a process of one host: both have a memory history.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum GpuOrProcess {
+    /// A GPU, or one of its MIG instances.
+    Gpu(GpuUuid),
+    /// A process, with its memory on all of its GPUs.
+    Process(ProcessId),
+}
