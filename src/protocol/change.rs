@@ -1,132 +1,255 @@
-//! What became of a snapshot: the lanes that differ, whole.
+//! The difference between two snapshots: what a `tick` line says.
 //!
-//! GPUs and facts of the host come and go so seldom that a change cannot say it: then the agent
-//! sends a snapshot. So a change only ever replaces lanes, and adds and removes processes.
+//! A change names only what differs. It replaces a group of readings as a whole, and adds and removes processes. A change
+//! can express any difference between two snapshots of one boot that list the same GPUs in the same order and come from
+//! the same version of the driver; other differences need a `full` line.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{
-    AllocatorStats, Failure, GpuDetail, GpuHealth, GpuLoad, GpuProcess, GpuUuid, HostLoad, HostScan, Process,
-    ProcessFacts, ProcessId, ProcessLoad, Reading, Snapshot,
+    AllocatorStats, Driver, Failure, Gpu, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuProcess, GpuUuid, Host,
+    HostFacts, HostLoad, HostScan, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, Snapshot, Trouble,
 };
 
-/// From one snapshot to the next.
+/// A new value, or `None` for one that did not change.
+///
+/// In JSON, an unchanged value is left out. A value that can itself be absent is an `Update<Option<T>>`, whose
+/// `Some(None)`, "now absent", is `null` in JSON.
+type Update<T> = Option<T>;
+
+/// Reads an [`Update`] of an optional value. Without it, serde takes `null` for an unchanged value.
+fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Update<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// Returns the new value where it differs from the old one.
+fn update<T: PartialEq + Clone>(old: &T, new: &T) -> Update<T> {
+    (old != new).then(|| new.clone())
+}
+
+fn replace<T>(value: &mut T, update: Update<T>) {
+    if let Some(new) = update {
+        *value = new;
+    }
+}
+
+/// The difference between one snapshot and the next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Change {
-    /// The number of the snapshot that this leads to: one more than the one it starts from.
+    /// The number of the snapshot that this change leads to: one more than that of the snapshot it starts from.
     pub sequence: u64,
     /// When the pass ended, in milliseconds since boot.
     #[serde(rename = "at_ms")]
     pub at: Moment,
     /// The same by the host's wall clock: milliseconds since 1970 (UTC).
     pub unix_ms: u64,
+    /// The new time from one pass to the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Update<u64>,
     /// What changed about the host.
     #[serde(default, skip_serializing_if = "HostChange::is_empty")]
     pub host: HostChange,
+    /// What changed about the driver.
+    #[serde(default, skip_serializing_if = "DriverChange::is_empty")]
+    pub driver: DriverChange,
     /// What changed about GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuChange>,
-    /// Processes that are new, with both lanes, or changed.
+    /// Processes that are new, with all their groups of readings, or changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<ProcessChange>,
-    /// Processes that ended, or that are of no interest any more.
+    /// Processes that ended, or that no longer relate to a GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<ProcessId>,
 }
 
-/// What changed about the host; a lane that did not is absent.
+/// What changed about the host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostChange {
-    /// What changes each second.
+    /// Its new facts, of the same boot: for example another UTC offset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<HostLoad>,
-    /// The last look at every process.
+    pub facts: Update<HostFacts>,
+    /// Readings that change each second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scan: Option<HostScan>,
+    pub load: Update<HostLoad>,
+    /// The last scan of every process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scan: Update<HostScan>,
 }
 
 impl HostChange {
+    fn between(old: &Host, new: &Host) -> Self {
+        let Host { facts, load, scan } = new;
+        Self { facts: update(&old.facts, facts), load: update(&old.load, load), scan: update(&old.scan, scan) }
+    }
+
     fn is_empty(&self) -> bool {
-        self.load.is_none() && self.scan.is_none()
+        *self == Self::default()
+    }
+
+    fn apply(self, host: &mut Host) {
+        replace(&mut host.facts, self.facts);
+        replace(&mut host.load, self.load);
+        replace(&mut host.scan, self.scan);
     }
 }
 
-/// What changed about a GPU; a lane that did not is absent.
+/// What changed about the driver.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct DriverChange {
+    /// Why the driver does not answer; `null` when it answers again.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub trouble: Update<Option<Trouble>>,
+    /// The functions of the driver that fail while the rest goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failures: Update<Vec<Failure>>,
+}
+
+impl DriverChange {
+    /// Returns the difference; `None` between two versions of the driver.
+    fn between(old: &Driver, new: &Driver) -> Option<Self> {
+        let Driver { version, cuda_version, trouble, failures } = new;
+        let same_version = (version, cuda_version) == (&old.version, &old.cuda_version);
+        same_version.then(|| Self { trouble: update(&old.trouble, trouble), failures: update(&old.failures, failures) })
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn apply(self, driver: &mut Driver) {
+        replace(&mut driver.trouble, self.trouble);
+        replace(&mut driver.failures, self.failures);
+    }
+}
+
+/// What changed about a GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuChange {
-    /// Its id.
+    /// The UUID of the GPU.
     pub uuid: GpuUuid,
-    /// What changes each second.
+    /// Its new facts: for example a product name that could not be read before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<GpuLoad>,
-    /// What changes now and then.
+    pub facts: Update<GpuFacts>,
+    /// Readings that change each second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health: Option<GpuHealth>,
-    /// What few ask for.
+    pub load: Update<GpuLoad>,
+    /// Readings that change now and then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detail: Option<Box<GpuDetail>>,
-    /// All of its GPU processes, when `held` cannot say what changed about them.
+    pub health: Update<GpuHealth>,
+    /// Readings of the GPU's page; `null` when nobody asks for them any more.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub detail: Update<Option<Box<GpuDetail>>>,
+    /// All GPU processes of the GPU, when `held` cannot express the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processes: Option<Vec<GpuProcess>>,
-    /// What its GPU processes hold, when they are the same, in the same order, and all that changed is known.
+    pub processes: Update<Vec<GpuProcess>>,
+    /// The changed readings of the GPU processes, when these are the same, in the same order, and no changed reading is
+    /// missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Held>,
-    /// Who had its device file open, when that changed.
+    pub held: Update<GpuProcessColumns>,
+    /// The processes that have the GPU's device file open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub device_file_holders: Option<Vec<ProcessId>>,
-    /// What fails while the rest goes on, when that changed.
+    pub device_file_holders: Update<Vec<ProcessId>>,
+    /// Why the GPU does not answer; `null` when it answers again.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub trouble: Update<Option<Trouble>>,
+    /// The functions of the driver that fail for the GPU while the rest goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failures: Option<Vec<Failure>>,
+    pub failures: Update<Vec<Failure>>,
 }
 
 impl GpuChange {
+    /// Returns the difference; `None` when there is none.
+    fn between(old: &Gpu, new: &Gpu) -> Option<Self> {
+        let Gpu { uuid, facts, load, health, detail, processes, device_file_holders, trouble, failures } = new;
+        let changed_processes = old.processes != *processes;
+        let held = changed_processes.then(|| GpuProcessColumns::between(&old.processes, processes)).flatten();
+        let change = Self {
+            uuid: uuid.clone(),
+            facts: update(&old.facts, facts),
+            load: update(&old.load, load),
+            health: update(&old.health, health),
+            detail: update(&old.detail, detail),
+            processes: (changed_processes && held.is_none()).then(|| processes.clone()),
+            held,
+            device_file_holders: update(&old.device_file_holders, device_file_holders),
+            trouble: update(&old.trouble, trouble),
+            failures: update(&old.failures, failures),
+        };
+        (!change.is_empty()).then_some(change)
+    }
+
     fn is_empty(&self) -> bool {
-        self.load.is_none()
-            && self.health.is_none()
-            && self.detail.is_none()
-            && self.processes.is_none()
-            && self.held.is_none()
-            && self.device_file_holders.is_none()
-            && self.failures.is_none()
+        let Self { uuid: _, facts, load, health, detail, processes, held, device_file_holders, trouble, failures } =
+            self;
+        facts.is_none()
+            && load.is_none()
+            && health.is_none()
+            && detail.is_none()
+            && processes.is_none()
+            && held.is_none()
+            && device_file_holders.is_none()
+            && trouble.is_none()
+            && failures.is_none()
+    }
+
+    /// Returns whether the change can be applied to this GPU: its columns have one value for each GPU process.
+    fn fits(&self, gpu: &Gpu) -> bool {
+        let length = self.processes.as_ref().unwrap_or(&gpu.processes).len();
+        self.held.as_ref().is_none_or(|columns| columns.fits(length))
+    }
+
+    fn apply(self, gpu: &mut Gpu) {
+        replace(&mut gpu.facts, self.facts);
+        replace(&mut gpu.load, self.load);
+        replace(&mut gpu.health, self.health);
+        replace(&mut gpu.detail, self.detail);
+        replace(&mut gpu.processes, self.processes);
+        if let Some(columns) = self.held {
+            columns.apply(&mut gpu.processes);
+        }
+        replace(&mut gpu.device_file_holders, self.device_file_holders);
+        replace(&mut gpu.trouble, self.trouble);
+        replace(&mut gpu.failures, self.failures);
     }
 }
 
-/// What each GPU process of a GPU holds, in their order: of a thousand that compute, it changes each second, and who they are
-/// does not. A column in which nothing changed is absent.
+/// The readings of all GPU processes of one GPU, in their order. A column in which nothing changed is left out.
+///
+/// As objects with their identities, the readings of a thousand processes were nine tenths of a tick.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Held {
-    /// Device memory that the driver gave each.
+pub struct GpuProcessColumns {
+    /// Device memory that the driver gave to each process.
     #[serde(rename = "memory_used_bytes", default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Vec<Bytes>>,
-    /// Share of the last second in which the kernels of each ran.
+    pub memory: Update<Vec<Bytes>>,
+    /// Share of the last second in which kernels of each process ran.
     #[serde(rename = "sm_utilization_percent", default, skip_serializing_if = "Option::is_none")]
-    pub sm: Option<Vec<Percent>>,
+    pub sm: Update<Vec<Percent>>,
 }
 
-impl Held {
-    /// What leads from the one to the other; absent when there is more to say.
+impl GpuProcessColumns {
+    /// Returns the changed columns; `None` where columns cannot express the difference.
     fn between(old: &[GpuProcess], new: &[GpuProcess]) -> Option<Self> {
-        let is_same = |(old, new): (&GpuProcess, &GpuProcess)| {
-            // A reading that is new in the lane needs a column.
+        let is_same_process = |(old, new): (&GpuProcess, &GpuProcess)| {
+            // A new reading needs a column.
             let GpuProcess { process, usage, memory: _, sm: _ } = new;
             (process, usage) == (&old.process, &old.usage)
         };
-        if old.len() != new.len() || !old.iter().zip(new).all(is_same) {
+        if old.len() != new.len() || !old.iter().zip(new).all(is_same_process) {
             return None;
         }
-        let memory = column(old, new, |it| it.memory).ok()?;
-        Some(Self { memory, sm: column(old, new, |it| it.sm).ok()? })
+        let memory = column(old, new, |gpu_process| gpu_process.memory).ok()?;
+        Some(Self { memory, sm: column(old, new, |gpu_process| gpu_process.sm).ok()? })
     }
 
-    /// Whether there is something for each of so many GPU processes.
     fn fits(&self, gpu_processes: usize) -> bool {
-        self.memory.as_ref().is_none_or(|it| it.len() == gpu_processes)
-            && self.sm.as_ref().is_none_or(|it| it.len() == gpu_processes)
+        self.memory.as_ref().is_none_or(|column| column.len() == gpu_processes)
+            && self.sm.as_ref().is_none_or(|column| column.len() == gpu_processes)
     }
 
     fn apply(self, gpu_processes: &mut [GpuProcess]) {
@@ -139,298 +262,149 @@ impl Held {
     }
 }
 
-/// The readings of all; absent when none of them changed, missing when one of them is, of which a column cannot say why.
+/// Returns the new readings where one differs; an error where one of them is missing, since a column has no place for
+/// the reason.
 fn column<T: PartialEq>(
     old: &[GpuProcess],
     new: &[GpuProcess],
-    of: impl Fn(&GpuProcess) -> Reading<T>,
-) -> Reading<Option<Vec<T>>> {
-    if old.iter().map(&of).eq(new.iter().map(&of)) {
+    reading: impl Fn(&GpuProcess) -> Reading<T>,
+) -> Reading<Update<Vec<T>>> {
+    if old.iter().map(&reading).eq(new.iter().map(&reading)) {
         return Ok(None);
     }
-    new.iter().map(of).collect::<Reading<_>>().map(Some)
+    new.iter().map(reading).collect::<Reading<_>>().map(Some)
 }
 
-/// What changed about a process; a lane that did not is absent.
+/// What changed about a process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessChange {
-    /// Who it is.
+    /// The identity of the process.
     pub id: ProcessId,
-    /// What hardly changes.
+    /// Readings that change only by an `exec`, a new user ID or a new parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub facts: Option<Arc<ProcessFacts>>,
-    /// What changes each second.
+    pub facts: Update<Arc<ProcessFacts>>,
+    /// Readings that change each second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<ProcessLoad>,
-    /// What its PyTorch says; an empty one where nobody looks any more.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocator: Option<Box<AllocatorStats>>,
+    pub load: Update<ProcessLoad>,
+    /// PyTorch's allocator stats; `null` when they are no longer read.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    pub allocator: Update<Option<Box<AllocatorStats>>>,
 }
 
-/// The new value, where it differs.
-fn changed<T: PartialEq + Clone>(old: &T, new: &T) -> Option<T> {
-    (old != new).then(|| new.clone())
+impl ProcessChange {
+    /// Returns the difference; `None` when there is none.
+    fn between(old: &Process, new: &Process) -> Option<Self> {
+        let Process { id, facts, load, allocator } = new;
+        let facts = update(&old.facts, facts);
+        let load = update(&old.load, load);
+        let allocator = update(&old.allocator, allocator);
+        (facts.is_some() || load.is_some() || allocator.is_some()).then_some(Self { id: *id, facts, load, allocator })
+    }
+
+    fn added(process: &Process) -> Self {
+        let Process { id, facts, load, allocator } = process;
+        let allocator = allocator.clone().map(Some);
+        Self { id: *id, facts: Some(facts.clone()), load: Some(load.clone()), allocator }
+    }
 }
 
 impl Change {
-    /// What leads from `old` to `new`; absent when only a whole snapshot can say it.
+    /// Returns the change that leads from `old` to `new`; `None` where only a whole snapshot can.
     pub fn between(old: &Snapshot, new: &Snapshot) -> Option<Self> {
-        let same = old.sequence + 1 == new.sequence
-            && old.schema == new.schema
-            && old.interval_ms == new.interval_ms
-            && old.driver == new.driver
-            && old.host.facts == new.host.facts
-            && old.gpus.len() == new.gpus.len()
-            && old
-                .gpus
-                .iter()
-                .zip(&new.gpus)
-                .all(|(old, new)| old.uuid == new.uuid && old.facts == new.facts && old.trouble == new.trouble);
-        same.then(|| Self {
-            sequence: new.sequence,
-            at: new.at,
-            unix_ms: new.unix_ms,
-            host: HostChange {
-                load: changed(&old.host.load, &new.host.load),
-                scan: changed(&old.host.scan, &new.host.scan),
-            },
-            gpus: gpus_between(old, new),
-            processes: processes_between(old, new),
-            gone: old.processes.iter().map(|it| it.id).filter(|id| new.process(*id).is_none()).collect(),
+        let Snapshot { schema, sequence, at, unix_ms, interval_ms, host, driver, gpus, processes } = new;
+        let same_gpus = old.gpus.iter().map(|gpu| &gpu.uuid).eq(gpus.iter().map(|gpu| &gpu.uuid));
+        if old.sequence + 1 != *sequence
+            || old.schema != *schema
+            || old.host.facts.boot_id != host.facts.boot_id
+            || !same_gpus
+        {
+            return None;
+        }
+        let process_change = |process: &Process| match old.process(process.id) {
+            Some(old) => ProcessChange::between(old, process),
+            None => Some(ProcessChange::added(process)),
+        };
+        Some(Self {
+            sequence: *sequence,
+            at: *at,
+            unix_ms: *unix_ms,
+            interval_ms: update(&old.interval_ms, interval_ms),
+            host: HostChange::between(&old.host, host),
+            driver: DriverChange::between(&old.driver, driver)?,
+            gpus: old.gpus.iter().zip(gpus).filter_map(|(old, new)| GpuChange::between(old, new)).collect(),
+            processes: processes.iter().filter_map(process_change).collect(),
+            gone: old.processes.iter().map(|process| process.id).filter(|id| new.process(*id).is_none()).collect(),
         })
     }
 }
 
-fn gpus_between(old: &Snapshot, new: &Snapshot) -> Vec<GpuChange> {
-    let changes = old.gpus.iter().zip(&new.gpus).map(|(old, new)| {
-        let gpu_processes = changed(&old.processes, &new.processes);
-        let held = gpu_processes.as_ref().and_then(|new| Held::between(&old.processes, new));
-        GpuChange {
-            uuid: new.uuid.clone(),
-            load: changed(&old.load, &new.load),
-            health: changed(&old.health, &new.health),
-            detail: if old.detail == new.detail { None } else { new.detail.clone() },
-            processes: gpu_processes.filter(|_| held.is_none()),
-            held,
-            device_file_holders: changed(&old.device_file_holders, &new.device_file_holders),
-            failures: changed(&old.failures, &new.failures),
-        }
-    });
-    changes.filter(|it| !it.is_empty()).collect()
-}
-
-fn processes_between(old: &Snapshot, new: &Snapshot) -> Vec<ProcessChange> {
-    let changes = new.processes.iter().map(|new| match old.process(new.id) {
-        None => ProcessChange {
-            id: new.id,
-            facts: Some(new.facts.clone()),
-            load: Some(new.load.clone()),
-            allocator: new.allocator.clone(),
-        },
-        Some(old) => ProcessChange {
-            id: new.id,
-            facts: changed(&old.facts, &new.facts),
-            load: changed(&old.load, &new.load),
-            allocator: (old.allocator != new.allocator).then(|| new.allocator.clone().unwrap_or_else(Box::default)),
-        },
-    });
-    changes.filter(|it| it.facts.is_some() || it.load.is_some() || it.allocator.is_some()).collect()
-}
-
-/// A change that does not start from this snapshot: a line was lost, or there are two writers.
+/// The change does not start from this snapshot: a line was lost, or there are two writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfStep;
 
 impl Snapshot {
-    /// Makes of this snapshot the one that the change leads to.
+    /// Turns this snapshot into the one that the change leads to.
     ///
     /// # Errors
     ///
-    /// When the change starts from another snapshot. This one is then as it was, and the next whole
-    /// snapshot mends it.
+    /// When the change starts from another snapshot. This one is then as it was; the next `full` line replaces it.
     pub fn apply(&mut self, change: Change) -> Result<(), OutOfStep> {
-        let fits = |new: &GpuChange| {
-            let gpu_processes = self.gpu(&new.uuid).map_or(0, |it| it.processes.len());
-            new.held.as_ref().is_none_or(|it| it.fits(gpu_processes))
-        };
+        let fits = |change: &GpuChange| self.gpu(&change.uuid).is_none_or(|gpu| change.fits(gpu));
         if self.sequence + 1 != change.sequence || !change.gpus.iter().all(fits) {
             return Err(OutOfStep);
         }
         self.sequence = change.sequence;
         self.at = change.at;
         self.unix_ms = change.unix_ms;
-        replace(&mut self.host.load, change.host.load);
-        replace(&mut self.host.scan, change.host.scan);
-        for new in change.gpus {
-            if let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.uuid == new.uuid) {
-                replace(&mut gpu.load, new.load);
-                replace(&mut gpu.health, new.health);
-                gpu.detail = new.detail.or(gpu.detail.take());
-                replace(&mut gpu.processes, new.processes);
-                if let Some(held) = new.held {
-                    held.apply(&mut gpu.processes);
-                }
-                replace(&mut gpu.device_file_holders, new.device_file_holders);
-                replace(&mut gpu.failures, new.failures);
+        replace(&mut self.interval_ms, change.interval_ms);
+        change.host.apply(&mut self.host);
+        change.driver.apply(&mut self.driver);
+        for change in change.gpus {
+            if let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.uuid == change.uuid) {
+                change.apply(gpu);
             }
         }
         if !change.gone.is_empty() {
             let gone: HashSet<ProcessId> = change.gone.into_iter().collect();
             self.processes.retain(|process| !gone.contains(&process.id));
         }
+        self.apply_processes(change.processes);
+        Ok(())
+    }
+
+    fn apply_processes(&mut self, changes: Vec<ProcessChange>) {
         let known = self.processes.len();
-        for mut new in change.processes {
-            let found = self.processes[..known].binary_search_by_key(&new.id, |process| process.id);
-            if let (Some(facts), Some(other)) = (&mut new.facts, self.beside(found.ok())) {
+        for mut change in changes {
+            let found = self.processes[..known].binary_search_by_key(&change.id, |process| process.id);
+            if let (Some(facts), Some(other)) = (&mut change.facts, self.facts_before(found.ok())) {
                 Arc::make_mut(facts).share(other);
             }
-            match found {
-                Ok(at) => {
+            match (found, change.facts, change.load) {
+                (Ok(at), facts, load) => {
                     let process = &mut self.processes[at];
-                    replace(&mut process.facts, new.facts);
-                    replace(&mut process.load, new.load);
-                    if let Some(peek) = new.allocator {
-                        process.allocator = Some(peek).filter(|it| !it.is_empty());
-                    }
+                    replace(&mut process.facts, facts);
+                    replace(&mut process.load, load);
+                    replace(&mut process.allocator, change.allocator);
                 }
-                Err(_) => {
-                    if let (Some(facts), Some(load)) = (new.facts, new.load) {
-                        self.processes.push(Process { id: new.id, facts, load, allocator: new.allocator });
-                    }
+                (Err(_), Some(facts), Some(load)) => {
+                    let allocator = change.allocator.flatten();
+                    self.processes.push(Process { id: change.id, facts, load, allocator });
                 }
+                // A new process without its readings: the writer is not gputop.
+                (Err(_), ..) => {}
             }
         }
         if self.processes.len() > known {
             self.processes.sort_by_key(|process| process.id);
             self.processes.dedup_by_key(|process| process.id);
         }
-        Ok(())
     }
 
-    /// The facts of the process before that place, or of the last one: as a rule, of one of the same job.
-    fn beside(&self, at: Option<usize>) -> Option<&ProcessFacts> {
-        self.processes[..at.unwrap_or(self.processes.len())].last().map(|it| it.facts.as_ref())
-    }
-}
-
-fn replace<T>(lane: &mut T, new: Option<T>) {
-    if let Some(new) = new {
-        *lane = new;
+    /// Returns the facts of the process before that place, or of the last process: usually one of the same job.
+    fn facts_before(&self, at: Option<usize>) -> Option<&ProcessFacts> {
+        self.processes[..at.unwrap_or(self.processes.len())].last().map(|process| process.facts.as_ref())
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::protocol::line::Line;
-    use crate::protocol::snapshot::Missing;
-    use crate::protocol::snapshot::example::host;
-
-    /// A host of two GPUs with some of six processes on it.
-    fn any_host() -> impl Strategy<Value = Snapshot> {
-        proptest::collection::vec((0..6u32, 0..2usize, 0..4u64), 0..8).prop_map(|holds| {
-            let mut host = host(2);
-            for (pid, gpu, gib) in holds {
-                host = host.with(100 + pid, "python train.py", gpu, Bytes::from_gib(gib));
-            }
-            host
-        })
-    }
-
-    /// What a GPU process holds and computes, where that is known.
-    type Load = (Option<u16>, Option<u16>);
-
-    /// Those of five.
-    fn any_load() -> impl Strategy<Value = Vec<Load>> {
-        proptest::collection::vec(
-            (proptest::option::weighted(0.9, 0..3_u16), proptest::option::weighted(0.9, 0..3_u16)),
-            5,
-        )
-    }
-
-    /// A host on whose only GPU they do.
-    fn loaded(load: &[Load]) -> Snapshot {
-        let mut host = (100..105).fold(host(1), |host, pid| host.with(pid, "python train.py", 0, Bytes(0)));
-        for (gpu_process, (memory, sm)) in host.gpus[0].processes.iter_mut().zip(load) {
-            gpu_process.memory = memory.map(|it| Bytes(it.into())).ok_or(Missing::Denied);
-            gpu_process.sm = sm.map(|it| Percent::new(it.into())).ok_or(Missing::NotYet);
-        }
-        host
-    }
-
-    proptest! {
-        /// What the same GPU processes hold is said by itself, as long as all that changed of it is known.
-        #[test]
-        fn what_tenants_hold_is_said_without_saying_who_they_are(old in any_load(), new in any_load()) {
-            let is_known = |of: fn(&Load) -> Option<u16>| {
-                let mut pairs = old.iter().map(of).zip(new.iter().map(of));
-                pairs.clone().all(|(old, new)| old == new) || pairs.all(|(_, new)| new.is_some())
-            };
-            let is_known = is_known(|it| it.0) && is_known(|it| it.1);
-            let (mut seen, new) = (loaded(&old), Snapshot { sequence: 1, ..loaded(&new) });
-            let change = Change::between(&seen, &new).unwrap();
-            if let Some(gpu) = change.gpus.first() {
-                prop_assert_eq!((gpu.held.is_some(), gpu.processes.is_some()), (is_known, !is_known));
-            }
-            let mut line = Vec::new();
-            Line::Tick(change).write(&mut line).unwrap();
-            let Ok(Some(Line::Tick(change))) = Line::parse(&line) else { panic!("{}", String::from_utf8_lossy(&line)) };
-            seen.apply(change).unwrap();
-            prop_assert_eq!(seen, new);
-        }
-
-        /// Whatever happens to a host, the change says all of it, also after it went over a wire.
-        #[test]
-        fn a_change_leads_from_the_old_to_the_new(old in any_host(), new in any_host()) {
-            let mut seen = old.clone();
-            let new = Snapshot { sequence: 1, ..new };
-            let mut line = Vec::new();
-            Line::Tick(Change::between(&old, &new).unwrap()).write(&mut line).unwrap();
-            let Ok(Some(Line::Tick(change))) = Line::parse(&line) else { panic!("{}", String::from_utf8_lossy(&line)) };
-            seen.apply(change).unwrap();
-            prop_assert_eq!(seen, new);
-        }
-
-        /// No line makes the parser panic.
-        #[test]
-        fn any_line_is_read_or_refused(line in ".*") {
-            let _refused = Line::parse(line.as_bytes());
-        }
-    }
-
-    #[test]
-    fn a_snapshot_survives_the_wire_with_the_reasons_of_what_is_missing() {
-        let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(1));
-        let mut line = Vec::new();
-        Line::Full(Box::new(host.clone())).write(&mut line).unwrap();
-        assert_eq!(Line::parse(&line).unwrap(), Some(Line::Full(Box::new(host))));
-        let text = String::from_utf8(line).unwrap();
-        assert!(text.contains(r#""fan_percent":null"#) && text.contains(r#""fan_percent":"unsupported""#), "{text}");
-    }
-
-    #[test]
-    fn a_change_from_another_snapshot_is_refused_whole() {
-        let old = host(1);
-        let mut change = Change::between(&old, &old.later(1)).unwrap();
-        change.sequence = 7;
-        let mut seen = old.clone();
-        assert_eq!((seen.apply(change), seen), (Err(OutOfStep), old));
-
-        let (old, new) =
-            (loaded(&[(Some(1), Some(1)); 5]), Snapshot { sequence: 1, ..loaded(&[(Some(2), Some(1)); 5]) });
-        let mut seen = old.clone();
-        let mut change = Change::between(&old, &new).unwrap();
-        // Who made up this line did not know how many they are.
-        change.gpus[0].held.as_mut().unwrap().memory.as_mut().unwrap().pop();
-        assert_eq!((seen.apply(change), seen), (Err(OutOfStep), old));
-    }
-
-    #[test]
-    fn a_gpu_that_is_lost_needs_a_whole_snapshot() {
-        let (old, mut new) = (host(2), host(2).later(1));
-        new.gpus.remove(0);
-        assert_eq!(Change::between(&old, &new), None);
-    }
-}
+mod tests;

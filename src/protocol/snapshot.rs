@@ -10,6 +10,8 @@
 
 mod allocator_stats;
 #[cfg(test)]
+pub(crate) mod arbitrary;
+#[cfg(test)]
 pub(crate) mod example;
 mod gpu_detail;
 mod readings;

@@ -40,6 +40,17 @@ macro_rules! lanes {
                 }
             }
 
+            #[cfg(test)]
+            impl crate::protocol::snapshot::arbitrary::Arbitrary for $lane {
+                fn arbitrary(random: &mut proptest::test_runner::TestRng) -> Self {
+                    use crate::protocol::snapshot::arbitrary::Arbitrary;
+                    Self {
+                        $( $known: Arbitrary::arbitrary(random), )*
+                        $( $reading: Arbitrary::arbitrary(random), )*
+                    }
+                }
+            }
+
             impl Serialize for $lane {
                 fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                     let mut map = serializer.serialize_map(None)?;

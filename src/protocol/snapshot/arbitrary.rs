@@ -1,0 +1,215 @@
+//! Snapshots for property tests: every field has a random value, and a field without one does not compile.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestRng;
+
+use super::{
+    AllocatorStats, AllocatorUnreadable, Cause, Driver, Failure, Gpu, GpuUuid, Host, HostFacts, Identity, Missing,
+    Process, ProcessId, Reading, Route, Snapshot, State, Throttle, Trouble, Use, Xid,
+};
+use crate::base::text::{Argv, Text};
+use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
+
+/// A type with random values.
+pub(crate) trait Arbitrary {
+    fn arbitrary(random: &mut TestRng) -> Self;
+}
+
+/// Returns a pair of snapshots of which a tick can lead from the first to the second: of one boot, with the same GPUs
+/// and the same version of the driver. Everything else differs at random.
+pub(crate) fn consecutive_snapshots() -> impl Strategy<Value = (Snapshot, Snapshot)> {
+    Just(()).prop_perturb(|(), mut random| {
+        let old = Snapshot::arbitrary(&mut random);
+        let new = successor(&old, &mut random);
+        (old, new)
+    })
+}
+
+fn successor(old: &Snapshot, random: &mut TestRng) -> Snapshot {
+    Snapshot {
+        schema: old.schema,
+        sequence: old.sequence + 1,
+        at: old_or_new(&old.at, random),
+        unix_ms: old_or_new(&old.unix_ms, random),
+        interval_ms: old_or_new(&old.interval_ms, random),
+        host: Host {
+            facts: HostFacts { boot_id: old.host.facts.boot_id.clone(), ..old_or_new(&old.host.facts, random) },
+            load: old_or_new(&old.host.load, random),
+            scan: old_or_new(&old.host.scan, random),
+        },
+        driver: Driver {
+            version: old.driver.version.clone(),
+            cuda_version: old.driver.cuda_version.clone(),
+            trouble: old_or_new(&old.driver.trouble, random),
+            failures: old_or_new(&old.driver.failures, random),
+        },
+        gpus: old.gpus.iter().map(|gpu| gpu_successor(gpu, random)).collect(),
+        processes: processes_successor(&old.processes, random),
+    }
+}
+
+fn gpu_successor(old: &Gpu, random: &mut TestRng) -> Gpu {
+    let mut processes = old_or_new(&old.processes, random);
+    for gpu_process in &mut processes {
+        gpu_process.memory = old_or_new(&gpu_process.memory, random);
+        gpu_process.sm = old_or_new(&gpu_process.sm, random);
+    }
+    Gpu {
+        uuid: old.uuid.clone(),
+        facts: old_or_new(&old.facts, random),
+        load: old_or_new(&old.load, random),
+        health: old_or_new(&old.health, random),
+        detail: old_or_new(&old.detail, random),
+        processes,
+        device_file_holders: old_or_new(&old.device_file_holders, random),
+        trouble: old_or_new(&old.trouble, random),
+        failures: old_or_new(&old.failures, random),
+    }
+}
+
+fn processes_successor(old: &[Process], random: &mut TestRng) -> Vec<Process> {
+    let mut processes = Vec::<Process>::arbitrary(random);
+    for process in old {
+        if bool::arbitrary(random) {
+            processes.push(Process {
+                id: process.id,
+                facts: old_or_new(&process.facts, random),
+                load: old_or_new(&process.load, random),
+                allocator: old_or_new(&process.allocator, random),
+            });
+        }
+    }
+    by_id(processes)
+}
+
+fn by_id(mut processes: Vec<Process>) -> Vec<Process> {
+    processes.sort_by_key(|process| process.id);
+    processes.dedup_by_key(|process| process.id);
+    processes
+}
+
+fn old_or_new<T: Arbitrary + Clone>(old: &T, random: &mut TestRng) -> T {
+    if bool::arbitrary(random) { old.clone() } else { T::arbitrary(random) }
+}
+
+fn one_of<T: Copy>(values: &[T], random: &mut TestRng) -> T {
+    values[random.random_range(0..values.len())]
+}
+
+/// Implements [`Arbitrary`] for structs by all of their fields.
+macro_rules! arbitrary_structs {
+    ($($type:ident { $($field:ident),* })+) => {
+        $(impl Arbitrary for $type {
+            fn arbitrary(random: &mut TestRng) -> Self {
+                Self { $($field: Arbitrary::arbitrary(random)),* }
+            }
+        })+
+    };
+}
+
+arbitrary_structs! {
+    Host { facts, load, scan }
+    Driver { version, cuda_version, trouble, failures }
+    Gpu { uuid, facts, load, health, detail, processes, device_file_holders, trouble, failures }
+    Process { id, facts, load, allocator }
+    ProcessId { pid, start_ticks }
+    AllocatorStats { devices, unreadable }
+    Trouble { cause, sentence, call, since }
+    Failure { call, error, since }
+    Xid { at, code }
+    Route { to, level, nvlink }
+}
+
+impl Arbitrary for Snapshot {
+    fn arbitrary(random: &mut TestRng) -> Self {
+        let mut gpus = Vec::<Gpu>::arbitrary(random);
+        for (index, gpu) in gpus.iter_mut().enumerate() {
+            gpu.uuid = GpuUuid(format!("GPU-{index}").into());
+        }
+        Self {
+            schema: Self::SCHEMA,
+            sequence: u32::arbitrary(random).into(),
+            at: Arbitrary::arbitrary(random),
+            unix_ms: Arbitrary::arbitrary(random),
+            interval_ms: Arbitrary::arbitrary(random),
+            host: Arbitrary::arbitrary(random),
+            driver: Arbitrary::arbitrary(random),
+            gpus,
+            processes: by_id(Arbitrary::arbitrary(random)),
+        }
+    }
+}
+
+/// Implements [`Arbitrary`] by an expression.
+macro_rules! arbitrary_values {
+    ($($type:ty: |$random:ident| $value:expr;)+) => {
+        $(impl Arbitrary for $type {
+            fn arbitrary($random: &mut TestRng) -> Self {
+                $value
+            }
+        })+
+    };
+}
+
+arbitrary_values! {
+    bool: |random| random.random();
+    u32: |random| one_of(&[0, 1, 2, u32::MAX], random);
+    u64: |random| one_of(&[0, 1, 2, u64::MAX], random);
+    i32: |random| one_of(&[-1, 0, 1, i32::MIN], random);
+    f64: |random| one_of(&[0.0, 0.25, 12.5], random);
+    Text: |random| one_of(&["", "python", "été", "\u{1b}[2J"], random).into();
+    Argv: |random| Vec::<Text>::arbitrary(random).into_iter().collect();
+    Bytes: |random| Self(u64::arbitrary(random));
+    Moment: |random| Self(u64::arbitrary(random));
+    Hertz: |random| Self(u64::arbitrary(random));
+    Celsius: |random| Self(i32::arbitrary(random));
+    Watts: |random| Self::from_milliwatts(random.random_range(0..1_000_000));
+    Percent: |random| Self::new(random.random_range(0.0..1000.0));
+    GpuUuid: |random| Self(Text::arbitrary(random));
+    Missing: |random| one_of(&[Self::Unsupported, Self::Denied, Self::Gone, Self::Failed, Self::NotYet], random);
+    Identity: |random| one_of(&[Self::Sure, Self::Fresh, Self::Unverified], random);
+    State: |random| one_of(&[Self::Running, Self::Zombie, Self::Other], random);
+    Use: |random| one_of(&[Self::Compute, Self::Graphics, Self::ComputeAndGraphics, Self::Mps], random);
+    Throttle: |random| one_of(&[Self::PowerCap, Self::HardwareThermal], random);
+    Cause: |random| one_of(&[Self::Hung, Self::NoLibrary, Self::Lost], random);
+    AllocatorUnreadable: |random| one_of(&[Self::NotYet, Self::PtraceScope, Self::Hung], random);
+}
+
+impl<T: Arbitrary> Arbitrary for Reading<T> {
+    fn arbitrary(random: &mut TestRng) -> Self {
+        // More readings that are there, or hardly any two lists of GPU processes would differ by columns alone.
+        if random.random_range(0..8) > 0 { Ok(T::arbitrary(random)) } else { Err(Missing::arbitrary(random)) }
+    }
+}
+
+impl<T: Arbitrary> Arbitrary for Option<T> {
+    fn arbitrary(random: &mut TestRng) -> Self {
+        bool::arbitrary(random).then(|| T::arbitrary(random))
+    }
+}
+
+impl<T: Arbitrary> Arbitrary for Vec<T> {
+    fn arbitrary(random: &mut TestRng) -> Self {
+        (0..random.random_range(0..4)).map(|_| T::arbitrary(random)).collect()
+    }
+}
+
+impl<T: Arbitrary, const N: usize> Arbitrary for [T; N] {
+    fn arbitrary(random: &mut TestRng) -> Self {
+        std::array::from_fn(|_| T::arbitrary(random))
+    }
+}
+
+impl<T: Arbitrary> Arbitrary for Box<T> {
+    fn arbitrary(random: &mut TestRng) -> Self {
+        Self::new(T::arbitrary(random))
+    }
+}
+
+impl<T: Arbitrary> Arbitrary for Arc<T> {
+    fn arbitrary(random: &mut TestRng) -> Self {
+        Self::new(T::arbitrary(random))
+    }
+}
