@@ -1,4 +1,4 @@
-//! nvidia-smi's questions. What is expected was written from what the real one printed on an H100 (driver 590.48.01) and on
+//! The options of nvidia-smi. The expected output was copied from the real nvidia-smi on an H100 (driver 590.48.01) and on
 //! a `GeForce` RTX 2080 Super (595.71.05).
 
 use std::io::BufRead;
@@ -18,7 +18,7 @@ const NOTHING: i32 = 6;
 const MIB: u64 = 1 << 20;
 const DEPRECATED: &str = "[Requested functionality has been deprecated]";
 
-/// The H100 at rest.
+/// An idle H100.
 fn h100(gpu: &mut Gpu) {
     gpu.serial = Some("0000000000000".to_owned());
     "00000000:00:09.0".clone_into(&mut gpu.pci);
@@ -101,7 +101,7 @@ fn host_of(driver: &str) -> Host {
     host
 }
 
-/// Field, head, and what the two said.
+/// Name in the query, header, and the answers of the H100 and of the `GeForce`.
 const FIELDS: &[(&str, &str, &str, &str)] = &[
     ("driver_version", "driver_version", "590.48.01", "590.48.01"),
     ("count", "count", "2", "2"),
@@ -163,7 +163,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
         "0 us",
         "0 us",
     ),
-    // Rounded up, each: 479 + 0 + 81081 is one more than there is, and 408 + 819 + 6967 two.
+    // Each value is rounded up, so the sums exceed the total: 479 + 0 + 81081 by 1, 408 + 819 + 6967 by 2.
     ("memory.total", "memory.total [MiB]", "81559 MiB", "8192 MiB"),
     ("memory.reserved", "memory.reserved [MiB]", "479 MiB", "408 MiB"),
     ("memory.used", "memory.used [MiB]", "0 MiB", "819 MiB"),
@@ -251,7 +251,7 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_field_is_said_as_nvidia_smi_says_it() {
+fn every_field_is_written_as_nvidia_smi_writes_it() {
     let host = host();
     let names: Vec<&str> = FIELDS.iter().map(|(name, ..)| *name).collect();
     let ran = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv"]);
@@ -264,9 +264,9 @@ fn every_field_is_said_as_nvidia_smi_says_it() {
     assert!(wrong.is_empty(), "said, expected: {wrong:#?}");
 }
 
-/// What later drivers call deprecated.
+/// Newer drivers answer these fields with "deprecated".
 #[test]
-fn an_older_driver_is_answered_as_its_own_nvidia_smi_did() {
+fn older_drivers_answer_withdrawn_fields() {
     let fields = "--query-gpu=display_mode,clocks.applications.gr,clocks.default_applications.mem";
     let said = |driver| host_of(driver).run([fields, "--format=csv,noheader"]).text();
     assert_eq!(said("535.86.05"), "Enabled, 1980 MHz, 2619 MHz\nEnabled, [N/A], [N/A]\n");
@@ -274,9 +274,9 @@ fn an_older_driver_is_answered_as_its_own_nvidia_smi_did() {
     assert_eq!(said("590.48.01"), format!("{deprecated}\n{deprecated}\n"));
 }
 
-/// A module of GPU and processor has a power of its own; a fabric with trouble says which.
+/// A module of GPU and CPU has power fields of its own. The health of a fabric has a field for each problem.
 #[test]
-fn a_module_and_a_fabric_are_said_where_they_are() {
+fn module_power_and_fabric_are_shown_where_they_exist() {
     let mut host = Host::still(["GH200"]);
     // Bandwidth degraded, no route recovery, a route unhealthy.
     let health = 1 | 2 << 2 | 1 << 4;
@@ -291,9 +291,9 @@ fn a_module_and_a_fabric_are_said_where_they_are() {
     assert_eq!(ran.text(), "In Progress, N/A\n");
 }
 
-/// Three of these came with driver 575 and have other numbers since 580.82, at which others have something else.
+/// Driver 575 added three of the counters; driver 580.82 renumbered their NVML field IDs.
 #[test]
-fn what_held_the_clocks_is_read_of_old_and_new_drivers() {
+fn clock_event_counters_are_read_from_old_and_new_drivers() {
     const OLD: &str = "1, 2, [N/A], [N/A], [N/A]\n";
     const NEW: &str = "1, 2, 3, 4, 5\n";
     for (driver, held) in [
@@ -311,28 +311,28 @@ fn what_held_the_clocks_is_read_of_old_and_new_drivers() {
         });
         let names =
             ["sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"];
-        let fields = names.map(|it| format!("clocks_event_reasons_counters.{it}")).join(",");
+        let fields = names.map(|name| format!("clocks_event_reasons_counters.{name}")).join(",");
         let ran = host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits", "-i", "0"]);
         assert_eq!(ran.text(), held, "{driver}");
     }
 }
 
 #[test]
-fn the_help_lists_each_field_and_each_can_be_asked() {
+fn help_lists_every_field_and_every_field_can_be_queried() {
     let host = host();
     let help = host.run(["--help-query-gpu"]);
     let text = help.text();
     let names: Vec<&str> =
-        text.lines().filter(|it| it.starts_with('"')).flat_map(|it| it.split('"').skip(1).step_by(2)).collect();
+        text.lines().filter(|line| line.starts_with('"')).flat_map(|line| line.split('"').skip(1).step_by(2)).collect();
     assert!(names.len() >= 230, "{}", names.len());
     assert!(FIELDS.iter().all(|(name, ..)| names.contains(name)));
     let ran = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv,noheader"]);
     assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
-    assert_eq!(ran.text().lines().map(|it| it.split(", ").count()).collect::<Vec<_>>(), [names.len(); 2]);
+    assert_eq!(ran.text().lines().map(|line| line.split(", ").count()).collect::<Vec<_>>(), [names.len(); 2]);
 }
 
 #[test]
-fn header_and_units_go_and_gpus_are_chosen() {
+fn noheader_nounits_and_id_are_obeyed() {
     let host = host();
     let query = "--query-gpu=index,memory.total,power.draw,fan.speed";
     let said = |args: &[&str]| {
@@ -356,7 +356,7 @@ fn header_and_units_go_and_gpus_are_chosen() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_named() {
+fn invalid_queries_are_named() {
     let host = host();
     let ran = host.run(["--query-gpu=index,nonsense", "--format=csv"]);
     assert_eq!(
@@ -379,10 +379,11 @@ fn what_cannot_be_asked_is_named() {
 }
 
 #[test]
-fn the_time_is_local_and_has_milliseconds() {
+fn timestamps_are_local_and_have_milliseconds() {
     let host = host();
     let text = host.run(["--query-gpu=timestamp", "--format=csv,noheader", "-i", "0"]).text();
-    let shape: String = text.trim_end().chars().map(|it| if it.is_ascii_digit() { '0' } else { it }).collect();
+    let shape: String =
+        text.trim_end().chars().map(|character| if character.is_ascii_digit() { '0' } else { character }).collect();
     assert_eq!(shape, "0000/00/00 00:00:00.000");
     let mut command = host.gputop(["--query-gpu=timestamp", "--format=csv,noheader", "-i", "0"]);
     let there = crate::process::run(command.env("TZ", "XYZ-9")).text();
@@ -390,7 +391,7 @@ fn the_time_is_local_and_has_milliseconds() {
 }
 
 #[test]
-fn a_lost_gpu_is_said_to_be_lost_and_never_what_it_was() {
+fn a_lost_gpu_never_answers_with_old_values() {
     let mut host = host();
     host.change(|world| world.gpus[1].lost = true);
     let ran = host.run(["--query-gpu=index,memory.used,power.draw", "--format=csv,noheader"]);
@@ -399,7 +400,7 @@ fn a_lost_gpu_is_said_to_be_lost_and_never_what_it_was() {
 }
 
 #[test]
-fn processes_that_compute_are_listed() {
+fn compute_processes_are_listed_and_graphics_processes_are_not() {
     let mut host = host();
     let pid = host.sleeper(0, 19 * GIB);
     host.put(1, Tenant { kinds: vec![Kind::Graphics], ..Tenant::new(pid, GIB) });
@@ -414,7 +415,7 @@ fn processes_that_compute_are_listed() {
 }
 
 #[test]
-fn gpus_and_their_instances_are_listed() {
+fn list_shows_gpus_and_mig_instances() {
     let host = Host::still(["H100", "A100-MIG"]);
     let text = host.run(["-L"]).text();
     let lines: Vec<&str> = text.lines().collect();
@@ -425,16 +426,16 @@ fn gpus_and_their_instances_are_listed() {
 }
 
 #[test]
-fn a_loop_says_its_head_once() {
+fn a_loop_prints_the_header_once() {
     let host = host();
     let mut command = host.gputop(["--query-gpu=index,temperature.gpu", "--format=csv", "-i", "0", "-l", "0.1"]);
     let mut gputop = Started::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()));
     let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("it was asked for")).lines();
-    let lines: Vec<String> = lines.take(4).map(|it| it.expect("it can be read")).collect();
+    let lines: Vec<String> = lines.take(4).map(|line| line.expect("line can be read")).collect();
     assert_eq!(lines, ["index, temperature.gpu", "0, 41", "0, 41", "0, 41"]);
 }
 
-/// nvidia-smi's other spellings of a loop, and its file.
+/// `-lms` is nvidia-smi's loop in milliseconds, `-f` its output file.
 #[test]
 fn a_loop_of_milliseconds_goes_into_a_file_once_an_interval() {
     let host = host();
@@ -453,12 +454,12 @@ fn a_loop_of_milliseconds_goes_into_a_file_once_an_interval() {
         ((number(hour) * 60 + number(minute)) * 60 + number(second)) * 1000 + number(ms)
     };
     let times: Vec<u64> = text.lines().take(4).map(ms).collect();
-    // The first pass of an agent is soon followed by another: that is no second answer.
-    assert!(times.windows(2).all(|it| (it[1] + 86_400_000 - it[0]) % 86_400_000 >= 300), "{text}");
+    // An agent's second pass follows its first one at once. It is not answered again.
+    assert!(times.windows(2).all(|pair| (pair[1] + 86_400_000 - pair[0]) % 86_400_000 >= 300), "{text}");
 }
 
 #[test]
-fn what_only_nvidia_smi_does_is_answered_with_where_to_find_it() {
+fn unsupported_nvidia_smi_options_name_the_replacement() {
     let host = host();
     for (args, words) in [
         (&["--query-accounted-apps=pid", "--format=csv"][..], "gputop analyze"),
@@ -472,17 +473,18 @@ fn what_only_nvidia_smi_does_is_answered_with_where_to_find_it() {
         assert_eq!((ran.code, ran.err.lines().count()), (2, 1), "{args:?}: {}", ran.err);
         assert!(ran.err.contains(words), "{}", ran.err);
     }
-    // A mistake that is none of nvidia-smi's options is said as before.
+    // Other unknown options get clap's message.
     assert!(host.run(["--bogus"]).err.contains("unexpected argument"));
 }
 
 #[test]
-fn csv_has_the_names_and_units_of_the_json() {
+fn csv_has_the_names_and_units_of_json() {
     let host = host();
     let text = host.run(["--csv"]).text();
-    let rows: Vec<Vec<&str>> = text.lines().map(|it| it.split(',').collect()).collect();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(rows[0][..4], ["unix_ms", "index", "uuid", "name"]);
-    let at = |name: &str| rows[0].iter().position(|it| *it == name).unwrap_or_else(|| panic!("no {name} in {text}"));
+    let at =
+        |name: &str| rows[0].iter().position(|column| *column == name).unwrap_or_else(|| panic!("no {name} in {text}"));
     assert_eq!(rows[2][at("memory_total_bytes")], (8192 * MIB).to_string());
     assert_eq!(rows[2][at("sm_utilization_percent")], "8.0");
     assert_eq!(rows[1].len(), rows[0].len(), "{text}");

@@ -1,28 +1,27 @@
-//! Memory errors, and what was done about them: counts by kind and place, pages, rows.
+//! Fields on memory errors: counts by kind and place, retired pages, remapped rows.
 
-use super::List;
-use crate::commands::query::cell::{enabled, plain, yes};
+use super::GpuFields;
+use crate::commands::query::value::{enabled, plain, yes};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Reading};
 
-/// Errors by kind and time, and by place.
-type Counts = fn(&GpuDetail) -> &EccCounts;
-type Place = fn(&EccCounts) -> Reading<u64>;
-const COUNTS: [(&str, Counts); 4] = [
-    ("corrected.volatile", |it| &it.corrected),
-    ("corrected.aggregate", |it| &it.corrected_ever),
-    ("uncorrected.volatile", |it| &it.uncorrected),
-    ("uncorrected.aggregate", |it| &it.uncorrected_ever),
+type ErrorCounts = fn(&GpuDetail) -> &EccCounts;
+const KINDS: [(&str, ErrorCounts); 4] = [
+    ("corrected.volatile", |detail| &detail.corrected),
+    ("corrected.aggregate", |detail| &detail.corrected_ever),
+    ("uncorrected.volatile", |detail| &detail.uncorrected),
+    ("uncorrected.aggregate", |detail| &detail.uncorrected_ever),
 ];
-const PLACES: [(&str, Place); 9] = [
-    ("device_memory", |it| it.dram),
-    ("dram", |it| it.dram),
-    ("register_file", |it| it.register_file),
-    ("l1_cache", |it| it.l1_cache),
-    ("l2_cache", |it| it.l2_cache),
-    ("texture_memory", |it| it.texture_memory),
-    ("cbu", |it| it.cbu),
-    ("sram", |it| it.sram),
-    ("total", |it| it.total),
+type CountAt = fn(&EccCounts) -> Reading<u64>;
+const PLACES: [(&str, CountAt); 9] = [
+    ("device_memory", |counts| counts.dram),
+    ("dram", |counts| counts.dram),
+    ("register_file", |counts| counts.register_file),
+    ("l1_cache", |counts| counts.l1_cache),
+    ("l2_cache", |counts| counts.l2_cache),
+    ("texture_memory", |counts| counts.texture_memory),
+    ("cbu", |counts| counts.cbu),
+    ("sram", |counts| counts.sram),
+    ("total", |counts| counts.total),
 ];
 
 /// In the order of [`GpuDetail::sram_errors`].
@@ -37,79 +36,64 @@ const SRAM: [&str; 9] = [
     "aggregate.sram.pcie",
     "aggregate.sram.other",
 ];
+/// The index in [`SRAM`] before which nvidia-smi lists the threshold.
+const THRESHOLD: usize = 4;
 
-/// From here on, by place.
-const BY_PLACE: usize = 4;
-
-pub(super) fn errors(list: &mut List) {
-    list.add("dramEncryption.mode.current", "", "Whether device memory is encrypted.", |it| {
-        enabled(it.detail(|it| it.dram_encryption))
-    });
-    list.add("dramEncryption.mode.pending", "", "Whether it will be after a reboot.", |it| {
-        enabled(it.detail(|it| it.dram_encryption_pending))
-    });
-    list.add("ecc.mode.current", "", "Whether ECC is on.", |it| enabled(it.detail(|it| it.ecc)));
-    list.add("ecc.mode.pending", "", "Whether it will be after a reboot.", |it| {
-        enabled(it.detail(|it| it.ecc_pending))
-    });
-    for (kind, counts) in COUNTS {
+pub(super) fn add(fields: &mut GpuFields) {
+    let help = "Whether device memory is encrypted.";
+    fields.detail("dramEncryption.mode.current", "", help, |detail| enabled(detail.dram_encryption));
+    let help = "Whether device memory is encrypted after the next reboot.";
+    fields.detail("dramEncryption.mode.pending", "", help, |detail| enabled(detail.dram_encryption_pending));
+    fields.detail("ecc.mode.current", "", "Whether ECC is on.", |detail| enabled(detail.ecc));
+    let help = "Whether ECC is on after the next reboot.";
+    fields.detail("ecc.mode.pending", "", help, |detail| enabled(detail.ecc_pending));
+    for (kind, counts) in KINDS {
         for (place, count) in PLACES {
+            let help = "Memory errors since the driver was loaded (volatile) or the board was made (aggregate).";
             let name = format!("ecc.errors.{kind}.{place}");
-            let about =
-                "Memory errors there, since the driver was loaded (volatile) or the board was made (aggregate).";
-            list.add(&name, "", about, move |it| plain(it.detail(|it| count(counts(it)))));
+            fields.detail(name, "", help, move |detail| plain(&count(counts(detail))));
         }
     }
     for (at, name) in SRAM.into_iter().enumerate() {
-        if at == BY_PLACE {
+        if at == THRESHOLD {
             let name = "ecc.errors.uncorrected.aggregate.sram.thresholdExceeded";
-            let about = "Whether these are so many that the board should be replaced.";
-            list.add(name, "", about, |it| yes(it.detail(|it| it.sram_exceeded)));
+            let help = "Whether there are so many SRAM errors that the board should be replaced.";
+            fields.detail(name, "", help, |detail| yes(detail.sram_exceeded));
         }
-        let name = format!("ecc.errors.uncorrected.{name}");
-        list.add(&name, "", "Errors in memory on the chip that were not mended.", move |it| {
-            plain(it.detail(|it| it.sram_errors.map(|it| it[at])))
+        let help = "Uncorrected errors in SRAM.";
+        fields.detail(format!("ecc.errors.uncorrected.{name}"), "", help, move |detail| {
+            plain(&detail.sram_errors.map(|errors| errors[at]))
         });
     }
-    list.add(
-        "retired_pages.single_bit_ecc.count retired_pages.sbe",
-        "",
-        "Pages out of use after single-bit errors.",
-        |it| plain(it.detail(|it| it.retired_single)),
-    );
-    list.add(
-        "retired_pages.double_bit.count retired_pages.dbe",
-        "",
-        "Pages out of use after double-bit errors.",
-        |it| plain(it.detail(|it| it.retired_double)),
-    );
-    list.add("retired_pages.pending", "", "Whether some wait for a reboot.", |it| {
-        yes(it.detail(|it| it.retired_pending))
-    });
-    list.add("remapped_rows.correctable remapped_rows.sbe", "", "Rows replaced after errors that were mended.", |it| {
-        plain(it.detail(|it| it.remapped_correctable))
-    });
-    inactive(list, "correctable", |it| it.remapped_correctable_inactive);
-    list.add("remapped_rows.uncorrectable remapped_rows.dbe", "", "Rows replaced after errors that were not.", |it| {
-        plain(it.detail(|it| it.remapped_uncorrectable))
-    });
-    inactive(list, "uncorrectable", |it| it.remapped_uncorrectable_inactive);
-    list.add("remapped_rows.pending", "", "Whether some wait for a reset.", |it| {
-        yes(it.detail(|it| it.remapped_pending))
-    });
-    list.add("remapped_rows.failure", "", "Whether one could not be replaced.", |it| {
-        yes(it.detail(|it| it.remapped_failed))
-    });
-    for (at, left) in ["max", "high", "partial", "low", "none"].into_iter().enumerate() {
-        let name = format!("remapped_rows.histogram.{left}");
-        list.add(&name, "", "Banks by the spare rows that they have left.", move |it| {
-            plain(it.detail(|it| it.remapped_banks.map(|it| it[at])))
+    let help = "Pages retired after single-bit errors.";
+    let names = "retired_pages.single_bit_ecc.count retired_pages.sbe";
+    fields.detail(names, "", help, |detail| plain(&detail.retired_single));
+    let help = "Pages retired after double-bit errors.";
+    let names = "retired_pages.double_bit.count retired_pages.dbe";
+    fields.detail(names, "", help, |detail| plain(&detail.retired_double));
+    let help = "Whether pages are to be retired at the next reboot.";
+    fields.detail("retired_pages.pending", "", help, |detail| yes(detail.retired_pending));
+    let help = "Rows remapped after corrected errors.";
+    let names = "remapped_rows.correctable remapped_rows.sbe";
+    fields.detail(names, "", help, |detail| plain(&detail.remapped_correctable));
+    // nvidia-smi has the two `_inactive` fields since 595.
+    let help = "Rows remapped after corrected errors, not in force yet.";
+    let name = "remapped_rows.correctable_inactive";
+    fields.detail(name, "", help, |detail| plain(&detail.remapped_correctable_inactive));
+    let help = "Rows remapped after uncorrected errors.";
+    let names = "remapped_rows.uncorrectable remapped_rows.dbe";
+    fields.detail(names, "", help, |detail| plain(&detail.remapped_uncorrectable));
+    let help = "Rows remapped after uncorrected errors, not in force yet.";
+    let name = "remapped_rows.uncorrectable_inactive";
+    fields.detail(name, "", help, |detail| plain(&detail.remapped_uncorrectable_inactive));
+    let help = "Whether rows are to be remapped at the next reset.";
+    fields.detail("remapped_rows.pending", "", help, |detail| yes(detail.remapped_pending));
+    let help = "Whether a row could not be remapped.";
+    fields.detail("remapped_rows.failure", "", help, |detail| yes(detail.remapped_failed));
+    for (at, spares) in ["max", "high", "partial", "low", "none"].into_iter().enumerate() {
+        let name = format!("remapped_rows.histogram.{spares}");
+        fields.detail(name, "", "Memory banks by their remaining spare rows.", move |detail| {
+            plain(&detail.remapped_banks.map(|banks| banks[at]))
         });
     }
-}
-
-/// Since nvidia-smi 595.
-fn inactive(list: &mut List, kind: &str, count: fn(&GpuDetail) -> Reading<u64>) {
-    let name = format!("remapped_rows.{kind}_inactive");
-    list.add(&name, "", "Those of them that are not in force.", move |it| plain(it.detail(count)));
 }
