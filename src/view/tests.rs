@@ -7,10 +7,8 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::*;
-use crate::app::Options;
-use crate::app::end_dialog::EndDialog;
-use crate::app::event::Event;
 use crate::app::settings::Settings;
+use crate::app::{Options, end_dialog::EndDialog, event::Event};
 use crate::base::units::{Bytes, Elapsed, Moment, Watts};
 use crate::protocol::command::{Outcome, Reply, Signal};
 use crate::protocol::host_key::HostKey;

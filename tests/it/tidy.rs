@@ -2,26 +2,14 @@
 //!
 //! If the design changed, change ARCHITECTURE.md and the tables here together.
 
+mod module_graph;
+mod module_graph_tests;
+mod module_paths;
+mod modules;
+mod words;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Who may use whom. A module may use what its row names, and nothing else of ours.
-const MAY_USE: &[(&str, &[&str])] = &[
-    ("base", &[]),
-    ("protocol", &["base"]),
-    ("agent", &["base", "cli", "protocol"]),
-    ("source", &["base", "cli", "protocol"]),
-    ("model", &["base", "protocol"]),
-    ("app", &["base", "model", "protocol"]),
-    ("view", &["app", "base", "model", "protocol"]),
-    ("tui", &["app", "base", "cli", "config", "model", "protocol", "source", "view"]),
-    ("commands", &["agent", "app", "base", "cli", "config", "model", "protocol", "source", "tui", "view"]),
-    // What a column is called, is called so on the command line.
-    ("cli", &["app", "base"]),
-    ("config", &["app", "cli"]),
-    ("lib", &["agent", "cli", "commands", "config", "protocol", "tui"]),
-    ("main", &["base", "cli", "commands", "lib"]),
-];
 
 /// What may stand only in some modules: the words, where they are at home, and why nowhere else.
 const AT_HOME: &[(&[&str], &[&str], &str)] = &[
@@ -159,74 +147,6 @@ fn all() -> Vec<Source> {
 #[track_caller]
 fn check(rule: &str, broken: &[String]) {
     assert!(broken.is_empty(), "{rule}\n{}\n", broken.join("\n"));
-}
-
-/// The modules of ours that a line of code names: `crate::app` or `crate::{app, view::Theme}`.
-fn uses_of_crate(text: &str) -> Vec<String> {
-    let name = |text: &str| text.chars().take_while(|it| it.is_alphanumeric() || *it == '_').collect::<String>();
-    let mut used = Vec::new();
-    for (at, path) in text.match_indices("crate::") {
-        let rest = &text[at + path.len()..];
-        match rest.strip_prefix('{') {
-            None => used.push(name(rest)),
-            Some(list) => {
-                let mut depth = 0;
-                let mut begins = true;
-                for (at, letter) in list.char_indices() {
-                    match letter {
-                        '{' => depth += 1,
-                        '}' if depth == 0 => break,
-                        '}' => depth -= 1,
-                        ',' if depth == 0 => begins = true,
-                        _ if begins && letter.is_alphabetic() => {
-                            used.push(name(&list[at..]));
-                            begins = false;
-                        }
-                        _ => {}
-                    }
-                }
-            }
-        }
-    }
-    used
-}
-
-#[test]
-fn modules_use_only_what_they_may() {
-    let mut broken = Vec::new();
-    // Tests of a module may make what it works on.
-    for source in product().iter().filter(|it| !it.path.ends_with("tests.rs")) {
-        let module = source.module();
-        let Some((_, may)) = MAY_USE.iter().find(|(name, _)| *name == module) else {
-            broken.push(format!("{} is no module of the table", source.path.display()));
-            continue;
-        };
-        let code: Vec<&str> = source.code().map(|(_, line)| line).collect();
-        let mut used = uses_of_crate(&code.join("\n"));
-        used.sort();
-        used.dedup();
-        let stranger =
-            |it: &String| MAY_USE.iter().any(|(name, _)| name == it) && it != module && !may.contains(&it.as_str());
-        broken.extend(used.iter().filter(|it| stranger(it)).map(|it| format!("{} uses `{it}`", source.path.display())));
-    }
-    check("a module uses what its row names, and nothing else of ours", &broken);
-}
-
-#[test]
-fn the_table_of_modules_has_no_cycle_and_no_ghost() {
-    let modules: Vec<String> = product().iter().map(|it| it.module().to_owned()).collect();
-    let ghosts: Vec<_> = MAY_USE.iter().filter(|(name, _)| !modules.iter().any(|it| it == name)).collect();
-    assert!(ghosts.is_empty(), "{ghosts:?}");
-    let mut left: Vec<_> = MAY_USE.iter().collect();
-    loop {
-        let before = left.len();
-        let open: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
-        left.retain(|(_, may)| may.iter().any(|it| open.contains(it)));
-        if left.len() == before {
-            break;
-        }
-    }
-    assert!(left.is_empty(), "these use each other in a circle: {left:?}");
 }
 
 #[test]

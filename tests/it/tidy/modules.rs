@@ -1,0 +1,126 @@
+//! Which module may use which, checked on the real module graph.
+
+use std::fmt::Write;
+use std::sync::OnceLock;
+
+use super::module_graph::{Circle, ModuleGraph};
+use super::module_paths::SourceFile;
+
+/// The modules at the top of `src` and what each may use: the table of ARCHITECTURE.md.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("protocol", &["base"]),
+    ("agent", &["base", "protocol"]),
+    ("source", &["base", "protocol"]),
+    ("model", &["base", "protocol"]),
+    ("app", &["base", "model", "protocol"]),
+    ("view", &["app", "base", "model", "protocol"]),
+    ("tui", &["app", "base", "model", "protocol", "source", "view"]),
+    ("commands", &["agent", "app", "base", "model", "protocol", "source", "view"]),
+    ("cli", &["agent", "app", "base", "commands", "protocol", "source", "tui"]),
+    ("config", &["app", "base", "cli"]),
+    ("lib", &["agent", "cli", "commands", "config", "protocol", "tui"]),
+    ("main", &["base", "cli", "commands", "lib"]),
+];
+
+/// The only commands that may use the agent's code: the others ask an agent for what they need.
+const COMMANDS_WITH_AGENT: &[&str] = &["doctor"];
+
+/// Uses that `MAY_USE` forbids and that are still there.
+const KNOWN_FORBIDDEN: &[(&str, &str)] = &[
+    ("agent", "cli"),
+    ("commands", "cli"),
+    ("commands", "config"),
+    ("commands", "tui"),
+    ("source", "cli"),
+    ("tui", "cli"),
+    ("tui", "config"),
+];
+
+/// Circles that are still there: the folder, and the members in alphabetical order. None may be added; when the members of
+/// one change, change its line, and when it is gone, remove it.
+#[rustfmt::skip]
+const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
+    ("agent/nvml", &["gpu", "gpu_processes", "mig", "on_demand", "process_utilization"]),
+
+    ("agent/nvml", &["library", "raw"]),
+
+    ("app", &["accessors", "alerts", "end_dialog", "gpu_columns", "keymap", "page", "process_columns", "row_order", "rows", "settings"]),
+
+    ("model/verdict", &["judge", "orphan"]),
+];
+
+fn graph() -> &'static ModuleGraph {
+    static GRAPH: OnceLock<ModuleGraph> = OnceLock::new();
+    GRAPH.get_or_init(|| {
+        let files = super::product().into_iter();
+        let file = |source: super::Source| SourceFile { path: source.path.display().to_string(), text: source.text };
+        ModuleGraph::read(&files.map(file).collect::<Vec<_>>())
+    })
+}
+
+#[test]
+fn modules_use_only_what_they_may() {
+    let mut broken = Vec::new();
+    let mut still_there = Vec::new();
+    for ((from, to), usage) in graph().uses_between_folders() {
+        let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == from) else {
+            broken.push(format!("`{from}` is not in the table"));
+            continue;
+        };
+        if allowed.contains(&to.as_str()) {
+            continue;
+        }
+        match KNOWN_FORBIDDEN.iter().find(|known| **known == (from.as_str(), to.as_str())) {
+            Some(known) => still_there.push(known),
+            None => broken.push(format!("`{from}` may not use `{to}`: {}", usage.place)),
+        }
+    }
+    for known in KNOWN_FORBIDDEN.iter().filter(|known| !still_there.contains(known)) {
+        broken.push(format!("{known:?} is gone: take it out of KNOWN_FORBIDDEN"));
+    }
+    super::check("a module uses only what its row of MAY_USE names", &broken);
+}
+
+#[test]
+fn only_doctor_uses_the_agent() {
+    let usages = graph().usages.iter().filter(|usage| {
+        usage.from.first().is_some_and(|folder| folder == "commands")
+            && usage.to.first().is_some_and(|folder| folder == "agent")
+            && usage.from.get(1).is_none_or(|command| !COMMANDS_WITH_AGENT.contains(&command.as_str()))
+    });
+    let broken: Vec<String> = usages.map(|usage| usage.place.to_string()).collect();
+    super::check("a command asks an agent; only doctor uses the agent's code", &broken);
+}
+
+#[test]
+fn the_table_of_modules_has_no_circle_and_no_unknown_module() {
+    let folders = graph().folders();
+    let unknown: Vec<_> = MAY_USE.iter().filter(|(name, _)| !folders.contains(*name)).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    let mut left: Vec<_> = MAY_USE.iter().collect();
+    loop {
+        let before = left.len();
+        let open: Vec<&str> = left.iter().map(|(name, _)| *name).collect();
+        left.retain(|(_, may_use)| may_use.iter().any(|name| open.contains(name)));
+        if left.len() == before {
+            break;
+        }
+    }
+    assert!(left.is_empty(), "these may use each other in a circle: {left:?}");
+}
+
+#[test]
+fn no_modules_of_one_folder_use_each_other_in_a_circle() {
+    let circles = graph().circles();
+    let is_same = |circle: &Circle, known: &(&str, &[&str])| circle.folder == known.0 && circle.members == known.1;
+    let mut report = String::new();
+    for circle in circles.iter().filter(|circle| !KNOWN_CIRCLES.iter().any(|known| is_same(circle, known))) {
+        let Circle { folder, members, chains } = circle;
+        _ = writeln!(report, "new circle: ({folder:?}, &{members:?}),\n{}\n", chains.join("\n"));
+    }
+    for known in KNOWN_CIRCLES.iter().filter(|known| !circles.iter().any(|circle| is_same(circle, known))) {
+        _ = writeln!(report, "{known:?} is not there (any more): take it out of KNOWN_CIRCLES");
+    }
+    assert!(report.is_empty(), "modules of one folder may not use each other in a circle\n{report}");
+}
