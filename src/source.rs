@@ -1,6 +1,183 @@
-//! Where lines come from. Every viewer and every report reads an agent's lines from a source and knows no other way.
+//! Where lines come from. Every viewer and every report reads lines from [`Sources`], and knows no other way.
+//!
+//! A source is an agent of this host, a command that the user gave, or a recording. The host key is the number of the
+//! source; it never comes from the far side. A far agent is hostile input: the readers here check lengths and counts
+//! before they parse a line.
 
-pub mod child;
+mod connection;
+mod detach;
 mod event;
+mod limits;
+mod line_reader;
+mod local_agent;
+mod standard_error;
+mod via;
 
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc;
+
+use self::connection::{Connection, ExitingProcess, Reporter};
+pub use self::detach::detach;
 pub use self::event::SourceEvent;
+pub use self::via::ViaCommand;
+use crate::base::text::Text;
+use crate::cli::AgentArgs;
+use crate::protocol::command::Command;
+use crate::protocol::host_key::HostKey;
+
+/// Events that may wait for the reader. While the reader is stopped, further lines wait in the pipes, then at the agents.
+const WAITING_EVENTS: usize = 16;
+
+/// One place that lines come from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// An agent of this host, started as a child process.
+    LocalAgent(AgentArgs),
+    /// A command that the user gave, such as `ssh HOST gputop agent`.
+    Via(ViaCommand),
+}
+
+impl Source {
+    /// The name that the user gave to this host.
+    pub fn name(&self) -> Option<&Text> {
+        match self {
+            Self::LocalAgent(_) => None,
+            Self::Via(via) => via.name.as_ref(),
+        }
+    }
+
+    /// Sets the interval that the agent starts with from now on.
+    fn set_interval(&mut self, interval: Duration) {
+        match self {
+            Self::LocalAgent(options) => options.interval = interval,
+            Self::Via(via) => via.interval = Some(interval),
+        }
+    }
+
+    fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
+        match self {
+            Self::LocalAgent(options) => local_agent::connect(options, reporter),
+            Self::Via(via) => via.connect(reporter),
+        }
+    }
+}
+
+/// A function that gets a copy of each raw line, before the line is parsed: the host, the time of arrival, and the bytes
+/// of the line without its line end.
+#[derive(Clone)]
+pub struct Tap(Arc<Mutex<TapFunction>>);
+
+type TapFunction = dyn FnMut(HostKey, SystemTime, &[u8]) + Send;
+
+impl Tap {
+    /// Makes a tap of a function.
+    pub fn new(function: impl FnMut(HostKey, SystemTime, &[u8]) + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(function)))
+    }
+
+    fn copy(&self, host: HostKey, line: &[u8]) {
+        #[expect(clippy::disallowed_methods, reason = "the time of arrival is not in the line")]
+        let now = SystemTime::now();
+        if let Ok(mut function) = self.0.lock() {
+            function(host, now, line);
+        }
+    }
+}
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tap")
+    }
+}
+
+/// All sources of one run, in the order of their host keys. Dropping it closes the pipes to the agents, upon which they
+/// exit by themselves.
+#[derive(Debug)]
+pub struct Sources {
+    sources: Vec<(Source, Connection)>,
+    events: mpsc::Receiver<(u64, SourceEvent)>,
+    sender: mpsc::Sender<(u64, SourceEvent)>,
+    tap: Option<Tap>,
+    /// The number of the newest connection.
+    newest: u64,
+    /// Processes whose connection is closed and that have not exited yet.
+    exiting: Vec<ExitingProcess>,
+}
+
+impl Sources {
+    /// Starts all sources. The caller must be inside of the runtime.
+    ///
+    /// # Errors
+    ///
+    /// When there is only one source and it cannot be started. With several, the failure is an event of that host.
+    pub fn start(sources: Vec<Source>, tap: Option<Tap>) -> io::Result<Self> {
+        let (sender, events) = mpsc::channel(WAITING_EVENTS);
+        let is_only_one = sources.len() == 1;
+        let mut all = Self { sources: Vec::new(), events, sender, tap, newest: 0, exiting: Vec::new() };
+        for (number, source) in (0..).zip(sources) {
+            let reporter = all.reporter(HostKey(number));
+            let connection = match source.connect(reporter.clone()) {
+                Err(error) if is_only_one => return Err(error),
+                connection => connection.unwrap_or_else(|error| reporter.failed_to_start(&error)),
+            };
+            all.sources.push((source, connection));
+        }
+        Ok(all)
+    }
+
+    /// Returns a reporter for a new connection.
+    fn reporter(&mut self, host: HostKey) -> Reporter {
+        self.newest += 1;
+        Reporter { host, connection: self.newest, sender: self.sender.clone(), tap: self.tap.clone() }
+    }
+
+    /// The host keys, each with the name that the user gave to the host.
+    pub fn hosts(&self) -> impl Iterator<Item = (HostKey, Option<&Text>)> {
+        (0..).map(HostKey).zip(self.sources.iter().map(|(source, _)| source.name()))
+    }
+
+    /// Waits for the next event of any source. Without a source that can report, waits for ever. Safe to cancel.
+    pub async fn next(&mut self) -> SourceEvent {
+        loop {
+            let Some((connection, event)) = self.events.recv().await else {
+                return std::future::pending().await;
+            };
+            let Some((_, current)) = self.sources.iter_mut().find(|(_, current)| current.id() == connection) else {
+                // The event was on its way when that connection was closed.
+                continue;
+            };
+            if let SourceEvent::Ended(..) = event {
+                self.exiting.extend(current.close());
+            }
+            return event;
+        }
+    }
+
+    /// Sends a command to the agent of this host, without waiting until the agent reads it.
+    pub fn send(&self, host: HostKey, command: Command) {
+        if let Some((_, connection)) = self.sources.get(usize::from(host.0)) {
+            connection.send(command);
+        }
+    }
+
+    /// Starts the source of this host anew, with this interval between two passes. The other hosts notice nothing.
+    pub fn restart(&mut self, host: HostKey, interval: Duration) {
+        let reporter = self.reporter(host);
+        let Some((source, connection)) = self.sources.get_mut(usize::from(host.0)) else { return };
+        source.set_interval(interval);
+        self.exiting.extend(connection.close());
+        *connection = source.connect(reporter.clone()).unwrap_or_else(|error| reporter.failed_to_start(&error));
+    }
+
+    /// Reaps processes that have exited since their connection was closed. Does not wait.
+    pub fn reap(&mut self) {
+        self.exiting.retain_mut(|process| !process.has_exited());
+    }
+}
+
+#[cfg(test)]
+mod tests;

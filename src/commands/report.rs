@@ -11,17 +11,16 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::base::text::Text;
 use crate::cli::{AgentArgs, Cli, SHORTEST_INTERVAL};
 use crate::model::HostModel;
+use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Cause, Failure, Identity, Snapshot};
-use crate::source::SourceEvent;
-use crate::source::child::{Agent, Link};
+use crate::source::{Source, SourceEvent, Sources};
 use crate::tui::terminal::{self, Abilities, Tty};
 
 /// What the program says to whoever started it. Signals end it with 128 and their number, a bug with 101.
@@ -143,10 +142,9 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     if let Some(every) = cli.every {
         args.interval = every.max(SHORTEST_INTERVAL);
     }
-    let agent = Agent::start(&args).context("cannot start the agent")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut watch = Watch::new(Link::to(agent)?);
+        let mut watch = Watch::start(&args)?;
         let mut patience = cli.timeout;
         loop {
             let begun = Instant::now();
@@ -172,7 +170,8 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             }
             if watch.is_lost {
                 sleep(args.interval).await;
-                watch = Watch::new(Link::start(&args));
+                watch.sources.restart(HostKey::FIRST, args.interval);
+                (watch.model, watch.passes, watch.is_lost) = (HostModel::default(), 0, false);
                 patience = cli.timeout;
             } else {
                 watch.passes = watch.passes.min(1);
@@ -193,10 +192,9 @@ pub(crate) fn look(
     enough: fn(&Snapshot) -> bool,
 ) -> anyhow::Result<(HostModel, Option<Text>)> {
     terminal::end_on_panic(None);
-    let agent = Agent::start(args).context("cannot start the agent")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut watch = Watch::new(Link::to(agent)?);
+        let mut watch = Watch::start(args)?;
         let reason = watch.settle(patience, enough).await;
         Ok((watch.model, reason))
     })
@@ -215,10 +213,9 @@ pub(crate) fn follow<T>(
     mut see: impl FnMut(&HostModel) -> Option<T>,
 ) -> anyhow::Result<Result<T, Text>> {
     terminal::end_on_panic(None);
-    let agent = Agent::start(args).context("cannot start the agent")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut watch = Watch::new(Link::to(agent)?);
+        let mut watch = Watch::start(args)?;
         watch.passes = u32::from(!rates);
         loop {
             if let Some(reason) = watch.settle(args.interval + patience, |_| true).await {
@@ -272,7 +269,7 @@ pub fn complain(reason: &Text) {
 /// What an agent has told up to now.
 #[derive(Debug)]
 struct Watch {
-    link: Link,
+    sources: Sources,
     model: HostModel,
     /// Lines since the last report that came from passes with an answer from every GPU, or a reason.
     passes: u32,
@@ -280,16 +277,19 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(link: Link) -> Self {
-        Self { link, model: HostModel::default(), passes: 0, is_lost: false }
+    /// Starts an agent of this host. The caller must be inside of the runtime.
+    fn start(args: &AgentArgs) -> io::Result<Self> {
+        let sources = Sources::start(vec![Source::LocalAgent(args.clone())], None)?;
+        Ok(Self { sources, model: HostModel::default(), passes: 0, is_lost: false })
     }
 
     /// Waits for two passes, because rates need two, and until there is enough. Should that not come, says why.
     async fn settle(&mut self, patience: Duration, enough: fn(&Snapshot) -> bool) -> Option<Text> {
         let deadline = Instant::now() + patience;
         while self.passes < 2 || !self.model.latest().is_some_and(enough) {
-            match timeout_at(deadline, self.link.next()).await {
+            match timeout_at(deadline, self.sources.next()).await {
                 Ok(SourceEvent::Line(_, line)) => self.hear(*line),
+                Ok(SourceEvent::Note(..)) => {}
                 Ok(SourceEvent::Ended(_, reason)) => {
                     self.is_lost = true;
                     return Some(reason);

@@ -9,6 +9,8 @@ use crate::protocol::line::Line;
 pub enum SourceEvent {
     /// A line arrived from this host.
     Line(HostKey, Box<Line>),
+    /// The command of this host wrote this to its standard error, and runs on.
+    Note(HostKey, Text),
     /// No more lines come from this host; the text says why, in one sentence.
     Ended(HostKey, Text),
 }

@@ -30,8 +30,8 @@ use crate::app::{App, Options};
 use crate::base::text::Text;
 use crate::cli::{AgentArgs, Cli, ScreenArgs};
 use crate::config::Config;
-use crate::source::SourceEvent;
-use crate::source::child::{Abandoned, Agent, Link};
+use crate::protocol::host_key::HostKey;
+use crate::source::{Source, SourceEvent, Sources};
 use crate::tui::terminal::{self, Abilities, Screen};
 use crate::view::{self, Theme};
 
@@ -54,17 +54,19 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let config = Config::load(cli).map_err(anyhow::Error::msg)?;
     let interval = config.settings.interval.unwrap_or(cli.agent.interval);
     let asked = AgentArgs { interval, ..cli.agent.clone() };
-    // The agent has the longer way to its first line.
-    let agent = Agent::start(&asked).context("cannot start the agent")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Sources start first: an agent takes longer to its first line than the rest here.
+    let inside = runtime.enter();
+    let sources = Sources::start(vec![Source::LocalAgent(asked.clone())], None)?;
+    drop(inside);
     let mouse = !cli.screen.no_mouse && config.mouse.unwrap_or(true);
     let screen = Screen::enter(mouse).context("cannot take over the terminal")?;
     terminal::end_on_panic(Some(screen.tty()));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let end = runtime.block_on(async {
         let (sender, outside) = outside()?;
         let herald = Herald::new(&cli.screen, sender.clone());
         let keeper = Keeper::new(&config, sender);
-        Session::new(&asked, &cli.screen, &config, screen, Link::to(agent)?, herald, keeper).run(outside).await
+        Session::new(&asked, &cli.screen, &config, screen, sources, herald, keeper).run(outside).await
     })?;
     Ok(match end {
         End::Quit => ExitCode::SUCCESS,
@@ -181,13 +183,10 @@ impl Pace {
 
 /// All that the loop holds.
 struct Session<'a> {
-    agent: &'a AgentArgs,
     app: App,
     theme: Theme,
     screen: Screen,
-    link: Link,
-    /// Agents that have not left yet. They are asked, not waited for.
-    abandoned: Vec<Abandoned>,
+    sources: Sources,
     /// Up to when the app knows the time.
     now: Instant,
     picture: Picture,
@@ -208,7 +207,7 @@ impl<'a> Session<'a> {
         screen_args: &ScreenArgs,
         config: &'a Config,
         screen: Screen,
-        link: Link,
+        sources: Sources,
         herald: Herald,
         keeper: Keeper<'a>,
     ) -> Self {
@@ -224,12 +223,10 @@ impl<'a> Session<'a> {
             app.update(Event::Done(sentence.as_str().into()));
         }
         Self {
-            agent,
             app,
             theme: Theme::new(able.ascii || screen_args.ascii || config.ascii.unwrap_or(false), able.colour),
             screen,
-            link,
-            abandoned: Vec::new(),
+            sources,
             now,
             picture: Picture::Old,
             pace: Pace { next: now + FIRST_FRAME + Pace::FRAME },
@@ -257,12 +254,13 @@ impl<'a> Session<'a> {
                     Outside::Kept(words) => self.happen(Event::Done(words)),
                     Outside::Deaf(error) => return Err(error).context("cannot read keys from the terminal"),
                 },
-                event = self.link.next() => self.linked(event),
                 () = self.screen.ready(), if is_old && !is_ready => None,
+                // Before lines: a host that sends without a pause must not keep the screen from being drawn.
                 () = sleep_until(self.pace.due(self.picture)), if is_old && is_ready => {
                     self.draw();
                     None
                 }
+                event = self.sources.next() => self.receive(event),
                 () = sleep_until(self.now + TICK) => self.pass(),
             };
         }
@@ -281,7 +279,7 @@ impl<'a> Session<'a> {
 
     /// Lets the app know that time went by. It is told so before each other event, too.
     fn pass(&mut self) -> Option<End> {
-        self.abandoned.retain_mut(|agent| !agent.has_left());
+        self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
         self.happen(Event::Tick(self.now - before))
     }
@@ -327,18 +325,15 @@ impl<'a> Session<'a> {
         letters.map(|letter| Event::Key(KeyCode::Char(letter).into())).find_map(|key| self.happen(key))
     }
 
-    fn linked(&mut self, event: SourceEvent) -> Option<End> {
+    fn receive(&mut self, event: SourceEvent) -> Option<End> {
         if std::mem::take(&mut self.is_blank) {
             self.pace.next = Instant::now();
         }
         let event = match event {
             SourceEvent::Line(host, line) => Event::Line(host, line),
+            SourceEvent::Note(_, note) => Event::Done(note),
             SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
         };
-        if let Event::SourceLost(..) = event {
-            let link = std::mem::replace(&mut self.link, Link::ended());
-            self.abandoned.extend(link.abandon());
-        }
         self.pass().or_else(|| self.happen(event))
     }
 
@@ -370,7 +365,9 @@ impl<'a> Session<'a> {
     /// Does what the app asks for: the only place where an effect becomes a deed.
     fn perform(&mut self, effect: Effect) -> Option<End> {
         match effect {
-            Effect::Commands(commands) => commands.into_iter().for_each(|command| self.link.ask(command)),
+            Effect::Commands(commands) => {
+                commands.into_iter().for_each(|command| self.sources.send(HostKey::FIRST, command));
+            }
             Effect::Alert(alerts) => {
                 if self.herald.rings() {
                     self.screen.ring();
@@ -378,12 +375,8 @@ impl<'a> Session<'a> {
                 let troubles: Vec<Text> = alerts.iter().filter_map(|alert| self.herald.tell(alert).err()).collect();
                 return troubles.into_iter().find_map(|reason| self.happen(Event::Done(reason)));
             }
-            Effect::Reconnect => {
-                // The interval that the person set lives on.
-                let agent = AgentArgs { interval: self.app.interval(), ..self.agent.clone() };
-                let link = std::mem::replace(&mut self.link, Link::start(&agent));
-                self.abandoned.extend(link.abandon());
-            }
+            // The interval that the user set lives on.
+            Effect::Reconnect => self.sources.restart(HostKey::FIRST, self.app.interval()),
             Effect::Copy(text) => self.screen.copy(&text),
             Effect::Keep => {
                 let trouble = self.keeper.write(&self.app.settings()).err();

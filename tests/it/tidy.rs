@@ -21,7 +21,7 @@ const AT_HOME: &[(&[&str], &[&str], &str)] = &[
     (&["anyhow"], &["agent", "cli", "commands", "lib", "main", "tui"], "in the core, trouble is data"),
     (
         &["unsafe"],
-        &["agent", "main", "tui"],
+        &["agent", "main", "source", "tui"],
         "only C needs it: the driver's, the heap's, and of the system what has no other word",
     ),
 ];

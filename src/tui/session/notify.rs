@@ -3,7 +3,6 @@
 //! Each runs in a session of its own, on no terminal, on a thread that reaps it. Its output goes nowhere.
 
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
@@ -13,6 +12,7 @@ use super::Outside;
 use crate::app::event::Alert;
 use crate::base::text::Text;
 use crate::cli::{Program, ScreenArgs};
+use crate::source::detach;
 
 /// So many programs at a time, should they hang.
 const MOST: usize = 8;
@@ -52,8 +52,7 @@ impl Herald {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // SAFETY: one system call, which allocates nothing and takes no lock.
-        unsafe { command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?)) };
+        detach(&mut command);
         let (outside, name) = (self.outside.clone(), name.clone());
         let told = move || {
             let trouble = trouble(&name, command.spawn().and_then(|mut child| child.wait()));

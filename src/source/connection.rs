@@ -1,0 +1,223 @@
+//! One connection to the process of an agent: lines come from its standard output, commands go to its standard input.
+//!
+//! An agent may hang in its driver beyond any signal, so nothing here waits for it. Closing a connection closes the agent's
+//! standard input, upon which the agent exits by itself; it is never killed in the middle of a call.
+
+use std::io;
+use std::process::Child;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::line_reader::LineReader;
+use super::standard_error::StandardError;
+use super::{SourceEvent, Tap, limits};
+use crate::base::text::Text;
+use crate::protocol::command::Command;
+use crate::protocol::host_key::HostKey;
+
+/// How long after the last line the reason may take to arrive on standard error. Another process could keep standard error
+/// open for ever.
+const REASON_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The shortest time between two notes, so that a program that writes all the time does not fill the screen's time.
+const NOTE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is done with the standard error of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StandardErrorUse {
+    /// Its last line is the reason for the end.
+    AtEnd,
+    /// Its last line is also a note while the process runs.
+    Always,
+}
+
+/// Sends the events of one connection.
+#[derive(Debug, Clone)]
+pub(super) struct Reporter {
+    pub(super) host: HostKey,
+    /// The number of the connection.
+    pub(super) connection: u64,
+    pub(super) sender: mpsc::Sender<(u64, SourceEvent)>,
+    pub(super) tap: Option<Tap>,
+}
+
+impl Reporter {
+    /// Sends an event once there is room for it. Returns whether anything still reads events.
+    pub(super) async fn send(&self, event: SourceEvent) -> bool {
+        self.sender.send((self.connection, event)).await.is_ok()
+    }
+
+    /// Returns a connection to nothing, which ends at once with this error.
+    pub(super) fn failed_to_start(self, error: &io::Error) -> Connection {
+        let reason = Text::new(error.to_string());
+        let mut connection = Connection::new(self.connection);
+        connection.tasks.spawn(async move { _ = self.send(SourceEvent::Ended(self.host, reason)).await });
+        connection
+    }
+}
+
+/// The connection to one agent.
+#[derive(Debug)]
+pub(super) struct Connection {
+    number: u64,
+    commands: Option<mpsc::UnboundedSender<Command>>,
+    /// The tasks hold the pipes and end with the connection.
+    tasks: JoinSet<()>,
+    child: Option<Child>,
+}
+
+impl Connection {
+    fn new(number: u64) -> Self {
+        Self { number, commands: None, tasks: JoinSet::new(), child: None }
+    }
+
+    /// Connects to a process. `subject` begins the sentences about it.
+    ///
+    /// # Errors
+    ///
+    /// When its pipes cannot be watched.
+    pub(super) fn to_process(
+        mut child: Child,
+        subject: &'static str,
+        standard_error: StandardErrorUse,
+        reporter: Reporter,
+    ) -> io::Result<Self> {
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(io::Error::other(format!("{subject} was started without pipes")));
+        };
+        let (stdin, stdout) = (ChildStdin::from_std(stdin)?, ChildStdout::from_std(stdout)?);
+        let stderr = ChildStderr::from_std(stderr)?;
+        let (commands, to_send) = mpsc::unbounded_channel();
+        let mut connection = Self::new(reporter.connection);
+        connection.tasks.spawn(send(stdin, to_send));
+        let receiver = Receiver {
+            lines: LineReader::new(stdout),
+            standard_error: StandardError::new(stderr),
+            shows_notes: standard_error == StandardErrorUse::Always,
+            subject,
+            reporter,
+        };
+        connection.tasks.spawn(receiver.run());
+        Ok(Self { commands: Some(commands), child: Some(child), ..connection })
+    }
+
+    /// The number that events of this connection carry.
+    pub(super) fn id(&self) -> u64 {
+        self.number
+    }
+
+    /// Sends a command, without waiting until the agent reads it. After the end, does nothing: the end is an event.
+    pub(super) fn send(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            let _ended: Result<(), mpsc::error::SendError<Command>> = commands.send(command);
+        }
+    }
+
+    /// Closes the pipes. Returns the process if it may not have exited yet.
+    pub(super) fn close(&mut self) -> Option<ExitingProcess> {
+        self.tasks = JoinSet::new();
+        self.commands = None;
+        self.child.take().map(ExitingProcess)
+    }
+}
+
+/// A process whose connection is closed and that may not have exited yet.
+#[derive(Debug)]
+pub(super) struct ExitingProcess(Child);
+
+impl ExitingProcess {
+    /// Returns whether the process has exited, and reaps it. Does not wait.
+    pub(super) fn has_exited(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
+    }
+}
+
+async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Command>) {
+    while let Some(command) = commands.recv().await {
+        let mut line = Vec::new();
+        let is_sent = command.write(&mut line).is_ok() && stdin.write_all(&line).await.is_ok();
+        if !is_sent {
+            return;
+        }
+    }
+}
+
+/// Reads what a process writes.
+struct Receiver {
+    lines: LineReader<ChildStdout>,
+    standard_error: StandardError,
+    shows_notes: bool,
+    subject: &'static str,
+    reporter: Reporter,
+}
+
+impl Receiver {
+    async fn run(mut self) {
+        let host = self.reporter.host;
+        if let Some(reason) = self.forward_lines().await {
+            self.reporter.send(SourceEvent::Ended(host, Text::new(reason))).await;
+        }
+    }
+
+    /// Sends each line as an event. Returns why there are no more lines, or `None` when nothing reads events any more.
+    async fn forward_lines(&mut self) -> Option<String> {
+        let Self { lines, standard_error, shows_notes, subject, reporter } = self;
+        let host = reporter.host;
+        let mut noted = None;
+        let mut note_due: Option<Instant> = None;
+        loop {
+            let line = tokio::select! {
+                line = lines.next() => line,
+                () = standard_error.read() => {
+                    note_due = shows_notes.then(|| note_due.unwrap_or_else(|| Instant::now() + NOTE_INTERVAL));
+                    continue;
+                }
+                () = sleep_until(note_due.unwrap_or_else(Instant::now)), if note_due.is_some() => {
+                    note_due = None;
+                    let note = standard_error.last_line();
+                    if let (Some(note), true) = (&note, note != noted)
+                        && !reporter.send(SourceEvent::Note(host, note.clone())).await
+                    {
+                        return None;
+                    }
+                    noted = note;
+                    continue;
+                }
+            };
+            let line = match line {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(error) => return Some(format!("cannot read from {subject}: {error}")),
+            };
+            if let Some(tap) = &reporter.tap {
+                tap.copy(host, line);
+            }
+            match limits::parse(line) {
+                Ok(Some(line)) => {
+                    if !reporter.send(SourceEvent::Line(host, Box::new(line))).await {
+                        return None;
+                    }
+                }
+                // A later version of the agent may send more kinds of lines.
+                Ok(None) => {}
+                Err(reason) => return Some(format!("{subject}: {reason}")),
+            }
+        }
+        let read_to_end = async {
+            while !standard_error.has_ended {
+                standard_error.read().await;
+            }
+        };
+        let _in_time: Result<(), tokio::time::error::Elapsed> = tokio::time::timeout(REASON_TIMEOUT, read_to_end).await;
+        Some(match standard_error.last_line() {
+            Some(line) => format!("{subject} ended: {line}"),
+            None => format!("{subject} ended without a word"),
+        })
+    }
+}

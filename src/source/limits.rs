@@ -1,0 +1,163 @@
+//! Limits on what a far agent may send. A line is checked before it is parsed, so that a short hostile line cannot become
+//! a large allocation.
+
+use crate::base::text::Text;
+use crate::protocol::line::Line;
+
+/// The length of the longest line that is accepted. 1,000 processes make a line of one MiB.
+pub(super) const LONGEST_LINE: usize = 64 << 20;
+
+/// Lines up to this length are parsed unchecked: an object takes two bytes at least and becomes a KiB at most, so the
+/// result stays below 32 MiB.
+const UNCHECKED_LENGTH: usize = 64 << 10;
+
+/// The largest number of objects in a line. A process is about five objects.
+const MOST_OBJECTS: usize = 500_000;
+
+/// The largest number of values in a line. A process is about 60 values.
+const MOST_VALUES: usize = 4_000_000;
+
+/// The deepest nesting of objects and arrays. A snapshot has eight levels.
+const DEEPEST_NESTING: usize = 64;
+
+/// The largest number of GPUs and GPU instances of one host. The largest host that NVIDIA sells has 72.
+const MOST_GPUS: usize = 1024;
+
+/// The largest number of processes of one host: the default limit of PIDs of a Linux kernel.
+const MOST_PROCESSES: usize = 32_768;
+
+/// Checks the shape of a raw line, which may be no JSON at all.
+///
+/// # Errors
+///
+/// When parsing the line could take much more memory than the line.
+pub(super) fn check_raw(line: &[u8]) -> Result<(), String> {
+    if line.len() <= UNCHECKED_LENGTH {
+        return Ok(());
+    }
+    let (mut objects, mut values, mut depth) = (0_usize, 1_usize, 0_usize);
+    let mut bytes = line.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => skip_string(&mut bytes),
+            b'{' | b'[' => {
+                objects += usize::from(*byte == b'{');
+                depth += 1;
+                if depth > DEEPEST_NESTING {
+                    return Err(format!("its line nests deeper than {DEEPEST_NESTING} levels"));
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => values += 1,
+            _ => {}
+        }
+    }
+    if objects > MOST_OBJECTS || values > MOST_VALUES {
+        return Err(format!("its line has {objects} objects and {values} values, more than any host needs"));
+    }
+    Ok(())
+}
+
+/// Moves behind the end of a JSON string.
+fn skip_string(bytes: &mut std::slice::Iter<'_, u8>) {
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => return,
+            b'\\' => _ = bytes.next(),
+            _ => {}
+        }
+    }
+}
+
+/// Checks the counts of a parsed line.
+///
+/// # Errors
+///
+/// When the line has more GPUs or processes than any host.
+pub(super) fn check_parsed(line: &Line) -> Result<(), String> {
+    let (gpus, processes) = match line {
+        Line::Full(snapshot) => (snapshot.gpus.len(), snapshot.processes.len()),
+        Line::Tick(change) => (change.gpus.len(), change.processes.len()),
+        Line::Reply(_) => return Ok(()),
+    };
+    if gpus > MOST_GPUS {
+        return Err(format!("its line has {gpus} GPUs; the limit is {MOST_GPUS}"));
+    }
+    if processes > MOST_PROCESSES {
+        return Err(format!("its line has {processes} processes; the limit is {MOST_PROCESSES}"));
+    }
+    Ok(())
+}
+
+/// Parses a line within all limits. Returns `None` for a kind of line that is not known here.
+///
+/// # Errors
+///
+/// When the line is no line of an agent or exceeds a limit: one sentence that shows the beginning of a line that is no
+/// JSON.
+pub(super) fn parse(line: &[u8]) -> Result<Option<Line>, String> {
+    check_raw(line)?;
+    let parsed = Line::parse(line).map_err(|error| {
+        let beginning = Text::new(&line[..line.len().min(SHOWN_LENGTH)]);
+        format!("its line is not understood: {error}: {beginning}")
+    })?;
+    parsed.as_ref().map_or(Ok(()), check_parsed)?;
+    Ok(parsed)
+}
+
+/// The number of bytes shown of a line that is not understood: a line of a terminal.
+const SHOWN_LENGTH: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::snapshot::example;
+
+    #[track_caller]
+    fn check_refused(line: &str, reason: &str) {
+        let refused = parse(line.as_bytes()).unwrap_err();
+        assert!(refused.contains(reason), "{refused}");
+    }
+
+    /// Returns a line with one unknown field, which a parser skips.
+    fn line_with(field: &str) -> String {
+        format!(r#"{{"kind":"full","unknown":{field}}}"#)
+    }
+
+    #[test]
+    fn a_line_of_many_small_values_is_refused_before_it_is_parsed() {
+        check_refused(&line_with(&format!("[{}{{}}]", "{},".repeat(MOST_OBJECTS))), "500002 objects");
+        check_refused(&line_with(&format!("[{}0]", "0,".repeat(MOST_VALUES))), "values, more than any host needs");
+    }
+
+    #[test]
+    fn deep_nesting_does_not_overflow_the_stack() {
+        let nested = |depth: usize| line_with(&format!("{}{}", "[".repeat(depth), "]".repeat(depth)));
+        // The parser skips an unknown field without recursion.
+        check_refused(&nested(10_000), "missing field");
+        check_refused(&nested(1_000_000), "its line nests deeper than 64 levels");
+    }
+
+    #[test]
+    fn brackets_in_strings_are_text() {
+        let argument = format!("\"{}\\\"{}\"", "{".repeat(UNCHECKED_LENGTH), "[,".repeat(UNCHECKED_LENGTH));
+        assert_eq!(check_raw(line_with(&argument).as_bytes()), Ok(()));
+    }
+
+    #[test]
+    fn a_snapshot_with_too_many_gpus_is_refused() {
+        let mut line = Vec::new();
+        Line::Full(Box::new(example::host(1025))).write(&mut line).unwrap();
+        assert_eq!(parse(&line), Err("its line has 1025 GPUs; the limit is 1024".to_owned()));
+    }
+
+    #[test]
+    fn a_line_that_is_no_json_is_shown() {
+        check_refused(
+            "Welcome to gpu-02!",
+            "its line is not understood: expected value at line 1 column 1: Welcome to gpu-02!",
+        );
+        let long = parse("x".repeat(1000).as_bytes()).unwrap_err();
+        assert!(long.len() < 200, "{long}");
+    }
+}

@@ -1,0 +1,29 @@
+//! The agent of this host, started as a child process.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::connection::{Connection, Reporter, StandardErrorUse};
+use crate::cli::AgentArgs;
+
+/// Starts an agent and connects to it.
+///
+/// # Errors
+///
+/// When the process cannot be created.
+pub(super) fn connect(options: &AgentArgs, reporter: Reporter) -> io::Result<Connection> {
+    // An update may have replaced the program file; the kernel still knows the file that runs.
+    let program = std::env::current_exe().ok().filter(|path| path.exists());
+    let mut command = Command::new(program.unwrap_or_else(|| PathBuf::from("/proc/self/exe")));
+    command.arg("agent").arg("--interval").arg(format!("{}ms", options.interval.as_millis()));
+    if let Some(library) = &options.nvml_lib {
+        command.arg("--nvml-lib").arg(library);
+    }
+    let flags = [("--demo", options.demo), ("--detail", options.detail), ("--readonly", options.readonly)];
+    command.args(flags.iter().filter(|(_, is_set)| *is_set).map(|(flag, _)| flag));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child =
+        command.spawn().map_err(|error| io::Error::new(error.kind(), format!("cannot start the agent: {error}")))?;
+    Connection::to_process(child, "the agent", StandardErrorUse::AtEnd, reporter)
+}

@@ -1,0 +1,45 @@
+//! What a process writes to its standard error: the last line is the reason when the process exits.
+
+use tokio::io::AsyncReadExt;
+use tokio::process::ChildStderr;
+
+use crate::base::text::Text;
+
+/// Bytes that are kept of what the process wrote: the longest text, and a line before it.
+const KEPT: usize = 2 * Text::LIMIT;
+
+/// The standard error of a process, and the end of what was read from it.
+#[derive(Debug)]
+pub(super) struct StandardError {
+    stream: ChildStderr,
+    tail: Vec<u8>,
+    pub(super) has_ended: bool,
+}
+
+impl StandardError {
+    pub(super) fn new(stream: ChildStderr) -> Self {
+        Self { stream, tail: Vec::new(), has_ended: false }
+    }
+
+    /// Reads once; after the end of the stream, waits for ever. Safe to cancel.
+    pub(super) async fn read(&mut self) {
+        if self.has_ended {
+            return std::future::pending().await;
+        }
+        let mut buffer = [0; Text::LIMIT];
+        match self.stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => self.has_ended = true,
+            Ok(length) => self.tail.extend_from_slice(&buffer[..length]),
+        }
+        let surplus = self.tail.len().saturating_sub(KEPT);
+        self.tail.drain(..surplus);
+    }
+
+    /// Returns the last line that is not empty.
+    pub(super) fn last_line(&self) -> Option<Text> {
+        let mut lines = self.tail.split(|byte| *byte == b'\n' || *byte == b'\r').map(<[u8]>::trim_ascii);
+        let line = lines.rfind(|line| !line.is_empty())?;
+        // The sentence around it names the program.
+        Some(Text::new(line.strip_prefix(b"gputop: ").unwrap_or(line)))
+    }
+}

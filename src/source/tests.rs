@@ -1,0 +1,139 @@
+//! Tests of sources with shells in place of agents.
+
+use std::sync::mpsc::channel;
+
+use super::*;
+
+/// Runs a task to its end.
+pub(super) fn run<T>(task: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(task)
+}
+
+/// Returns a source that is a shell script.
+fn script(script: &str) -> Source {
+    Source::Via(format!("sh -c {}", shell_words::quote(script)).parse().unwrap())
+}
+
+/// Starts one source for each script. To be called within the runtime.
+fn start<const N: usize>(scripts: [&str; N]) -> Sources {
+    Sources::start(scripts.map(script).into(), None).unwrap()
+}
+
+#[track_caller]
+fn check_ended(text: &str, reason: &str) {
+    let event = run(async { start([text]).next().await });
+    assert_eq!(event, SourceEvent::Ended(HostKey::FIRST, reason.into()), "{text}");
+}
+
+#[test]
+fn the_last_line_on_standard_error_is_the_reason_for_the_end() {
+    check_ended("echo 'gputop: no more memory' >&2; echo >&2", "the command ended: no more memory");
+    check_ended("exit 1", "the command ended without a word");
+    check_ended("printf '\\033[2J' >&2", "the command ended: \u{FFFD}[2J");
+}
+
+#[test]
+fn a_standard_error_that_stays_open_delays_the_reason_only_a_little() {
+    check_ended("echo over >&2; exec 1>&-; read line", "the command ended: over");
+}
+
+#[test]
+fn a_line_of_a_later_agent_is_ignored_and_garbage_ends_the_source() {
+    check_ended(
+        "echo '{\"kind\":\"aura\"}'; echo nonsense",
+        "the command: its line is not understood: expected ident at line 1 column 2: nonsense",
+    );
+}
+
+#[test]
+fn a_program_that_does_not_exist_is_named() {
+    let missing: Source = Source::Via("/does/not/exist agent".parse().unwrap());
+    let reason = "cannot start /does/not/exist: No such file or directory (os error 2)";
+    run(async {
+        let error = Sources::start(vec![missing.clone()], None).unwrap_err();
+        assert_eq!(error.to_string(), reason);
+        let mut sources = Sources::start(vec![missing, script("read line")], None).unwrap();
+        assert_eq!(sources.next().await, SourceEvent::Ended(HostKey(0), reason.into()));
+    });
+}
+
+#[test]
+fn commands_reach_the_agent_and_do_not_wait_for_it() {
+    run(async {
+        let mut sources = start(["exec sleep 60", "read line; echo \"$line\" >&2"]);
+        for _ in 0..10_000 {
+            sources.send(HostKey(0), Command::Scan);
+        }
+        sources.send(HostKey(1), Command::Scan);
+        let reason = r#"the command ended: {"command":"scan"}"#;
+        assert_eq!(sources.next().await, SourceEvent::Ended(HostKey(1), reason.into()));
+    });
+}
+
+#[test]
+fn an_agent_exits_when_its_connection_is_closed_and_is_reaped() {
+    run(async {
+        let mut sources = start(["cat > /dev/null"]);
+        sources.restart(HostKey::FIRST, Duration::from_secs(1));
+        while !sources.exiting.is_empty() {
+            sources.reap();
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn events_of_a_connection_that_was_replaced_are_dropped() {
+    run(async {
+        let count = tempfile::NamedTempFile::new().unwrap();
+        // The first start ends at once; the second waits for a command and says its number.
+        let text = format!(
+            "echo x >> {0}; if [ $(wc -l < {0}) = 1 ]; then exit; fi; read a; echo second >&2",
+            count.path().display()
+        );
+        let mut sources = start([&text]);
+        while std::fs::read(count.path()).unwrap().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        sources.restart(HostKey::FIRST, Duration::from_secs(1));
+        assert_eq!(sources.next().await, SourceEvent::Ended(HostKey::FIRST, "the command ended: second".into()));
+    });
+}
+
+#[test]
+fn a_running_command_shows_its_standard_error_as_a_note() {
+    run(async {
+        let mut sources = start(["echo 'Warning: added gpu-02 to known hosts' >&2; read line"]);
+        let note = SourceEvent::Note(HostKey::FIRST, "Warning: added gpu-02 to known hosts".into());
+        assert_eq!(sources.next().await, note);
+    });
+}
+
+#[test]
+fn a_command_has_no_controlling_terminal() {
+    check_ended(
+        "if (: < /dev/tty) 2> /dev/null; then echo has one; else echo has none; fi >&2",
+        "the command ended: has none",
+    );
+    check_ended(
+        "read _ _ _ _ _ session _ < /proc/$$/stat; test $session = $$ && echo leads >&2",
+        "the command ended: leads",
+    );
+}
+
+#[test]
+fn a_tap_gets_each_raw_line_with_its_host() {
+    let (sender, lines) = channel();
+    let tap = Tap::new(move |host, time, line: &[u8]| _ = sender.send((host, time, line.to_vec())));
+    run(async {
+        let sources = ["echo '{\"kind\":\"aura\"}'; echo 'two words'; exit", "echo '{\"kind\": \"b\"}'"];
+        let mut sources = Sources::start(sources.map(script).into(), Some(tap)).unwrap();
+        sources.next().await;
+        sources.next().await;
+    });
+    let mut lines: Vec<(HostKey, SystemTime, Vec<u8>)> = lines.iter().collect();
+    lines.sort_by_key(|(host, ..)| *host);
+    assert!(lines.windows(2).all(|pair| pair[0].0 != pair[1].0 || pair[0].1 <= pair[1].1), "{lines:?}");
+    let lines: Vec<(u16, &[u8])> = lines.iter().map(|(host, _, line)| (host.0, line.as_slice())).collect();
+    assert_eq!(lines, [(0, &b"{\"kind\":\"aura\"}"[..]), (0, b"two words"), (1, b"{\"kind\": \"b\"}")]);
+}

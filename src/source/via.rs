@@ -1,0 +1,111 @@
+//! `--via`: a command that the user gave and that writes an agent's lines, such as `ssh HOST gputop agent`.
+
+use std::io;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::connection::{Connection, Reporter, StandardErrorUse};
+use super::detach::detach;
+use crate::base::text::Text;
+use crate::protocol::command::Command as AgentCommand;
+
+/// A command that connects to an agent, as the user wrote it: `[NAME=]COMMAND`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ViaCommand {
+    /// The name that the user gave to the host.
+    pub name: Option<Text>,
+    /// The program.
+    program: String,
+    /// Its arguments.
+    arguments: Vec<String>,
+    /// The interval between two passes to ask the agent for; `None` leaves it to the agent.
+    pub interval: Option<Duration>,
+}
+
+impl FromStr for ViaCommand {
+    type Err = String;
+
+    /// Splits the command into words as a shell does. No shell runs it: `$HOME`, `~` and `|` have no meaning.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, command) = match text.split_once('=') {
+            Some((name, command)) if is_name(name) => (Some(Text::from(name)), command),
+            _ => (None, text),
+        };
+        let mut words =
+            shell_words::split(command).map_err(|error| format!("cannot split the command: {error}"))?.into_iter();
+        let program = words.next().filter(|program| !program.is_empty()).ok_or("there is no command")?;
+        Ok(Self { name, program, arguments: words.collect(), interval: None })
+    }
+}
+
+/// Whether the part before a `=` names a host. A path or several words are part of the command.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|character| character.is_alphanumeric() || "._-".contains(character))
+}
+
+impl ViaCommand {
+    /// Starts the command and connects to it.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot be created: often because there is no such program.
+    pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = detach(&mut command)
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot start {}: {error}", self.program)))?;
+        let connection = Connection::to_process(child, "the command", StandardErrorUse::Always, reporter)?;
+        if let Some(interval) = self.interval {
+            let milliseconds = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+            connection.send(AgentCommand::Interval { milliseconds });
+        }
+        Ok(connection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, name: Option<&str>, words: &[&str]) {
+        let via: ViaCommand = text.parse().unwrap();
+        assert_eq!(via.name.as_ref().map(Text::as_str), name, "{text}");
+        assert_eq!(via.program, words[0], "{text}");
+        assert_eq!(via.arguments, words[1..], "{text}");
+    }
+
+    #[test]
+    fn a_command_is_split_as_a_shell_does_and_may_have_a_name() {
+        check("ssh gpu-02 gputop agent", None, &["ssh", "gpu-02", "gputop", "agent"]);
+        check("left=ssh gpu-02 gputop agent", Some("left"), &["ssh", "gpu-02", "gputop", "agent"]);
+        check("gpu-02.lab=ssh 'a b' \"c d\" e\\ f", Some("gpu-02.lab"), &["ssh", "a b", "c d", "e f"]);
+        check("a='program with spaces' x", Some("a"), &["program with spaces", "x"]);
+    }
+
+    #[test]
+    fn an_equals_sign_later_on_belongs_to_the_command() {
+        check("env A=1 gputop agent", None, &["env", "A=1", "gputop", "agent"]);
+        check("./run=x y", None, &["./run=x", "y"]);
+        check("=x", None, &["=x"]);
+    }
+
+    #[test]
+    fn no_shell_looks_at_the_words() {
+        check("echo $HOME ~ | tee > file", None, &["echo", "$HOME", "~", "|", "tee", ">", "file"]);
+    }
+
+    #[test]
+    fn a_command_that_is_missing_or_whose_quote_is_open_is_refused() {
+        for (text, reason) in [
+            ("", "there is no command"),
+            ("left=", "there is no command"),
+            ("left=''", "there is no command"),
+            ("ssh 'gpu", "cannot split the command: missing closing quote"),
+        ] {
+            assert_eq!(text.parse::<ViaCommand>(), Err(reason.to_owned()), "{text}");
+        }
+    }
+}
