@@ -110,6 +110,8 @@ enum Wake {
     Interval(Duration),
     /// Pass now, and read what is otherwise read seldom.
     Scan,
+    /// Pass now, and write a full line.
+    Full,
     /// One that was held has ended. It ran this: whoever runs the same soon may have taken its place.
     Ended(Argv),
     /// Read all that there is to know of this GPU, or of none.

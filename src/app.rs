@@ -189,13 +189,23 @@ impl App {
         let mut effect = None;
         match line {
             Line::Full(snapshot) => {
-                // The agent may be another one, and not know what is looked at.
-                effect = self.page.as_ref().and_then(|page| overlay::detail_of(page, &snapshot));
+                let is_next = self.newest().latest().is_some_and(|old| old.sequence + 1 == snapshot.sequence);
+                if !is_next {
+                    // Another agent does not know whose page is open.
+                    effect = self.page.as_ref().and_then(|page| overlay::detail_of(page, &snapshot));
+                }
                 self.lost = None;
                 self.options.interval = Duration::from_millis(snapshot.interval_ms);
                 self.newest().replace(*snapshot);
             }
-            Line::Tick(change) => self.newest().change(change),
+            Line::Tick(change) => {
+                if let Some(interval) = change.interval_ms {
+                    self.options.interval = Duration::from_millis(interval);
+                }
+                if self.newest().change(change).is_err() {
+                    return Some(Effect::Commands(vec![Command::Full]));
+                }
+            }
             Line::Reply(reply) => {
                 self.answer(&reply);
                 return None;

@@ -160,6 +160,7 @@ impl Hands {
                 self.wake(Wake::Interval(interval));
             }
             Command::Scan => self.wake(Wake::Scan),
+            Command::Full => self.wake(Wake::Full),
             Command::Detail { ref gpu } => self.wake(Wake::Detail(gpu.clone())),
             Command::Inspect { process } => self.inspector.begin(process),
             Command::Hold { process } => {

@@ -196,6 +196,10 @@ impl Loop {
                 self.scan = true;
                 self.begin(now, true);
             }
+            Wake::Full => {
+                self.writer.request_full();
+                self.begin(now, false);
+            }
             Wake::Ended(argv) => {
                 self.processes.expect(argv);
                 self.ended = Some(now);

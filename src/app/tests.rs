@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use crate::app::end_dialog::{Choice, Member, Stage};
 use crate::base::units::{Bytes, Moment};
+use crate::protocol::change::Change;
 use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::Snapshot;
@@ -478,4 +479,13 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_tick_that_starts_from_another_snapshot_asks_for_a_full_line() {
+    let mut story = story(three());
+    let (second, third) = (story.host.later(1), story.host.later(1).later(1));
+    let tick = Change::between(&second, &third).expect("two passes of one host");
+    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(tick))));
+    assert_eq!(story.asked, [Effect::Commands(vec![Command::Full])]);
 }

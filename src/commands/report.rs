@@ -304,7 +304,8 @@ impl Watch {
         let before = self.model.latest().map(|latest| latest.sequence);
         match line {
             Line::Full(snapshot) => self.model.replace(*snapshot),
-            Line::Tick(change) => self.model.change(change),
+            // Out of step: the next full line mends it.
+            Line::Tick(change) => drop(self.model.change(change)),
             Line::Reply(_) => {}
         }
         if self.model.latest().is_some_and(|it| Some(it.sequence) != before && !is_starting(it) && lists_all(it)) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::HostModel;
+use crate::protocol::change::OutOfStep;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 
@@ -20,8 +21,12 @@ impl Fleet {
     }
 
     /// Applies a line from a host, which joins the fleet with its first line.
-    pub fn apply(&mut self, host: HostKey, line: Line) {
-        self.0.entry(host).or_default().apply(line);
+    ///
+    /// # Errors
+    ///
+    /// When the line starts from another snapshot of this host than the latest: a full line is needed.
+    pub fn apply(&mut self, host: HostKey, line: Line) -> Result<(), OutOfStep> {
+        self.0.entry(host).or_default().apply(line)
     }
 
     /// Advances the clock of every host: this time passed without a line.
@@ -65,7 +70,7 @@ mod tests {
         let mut fleet = Fleet::of([B, A]);
         for second in 1..=5 {
             for host in [A, B] {
-                fleet.apply(host, full(second * 1000, "first"));
+                fleet.apply(host, full(second * 1000, "first")).unwrap();
             }
         }
         fleet
@@ -90,7 +95,7 @@ mod tests {
         let mut fleet = twins();
         let before = seconds_of_history(&fleet, A);
         assert!(before >= 4, "{before}");
-        fleet.apply(B, full(1000, "second"));
+        fleet.apply(B, full(1000, "second")).unwrap();
         assert_eq!((seconds_of_history(&fleet, A), seconds_of_history(&fleet, B)), (before, 1));
     }
 
@@ -98,7 +103,7 @@ mod tests {
     fn a_silent_host_is_overdue_and_the_other_is_not() {
         let mut fleet = twins();
         fleet.pass(Duration::from_mins(1));
-        fleet.apply(B, full(65_000, "first"));
+        fleet.apply(B, full(65_000, "first")).unwrap();
         let silence = |host| fleet.host(host).unwrap().silence();
         assert_eq!((silence(A), silence(B)), (Some(Duration::from_mins(1)), None));
     }

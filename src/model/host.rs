@@ -14,7 +14,7 @@ use super::unaccounted::{self, Unaccounted};
 use super::verdict::past::Past;
 use super::verdict::{self, Verdict};
 use crate::base::units::Moment;
-use crate::protocol::change::Change;
+use crate::protocol::change::{Change, OutOfStep};
 use crate::protocol::command::{Outcome, Signal};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Gpu, ProcessFacts, ProcessId, Snapshot};
@@ -40,16 +40,21 @@ const SHORTEST_OVERDUE: Duration = Duration::from_millis(500);
 
 impl HostModel {
     /// Applies a line of this host.
-    pub fn apply(&mut self, line: Line) {
+    ///
+    /// # Errors
+    ///
+    /// As [`HostModel::change`].
+    pub fn apply(&mut self, line: Line) -> Result<(), OutOfStep> {
         match line {
             Line::Full(snapshot) => self.replace(*snapshot),
-            Line::Tick(change) => self.change(change),
+            Line::Tick(change) => return self.change(change),
             Line::Reply(reply) => {
                 if let Outcome::Sent { signal, at } = reply.outcome {
                     self.signalled(reply.process, signal, at);
                 }
             }
         }
+        Ok(())
     }
 
     /// Replaces the snapshot. A snapshot of another boot starts a new history: PIDs and times are different ones.
@@ -74,11 +79,15 @@ impl HostModel {
         self.learn();
     }
 
-    /// Applies a change to the snapshot. A change that starts from another snapshot is ignored: a full one follows.
-    pub fn change(&mut self, change: Change) {
-        if self.latest.as_mut().is_some_and(|latest| latest.apply(change).is_ok()) {
-            self.learn();
-        }
+    /// Applies a change to the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// When the change starts from another snapshot. Nothing changes until the next full line.
+    pub fn change(&mut self, change: Change) -> Result<(), OutOfStep> {
+        self.latest.as_mut().ok_or(OutOfStep)?.apply(change)?;
+        self.learn();
+        Ok(())
     }
 
     /// Records that gputop sent a signal to a process.
@@ -249,5 +258,41 @@ impl HostModel {
         self.leaks.learn(latest);
         self.allocated.learn(latest);
         self.history.learn(latest, &self.process_totals);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::units::Bytes;
+    use crate::protocol::snapshot::example;
+
+    /// A program that reads from the middle of a stream gets other lines than one that reads from its beginning.
+    #[test]
+    fn full_lines_and_ticks_lead_to_the_same_history_and_verdicts() {
+        let mut old = example::host(2).with(100, "python train.py", 0, Bytes::from_gib(1));
+        let mut models = [HostModel::default(), HostModel::default()];
+        for model in &mut models {
+            model.replace(old.clone());
+        }
+        for pass in 1..300 {
+            let mut new = old.later(10);
+            new.gpus[0].processes[0].memory = Ok(Bytes::from_mib(1024 + 80 * pass));
+            new.gpus[0].load.memory_used = new.gpus[0].processes[0].memory;
+            let change = Change::between(&old, &new).unwrap();
+            models[0].change(change.clone()).unwrap();
+            models[1].replace(new.clone());
+            if pass == 100 {
+                assert_eq!(models[0].change(change), Err(OutOfStep), "it is applied once");
+            }
+            old = new;
+        }
+        let [ticks, full] = &models;
+        assert!(!ticks.suspects().is_empty());
+        assert_eq!((ticks.suspects(), ticks.verdicts()), (full.suspects(), full.verdicts()));
+        let process = GpuOrProcess::Process(old.processes[0].id);
+        for subject in [GpuOrProcess::Gpu(old.gpus[0].uuid.clone()), process] {
+            assert_eq!(format!("{:?}", ticks.series(&subject)), format!("{:?}", full.series(&subject)));
+        }
     }
 }

@@ -24,6 +24,8 @@ pub enum Command {
     },
     /// Pass now, and read what is otherwise read seldom.
     Scan,
+    /// Pass now, and answer with a `full` line: for a viewer that lost a line.
+    Full,
     /// Read all that there is to know of one GPU too, until told otherwise.
     Detail {
         /// Which; absent for none.

@@ -159,6 +159,11 @@ fn every_line_keeps_the_schema_whatever_becomes_of_the_host() {
     agent.ask(&Command::Scan);
     agent.ask(&Command::Interval { milliseconds: 200 });
     seen.until(&agent, "another interval", |it| it.interval_ms == 200);
+    agent.ask(&Command::Full);
+    let fulls = seen.fulls;
+    while seen.fulls == fulls {
+        seen.take(agent.next());
+    }
 }
 
 #[test]
