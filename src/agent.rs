@@ -99,7 +99,7 @@ enum Wake {
     /// A pass over the driver ended, or an abandoned thread came back from its call.
     Read(worker::WorkerMessage<Box<Readings>>),
     /// Something was read aside.
-    Found(procfs::Finding),
+    Found(procfs::SlowFilesMessage),
     /// The census has news.
     Sighted(Box<scan::Sighting>),
     /// The thread of this number looked into these processes.

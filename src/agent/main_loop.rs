@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::host::Host;
 use super::line_writer::Writer;
 use super::procfs::Processes;
-use super::procfs::device_files::Devices;
+use super::procfs::device_files::DeviceFiles;
 use super::pytorch::{Peeker, Said, cuda_devices};
 use super::sampler::{self, Sampler};
 use super::scan::{Census, Order, Scope, Sighting, Unaccounted};
@@ -71,9 +71,9 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
     let mut it = Loop {
         sampler: Sampler::spawn(args, readings.clone(), events.clone())?,
         writer: Writer::spawn(events.clone())?,
-        processes: Processes::new(args.demo, Devices::of_host(), events.clone()),
+        processes: Processes::new(args.demo, DeviceFiles::of_host(), events.clone()),
         peeker: (!args.demo).then(|| Peeker::new(events.clone())),
-        census: Census::spawn((!args.demo).then(Devices::of_host), events.clone())?,
+        census: Census::spawn((!args.demo).then(DeviceFiles::of_host), events.clone())?,
         sighting: None,
         unaccounted: Unaccounted::default(),
         counted: vec![],
@@ -143,7 +143,7 @@ impl Loop {
                 scope: Scope::Files,
                 ..Order::default()
             });
-            self.processes.catch_up();
+            self.processes.read_postponed();
             // So the second line says it, which is the one that `--json` prints.
             self.look_into(now);
         }
@@ -166,7 +166,7 @@ impl Loop {
     /// Has the GPU processes looked into.
     fn look_into(&mut self, now: Moment) {
         if let Some(peeker) = &mut self.peeker {
-            peeker.order(self.processes.gpu_processes(), now);
+            peeker.order(self.processes.listed(), now);
         }
     }
 
@@ -186,7 +186,7 @@ impl Loop {
                     peeker.learn(generation, said);
                 }
             }
-            Wake::Found(finding) => self.processes.learn(finding),
+            Wake::Found(message) => self.processes.receive(message),
             Wake::Sighted(sighting) => self.take(sighting, now),
             Wake::Interval(interval) => {
                 self.interval = interval;
@@ -201,7 +201,7 @@ impl Loop {
                 self.begin(now, false);
             }
             Wake::Ended(argv) => {
-                self.processes.expect(argv);
+                self.processes.expect_argv(argv);
                 self.ended = Some(now);
             }
             Wake::Detail(gpu) => {
@@ -216,7 +216,7 @@ impl Loop {
 
     /// Takes what the census found. When it looked at everyone, someone waits to hear of it.
     fn take(&mut self, sighting: Box<Sighting>, now: Moment) {
-        self.processes.ask_about(&sighting.strays);
+        self.processes.examine(&sighting.strays);
         let is_news = sighting.is_full && self.sighting.as_ref().is_none_or(|old| old.related != sighting.related);
         self.sighting = Some(sighting);
         if is_news && self.awaiting.is_none() && self.next.since(now) > PATIENCE {
@@ -229,7 +229,7 @@ impl Loop {
         let mut holds: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.holds).collect();
         holds.sort_by_key(|hold| Reverse(hold.memory.ok()));
         for hold in holds {
-            self.processes.see(hold.pid, hold.listed, hold.memory);
+            self.processes.read_listed(hold.pid, hold.listed, hold.memory);
         }
     }
 
@@ -237,22 +237,22 @@ impl Loop {
     fn line(&mut self, now: Moment) {
         self.awaiting = None;
         if self.said {
-            self.processes.begin();
+            self.processes.begin_pass();
         } else {
             self.said = true;
             self.next = self.next.min(now.after(SECOND));
-            self.processes.begin_first();
+            self.processes.begin_first_pass();
             self.see_largest();
         }
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();
         let related = self.sighting.as_ref().map_or_else(|| [].into(), |sighting| sighting.related.clone());
-        self.processes.keep(&related, self.scan);
-        let mut processes: Vec<_> = self.processes.end().cloned().collect();
+        self.processes.read_related(&related, self.scan);
+        let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
         for process in &mut processes {
             let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
             let simulated = simulated.map(|(_, stats)| Ok(Said { devices: stats.clone().into(), ..Said::default() }));
             let said = self.peeker.as_ref().and_then(|it| it.said(process.id)).or(simulated.as_ref());
-            let said = said.zip(self.processes.cuda(process.id));
+            let said = said.zip(self.processes.cuda_environment(process.id));
             process.allocator = said.map(|(said, cuda)| cuda_devices::peek(said, process.id, &gpus, cuda).into());
         }
         for gpu in &mut gpus {
@@ -282,21 +282,21 @@ impl Loop {
     /// Tells the census who holds a GPU, and whether something happened.
     fn give_order(&mut self, now: Moment) {
         if self.ended.take_if(|ended| now.since(*ended) >= SUCCESSION).is_some() {
-            self.processes.expect_nobody();
+            self.processes.clear_expected();
         }
-        let roots: Vec<ProcessId> = self.processes.roots().collect();
+        let roots: Vec<ProcessId> = self.processes.gpu_users().collect();
         let gpu_processes = (roots != self.counted).then(|| {
             self.counted.clone_from(&roots);
             roots
         });
-        let (jumped, upset) = (self.unaccounted.jumped(&self.readings.gpus), self.processes.take_upset());
+        let (jumped, upset) = (self.unaccounted.jumped(&self.readings.gpus), self.processes.take_relation_changed());
         if self.is_counting {
             let scope = match std::mem::take(&mut self.scan) || jumped {
                 true => Scope::Files,
                 false if upset || self.ended.is_some() => Scope::Everyone,
                 false => Scope::Few,
             };
-            let adopted = self.processes.take_adopted();
+            let adopted = self.processes.take_accepted();
             self.census.order(Order { gpu_processes, adopted, ended: self.ended, scope });
         }
     }
@@ -304,7 +304,7 @@ impl Loop {
 
 fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     let gpu_processes = gpu.holds.iter().map(|hold| GpuProcess {
-        process: processes.see(hold.pid, hold.listed, hold.memory),
+        process: processes.read_listed(hold.pid, hold.listed, hold.memory),
         usage: hold.usage,
         memory: hold.memory,
         sm: hold.sm,
@@ -316,7 +316,7 @@ fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
         health: gpu.health.clone(),
         detail: gpu.detail.clone(),
         processes: gpu_processes.collect(),
-        device_file_holders: gpu.device_file_holders.iter().filter_map(|pid| processes.see_holder(*pid)).collect(),
+        device_file_holders: gpu.device_file_holders.iter().filter_map(|pid| processes.read_holder(*pid)).collect(),
         trouble: gpu.trouble.clone(),
         failures: gpu.failures.clone(),
     }
@@ -327,8 +327,9 @@ fn add_holders(gpu: &mut Gpu, sighting: Option<&Sighting>, processes: &[Process]
     let mut holders = std::mem::take(&mut gpu.device_file_holders);
     holders.extend(gpu.processes.iter().map(|gpu_process| gpu_process.process));
     if let (Some(sighting), Ok(minor)) = (sighting, gpu.facts.minor) {
-        holders
-            .extend(sighting.device_file_holders.iter().filter(|(_, open)| open.may_hold_of(minor)).map(|(id, _)| *id));
+        holders.extend(
+            sighting.device_file_holders.iter().filter(|(_, open)| open.may_hold_memory_of(minor)).map(|(id, _)| *id),
+        );
     }
     holders.sort_unstable();
     holders.dedup();

@@ -1,15 +1,14 @@
-//! What `/proc` says of the processes that are shown: those that NVML named, and those that the census
-//! found to belong to them.
+//! Reads from `/proc` the processes that are shown: those that NVML listed, and those that the scan found to be related.
 //!
-//! The descriptor of a process's `stat` stays open: it belongs to that very process, so when its PID is
-//! used again, reading it fails instead of telling of a stranger. Only files that cannot block are read
-//! here; [`aside`] reads the others, on threads of their own.
+//! The descriptor of a process's `stat` stays open. It belongs to that process: once the process has ended, reading
+//! fails, also when another process has the PID. Only files that cannot block are read here; [`slow_files`] reads the
+//! others on threads of their own.
 
 pub(super) mod device_files;
 pub(super) mod files;
 mod freezer;
 mod origin;
-mod process;
+mod shown_process;
 mod slow_files;
 pub(super) mod stat;
 #[cfg(test)]
@@ -19,294 +18,305 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use self::device_files::Devices;
-use self::files::Root;
+use self::device_files::DeviceFiles;
+use self::files::Procfs;
 pub(super) use self::files::is_initial_pid_namespace;
-pub(super) use self::origin::Cuda;
-use self::process::{Entry, Reader};
-pub(super) use self::process::{ListedProcess, NvmlMemory};
-use self::slow_files::Aside;
-pub(super) use self::slow_files::Finding;
+pub(super) use self::origin::CudaEnvironment;
+use self::origin::Environment;
+pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
+use self::shown_process::{ReadContext, ShownProcess};
+use self::slow_files::SlowFiles;
+pub(super) use self::slow_files::SlowFilesMessage;
 use super::{Wake, clock};
 use crate::base::text::Argv;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Reading};
 
-/// The first pass looks at so many processes: those that hold most, as one sees them first.
-const FIRST: usize = 64;
-/// Where there are more than this, those who rest are read every fourth pass.
+/// The first pass reads so many processes: those with most memory, which are at the top of the list.
+const FIRST_READS: usize = 64;
+/// If more processes than this are shown, a resting process is read every fourth pass.
 const MANY: usize = 256;
-/// Of so many processes a pass the user is read for the first time. With a thousand new ones a line comes
-/// sooner, and the users with the next.
-const USERS: usize = 200;
-/// Of so many a pass the names of threads are read: each may have hundreds.
-const THREADS: usize = 4;
-/// Related processes is read so often: every fifth second, where a pass that comes a little early counts.
-const KIN: Duration = Duration::from_millis(4500);
+/// So many users are read for the first time in one pass. With a thousand new processes, the line would be late.
+const USERS_PER_PASS: usize = 200;
+/// The thread names of so many processes are read in one pass: each may have hundreds of threads.
+const THREAD_READS_PER_PASS: usize = 4;
+/// Related processes are read every five seconds. Half a second less, since a pass may come early.
+const RELATED_INTERVAL: Duration = Duration::from_millis(4500);
 
-/// What the arguments of a child of `multiprocessing` hold.
+/// Parts of the arguments that only a child of Python's `multiprocessing` has.
 const MULTIPROCESSING: [&str; 3] = ["--multiprocessing-fork", "multiprocessing.spawn", "multiprocessing.forkserver"];
 
 /// Every process that is shown, by PID.
-#[derive(Debug)]
 pub(super) struct Processes {
-    /// In a box, since the places of a tree are half empty.
-    known: BTreeMap<u32, Box<Entry>>,
-    root: Root,
-    aside: Aside,
+    /// Boxed, since half of the slots in a `BTreeMap` are empty.
+    shown: BTreeMap<u32, Box<ShownProcess>>,
+    procfs: Procfs,
+    slow_files: SlowFiles,
+    /// The number of the current pass, from 1.
     pass: u64,
-    /// How many more may be read for the first time in this pass.
-    room: usize,
-    /// In this pass, only what is read quickly.
+    /// How many processes may still be read for the first time in this pass.
+    first_reads_left: usize,
+    /// Whether this pass reads only what is read quickly.
     is_quick: bool,
-    /// Those for whom there was none, with the time of the list that named them.
-    put_off: Vec<(u32, Moment)>,
-    /// Whose user is looked at again next: one a pass.
-    next: u32,
-    /// Whose arguments tell whether it is shown.
-    strays: BTreeSet<ProcessId>,
-    /// Whose arguments did.
-    adopted: Vec<ProcessId>,
-    /// What those ran who were ended of late: who runs the same belongs here.
+    /// The processes that were not read for that, each with the time of the list that named it.
+    postponed: Vec<(u32, Moment)>,
+    /// The lowest PID whose user may be read next: one is read again in each pass.
+    next_user: u32,
+    /// Processes whose arguments decide whether they are shown.
+    candidates: BTreeSet<ProcessId>,
+    /// Candidates that are to be shown.
+    accepted: Vec<ProcessId>,
+    /// The arguments of processes that were ended recently: a candidate with the same arguments is shown.
     expected: Vec<Argv>,
-    /// One that held a GPU has ended, or lost its parent, since one last asked.
-    upset: bool,
+    /// Whether a process that uses a GPU has ended, or a process has another parent, since this was last taken.
+    has_relation_changed: bool,
     buffer: Box<[u8; 1024]>,
 }
 
 impl Processes {
-    /// Nobody yet. With `ours`, every PID that is named is one of this PID namespace.
-    pub(super) fn new(ours: bool, devices: Devices, events: mpsc::Sender<Wake>) -> Self {
+    /// Shows no process yet. `pids_are_local` says that NVML's PIDs are those of this PID namespace.
+    pub(super) fn new(pids_are_local: bool, devices: DeviceFiles, events: mpsc::Sender<Wake>) -> Self {
         Self {
-            known: BTreeMap::new(),
-            root: Root::new(ours, devices),
-            aside: Aside::new(events),
+            shown: BTreeMap::new(),
+            procfs: Procfs::new(pids_are_local, devices),
+            slow_files: SlowFiles::new(events),
             pass: 0,
-            room: 0,
+            first_reads_left: 0,
             is_quick: false,
-            put_off: Vec::new(),
-            next: 0,
-            strays: BTreeSet::new(),
-            adopted: vec![],
+            postponed: Vec::new(),
+            next_user: 0,
+            candidates: BTreeSet::new(),
+            accepted: vec![],
             expected: vec![],
-            upset: false,
+            has_relation_changed: false,
             buffer: Box::new([0; 1024]),
         }
     }
 
     /// Begins a pass.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_pass(&mut self) {
         self.pass += 1;
-        (self.room, self.is_quick) = (usize::MAX, false);
-        self.put_off.clear();
+        (self.first_reads_left, self.is_quick) = (usize::MAX, false);
+        self.postponed.clear();
     }
 
-    /// Begins the first pass, for which someone waits: it reads a few, and of those what is read quickly. The
-    /// others are only PIDs in it, and are not shown.
-    pub(super) fn begin_first(&mut self) {
-        self.begin();
-        (self.room, self.is_quick) = (FIRST, true);
+    /// Begins the first pass, which must be short: it reads only [`FIRST_READS`] processes, and of these only what is
+    /// read quickly. The others are not shown yet.
+    pub(super) fn begin_first_pass(&mut self) {
+        self.begin_pass();
+        (self.first_reads_left, self.is_quick) = (FIRST_READS, true);
     }
 
-    /// Reads what the first pass put off, for the next one. Rates are of the time since.
-    pub(super) fn catch_up(&mut self) {
-        let put_off = std::mem::take(&mut self.put_off);
-        self.begin();
-        for (pid, listed) in put_off {
-            self.see(pid, listed, Err(Missing::NotYet));
+    /// Reads the processes that the first pass postponed, so that the next one can compute their rates.
+    pub(super) fn read_postponed(&mut self) {
+        let postponed = std::mem::take(&mut self.postponed);
+        self.begin_pass();
+        for (pid, listed) in postponed {
+            self.read_listed(pid, listed, Err(Missing::NotYet));
         }
         self.read_rarely(clock::now());
     }
 
-    /// Reads the process that NVML named at `listed` with so much memory, once a pass, and says who it is.
-    pub(super) fn see(&mut self, pid: u32, listed: Moment, memory: Reading<Bytes>) -> ProcessId {
-        let known = self.known.get_mut(&pid).filter(|entry| entry.named == self.pass);
-        if let Some(entry) = known {
-            entry.nvml_memory.add(memory);
-            return entry.process.id;
+    /// Reads the process that NVML listed at `listed` with this memory on one GPU. A process on several GPUs is read
+    /// once a pass.
+    pub(super) fn read_listed(&mut self, pid: u32, listed: Moment, memory: Reading<Bytes>) -> ProcessId {
+        let read = self.shown.get_mut(&pid).filter(|shown| shown.listed_pass == self.pass);
+        if let Some(shown) = read {
+            shown.nvml_memory.add(memory);
+            return shown.process.id;
         }
-        // With a thousand of them, the reading is most of what gputop costs; and most of a thousand wait.
+        // Of a thousand processes most are at rest, and reading them would be most of the cost of gputop.
         let is_turn = (u64::from(pid) + self.pass).is_multiple_of(4);
-        if self.known.len() > MANY && !is_turn && self.known.get(&pid).is_some_and(|it| it.rests()) {
-            // Read in one of the next passes.
-        } else if self.room > 0 || self.known.contains_key(&pid) {
+        if self.shown.len() > MANY && !is_turn && self.shown.get(&pid).is_some_and(|shown| shown.is_resting()) {
+            // Keep the last reading.
+        } else if self.first_reads_left > 0 || self.shown.contains_key(&pid) {
             self.read(pid, Some(listed));
         } else {
-            self.put_off.push((pid, listed));
-            self.known.insert(pid, Entry::unreadable(pid).into());
+            self.postponed.push((pid, listed));
+            self.shown.insert(pid, ShownProcess::unread(pid).into());
         }
-        self.known.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |entry| {
-            (entry.named, entry.pass, entry.nvml_memory) = (self.pass, self.pass, NvmlMemory::default());
-            entry.nvml_memory.add(memory);
-            entry.process.id
+        self.shown.get_mut(&pid).map_or(ProcessId { pid, start_ticks: None }, |shown| {
+            (shown.listed_pass, shown.wanted_pass, shown.nvml_memory) = (self.pass, self.pass, NvmlMemory::default());
+            shown.nvml_memory.add(memory);
+            shown.process.id
         })
     }
 
-    /// Reads a process that holds a GPU by another's word than NVML's; absent when it has ended.
-    pub(super) fn see_holder(&mut self, pid: u32) -> Option<ProcessId> {
+    /// Reads a device-file holder that NVML does not list. Returns `None` when the process has ended.
+    pub(super) fn read_holder(&mut self, pid: u32) -> Option<ProcessId> {
         self.read(pid, None);
-        let entry = self.known.get_mut(&pid).filter(|entry| entry.process.id.start_ticks.is_some())?;
-        (entry.held, entry.pass) = (self.pass, self.pass);
-        entry.is_kin();
-        Some(entry.process.id)
+        let shown = self.shown.get_mut(&pid).filter(|shown| shown.process.id.start_ticks.is_some())?;
+        (shown.holder_pass, shown.wanted_pass) = (self.pass, self.pass);
+        shown.skip_thread_names();
+        Some(shown.process.id)
     }
 
-    /// Reads a process, or whoever has its PID now.
+    /// Reads a process. If it has ended, reads the process that has its PID now.
     fn read(&mut self, pid: u32, listed: Option<Moment>) {
         let (now, pass) = (clock::now(), self.pass);
-        let Self { known, root, aside, buffer, upset, room, .. } = self;
-        let mut reader = Reader { buffer: &mut **buffer, root, aside, now };
-        let was = known.get(&pid).map(|entry| (entry.process.facts.parent, entry.named + 1 == pass));
-        let refreshed = known.get_mut(&pid).is_some_and(|entry| entry.refresh(&mut reader, listed));
-        if !refreshed {
-            // NVML may name a process for long that has ended; that is news only once.
-            *upset |= was.is_some_and(|(parent, named)| named && parent.is_ok());
-            *room = room.saturating_sub(1);
-            known.insert(pid, Entry::open(pid, &mut reader, listed).into());
-        } else if let (Some((before, _)), Some(entry)) = (was, known.get(&pid)) {
-            *upset |= before != entry.process.facts.parent;
+        let Self { shown, procfs, slow_files, buffer, has_relation_changed, first_reads_left, .. } = self;
+        let mut context = ReadContext { buffer: &mut **buffer, procfs, slow_files, now };
+        let Some(old) = shown.get_mut(&pid) else {
+            *first_reads_left = first_reads_left.saturating_sub(1);
+            shown.insert(pid, ShownProcess::open(pid, &mut context, listed).into());
+            return;
+        };
+        let parent = old.process.facts.parent;
+        if old.refresh(&mut context, listed) {
+            *has_relation_changed |= parent != old.process.facts.parent;
+        } else {
+            // NVML may list a process long after it has ended. Only the end itself counts.
+            *has_relation_changed |= old.listed_pass + 1 == pass && parent.is_ok();
+            *first_reads_left = first_reads_left.saturating_sub(1);
+            **old = ShownProcess::open(pid, &mut context, listed);
         }
     }
 
-    /// Keeps related processes, and reads those whose turn it is; all of them, when `hurry` or when someone's end
-    /// has just shown.
-    pub(super) fn keep(&mut self, related: &[ProcessId], hurry: bool) {
+    /// Keeps related processes, and reads those whose turn it is. With `read_all`, or when a process has just ended,
+    /// reads all of them.
+    pub(super) fn read_related(&mut self, related: &[ProcessId], read_all: bool) {
         let pass = self.pass;
-        let has_left = |entry: &Entry| entry.named + 1 == pass && entry.process.id.start_ticks.is_some();
-        self.upset |= self.known.values().any(|entry| has_left(entry));
-        let hurry = hurry || self.upset;
+        let has_left = |shown: &ShownProcess| shown.listed_pass + 1 == pass && shown.process.id.start_ticks.is_some();
+        self.has_relation_changed |= self.shown.values().any(|shown| has_left(shown));
+        let read_all = read_all || self.has_relation_changed;
         let now = clock::now();
         for id in related {
-            let entry = self.known.get(&id.pid);
-            if entry.is_some_and(|entry| entry.pass == pass) {
+            let shown = self.shown.get(&id.pid);
+            if shown.is_some_and(|shown| shown.wanted_pass == pass) {
                 continue;
             }
-            let known = entry.filter(|entry| entry.process.id == *id);
-            if known.is_none_or(|entry| hurry || now.since(entry.read) >= KIN) {
+            let known = shown.filter(|shown| shown.process.id == *id);
+            if known.is_none_or(|shown| read_all || now.since(shown.read) >= RELATED_INTERVAL) {
                 let is_new = known.is_none();
                 self.read(id.pid, None);
-                if let Some(entry) = self.known.get_mut(&id.pid).filter(|_| is_new) {
-                    // Turns are spread over the seconds, or one pass in five would carry all.
-                    entry.read = Moment(now.0.saturating_sub(u64::from(id.pid % 5) * 1000));
+                if let Some(shown) = self.shown.get_mut(&id.pid).filter(|_| is_new) {
+                    // Spreads the turns of many processes over five seconds.
+                    shown.read = Moment(now.0.saturating_sub(u64::from(id.pid % 5) * 1000));
                 }
             }
-            let Some(entry) = self.known.get_mut(&id.pid) else { continue };
-            // Whoever has its PID now is not related processes; the census will find out.
-            if entry.process.id == *id {
-                entry.pass = pass;
-                entry.is_kin();
+            // If another process has the PID now, the scan will notice.
+            if let Some(shown) = self.shown.get_mut(&id.pid).filter(|shown| shown.process.id == *id) {
+                shown.wanted_pass = pass;
+                shown.skip_thread_names();
             }
         }
     }
 
-    /// Ends a pass: forgets those whom nobody wanted. Says who is left, by PID.
-    pub(super) fn end(&mut self) -> impl Iterator<Item = &Process> {
+    /// Ends a pass: forgets the processes that it did not name. Returns the others, by PID.
+    pub(super) fn end_pass(&mut self) -> impl Iterator<Item = &Process> {
         let pass = self.pass;
-        self.known.retain(|_, entry| entry.pass == pass);
+        self.shown.retain(|_, shown| shown.wanted_pass == pass);
         let now = clock::now();
         if !self.is_quick {
             self.read_rarely(now);
         }
-        if let Some(id) = self.aside.check(now)
-            && let Some(entry) = self.known.get_mut(&id.pid).filter(|entry| entry.process.id == id)
+        if let Some(id) = self.slow_files.abandon_overdue(now)
+            && let Some(shown) = self.shown.get_mut(&id.pid).filter(|shown| shown.process.id == id)
         {
-            entry.learn(Err(Missing::Failed), Err(Missing::Failed));
+            shown.set_argv(Err(Missing::Failed), Err(Missing::Failed));
         }
-        self.known.values().filter(|entry| !entry.is_unread()).map(|entry| &entry.process)
+        self.shown.values().filter(|shown| !shown.is_unread()).map(|shown| &shown.process)
     }
 
-    /// Reads of a few what does not change in most passes, or takes long.
+    /// Reads what rarely changes or takes long, for a few processes.
     fn read_rarely(&mut self, now: Moment) {
-        // A process may change its user id without a trace in `stat`. One a pass is cheap, and finds it.
-        let turn = self.known.range(self.next..).next().map(|(pid, _)| *pid);
-        self.next = turn.map_or(0, |pid| pid + 1);
-        let unreadable = |entry: &Entry| entry.process.facts.uid == Err(Missing::NotYet);
-        let due = self.known.iter_mut().filter(|(pid, entry)| Some(**pid) == turn || unreadable(entry));
-        for (_, entry) in due.take(USERS) {
-            entry.read_rarely(&self.root, &mut self.aside);
+        // `stat` does not show that a process has changed its user ID, so the user is read again in turn.
+        let turn = self.shown.range(self.next_user..).next().map(|(pid, _)| *pid);
+        self.next_user = turn.map_or(0, |pid| pid + 1);
+        let is_unread = |shown: &ShownProcess| shown.process.facts.uid == Err(Missing::NotYet);
+        let due = self.shown.iter_mut().filter(|(pid, shown)| Some(**pid) == turn || is_unread(shown));
+        for (_, shown) in due.take(USERS_PER_PASS) {
+            shown.read_rarely(&self.procfs, &mut self.slow_files);
         }
         let pass = self.pass;
-        let due = self.known.values_mut().filter(|entry| entry.named == pass && entry.has_new_threads(now));
-        due.take(THREADS).for_each(|entry| entry.read_threads());
+        let due = self.shown.values_mut().filter(|shown| shown.listed_pass == pass && shown.has_new_threads(now));
+        due.take(THREAD_READS_PER_PASS).for_each(|shown| shown.read_threads());
     }
 
-    /// Those who hold a GPU, and whose PID surely is theirs.
-    pub(super) fn roots(&self) -> impl Iterator<Item = ProcessId> {
-        let named = self.known.values().filter(|entry| entry.named == self.pass || entry.held == self.pass);
-        let sure = named.filter(|entry| entry.process.facts.identity != Identity::Unverified);
-        sure.map(|entry| entry.process.id)
+    /// Returns the processes that use a GPU in this pass, except those with an unverified PID.
+    pub(super) fn gpu_users(&self) -> impl Iterator<Item = ProcessId> {
+        let users =
+            self.shown.values().filter(|shown| shown.listed_pass == self.pass || shown.holder_pass == self.pass);
+        let verified = users.filter(|shown| shown.process.facts.identity != Identity::Unverified);
+        verified.map(|shown| shown.process.id)
     }
 
-    /// Whom NVML named last, who surely are those.
-    pub(super) fn gpu_processes(&self) -> impl Iterator<Item = ListedProcess> {
-        // Catching up is a pass too, which names only some.
-        let named = self.known.values().filter(|entry| entry.named > 0 && entry.named + 1 >= self.pass);
-        let sure = named.filter(|entry| entry.process.facts.identity == Identity::Sure);
-        sure.map(|entry| ListedProcess {
-            id: entry.process.id,
-            uid: entry.process.facts.uid,
-            nvml_memory: entry.nvml_memory,
+    /// Returns the processes that NVML listed last, of certain identity.
+    pub(super) fn listed(&self) -> impl Iterator<Item = ListedProcess> {
+        // Reading what was postponed is a pass of its own, which names only some processes.
+        let listed = self.shown.values().filter(|shown| shown.listed_pass > 0 && shown.listed_pass + 1 >= self.pass);
+        let certain = listed.filter(|shown| shown.process.facts.identity == Identity::Sure);
+        certain.map(|shown| ListedProcess {
+            id: shown.process.id,
+            uid: shown.process.facts.uid,
+            nvml_memory: shown.nvml_memory,
         })
     }
 
-    /// What the environment of a process says about CUDA's devices.
-    pub(super) fn cuda(&self, id: ProcessId) -> Option<&Cuda> {
-        self.known.get(&id.pid).filter(|entry| entry.process.id == id).map(|entry| &entry.cuda)
+    /// Returns what the environment of a process says about the order of CUDA's devices.
+    pub(super) fn cuda_environment(&self, id: ProcessId) -> Option<&CudaEnvironment> {
+        self.shown.get(&id.pid).filter(|shown| shown.process.id == id).map(|shown| &shown.cuda)
     }
 
-    /// Whether one that held a GPU has ended since one last asked, or someone has another parent.
-    pub(super) fn take_upset(&mut self) -> bool {
-        std::mem::take(&mut self.upset)
+    /// Whether a process that used a GPU has ended, or a process got another parent, since the last call.
+    pub(super) fn take_relation_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_relation_changed)
     }
 
-    /// Has the arguments read of those whom only they can make related processes.
-    pub(super) fn ask_about(&mut self, strays: &[ProcessId]) {
-        for id in strays {
-            self.strays.insert(*id);
-            self.aside.argv(*id);
+    /// Starts reading the arguments of processes that only these can make related processes.
+    pub(super) fn examine(&mut self, candidates: &[ProcessId]) {
+        for id in candidates {
+            self.candidates.insert(*id);
+            self.slow_files.read_process(*id);
         }
     }
 
-    /// From now on, a stray that runs this is shown.
-    pub(super) fn expect(&mut self, argv: Argv) {
+    /// Accepts candidates with these arguments from now on.
+    pub(super) fn expect_argv(&mut self, argv: Argv) {
         if !argv.is_empty() && !self.expected.contains(&argv) {
             self.expected.push(argv);
         }
     }
 
-    /// That is over.
-    pub(super) fn expect_nobody(&mut self) {
+    /// Ends what [`Processes::expect_argv`] began.
+    pub(super) fn clear_expected(&mut self) {
         self.expected.clear();
     }
 
-    /// Those whose arguments made them related processes.
-    pub(super) fn take_adopted(&mut self) -> Vec<ProcessId> {
-        std::mem::take(&mut self.adopted)
+    /// Returns the candidates that were accepted since the last call.
+    pub(super) fn take_accepted(&mut self) -> Vec<ProcessId> {
+        std::mem::take(&mut self.accepted)
     }
 
-    /// Takes what was read aside.
-    pub(super) fn learn(&mut self, finding: Finding) {
-        self.aside.done(&finding);
-        match finding {
-            Finding::Argv(id, argv, environment) => {
-                let is_child = |argument: &str| MULTIPROCESSING.iter().any(|it| argument.contains(it));
-                let is_ours = |argv: &Argv| argv.iter().any(is_child) || self.expected.contains(argv);
-                if self.strays.remove(&id) && argv.as_ref().is_ok_and(is_ours) {
-                    self.adopted.push(id);
-                }
-                let before = self.known.range(..id.pid).next_back().map(|(_, it)| it.process.facts.clone());
-                let entry = self.known.get_mut(&id.pid).filter(|entry| entry.process.id == id);
-                if let Some(entry) = entry {
-                    entry.learn(argv, environment);
-                    if let Some(before) = before {
-                        entry.process.facts_mut().share(&before);
-                    }
+    /// Takes a message of a thread that reads slow files.
+    pub(super) fn receive(&mut self, message: SlowFilesMessage) {
+        match message {
+            SlowFilesMessage::Process(message) => {
+                if let Some((id, (argv, environment))) = self.slow_files.receive_process(message) {
+                    self.set_argv(id, argv, environment);
                 }
             }
-            Finding::User(uid, name) => {
-                for entry in self.known.values_mut().filter(|it| it.process.facts.uid == Ok(uid)) {
-                    entry.process.facts_mut().user = Ok(name.clone());
+            SlowFilesMessage::User(message) => {
+                let Some((uid, name)) = self.slow_files.receive_user(message) else { return };
+                for shown in self.shown.values_mut().filter(|shown| shown.process.facts.uid == Ok(uid)) {
+                    shown.process.facts_mut().user = Ok(name.clone());
                 }
+            }
+        }
+    }
+
+    fn set_argv(&mut self, id: ProcessId, argv: Reading<Argv>, environment: Reading<Environment>) {
+        let is_child = |argument: &str| MULTIPROCESSING.iter().any(|part| argument.contains(part));
+        let is_accepted = |argv: &Argv| argv.iter().any(is_child) || self.expected.contains(argv);
+        if self.candidates.remove(&id) && argv.as_ref().is_ok_and(is_accepted) {
+            self.accepted.push(id);
+        }
+        let before = self.shown.range(..id.pid).next_back().map(|(_, shown)| shown.process.facts.clone());
+        if let Some(shown) = self.shown.get_mut(&id.pid).filter(|shown| shown.process.id == id) {
+            shown.set_argv(argv, environment);
+            // Processes of one job have neighbouring PIDs and mostly the same facts.
+            if let Some(before) = before {
+                shown.process.facts_mut().share(&before);
             }
         }
     }

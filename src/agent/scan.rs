@@ -20,7 +20,7 @@ use std::time::Duration;
 use self::scanner::Stroll;
 pub(super) use self::unaccounted::Unaccounted;
 use super::Wake;
-use super::procfs::device_files::{Devices, Open};
+use super::procfs::device_files::{DeviceFiles, OpenDeviceFiles};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{HostScan, ProcessId};
 
@@ -57,7 +57,7 @@ pub(super) struct Sighting {
     /// Every GPU process, holder, and related processes of these.
     pub(super) related: Arc<[ProcessId]>,
     /// Who has which device file open.
-    pub(super) device_file_holders: Arc<[(ProcessId, Open)]>,
+    pub(super) device_file_holders: Arc<[(ProcessId, OpenDeviceFiles)]>,
     /// Whose arguments would tell whether it belongs here.
     pub(super) strays: Vec<ProcessId>,
     /// Everyone was looked at.
@@ -73,7 +73,7 @@ pub(super) struct Census {
 impl Census {
     /// Starts the thread. It waits for its first order. Without `devices` it looks for related processes only: on the
     /// simulated machine, where this host's GPUs do not count.
-    pub(super) fn spawn(devices: Option<Devices>, events: mpsc::Sender<Wake>) -> io::Result<Self> {
+    pub(super) fn spawn(devices: Option<DeviceFiles>, events: mpsc::Sender<Wake>) -> io::Result<Self> {
         let (orders, asked) = mpsc::channel::<Order>();
         thread::Builder::new().name("census".to_owned()).spawn(move || {
             let mut stroll = Stroll::new(devices);

@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal, test_kill_
 
 use super::audit::{Deed, Mode};
 use super::refusal::{Owner, Refusal};
-use crate::agent::procfs::stat::{self, Stat, living_thread};
+use crate::agent::procfs::stat::{self, ProcStat, living_thread};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::protocol::command::{Outcome, Signal};
@@ -149,7 +149,7 @@ impl Held {
         self.read(|stat| stat.state)
     }
 
-    fn read<T>(&self, part: impl FnOnce(Stat<'_>) -> T) -> Option<T> {
+    fn read<T>(&self, part: impl FnOnce(ProcStat<'_>) -> T) -> Option<T> {
         let mut line = Vec::new();
         let part = stat::of(self.process.pid, &mut line).map(part).ok();
         // While it is not reaped, nobody else had its PID.

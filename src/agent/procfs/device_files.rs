@@ -1,131 +1,124 @@
 //! The GPUs' device files, and which of them a process has open.
 //!
-//! Memory hangs on `/dev/nvidia-uvm`: CUDA cannot start without it, and a forked child has it from its parent.
-//! What only watches (`nvidia-smi -l`, nvtop, DCGM, another gputop) has a GPU's own file open through NVML, which
-//! does without, and holds nothing.
+//! CUDA allocates through `/dev/nvidia-uvm`: it cannot start without that file, and a forked child inherits it.
+//! A monitor (`nvidia-smi -l`, nvtop, DCGM, another gputop) opens a GPU's own file through NVML, but not
+//! `/dev/nvidia-uvm`, and so allocates nothing.
 //!
-//! Links in `/proc/PID/fd` are read, and never followed: a file on a server that hangs would take us
-//! with it. In a container the names are the same.
+//! Links in `/proc/PID/fd` are read and never followed: following a link to a file on a hung server would hang. The
+//! names are the same in a container.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, RawDir, readlinkat_raw};
+use rustix::fs::{RawDir, readlinkat_raw};
 use rustix::io::Errno;
 
+use super::files::open_directory;
 use super::stat::living_thread;
 
-/// For tests: what stands in for `/dev/nvidia`, so that plain files can stand in for GPUs.
-const VARIABLE: &str = "GPUTOP_DEVICES";
+/// For tests: a prefix of paths that replaces `/dev/nvidia`, so that plain files can stand in for GPUs.
+const PREFIX_VARIABLE: &str = "GPUTOP_DEVICES";
 
-/// How the names of the device files begin.
+/// The most files of one process that are read: reading 4,096 links takes about 4 ms.
+const MOST_FILES: usize = 4096;
+
+/// The path prefix of the device files.
 #[derive(Debug, Clone)]
-pub(in crate::agent) struct Devices(Vec<u8>);
+pub(in crate::agent) struct DeviceFiles(Vec<u8>);
 
 /// The device files that a process has open.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::agent) struct Open {
-    /// The GPUs', by minor number, each once.
+pub(in crate::agent) struct OpenDeviceFiles {
+    /// The minor numbers of the GPUs, sorted, each once.
     pub(in crate::agent) minors: Vec<u32>,
-    /// The one that only CUDA opens, of all GPUs: `/dev/nvidia-uvm`.
-    pub(in crate::agent) cuda: bool,
+    /// Whether `/dev/nvidia-uvm` is open, which CUDA uses for all GPUs.
+    pub(in crate::agent) uvm: bool,
 }
 
-impl Open {
-    /// Whether it may hold memory of any GPU.
-    pub(in crate::agent) fn may_hold(&self) -> bool {
-        self.cuda
-    }
-
-    /// Whether it may hold memory of the GPU with that minor number.
-    pub(in crate::agent) fn may_hold_of(&self, minor: u32) -> bool {
-        self.cuda && (self.minors.is_empty() || self.minors.contains(&minor))
+impl OpenDeviceFiles {
+    /// Whether the process may have memory of the GPU with that minor number.
+    pub(in crate::agent) fn may_hold_memory_of(&self, minor: u32) -> bool {
+        self.uvm && (self.minors.is_empty() || self.minors.contains(&minor))
     }
 }
 
-impl Devices {
-    /// More files of a process are not looked at: reading 4,096 links takes some 4 ms.
-    const MOST: usize = 4096;
-
-    /// The device files of this host, or those that a test has put in their place.
+impl DeviceFiles {
+    /// The device files of this host, or the plain files that a test uses instead.
     pub(in crate::agent) fn of_host() -> Self {
-        let prefix = std::env::var_os(VARIABLE).unwrap_or_else(|| "/dev/nvidia".into());
+        let prefix = std::env::var_os(PREFIX_VARIABLE).unwrap_or_else(|| "/dev/nvidia".into());
         Self(prefix.into_encoded_bytes())
     }
 
-    /// Those whose paths begin so.
+    /// Files whose paths begin with `prefix`.
     #[cfg(test)]
-    pub(in crate::agent) fn beginning_with(prefix: &Path) -> Self {
+    pub(in crate::agent) fn with_prefix(prefix: &Path) -> Self {
         Self(prefix.as_os_str().as_encoded_bytes().to_vec())
     }
 
-    /// Which of them a process has open.
-    pub(in crate::agent) fn open_by(&self, pid: u32) -> Result<Open, Errno> {
+    /// Returns the device files that a process has open.
+    pub(in crate::agent) fn open_by(&self, pid: u32) -> Result<OpenDeviceFiles, Errno> {
         self.open_in(format!("/proc/{pid}").as_ref())
     }
 
-    /// The same for a process whose first thread has ended: its files are with those that live on.
-    pub(in crate::agent) fn open_by_threads(&self, pid: u32) -> Result<Open, Errno> {
-        let (folder, _) = living_thread(pid).ok_or(Errno::SRCH)?;
-        self.open_in(&folder)
+    /// Returns the device files of a process whose main thread has ended: only living threads still list them.
+    pub(in crate::agent) fn open_by_threads(&self, pid: u32) -> Result<OpenDeviceFiles, Errno> {
+        let (directory, _) = living_thread(pid).ok_or(Errno::SRCH)?;
+        self.open_in(&directory)
     }
 
-    /// The descriptors that a process has of CUDA's own file; an error where it has too many files to look at all.
-    pub(in crate::agent) fn cuda_files(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
+    /// Returns the descriptors that a process has of `/dev/nvidia-uvm`. An error when the process has more than
+    /// [`MOST_FILES`] files.
+    pub(in crate::agent) fn uvm_descriptors(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
         let mut found = Vec::new();
-        let is_all = Self::each_file(format!("/proc/{pid}").as_ref(), |name, target| {
-            let mut open = Open::default();
-            self.take(target, &mut open);
-            if open.cuda {
+        let is_complete = for_each_file(format!("/proc/{pid}").as_ref(), |name, target| {
+            let mut open = OpenDeviceFiles::default();
+            self.add(target, &mut open);
+            if open.uvm {
                 found.extend(name.to_str().ok().and_then(|name| name.parse::<RawFd>().ok()));
             }
         })?;
-        is_all.then_some(found).ok_or(Errno::TOOBIG)
+        is_complete.then_some(found).ok_or(Errno::TOOBIG)
     }
 
-    fn open_in(&self, folder: &Path) -> Result<Open, Errno> {
-        let mut open = Open::default();
-        Self::each_file(folder, |_, target| self.take(target, &mut open))?;
+    fn open_in(&self, directory: &Path) -> Result<OpenDeviceFiles, Errno> {
+        let mut open = OpenDeviceFiles::default();
+        for_each_file(directory, |_, target| self.add(target, &mut open))?;
         open.minors.sort_unstable();
         open.minors.dedup();
         Ok(open)
     }
 
-    /// Shows each open file: the name of its link, and where that leads. Says whether these were all.
-    fn each_file(folder: &Path, mut show: impl FnMut(&CStr, &[u8])) -> Result<bool, Errno> {
-        let files = open_folder(&folder.join("fd"))?;
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut target = [MaybeUninit::<u8>::uninit(); 256];
-        let mut files_read = RawDir::new(&files, &mut buffer);
-        let mut seen = 0;
-        while let Some(file) = files_read.next() {
-            seen += 1;
-            if seen > Self::MOST {
-                return Ok(false);
-            }
-            let file = file?;
-            // It may have been closed meanwhile; `.` and `..` are no links.
-            let Ok((target, _)) = readlinkat_raw(&files, file.file_name(), &mut target[..]) else { continue };
-            show(file.file_name(), target);
-        }
-        Ok(true)
-    }
-
-    fn take(&self, target: &[u8], open: &mut Open) {
-        let Some(name) = target.strip_prefix(self.0.as_slice()) else { return };
-        // `ctl`, `-modeset`, `-caps/…` and the rest say nothing of memory.
-        match name {
-            b"-uvm" => open.cuda = true,
-            name => open.minors.extend(str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok())),
+    fn add(&self, target: &[u8], open: &mut OpenDeviceFiles) {
+        match target.strip_prefix(self.0.as_slice()) {
+            Some(b"-uvm") => open.uvm = true,
+            // `ctl`, `-modeset`, `-caps/…` and the others say nothing about memory, and are no numbers.
+            Some(name) => open.minors.extend(str::from_utf8(name).ok().and_then(|name| name.parse::<u32>().ok())),
+            None => (),
         }
     }
 }
 
-/// Opens a folder to list it.
-pub(in crate::agent) fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+/// Calls `visit` with the name and target of each link in `fd`. Returns false when the process has more than
+/// [`MOST_FILES`].
+fn for_each_file(directory: &Path, mut visit: impl FnMut(&CStr, &[u8])) -> Result<bool, Errno> {
+    let files = open_directory(&directory.join("fd"))?;
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut target = [MaybeUninit::<u8>::uninit(); 256];
+    let mut entries = RawDir::new(&files, &mut buffer);
+    let mut count = 0;
+    while let Some(entry) = entries.next() {
+        count += 1;
+        if count > MOST_FILES {
+            return Ok(false);
+        }
+        let entry = entry?;
+        // The file may be closed by now; `.` and `..` are no links.
+        let Ok((target, _)) = readlinkat_raw(&files, entry.file_name(), &mut target[..]) else { continue };
+        visit(entry.file_name(), target);
+    }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -133,17 +126,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(targets: &[&str], minors: &[u32], cuda: bool) {
-        let devices = Devices(b"/dev/nvidia".to_vec());
-        let mut open = Open::default();
+    fn check(targets: &[&str], minors: &[u32], uvm: bool) {
+        let devices = DeviceFiles(b"/dev/nvidia".to_vec());
+        let mut open = OpenDeviceFiles::default();
         for target in targets {
-            devices.take(target.as_bytes(), &mut open);
+            devices.add(target.as_bytes(), &mut open);
         }
-        assert_eq!(open, Open { minors: minors.to_vec(), cuda });
+        assert_eq!(open, OpenDeviceFiles { minors: minors.to_vec(), uvm });
     }
 
     #[test]
-    fn only_files_that_memory_hangs_on_count() {
+    fn only_files_of_gpus_and_of_cuda_count() {
         check(&["/dev/nvidia0", "/dev/nvidia13", "/dev/nvidiactl"], &[0, 13], false);
         check(&["/dev/nvidia-uvm", "/dev/nvidia3"], &[3], true);
         check(&["/dev/nvidia-modeset", "/dev/nvidia-caps/nvidia-cap1", "/dev/nvidia-uvm-tools"], &[], false);
@@ -151,11 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_file_of_cuda_open_only_watches() {
-        let trainer = Open { minors: vec![1], cuda: true };
-        assert!(trainer.may_hold_of(1) && !trainer.may_hold_of(0));
-        assert!(Open { minors: vec![], cuda: true }.may_hold_of(0));
-        assert!(!Open { minors: vec![0, 1], cuda: false }.may_hold());
-        assert!(!Open::default().may_hold_of(0));
+    fn a_process_without_nvidia_uvm_open_is_only_a_monitor() {
+        let trainer = OpenDeviceFiles { minors: vec![1], uvm: true };
+        assert!(trainer.may_hold_memory_of(1) && !trainer.may_hold_memory_of(0));
+        assert!(OpenDeviceFiles { minors: vec![], uvm: true }.may_hold_memory_of(0));
+        assert!(!OpenDeviceFiles { minors: vec![0, 1], uvm: false }.may_hold_memory_of(0));
+        assert!(!OpenDeviceFiles::default().may_hold_memory_of(0));
     }
 }

@@ -1,6 +1,6 @@
-//! Whether the control group of a process is frozen, as `docker pause` does it, and where that is undone.
+//! Tells whether the control group of a process is frozen, as `docker pause` does, and which file thaws it.
 //!
-//! Only the kernel's own file systems are read. LXC may put one of a program (FUSE) in their place, which can hang.
+//! Reads only the kernel's own file systems. LXC may mount a FUSE file system in their place, which can hang.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,100 +8,104 @@ use std::path::{Path, PathBuf};
 use crate::base::text::Text;
 
 /// Where control groups are mounted.
-const PLACE: &str = "/sys/fs/cgroup";
+const MOUNT_ROOT: &str = "/sys/fs/cgroup";
 
-/// A version of control groups: where it is mounted below [`PLACE`], what a group says of itself, and what of its own will.
-struct Version {
-    mounts: &'static [&'static str],
-    /// What the kernel calls that file system.
+/// The mount points and file names of one version of control groups.
+struct CgroupVersion {
+    /// Mount points below [`MOUNT_ROOT`].
+    mount_points: &'static [&'static str],
+    /// The type of the file system, as in `/proc/mounts`.
     file_system: &'static str,
-    /// The file that says whether a group is frozen, if only because one above it is; and the words for that.
+    /// The file that says whether a group is frozen, possibly by a group above it, and the lines that say so.
     state: (&'static str, &'static [&'static str]),
-    /// The file that says `1` where that was asked of this very group.
-    own: &'static str,
-    /// The file to write to.
-    switch: &'static str,
+    /// The file that holds `1` when this group itself was frozen.
+    self_frozen: &'static str,
+    /// The file to write to in order to thaw the group.
+    control: &'static str,
 }
 
-const V1: Version = Version {
-    mounts: &["/freezer"],
+const V1: CgroupVersion = CgroupVersion {
+    mount_points: &["/freezer"],
     file_system: "cgroup",
     state: ("freezer.state", &["FROZEN", "FREEZING"]),
-    own: "freezer.self_freezing",
-    switch: "freezer.state",
+    self_frozen: "freezer.self_freezing",
+    control: "freezer.state",
 };
 
-const V2: Version = Version {
-    mounts: &["", "/unified"],
+const V2: CgroupVersion = CgroupVersion {
+    mount_points: &["", "/unified"],
     file_system: "cgroup2",
     state: ("cgroup.events", &["frozen 1"]),
-    own: "cgroup.freeze",
-    switch: "cgroup.freeze",
+    self_frozen: "cgroup.freeze",
+    control: "cgroup.freeze",
 };
 
-/// Where control groups can be read on this host.
+/// The mount points of control groups on this host, by version.
 #[derive(Debug)]
 pub(super) struct Freezer {
-    first: Vec<PathBuf>,
-    second: Vec<PathBuf>,
+    v1: Vec<PathBuf>,
+    v2: Vec<PathBuf>,
 }
 
 impl Freezer {
-    /// By the list of mounts: to ask a mount what it is can hang as well.
+    /// Finds the mount points in the list of mounts: `statfs` on a mount point could hang.
     pub(super) fn of_host() -> Self {
         let mounts = fs::read("/proc/self/mounts").unwrap_or_else(|_| vec![]);
-        Self::of(PLACE, &String::from_utf8_lossy(&mounts))
+        Self::of(MOUNT_ROOT, &String::from_utf8_lossy(&mounts))
     }
 
-    fn of(place: &str, mounts: &str) -> Self {
-        let tops = |version: &Version| version.tops(place, mounts).map(PathBuf::from).collect();
-        Self { first: tops(&V1), second: tops(&V2) }
+    fn of(root: &str, mounts: &str) -> Self {
+        Self { v1: V1.mounted_at(root, mounts), v2: V2.mounted_at(root, mounts) }
     }
 
-    /// The file that freezes a process, by `/proc/PID/cgroup`; absent when none does, or we cannot see it.
+    /// Returns the file that thaws a process, given its `/proc/PID/cgroup`. `None` when it is not frozen, or when that
+    /// cannot be seen.
     pub(super) fn frozen_by(&self, cgroup: &[u8]) -> Option<Text> {
         let lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
         let mut groups = lines.filter_map(|line| {
             let mut parts = line.splitn(3, ':');
             let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
             match controllers {
-                "" => Some((&V2, &self.second, path)),
-                list if list.split(',').any(|it| it == "freezer") => Some((&V1, &self.first, path)),
+                "" => Some((&V2, &self.v2, path)),
+                list if list.split(',').any(|controller| controller == "freezer") => Some((&V1, &self.v1, path)),
                 _ => None,
             }
         });
-        groups.find_map(|(version, tops, path)| version.frozen_by(tops, path))
+        groups.find_map(|(version, mounts, path)| version.frozen_by(mounts, path))
     }
 }
 
-impl Version {
-    /// Where it is mounted; what was mounted last in a place is what one sees there.
-    fn tops(&self, place: &str, mounts: &str) -> impl Iterator<Item = String> {
-        let is_this = |top: &String| {
+impl CgroupVersion {
+    /// Returns the paths where this version is mounted. Of several mounts on one path, the last is visible.
+    fn mounted_at(&self, root: &str, mounts: &str) -> Vec<PathBuf> {
+        let is_mounted = |path: &String| {
             let mut lines = mounts.lines().rev().map(|line| line.split(' ').skip(1));
-            lines.find(|parts| parts.clone().next() == Some(top)).and_then(|mut parts| parts.nth(1))
+            lines.find(|fields| fields.clone().next() == Some(path)).and_then(|mut fields| fields.nth(1))
                 == Some(self.file_system)
         };
-        self.mounts.iter().map(move |it| format!("{place}{it}")).filter(is_this)
+        let paths = self.mount_points.iter().map(|point| format!("{root}{point}"));
+        paths.filter(is_mounted).map(PathBuf::from).collect()
     }
 
-    fn frozen_by(&self, tops: &[PathBuf], path: &str) -> Option<Text> {
-        // That of the whole host is never frozen, and one outside of our namespace is not to be seen.
-        let path = path.strip_prefix('/').filter(|it| !it.is_empty() && !it.starts_with(".."))?;
-        let found = tops.iter().find_map(|top| self.switch(top, &top.join(path)))?;
-        Some(Text::new(found.as_os_str().as_encoded_bytes()))
+    fn frozen_by(&self, mounts: &[PathBuf], path: &str) -> Option<Text> {
+        // The root group is never frozen, and a group outside of our cgroup namespace cannot be seen.
+        let path = path.strip_prefix('/').filter(|path| !path.is_empty() && !path.starts_with(".."))?;
+        let file = mounts.iter().find_map(|mount| self.control_file(mount, &mount.join(path)))?;
+        Some(Text::new(file.as_os_str().as_encoded_bytes()))
     }
 
-    /// The switch of the nearest group that was frozen of its own, from this one up.
-    fn switch(&self, top: &Path, group: &Path) -> Option<PathBuf> {
-        let (file, words) = self.state;
+    /// Returns the control file of the nearest group, from this one up, that was itself frozen. If none can be seen to
+    /// be, returns that of this group.
+    fn control_file(&self, mount: &Path, group: &Path) -> Option<PathBuf> {
+        let (file, frozen) = self.state;
         let state = fs::read_to_string(group.join(file)).ok()?;
-        if !state.lines().any(|line| words.contains(&line)) {
+        if !state.lines().any(|line| frozen.contains(&line)) {
             return None;
         }
-        let is_own = |it: &&Path| fs::read_to_string(it.join(self.own)).is_ok_and(|it| it.trim_end() == "1");
-        let mut above = group.ancestors().take_while(|it| *it != top);
-        Some(above.find(is_own).unwrap_or(group).join(self.switch))
+        let is_self_frozen =
+            |group: &&Path| fs::read_to_string(group.join(self.self_frozen)).is_ok_and(|text| text.trim_end() == "1");
+        let mut groups = group.ancestors().take_while(|group| *group != mount);
+        Some(groups.find(is_self_frozen).unwrap_or(group).join(self.control))
     }
 }
 
@@ -109,7 +113,7 @@ impl Version {
 mod tests {
     use super::*;
 
-    /// Control groups with these files in them.
+    /// A directory of control groups that contains these files.
     fn groups(files: &[(&str, &str)]) -> tempfile::TempDir {
         let mount = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -120,36 +124,36 @@ mod tests {
         mount
     }
 
-    /// What freezes it where these file systems are mounted.
-    fn found(files: &[(&str, &str)], mounts: &[[&str; 2]], cgroup: &str) -> Option<String> {
-        let place = groups(files);
-        let place = place.path().to_str().unwrap();
-        let mounts = mounts.iter().map(|[file_system, top]| format!("none {place}{top} {file_system} rw 0 0\n"));
-        let found = Freezer::of(place, &mounts.collect::<String>()).frozen_by(cgroup.as_bytes())?;
-        Some(found.as_str().strip_prefix(place).unwrap().trim_start_matches('/').to_owned())
+    /// The file that thaws the process when these file systems are mounted.
+    fn thaw_file(files: &[(&str, &str)], mounts: &[[&str; 2]], cgroup: &str) -> Option<String> {
+        let root = groups(files);
+        let root = root.path().to_str().unwrap();
+        let mounts = mounts.iter().map(|[file_system, point]| format!("none {root}{point} {file_system} rw 0 0\n"));
+        let file = Freezer::of(root, &mounts.collect::<String>()).frozen_by(cgroup.as_bytes())?;
+        Some(file.as_str().strip_prefix(root).unwrap().trim_start_matches('/').to_owned())
     }
 
     #[track_caller]
     fn check(files: &[(&str, &str)], cgroup: &str, expected: Option<&str>) {
         let mounts = [["cgroup2", ""], ["cgroup2", "/unified"], ["cgroup", "/freezer"]];
-        assert_eq!(found(files, &mounts, cgroup).as_deref(), expected, "{cgroup}");
+        assert_eq!(thaw_file(files, &mounts, cgroup).as_deref(), expected, "{cgroup}");
     }
 
     #[test]
-    fn the_nearest_group_that_was_frozen_of_its_own_is_where_it_is_undone() {
+    fn the_nearest_group_that_was_itself_frozen_is_named() {
         let group = "0::/pod/train\n";
         let frozen = ("pod/train/cgroup.events", "populated 1\nfrozen 1\n");
         check(&[frozen, ("pod/train/cgroup.freeze", "1\n")], group, Some("pod/train/cgroup.freeze"));
         let above = [frozen, ("pod/train/cgroup.freeze", "0\n"), ("pod/cgroup.freeze", "1\n")];
         check(&above, group, Some("pod/cgroup.freeze"));
-        // It is frozen from where we may not look.
+        // The frozen group is outside of what can be seen.
         check(&[frozen], group, Some("pod/train/cgroup.freeze"));
         let hybrid = [("unified/a/cgroup.events", "frozen 1\n"), ("unified/a/cgroup.freeze", "1\n")];
         check(&hybrid, "3:freezer:/\n0::/a\n", Some("unified/a/cgroup.freeze"));
     }
 
     #[test]
-    fn the_first_version_has_a_hierarchy_for_that() {
+    fn version_1_has_a_hierarchy_of_its_own() {
         let state = |word| [("freezer/a/b/freezer.state", word), ("freezer/a/freezer.self_freezing", "1\n")];
         let group = "9:cpu,freezer:/a/b\n0::/\n";
         check(&state("FROZEN\n"), group, Some("freezer/a/freezer.state"));
@@ -159,18 +163,18 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_kernel_mounted_is_read() {
+    fn only_file_systems_of_the_kernel_are_read() {
         let (files, cgroup) = ([("freezer/a/freezer.state", "FROZEN\n")], "9:freezer:/a\n");
-        let found = |mounts: &[[&str; 2]]| found(&files, mounts, cgroup);
-        assert_eq!(found(&[["tmpfs", ""], ["cgroup", "/freezer"]]).as_deref(), Some("freezer/a/freezer.state"));
-        assert_eq!(found(&[["tmpfs", ""], ["fuse.lxcfs", "/freezer"]]), None);
-        // The one over it is what one sees.
-        assert_eq!(found(&[["cgroup", "/freezer"], ["fuse.lxcfs", "/freezer"]]), None);
-        assert_eq!(found(&[["tmpfs", ""]]), None);
+        let thaw_file = |mounts: &[[&str; 2]]| thaw_file(&files, mounts, cgroup);
+        assert_eq!(thaw_file(&[["tmpfs", ""], ["cgroup", "/freezer"]]).as_deref(), Some("freezer/a/freezer.state"));
+        assert_eq!(thaw_file(&[["tmpfs", ""], ["fuse.lxcfs", "/freezer"]]), None);
+        // The later mount hides the earlier.
+        assert_eq!(thaw_file(&[["cgroup", "/freezer"], ["fuse.lxcfs", "/freezer"]]), None);
+        assert_eq!(thaw_file(&[["tmpfs", ""]]), None);
     }
 
     #[test]
-    fn what_is_not_frozen_or_cannot_be_seen_is_not_called_so() {
+    fn a_group_that_is_thawed_or_cannot_be_seen_is_not_frozen() {
         let thawed = ("a/cgroup.events", "populated 1\nfrozen 0\n");
         check(&[thawed], "0::/a\n", None);
         check(&[("cgroup.events", "frozen 1\n")], "0::/\n", None);

@@ -1,29 +1,29 @@
-//! Where a process was started, by its control group and its environment: a Slurm job, a container, a
-//! pod, a terminal that outlives its window.
+//! Finds out where a process was started, by its control group and environment: a Slurm job, a container, a pod, a
+//! service, a terminal multiplexer.
 
 use crate::base::text::Text;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// Where something was started. The first that is known is the one to show: a job runs in a container
-/// more often than a container in a job.
+/// The place that a process was started in. Of several, the first in this order is shown: a container in a Slurm job is
+/// more common than a Slurm job in a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
-    /// `slurm 4711`.
+    /// The job's number, shown as `slurm 4711`.
     Slurm(Text),
-    /// `kubernetes train-0`, or the beginning of the pod's id.
+    /// The pod's name or the beginning of its ID, shown as `kubernetes train-0`.
     Kubernetes(Text),
-    /// `docker 3f2a91c0d1e2`.
+    /// The runtime and the beginning of the container's ID, shown as `docker 3f2a91c0d1e2`.
     Container(&'static str, Text),
     /// `tmux`.
     Tmux,
     /// `screen`.
     Screen,
-    /// `trainer.service`.
+    /// The systemd unit: `trainer.service`.
     Service(Text),
 }
 
 impl Origin {
-    /// Whether what runs there may be shown some of the host's GPUs only.
+    /// Whether processes started there may see only some of the host's GPUs.
     pub(super) fn is_confined(&self) -> bool {
         matches!(self, Self::Slurm(_) | Self::Kubernetes(_) | Self::Container(..))
     }
@@ -40,37 +40,42 @@ impl Origin {
     }
 }
 
-/// What the environment says.
+/// The variables of a process's environment that gputop uses. Each is `None` when it is not set.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::agent) struct Environment {
     pub(super) origin: Option<Origin>,
     /// `TORCHELASTIC_RUN_ID`.
     pub(super) elastic_run: Option<Text>,
-    /// `RANK`, and where there is none `LOCAL_RANK`.
+    /// `RANK`, or `LOCAL_RANK` where `RANK` is not set.
     pub(super) rank: Option<Text>,
-    /// `CUDA_VISIBLE_DEVICES`, also when it is empty, and `CUDA_DEVICE_ORDER`.
-    pub(super) cuda: Cuda,
+    pub(super) cuda: CudaEnvironment,
 }
 
-/// What the environment says about the order of CUDA's devices, as it was when the program started.
+/// What decides the order of CUDA's devices in a process, as it was when the program started.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(in crate::agent) struct Cuda {
-    /// `CUDA_VISIBLE_DEVICES`.
+pub(in crate::agent) struct CudaEnvironment {
+    /// `CUDA_VISIBLE_DEVICES`; an empty value counts as set.
     pub(in crate::agent) visible: Option<Text>,
     /// `CUDA_DEVICE_ORDER`.
     pub(in crate::agent) order: Option<Text>,
-    /// Whether it runs where only some of the host's GPUs may be shown to it: it counts those.
+    /// Whether the process may see only some of the host's GPUs. If so, CUDA counts only these.
     pub(in crate::agent) is_confined: bool,
 }
 
 impl Environment {
-    /// Reads `/proc/PID/environ`.
+    /// The longest value that is kept, in bytes.
+    const MOST: usize = 128;
+    /// The same for `CUDA_VISIBLE_DEVICES`: the name of a MIG instance has 40 letters, and a host has dozens of them.
+    const MOST_VISIBLE: usize = 1024;
+
+    /// Parses `/proc/PID/environ`.
     pub(super) fn parse(environ: &[u8]) -> Self {
         let value = |name: &[u8], most: usize| {
-            let value = environ.split(|byte| *byte == 0).find_map(|it| it.strip_prefix(name)?.strip_prefix(b"="))?;
+            let mut variables = environ.split(|byte| *byte == 0);
+            let value = variables.find_map(|variable| variable.strip_prefix(name)?.strip_prefix(b"="))?;
             Some(Text::new(&value[..value.len().min(most)]))
         };
-        let get = |name: &[u8]| value(name, 128).filter(|value| !value.as_str().is_empty());
+        let get = |name: &[u8]| value(name, Self::MOST).filter(|value| !value.as_str().is_empty());
         let slurm = || get(b"SLURM_JOB_ID").map(Origin::Slurm);
         let pod = || {
             get(b"KUBERNETES_SERVICE_HOST")?;
@@ -82,9 +87,8 @@ impl Environment {
             origin: slurm().or_else(pod).or_else(tmux).or_else(screen),
             elastic_run: get(b"TORCHELASTIC_RUN_ID"),
             rank: get(b"RANK").or_else(|| get(b"LOCAL_RANK")),
-            // An instance of a split GPU has a name of 40 letters: there is room for those of a whole host.
-            cuda: Cuda {
-                visible: value(b"CUDA_VISIBLE_DEVICES", 1024),
+            cuda: CudaEnvironment {
+                visible: value(b"CUDA_VISIBLE_DEVICES", Self::MOST_VISIBLE),
                 order: get(b"CUDA_DEVICE_ORDER"),
                 is_confined: false,
             },
@@ -92,25 +96,22 @@ impl Environment {
     }
 }
 
-/// What both say together. Where the group says nothing, it hangs on the environment.
+/// Combines both origins. If the control group tells nothing, the result is that of the environment.
 pub(super) fn origin(group: Option<&Origin>, environment: &Reading<Option<Origin>>) -> Reading<Text> {
     match (group, environment) {
-        (Some(group), Ok(environment)) => match environment {
-            // A pod's name says more than its id.
-            Some(named @ Origin::Kubernetes(_)) if matches!(group, Origin::Kubernetes(_)) => Ok(named.text()),
-            Some(other) => Ok(group.min(other).text()),
-            None => Ok(group.text()),
-        },
-        (Some(group), Err(_)) => Ok(group.text()),
+        // A pod's name, which only the environment has, says more than its ID.
+        (Some(Origin::Kubernetes(_)), Ok(Some(named @ Origin::Kubernetes(_)))) => Ok(named.text()),
+        (Some(group), Ok(Some(other))) => Ok(group.min(other).text()),
+        (Some(group), _) => Ok(group.text()),
         (None, Ok(environment)) => environment.as_ref().map(Origin::text).ok_or(Missing::Unsupported),
         (None, Err(why)) => Err(*why),
     }
 }
 
-/// Reads `/proc/PID/cgroup`: a line for each hierarchy of v1, or the one line of v2.
+/// Parses `/proc/PID/cgroup`: one line for each hierarchy of version 1, or the single line of version 2.
 pub(super) fn of_group(cgroup: &[u8]) -> Option<Origin> {
     let lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
-    // The path is the rest of the line: it may hold colons itself.
+    // The path is the rest of the line: it may contain colons itself.
     lines.filter_map(|line| of_path(line.splitn(3, ':').nth(2)?)).min()
 }
 
@@ -123,14 +124,14 @@ fn of_path(path: &str) -> Option<Origin> {
         .or_else(|| service(&parts))
 }
 
-/// `/slurm/uid_1000/job_4711/step_0`, `/system.slice/slurmstepd.scope/job_4711/step_batch/user`.
+/// Matches `/slurm/uid_1000/job_4711/step_0` and `/system.slice/slurmstepd.scope/job_4711/step_batch/user`.
 fn slurm(parts: &[&str]) -> Option<Origin> {
     let at = parts.iter().position(|part| part.contains("slurm"))?;
     let job = parts[at..].iter().find_map(|part| part.strip_prefix("job_"))?;
     job.bytes().all(|byte| byte.is_ascii_digit()).then(|| Origin::Slurm(job.into()))
 }
 
-/// `/kubepods/burstable/pod1b2c3d4e-…/ID`, `/…/kubepods-burstable-pod1b2c3d4e_….slice/cri-containerd-ID.scope`.
+/// Matches `/kubepods/burstable/pod1b2c3d4e-…/ID` and `/…/kubepods-burstable-pod1b2c3d4e_….slice/cri-containerd-ID.scope`.
 fn pod(parts: &[&str]) -> Option<Origin> {
     let at = parts.iter().position(|part| part.contains("kubepods"))?;
     let uid = parts[at..].iter().find_map(|part| {
@@ -140,7 +141,7 @@ fn pod(parts: &[&str]) -> Option<Origin> {
     Some(Origin::Kubernetes(uid.into()))
 }
 
-/// A part with an id of 64 hexadecimal digits, of a runtime that names itself before it.
+/// Matches a part that ends in an ID of 64 hexadecimal digits. The runtime is named before it.
 fn container(parts: &[&str]) -> Option<Origin> {
     const RUNTIMES: [(&str, &str); 6] = [
         ("docker", "docker"),
@@ -153,7 +154,7 @@ fn container(parts: &[&str]) -> Option<Origin> {
     parts.iter().enumerate().rev().find_map(|(at, part)| {
         let part = part.strip_suffix(".scope").unwrap_or(part);
         let (before, id) = part.split_at_checked(part.len().checked_sub(64)?).filter(|(_, id)| is_hex(id))?;
-        // The process that keeps a container is not in it.
+        // The monitor process of a container runs outside of it.
         if before.contains("conmon") {
             return None;
         }
@@ -163,12 +164,12 @@ fn container(parts: &[&str]) -> Option<Origin> {
     })
 }
 
-/// The last part, when it is a service that someone set up to run something.
+/// Matches the last part if it is a systemd service that does not start programs for users.
 fn service(parts: &[&str]) -> Option<Origin> {
     let unit = parts.last().filter(|unit| unit.ends_with(".service"))?;
-    // These only let people in, and start what others ask for.
-    let is_door = ["user@", "ssh", "systemd-", "docker.", "containerd.", "dbus"].iter().any(|it| unit.starts_with(it));
-    (!is_door).then(|| Origin::Service((*unit).into()))
+    const LAUNCHERS: [&str; 6] = ["user@", "ssh", "systemd-", "docker.", "containerd.", "dbus"];
+    let is_launcher = LAUNCHERS.iter().any(|name| unit.starts_with(name));
+    (!is_launcher).then(|| Origin::Service((*unit).into()))
 }
 
 fn is_hex(text: &str) -> bool {
@@ -188,19 +189,19 @@ mod tests {
     }
 
     #[test]
-    fn a_slurm_job_is_known_by_its_number() {
+    fn a_slurm_job_is_named_by_its_number() {
         check("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", Some("slurm 4711"));
         check("0::/system.slice/node17_slurmstepd.scope/job_4711/step_batch/user/task_special\n", Some("slurm 4711"));
         check("9:memory:/slurm/uid_1000/job_4711/step_0/task_0\n0::/system.slice/slurmd.service\n", Some("slurm 4711"));
         check("11:devices:/slurm_node17/uid_1000/job_4711/step_extern\n", Some("slurm 4711"));
-        // Docker inside of a job is still the job's.
+        // A container in a job belongs to the job.
         check("0::/system.slice/slurmstepd.scope/job_4711/step_0/docker-ID.scope\n", Some("slurm 4711"));
         check("0::/system.slice/slurmstepd.scope/system\n", None);
         check("0::/slurm/job_x\n", None);
     }
 
     #[test]
-    fn a_container_is_known_by_runtime_and_short_id() {
+    fn a_container_is_named_by_its_runtime_and_short_id() {
         check("0::/system.slice/docker-ID.scope\n", Some("docker 3f2a91c0d1e2"));
         check("12:cpuset:/docker/ID\n0::/docker/ID\n", Some("docker 3f2a91c0d1e2"));
         check(
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_known_by_its_id() {
+    fn a_pod_is_named_by_its_id() {
         let uid = "1b2c3d4e-5f60-4a7b-8c9d-0e1f2a3b4c5d";
         check(&format!("0::/kubepods/burstable/pod{uid}/ID\n"), Some("kubernetes 1b2c3d4e"));
         check(&format!("4:memory:/kubepods/besteffort/pod{uid}/ID\n"), Some("kubernetes 1b2c3d4e"));
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_and_a_service_are_known_by_name() {
+    fn tmux_and_services_are_named() {
         check("0::/user.slice/user-1000.slice/user@1000.service/tmux-spawn-5b1f.scope\n", Some("tmux"));
         check("0::/system.slice/trainer.service\n", Some("trainer.service"));
         check("0::/user.slice/user-1000.slice/user@1000.service/app.slice/sweep.service\n", Some("sweep.service"));
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_login_is_no_origin() {
+    fn a_login_session_is_no_origin() {
         check("0::/user.slice/user-1000.slice/session-3.scope\n", None);
         check("0::/user.slice/user-1000.slice/user@1000.service/app.slice/app-gnome-Terminal.scope\n", None);
         check("0::/user.slice/user-1000.slice/user@1000.service\n", None);
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_job_comes_before_the_container_and_that_before_the_terminal() {
+    fn a_job_comes_before_a_container_and_a_container_before_a_terminal() {
         check_both("0::/\n", "PATH=/bin SLURM_JOB_ID=4711 TMUX=/tmp/tmux", Ok("slurm 4711"));
         check_both("0::/docker/ID\n", "SLURM_JOB_ID=4711", Ok("slurm 4711"));
         check_both("0::/docker/ID\n", "TMUX=/tmp/tmux-1000/default,1,0", Ok("docker 3f2a91c0d1e2"));

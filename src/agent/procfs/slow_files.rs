@@ -1,215 +1,233 @@
-//! Reads what can hang, on threads of its own: arguments and environment, which take the process's mmap
-//! lock, and the names of users, which may be asked of a server.
+//! Reads what can hang, on threads of its own: arguments and environment, which take the mmap lock of the process, and
+//! names of users, which may come from a server.
 //!
-//! A thread that hangs is left behind, and what it was to read counts as failed.
+//! A thread that hangs is abandoned, and what it was reading counts as failed until the thread comes back.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::Read;
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::thread;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use uzers::{Users, UsersCache};
+use uzers::get_user_by_uid;
 
-use super::super::{Wake, clock};
 use super::origin::Environment;
 use super::{files, stat};
+use crate::agent::worker::{Received, Worker, WorkerMessage, WorkerThread};
+use crate::agent::{Wake, clock};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Missing, ProcessId, Reading};
 
-/// What was read.
-#[derive(Debug)]
-pub(in crate::agent) enum Finding {
-    /// The arguments of a process, and what its environment says.
-    Argv(ProcessId, Reading<Argv>, Reading<Environment>),
-    /// The name of a user.
-    User(u32, Text),
-}
-
-/// One thing to read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Errand {
-    Argv(ProcessId),
-    User(u32),
-}
-
-/// An errand that takes longer hangs.
+/// A read that takes longer hangs.
 const DEADLINE: Duration = Duration::from_secs(2);
-/// No more threads than this are left behind in what hangs.
-const STUCK: usize = 8;
 
-/// One queue of errands, and the thread that runs them one after the other.
+/// The most of an environment that is read, in bytes. Before Linux 2.6.23 no environment was longer.
+const MOST_ENVIRONMENT: u64 = 128 << 10;
+
+/// The arguments of a process, and the variables of its environment that gputop uses.
+type ArgvAndEnvironment = (Reading<Argv>, Reading<Environment>);
+
+/// A message of one of the threads.
 #[derive(Debug)]
-struct Runner {
-    name: &'static str,
-    events: mpsc::Sender<Wake>,
-    queue: VecDeque<Errand>,
-    running: Option<(Errand, Moment)>,
-    thread: Option<SyncSender<Errand>>,
-    stuck: usize,
+pub(in crate::agent) enum SlowFilesMessage {
+    Process(WorkerMessage<(ProcessId, ArgvAndEnvironment)>),
+    User(WorkerMessage<(u32, Text)>),
 }
 
-impl Runner {
-    fn new(name: &'static str, events: mpsc::Sender<Wake>) -> Self {
-        Self { name, events, queue: VecDeque::new(), running: None, thread: None, stuck: 0 }
-    }
-
-    fn push(&mut self, errand: Errand) {
-        if !self.queue.contains(&errand) {
-            self.queue.push_back(errand);
-        }
-        self.go_on();
-    }
-
-    fn go_on(&mut self) {
-        if self.running.is_some() || self.stuck >= STUCK {
-            return;
-        }
-        let Some(errand) = self.queue.pop_front() else { return };
-        let thread = self.thread.take().or_else(|| start(self.name, self.events.clone()));
-        if let Some(thread) = thread
-            && thread.try_send(errand).is_ok()
-        {
-            self.running = Some((errand, clock::now()));
-            self.thread = Some(thread);
-        }
-    }
-
-    /// Leaves the thread behind when it hangs. Says what it was at.
-    fn check(&mut self, now: Moment) -> Option<Errand> {
-        let (errand, _) = self.running.filter(|(_, since)| now.since(*since) >= DEADLINE)?;
-        self.running = None;
-        self.thread = None;
-        self.stuck += 1;
-        self.go_on();
-        Some(errand)
-    }
-
-    fn done(&mut self, errand: Errand) {
-        if self.running.is_some_and(|(running, _)| running == errand) {
-            self.running = None;
-        } else {
-            self.stuck = self.stuck.saturating_sub(1);
-        }
-        self.go_on();
-    }
+/// A queue of things to read, and the thread that reads them one after the other.
+struct ReadQueue<Key, Value> {
+    worker: Worker<Key, Key, (Key, Value)>,
+    read: fn(Key) -> Value,
+    waiting: VecDeque<Key>,
+    is_reading: bool,
 }
 
-fn start(name: &str, events: mpsc::Sender<Wake>) -> Option<SyncSender<Errand>> {
-    let (sender, errands) = mpsc::sync_channel(1);
-    // Without a thread the facts stay as they are: not read yet.
-    thread::Builder::new().name(name.to_owned()).spawn(move || run(&errands, &events)).ok()?;
-    Some(sender)
-}
+impl<Key: Copy + PartialEq + Send + 'static, Value: 'static> ReadQueue<Key, Value> {
+    fn new(
+        name: &'static str,
+        read: fn(Key) -> Value,
+        deliver: impl Fn(WorkerMessage<(Key, Value)>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { worker: Worker::new(name, 1, |_| DEADLINE, deliver), read, waiting: VecDeque::new(), is_reading: false }
+    }
 
-fn run(errands: &Receiver<Errand>, events: &mpsc::Sender<Wake>) {
-    let users = UsersCache::new();
-    while let Ok(errand) = errands.recv() {
-        let finding = match errand {
-            Errand::Argv(id) => read_both(id),
-            Errand::User(uid) => {
-                let user = users.get_user_by_uid(uid);
-                let name = user.map(|user| Text::new(user.name().as_encoded_bytes()));
-                Finding::User(uid, name.unwrap_or_else(|| uid.to_string().into()))
+    fn push(&mut self, key: Key) {
+        if !self.waiting.contains(&key) {
+            self.waiting.push_back(key);
+        }
+        self.read_next();
+    }
+
+    fn read_next(&mut self) {
+        let Some(key) = self.waiting.front().copied().filter(|_| !self.is_reading) else { return };
+        let read = self.read;
+        if !self.worker.is_running() && !self.worker.is_exhausted() {
+            // Without a thread, the facts stay as they are: not read yet.
+            let _failed = self.worker.start(move |thread| read_all(&thread, read));
+        }
+        if self.worker.send(key) {
+            self.waiting.pop_front();
+            self.is_reading = true;
+        }
+    }
+
+    /// Abandons the thread when it hangs. Returns what it was reading.
+    fn abandon_overdue(&mut self, now: Moment) -> Option<Key> {
+        let (key, _) = self.worker.abandon_overdue(now)?;
+        self.is_reading = false;
+        self.read_next();
+        Some(key)
+    }
+
+    /// Takes a message of the thread. Returns what was read.
+    fn receive(&mut self, message: WorkerMessage<(Key, Value)>) -> Option<(Key, Value)> {
+        match self.worker.receive(message) {
+            Received::Output(output) => {
+                self.is_reading = false;
+                self.read_next();
+                Some(output)
             }
-        };
-        if events.send(Wake::Found(finding)).is_err() {
+            Received::Late => None,
+            // It does not hang any more.
+            Received::CameBack(key) => {
+                self.push(key);
+                None
+            }
+        }
+    }
+}
+
+fn read_all<Key: Copy, Value>(thread: &WorkerThread<Key, Key, (Key, Value)>, read: fn(Key) -> Value) {
+    while let Ok(key) = thread.requests.recv() {
+        if !thread.progress.begin(key, clock::now()) {
+            return;
+        }
+        let value = read(key);
+        if !thread.progress.end() || !thread.deliver((key, value)) {
             return;
         }
     }
 }
 
-/// Arguments and environment. Those of a successor with the same PID are not taken for them.
-fn read_both(id: ProcessId) -> Finding {
-    let (argv, environment) = (argv(id.pid), environment(id.pid));
-    let mut buffer = [0; 1024];
-    let stat = files::open(id.pid, "stat").and_then(|file| files::read(file, &mut buffer));
-    if stat.ok().and_then(stat::parse).is_some_and(|stat| Some(stat.start_ticks) == id.start_ticks) {
-        Finding::Argv(id, argv, environment)
-    } else {
-        // It has ended meanwhile.
-        Finding::Argv(id, Err(Missing::NotYet), Err(Missing::NotYet))
+/// Everything that is read on threads of its own.
+pub(super) struct SlowFiles {
+    processes: ReadQueue<ProcessId, ArgvAndEnvironment>,
+    users: ReadQueue<u32, Text>,
+    /// The names of users by user ID. `None` while a name is being looked up.
+    user_names: HashMap<u32, Option<Text>>,
+}
+
+impl SlowFiles {
+    pub(super) fn new(events: mpsc::Sender<Wake>) -> Self {
+        let wake = events.clone();
+        let deliver = move |message| wake.send(Wake::Found(SlowFilesMessage::Process(message))).is_ok();
+        let deliver_user = move |message| events.send(Wake::Found(SlowFilesMessage::User(message))).is_ok();
+        Self {
+            processes: ReadQueue::new("argv", read_process, deliver),
+            users: ReadQueue::new("users", user_name, deliver_user),
+            user_names: HashMap::new(),
+        }
+    }
+
+    /// Starts reading the arguments and environment of a process.
+    pub(super) fn read_process(&mut self, id: ProcessId) {
+        self.processes.push(id);
+    }
+
+    /// Returns the name of a user. `None` while it is being looked up.
+    pub(super) fn user_name(&mut self, uid: u32) -> Option<Text> {
+        if let Some(name) = self.user_names.get(&uid) {
+            return name.clone();
+        }
+        self.user_names.insert(uid, None);
+        self.users.push(uid);
+        None
+    }
+
+    /// Takes a message of the thread that reads arguments and environments.
+    pub(super) fn receive_process(
+        &mut self,
+        message: WorkerMessage<(ProcessId, ArgvAndEnvironment)>,
+    ) -> Option<(ProcessId, ArgvAndEnvironment)> {
+        self.processes.receive(message)
+    }
+
+    /// Takes a message of the thread that looks up users.
+    pub(super) fn receive_user(&mut self, message: WorkerMessage<(u32, Text)>) -> Option<(u32, Text)> {
+        let (uid, name) = self.users.receive(message)?;
+        self.user_names.insert(uid, Some(name.clone()));
+        Some((uid, name))
+    }
+
+    /// Abandons threads that hang. Returns the process whose arguments could not be read.
+    pub(super) fn abandon_overdue(&mut self, now: Moment) -> Option<ProcessId> {
+        if let Some(uid) = self.users.abandon_overdue(now) {
+            // A user whose name cannot be looked up is shown by number.
+            self.user_names.insert(uid, Some(uid.to_string().into()));
+        }
+        self.processes.abandon_overdue(now)
     }
 }
 
-/// The arguments, 4 KiB at most.
+fn user_name(uid: u32) -> Text {
+    let name = get_user_by_uid(uid).map(|user| Text::new(user.name().as_encoded_bytes()));
+    name.unwrap_or_else(|| uid.to_string().into())
+}
+
+/// Reads the arguments and environment, and makes sure that they are not those of a later process with the same PID.
+fn read_process(id: ProcessId) -> ArgvAndEnvironment {
+    let (argv, environment) = (argv(id.pid), environment(id.pid));
+    if stat::start_ticks(id.pid) == id.start_ticks {
+        (argv, environment)
+    } else {
+        // The process has ended meanwhile.
+        (Err(Missing::NotYet), Err(Missing::NotYet))
+    }
+}
+
+/// Reads the arguments, up to [`Text::LIMIT`] bytes.
 fn argv(pid: u32) -> Reading<Argv> {
     let mut buffer = [0; Text::LIMIT];
-    let file = files::open(pid, "cmdline").map_err(files::why)?;
-    let line = files::read(&file, &mut buffer).map_err(files::why)?;
+    let file = files::open(pid, "cmdline").map_err(files::missing)?;
+    let line = files::read(&file, &mut buffer).map_err(files::missing)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
-    // A kernel thread and a zombie have none.
+    // A kernel thread and a zombie have no arguments.
     Ok(if argv.is_empty() { Argv::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
 }
 
-/// What the environment says, as far as its first 128 KiB: so long was the longest once.
+/// Reads the environment, up to [`MOST_ENVIRONMENT`] bytes.
 fn environment(pid: u32) -> Reading<Environment> {
     let mut environ = Vec::new();
-    // The kernel gives a page at a time.
+    // One read returns at most a page.
     let read = files::open(pid, "environ").and_then(|file| {
         File::from(file)
-            .take(128 << 10)
+            .take(MOST_ENVIRONMENT)
             .read_to_end(&mut environ)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     });
     match read {
-        // A zombie has none.
+        // A zombie has no environment.
         Ok(_) | Err(Errno::SRCH) => Ok(Environment::parse(&environ)),
-        Err(error) => Err(files::why(error)),
+        Err(error) => Err(files::missing(error)),
     }
 }
 
-/// Everything that is read aside.
-#[derive(Debug)]
-pub(super) struct Aside {
-    argv: Runner,
-    names: Runner,
-    users: HashMap<u32, Option<Text>>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Aside {
-    pub(super) fn new(events: mpsc::Sender<Wake>) -> Self {
-        Self { argv: Runner::new("argv", events.clone()), names: Runner::new("users", events), users: HashMap::new() }
-    }
-
-    /// Has the arguments of a process read.
-    pub(super) fn argv(&mut self, id: ProcessId) {
-        self.argv.push(Errand::Argv(id));
-    }
-
-    /// The name of a user; has it looked up when it is not known yet.
-    pub(super) fn user(&mut self, uid: u32) -> Option<Text> {
-        if let Some(name) = self.users.get(&uid) {
-            return name.clone();
-        }
-        self.users.insert(uid, None);
-        self.names.push(Errand::User(uid));
-        None
-    }
-
-    /// Takes note that something was read.
-    pub(super) fn done(&mut self, finding: &Finding) {
-        match finding {
-            Finding::Argv(id, ..) => self.argv.done(Errand::Argv(*id)),
-            Finding::User(uid, name) => {
-                self.users.insert(*uid, Some(name.clone()));
-                self.names.done(Errand::User(*uid));
-            }
-        }
-    }
-
-    /// Leaves threads behind that hang. Says whose arguments they were at.
-    pub(super) fn check(&mut self, now: Moment) -> Option<ProcessId> {
-        if let Some(Errand::User(uid)) = self.names.check(now) {
-            // A user who cannot be looked up goes by number.
-            self.users.insert(uid, Some(uid.to_string().into()));
-        }
-        match self.argv.check(now) {
-            Some(Errand::Argv(id)) => Some(id),
-            _ => None,
-        }
+    #[test]
+    fn a_read_that_hangs_does_not_delay_the_others_for_longer_than_the_deadline() {
+        let (sender, messages) = mpsc::channel();
+        let mut queue = ReadQueue::new("test", |key: u32| key * 2, move |message| sender.send(message).is_ok());
+        queue.worker.pretend(1, Moment(0));
+        queue.is_reading = true;
+        queue.push(2);
+        assert_eq!(queue.abandon_overdue(Moment(1999)), None);
+        assert_eq!(queue.abandon_overdue(Moment(2000)), Some(1));
+        let message = messages.recv().unwrap();
+        assert_eq!(queue.receive(message), Some((2, 4)));
     }
 }

@@ -1,4 +1,4 @@
-//! Reads a line of `/proc/PID/stat`. Copies nothing.
+//! Parses `/proc/PID/stat` without copying. See `proc_pid_stat(5)`.
 
 use std::fs;
 use std::io;
@@ -6,114 +6,117 @@ use std::path::{Path, PathBuf};
 
 use crate::protocol::snapshot::State;
 
-/// What is used of it. See `proc_pid_stat(5)`.
+/// The fields of `stat` that gputop uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) struct Stat<'a> {
-    /// The kernel's short name, as it stands between the parentheses.
+pub(in crate::agent) struct ProcStat<'a> {
+    /// The kernel's short name of the process: the bytes between the parentheses.
     pub(in crate::agent) comm: &'a [u8],
-    /// What it was doing.
     pub(in crate::agent) state: State,
-    /// Its parent's PID.
+    /// The PID of the parent.
     pub(in crate::agent) parent: u32,
-    /// Its process group.
+    /// The ID of the process group.
     pub(in crate::agent) group: u32,
-    /// Its session.
+    /// The ID of the session.
     pub(in crate::agent) session: u32,
-    /// The kernel's flags of it.
+    /// The kernel's `PF_*` flags.
     pub(in crate::agent) flags: u32,
-    /// CPU time in clock ticks, by itself and by the kernel for it.
+    /// The CPU time of user and kernel mode, in clock ticks.
     pub(in crate::agent) cpu_ticks: u64,
-    /// Its threads.
+    /// The number of threads.
     pub(in crate::agent) threads: u32,
-    /// Clock ticks from boot to its start.
+    /// Clock ticks from boot to the start of the process.
     pub(in crate::agent) start_ticks: u64,
-    /// Resident set in pages.
+    /// The resident set, in pages.
     pub(in crate::agent) rss_pages: u64,
 }
 
-impl Stat<'_> {
-    /// Flag of a thread that belongs to the kernel (`PF_KTHREAD`).
+impl ProcStat<'_> {
+    /// `PF_KTHREAD`: the flag of a kernel thread.
     const KERNEL_THREAD: u32 = 0x0020_0000;
-    /// Flag of who was forked and runs its parent's program still (`PF_FORKNOEXEC`).
+    /// `PF_FORKNOEXEC`: the flag of a process that was forked and has not called `exec` since.
     const FORKED: u32 = 0x40;
 
-    /// Whether its memory began as a copy of its parent's: it has called no `exec` since it was forked.
+    /// Whether the memory of the process began as a copy of its parent's: no `exec` followed the fork.
     pub(in crate::agent) fn is_forked(&self) -> bool {
         self.flags & Self::FORKED != 0
     }
 
-    /// Whether it is part of the kernel: no signal ends it.
+    /// Whether this is a kernel thread, which no signal ends.
     pub(in crate::agent) fn is_kernel_thread(&self) -> bool {
         self.flags & Self::KERNEL_THREAD != 0
     }
 }
 
-/// Reads the file of the process with that PID.
-pub(in crate::agent) fn of(pid: u32, buffer: &mut Vec<u8>) -> io::Result<Stat<'_>> {
+/// Reads and parses `/proc/PID/stat`.
+pub(in crate::agent) fn of(pid: u32, buffer: &mut Vec<u8>) -> io::Result<ProcStat<'_>> {
     read(format!("/proc/{pid}").as_ref(), buffer)
 }
 
-/// Reads the file in the folder of a process or of a thread.
-pub(in crate::agent) fn read<'a>(folder: &Path, buffer: &'a mut Vec<u8>) -> io::Result<Stat<'a>> {
-    *buffer = fs::read(folder.join("stat"))?;
+/// Reads and parses the `stat` file in the directory of a process or thread.
+pub(in crate::agent) fn read<'a>(directory: &Path, buffer: &'a mut Vec<u8>) -> io::Result<ProcStat<'a>> {
+    *buffer = fs::read(directory.join("stat"))?;
     parse(buffer).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// A living thread of a process whose first thread has ended, by its folder, and what it is doing: one
-/// that no signal reaches, if there is one.
+/// Returns the start ticks of the process that has this PID now. `None` when there is none.
+pub(in crate::agent) fn start_ticks(pid: u32) -> Option<u64> {
+    Some(of(pid, &mut Vec::new()).ok()?.start_ticks)
+}
+
+/// Finds a living thread of a process whose main thread has ended: the thread's directory and state. Prefers a thread
+/// in uninterruptible sleep. `None` when all threads that were looked at have ended.
 pub(in crate::agent) fn living_thread(pid: u32) -> Option<(PathBuf, State)> {
+    // Reading hundreds of threads would take long.
+    const MOST_THREADS: usize = 16;
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    // The first few tell: all of hundreds would take long.
-    let living = tasks.take(16).filter_map(|task| {
-        let folder = task.ok()?.path();
-        let state = read(&folder, &mut Vec::new()).ok()?.state;
-        (!matches!(state, State::Zombie | State::Dead)).then_some((folder, state))
+    let living = tasks.take(MOST_THREADS).filter_map(|task| {
+        let directory = task.ok()?.path();
+        let state = read(&directory, &mut Vec::new()).ok()?.state;
+        (!matches!(state, State::Zombie | State::Dead)).then_some((directory, state))
     });
     living.max_by_key(|(_, state)| *state == State::DiskSleep)
 }
 
-/// Reads the line; absent when it is none.
-pub(in crate::agent) fn parse(line: &[u8]) -> Option<Stat<'_>> {
-    // A process may put spaces and parentheses in its own name, so the fields start after the last `)`.
+/// Parses the line. `None` when fields are missing or malformed.
+pub(in crate::agent) fn parse(line: &[u8]) -> Option<ProcStat<'_>> {
     let open = line.iter().position(|byte| *byte == b'(')?;
     let close = line.iter().rposition(|byte| *byte == b')')?;
-    let comm = line.get(open + 1..close)?;
-    let mut fields = line[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-    let state = State::from(*fields.next()?.first()?);
-    let parent = number(fields.next()?)?;
-    let group = number(fields.next()?)?;
-    let session = number(fields.next()?)?;
-    // Fields 7 and 8 lie between the session and the flags, 10 to 13 between these and the CPU times.
-    let flags = number(fields.nth(2)?)?;
-    let utime = number(fields.nth(4)?)?;
-    let stime = number(fields.next()?)?;
-    let threads = number(fields.nth(4)?)?;
-    let start_ticks = number(fields.nth(1)?)?;
-    let rss_pages = number(fields.nth(1)?)?;
-    Some(Stat {
-        comm,
-        state,
-        parent: u32::try_from(parent).ok()?,
-        group: u32::try_from(group).ok()?,
-        session: u32::try_from(session).ok()?,
-        flags: u32::try_from(flags).ok()?,
-        cpu_ticks: utime.saturating_add(stime),
-        threads: u32::try_from(threads).ok()?,
-        start_ticks,
-        rss_pages,
+    let mut fields = fields_after_comm(line)?;
+    let small = |field| u32::try_from(number(field)?).ok();
+    // The order is that of the file. `nth` skips the fields between.
+    Some(ProcStat {
+        comm: line.get(open + 1..close)?,
+        state: State::from(*fields.next()?.first()?),
+        parent: small(fields.next()?)?,
+        group: small(fields.next()?)?,
+        session: small(fields.next()?)?,
+        flags: small(fields.nth(2)?)?,
+        cpu_ticks: number(fields.nth(4)?)?.saturating_add(number(fields.next()?)?),
+        threads: small(fields.nth(4)?)?,
+        start_ticks: number(fields.nth(1)?)?,
+        rss_pages: number(fields.nth(1)?)?,
     })
 }
 
-/// Whether the line is of a thread that is not the first of its process: `/proc` has a folder for each,
-/// though it does not list them. Such a thread has no signal for its parent when it ends (field 38).
+/// Whether the line is of a thread other than the main thread: `/proc` has a directory for each thread, though it does
+/// not list them. The exit signal (field 38) of such a thread is -1.
 pub(in crate::agent) fn is_thread(line: &[u8]) -> bool {
-    let Some(close) = line.iter().rposition(|byte| *byte == b')') else { return false };
-    let mut fields = line[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty());
-    fields.nth(35).is_some_and(|field| field == b"-1")
+    const EXIT_SIGNAL: usize = 38 - FIRST_FIELD;
+    fields_after_comm(line).and_then(|mut fields| fields.nth(EXIT_SIGNAL)).is_some_and(|field| field == b"-1")
+}
+
+/// The number of the first field after the name, counted as `proc_pid_stat(5)` does.
+const FIRST_FIELD: usize = 3;
+
+/// Splits the fields after the name. A process may put spaces and parentheses in its own name, so they start after the
+/// last `)`.
+fn fields_after_comm(line: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
+    let close = line.iter().rposition(|byte| *byte == b')')?;
+    Some(line[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()))
 }
 
 fn number(field: &[u8]) -> Option<u64> {
-    // A count that the kernel prints signed, as the resident set, can be below zero for an instant.
+    // The kernel prints some counts signed: the resident set can be below zero for an instant.
     if field.first() == Some(&b'-') {
         return Some(0);
     }
@@ -132,9 +135,9 @@ mod tests {
     const REST: &str = "S 1 7 7 0 -1 4194560 1 2 3 4 50 6 0 0 20 0 3 0 12345 1000000 99 18446744073709551615";
 
     #[track_caller]
-    fn check(comm: &str) {
+    fn check_comm(comm: &str) {
         let line = format!("7 ({comm}) {REST}\n");
-        let expected = Stat {
+        let expected = ProcStat {
             comm: comm.as_bytes(),
             state: State::Sleeping,
             parent: 1,
@@ -150,23 +153,23 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_hold_anything() {
-        check("python");
-        check("a) S 1 (b");
-        check(") R 0");
-        check("new\\nline");
-        check("");
+    fn a_name_may_contain_parentheses_and_spaces() {
+        check_comm("python");
+        check_comm("a) S 1 (b");
+        check_comm(") R 0");
+        check_comm("new\\nline");
+        check_comm("");
     }
 
     #[test]
-    fn a_line_that_was_cut_is_none() {
+    fn a_truncated_line_is_rejected() {
         for line in ["", "7", "7 (a", "7 (a)", "7 )a(", "7 (a) S", "7 (a) S 1 7 7 0 -1 0 0 0"] {
             assert_eq!(parse(line.as_bytes()), None, "{line}");
         }
     }
 
     proptest! {
-        /// Whatever a process calls itself, its fields are read from behind its name.
+        /// The name of a process never changes which fields are read.
         #[test]
         fn a_name_never_shifts_the_fields(comm in proptest::collection::vec(any::<u8>(), 0..16)) {
             let line = [b"7 (", comm.as_slice(), b") ", REST.as_bytes()].concat();
@@ -174,10 +177,10 @@ mod tests {
             prop_assert_eq!((stat.comm, stat.start_ticks), (comm.as_slice(), 12345));
         }
 
-        /// No line makes it panic.
+        /// Parsing never panics.
         #[test]
-        fn any_bytes_do(line in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _any = parse(&line);
+        fn any_bytes_are_parsed_without_panic(line in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _parsed = parse(&line);
         }
     }
 }

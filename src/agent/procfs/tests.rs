@@ -1,149 +1,149 @@
-//! What `/proc` says of this very test, and of children that end.
+//! Tests that read this test process and its children.
 
 use std::process::{Command, Stdio};
 
 use super::*;
 use crate::base::text::Text;
 
-fn see(processes: &mut Processes, pid: u32, listed: Moment) -> Process {
-    processes.begin();
-    processes.see(pid, listed, Err(Missing::NotYet));
-    processes.end().next().cloned().unwrap()
+fn read(processes: &mut Processes, pid: u32, listed: Moment) -> Process {
+    processes.begin_pass();
+    processes.read_listed(pid, listed, Err(Missing::NotYet));
+    processes.end_pass().next().cloned().unwrap()
 }
 
-fn nobody() -> Processes {
-    Processes::new(true, Devices::of_host(), mpsc::channel().0)
+fn no_processes() -> Processes {
+    Processes::new(true, DeviceFiles::of_host(), mpsc::channel().0)
 }
 
 #[test]
-fn a_process_is_sure_when_it_started_well_before_it_was_listed() {
-    let mut processes = nobody();
-    let me = see(&mut processes, std::process::id(), Moment(0));
+fn an_identity_is_certain_when_a_tick_passed_between_start_and_list() {
+    let mut processes = no_processes();
+    let me = read(&mut processes, std::process::id(), Moment(0));
     assert_eq!(me.facts.identity, Identity::Fresh);
-    let start = processes.root.moment(me.id.start_ticks.unwrap());
-    let me = see(&mut processes, std::process::id(), Moment(start.0 + 19));
+    let start = processes.procfs.moment(me.id.start_ticks.unwrap());
+    let me = read(&mut processes, std::process::id(), Moment(start.0 + 19));
     assert_eq!(me.facts.identity, Identity::Fresh);
-    // Once sure it stays so: the descriptor is of this process and no other.
+    // A certain identity stays certain: the descriptor belongs to this process.
     processes
-        .known
+        .shown
         .values_mut()
-        .for_each(|me| me.identify(&processes.root, Moment(start.0 + 20), Some(Moment(u64::MAX))));
-    let me = see(&mut processes, std::process::id(), Moment(0));
+        .for_each(|me| me.identify(&processes.procfs, Moment(start.0 + 20), Some(Moment(u64::MAX))));
+    let me = read(&mut processes, std::process::id(), Moment(0));
     assert_eq!(me.facts.identity, Identity::Sure);
 }
 
 #[test]
 fn rates_need_a_second_reading() {
-    let mut processes = nobody();
-    let first = see(&mut processes, std::process::id(), Moment(0));
+    let mut processes = no_processes();
+    let first = read(&mut processes, std::process::id(), Moment(0));
     assert_eq!((first.load.cpu, first.facts.parent.is_ok()), (Err(Missing::NotYet), true));
     assert!(first.load.rss.is_ok_and(|rss| rss > Bytes::from_mib(1)));
-    let me = processes.known.get_mut(&std::process::id()).unwrap();
+    let me = processes.shown.get_mut(&std::process::id()).unwrap();
     me.cpu = me.cpu.map(|(at, ticks)| (Moment(at.0 - 1000), ticks));
-    let second = see(&mut processes, std::process::id(), Moment(0));
+    let second = read(&mut processes, std::process::id(), Moment(0));
     assert!(second.load.cpu.is_ok());
 }
 
 #[test]
-fn whether_one_is_frozen_is_looked_at_when_it_seems_so_and_not_in_each_pass() {
+fn the_control_group_is_read_only_when_a_process_seems_frozen() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    let (root, mut aside) = (Root::new(true, Devices::of_host()), Aside::new(mpsc::channel().0));
+    let (procfs, mut slow_files) = (Procfs::new(true, DeviceFiles::of_host()), SlowFiles::new(mpsc::channel().0));
     let (mut buffer, mut now) = ([0; 1024], clock::now());
-    let mut entry = Entry::unreadable(child.id());
-    // Says that, reads it a second later, and tells whether that was looked at.
-    let mut is_looked_at = |entry: &mut Entry, said: Reading<Text>| {
+    let mut shown = ShownProcess::unread(child.id());
+    // Sets `frozen_by`, reads the process a second later, and returns whether the control group was read.
+    let mut reads_group = |shown: &mut ShownProcess, set: Reading<Text>| {
         now = now.after(Duration::from_secs(1));
-        let mut reader = Reader { buffer: &mut buffer, root: &root, aside: &mut aside, now };
-        if entry.is_unread() {
-            *entry = Entry::open(child.id(), &mut reader, None);
+        let mut context = ReadContext { buffer: &mut buffer, procfs: &procfs, slow_files: &mut slow_files, now };
+        if shown.is_unread() {
+            *shown = ShownProcess::open(child.id(), &mut context, None);
         }
-        entry.process.facts_mut().frozen_by = said.clone();
-        entry.refresh(&mut reader, None) && entry.process.facts.frozen_by != said
+        shown.process.facts_mut().frozen_by = set.clone();
+        shown.refresh(&mut context, None) && shown.process.facts.frozen_by != set
     };
-    let mut looks = 0;
-    while !entry.rests() {
-        looks = u32::from(is_looked_at(&mut entry, Err(Missing::Denied)));
+    let mut reads = 0;
+    while !shown.is_resting() {
+        reads = u32::from(reads_group(&mut shown, Err(Missing::Denied)));
     }
-    let mut looks_of = |readings: u32, said: Reading<Text>| {
-        (0..readings).map(|_| u32::from(is_looked_at(&mut entry, said.clone()))).sum::<u32>()
+    let mut reads_in = |readings: u32, set: Reading<Text>| {
+        (0..readings).map(|_| u32::from(reads_group(&mut shown, set.clone()))).sum::<u32>()
     };
-    // It has begun to sleep, as who is frozen does in the second version of control groups.
-    assert_eq!(looks + looks_of(4, Err(Missing::Denied)), 1);
-    assert_eq!(looks_of(20, Err(Missing::Denied)), 0);
-    assert_eq!(looks_of(20, Ok("it".into())), 4);
+    // The process begins to sleep, as a frozen process does with control groups v2.
+    assert_eq!(reads + reads_in(4, Err(Missing::Denied)), 1);
+    assert_eq!(reads_in(20, Err(Missing::Denied)), 0);
+    assert_eq!(reads_in(20, Ok("file".into())), 4);
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
 #[test]
-fn a_process_that_ended_is_only_a_pid() {
+fn an_ended_process_is_only_a_pid() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    let mut processes = nobody();
-    let alive = see(&mut processes, child.id(), Moment(0));
-    assert_eq!(alive.id.start_ticks, processes.known[&child.id()].process.id.start_ticks);
+    let mut processes = no_processes();
+    let alive = read(&mut processes, child.id(), Moment(0));
+    assert_eq!(alive.id.start_ticks, processes.shown[&child.id()].process.id.start_ticks);
     child.kill().unwrap();
     child.wait().unwrap();
-    let gone = see(&mut processes, child.id(), Moment(0));
+    let gone = read(&mut processes, child.id(), Moment(0));
     assert_eq!((gone.id.start_ticks, gone.facts.identity), (None, Identity::Unverified));
     assert_eq!(gone.load.state, Err(Missing::Gone));
-    processes.begin();
-    assert_eq!(processes.end().count(), 0);
+    processes.begin_pass();
+    assert_eq!(processes.end_pass().count(), 0);
 }
 
 #[test]
-fn that_someone_ends_while_being_read_is_no_failure() {
+fn a_process_that_ends_while_being_read_is_no_failure() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    let mut processes = nobody();
-    processes.begin();
-    processes.see(child.id(), Moment(0), Err(Missing::NotYet));
+    let mut processes = no_processes();
+    processes.begin_pass();
+    processes.read_listed(child.id(), Moment(0), Err(Missing::NotYet));
     child.kill().unwrap();
     child.wait().unwrap();
-    let ended = processes.end().next().cloned().unwrap();
+    let ended = processes.end_pass().next().cloned().unwrap();
     assert_eq!((ended.facts.uid, ended.facts.user.clone()), (Err(Missing::NotYet), Err(Missing::NotYet)));
 }
 
 #[test]
-fn who_was_put_off_is_only_a_pid_until_it_is_read() {
-    let (mut gpu_processes, me) = (nobody(), std::process::id());
-    gpu_processes.begin_first();
-    gpu_processes.room = 0;
-    assert_eq!(gpu_processes.see(me, Moment(0), Err(Missing::NotYet)), ProcessId { pid: me, start_ticks: None });
-    assert_eq!(gpu_processes.end().next(), None);
-    gpu_processes.catch_up();
-    assert!(gpu_processes.known[&me].cpu.is_some());
-    let seen = see(&mut gpu_processes, me, Moment(0));
+fn a_postponed_process_is_not_shown_until_it_is_read() {
+    let (mut processes, me) = (no_processes(), std::process::id());
+    processes.begin_first_pass();
+    processes.first_reads_left = 0;
+    assert_eq!(processes.read_listed(me, Moment(0), Err(Missing::NotYet)), ProcessId { pid: me, start_ticks: None });
+    assert_eq!(processes.end_pass().next(), None);
+    processes.read_postponed();
+    assert!(processes.shown[&me].cpu.is_some());
+    let seen = read(&mut processes, me, Moment(0));
     assert!(seen.id.start_ticks.is_some() && seen.facts.uid.is_ok(), "{seen:?}");
 }
 
 #[test]
-fn a_pid_of_another_namespace_is_not_verified_by_being_here() {
-    let mut processes = nobody();
-    processes.root = Root::foreign();
-    let me = see(&mut processes, std::process::id(), Moment(u64::MAX));
+fn the_same_pid_in_another_namespace_does_not_verify_a_process() {
+    let mut processes = no_processes();
+    processes.procfs = Procfs::foreign();
+    let me = read(&mut processes, std::process::id(), Moment(u64::MAX));
     assert_eq!(me.facts.identity, Identity::Unverified);
-    let nobody = see(&mut processes, 1 << 22, Moment(u64::MAX));
-    assert_eq!(nobody.facts.comm, Err(Missing::Unsupported));
+    let absent = read(&mut processes, 1 << 22, Moment(u64::MAX));
+    assert_eq!(absent.facts.comm, Err(Missing::Unsupported));
 }
 
 #[test]
-fn without_a_descriptor_it_is_read_all_the_same() {
-    let mut processes = nobody();
-    let first = see(&mut processes, std::process::id(), Moment(0));
-    processes.known.values_mut().for_each(|me| me.stat = None);
-    assert_eq!(see(&mut processes, std::process::id(), Moment(0)).id, first.id);
-    // Another process with the same PID is another.
-    processes.known.values_mut().for_each(|me| me.process.id.start_ticks = Some(1));
-    assert_eq!(see(&mut processes, std::process::id(), Moment(0)).id, first.id);
+fn a_process_is_read_without_an_open_descriptor() {
+    let mut processes = no_processes();
+    let first = read(&mut processes, std::process::id(), Moment(0));
+    processes.shown.values_mut().for_each(|me| me.stat = None);
+    assert_eq!(read(&mut processes, std::process::id(), Moment(0)).id, first.id);
+    // The PID went to another process.
+    processes.shown.values_mut().for_each(|me| me.process.id.start_ticks = Some(1));
+    assert_eq!(read(&mut processes, std::process::id(), Moment(0)).id, first.id);
 }
 
-/// A pass in which NVML named those, and the census knows that related processes.
-fn pass(processes: &mut Processes, named: &[u32], related: &[ProcessId]) -> Vec<Process> {
-    processes.begin();
-    for pid in named {
-        processes.see(*pid, Moment(u64::MAX), Err(Missing::NotYet));
+/// Runs a pass in which NVML lists some processes and the scan finds related ones.
+fn pass(processes: &mut Processes, listed: &[u32], related: &[ProcessId]) -> Vec<Process> {
+    processes.begin_pass();
+    for pid in listed {
+        processes.read_listed(*pid, Moment(u64::MAX), Err(Missing::NotYet));
     }
-    processes.keep(related, false);
-    processes.end().cloned().collect()
+    processes.read_related(related, false);
+    processes.end_pass().cloned().collect()
 }
 
 fn me() -> ProcessId {
@@ -152,13 +152,13 @@ fn me() -> ProcessId {
 }
 
 #[test]
-fn kin_is_sure_in_any_namespace_and_whoever_has_its_pid_now_is_not_kin() {
-    let mut processes = nobody();
-    processes.root = Root::foreign();
-    // NVML may mean another process; the census means this one.
+fn a_related_process_is_certain_in_any_namespace_and_its_successor_is_not_related() {
+    let mut processes = no_processes();
+    processes.procfs = Procfs::foreign();
+    // NVML may mean another process; the scan means this one.
     let shown = pass(&mut processes, &[me().pid], &[me()]);
     assert_eq!(shown[0].facts.identity, Identity::Unverified);
-    assert_eq!(processes.roots().count(), 0);
+    assert_eq!(processes.gpu_users().count(), 0);
     let shown = pass(&mut processes, &[], &[me()]);
     assert_eq!((shown[0].id, shown[0].facts.identity), (me(), Identity::Sure));
     let shown = pass(&mut processes, &[me().pid], &[me()]);
@@ -168,23 +168,23 @@ fn kin_is_sure_in_any_namespace_and_whoever_has_its_pid_now_is_not_kin() {
 }
 
 #[test]
-fn the_end_of_a_tenant_is_news_once() {
-    let mut processes = nobody();
+fn the_end_of_a_gpu_process_counts_once() {
+    let mut processes = no_processes();
     pass(&mut processes, &[me().pid, 1 << 22], &[]);
     pass(&mut processes, &[me().pid, 1 << 22], &[]);
-    assert!(!processes.take_upset());
+    assert!(!processes.take_relation_changed());
     pass(&mut processes, &[1 << 22], &[me()]);
-    assert!(processes.take_upset());
+    assert!(processes.take_relation_changed());
     pass(&mut processes, &[1 << 22], &[me()]);
-    assert!(!processes.take_upset());
+    assert!(!processes.take_relation_changed());
 }
 
 #[test]
-fn kin_tells_its_parent_group_and_session_and_is_no_trainer() {
-    let mut processes = nobody();
+fn a_related_process_has_parent_group_and_session_and_is_no_trainer() {
+    let mut processes = no_processes();
     let shown = pass(&mut processes, &[], &[me()]);
     let facts = &shown[0].facts;
-    // SAFETY: it takes no pointer. rustix has no word for 0, a session from outside of a PID namespace.
+    // SAFETY: the call takes no pointer. rustix cannot return 0, a session outside of the PID namespace.
     let session = unsafe { libc::getsid(0) };
     assert_eq!(facts.session.map(i64::from), Ok(i64::from(session)));
     assert_eq!(facts.trainer_threads, Err(Missing::Unsupported));
@@ -192,29 +192,29 @@ fn kin_tells_its_parent_group_and_session_and_is_no_trainer() {
 }
 
 #[test]
-fn a_trainer_is_known_by_its_threads() {
-    let mut processes = nobody();
+fn a_trainer_is_recognized_by_its_threads() {
+    let mut processes = no_processes();
     let (stop, stopped) = mpsc::channel::<()>();
     let thread = std::thread::Builder::new().name("pt_autograd_0".to_owned());
     let thread = thread.spawn(move || stopped.recv().is_err()).unwrap();
-    // It may not have begun, and then it has no name yet.
-    while !pass(&mut processes, &[me().pid], &[])[0].facts.trainer_threads.is_ok_and(|it| it) {
-        processes.known.clear();
+    // A thread names itself after it started.
+    while !pass(&mut processes, &[me().pid], &[])[0].facts.trainer_threads.is_ok_and(|is_trainer| is_trainer) {
+        processes.shown.clear();
     }
     drop(stop);
     assert!(thread.join().unwrap());
 }
 
 #[test]
-fn arguments_make_a_stray_kin() {
-    let mut processes = nobody();
-    let strays = [ProcessId { pid: 7, start_ticks: Some(7) }, ProcessId { pid: 8, start_ticks: Some(8) }];
-    processes.ask_about(&strays);
+fn a_candidate_is_accepted_by_its_arguments() {
+    let mut processes = no_processes();
+    let candidates = [ProcessId { pid: 7, start_ticks: Some(7) }, ProcessId { pid: 8, start_ticks: Some(8) }];
+    processes.examine(&candidates);
     let spawned = "from multiprocessing.spawn import spawn_main; spawn_main()";
-    for (id, argument) in strays.into_iter().zip([spawned, "train.py"]) {
+    for (id, argument) in candidates.into_iter().zip([spawned, "train.py"]) {
         let argv = ["python", "-c", argument].map(Text::from).into_iter().collect();
-        processes.learn(Finding::Argv(id, Ok(argv), Err(Missing::Denied)));
+        processes.set_argv(id, Ok(argv), Err(Missing::Denied));
     }
-    assert_eq!(processes.take_adopted(), [strays[0]]);
-    assert_eq!(processes.take_adopted(), []);
+    assert_eq!(processes.take_accepted(), [candidates[0]]);
+    assert_eq!(processes.take_accepted(), []);
 }

@@ -17,7 +17,7 @@
 
 use super::layout::Stats;
 use super::{Outcome, Said, Whose, find::MOST_DEVICES};
-use crate::agent::procfs::Cuda;
+use crate::agent::procfs::CudaEnvironment;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{
     AllocatorStats, AllocatorUnreadable, DeviceAllocator, Gpu, Missing, ProcessId, Reading,
@@ -51,7 +51,12 @@ impl Hold {
 }
 
 /// Puts what a process said in the terms of the snapshot: of each device, which GPU it is, and its figures.
-pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], cuda: &Cuda) -> AllocatorStats {
+pub(in crate::agent) fn peek(
+    said: &Outcome,
+    process: ProcessId,
+    gpus: &[Gpu],
+    cuda: &CudaEnvironment,
+) -> AllocatorStats {
     let Said { devices: stats, whose } = match said {
         Ok(said) => said,
         Err(why) => return AllocatorStats::unreadable(*why),
@@ -109,7 +114,7 @@ pub(in crate::agent) fn peek(said: &Outcome, process: ProcessId, gpus: &[Gpu], c
 }
 
 /// The GPU of each device, by its place in the list.
-fn places(stats: &[Stats], holds: &[Hold], gpus: &[Gpu], cuda: &Cuda) -> Vec<Option<usize>> {
+fn places(stats: &[Stats], holds: &[Hold], gpus: &[Gpu], cuda: &CudaEnvironment) -> Vec<Option<usize>> {
     let used: Vec<usize> = (0..stats.len()).filter(|at| stats[*at].is_used()).collect();
     let mut places = vec![None; stats.len()];
     if let ([device], [hold]) = (used.as_slice(), holds) {
@@ -152,7 +157,7 @@ fn are_alike(gpus: &[Gpu], places: &[usize]) -> bool {
 }
 
 /// The places of CUDA's devices, as the environment says.
-fn visible(gpus: &[Gpu], cuda: &Cuda) -> Option<Vec<usize>> {
+fn visible(gpus: &[Gpu], cuda: &CudaEnvironment) -> Option<Vec<usize>> {
     // NVML counts GPUs by their place on the bus.
     let whole: Vec<usize> = (0..gpus.len()).filter(|at| gpus[*at].facts.parent.is_none()).collect();
     let is_ordered = cuda.order.as_ref().is_some_and(|it| it.as_str() == "PCI_BUS_ID") || are_alike(gpus, &whole);
@@ -239,7 +244,7 @@ mod tests {
         for (gpu, gib) in held.iter().enumerate().filter(|it| *it.1 > 0) {
             snapshot = snapshot.with(7, "python train.py", gpu, Bytes::from_gib(*gib));
         }
-        let cuda = Cuda { visible: visible.map(Into::into), order: order.map(Into::into), is_confined };
+        let cuda = CudaEnvironment { visible: visible.map(Into::into), order: order.map(Into::into), is_confined };
         let said = Ok(Said { devices: said(reserved).into(), whose: Whose::Own });
         let peek = peek(&said, snapshot.processes[0].id, &snapshot.gpus, &cuda);
         let place = |it: &DeviceAllocator| snapshot.gpus.iter().position(|gpu| Some(&gpu.uuid) == it.gpu.as_ref());
@@ -356,7 +361,7 @@ mod tests {
         let snapshot = host(2).with(7, "python train.py", 0, Bytes::from_gib(2)).with(7, "", 1, Bytes(0));
         let peek = |reserved: &[u64], whose| {
             let said = Ok(Said { devices: said(reserved).into(), whose });
-            peek(&said, snapshot.processes[0].id, &snapshot.gpus, &Cuda::default())
+            peek(&said, snapshot.processes[0].id, &snapshot.gpus, &CudaEnvironment::default())
         };
         assert_eq!(peek(&[0, 20], Whose::Unsure), AllocatorStats::unreadable(AllocatorUnreadable::Copied));
         // The amounts of one that is none are shown, and do not spoil what the environment says.

@@ -7,7 +7,7 @@
 
 use std::os::fd::RawFd;
 
-use crate::agent::procfs::device_files::Devices;
+use crate::agent::procfs::device_files::DeviceFiles;
 use crate::agent::procfs::stat;
 use crate::protocol::snapshot::ProcessId;
 
@@ -19,8 +19,8 @@ const KCMP_FILE: libc::c_int = 0;
 /// Whether all that a process has open of CUDA was opened by another, older one. Absent where that cannot be told: one of
 /// them has ended, the kernel does not compare, or there is no such file.
 pub(super) fn was_left_by(older: ProcessId, id: ProcessId) -> Option<bool> {
-    let devices = Devices::of_host();
-    let files = |id: ProcessId| devices.cuda_files(id.pid).ok().filter(|it| it.len() <= FILES);
+    let devices = DeviceFiles::of_host();
+    let files = |id: ProcessId| devices.uvm_descriptors(id.pid).ok().filter(|it| it.len() <= FILES);
     let (theirs, ours) = (files(older)?, files(id)?);
     if theirs.is_empty() {
         return None;

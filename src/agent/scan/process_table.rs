@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::{RawDir, SeekFrom, seek};
 
-use crate::agent::procfs::device_files::{Open, open_folder};
+use crate::agent::procfs::device_files::OpenDeviceFiles;
 use crate::agent::procfs::{files, stat};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{ProcessId, State};
@@ -52,7 +52,7 @@ pub(super) enum Files {
     Denied,
     /// None is open that memory hangs on.
     None,
-    Open(Box<Open>),
+    Open(Box<OpenDeviceFiles>),
 }
 
 /// What a look at one process brought.
@@ -73,7 +73,7 @@ impl Row {
         &self.comm.0[..usize::from(self.comm.1)]
     }
 
-    fn new(stat: &stat::Stat<'_>, round: u32) -> Self {
+    fn new(stat: &stat::ProcStat<'_>, round: u32) -> Self {
         let mut comm = [0; 16];
         let length = stat.comm.len().min(16);
         comm[..length].copy_from_slice(&stat.comm[..length]);
@@ -126,7 +126,7 @@ impl Table {
         Self {
             rows: BTreeMap::new(),
             // Without `/proc` there is nobody.
-            folder: open_folder("/proc".as_ref()).ok(),
+            folder: files::open_directory("/proc".as_ref()).ok(),
             listed: VecDeque::new(),
             round: 1,
             last: None,

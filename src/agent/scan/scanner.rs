@@ -17,7 +17,7 @@ use super::process_table::{Files, News, Row, Table};
 use super::related::RelatedProcesses;
 use super::{Order, Scope, Sighting};
 use crate::agent::clock;
-use crate::agent::procfs::device_files::{Devices, Open};
+use crate::agent::procfs::device_files::{DeviceFiles, OpenDeviceFiles};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{HostScan, Missing, ProcessId, Reading};
 
@@ -49,7 +49,7 @@ const GATHER: Duration = Duration::from_secs(5);
 /// Everything that the census knows.
 #[derive(Debug)]
 pub(super) struct Stroll {
-    devices: Option<Devices>,
+    devices: Option<DeviceFiles>,
     table: Table,
     related: RelatedProcesses,
     processes: BTreeSet<ProcessId>,
@@ -82,7 +82,7 @@ pub(super) struct Stroll {
 }
 
 impl Stroll {
-    pub(super) fn new(devices: Option<Devices>) -> Self {
+    pub(super) fn new(devices: Option<DeviceFiles>) -> Self {
         let is_real = devices.is_some();
         Self {
             devices,
@@ -302,12 +302,12 @@ impl Stroll {
             return;
         }
         let files = match (row.zombie, row.threads) {
-            (true, 0 | 1) => Ok(Open::default()),
+            (true, 0 | 1) => Ok(OpenDeviceFiles::default()),
             (true, _) => devices.open_by_threads(pid),
             (false, _) => devices.open_by(pid),
         };
         let files = match files {
-            Ok(open) if !open.may_hold() => Files::None,
+            Ok(open) if !open.uvm => Files::None,
             Ok(open) => Files::Open(Box::new(open)),
             Err(Errno::ACCESS | Errno::PERM) => Files::Denied,
             // It has gone.
@@ -355,7 +355,7 @@ impl Stroll {
         Some(sighting)
     }
 
-    fn device_file_holders(&self) -> impl Iterator<Item = (ProcessId, Open)> {
+    fn device_file_holders(&self) -> impl Iterator<Item = (ProcessId, OpenDeviceFiles)> {
         self.process_total.iter().filter_map(|pid| match &self.table.rows().get(pid)?.files {
             Files::Open(open) if self.related.knows(*pid) => Some((self.table.id(*pid)?, (**open).clone())),
             _ => None,
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn whose_files_wait_longest_are_looked_at_first() {
-        let mut stroll = Stroll { table: Table::empty(), ..Stroll::new(Some(Devices::of_host())) };
+        let mut stroll = Stroll { table: Table::empty(), ..Stroll::new(Some(DeviceFiles::of_host())) };
         for (pid, due) in [(30, 5), (10, 9), (20, 1), (40, 99)] {
             stroll.table.put(pid, "python", 1, pid, pid);
             stroll.table.row_mut(pid).unwrap().files_due = Moment(due);

@@ -28,8 +28,8 @@ impl Fixture {
         Self(folder)
     }
 
-    fn devices(&self) -> Devices {
-        Devices::beginning_with(&self.0.join("nvidia"))
+    fn devices(&self) -> DeviceFiles {
+        DeviceFiles::with_prefix(&self.0.join("nvidia"))
     }
 
     fn path(&self, device: &str) -> String {
@@ -126,7 +126,7 @@ impl Watched {
     }
 }
 
-fn holds(sighting: &Sighting, pid: u32) -> Option<&Open> {
+fn holds(sighting: &Sighting, pid: u32) -> Option<&OpenDeviceFiles> {
     sighting.device_file_holders.iter().find(|(id, _)| id.pid == pid).map(|(_, open)| open)
 }
 
@@ -147,7 +147,7 @@ fn a_worker_that_nobody_lists_is_found_by_the_file_it_has_open() {
     let watched = Watched::new(&fixture);
     watched.scan(&[]);
     let sighting = watched.until(|it| holds(it, workers[0]).is_some());
-    assert_eq!(holds(&sighting, workers[0]), Some(&Open { minors: vec![3], cuda: true }));
+    assert_eq!(holds(&sighting, workers[0]), Some(&OpenDeviceFiles { minors: vec![3], uvm: true }));
     // Its parent is related processes, and holds nothing.
     assert!(is_kin(&sighting, family.0.id()) && holds(&sighting, family.0.id()).is_none());
     assert!(sighting.scan.processes > 2);
@@ -244,7 +244,7 @@ ctypes.CDLL(None).pthread_exit(None)'",
     let watched = Watched::new(&fixture);
     watched.scan(&[]);
     let sighting = watched.until(|it| holds(it, leader[0]).is_some());
-    assert!(holds(&sighting, family.0.id()).is_some_and(|open| open.may_hold_of(0)));
+    assert!(holds(&sighting, family.0.id()).is_some_and(|open| open.may_hold_memory_of(0)));
 }
 
 #[test]

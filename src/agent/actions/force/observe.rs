@@ -9,7 +9,7 @@ use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::plan::{Look, Seen};
-use crate::agent::procfs::stat::{self, Stat};
+use crate::agent::procfs::stat::{self, ProcStat};
 use crate::protocol::snapshot::State;
 
 /// Whether a process can still run a line of its program. The further down, the more it can.
@@ -54,7 +54,7 @@ impl Motion {
         Ok(Self::judge(&stat::read(folder, &mut Vec::new())?))
     }
 
-    fn judge(stat: &Stat<'_>) -> Self {
+    fn judge(stat: &ProcStat<'_>) -> Self {
         match stat.state {
             State::Stopped | State::Traced | State::Zombie | State::Dead => Self::Still,
             _ if stat.flags & Self::EXITING != 0 => Self::Still,

@@ -1,0 +1,331 @@
+//! One process that is shown: reads its facts and load, and decides how certain its identity is.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use super::files::{self, Procfs};
+use super::origin::{self, CudaEnvironment, Environment, Origin};
+use super::slow_files::SlowFiles;
+use super::stat::{self, ProcStat, living_thread};
+use crate::base::text::{Argv, Text};
+use crate::base::units::{Bytes, Moment};
+use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Reading, State};
+
+/// How often the device files of an unverified process are checked: it may open one.
+const VERIFY_INTERVAL: Duration = Duration::from_secs(5);
+/// The shortest time that CPU use is computed over. The kernel counts CPU time in ticks, 100 a second.
+const SHORTEST_CPU_SPAN: Duration = Duration::from_millis(150);
+/// The time from a new thread to the reading of thread names: a thread names itself after it started.
+const THREAD_NAME_DELAY: Duration = Duration::from_secs(5);
+/// A process is at rest after so many readings in a row without CPU time.
+const RESTING_READINGS: u8 = 4;
+/// How often the control group of a process that may be frozen is read, in milliseconds. For a thousand processes that
+/// hang in the kernel, this is most of the work.
+const CGROUP_INTERVAL_MS: u64 = 5000;
+
+/// A process that is shown.
+#[derive(Debug)]
+pub(super) struct ShownProcess {
+    pub(super) process: Process,
+    /// The open `stat` file. `None` when descriptors have run out: then it is opened for each reading.
+    pub(super) stat: Option<OwnedFd>,
+    /// The time of the last reading.
+    pub(super) read: Moment,
+    /// The time and CPU ticks of the reading that the next CPU use is computed from.
+    pub(super) cpu: Option<(Moment, u64)>,
+    /// The last pass in which NVML listed the process; 0 for never.
+    pub(super) listed_pass: u64,
+    /// What NVML reported in that pass.
+    pub(super) nvml_memory: NvmlMemory,
+    /// The last pass in which the process was named as a device-file holder; 0 for never.
+    pub(super) holder_pass: u64,
+    /// The last pass in which the process is to be shown.
+    pub(super) wanted_pass: u64,
+    /// Whether NVML's PID certainly means this process, and not one of another PID namespace.
+    is_verified: bool,
+    verify_due: Moment,
+    group_origin: Option<Origin>,
+    environment_origin: Reading<Option<Origin>>,
+    pub(super) cuda: CudaEnvironment,
+    /// When to read the names of threads. `None` when no thread is new.
+    threads_due: Option<Moment>,
+    /// Readings in a row without CPU time.
+    asleep: u8,
+}
+
+/// A process that NVML listed in the last pass, and whose PID certainly is its own.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::agent) struct ListedProcess {
+    pub(in crate::agent) id: ProcessId,
+    /// The real user ID.
+    pub(in crate::agent) uid: Reading<u32>,
+    pub(in crate::agent) nvml_memory: NvmlMemory,
+}
+
+/// What NVML reported of one process in one pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::agent) struct NvmlMemory {
+    /// The number of GPUs that listed the process.
+    pub(in crate::agent) gpus: usize,
+    /// The sum over these GPUs.
+    pub(in crate::agent) memory: Reading<Bytes>,
+}
+
+impl Default for NvmlMemory {
+    fn default() -> Self {
+        Self { gpus: 0, memory: Ok(Bytes(0)) }
+    }
+}
+
+impl NvmlMemory {
+    /// Adds what one more GPU reported.
+    pub(super) fn add(&mut self, memory: Reading<Bytes>) {
+        self.gpus += 1;
+        self.memory = self.memory.and_then(|sum| Ok(Bytes(sum.0.saturating_add(memory?.0))));
+    }
+}
+
+/// What every reading of a process needs.
+pub(super) struct ReadContext<'a> {
+    pub(super) buffer: &'a mut [u8],
+    pub(super) procfs: &'a Procfs,
+    pub(super) slow_files: &'a mut SlowFiles,
+    pub(super) now: Moment,
+}
+
+impl ShownProcess {
+    /// Returns an entry for a PID that was not looked up in `/proc` yet.
+    pub(super) fn unread(pid: u32) -> Self {
+        Self {
+            process: Process {
+                id: ProcessId { pid, start_ticks: None },
+                facts: ProcessFacts::missing(Identity::Unverified, Missing::NotYet).into(),
+                load: ProcessLoad::missing(Missing::NotYet),
+                allocator: None,
+            },
+            stat: None,
+            read: Moment(0),
+            cpu: None,
+            listed_pass: 0,
+            nvml_memory: NvmlMemory::default(),
+            holder_pass: 0,
+            wanted_pass: 0,
+            is_verified: false,
+            verify_due: Moment(0),
+            group_origin: None,
+            environment_origin: Err(Missing::NotYet),
+            cuda: CudaEnvironment::default(),
+            threads_due: Some(Moment(0)),
+            asleep: 0,
+        }
+    }
+
+    /// Whether the identity is certain and the process has used no CPU time for several readings.
+    pub(super) fn is_resting(&self) -> bool {
+        self.asleep >= RESTING_READINGS && self.process.facts.identity == Identity::Sure
+    }
+
+    /// Whether `/proc` was not asked about this PID yet.
+    pub(super) fn is_unread(&self) -> bool {
+        self.process.id.start_ticks.is_none() && self.process.facts.comm == Err(Missing::NotYet)
+    }
+
+    /// Reads a process for the first time. `listed` is when NVML listed it; `None` if it was found in `/proc`.
+    pub(super) fn open(pid: u32, context: &mut ReadContext<'_>, listed: Option<Moment>) -> Self {
+        let mut shown = Self::unread(pid);
+        let opened = files::open(pid, "stat");
+        let line = match &opened {
+            Ok(stat) => files::read(stat, context.buffer),
+            Err(error) => Err(*error),
+        };
+        let error = line.as_ref().err().copied();
+        let Some(stat) = line.ok().and_then(stat::parse) else {
+            let why = context.procfs.why_absent(error);
+            shown.process.facts = ProcessFacts::missing(Identity::Unverified, why).into();
+            shown.process.load = ProcessLoad::missing(why);
+            return shown;
+        };
+        shown.process.id.start_ticks = Some(stat.start_ticks);
+        shown.stat = opened.ok().and_then(|stat| context.procfs.keep_open(stat));
+        shown.update(&stat, context.procfs, context.slow_files, context.now);
+        shown.identify(context.procfs, context.now, listed);
+        shown
+    }
+
+    /// Reads the process again. Returns false when the process has ended.
+    pub(super) fn refresh(&mut self, context: &mut ReadContext<'_>, listed: Option<Moment>) -> bool {
+        let Some(start_ticks) = self.process.id.start_ticks else { return false };
+        let line = match &self.stat {
+            Some(stat) => files::read(stat, context.buffer),
+            None => files::open(self.process.id.pid, "stat").and_then(|stat| files::read(&stat, context.buffer)),
+        };
+        let Some(stat) = line.ok().and_then(stat::parse).filter(|stat| stat.start_ticks == start_ticks) else {
+            return false;
+        };
+        self.update(&stat, context.procfs, context.slow_files, context.now);
+        self.identify(context.procfs, context.now, listed);
+        true
+    }
+
+    /// Takes over what `stat` says. Facts are written only when they differ, since earlier snapshots share them.
+    fn update(&mut self, stat: &ProcStat<'_>, procfs: &Procfs, slow_files: &mut SlowFiles, now: Moment) {
+        let id = self.process.id;
+        // Offset by PID, so that the turns of many processes are spread over the passes.
+        let turn = |at: Moment| (at.0 + u64::from(id.pid) * 1000) / CGROUP_INTERVAL_MS;
+        let is_cgroup_turn = turn(std::mem::replace(&mut self.read, now)) != turn(now);
+        let facts = &self.process.facts;
+        let related = (Ok(stat.parent), Ok(stat.group), Ok(stat.session));
+        if (facts.parent, facts.group, facts.session) != related {
+            let facts = self.process.facts_mut();
+            (facts.parent, facts.group, facts.session) = related;
+        }
+        if !matches!(&self.process.facts.comm, Ok(comm) if comm.as_str().as_bytes() == stat.comm) {
+            let comm = Text::new(stat.comm);
+            // A new name usually means an exec, and so other arguments.
+            if self.process.facts.comm.as_ref() != Ok(&comm) {
+                let facts = self.process.facts_mut();
+                facts.comm = Ok(comm);
+                facts.argv = Err(Missing::NotYet);
+                slow_files.read_process(id);
+            }
+        }
+        let previous_state = self.process.load.state;
+        let load = &mut self.process.load;
+        let (state, thread) = match stat.state {
+            State::Zombie if stat.threads > 1 => {
+                living_thread(id.pid).map_or((State::Zombie, None), |(directory, state)| (state, Some(directory)))
+            }
+            state => (state, None),
+        };
+        load.state = Ok(state);
+        load.wchan = match state {
+            State::DiskSleep => files::wchan(&thread.unwrap_or_else(|| format!("/proc/{}", id.pid).into())),
+            _ => Err(Missing::Unsupported),
+        };
+        if load.threads != Ok(stat.threads) && self.process.facts.trainer_threads != Ok(true) {
+            self.threads_due.get_or_insert(now.after(THREAD_NAME_DELAY));
+        }
+        load.threads = Ok(stat.threads);
+        load.rss = Ok(Bytes(stat.rss_pages.saturating_mul(procfs.page_size)));
+        // A frozen process may be thawed; and with control groups v1, a frozen process shows as blocked.
+        let is_blocked = previous_state == Ok(State::DiskSleep) && state == State::DiskSleep;
+        if is_cgroup_turn && (self.process.facts.frozen_by.is_ok() || is_blocked) {
+            self.read_cgroup(procfs);
+        }
+        let load = &mut self.process.load;
+        match self.cpu {
+            Some((at, _)) if now.since(at) < SHORTEST_CPU_SPAN => return,
+            Some((at, ticks)) => {
+                let slept = state == State::Sleeping && ticks == stat.cpu_ticks;
+                self.asleep = if slept { self.asleep.saturating_add(1) } else { 0 };
+                load.cpu = Ok(procfs.cpu_percent(stat.cpu_ticks.saturating_sub(ticks), now.since(at)));
+            }
+            None => load.cpu = Err(Missing::NotYet),
+        }
+        self.cpu = Some((now, stat.cpu_ticks));
+        // With control groups v2, a frozen process shows as sleeping. Spread by PID, for when a thousand begin to sleep.
+        if u32::from(self.asleep) == u32::from(RESTING_READINGS) + id.pid % 4 {
+            self.read_cgroup(procfs);
+        }
+    }
+
+    /// Reads the user and the control group, which `stat` lacks. Either may change.
+    pub(super) fn read_rarely(&mut self, procfs: &Procfs, slow_files: &mut SlowFiles) {
+        let Some(_) = self.process.id.start_ticks else { return };
+        let uid = files::real_uid(self.process.id.pid);
+        let known = self.process.facts.uid;
+        // A process that has ended meanwhile keeps the user that was read before.
+        if known != uid && (uid.is_ok() || known.is_err()) {
+            let facts = self.process.facts_mut();
+            facts.uid = uid;
+            facts.user = uid.and_then(|uid| slow_files.user_name(uid).ok_or(Missing::NotYet));
+        }
+        self.read_cgroup(procfs);
+    }
+
+    /// Reads the control group: where the process was started, and whether it is frozen.
+    fn read_cgroup(&mut self, procfs: &Procfs) {
+        let mut buffer = [0; 4096];
+        let group = files::open(self.process.id.pid, "cgroup").and_then(|file| files::read(file, &mut buffer));
+        let Ok(group) = group else { return };
+        let frozen_by = procfs.freezer.frozen_by(group).ok_or(Missing::Unsupported);
+        self.group_origin = origin::of_group(group);
+        self.update_origin();
+        if self.process.facts.frozen_by != frozen_by {
+            self.process.facts_mut().frozen_by = frozen_by;
+        }
+    }
+
+    /// Takes over the arguments and the environment.
+    pub(super) fn set_argv(&mut self, argv: Reading<Argv>, environment: Reading<Environment>) {
+        let facts = self.process.facts_mut();
+        facts.argv = argv;
+        let value = |get: fn(&Environment) -> &Option<Text>| match &environment {
+            Ok(environment) => get(environment).clone().ok_or(Missing::Unsupported),
+            Err(why) => Err(*why),
+        };
+        facts.elastic_run = value(|environment| &environment.elastic_run);
+        facts.rank = value(|environment| &environment.rank);
+        self.environment_origin = environment.map(|environment| {
+            self.cuda = environment.cuda;
+            environment.origin
+        });
+        self.update_origin();
+    }
+
+    fn update_origin(&mut self) {
+        let environment = self.environment_origin.as_ref().ok().and_then(Option::as_ref);
+        self.cuda.is_confined = self.group_origin.iter().chain(environment).any(Origin::is_confined);
+        let origin = origin::origin(self.group_origin.as_ref(), &self.environment_origin);
+        if self.process.facts.origin != origin {
+            self.process.facts_mut().origin = origin;
+        }
+    }
+
+    /// Marks a process that NVML does not list: names of threads identify trainers, and a trainer uses a GPU.
+    pub(super) fn skip_thread_names(&mut self) {
+        if matches!(self.process.facts.trainer_threads, Err(why) if why != Missing::Unsupported) {
+            self.process.facts_mut().trainer_threads = Err(Missing::Unsupported);
+        }
+    }
+
+    /// Whether the names of the threads should be read now.
+    pub(super) fn has_new_threads(&self, now: Moment) -> bool {
+        self.threads_due.is_some_and(|due| now >= due)
+    }
+
+    /// Reads the names of the threads.
+    pub(super) fn read_threads(&mut self) {
+        self.threads_due = None;
+        if self.process.id.start_ticks.is_some() {
+            self.process.facts_mut().trainer_threads = files::has_trainer_threads(self.process.id.pid);
+        }
+    }
+
+    /// Decides how certain it is that this is the process that NVML means. See [`Identity`]. A process that was found in
+    /// `/proc` itself, so without `listed`, can only be too young.
+    pub(super) fn identify(&mut self, procfs: &Procfs, now: Moment, listed: Option<Moment>) {
+        /// The fewest clock ticks from start to reading: then one tick has passed in full.
+        const WHOLE_TICK: u64 = 2;
+        if self.process.facts.identity == Identity::Sure && (listed.is_none() || self.is_verified) {
+            return;
+        }
+        if listed.is_some() && !self.is_verified && now >= self.verify_due {
+            self.verify_due = now.after(VERIFY_INTERVAL);
+            self.is_verified = procfs.is_nvml_pid_certain(self.process.id.pid);
+        }
+        let start = self.process.id.start_ticks.map_or(now, |ticks| procfs.moment(ticks));
+        let whole_tick = procfs.moment(WHOLE_TICK).since(Moment(0));
+        // A process that started after the list was read is not the listed one.
+        let identity = if listed.is_some() && !self.is_verified {
+            Identity::Unverified
+        } else if listed.unwrap_or(now).min(now) >= start.after(whole_tick) {
+            Identity::Sure
+        } else {
+            Identity::Fresh
+        };
+        if self.process.facts.identity != identity {
+            self.process.facts_mut().identity = identity;
+        }
+    }
+}
