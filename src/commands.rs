@@ -5,5 +5,6 @@ pub mod doctor;
 pub mod explain;
 pub mod free;
 pub mod orphans;
+mod output;
 pub mod query;
 pub mod report;

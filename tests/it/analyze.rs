@@ -63,7 +63,9 @@ fn analyze(host: &Host, log: &str, args: &[&str]) -> Ran {
 fn timeline(series: &Value) -> Vec<(f64, String)> {
     let said = series["timeline"].as_array().expect("a list");
     said.iter()
-        .map(|it| (it["at"].as_f64().expect("a time"), it["verdict"].as_str().expect("a word").to_owned()))
+        .map(|verdict| {
+            (verdict["at"].as_f64().expect("a time"), verdict["verdict"].as_str().expect("a word").to_owned())
+        })
         .collect()
 }
 
@@ -93,7 +95,8 @@ fn each_shape_is_called_what_it_is() {
         assert!(onset <= called, "{name}");
         assert!(called - case.tellable() < 0.3 * (died - onset), "{name}");
         let forecasts = series["forecasts"].as_array().expect("a list");
-        let half = forecasts.iter().find(|it| it["at"].as_f64() > Some(f64::midpoint(onset, died))).expect(&name);
+        let half =
+            forecasts.iter().find(|forecast| forecast["at"].as_f64() > Some(f64::midpoint(onset, died))).expect(&name);
         let left = died - half["at"].as_f64().expect("a time");
         let foretold = half["oom_in_s"].as_f64().expect("the capacity is known");
         assert!((foretold - left).abs() < 0.35 * left, "{name}: {half}, and it took {left}");
@@ -146,17 +149,18 @@ fn a_real_loop_that_leaks_is_called_a_leak_with_what_to_try_and_its_twin_is_not(
     };
     let verdicts = |series: &Value| -> Vec<String> {
         let timeline = series["timeline"].as_array().expect("there is one");
-        timeline.iter().map(|it| it["verdict"].as_str().expect("a word").to_owned()).collect()
+        timeline.iter().map(|verdict| verdict["verdict"].as_str().expect("a word").to_owned()).collect()
     };
     let (leak, text) = of("leak");
     assert_eq!(leak["verdict"], "leak", "{leak:#}");
     // The loop keeps half a megabyte a step, and takes some eight steps a second.
-    let rate = leak["timeline"].as_array().and_then(|it| it.last()?["rate_bytes_per_s"].as_f64()).expect("a rate");
+    let rate =
+        leak["timeline"].as_array().and_then(|timeline| timeline.last()?["rate_bytes_per_s"].as_f64()).expect("a rate");
     assert!((2e6..6e6).contains(&rate), "{rate}");
     assert_eq!(leak["advice"][0]["name"], "loss-history", "{leak:#}");
     assert!(text.contains("1. A loss or metric is summed together with its history"), "{text}");
     assert!(text.contains("    total += loss.item()"), "code is as it stands: {text}");
     let (twin, text) = of("twin");
-    assert!(verdicts(&twin).iter().all(|it| it != "leak"), "{twin:#}");
+    assert!(verdicts(&twin).iter().all(|verdict| verdict != "leak"), "{twin:#}");
     assert!(twin["advice"].as_array().is_some_and(Vec::is_empty) && !text.contains("What to try"), "{text}");
 }

@@ -25,10 +25,12 @@ pub(crate) fn json(ran: &Ran) -> Value {
 /// The PIDs of the processes that hold a GPU. Others of the host are their kin.
 fn tenants(line: &Value) -> Vec<u64> {
     let list = |value: &Value| value.as_array().expect("a list").clone();
-    let of_gpu = |gpu: &Value| list(&gpu["processes"]).into_iter().map(|it| it["process"].clone()).collect::<Vec<_>>();
+    let of_gpu = |gpu: &Value| {
+        list(&gpu["processes"]).into_iter().map(|gpu_process| gpu_process["process"].clone()).collect::<Vec<_>>()
+    };
     let ids: Vec<Value> = list(&line["gpus"]).iter().flat_map(of_gpu).collect();
-    let processes = list(&line["processes"]).into_iter().filter(|it| ids.contains(&it["id"]));
-    processes.filter_map(|it| it["id"]["pid"].as_u64()).collect()
+    let processes = list(&line["processes"]).into_iter().filter(|process| ids.contains(&process["id"]));
+    processes.filter_map(|process| process["id"]["pid"].as_u64()).collect()
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn json_is_one_line_with_rates() {
     assert_eq!(line["gpus"][0]["processes"][0]["memory_used_bytes"], 5 * GIB);
     assert_eq!(tenants(&line), [u64::from(pid)]);
     let processes = line["processes"].as_array().expect("a list");
-    let process = processes.iter().find(|it| it["id"]["pid"] == pid).expect("it is a tenant");
+    let process = processes.iter().find(|process| process["id"]["pid"] == pid).expect("it is a tenant");
     assert!(process["load"]["cpu_percent"].is_number(), "a rate needs two samples: {line:#}");
     assert!(line["host"]["load"]["cpu_percent"].is_number(), "{line:#}");
     assert_eq!(line["gpus"][0]["facts"]["simulated"], false);
@@ -87,7 +89,7 @@ fn a_driver_that_is_absent_is_said_and_host_figures_go_on() {
     }
     assert_eq!(ran.code, NO_DRIVER, "{}", ran.err);
     let line = json(&ran);
-    assert!(line["host"]["load"]["memory_total_bytes"].as_u64().is_some_and(|it| it > 0));
+    assert!(line["host"]["load"]["memory_total_bytes"].as_u64().is_some_and(|bytes| bytes > 0));
     assert_eq!(line["driver"]["trouble"]["cause"], "no_library", "{line:#}");
 
     let ran = host.run(["--once", "--nvml-lib", "/nowhere/libnvidia-ml.so.1"]);
@@ -153,7 +155,7 @@ fn the_timeout_is_kept_whatever_hangs() {
     let all = ["*", "nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"].map(Fault::hang);
     for (fault, args) in all
         .into_iter()
-        .flat_map(|it| [(it.clone(), ["--once", "--timeout", "0.5"]), (it, ["--json", "--timeout", "500ms"])])
+        .flat_map(|fault| [(fault.clone(), ["--once", "--timeout", "0.5"]), (fault, ["--json", "--timeout", "500ms"])])
     {
         let mut host = Host::with(["H100", "H100"]);
         host.change(|world| world.faults.push(fault));
@@ -221,7 +223,7 @@ fn an_old_driver_without_new_functions_is_read_all_the_same() {
     let line = json(&ran);
     assert_eq!(ran.code, OK, "{}{line:#}", ran.err);
     assert_eq!(tenants(&line), [u64::from(pid)]);
-    assert!(line["gpus"][0]["load"]["memory_used_bytes"].as_u64().is_some_and(|it| it >= 5 * GIB));
+    assert!(line["gpus"][0]["load"]["memory_used_bytes"].as_u64().is_some_and(|bytes| bytes >= 5 * GIB));
 }
 
 #[test]

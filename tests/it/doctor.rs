@@ -101,7 +101,7 @@ fn a_home_that_hangs_is_named_and_keeps_nobody_waiting() {
             terminal.wait_for("does not answer: nothing may have been written");
             // The help came first: nobody waited for that.
             let bytes = terminal.bytes();
-            let first = |words: &str| bytes.windows(words.len()).position(|it| it == words.as_bytes());
+            let first = |words: &str| bytes.windows(words.len()).position(|window| window == words.as_bytes());
             let (help, late) =
                 (first("a screen up").expect("it is there"), first("may have been").expect("it is there"));
             assert!(frames(&bytes[help.min(late)..late]) > 0, "{}", terminal.text());

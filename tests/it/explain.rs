@@ -151,7 +151,7 @@ fn a_log_without_end_takes_no_more_memory() {
     });
     let resident = |wire: &Wire| {
         let status = fs::read_to_string(format!("/proc/{}/status", wire.gputop.pid())).expect("it is there");
-        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).expect("it has memory");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
     };
     let mut sent = Vec::new();
@@ -199,7 +199,7 @@ fn files_arguments_and_json_pass_nothing_on() {
     let ran = wire.end();
     let message = &json(&ran)["messages"][0];
     assert_eq!((ran.code, message["reason"].as_str()), (OK, Some("too_big")), "{message:#}");
-    assert_eq!(message["others_bytes"].as_u64().map(|it| it / (GIB / 100)), Some(175), "{message:#}");
+    assert_eq!(message["others_bytes"].as_u64().map(|bytes| bytes / (GIB / 100)), Some(175), "{message:#}");
 
     let mut wire = Wire::start(&host, &["-"]);
     wire.write(MESSAGE.as_bytes());
@@ -292,18 +292,18 @@ fn the_bar_suits_the_terminal() {
     let host = Host::with(["H100"]);
     for width in [200, 80, 40] {
         let (text, bytes) = drawn(&host, width, &[], &[]);
-        let bar = text.lines().find(|it| it.starts_with("  █▓")).unwrap_or_else(|| panic!("no bar in\n{text}"));
+        let bar = text.lines().find(|line| line.starts_with("  █▓")).unwrap_or_else(|| panic!("no bar in\n{text}"));
         let cells = bar.trim().chars().count();
         assert_eq!(cells, usize::from(width - 4).min(72), "{text}");
-        assert!(bytes.windows(4).any(|it| it == b"\x1b[1m"), "heads are bold");
-        assert!(text.lines().any(|it| it == "What to try first"), "{text}");
+        assert!(bytes.windows(4).any(|window| window == b"\x1b[1m"), "heads are bold");
+        assert!(text.lines().any(|line| line == "What to try first"), "{text}");
     }
     let (text, _) = drawn(&host, 80, &[], &["--ascii"]);
-    assert!(text.lines().any(|it| it.starts_with("  #=---") && it.ends_with("....")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("  #=---") && line.ends_with("....")), "{text}");
     let (text, _) = drawn(&host, 80, &[("LANG", "C")], &[]);
     assert!(text.contains("#=---") && text.is_ascii(), "{text}");
     let (_, bytes) = drawn(&host, 80, &[("NO_COLOR", "1")], &[]);
-    assert!(!bytes.windows(4).any(|it| it == b"\x1b[1m"), "it was asked for none");
+    assert!(!bytes.windows(4).any(|window| window == b"\x1b[1m"), "it was asked for none");
 }
 
 #[test]

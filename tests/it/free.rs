@@ -11,7 +11,7 @@ const NONE_FREE: i32 = 11;
 #[track_caller]
 fn given(ran: &Ran) -> Vec<String> {
     let text = ran.text();
-    let uuids = text.strip_prefix("CUDA_VISIBLE_DEVICES=").and_then(|it| it.strip_suffix('\n'));
+    let uuids = text.strip_prefix("CUDA_VISIBLE_DEVICES=").and_then(|text| text.strip_suffix('\n'));
     let uuids = uuids.unwrap_or_else(|| panic!("{text:?} {}", ran.err));
     uuids.split(',').map(str::to_owned).collect()
 }

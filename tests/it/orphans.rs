@@ -37,7 +37,7 @@ impl Left {
         let program = "hold()\nloader = DataLoader(Stuck(), 1)\nloader.ask()\nrest('trainer')\n";
         let mut trainer = Started::start(&mut parts.play(&host, 0, [("train.py", program)], &["python3", "train.py"]));
         let (one, other) = (parts.next(DEADLINE), parts.next(DEADLINE));
-        let worker = one.into_iter().chain(other).find(|it| it.name == "worker0").expect("each part is played");
+        let worker = one.into_iter().chain(other).find(|part| part.name == "worker0").expect("each part is played");
         let worker = Life::of(worker.pid);
         host.put(0, Tenant { holders: vec![worker.pid], ..Tenant::new(trainer.pid(), 11 * GIB) });
         trainer.life.end();
@@ -112,7 +112,7 @@ fn who_never_read_the_manual_ends_an_orphan_in_three_keys() {
     // The first thing one reads says what there is, and which key shows it.
     terminal.wait_for("1 orphan holds 11.0 GiB");
     terminal.keys("o");
-    let row = |line: &str| ["orphan", "11.0G", &left.worker.pid.to_string()].iter().all(|it| line.contains(it));
+    let row = |line: &str| ["orphan", "11.0G", &left.worker.pid.to_string()].iter().all(|word| line.contains(word));
     terminal.wait_until("the orphan with what it keeps", |screen| screen.contents().lines().any(row));
     terminal.keys(F9);
     terminal.wait_for(&format!("End process {}", left.worker.pid));
@@ -170,7 +170,7 @@ fn what_was_done_is_written_down_for_its_owner_only() {
     let act = &lines[0];
     assert_eq!((&act["signal"], &act["comm"], &act["mode"]), (&"TERM".into(), &"sleep".into(), &"one".into()));
     assert!(act["start_ticks"].is_u64() && act["boot_id"].is_string() && act["time_ms"].is_u64(), "{act:#}");
-    let fates: Vec<&Value> = lines.iter().filter(|it| it["id"] == act["id"]).map(|it| &it["outcome"]).collect();
+    let fates: Vec<&Value> = lines.iter().filter(|line| line["id"] == act["id"]).map(|line| &line["outcome"]).collect();
     assert!(fates.contains(&&"ended".into()), "{lines:#?}");
     // The next one is added.
     end_one(&mut host);

@@ -1,51 +1,53 @@
-//! Which column of a log says what: from its header, or from what stands in it.
+//! The columns of a log, from its header or, without one, from its first rows.
 
-use super::cells::{self, Amount};
+use super::cells;
 use crate::base::units::Bytes;
 
-/// Columns by their places.
+/// The indexes of the columns.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Columns {
+pub(super) struct LogColumns {
     pub(super) time: usize,
-    /// Milliseconds that a bare number there is of, where the header says it.
+    /// Milliseconds of a bare number in the time column, if the header has a unit.
     pub(super) time_unit: Option<f64>,
     pub(super) used: usize,
-    /// What a bare number there is of, in bytes.
+    /// Bytes of a bare number in the column of used memory.
     pub(super) used_unit: u64,
-    /// PyTorch's own: `allocated_bytes` and `reserved_bytes`.
-    pub(super) parts: Option<[(usize, u64); 2]>,
-    /// What stands there for the memory in use is what is free of all.
+    /// The column of used memory has free memory instead.
     pub(super) is_free: bool,
+    /// Columns and units of the memory that PyTorch reserved and allocated.
+    pub(super) pytorch: Option<[(usize, u64); 2]>,
     pub(super) total: Option<usize>,
     pub(super) total_unit: u64,
+    /// The index of the GPU.
     pub(super) index: Option<usize>,
-    /// UUID, or address on the bus.
+    /// The UUID or PCI address of the GPU.
     pub(super) gpu: Option<usize>,
     pub(super) pid: Option<usize>,
+    /// The name of the process.
     pub(super) name: Option<usize>,
+    /// The number of columns.
     pub(super) count: usize,
-    /// What was taken for what, where no header says it.
+    /// A note on assumptions about the columns, if there are any.
     pub(super) guess: Option<String>,
 }
 
 const MIB: u64 = 1 << 20;
 
-/// Whether a line is a header. Where there was none before, any that has a name for what is needed is one.
-pub(super) fn is_header(cells: &[&str], had_one: bool) -> bool {
+/// Whether a line is a header. Before the first header, any line of names with a time and an amount of memory is one.
+pub(super) fn is_header(cells: &[&str], had_header: bool) -> bool {
+    /// Cells with more words are sentences, not names, unless they end with a unit.
+    const LONGEST_NAME: usize = 4;
     let names =
         ["timestamp", "time", "memory.used", "used_memory", "used_gpu_memory", "bytes", "seconds", "allocated_bytes"];
-    let is_value = |cell: &str| cell.starts_with(|it: char| it.is_ascii_digit() || it == '-');
-    let has_unit = |cell: &str| name_of(cell).1.is_some() || cell.contains(['[', '(']) && time_unit(cell).is_some();
-    // Without a unit, no name has as many words as a sentence.
-    let is_name = |cell: &&str| !is_value(cell) && (cell.split_whitespace().count() <= 4 || has_unit(cell));
-    cells.iter().any(|cell| !is_value(cell) && names.contains(&name_of(cell).0.as_str()))
-        || !had_one && cells.iter().all(is_name) && Columns::of_header(cells).is_ok()
+    let is_value = |cell: &str| cell.starts_with(|first: char| first.is_ascii_digit() || first == '-');
+    let has_unit =
+        |cell: &str| name_and_unit(cell).1.is_some() || cell.contains(['[', '(']) && time_unit(cell).is_some();
+    let is_name = |cell: &&str| !is_value(cell) && (cell.split_whitespace().count() <= LONGEST_NAME || has_unit(cell));
+    cells.iter().any(|cell| !is_value(cell) && names.contains(&name_and_unit(cell).0.as_str()))
+        || !had_header && cells.iter().all(is_name) && LogColumns::of_header(cells).is_ok()
 }
 
-/// Names of what counts up without a clock.
-const STEPS: [&str; 5] = ["step", "steps", "global_step", "iteration", "iter"];
-
-/// The milliseconds of the unit that a column of times names: `elapsed_ms`, `time (min)`, `hours`.
+/// Returns the milliseconds of the unit in the name of a time column: `elapsed_ms`, `time (min)`, `hours`.
 fn time_unit(cell: &str) -> Option<f64> {
     let cell = cell.to_ascii_lowercase();
     let unit = match cell.split_once(['[', '(']) {
@@ -64,62 +66,71 @@ fn time_unit(cell: &str) -> Option<f64> {
     })
 }
 
-/// A column's name, and the unit that is said with it: `memory.used [MiB]`, `memory_used_mib`, `Memory (MiB)`.
-fn name_of(cell: &str) -> (String, Option<u64>) {
+/// Splits a header cell into its name and the bytes of its unit: `memory.used [MiB]`, `memory_used_mib`, `Memory (MiB)`.
+fn name_and_unit(cell: &str) -> (String, Option<u64>) {
     let cell = cell.to_ascii_lowercase();
     match cell.split_once(['[', '(']) {
         Some((name, unit)) => (name.trim().to_owned(), Bytes::unit(unit.trim_end_matches([']', ')']).trim())),
         None => {
-            // `time,GiB` names nothing else.
-            let alone = Some(cell.as_str()).filter(|it| it.len() > 1);
-            let unit = cell.rsplit_once('_').map(|it| it.1).or(alone).and_then(Bytes::unit);
+            // The header `time,GiB` has only the unit.
+            let alone = Some(cell.as_str()).filter(|cell| cell.len() > 1);
+            let unit = cell.rsplit_once('_').map(|(_, suffix)| suffix).or(alone).and_then(Bytes::unit);
             (cell, unit)
         }
     }
 }
 
-impl Columns {
-    /// Reads a header; says what it lacks.
+impl LogColumns {
+    /// Finds the columns by their names.
+    ///
+    /// # Errors
+    ///
+    /// The column that is not there.
     pub(super) fn of_header(header: &[&str]) -> Result<Self, &'static str> {
-        let names: Vec<(String, Option<u64>)> = header.iter().map(|it| name_of(it)).collect();
-        let find = |of: &[&str]| of.iter().find_map(|name| names.iter().position(|it| it.0 == *name));
-        let begins = |of: &[&str]| names.iter().position(|it| of.iter().any(|name| it.0.starts_with(name)));
+        /// Counters that stand in for a time.
+        const STEPS: [&str; 5] = ["step", "steps", "global_step", "iteration", "iter"];
+        let names: Vec<(String, Option<u64>)> = header.iter().map(|cell| name_and_unit(cell)).collect();
+        let find = |wanted: &[&str]| wanted.iter().find_map(|name| names.iter().position(|(known, _)| known == name));
+        let begins = |prefixes: &[&str]| {
+            names.iter().position(|(name, _)| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        };
         let time = find(&["timestamp", "time", "seconds", "date", "t"])
             .or_else(|| begins(&["time", "date", "elapsed", "second", "minute", "hour", "unix", "wall"]));
         let steps = find(&STEPS).filter(|_| time.is_none());
-        let guess = steps.map(|it| format!("no time: one {} taken for a second", names[it].0.trim_end_matches('s')));
+        let guess = steps.map(|at| format!("no time: one {} taken for a second", names[at].0.trim_end_matches('s')));
         let time = time.or(steps);
-        let is_other = |name: &str| ["free", "total", "capacity", "limit"].iter().any(|it| name.contains(it));
+        let is_other = |name: &str| ["free", "total", "capacity", "limit"].iter().any(|word| name.contains(word));
         let used = find(&["memory.used", "used_gpu_memory", "used_memory", "bytes", "memory", "used"])
             .or_else(|| {
                 begins(&["memory.used", "memory_used", "used_", "bytes", "mem"]).filter(|at| !is_other(&names[*at].0))
             })
-            .or_else(|| names.iter().position(|it| it.1.is_some() && Bytes::unit(&it.0).is_some()))
-            .or_else(|| names.iter().position(|it| it.1.is_some() && it.0.contains("mem") && !is_other(&it.0)));
+            .or_else(|| names.iter().position(|(name, unit)| unit.is_some() && Bytes::unit(name).is_some()))
+            .or_else(|| {
+                names.iter().position(|(name, unit)| unit.is_some() && name.contains("mem") && !is_other(name))
+            });
         let total = find(&["memory.total", "total"]).or_else(|| begins(&["memory.total", "memory_total", "total_"]));
-        let part = |of: [&str; 3]| find(&of).map(|at| (at, names[at].1.unwrap_or(1)));
+        let part = |wanted: [&str; 3]| find(&wanted).map(|at| (at, names[at].1.unwrap_or(1)));
         let allocated = part(["allocated_bytes", "memory_allocated", "allocated"]);
         let reserved = part(["reserved_bytes", "memory_reserved", "reserved"]);
-        // Who logs what PyTorch says may not ask the driver.
-        let used = used.or(reserved.map(|it| it.0)).or(allocated.map(|it| it.0));
-        // What is in use is what is not free.
+        // A log of PyTorch's figures need not have the driver's.
+        let used = used.or(reserved.map(|(at, _)| at)).or(allocated.map(|(at, _)| at));
         let free = find(&["memory.free", "memory_free", "free"]).filter(|_| used.is_none() && total.is_some());
         let used = used.or(free);
         let (Some(time), Some(used)) = (time, used) else {
             return Err(if time.is_none() { "the header has no timestamp" } else { "the header has no used memory" });
         };
-        // What nvidia-smi leaves out, with `nounits`, is MiB.
-        let is_nvidia = |name: &str| name == "used" || name.contains("memory") && !name.starts_with("memory_");
-        let plain = if is_nvidia(&names[used].0) { MIB } else { 1 };
+        // With `nounits`, the numbers of nvidia-smi are MiB.
+        let is_nvidia_smi = |name: &str| name == "used" || name.contains("memory") && !name.starts_with("memory_");
+        let default_unit = if is_nvidia_smi(&names[used].0) { MIB } else { 1 };
         Ok(Self {
             time,
             time_unit: time_unit(header[time]),
             used,
-            used_unit: names[used].1.unwrap_or(plain),
+            used_unit: names[used].1.unwrap_or(default_unit),
             is_free: free.is_some(),
-            parts: reserved.zip(allocated).map(|(reserved, allocated)| [reserved, allocated]),
+            pytorch: reserved.zip(allocated).map(<[_; 2]>::from),
             total,
-            total_unit: total.and_then(|it| names[it].1).unwrap_or(plain),
+            total_unit: total.and_then(|at| names[at].1).unwrap_or(default_unit),
             index: find(&["index", "gpu", "gpu_index"]),
             gpu: find(&["gpu_uuid", "uuid", "gpu_bus_id", "pci.bus_id", "gpu_serial", "serial"]),
             pid: find(&["pid"]),
@@ -129,174 +140,160 @@ impl Columns {
         })
     }
 
-    /// Where the cell of a column is in a row of so many: the name of a process may have commas in it.
-    pub(super) fn place(&self, column: usize, cells: usize) -> usize {
-        let more = cells.saturating_sub(self.count);
-        if self.name.is_some_and(|name| column > name) { column + more } else { column }
+    /// Returns the index of a column's cell in a row of that many cells. Commas in a process name add cells.
+    pub(super) fn cell_index(&self, column: usize, cells: usize) -> usize {
+        let added = cells.saturating_sub(self.count);
+        if self.name.is_some_and(|name| column > name) { column + added } else { column }
     }
 
-    /// Times and bytes.
-    fn pair(time: usize, used: usize) -> Self {
-        let guess = Some("no header: times and bytes".to_owned());
-        Self { time, used, used_unit: 1, total_unit: 1, count: 2, guess, ..Self::default() }
-    }
-
-    /// Guesses from the first lines of a log without a header.
+    /// Guesses the columns from the first rows of a log without a header. All rows have the same length.
     pub(super) fn guess(rows: &[Vec<String>]) -> Option<Self> {
         let count = rows.first()?.len();
-        let rows: Vec<&Vec<String>> = rows.iter().filter(|it| it.len() == count).collect();
-        let all = |column: usize, is: &dyn Fn(&str) -> bool| {
-            rows.iter().all(|row| is(&row[column]) || cells::is_missing(&row[column]))
-                && rows.iter().any(|row| is(&row[column]))
+        let rows = Rows(rows);
+        let columns = || 0..count;
+        let is_bytes = |cell: &str| matches!(cells::amount(cell, 1), Some(Ok(_)));
+        let has_amounts = |at: usize| rows.all(at, |cell| cells::amount(cell, 1).is_some());
+        let Some(time) = columns().find(|at| rows.all(*at, |cell| cells::date(cell).is_some())) else {
+            let is_pair = count == 2 && rows.all(0, |cell| cells::time(cell, None).is_some()) && has_amounts(1);
+            return is_pair.then(|| Self::times_and_amounts(0, "bytes", 1));
         };
-        let places = || 0..count;
-        let whole = |cell: &str| cell.parse::<u64>().is_ok();
-        let time = places().find(|at| all(*at, &|it| cells::date(it).is_some()));
-        let gpu = places().find(|at| all(*at, &cells::is_gpu));
-        let sized = |cell: &str| {
-            !whole(cell) && matches!(cells::amount(cell, 1), Some(Amount::Bytes(_))) && cell.ends_with('B')
-        };
-        let mut memory: Vec<usize> = places().filter(|at| all(*at, &sized)).collect();
-        let numbers: Vec<usize> = places().filter(|at| all(*at, &whole) && Some(*at) != time).collect();
-        let is_plain = |at: usize| all(at, &|it| cells::amount(it, 1).is_some());
-        let Some(time) = time else {
-            let is_pair = count == 2 && all(0, &|it| cells::time(it, None).is_some()) && is_plain(1);
-            return is_pair.then(|| Self::pair(0, 1));
-        };
+        let gpu = columns().find(|at| rows.all(*at, cells::is_gpu));
+        let is_sized = |cell: &str| !is_whole(cell) && is_bytes(cell) && cell.ends_with('B');
+        let mut memory: Vec<usize> = columns().filter(|at| rows.all(*at, is_sized)).collect();
         if count == 2 && memory.is_empty() {
             let used = 1 - time;
-            // With `nounits`, nvidia-smi writes such times, and leaves MiB out. No GPU has as little in bytes.
-            let is_small = |it: &str| it.parse::<u64>().is_ok_and(|it| it < MIB);
-            let is_nvidia = all(time, &|it| it.contains('/') && it.contains('.')) && all(used, &is_small);
-            return is_plain(used).then(|| match Self::pair(time, used) {
-                it if is_nvidia => Self { used_unit: MIB, guess: Some("no header: times and MiB".to_owned()), ..it },
-                it => it,
-            });
+            // The dates of nvidia-smi, and numbers that are too small for bytes: MiB without units.
+            let is_small = |cell: &str| cell.parse::<u64>().is_ok_and(|number| number < MIB);
+            let is_nvidia_smi =
+                rows.all(time, |cell| cell.contains('/') && cell.contains('.')) && rows.all(used, is_small);
+            let (name, unit) = if is_nvidia_smi { ("MiB", MIB) } else { ("bytes", 1) };
+            return has_amounts(used).then(|| Self::times_and_amounts(time, name, unit));
         }
-        let value = |row: &[String], at: usize| match cells::amount(&row[at], 1) {
-            Some(Amount::Bytes(bytes)) => Some(bytes.0),
-            _ => None,
-        };
-        let highest = |at: usize| rows.iter().filter_map(|row| value(row, at)).max();
-        let kinds = |at: usize| {
-            let mut seen: Vec<u64> = rows.iter().filter_map(|row| value(row, at)).collect();
-            seen.sort_unstable();
-            seen.dedup();
-            seen.len()
-        };
-        // One GPU after the other, over and over.
-        let cycles = |at: usize| {
-            let count = kinds(at) as u64;
-            let mut values = rows.iter().map(|row| value(row, at)).enumerate();
-            highest(at) < Some(16) && values.all(|(row, it)| count == 1 || it == Some(row as u64 % count))
-        };
-        let index = numbers.iter().copied().find(|at| cycles(*at));
-        // Indices, shares and temperatures are small.
-        let mut large = numbers.iter().copied().filter(|at| highest(*at) > Some(127));
+        let numbers: Vec<usize> = columns().filter(|at| rows.all(*at, is_whole) && *at != time).collect();
+        let index = numbers.iter().copied().find(|at| rows.is_index(*at));
+        /// Indexes, percentages and temperatures are at most this.
+        const SMALL: u64 = 127;
+        let mut large = numbers.iter().copied().filter(|at| rows.highest(*at) > Some(SMALL));
         let mut pid = None;
         match memory.len() {
-            // What an amount of memory has, and nvidia-smi's list of GPUs has no other large number without a unit.
-            1 => pid = large.find(|at| stays(&rows, time, *at, &value)),
+            // Besides memory with its unit, nvidia-smi's list of processes has one large number: the PID.
+            1 => pid = large.find(|at| rows.may_be_pid(*at, time)),
             0 => {
                 memory = large.collect();
-                let places = gpu.or(index);
                 if let [first, second] = *memory
                     && index.is_none()
-                    && let Some(at) = pid_of(&rows, [first, second], places, &value)
-                    && stays(&rows, time, at, &value)
+                    && let Some(at) = rows.pid_of([first, second], gpu)
+                    && rows.may_be_pid(at, time)
                 {
-                    memory.retain(|it| *it != at);
+                    memory.retain(|column| *column != at);
                     pid = Some(at);
                 }
             }
             _ => {}
         }
-        // The whole is never less than its parts, and does not change much.
-        let total = memory
-            .iter()
-            .copied()
-            .find(|at| memory.len() > 1 && memory.iter().all(|it| it == at || is_total(&rows, *at, *it, &value)));
-        let used = memory.iter().copied().find(|it| Some(*it) != total)?;
-        let index = index.filter(|it| pid.is_none() && *it != used);
-        let column = |at: usize| at + 1;
-        let mut guess = format!("no header: column {} taken for the memory in use", column(used));
-        for (what, at) in [("in all", total), ("PID", pid), ("GPU", gpu.or(index))] {
-            if let Some(at) = at {
-                guess = format!("{guess}, {} for {what}", column(at));
-            }
+        let is_total = |at: &usize| memory.iter().all(|part| part == at || rows.is_never_less(*at, *part));
+        let total = memory.iter().copied().find(|at| memory.len() > 1 && is_total(at));
+        let used = memory.iter().copied().find(|at| Some(*at) != total)?;
+        let index = index.filter(|at| pid.is_none() && *at != used);
+        let mut guess = format!("no header: column {} taken for the memory in use", used + 1);
+        for (name, at) in [("total memory", total), ("PID", pid), ("GPU", gpu.or(index))] {
+            guess += &at.map_or_else(String::new, |at| format!(", {} for {name}", at + 1));
         }
-        Some(Self {
-            time,
-            time_unit: None,
-            used,
-            used_unit: MIB,
-            total,
-            total_unit: MIB,
-            index,
-            gpu,
-            pid,
-            name: None,
-            parts: None,
-            is_free: false,
-            count,
-            guess: Some(guess),
-        })
+        let (used_unit, total_unit, guess) = (MIB, MIB, Some(guess));
+        Some(Self { time, used, used_unit, total, total_unit, index, gpu, pid, count, guess, ..Self::default() })
+    }
+
+    /// Two columns without a header.
+    fn times_and_amounts(time: usize, unit_name: &str, unit: u64) -> Self {
+        let guess = Some(format!("no header: times and {unit_name}"));
+        Self { time, used: 1 - time, used_unit: unit, total_unit: 1, count: 2, guess, ..Self::default() }
     }
 }
 
-/// Whether one column is never less than another.
-fn is_total(rows: &[&Vec<String>], total: usize, part: usize, value: &dyn Fn(&[String], usize) -> Option<u64>) -> bool {
-    rows.iter().all(|row| match (value(row, total), value(row, part)) {
-        (Some(total), Some(part)) => total >= part,
-        _ => true,
-    })
+fn is_whole(cell: &str) -> bool {
+    cell.parse::<u64>().is_ok()
 }
 
-/// Whether a column can be of PIDs: of many numbers most stand in several rows; and where each row has a time of its own, one
-/// process follows another.
-fn stays(rows: &[&Vec<String>], time: usize, at: usize, value: &dyn Fn(&[String], usize) -> Option<u64>) -> bool {
-    let mut times: Vec<&String> = rows.iter().map(|row| &row[time]).collect();
-    times.dedup();
-    let mut runs: Vec<Option<u64>> = rows.iter().map(|row| value(row, at)).collect();
-    runs.dedup();
-    let count = runs.len();
-    runs.sort_unstable();
-    runs.dedup();
-    (rows.len() <= 32 || runs.len() * 4 <= rows.len()) && (times.len() < rows.len() || count == runs.len())
-}
+/// The first rows of a log without a header.
+#[derive(Clone, Copy)]
+struct Rows<'a>(&'a [Vec<String>]);
 
-/// Memory of GPUs, in GiB.
-const GPUS: [u64; 26] =
-    [2, 3, 4, 5, 6, 8, 10, 11, 12, 15, 16, 18, 20, 24, 32, 40, 47, 48, 64, 80, 94, 96, 141, 180, 192, 288];
-
-/// Which of two columns of bare numbers has the PIDs of who has the memory that stands in the other; absent where one of
-/// them is how much the GPU has. `gpu` is the column that tells GPUs apart.
-fn pid_of(
-    rows: &[&Vec<String>],
-    [first, second]: [usize; 2],
-    gpu: Option<usize>,
-    value: &dyn Fn(&[String], usize) -> Option<u64>,
-) -> Option<usize> {
-    let kinds = |at: usize| {
-        let mut seen: Vec<_> = rows.iter().filter_map(|row| Some((gpu.map(|it| &row[it]), value(row, at)?))).collect();
-        seen.sort_unstable();
-        seen.dedup();
-        seen.len()
-    };
-    let gpus = gpu.map_or(1, |gpu| rows.iter().map(|row| &row[gpu]).collect::<std::collections::HashSet<_>>().len());
-    // In thousandths: NVML says a little less than there is, or a sixteenth, where ECC takes that.
-    let is_size = |mib: u64, parts: &[std::ops::RangeInclusive<u64>]| {
-        GPUS.iter().any(|gib| parts.iter().any(|it| it.contains(&(mib * 1000 / (gib << 10)))))
-    };
-    let is_total = |whole: usize, part: usize, parts: &[_]| {
-        kinds(whole) == gpus
-            && is_total(rows, whole, part, value)
-            && rows.iter().filter_map(|row| value(row, whole)).all(|mib| is_size(mib, parts))
-    };
-    // `nvidia-smi` is asked for the PID before the memory, as a rule, and for the whole after what is in use.
-    if is_total(second, first, &[920..=1000]) || is_total(first, second, &[925..=938, 985..=1000]) {
-        return None;
+impl<'a> Rows<'a> {
+    /// Whether all cells of a column that are not missing, and at least one, are of a kind.
+    fn all(self, column: usize, is_of_kind: impl Fn(&str) -> bool) -> bool {
+        let cells = || self.0.iter().map(|row| row[column].as_str());
+        cells().all(|cell| is_of_kind(cell) || cells::is_missing(cell)) && cells().any(&is_of_kind)
     }
-    // A process has its PID for long, and its memory changes.
-    Some(if kinds(second) < kinds(first) { second } else { first })
+
+    /// The numbers of a column, `None` for missing ones.
+    fn numbers(self, column: usize) -> impl Iterator<Item = Option<u64>> + 'a {
+        self.0.iter().map(move |row| Some(cells::amount(&row[column], 1)?.ok()?.0))
+    }
+
+    fn highest(self, column: usize) -> Option<u64> {
+        self.numbers(column).flatten().max()
+    }
+
+    /// The number of different numbers in a column, counted apart for each value of the column `by`.
+    fn distinct(self, column: usize, by: Option<usize>) -> usize {
+        let keys =
+            self.0.iter().zip(self.numbers(column)).filter_map(|(row, number)| Some((by.map(|by| &row[by]), number?)));
+        keys.collect::<std::collections::HashSet<_>>().len()
+    }
+
+    /// Whether a column counts through the GPUs again and again.
+    fn is_index(self, column: usize) -> bool {
+        /// A host has at most this many GPUs.
+        const MOST_GPUS: u64 = 16;
+        let count = self.distinct(column, None) as u64;
+        let mut numbers = (0..).zip(self.numbers(column));
+        self.highest(column) < Some(MOST_GPUS) && numbers.all(|(row, number)| count == 1 || number == Some(row % count))
+    }
+
+    fn is_never_less(self, column: usize, than: usize) -> bool {
+        let mut pairs = self.numbers(column).zip(self.numbers(than));
+        pairs.all(|(number, than)| number.zip(than).is_none_or(|(number, than)| number >= than))
+    }
+
+    /// Whether a column may be of PIDs: numbers repeat in many rows, and in a log of one process at a time they do not
+    /// come back.
+    fn may_be_pid(self, column: usize, time: usize) -> bool {
+        /// In fewer rows, numbers need not repeat.
+        const FEW_ROWS: usize = 32;
+        let rows = self.0.len();
+        let mut times: Vec<&String> = self.0.iter().map(|row| &row[time]).collect();
+        times.dedup();
+        let mut runs: Vec<Option<u64>> = self.numbers(column).collect();
+        runs.dedup();
+        let run_count = runs.len();
+        runs.sort_unstable();
+        runs.dedup();
+        (rows <= FEW_ROWS || runs.len() * 4 <= rows) && (times.len() < rows || run_count == runs.len())
+    }
+
+    /// Returns which of two columns of bare numbers has the PIDs, if the other one has their memory. Returns `None` if one
+    /// of them is the memory of the GPU. `gpu` is the column that tells GPUs apart.
+    fn pid_of(self, [first, second]: [usize; 2], gpu: Option<usize>) -> Option<usize> {
+        /// Memory of NVIDIA's GPUs, in GiB.
+        const CAPACITIES: [u64; 26] =
+            [2, 3, 4, 5, 6, 8, 10, 11, 12, 15, 16, 18, 20, 24, 32, 40, 47, 48, 64, 80, 94, 96, 141, 180, 192, 288];
+        let gpus =
+            gpu.map_or(1, |gpu| self.0.iter().map(|row| &row[gpu]).collect::<std::collections::HashSet<_>>().len());
+        // In thousandths: NVML reports a little less than the nominal capacity, and 1/16 less with ECC on some boards.
+        let is_capacity = |mib: u64, thousandths: &[std::ops::RangeInclusive<u64>]| {
+            let share = |gib: &u64| mib * 1000 / (gib << 10);
+            CAPACITIES.iter().any(|gib| thousandths.iter().any(|range| range.contains(&share(gib))))
+        };
+        let is_total = |total: usize, part: usize, thousandths: &[_]| {
+            self.distinct(total, gpu) == gpus
+                && self.is_never_less(total, part)
+                && self.numbers(total).flatten().all(|mib| is_capacity(mib, thousandths))
+        };
+        // The total usually follows the memory in use; the PID usually comes before it, so a match there must be closer.
+        if is_total(second, first, &[920..=1000]) || is_total(first, second, &[925..=938, 985..=1000]) {
+            return None;
+        }
+        // The PID changes less often than the memory.
+        Some(if self.distinct(second, gpu) < self.distinct(first, gpu) { second } else { first })
+    }
 }

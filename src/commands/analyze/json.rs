@@ -1,86 +1,84 @@
-//! What was found, for programs.
+//! The verdicts as JSON.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::log::Found;
-use super::series::{Judged, Said};
+use super::log::AnalyzedLog;
+use super::series::{JudgedSeries, TimedOutlook};
 use crate::base::text::Text;
-use crate::commands::report::prose::advice;
+use crate::commands::output::advice_json;
 use crate::model::{on_growth, part_name};
 
-/// All logs as one object.
-pub(super) fn of(logs: &[(Text, Found)]) -> Value {
-    let is_one = logs.len() == 1;
+/// Returns all logs as one object.
+pub(super) fn of(logs: &[(Text, AnalyzedLog)]) -> Value {
+    let has_one_log = logs.len() == 1;
     let series: Vec<Value> = logs
         .iter()
-        .flat_map(|(name, found)| found.series.iter().map(move |it| one(it, (!is_one).then_some(name))))
+        .flat_map(|(name, log)| log.series.iter().map(move |judged| one(judged, (!has_one_log).then_some(name))))
         .collect();
     let files: Vec<Value> = logs
         .iter()
-        .map(|(name, found)| {
-            let bad: Vec<Value> =
-                found.bad.named.iter().map(|(line, why)| json!({"line": line, "why": why.as_str()})).collect();
+        .map(|(name, log)| {
+            let first = log.unreadable.first.iter().map(|(line, why)| json!({"line": line, "why": why}));
             json!({
-                "file": name.as_str(),
-                "lines": found.lines,
-                "bad_lines": found.bad.count,
-                "first_bad_lines": bad,
-                "missing_readings": found.missing,
-                "notes": found.notes,
+                "file": name,
+                "lines": log.lines,
+                "bad_lines": log.unreadable.count,
+                "first_bad_lines": first.collect::<Vec<_>>(),
+                "missing_readings": log.missing,
+                "notes": log.notes,
             })
         })
         .collect();
     json!({"series": series, "files": files})
 }
 
-fn one(judged: &Judged, file: Option<&Text>) -> Value {
+fn one(judged: &JudgedSeries, file: Option<&Text>) -> Value {
     let series = &judged.series;
-    let index = series.gpu.as_ref().filter(|_| series.is_index).and_then(|it| it.as_str().parse::<u64>().ok());
-    let gpu = index.map_or_else(|| json!(series.gpu.as_ref().map(Text::as_str)), |it| json!(it));
-    let falls: Vec<Value> = judged.falls.iter().map(|(at, fall)| json!({"at": at, "what": fall.to_string()})).collect();
+    let index = series.gpu.as_ref().filter(|_| series.is_index).and_then(|gpu| gpu.as_str().parse::<u64>().ok());
+    let falls = judged.falls.iter().map(|(at, fall)| json!({"at": at, "what": fall.to_string()}));
     let mut value = json!({
-        "gpu": gpu,
+        "gpu": index.map_or_else(|| json!(series.gpu), |index| json!(index)),
         "pid": series.pid,
         "verdict": judged.last.outlook.name(),
-        "timeline": judged.timeline.iter().map(said).collect::<Vec<_>>(),
-        "forecasts": judged.forecasts.iter().map(said).collect::<Vec<_>>(),
-        "gpu_uuid": series.uuid.as_ref().map(Text::as_str),
-        "process_name": series.name.as_ref().map(Text::as_str),
-        "advice": advice(&judged.way.map_or_else(Vec::new, |way| on_growth(&[way]))),
+        "timeline": judged.timeline.iter().map(outlook).collect::<Vec<_>>(),
+        "forecasts": judged.forecasts.iter().map(outlook).collect::<Vec<_>>(),
+        "gpu_uuid": series.uuid,
+        "process_name": series.name,
+        "advice": advice_json(&judged.way.map_or_else(Vec::new, |way| on_growth(&[way]))),
         "sentence": judged.reason,
         "part": judged.last.part.map(part_name),
-        "reserved_bytes": judged.parts.map(|it| it.reserved.0),
-        "allocated_bytes": judged.parts.map(|it| it.allocated.0),
-        "not_pytorch_bytes": judged.parts.and_then(|it| it.outside),
-        "active_bytes": series.allocator.map(|it| it.active().0),
-        "inactive_split_bytes": series.allocator.map(|it| it.fragmented.0),
-        "requested_bytes": series.allocator.map(|it| it.active().saturating_sub(it.rounding).0),
-        "capacity_bytes": judged.capacity.map(|it| it.0),
+        "reserved_bytes": judged.split.map(|split| split.reserved),
+        "allocated_bytes": judged.split.map(|split| split.allocated),
+        "not_pytorch_bytes": judged.split.and_then(|split| split.outside),
+        "active_bytes": series.allocator.map(|allocator| allocator.active()),
+        "inactive_split_bytes": series.allocator.map(|allocator| allocator.fragmented),
+        "requested_bytes": series.allocator.map(|allocator| allocator.active().saturating_sub(allocator.rounding)),
+        "capacity_bytes": judged.capacity,
         "samples": judged.samples,
         "seconds": judged.span,
-        "falls": falls,
+        "falls": falls.collect::<Vec<_>>(),
     });
     if let Some(file) = file {
-        value["file"] = json!(file.as_str());
+        value["file"] = json!(file);
     }
     value
 }
 
-fn said(said: &Said) -> Value {
-    let forecast = said.evidence.and_then(|it| it.forecast);
-    let seconds = |it: Option<Duration>| it.map(|it| (it.as_secs_f64() * 10.0).round() / 10.0);
+fn outlook(verdict: &TimedOutlook) -> Value {
+    let forecast = verdict.evidence.and_then(|evidence| evidence.forecast);
+    let seconds = |span: Option<Duration>| span.map(|span| (span.as_secs_f64() * 10.0).round() / 10.0);
     let mut value = json!({
-        "at": said.at,
-        "verdict": said.outlook.name(),
-        "rate_bytes_per_s": said.evidence.map(|it| it.rate.0.round()),
-        "oom_in_s": seconds(forecast.map(|it| it.likely)),
-        "oom_low_s": seconds(forecast.map(|it| it.low)),
-        "oom_high_s": seconds(forecast.map(|it| it.high)),
+        "at": verdict.at,
+        "verdict": verdict.outlook.name(),
+        "rate_bytes_per_s": verdict.evidence.map(|evidence| evidence.rate.0.round()),
+        "oom_in_s": seconds(forecast.map(|forecast| forecast.likely)),
+        "oom_low_s": seconds(forecast.map(|forecast| forecast.low)),
+        "oom_high_s": seconds(forecast.map(|forecast| forecast.high)),
     });
-    // Few logs tell parts apart.
-    if let Some(part) = said.part {
+    // Few logs have parts, so the key is left out of the others.
+    if let Some(part) = verdict.part {
         value["part"] = json!(part_name(part));
     }
     value

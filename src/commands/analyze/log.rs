@@ -1,346 +1,307 @@
-//! A log, line by line: each is a row of known columns, a header, or bad, and then it is said why.
+//! Reads a log line by line. A line is a header, a row, a JSON line of gputop, or unreadable for a reason.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::cells::{self, Amount};
-use super::clock;
-use super::columns::{self, Columns};
-use super::series::{Judged, Row, Series};
-use super::stream::{Sample, Stream};
+use super::columns::{self, LogColumns};
+use super::gputop_lines::{GputopLines, SnapshotSample};
+use super::series::{JudgedSeries, LogSample, MemorySeries};
+use super::{cells, time_order};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::protocol::snapshot::{Missing, Reading};
 
-/// Lines that are read before columns without a header are guessed.
-const ENOUGH: usize = 64;
-
-/// Bad lines that are named; the others are counted.
-const NAMED: usize = 5;
-
-/// A log that is being read.
-#[derive(Debug)]
-pub(super) struct Log {
+/// Reads a log.
+#[derive(Debug, Default)]
+pub(super) struct LogReader {
     capacity: Option<Bytes>,
     lines: u64,
-    columns: Option<Columns>,
-    /// What stands between two cells, as the header or the first row has it.
+    columns: Option<LogColumns>,
+    /// The character between two cells, known from the header or the first row.
     separator: Option<char>,
-    /// Rows of which nobody knows yet what is in them, with the numbers of their lines.
-    held: Vec<(u64, Vec<String>)>,
-    /// When each row was written, in milliseconds, and its line.
+    /// Rows with their line numbers, kept until there are enough of them to guess the columns.
+    pending: Vec<(u64, Vec<String>)>,
+    /// The time of each row in milliseconds, and its line number.
     times: Vec<i64>,
-    numbers: Vec<u64>,
-    /// The last time was a date, which has a zone that nobody named.
+    line_numbers: Vec<u64>,
+    /// The latest time was a date and time of day, not a time since the start.
     has_dates: bool,
-    series: Vec<Series>,
-    places: HashMap<(String, Option<u32>), usize>,
-    bad: Bad,
+    series: Vec<MemorySeries>,
+    /// Indexes into `series` by GPU and PID.
+    series_by_key: HashMap<(String, Option<u32>), usize>,
+    unreadable: UnreadableLines,
     missing: u64,
     guess: Option<String>,
-    stream: Stream,
+    gputop_lines: GputopLines,
 }
 
-/// Lines that could not be read.
 #[derive(Debug, Default)]
-pub(super) struct Bad {
+pub(super) struct UnreadableLines {
     pub(super) count: u64,
-    /// The first of them: line and reason.
-    pub(super) named: Vec<(u64, Text)>,
+    /// Line number and reason of the first ones.
+    pub(super) first: Vec<(u64, Text)>,
 }
 
-/// What was found in a log.
+/// The contents of a log, with verdicts.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct AnalyzedLog {
     pub(super) lines: u64,
-    pub(super) bad: Bad,
-    /// Readings that the driver did not give.
+    pub(super) unreadable: UnreadableLines,
+    /// The number of rows without a value, such as `[N/A]`.
     pub(super) missing: u64,
-    /// What one should know of how it was read.
+    /// Assumptions that were made about the log.
     pub(super) notes: Vec<String>,
-    pub(super) series: Vec<Judged>,
+    pub(super) series: Vec<JudgedSeries>,
 }
 
-impl Log {
+impl LogReader {
     pub(super) fn new(capacity: Option<Bytes>) -> Self {
-        Self {
-            capacity,
-            lines: 0,
-            columns: None,
-            separator: None,
-            held: Vec::new(),
-            times: Vec::new(),
-            numbers: Vec::new(),
-            has_dates: false,
-            series: Vec::new(),
-            places: HashMap::new(),
-            bad: Bad::default(),
-            missing: 0,
-            guess: None,
-            stream: Stream::default(),
-        }
+        Self { capacity, ..Self::default() }
     }
 
-    /// Takes the next line.
+    /// Reads the next line.
     pub(super) fn line(&mut self, line: &str) {
+        /// Rows of which columns without a header are guessed.
+        const ROWS_TO_GUESS: usize = 64;
         self.lines += 1;
-        // A mark of the byte order, and what UTF-8 makes of UTF-16's.
+        // Byte order marks of UTF-8, and of UTF-16 after lossy decoding.
         let line = line.trim_start_matches(['\u{feff}', '\u{fffd}']).trim();
         if line.is_empty() || line.starts_with('#') {
             return;
         }
         if line.starts_with('{') {
-            return self.own(line);
+            return self.gputop_line(line);
         }
-        let own = cells::separator(line);
-        let cells = cells::split(line, own);
+        let own_separator = cells::separator(line);
+        let cells = cells::split(line, own_separator);
         if columns::is_header(&cells, self.columns.is_some()) {
-            match Columns::of_header(&cells) {
+            match LogColumns::of_header(&cells) {
                 Ok(columns) => {
                     self.guess.clone_from(&columns.guess);
                     self.columns = Some(columns);
-                    self.separator = Some(own);
+                    self.separator = Some(own_separator);
                 }
-                Err(why) => self.is_bad(self.lines, why),
+                Err(reason) => self.add_unreadable(self.lines, reason),
             }
             return;
         }
-        let separator = self.separator.unwrap_or(own);
-        let with_points = if separator == ';' { cells::with_points(line) } else { Cow::Borrowed(line) };
-        let is_split = separator == own && matches!(with_points, Cow::Borrowed(_));
+        let separator = self.separator.unwrap_or(own_separator);
+        let with_points = if separator == ';' { cells::with_decimal_points(line) } else { Cow::Borrowed(line) };
+        let is_split = separator == own_separator && matches!(with_points, Cow::Borrowed(_));
         let cells = if is_split { cells } else { cells::split(&with_points, separator) };
-        // What stands before the first row says nothing of it.
-        if self.separator.is_none() && cells.iter().any(|it| cells::time(it, None).is_some()) {
+        // Text before the first row says nothing about the separator.
+        if self.separator.is_none() && cells.iter().any(|cell| cells::time(cell, None).is_some()) {
             self.separator = Some(separator);
         }
         if self.columns.is_some() {
-            self.row(self.lines, &cells);
-            return;
+            return self.row(self.lines, &cells);
         }
-        self.held.push((self.lines, cells.iter().map(|it| (*it).to_owned()).collect()));
-        if self.held.len() >= ENOUGH {
-            self.settle();
+        self.pending.push((self.lines, cells.iter().map(|cell| (*cell).to_owned()).collect()));
+        if self.pending.len() >= ROWS_TO_GUESS {
+            self.guess_columns();
         }
     }
 
-    /// Takes a line of gputop's own.
-    fn own(&mut self, line: &str) {
-        let mut stream = std::mem::take(&mut self.stream);
-        match stream.line(line) {
+    fn gputop_line(&mut self, line: &str) {
+        let mut gputop_lines = std::mem::take(&mut self.gputop_lines);
+        match gputop_lines.apply(line) {
             Ok((time, samples)) => {
                 for sample in samples {
-                    let Some(held) = sample.held else {
+                    let Some(used) = sample.used else {
                         self.missing += 1;
                         continue;
                     };
-                    let place = self.place_of(&sample);
-                    let parts = sample.reserved.map(|it| [it.sum(), it.allocated]);
-                    self.sample(self.lines, time, place, held, parts, sample.limit);
-                    let allocator = &mut self.series[place].allocator;
+                    let at = self.series_of_sample(&sample);
+                    let pytorch = sample.reserved.map(|reserved| [reserved.sum(), reserved.allocated]);
+                    self.add_sample(self.lines, time, at, used, pytorch, sample.limit);
+                    let allocator = &mut self.series[at].allocator;
                     *allocator = sample.reserved.or(*allocator);
                 }
             }
-            Err(why) => self.is_bad(self.lines, why),
+            Err(reason) => self.add_unreadable(self.lines, reason),
         }
-        self.stream = stream;
+        self.gputop_lines = gputop_lines;
     }
 
-    /// The series of a GPU or a process. A PID that is used again is another's.
-    fn place_of(&mut self, sample: &Sample<'_>) -> usize {
+    /// Returns the index of the series of a GPU or process. A reused PID has a series of its own.
+    fn series_of_sample(&mut self, sample: &SnapshotSample<'_>) -> usize {
         let (uuid, index) = (sample.gpu.uuid.0.as_str(), sample.gpu.facts.index);
-        let id = sample.process.map(|it| it.0);
-        let since = id.and_then(|it| it.start_ticks);
-        let name = sample.process.and_then(|(_, process)| process?.facts.comm.clone().ok());
-        let key = (since.map_or_else(|| uuid.to_owned(), |since| format!("{uuid} {since}")), id.map(|it| it.pid));
-        *self.places.entry(key).or_insert_with(|| {
-            self.series.push(Series {
+        let id = sample.process.map(|(id, _)| id);
+        let key = match id.and_then(|id| id.start_ticks) {
+            Some(start_ticks) => format!("{uuid} {start_ticks}"),
+            None => uuid.to_owned(),
+        };
+        *self.series_by_key.entry((key, id.map(|id| id.pid))).or_insert_with(|| {
+            self.series.push(MemorySeries {
                 gpu: Some(Text::new(index.to_string())),
                 is_index: true,
                 uuid: Some(sample.gpu.uuid.0.clone()),
-                pid: id.map(|it| it.pid),
-                name,
+                pid: id.map(|id| id.pid),
+                name: sample.process.and_then(|(_, process)| process?.facts.comm.clone().ok()),
                 total: sample.gpu.load.memory_total.ok(),
-                rows: Vec::new(),
-                parts: Vec::new(),
-                is_drivers: true,
-                allocator: None,
+                ..MemorySeries::default()
             });
             self.series.len() - 1
         })
     }
 
-    /// Guesses what the columns are, and reads what was held back for that.
-    fn settle(&mut self) {
-        // Most lines with a time are good: those that are as long as most others.
-        let is_dated = |(_, cells): &&(u64, Vec<String>)| cells.iter().any(|it| cells::time(it, None).is_some());
-        let dated: Vec<&Vec<String>> = self.held.iter().filter(is_dated).map(|(_, cells)| cells).collect();
-        let mut lengths: Vec<usize> = dated.iter().map(|it| it.len()).collect();
+    /// Guesses the columns from the pending rows, and reads those.
+    fn guess_columns(&mut self) {
+        // Most lines with a time are rows, and rows have the same number of cells.
+        let has_time = |cells: &&Vec<String>| cells.iter().any(|cell| cells::time(cell, None).is_some());
+        let dated: Vec<&Vec<String>> = self.pending.iter().map(|(_, cells)| cells).filter(has_time).collect();
+        let mut lengths: Vec<usize> = dated.iter().map(|cells| cells.len()).collect();
         lengths.sort_unstable();
         let usual = lengths.get(lengths.len() / 2);
-        let rows: Vec<Vec<String>> = dated.into_iter().filter(|it| Some(&it.len()) == usual).cloned().collect();
-        self.columns = Columns::guess(&rows);
-        let held = std::mem::take(&mut self.held);
-        match &self.columns {
-            Some(columns) => self.guess.clone_from(&columns.guess),
-            None => {
-                for (number, _) in held {
-                    self.is_bad(number, "nothing here says which column is time and which is memory");
-                }
-                return;
+        let rows: Vec<Vec<String>> = dated.into_iter().filter(|cells| Some(&cells.len()) == usual).cloned().collect();
+        self.columns = LogColumns::guess(&rows);
+        self.guess = self.columns.as_ref().and_then(|columns| columns.guess.clone());
+        for (number, cells) in std::mem::take(&mut self.pending) {
+            if self.columns.is_some() {
+                let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+                self.row(number, &cells);
+            } else {
+                self.add_unreadable(number, "no column can be recognized as time and memory");
             }
-        }
-        for (number, cells) in &held {
-            let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
-            self.row(*number, &cells);
         }
     }
 
-    fn is_bad(&mut self, number: u64, why: impl AsRef<str>) {
-        self.bad.count += 1;
-        if self.bad.named.len() < NAMED {
-            self.bad.named.push((number, Text::new(why.as_ref())));
+    fn add_unreadable(&mut self, number: u64, reason: impl AsRef<str>) {
+        /// Unreadable lines that are listed; the others are counted.
+        const LISTED: usize = 5;
+        self.unreadable.count += 1;
+        if self.unreadable.first.len() < LISTED {
+            self.unreadable.first.push((number, Text::new(reason.as_ref())));
         }
     }
 
     fn row(&mut self, number: u64, cells: &[&str]) {
-        match self.read(cells) {
-            Ok((time, Amount::Bytes(bytes), place)) => {
-                let parts = self.parts(cells);
-                self.sample(number, time, place, bytes, parts, None);
+        match self.read_row(cells) {
+            Ok((time, Ok(used), at)) => {
+                let pytorch = self.pytorch(cells);
+                self.add_sample(number, time, at, used, pytorch, None);
             }
-            Ok((_, Amount::Missing, _)) => self.missing += 1,
-            Err(why) => self.is_bad(number, why),
+            Ok((_, Err(_), _)) => self.missing += 1,
+            Err(reason) => self.add_unreadable(number, reason),
         }
     }
 
-    /// Takes a sample of a series. How much there could be is drawn from the neighbours where it is not said.
-    fn sample(
+    /// Adds a sample to the series at that index. Without a `limit`, the limit follows from the other processes.
+    fn add_sample(
         &mut self,
         number: u64,
         time: i64,
-        place: usize,
-        bytes: Bytes,
-        parts: Option<[Bytes; 2]>,
+        at: usize,
+        used: Bytes,
+        pytorch: Option<[Bytes; 2]>,
         limit: Option<Bytes>,
     ) {
         let row = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
         self.times.push(time);
-        self.numbers.push(number);
-        let limit = limit.or_else(|| self.limit(place));
-        let series = &mut self.series[place];
-        series.rows.push(Row { place: row, bytes, limit });
-        series.parts.extend(parts.map(|it| (row, it)));
+        self.line_numbers.push(number);
+        let limit = limit.or_else(|| self.limit(at));
+        let series = &mut self.series[at];
+        series.samples.push(LogSample { row, used, limit });
+        series.pytorch.extend(pytorch.map(|parts| (row, parts)));
     }
 
-    /// What PyTorch reserved, and what of that was allocated, where the row says so.
-    fn parts(&self, cells: &[&str]) -> Option<[Bytes; 2]> {
+    /// Returns the memory that PyTorch reserved and allocated, if the row has both.
+    fn pytorch(&self, cells: &[&str]) -> Option<[Bytes; 2]> {
         let columns = self.columns.as_ref()?;
-        let [reserved, allocated] =
-            columns.parts?.map(|(at, unit)| match cells::amount(cells.get(columns.place(at, cells.len()))?, unit) {
-                Some(Amount::Bytes(bytes)) => Some(bytes),
-                _ => None,
-            });
-        reserved.zip(allocated).filter(|(a, b)| a >= b).map(|(reserved, allocated)| [reserved, allocated])
+        let bytes = |(at, unit)| cells::amount(cells.get(columns.cell_index(at, cells.len()))?, unit)?.ok();
+        let [reserved, allocated] = columns.pytorch?.map(bytes);
+        reserved.zip(allocated).filter(|(reserved, allocated)| reserved >= allocated).map(<[Bytes; 2]>::from)
     }
 
-    /// When, how much, and the place of the series.
-    fn read(&mut self, cells: &[&str]) -> Result<(i64, Amount, usize), String> {
+    /// Returns the time, the memory in use and the index of the series.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the row cannot be read.
+    fn read_row(&mut self, cells: &[&str]) -> Result<(i64, Reading<Bytes>, usize), String> {
         let Some(columns) = &self.columns else { return Err("no columns are known".to_owned()) };
-        let shown = |cell: &str| Text::new(cell.chars().take(40).collect::<String>());
-        // The name of a process may have commas in it.
-        let more = cells.len().saturating_sub(columns.count);
-        let is_short = cells.len() < columns.count;
-        if is_short || more > 0 && columns.name.is_none() {
-            let said = shown(&cells.join(", "));
-            let many = if cells.len() == 1 { "1 cell".to_owned() } else { format!("{} cells", cells.len()) };
-            return Err(format!("{many} instead of {}: {said}", columns.count));
+        let quote = |cell: &str| Text::new(cell.chars().take(40).collect::<String>());
+        // A process name may contain commas.
+        let has_too_many = cells.len() > columns.count && columns.name.is_none();
+        if cells.len() < columns.count || has_too_many {
+            let plural = if cells.len() == 1 { "" } else { "s" };
+            let row = quote(&cells.join(", "));
+            return Err(format!("{} cell{plural} instead of {}: {row}", cells.len(), columns.count));
         }
-        let cell = |at: usize| cells[columns.place(at, cells.len())];
+        let cell = |at: usize| cells[columns.cell_index(at, cells.len())];
         let time = cells::time(cell(columns.time), columns.time_unit);
-        let time = time.ok_or_else(|| format!("no time: {}", shown(cell(columns.time))))?;
+        let time = time.ok_or_else(|| format!("no time: {}", quote(cell(columns.time))))?;
         self.has_dates = cell(columns.time).contains([' ', 'T']);
         let used = cells::amount(cell(columns.used), columns.used_unit);
-        let used = used.ok_or_else(|| format!("no amount of memory: {}", shown(cell(columns.used))))?;
-        let pid = match columns.pid {
-            None => None,
-            Some(at) => Some(cell(at).parse().map_err(|_| format!("no PID: {}", shown(cell(at))))?),
-        };
+        let used = used.ok_or_else(|| format!("no amount of memory: {}", quote(cell(columns.used))))?;
+        let pid = columns.pid.map(|at| cell(at).parse().map_err(|_| format!("no PID: {}", quote(cell(at)))));
+        let pid = pid.transpose()?;
         let gpu = columns.index.or(columns.gpu).map(cell);
-        let total = columns.total.and_then(|at| cells::amount(cell(at), columns.total_unit));
+        let total = columns.total.and_then(|at| cells::amount(cell(at), columns.total_unit)?.ok());
         let used = match (columns.is_free, used, total) {
-            (true, Amount::Bytes(free), Some(Amount::Bytes(total))) => Amount::Bytes(total.saturating_sub(free)),
-            (true, ..) => Amount::Missing,
+            (true, Ok(free), Some(total)) => Ok(total.saturating_sub(free)),
+            (true, ..) => Err(Missing::Unsupported),
             (false, used, _) => used,
         };
         let name = columns.name.map(cell);
-        let uuid = columns.gpu.map(cell);
         let key = (gpu.unwrap_or_default().to_owned(), pid);
-        if let (Some(_), Amount::Bytes(bytes), Some(place)) = (pid, used, self.places.get(&key))
-            && self.series[*place].is_other(&self.times, time, bytes, name)
+        if let (Some(_), Ok(used), Some(at)) = (pid, used, self.series_by_key.get(&key))
+            && self.series[*at].is_other_process(&self.times, time, used, name)
         {
-            self.places.remove(&key);
+            self.series_by_key.remove(&key);
         }
-        let place = *self.places.entry(key).or_insert_with_key(|(gpu, pid)| {
-            self.series.push(Series {
-                gpu: columns.index.or(columns.gpu).map(|_| Text::new(gpu)),
+        let at = *self.series_by_key.entry(key).or_insert_with(|| {
+            self.series.push(MemorySeries {
+                gpu: gpu.map(Text::new),
                 is_index: columns.index.is_some(),
-                uuid: uuid.map(Text::new),
-                pid: *pid,
+                uuid: columns.gpu.map(|at| Text::new(cell(at))),
+                pid,
                 name: name.map(Text::new),
-                total: None,
-                rows: Vec::new(),
-                parts: Vec::new(),
-                is_drivers: columns.parts.is_none_or(|[reserved, _]| reserved.0 != columns.used),
-                allocator: None,
+                is_pytorch_only: columns.pytorch.is_some_and(|[(reserved, _), _]| reserved == columns.used),
+                ..MemorySeries::default()
             });
             self.series.len() - 1
         });
         if let Some(name) = name {
-            self.series[place].rename(name);
+            self.series[at].rename(name);
         }
-        if let Some(Amount::Bytes(total)) = total {
-            self.series[place].total = Some(total);
-        }
-        Ok((time, used, place))
+        self.series[at].total = total.or(self.series[at].total);
+        Ok((time, used, at))
     }
 
-    /// The amount at which a series runs out of memory: of a process, what its neighbours leave.
-    fn limit(&self, place: usize) -> Option<Bytes> {
-        let own = &self.series[place];
-        let whole = self.capacity.or(own.total)?;
+    /// Returns the amount at which a series runs out of memory: the capacity, less the memory of other processes.
+    fn limit(&self, at: usize) -> Option<Bytes> {
+        /// Milliseconds after which the latest sample of a process no longer counts.
+        const STALE: u64 = 60_000;
+        let own = &self.series[at];
+        let capacity = self.capacity.or(own.total)?;
         if own.pid.is_none() {
-            return Some(whole);
+            return Some(capacity);
         }
         let now = self.times.last()?;
-        let is_there = |it: &&Row| now.abs_diff(self.times[it.place as usize]) < 60_000;
-        let neighbours = self.series.iter().enumerate().filter(|(at, it)| *at != place && it.gpu == own.gpu);
-        let others: Bytes = neighbours.filter_map(|(_, it)| it.rows.last().filter(is_there).map(|it| it.bytes)).sum();
-        Some(whole.saturating_sub(others))
+        let is_recent = |sample: &&LogSample| now.abs_diff(self.times[sample.row as usize]) < STALE;
+        let others = self.series.iter().enumerate().filter(|(other, series)| *other != at && series.gpu == own.gpu);
+        let used = others.filter_map(|(_, series)| Some(series.samples.last().filter(is_recent)?.used));
+        Some(capacity.saturating_sub(used.sum()))
     }
 
-    /// There are no more lines.
-    pub(super) fn finish(mut self) -> Found {
-        if !self.held.is_empty() {
-            self.settle();
+    /// Judges the series after the last line.
+    pub(super) fn finish(mut self) -> AnalyzedLog {
+        if !self.pending.is_empty() {
+            self.guess_columns();
         }
-        let mut notes: Vec<String> = self.guess.take().into_iter().collect();
-        let dates = self.has_dates;
-        notes.extend(clock::straighten(&mut self.times, &self.numbers, dates));
-        let has_limit = self.capacity.is_some() || self.series.iter().any(|it| it.total.is_some());
-        if !has_limit && !self.series.is_empty() {
-            notes.push(
-                "how much memory there is, the log does not say: without --capacity no end is foretold".to_owned(),
-            );
+        let mut notes: Vec<String> = self.guess.into_iter().collect();
+        notes.extend(time_order::straighten(&mut self.times, &self.line_numbers, self.has_dates));
+        let has_capacity = self.capacity.is_some() || self.series.iter().any(|series| series.total.is_some());
+        if !has_capacity && !self.series.is_empty() {
+            notes.push("the log has no memory capacity, so there is no forecast without --capacity".to_owned());
         }
-        let judged: Vec<Judged> = self
-            .series
-            .into_iter()
-            .filter(|it| !it.rows.is_empty())
-            .map(|it| it.judge(&self.times, self.capacity))
-            .collect();
-        let same: u64 = judged.iter().map(|it| it.same).sum();
-        if same > 0 {
-            notes.push(format!("{same} samples of a time that was there already: the highest of each counts"));
+        let series = self.series.into_iter().filter(|series| !series.samples.is_empty());
+        let series: Vec<_> = series.map(|series| series.judge(&self.times, self.capacity)).collect();
+        let duplicates: u64 = series.iter().map(|judged| judged.duplicates).sum();
+        if duplicates > 0 {
+            notes.push(format!("{duplicates} samples have the time of another one: the highest of each time counts"));
         }
-        Found { lines: self.lines, bad: self.bad, missing: self.missing, notes, series: judged }
+        AnalyzedLog { lines: self.lines, unreadable: self.unreadable, missing: self.missing, notes, series }
     }
 }

@@ -1,238 +1,180 @@
-//! The memory of one GPU or process in a log, and what would have been said of it live, sample by sample.
+//! The memory of one GPU or process in a log, and the verdicts that the live view would have given, sample by sample.
 
 use super::cells;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Evidence, Fall, Growing, Growth, LeakDetector, Outlook, Part, PartedDetector, Reserved};
+use crate::model::{Evidence, Fall, Growth, Outlook, Part, PartedDetector, Reserved};
 
-/// One sample.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row {
-    /// Which row of the log it was.
-    pub(super) place: u32,
-    pub(super) bytes: Bytes,
-    /// The amount at which memory runs out, where that is known.
+pub(super) struct LogSample {
+    /// The index of the row in the log, and of its time.
+    pub(super) row: u32,
+    pub(super) used: Bytes,
+    /// The amount at which memory runs out, if known.
     pub(super) limit: Option<Bytes>,
 }
 
-/// The samples of a series.
-#[derive(Debug)]
-pub(super) struct Series {
-    /// As the log names it.
+/// The samples of a GPU, or of a process on a GPU.
+#[derive(Debug, Default)]
+pub(super) struct MemorySeries {
+    /// The GPU as the log names it.
     pub(super) gpu: Option<Text>,
-    /// That is the index of a GPU.
+    /// `gpu` is an index.
     pub(super) is_index: bool,
     pub(super) uuid: Option<Text>,
     pub(super) pid: Option<u32>,
+    /// The name of the process.
     pub(super) name: Option<Text>,
+    /// The memory of the GPU.
     pub(super) total: Option<Bytes>,
-    pub(super) rows: Vec<Row>,
-    /// What PyTorch reserved, and what of that was allocated, by the rows' places, in their order. Empty where the log
-    /// does not say.
-    pub(super) parts: Vec<(u32, [Bytes; 2])>,
-    /// The samples are the driver's, and not PyTorch's.
-    pub(super) is_drivers: bool,
-    /// All that its allocator said last; absent where the log does not say so much.
+    pub(super) samples: Vec<LogSample>,
+    /// Row, and the memory that PyTorch reserved and allocated, in the order of rows. Empty if the log has neither.
+    pub(super) pytorch: Vec<(u32, [Bytes; 2])>,
+    /// The samples are PyTorch's figures, because the log has none of the driver.
+    pub(super) is_pytorch_only: bool,
+    /// The latest allocator figures in gputop's own lines.
     pub(super) allocator: Option<Reserved>,
 }
 
-/// What a process held at one time, by whose it is.
+/// The parts of a process's memory in one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Parts {
+pub(super) struct MemorySplit {
     pub(super) reserved: Bytes,
-    /// Of that.
+    /// The part of `reserved` that tensors hold.
     pub(super) allocated: Bytes,
-    /// What is not PyTorch's, in bytes; below 0 where the figures are not of one moment. Absent where the log has
-    /// PyTorch's figures alone.
+    /// Bytes in use outside PyTorch. Negative if the figures are of different moments, `None` if the log has no figures
+    /// of the driver.
     pub(super) outside: Option<i64>,
 }
 
-/// What was said at one sample.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Said {
-    /// Seconds since the series began.
+/// The verdict at one sample.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TimedOutlook {
+    /// Seconds since the start of the series.
     pub(super) at: f64,
     pub(super) outlook: Outlook,
-    /// Absent unless it was a suspect or a leak.
+    /// `None` unless the outlook is suspect or leak.
     pub(super) evidence: Option<Evidence>,
-    /// Which part of memory grew; absent where that is not known, or nothing did.
+    /// The part of memory that grows, if known.
     pub(super) part: Option<Part>,
 }
 
-/// A series that was judged.
-#[derive(Debug)]
-pub(super) struct Judged {
-    pub(super) series: Series,
+/// A series and its verdicts.
+#[derive(Debug, Default)]
+pub(super) struct JudgedSeries {
+    pub(super) series: MemorySeries,
     pub(super) capacity: Option<Bytes>,
     /// Seconds from the first sample to the last.
     pub(super) span: f64,
+    /// The number of samples with different times.
     pub(super) samples: usize,
-    /// Samples of a time that was there already.
-    pub(super) same: u64,
-    /// At each change of the outlook.
-    pub(super) timeline: Vec<Said>,
-    /// At least once a minute while it is a leak.
-    pub(super) forecasts: Vec<Said>,
-    /// What was said last.
-    pub(super) last: Said,
-    /// The way in which it grew at last; absent unless it was a suspect or a leak.
+    /// The number of samples whose time another sample has.
+    pub(super) duplicates: u64,
+    /// The verdict at each change of the outlook.
+    pub(super) timeline: Vec<TimedOutlook>,
+    /// The verdict at least once a minute during a leak.
+    pub(super) forecasts: Vec<TimedOutlook>,
+    /// The verdict at the last sample.
+    pub(super) last: TimedOutlook,
+    /// How the memory grows at the end. `None` unless the outlook is suspect or leak.
     pub(super) way: Option<Growth>,
-    /// Why.
+    /// The reason for the last verdict.
     pub(super) reason: Option<String>,
-    /// By how much it grew though it is steady; absent where it did not.
+    /// The slow growth of a steady series, if any.
     pub(super) creep: Option<String>,
-    /// Whose it was at last; absent where the log does not say.
-    pub(super) parts: Option<Parts>,
-    /// Sudden falls, with seconds since the series began.
+    /// The parts of memory in the last sample, if known.
+    pub(super) split: Option<MemorySplit>,
+    /// Sudden falls, with seconds since the start.
     pub(super) falls: Vec<(f64, Fall)>,
-    /// Seconds and bytes, in their order.
+    /// Seconds since the start, and bytes in use.
     pub(super) points: Vec<(f64, u64)>,
-    /// The same of what was allocated, where that is what leaks.
+    /// Seconds since the start, and bytes allocated by PyTorch. Empty unless allocated memory is what grows.
     pub(super) allocated: Vec<(f64, u64)>,
 }
 
-/// Who judges: the whole alone, where the log has no parts, and of a million samples that counts.
-enum Detector {
-    Whole(Box<LeakDetector>),
-    Parted(Box<PartedDetector>),
-}
-
-impl Detector {
-    fn new(has_parts: bool) -> Self {
-        if has_parts { Self::Parted(Box::default()) } else { Self::Whole(Box::default()) }
-    }
-
-    fn push(&mut self, at: Moment, held: Bytes, parts: Option<[Bytes; 2]>, limit: Option<Bytes>) {
-        match self {
-            Self::Whole(it) => it.push(at, held, limit),
-            Self::Parted(it) => it.push(at, held, parts, limit),
-        }
-    }
-
-    fn held(&self) -> &LeakDetector {
-        match self {
-            Self::Whole(it) => it,
-            Self::Parted(it) => it.held(),
-        }
-    }
-
-    /// How it looks.
-    fn outlook(&self) -> Outlook {
-        match self {
-            Self::Whole(it) => it.outlook(),
-            Self::Parted(it) => it.outlook(),
-        }
-    }
-
-    /// What is thought, and of which part.
-    fn growing(&self) -> Growing<'_> {
-        match self {
-            Self::Whole(it) => Growing::whole(it),
-            Self::Parted(it) => it.growing(),
-        }
-    }
-}
-
-/// Milliseconds without a process after which it may be another that has its PID.
-const GONE: i64 = 15 * 60_000;
-
-/// Seconds after which the next sample is foretold from again: at least once a minute, wherever samples come in one.
-const HALF: f64 = 30.0;
-
-impl Series {
-    /// Whether somebody else has its PID now: who holds less than half as much, and has another name, or was away for
-    /// long. A name alone says nothing: a program may set its own. `times` are of all rows, in milliseconds.
-    pub(super) fn is_other(&self, times: &[i64], now: i64, bytes: Bytes, name: Option<&str>) -> bool {
-        let [.., before, last] = self.rows.as_slice() else { return false };
-        let ours = self.name.as_ref().filter(|it| is_named(it.as_str()));
-        let theirs = name.filter(|it| is_named(it));
+impl MemorySeries {
+    /// Whether the next sample belongs to another process with the same PID: it uses less than half as much memory, and
+    /// has another name or follows a long gap. A new name alone proves nothing, because programs can rename themselves.
+    /// `times` are those of all rows, in milliseconds.
+    pub(super) fn is_other_process(&self, times: &[i64], now: i64, used: Bytes, name: Option<&str>) -> bool {
+        /// The shortest gap, in milliseconds, after which a PID may have been reused.
+        const LONG_GAP: i64 = 15 * 60_000;
+        let [.., before, last] = self.samples.as_slice() else { return false };
+        let ours = self.name.as_ref().filter(|name| is_name(name.as_str()));
+        let theirs = name.filter(|name| is_name(name));
         let is_renamed = ours.zip(theirs).is_some_and(|(ours, theirs)| *ours != Text::new(theirs));
-        let gap = now - times[last.place as usize];
-        let usual = times[last.place as usize] - times[before.place as usize];
-        bytes.0 < last.bytes.0 / 2 && (is_renamed || gap > GONE.max(4 * usual))
+        let gap = now - times[last.row as usize];
+        let interval = times[last.row as usize] - times[before.row as usize];
+        used.0 < last.used.0 / 2 && (is_renamed || gap > LONG_GAP.max(4 * interval))
     }
 
-    /// Takes the name that it has now, if that is said.
+    /// Takes over the process's current name, unless the log has none.
     pub(super) fn rename(&mut self, name: &str) {
-        if is_named(name) && self.name.as_ref().is_none_or(|it| it.as_str() != name) {
+        if is_name(name) && self.name.as_ref().is_none_or(|known| known.as_str() != name) {
             self.name = Some(Text::new(name));
         }
     }
 
-    /// Looks at the samples in their order; `times` are of all rows, in milliseconds.
-    pub(super) fn judge(mut self, times: &[i64], capacity: Option<Bytes>) -> Judged {
-        let mut rows = std::mem::take(&mut self.rows);
-        let time = |it: &Row| times[it.place as usize];
-        if !rows.is_sorted_by_key(time) {
-            rows.sort_by_key(time);
+    /// Feeds the samples to the leak detector in the order of time. `times` are those of all rows, in milliseconds.
+    pub(super) fn judge(mut self, times: &[i64], capacity: Option<Bytes>) -> JudgedSeries {
+        /// Seconds between forecasts, so that any minute has one at intervals up to 30 s.
+        const FORECAST_INTERVAL: f64 = 30.0;
+        let mut samples = std::mem::take(&mut self.samples);
+        let time = |sample: &LogSample| times[sample.row as usize];
+        if !samples.is_sorted_by_key(time) {
+            samples.sort_by_key(time);
         }
-        let before = rows.len();
-        rows.dedup_by(|next, kept| {
-            let is_same = time(next) == time(kept);
-            if is_same {
-                kept.bytes = kept.bytes.max(next.bytes);
+        let with_duplicates = samples.len();
+        samples.dedup_by(|next, kept| {
+            let is_duplicate = time(next) == time(kept);
+            if is_duplicate {
+                kept.used = kept.used.max(next.used);
             }
-            is_same
+            is_duplicate
         });
-        let same = (before - rows.len()) as u64;
-        let began = rows.first().map_or(0, time);
-        let mut feeder = Detector::new(!self.parts.is_empty());
-        let parts = std::mem::take(&mut self.parts);
-        let mut judged = Judged {
+        let began = samples.first().map_or(0, time);
+        let pytorch = std::mem::take(&mut self.pytorch);
+        let mut judged = JudgedSeries {
             capacity: capacity.or(self.total),
             series: self,
-            span: 0.0,
-            samples: rows.len(),
-            same,
-            timeline: Vec::new(),
-            forecasts: Vec::new(),
-            last: Said { at: 0.0, outlook: Outlook::TooSoon, evidence: None, part: None },
-            way: None,
-            reason: None,
-            creep: None,
-            parts: None,
-            falls: Vec::new(),
-            points: Vec::with_capacity(rows.len()),
-            allocated: Vec::new(),
+            samples: samples.len(),
+            duplicates: (with_duplicates - samples.len()) as u64,
+            points: Vec::with_capacity(samples.len()),
+            ..JudgedSeries::default()
         };
-        let mut foretold = f64::NEG_INFINITY;
-        for row in &rows {
-            let moment = Moment(time(row).abs_diff(began));
-            let known = parts.binary_search_by_key(&row.place, |it| it.0).ok().map(|at| parts[at].1);
-            if let Some([reserved, allocated]) = known {
-                let signed = |it: Bytes| it.0.min(1 << 60).cast_signed();
-                let outside = judged.series.is_drivers.then(|| signed(row.bytes) - signed(reserved));
-                judged.parts = Some(Parts { reserved, allocated, outside });
+        let mut detector = PartedDetector::default();
+        let mut last_forecast = f64::NEG_INFINITY;
+        for sample in &samples {
+            let moment = Moment(time(sample).abs_diff(began));
+            let parts = pytorch.binary_search_by_key(&sample.row, |(row, _)| *row).ok().map(|at| pytorch[at].1);
+            if let Some([reserved, allocated]) = parts {
+                let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
+                let outside = (!judged.series.is_pytorch_only).then(|| signed(sample.used) - signed(reserved));
+                judged.split = Some(MemorySplit { reserved, allocated, outside });
             }
-            feeder.push(moment, row.bytes, known, row.limit);
-            let (at, outlook) = (seconds(moment), feeder.outlook());
-            let said = || {
-                let growing = feeder.growing();
-                Said { at, outlook, evidence: growing.detector.evidence().copied(), part: growing.part }
-            };
-            if judged.timeline.last().is_none_or(|it| it.outlook != outlook) {
-                judged.timeline.push(said());
+            detector.push(moment, sample.used, parts, sample.limit);
+            let (at, outlook) = (moment.since(Moment(0)).as_secs_f64(), detector.outlook());
+            if judged.timeline.last().is_none_or(|last| last.outlook != outlook) {
+                judged.timeline.push(TimedOutlook::of(&detector, at));
             }
             if outlook != Outlook::Leak {
-                foretold = f64::NEG_INFINITY;
-            } else if at - foretold >= HALF {
-                foretold = at;
-                judged.forecasts.push(said());
+                last_forecast = f64::NEG_INFINITY;
+            } else if at - last_forecast >= FORECAST_INTERVAL {
+                last_forecast = at;
+                judged.forecasts.push(TimedOutlook::of(&detector, at));
             }
-            if let Some((when, fall)) = feeder.held().fall()
+            if let Some((when, fall)) = detector.held().fall()
                 && when == moment
             {
                 judged.falls.push((at, fall));
             }
-            judged.points.push((at, row.bytes.0));
-            judged.allocated.extend(known.map(|[_, allocated]| (at, allocated.0)));
+            judged.points.push((at, sample.used.0));
+            judged.allocated.extend(parts.map(|[_, allocated]| (at, allocated.0)));
             judged.span = at;
         }
-        let growing = feeder.growing();
-        (judged.way, judged.reason) = (growing.way(), growing.reason());
-        judged.creep = growing.detector.creep();
-        let evidence = growing.detector.evidence().copied();
-        judged.last = Said { at: judged.span, outlook: growing.outlook(), evidence, part: growing.part };
+        let growing = detector.growing();
+        (judged.way, judged.reason, judged.creep) = (growing.way(), growing.reason(), growing.detector.creep());
+        judged.last = TimedOutlook::of(&detector, judged.span);
         if growing.part != Some(Part::Allocated) {
             judged.allocated = Vec::new();
         }
@@ -240,11 +182,14 @@ impl Series {
     }
 }
 
-/// Whether that is a name: `[Not Found]` is none.
-fn is_named(name: &str) -> bool {
-    !cells::is_missing(name)
+impl TimedOutlook {
+    fn of(detector: &PartedDetector, at: f64) -> Self {
+        let growing = detector.growing();
+        Self { at, outlook: growing.outlook(), evidence: growing.detector.evidence().copied(), part: growing.part }
+    }
 }
 
-fn seconds(moment: Moment) -> f64 {
-    moment.since(Moment(0)).as_secs_f64()
+/// Whether a cell is a name, unlike `[Not Found]`.
+fn is_name(cell: &str) -> bool {
+    !cells::is_missing(cell)
 }

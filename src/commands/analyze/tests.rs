@@ -1,50 +1,55 @@
-//! Logs of every make, and what is read from them.
+//! Logs of many kinds: the series that are read from them, and the verdicts.
 
 use std::fmt::Write;
 
 use super::cells;
-use super::log::{Found, Log};
-use super::series::Parts;
+use super::log::{AnalyzedLog, LogReader};
+use super::series::MemorySplit;
 use super::{json, text};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::commands::output::TextStyle;
 use crate::model::{Outlook, Part};
 use crate::protocol::change::Change;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
 use crate::protocol::snapshot::example::{host, peek};
 
-fn read(text: &str) -> Found {
-    let mut log = Log::new(None);
+fn style(width: usize) -> TextStyle {
+    TextStyle { width, ascii: false, bold: false }
+}
+
+fn read(text: &str) -> AnalyzedLog {
+    let mut log = LogReader::new(None);
     text.lines().for_each(|line| log.line(line));
     log.finish()
 }
 
-/// The series: GPU, PID, capacity in MiB, and the samples as seconds and MiB.
+/// Checks the series: GPU, PID, capacity in MiB, and the samples as seconds and MiB.
 #[track_caller]
-fn check(text: &str, expected: &[impl AsRef<str>]) -> Found {
+fn check(text: &str, expected: &[impl AsRef<str>]) -> AnalyzedLog {
     let found = read(text);
     let said: Vec<String> = found
         .series
         .iter()
-        .map(|it| {
-            let gpu = it.series.gpu.as_ref().map_or("-", |it| it.as_str());
-            let pid = it.series.pid.map_or("-".to_owned(), |it| it.to_string());
-            let whole = it.capacity.map_or("-".to_owned(), |it| (it.0 >> 20).to_string());
-            let points: Vec<String> = it.points.iter().map(|(at, bytes)| format!("{at}:{}", bytes >> 20)).collect();
+        .map(|judged| {
+            let gpu = judged.series.gpu.as_ref().map_or("-", |gpu| gpu.as_str());
+            let pid = judged.series.pid.map_or("-".to_owned(), |pid| pid.to_string());
+            let whole = judged.capacity.map_or("-".to_owned(), |capacity| (capacity.0 >> 20).to_string());
+            let points: Vec<String> = judged.points.iter().map(|(at, bytes)| format!("{at}:{}", bytes >> 20)).collect();
             format!("{gpu} {pid} {whole} {}", points.join(" "))
         })
         .collect();
     let expected: Vec<&str> = expected.iter().map(AsRef::as_ref).collect();
-    assert_eq!(said, expected, "{:?} {:?}", found.bad.named, found.notes);
+    assert_eq!(said, expected, "{:?} {:?}", found.unreadable.first, found.notes);
     found
 }
 
 #[test]
-fn any_header_with_a_time_and_an_amount_does_and_numbers_as_numpy_writes_them() {
+fn any_header_with_a_time_and_an_amount_is_read_as_are_the_numbers_of_numpy() {
     for header in ["time,bytes", "t,bytes", "elapsed_s,mem", "Time (s),Memory (bytes)", "\"seconds\",\"used_bytes\""] {
         let found = check(&format!("{header}\n0,1.048576e+06\n1.000e+00,2097152.0\n"), &["- - - 0:1 1:2"]);
-        assert_eq!(found.bad.count, 0, "{header}: {:?}", found.bad.named);
+        assert_eq!(found.unreadable.count, 0, "{header}: {:?}", found.unreadable.first);
     }
     for text in [
         "Time (s),Memory (MiB)\n0,1\n1,2\n",
@@ -66,16 +71,16 @@ fn any_header_with_a_time_and_an_amount_does_and_numbers_as_numpy_writes_them() 
 }
 
 #[test]
-fn while_a_leak_stands_it_is_foretold_once_a_minute_whatever_the_interval() {
+fn a_leak_has_a_forecast_every_minute_at_any_interval() {
     for (samples, step) in [(1200_u64, 1), (600, 7), (300, 25)] {
-        let rows = (0..samples).map(|it| format!("{},{}\n", it * step, (8192 + 2 * it * step) << 20));
-        let mut log = Log::new(Some(Bytes::from_gib(80)));
+        let rows = (0..samples).map(|sample| format!("{},{}\n", sample * step, (8192 + 2 * sample * step) << 20));
+        let mut log = LogReader::new(Some(Bytes::from_gib(80)));
         rows.for_each(|row| log.line(&row));
         let found = log.finish();
-        let [judged] = found.series.as_slice() else { panic!("{:?}", found.bad.named) };
+        let [judged] = found.series.as_slice() else { panic!("{:?}", found.unreadable.first) };
         assert_eq!(judged.last.outlook, Outlook::Leak);
-        let gaps = judged.forecasts.windows(2).map(|it| it[1].at - it[0].at);
-        assert!(gaps.clone().all(|it| it <= 60.0), "{step}: {:?}", gaps.collect::<Vec<_>>());
+        let gaps = judged.forecasts.windows(2).map(|pair| pair[1].at - pair[0].at);
+        assert!(gaps.clone().all(|gap| gap <= 60.0), "{step}: {:?}", gaps.collect::<Vec<_>>());
         assert!(judged.forecasts.len() > 2);
     }
 }
@@ -100,11 +105,11 @@ fn columns_are_found_by_name_in_any_order() {
 }
 
 #[test]
-fn what_stands_between_cells_is_the_same_in_all_rows() {
+fn all_rows_have_the_separator_of_the_header() {
     check("time,bytes\n0,\t1048576\n1,\t2097152\n", &["- - - 0:1 1:2"]);
     check("time,pid,name,used_memory [MiB]\n0,7,a;b,1\n1,7,a\tb,2\n", &["- 7 - 0:1 1:2"]);
     check("time\tname\tpid\tMiB\n0\ta,b\t7\t1\n1\ta\t7\t2\n", &["- 7 - 0:1 1:2"]);
-    // A decimal comma, with a header and without.
+    // Decimal commas, with and without a header.
     check("time (s);memory (MiB)\n0,5;1,5 MiB\n1,75;2,5\n2;3\n", &["- - - 0:1 1.25:2 1.5:3"]);
     check("a remark, and one more\n0,5;1048576,5\n1,5;2097152\n", &["- - - 0:1 1:2"]);
 }
@@ -114,65 +119,66 @@ fn columns_without_a_header_are_guessed() {
     let time = |second: u32| format!("2026/11/21 13:05:{second:02}.000");
     let rows = |row: &dyn Fn(u32) -> String| (0..20).map(row).collect::<Vec<_>>().join("\n");
     let expected = |head: &str, samples: &dyn Fn(u32) -> u32| {
-        let samples: Vec<String> = (0..20).map(|it| format!("{it}:{}", samples(it))).collect();
+        let samples: Vec<String> = (0..20).map(|second| format!("{second}:{}", samples(second))).collect();
         format!("{head} {}", samples.join(" "))
     };
-    let grows = |it: u32| 1000 + it;
-    let units = rows(&|it| format!("{}, 0, 81559 MiB, {} MiB, 33 %", time(it), grows(it)));
+    let grows = |second: u32| 1000 + second;
+    let units = rows(&|second| format!("{}, 0, 81559 MiB, {} MiB, 33 %", time(second), grows(second)));
     check(&units, &[&expected("0 - 81559", &grows)]);
-    let bare = rows(&|it| format!("{}, {}, 81559, 45", time(it), grows(it)));
+    let bare = rows(&|second| format!("{}, {}, 81559, 45", time(second), grows(second)));
     let found = check(&bare, &[&expected("- - 81559", &grows)]);
     assert!(found.notes[0].starts_with("no header: column 2 taken for the memory in use"), "{:?}", found.notes);
-    let apps = rows(&|it| format!("{}, GPU-5ac8, 4242, {} MiB", time(it), grows(it)));
+    let apps = rows(&|second| format!("{}, GPU-5ac8, 4242, {} MiB", time(second), grows(second)));
     check(&apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
-    let bare_apps = rows(&|it| format!("{}, GPU-5ac8, 4242, {}", time(it), grows(it)));
+    let bare_apps = rows(&|second| format!("{}, GPU-5ac8, 4242, {}", time(second), grows(second)));
     check(&bare_apps, &[&expected("GPU-5ac8 4242 -", &grows)]);
     // Whether the PID is above the amounts or below, and whichever stands first.
     for pid in [300, 2_424_242] {
         for first in [true, false] {
-            let row = |it: u32| {
-                let (time, memory) = (time(it), grows(it));
+            let row = |second: u32| {
+                let (time, memory) = (time(second), grows(second));
                 let two = if first { format!("{pid}, {memory}") } else { format!("{memory}, {pid}") };
                 format!("{time}, GPU-5ac8, {two}\n{time}, GPU-5ac8, {}", two.replace(&pid.to_string(), "77777"))
             };
             check(&rows(&row), &[pid, 77777].map(|pid| expected(&format!("GPU-5ac8 {pid} -"), &grows)));
         }
     }
-    let whole_first = rows(&|it| format!("{}, GPU-5ac8, 81559, {}", time(it), grows(it)));
+    let whole_first = rows(&|second| format!("{}, GPU-5ac8, 81559, {}", time(second), grows(second)));
     check(&whole_first, &[&expected("GPU-5ac8 - 81559", &grows)]);
-    // An index and a temperature are no PIDs.
-    let warm = rows(&|it| format!("{}, 1, GPU-5ac8, 41, {} MiB", time(it), grows(it)));
+    // Indexes and temperatures are not PIDs.
+    let warm = rows(&|second| format!("{}, 1, GPU-5ac8, 41, {} MiB", time(second), grows(second)));
     check(&warm, &[&expected("1 - -", &grows)]);
-    // Nor are clocks, which come back, and free memory, which is another amount in each row.
-    let clocks = rows(&|it| format!("{}, {}, {}", time(it), grows(it), if it % 3 == 0 { 1965 } else { 1980 }));
+    // Neither are clocks, which come back, nor free memory, which differs in each row.
+    let clocks =
+        rows(&|second| format!("{}, {}, {}", time(second), grows(second), if second % 3 == 0 { 1965 } else { 1980 }));
     assert_eq!(read(&clocks).series.len(), 1);
-    let free = (0..60).map(|it| format!("{}, {}, {}", time(it), grows(it), 81_559 - grows(it)));
+    let free = (0..60).map(|second| format!("{}, {}, {}", time(second), grows(second), 81_559 - grows(second)));
     assert_eq!(read(&free.collect::<Vec<_>>().join("\n")).series.len(), 1);
-    let plain = rows(&|it| format!("{it}.0,{}", u64::from(grows(it)) << 20));
+    let plain = rows(&|second| format!("{second}.0,{}", u64::from(grows(second)) << 20));
     check(&plain, &[&expected("- - -", &grows)]);
     check("time,bytes\n5,1048576\n7.5,2097152\n", &["- - - 0:1 2.5:2"]);
 }
 
 #[test]
-fn bad_lines_are_counted_and_named() {
+fn unreadable_lines_are_counted_and_listed() {
     let found = check("time,bytes\n1,1048576\nhello\n2,many\n\n,3\n# a remark\n3,2097152\n", &["- - - 0:1 2:2"]);
-    let named: Vec<String> = found.bad.named.iter().map(|(line, why)| format!("{line} {why}")).collect();
-    assert_eq!(found.bad.count, 3);
+    let named: Vec<String> = found.unreadable.first.iter().map(|(line, why)| format!("{line} {why}")).collect();
+    assert_eq!(found.unreadable.count, 3);
     assert_eq!(named, ["3 1 cell instead of 2: hello", "4 no amount of memory: many", "6 no time: "]);
-    assert_eq!(read("nothing\nof use\n").bad.count, 2);
+    assert_eq!(read("nothing\nof use\n").unreadable.count, 2);
     assert!(read("").series.is_empty());
-    // An address on the bus is no time.
+    // A PCI address is not a time.
     let found = read("00000000:17:00.0, 100 MiB\n00000000:65:00.0, 200 MiB\n");
-    assert_eq!((found.bad.count, found.series.len()), (2, 0));
-    assert_eq!(found.bad.named[0].1.as_str(), "nothing here says which column is time and which is memory");
+    assert_eq!((found.unreadable.count, found.series.len()), (2, 0));
+    assert_eq!(found.unreadable.first[0].1.as_str(), "no column can be recognized as time and memory");
     let found = read("time,bytes\n1,99999999999999999999999\n1e400,1\nNaN,2\n-5,3\n");
-    assert_eq!((found.bad.count, found.series.len()), (3, 1), "{:?}", found.bad.named);
+    assert_eq!((found.unreadable.count, found.series.len()), (3, 1), "{:?}", found.unreadable.first);
 }
 
 #[test]
-fn clocks_that_are_set_and_lines_that_are_late_are_said_and_straightened() {
+fn clock_steps_and_late_lines_are_straightened_with_a_note() {
     let log = |times: &[i64]| {
-        let rows: Vec<String> = times.iter().map(|it| format!("{it},{}", (it + 100) << 20)).collect();
+        let rows: Vec<String> = times.iter().map(|time| format!("{time},{}", (time + 100) << 20)).collect();
         format!("time,bytes\n{}\n", rows.join("\n"))
     };
     let ends = |text: &str| {
@@ -190,18 +196,19 @@ fn clocks_that_are_set_and_lines_that_are_late_are_said_and_straightened() {
     late.swap(30, 31);
     let (span, samples, note) = ends(&log(&late));
     assert_eq!((span.as_str(), samples), ("49", 50));
-    assert_eq!(note, "2 lines are out of their order: sorted by time");
-    let twice: Vec<i64> = forth.iter().flat_map(|it| [*it, *it]).collect();
+    assert_eq!(note, "2 lines are out of order: sorted by time");
+    let twice: Vec<i64> = forth.iter().flat_map(|time| [*time, *time]).collect();
     assert_eq!(ends(&log(&twice)).1, 50);
     let night = |hour: u32, minute: u32, second: u32| format!("2026/03/29 {hour:02}:{minute:02}:{second:02}, 5 MiB\n");
     let mut spring = "timestamp, memory.used [MiB]\n".to_owned();
-    (40..60).for_each(|it| spring += &night(1, 59, it));
-    (0..20).for_each(|it| spring += &night(3, 0, it));
+    (40..60).for_each(|second| spring += &night(1, 59, second));
+    (0..20).for_each(|second| spring += &night(3, 0, second));
     let (span, _, note) = ends(&spring);
     assert_eq!(span, "39", "{note}");
     assert!(note.contains("set ahead by 3600 s"), "{note}");
-    // Since it began, no clock is set: that is a hole.
-    let elapsed = |hour: u32, minute: u32| (0..60).map(move |it| format!("{hour}:{minute:02}:{it:02},{}\n", 5 << 20));
+    // In times since the start, an hour is a gap, not a clock step.
+    let elapsed =
+        |hour: u32, minute: u32| (0..60).map(move |second| format!("{hour}:{minute:02}:{second:02},{}\n", 5 << 20));
     let hole: String = elapsed(0, 30).chain(elapsed(1, 31)).collect();
     let (span, _, note) = ends(&format!("t,bytes\n{hole}"));
     assert_eq!(span, "3719", "{note}");
@@ -209,11 +216,11 @@ fn clocks_that_are_set_and_lines_that_are_late_are_said_and_straightened() {
     let nights: String = (0..3).flat_map(|_| elapsed(0, 0).chain(elapsed(12, 0)).chain(elapsed(23, 59))).collect();
     let (span, _, note) = ends(&format!("t,bytes\n{nights}"));
     assert_eq!(span, "259199", "{note}");
-    assert_eq!(note, "at line 182 the time begins anew after a day, and 1 times more: taken as the next day");
+    assert_eq!(note, "at line 182 the time starts again after a day, and 1 times more: taken as the next day");
 }
 
 #[test]
-fn times_of_every_make_are_read() {
+fn times_of_many_formats_are_parsed() {
     for (text, expected) in [
         ("1970/01/01 00:00:00.000", Some(0)),
         ("2026/11/21 13:05:42.123", Some(1_795_266_342_123)),
@@ -239,7 +246,7 @@ fn times_of_every_make_are_read() {
 }
 
 #[test]
-fn a_pid_that_is_used_again_is_another_process() {
+fn a_reused_pid_is_another_process() {
     let log = |name: &str, at: u32, mib: u32| {
         format!(
             "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n\
@@ -250,43 +257,43 @@ fn a_pid_that_is_used_again_is_another_process() {
     let two = ["GPU-1 7 - 0:900 1:910", "GPU-1 7 - 0:400"];
     check(&log("python", 35, 400), &two);
     check(&log("jupyter", 10, 400), &two);
-    // Nobody knew the name at first, or it was set meanwhile.
+    // The name was unknown at first, or the process has renamed itself.
     for first in ["[Not Found]", "py"] {
         let named = log("python", 10, 400).replacen("7, python,", &format!("7, {first},"), 1);
         let found = check(&named, &["GPU-1 7 - 0:900 1:910 301:400"]);
         assert_eq!(found.series[0].series.name, Some(Text::new("python")));
     }
-    // A log may have a hole, and a process give back what it holds.
+    // A gap in the log alone, or freed memory alone, is no new process.
     check(&log("python", 35, 950), &["GPU-1 7 - 0:900 1:910 1801:950"]);
     check(&log("python", 10, 400), &["GPU-1 7 - 0:900 1:910 301:400"]);
 }
 
 #[test]
-fn a_process_runs_out_where_its_neighbours_begin() {
+fn a_process_runs_out_of_what_others_leave() {
     let mut text = "timestamp, gpu_uuid, pid, used_gpu_memory [MiB]\n".to_owned();
     for at in 0..900 {
         let time = format!("2026/11/21 13:{:02}:{:02}.000", at / 60, at % 60);
         let _infallible: std::fmt::Result =
             write!(text, "{time}, GPU-1, 1, 20000 MiB\n{time}, GPU-1, 2, {} MiB\n", 4000 + at / 2 * 2);
     }
-    let mut log = Log::new(Some(Bytes(40_000 << 20)));
+    let mut log = LogReader::new(Some(Bytes(40_000 << 20)));
     text.lines().for_each(|line| log.line(line));
     let found = log.finish();
     assert_eq!(found.series[0].last.outlook, Outlook::Steady);
     assert_eq!(found.series[1].last.outlook, Outlook::Leak);
-    let end = found.series[1].last.evidence.and_then(|it| it.forecast).expect("the capacity is known");
-    // 20,000 MiB are left to it, 4900 of them taken, a MiB a second.
+    let end = found.series[1].last.evidence.and_then(|evidence| evidence.forecast).expect("the capacity is known");
+    // The other process leaves 20,000 MiB. 4,900 MiB are in use, and they grow by 1 MiB/s.
     assert!((end.likely.as_secs_f64() - 15_100.0).abs() < 300.0, "{end:?}");
 }
 
-/// Fifteen minutes of a process that holds 30 GiB all the time, and whose tensors grow below that.
+/// Used, reserved and allocated bytes of a process that always uses 30 GiB, while its tensors grow.
 fn leak_below(second: u64) -> [u64; 3] {
-    [30_720, 30_208, 10_240 + 5 * second].map(|it| it << 20)
+    [30_720, 30_208, 10_240 + 5 * second].map(|mib| mib << 20)
 }
 
 #[test]
-fn logs_that_people_make_of_their_own_are_read_too() {
-    let mib = |it: u64| it << 20;
+fn homemade_logs_are_read() {
+    let mib = |amount: u64| amount << 20;
     check("time,gpu_mem_GiB\n0,1.5\n1,2.0\n", &["- - - 0:1536 1:2048"]);
     check(&format!("0 {}\n1.5   {}.0e0\n", mib(10), mib(20)), &["- - - 0:10 1.5:20"]);
     let of_nvidia = "2026/11/21 13:05:00.000, 20480\n2026/11/21 13:05:01.000, 20484\n";
@@ -294,40 +301,41 @@ fn logs_that_people_make_of_their_own_are_read_too() {
     let free = "timestamp, index, memory.free [MiB], memory.total [MiB]\n\
         2026/11/21 13:05:00.000, 0, 60 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, [N/A], 100 MiB\n";
     assert_eq!(check(free, &["0 - 100 0:40"]).missing, 1);
-    // More noise than rows, as long as each other.
+    // More text than rows, with as many cells each.
     let noise = "starting, wait\nloading, wait\nloaded, done\n";
     let rows = "2026/11/21 13:05:00.000, 0, 10 MiB, 100 MiB\n2026/11/21 13:05:01.000, 0, 20 MiB, 100 MiB\n";
-    assert_eq!(check(&format!("{noise}{rows}"), &["0 - 100 0:10 1:20"]).bad.count, 3);
+    assert_eq!(check(&format!("{noise}{rows}"), &["0 - 100 0:10 1:20"]).unreadable.count, 3);
 }
 
 #[test]
-fn a_leak_below_what_the_driver_sees_is_found_by_the_columns_of_pytorch() {
+fn a_leak_inside_reserved_memory_is_found_in_pytorchs_columns() {
     let row = |second: u64| {
         let [held, reserved, allocated] = leak_below(second);
         format!("{second},7,{},{allocated},{reserved},85899345920\n", held >> 20)
     };
     let head = "seconds,pid,used_memory [MiB],allocated_bytes,reserved_bytes,memory.total [B]\n";
     let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
-    let [judged] = found.series.as_slice() else { panic!("{:?}", found.bad.named) };
+    let [judged] = found.series.as_slice() else { panic!("{:?}", found.unreadable.first) };
     let reason = judged.reason.clone().unwrap_or_default();
     assert_eq!((judged.last.outlook, judged.last.part), (Outlook::Leak, Some(Part::Allocated)), "{reason}");
     assert!(reason.starts_with("allocated +") && reason.ends_with("; reserved has not moved yet"), "{reason}");
     let (reserved, allocated) = (Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20));
-    assert_eq!(judged.parts, Some(Parts { reserved, allocated, outside: Some(512 << 20) }));
-    // What grew is said and drawn, and not the driver's figure, which stands.
-    let text = text::of(&[(Text::new("log"), found)], text::Style { width: 100, ascii: false });
-    for it in ["LEAK: allocated +500 MiB per 100 s", "what tensors hold of it:\n   14.4 GiB │", "1. A loss or metric"]
+    assert_eq!(judged.split, Some(MemorySplit { reserved, allocated, outside: Some(512 << 20) }));
+    // The text and the graph show the allocated memory, not the driver's figure, which does not move.
+    let text = text::of(&[(Text::new("log"), found)], style(100));
+    for words in
+        ["LEAK: allocated +500 MiB per 100 s", "memory allocated by tensors:\n   14.4 GiB │", "1. A loss or metric"]
     {
-        assert!(text.contains(it), "no `{it}` in\n{text}");
+        assert!(text.contains(words), "no `{words}` in\n{text}");
     }
-    // Who asked PyTorch alone has no figure of the driver's.
+    // A log of PyTorch's figures alone.
     let alone = "time,allocated_bytes,reserved_bytes\n0,1048576,2097152\n1,1048576,2097152\n";
     check(alone, &["- - - 0:2 1:2"]);
-    assert_eq!(read(alone).series[0].parts.and_then(|it| it.outside), None);
+    assert_eq!(read(alone).series[0].split.and_then(|split| split.outside), None);
 }
 
 #[test]
-fn lines_of_its_own_are_read_whole_and_as_changes() {
+fn gputops_full_lines_and_ticks_are_read() {
     let mut host = host(1).with(7, "python train.py", 0, Bytes(0));
     let mut text = String::new();
     let mut before: Option<Snapshot> = None;
@@ -338,7 +346,7 @@ fn lines_of_its_own_are_read_whole_and_as_changes() {
         host.gpus[0].processes[0].memory = Ok(held);
         host.gpus[0].load.memory_used = Ok(held);
         host.processes[0].allocator = Some(peek(Some(host.gpus[0].uuid.clone()), reserved, allocated).into());
-        let change = before.filter(|_| second % 100 != 0).and_then(|it| Change::between(&it, &host));
+        let change = before.filter(|_| second % 100 != 0).and_then(|before| Change::between(&before, &host));
         let line = change.map_or_else(|| Line::Full(Box::new(host.clone())), Line::Tick);
         let mut bytes = Vec::new();
         line.write(&mut bytes).unwrap();
@@ -346,24 +354,27 @@ fn lines_of_its_own_are_read_whole_and_as_changes() {
         before = Some(host.clone());
     }
     let found = read(&text);
-    let said: Vec<_> =
-        found.series.iter().map(|it| (it.series.pid, it.samples, it.last.outlook, it.last.part)).collect();
+    let said: Vec<_> = found
+        .series
+        .iter()
+        .map(|judged| (judged.series.pid, judged.samples, judged.last.outlook, judged.last.part))
+        .collect();
     let expected = [(None, 900, Outlook::Steady, None), (Some(7), 900, Outlook::Leak, Some(Part::Allocated))];
-    assert_eq!(said, expected, "{:?}", found.bad.named);
-    // All that the allocator said stands beside it.
+    assert_eq!(said, expected, "{:?}", found.unreadable.first);
+    // The JSON has all figures of the allocator.
     let told = &json::of(&[(Text::new("log"), found)])["series"][1];
-    let mib = |name: &str| told[name].as_i64().map(|it| it >> 20);
+    let mib = |name: &str| told[name].as_i64().map(|bytes| bytes >> 20);
     let names = ["reserved", "allocated", "not_pytorch", "active", "inactive_split", "requested"];
     let allocated = 10_240 + 5 * 899;
     let expected = [30_208, allocated, 512, allocated, 0, allocated].map(Some);
-    assert_eq!(names.map(|it| mib(&format!("{it}_bytes"))), expected, "{told}");
-    // Of changes alone nobody knows what they changed, and other objects are none of its lines.
+    assert_eq!(names.map(|name| mib(&format!("{name}_bytes"))), expected, "{told}");
+    // A tick without a full line, and JSON objects that are not gputop's, are unreadable.
     let tick = text.lines().nth(1).unwrap();
-    assert_eq!(read(&format!("{tick}\n{{}}\n{{\"kind\":\"later\"}}\n")).bad.count, 2);
+    assert_eq!(read(&format!("{tick}\n{{}}\n{{\"kind\":\"later\"}}\n")).unreadable.count, 2);
 }
 
 #[test]
-fn each_way_of_growing_has_advice_of_its_own() {
+fn each_way_of_growing_has_its_own_advice() {
     let row = |second: u64| {
         let [held, reserved, allocated] = leak_below(second);
         let more = (10 * second) << 20;
@@ -376,7 +387,7 @@ fn each_way_of_growing_has_advice_of_its_own() {
     };
     let head = "seconds,pid,used_memory [B],reserved_bytes,allocated_bytes\n";
     let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
-    let text = text::of(&[(Text::new("log"), found)], text::Style { width: 100, ascii: false });
+    let text = text::of(&[(Text::new("log"), found)], style(100));
     let (tensors, cache) = text.split_once("What to try for memory, process 8").unwrap_or_else(|| panic!("{text}"));
     assert!(tensors.contains("What to try for memory, process 7, the most likely first"), "{text}");
     assert!(tensors.contains("1. A loss or metric") && !tensors.contains("1. PyTorch's cache"), "{text}");
@@ -384,7 +395,7 @@ fn each_way_of_growing_has_advice_of_its_own() {
 }
 
 #[test]
-fn no_line_of_a_report_is_wider_than_the_screen() {
+fn no_line_is_wider_than_the_terminal() {
     let head = "seconds,pid,used_memory [B],allocated_bytes,reserved_bytes,memory.total [B]\n";
     let row = |second: u64| {
         let [memory, reserved, allocated] = leak_below(second);
@@ -392,15 +403,15 @@ fn no_line_of_a_report_is_wider_than_the_screen() {
     };
     let log = head.to_owned() + &(0..900).map(row).collect::<String>();
     for width in [80, 100, 200] {
-        let text = text::of(&[(Text::new("log"), read(&log))], text::Style { width, ascii: false });
+        let text = text::of(&[(Text::new("log"), read(&log))], style(width));
         for line in text.lines() {
             assert!(line.chars().count() <= width, "{width}: {line}\n{text}");
         }
-        // The widest has no more columns of it than one can take in.
-        let widest = text.lines().map(|it| it.chars().count()).max();
+        // On wide terminals, the graph stays readable.
+        let widest = text.lines().map(|line| line.chars().count()).max();
         assert!(widest >= Some(width.min(160)), "{widest:?} of {width}\n{text}");
     }
-    let text = text::of(&[(Text::new("log"), read(&log))], text::Style { width: 40, ascii: false });
+    let text = text::of(&[(Text::new("log"), read(&log))], style(40));
     let breaks = text.lines().zip(text.lines().skip(1)).filter(|(_, next)| next.starts_with("    "));
     for (line, next) in breaks.take_while(|(line, _)| !line.starts_with("What to try")) {
         let unit = next.trim_start().split([' ', ',', ';', ')']).next().unwrap_or_default();

@@ -38,7 +38,7 @@ fn value(whole: &Value, path: &str) -> String {
         return messages.len().to_string();
     }
     let mut steps = path.split('.').peekable();
-    let number = steps.next_if(|it| it.parse::<usize>().is_ok()).map(|it| it.parse().expect("a number"));
+    let number = steps.next_if(|step| step.parse::<usize>().is_ok()).map(|step| step.parse().expect("a number"));
     if number.is_none() {
         assert_eq!(messages.len(), 1, "{path}: of which one?");
     }
@@ -54,7 +54,7 @@ fn value(whole: &Value, path: &str) -> String {
         Value::String(text) => text.clone(),
         Value::Number(amount) if path.ends_with("_bytes") => exact(Bytes(amount.as_u64().expect("an amount"))),
         Value::Array(list) if path.ends_with("advice") => {
-            list.iter().map(|it| it["name"].as_str().expect("a name")).collect::<Vec<_>>().join(" ")
+            list.iter().map(|advice| advice["name"].as_str().expect("a name")).collect::<Vec<_>>().join(" ")
         }
         Value::Array(list) => list.iter().map(Value::to_string).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
@@ -78,7 +78,7 @@ fn files() -> Vec<File> {
             let is_amount = path.ends_with("_bytes") && value.parse::<u64>().is_ok();
             (path.to_owned(), if is_amount { format!("{value} bytes") } else { value.to_owned() })
         });
-        let name = path.file_stem().and_then(|it| it.to_str()).expect("a name").to_owned();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
         files.push((name, expected.collect(), log.as_bytes().to_vec()));
     }
     files.sort();
@@ -113,8 +113,12 @@ fn the_parts_of_a_message_that_adds_up_are_the_whole_gpu() {
                 continue;
             }
             let of = |key: &str| message[key].as_u64().unwrap_or(0);
-            let others: u64 =
-                message["others"].as_array().expect("a list").iter().filter_map(|it| it["memory_bytes"].as_u64()).sum();
+            let others: u64 = message["others"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .filter_map(|other| other["memory_bytes"].as_u64())
+                .sum();
             let own = of("allocated_bytes") + of("unallocated_bytes") + of("not_pytorch_bytes");
             let sum = own + others + of("not_accounted_for_bytes") + free;
             // Where the parts come to more, rounding explains it.
@@ -176,7 +180,7 @@ proptest! {
         let at = at.min(log.len());
         log.splice(at..at, MESSAGE.bytes());
         let whole = find(&log);
-        let mut cuts: Vec<usize> = cuts.into_iter().map(|it| it.min(log.len())).chain([0, log.len()]).collect();
+        let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(log.len())).chain([0, log.len()]).collect();
         cuts.sort_unstable();
         let mut finder = Finder::default();
         for pair in cuts.windows(2) {
@@ -184,7 +188,7 @@ proptest! {
         }
         prop_assert_eq!(finder.finish(), whole.clone());
         let page = text::of(&stories(&whole), &Neighbours::default(), Style { width, ascii: false, bold: true });
-        prop_assert!(page.chars().all(|it| it != '\u{FFFD}'), "what is not text is passed over");
+        prop_assert!(page.chars().all(|character| character != '\u{FFFD}'), "what is not text is passed over");
         prop_assert_eq!(explained(&whole)["messages"].as_array().map(Vec::len), Some(whole.found.len()));
     }
 
@@ -214,7 +218,7 @@ proptest! {
             ] {
                 prop_assert!(cut.is_none() || cut == whole);
             }
-            prop_assert!(message.others.iter().all(|it| whole.others.contains(it)));
+            prop_assert!(message.others.iter().all(|other| whole.others.contains(other)));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-pub(crate) use crate::app::{wrap, wrap_figures};
+pub(crate) use crate::app::wrap;
 use crate::model::Advice;
 
 /// What to try, the most likely first. The names never change.

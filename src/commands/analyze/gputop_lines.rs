@@ -1,0 +1,68 @@
+//! gputop's own JSON lines, as `gputop --json -l SECONDS` and the agent write them: full lines and ticks.
+
+use std::collections::HashMap;
+
+use crate::base::units::{Bytes, Moment};
+use crate::model::{Reserved, reserved};
+use crate::protocol::line::Line;
+use crate::protocol::snapshot::{Gpu, GpuUuid, Process, ProcessId, Snapshot};
+
+/// Applies the lines to a snapshot.
+#[derive(Debug, Default)]
+pub(super) struct GputopLines {
+    latest: Option<Box<Snapshot>>,
+    /// The time of each GPU's latest reading.
+    read_at: HashMap<GpuUuid, Moment>,
+}
+
+/// The memory of a GPU, or of a process on it, in a line.
+pub(super) struct SnapshotSample<'a> {
+    pub(super) gpu: &'a Gpu,
+    pub(super) process: Option<(ProcessId, Option<&'a Process>)>,
+    /// `None` if it could not be read.
+    pub(super) used: Option<Bytes>,
+    /// The allocator's figures of the process.
+    pub(super) reserved: Option<Reserved>,
+    /// The amount at which memory runs out, if known.
+    pub(super) limit: Option<Bytes>,
+}
+
+impl GputopLines {
+    /// Applies a line. Returns its time in milliseconds since 1970, and the samples that are new.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the line cannot be used.
+    pub(super) fn apply(&mut self, line: &str) -> Result<(i64, Vec<SnapshotSample<'_>>), String> {
+        match Line::parse(line.as_bytes()) {
+            Err(error) => return Err(format!("not a line of gputop: {error}")),
+            Ok(Some(Line::Full(snapshot))) => self.latest = Some(snapshot),
+            Ok(Some(Line::Tick(change))) => {
+                let applied = self.latest.as_mut().map(|latest| latest.apply(change));
+                if !matches!(applied, Some(Ok(()))) {
+                    return Err("a tick without the line before it".to_owned());
+                }
+            }
+            Ok(Some(Line::Reply(_)) | None) => return Ok((0, Vec::new())),
+        }
+        let Some(snapshot) = self.latest.as_deref() else { return Ok((0, Vec::new())) };
+        let mut samples = Vec::new();
+        for gpu in &snapshot.gpus {
+            // The line of a GPU that hangs repeats its latest reading.
+            if self.read_at.insert(gpu.uuid.clone(), gpu.load.at) == Some(gpu.load.at) {
+                continue;
+            }
+            let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());
+            samples.push(SnapshotSample { gpu, process: None, used, reserved: None, limit: total });
+            let free = total.zip(used).map(|(total, used)| total.saturating_sub(used));
+            samples.extend(gpu.processes.iter().map(|gpu_process| {
+                let used = gpu_process.memory.ok();
+                let reserved = reserved(snapshot, gpu_process.process, Some(gpu));
+                let limit = used.zip(free).map(|(used, free)| Bytes(used.0.saturating_add(free.0)));
+                let process = Some((gpu_process.process, snapshot.process(gpu_process.process)));
+                SnapshotSample { gpu, process, used, reserved, limit }
+            }));
+        }
+        Ok((i64::try_from(snapshot.unix_ms).unwrap_or(i64::MAX), samples))
+    }
+}

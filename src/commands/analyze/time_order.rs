@@ -1,0 +1,96 @@
+//! Straightens the times of a log, whose clock may be set and whose lines may be late.
+
+/// Rows after a backward step that tell a clock set back from a late line.
+const LOOK_AHEAD: usize = 8;
+const SECOND_MS: i64 = 1000;
+const HOUR_MS: i64 = 3600 * SECOND_MS;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// Steps of the same kind: how many, and the first of them.
+#[derive(Default)]
+struct Steps {
+    count: u64,
+    /// Line number, and the step in milliseconds.
+    first: Option<(u64, i64)>,
+}
+
+impl Steps {
+    fn add(&mut self, line: u64, step: i64) {
+        self.count += 1;
+        self.first.get_or_insert((line, step));
+    }
+
+    fn others(&self) -> String {
+        if self.count > 1 { format!(", and {} times more", self.count - 1) } else { String::new() }
+    }
+}
+
+/// Shifts `times` (in milliseconds) so that the clock never steps, and returns a note for each kind of shift. Late lines
+/// keep their times and their places. `lines` are the line numbers of the rows; `has_dates` tells times of day from
+/// times since the start of the log.
+pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> Vec<String> {
+    let interval = usual_interval(times);
+    let (mut steps, mut midnights, mut late, mut offset) = (Steps::default(), Steps::default(), 0_u64, 0_i64);
+    let mut latest = times.first().copied().unwrap_or_default();
+    for at in 1..times.len() {
+        let raw = times[at];
+        let time = raw + offset;
+        if time < latest {
+            let ahead = &times[at..(at + LOOK_AHEAD).min(times.len())];
+            let earlier = ahead.iter().filter(|next| **next + offset < latest).count();
+            let back = latest - time;
+            if earlier * 4 < ahead.len() * 3 || earlier <= 1 || back <= 2 * interval {
+                late += 1;
+            } else if !has_dates && (DAY_MS - back).abs() < 2 * interval + SECOND_MS {
+                offset += DAY_MS;
+                midnights.add(lines[at], 0);
+            } else {
+                offset += back + interval;
+                steps.add(lines[at], -back);
+            }
+        } else if has_dates && skips_the_hour_of_spring(latest - offset, time - latest, interval) {
+            offset -= HOUR_MS;
+            steps.add(lines[at], HOUR_MS);
+        }
+        times[at] = raw + offset;
+        latest = latest.max(times[at]);
+    }
+    let mut notes = Vec::new();
+    if let Some((line, step)) = steps.first {
+        let direction = if step < 0 { "back" } else { "ahead" };
+        let is_hour = step.abs().abs_diff(HOUR_MS) < 60_000;
+        let cause = if is_hour { " (daylight saving?)" } else { "" };
+        #[expect(clippy::cast_precision_loss, reason = "for a person to read")]
+        let seconds = step.abs() as f64 / 1000.0;
+        let others = steps.others();
+        notes.push(format!(
+            "at line {line} the clock was set {direction} by {seconds:.0} s{cause}{others}: taken as no gap"
+        ));
+    }
+    if let Some((line, _)) = midnights.first {
+        let others = midnights.others();
+        notes.push(format!("at line {line} the time starts again after a day{others}: taken as the next day"));
+    }
+    if late > 0 {
+        notes.push(format!("{late} lines are out of order: sorted by time"));
+    }
+    notes
+}
+
+/// The median time between two rows, in milliseconds.
+fn usual_interval(times: &[i64]) -> i64 {
+    /// Rows that the median is taken of.
+    const ROWS: usize = 100_000;
+    let mut intervals: Vec<i64> =
+        times.windows(2).take(ROWS).map(|pair| pair[1] - pair[0]).filter(|interval| *interval > 0).collect();
+    intervals.sort_unstable();
+    intervals.get(intervals.len() / 2).copied().unwrap_or(SECOND_MS)
+}
+
+/// Whether a gap is the hour that daylight saving time skips in spring, before 3 at night.
+fn skips_the_hour_of_spring(before: i64, gap: i64, interval: i64) -> bool {
+    /// With samples that are further apart, an hour is no clear step.
+    const LONGEST_INTERVAL: i64 = 300 * SECOND_MS;
+    let hour = before.rem_euclid(DAY_MS) / HOUR_MS;
+    interval < LONGEST_INTERVAL && (gap - HOUR_MS).abs() < 2 * interval + SECOND_MS && hour < 3
+}

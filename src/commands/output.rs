@@ -1,0 +1,106 @@
+//! Output that several commands share: wrapped text in a style, advice, JSON.
+
+use std::fmt::Display;
+
+use serde_json::{Value, json};
+
+use crate::app::wrap_figures;
+use crate::commands::report;
+use crate::commands::report::table;
+use crate::model::Advice;
+use crate::tui::terminal::{self, Abilities, Tty};
+
+/// The width and the characters of a text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TextStyle {
+    /// Columns that a line may have.
+    pub(super) width: usize,
+    pub(super) ascii: bool,
+    /// Headings are bold.
+    pub(super) bold: bool,
+}
+
+impl TextStyle {
+    /// Returns the style for the standard output. `ascii` is the option `--ascii`.
+    pub(super) fn of_stdout(ascii: bool) -> Self {
+        /// Columns of lines in a file or a pipe.
+        const WIDTH: usize = 100;
+        let able = Abilities::from_env();
+        let is_terminal = Tty::is_there();
+        Self {
+            width: if is_terminal { usize::from(terminal::size().width) } else { WIDTH },
+            ascii: ascii || able.ascii,
+            bold: able.colour && is_terminal,
+        }
+    }
+}
+
+/// A text that is written line by line.
+pub(super) struct StyledText {
+    text: String,
+    pub(super) style: TextStyle,
+}
+
+impl StyledText {
+    pub(super) fn new(style: TextStyle) -> Self {
+        Self { text: String::new(), style }
+    }
+
+    /// Adds a line as it is.
+    pub(super) fn line(&mut self, line: impl Display) {
+        self.text.push_str(&line.to_string());
+        self.text.push('\n');
+    }
+
+    /// Adds lines that end with a line break.
+    pub(super) fn lines(&mut self, lines: &str) {
+        self.text.push_str(lines);
+    }
+
+    /// Adds a paragraph wrapped to the width. Lines after the first one are indented by `indent` columns.
+    pub(super) fn paragraph(&mut self, indent: usize, paragraph: impl Display) {
+        for (number, line) in wrap_figures(&paragraph.to_string(), self.style.width, indent).iter().enumerate() {
+            self.line(format_args!("{:indent$}{line}", "", indent = if number > 0 { indent } else { 0 }));
+        }
+    }
+
+    /// Adds a heading, which is bold if the style says so.
+    pub(super) fn heading(&mut self, heading: &str) {
+        let (on, off) = if self.style.bold { ("\x1b[1m", "\x1b[22m") } else { ("", "") };
+        for line in wrap_figures(heading, self.style.width, 0) {
+            self.line(format_args!("{on}{line}{off}"));
+        }
+    }
+
+    /// Adds the numbered title of an advice, and its paragraphs if it is not to be `brief`.
+    pub(super) fn advice(&mut self, number: usize, advice: &Advice, brief: bool) {
+        const INDENT: usize = 3;
+        self.paragraph(INDENT, format_args!("{number}. {}", advice.title()));
+        for paragraph in advice.paragraphs().iter().filter(|_| !brief) {
+            let is_code = paragraph.starts_with(' ');
+            let paragraph = format_args!("{:INDENT$}{paragraph}", "");
+            // Code is to be copied, so it is not wrapped.
+            if is_code { self.line(paragraph) } else { self.paragraph(INDENT, paragraph) }
+        }
+    }
+
+    /// Returns the text, in ASCII if the style says so.
+    pub(super) fn finish(self) -> String {
+        if self.style.ascii { table::ascii(&self.text) } else { self.text }
+    }
+}
+
+/// Returns the JSON of pieces of advice, in order of likelihood. Their names never change.
+pub(super) fn advice_json(pieces: &[Advice]) -> Value {
+    let one = |advice: &Advice| json!({ "name": advice.name, "title": advice.title(), "text": advice.paragraphs().join("\n") });
+    pieces.iter().map(one).collect()
+}
+
+/// Prints one line of JSON.
+///
+/// # Errors
+///
+/// If it cannot be written.
+pub(super) fn print_json(value: &Value) -> anyhow::Result<()> {
+    report::put(format!("{value}\n").as_bytes())
+}
