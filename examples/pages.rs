@@ -13,9 +13,10 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
+use gputop::app::columns::ListColumn;
 use gputop::app::gpu_columns::GpuColumn;
 use gputop::app::keymap::{BINDINGS, Mode};
-use gputop::app::process_columns::{Choice, Column};
+use gputop::app::process_columns::ProcessColumn;
 use gputop::cli::Cli;
 
 fn main() -> anyhow::Result<()> {
@@ -47,9 +48,9 @@ fn complete(shell: Shell, folder: &Path) -> io::Result<()> {
 /// where a shell would offer files.
 fn offered(command: &Command) -> Command {
     let argument = |it: &Arg| match it.get_id().as_str() {
-        "sort" => names(it, Column::ALL, Column::sorts),
-        "columns" => names(it, Column::ALL, |_| true),
-        "gpu_columns" => names(it, GpuColumn::ALL, |_| true),
+        "sort" => names(it, ProcessColumn::sorts),
+        "columns" => names(it, |_: ProcessColumn| true),
+        "gpu_columns" => names(it, |_: GpuColumn| true),
         _ => it.clone(),
     };
     // clap keeps names for as long as the program runs.
@@ -65,8 +66,8 @@ fn offered(command: &Command) -> Command {
 }
 
 /// An argument that begins with the name of a column.
-fn names<T: Choice>(argument: &Arg, all: &[T], is_offered: fn(T) -> bool) -> Arg {
-    let names = all.iter().filter(|it| is_offered(**it)).map(|it| it.name());
+fn names<C: ListColumn>(argument: &Arg, is_offered: fn(C) -> bool) -> Arg {
+    let names = C::VARIANTS.iter().filter(|column| is_offered(**column)).map(|column| column.spec().name);
     argument.clone().value_parser(PossibleValuesParser::new(names))
 }
 

@@ -5,11 +5,14 @@
 
 mod accessors;
 mod alerts;
+pub mod columns;
 pub mod end_dialog;
 pub mod event;
+pub mod gpu_cells;
 pub mod gpu_columns;
 pub mod graph;
 pub mod keymap;
+pub mod labels;
 pub mod layout;
 mod line_edit;
 pub mod marks;
@@ -17,6 +20,7 @@ mod mouse;
 mod options;
 mod overlay;
 pub mod page;
+pub mod process_cells;
 pub mod process_columns;
 mod row_order;
 pub mod rows;
@@ -30,8 +34,8 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use tui_input::Input;
 
-pub use self::accessors::growth;
 use self::alerts::Alerts;
+use self::columns::Columns;
 use self::end_dialog::EndDialog;
 use self::gpu_columns::GpuColumn;
 use self::graph::GraphView;
@@ -39,7 +43,7 @@ use self::keymap::{Intent, Mode};
 use self::marks::Marks;
 pub use self::options::Options;
 use self::page::{Page, Topic};
-use self::process_columns::{Column, Columns, Sort};
+use self::process_columns::{ProcessColumn, Sort};
 use self::row_order::Order;
 use self::rows::{Grouping, Row, View};
 use self::settings::Look;
@@ -94,7 +98,7 @@ pub struct App {
     gpu_top: usize,
     sort: Sort,
     /// The columns that the person chose; absent while the width of the screen does.
-    columns: Option<Columns>,
+    columns: Option<Columns<ProcessColumn>>,
     /// Those of the list of GPUs.
     gpu_columns: Option<Columns<GpuColumn>>,
     /// How much of each command is scrolled out at the left.
@@ -133,7 +137,7 @@ impl App {
             gpu: None,
             gpu_at: 0,
             gpu_top: 0,
-            sort: Sort::by(Column::Memory),
+            sort: Sort::by(ProcessColumn::Memory),
             columns: None,
             gpu_columns: None,
             command_at: 0,

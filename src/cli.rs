@@ -13,8 +13,9 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::app::columns::Columns;
 use crate::app::gpu_columns::GpuColumn;
-use crate::app::process_columns::{Columns, Sort};
+use crate::app::process_columns::{ProcessColumn, Sort};
 use crate::app::rows::Grouping;
 use crate::app::settings::Look;
 use crate::base::units::Bytes;
@@ -156,7 +157,7 @@ pub struct ScreenArgs {
 
     /// The columns of the list of processes, from left to right; without it, as many as there is room for
     #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_COLUMNS")]
-    pub columns: Option<Columns>,
+    pub columns: Option<Columns<ProcessColumn>>,
 
     /// The columns of the list of GPUs
     #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_GPU_COLUMNS")]

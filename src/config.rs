@@ -286,7 +286,7 @@ fn merged(text: &str, lines: &[(&'static str, String)]) -> Result<String, String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::process_columns::Column;
+    use crate::app::process_columns::ProcessColumn;
     use crate::app::settings::Look;
 
     fn read(text: &str) -> Result<Config, String> {
@@ -298,7 +298,7 @@ mod tests {
         let config = read("theme = 'light'\nsort = ['user', 'memory']\nthme = 1\n[future]\nx = 1\n").unwrap();
         assert_eq!(config.settings.theme, Some(Look::Light));
         let sort = config.settings.sort.unwrap();
-        assert_eq!((sort.column, sort.then), (Column::User, Some((Column::Memory, true))));
+        assert_eq!((sort.column, sort.then), (ProcessColumn::User, Some((ProcessColumn::Memory, true))));
         let unknown = config.unknown.unwrap();
         assert!(unknown.contains("`thme` (line 3)") && unknown.contains("`future` (line 4)"), "{unknown}");
     }

@@ -25,8 +25,8 @@ use ratatui::layout::Rect;
 
 pub use self::theme::Theme;
 use crate::app::App;
+use crate::app::columns::ListColumn;
 use crate::app::layout::{Area, SMALLEST};
-use crate::app::process_columns::Choice;
 
 /// Draws everything.
 pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
@@ -44,7 +44,7 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
             } else {
                 gpus::draw(buffer, *theme, app, layout.gpus);
                 processes::draw(buffer, *theme, app, layout.processes);
-                processes::reason(buffer, *theme, app, layout.reason);
+                processes::draw_evidence(buffer, *theme, app, layout.reason);
                 graph::draw(buffer, *theme, app, layout.body);
             }
             end_dialog::draw(buffer, *theme, app, layout.body);
@@ -61,9 +61,9 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
 
 /// As many of the columns as fit beside each other, each at least that wide. The one that takes the rest of the line
 /// stays; of the others, those at the right go first.
-fn fitting<C: Choice>(mut columns: Vec<C>, width: usize, least: impl Fn(C) -> usize) -> Vec<C> {
+fn fitting<C: ListColumn>(mut columns: Vec<C>, width: usize, least: impl Fn(C) -> usize) -> Vec<C> {
     while columns.iter().map(|it| least(*it) + 1).sum::<usize>() > width + 1
-        && let Some(at) = columns.iter().rposition(|it| !it.is_last()).filter(|_| columns.len() > 1)
+        && let Some(at) = columns.iter().rposition(|it| !it.spec().is_last).filter(|_| columns.len() > 1)
     {
         columns.remove(at);
     }

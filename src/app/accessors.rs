@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use tui_input::Input;
 
+use super::columns::Columns;
 use super::end_dialog::EndDialog;
 use super::gpu_columns::GpuColumn;
+use super::labels;
 use super::layout::{self, Layout};
 use super::marks::Marks;
 use super::page::Page;
-use super::process_columns::{Column, Columns, Sort};
+use super::process_columns::{ProcessColumn, Sort};
 use super::rows::{self, Row, View};
 use super::settings::Look;
 use super::{App, List, alerts};
@@ -52,8 +54,8 @@ impl App {
     }
 
     /// The columns of the list of processes, from left to right.
-    pub fn columns(&self) -> Vec<Column> {
-        Columns::shown(self.columns.as_ref(), self.size.0, self.view, rows::has_cache(&self.model))
+    pub fn columns(&self) -> Vec<ProcessColumn> {
+        Columns::shown(self.columns.as_ref(), self.size.0, self.view.suspects, labels::has_cache(&self.model))
     }
 
     /// How much of each command is scrolled out at the left.
@@ -160,13 +162,4 @@ impl App {
     pub fn marks(&self) -> &Marks {
         &self.marks
     }
-}
-
-/// What became of a process's memory since gputop first saw it, in bytes; absent when either is not known.
-/// Less than a MiB is a wobble, and nothing.
-pub fn growth(model: &HostModel, process: ProcessId) -> Option<i64> {
-    let series = model.series(&GpuOrProcess::Process(process))?;
-    let (first, last) = (series.baseline()?, series.latest()?);
-    let growth = last.0.cast_signed() - first.0.cast_signed();
-    Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })
 }

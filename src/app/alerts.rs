@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{App, List, rows};
+use super::labels;
+use super::{App, List};
 use crate::app::event::{Alert, News};
 use crate::base::units::{Elapsed, Moment};
 use crate::model::{Evidence, GpuOrProcess, HostModel, Outlook};
@@ -69,7 +70,7 @@ impl Alerts {
     /// Watches a GPU until it is free, or watches it no more. Says which.
     pub(super) fn watch_gpu(&mut self, uuid: &GpuUuid, model: &HostModel) -> Option<String> {
         let gpu = model.latest()?.gpu(uuid)?;
-        let label = rows::gpu_label(gpu);
+        let label = labels::gpu_label(gpu);
         let before = self.gpus.len();
         self.gpus.retain(|it| it.what != *uuid);
         if self.gpus.len() < before {
@@ -125,7 +126,7 @@ impl Alerts {
             let facts = gpu_facts(gpu);
             alerts.push(Alert {
                 news: News::GpuFree,
-                sentence: format!("GPU {} is free", rows::gpu_label(gpu)),
+                sentence: format!("GPU {} is free", labels::gpu_label(gpu)),
                 facts,
             });
         }
@@ -198,7 +199,7 @@ pub(super) fn summary(model: &HostModel) -> Option<String> {
     let (first, evidence) = leaks.first()?;
     let who = match first {
         GpuOrProcess::Process(id) => id.pid.to_string(),
-        GpuOrProcess::Gpu(uuid) => format!("GPU {}", snapshot.gpu(uuid).map(rows::gpu_label).unwrap_or_default()),
+        GpuOrProcess::Gpu(uuid) => format!("GPU {}", snapshot.gpu(uuid).map(labels::gpu_label).unwrap_or_default()),
     };
     let when = evidence.forecast.map_or_else(String::new, |it| format!(", full in {}", Elapsed(it.likely)));
     let others = match leaks.len() {
@@ -225,13 +226,13 @@ fn about_leak(
             let places = model.process_total(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
             match places {
                 [one] => facts.extend(gpu_facts(&snapshot.gpus[*one])),
-                more => facts.push(("GPU", rows::gpu_labels(snapshot, more))),
+                more => facts.push(("GPU", labels::gpu_labels(snapshot, more))),
             }
             (format!("{} ({command})", id.pid), facts)
         }
         GpuOrProcess::Gpu(uuid) => {
             let gpu = snapshot.gpu(uuid);
-            let label = gpu.map(rows::gpu_label).unwrap_or_default();
+            let label = gpu.map(labels::gpu_label).unwrap_or_default();
             (format!("what is on GPU {label}"), gpu.map(gpu_facts).unwrap_or_default())
         }
     };
@@ -244,12 +245,12 @@ fn about_leak(
 }
 
 fn gpu_facts(gpu: &Gpu) -> Vec<(&'static str, String)> {
-    vec![("GPU", rows::gpu_label(gpu)), ("GPU_UUID", gpu.uuid.0.to_string())]
+    vec![("GPU", labels::gpu_label(gpu)), ("GPU_UUID", gpu.uuid.0.to_string())]
 }
 
 fn command(model: &HostModel, id: ProcessId) -> String {
     let process = model.latest().and_then(|it| it.process(id));
-    process.and_then(|it| rows::command(it).ok()).unwrap_or_else(|| "?".to_owned())
+    process.and_then(|it| labels::command(it).ok()).unwrap_or_else(|| "?".to_owned())
 }
 
 /// Whether nobody computes on it, and nobody's memory is left there. One that does not answer is not free.

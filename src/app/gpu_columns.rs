@@ -1,133 +1,88 @@
-//! The columns of the list of GPUs.
+//! The columns of the GPU list.
+//!
+//! A new column is a variant of [`GpuColumn`], and an arm each in [`spec`](ListColumn::spec) and
+//! [`cell`](super::gpu_cells::cell). The compiler asks for all of them; the settings panel, the flag, the configuration
+//! and `--once` follow.
 
-use super::process_columns::{Choice, Columns};
+use strum::VariantArray;
 
-/// A column of the list of GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+use super::columns::{ColumnSpec, Columns, ListColumn};
+
+/// A column of the GPU list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
+#[expect(missing_docs, reason = "`spec` says what each column shows, in the words that the user reads")]
 pub enum GpuColumn {
-    /// Its number.
     Index,
-    /// Its product name.
     Name,
-    /// Memory in use, as a bar and of how much.
     Memory,
-    /// Use of the multiprocessors.
     Sm,
-    /// Temperature.
     Temperature,
-    /// Power, and how much it may draw.
     Power,
-    /// Share of time in which memory was read or written.
     MemoryUse,
-    /// The clock of the multiprocessors.
     SmClock,
-    /// The clock of the memory.
     MemoryClock,
-    /// P0 to P15.
     PState,
-    /// Its fan.
     Fan,
-    /// Memory errors.
     Ecc,
-    /// Use of the encoder.
     Encoder,
-    /// Use of the decoder.
     Decoder,
-    /// PCIe generation and lanes.
     Pcie,
-    /// How it is.
     Health,
 }
 
-/// From this width on there is room for clocks, P-state, fan and ECC.
-const MORE: u16 = 150;
-/// From this width on there is room for everything.
-pub const MOST: u16 = 190;
+/// The narrowest screen with clocks, P-state, fan and ECC errors.
+const SCREEN_WITH_CLOCKS: u16 = 150;
+/// The narrowest screen with every column.
+pub const WIDEST_FOR_GPUS: u16 = 190;
 
-impl Choice for GpuColumn {
-    const ALL: &'static [Self] = &[
-        Self::Index,
-        Self::Name,
-        Self::Memory,
-        Self::Sm,
-        Self::Temperature,
-        Self::Power,
-        Self::MemoryUse,
-        Self::SmClock,
-        Self::MemoryClock,
-        Self::PState,
-        Self::Fan,
-        Self::Ecc,
-        Self::Encoder,
-        Self::Decoder,
-        Self::Pcie,
-        Self::Health,
-    ];
+/// The width of the amounts of memory, as in `61.2/79.6G`.
+pub const MEMORY_WIDTH: usize = 10;
 
-    fn name(self) -> &'static str {
+impl ListColumn for GpuColumn {
+    fn spec(self) -> ColumnSpec {
+        /// The width of a share, as in `100%`.
+        const SHARE: usize = 4;
+        type Spec = ColumnSpec;
         match self {
-            Self::Index => "index",
-            Self::Name => "name",
-            Self::Memory => "memory",
-            Self::Sm => "sm",
-            Self::Temperature => "temp",
-            Self::Power => "power",
-            Self::MemoryUse => "memuse",
-            Self::SmClock => "smclock",
-            Self::MemoryClock => "memclock",
-            Self::PState => "pstate",
-            Self::Fan => "fan",
-            Self::Ecc => "ecc",
-            Self::Encoder => "enc",
-            Self::Decoder => "dec",
-            Self::Pcie => "pcie",
-            Self::Health => "health",
-        }
-    }
-
-    fn help(self) -> &'static str {
-        match self {
-            Self::Index => "its number, as nvidia-smi has it",
-            Self::Name => "its product name",
-            Self::Memory => "device memory in use, as a bar and of how much",
-            Self::Sm => "share of the time in which some kernel ran",
-            Self::Temperature => "temperature of the core",
-            Self::Power => "drawn, and how much it may draw",
-            Self::MemoryUse => "share of the time in which memory was read or written",
-            Self::SmClock => "clock of the multiprocessors",
-            Self::MemoryClock => "clock of the memory",
-            Self::PState => "P0 is fastest, P15 slowest",
-            Self::Fan => "the intended speed of its fan; all of its fans are on its page",
-            Self::Ecc => "memory errors since the driver was loaded: mended/not mended",
-            Self::Encoder => "use of the encoder",
-            Self::Decoder => "use of the decoder",
-            Self::Pcie => "PCIe generation and lanes in use",
-            Self::Health => "whether something is wrong with it",
-        }
-    }
-
-    fn is_last(self) -> bool {
-        self == Self::Health
-    }
-}
-
-impl GpuColumn {
-    /// How wide a screen must be to have it, unless the person chose it.
-    fn least_width(self) -> u16 {
-        match self {
-            Self::MemoryUse | Self::SmClock | Self::MemoryClock | Self::PState | Self::Fan | Self::Ecc => MORE,
-            Self::Encoder | Self::Decoder | Self::Pcie => MOST,
-            _ => 0,
+            Self::Index => Spec::right("index", "#", 2, "the index, as in nvidia-smi"),
+            Self::Name => Spec::left("name", "GPU", 8, "the model name"),
+            Self::Memory => Spec::left("memory", "MEMORY", MEMORY_WIDTH + 1, "memory used and total, with a bar"),
+            Self::Sm => Spec::right("sm", "SM", SHARE, "share of the time in which a kernel ran"),
+            Self::Temperature => Spec::right("temp", "TEMP", 5, "temperature of the core"),
+            Self::Power => Spec::right("power", "POWER", 8, "power drawn, and the limit"),
+            Self::MemoryUse => {
+                Spec::right("memuse", "MEM%", SHARE, "share of the time in which memory was read or written")
+                    .from_width(SCREEN_WITH_CLOCKS)
+            }
+            Self::SmClock => Spec::right("smclock", "SM CLOCK", 8, "SM clock").from_width(SCREEN_WITH_CLOCKS),
+            Self::MemoryClock => Spec::right("memclock", "MEM CLOCK", 9, "memory clock").from_width(SCREEN_WITH_CLOCKS),
+            Self::PState => Spec::right("pstate", "P", 3, "performance state: P0 is fastest, P15 slowest")
+                .from_width(SCREEN_WITH_CLOCKS),
+            Self::Fan => Spec::right("fan", "FAN", SHARE, "target fan speed; the GPU's page lists all fans")
+                .from_width(SCREEN_WITH_CLOCKS),
+            Self::Ecc => {
+                Spec::right("ecc", "ECC", 6, "memory errors since the driver was loaded: corrected/uncorrected")
+                    .from_width(SCREEN_WITH_CLOCKS)
+            }
+            Self::Encoder => Spec::right("enc", "ENC", SHARE, "use of the video encoder").from_width(WIDEST_FOR_GPUS),
+            Self::Decoder => Spec::right("dec", "DEC", SHARE, "use of the video decoder").from_width(WIDEST_FOR_GPUS),
+            Self::Pcie => {
+                Spec::right("pcie", "PCIE", 5, "PCIe generation and lanes in use").from_width(WIDEST_FOR_GPUS)
+            }
+            Self::Health => Spec::left("health", "HEALTH", 12, "whether something is wrong with it").last(),
         }
     }
 }
 
 impl Columns<GpuColumn> {
-    /// The columns of a screen of that width: those that were chosen, or those that it has room for.
+    /// The columns on a screen of that width: the chosen ones, or those that it has room for.
     pub fn shown_at(chosen: Option<&Self>, width: u16) -> Vec<GpuColumn> {
         match chosen {
             Some(columns) => columns.chosen().to_vec(),
-            None => GpuColumn::ALL.iter().copied().filter(|it| it.least_width() <= width).collect(),
+            None => {
+                let fits = |column: &GpuColumn| column.spec().from_screen_width <= width;
+                GpuColumn::VARIANTS.iter().copied().filter(fits).collect()
+            }
         }
     }
 }

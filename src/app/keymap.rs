@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::process_columns::Column;
+use super::process_columns::ProcessColumn;
 
 /// Where keys go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,7 +41,7 @@ pub enum Intent {
     /// Sort by the column before.
     PreviousColumn,
     /// Sort by this column.
-    SortBy(Column),
+    SortBy(ProcessColumn),
     /// The other way around.
     Invert,
     /// Show only who holds memory and should not.
@@ -223,9 +223,9 @@ pub const BINDINGS: &[Binding] = &[
     ),
     binding(Mode::List, &[letter('S', "S"), letter('<', "<")], Intent::PreviousColumn, "sort by the column before"),
     binding(Mode::List, &[letter('I', "I"), letter('r', "r")], Intent::Invert, "invert the order"),
-    binding(Mode::List, &[letter('M', "M")], Intent::SortBy(Column::Memory), "sort by GPU memory"),
-    binding(Mode::List, &[letter('P', "P")], Intent::SortBy(Column::Sm), "sort by GPU use"),
-    binding(Mode::List, &[letter('T', "T")], Intent::SortBy(Column::Elapsed), "sort by time since start"),
+    binding(Mode::List, &[letter('M', "M")], Intent::SortBy(ProcessColumn::Memory), "sort by GPU memory"),
+    binding(Mode::List, &[letter('P', "P")], Intent::SortBy(ProcessColumn::Sm), "sort by GPU use"),
+    binding(Mode::List, &[letter('T', "T")], Intent::SortBy(ProcessColumn::Elapsed), "sort by time since start"),
     binding(Mode::List, &[letter('u', "u")], Intent::Mine, "only my own processes"),
     binding(Mode::List, &[letter('l', "l")], Intent::ScrollCommand(1), "scroll the commands to the right"),
     binding(Mode::List, &[letter('h', "h")], Intent::ScrollCommand(-1), "scroll them back"),

@@ -2,8 +2,9 @@
 
 use super::end_dialog::EndDialog;
 use super::keymap::Mode;
+use super::labels;
 use super::page::{Page, Topic};
-use super::{App, List, commands, job, rows};
+use super::{App, List, commands, job};
 use crate::app::event::Effect;
 use crate::model::GpuOrProcess;
 use crate::protocol::command::Command;
@@ -14,7 +15,7 @@ impl App {
         let snapshot = self.model.latest()?;
         if self.focus == List::Gpus {
             let gpu = snapshot.gpus.get(self.gpu_at)?;
-            let page = Page::new(Topic::Gpu(gpu.uuid.clone(), rows::gpu_label(gpu)));
+            let page = Page::new(Topic::Gpu(gpu.uuid.clone(), labels::gpu_label(gpu)));
             let effect = detail_of(&page, snapshot);
             self.page = Some(page);
             return effect;

@@ -4,18 +4,17 @@ mod gpu;
 mod memory;
 
 use std::fmt::Display;
-use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::keymap::{BINDINGS, Mode};
-use super::rows;
+use super::labels;
 use super::text_wrap::{BOUND, bound};
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
 use crate::model::{Breakdown, GpuOrProcess, HostModel, Outlook};
 use crate::protocol::command::Inspection;
-use crate::protocol::snapshot::{GpuUuid, Identity, Missing, Process, Reading, Snapshot, State, Use};
+use crate::protocol::snapshot::{GpuUuid, Identity, Missing, Process, Reading, State, Use};
 
 /// Columns of the names at the left of a page.
 pub const LABEL: usize = 16;
@@ -194,12 +193,12 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     let facts = &process.facts;
     match &facts.argv {
         Ok(argv) if !argv.is_empty() => writer.field("command", argv.line()),
-        _ => writer.reading("command", rows::command(process)),
+        _ => writer.reading("command", labels::command(process)),
     }
     writer.reading("name", facts.comm.as_ref().map_err(|why| *why));
     writer.reading("user", facts.user.as_ref().map_err(|why| *why));
     if let Some(snapshot) = model.latest() {
-        writer.reading("started", elapsed(snapshot, process).map(|it| format!("{} ago", Elapsed(it))));
+        writer.reading("started", labels::elapsed(snapshot, process).map(|it| format!("{} ago", Elapsed(it))));
         if snapshot.process(process.id).is_none() {
             writer.field("now", "on no GPU any more: what stands here is how it was last seen");
         }
@@ -247,7 +246,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
             };
             let sm = gpu_process.sm.map_or_else(|why| why.to_string(), |it| it.to_string());
             writer.field(
-                &format!("on GPU {}", rows::gpu_label(gpu)),
+                &format!("on GPU {}", labels::gpu_label(gpu)),
                 format!("{memory}, SM {sm}, {}", use_in_words(gpu_process.usage)),
             );
         }
@@ -299,14 +298,6 @@ fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
     writer.list("environment", inspection.environment.as_ref());
     let files = inspection.files.as_ref();
     writer.list("open files", files.map(|it| it.iter().map(|(number, path)| format!("{number} {path}"))));
-}
-
-/// How long ago a process started; missing when its start is not known.
-pub fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
-    let ticks = process.id.start_ticks.ok_or(Missing::Unsupported)?;
-    let per_second = snapshot.host.facts.ticks_per_second.max(1);
-    let started = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
-    Ok(Duration::from_millis(snapshot.at.0).saturating_sub(started))
 }
 
 fn use_in_words(usage: Use) -> &'static str {

@@ -1,302 +1,169 @@
-//! Columns that a person chooses and orders; those of the list of processes, and how it is sorted by them.
+//! The columns of the process list, and how the list is sorted by them.
+//!
+//! A new column is a variant of [`ProcessColumn`], and an arm each in [`spec`](ListColumn::spec),
+//! [`cell`](super::process_cells::cell) and [`sort_key`](super::process_cells::sort_key). The compiler asks for all of
+//! them; the settings panel, the flag, the configuration and `--once` follow.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::rows::View;
+use strum::VariantArray;
 
-/// Columns of one list, of which a person chooses some.
-pub trait Choice: Copy + PartialEq + 'static {
-    /// Every column, from left to right.
-    const ALL: &'static [Self];
+use super::columns::{ColumnSpec, Columns, ListColumn, SortOrder, names, parse_column};
 
-    /// What it is called in the configuration and on the command line.
-    fn name(self) -> &'static str;
-
-    /// What it shows, in a few words.
-    fn help(self) -> &'static str;
-
-    /// Whether it takes the rest of the line, and so is the last.
-    fn is_last(self) -> bool;
-}
-
-/// A column of the list of processes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
-    /// The GPUs it is on.
+/// A column of the process list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
+#[expect(missing_docs, reason = "`spec` says what each column shows, in the words that the user reads")]
+pub enum ProcessColumn {
     Gpu,
-    /// Its PID.
     Pid,
-    /// Whose it is.
     User,
-    /// Device memory.
     Memory,
-    /// What of it PyTorch keeps free.
     Cache,
-    /// What became of that since gputop first saw it.
     Growth,
-    /// Use of the multiprocessors.
     Sm,
-    /// CPU time.
     Cpu,
-    /// Memory of the host.
     Rss,
-    /// Time since it started.
     Elapsed,
-    /// How many threads it has.
     Threads,
-    /// Running, sleeping…
     State,
-    /// The last minutes of its memory.
     History,
-    /// What it was started by.
     Origin,
-    /// What is thought of it.
     Verdict,
-    /// What it runs.
     Command,
 }
 
-/// From this width on there is room for the cache and for the host's memory.
-const SNUG: u16 = 86;
-/// From this width on there is room for more than the necessary.
+/// The narrowest screen with both the PyTorch cache and the host memory of a process.
+const SCREEN_WITH_CACHE_AND_RSS: u16 = 86;
+/// The narrowest screen with more than the necessary columns.
 pub const WIDE: u16 = 110;
-/// From this width on there is room for a column of which nothing may be known.
-const ROOMY: u16 = 120;
-/// From this width on there is room for everything.
+/// The narrowest screen with a column that may be empty on every line.
+const SCREEN_WITH_EMPTY_COLUMNS: u16 = 120;
+/// The narrowest screen with every column.
 pub const WIDEST: u16 = 160;
 
-impl Choice for Column {
-    const ALL: &'static [Self] = &[
-        Self::Gpu,
-        Self::Pid,
-        Self::User,
-        Self::Memory,
-        Self::Cache,
-        Self::Growth,
-        Self::Sm,
-        Self::Cpu,
-        Self::Rss,
-        Self::Elapsed,
-        Self::Threads,
-        Self::State,
-        Self::History,
-        Self::Origin,
-        Self::Verdict,
-        Self::Command,
-    ];
+/// The width of a number of bytes, as in `38.2G`.
+pub const BYTES_WIDTH: usize = 5;
 
-    fn name(self) -> &'static str {
+impl ListColumn for ProcessColumn {
+    fn spec(self) -> ColumnSpec {
+        use SortOrder::{Ascending, Descending};
+        const BYTES: usize = BYTES_WIDTH;
+        type Spec = ColumnSpec;
         match self {
-            Self::Gpu => "gpu",
-            Self::Pid => "pid",
-            Self::User => "user",
-            Self::Memory => "memory",
-            Self::Cache => "cache",
-            Self::Growth => "growth",
-            Self::Sm => "sm",
-            Self::Cpu => "cpu",
-            Self::Rss => "rss",
-            Self::Elapsed => "time",
-            Self::Threads => "threads",
-            Self::State => "state",
-            Self::History => "history",
-            Self::Origin => "origin",
-            Self::Verdict => "verdict",
-            Self::Command => "command",
+            Self::Gpu => Spec::left("gpu", "GPU", 3, "the GPUs that it uses").sorted(Ascending),
+            Self::Pid => Spec::right("pid", "PID", 7, "its PID").sorted(Ascending),
+            Self::User => Spec::left("user", "USER", 8, "its user").sorted(Ascending),
+            Self::Memory => Spec::right("memory", "MEM", BYTES + 1, "GPU memory, and its share of the GPU as a bar")
+                .sorted(Descending),
+            Self::Cache => {
+                Spec::right("cache", "CACHE", BYTES, "the part of it that PyTorch's empty_cache() would give back")
+                    .sorted(Descending)
+                    .from_width(SCREEN_WITH_EMPTY_COLUMNS)
+            }
+            Self::Growth => {
+                Spec::right("growth", "GROWN", BYTES + 1, "how its GPU memory changed since gputop first saw it")
+                    .sorted(Descending)
+                    .from_width(WIDE)
+                    .with_past()
+            }
+            Self::Sm => Spec::right("sm", "SM", 4, "share of the time in which its kernels ran").sorted(Descending),
+            Self::Cpu => Spec::right("cpu", "CPU", BYTES, "CPU use; 100% is one core").sorted(Descending),
+            Self::Rss => Spec::right("rss", "RSS", BYTES, "host memory").sorted(Descending),
+            Self::Elapsed => Spec::right("time", "TIME", 6, "time since it started").sorted(Descending),
+            Self::Threads => Spec::right("threads", "THR", 4, "number of threads").from_width(WIDEST),
+            Self::State => {
+                Spec::left("state", "S", 1, "R running, S sleeping, D stuck, T stopped, Z ended").sorted(Ascending)
+            }
+            Self::History => Spec::left("history", "5 MIN", 5, "its GPU memory in the last minutes").with_past(),
+            Self::Origin => {
+                Spec::left("origin", "ORIGIN", 16, "what started it: Slurm, a container, tmux").from_width(WIDEST)
+            }
+            Self::Verdict => {
+                Spec::left("verdict", "VERDICT", 8, "whether it leaks, or holds memory that it should not")
+                    .from_width(WIDE)
+            }
+            Self::Command => Spec::left("command", "COMMAND", 12, "its command line").sorted(Ascending).last(),
         }
-    }
-
-    fn help(self) -> &'static str {
-        match self {
-            Self::Gpu => "the GPUs that it is on",
-            Self::Pid => "its PID",
-            Self::User => "whose it is",
-            Self::Memory => "device memory, and its share of the GPU as a bar",
-            Self::Cache => "what of it PyTorch's empty_cache() would give back",
-            Self::Growth => "what became of its memory since gputop first saw it",
-            Self::Sm => "share of the time in which its kernels ran",
-            Self::Cpu => "use of processors; 100% is one",
-            Self::Rss => "memory of the host",
-            Self::Elapsed => "time since it started",
-            Self::Threads => "how many threads it has",
-            Self::State => "R running, S sleeping, D stuck, T stopped, Z ended",
-            Self::History => "the last minutes of its memory",
-            Self::Origin => "what it was started by: Slurm, a container, tmux",
-            Self::Verdict => "whether it holds memory and should not, or leaks",
-            Self::Command => "what it runs",
-        }
-    }
-
-    fn is_last(self) -> bool {
-        self == Self::Command
     }
 }
 
-impl Column {
-    /// Whether the list can be sorted by it.
-    pub fn sorts(self) -> bool {
-        !matches!(self, Self::Threads | Self::History | Self::Origin | Self::Verdict)
-    }
-
-    /// How wide a screen must be to have it, unless the person chose it.
-    fn least_width(self) -> u16 {
-        match self {
-            Self::Growth | Self::Verdict => WIDE,
-            Self::Cache => ROOMY,
-            Self::Threads | Self::Origin => WIDEST,
-            _ => 0,
-        }
-    }
-
-    /// Whether one looks for the largest in it.
-    fn starts_descending(self) -> bool {
-        matches!(self, Self::Memory | Self::Cache | Self::Growth | Self::Sm | Self::Cpu | Self::Rss | Self::Elapsed)
-    }
-}
-
-impl FromStr for Column {
+impl FromStr for ProcessColumn {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        named(name)
+        parse_column(name)
     }
 }
 
-/// The column of that name.
-fn named<C: Choice>(name: &str) -> Result<C, String> {
-    let found = C::ALL.iter().copied().find(|it| it.name() == name);
-    found.ok_or_else(|| {
-        let known: Vec<_> = C::ALL.iter().map(|it| it.name()).collect();
-        format!("`{name}` is no column; there are {}", known.join(", "))
-    })
-}
-
-/// Columns that the person chose, from left to right. What takes the rest of the line is the last.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Columns<C = Column>(Vec<C>);
-
-impl<C: Choice> Columns<C> {
-    /// Those, each once.
-    pub fn new(columns: impl IntoIterator<Item = C>) -> Self {
-        let mut once = Vec::new();
-        for column in columns {
-            if !once.contains(&column) {
-                once.push(column);
-            }
-        }
-        once.sort_by_key(|it| it.is_last());
-        Self(once)
+impl ProcessColumn {
+    /// Whether the list can be sorted by it.
+    pub fn sorts(self) -> bool {
+        self.spec().sort != SortOrder::None
     }
 
-    /// Those that were chosen, in their order.
-    pub fn chosen(&self) -> &[C] {
-        &self.0
-    }
-
-    /// Whether it is one of them.
-    pub fn has(&self, column: C) -> bool {
-        self.0.contains(&column)
-    }
-
-    /// All columns: these in their order, then the others in theirs.
-    pub fn and_others(&self) -> Vec<C> {
-        self.0.iter().copied().chain(C::ALL.iter().copied().filter(|it| !self.has(*it))).collect()
-    }
-
-    /// These without that one, or with it when it was none of them; nothing when none would be left.
-    #[must_use]
-    pub fn toggled(&self, column: C) -> Option<Self> {
-        let others = self.0.iter().copied().filter(|it| *it != column);
-        let columns: Vec<C> = others.chain((!self.has(column)).then_some(column)).collect();
-        if columns.is_empty() { None } else { Some(Self::new(columns)) }
-    }
-
-    /// These with that one so many places further to the right.
-    #[must_use]
-    pub fn moved(&self, column: C, by: isize) -> Self {
-        let mut columns = self.0.clone();
-        if let Some(from) = columns.iter().position(|it| *it == column) {
-            let to = from.saturating_add_signed(by).min(columns.len() - 1);
-            columns.swap(from, to);
-        }
-        Self::new(columns)
+    fn starts_descending(self) -> bool {
+        self.spec().sort == SortOrder::Descending
     }
 }
 
-impl Columns {
-    /// The columns of a screen of that width: those that were chosen, or those that it has room for. One for the cache
+impl Columns<ProcessColumn> {
+    /// The columns on a screen of that width: the chosen ones, or those that it has room for. The cache has a column
     /// where somebody's is known, or the screen is wide.
-    pub fn shown(chosen: Option<&Self>, width: u16, view: View, has_cache: bool) -> Vec<Column> {
+    pub fn shown(chosen: Option<&Self>, width: u16, only_suspects: bool, has_cache: bool) -> Vec<ProcessColumn> {
+        use ProcessColumn::{Cache, Command, Gpu, Memory, Origin, Pid, Rss, User, Verdict};
         // In the short list the room is for the reasons.
-        if view.suspects {
-            let short = [Column::Gpu, Column::Pid, Column::User, Column::Memory, Column::Origin, Column::Verdict];
-            let fits = |it: &Column| *it == Column::Verdict || it.least_width() <= width;
-            return short.into_iter().chain([Column::Command]).filter(fits).collect();
+        if only_suspects {
+            let short = [Gpu, Pid, User, Memory, Origin, Verdict];
+            let fits = |column: &ProcessColumn| *column == Verdict || column.spec().from_screen_width <= width;
+            return short.into_iter().filter(fits).chain([Command]).collect();
         }
+        let has_room = |column: &ProcessColumn| match column {
+            Cache if has_cache => true,
+            // The cache takes its room: it says more on a screen for GPUs.
+            Rss if has_cache => width >= SCREEN_WITH_CACHE_AND_RSS,
+            _ => column.spec().from_screen_width <= width,
+        };
         match chosen {
-            Some(columns) => columns.0.clone(),
-            None => {
-                let has_room = |it: &Column| match it {
-                    Column::Cache if has_cache => true,
-                    // It has the room of what is no device memory.
-                    Column::Rss if has_cache => width >= SNUG,
-                    _ => it.least_width() <= width,
-                };
-                Column::ALL.iter().copied().filter(has_room).collect()
-            }
+            Some(columns) => columns.chosen().to_vec(),
+            None => ProcessColumn::VARIANTS.iter().copied().filter(has_room).collect(),
         }
-    }
-}
-
-impl<C: Choice> FromStr for Columns<C> {
-    type Err = String;
-
-    fn from_str(names: &str) -> Result<Self, String> {
-        let columns: Vec<C> = words(names).map(named).collect::<Result<_, _>>()?;
-        if columns.is_empty() { Err("at least one column is needed".to_owned()) } else { Ok(Self::new(columns)) }
-    }
-}
-
-impl<C: Choice> fmt::Display for Columns<C> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.iter().map(|it| it.name()).collect::<Vec<_>>().join(","))
     }
 }
 
 /// How the list is sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sort {
-    /// By this.
-    pub column: Column,
-    /// The largest first.
+    /// The column that decides first.
+    pub column: ProcessColumn,
+    /// The largest value first.
     pub descending: bool,
-    /// What is the same in that column, by this one, and whether the largest first.
-    pub then: Option<(Column, bool)>,
+    /// The column that decides where the first one has equal values, and whether its largest value is first.
+    pub then: Option<(ProcessColumn, bool)>,
 }
 
 impl Sort {
-    /// The order in which one usually looks at a column.
-    pub fn by(column: Column) -> Self {
+    /// By one column, in the order in which people usually want it.
+    pub fn by(column: ProcessColumn) -> Self {
         Self { column, descending: column.starts_descending(), then: None }
     }
 
-    /// By another column; the one before decides over what is the same there.
+    /// By another column first; the present one decides where that has equal values.
     #[must_use]
-    pub fn first_by(self, column: Column) -> Self {
+    pub fn first_by(self, column: ProcessColumn) -> Self {
         let then = if column == self.column { self.then } else { Some((self.column, self.descending)) };
         Self { then, ..Self::by(column) }
     }
 }
 
-/// `memory`, `user,memory`; `-time` for the other way around.
+/// `memory`, `user,memory`; `-time` for the reverse order.
 impl FromStr for Sort {
     type Err = String;
 
-    fn from_str(names: &str) -> Result<Self, String> {
-        let mut parts = words(names).map(|name| {
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = names(text).map(|name| {
             let (name, inverted) = name.strip_prefix('-').map_or((name, false), |name| (name, true));
-            let column: Column = name.parse()?;
+            let column: ProcessColumn = name.parse()?;
             if column.sorts() {
                 Ok((column, column.starts_descending() != inverted))
             } else {
@@ -314,14 +181,15 @@ impl FromStr for Sort {
 
 impl fmt::Display for Sort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = |column: Column, descending| if column.starts_descending() == descending { "" } else { "-" };
-        write!(f, "{}{}", mark(self.column, self.descending), self.column.name())?;
-        self.then.map_or(Ok(()), |(column, descending)| write!(f, ",{}{}", mark(column, descending), column.name()))
+        let write = |f: &mut fmt::Formatter<'_>, column: ProcessColumn, descending| {
+            let sign = if column.starts_descending() == descending { "" } else { "-" };
+            write!(f, "{sign}{}", column.spec().name)
+        };
+        write(f, self.column, self.descending)?;
+        let Some((column, descending)) = self.then else { return Ok(()) };
+        f.write_str(",")?;
+        write(f, column, descending)
     }
-}
-
-fn words(names: &str) -> impl Iterator<Item = &str> {
-    names.split(',').map(str::trim).filter(|it| !it.is_empty())
 }
 
 #[cfg(test)]
@@ -329,32 +197,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_order_or_choice_is_read_again() {
         for text in ["memory", "-memory", "user,memory", "gpu,-time"] {
             assert_eq!(text.parse::<Sort>().unwrap().to_string(), text);
         }
-        assert_eq!("command, pid,gpu".parse::<Columns<Column>>().unwrap().to_string(), "pid,gpu,command");
-        let all = Columns::new(Column::ALL.iter().copied());
+        let reordered = "command, pid,gpu".parse::<Columns<ProcessColumn>>().unwrap();
+        assert_eq!(reordered.to_string(), "pid,gpu,command");
+        let all = Columns::new(ProcessColumn::VARIANTS.iter().copied());
         assert_eq!(all.to_string().parse(), Ok(all));
     }
 
     #[test]
-    fn what_is_no_column_is_named() {
+    fn an_unknown_column_is_named_in_the_error() {
         assert!("memry".parse::<Sort>().unwrap_err().contains("`memry` is no column; there are gpu, pid"));
         assert!("verdict".parse::<Sort>().unwrap_err().contains("cannot be sorted"));
         assert!("pid,user,memory".parse::<Sort>().is_err());
-        assert!(" , ".parse::<Columns<Column>>().is_err());
+        assert!(" , ".parse::<Columns<ProcessColumn>>().is_err());
     }
 
     #[test]
-    fn a_wider_screen_has_more_unless_the_person_chose() {
-        let shown = |width, has_cache| Columns::shown(None, width, View::default(), has_cache);
+    fn a_wider_screen_has_more_columns_unless_the_user_chose() {
+        let shown = |width, has_cache| Columns::shown(None, width, false, has_cache);
         let count = |width| shown(width, false).len();
         assert!(count(80) < count(110) && count(110) < count(160));
-        let chosen: Option<Columns> = "command,cache".parse().ok();
-        assert_eq!(Columns::shown(chosen.as_ref(), 80, View::default(), true), [Column::Cache, Column::Command]);
-        // What PyTorch would give back says more on a screen for GPUs than what a process has of the host.
-        let has = |width, has_cache| [Column::Cache, Column::Rss].map(|it| shown(width, has_cache).contains(&it));
+        let chosen: Option<Columns<ProcessColumn>> = "command,cache".parse().ok();
+        assert_eq!(Columns::shown(chosen.as_ref(), 80, false, true), [ProcessColumn::Cache, ProcessColumn::Command]);
+        let has = |width, has_cache| {
+            [ProcessColumn::Cache, ProcessColumn::Rss].map(|column| shown(width, has_cache).contains(&column))
+        };
         assert_eq!([has(80, false), has(80, true)], [[false, true], [true, false]]);
         assert_eq!([has(86, true), has(110, true), has(120, false)], [[true; 2]; 3]);
     }

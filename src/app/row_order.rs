@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::process_columns::{Column, Sort};
+use super::process_columns::{ProcessColumn, Sort};
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{ProcessId, State};
 
@@ -153,9 +153,9 @@ fn is_surely_above(sort: Sort, (stood, keys): &(Stood, Keys<'_>), (other, theirs
 
 /// Whether what these hold differs by more than a quarter: what a job takes and gives back with each step is less. Of
 /// figures that jump as a rule, nothing is clear at once.
-fn is_clear(column: Column, a: &Keys<'_>, b: &Keys<'_>) -> bool {
+fn is_clear(column: ProcessColumn, a: &Keys<'_>, b: &Keys<'_>) -> bool {
     match (column, &a[0], &b[0]) {
-        (Column::Memory | Column::Rss, Some(Key::Amount(a)), Some(Key::Amount(b))) => {
+        (ProcessColumn::Memory | ProcessColumn::Rss, Some(Key::Amount(a)), Some(Key::Amount(b))) => {
             a.0.abs_diff(b.0) > a.0.max(b.0) / 4
         }
         _ => false,
@@ -209,7 +209,7 @@ mod tests {
     fn two_that_pass_each_other_every_second_stay() {
         let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
         let seconds: Vec<_> = (0..60).map(|at| if at % 2 == 0 { one } else { other }).collect();
-        for sort in [Sort::by(Column::Memory), Sort { descending: false, ..Sort::by(Column::Memory) }] {
+        for sort in [Sort::by(ProcessColumn::Memory), Sort { descending: false, ..Sort::by(ProcessColumn::Memory) }] {
             let told = orders(&mut Order::default(), sort, &seconds);
             assert!(told.iter().all(|it| *it == told[0]), "{told:?}");
         }
@@ -221,7 +221,7 @@ mod tests {
         let mut seconds = vec![other; 8];
         seconds.extend([one; 11]);
         seconds.extend((0..20).map(|at| if at % 2 == 0 { other } else { one }));
-        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds);
         assert_eq!((&told[0], &told[18]), (&vec![1, 2], &vec![2, 1]));
         assert!(told[18..].iter().all(|it| *it == [2, 1]), "{told:?}");
     }
@@ -232,7 +232,7 @@ mod tests {
         let held = |rank: u64, second: u64| Some(40_000 + (second * (7 + 2 * rank) + rank * 13) % 41 * 100);
         let seconds: Vec<Vec<_>> = (0..600).map(|second| (0..8).map(|rank| held(rank, second)).collect()).collect();
         let seconds: Vec<&[_]> = seconds.iter().map(Vec::as_slice).collect();
-        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds);
         let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
         assert!(changes < 6, "{changes}");
     }
@@ -243,7 +243,7 @@ mod tests {
         let mut settle = |at: u64| {
             let held = if at.is_multiple_of(2) { [10_000, 10_200] } else { [10_300, 10_100] };
             let lines = (1..).zip(held).map(|(pid, mib)| (id(pid), [Some(Key::Amount(Bytes(mib * MIB))), None]));
-            order.settle(Moment(at * 10_000), Sort::by(Column::Memory), lines.collect())
+            order.settle(Moment(at * 10_000), Sort::by(ProcessColumn::Memory), lines.collect())
         };
         let first = settle(0);
         assert!((1..60).all(|at| settle(at) == first));
@@ -253,7 +253,7 @@ mod tests {
     fn whoever_belongs_higher_for_some_seconds_goes_there() {
         let mut seconds: Vec<&[_]> = vec![&[Some(10_000), Some(9_900), Some(9_800)]; 3];
         seconds.extend([&[Some(10_000), Some(9_900), Some(10_100)][..]; 11]);
-        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds);
         assert_eq!(told[..7], vec![[1, 2, 3]; 7]);
         assert_eq!(told.last(), Some(&vec![3, 1, 2]));
         let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
@@ -271,7 +271,7 @@ mod tests {
                 .collect()
         };
         let mut order = Order::default();
-        let sort = Sort { descending: false, ..Sort::by(Column::Command) };
+        let sort = Sort { descending: false, ..Sort::by(ProcessColumn::Command) };
         let told = ["[python]", "python train.py"].map(|first| order.settle(Moment(0), sort, lines(first)));
         assert_eq!(told, [[1, 2, 3].map(id), [2, 3, 1].map(id)]);
     }
@@ -279,9 +279,9 @@ mod tests {
     #[test]
     fn whoever_clearly_belongs_higher_goes_there_at_once() {
         let seconds: [&[_]; 2] = [&[Some(10_000), Some(9_900), Some(500)], &[Some(10_000), Some(9_900), Some(15_000)]];
-        assert_eq!(orders(&mut Order::default(), Sort::by(Column::Memory), &seconds), [[1, 2, 3], [3, 1, 2]]);
+        assert_eq!(orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds), [[1, 2, 3], [3, 1, 2]]);
         // What comes and goes with each step of a training says less.
-        assert_eq!(orders(&mut Order::default(), Sort::by(Column::Cache), &seconds), [[1, 2, 3], [1, 2, 3]]);
+        assert_eq!(orders(&mut Order::default(), Sort::by(ProcessColumn::Cache), &seconds), [[1, 2, 3], [1, 2, 3]]);
     }
 
     #[test]
@@ -291,16 +291,16 @@ mod tests {
             &[Some(10_000), Some(9_500), Some(9_000)],
             &[Some(10_000), Some(9_500), Some(9_000), Some(9_600)],
         ];
-        let told = orders(&mut Order::default(), Sort::by(Column::Memory), &seconds);
+        let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds);
         assert_eq!(told, [vec![1, 3, 2], vec![1, 2, 3], vec![1, 4, 2, 3]]);
     }
 
     #[test]
     fn another_column_has_its_own_order_at_once() {
         let mut order = Order::default();
-        let told = orders(&mut order, Sort::by(Column::Memory), &[&[Some(10_000), Some(9_900)]]);
+        let told = orders(&mut order, Sort::by(ProcessColumn::Memory), &[&[Some(10_000), Some(9_900)]]);
         assert_eq!(told, [[1, 2]]);
-        let told = orders(&mut order, Sort::by(Column::Rss), &[&[Some(9_900), Some(10_000)]]);
+        let told = orders(&mut order, Sort::by(ProcessColumn::Rss), &[&[Some(9_900), Some(10_000)]]);
         assert_eq!(told, [[2, 1]]);
     }
 
@@ -315,7 +315,7 @@ mod tests {
         ) {
             let last = seconds.last().unwrap();
             let still = seconds.iter().chain(std::iter::repeat_n(last, 80)).map(Vec::as_slice);
-            let told = orders(&mut Order::default(), Sort::by(Column::Memory), &still.collect::<Vec<_>>());
+            let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &still.collect::<Vec<_>>());
             let held: Vec<_> = told.last().unwrap().iter().map(|pid| last[*pid as usize - 1]).collect();
             prop_assert!(held.is_sorted_by(|a, b| a >= b), "{held:?}");
             prop_assert_eq!(held.len(), last.len());

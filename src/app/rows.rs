@@ -3,41 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use super::process_columns::{Column, Sort};
-use super::row_order::{Key, Keys, Order};
+use super::labels::{command, gpu_labels};
+use super::process_cells::sort_key;
+use super::process_columns::Sort;
+use super::row_order::{Keys, Order};
 use crate::base::text::Text;
-use crate::base::units::{Bytes, Percent};
-use crate::model::{HostModel, JobKey, ProcessTotal, reserved};
-use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
-
-/// What a process runs: its program's file name and its arguments, or its short name while these are not known.
-pub fn command(process: &Process) -> Reading<String> {
-    match &process.facts.argv {
-        Ok(argv) if !argv.is_empty() => {
-            let mut words = argv.iter();
-            let program = words.next().map(|it| it.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(it));
-            Ok(program.into_iter().chain(words).collect::<Vec<_>>().join(" "))
-        }
-        _ if process.load.state == Err(Missing::Gone) => Ok("(no such process here: it has ended)".to_owned()),
-        _ if process.id.start_ticks.is_none() => Ok("(no such process here: it ended, or is a container's)".to_owned()),
-        // A kernel thread and a zombie have none.
-        _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]")).map_err(|why| *why),
-    }
-}
-
-/// What `torch.cuda.empty_cache()` would give back; missing where it could not be read, absent where nobody looked.
-pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
-    let peek = process.allocator.as_ref()?;
-    Some(match peek.unreadable {
-        Some(why) => Err(why.missing()),
-        None => reserved(snapshot, process.id, None).map(|it| it.cache).ok_or(Missing::Failed),
-    })
-}
-
-/// Whether there is somebody of whom PyTorch says how much that is.
-pub(super) fn has_cache(model: &HostModel) -> bool {
-    model.latest().is_some_and(|it| it.processes.iter().any(|process| matches!(cache(it, process), Some(Ok(_)))))
-}
+use crate::model::{HostModel, JobKey, ProcessTotal};
+use crate::protocol::snapshot::{AllocatorUnreadable, GpuUuid, Process, ProcessId, Snapshot};
 
 /// Why PyTorch's figures of GPU processes are not known, where a person can do something about it, and of how many: that of
 /// most processes first.
@@ -70,27 +42,6 @@ pub fn unread_in_short(snapshot: &Snapshot) -> String {
 
 fn processes(count: usize) -> String {
     format!("{count} {}", if count == 1 { "process" } else { "processes" })
-}
-
-/// A GPU's short name in the list: its index, or `index:instance` for an instance.
-pub fn gpu_label(gpu: &Gpu) -> String {
-    match gpu.facts.gpu_instance {
-        Ok(instance) if gpu.facts.parent.is_some() => format!("{}:{instance}", gpu.facts.index),
-        _ => gpu.facts.index.to_string(),
-    }
-}
-
-/// GPUs at these places of the snapshot's list: `0`, `0,2`, `0-7`.
-pub fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
-    let gpus = || places.iter().map(|at| &snapshot.gpus[*at]);
-    let run = gpus().all(|gpu| gpu.facts.parent.is_none())
-        && gpus().zip(gpus().skip(1)).all(|(a, b)| a.facts.index + 1 == b.facts.index);
-    match (gpus().next(), gpus().next_back()) {
-        (Some(first), Some(last)) if run && places.len() > 2 => {
-            format!("{}-{}", first.facts.index, last.facts.index)
-        }
-        _ => gpus().map(gpu_label).collect::<Vec<_>>().join(","),
-    }
 }
 
 /// What the list shows.
@@ -216,8 +167,8 @@ pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, orde
         .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.process_total.is_some() })
         .filter(is_shown)
         .map(|line| {
-            let then = sort.then.and_then(|(column, _)| key(model, column, &line));
-            (line.process.id, [key(model, sort.column, &line), then])
+            let key = |column| sort_key(column, model, line.process, line.process_total);
+            (line.process.id, [key(sort.column), sort.then.and_then(|(column, _)| key(column))])
         })
         .collect();
     let ids = order.settle(model.now(), sort, lines);
@@ -344,28 +295,4 @@ fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
     )
     .to_lowercase();
     terms.iter().all(|term| text.contains(term))
-}
-
-/// The key of a process; absent where its value is missing. Amounts that look the same are the same: lines do
-/// not change places over what nobody sees.
-fn key<'a>(model: &HostModel, column: Column, line: &Line<'a>) -> Option<Key<'a>> {
-    let Line { process, process_total } = *line;
-    let amount = |bytes: Bytes| Key::Amount(bytes.as_shown());
-    let share = |percent: Percent| Key::Share(percent.as_shown());
-    match column {
-        Column::Gpu => process_total.map(|it| Key::Gpus(&it.gpus)),
-        Column::Pid => Some(Key::Number(process.id.pid.into())),
-        Column::User => process.facts.user.as_ref().ok().map(|user| Key::Word(user.as_str().into())),
-        Column::Memory => process_total.and_then(|it| it.memory.ok()).map(|total| amount(total.bytes)),
-        Column::Cache => cache(model.latest()?, line.process)?.ok().map(amount),
-        Column::Growth => super::growth(model, process.id).map(Key::Number),
-        Column::Sm => process_total.and_then(|it| it.sm.ok()).map(share),
-        Column::Cpu => process.load.cpu.ok().map(share),
-        Column::Rss => process.load.rss.ok().map(amount),
-        // Who started later has run for less.
-        Column::Elapsed => process.id.start_ticks.map(|ticks| Key::Number(-ticks.cast_signed())),
-        Column::State => process.load.state.ok().map(Key::State),
-        Column::Threads | Column::History | Column::Origin | Column::Verdict => None,
-        Column::Command => command(process).ok().map(|command| Key::Word(command.into())),
-    }
 }

@@ -5,8 +5,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::App;
+use super::columns::Columns;
 use super::gpu_columns::GpuColumn;
-use super::process_columns::{Columns, Sort};
+use super::process_columns::{ProcessColumn, Sort};
 use super::rows::Grouping;
 
 /// Which colours.
@@ -85,7 +86,7 @@ pub struct Settings {
     /// From one reading to the next.
     pub interval: Option<Duration>,
     /// Which columns the list of processes has, and in which order.
-    pub columns: Option<Columns>,
+    pub columns: Option<Columns<ProcessColumn>>,
     /// Which columns the list of GPUs has, and in which order.
     pub gpu_columns: Option<Columns<GpuColumn>>,
     /// How it is sorted.

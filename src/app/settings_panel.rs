@@ -1,9 +1,10 @@
 //! The panel of settings: colours, the host's line, and which columns stand in which order.
 
 use super::App;
+use super::columns::{Columns, ListColumn};
 use super::gpu_columns::GpuColumn;
-use super::process_columns::{Choice, Column, Columns};
-use super::rows::View;
+use super::labels;
+use super::process_columns::ProcessColumn;
 use super::settings::Look;
 
 /// A line of the panel.
@@ -16,7 +17,7 @@ pub enum Item {
     /// Whether the list shows the person's own processes only.
     Mine(bool),
     /// A column of the list of processes, and whether it shows.
-    Column(Column, bool),
+    Column(ProcessColumn, bool),
     /// A column of the list of GPUs, and whether it shows.
     GpuColumn(GpuColumn, bool),
 }
@@ -33,8 +34,8 @@ impl App {
         let setup = self.setup?;
         let first = [Item::Theme(self.look), Item::Host(self.host_line), Item::Mine(self.view.mine)];
         let (shown, of_gpus) = (self.of_processes(), self.of_gpus());
-        let columns = shown.and_others().into_iter().map(|it| Item::Column(it, shown.has(it)));
-        let gpu_columns = of_gpus.and_others().into_iter().map(|it| Item::GpuColumn(it, of_gpus.has(it)));
+        let columns = shown.and_others().into_iter().map(|it| Item::Column(it, shown.contains(it)));
+        let gpu_columns = of_gpus.and_others().into_iter().map(|it| Item::GpuColumn(it, of_gpus.contains(it)));
         let items: Vec<Item> = first.into_iter().chain(columns).chain(gpu_columns).collect();
         let at = setup.at.min(items.len() - 1);
         Some((items, at))
@@ -73,10 +74,10 @@ impl App {
             Item::Column(_, false) | Item::GpuColumn(_, false) => {
                 self.say("a column that is hidden has no place: Space shows it");
             }
-            Item::Column(it, true) if it.is_last() => {
+            Item::Column(it, true) if it.spec().is_last => {
                 self.say("the command takes the rest of the line, so it is the last");
             }
-            Item::GpuColumn(it, true) if it.is_last() => {
+            Item::GpuColumn(it, true) if it.spec().is_last => {
                 self.say("the health takes the rest of the line, so it is the last");
             }
             Item::Column(column, true) => self.columns = Some(self.of_processes().moved(column, by)),
@@ -97,9 +98,8 @@ impl App {
     }
 
     /// The columns of the list without the short one of suspects, which has its own.
-    fn of_processes(&self) -> Columns {
-        let view = View { suspects: false, ..self.view };
-        Columns::new(Columns::shown(self.columns.as_ref(), self.size.0, view, super::rows::has_cache(&self.model)))
+    fn of_processes(&self) -> Columns<ProcessColumn> {
+        Columns::new(Columns::shown(self.columns.as_ref(), self.size.0, false, labels::has_cache(&self.model)))
     }
 
     fn of_gpus(&self) -> Columns<GpuColumn> {

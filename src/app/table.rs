@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::keymap::Intent;
+use super::labels;
 use super::page::{Page, Topic};
-use super::rows::{self, Grouping, Subject};
+use super::rows::{Grouping, Subject};
 use super::{App, List};
 use crate::app::event::Effect;
 use crate::model::HostModel;
@@ -121,7 +122,7 @@ impl App {
             let process = snapshot.process(id?)?;
             let line = match &process.facts.argv {
                 Ok(argv) if !argv.is_empty() => argv.line().clone(),
-                _ => rows::command(process).ok()?,
+                _ => labels::command(process).ok()?,
             };
             return Some((line, format!("the command of {}", process.id.pid)));
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::base::units::{Bytes, Moment};
 use crate::cli::OrphansArgs;
-use crate::commands::report::table::{self, Column, cell, line};
+use crate::commands::report::table::{self, Heading, cell, line};
 use crate::commands::report::{self, Exit};
 use crate::model::{HostModel, Kept, Kind, Total, Unaccounted, Verdict};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
@@ -66,7 +66,7 @@ fn ascii(text: &str) -> String {
     table::ascii(&text.replace('≥', ">="))
 }
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Heading; 8] = [
     ("VERDICT", false),
     ("GPU", true),
     ("PID", true),

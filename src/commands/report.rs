@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use self::table::ChosenColumns;
 use crate::base::text::Text;
 use crate::cli::{AgentArgs, Cli, SHORTEST_INTERVAL};
 use crate::model::HostModel;
@@ -250,8 +251,12 @@ fn print(cli: &Cli, model: &HostModel, snapshot: &Snapshot, reason: Option<&Text
     } else {
         let width = Tty::is_there().then(|| usize::from(terminal::size().width));
         let reasons: Vec<Text> = reason.cloned().into_iter().chain(sentence(&failed(snapshot))).collect();
-        let text =
-            if cli.plain { plain::of(model, snapshot, &reasons) } else { table::of(model, snapshot, &reasons, width) };
+        let chosen = ChosenColumns { processes: cli.screen.columns.clone(), gpus: cli.screen.gpu_columns.clone() };
+        let text = if cli.plain {
+            plain::of(model, snapshot, &reasons)
+        } else {
+            table::of(model, snapshot, &reasons, width, &chosen)
+        };
         let ascii = cli.screen.ascii || Abilities::from_env().ascii;
         out = if ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
         if cli.every.is_some() {

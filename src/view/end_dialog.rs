@@ -11,8 +11,9 @@ use ratatui::widgets::{Block, Clear, Paragraph, Widget, Wrap};
 use super::header::word;
 use super::theme::Theme;
 use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage};
+use crate::app::labels;
 use crate::app::layout::Area;
-use crate::app::{App, page, rows, wrap};
+use crate::app::{App, page, wrap};
 use crate::base::units::{Elapsed, Moment};
 use crate::model::Returned;
 use crate::protocol::command::Signal;
@@ -91,7 +92,7 @@ fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = St
 
 /// So much of a command as tells one from another; the detail page has it all.
 fn command(process: &Process, most: usize) -> String {
-    cut(word(rows::command(process)), most)
+    cut(word(labels::command(process)), most)
 }
 
 /// At most so many characters of a text.
@@ -107,7 +108,7 @@ fn cut(mut text: String, most: usize) -> String {
 fn one(theme: Theme, app: &App, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
     let process = &member.process;
     let user = word(process.facts.user.as_ref().map_err(|why| *why));
-    let started = app.model().latest().map(|it| page::elapsed(it, process)).and_then(Result::ok);
+    let started = app.model().latest().map(|it| labels::elapsed(it, process)).and_then(Result::ok);
     let started = started.map_or("at an unknown time".to_owned(), |it| format!("{} ago", Elapsed(it)));
     // One that is gone was seen last on its way.
     let has_ended = matches!(member.stage, Stage::Ended { .. });
@@ -368,7 +369,7 @@ fn ended(theme: Theme, app: &App, panel: &EndDialog) -> Vec<Line<'static>> {
 /// `returned 38.2 GiB of 38.4 GiB`, and who still has the GPU open when that is not all.
 fn came_back(theme: Theme, app: &App, panel: &EndDialog, returned: &Returned, named: bool) -> Line<'static> {
     let gpu = app.model().latest().and_then(|it| it.gpu(&returned.gpu));
-    let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", rows::gpu_label(gpu)));
+    let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", labels::gpu_label(gpu)));
     let text = format!("{label}returned {} of {}", returned.returned, returned.expected);
     if returned.is_all() {
         return Line::styled(text, theme.good());

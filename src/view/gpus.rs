@@ -7,14 +7,15 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Widget, Wrap};
 
-use super::header::word;
-use super::pen::{Align, Pen};
+use super::pen::Pen;
 use super::theme::Theme;
 use super::{fitting, rect};
-use crate::app::gpu_columns::{GpuColumn, MOST};
+use crate::app::columns::{Align, ListColumn};
+use crate::app::gpu_columns::{GpuColumn, MEMORY_WIDTH, WIDEST_FOR_GPUS};
+use crate::app::labels::gpu_label;
 use crate::app::layout::Area;
-use crate::app::{App, List, rows};
-use crate::base::units::{Bytes, Elapsed, Percent};
+use crate::app::{App, List, gpu_cells};
+use crate::base::units::Elapsed;
 use crate::model::{Breakdown, GpuOrProcess, Weight};
 use crate::protocol::snapshot::{Cause, Gpu, Snapshot, Trouble};
 
@@ -28,24 +29,23 @@ struct Columns {
     health: usize,
 }
 
-/// The narrowest name and bar that still say something.
-const NAME: usize = 8;
+/// The narrowest bar that still says something.
 const BAR: usize = 3;
 /// A bar that reads well. A name that needs the room leaves no more.
 const FAIR_BAR: usize = 6;
-const MEMORY: usize = 10;
-const HEALTH: usize = 12;
 /// Where there is room for what the word means.
 const HEALTH_AT_LENGTH: usize = 36;
 
 impl Columns {
     fn of(app: &App, width: usize, gpus: &[Gpu]) -> Self {
-        let label = gpus.iter().map(|gpu| rows::gpu_label(gpu).len()).max().unwrap_or(1).max(2);
-        let health = if width >= usize::from(MOST) { HEALTH_AT_LENGTH } else { HEALTH };
+        let label = gpus.iter().map(|gpu| gpu_label(gpu).len()).max().unwrap_or(1).max(2);
+        let health =
+            if width >= usize::from(WIDEST_FOR_GPUS) { HEALTH_AT_LENGTH } else { GpuColumn::Health.spec().width };
         // A limit from 1000 W on has a figure more, and so may what is drawn.
         let limits = gpus.iter().filter_map(|gpu| gpu.health.power_limit.ok());
         let power = limits.map(|it| 2 * it.to_string().len()).max().unwrap_or(0).max(8);
-        let mut columns = Self { shown: Vec::new(), label, name: NAME, bar: BAR, power, health };
+        let mut columns =
+            Self { shown: Vec::new(), label, name: GpuColumn::Name.spec().width, bar: BAR, power, health };
         columns.shown = fitting(app.gpu_columns(), width, |it| columns.width(it));
         (columns.name, columns.bar) = (0, 0);
         let fixed: usize = columns.shown.iter().map(|it| columns.width(*it) + 1).sum();
@@ -54,8 +54,11 @@ impl Columns {
         let bars = columns.shown.iter().filter(|it| matches!(it, GpuColumn::Memory | GpuColumn::Sm)).count();
         if columns.shown.contains(&GpuColumn::Name) {
             let names = gpus.iter().filter_map(|gpu| gpu.facts.name.as_ref().ok());
-            let longest = names.map(|it| short(it.as_str()).chars().count()).max();
-            columns.name = longest.unwrap_or(4).clamp(4, 28).min(left.saturating_sub(bars * FAIR_BAR).max(NAME));
+            let longest = names.map(|name| gpu_cells::short_name(name.as_str()).chars().count()).max();
+            columns.name = longest
+                .unwrap_or(4)
+                .clamp(4, 28)
+                .min(left.saturating_sub(bars * FAIR_BAR).max(GpuColumn::Name.spec().width));
         }
         columns.bar = (left.saturating_sub(columns.name) / bars.max(1)).clamp(BAR, 30);
         columns
@@ -65,16 +68,10 @@ impl Columns {
         match column {
             GpuColumn::Index => self.label,
             GpuColumn::Name => self.name,
-            GpuColumn::Memory => self.bar + 1 + MEMORY,
-            GpuColumn::Sm => Percent::WIDTH + 1 + self.bar,
-            GpuColumn::Temperature | GpuColumn::Pcie => 5,
+            GpuColumn::Memory | GpuColumn::Sm => self.bar + column.spec().width + usize::from(column == GpuColumn::Sm),
             GpuColumn::Power => self.power,
-            GpuColumn::SmClock => 8,
-            GpuColumn::MemoryUse | GpuColumn::Fan | GpuColumn::Encoder | GpuColumn::Decoder => Percent::WIDTH,
-            GpuColumn::MemoryClock => 9,
-            GpuColumn::PState => 3,
-            GpuColumn::Ecc => 6,
             GpuColumn::Health => self.health,
+            _ => column.spec().width,
         }
     }
 }
@@ -119,26 +116,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 
 fn head(pen: &mut Pen<'_>, theme: Theme, columns: &Columns) {
     for column in &columns.shown {
-        let (title, width, align) = match column {
-            GpuColumn::Index => ("#", columns.label, Align::Right),
-            GpuColumn::Name => ("GPU", columns.name, Align::Left),
-            GpuColumn::Memory => ("MEMORY", columns.width(*column), Align::Left),
+        let (spec, whole) = (column.spec(), columns.width(*column));
+        let width = match column {
             // Above the figure, with nothing above the bar.
-            GpuColumn::Sm => ("SM", Percent::WIDTH, Align::Right),
-            GpuColumn::Temperature => ("TEMP", columns.width(*column), Align::Right),
-            GpuColumn::Power => ("POWER", columns.width(*column), Align::Right),
-            GpuColumn::MemoryUse => ("MEM%", columns.width(*column), Align::Right),
-            GpuColumn::SmClock => ("SM CLOCK", columns.width(*column), Align::Right),
-            GpuColumn::MemoryClock => ("MEM CLOCK", columns.width(*column), Align::Right),
-            GpuColumn::PState => ("P", columns.width(*column), Align::Right),
-            GpuColumn::Fan => ("FAN", columns.width(*column), Align::Right),
-            GpuColumn::Ecc => ("ECC", columns.width(*column), Align::Right),
-            GpuColumn::Encoder => ("ENC", columns.width(*column), Align::Right),
-            GpuColumn::Decoder => ("DEC", columns.width(*column), Align::Right),
-            GpuColumn::Pcie => ("PCIE", columns.width(*column), Align::Right),
-            GpuColumn::Health => ("HEALTH", pen.room(), Align::Left),
+            GpuColumn::Sm => spec.width,
+            GpuColumn::Health => pen.room(),
+            _ => whole,
         };
-        pen.cell(title, width, align, theme.head()).skip(columns.width(*column).saturating_sub(width) + 1);
+        pen.cell(spec.title, width, spec.align, theme.head()).skip(whole.saturating_sub(width) + 1);
     }
 }
 
@@ -233,54 +218,37 @@ fn draw_cell(
     style: Style,
     column: GpuColumn,
 ) {
-    let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
+    let load = &gpu.load;
     let is_old = style == theme.dim();
-    let (text, align, style) = match column {
-        GpuColumn::Index => {
-            let watched = if app.is_watched(&GpuOrProcess::Gpu(gpu.uuid.clone())) { "w" } else { "" };
-            (format!("{watched}{}", rows::gpu_label(gpu)), Align::Right, style)
-        }
-        GpuColumn::Name => (short(&word(facts.name.as_ref().map_err(|why| *why))).to_owned(), Align::Left, style),
+    if column == GpuColumn::Health {
+        return draw_health(pen, theme, app, gpu);
+    }
+    let mark = if app.is_watched(&GpuOrProcess::Gpu(gpu.uuid.clone())) { "w" } else { "" };
+    let cell = gpu_cells::cell(column, app.model(), gpu, mark);
+    let cell_style = theme.tone(cell.tone, style, style);
+    match column {
         GpuColumn::Memory => {
             let share = load.memory_used.ok().zip(load.memory_total.ok());
             let share = share.and_then(|(used, total)| used.share_of(total));
             let full = if is_old { style } else { theme.full(share) };
-            let parts = app.model().latest().filter(|_| !is_old).and_then(|it| Breakdown::of_used(it, gpu));
+            let latest = app.model().latest().filter(|_| !is_old);
+            let parts = latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu));
             match parts.zip(load.memory_total.ok()) {
                 Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, full).skip(1),
                 None => pen.gauge(theme, share, columns.bar, full).skip(1),
             };
             // Of a bar that is split, little may have the colour of the whole.
-            let figure = if share.is_some_and(|it| it >= Theme::FULL) { full } else { style };
-            pen.cell(memory(gpu), MEMORY, Align::Right, figure).skip(1);
-            return;
+            let figure = if share.is_some_and(|share| share >= Theme::FULL) { full } else { style };
+            pen.cell(cell.text, MEMORY_WIDTH, Align::Right, figure).skip(1);
         }
         GpuColumn::Sm => {
             let busy = if is_old { style } else { theme.busy() };
-            pen.cell(word(load.sm), Percent::WIDTH, Align::Right, style).skip(1);
-            pen.gauge(theme, load.sm.ok().map(|it| f64::from(it.value()) / 100.0), columns.bar, busy).skip(1);
-            return;
+            pen.cell(cell.text, column.spec().width, Align::Right, style).skip(1);
+            let share = load.sm.ok().map(|percent| f64::from(percent.value()) / 100.0);
+            pen.gauge(theme, share, columns.bar, busy).skip(1);
         }
-        GpuColumn::Temperature => (word(load.temperature), Align::Right, heat(theme, gpu, style)),
-        GpuColumn::Power => (power(gpu), Align::Right, style),
-        GpuColumn::MemoryUse => (word(load.memory_bandwidth), Align::Right, style),
-        GpuColumn::SmClock => (word(load.sm_clock), Align::Right, style),
-        GpuColumn::MemoryClock => (word(health.memory_clock), Align::Right, style),
-        GpuColumn::PState => (word(health.performance_state.map(|it| format!("P{it}"))), Align::Right, style),
-        GpuColumn::Fan => (word(health.fan), Align::Right, style),
-        GpuColumn::Ecc => {
-            let ecc = health.ecc_corrected.and_then(|mended| Ok(format!("{mended}/{}", health.ecc_uncorrected?)));
-            (word(ecc), Align::Right, style)
-        }
-        GpuColumn::Encoder => (word(health.encoder), Align::Right, style),
-        GpuColumn::Decoder => (word(health.decoder), Align::Right, style),
-        GpuColumn::Pcie => {
-            let link = health.pcie_generation.and_then(|it| Ok(format!("{it} x{}", health.pcie_width?)));
-            (word(link), Align::Right, style)
-        }
-        GpuColumn::Health => return draw_health(pen, theme, app, gpu),
-    };
-    pen.cell(text, columns.width(column), align, style).skip(1);
+        _ => _ = pen.cell(cell.text, columns.width(column), column.spec().align, cell_style).skip(1),
+    }
 }
 
 fn draw_health(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu) {
@@ -296,36 +264,4 @@ fn draw_health(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu) {
     if let Some(failure) = failure.map(ToString::to_string).filter(|it| it.len() < pen.room()) {
         pen.skip(1).put(failure, theme.notable());
     }
-}
-
-/// `61.2/79.6G`: used of total.
-fn memory(gpu: &Gpu) -> String {
-    let gib =
-        |bytes: Bytes| if bytes.gib() < 99.95 { format!("{:.1}", bytes.gib()) } else { format!("{:.0}", bytes.gib()) };
-    match (gpu.load.memory_used, gpu.load.memory_total) {
-        (Ok(used), Ok(total)) => format!("{}/{}G", gib(used), gib(total)),
-        (used, _) => word(used),
-    }
-}
-
-/// `512/700W`: drawn of allowed.
-fn power(gpu: &Gpu) -> String {
-    match (gpu.load.power, gpu.health.power_limit) {
-        (Ok(power), Ok(limit)) => format!("{:.0}/{limit}", power.value()),
-        (power, _) => word(power),
-    }
-}
-
-/// A temperature within ten degrees of where the GPU slows down stands out.
-fn heat(theme: Theme, gpu: &Gpu, usual: Style) -> Style {
-    match (gpu.load.temperature, gpu.facts.slowdown_temperature) {
-        (Ok(is), Ok(limit)) if is >= limit => theme.alarm(),
-        (Ok(is), Ok(limit)) if is.0 + 10 >= limit.0 => theme.notable(),
-        _ => usual,
-    }
-}
-
-/// The name without what every name has.
-fn short(name: &str) -> &str {
-    name.strip_prefix("NVIDIA ").unwrap_or(name)
 }

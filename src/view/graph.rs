@@ -14,9 +14,10 @@ use self::axes::Level;
 use self::dots::Dots;
 use super::pen::Pen;
 use super::theme::Theme;
+use crate::app::App;
 use crate::app::graph::panel::{self, Panel};
+use crate::app::labels;
 use crate::app::layout::Area;
-use crate::app::{App, rows};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, Series};
@@ -41,7 +42,7 @@ fn title(model: &HostModel, subject: &GpuOrProcess) -> Option<String> {
     Some(match subject {
         GpuOrProcess::Gpu(uuid) => {
             let gpu = model.latest()?.gpu(uuid)?;
-            format!("GPU {} memory", rows::gpu_label(gpu))
+            format!("GPU {} memory", labels::gpu_label(gpu))
         }
         GpuOrProcess::Process(id) => {
             let process = model.history().process(*id)?;

@@ -4,9 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::pen::{Align, Pen};
+use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::App;
+use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::{Verdict, Weight};

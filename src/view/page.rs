@@ -2,9 +2,10 @@
 
 use ratatui::buffer::Buffer;
 
-use super::pen::{Align, Pen};
+use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::App;
+use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::app::page::{LABEL, PageLine};
 

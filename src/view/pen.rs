@@ -7,16 +7,10 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::theme::{self, Theme};
+use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, Part};
-
-/// Which end of its cell a text keeps to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
-    Left,
-    Right,
-}
 
 /// A place in a line, and all that follows.
 pub(super) struct Pen<'a> {

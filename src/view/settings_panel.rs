@@ -2,12 +2,12 @@
 
 use ratatui::buffer::Buffer;
 
-use super::pen::{Align, Pen};
+use super::pen::Pen;
 use super::theme::Theme;
 use super::{gpus, page, processes};
 use crate::app::App;
+use crate::app::columns::{Align, ListColumn};
 use crate::app::layout::Area;
-use crate::app::process_columns::Choice;
 use crate::app::settings::Look;
 use crate::app::settings_panel::Item;
 
@@ -39,14 +39,16 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[Item],
                 (check(*is_so), "mine".to_owned(), "only processes of the user that gputop runs as".to_owned())
             }
             Item::Column(column, true) if without_room.contains(column) => {
-                ("[x]", column.name().to_owned(), no_room.clone())
+                ("[x]", column.spec().name.to_owned(), no_room.clone())
             }
             Item::GpuColumn(column, true) if gpus_without_room.contains(column) => {
-                ("[x]", format!("GPU {}", column.name()), no_room.clone())
+                ("[x]", format!("GPU {}", column.spec().name), no_room.clone())
             }
-            Item::Column(column, is_shown) => (check(*is_shown), column.name().to_owned(), column.help().to_owned()),
+            Item::Column(column, is_shown) => {
+                (check(*is_shown), column.spec().name.to_owned(), column.spec().help.to_owned())
+            }
             Item::GpuColumn(column, is_shown) => {
-                (check(*is_shown), format!("GPU {}", column.name()), column.help().to_owned())
+                (check(*is_shown), format!("GPU {}", column.spec().name), column.spec().help.to_owned())
             }
         };
         pen.skip(2).put(mark, theme.text()).skip(1);

@@ -6,6 +6,7 @@
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
+use crate::app::columns::Tone;
 use crate::app::settings::Look;
 use crate::base::units::Bytes;
 use crate::model::Weight;
@@ -117,6 +118,19 @@ impl Theme {
             Weight::Fine => self.good(),
             Weight::Notable => self.notable(),
             Weight::Bad => self.alarm(),
+        }
+    }
+
+    /// The style of a text in a list, on a line whose other texts have the style `plain`, and its readings `reading`.
+    pub(super) fn tone(self, tone: Tone, plain: Style, reading: Style) -> Style {
+        match tone {
+            Tone::Plain => plain,
+            Tone::Reading => reading,
+            Tone::Dim => plain.patch(self.dim()),
+            Tone::Good => self.good(),
+            Tone::Notable => self.notable(),
+            Tone::Alarm => self.alarm(),
+            Tone::Weight(weight) => self.weight(weight),
         }
     }
 
@@ -253,13 +267,4 @@ pub(super) fn step(part: u32, whole: u32) -> char {
 fn rise(part: u64, whole: u64) -> char {
     const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     STEPS[usize::try_from(part * 7 / whole.max(1)).unwrap_or(7).min(7)]
-}
-
-/// A curve one line high. A gap is a blank.
-pub(super) fn sparkline(values: &[Option<u64>]) -> String {
-    let known = || values.iter().flatten().copied();
-    let (low, high) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
-    // A wobble of less than a twentieth is no mountain.
-    let range = (high - low).max(high / 20).max(1);
-    values.iter().map(|value| value.map_or(' ', |it| rise(it - low, range))).collect()
 }

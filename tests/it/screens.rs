@@ -99,7 +99,7 @@ fn while_the_list_of_processes_fails_nobody_says_that_there_are_none() {
     let list = "nvmlDeviceGetComputeRunningProcesses_v3";
     host.change(|world| world.faults.push(Fault::error(list, "UNKNOWN")));
     let mut terminal = Terminal::start_at(&host, 120, 30, ["--interval", "100ms"]);
-    terminal.wait_for("no process is listed; who uses a GPU that fails is not known");
+    terminal.wait_for("no process is listed; the processes of a GPU that fails are not known");
     terminal.wait_for(list);
     host.change(|world| world.faults.clear());
     terminal.wait_for("no process uses a GPU");

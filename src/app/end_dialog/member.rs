@@ -66,7 +66,7 @@ impl Member {
         let gpus = places.iter().map(|at| {
             let gpu = &snapshot.gpus[*at];
             let name = gpu.facts.name.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-            (super::super::rows::gpu_label(gpu), name)
+            (super::super::labels::gpu_label(gpu), name)
         });
         let parent = parent_of(&process, snapshot);
         let ran = argv_of(&process);

@@ -1,7 +1,7 @@
 //! Where device memory went, on the page of a process or a GPU: a bar, and lines that add up.
 
 use super::{PageLine, Writer};
-use crate::app::rows;
+use crate::app::labels;
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, HostModel, Part, Reserved, with_instances};
 use crate::protocol::snapshot::{AllocatorUnreadable, DeviceAllocator, Gpu, Process, Reading, Snapshot};
@@ -23,7 +23,7 @@ pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Proce
         let is_used = peek.devices.iter().any(|it| it.gpu.as_ref() == Some(&gpu.uuid));
         let gpu_process = gpu.processes.iter().find(|it| it.process == process.id && !is_used);
         if let Some(memory) = gpu_process.and_then(|it| it.memory.ok()) {
-            writer.head(&format!("Memory on GPU {}", rows::gpu_label(gpu)));
+            writer.head(&format!("Memory on GPU {}", labels::gpu_label(gpu)));
             amounts(writer, "- not PyTorch's", signed(memory), "all: PyTorch has nothing there, CUDA has a context");
         }
     }
@@ -61,7 +61,7 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
     let gpu = allocator.gpu.as_ref().and_then(|uuid| snapshot.gpu(uuid));
     match gpu {
         Some(gpu) => {
-            writer.head(&format!("Memory on GPU {}, PyTorch's cuda:{}", rows::gpu_label(gpu), allocator.device));
+            writer.head(&format!("Memory on GPU {}, PyTorch's cuda:{}", labels::gpu_label(gpu), allocator.device));
         }
         None => {
             writer.head(&format!("Memory of PyTorch's cuda:{}", allocator.device));

@@ -2,22 +2,40 @@
 //!
 //! Into a file or a pipe nothing is cut; on a terminal the last column is.
 
-use std::collections::HashMap;
 use std::fmt::{Display, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::app::columns::{Align, Columns, ListColumn};
+use crate::app::gpu_cells;
+use crate::app::gpu_columns::GpuColumn;
+use crate::app::labels::has_cache;
+use crate::app::process_cells::{self, ProcessLine};
+use crate::app::process_columns::ProcessColumn;
 use crate::base::text::Text;
-use crate::base::units::{Elapsed, Moment};
-use crate::model::HostModel;
-use crate::protocol::snapshot::{Gpu, GpuProcess, Process, Reading, Snapshot, State};
+use crate::model::{HostModel, ProcessTotal, Total};
+use crate::protocol::snapshot::{Gpu, GpuProcess, Process, Reading, Snapshot};
 
-/// The whole table; `reasons` say why it is not all there is, `width` how wide the terminal is.
+/// A file or a pipe gets the columns of a screen of this width: those that say something on most hosts.
+const PIPE_WIDTH: u16 = 120;
+
+/// The columns that the user chose, for both lists; `None` shows those that the terminal has room for.
+#[derive(Debug, Clone, Default)]
+pub(in crate::commands::report) struct ChosenColumns {
+    /// Of the process list.
+    pub(in crate::commands::report) processes: Option<Columns<ProcessColumn>>,
+    /// Of the GPU list.
+    pub(in crate::commands::report) gpus: Option<Columns<GpuColumn>>,
+}
+
+/// Returns the whole table. `reasons` say why it is not all there is; `width` is that of the terminal, or `None` where
+/// the output is none.
 pub(in crate::commands::report) fn of(
     model: &HostModel,
     snapshot: &Snapshot,
     reasons: &[Text],
     width: Option<usize>,
+    chosen: &ChosenColumns,
 ) -> String {
     let mut text = String::new();
     line(&mut text, width, &heading(snapshot));
@@ -29,16 +47,68 @@ pub(in crate::commands::report) fn of(
         // It is not cut: its end is what to do about it.
         line(&mut text, None, sentence.as_str());
     }
-    if !snapshot.gpus.is_empty() {
-        text.push('\n');
-        rows(&mut text, width, &GPU_COLUMNS, snapshot.gpus.iter().map(|gpu| gpu_row(model, gpu)));
-        text.push('\n');
-        match gpu_processes(snapshot) {
-            none if none.is_empty() => line(&mut text, width, "no processes on these GPUs"),
-            gpu_processes => rows(&mut text, width, &TENANT_COLUMNS, gpu_processes.into_iter()),
-        }
+    if snapshot.gpus.is_empty() {
+        return text;
+    }
+    let screen = width.map_or(PIPE_WIDTH, |width| u16::try_from(width).unwrap_or(u16::MAX));
+    text.push('\n');
+    let columns = once(Columns::<GpuColumn>::shown_at(chosen.gpus.as_ref(), screen), chosen.gpus.is_some());
+    let cells =
+        snapshot.gpus.iter().map(|gpu| columns.iter().map(|column| gpu_cell(*column, model, gpu)).collect::<Vec<_>>());
+    rows(&mut text, width, &headings(&columns), cells);
+    text.push('\n');
+    let shown = Columns::<ProcessColumn>::shown(chosen.processes.as_ref(), screen, false, has_cache(model));
+    match process_rows(model, snapshot, &once(shown, chosen.processes.is_some())) {
+        (_, none) if none.is_empty() => line(&mut text, width, "no processes on these GPUs"),
+        (headings, cells) => rows(&mut text, width, &headings, cells.into_iter()),
     }
     text
+}
+
+/// The columns that say something at a single look. A chosen one is shown in any case.
+fn once<C: ListColumn>(columns: Vec<C>, is_chosen: bool) -> Vec<C> {
+    columns.into_iter().filter(|column| is_chosen || !column.spec().needs_past).collect()
+}
+
+fn headings<C: ListColumn>(columns: &[C]) -> Vec<Heading> {
+    columns.iter().map(|column| (column.spec().title, column.spec().align == Align::Right)).collect()
+}
+
+fn gpu_cell(column: GpuColumn, model: &HostModel, gpu: &Gpu) -> String {
+    match column {
+        GpuColumn::Health if gpu.trouble.is_some() => model.health(gpu).phrase,
+        _ => gpu_cells::cell(column, model, gpu, "").text,
+    }
+}
+
+/// One row for each process on each GPU, by GPU, the processes with most memory first.
+fn process_rows(model: &HostModel, snapshot: &Snapshot, columns: &[ProcessColumn]) -> (Vec<Heading>, Vec<Vec<String>>) {
+    /// The width of the history, in terminal columns, where the user asks for it.
+    const HISTORY_WIDTH: usize = 8;
+    let mut table = Vec::new();
+    for (place, gpu) in snapshot.gpus.iter().enumerate() {
+        let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
+        gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
+        for gpu_process in gpu_processes {
+            let Some(process) = snapshot.process(gpu_process.process) else { continue };
+            let total = Total::of([gpu_process.memory].into_iter());
+            let capacity = Total::of([gpu.load.memory_total].into_iter());
+            let on_gpu =
+                ProcessTotal { process: process.id, gpus: vec![place], memory: total, capacity, sm: gpu_process.sm };
+            let process_line = ProcessLine {
+                model,
+                snapshot,
+                process,
+                process_total: Some(&on_gpu),
+                mark: "",
+                is_kept: false,
+                only_suspects: false,
+                history_width: HISTORY_WIDTH,
+            };
+            table.push(columns.iter().map(|column| process_cells::cell(*column, &process_line).text).collect());
+        }
+    }
+    (headings(columns), table)
 }
 
 /// The same in ASCII.
@@ -70,32 +140,8 @@ fn heading(snapshot: &Snapshot) -> String {
     )
 }
 
-/// A column's name, and whether its cells stand at its right edge.
-pub(crate) type Column = (&'static str, bool);
-
-const GPU_COLUMNS: [Column; 8] = [
-    ("GPU", true),
-    ("NAME", false),
-    ("USED", true),
-    ("TOTAL", true),
-    ("SM", true),
-    ("TEMP", true),
-    ("POWER", true),
-    ("HEALTH", false),
-];
-
-const TENANT_COLUMNS: [Column; 10] = [
-    ("GPU", true),
-    ("PID", true),
-    ("USER", false),
-    ("MEMORY", true),
-    ("SM", true),
-    ("CPU", true),
-    ("RSS", true),
-    ("TIME", true),
-    ("S", false),
-    ("COMMAND", false),
-];
+/// A column's heading, and whether its cells keep to the right edge.
+pub(crate) type Heading = (&'static str, bool);
 
 /// What a reading prints as.
 pub(crate) fn cell<T: Display>(reading: &Reading<T>) -> String {
@@ -113,59 +159,6 @@ pub(crate) fn number(gpu: &Gpu) -> String {
     }
 }
 
-fn gpu_row(model: &HostModel, gpu: &Gpu) -> [String; 8] {
-    let health = model.health(gpu);
-    let simulated = if gpu.facts.simulated { " (simulated)" } else { "" };
-    [
-        number(gpu),
-        format!("{}{simulated}", cell(&gpu.facts.name)),
-        cell(&gpu.load.memory_used),
-        cell(&gpu.load.memory_total),
-        cell(&gpu.load.sm),
-        cell(&gpu.load.temperature),
-        cell(&gpu.load.power),
-        if gpu.trouble.is_some() { health.phrase } else { health.word },
-    ]
-}
-
-/// By GPU, those that hold most first.
-fn gpu_processes(snapshot: &Snapshot) -> Vec<[String; 10]> {
-    let processes: HashMap<_, _> = snapshot.processes.iter().map(|process| (process.id, process)).collect();
-    let mut table = Vec::new();
-    for gpu in &snapshot.gpus {
-        let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
-        gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
-        let row = |gpu_process: &GpuProcess| {
-            tenant_row(gpu, gpu_process, processes.get(&gpu_process.process).copied(), snapshot)
-        };
-        table.extend(gpu_processes.into_iter().map(row));
-    }
-    table
-}
-
-fn tenant_row(gpu: &Gpu, gpu_process: &GpuProcess, process: Option<&Process>, snapshot: &Snapshot) -> [String; 10] {
-    let of = |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "N/A".to_owned(), show);
-    [
-        number(gpu),
-        gpu_process.process.pid.to_string(),
-        of(&|it| cell(&it.facts.user)),
-        cell(&gpu_process.memory),
-        cell(&gpu_process.sm),
-        of(&|it| cell(&it.load.cpu)),
-        of(&|it| cell(&it.load.rss)),
-        elapsed(gpu_process, snapshot).map_or_else(|| "N/A".to_owned(), |it| it.to_string()),
-        of(&|it| cell(&it.load.state.map(State::letter))),
-        of(&command),
-    ]
-}
-
-/// How long the process has been there.
-fn elapsed(gpu_process: &GpuProcess, snapshot: &Snapshot) -> Option<Elapsed> {
-    let started =
-        gpu_process.process.start_ticks?.saturating_mul(1000).checked_div(snapshot.host.facts.ticks_per_second)?;
-    Some(Elapsed(snapshot.at.since(Moment(started))))
-}
-
 /// Its program, without where that lies, and its arguments; its short name where it has none, or we may not know.
 pub(crate) fn command(process: &Process) -> String {
     match &process.facts.argv {
@@ -178,22 +171,25 @@ pub(crate) fn command(process: &Process) -> String {
     }
 }
 
-pub(crate) fn rows<const N: usize>(
+/// Adds a table: the headings, then the rows, each column as wide as its widest cell.
+pub(crate) fn rows<R: AsRef<[String]>>(
     text: &mut String,
     width: Option<usize>,
-    columns: &[Column; N],
-    cells: impl Iterator<Item = [String; N]>,
+    headings: &[Heading],
+    cells: impl Iterator<Item = R>,
 ) {
-    let head = columns.map(|(name, _)| name.to_owned());
-    let rows: Vec<[String; N]> = std::iter::once(head).chain(cells).collect();
-    let widths: [usize; N] = std::array::from_fn(|at| rows.iter().map(|row| row[at].width()).max().unwrap_or_default());
-    for row in &rows {
+    let cells: Vec<R> = cells.collect();
+    let titles: Vec<String> = headings.iter().map(|(title, _)| (*title).to_owned()).collect();
+    let all = || std::iter::once(titles.as_slice()).chain(cells.iter().map(AsRef::as_ref));
+    let widths: Vec<usize> =
+        (0..headings.len()).map(|at| all().map(|row| row[at].width()).max().unwrap_or_default()).collect();
+    for row in all() {
         let mut whole = String::new();
-        for (((cell, width), (_, right)), at) in row.iter().zip(widths).zip(columns).zip(1..) {
+        for (at, ((cell, width), (_, right))) in row.iter().zip(&widths).zip(headings).enumerate() {
             let gap = " ".repeat(width - cell.width());
             let (before, after) = if *right { (gap.as_str(), "") } else { ("", gap.as_str()) };
-            let _infallible: std::fmt::Result =
-                write!(whole, "{before}{cell}{after}{}", if at < N { "  " } else { "" });
+            let between = if at + 1 < headings.len() { "  " } else { "" };
+            let _infallible: std::fmt::Result = write!(whole, "{before}{cell}{after}{between}");
         }
         line(text, width, whole.trim_end());
     }
@@ -215,19 +211,19 @@ pub(crate) fn line(text: &mut String, width: Option<usize>, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::units::Bytes;
+    use crate::base::units::{Bytes, Moment};
     use crate::protocol::snapshot::{Cause, Missing, Trouble, example};
 
     #[track_caller]
     fn check(snapshot: Snapshot, width: Option<usize>, expected: &[&str]) {
         let mut model = HostModel::default();
         model.replace(snapshot);
-        let text = of(&model, model.latest().unwrap(), &[], width);
+        let text = of(&model, model.latest().unwrap(), &[], width, &ChosenColumns::default());
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn a_line_for_each_gpu_and_each_tenant_those_that_hold_most_first() {
+    fn one_line_for_each_gpu_and_each_gpu_process_the_largest_first() {
         let host = example::host(2)
             .with(200, "python eval.py", 1, Bytes::from_gib(2))
             .with(100, "python train.py", 0, Bytes::from_gib(20))
@@ -238,14 +234,14 @@ mod tests {
             &[
                 "box  driver 580.65.06  CUDA 13.0  cpu 12%  memory 100 GiB of 512 GiB",
                 "",
-                "GPU  NAME                       USED     TOTAL   SM  TEMP  POWER  HEALTH",
-                "  0  NVIDIA H100 80GB HBM3  20.0 GiB  80.0 GiB  50%  50°C   300W  ok",
-                "  1  NVIDIA H100 80GB HBM3  32.0 GiB  80.0 GiB  50%  50°C   300W  ok",
+                "#  GPU             MEMORY       SM  TEMP  POWER  HEALTH",
+                "0  H100 80GB HBM3  20.0/80.0G  50%  50°C   300W  ok",
+                "1  H100 80GB HBM3  32.0/80.0G  50%  50°C   300W  ok",
                 "",
-                "GPU  PID  USER     MEMORY   SM  CPU      RSS    TIME  S  COMMAND",
-                "  0  100  alice  20.0 GiB  40%  99%  3.0 GiB  16m39s  S  python train.py",
-                "  1  100  alice  30.0 GiB  40%  99%  3.0 GiB  16m39s  S  python train.py",
-                "  1  200  alice   2.0 GiB  40%  99%  3.0 GiB  16m38s  S  python eval.py",
+                "GPU  PID  USER     MEM  CACHE   SM  CPU   RSS    TIME  S  VERDICT  COMMAND",
+                "0    100  alice  20.0G         40%  99%  3.0G  16m39s  S  ok       python train.py",
+                "1    100  alice  30.0G         40%  99%  3.0G  16m39s  S  ok       python train.py",
+                "1    200  alice   2.0G         40%  99%  3.0G  16m38s  S  ok       python eval.py",
             ],
         );
     }
@@ -270,9 +266,9 @@ mod tests {
                 "simulated machine (--demo): none of these GPUs exi",
                 "GPU 1 has not answered nvmlDeviceGetPowerUsage: a reset may help",
                 "",
-                "GPU  NAME                               USED     T",
-                "  0  NVIDIA H100 80GB HBM3 (simulated)   0 B  80.0",
-                "  1  …                                   ERR      ",
+                "#  GPU             MEMORY      SM  TEMP  POWER  HE",
+                "0  H100 80GB HBM3  0.0/80.0G  50%  50°C   300W  ok",
+                "1  …               ERR        ERR   ERR    ERR  hu",
                 "",
                 "no processes on these GPUs",
             ],

@@ -7,12 +7,13 @@ use ratatui::style::Style;
 
 use super::dots::Dots;
 use super::name_of;
+use crate::app::columns::Align;
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
 use crate::app::marks::Mark;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Curve, GpuOrProcess, HostModel, LeakDetector, Occurrence, What};
-use crate::view::pen::{Align, Pen};
+use crate::view::pen::Pen;
 use crate::view::theme::{self, Theme};
 
 /// Round amounts at the left.

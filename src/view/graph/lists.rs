@@ -5,10 +5,11 @@ use ratatui::buffer::Buffer;
 
 use super::axes;
 use crate::app::App;
+use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::model::GpuOrProcess;
-use crate::view::pen::{Align, Pen};
+use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
 /// From this width on the two lists stand side by side.

@@ -6,11 +6,12 @@ use ratatui::style::Style;
 
 use super::dots::{self, Dots, FILL_COUNT};
 use super::name_of;
+use crate::app::columns::Align;
 use crate::app::graph::panel::Panel;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Extent, HostModel, ProcessHistory, Series, Split, Window};
 use crate::protocol::snapshot::GpuUuid;
-use crate::view::pen::{Align, Pen};
+use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
 /// The most processes with a layer of their own; the rest stands on top.

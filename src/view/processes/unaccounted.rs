@@ -1,31 +1,42 @@
 //! The line of memory that no listed process accounts for.
 
-use super::super::pen::{Align, Pen};
+use super::super::pen::Pen;
 use super::super::theme::Theme;
-use super::{Columns, SHORT, short};
-use crate::app::process_columns::Column;
-use crate::app::{App, rows};
+use super::ColumnWidths;
+use crate::app::App;
+use crate::app::columns::Align;
+use crate::app::labels::{gpu_label, short};
+use crate::app::process_columns::{BYTES_WIDTH, ProcessColumn};
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
 /// Memory that nobody accounts for: how much, and who has the GPU open.
-pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, snapshot: &Snapshot, columns: &Columns, gpu: &GpuUuid) {
+pub(super) fn draw(
+    pen: &mut Pen<'_>,
+    theme: Theme,
+    app: &App,
+    snapshot: &Snapshot,
+    columns: &ColumnWidths,
+    gpu: &GpuUuid,
+) {
     let Some(unaccounted) = app.model().unaccounted().iter().find(|it| it.gpu == *gpu) else { return };
-    let label = snapshot.gpu(gpu).map(rows::gpu_label).unwrap_or_default();
+    let label = snapshot.gpu(gpu).map(gpu_label).unwrap_or_default();
     // In its columns up to the amount, then in words.
-    let until = columns.shown.iter().position(|it| *it == Column::Memory);
+    let until = columns.shown.iter().position(|it| *it == ProcessColumn::Memory);
     let before = columns.shown.iter().take(until.unwrap_or(1));
     for column in before {
         let (text, align) = match column {
-            Column::Gpu => (label.as_str(), Align::Left),
-            Column::Pid => ("-", Align::Right),
-            Column::User => ("-", Align::Left),
+            ProcessColumn::Gpu => (label.as_str(), Align::Left),
+            ProcessColumn::Pid => ("-", Align::Right),
+            ProcessColumn::User => ("-", Align::Left),
             _ => ("", Align::Left),
         };
-        let style = if *column == Column::Gpu { theme.text() } else { theme.dim() };
+        let style = if *column == ProcessColumn::Gpu { theme.text() } else { theme.dim() };
         pen.cell(text, columns.width(*column), align, style).skip(1);
     }
     if until.is_some() {
-        pen.skip(columns.bar + 1).cell(short(unaccounted.memory), SHORT, Align::Right, theme.notable()).skip(1);
+        pen.skip(columns.memory_bar + 1)
+            .cell(short(unaccounted.memory), BYTES_WIDTH, Align::Right, theme.notable())
+            .skip(1);
     } else {
         pen.put(format!("{} on GPU {label} ", unaccounted.memory), theme.notable());
     }

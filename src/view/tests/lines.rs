@@ -110,13 +110,13 @@ fn who_sees_only_their_own_is_not_told_that_nobody_uses_a_gpu() {
     };
     for keys in ["u", "uo"] {
         assert!(
-            text(&host, keys).contains("nothing of yours is here; u shows what is others'"),
+            text(&host, keys).contains("no process of yours uses a GPU (u shows those of others)"),
             "{}",
             text(&host, keys)
         );
     }
     host.host.facts.uid -= 1;
-    assert!(text(&host, "uo").contains("nobody holds memory who should not"), "{}", text(&host, "uo"));
+    assert!(text(&host, "uo").contains("no process holds memory that it should not"), "{}", text(&host, "uo"));
     host.gpus[0].processes.clear();
     host.processes.clear();
     assert!(text(&host, "u").contains("no process uses a GPU"));

@@ -1,0 +1,226 @@
+//! Columns of a list: what each declares about itself, which of them a list shows, and what stands in a cell.
+//!
+//! The screen and the reports without a screen (`--once`) share all of it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use strum::VariantArray;
+
+use crate::model::Weight;
+
+/// The end of its cell that a text keeps to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Align {
+    /// Texts.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// What a text means to the reader; the theme turns it into a style.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// As the rest of the line.
+    Plain,
+    /// A figure that the driver gave: dim when it is old.
+    Reading,
+    /// Less important than the rest of the line.
+    Dim,
+    /// Healthy.
+    Good,
+    /// Unusual.
+    Notable,
+    /// Wrong.
+    Alarm,
+    /// The weight of a verdict or of a health.
+    Weight(Weight),
+}
+
+/// The content of one column on one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// The text, which may be wider than the column.
+    pub text: String,
+    /// What it means.
+    pub tone: Tone,
+}
+
+impl Cell {
+    /// A cell in the tone of its line.
+    pub fn plain(text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone: Tone::Plain }
+    }
+
+    /// A cell with a figure of the driver.
+    pub fn reading(text: impl Into<String>) -> Self {
+        Self { text: text.into(), tone: Tone::Reading }
+    }
+}
+
+/// The order in which people usually want a column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortOrder {
+    /// The list cannot be sorted by the column.
+    None,
+    /// The smallest first.
+    Ascending,
+    /// The largest first.
+    Descending,
+}
+
+/// What a column declares about itself.
+#[derive(Debug, Clone, Copy)]
+pub struct ColumnSpec {
+    /// The name in the configuration and on the command line.
+    pub name: &'static str,
+    /// The heading.
+    pub title: &'static str,
+    /// What the column shows, in a few words.
+    pub help: &'static str,
+    /// The end of the cell that the text keeps to.
+    pub align: Align,
+    /// The width on a narrow screen, in terminal columns.
+    pub width: usize,
+    /// The narrowest screen that shows the column unless the user chose it.
+    pub from_screen_width: u16,
+    /// How the list is sorted by it.
+    pub sort: SortOrder,
+    /// It shows how a value developed, so a report that looks only once leaves it out.
+    pub needs_past: bool,
+    /// It takes the rest of the line, and so is the last one.
+    pub is_last: bool,
+}
+
+impl ColumnSpec {
+    const fn new(name: &'static str, title: &'static str, width: usize, align: Align, help: &'static str) -> Self {
+        let sort = SortOrder::None;
+        Self { name, title, help, align, width, from_screen_width: 0, sort, needs_past: false, is_last: false }
+    }
+
+    /// A column of texts.
+    pub const fn left(name: &'static str, title: &'static str, width: usize, help: &'static str) -> Self {
+        Self::new(name, title, width, Align::Left, help)
+    }
+
+    /// A column of numbers.
+    pub const fn right(name: &'static str, title: &'static str, width: usize, help: &'static str) -> Self {
+        Self::new(name, title, width, Align::Right, help)
+    }
+
+    /// The same column, which the list can be sorted by.
+    #[must_use]
+    pub const fn sorted(self, sort: SortOrder) -> Self {
+        Self { sort, ..self }
+    }
+
+    /// The same column, shown from that width of the screen on.
+    #[must_use]
+    pub const fn from_width(self, from_screen_width: u16) -> Self {
+        Self { from_screen_width, ..self }
+    }
+
+    /// The same column, left out by reports that look only once.
+    #[must_use]
+    pub const fn with_past(self) -> Self {
+        Self { needs_past: true, ..self }
+    }
+
+    /// The same column as the last one of the list.
+    #[must_use]
+    pub const fn last(self) -> Self {
+        Self { is_last: true, ..self }
+    }
+}
+
+/// The columns of one list. The order of the variants is the order on the screen, from left to right.
+pub trait ListColumn: Copy + PartialEq + VariantArray {
+    /// What the column declares about itself.
+    fn spec(self) -> ColumnSpec;
+}
+
+/// Parses the name of a column.
+///
+/// # Errors
+///
+/// When no column has that name; the message lists those that exist.
+pub fn parse_column<C: ListColumn>(name: &str) -> Result<C, String> {
+    let found = C::VARIANTS.iter().copied().find(|column| column.spec().name == name);
+    found.ok_or_else(|| {
+        let known: Vec<_> = C::VARIANTS.iter().map(|column| column.spec().name).collect();
+        format!("`{name}` is no column; there are {}", known.join(", "))
+    })
+}
+
+/// Parses names that are separated by commas, without the blanks around them.
+pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// The columns that the user chose, from left to right. The column that takes the rest of the line is the last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Columns<C>(Vec<C>);
+
+impl<C: ListColumn> Columns<C> {
+    /// These columns, each once.
+    pub fn new(columns: impl IntoIterator<Item = C>) -> Self {
+        let mut once = Vec::new();
+        for column in columns {
+            if !once.contains(&column) {
+                once.push(column);
+            }
+        }
+        once.sort_by_key(|column| column.spec().is_last);
+        Self(once)
+    }
+
+    /// The columns in their order.
+    pub fn chosen(&self) -> &[C] {
+        &self.0
+    }
+
+    /// Whether `column` is one of them.
+    pub fn contains(&self, column: C) -> bool {
+        self.0.contains(&column)
+    }
+
+    /// All columns of the list: these in their order, then the others in theirs.
+    pub fn and_others(&self) -> Vec<C> {
+        let others = C::VARIANTS.iter().copied().filter(|column| !self.contains(*column));
+        self.0.iter().copied().chain(others).collect()
+    }
+
+    /// These without `column`, or with it when it was not one of them; `None` when no column would be left.
+    #[must_use]
+    pub fn toggled(&self, column: C) -> Option<Self> {
+        let others = self.0.iter().copied().filter(|other| *other != column);
+        let columns: Vec<C> = others.chain((!self.contains(column)).then_some(column)).collect();
+        if columns.is_empty() { None } else { Some(Self::new(columns)) }
+    }
+
+    /// These with `column` moved by that many places to the right; a negative number moves it to the left.
+    #[must_use]
+    pub fn moved(&self, column: C, by: isize) -> Self {
+        let mut columns = self.0.clone();
+        if let Some(from) = columns.iter().position(|other| *other == column) {
+            let to = from.saturating_add_signed(by).min(columns.len() - 1);
+            columns.swap(from, to);
+        }
+        Self::new(columns)
+    }
+}
+
+impl<C: ListColumn> FromStr for Columns<C> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let columns: Vec<C> = names(text).map(parse_column).collect::<Result<_, _>>()?;
+        if columns.is_empty() { Err("at least one column is needed".to_owned()) } else { Ok(Self::new(columns)) }
+    }
+}
+
+impl<C: ListColumn> fmt::Display for Columns<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.iter().map(|column| column.spec().name).collect::<Vec<_>>().join(","))
+    }
+}

@@ -1,0 +1,84 @@
+//! What stands in the cells of the GPU list, for the screen and for `--once`.
+
+use super::columns::{Cell, Tone};
+use super::gpu_columns::GpuColumn;
+use super::labels::{gpu_label, word};
+use crate::base::units::{Bytes, Elapsed};
+use crate::model::HostModel;
+use crate::protocol::snapshot::Gpu;
+
+/// Returns the content of one column. `mark` stands before the index: watched, or nothing.
+pub fn cell(column: GpuColumn, model: &HostModel, gpu: &Gpu, mark: &str) -> Cell {
+    let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
+    match column {
+        GpuColumn::Index => Cell::reading(format!("{mark}{}", gpu_label(gpu))),
+        GpuColumn::Name => {
+            let name = word(facts.name.as_ref().map_err(|why| *why));
+            Cell::reading(short_name(&name))
+        }
+        GpuColumn::Memory => Cell::reading(memory(gpu)),
+        GpuColumn::Sm => Cell::reading(word(load.sm)),
+        GpuColumn::Temperature => Cell { text: word(load.temperature), tone: heat(gpu) },
+        GpuColumn::Power => Cell::reading(power(gpu)),
+        GpuColumn::MemoryUse => Cell::reading(word(load.memory_bandwidth)),
+        GpuColumn::SmClock => Cell::reading(word(load.sm_clock)),
+        GpuColumn::MemoryClock => Cell::reading(word(health.memory_clock)),
+        GpuColumn::PState => Cell::reading(word(health.performance_state.map(|state| format!("P{state}")))),
+        GpuColumn::Fan => Cell::reading(word(health.fan)),
+        GpuColumn::Ecc => {
+            let corrected = health.ecc_corrected;
+            Cell::reading(word(corrected.and_then(|corrected| Ok(format!("{corrected}/{}", health.ecc_uncorrected?)))))
+        }
+        GpuColumn::Encoder => Cell::reading(word(health.encoder)),
+        GpuColumn::Decoder => Cell::reading(word(health.decoder)),
+        GpuColumn::Pcie => {
+            let generation = health.pcie_generation;
+            Cell::reading(word(generation.and_then(|generation| Ok(format!("{generation} x{}", health.pcie_width?)))))
+        }
+        GpuColumn::Health => match model.age(gpu) {
+            Some(age) => Cell { text: format!("{} old", Elapsed(age)), tone: Tone::Notable },
+            None => {
+                let health = model.health(gpu);
+                Cell { text: health.word, tone: Tone::Weight(health.weight) }
+            }
+        },
+    }
+}
+
+/// The name without the word that every name begins with.
+pub fn short_name(name: &str) -> &str {
+    name.strip_prefix("NVIDIA ").unwrap_or(name)
+}
+
+/// `61.2/79.6G`: used of total.
+fn memory(gpu: &Gpu) -> String {
+    // From here on one decimal place would make the amount wider than its column.
+    const WITHOUT_DECIMALS: f64 = 99.95;
+    let gib = |bytes: Bytes| match bytes.gib() {
+        gib if gib < WITHOUT_DECIMALS => format!("{gib:.1}"),
+        gib => format!("{gib:.0}"),
+    };
+    match (gpu.load.memory_used, gpu.load.memory_total) {
+        (Ok(used), Ok(total)) => format!("{}/{}G", gib(used), gib(total)),
+        (used, _) => word(used),
+    }
+}
+
+/// `512/700W`: drawn of allowed.
+fn power(gpu: &Gpu) -> String {
+    match (gpu.load.power, gpu.health.power_limit) {
+        (Ok(power), Ok(limit)) => format!("{:.0}/{limit}", power.value()),
+        (power, _) => word(power),
+    }
+}
+
+/// A temperature stands out when fewer degrees than this remain until the GPU slows down.
+const HOT_MARGIN: i32 = 10;
+
+fn heat(gpu: &Gpu) -> Tone {
+    match (gpu.load.temperature, gpu.facts.slowdown_temperature) {
+        (Ok(now), Ok(limit)) if now >= limit => Tone::Alarm,
+        (Ok(now), Ok(limit)) if now.0 + HOT_MARGIN >= limit.0 => Tone::Notable,
+        _ => Tone::Reading,
+    }
+}

@@ -1,0 +1,100 @@
+//! Short texts and figures about GPUs and processes that lists, pages and reports share.
+
+use std::time::Duration;
+
+use crate::base::units::Bytes;
+use crate::model::{GpuOrProcess, HostModel, reserved};
+use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot};
+
+/// Formats a reading, or the word for why it is missing.
+pub fn word(reading: Reading<impl ToString>) -> String {
+    reading.map_or_else(|why| why.to_string(), |value| value.to_string())
+}
+
+/// The program's file name and its arguments, or the short name while these are not known.
+pub fn command(process: &Process) -> Reading<String> {
+    match &process.facts.argv {
+        Ok(argv) if !argv.is_empty() => {
+            let mut words = argv.iter();
+            let program =
+                words.next().map(|path| path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path));
+            Ok(program.into_iter().chain(words).collect::<Vec<_>>().join(" "))
+        }
+        _ if process.load.state == Err(Missing::Gone) => Ok("(no such process here: it has ended)".to_owned()),
+        _ if process.id.start_ticks.is_none() => Ok("(no such process here: it ended, or is a container's)".to_owned()),
+        // A kernel thread and a zombie have no arguments.
+        _ => process.facts.comm.as_ref().map(|comm| format!("[{comm}]")).map_err(|why| *why),
+    }
+}
+
+/// What `torch.cuda.empty_cache()` would give back; `None` where nobody looked.
+pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
+    let stats = process.allocator.as_ref()?;
+    Some(match stats.unreadable {
+        Some(why) => Err(why.missing()),
+        None => reserved(snapshot, process.id, None).map(|reserved| reserved.cache).ok_or(Missing::Failed),
+    })
+}
+
+/// Whether the cache of any process is known.
+pub fn has_cache(model: &HostModel) -> bool {
+    let is_known =
+        |snapshot: &Snapshot| snapshot.processes.iter().any(|process| matches!(cache(snapshot, process), Some(Ok(_))));
+    model.latest().is_some_and(is_known)
+}
+
+/// How a process's GPU memory changed since gputop first saw it, in bytes; `None` when either amount is not known.
+/// Less than a MiB counts as no change.
+pub fn growth(model: &HostModel, process: ProcessId) -> Option<i64> {
+    let series = model.series(&GpuOrProcess::Process(process))?;
+    let (first, last) = (series.baseline()?, series.latest()?);
+    let growth = last.0.cast_signed() - first.0.cast_signed();
+    Some(if growth.unsigned_abs() < 1 << 20 { 0 } else { growth })
+}
+
+/// How long the process has been running.
+pub fn elapsed(snapshot: &Snapshot, process: &Process) -> Reading<Duration> {
+    let ticks = process.id.start_ticks.ok_or(Missing::Unsupported)?;
+    let per_second = snapshot.host.facts.ticks_per_second.max(1);
+    let started = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
+    Ok(Duration::from_millis(snapshot.at.0).saturating_sub(started))
+}
+
+/// A GPU's short name: its index, or `index:instance` for a MIG instance.
+pub fn gpu_label(gpu: &Gpu) -> String {
+    match gpu.facts.gpu_instance {
+        Ok(instance) if gpu.facts.parent.is_some() => format!("{}:{instance}", gpu.facts.index),
+        _ => gpu.facts.index.to_string(),
+    }
+}
+
+/// The GPUs at these places of the snapshot's list: `0`, `0,2`, `0-7`.
+pub fn gpu_labels(snapshot: &Snapshot, places: &[usize]) -> String {
+    let gpus = || places.iter().map(|at| &snapshot.gpus[*at]);
+    let run = gpus().all(|gpu| gpu.facts.parent.is_none())
+        && gpus().zip(gpus().skip(1)).all(|(a, b)| a.facts.index + 1 == b.facts.index);
+    match (gpus().next(), gpus().next_back()) {
+        (Some(first), Some(last)) if run && places.len() > 2 => {
+            format!("{}-{}", first.facts.index, last.facts.index)
+        }
+        _ => gpus().map(gpu_label).collect::<Vec<_>>().join(","),
+    }
+}
+
+/// An amount in five columns: `38.2G`, `512M`.
+pub fn short(bytes: Bytes) -> String {
+    let text = bytes.to_string();
+    match text.split_once(' ') {
+        Some((number, unit)) => format!("{number}{}", unit.chars().next().unwrap_or('B')),
+        None => text,
+    }
+}
+
+/// A change in six columns: `+1.2G`, or `0`.
+pub fn signed(bytes: i64) -> String {
+    match bytes {
+        0 => "0".to_owned(),
+        1.. => format!("+{}", short(Bytes(bytes.unsigned_abs()))),
+        _ => format!("-{}", short(Bytes(bytes.unsigned_abs()))),
+    }
+}

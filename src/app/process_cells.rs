@@ -1,0 +1,182 @@
+//! What stands in the cells of the process list, for the screen and for `--once`, and what the list is sorted by.
+
+use std::time::Duration;
+
+use super::columns::{Cell, Tone};
+use super::labels::{cache, command, elapsed, gpu_labels, growth, short, signed, word};
+use super::process_columns::ProcessColumn;
+use super::row_order::Key;
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Elapsed, Percent};
+use crate::model::{GpuOrProcess, HostModel, Outlook, ProcessTotal, Verdict};
+use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
+
+/// A process on one line, with what its cells are made from.
+#[derive(Debug, Clone, Copy)]
+pub struct ProcessLine<'a> {
+    /// The model of its host.
+    pub model: &'a HostModel,
+    /// The latest snapshot of its host.
+    pub snapshot: &'a Snapshot,
+    /// The process.
+    pub process: &'a Process,
+    /// What it uses of the GPUs that the line is about; `None` when the driver lists it for none.
+    pub process_total: Option<&'a ProcessTotal>,
+    /// A mark before the GPUs: tagged, or watched.
+    pub mark: &'static str,
+    /// Its memory is shown on the line of the process that keeps it.
+    pub is_kept: bool,
+    /// The list shows only suspects, so the command gives way to the reason.
+    pub only_suspects: bool,
+    /// The width of its memory's history, in terminal columns.
+    pub history_width: usize,
+}
+
+/// Returns the content of one column.
+pub fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
+    let ProcessLine { model, snapshot, process, process_total, .. } = *line;
+    let (load, facts) = (&process.load, &process.facts);
+    match column {
+        ProcessColumn::Gpu => {
+            // A process that the driver does not list may have a GPU open, and keep memory there.
+            let open = model.verdict(process.id).map(|verdict| verdict.open.as_slice()).unwrap_or_default();
+            let places = process_total.map_or(open, |total| total.gpus.as_slice());
+            Cell::plain(format!("{}{}", line.mark, gpu_labels(snapshot, places)))
+        }
+        ProcessColumn::Pid => Cell::plain(process.id.pid.to_string()),
+        ProcessColumn::User => Cell::plain(word(facts.user.as_ref().map_err(|why| *why))),
+        ProcessColumn::Memory => Cell::reading(memory(line)),
+        ProcessColumn::Cache => Cell::reading(match process_total.and_then(|_| cache(snapshot, process)) {
+            Some(Err(Missing::Unsupported)) | None => String::new(),
+            Some(cache) => word(cache.map(short)),
+        }),
+        ProcessColumn::Growth => Cell::reading(growth(model, process.id).map_or_else(String::new, signed)),
+        ProcessColumn::Sm => Cell::reading(process_total.map_or_else(String::new, |total| word(total.sm))),
+        ProcessColumn::Cpu => Cell::plain(word(load.cpu)),
+        ProcessColumn::Rss => Cell::plain(word(load.rss.map(short))),
+        ProcessColumn::Elapsed => Cell::plain(word(elapsed(snapshot, process).map(Elapsed))),
+        ProcessColumn::Threads => Cell::plain(word(load.threads)),
+        ProcessColumn::State => {
+            let tone = match load.state {
+                Ok(State::Zombie | State::DiskSleep | State::Dead) => Tone::Alarm,
+                Ok(State::Stopped | State::Traced) => Tone::Notable,
+                _ => Tone::Plain,
+            };
+            Cell { text: load.state.map_or('?', State::letter).to_string(), tone }
+        }
+        ProcessColumn::History => {
+            let series = model.series(&GpuOrProcess::Process(process.id));
+            let columns = series.map(|series| series.columns(model.now(), recent(model), line.history_width));
+            let values: Vec<Option<u64>> =
+                columns.unwrap_or_default().iter().map(|bytes| bytes.map(|bytes| bytes.0)).collect();
+            Cell { text: sparkline(&values), tone: Tone::Good }
+        }
+        ProcessColumn::Origin => {
+            Cell { text: facts.origin.as_ref().map_or("", Text::as_str).to_owned(), tone: Tone::Dim }
+        }
+        ProcessColumn::Verdict => verdict(model, process.id, true),
+        ProcessColumn::Command => Cell::plain(reason_or_command(line)),
+    }
+}
+
+/// Returns the value that the list is sorted by; `None` when it is missing, or the column does not sort.
+///
+/// Amounts that are shown alike are equal: lines do not change places over a difference that nobody sees.
+pub(super) fn sort_key<'a>(
+    column: ProcessColumn,
+    model: &HostModel,
+    process: &'a Process,
+    process_total: Option<&'a ProcessTotal>,
+) -> Option<Key<'a>> {
+    let amount = |bytes: Bytes| Key::Amount(bytes.as_shown());
+    let share = |percent: Percent| Key::Share(percent.as_shown());
+    match column {
+        ProcessColumn::Gpu => process_total.map(|total| Key::Gpus(&total.gpus)),
+        ProcessColumn::Pid => Some(Key::Number(process.id.pid.into())),
+        ProcessColumn::User => process.facts.user.as_ref().ok().map(|user| Key::Word(user.as_str().into())),
+        ProcessColumn::Memory => process_total.and_then(|total| total.memory.ok()).map(|total| amount(total.bytes)),
+        ProcessColumn::Cache => cache(model.latest()?, process)?.ok().map(amount),
+        ProcessColumn::Growth => growth(model, process.id).map(Key::Number),
+        ProcessColumn::Sm => process_total.and_then(|total| total.sm.ok()).map(share),
+        ProcessColumn::Cpu => process.load.cpu.ok().map(share),
+        ProcessColumn::Rss => process.load.rss.ok().map(amount),
+        // A process that started later has run for a shorter time.
+        ProcessColumn::Elapsed => process.id.start_ticks.map(|ticks| Key::Number(-ticks.cast_signed())),
+        ProcessColumn::State => process.load.state.ok().map(Key::State),
+        ProcessColumn::Threads | ProcessColumn::History | ProcessColumn::Origin | ProcessColumn::Verdict => None,
+        ProcessColumn::Command => command(process).ok().map(|command| Key::Word(command.into())),
+    }
+}
+
+/// Returns the verdict on a process in one word. A leftover is more urgent than a leak. A harmless verdict is
+/// empty unless `even_harmless`.
+pub fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool) -> Cell {
+    let verdict = model.verdict(process);
+    let growth = model.growing(&GpuOrProcess::Process(process)).map(|growth| growth.outlook());
+    match (verdict, growth) {
+        (Some(verdict), _) if verdict.is_suspect() => {
+            Cell { text: verdict.word().to_owned(), tone: Tone::Weight(verdict.weight()) }
+        }
+        (_, Some(growth @ (Outlook::Leak | Outlook::Suspect))) => {
+            Cell { text: growth.word().to_owned(), tone: Tone::Weight(growth.weight()) }
+        }
+        (Some(verdict), _) if even_harmless => Cell { text: verdict.word().to_owned(), tone: Tone::Dim },
+        _ => Cell::plain(""),
+    }
+}
+
+/// The name that a DataLoader worker gives itself. Its arguments are those of its trainer.
+const DATALOADER_WORKER: &str = "pt_data_worker";
+
+fn reason_or_command(line: &ProcessLine<'_>) -> String {
+    let ProcessLine { model, process, only_suspects, .. } = *line;
+    let verdict = model.verdict(process.id).filter(|verdict| only_suspects && verdict.is_suspect());
+    let comm = process.facts.comm.as_ref().ok().filter(|comm| comm.as_str() == DATALOADER_WORKER);
+    match (verdict, comm) {
+        (Some(verdict), _) => verdict.sentence(),
+        (None, Some(comm)) => format!("[{comm}]"),
+        (None, None) => word(command(process)),
+    }
+}
+
+fn memory(line: &ProcessLine<'_>) -> String {
+    match line.process_total.filter(|_| !line.is_kept) {
+        None if line.is_kept => "kept".to_owned(),
+        None => kept(line.model.verdict(line.process.id)),
+        Some(total) => match total.memory {
+            Ok(total) => format!("{}{}", if total.lower_bound { "≥" } else { "" }, short(total.bytes)),
+            Err(why) => why.to_string(),
+        },
+    }
+}
+
+/// The memory that a process alone keeps, though the driver lists it for nobody that lives. Memory that several
+/// processes keep together stands where the driver has it: at a ghost, or as unaccounted.
+fn kept(verdict: Option<&Verdict>) -> String {
+    let kept = verdict.map(|verdict| verdict.kept.as_slice()).unwrap_or_default();
+    let alone = || kept.iter().filter(|memory| memory.keepers == 1);
+    match kept {
+        [] => String::new(),
+        _ if alone().next().is_none() => "shared".to_owned(),
+        _ => short(alone().map(|memory| memory.memory).sum()),
+    }
+}
+
+/// The most of the past that a line shows: in its few cells a longer past would hide what is short.
+const RECENT: Duration = Duration::from_mins(5);
+
+/// How much of the past the history column shows.
+pub fn recent(model: &HostModel) -> Duration {
+    model.span().min(RECENT)
+}
+
+/// A curve one line high. A gap is a blank.
+fn sparkline(values: &[Option<u64>]) -> String {
+    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let known = || values.iter().flatten().copied();
+    let (low, high) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
+    // A change of less than a twentieth of the amount is drawn flat.
+    let range = (high - low).max(high / 20).max(1);
+    let level = |value: u64| usize::try_from((value - low) * 7 / range).map_or('█', |level| LEVELS[level.min(7)]);
+    values.iter().map(|value| value.map_or(' ', level)).collect()
+}
