@@ -21,7 +21,7 @@ mod verdict;
 
 pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
 pub use self::breakdown::{Breakdown, Part, Reserved, reserved, with_instances};
-pub use self::fleet::Fleet;
+pub use self::fleet::{Fleet, HostLabel};
 pub use self::growth::{
     Evidence, Fall, Forecast, Growing, LeakDetector, Outlook, PartedDetector, Rate, evidence_of, part_name,
 };

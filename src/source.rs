@@ -50,6 +50,14 @@ impl Source {
         }
     }
 
+    /// What the source is, for a host that has not said its name yet.
+    pub fn description(&self) -> Text {
+        match self {
+            Self::LocalAgent(_) => "this host".into(),
+            Self::Via(via) => via.command_line(),
+        }
+    }
+
     /// Sets the interval that the agent starts with from now on.
     fn set_interval(&mut self, interval: Duration) {
         match self {
@@ -135,9 +143,9 @@ impl Sources {
         Reporter { host, connection: self.newest, sender: self.sender.clone(), tap: self.tap.clone() }
     }
 
-    /// The host keys, each with the name that the user gave to the host.
-    pub fn hosts(&self) -> impl Iterator<Item = (HostKey, Option<&Text>)> {
-        (0..).map(HostKey).zip(self.sources.iter().map(|(source, _)| source.name()))
+    /// The sources, each with the key of its host.
+    pub fn hosts(&self) -> impl Iterator<Item = (HostKey, &Source)> {
+        (0..).map(HostKey).zip(self.sources.iter().map(|(source, _)| source))
     }
 
     /// Waits for the next event of any source. Without a source that can report, waits for ever. Safe to cancel.

@@ -45,6 +45,12 @@ fn is_name(text: &str) -> bool {
 }
 
 impl ViaCommand {
+    /// The command as words with spaces between them.
+    pub(super) fn command_line(&self) -> Text {
+        let words = std::iter::once(&self.program).chain(&self.arguments);
+        Text::new(words.map(String::as_str).collect::<Vec<_>>().join(" "))
+    }
+
     /// Starts the command and connects to it.
     ///
     /// # Errors
