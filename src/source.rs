@@ -1,15 +1,17 @@
 //! Where lines come from. Every viewer and every report reads lines from [`Sources`], and knows no other way.
 //!
 //! A source is an agent of this host, a command that the user gave, or a recording. The host key is the number of the
-//! source; it never comes from the far side. A far agent is hostile input: the readers here check lengths and counts
+//! source, or in a recording the place of the host in the file; it never comes from the far side. A far agent is hostile input: the readers here check lengths and counts
 //! before they parse a line.
 
 mod connection;
 mod detach;
 mod event;
+mod host_tag;
 mod limits;
 mod line_reader;
 mod local_agent;
+mod recording;
 mod standard_error;
 mod via;
 
@@ -23,6 +25,8 @@ use tokio::sync::mpsc;
 use self::connection::{Connection, ExitingProcess, Reporter};
 pub use self::detach::detach;
 pub use self::event::SourceEvent;
+pub use self::host_tag::HostTag;
+pub use self::recording::{Recording, Speed};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;
 use crate::cli::AgentArgs;
@@ -39,13 +43,15 @@ pub enum Source {
     LocalAgent(AgentArgs),
     /// A command that the user gave, such as `ssh HOST gputop agent`.
     Via(ViaCommand),
+    /// A file of lines.
+    Recording(Recording),
 }
 
 impl Source {
     /// The name that the user gave to this host.
     pub fn name(&self) -> Option<&Text> {
         match self {
-            Self::LocalAgent(_) => None,
+            Self::LocalAgent(_) | Self::Recording(_) => None,
             Self::Via(via) => via.name.as_ref(),
         }
     }
@@ -55,6 +61,7 @@ impl Source {
         match self {
             Self::LocalAgent(_) => "this host".into(),
             Self::Via(via) => via.command_line(),
+            Self::Recording(recording) => Text::new(recording.path.as_os_str().as_encoded_bytes()),
         }
     }
 
@@ -63,6 +70,7 @@ impl Source {
         match self {
             Self::LocalAgent(options) => options.interval = interval,
             Self::Via(via) => via.interval = Some(interval),
+            Self::Recording(_) => {}
         }
     }
 
@@ -70,6 +78,7 @@ impl Source {
         match self {
             Self::LocalAgent(options) => local_agent::connect(options, reporter),
             Self::Via(via) => via.connect(reporter),
+            Self::Recording(recording) => recording.connect(reporter),
         }
     }
 }

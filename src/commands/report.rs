@@ -294,7 +294,7 @@ impl Watch {
         while self.passes < 2 || !self.model.latest().is_some_and(enough) {
             match timeout_at(deadline, self.sources.next()).await {
                 Ok(SourceEvent::Line(_, line)) => self.hear(*line),
-                Ok(SourceEvent::Note(..)) => {}
+                Ok(SourceEvent::Note(..) | SourceEvent::Named(..) | SourceEvent::RecordingEnded(_)) => {}
                 Ok(SourceEvent::Ended(_, reason)) => {
                     self.is_lost = true;
                     return Some(reason);

@@ -55,9 +55,7 @@ impl Reporter {
     /// Returns a connection to nothing, which ends at once with this error.
     pub(super) fn failed_to_start(self, error: &io::Error) -> Connection {
         let reason = Text::new(error.to_string());
-        let mut connection = Connection::new(self.connection);
-        connection.tasks.spawn(async move { _ = self.send(SourceEvent::Ended(self.host, reason)).await });
-        connection
+        Connection::to_task(self.connection, async move { _ = self.send(SourceEvent::Ended(self.host, reason)).await })
     }
 }
 
@@ -72,8 +70,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    fn new(number: u64) -> Self {
-        Self { number, commands: None, tasks: JoinSet::new(), child: None }
+    /// A connection that is one task and takes no commands.
+    pub(super) fn to_task(number: u64, task: impl Future<Output = ()> + Send + 'static) -> Self {
+        let mut tasks = JoinSet::new();
+        tasks.spawn(task);
+        Self { number, commands: None, tasks, child: None }
     }
 
     /// Connects to a process. `subject` begins the sentences about it.
@@ -94,8 +95,7 @@ impl Connection {
         let (stdin, stdout) = (ChildStdin::from_std(stdin)?, ChildStdout::from_std(stdout)?);
         let stderr = ChildStderr::from_std(stderr)?;
         let (commands, to_send) = mpsc::unbounded_channel();
-        let mut connection = Self::new(reporter.connection);
-        connection.tasks.spawn(send(stdin, to_send));
+        let number = reporter.connection;
         let receiver = Receiver {
             lines: LineReader::new(stdout),
             standard_error: StandardError::new(stderr),
@@ -103,7 +103,8 @@ impl Connection {
             subject,
             reporter,
         };
-        connection.tasks.spawn(receiver.run());
+        let mut connection = Self::to_task(number, receiver.run());
+        connection.tasks.spawn(send(stdin, to_send));
         Ok(Self { commands: Some(commands), child: Some(child), ..connection })
     }
 

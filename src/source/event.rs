@@ -9,8 +9,12 @@ use crate::protocol::line::Line;
 pub enum SourceEvent {
     /// A line arrived from this host.
     Line(HostKey, Box<Line>),
+    /// A recording names this host. It comes before the first line of the host.
+    Named(HostKey, Text),
     /// The command of this host wrote this to its standard error, and runs on.
     Note(HostKey, Text),
     /// No more lines come from this host; the text says why, in one sentence.
     Ended(HostKey, Text),
+    /// All lines of a recording were sent. The text says what is wrong with the file; `None` when nothing is.
+    RecordingEnded(Option<Text>),
 }

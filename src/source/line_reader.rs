@@ -56,6 +56,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             }
         }
     }
+
+    /// The bytes after the last line end: a line that was cut off, once the stream has ended.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.bytes[self.returned..]
+    }
 }
 
 #[cfg(test)]
@@ -71,6 +76,7 @@ mod tests {
             assert_eq!(lines.next().await.unwrap(), Some(&b""[..]));
             assert_eq!(lines.next().await.unwrap(), Some(&b"two"[..]));
             assert_eq!(lines.next().await.unwrap(), None);
+            assert_eq!(lines.rest(), b"rest");
         });
     }
 

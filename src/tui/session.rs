@@ -332,6 +332,7 @@ impl<'a> Session<'a> {
         let event = match event {
             SourceEvent::Line(host, line) => Event::Line(host, line),
             SourceEvent::Note(_, note) => Event::Done(note),
+            SourceEvent::Named(..) | SourceEvent::RecordingEnded(_) => return None,
             SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
         };
         self.pass().or_else(|| self.happen(event))

@@ -1,0 +1,58 @@
+//! The tag that says which host a line comes from, in a file or an output with lines of several hosts.
+
+use serde::{Deserialize, Serialize};
+
+use crate::base::text::Text;
+
+/// The field `source` of a line. The reader of the line wrote it; an agent never does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostTag {
+    /// The number of the host among the hosts of that reader.
+    pub host_key: u64,
+    /// The name of the host for people; no two hosts of one reader have the same name.
+    pub name: Option<Text>,
+}
+
+/// The only field that is looked at here.
+#[derive(Deserialize)]
+struct Tagged {
+    source: Option<HostTag>,
+}
+
+impl HostTag {
+    /// Adds the tag to a line: an object, with or without its line end.
+    pub fn append_to(&self, line: &mut Vec<u8>) {
+        let Some(end) = line.iter().rposition(|byte| *byte == b'}') else { return };
+        // Serializing two fields into memory cannot fail.
+        let Ok(tag) = serde_json::to_vec(self) else { return };
+        line.splice(end..end, [&b",\"source\":"[..], &tag].concat());
+    }
+
+    /// Reads the tag of a line; `None` for a line without one.
+    pub fn of(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice::<Tagged>(line).ok()?.source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_added_at_the_end_and_found_anywhere() {
+        let tag = HostTag { host_key: 1, name: Some("left".into()) };
+        let mut line = b"{\"kind\":\"full\",\"host\":{}}\n".to_vec();
+        tag.append_to(&mut line);
+        let tagged = r#"{"kind":"full","host":{},"source":{"host_key":1,"name":"left"}}"#;
+        assert_eq!(String::from_utf8(line.clone()).unwrap(), format!("{tagged}\n"));
+        assert_eq!(HostTag::of(&line), Some(tag.clone()));
+        assert_eq!(HostTag::of(br#"{"source":{"later":0,"name":"left","host_key":1},"kind":"full"}"#), Some(tag));
+    }
+
+    #[test]
+    fn a_line_of_an_agent_has_no_tag() {
+        for line in [r#"{"kind":"full"}"#, r#"{"source":null}"#, r#"{"source":"ssh"}"#, "nonsense", ""] {
+            assert_eq!(HostTag::of(line.as_bytes()), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! A recording: a file of lines as `gputop agent` or `gputop --json -l` print them, replayed at the pace of their data time.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::thread;
+use std::time::Duration;
+
+use tokio::process::ChildStdout;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use super::connection::{Connection, Reporter};
+use super::host_tag::HostTag;
+use super::line_reader::LineReader;
+use super::{SourceEvent, limits};
+use crate::base::text::Text;
+use crate::base::units::Moment;
+use crate::protocol::host_key::HostKey;
+use crate::protocol::line::Line;
+
+/// The largest number of hosts in one recording.
+const MOST_HOSTS: usize = 1024;
+
+/// A file of lines.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// The file; `-` is the standard input.
+    pub path: PathBuf,
+    /// How fast it is replayed.
+    pub speed: Speed,
+}
+
+/// How fast a recording is replayed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Speed {
+    /// This many times as fast as it was recorded.
+    Times(f64),
+    /// As fast as the lines can be read.
+    Max,
+}
+
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "max" {
+            return Ok(Self::Max);
+        }
+        match text.strip_suffix('x').unwrap_or(text).parse() {
+            Ok(times) if times > 0.0 && f64::is_finite(times) => Ok(Self::Times(times)),
+            _ => Err("expected `max` or a number above 0, such as 1, 10 or 0.5".to_owned()),
+        }
+    }
+}
+
+impl Recording {
+    /// Starts the replay.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be opened.
+    pub(super) fn connect(&self, reporter: Reporter) -> io::Result<Connection> {
+        let path = if self.path.as_os_str() == "-" { PathBuf::from("/dev/stdin") } else { self.path.clone() };
+        let shown = self.path.display().to_string();
+        let cannot_read = move |error: io::Error| io::Error::new(error.kind(), format!("cannot read {shown}: {error}"));
+        let mut file = File::open(path).map_err(&cannot_read)?;
+        // The file may be on a file system that hangs, so a thread reads it. The lines come through a pipe, as those of a
+        // process do.
+        let (pipe, mut writer) = io::pipe()?;
+        let (sender, read_result) = oneshot::channel();
+        thread::Builder::new().name("replay".to_owned()).spawn(move || {
+            let copied = io::copy(&mut file, &mut writer).map(drop).map_err(cannot_read);
+            // Nothing waits for the result once the replay is stopped.
+            let _stopped: Result<(), io::Result<()>> = sender.send(copied);
+        })?;
+        let lines = LineReader::new(ChildStdout::from_std(OwnedFd::from(pipe).into())?);
+        let player = Player {
+            lines,
+            read_result,
+            hosts: Vec::new(),
+            start: Instant::now(),
+            position: Duration::ZERO,
+            speed: self.speed,
+            ignored: None,
+            reporter,
+        };
+        Ok(Connection::to_task(player.reporter.connection, player.run()))
+    }
+}
+
+/// A host in a recording.
+struct RecordedHost {
+    /// The key of the host in the file; `None` for lines without a tag.
+    key_in_file: Option<u64>,
+    /// The time of its newest line by its own clock.
+    at: Moment,
+    /// How far from the beginning of the recording that line is.
+    position: Duration,
+}
+
+/// Sends the lines of a recording when they are due.
+struct Player {
+    lines: LineReader<ChildStdout>,
+    /// Comes when the file was read to its end.
+    read_result: oneshot::Receiver<io::Result<()>>,
+    /// The hosts in the order of their keys, which is the order in which they appear.
+    hosts: Vec<RecordedHost>,
+    start: Instant,
+    position: Duration,
+    speed: Speed,
+    /// The first line that was not understood, in a sentence, and the number of all of them.
+    ignored: Option<(String, u64)>,
+    reporter: Reporter,
+}
+
+impl Player {
+    async fn run(mut self) {
+        let mut number = 0_u64;
+        let outcome = loop {
+            number += 1;
+            match self.lines.next().await {
+                Ok(Some(line)) => {
+                    let line = line.to_vec();
+                    if !self.play(&line, number).await {
+                        return;
+                    }
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(format!("line {number}: {error}")),
+            }
+        };
+        let rest = self.lines.rest().to_vec();
+        let mut problem = None;
+        if outcome.is_ok() && !rest.is_empty() {
+            if matches!(limits::parse(&rest), Ok(Some(_))) {
+                if !self.play(&rest, number).await {
+                    return;
+                }
+            } else {
+                problem = Some("its last line is cut off".to_owned());
+            }
+        }
+        let read_result = self.read_result.await.unwrap_or(Ok(()));
+        let failure = outcome.err().or_else(|| read_result.err().map(|error| error.to_string()));
+        let ignored = self.ignored.map(|(sentence, count)| match count {
+            1 => sentence,
+            count => format!("{count} lines are not understood; the first is {sentence}"),
+        });
+        let problems: Vec<String> = failure.into_iter().chain(ignored).chain(problem).collect();
+        let event = if self.hosts.is_empty() {
+            let reason = if problems.is_empty() { "there is no line in it".to_owned() } else { problems.join("; ") };
+            SourceEvent::Ended(HostKey::FIRST, Text::new(format!("the recording cannot be replayed: {reason}")))
+        } else {
+            SourceEvent::RecordingEnded((!problems.is_empty()).then(|| Text::new(problems.join("; "))))
+        };
+        self.reporter.send(event).await;
+    }
+
+    /// Sends one line when it is due. Returns whether anything still reads events.
+    async fn play(&mut self, raw: &[u8], number: u64) -> bool {
+        let parsed = match limits::parse(raw) {
+            Ok(Some(line)) => line,
+            // A later version may record more kinds of lines.
+            Ok(None) => return true,
+            Err(reason) => {
+                self.ignore(number, &reason);
+                return true;
+            }
+        };
+        let tag = HostTag::of(raw);
+        let key_in_file = tag.as_ref().map(|tag| tag.host_key);
+        let known = self.hosts.iter().position(|host| host.key_in_file == key_in_file);
+        if known.is_none() && self.hosts.len() == MOST_HOSTS {
+            self.ignore(number, &format!("its host is one more than {MOST_HOSTS}"));
+            return true;
+        }
+        let place = known.unwrap_or(self.hosts.len());
+        let Ok(host) = u16::try_from(place).map(HostKey) else { return true };
+        let at = match &parsed {
+            Line::Full(snapshot) => Some(snapshot.at),
+            Line::Tick(change) => Some(change.at),
+            Line::Reply(_) => None,
+        };
+        if known.is_none() {
+            let at = at.unwrap_or_default();
+            self.hosts.push(RecordedHost { key_in_file, at, position: self.position });
+            if let Some(name) = tag.and_then(|tag| tag.name)
+                && !self.reporter.send(SourceEvent::Named(host, name)).await
+            {
+                return false;
+            }
+        }
+        if let Some(at) = at {
+            self.wait_until_due(place, at).await;
+        }
+        if let Some(tap) = &self.reporter.tap {
+            tap.copy(host, raw);
+        }
+        self.reporter.send(SourceEvent::Line(host, Box::new(parsed))).await
+    }
+
+    fn ignore(&mut self, number: u64, reason: &str) {
+        let (_, count) = self.ignored.get_or_insert_with(|| (format!("line {number}: {reason}"), 0));
+        *count += 1;
+    }
+
+    /// Waits until the viewer's clock has come as far as the recording.
+    async fn wait_until_due(&mut self, place: usize, at: Moment) {
+        let position = self.hosts[place].advance(at);
+        self.position = self.position.max(position);
+        match self.speed.after(position).map(|after| self.start.checked_add(after)) {
+            Some(Some(due)) => sleep_until(due).await,
+            // A line of the far future never comes.
+            Some(None) => std::future::pending().await,
+            None => {}
+        }
+    }
+}
+
+impl RecordedHost {
+    /// Moves on to the line of this data time. Returns how far from the beginning of the recording that is.
+    fn advance(&mut self, at: Moment) -> Duration {
+        // A smaller time is that of another boot: no time is known to have passed.
+        let step = at.since(std::mem::replace(&mut self.at, at));
+        self.position = self.position.saturating_add(step);
+        self.position
+    }
+}
+
+impl Speed {
+    /// Returns the time after the start of the replay at which this position is due; `None` for at once.
+    fn after(self, position: Duration) -> Option<Duration> {
+        match self {
+            Self::Times(times) => {
+                Some(Duration::try_from_secs_f64(position.as_secs_f64() / times).unwrap_or(Duration::MAX))
+            }
+            Self::Max => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::tests::run;
+    use super::super::{Source, Sources};
+    use super::*;
+    use crate::protocol::snapshot::example;
+
+    /// Returns a full line of a pass at this time, with this tag.
+    fn line(at: u64, tag: Option<(u64, &str)>) -> Vec<u8> {
+        let mut snapshot = example::host(1);
+        snapshot.at = Moment(at);
+        let mut line = Vec::new();
+        Line::Full(Box::new(snapshot)).write(&mut line).unwrap();
+        if let Some((host_key, name)) = tag {
+            HostTag { host_key, name: Some(name.into()) }.append_to(&mut line);
+        }
+        line
+    }
+
+    /// Replays these bytes. Returns each event, with the time since the start in milliseconds; lines as host and data time.
+    fn replay(bytes: &[u8], speed: Speed) -> Vec<(u128, String)> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        let recording = Source::Recording(Recording { path: file.path().to_owned(), speed });
+        run(async {
+            let start = Instant::now();
+            let mut sources = Sources::start(vec![recording], None).unwrap();
+            let mut events = Vec::new();
+            loop {
+                let event = sources.next().await;
+                let is_last = matches!(event, SourceEvent::RecordingEnded(_) | SourceEvent::Ended(..));
+                let shown = match event {
+                    SourceEvent::Line(host, line) => match *line {
+                        Line::Full(snapshot) => format!("{} {}", host.0, snapshot.at.0),
+                        other => format!("{other:?}"),
+                    },
+                    SourceEvent::Named(host, name) => format!("{} is {name}", host.0),
+                    SourceEvent::RecordingEnded(None) => "end".to_owned(),
+                    SourceEvent::RecordingEnded(Some(problem)) => format!("end: {problem}"),
+                    SourceEvent::Ended(_, reason) => reason.to_string(),
+                    SourceEvent::Note(_, note) => note.to_string(),
+                };
+                events.push((start.elapsed().as_millis(), shown));
+                if is_last {
+                    return events;
+                }
+            }
+        })
+    }
+
+    #[track_caller]
+    fn check(bytes: &[u8], expected: &[&str]) {
+        let events: Vec<String> = replay(bytes, Speed::Max).into_iter().map(|(_, event)| event).collect();
+        assert_eq!(events, expected);
+    }
+
+    #[test]
+    fn a_speed_is_a_number_or_max() {
+        assert_eq!("max".parse(), Ok(Speed::Max));
+        assert_eq!("10".parse(), Ok(Speed::Times(10.0)));
+        assert_eq!("0.5x".parse(), Ok(Speed::Times(0.5)));
+        for text in ["", "0", "-1", "inf", "nan", "fast"] {
+            assert!(text.parse::<Speed>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_have_keys_in_the_order_of_their_first_lines_whatever_the_file_says() {
+        let lines = [line(1000, Some((7, "b"))), line(1000, Some((u64::MAX, "a"))), line(2000, Some((7, "b")))];
+        check(&lines.concat(), &["0 is b", "0 1000", "1 is a", "1 1000", "0 2000", "end"]);
+        check(&[line(1000, None), line(2000, None)].concat(), &["0 1000", "0 2000", "end"]);
+    }
+
+    #[test]
+    fn data_time_sets_the_pace() {
+        let mut host = RecordedHost { key_in_file: None, at: Moment(10_000), position: Duration::ZERO };
+        let positions: Vec<u128> = [10_000, 10_300, 5_000, 5_300].map(|at| host.advance(Moment(at)).as_millis()).into();
+        assert_eq!(positions, [0, 300, 300, 600]);
+        let after = |speed: Speed| speed.after(Duration::from_millis(600)).map(|after| after.as_millis());
+        assert_eq!([1.0, 3.0, 0.5].map(|times| after(Speed::Times(times))), [Some(600), Some(200), Some(1200)]);
+        assert_eq!(after(Speed::Max), None);
+        assert_eq!(Speed::Times(1e-300).after(Duration::from_secs(1)), Some(Duration::MAX));
+    }
+
+    #[test]
+    fn no_line_comes_before_it_is_due() {
+        let times: Vec<u128> = replay(&[line(10_000, None), line(10_300, None)].concat(), Speed::Times(1.0))
+            .into_iter()
+            .map(|(time, _)| time)
+            .collect();
+        assert!(times[1] >= 300, "{times:?}");
+    }
+
+    #[test]
+    fn a_last_line_that_is_cut_off_is_said_and_one_without_a_line_end_is_whole() {
+        let (first, second) = (line(1000, None), line(2000, None));
+        let whole = [&first[..], &second[..second.len() - 1]].concat();
+        check(&whole, &["0 1000", "0 2000", "end"]);
+        check(&whole[..whole.len() - 10], &["0 1000", "end: its last line is cut off"]);
+    }
+
+    #[test]
+    fn lines_that_are_not_understood_are_ignored_and_said() {
+        let lines = [&line(1000, None)[..], b"hello\n", b"{\"kind\":\"later\"}\n", &line(2000, None), b"[]\n"].concat();
+        let problem = "end: 2 lines are not understood; the first is line 2: its line is not understood: \
+                       expected value at line 1 column 1: hello";
+        check(&lines, &["0 1000", "0 2000", problem]);
+    }
+
+    #[test]
+    fn a_file_without_a_line_is_an_error() {
+        check(b"", &["the recording cannot be replayed: there is no line in it"]);
+        check(b"{", &["the recording cannot be replayed: its last line is cut off"]);
+        let missing = Source::Recording(Recording { path: "/does/not/exist".into(), speed: Speed::Max });
+        let folder = Source::Recording(Recording { path: "/".into(), speed: Speed::Max });
+        run(async {
+            let error = Sources::start(vec![missing], None).unwrap_err();
+            assert_eq!(error.to_string(), "cannot read /does/not/exist: No such file or directory (os error 2)");
+            let SourceEvent::Ended(_, reason) = Sources::start(vec![folder], None).unwrap().next().await else {
+                panic!()
+            };
+            assert_eq!(
+                reason.as_str(),
+                "the recording cannot be replayed: cannot read /: Is a directory (os error 21)"
+            );
+        });
+    }
+
+    #[test]
+    fn times_of_a_hostile_recording_do_no_harm() {
+        let lines = [line(0, None), line(u64::MAX, None), line(0, None), line(u64::MAX, None)].concat();
+        check(&lines, &["0 0", &format!("0 {}", u64::MAX), "0 0", &format!("0 {}", u64::MAX), "end"]);
+    }
+}
