@@ -145,6 +145,20 @@ impl Eyes {
         self.wanted = gpu;
     }
 
+    /// Reads only names, memory and processes if nothing was read before: the first line does not wait for the rest.
+    /// `None` if there are older readings, or no GPU.
+    pub(super) fn first_stage(&mut self, now: Moment) -> Option<Readings> {
+        if self.library.is_some() || !self.seats.is_empty() {
+            return None;
+        }
+        self.start(now);
+        self.enumerate(self.library?, now);
+        self.read(false, true);
+        // The whole pass begins with a count: a GPU may be missing, and the versions were not asked for.
+        self.count_due = now;
+        (!self.seats.is_empty()).then(|| self.readings())
+    }
+
     /// Asks everyone who is well.
     pub(super) fn pass(&mut self, now: Moment, scan: bool) -> Readings {
         if self.library.is_none() {
@@ -153,10 +167,17 @@ impl Eyes {
         if let Some(library) = self.library {
             if scan || now >= self.count_due {
                 self.enumerate(library, now);
+                if self.library.is_some() {
+                    self.ask_versions(library);
+                }
             }
-            self.read(scan);
+            self.read(scan, false);
             self.fetch_events(library, now);
         }
+        self.readings()
+    }
+
+    fn readings(&mut self) -> Readings {
         let trouble = self.driver.trouble.as_ref().and_then(|it| it.call.as_ref());
         self.driver.failures = self.watch.failures(Subject::Driver);
         self.driver.failures.retain(|failure| Some(&failure.call) != trouble);
@@ -189,7 +210,7 @@ impl Eyes {
         if let (true, Some(library)) = (any, self.library) {
             self.counted = None;
             self.enumerate(library, now);
-            self.read(false);
+            self.read(false, false);
         }
     }
 
@@ -242,7 +263,10 @@ impl Eyes {
         let library = match already {
             Some(library) => library,
             None => match library::start(&self.watch, self.only.as_deref(), now) {
-                Ok(library) => library,
+                Ok((library, version)) => {
+                    self.driver.version = version;
+                    library
+                }
                 Err(trouble) => {
                     self.start_due = now.after(AGAIN);
                     self.set_driver_trouble(Some(trouble));
@@ -255,7 +279,6 @@ impl Eyes {
         // A thread may hang in the set: then this one has a set of its own.
         self.events = events.filter(|_| !self.avoid.iter().any(|sick| sick.function == WAIT));
         (self.counted, self.count_due) = (None, Moment(0));
-        self.ask_versions(library);
         self.set_driver_trouble(None);
     }
 
@@ -310,7 +333,6 @@ impl Eyes {
             }
         };
         self.set_driver_trouble(None);
-        self.ask_versions(library);
         let missing = self.seats.iter().any(|seat| seat.gpu.is_none() && seat.sick.is_none());
         if self.counted == Some(count) && !missing {
             return;
@@ -395,7 +417,7 @@ impl Eyes {
     }
 
     /// Reads every GPU that is well.
-    fn read(&mut self, scan: bool) {
+    fn read(&mut self, scan: bool, is_first_stage: bool) {
         let mut lost_driver = None;
         let well = self.seats.iter().filter(|seat| self.wanted.is_some() && seat.sick.is_none());
         let everyone: Vec<_> =
@@ -410,7 +432,7 @@ impl Eyes {
             };
             let (lists, samples) = (&mut self.lists, &mut self.samples);
             let driver = self.driver.version.as_ref().map_or("", Text::as_str);
-            let mut pass = Pass { watch: &self.watch, lists, samples, driver, scan, detail };
+            let mut pass = Pass { watch: &self.watch, lists, samples, driver, scan, is_first_stage, detail };
             match gpu.read(&mut pass) {
                 Ok(()) => {
                     gpu.readings.failures = self.watch.failures(Subject::Gpu(seat.index));

@@ -230,6 +230,11 @@ fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: Source, wishe
         let readings = match &mut source {
             Source::Demo(machine) => machine.pass(now, wishes.detail().as_ref()),
             Source::Nvml(eyes) => {
+                if let Some(readings) = eyes.first_stage(now)
+                    && !thread.deliver(Box::new(readings))
+                {
+                    return;
+                }
                 if wishes.came_back.swap(false, Ordering::AcqRel) {
                     eyes.came_back(now);
                 }

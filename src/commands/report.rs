@@ -20,7 +20,7 @@ use crate::cli::{AgentArgs, Cli, SHORTEST_INTERVAL};
 use crate::model::HostModel;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::{Cause, Failure, Identity, Snapshot};
+use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, Snapshot};
 use crate::source::{Source, SourceEvent, Sources};
 use crate::tui::terminal::{self, Abilities, Tty};
 
@@ -339,8 +339,11 @@ fn were_looked_into(snapshot: &Snapshot) -> bool {
     gpu_processes.filter(|it| it.facts.identity == Identity::Sure).all(|it| it.allocator.is_some())
 }
 
-/// Whether the driver, or a GPU, has neither answered nor failed yet.
+/// Whether the driver or a GPU has neither answered nor failed yet, or a GPU was only partly read.
 fn is_starting(snapshot: &Snapshot) -> bool {
+    if snapshot.gpus.iter().any(Gpu::is_partly_read) {
+        return true;
+    }
     let troubles = snapshot.gpus.iter().map(|gpu| &gpu.trouble).chain([&snapshot.driver.trouble]);
     troubles.flatten().any(|trouble| trouble.cause == Cause::Starting)
 }

@@ -162,6 +162,7 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
     match throttle.first() {
         Some(reason) => Health::new(Notable, reason.to_string()).or(format!("throttled: {reason}")),
         None if !gpu.failures.is_empty() || reasons.contains(&Some(Missing::Failed)) => Health::new(Notable, "ERR"),
+        None if load.throttle == Err(Missing::NotYet) => Health::new(Untold, "…").or("not read yet"),
         None if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err() => {
             Health::new(Untold, "unknown")
         }
@@ -194,6 +195,7 @@ mod tests {
     fn each_ailment_has_its_words_and_its_weight() {
         use Weight::{Bad, Fine, Notable, Untold};
         says("ok", Fine, |_, _, _| {});
+        says("not read yet", Untold, |load, _, _| load.throttle = Err(Missing::NotYet));
         says("unknown", Untold, |load, health, _| {
             load.throttle = Err(Missing::Unsupported);
             load.temperature = Err(Missing::Unsupported);

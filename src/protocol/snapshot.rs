@@ -392,6 +392,13 @@ pub struct Gpu {
     pub failures: Vec<Failure>,
 }
 
+impl Gpu {
+    /// Whether only its name, memory and processes were read so far. The first line of an agent does not wait for the rest.
+    pub fn is_partly_read(&self) -> bool {
+        self.trouble.is_none() && self.facts.bus_id == Err(Missing::NotYet)
+    }
+}
+
 /// A process that is a GPU process of some GPU, holds one open, or is related processes of one that does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Process {

@@ -112,7 +112,9 @@ fn a_gpu_is_asked_eight_questions_in_a_pass_and_the_rest_rarely() {
     let mut terminal = Terminal::start_at(&host, 100, 30, ["--interval", "100ms"]);
     terminal.wait_for("80G");
     // The second slow reading comes soon after the first, so that each GPU finds its own second.
-    terminal.wait_until("both slow readings of the start", |_| host.counts()["nvmlDeviceGetMigMode"] == 2);
+    terminal.wait_until("both slow readings of the start", |_| {
+        host.counts().get("nvmlDeviceGetPerformanceState") == Some(&2)
+    });
     let before = host.counts();
     terminal.wait_until("so many passes", |_| {
         host.counts()["nvmlDeviceGetPowerUsage"] - before["nvmlDeviceGetPowerUsage"] >= PASSES

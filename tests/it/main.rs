@@ -18,6 +18,7 @@ mod drivers;
 mod ending_a_process;
 mod endings;
 mod explain;
+mod first_line;
 mod forks;
 mod free;
 mod frozen;

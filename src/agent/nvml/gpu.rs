@@ -16,6 +16,7 @@ use super::on_demand::Live;
 use super::process_lists::{Fault, List, Lists};
 use super::{calls, mig, raw};
 use crate::agent::{GpuReadings, clock};
+use crate::base::text::Text;
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 use crate::protocol::snapshot::{Cause, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
 
@@ -29,6 +30,8 @@ pub(super) struct Pass<'a> {
     pub(super) driver: &'a str,
     /// Someone asked for everything now.
     pub(super) scan: bool,
+    /// Whether to read only what the first line needs: names, memory and processes.
+    pub(super) is_first_stage: bool,
     /// What is wanted of this GPU besides.
     pub(super) detail: Detail<'a>,
 }
@@ -70,7 +73,7 @@ pub(super) struct Gpu {
 const SLOW_MS: u64 = 10_000;
 
 impl Gpu {
-    /// Opens a GPU, or an instance of `parent`, and reads what does not change.
+    /// Opens a GPU, or an instance of `parent`, and reads its name. The other facts are read in the first whole pass.
     pub(super) fn open(
         device: Device<'static>,
         uuid: GpuUuid,
@@ -83,7 +86,7 @@ impl Gpu {
             device,
             readings: GpuReadings {
                 uuid,
-                facts: GpuFacts::missing(index, parent, false, Missing::Unsupported),
+                facts: GpuFacts::missing(index, parent, false, Missing::NotYet),
                 load: GpuLoad::missing(now, Missing::NotYet),
                 health: GpuHealth::missing(now, vec![], Missing::NotYet),
                 detail: None,
@@ -101,7 +104,7 @@ impl Gpu {
             failed: None,
             fatal: None,
         };
-        gpu.read_facts(watch);
+        gpu.readings.facts.name = gpu.name(watch);
         gpu
     }
 
@@ -109,35 +112,40 @@ impl Gpu {
         self.readings.facts.parent.is_some()
     }
 
-    fn read_facts(&mut self, watch: &Watch) {
-        let bus_id = self.ask(watch, "nvmlDeviceGetPciInfo_v3", 0, Device::pci_info);
-        self.readings.facts.bus_id = bus_id.map(|pci| pci.bus_id.into());
-        if self.is_part() {
-            self.readings.facts.name = mig::name(self, watch);
-            self.readings.facts.gpu_instance = self.ask(watch, "nvmlDeviceGetGpuInstanceId", 0, raw::gpu_instance);
-            self.readings.facts.compute_instance =
-                self.ask(watch, "nvmlDeviceGetComputeInstanceId", 0, raw::compute_instance);
-        } else {
-            self.readings.facts.name = self.ask(watch, "nvmlDeviceGetName", 0, raw::name);
-            let slowdown = self.ask(watch, "nvmlDeviceGetTemperatureThreshold", 0, |gpu| {
-                gpu.temperature_threshold(TemperatureThreshold::Slowdown)
-            });
-            self.readings.facts.slowdown_temperature = slowdown.and_then(celsius);
-            self.readings.facts.minor = self.ask(watch, "nvmlDeviceGetMinorNumber", 0, Device::minor_number);
-        }
+    fn name(&mut self, watch: &Watch) -> Reading<Text> {
+        if self.is_part() { mig::name(self, watch) } else { self.ask(watch, "nvmlDeviceGetName", 0, raw::name) }
     }
 
-    /// Asks again for what should have worked.
-    fn mend_facts(&mut self, watch: &Watch) {
+    /// Reads the facts that were not read yet, and those that should have been readable and were not.
+    fn read_facts(&mut self, watch: &Watch) {
         let facts = &self.readings.facts;
-        let failed = [
+        let missing = [
             facts.name.as_ref().err(),
             facts.bus_id.as_ref().err(),
             facts.slowdown_temperature.as_ref().err(),
             facts.minor.as_ref().err(),
         ];
-        if failed.contains(&Some(&Missing::Failed)) {
-            self.read_facts(watch);
+        if !missing.contains(&Some(&Missing::NotYet)) && !missing.contains(&Some(&Missing::Failed)) {
+            return;
+        }
+        if facts.name.is_err() {
+            self.readings.facts.name = self.name(watch);
+        }
+        let bus_id = self.ask(watch, "nvmlDeviceGetPciInfo_v3", 0, Device::pci_info);
+        self.readings.facts.bus_id = bus_id.map(|pci| pci.bus_id.into());
+        if self.is_part() {
+            self.readings.facts.slowdown_temperature = Err(Missing::Unsupported);
+            self.readings.facts.gpu_instance = self.ask(watch, "nvmlDeviceGetGpuInstanceId", 0, raw::gpu_instance);
+            self.readings.facts.compute_instance =
+                self.ask(watch, "nvmlDeviceGetComputeInstanceId", 0, raw::compute_instance);
+        } else {
+            let slowdown = self.ask(watch, "nvmlDeviceGetTemperatureThreshold", 0, |gpu| {
+                gpu.temperature_threshold(TemperatureThreshold::Slowdown)
+            });
+            self.readings.facts.slowdown_temperature = slowdown.and_then(celsius);
+            self.readings.facts.minor = self.ask(watch, "nvmlDeviceGetMinorNumber", 0, Device::minor_number);
+            (self.readings.facts.gpu_instance, self.readings.facts.compute_instance) =
+                (Err(Missing::Unsupported), Err(Missing::Unsupported));
         }
     }
 
@@ -192,10 +200,16 @@ impl Gpu {
     pub(super) fn read(&mut self, pass: &mut Pass<'_>) -> Result<(), Failure> {
         (self.answered, self.failed) = (false, None);
         let now = clock::now();
+        let first = pass.is_first_stage;
         let slow = pass.scan || now >= self.slow_due;
-        let load = self.load(pass.watch, now);
-        let health = slow.then(|| self.health(pass.watch, now));
-        self.read_detail(pass, now);
+        let load = self.load(pass.watch, now, first);
+        let health = slow.then(|| self.health(pass.watch, now, first));
+        if !first {
+            self.read_detail(pass, now);
+            if slow {
+                self.read_facts(pass.watch);
+            }
+        }
         let mig = health.as_ref().unwrap_or(&self.readings.health).mig;
         // What a GPU supports depends on whether it is split.
         if pass.scan || mig != self.readings.health.mig {
@@ -220,8 +234,7 @@ impl Gpu {
             _ => trouble,
         };
         self.set_trouble(trouble);
-        if slow {
-            self.mend_facts(pass.watch);
+        if slow && !first {
             let turn = u64::from(self.readings.facts.index) * 1000 % SLOW_MS;
             // Not a full round the first time, so that each GPU finds its own second.
             let first = self.slow_due == Moment(0);
@@ -244,11 +257,12 @@ impl Gpu {
         self.readings.trouble = trouble;
     }
 
-    fn load(&mut self, watch: &Watch, now: Moment) -> GpuLoad {
-        let mut load = GpuLoad::missing(now, Missing::Unsupported);
-        self.read_memory(watch, &mut load);
+    fn load(&mut self, watch: &Watch, now: Moment, is_first_stage: bool) -> GpuLoad {
         // An instance has memory of its own; all else is its parent's.
-        if self.is_part() {
+        let is_rest_due = is_first_stage && !self.is_part();
+        let mut load = GpuLoad::missing(now, if is_rest_due { Missing::NotYet } else { Missing::Unsupported });
+        self.read_memory(watch, &mut load);
+        if self.is_part() || is_first_stage {
             return load;
         }
         let rates = self.ask(watch, "nvmlDeviceGetUtilizationRates", 0, Device::utilization_rates);
@@ -297,10 +311,15 @@ impl Gpu {
         }
     }
 
-    fn health(&mut self, watch: &Watch, now: Moment) -> GpuHealth {
+    fn health(&mut self, watch: &Watch, now: Moment, is_first_stage: bool) -> GpuHealth {
         let xids = self.readings.health.xids.clone();
-        let mut health = GpuHealth::missing(now, xids, Missing::Unsupported);
         if self.is_part() {
+            return GpuHealth::missing(now, xids, Missing::Unsupported);
+        }
+        let why = if is_first_stage { Missing::NotYet } else { Missing::Unsupported };
+        let mut health = GpuHealth::missing(now, xids, why);
+        health.mig = self.ask(watch, "nvmlDeviceGetMigMode", 0, Device::mig_mode).map(|mode| mode.current == 1);
+        if is_first_stage {
             return health;
         }
         let limit = self.ask(watch, "nvmlDeviceGetEnforcedPowerLimit", 0, Device::enforced_power_limit);
@@ -313,7 +332,6 @@ impl Gpu {
             state.map(|it| it.as_c()).and_then(|it| if it < 16 { Ok(it) } else { Err(Missing::Unsupported) });
         let fan = self.ask(watch, "nvmlDeviceGetFanSpeed_v2", 0, calls::fan);
         health.fan = fan.map(|percent| Percent::new(f32::from(u16::try_from(percent).unwrap_or(u16::MAX))));
-        health.mig = self.ask(watch, "nvmlDeviceGetMigMode", 0, Device::mig_mode).map(|mode| mode.current == 1);
         self.read_damage(watch, &mut health);
         health.pcie_generation = self.ask(watch, "nvmlDeviceGetCurrPcieLinkGeneration", 0, calls::pcie_generation);
         health.pcie_width = self.ask(watch, "nvmlDeviceGetCurrPcieLinkWidth", 0, calls::pcie_width);

@@ -39,7 +39,7 @@ impl Lane {
         std::mem::take(&mut self.merged)
     }
 
-    fn merge(&mut self) {
+    fn merge(&mut self, sm: Missing) {
         self.merged.clear();
         self.merged.reserve_exact(self.lists.iter().map(Vec::len).sum());
         let usages = [Use::Compute, Use::Graphics, Use::Mps];
@@ -49,7 +49,7 @@ impl Lane {
                 listed,
                 usage,
                 memory: entry.memory,
-                sm: Err(Missing::Unsupported),
+                sm: Err(sm),
             }));
         }
         self.merged.sort_by_key(|hold| hold.pid);
@@ -89,9 +89,10 @@ pub(super) fn read(gpu: &mut Gpu, pass: &mut Pass<'_>, slow: bool, now: Moment) 
             gpu.lane.troubles[list as usize] = trouble;
         }
     }
-    gpu.lane.merge();
     // An instance does not say how busy its processes are.
-    if gpu.readings.facts.parent.is_none() && !gpu.lane.merged.is_empty() {
+    let has_shares = gpu.readings.facts.parent.is_none();
+    gpu.lane.merge(if has_shares { Missing::NotYet } else { Missing::Unsupported });
+    if has_shares && !pass.is_first_stage && !gpu.lane.merged.is_empty() {
         process_utilization::read(gpu, pass, slow, now);
     }
     gpu.lane.troubles.iter().flatten().next().cloned()
@@ -116,7 +117,7 @@ mod tests {
             *lane.scratch() = entries;
             lane.take(list, Moment(0));
         }
-        lane.merge();
+        lane.merge(Missing::NotYet);
         let merged: Vec<_> = lane.take_holds().iter().map(|hold| (hold.pid, hold.usage, hold.memory)).collect();
         let expected = [(7, Use::ComputeAndGraphics, Ok(Bytes::from_gib(3))), (9, Use::Mps, Ok(Bytes::from_gib(2)))];
         assert_eq!(merged, expected);
@@ -131,7 +132,7 @@ mod tests {
             *lane.scratch() = entries;
             lane.take(list, Moment(listed));
         }
-        lane.merge();
+        lane.merge(Missing::NotYet);
         let listed: Vec<_> = lane.take_holds().iter().map(|hold| (hold.pid, hold.listed)).collect();
         assert_eq!(listed, [(7, Moment(900)), (8, Moment(100))]);
     }

@@ -30,8 +30,8 @@ const PLACES: [&str; 3] = [
 /// What starts a driver, as the watch announces it.
 pub(in crate::agent) const INIT: &str = "nvmlInit_v2";
 
-/// Loads the library and starts the driver.
-pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<Library, Trouble> {
+/// Loads the library and starts the driver. Also returns the driver's version; `None` if it does not tell.
+pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<(Library, Option<Text>), Trouble> {
     let candidates: Vec<PathBuf> = if let Some(path) = only {
         vec![path.to_owned()]
     } else {
@@ -42,7 +42,7 @@ pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<L
     for candidate in &candidates {
         watch.about(Subject::Driver);
         match begin(watch, candidate.as_os_str()) {
-            Ok(nvml) => return Ok(Box::leak(Box::new(nvml))),
+            Ok((nvml, version)) => return Ok((Box::leak(Box::new(nvml)), version)),
             // The first that is there at all has the say: what is wrong with it is what to mend.
             Err(error) => match &trouble {
                 Some(Trouble { cause: Cause::NoLibrary, .. }) | None => {
@@ -57,12 +57,12 @@ pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<L
 
 /// Starts the driver in steps of our own, so that a hang is told by its name: nvml-wrapper's start asks for
 /// the driver's version too.
-fn begin(watch: &Watch, file: &OsStr) -> Result<Nvml, NvmlError> {
+fn begin(watch: &Watch, file: &OsStr) -> Result<(Nvml, Option<Text>), NvmlError> {
     let library = raw::load(file)?;
     watch.call(INIT, || raw::init(&library))?;
-    // Without it the start goes on; the watch takes note.
-    let _unknown = watch.call(VERSION, || raw::driver_version(&library));
-    watch.call(INIT, || Nvml::builder().lib_path(file).init())
+    // The start goes on without a version. The watch remembers the failure.
+    let version = watch.call(VERSION, || raw::driver_version(&library)).ok();
+    Ok((watch.call(INIT, || Nvml::builder().lib_path(file).init())?, version))
 }
 
 /// Where the library may lie, for those who look and do not load: as [`start`] tries, the loader's usual

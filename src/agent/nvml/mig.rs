@@ -40,8 +40,12 @@ pub(super) fn read(gpu: &mut Gpu, pass: &mut Pass<'_>, split: bool, slow: bool) 
     // An instance that was taken apart answers no more. The next look finds what took its place.
     let answer = |gpu: &Gpu| gpu.parts.iter().filter(|part| part.readings.trouble.is_none()).count();
     let before = answer(gpu);
-    let watch = pass.watch;
-    gpu.parts.retain_mut(|part| is_still_itself(part, watch) && part.read(pass).is_ok());
+    let (watch, minor) = (pass.watch, gpu.readings.facts.minor);
+    gpu.parts.retain_mut(|part| {
+        // An instance has no device file of its own that a process must open.
+        part.readings.facts.minor = minor;
+        is_still_itself(part, watch) && part.read(pass).is_ok()
+    });
     if answer(gpu) < before && !pass.watch.is_left_behind() {
         find(gpu, pass.watch);
     }
@@ -75,10 +79,7 @@ fn find(gpu: &mut Gpu, watch: &Watch) {
         }
         let uuid = uuid.unwrap_or_else(|_| GpuUuid(format!("{}/{place}", gpu.readings.uuid).into()));
         let parent = Some(gpu.readings.uuid.clone());
-        let mut part = Gpu::open(device, uuid, index, parent, watch);
-        // An instance has no device file of its own that a process must open.
-        part.readings.facts.minor = gpu.readings.facts.minor;
-        gpu.parts.push(part);
+        gpu.parts.push(Gpu::open(device, uuid, index, parent, watch));
     }
 }
 

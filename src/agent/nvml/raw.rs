@@ -33,12 +33,18 @@ pub(super) fn init(library: &NvmlLib) -> Result<(), NvmlError> {
     nvml_try(unsafe { function() })
 }
 
-/// `nvmlSystemGetDriverVersion`: only whether it answers.
-pub(super) fn driver_version(library: &NvmlLib) -> Result<(), NvmlError> {
+/// `nvmlSystemGetDriverVersion`.
+pub(super) fn driver_version(library: &NvmlLib) -> Result<Text, NvmlError> {
     let function = nvml_sym(library.nvmlSystemGetDriverVersion.as_ref())?;
     let mut bytes = [0_u8; 80];
     // SAFETY: NVML writes at most the length given.
-    nvml_try(unsafe { function(bytes.as_mut_ptr().cast::<c_char>(), 80) })
+    nvml_try(unsafe { function(bytes.as_mut_ptr().cast::<c_char>(), 80) })?;
+    Ok(until_nul(&bytes))
+}
+
+/// The bytes of a C string before its NUL.
+fn until_nul(bytes: &[u8]) -> Text {
+    Text::new(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
 }
 
 /// `nvmlDeviceGetName`, whatever bytes it has.
@@ -47,7 +53,7 @@ pub(super) fn name(device: &Device<'static>) -> Result<Text, NvmlError> {
     let mut bytes = [0_u8; 96];
     // SAFETY: NVML writes at most the length given.
     nvml_try(unsafe { function(handle(device), bytes.as_mut_ptr().cast::<c_char>(), 96) })?;
-    Ok(Text::new(bytes.split(|byte| *byte == 0).next().unwrap_or_default()))
+    Ok(until_nul(&bytes))
 }
 
 /// `nvmlDeviceGetMemoryInfo`: used (the driver's reserve with it), free and total.
