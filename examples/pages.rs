@@ -15,7 +15,7 @@ use clap_complete::{Shell, generate_to};
 use clap_mangen::Man;
 use gputop::app::columns::ListColumn;
 use gputop::app::gpu_columns::GpuColumn;
-use gputop::app::keymap::{BINDINGS, Mode};
+use gputop::app::keymap::{BINDINGS, KeyContext};
 use gputop::app::process_columns::ProcessColumn;
 use gputop::cli::Cli;
 
@@ -88,15 +88,15 @@ fn write_main(command: &Command, out: &mut impl Write) -> io::Result<()> {
 fn keys(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, ".SH KEYS")?;
     let places = [
-        (Mode::List, "In the lists"),
-        (Mode::Graph, "In the graph over the whole screen"),
-        (Mode::EndDialog, "In the panel that ends a process"),
-        (Mode::SettingsPanel, "In the panel of settings"),
-        (Mode::Page, "On a page"),
+        (KeyContext::List, "In the lists"),
+        (KeyContext::Graph, "In the graph over the whole screen"),
+        (KeyContext::EndDialog, "In the panel that ends a process"),
+        (KeyContext::SettingsPanel, "In the panel of settings"),
+        (KeyContext::Page, "On a page"),
     ];
-    for (mode, place) in places {
+    for (context, place) in places {
         writeln!(out, ".SS {place}")?;
-        for binding in BINDINGS.iter().filter(|it| it.mode == mode && !it.help.is_empty()) {
+        for binding in BINDINGS.iter().filter(|it| it.context == context && !it.help.is_empty()) {
             let keys = binding.keys.iter().map(|key| escaped(key.name)).collect::<Vec<_>>();
             writeln!(out, ".TP\n\\fB{}\\fR\n{}", keys.join("\\fR, \\fB"), escaped(binding.help))?;
         }

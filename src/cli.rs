@@ -15,8 +15,8 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::app::columns::Columns;
 use crate::app::gpu_columns::GpuColumn;
+use crate::app::list_view::Grouping;
 use crate::app::process_columns::{ProcessColumn, Sort};
-use crate::app::rows::Grouping;
 use crate::app::settings::Look;
 use crate::base::units::Bytes;
 

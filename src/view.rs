@@ -35,11 +35,11 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
     match app.layout().filter(|it| it.host.width == screen.width && it.footer.y + 1 == screen.height) {
         Some(layout) => {
             header::draw(buffer, *theme, app, layout.host);
-            if let (None, Some((items, at))) = (app.page(), app.setup()) {
-                settings_panel::draw(buffer, *theme, app, &items, at, layout.body);
+            if let Some((items, cursor)) = app.settings_panel() {
+                settings_panel::draw(buffer, *theme, app, &items, cursor, layout.body);
             } else if app.page().is_some() {
                 page::draw(buffer, *theme, app, layout.body);
-            } else if app.graph_view().whole().is_some() {
+            } else if app.whole_screen_graph().is_some() {
                 graph::draw(buffer, *theme, app, layout.body);
             } else {
                 gpus::draw(buffer, *theme, app, layout.gpus);

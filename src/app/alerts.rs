@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::labels;
-use super::{App, List};
 use crate::app::event::{Alert, News};
 use crate::base::units::{Elapsed, Moment};
 use crate::model::{Evidence, GpuOrProcess, HostModel, Outlook};
@@ -163,21 +162,6 @@ impl Alerts {
     }
 }
 
-impl App {
-    /// Watches the process or GPU under the cursor until it ends or is free, or watches it no more.
-    pub(super) fn watch(&mut self) {
-        let said = match (self.focus, self.under_cursor()) {
-            (List::Gpus, _) => {
-                let gpu = self.model.latest().and_then(|it| Some(it.gpus.get(self.gpu_at)?.uuid.clone()));
-                gpu.and_then(|gpu| self.alerts.watch_gpu(&gpu, &self.model))
-            }
-            (List::Processes, Some(process)) => self.alerts.watch_process(process, &self.model),
-            (List::Processes, None) => None,
-        };
-        self.say(said.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
-    }
-}
-
 /// Everything that leaks now. A GPU does where it is not one of its processes that does.
 fn leaking(model: &HostModel, snapshot: &Snapshot) -> Vec<(GpuOrProcess, Evidence)> {
     let leak = |subject: GpuOrProcess| {
@@ -266,8 +250,8 @@ mod tests {
     use crossterm::event::{KeyCode, KeyEvent};
 
     use super::*;
-    use crate::app::Options;
     use crate::app::event::{Effect, Event};
+    use crate::app::{App, Options};
     use crate::base::units::Bytes;
     use crate::protocol::host_key::HostKey;
     use crate::protocol::line::Line;

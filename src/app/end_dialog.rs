@@ -38,7 +38,7 @@ pub enum Choice {
 
 /// What Enter would do, and to whom, which run what.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Meant(Choice, Vec<(ProcessId, Option<Argv>)>);
+pub struct PlannedEnd(Choice, Vec<(ProcessId, Option<Argv>)>);
 
 /// For one process, from gentle to hard, then what ends nothing by itself.
 const FOR_ONE: &[Choice] = &[
@@ -136,7 +136,7 @@ impl EndDialog {
         let is_meant = |id: ProcessId| chosen.as_ref().is_none_or(|chosen| chosen.contains(&id));
         let new = self.members.iter_mut().filter(|it| it.stage == Stage::Unasked && is_meant(it.id()));
         new.map(|member| {
-            member.stage = Stage::ProcessTotal;
+            member.stage = Stage::Verifying;
             Command::Hold { process: member.id() }
         })
         .collect()
@@ -163,8 +163,14 @@ impl EndDialog {
     }
 
     /// What Enter would do, and to whom.
-    pub fn meant(&self) -> Meant {
-        Meant(self.choice, self.targets().map(|it| (it.id(), it.process.facts.argv.clone().ok())).collect())
+    pub fn planned(&self) -> PlannedEnd {
+        PlannedEnd(self.choice, self.targets().map(|it| (it.id(), it.process.facts.argv.clone().ok())).collect())
+    }
+
+    /// Whether Tab can switch between the chosen processes and their whole job: nothing was sent yet, and the job has more
+    /// processes.
+    pub fn can_widen(&self) -> bool {
+        self.first_sent.is_none() && (self.scope == Scope::Job || self.spared() > 0)
     }
 
     /// How much is meant.
@@ -214,7 +220,7 @@ impl EndDialog {
 
     /// Whether everyone is held or refused, so that it can begin.
     pub fn is_settled(&self) -> bool {
-        self.targets().all(|it| !matches!(it.stage, Stage::Unasked | Stage::ProcessTotal))
+        self.targets().all(|it| !matches!(it.stage, Stage::Unasked | Stage::Verifying))
     }
 
     /// Whether Enter would send now.
@@ -273,7 +279,7 @@ impl EndDialog {
 
     /// Who belongs to the job is found out while one looks: as long as it is not what is meant, it grows. Nobody
     /// leaves it, and nobody of those that are meant changes.
-    pub(super) fn meet(&mut self, job: &[ProcessId], model: &HostModel, snapshot: &Snapshot) {
+    pub(super) fn add_to_job(&mut self, job: &[ProcessId], model: &HostModel, snapshot: &Snapshot) {
         if self.scope == Scope::Job || self.first_sent.is_some() {
             return;
         }
@@ -362,7 +368,7 @@ impl EndDialog {
     }
 
     /// The agent said something; other processes are not this panel's business.
-    pub(super) fn hear(&mut self, reply: &Reply) {
+    pub(super) fn take_reply(&mut self, reply: &Reply) {
         if let Outcome::Joined { comm, parent } = &reply.outcome {
             let is_ours = self.targets().any(|it| it.id() == *parent);
             if is_ours && self.members.iter().all(|it| it.id() != reply.process) {
@@ -379,7 +385,7 @@ impl EndDialog {
             self.first_sent.get_or_insert(at);
         }
         if let Some(member) = self.members.iter_mut().find(|it| it.id() == reply.process) {
-            member.hear(&reply.outcome);
+            member.take_outcome(&reply.outcome);
         }
     }
 
@@ -396,7 +402,7 @@ impl EndDialog {
                 self.look_for_respawned(snapshot);
             }
             // Once a signal is on its way, what is missing may have ended: that still counts.
-            None if self.targets().all(|it| matches!(it.stage, Stage::ProcessTotal | Stage::Held)) => {
+            None if self.targets().all(|it| matches!(it.stage, Stage::Verifying | Stage::Held)) => {
                 let now = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
                 if now.covers(&self.reclaim) {
                     self.reclaim = now;

@@ -6,7 +6,7 @@ use super::process_columns::ProcessColumn;
 
 /// Where keys go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Mode {
+pub enum KeyContext {
     /// The lists of GPUs and processes.
     List,
     /// The filter is being typed.
@@ -83,7 +83,7 @@ pub enum Intent {
     /// The keys.
     Help,
     /// The panel that ends a process.
-    OpenEndPanel,
+    OpenEndDialog,
     /// Choose the signal before or after.
     Choose(isize),
     /// Between the process and its whole job.
@@ -128,7 +128,7 @@ pub enum Intent {
 #[derive(Debug, Clone, Copy)]
 pub struct Binding {
     /// Where it holds.
-    pub mode: Mode,
+    pub context: KeyContext,
     /// Any of these keys.
     pub keys: &'static [Key],
     /// What they mean.
@@ -170,189 +170,225 @@ const RIGHT: Key = key(KeyCode::Right, "Right");
 const HOME: Key = key(KeyCode::Home, "Home");
 const END: Key = key(KeyCode::End, "End");
 
-const fn binding(mode: Mode, keys: &'static [Key], intent: Intent, help: &'static str) -> Binding {
-    Binding { mode, keys, intent, help }
+const fn binding(context: KeyContext, keys: &'static [Key], intent: Intent, help: &'static str) -> Binding {
+    Binding { context, keys, intent, help }
 }
 
 /// Every binding.
 pub const BINDINGS: &[Binding] = &[
-    binding(Mode::List, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
-    binding(Mode::List, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
-    binding(Mode::List, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
-    binding(Mode::List, &[PAGE_DOWN, control('f', "^F")], Intent::MovePage(1), "a screen down"),
-    binding(Mode::List, &[HOME], Intent::First, "first line"),
-    binding(Mode::List, &[END, letter('G', "G")], Intent::Last, "last line"),
-    binding(Mode::List, &[TAB], Intent::OtherList, "between GPUs and processes"),
-    binding(Mode::List, &[ENTER, letter('e', "e")], Intent::Detail, "process or GPU in detail"),
+    binding(KeyContext::List, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
+    binding(KeyContext::List, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
+    binding(KeyContext::List, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
+    binding(KeyContext::List, &[PAGE_DOWN, control('f', "^F")], Intent::MovePage(1), "a screen down"),
+    binding(KeyContext::List, &[HOME], Intent::First, "first line"),
+    binding(KeyContext::List, &[END, letter('G', "G")], Intent::Last, "last line"),
+    binding(KeyContext::List, &[TAB], Intent::OtherList, "between GPUs and processes"),
+    binding(KeyContext::List, &[ENTER, letter('e', "e")], Intent::Detail, "process or GPU in detail"),
     binding(
-        Mode::List,
+        KeyContext::List,
         &[letter('g', "g")],
         Intent::Graph,
         "graph; again: over the whole screen, with marks and events",
     ),
-    binding(Mode::List, &[letter('[', "[")], Intent::Zoom(-1), "graph: less time, down to a minute"),
-    binding(Mode::List, &[letter(']', "]")], Intent::Zoom(1), "graph: more time, up to 7 days"),
-    binding(Mode::List, &[LEFT], Intent::Back(1), "graph: into the past; Esc comes back to now"),
-    binding(Mode::List, &[RIGHT], Intent::Back(-1), "graph: towards now"),
-    binding(Mode::List, &[letter('m', "m")], Intent::Mark, "mark this moment under a name, to compare memory later"),
+    binding(KeyContext::List, &[letter('[', "[")], Intent::Zoom(-1), "graph: less time, down to a minute"),
+    binding(KeyContext::List, &[letter(']', "]")], Intent::Zoom(1), "graph: more time, up to 7 days"),
+    binding(KeyContext::List, &[LEFT], Intent::Back(1), "graph: into the past; Esc comes back to now"),
+    binding(KeyContext::List, &[RIGHT], Intent::Back(-1), "graph: towards now"),
     binding(
-        Mode::List,
+        KeyContext::List,
+        &[letter('m', "m")],
+        Intent::Mark,
+        "mark this moment under a name, to compare memory later",
+    ),
+    binding(
+        KeyContext::List,
         &[key(KeyCode::F(9), "F9"), letter('x', "x"), key(KeyCode::Delete, "Del")],
-        Intent::OpenEndPanel,
+        Intent::OpenEndDialog,
         "end process… (asks first)",
     ),
     binding(
-        Mode::List,
+        KeyContext::List,
         &[letter('/', "/"), letter('\\', "\\"), key(KeyCode::F(3), "F3"), key(KeyCode::F(4), "F4")],
         Intent::OpenFilter,
         "filter by anything a line shows",
     ),
-    binding(Mode::List, &[letter('o', "o")], Intent::Suspects, "only who holds memory and should not"),
-    binding(Mode::List, &[letter('t', "t"), key(KeyCode::F(5), "F5")], Intent::Tree, "processes below their parents"),
-    binding(Mode::List, &[letter('b', "b")], Intent::Group, "by job, by user, or each for itself"),
-    binding(Mode::List, &[letter(' ', "Space")], Intent::Tag, "tag for the panel that ends processes"),
-    binding(Mode::List, &[letter('c', "c")], Intent::TagJob, "tag the whole job"),
-    binding(Mode::List, &[letter('U', "U")], Intent::Untag, "untag all"),
-    binding(Mode::List, &[letter('w', "w")], Intent::Watch, "say when this process ends; on a GPU: when it is free"),
-    binding(Mode::List, &[ESC], Intent::ClearFilter, "clear the filter; the graph comes back to now"),
+    binding(KeyContext::List, &[letter('o', "o")], Intent::Suspects, "only who holds memory and should not"),
     binding(
-        Mode::List,
+        KeyContext::List,
+        &[letter('t', "t"), key(KeyCode::F(5), "F5")],
+        Intent::Tree,
+        "processes below their parents",
+    ),
+    binding(KeyContext::List, &[letter('b', "b")], Intent::Group, "by job, by user, or each for itself"),
+    binding(KeyContext::List, &[letter(' ', "Space")], Intent::Tag, "tag for the panel that ends processes"),
+    binding(KeyContext::List, &[letter('c', "c")], Intent::TagJob, "tag the whole job"),
+    binding(KeyContext::List, &[letter('U', "U")], Intent::Untag, "untag all"),
+    binding(
+        KeyContext::List,
+        &[letter('w', "w")],
+        Intent::Watch,
+        "say when this process ends; on a GPU: when it is free",
+    ),
+    binding(KeyContext::List, &[ESC], Intent::ClearFilter, "clear the filter; the graph comes back to now"),
+    binding(
+        KeyContext::List,
         &[letter('s', "s"), letter('>', ">"), key(KeyCode::F(6), "F6")],
         Intent::NextColumn,
         "sort by the next column",
     ),
-    binding(Mode::List, &[letter('S', "S"), letter('<', "<")], Intent::PreviousColumn, "sort by the column before"),
-    binding(Mode::List, &[letter('I', "I"), letter('r', "r")], Intent::Invert, "invert the order"),
-    binding(Mode::List, &[letter('M', "M")], Intent::SortBy(ProcessColumn::Memory), "sort by GPU memory"),
-    binding(Mode::List, &[letter('P', "P")], Intent::SortBy(ProcessColumn::Sm), "sort by GPU use"),
-    binding(Mode::List, &[letter('T', "T")], Intent::SortBy(ProcessColumn::Elapsed), "sort by time since start"),
-    binding(Mode::List, &[letter('u', "u")], Intent::Mine, "only my own processes"),
-    binding(Mode::List, &[letter('l', "l")], Intent::ScrollCommand(1), "scroll the commands to the right"),
-    binding(Mode::List, &[letter('h', "h")], Intent::ScrollCommand(-1), "scroll them back"),
-    binding(Mode::List, &[letter('y', "y")], Intent::CopyPid, "copy the PID, of all that are tagged"),
-    binding(Mode::List, &[letter('Y', "Y")], Intent::CopyCommand, "copy the command"),
-    binding(Mode::List, &[letter('p', "p")], Intent::Pause, "let the screen stand still; again: go on"),
-    binding(Mode::List, &[letter('H', "H")], Intent::HostLine, "hide the line of the host, or show it"),
     binding(
-        Mode::List,
+        KeyContext::List,
+        &[letter('S', "S"), letter('<', "<")],
+        Intent::PreviousColumn,
+        "sort by the column before",
+    ),
+    binding(KeyContext::List, &[letter('I', "I"), letter('r', "r")], Intent::Invert, "invert the order"),
+    binding(KeyContext::List, &[letter('M', "M")], Intent::SortBy(ProcessColumn::Memory), "sort by GPU memory"),
+    binding(KeyContext::List, &[letter('P', "P")], Intent::SortBy(ProcessColumn::Sm), "sort by GPU use"),
+    binding(KeyContext::List, &[letter('T', "T")], Intent::SortBy(ProcessColumn::Elapsed), "sort by time since start"),
+    binding(KeyContext::List, &[letter('u', "u")], Intent::Mine, "only my own processes"),
+    binding(KeyContext::List, &[letter('l', "l")], Intent::ScrollCommand(1), "scroll the commands to the right"),
+    binding(KeyContext::List, &[letter('h', "h")], Intent::ScrollCommand(-1), "scroll them back"),
+    binding(KeyContext::List, &[letter('y', "y")], Intent::CopyPid, "copy the PID, of all that are tagged"),
+    binding(KeyContext::List, &[letter('Y', "Y")], Intent::CopyCommand, "copy the command"),
+    binding(KeyContext::List, &[letter('p', "p")], Intent::Pause, "let the screen stand still; again: go on"),
+    binding(KeyContext::List, &[letter('H', "H")], Intent::HostLine, "hide the line of the host, or show it"),
+    binding(
+        KeyContext::List,
         &[key(KeyCode::F(2), "F2"), letter('C', "C")],
         Intent::SettingsPanel,
         "settings: which columns, their order, colours",
     ),
     binding(
-        Mode::List,
+        KeyContext::List,
         &[letter('W', "W"), key(KeyCode::F(12), "F12")],
         Intent::Keep,
         "write the settings to config.toml",
     ),
-    binding(Mode::List, &[letter('+', "+"), letter('=', "=")], Intent::Faster, "read more often"),
-    binding(Mode::List, &[letter('-', "-")], Intent::Slower, "read less often"),
-    binding(Mode::List, &[letter('R', "R")], Intent::Refresh, "read everything now; a new agent if it is gone"),
-    binding(Mode::List, &[letter('?', "?"), key(KeyCode::F(1), "F1")], Intent::Help, "this page"),
-    binding(Mode::List, &[control('z', "^Z")], Intent::Suspend, "to the shell; `fg` comes back"),
-    binding(Mode::List, &[letter('q', "q"), control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit"),
-    binding(Mode::Filter, &[ENTER], Intent::KeepFilter, "keep"),
-    binding(Mode::Filter, &[ESC], Intent::ClearFilter, "clear"),
-    binding(Mode::Filter, &[UP], Intent::Move(-1), ""),
-    binding(Mode::Filter, &[DOWN], Intent::Move(1), ""),
-    binding(Mode::Filter, &[control('z', "^Z")], Intent::Suspend, ""),
-    binding(Mode::Filter, &[control('c', "^C")], Intent::Quit, ""),
-    binding(Mode::EndDialog, &[UP, letter('k', "k")], Intent::Choose(-1), "choose what is above"),
-    binding(Mode::EndDialog, &[DOWN, letter('j', "j")], Intent::Choose(1), "choose what is below"),
-    binding(Mode::EndDialog, &[TAB, RIGHT, LEFT], Intent::Widen, "the whole job, or what was chosen"),
-    binding(Mode::EndDialog, &[PAGE_UP], Intent::MovePage(-1), "scroll the processes up"),
-    binding(Mode::EndDialog, &[PAGE_DOWN], Intent::MovePage(1), "scroll the processes down"),
-    binding(Mode::EndDialog, &[ENTER], Intent::Confirm, "send it"),
-    binding(Mode::EndDialog, &[ESC, letter('q', "q")], Intent::Close, "close"),
-    binding(Mode::EndDialog, &[control('z', "^Z")], Intent::Suspend, ""),
-    binding(Mode::EndDialog, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
-    binding(Mode::Page, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
-    binding(Mode::Page, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
-    binding(Mode::Page, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
-    binding(Mode::Page, &[PAGE_DOWN, control('f', "^F"), letter(' ', "Space")], Intent::MovePage(1), "a screen down"),
-    binding(Mode::Page, &[HOME, letter('g', "g")], Intent::First, "top"),
-    binding(Mode::Page, &[END, letter('G', "G")], Intent::Last, "bottom"),
+    binding(KeyContext::List, &[letter('+', "+"), letter('=', "=")], Intent::Faster, "read more often"),
+    binding(KeyContext::List, &[letter('-', "-")], Intent::Slower, "read less often"),
+    binding(KeyContext::List, &[letter('R', "R")], Intent::Refresh, "read everything now; a new agent if it is gone"),
+    binding(KeyContext::List, &[letter('?', "?"), key(KeyCode::F(1), "F1")], Intent::Help, "this page"),
+    binding(KeyContext::List, &[control('z', "^Z")], Intent::Suspend, "to the shell; `fg` comes back"),
     binding(
-        Mode::Page,
+        KeyContext::List,
+        &[letter('q', "q"), control('c', "^C"), key(KeyCode::F(10), "F10")],
+        Intent::Quit,
+        "quit",
+    ),
+    binding(KeyContext::Filter, &[ENTER], Intent::KeepFilter, "keep"),
+    binding(KeyContext::Filter, &[ESC], Intent::ClearFilter, "clear"),
+    binding(KeyContext::Filter, &[UP], Intent::Move(-1), ""),
+    binding(KeyContext::Filter, &[DOWN], Intent::Move(1), ""),
+    binding(KeyContext::Filter, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(KeyContext::Filter, &[control('c', "^C")], Intent::Quit, ""),
+    binding(KeyContext::EndDialog, &[UP, letter('k', "k")], Intent::Choose(-1), "choose what is above"),
+    binding(KeyContext::EndDialog, &[DOWN, letter('j', "j")], Intent::Choose(1), "choose what is below"),
+    binding(KeyContext::EndDialog, &[TAB, RIGHT, LEFT], Intent::Widen, "the whole job, or what was chosen"),
+    binding(KeyContext::EndDialog, &[PAGE_UP], Intent::MovePage(-1), "scroll the processes up"),
+    binding(KeyContext::EndDialog, &[PAGE_DOWN], Intent::MovePage(1), "scroll the processes down"),
+    binding(KeyContext::EndDialog, &[ENTER], Intent::Confirm, "send it"),
+    binding(KeyContext::EndDialog, &[ESC, letter('q', "q")], Intent::Close, "close"),
+    binding(KeyContext::EndDialog, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(KeyContext::EndDialog, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+    binding(KeyContext::Page, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
+    binding(KeyContext::Page, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
+    binding(KeyContext::Page, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
+    binding(
+        KeyContext::Page,
+        &[PAGE_DOWN, control('f', "^F"), letter(' ', "Space")],
+        Intent::MovePage(1),
+        "a screen down",
+    ),
+    binding(KeyContext::Page, &[HOME, letter('g', "g")], Intent::First, "top"),
+    binding(KeyContext::Page, &[END, letter('G', "G")], Intent::Last, "bottom"),
+    binding(
+        KeyContext::Page,
         &[key(KeyCode::F(9), "F9"), letter('x', "x"), key(KeyCode::Delete, "Del")],
-        Intent::OpenEndPanel,
+        Intent::OpenEndDialog,
         "end process…",
     ),
     binding(
-        Mode::Page,
+        KeyContext::Page,
         &[ESC, letter('q', "q"), ENTER, letter('?', "?"), key(KeyCode::F(1), "F1")],
         Intent::Close,
         "back",
     ),
-    binding(Mode::Page, &[letter('y', "y")], Intent::CopyPid, "copy the PID, or the GPU's UUID"),
-    binding(Mode::Page, &[letter('Y', "Y")], Intent::CopyCommand, "copy the command"),
-    binding(Mode::Page, &[control('z', "^Z")], Intent::Suspend, ""),
-    binding(Mode::Graph, &[LEFT, letter('h', "h")], Intent::Back(1), "into the past"),
-    binding(Mode::Graph, &[RIGHT, letter('l', "l")], Intent::Back(-1), "towards now"),
+    binding(KeyContext::Page, &[letter('y', "y")], Intent::CopyPid, "copy the PID, or the GPU's UUID"),
+    binding(KeyContext::Page, &[letter('Y', "Y")], Intent::CopyCommand, "copy the command"),
+    binding(KeyContext::Page, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(KeyContext::Graph, &[LEFT, letter('h', "h")], Intent::Back(1), "into the past"),
+    binding(KeyContext::Graph, &[RIGHT, letter('l', "l")], Intent::Back(-1), "towards now"),
     binding(
-        Mode::Graph,
+        KeyContext::Graph,
         &[PAGE_UP, control('b', "^B"), letter('H', "H")],
         Intent::Back(30),
         "half a graph into the past",
     ),
     binding(
-        Mode::Graph,
+        KeyContext::Graph,
         &[PAGE_DOWN, control('f', "^F"), letter('L', "L")],
         Intent::Back(-30),
         "half a graph towards now",
     ),
-    binding(Mode::Graph, &[END, letter('G', "G"), letter('n', "n")], Intent::Now, "now"),
-    binding(Mode::Graph, &[letter('[', "[")], Intent::Zoom(-1), "less time, down to a minute"),
-    binding(Mode::Graph, &[letter(']', "]")], Intent::Zoom(1), "more time, up to 7 days"),
-    binding(Mode::Graph, &[letter('m', "m")], Intent::Mark, "mark this moment under a name"),
-    binding(Mode::Graph, &[UP, letter('k', "k")], Intent::Move(-1), "the process or GPU above"),
-    binding(Mode::Graph, &[DOWN, letter('j', "j")], Intent::Move(1), "the process or GPU below"),
-    binding(Mode::Graph, &[ENTER], Intent::Detail, "in detail"),
-    binding(Mode::Graph, &[TAB], Intent::OtherList, "between GPUs and processes"),
+    binding(KeyContext::Graph, &[END, letter('G', "G"), letter('n', "n")], Intent::Now, "now"),
+    binding(KeyContext::Graph, &[letter('[', "[")], Intent::Zoom(-1), "less time, down to a minute"),
+    binding(KeyContext::Graph, &[letter(']', "]")], Intent::Zoom(1), "more time, up to 7 days"),
+    binding(KeyContext::Graph, &[letter('m', "m")], Intent::Mark, "mark this moment under a name"),
+    binding(KeyContext::Graph, &[UP, letter('k', "k")], Intent::Move(-1), "the process or GPU above"),
+    binding(KeyContext::Graph, &[DOWN, letter('j', "j")], Intent::Move(1), "the process or GPU below"),
+    binding(KeyContext::Graph, &[ENTER], Intent::Detail, "in detail"),
+    binding(KeyContext::Graph, &[TAB], Intent::OtherList, "between GPUs and processes"),
     binding(
-        Mode::Graph,
+        KeyContext::Graph,
         &[key(KeyCode::F(9), "F9"), letter('x', "x"), key(KeyCode::Delete, "Del")],
-        Intent::OpenEndPanel,
+        Intent::OpenEndDialog,
         "end process…",
     ),
-    binding(Mode::Graph, &[letter('?', "?"), key(KeyCode::F(1), "F1")], Intent::Help, "all keys"),
-    binding(Mode::Graph, &[letter('g', "g")], Intent::Graph, "no graph"),
-    binding(Mode::Graph, &[ESC, letter('q', "q")], Intent::Close, "to now, then back to the lists"),
-    binding(Mode::Graph, &[control('z', "^Z")], Intent::Suspend, ""),
-    binding(Mode::Graph, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
-    binding(Mode::SettingsPanel, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
-    binding(Mode::SettingsPanel, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
-    binding(Mode::SettingsPanel, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
-    binding(Mode::SettingsPanel, &[PAGE_DOWN, control('f', "^F")], Intent::MovePage(1), "a screen down"),
-    binding(Mode::SettingsPanel, &[HOME, letter('g', "g")], Intent::First, "top"),
-    binding(Mode::SettingsPanel, &[END, letter('G', "G")], Intent::Last, "bottom"),
-    binding(Mode::SettingsPanel, &[letter(' ', "Space"), ENTER], Intent::Toggle, "show or hide; the next of several"),
-    binding(Mode::SettingsPanel, &[LEFT, letter('h', "h")], Intent::Shift(-1), "a column to the left"),
-    binding(Mode::SettingsPanel, &[RIGHT, letter('l', "l")], Intent::Shift(1), "a column to the right"),
+    binding(KeyContext::Graph, &[letter('?', "?"), key(KeyCode::F(1), "F1")], Intent::Help, "all keys"),
+    binding(KeyContext::Graph, &[letter('g', "g")], Intent::Graph, "no graph"),
+    binding(KeyContext::Graph, &[ESC, letter('q', "q")], Intent::Close, "to now, then back to the lists"),
+    binding(KeyContext::Graph, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(KeyContext::Graph, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+    binding(KeyContext::SettingsPanel, &[UP, letter('k', "k")], Intent::Move(-1), "up"),
+    binding(KeyContext::SettingsPanel, &[DOWN, letter('j', "j")], Intent::Move(1), "down"),
+    binding(KeyContext::SettingsPanel, &[PAGE_UP, control('b', "^B")], Intent::MovePage(-1), "a screen up"),
+    binding(KeyContext::SettingsPanel, &[PAGE_DOWN, control('f', "^F")], Intent::MovePage(1), "a screen down"),
+    binding(KeyContext::SettingsPanel, &[HOME, letter('g', "g")], Intent::First, "top"),
+    binding(KeyContext::SettingsPanel, &[END, letter('G', "G")], Intent::Last, "bottom"),
     binding(
-        Mode::SettingsPanel,
+        KeyContext::SettingsPanel,
+        &[letter(' ', "Space"), ENTER],
+        Intent::Toggle,
+        "show or hide; the next of several",
+    ),
+    binding(KeyContext::SettingsPanel, &[LEFT, letter('h', "h")], Intent::Shift(-1), "a column to the left"),
+    binding(KeyContext::SettingsPanel, &[RIGHT, letter('l', "l")], Intent::Shift(1), "a column to the right"),
+    binding(
+        KeyContext::SettingsPanel,
         &[letter('W', "W"), key(KeyCode::F(12), "F12")],
         Intent::Keep,
         "write the settings to config.toml",
     ),
-    binding(Mode::SettingsPanel, &[ESC, letter('q', "q"), key(KeyCode::F(2), "F2")], Intent::Close, "back"),
-    binding(Mode::SettingsPanel, &[control('z', "^Z")], Intent::Suspend, ""),
-    binding(Mode::SettingsPanel, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
-    binding(Mode::Mark, &[ENTER], Intent::KeepMark, "keep the mark"),
-    binding(Mode::Mark, &[ESC], Intent::DropMark, "no mark"),
-    binding(Mode::Mark, &[control('z', "^Z")], Intent::Suspend, ""),
-    binding(Mode::Mark, &[control('c', "^C")], Intent::Quit, ""),
-    binding(Mode::Page, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+    binding(KeyContext::SettingsPanel, &[ESC, letter('q', "q"), key(KeyCode::F(2), "F2")], Intent::Close, "back"),
+    binding(KeyContext::SettingsPanel, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(KeyContext::SettingsPanel, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
+    binding(KeyContext::Mark, &[ENTER], Intent::KeepMark, "keep the mark"),
+    binding(KeyContext::Mark, &[ESC], Intent::DropMark, "no mark"),
+    binding(KeyContext::Mark, &[control('z', "^Z")], Intent::Suspend, ""),
+    binding(KeyContext::Mark, &[control('c', "^C")], Intent::Quit, ""),
+    binding(KeyContext::Page, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
 ];
 
 /// What a key means there; absent when it means nothing.
-pub fn meaning(mode: Mode, event: KeyEvent) -> Option<Intent> {
+pub fn intent(context: KeyContext, event: KeyEvent) -> Option<Intent> {
     let held = event.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SUPER);
     let wanted = |key: &Key| {
         let modifiers = if key.control { KeyModifiers::CONTROL } else { KeyModifiers::NONE };
         key.code == event.code && held == modifiers
     };
-    BINDINGS.iter().find(|it| it.mode == mode && it.keys.iter().any(wanted)).map(|it| it.intent)
+    let binding = BINDINGS.iter().find(|binding| binding.context == context && binding.keys.iter().any(wanted));
+    binding.map(|binding| binding.intent)
 }
 
 #[cfg(test)]
@@ -366,25 +402,38 @@ mod tests {
         let mut seen = HashSet::new();
         for binding in BINDINGS {
             for key in binding.keys {
-                assert!(seen.insert((binding.mode, key.name)), "{} in {:?}", key.name, binding.mode);
+                assert!(seen.insert((binding.context, key.name)), "{} in {:?}", key.name, binding.context);
             }
         }
     }
 
     #[test]
     fn from_the_lists_no_key_can_send() {
-        for mode in [Mode::List, Mode::Filter, Mode::Page, Mode::Graph, Mode::Mark, Mode::SettingsPanel] {
-            assert!(BINDINGS.iter().all(|it| it.mode != mode || it.intent != Intent::Confirm));
+        for context in [
+            KeyContext::List,
+            KeyContext::Filter,
+            KeyContext::Page,
+            KeyContext::Graph,
+            KeyContext::Mark,
+            KeyContext::SettingsPanel,
+        ] {
+            assert!(BINDINGS.iter().all(|binding| binding.context != context || binding.intent != Intent::Confirm));
         }
     }
 
     #[test]
     fn control_c_always_quits() {
-        for mode in
-            [Mode::List, Mode::Filter, Mode::EndDialog, Mode::Page, Mode::Graph, Mode::Mark, Mode::SettingsPanel]
-        {
+        for context in [
+            KeyContext::List,
+            KeyContext::Filter,
+            KeyContext::EndDialog,
+            KeyContext::Page,
+            KeyContext::Graph,
+            KeyContext::Mark,
+            KeyContext::SettingsPanel,
+        ] {
             let event = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
-            assert_eq!(meaning(mode, event), Some(Intent::Quit), "{mode:?}");
+            assert_eq!(intent(context, event), Some(Intent::Quit), "{context:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::base::units::Bytes;
 use crate::model::{GpuOrProcess, HostModel, reserved};
-use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot};
+use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use};
 
 /// Formats a reading, or the word for why it is missing.
 pub fn word(reading: Reading<impl ToString>) -> String {
@@ -96,5 +96,39 @@ pub fn signed(bytes: i64) -> String {
         0 => "0".to_owned(),
         1.. => format!("+{}", short(Bytes(bytes.unsigned_abs()))),
         _ => format!("-{}", short(Bytes(bytes.unsigned_abs()))),
+    }
+}
+
+/// How a process uses a GPU, in words.
+pub fn use_in_words(usage: Use) -> &'static str {
+    match usage {
+        Use::Compute => "compute",
+        Use::Graphics => "graphics",
+        Use::ComputeAndGraphics => "compute and graphics",
+        Use::Mps => "compute, through MPS",
+    }
+}
+
+/// The state of a process in words, with its effect on signals.
+pub fn state_in_words(process: &Process, state: State) -> &'static str {
+    match (state, &process.facts.frozen_by) {
+        (State::Sleeping | State::DiskSleep, Ok(by)) if by.as_str().ends_with("cgroup.freeze") => {
+            return "frozen with its control group: a signal that it handles waits until that goes on";
+        }
+        (State::Sleeping | State::DiskSleep, Ok(_)) => {
+            return "frozen with its control group: no signal reaches it until that goes on";
+        }
+        _ => {}
+    }
+    match state {
+        State::Running => "running",
+        State::Sleeping => "sleeping",
+        State::DiskSleep => "blocked in the kernel (D): no signal reaches it until it wakes",
+        State::Stopped => "stopped: only SIGKILL and SIGCONT reach it",
+        State::Traced => "held by a debugger: only SIGKILL reaches it",
+        State::Zombie => "ended, not reaped by its parent",
+        State::Dead => "ended",
+        State::Idle => "idle kernel thread",
+        State::Other => "in a state that gputop does not know",
     }
 }

@@ -95,7 +95,7 @@ impl Layout {
 
 /// Whether the graph shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Graph {
+pub enum GraphVisibility {
     /// When the screen has room for it beside ten processes.
     #[default]
     WhenRoomy,
@@ -106,7 +106,7 @@ pub enum Graph {
 }
 
 /// Divides a screen; absent when it is smaller than [`SMALLEST`].
-pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph, host: bool) -> Option<Layout> {
+pub fn divide(width: u16, height: u16, gpus: usize, graph: GraphVisibility, host: bool) -> Option<Layout> {
     if width < SMALLEST.0 || height < SMALLEST.1 {
         return None;
     }
@@ -123,10 +123,10 @@ pub fn divide(width: u16, height: u16, gpus: usize, graph: Graph, host: bool) ->
     let gpu_rows = wanted.min(between / 2 - 1).max(wanted.min(3)).min(between);
     let rest = between - gpu_rows;
     let graph_rows = match graph {
-        Graph::Hidden => 0,
-        Graph::Shown => rest.saturating_sub(PROCESSES).min((rest * 3 / 5).max(*GRAPH.start())),
-        Graph::WhenRoomy if rest > 11 + GRAPH.start() => (rest - 11).min(rest / 2),
-        Graph::WhenRoomy => 0,
+        GraphVisibility::Hidden => 0,
+        GraphVisibility::Shown => rest.saturating_sub(PROCESSES).min((rest * 3 / 5).max(*GRAPH.start())),
+        GraphVisibility::WhenRoomy if rest > 11 + GRAPH.start() => (rest - 11).min(rest / 2),
+        GraphVisibility::WhenRoomy => 0,
     };
     let graph_rows = if graph_rows < 4 { 0 } else { graph_rows.min(*GRAPH.end()) };
     let host = take(host_rows);
@@ -146,14 +146,14 @@ mod tests {
 
     #[test]
     fn eighty_by_twenty_four_fits_eight_gpus_and_ten_processes() {
-        let layout = divide(80, 24, 8, Graph::WhenRoomy, true).unwrap();
+        let layout = divide(80, 24, 8, GraphVisibility::WhenRoomy, true).unwrap();
         assert_eq!((layout.gpus.height, layout.graph.height), (9, 0));
         assert!(layout.processes.height > 10, "{layout:?}");
     }
 
     #[test]
     fn whatever_the_size_the_parts_fill_it_and_do_not_overlap() {
-        for graph in [Graph::WhenRoomy, Graph::Shown, Graph::Hidden] {
+        for graph in [GraphVisibility::WhenRoomy, GraphVisibility::Shown, GraphVisibility::Hidden] {
             for (width, height) in (SMALLEST.0..200).step_by(7).zip(SMALLEST.1..120) {
                 for gpus in [0, 1, 8, 16, 100] {
                     let it = divide(width, height, gpus, graph, (width + height) % 2 == 0).unwrap();
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn below_the_smallest_size_there_is_no_layout() {
-        assert_eq!(divide(39, 50, 1, Graph::Shown, true), None);
-        assert_eq!(divide(80, 9, 1, Graph::Shown, true), None);
+        assert_eq!(divide(39, 50, 1, GraphVisibility::Shown, true), None);
+        assert_eq!(divide(80, 9, 1, GraphVisibility::Shown, true), None);
     }
 }

@@ -1,17 +1,12 @@
 //! Marks: names that a person gives to moments, to compare memory before and after a phase of a job
 //! without touching its script.
 
-use tui_input::{Input, InputRequest};
-
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{GpuOrProcess, HostModel, Series};
 
 /// So many stay, the latest.
 const MOST: usize = 32;
-
-/// Letters of a name.
-const LONGEST: usize = 24;
 
 /// A moment with a name, and what was held then. The history forgets details, a mark does not.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +19,8 @@ pub struct Mark {
 }
 
 impl Mark {
-    fn now(model: &HostModel) -> Self {
+    /// Records the memory of every GPU and process now.
+    pub(super) fn now(model: &HostModel) -> Self {
         let gpus = model.latest().into_iter().flat_map(|it| &it.gpus);
         let gpus = gpus.filter_map(|it| Some((GpuOrProcess::Gpu(it.uuid.clone()), it.load.memory_used.ok()?)));
         let known = |subject: GpuOrProcess| Some((subject.clone(), model.series(&subject)?.latest()?));
@@ -57,8 +53,8 @@ pub struct MarkLine {
 #[derive(Debug, Default)]
 pub struct Marks {
     list: Vec<Mark>,
-    naming: Option<(Mark, Input)>,
-    given: usize,
+    /// The number of marks that were ever added: names of marks without a name.
+    added: usize,
 }
 
 impl Marks {
@@ -67,38 +63,14 @@ impl Marks {
         &self.list
     }
 
-    /// The name that is being typed.
-    pub fn typed(&self) -> Option<&Input> {
-        self.naming.as_ref().map(|(_, name)| name)
-    }
-
-    /// Notes the moment; its name follows.
-    pub(super) fn begin(&mut self, model: &HostModel) {
-        self.naming = model.latest().map(|_| (Mark::now(model), Input::default()));
-    }
-
-    pub(super) fn edit(&mut self, request: InputRequest) {
-        if let Some((_, name)) = &mut self.naming {
-            let is_full = name.value().chars().count() >= LONGEST;
-            if !(is_full && matches!(request, InputRequest::InsertChar(_))) {
-                name.handle(request);
-            }
-        }
-    }
-
-    /// Keeps it, under a number when no name was typed.
-    pub(super) fn keep(&mut self) {
-        let Some((mut mark, name)) = self.naming.take() else { return };
-        self.given += 1;
-        let name = name.value().trim();
-        mark.name = if name.is_empty() { format!("mark {}", self.given).into() } else { Text::new(name) };
+    /// Adds a mark under this name, or under a number if the name is empty.
+    pub(super) fn add(&mut self, mut mark: Mark, name: &str) {
+        self.added += 1;
+        let name = name.trim();
+        mark.name = if name.is_empty() { format!("mark {}", self.added).into() } else { Text::new(name) };
         self.list.push(mark);
         let surplus = self.list.len().saturating_sub(MOST);
         self.list.drain(..surplus);
-    }
-
-    pub(super) fn give_up(&mut self) {
-        self.naming = None;
     }
 
     /// Forgets marks of another boot: their times mean other moments there.
@@ -147,9 +119,7 @@ mod tests {
         };
         for (gib, name) in [(10, "epoch 1"), (14, "after eval"), (13, "")] {
             grow(&mut model, gib);
-            marks.begin(&model);
-            name.chars().for_each(|it| marks.edit(InputRequest::InsertChar(it)));
-            marks.keep();
+            marks.add(Mark::now(&model), name);
         }
         grow(&mut model, 15);
         let id = ProcessId { pid: 100, start_ticks: Some(100) };

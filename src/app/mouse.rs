@@ -1,47 +1,60 @@
-//! The mouse: the wheel scrolls the list under it, a click puts a cursor there. It can do no more.
+//! The mouse: the wheel scrolls the list under the pointer, and a click moves a cursor. The mouse can do nothing else.
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 
-use super::keymap::Mode;
+use super::mode::Mode;
 use super::{App, List};
-use crate::app::event::Effect;
 
-/// Lines that a turn of the mouse wheel moves.
+/// Rows that one turn of the mouse wheel moves.
 const WHEEL: isize = 3;
 
 impl App {
-    /// Takes in a click, or a turn of the wheel.
-    pub(super) fn point(&mut self, mouse: MouseEvent) -> Option<Effect> {
-        let layout = self.layout()?;
-        let over = if layout.gpus.contains(mouse.column, mouse.row) { List::Gpus } else { List::Processes };
+    pub(super) fn mouse(&mut self, mouse: MouseEvent) {
         match mouse.kind {
-            MouseEventKind::ScrollUp | MouseEventKind::ScrollDown if self.end.is_none() => {
-                if self.mode() == Mode::List {
-                    self.focus = over;
-                }
-                self.step(if mouse.kind == MouseEventKind::ScrollUp { -WHEEL } else { WHEEL });
-            }
-            MouseEventKind::Down(MouseButton::Left)
-                if matches!(self.mode(), Mode::List | Mode::Graph) && self.point_at_graph(mouse.column, mouse.row) => {}
-            MouseEventKind::Down(MouseButton::Left) if self.mode() == Mode::List => {
-                let (area, top) = match over {
-                    List::Gpus => (layout.gpus, self.gpu_top),
-                    List::Processes => (layout.processes, self.top),
-                };
-                if mouse.row > area.y && area.contains(mouse.column, mouse.row) {
-                    self.focus = over;
-                    let at = top + usize::from(mouse.row - area.y - 1);
-                    match over {
-                        List::Gpus if at < self.model.latest().map_or(0, |it| it.gpus.len()) => self.choose_gpu(at),
-                        List::Processes if at < self.rows.len() => {
-                            (self.cursor, self.cursor_at) = (self.rows.get(at).map(|row| row.subject.clone()), at);
-                        }
-                        _ => {}
-                    }
-                }
-            }
+            MouseEventKind::ScrollUp => self.turn_wheel(mouse, -WHEEL),
+            MouseEventKind::ScrollDown => self.turn_wheel(mouse, WHEEL),
+            MouseEventKind::Down(MouseButton::Left) => self.click(mouse.column, mouse.row),
             _ => {}
         }
-        None
+    }
+
+    fn turn_wheel(&mut self, mouse: MouseEvent, rows: isize) {
+        let Some(layout) = self.layout() else { return };
+        match self.mode() {
+            Mode::EndDialog(_) => return,
+            Mode::List if layout.gpus.contains(mouse.column, mouse.row) => self.focus = List::Gpus,
+            Mode::List => self.focus = List::Processes,
+            _ => {}
+        }
+        self.step(rows);
+    }
+
+    /// Moves the cursor of a graph to the clicked moment, or the cursor of a list to the clicked row.
+    fn click(&mut self, x: u16, y: u16) {
+        if !matches!(self.mode(), Mode::List | Mode::Graph(_)) {
+            return;
+        }
+        if let Some(panel) = self.panels().into_iter().find(|panel| panel.area.contains(x, y)) {
+            if let Some(at) = panel.moment(x) {
+                self.graph.point(at, self.data.shown());
+            }
+            return;
+        }
+        let (Mode::List, Some(layout)) = (self.mode(), self.layout()) else { return };
+        let row = |area: super::layout::Area, top: usize| {
+            (y > area.y && area.contains(x, y)).then(|| top + usize::from(y - area.y - 1))
+        };
+        let gpus = self.model().latest().map_or(0, |snapshot| snapshot.gpus.len());
+        if let Some(row) = row(layout.gpus, self.gpus.top()) {
+            self.focus = List::Gpus;
+            if row < gpus {
+                self.gpus.select(row, self.data.shown());
+            }
+        } else if let Some(row) = row(layout.processes, self.processes.top()) {
+            self.focus = List::Processes;
+            if row < self.processes.rows().len() {
+                self.processes.select(row);
+            }
+        }
     }
 }

@@ -7,14 +7,14 @@ use std::fmt::Display;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-use super::keymap::{BINDINGS, Mode};
-use super::labels;
+use super::keymap::{BINDINGS, KeyContext};
+use super::labels::{self, elapsed, state_in_words, use_in_words};
 use super::text_wrap::{BOUND, bound};
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
 use crate::model::{Breakdown, GpuOrProcess, HostModel, Outlook};
 use crate::protocol::command::Inspection;
-use crate::protocol::snapshot::{GpuUuid, Identity, Missing, Process, Reading, State, Use};
+use crate::protocol::snapshot::{GpuUuid, Identity, Missing, Process, Reading};
 
 /// Columns of the names at the left of a page.
 pub const LABEL: usize = 16;
@@ -32,7 +32,7 @@ pub enum PageLine {
 
 /// What a page is about.
 #[derive(Debug, Clone)]
-pub enum Topic {
+pub enum PageTopic {
     /// The keys.
     Help,
     /// A GPU, and its short name in the list when the page was opened.
@@ -45,22 +45,22 @@ pub enum Topic {
 /// A page.
 #[derive(Debug, Clone)]
 pub struct Page {
-    pub(super) topic: Topic,
+    pub(super) topic: PageTopic,
     lines: Vec<PageLine>,
     top: usize,
 }
 
 impl Page {
-    pub(super) fn new(topic: Topic) -> Self {
+    pub(super) fn new(topic: PageTopic) -> Self {
         Self { topic, lines: Vec::new(), top: 0 }
     }
 
     /// Its heading.
     pub fn title(&self) -> String {
         match &self.topic {
-            Topic::Help => "Keys".to_owned(),
-            Topic::Gpu(_, label) => format!("GPU {label}"),
-            Topic::Process(process, _) => format!("Process {}", process.id.pid),
+            PageTopic::Help => "Keys".to_owned(),
+            PageTopic::Gpu(_, label) => format!("GPU {label}"),
+            PageTopic::Process(process, _) => format!("Process {}", process.id.pid),
         }
     }
 
@@ -77,12 +77,12 @@ impl Page {
     pub(super) fn fit(&mut self, model: &HostModel, width: u16, height: u16) {
         let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
         match &mut self.topic {
-            Topic::Help => help(&mut writer),
-            Topic::Gpu(uuid, _) => match model.latest().and_then(|it| it.gpu(uuid)) {
+            PageTopic::Help => help(&mut writer),
+            PageTopic::Gpu(uuid, _) => match model.latest().and_then(|it| it.gpu(uuid)) {
                 Some(gpu) => gpu::describe(&mut writer, model, gpu),
                 None => writer.head("This GPU is gone from the list."),
             },
-            Topic::Process(process, inspection) => {
+            PageTopic::Process(process, inspection) => {
                 if let Some(seen) = model.latest().and_then(|it| it.process(process.id)) {
                     **process = seen.clone();
                 }
@@ -164,17 +164,17 @@ impl Writer {
 
 fn help(writer: &mut Writer) {
     let places = [
-        (Mode::List, "In the lists"),
-        (Mode::Graph, "In the graph over the whole screen"),
-        (Mode::Mark, "While naming a mark"),
-        (Mode::Filter, "While typing a filter"),
-        (Mode::SettingsPanel, "In the panel of settings"),
-        (Mode::EndDialog, "In the panel that ends a process"),
-        (Mode::Page, "On a page"),
+        (KeyContext::List, "In the lists"),
+        (KeyContext::Graph, "In the graph over the whole screen"),
+        (KeyContext::Mark, "While naming a mark"),
+        (KeyContext::Filter, "While typing a filter"),
+        (KeyContext::SettingsPanel, "In the panel of settings"),
+        (KeyContext::EndDialog, "In the panel that ends a process"),
+        (KeyContext::Page, "On a page"),
     ];
-    for (mode, place) in places {
+    for (context, place) in places {
         writer.head(place);
-        for binding in BINDINGS.iter().filter(|it| it.mode == mode && !it.help.is_empty()) {
+        for binding in BINDINGS.iter().filter(|it| it.context == context && !it.help.is_empty()) {
             let keys: Vec<&str> = binding.keys.iter().map(|key| key.name).collect();
             writer.field(&keys.join(" "), binding.help);
         }
@@ -198,7 +198,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     writer.reading("name", facts.comm.as_ref().map_err(|why| *why));
     writer.reading("user", facts.user.as_ref().map_err(|why| *why));
     if let Some(snapshot) = model.latest() {
-        writer.reading("started", labels::elapsed(snapshot, process).map(|it| format!("{} ago", Elapsed(it))));
+        writer.reading("started", elapsed(snapshot, process).map(|it| format!("{} ago", Elapsed(it))));
         if snapshot.process(process.id).is_none() {
             writer.field("now", "on no GPU any more: what stands here is how it was last seen");
         }
@@ -298,39 +298,6 @@ fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
     writer.list("environment", inspection.environment.as_ref());
     let files = inspection.files.as_ref();
     writer.list("open files", files.map(|it| it.iter().map(|(number, path)| format!("{number} {path}"))));
-}
-
-fn use_in_words(usage: Use) -> &'static str {
-    match usage {
-        Use::Compute => "compute",
-        Use::Graphics => "graphics",
-        Use::ComputeAndGraphics => "compute and graphics",
-        Use::Mps => "compute, through MPS",
-    }
-}
-
-/// The state of that process for a person.
-pub fn state_in_words(process: &Process, state: State) -> &'static str {
-    match (state, &process.facts.frozen_by) {
-        (State::Sleeping | State::DiskSleep, Ok(by)) if by.as_str().ends_with("cgroup.freeze") => {
-            return "frozen with its control group: a signal that it handles waits until that goes on";
-        }
-        (State::Sleeping | State::DiskSleep, Ok(_)) => {
-            return "frozen with its control group: no signal reaches it until that goes on";
-        }
-        _ => {}
-    }
-    match state {
-        State::Running => "running",
-        State::Sleeping => "sleeping",
-        State::DiskSleep => "blocked in the kernel (D): no signal reaches it until it wakes",
-        State::Stopped => "stopped: only SIGKILL and SIGCONT reach it",
-        State::Traced => "held by a debugger: only SIGKILL reaches it",
-        State::Zombie => "ended, not reaped by its parent",
-        State::Dead => "ended",
-        State::Idle => "idle kernel thread",
-        State::Other => "in a state that gputop does not know",
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::columns::{Cell, Tone};
 use super::labels::{cache, command, elapsed, gpu_labels, growth, short, signed, word};
 use super::process_columns::ProcessColumn;
-use super::row_order::Key;
+use super::row_order::SortKey;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
 use crate::model::{GpuOrProcess, HostModel, Outlook, ProcessTotal, Verdict};
@@ -87,24 +87,24 @@ pub(super) fn sort_key<'a>(
     model: &HostModel,
     process: &'a Process,
     process_total: Option<&'a ProcessTotal>,
-) -> Option<Key<'a>> {
-    let amount = |bytes: Bytes| Key::Amount(bytes.as_shown());
-    let share = |percent: Percent| Key::Share(percent.as_shown());
+) -> Option<SortKey<'a>> {
+    let amount = |bytes: Bytes| SortKey::Amount(bytes.as_shown());
+    let share = |percent: Percent| SortKey::Share(percent.as_shown());
     match column {
-        ProcessColumn::Gpu => process_total.map(|total| Key::Gpus(&total.gpus)),
-        ProcessColumn::Pid => Some(Key::Number(process.id.pid.into())),
-        ProcessColumn::User => process.facts.user.as_ref().ok().map(|user| Key::Word(user.as_str().into())),
+        ProcessColumn::Gpu => process_total.map(|total| SortKey::Gpus(&total.gpus)),
+        ProcessColumn::Pid => Some(SortKey::Number(process.id.pid.into())),
+        ProcessColumn::User => process.facts.user.as_ref().ok().map(|user| SortKey::Word(user.as_str().into())),
         ProcessColumn::Memory => process_total.and_then(|total| total.memory.ok()).map(|total| amount(total.bytes)),
         ProcessColumn::Cache => cache(model.latest()?, process)?.ok().map(amount),
-        ProcessColumn::Growth => growth(model, process.id).map(Key::Number),
+        ProcessColumn::Growth => growth(model, process.id).map(SortKey::Number),
         ProcessColumn::Sm => process_total.and_then(|total| total.sm.ok()).map(share),
         ProcessColumn::Cpu => process.load.cpu.ok().map(share),
         ProcessColumn::Rss => process.load.rss.ok().map(amount),
         // A process that started later has run for a shorter time.
-        ProcessColumn::Elapsed => process.id.start_ticks.map(|ticks| Key::Number(-ticks.cast_signed())),
-        ProcessColumn::State => process.load.state.ok().map(Key::State),
+        ProcessColumn::Elapsed => process.id.start_ticks.map(|ticks| SortKey::Number(-ticks.cast_signed())),
+        ProcessColumn::State => process.load.state.ok().map(SortKey::State),
         ProcessColumn::Threads | ProcessColumn::History | ProcessColumn::Origin | ProcessColumn::Verdict => None,
-        ProcessColumn::Command => command(process).ok().map(|command| Key::Word(command.into())),
+        ProcessColumn::Command => command(process).ok().map(|command| SortKey::Word(command.into())),
     }
 }
 

@@ -15,7 +15,7 @@ const LATE: Duration = Duration::from_secs(5);
 
 /// What a line shows in the column that the list is sorted by.
 #[derive(PartialEq, PartialOrd)]
-pub(super) enum Key<'a> {
+pub(super) enum SortKey<'a> {
     Number(i64),
     Amount(Bytes),
     Share(Percent),
@@ -25,11 +25,11 @@ pub(super) enum Key<'a> {
 }
 
 /// That, and what decides where it is the same; absent where the value is missing.
-pub(super) type Keys<'a> = [Option<Key<'a>>; 2];
+pub(super) type SortKeys<'a> = [Option<SortKey<'a>>; 2];
 
 /// Who stood where when the list was last looked at.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct RowOrder {
     sort: Option<Sort>,
     lines: Vec<Stood>,
 }
@@ -51,7 +51,7 @@ impl Stood {
         Self { id, since: now, spreads: [[None; 2]; 2] }
     }
 
-    fn show(&mut self, now: Moment, keys: &Keys<'_>) {
+    fn show(&mut self, now: Moment, keys: &SortKeys<'_>) {
         let is_old = now.since(self.since) >= LATE;
         if is_old {
             self.since = now;
@@ -60,7 +60,7 @@ impl Stood {
             if is_old {
                 *spreads = [spreads[1], None];
             }
-            spreads[1] = join(spreads[1], key.as_ref().and_then(Key::number).map(|it| (it, it)));
+            spreads[1] = join(spreads[1], key.as_ref().and_then(SortKey::number).map(|it| (it, it)));
         }
     }
 
@@ -77,7 +77,7 @@ fn join(a: Spread, b: Spread) -> Spread {
     }
 }
 
-impl Key<'_> {
+impl SortKey<'_> {
     /// What goes up and down: a word does not.
     #[expect(clippy::cast_possible_truncation, reason = "thousandths of a percent are not that many")]
     fn number(&self) -> Option<i64> {
@@ -90,9 +90,9 @@ impl Key<'_> {
     }
 }
 
-impl Order {
+impl RowOrder {
     /// The order of these lines now. Who is new stands where it belongs at once.
-    pub(super) fn settle(&mut self, now: Moment, sort: Sort, lines: Vec<(ProcessId, Keys<'_>)>) -> Vec<ProcessId> {
+    pub(super) fn settle(&mut self, now: Moment, sort: Sort, lines: Vec<(ProcessId, SortKeys<'_>)>) -> Vec<ProcessId> {
         if self.sort.replace(sort) != Some(sort) {
             self.lines.clear();
         }
@@ -100,7 +100,8 @@ impl Order {
         let is_another = lines.len() > 2 * self.lines.len();
         let known = self.lines.iter().map(|it| it.id).zip(0..).filter(|_| !is_another);
         let known: HashMap<ProcessId, usize> = known.collect();
-        let (mut settled, mut new): (Vec<_>, Vec<(Stood, Keys<'_>)>) = (Vec::with_capacity(lines.len()), Vec::new());
+        let (mut settled, mut new): (Vec<_>, Vec<(Stood, SortKeys<'_>)>) =
+            (Vec::with_capacity(lines.len()), Vec::new());
         for (id, keys) in lines {
             let place = known.get(&id);
             let mut stood = place.map_or_else(|| Stood::new(id, now), |it| self.lines[*it]);
@@ -112,7 +113,7 @@ impl Order {
         }
         settled.sort_unstable_by_key(|it| it.0);
         new.sort_unstable_by(|a, b| compare(sort, &a.1, &b.1).then_with(|| a.0.id.cmp(&b.0.id)));
-        let mut settled: Vec<(Stood, Keys<'_>)> = settled.into_iter().map(|it| it.1).collect();
+        let mut settled: Vec<(Stood, SortKeys<'_>)> = settled.into_iter().map(|it| it.1).collect();
         if settled.is_empty() {
             settled = new;
         } else {
@@ -132,7 +133,7 @@ impl Order {
 }
 
 /// Whether a line belongs above another by all that both showed of late, or clearly does now.
-fn is_surely_above(sort: Sort, (stood, keys): &(Stood, Keys<'_>), (other, theirs): &(Stood, Keys<'_>)) -> bool {
+fn is_surely_above(sort: Sort, (stood, keys): &(Stood, SortKeys<'_>), (other, theirs): &(Stood, SortKeys<'_>)) -> bool {
     let descending = [sort.descending, sort.then.is_some_and(|it| it.1)];
     for (at, descending) in descending.into_iter().enumerate() {
         let order = compare_one(keys[at].as_ref(), theirs[at].as_ref(), descending);
@@ -153,23 +154,23 @@ fn is_surely_above(sort: Sort, (stood, keys): &(Stood, Keys<'_>), (other, theirs
 
 /// Whether what these hold differs by more than a quarter: what a job takes and gives back with each step is less. Of
 /// figures that jump as a rule, nothing is clear at once.
-fn is_clear(column: ProcessColumn, a: &Keys<'_>, b: &Keys<'_>) -> bool {
+fn is_clear(column: ProcessColumn, a: &SortKeys<'_>, b: &SortKeys<'_>) -> bool {
     match (column, &a[0], &b[0]) {
-        (ProcessColumn::Memory | ProcessColumn::Rss, Some(Key::Amount(a)), Some(Key::Amount(b))) => {
+        (ProcessColumn::Memory | ProcessColumn::Rss, Some(SortKey::Amount(a)), Some(SortKey::Amount(b))) => {
             a.0.abs_diff(b.0) > a.0.max(b.0) / 4
         }
         _ => false,
     }
 }
 
-fn compare(sort: Sort, a: &Keys<'_>, b: &Keys<'_>) -> Ordering {
+fn compare(sort: Sort, a: &SortKeys<'_>, b: &SortKeys<'_>) -> Ordering {
     let then_descending = sort.then.is_some_and(|(_, descending)| descending);
     let first = compare_one(a[0].as_ref(), b[0].as_ref(), sort.descending);
     first.then_with(|| compare_one(a[1].as_ref(), b[1].as_ref(), then_descending))
 }
 
 /// Missing values come last, whichever way the others go.
-fn compare_one(a: Option<&Key<'_>>, b: Option<&Key<'_>>, descending: bool) -> Ordering {
+fn compare_one(a: Option<&SortKey<'_>>, b: Option<&SortKey<'_>>, descending: bool) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => {
             let order = a.partial_cmp(b).unwrap_or(Ordering::Equal);
@@ -192,11 +193,11 @@ mod tests {
     }
 
     /// The PIDs after each second, of processes 1, 2, … that hold so many MiB.
-    fn orders(order: &mut Order, sort: Sort, seconds: &[&[Option<u64>]]) -> Vec<Vec<u32>> {
+    fn orders(order: &mut RowOrder, sort: Sort, seconds: &[&[Option<u64>]]) -> Vec<Vec<u32>> {
         let mut told = Vec::new();
         for (second, held) in (0..).zip(seconds) {
             let lines = (1..).zip(held.iter()).map(|(pid, held)| {
-                let key = held.map(|mib| Key::Amount(Bytes(mib * MIB)));
+                let key = held.map(|mib| SortKey::Amount(Bytes(mib * MIB)));
                 (id(pid), [key, None])
             });
             let now = Moment(second * 1000);
@@ -210,7 +211,7 @@ mod tests {
         let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
         let seconds: Vec<_> = (0..60).map(|at| if at % 2 == 0 { one } else { other }).collect();
         for sort in [Sort::by(ProcessColumn::Memory), Sort { descending: false, ..Sort::by(ProcessColumn::Memory) }] {
-            let told = orders(&mut Order::default(), sort, &seconds);
+            let told = orders(&mut RowOrder::default(), sort, &seconds);
             assert!(told.iter().all(|it| *it == told[0]), "{told:?}");
         }
     }
@@ -221,7 +222,7 @@ mod tests {
         let mut seconds = vec![other; 8];
         seconds.extend([one; 11]);
         seconds.extend((0..20).map(|at| if at % 2 == 0 { other } else { one }));
-        let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
         assert_eq!((&told[0], &told[18]), (&vec![1, 2], &vec![2, 1]));
         assert!(told[18..].iter().all(|it| *it == [2, 1]), "{told:?}");
     }
@@ -232,17 +233,17 @@ mod tests {
         let held = |rank: u64, second: u64| Some(40_000 + (second * (7 + 2 * rank) + rank * 13) % 41 * 100);
         let seconds: Vec<Vec<_>> = (0..600).map(|second| (0..8).map(|rank| held(rank, second)).collect()).collect();
         let seconds: Vec<&[_]> = seconds.iter().map(Vec::as_slice).collect();
-        let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
         let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
         assert!(changes < 6, "{changes}");
     }
 
     #[test]
     fn lines_that_are_read_every_ten_seconds_stay_too() {
-        let mut order = Order::default();
+        let mut order = RowOrder::default();
         let mut settle = |at: u64| {
             let held = if at.is_multiple_of(2) { [10_000, 10_200] } else { [10_300, 10_100] };
-            let lines = (1..).zip(held).map(|(pid, mib)| (id(pid), [Some(Key::Amount(Bytes(mib * MIB))), None]));
+            let lines = (1..).zip(held).map(|(pid, mib)| (id(pid), [Some(SortKey::Amount(Bytes(mib * MIB))), None]));
             order.settle(Moment(at * 10_000), Sort::by(ProcessColumn::Memory), lines.collect())
         };
         let first = settle(0);
@@ -253,7 +254,7 @@ mod tests {
     fn whoever_belongs_higher_for_some_seconds_goes_there() {
         let mut seconds: Vec<&[_]> = vec![&[Some(10_000), Some(9_900), Some(9_800)]; 3];
         seconds.extend([&[Some(10_000), Some(9_900), Some(10_100)][..]; 11]);
-        let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
         assert_eq!(told[..7], vec![[1, 2, 3]; 7]);
         assert_eq!(told.last(), Some(&vec![3, 1, 2]));
         let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
@@ -264,13 +265,13 @@ mod tests {
     fn words_do_not_wait() {
         let lines = |first: &'static str| {
             [first, "java", "perl"]
-                .map(|it| Some(Key::Word(it.into())))
+                .map(|it| Some(SortKey::Word(it.into())))
                 .into_iter()
                 .zip(1..)
                 .map(|(key, pid)| (id(pid), [key, None]))
                 .collect()
         };
-        let mut order = Order::default();
+        let mut order = RowOrder::default();
         let sort = Sort { descending: false, ..Sort::by(ProcessColumn::Command) };
         let told = ["[python]", "python train.py"].map(|first| order.settle(Moment(0), sort, lines(first)));
         assert_eq!(told, [[1, 2, 3].map(id), [2, 3, 1].map(id)]);
@@ -279,9 +280,9 @@ mod tests {
     #[test]
     fn whoever_clearly_belongs_higher_goes_there_at_once() {
         let seconds: [&[_]; 2] = [&[Some(10_000), Some(9_900), Some(500)], &[Some(10_000), Some(9_900), Some(15_000)]];
-        assert_eq!(orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds), [[1, 2, 3], [3, 1, 2]]);
+        assert_eq!(orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds), [[1, 2, 3], [3, 1, 2]]);
         // What comes and goes with each step of a training says less.
-        assert_eq!(orders(&mut Order::default(), Sort::by(ProcessColumn::Cache), &seconds), [[1, 2, 3], [1, 2, 3]]);
+        assert_eq!(orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Cache), &seconds), [[1, 2, 3], [1, 2, 3]]);
     }
 
     #[test]
@@ -291,13 +292,13 @@ mod tests {
             &[Some(10_000), Some(9_500), Some(9_000)],
             &[Some(10_000), Some(9_500), Some(9_000), Some(9_600)],
         ];
-        let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &seconds);
+        let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
         assert_eq!(told, [vec![1, 3, 2], vec![1, 2, 3], vec![1, 4, 2, 3]]);
     }
 
     #[test]
     fn another_column_has_its_own_order_at_once() {
-        let mut order = Order::default();
+        let mut order = RowOrder::default();
         let told = orders(&mut order, Sort::by(ProcessColumn::Memory), &[&[Some(10_000), Some(9_900)]]);
         assert_eq!(told, [[1, 2]]);
         let told = orders(&mut order, Sort::by(ProcessColumn::Rss), &[&[Some(9_900), Some(10_000)]]);
@@ -315,7 +316,7 @@ mod tests {
         ) {
             let last = seconds.last().unwrap();
             let still = seconds.iter().chain(std::iter::repeat_n(last, 80)).map(Vec::as_slice);
-            let told = orders(&mut Order::default(), Sort::by(ProcessColumn::Memory), &still.collect::<Vec<_>>());
+            let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &still.collect::<Vec<_>>());
             let held: Vec<_> = told.last().unwrap().iter().map(|pid| last[*pid as usize - 1]).collect();
             prop_assert!(held.is_sorted_by(|a, b| a >= b), "{held:?}");
             prop_assert_eq!(held.len(), last.len());

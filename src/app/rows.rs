@@ -1,103 +1,21 @@
 //! Which processes the list shows, and in which order.
 
-use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use super::labels::{command, gpu_labels};
+use super::list_view::{Grouping, View};
 use super::process_cells::sort_key;
 use super::process_columns::Sort;
-use super::row_order::{Keys, Order};
+use super::row_order::{RowOrder, SortKeys};
 use crate::base::text::Text;
 use crate::model::{HostModel, JobKey, ProcessTotal};
-use crate::protocol::snapshot::{AllocatorUnreadable, GpuUuid, Process, ProcessId, Snapshot};
-
-/// Why PyTorch's figures of GPU processes are not known, where a person can do something about it, and of how many: that of
-/// most processes first.
-fn unread_reasons(snapshot: &Snapshot) -> Vec<(AllocatorUnreadable, usize)> {
-    let mut reasons: Vec<(AllocatorUnreadable, usize)> = Vec::new();
-    for why in snapshot.processes.iter().filter_map(|it| it.allocator.as_ref()?.unreadable) {
-        if matches!(why, AllocatorUnreadable::NotYet | AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied) {
-            continue;
-        }
-        match reasons.iter_mut().find(|it| it.0 == why) {
-            Some((_, count)) => *count += 1,
-            None => reasons.push((why, 1)),
-        }
-    }
-    reasons.sort_by_key(|it| Reverse(it.1));
-    reasons
-}
-
-/// A sentence for each of these, without a full stop.
-pub fn unreadable(snapshot: &Snapshot) -> Vec<String> {
-    let sentence = |(why, count)| format!("PyTorch's part of the memory of {} is not known: {why}", processes(count));
-    unread_reasons(snapshot).into_iter().map(sentence).collect()
-}
-
-/// The same in a line, where there is no room for sentences.
-pub fn unread_in_short(snapshot: &Snapshot) -> String {
-    let count = unread_reasons(snapshot).into_iter().map(|it| it.1).sum();
-    format!("PyTorch's part of {} is not known (Enter says why, and what to do)", processes(count))
-}
-
-fn processes(count: usize) -> String {
-    format!("{count} {}", if count == 1 { "process" } else { "processes" })
-}
-
-/// What the list shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct View {
-    /// How lines stand together.
-    pub grouping: Grouping,
-    /// Only who holds memory and should not, and what a dead job left behind.
-    pub suspects: bool,
-    /// Only processes of the user that gputop runs as.
-    pub mine: bool,
-}
-
-/// How lines stand together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Grouping {
-    /// Each for itself.
-    #[default]
-    Flat,
-    /// Below their parents, related processes without a GPU too.
-    Tree,
-    /// By job, with what each holds.
-    Job,
-    /// By user, with what each holds.
-    User,
-}
-
-impl Grouping {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Flat, Self::Tree, Self::Job, Self::User];
-
-    /// As it is written.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Flat => "none",
-            Self::Tree => "tree",
-            Self::Job => "job",
-            Self::User => "user",
-        }
-    }
-
-    /// The next one, around the end.
-    pub fn next(self) -> Self {
-        match self {
-            Self::Flat | Self::Tree => Self::Job,
-            Self::Job => Self::User,
-            Self::User => Self::Flat,
-        }
-    }
-}
+use crate::protocol::snapshot::{GpuUuid, Process, ProcessId, Snapshot};
 
 /// A line of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// What it is about.
-    pub subject: Subject,
+    pub subject: RowSubject,
     /// How far it is indented.
     pub depth: usize,
     /// Its memory stands on the line of the one process that keeps it, and would be counted twice here.
@@ -106,20 +24,20 @@ pub struct Row {
 
 /// What a line is about. The cursor stays with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
+pub enum RowSubject {
     /// A process.
     Process(ProcessId),
     /// Memory of a GPU that no listed process accounts for.
     Unaccounted(GpuUuid),
     /// The head of a group.
-    Group(Group),
+    Group(ProcessGroup),
     /// A word on what follows.
     Heading(&'static str),
 }
 
 /// Processes that stand together.
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct ProcessGroup {
     /// What they have in common: a user, or a job's name.
     pub name: String,
     /// Who they are.
@@ -129,41 +47,41 @@ pub struct Group {
 }
 
 /// Members come and go; the group stays.
-impl PartialEq for Group {
+impl PartialEq for ProcessGroup {
     fn eq(&self, other: &Self) -> bool {
         (&self.name, &self.job) == (&other.name, &other.job)
     }
 }
 
-impl Eq for Group {}
+impl Eq for ProcessGroup {}
 
 impl Row {
-    fn new(subject: Subject, depth: usize) -> Self {
+    fn new(subject: RowSubject, depth: usize) -> Self {
         Self { subject, depth, is_kept: false }
     }
 
     fn of(process: ProcessId, depth: usize) -> Self {
-        Self::new(Subject::Process(process), depth)
+        Self::new(RowSubject::Process(process), depth)
     }
 
     /// The process, when it is about one.
     pub fn process(&self) -> Option<ProcessId> {
-        if let Subject::Process(id) = self.subject { Some(id) } else { None }
+        if let RowSubject::Process(id) = self.subject { Some(id) } else { None }
     }
 }
 
 /// The lines to show.
-pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, order: &mut Order) -> Vec<Row> {
+pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, order: &mut RowOrder) -> Vec<Row> {
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let me = Ok(snapshot.host.facts.uid);
-    let is_shown = |line: &Line<'_>| {
+    let is_shown = |line: &Candidate<'_>| {
         (!view.mine || line.process.facts.uid == me) && (terms.is_empty() || matches(snapshot, line, &terms))
     };
-    let lines: Vec<(ProcessId, Keys<'_>)> = snapshot
+    let lines: Vec<(ProcessId, SortKeys<'_>)> = snapshot
         .processes
         .iter()
-        .map(|process| Line { process, process_total: model.process_total(process.id) })
+        .map(|process| Candidate { process, process_total: model.process_total(process.id) })
         .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.process_total.is_some() })
         .filter(is_shown)
         .map(|line| {
@@ -189,19 +107,19 @@ pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, orde
         }),
     };
     if terms.is_empty() && !view.mine {
-        rows.extend(model.unaccounted().iter().map(|it| Row::new(Subject::Unaccounted(it.gpu.clone()), 0)));
+        rows.extend(model.unaccounted().iter().map(|it| Row::new(RowSubject::Unaccounted(it.gpu.clone()), 0)));
     }
     count_once(model, snapshot, &mut rows);
     if view.suspects {
         let left = model.verdicts().iter().filter(|it| it.is_leftover());
         let left = left
             .filter_map(|it| snapshot.process(it.process))
-            .map(|process| Line { process, process_total: None })
+            .map(|process| Candidate { process, process_total: None })
             .filter(is_shown);
         let left: Vec<Row> = left.map(|line| Row::of(line.process.id, 0)).collect();
         if !left.is_empty() {
             let text = "Python processes without GPU memory that a dead job left behind:";
-            rows.push(Row::new(Subject::Heading(text), 0));
+            rows.push(Row::new(RowSubject::Heading(text), 0));
             rows.extend(left);
         }
     }
@@ -215,16 +133,16 @@ fn count_once(model: &HostModel, snapshot: &Snapshot, rows: &mut Vec<Row>) {
     let kept = keepers.filter_map(|id| model.verdict(id)).flat_map(|it| &it.kept).filter(|it| it.keepers == 1);
     let kept: HashSet<(usize, Option<ProcessId>)> = kept.map(|it| (it.gpu, it.ghost)).collect();
     rows.retain_mut(|row| match &row.subject {
-        Subject::Process(id) => {
+        RowSubject::Process(id) => {
             let gpus = model.process_total(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
             row.is_kept = !gpus.is_empty() && gpus.iter().all(|gpu| kept.contains(&(*gpu, Some(*id))));
             true
         }
-        Subject::Unaccounted(gpu) => {
+        RowSubject::Unaccounted(gpu) => {
             let place = snapshot.gpus.iter().position(|it| it.uuid == *gpu);
             place.is_none_or(|gpu| !kept.contains(&(gpu, None)))
         }
-        Subject::Group(_) | Subject::Heading(_) => true,
+        RowSubject::Group(_) | RowSubject::Heading(_) => true,
     });
 }
 
@@ -254,33 +172,33 @@ fn grouped(
     ids: impl Iterator<Item = ProcessId>,
     of: impl Fn(ProcessId) -> Option<(String, Option<JobKey>)>,
 ) -> Vec<Row> {
-    let mut groups: Vec<Group> = Vec::new();
+    let mut groups: Vec<ProcessGroup> = Vec::new();
     for id in ids {
         let (name, job) = of(id).unwrap_or_default();
         match groups.iter_mut().find(|it| it.name == name && it.job == job) {
             Some(group) => group.members.push(id),
-            None => groups.push(Group { name, members: vec![id], job }),
+            None => groups.push(ProcessGroup { name, members: vec![id], job }),
         }
     }
     let rows = groups.into_iter().flat_map(|group| {
         let is_alone = group.job.is_some() && group.members.len() == 1;
         let depth = usize::from(!is_alone);
         let members: Vec<Row> = group.members.iter().map(|id| Row::of(*id, depth)).collect();
-        let head = (!is_alone).then(|| Row::new(Subject::Group(group), 0));
+        let head = (!is_alone).then(|| Row::new(RowSubject::Group(group), 0));
         head.into_iter().chain(members)
     });
     rows.collect()
 }
 
 /// A process, and what it holds if it is a GPU process.
-struct Line<'a> {
+struct Candidate<'a> {
     process: &'a Process,
     process_total: Option<&'a ProcessTotal>,
 }
 
 /// Whether each term stands somewhere in what the line shows.
-fn matches(snapshot: &Snapshot, line: &Line<'_>, terms: &[String]) -> bool {
-    let Line { process, process_total } = line;
+fn matches(snapshot: &Snapshot, line: &Candidate<'_>, terms: &[String]) -> bool {
+    let Candidate { process, process_total } = line;
     let user = process.facts.user.as_ref().map_or("", Text::as_str);
     let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
     let gpus =

@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::App;
 use super::columns::Columns;
 use super::gpu_columns::GpuColumn;
+use super::list_view::Grouping;
 use super::process_columns::{ProcessColumn, Sort};
-use super::rows::Grouping;
 
 /// Which colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -121,11 +121,11 @@ impl App {
     pub fn settle(&mut self, settings: Settings) {
         self.look = settings.theme.unwrap_or(self.look);
         self.options.interval = settings.interval.unwrap_or(self.options.interval);
-        self.columns = settings.columns.or(self.columns.take());
-        self.gpu_columns = settings.gpu_columns.or(self.gpu_columns.take());
-        self.sort = settings.sort.unwrap_or(self.sort);
-        self.view.grouping = settings.group.unwrap_or(self.view.grouping);
-        self.view.mine = settings.mine.unwrap_or(self.view.mine);
+        self.processes.columns = settings.columns.or(self.processes.columns.take());
+        self.gpus.columns = settings.gpu_columns.or(self.gpus.columns.take());
+        self.processes.sort = settings.sort.unwrap_or(self.processes.sort);
+        self.processes.view.grouping = settings.group.unwrap_or(self.processes.view.grouping);
+        self.processes.view.mine = settings.mine.unwrap_or(self.processes.view.mine);
         self.host_line = settings.host.unwrap_or(self.host_line);
     }
 
@@ -134,11 +134,11 @@ impl App {
         Settings {
             theme: Some(self.look),
             interval: Some(self.options.interval),
-            columns: self.columns.clone(),
-            gpu_columns: self.gpu_columns.clone(),
-            sort: Some(self.sort),
-            group: Some(self.view.grouping),
-            mine: Some(self.view.mine),
+            columns: self.processes.columns.clone(),
+            gpu_columns: self.gpus.columns.clone(),
+            sort: Some(self.processes.sort),
+            group: Some(self.processes.view.grouping),
+            mine: Some(self.processes.view.mine),
             host: Some(self.host_line),
         }
     }

@@ -3,7 +3,6 @@
 use super::App;
 use super::columns::{Columns, ListColumn};
 use super::gpu_columns::GpuColumn;
-use super::labels;
 use super::process_columns::ProcessColumn;
 use super::settings::Look;
 
@@ -30,35 +29,35 @@ pub struct SettingsPanel {
 
 impl App {
     /// The panel of settings: its lines, and which is under the cursor; absent while it is closed.
-    pub fn setup(&self) -> Option<(Vec<Item>, usize)> {
-        let setup = self.setup?;
-        let first = [Item::Theme(self.look), Item::Host(self.host_line), Item::Mine(self.view.mine)];
-        let (shown, of_gpus) = (self.of_processes(), self.of_gpus());
+    pub fn settings_panel(&self) -> Option<(Vec<Item>, usize)> {
+        let panel = self.modes.settings_panel()?;
+        let first = [Item::Theme(self.look), Item::Host(self.host_line), Item::Mine(self.processes.view.mine)];
+        let (shown, of_gpus) = (self.columns_of_processes(), self.columns_of_gpus());
         let columns = shown.and_others().into_iter().map(|it| Item::Column(it, shown.contains(it)));
         let gpu_columns = of_gpus.and_others().into_iter().map(|it| Item::GpuColumn(it, of_gpus.contains(it)));
         let items: Vec<Item> = first.into_iter().chain(columns).chain(gpu_columns).collect();
-        let at = setup.at.min(items.len() - 1);
+        let at = panel.at.min(items.len() - 1);
         Some((items, at))
     }
 
-    pub(super) fn step_setup(&mut self, by: isize) {
-        let Some((items, at)) = self.setup() else { return };
-        self.setup = Some(SettingsPanel { at: at.saturating_add_signed(by).min(items.len() - 1) });
+    pub(super) fn step_settings_panel(&mut self, by: isize) {
+        let Some((items, at)) = self.settings_panel() else { return };
+        self.put_settings_cursor(at.saturating_add_signed(by).min(items.len() - 1));
     }
 
     /// Shows what is under the cursor, or hides it; of several, the next one.
     pub(super) fn toggle(&mut self) {
-        let Some((items, at)) = self.setup() else { return };
+        let Some((items, at)) = self.settings_panel() else { return };
         match items[at] {
             Item::Theme(look) => self.look = look.step(1),
             Item::Host(is_shown) => self.host_line = !is_shown,
-            Item::Mine(is_so) => self.view.mine = !is_so,
-            Item::Column(column, _) => match self.of_processes().toggled(column) {
-                Some(columns) => self.columns = Some(columns),
+            Item::Mine(is_so) => self.processes.view.mine = !is_so,
+            Item::Column(column, _) => match self.columns_of_processes().toggled(column) {
+                Some(columns) => self.processes.columns = Some(columns),
                 None => return self.say(ONE),
             },
-            Item::GpuColumn(column, _) => match self.of_gpus().toggled(column) {
-                Some(columns) => self.gpu_columns = Some(columns),
+            Item::GpuColumn(column, _) => match self.columns_of_gpus().toggled(column) {
+                Some(columns) => self.gpus.columns = Some(columns),
                 None => return self.say(ONE),
             },
         }
@@ -67,7 +66,7 @@ impl App {
 
     /// Moves the column under the cursor to the left or right; of several, takes another.
     pub(super) fn shift(&mut self, by: isize) {
-        let Some((items, at)) = self.setup() else { return };
+        let Some((items, at)) = self.settings_panel() else { return };
         match items[at] {
             Item::Theme(look) => self.look = look.step(by),
             Item::Host(_) | Item::Mine(_) => self.toggle(),
@@ -80,30 +79,35 @@ impl App {
             Item::GpuColumn(it, true) if it.spec().is_last => {
                 self.say("the health takes the rest of the line, so it is the last");
             }
-            Item::Column(column, true) => self.columns = Some(self.of_processes().moved(column, by)),
-            Item::GpuColumn(column, true) => self.gpu_columns = Some(self.of_gpus().moved(column, by)),
+            Item::Column(column, true) => self.processes.columns = Some(self.columns_of_processes().moved(column, by)),
+            Item::GpuColumn(column, true) => self.gpus.columns = Some(self.columns_of_gpus().moved(column, by)),
         }
         self.follow_item(items[at]);
     }
 
     /// The cursor stays on its column.
     fn follow_item(&mut self, item: Item) {
-        let Some((items, at)) = self.setup() else { return };
+        let Some((items, at)) = self.settings_panel() else { return };
         let is_it = |other: &Item| match (item, *other) {
             (Item::Column(one, _), Item::Column(other, _)) => one == other,
             (Item::GpuColumn(one, _), Item::GpuColumn(other, _)) => one == other,
             _ => false,
         };
-        self.setup = Some(SettingsPanel { at: items.iter().position(is_it).unwrap_or(at) });
+        self.put_settings_cursor(items.iter().position(is_it).unwrap_or(at));
     }
 
-    /// The columns of the list without the short one of suspects, which has its own.
-    fn of_processes(&self) -> Columns<ProcessColumn> {
-        Columns::new(Columns::shown(self.columns.as_ref(), self.size.0, false, labels::has_cache(&self.model)))
+    fn put_settings_cursor(&mut self, at: usize) {
+        if let Some(panel) = self.modes.settings_panel_mut() {
+            panel.at = at;
+        }
     }
 
-    fn of_gpus(&self) -> Columns<GpuColumn> {
-        Columns::new(self.gpu_columns())
+    fn columns_of_processes(&self) -> Columns<ProcessColumn> {
+        self.processes.columns_of_all(self.size.0, self.model())
+    }
+
+    fn columns_of_gpus(&self) -> Columns<GpuColumn> {
+        Columns::new(self.gpus.columns(self.size.0))
     }
 }
 

@@ -6,6 +6,7 @@ use super::*;
 use std::collections::HashSet;
 
 use crate::app::end_dialog::{Choice, Member, Stage};
+use crate::app::rows::Row;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::change::Change;
 use crate::protocol::command::Signal;
@@ -83,8 +84,11 @@ impl Story {
 
     #[track_caller]
     fn shows(self, pids: &[u32], under_cursor: u32) -> Self {
-        let rows: Vec<u32> = self.app.rows().iter().filter_map(Row::process).map(|id| id.pid).collect();
-        assert_eq!((rows.as_slice(), self.app.under_cursor().map(|id| id.pid)), (pids, Some(under_cursor)));
+        let rows: Vec<u32> = self.app.processes().rows().iter().filter_map(Row::process).map(|id| id.pid).collect();
+        assert_eq!(
+            (rows.as_slice(), self.app.processes().selected_process().map(|id| id.pid)),
+            (pids, Some(under_cursor))
+        );
         self
     }
 }
@@ -262,9 +266,9 @@ fn who_belongs_to_a_job_may_come_to_be_known_while_the_panel_stands_open() {
 fn a_job_of_one_line_has_no_head_of_its_own() {
     let grouped = story(family()).keys("b").shows(&[103, 102, 101], 103);
     let heads: Vec<usize> =
-        (0..).zip(grouped.app.rows()).filter(|(_, row)| row.process().is_none()).map(|it| it.0).collect();
+        (0..).zip(grouped.app.processes().rows()).filter(|(_, row)| row.process().is_none()).map(|it| it.0).collect();
     assert_eq!(heads, [1]);
-    let depths: Vec<usize> = grouped.app.rows().iter().map(|it| it.depth).collect();
+    let depths: Vec<usize> = grouped.app.processes().rows().iter().map(|it| it.depth).collect();
     assert_eq!(depths, [0, 0, 1, 1]);
 }
 
@@ -323,7 +327,7 @@ fn tagged_processes_are_ended_together_and_no_others() {
 fn from_a_gpu_no_process_is_tagged_or_ended_whose_cursor_nobody_sees() {
     let on_gpu = story(three()).keys("Tab c").asks(&[]);
     assert_eq!(
-        (on_gpu.app.tagged(), on_gpu.app.notice()),
+        (on_gpu.app.processes().tagged(), on_gpu.app.notice()),
         (&[][..], Some("only processes are tagged: Tab goes to them"))
     );
     let on_gpu = on_gpu.keys("F9").asks(&[]);

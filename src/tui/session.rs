@@ -23,9 +23,9 @@ use tokio::time::{Instant, sleep_until};
 
 use self::notify::Herald;
 use self::save_settings::Keeper;
-use crate::app::end_dialog::{EndDialog, Meant};
+use crate::app::end_dialog::PlannedEnd;
 use crate::app::event::{Effect, Event};
-use crate::app::keymap::{self, Intent, Mode};
+use crate::app::keymap::Intent;
 use crate::app::{App, Options};
 use crate::base::text::Text;
 use crate::cli::{AgentArgs, Cli, ScreenArgs};
@@ -192,7 +192,7 @@ struct Session<'a> {
     picture: Picture,
     pace: Pace,
     /// What the panel on the screen says that Enter does, and to whom. What was typed ahead of that sends nothing.
-    panel_shown: Option<Meant>,
+    panel_shown: Option<PlannedEnd>,
     /// There was no line yet.
     is_blank: bool,
     /// A SIGCONT is on its way that we know of.
@@ -272,7 +272,7 @@ impl<'a> Session<'a> {
     fn draw(&mut self) {
         let theme = self.theme.with(self.app.look());
         self.screen.draw(|buffer| view::draw(buffer, &theme, &self.app));
-        self.panel_shown = self.app.end_dialog().map(EndDialog::meant);
+        self.panel_shown = self.app.planned_end();
         self.picture = Picture::UpToDate;
         self.pace.drawn(Instant::now());
     }
@@ -311,13 +311,12 @@ impl<'a> Session<'a> {
     /// Whether a key would send a signal that the panel on the screen does not show, or not to these: typed ahead, or
     /// while the terminal took no frame.
     fn is_unseen(&self, key: KeyEvent) -> bool {
-        keymap::meaning(self.app.mode(), key) == Some(Intent::Confirm)
-            && self.panel_shown != self.app.end_dialog().map(EndDialog::meant)
+        self.app.intent(key) == Some(Intent::Confirm) && self.panel_shown != self.app.planned_end()
     }
 
     /// What is pasted is text, for the filter or a mark; its letters are no keys elsewhere.
     fn paste(&mut self, text: &str) -> Option<End> {
-        if !matches!(self.app.mode(), Mode::Filter | Mode::Mark) {
+        if !self.app.is_typing() {
             return None;
         }
         self.picture = Picture::Awaited;

@@ -13,7 +13,7 @@ use super::theme::Theme;
 use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage};
 use crate::app::labels;
 use crate::app::layout::Area;
-use crate::app::{App, page, wrap};
+use crate::app::{App, wrap};
 use crate::base::units::{Elapsed, Moment};
 use crate::model::Returned;
 use crate::protocol::command::Signal;
@@ -61,7 +61,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
         Scope::Job => format!(" End the job of {} ", root.id().pid),
         Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
         // One that is tagged may be far from the cursor.
-        Scope::Chosen if app.tagged().contains(&root.id()) => format!(" End the tagged process {} ", root.id().pid),
+        Scope::Chosen if app.processes().tagged().contains(&root.id()) => {
+            format!(" End the tagged process {} ", root.id().pid)
+        }
         Scope::Chosen => format!(" End process {} ", root.id().pid),
     };
     let block = Block::bordered().border_style(theme.dim()).title(Span::styled(title, theme.accent()));
@@ -114,7 +116,7 @@ fn one(theme: Theme, app: &App, panel: &EndDialog, member: &Member) -> Vec<Line<
     let has_ended = matches!(member.stage, Stage::Ended { .. });
     let state = match member.stage {
         Stage::Ended { zombie_of: None, .. } => "ended",
-        _ => process.load.state.map_or("in an unknown state", |it| page::state_in_words(process, it)),
+        _ => process.load.state.map_or("in an unknown state", |it| labels::state_in_words(process, it)),
     };
     let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
     let holds = if has_ended { "held" } else { "holds" };
@@ -188,7 +190,7 @@ fn briefly(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
 fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (String, Style) {
     let since = |at: Moment| format!("{:.1} s", at.since(sent.unwrap_or(at)).as_secs_f64());
     match &member.stage {
-        Stage::Unasked | Stage::ProcessTotal => ("…".to_owned(), theme.dim()),
+        Stage::Unasked | Stage::Verifying => ("…".to_owned(), theme.dim()),
         Stage::Held => ("held".to_owned(), theme.good()),
         Stage::Refused(reason) => (reason.to_string(), theme.notable()),
         Stage::Asked(signal) => (format!("{signal}…"), theme.dim()),
@@ -311,7 +313,7 @@ fn progress(theme: Theme, app: &App, panel: &EndDialog) -> Vec<Line<'static>> {
                     if may_ignore && is_one { " It may ignore that; no process ignores SIGKILL." } else { "" };
                 lines.push(Line::from(format!(
                     "It is {}{waits}.{way_out}",
-                    page::state_in_words(&root.process, *state)
+                    labels::state_in_words(&root.process, *state)
                 )));
             }
             lines.push(Line::styled(format!("{what}, Esc leaves it alone."), theme.dim()));

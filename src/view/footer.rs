@@ -6,11 +6,12 @@ use tui_input::Input;
 
 use super::pen::Pen;
 use super::theme::Theme;
-use crate::app::App;
-use crate::app::end_dialog::{EndDialog, Scope};
-use crate::app::keymap::{BINDINGS, Intent, Mode};
+use crate::app::end_dialog::Scope;
+use crate::app::keymap::{BINDINGS, Binding, Intent};
 use crate::app::layout::Area;
-use crate::app::rows::Subject;
+use crate::app::process_list::ProcessList;
+use crate::app::rows::RowSubject;
+use crate::app::{App, Mode};
 use crate::protocol::snapshot::ProcessId;
 
 /// The keys to name, the most useful first, and what to call them in a word: none where the next key has the same.
@@ -21,7 +22,7 @@ const LIST: &[(Intent, &str)] = &[
     (Intent::NextColumn, "sort"),
     (Intent::Graph, "graph"),
     (Intent::Detail, "detail"),
-    (Intent::OpenEndPanel, "end process"),
+    (Intent::OpenEndDialog, "end process"),
     (Intent::OtherList, "GPUs"),
     (Intent::Quit, "quit"),
     (Intent::SettingsPanel, "settings"),
@@ -29,7 +30,7 @@ const LIST: &[(Intent, &str)] = &[
     (Intent::Mine, "mine"),
 ];
 
-const SETUP: &[(Intent, &str)] = &[
+const SETTINGS_PANEL: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
     (Intent::Toggle, "show or hide"),
     (Intent::Keep, "write to config.toml"),
@@ -56,13 +57,13 @@ const GRAPH: &[(Intent, &str)] = &[
     (Intent::Mark, "mark"),
     (Intent::Move(1), "next"),
     (Intent::OtherList, "GPUs"),
-    (Intent::OpenEndPanel, "end process"),
+    (Intent::OpenEndDialog, "end process"),
     (Intent::Help, "help"),
 ];
 
 const MARK: &[(Intent, &str)] = &[(Intent::KeepMark, "keep"), (Intent::DropMark, "no mark")];
 
-const PANEL: &[(Intent, &str)] = &[
+const END_DIALOG: &[(Intent, &str)] = &[
     (Intent::Confirm, "send"),
     (Intent::Choose(-1), ""),
     (Intent::Choose(1), "choose"),
@@ -70,68 +71,70 @@ const PANEL: &[(Intent, &str)] = &[
     (Intent::Close, "close"),
 ];
 
-const OVER: &[(Intent, &str)] = &[(Intent::Close, "close")];
+const END_DIALOG_OVER: &[(Intent, &str)] = &[(Intent::Close, "close")];
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
-    let mode = app.mode();
-    // What one types, one sees.
-    if let Some(notice) = app.notice().filter(|_| !matches!(mode, Mode::Filter | Mode::Mark)) {
+    // The text that the user types has precedence over a notice.
+    if let Some(notice) = app.notice().filter(|_| !app.is_typing()) {
         pen.rest(notice, theme.notable());
         return;
     }
-    if mode == Mode::Filter {
-        typed(&mut pen, theme, "filter: ", app.filter());
-    } else if let (Mode::Mark, Some(name)) = (mode, app.marks().typed()) {
-        typed(&mut pen, theme, "mark this moment as: ", name);
-    } else if !app.filter().value().is_empty() && mode == Mode::List {
-        pen.put(format!("filter: {}", app.filter().value()), theme.accent()).skip(2);
+    let processes = app.processes();
+    match app.mode() {
+        Mode::Filter => typed(&mut pen, theme, "filter: ", processes.filter()),
+        Mode::Mark(mark) => typed(&mut pen, theme, "mark this moment as: ", &mark.name),
+        Mode::List => {
+            if !processes.filter().value().is_empty() {
+                pen.put(format!("filter: {}", processes.filter().value()), theme.accent()).skip(2);
+            }
+            if processes.view().mine {
+                pen.put("mine only", theme.accent()).skip(2);
+            }
+            if !processes.tagged().is_empty() {
+                pen.put(tagged(processes), theme.accent()).skip(2);
+            }
+        }
+        _ => {}
     }
-    if mode == Mode::List && app.view().mine {
-        pen.put("mine only", theme.accent()).skip(2);
-    }
-    if mode == Mode::List && !app.tagged().is_empty() {
-        pen.put(tagged(app), theme.accent()).skip(2);
-    }
-    let hints = match mode {
-        Mode::SettingsPanel => SETUP,
+    let hints = match app.mode() {
+        Mode::SettingsPanel(_) => SETTINGS_PANEL,
         Mode::List => LIST,
         Mode::Filter => FILTER,
-        Mode::Page => PAGE,
-        Mode::Graph => GRAPH,
-        Mode::Mark => MARK,
-        Mode::EndDialog if app.end_dialog().is_some_and(EndDialog::is_over) => OVER,
-        Mode::EndDialog => PANEL,
+        Mode::Page(_) => PAGE,
+        Mode::Graph(_) => GRAPH,
+        Mode::Mark(_) => MARK,
+        Mode::EndDialog(dialog) if dialog.is_over() => END_DIALOG_OVER,
+        Mode::EndDialog(_) => END_DIALOG,
     };
-    // There is no more of the job than is meant, or what is meant has begun.
-    let scope = app.end_dialog().map(EndDialog::scope);
-    let is_fixed = |it: &EndDialog| it.first_sent().is_some() || it.scope() == Scope::Chosen && it.spared() == 0;
-    let is_fixed = app.end_dialog().is_some_and(is_fixed);
-    for (intent, word) in hints.iter().filter(|(intent, _)| !is_fixed || *intent != Intent::Widen) {
-        let Some(key) =
-            BINDINGS.iter().find(|it| it.mode == mode && it.intent == *intent).and_then(|it| it.keys.first())
-        else {
-            continue;
+    let context = app.mode().key_context();
+    let dialog = app.end_dialog();
+    for (intent, word) in hints {
+        let word = match (intent, dialog) {
+            (Intent::Widen, Some(dialog)) if !dialog.can_widen() => continue,
+            (Intent::Widen, Some(dialog)) if dialog.scope() == Scope::Job => "not all of it",
+            _ => *word,
         };
-        let word = if *intent == Intent::Widen && scope == Some(Scope::Job) { &"not all of it" } else { word };
+        let is_hinted = |binding: &&Binding| binding.context == context && binding.intent == *intent;
+        let Some(key) = BINDINGS.iter().find(is_hinted).and_then(|binding| binding.keys.first()) else { continue };
         if pen.room() < key.name.len() + 1 + word.len() {
             break;
         }
-        pen.put(key.name, theme.accent()).skip(1).put(*word, theme.dim()).skip(if word.is_empty() { 0 } else { 2 });
+        pen.put(key.name, theme.accent()).skip(1).put(word, theme.dim()).skip(if word.is_empty() { 0 } else { 2 });
     }
 }
 
-/// How many are tagged, whom the panel would open on; and how many of those are not in the list now.
-fn tagged(app: &App) -> String {
+/// The number of tagged processes, and of those that the list does not show now.
+fn tagged(processes: &ProcessList) -> String {
     let is_listed = |id: &ProcessId| {
-        app.rows().iter().any(|row| match &row.subject {
-            Subject::Process(process) => process == id,
-            Subject::Group(group) => group.members.contains(id),
-            Subject::Unaccounted(_) | Subject::Heading(_) => false,
+        processes.rows().iter().any(|row| match &row.subject {
+            RowSubject::Process(process) => process == id,
+            RowSubject::Group(group) => group.members.contains(id),
+            RowSubject::Unaccounted(_) | RowSubject::Heading(_) => false,
         })
     };
-    let hidden = app.tagged().iter().filter(|id| !is_listed(id)).count();
-    let count = app.tagged().len();
+    let hidden = processes.tagged().iter().filter(|id| !is_listed(id)).count();
+    let count = processes.tagged().len();
     if hidden > 0 { format!("{count} tagged, {hidden} not listed") } else { format!("{count} tagged") }
 }
 

@@ -46,7 +46,7 @@ impl Columns {
         let power = limits.map(|it| 2 * it.to_string().len()).max().unwrap_or(0).max(8);
         let mut columns =
             Self { shown: Vec::new(), label, name: GpuColumn::Name.spec().width, bar: BAR, power, health };
-        columns.shown = fitting(app.gpu_columns(), width, |it| columns.width(it));
+        columns.shown = fitting(app.gpus().columns(app.width()), width, |it| columns.width(it));
         (columns.name, columns.bar) = (0, 0);
         let fixed: usize = columns.shown.iter().map(|it| columns.width(*it) + 1).sum();
         let left = (width + 1).saturating_sub(fixed);
@@ -104,7 +104,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         let word = format!(" Tab: {hidden} more");
         pen.tab_from_end(word.len()).put(word, theme.notable());
     }
-    let (cursor, top) = app.gpu_cursor();
+    let (cursor, top) = (app.gpus().cursor(), app.gpus().top());
     for (line, (at, gpu)) in (1..area.height).zip(snapshot.gpus.iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
         draw_line(&mut pen, theme, app, gpu, &columns);
@@ -206,7 +206,7 @@ fn suffers(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trou
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<GpuColumn> {
     let gpus = app.model().latest().map(|it| it.gpus.as_slice()).unwrap_or_default();
     let shown = Columns::of(app, width, gpus).shown;
-    app.gpu_columns().into_iter().filter(|it| !shown.contains(it)).collect()
+    app.gpus().columns(app.width()).into_iter().filter(|it| !shown.contains(it)).collect()
 }
 
 fn draw_cell(

@@ -28,8 +28,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     for panel in app.panels() {
         draw_one(buffer, theme, app, &panel);
     }
-    if let Some(subject) = app.graph_view().whole() {
-        lists::draw(buffer, theme, app, subject, panel::whole(body).1);
+    if let Some(subject) = app.whole_screen_graph() {
+        lists::draw(buffer, theme, app, subject, panel::whole_screen(body).1);
     }
 }
 
@@ -73,19 +73,19 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     levels.iter().flatten().for_each(|it| it.line(buffer, panel));
     // Behind curves, and before fillings.
     axes::marks(buffer, theme, panel, app.marks().list());
-    if let Some(x) = app.graph_view().cursor().and_then(|at| panel.column(at)) {
+    if let Some(x) = app.graph().cursor().and_then(|at| panel.column(at)) {
         axes::upright(buffer, theme.accent(), panel, x);
     }
     match &panel.subject {
         GpuOrProcess::Gpu(uuid) => {
-            stack::draw(buffer, theme, model, uuid, panel, app.graph_view().cursor());
+            stack::draw(buffer, theme, model, uuid, panel, app.graph().cursor());
             if let Some(gpu) = model.history().gpu(uuid) {
                 axes::work(buffer, theme, panel, &gpu.sm, now);
             }
         }
         GpuOrProcess::Process(id) => {
             match model.split(&panel.subject) {
-                Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.graph_view().cursor()),
+                Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.graph().cursor()),
                 None => curve(buffer, theme, panel, series, now),
             }
             if let Some(process) = model.history().process(*id) {
@@ -103,7 +103,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
 fn head(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel, series: &Series) {
     let model = app.model();
     let span = axes::span(app.graph_span());
-    let (span, style) = match app.graph_view().end() {
+    let (span, style) = match app.graph().end() {
         Some(_) => (format!("{span}, still (Esc: now)"), theme.notable()),
         None => (span, theme.dim()),
     };
@@ -115,7 +115,7 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel, series: &Se
     let left = Area { width: panel.area.width - if has_room { width } else { 0 }, ..panel.area };
     let Some(mut pen) = Pen::at(buffer, left, 0) else { return };
     pen.put(title(model, &panel.subject).unwrap_or_default(), theme.head()).skip(2);
-    match app.graph_view().cursor() {
+    match app.graph().cursor() {
         Some(at) => under_cursor(&mut pen, theme, model, panel, at),
         None => figures(&mut pen, theme, app, panel, series),
     }

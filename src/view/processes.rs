@@ -15,7 +15,7 @@ use crate::app::columns::{Align, ListColumn};
 use crate::app::layout::Area;
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::{BYTES_WIDTH, ProcessColumn, WIDE, WIDEST};
-use crate::app::{App, List, rows};
+use crate::app::{App, List, rows, unread_stats};
 use crate::model::{Breakdown, GpuOrProcess, Total};
 use crate::protocol::snapshot::{Identity, Snapshot};
 
@@ -41,9 +41,12 @@ impl ColumnWidths {
             _ => (3, 8, 0, 5),
         };
         // The short list has its room for the reasons.
-        let memory_bar = if app.view().suspects { 0 } else { memory_bar };
+        let memory_bar = if app.processes().view().suspects { 0 } else { memory_bar };
         let columns = Self { shown: Vec::new(), gpu, user, memory_bar, history };
-        Self { shown: fitting(app.columns(), width, |column| columns.width(column)), ..columns }
+        Self {
+            shown: fitting(app.processes().columns(app.width(), app.model()), width, |column| columns.width(column)),
+            ..columns
+        }
     }
 
     /// The width of a column; of the last one, the least that says anything.
@@ -61,22 +64,22 @@ impl ColumnWidths {
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(snapshot) = app.model().latest() else { return };
     // The GPU list says why there is no GPU; a process list without one would be empty for ever.
-    if snapshot.gpus.is_empty() && app.rows().is_empty() {
+    if snapshot.gpus.is_empty() && app.processes().rows().is_empty() {
         return;
     }
     let columns = ColumnWidths::of(app, usize::from(area.width));
-    let (cursor, top) = app.cursor();
-    let below = app.rows().len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
+    let (cursor, top) = (app.processes().cursor(), app.processes().top());
+    let below = app.processes().rows().len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         header::draw(&mut pen, theme, app, &columns, below);
     }
-    for (line, (at, row)) in (1..area.height).zip(app.rows().iter().enumerate().skip(top)) {
+    for (line, (at, row)) in (1..area.height).zip(app.processes().rows().iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
         match &row.subject {
-            rows::Subject::Process(id) => {
+            rows::RowSubject::Process(id) => {
                 if let Some(process) = snapshot.process(*id) {
                     let mark = match () {
-                        () if app.tagged().contains(id) => "*",
+                        () if app.processes().tagged().contains(id) => "*",
                         () if app.is_watched(&GpuOrProcess::Process(*id)) => "w",
                         () => "",
                     };
@@ -87,29 +90,29 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                         process_total: app.model().process_total(*id),
                         mark,
                         is_kept: row.is_kept,
-                        only_suspects: app.view().suspects,
+                        only_suspects: app.processes().view().suspects,
                         history_width: columns.history,
                     };
-                    draw_process(&mut pen, theme, app.command_at(), &columns, &process_line, row.depth);
+                    draw_process(&mut pen, theme, app.processes().command_offset(), &columns, &process_line, row.depth);
                 }
             }
-            rows::Subject::Unaccounted(gpu) => unaccounted::draw(&mut pen, theme, app, snapshot, &columns, gpu),
-            rows::Subject::Group(group) => draw_group(&mut pen, theme, app, group),
-            rows::Subject::Heading(text) => _ = pen.put(text, theme.dim()),
+            rows::RowSubject::Unaccounted(gpu) => unaccounted::draw(&mut pen, theme, app, snapshot, &columns, gpu),
+            rows::RowSubject::Group(group) => draw_group(&mut pen, theme, app, group),
+            rows::RowSubject::Heading(text) => _ = pen.put(text, theme.dim()),
         }
         if app.focus() == List::Processes && at == cursor {
             pen.restyle(area, theme.cursor());
         }
     }
-    let used = u16::try_from(app.rows().len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
+    let used = u16::try_from(app.processes().rows().len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
     let below = Area { y: area.y + used, height: area.height.saturating_sub(used), ..area };
-    let mut reasons = rows::unreadable(snapshot);
+    let mut reasons = unread_stats::sentences(snapshot);
     if let Some(mut pen) = app.layout().and_then(|layout| Pen::at(buffer, layout.unreadable, 0)) {
-        pen.rest(rows::unread_in_short(snapshot), theme.dim());
+        pen.rest(unread_stats::short_note(snapshot), theme.dim());
         reasons.clear();
     }
     draw_notes(buffer, theme, app, snapshot, reasons, below);
-    if app.rows().is_empty()
+    if app.processes().rows().is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
     {
         pen.put(why_empty(app, snapshot), theme.dim());
@@ -118,11 +121,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 
 fn why_empty(app: &App, snapshot: &Snapshot) -> &'static str {
     match () {
-        () if !app.filter().value().is_empty() => "no process matches the filter (Esc clears it)",
-        () if app.view().mine && rows::is_only_others(app.model()) => {
+        () if !app.processes().filter().value().is_empty() => "no process matches the filter (Esc clears it)",
+        () if app.processes().view().mine && rows::is_only_others(app.model()) => {
             "no process of yours uses a GPU (u shows those of others)"
         }
-        () if app.view().suspects => "no process holds memory that it should not (o shows all)",
+        () if app.processes().view().suspects => "no process holds memory that it should not (o shows all)",
         () if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some() || !gpu.failures.is_empty()) => {
             "no process is listed; the processes of a GPU that fails are not known"
         }
@@ -141,7 +144,7 @@ fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, snapshot: &Snapshot,
 
 /// Draws below the short list the whole evidence against the process under the cursor.
 pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(verdict) = app.under_cursor().and_then(|id| app.model().verdict(id)) else { return };
+    let Some(verdict) = app.processes().selected_process().and_then(|id| app.model().verdict(id)) else { return };
     let text = format!("{}: {}", verdict.process.pid, verdict.sentence());
     Paragraph::new(text).style(theme.notable()).wrap(Wrap { trim: true }).render(rect(area), buffer);
 }
@@ -149,7 +152,7 @@ pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: 
 /// The columns that the user chose, and that a screen of that width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<ProcessColumn> {
     let shown = ColumnWidths::of(app, width).shown;
-    app.columns().into_iter().filter(|column| !shown.contains(column)).collect()
+    app.processes().columns(app.width(), app.model()).into_iter().filter(|column| !shown.contains(column)).collect()
 }
 
 fn draw_process(
@@ -207,7 +210,7 @@ fn draw_command(
 }
 
 /// Draws the heading of a group: its name, the number of its processes and their memory.
-fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::Group) {
+fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::ProcessGroup) {
     let process_totals = group.members.iter().filter_map(|id| app.model().process_total(*id));
     let total = match Total::sum(process_totals.map(|total| total.memory)) {
         Ok(Total { bytes, lower_bound }) => format!("{}{bytes}", if lower_bound { "≥ " } else { "" }),

@@ -8,7 +8,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::app::settings::Settings;
-use crate::app::{Options, end_dialog::EndDialog, event::Event};
+use crate::app::{Options, event::Event};
 use crate::base::units::{Bytes, Elapsed, Moment, Watts};
 use crate::protocol::command::{Outcome, Reply, Signal};
 use crate::protocol::host_key::HostKey;
@@ -416,8 +416,7 @@ fn one_that_runs_another_program_since_the_panel_opened_is_said_to() {
     let before = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
     let mut app = app_with(&before, 80, Settings::default());
     app.update(Event::Key(KeyEvent::from(KeyCode::F(9))));
-    let meant = |app: &App| app.end_dialog().map(EndDialog::meant);
-    let meant_before = meant(&app);
+    let before_exec = app.planned_end();
     assert!(!screen(Theme::new(false, true), &app, 80, 24).contains("before"));
     let after = host(1).with(7, "bash save.sh", 0, Bytes::from_gib(3));
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(after)))));
@@ -427,7 +426,7 @@ fn one_that_runs_another_program_since_the_panel_opened_is_said_to() {
         "{text}"
     );
     // Enter, typed at what the screen showed before, is not for this.
-    assert_ne!(meant(&app), meant_before);
+    assert_ne!(app.planned_end(), before_exec);
 }
 
 #[test]

@@ -12,7 +12,7 @@ pub enum Stage {
     /// Of the job, but not meant: nobody was asked to hold it.
     Unasked,
     /// The agent is making sure of the process.
-    ProcessTotal,
+    Verifying,
     /// It is held; a signal would reach it, and only it.
     Held,
     /// Nothing can be done, and why.
@@ -66,7 +66,7 @@ impl Member {
         let gpus = places.iter().map(|at| {
             let gpu = &snapshot.gpus[*at];
             let name = gpu.facts.name.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-            (super::super::labels::gpu_label(gpu), name)
+            (crate::app::labels::gpu_label(gpu), name)
         });
         let parent = parent_of(&process, snapshot);
         let ran = argv_of(&process);
@@ -134,9 +134,9 @@ impl Member {
                 || parent().is_some_and(|it| Some(it) == self.parent))
     }
 
-    pub(super) fn hear(&mut self, outcome: &Outcome) {
+    pub(super) fn take_outcome(&mut self, outcome: &Outcome) {
         match outcome {
-            Outcome::Held { caution } if self.stage == Stage::ProcessTotal => {
+            Outcome::Held { caution } if self.stage == Stage::Verifying => {
                 self.stage = Stage::Held;
                 self.caution.clone_from(caution);
             }

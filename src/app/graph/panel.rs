@@ -16,8 +16,8 @@ use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Extent, Forecast, GpuOrProcess, HostModel, Outlook, Part, Rate, Series, Window};
 
-/// From here on there is room for two graphs.
-pub(super) const WIDE: u16 = 150;
+/// The least width of the screen for two graphs side by side.
+pub(super) const TWO_GRAPHS: u16 = 150;
 
 /// Columns of the amounts at the left.
 pub const AXIS: u16 = 11;
@@ -31,8 +31,8 @@ const ROOM_FOR_LEGEND: u16 = 84;
 /// Dots of a cell from left to right.
 const DOTS: usize = 2;
 
-/// The parts of a body that a graph over the whole screen has: the graph itself, and the lists below.
-pub fn whole(body: Area) -> (Area, Area) {
+/// Divides the body of the screen for the graph over the whole screen: the graph, and the lists below.
+pub fn whole_screen(body: Area) -> (Area, Area) {
     let lists = if body.height < 14 { 0 } else { (body.height / 4).clamp(6, 12) };
     let graph = Area { height: body.height - lists, ..body };
     (graph, Area { y: body.y + graph.height, height: lists, ..body })
@@ -98,15 +98,15 @@ fn limit(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
     Some(Bytes(free?.0.saturating_add(model.series(subject)?.latest()?.0)))
 }
 
-/// What is known of the scale of a graph.
+/// The scale that a graph already has.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Kept {
-    /// It was settled for all that has happened.
-    Settled(Scale),
-    /// It was settled before something happened.
-    Before(Scale),
-    /// The graph is new.
-    Nothing,
+pub(in crate::app) enum KnownScale {
+    /// The scale for the latest data.
+    Current(Scale),
+    /// The scale for the data before.
+    Previous(Scale),
+    /// No scale: the graph is new.
+    None,
 }
 
 /// A graph, ready to be drawn.
@@ -145,7 +145,7 @@ impl Panel {
         graph_view: &GraphView,
         subject: GpuOrProcess,
         area: Area,
-        scale: Kept,
+        scale: KnownScale,
     ) -> Option<Self> {
         let series = model.series(&subject)?;
         let (has_events, has_work) = (area.height >= 9, area.height >= 11);
@@ -182,9 +182,9 @@ impl Panel {
             Scale::settle(old, low, end.map_or(high, |it| high.max(it)), has_layers, plot.height)
         };
         let scale = match scale {
-            Kept::Settled(scale) if scale.fits(plot.height) => scale,
-            Kept::Settled(scale) | Kept::Before(scale) => settle(Some(scale)),
-            Kept::Nothing => settle(None),
+            KnownScale::Current(scale) if scale.fits(plot.height) => scale,
+            KnownScale::Current(scale) | KnownScale::Previous(scale) => settle(Some(scale)),
+            KnownScale::None => settle(None),
         };
         let below = plot.y + plot.height;
         Some(Self {
@@ -210,7 +210,7 @@ impl Panel {
     }
 
     /// The moment at which what a column shows begins; absent outside of the past.
-    pub(super) fn moment(&self, x: u16) -> Option<Moment> {
+    pub(in crate::app) fn moment(&self, x: u16) -> Option<Moment> {
         let cell = usize::from(x.checked_sub(self.plot.x)?);
         (cell * DOTS < self.window.parts()).then(|| self.window.moment(cell * DOTS))
     }

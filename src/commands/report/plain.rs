@@ -4,7 +4,7 @@
 use std::fmt::Display;
 
 use super::table;
-use crate::app::rows;
+use crate::app::unread_stats;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent, Watts};
 use crate::model::{self, GpuOrProcess, HostModel, Outlook, Verdict};
@@ -35,7 +35,7 @@ pub(super) fn of(model: &HostModel, snapshot: &Snapshot, reasons: &[Text]) -> St
     if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|it| it.processes.is_empty()) {
         lines.push("No process uses a GPU.".to_owned());
     }
-    lines.extend(rows::unreadable(snapshot).into_iter().map(|it| it + "."));
+    lines.extend(unread_stats::sentences(snapshot).into_iter().map(|it| it + "."));
     lines.join("\n") + "\n"
 }
 

@@ -45,8 +45,6 @@ const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
 
     ("agent/nvml", &["library", "raw"]),
 
-    ("app", &["accessors", "alerts", "end_dialog", "gpu_columns", "keymap", "page", "process_columns", "row_order", "rows", "settings"]),
-
     ("model/verdict", &["judge", "orphan"]),
 ];
 

@@ -1,0 +1,344 @@
+//! What the app does for each intent of the user.
+
+use std::time::Duration;
+
+use super::end_dialog::EndDialog;
+use super::event::Effect;
+use super::keymap::Intent;
+use super::labels;
+use super::layout::GraphVisibility;
+use super::list_view::Grouping;
+use super::marks::Mark;
+use super::mode::{Mode, NewMark};
+use super::page::{Page, PageTopic};
+use super::rows::RowSubject;
+use super::settings_panel::SettingsPanel;
+use super::{App, List, commands, detail_command, job};
+use crate::model::GpuOrProcess;
+use crate::protocol::command::Command;
+use crate::protocol::snapshot::ProcessId;
+
+/// The intervals that the user can step through.
+const INTERVALS_MS: [u64; 9] = [100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
+
+/// Lines of a page's or panel's head, which do not scroll.
+const PAGE_HEAD: u16 = 2;
+/// Lines of a list's head.
+const LIST_HEAD: u16 = 1;
+
+impl App {
+    /// Does what the user wants. Returns the effect that the intent asks for, if any.
+    pub(super) fn obey(&mut self, intent: Intent) -> Option<Effect> {
+        match intent {
+            Intent::Move(by) => self.step(by),
+            Intent::MovePage(by) => self.step(by * self.page_length().cast_signed()),
+            Intent::First => self.step(isize::MIN),
+            Intent::Last => self.step(isize::MAX),
+            Intent::OtherList => {
+                self.focus = if self.focus == List::Gpus { List::Processes } else { List::Gpus };
+                self.follow_cursor();
+            }
+            Intent::NextColumn => self.sort_by_neighbour(1),
+            Intent::PreviousColumn => self.sort_by_neighbour(-1),
+            Intent::SortBy(column) => self.processes.sort = self.processes.sort.first_by(column),
+            Intent::Invert => self.processes.sort.descending = !self.processes.sort.descending,
+            Intent::OpenFilter => {
+                self.focus = List::Processes;
+                self.modes.open(Mode::Filter);
+            }
+            Intent::ClearFilter => {
+                self.processes.clear_filter();
+                self.graph.follow_present();
+                if matches!(self.mode(), Mode::Filter) {
+                    self.modes.close();
+                }
+            }
+            Intent::KeepFilter | Intent::DropMark => _ = self.modes.close(),
+            Intent::Graph => self.toggle_graph(),
+            Intent::Zoom(by) => self.graph.zoom(by, self.data.shown()),
+            Intent::Back(steps) => self.graph.step_back(steps, self.data.shown()),
+            Intent::Now => self.graph.follow_present(),
+            Intent::Mark if self.model().latest().is_none() => self.say("there is nothing to mark yet"),
+            Intent::Mark => {
+                let mark = NewMark { mark: Mark::now(self.model()), name: tui_input::Input::default() };
+                self.modes.open(Mode::Mark(mark));
+            }
+            Intent::KeepMark => {
+                if let Some(Mode::Mark(new)) = self.modes.close() {
+                    self.marks.add(new.mark, new.name.value());
+                }
+            }
+            Intent::Detail => return self.open_detail(),
+            Intent::Help => self.open_page(PageTopic::Help),
+            Intent::OpenEndDialog => return self.open_end_dialog(),
+            Intent::Choose(by) => {
+                if let Some(dialog) = self.modes.end_dialog_mut() {
+                    dialog.choose(by);
+                }
+            }
+            Intent::Widen => {
+                let snapshot = self.data.shown().latest()?;
+                return commands(self.modes.end_dialog_mut()?.widen(snapshot));
+            }
+            Intent::Confirm => return self.confirm(),
+            Intent::Suspects => {
+                self.focus = List::Processes;
+                self.processes.toggle_suspects();
+            }
+            Intent::Tree if self.processes.view.grouping == Grouping::Tree => self.group(Grouping::Flat),
+            Intent::Tree => self.group(Grouping::Tree),
+            Intent::Group => self.group(self.processes.view.grouping.next()),
+            Intent::Tag | Intent::TagJob if self.focus == List::Gpus => {
+                self.say("only processes are tagged: Tab goes to them");
+            }
+            Intent::Tag => {
+                self.processes.tag(false, self.data.shown());
+                self.step(1);
+            }
+            Intent::TagJob => self.processes.tag(true, self.data.shown()),
+            Intent::Untag => self.processes.untag_all(),
+            Intent::Watch => self.watch(),
+            Intent::SettingsPanel => self.modes.open(Mode::SettingsPanel(SettingsPanel::default())),
+            Intent::Toggle => self.toggle(),
+            Intent::Shift(by) => self.shift(by),
+            Intent::Keep => return Some(Effect::Keep),
+            Intent::Mine => self.processes.view.mine = !self.processes.view.mine,
+            Intent::HostLine => self.toggle_host_line(),
+            Intent::Pause if self.paused().is_some() => self.data.resume(),
+            Intent::Pause => self.data.pause(),
+            Intent::ScrollCommand(steps) => self.processes.scroll_commands(steps),
+            Intent::CopyPid | Intent::CopyCommand => return self.copy(intent),
+            Intent::Close => return self.close(),
+            Intent::Faster => return Some(self.change_interval(-1)),
+            Intent::Slower => return Some(self.change_interval(1)),
+            Intent::Refresh if self.lost.is_some() || self.silence().is_some() => {
+                self.say("starting an agent…");
+                return Some(Effect::Reconnect);
+            }
+            Intent::Refresh => return Some(Effect::Commands(vec![Command::Scan])),
+            Intent::Suspend => return Some(Effect::Suspend),
+            Intent::Quit => return Some(Effect::Quit),
+        }
+        None
+    }
+
+    /// Moves the cursor of the highest open thing by this many rows, or scrolls the page.
+    pub(super) fn step(&mut self, by: isize) {
+        match self.modes.current_mut() {
+            Some(Mode::EndDialog(dialog)) => dialog.scroll(by.signum()),
+            Some(Mode::Page(page)) => page.scroll(by),
+            Some(Mode::SettingsPanel(_)) => self.step_settings_panel(by),
+            _ => {
+                match self.focus {
+                    List::Gpus => self.gpus.step(by, self.data.shown()),
+                    List::Processes => self.processes.step(by),
+                }
+                self.follow_cursor();
+            }
+        }
+    }
+
+    /// The number of rows that a page key moves by.
+    fn page_length(&self) -> usize {
+        let Some(layout) = self.layout() else { return 1 };
+        let (height, head) = match (self.mode(), self.focus) {
+            (Mode::Page(_) | Mode::EndDialog(_) | Mode::SettingsPanel(_), _) => (layout.body.height, PAGE_HEAD),
+            (_, List::Gpus) => (layout.gpus.height, LIST_HEAD),
+            (_, List::Processes) => (layout.processes.height, LIST_HEAD),
+        };
+        usize::from(height.saturating_sub(head)).max(1)
+    }
+
+    fn sort_by_neighbour(&mut self, by: isize) {
+        let columns = self.processes.columns(self.size.0, self.data.shown());
+        self.processes.sort_by_neighbour(columns, by);
+    }
+
+    fn group(&mut self, grouping: Grouping) {
+        let notice = self.processes.group(grouping, self.data.shown());
+        self.say(notice);
+    }
+
+    fn toggle_host_line(&mut self) {
+        self.host_line = !self.host_line;
+        let is_simulated = |gpu: &crate::protocol::snapshot::Gpu| gpu.facts.simulated;
+        if !self.host_line && self.model().latest().is_some_and(|host| host.gpus.iter().any(is_simulated)) {
+            self.say("a simulated machine always says in its first line that it is one");
+        }
+    }
+
+    fn change_interval(&mut self, by: isize) -> Effect {
+        let now = u64::try_from(self.options.interval.as_millis()).unwrap_or(u64::MAX);
+        let place = INTERVALS_MS.partition_point(|interval| *interval < now).min(INTERVALS_MS.len() - 1);
+        let milliseconds = INTERVALS_MS[place.saturating_add_signed(by).min(INTERVALS_MS.len() - 1)];
+        self.options.interval = Duration::from_millis(milliseconds);
+        self.say(format!("reading every {:?}", self.options.interval));
+        Effect::Commands(vec![Command::Interval { milliseconds }])
+    }
+
+    /// Shows the graph below the lists, then over the whole screen, then not at all.
+    fn toggle_graph(&mut self) {
+        if matches!(self.mode(), Mode::Graph(_)) {
+            self.modes.close();
+            self.graph.visibility = GraphVisibility::Hidden;
+            return;
+        }
+        let Some(subject) = self.under_cursor() else {
+            return self.say("there is nothing here to draw: move to a process, or with Tab to a GPU");
+        };
+        let is_hidden = |app: &Self| app.layout().is_some_and(|layout| layout.graph.height == 0);
+        if is_hidden(self) {
+            self.graph.visibility = GraphVisibility::Shown;
+            if !is_hidden(self) {
+                return;
+            }
+        }
+        // A graph that is open already, or that has no room below the lists, takes the whole screen.
+        self.modes.open(Mode::Graph(subject));
+    }
+
+    /// Watches the process or GPU under the cursor, or stops watching it.
+    fn watch(&mut self) {
+        let model = self.data.shown();
+        let notice = match self.focus {
+            List::Gpus => self.gpus.selected_gpu(model).and_then(|gpu| self.alerts.watch_gpu(&gpu.uuid, model)),
+            List::Processes => {
+                self.processes.selected_process().and_then(|process| self.alerts.watch_process(process, model))
+            }
+        };
+        self.say(notice.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
+    }
+
+    fn open_page(&mut self, topic: PageTopic) {
+        self.modes.open(Mode::Page(Box::new(Page::new(topic))));
+    }
+
+    fn open_detail(&mut self) -> Option<Effect> {
+        let snapshot = self.data.shown().latest()?;
+        if self.focus == List::Gpus {
+            let gpu = self.gpus.selected_gpu(self.data.shown())?;
+            let page = Page::new(PageTopic::Gpu(gpu.uuid.clone(), labels::gpu_label(gpu)));
+            let effect = detail_command(&page, snapshot);
+            self.modes.open(Mode::Page(Box::new(page)));
+            return effect;
+        }
+        // The graph over the whole screen stays with a process that has ended.
+        let id = match self.modes.graph() {
+            Some(GpuOrProcess::Process(id)) => *id,
+            _ => self.processes.selected_process()?,
+        };
+        let Some(process) = snapshot.process(id).cloned() else {
+            self.say("this process has ended");
+            return None;
+        };
+        self.open_page(PageTopic::Process(Box::new(process), None));
+        Some(Effect::Commands(vec![Command::Inspect { process: id }]))
+    }
+
+    fn open_end_dialog(&mut self) -> Option<Effect> {
+        if self.options.readonly {
+            self.say("gputop was started with --readonly: it signals nobody");
+            return None;
+        }
+        if self.lost.is_some() {
+            self.say("there is no agent to signal through: press R to start one");
+            return None;
+        }
+        // A signal is sent to what is there now, so the screen shows that.
+        if self.paused().is_some() {
+            self.data.resume();
+            self.refresh();
+        }
+        let model = self.data.shown();
+        let snapshot = model.latest()?;
+        let mut chosen: Vec<ProcessId> = match self.mode() {
+            Mode::List if !self.processes.tagged().is_empty() => self.processes.tagged().to_vec(),
+            Mode::List if self.focus == List::Gpus => {
+                self.say("only processes are ended: Tab goes to them");
+                return None;
+            }
+            Mode::List => self.processes.selected_process().into_iter().collect(),
+            Mode::Graph(GpuOrProcess::Process(process)) => vec![*process],
+            Mode::Page(page) => match &page.topic {
+                PageTopic::Process(process, _) => vec![process.id],
+                PageTopic::Gpu(..) | PageTopic::Help => Vec::new(),
+            },
+            _ => Vec::new(),
+        };
+        chosen.retain(|id| snapshot.process(*id).is_some());
+        let Some(first) = chosen.first() else {
+            self.say("there is no process under the cursor");
+            return None;
+        };
+        let job = job(model, *first);
+        let (dialog, mut asked) = EndDialog::open(chosen, &job, model, snapshot);
+        self.modes.open(Mode::EndDialog(Box::new(dialog)));
+        // A scan finds members of the job that the agent has not seen yet.
+        asked.push(Command::Scan);
+        commands(asked)
+    }
+
+    fn confirm(&mut self) -> Option<Effect> {
+        let dialog = self.modes.end_dialog_mut()?;
+        if dialog.is_over() {
+            return self.close();
+        }
+        commands(dialog.confirm())
+    }
+
+    /// Closes the highest open thing. A graph of the past returns to the present first.
+    fn close(&mut self) -> Option<Effect> {
+        if matches!(self.mode(), Mode::Graph(_)) && self.graph.end().is_some() {
+            self.graph.follow_present();
+            return None;
+        }
+        match self.modes.close()? {
+            Mode::EndDialog(dialog) => commands(dialog.release()),
+            Mode::Page(page) if matches!(page.topic, PageTopic::Gpu(..)) => {
+                Some(Effect::Commands(vec![Command::Detail { gpu: None }]))
+            }
+            _ => None,
+        }
+    }
+
+    /// Asks the terminal to put a PID, a UUID or a command into its clipboard.
+    fn copy(&mut self, intent: Intent) -> Option<Effect> {
+        let Some((text, name)) = self.text_to_copy(intent) else {
+            self.say("there is nothing here to copy");
+            return None;
+        };
+        self.say(format!("copied {name}, if the terminal lets programs do that (OSC 52)"));
+        Some(Effect::Copy(text))
+    }
+
+    /// The text to copy, and its name in the notice; `None` if there is nothing to copy.
+    fn text_to_copy(&self, intent: Intent) -> Option<(String, String)> {
+        let snapshot = self.model().latest()?;
+        let on_page = match self.page().map(|page| &page.topic) {
+            Some(PageTopic::Process(process, _)) => Some(process.id),
+            Some(PageTopic::Gpu(uuid, _)) => return Some((uuid.to_string(), uuid.to_string())),
+            Some(PageTopic::Help) | None => None,
+        };
+        if on_page.is_none() && self.focus == List::Gpus {
+            let uuid = self.gpus.selected_gpu(self.model())?.uuid.to_string();
+            return Some((uuid.clone(), uuid));
+        }
+        let id = on_page.or_else(|| self.processes.selected_process());
+        if intent == Intent::CopyCommand {
+            let process = snapshot.process(id?)?;
+            let command = match &process.facts.argv {
+                Ok(argv) if !argv.is_empty() => argv.line().clone(),
+                _ => labels::command(process).ok()?,
+            };
+            return Some((command, format!("the command of {}", process.id.pid)));
+        }
+        let ids: Vec<ProcessId> = match (on_page, self.processes.selected_row().map(|row| &row.subject)) {
+            (None, _) if !self.processes.tagged().is_empty() => self.processes.tagged().to_vec(),
+            (None, Some(RowSubject::Group(group))) => group.members.clone(),
+            _ => vec![id?],
+        };
+        let pids = ids.iter().map(|id| id.pid.to_string()).collect::<Vec<_>>().join(" ");
+        let name = if ids.len() == 1 { pids.clone() } else { format!("{} PIDs", ids.len()) };
+        Some((pids, name))
+    }
+}

@@ -1,0 +1,51 @@
+//! Which processes the list shows, and how it groups them.
+
+/// Which processes the list shows, and how it groups them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct View {
+    /// How rows are grouped.
+    pub grouping: Grouping,
+    /// Only processes that hold memory and should not, and what a dead job left behind.
+    pub suspects: bool,
+    /// Only processes of the user that gputop runs as.
+    pub mine: bool,
+}
+
+/// How rows are grouped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Grouping {
+    /// Not at all.
+    #[default]
+    Flat,
+    /// Below their parents; related processes without a GPU are listed too.
+    Tree,
+    /// By job, with the memory of each.
+    Job,
+    /// By user, with the memory of each.
+    User,
+}
+
+impl Grouping {
+    /// Every grouping.
+    pub const ALL: [Self; 4] = [Self::Flat, Self::Tree, Self::Job, Self::User];
+
+    /// The name in the configuration file and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flat => "none",
+            Self::Tree => "tree",
+            Self::Job => "job",
+            Self::User => "user",
+        }
+    }
+
+    /// The grouping that the `b` key chooses next.
+    #[must_use]
+    pub fn next(self) -> Self {
+        match self {
+            Self::Flat | Self::Tree => Self::Job,
+            Self::Job => Self::User,
+            Self::User => Self::Flat,
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What is open on the screen, and so where keys go.
+
+use tui_input::{Input, InputRequest};
+
+use super::end_dialog::EndDialog;
+use super::keymap::KeyContext;
+use super::marks::Mark;
+use super::page::Page;
+use super::settings_panel::SettingsPanel;
+use crate::model::GpuOrProcess;
+
+/// The longest name of a mark, in characters.
+const LONGEST_MARK_NAME: usize = 24;
+
+/// One thing that is open, with its state.
+#[derive(Debug)]
+pub enum Mode {
+    /// The lists of GPUs and processes.
+    List,
+    /// The filter of the processes is being typed.
+    Filter,
+    /// A mark is being named.
+    Mark(NewMark),
+    /// The graph over the whole screen. Its subject stays when the process ends.
+    Graph(GpuOrProcess),
+    /// A page of text.
+    Page(Box<Page>),
+    /// The panel of settings.
+    SettingsPanel(SettingsPanel),
+    /// The dialog that ends processes.
+    EndDialog(Box<EndDialog>),
+}
+
+/// A mark whose name is being typed. The amounts are those at the time of the key press.
+#[derive(Debug)]
+pub struct NewMark {
+    /// The mark, without a name.
+    pub(super) mark: Mark,
+    /// The name as typed.
+    pub name: Input,
+}
+
+impl NewMark {
+    pub(super) fn edit(&mut self, request: InputRequest) {
+        let is_full = self.name.value().chars().count() >= LONGEST_MARK_NAME;
+        if !(is_full && matches!(request, InputRequest::InsertChar(_))) {
+            self.name.handle(request);
+        }
+    }
+}
+
+impl Mode {
+    /// The row of the key table that holds in this mode.
+    pub fn key_context(&self) -> KeyContext {
+        match self {
+            Self::List => KeyContext::List,
+            Self::Filter => KeyContext::Filter,
+            Self::Mark(_) => KeyContext::Mark,
+            Self::Graph(_) => KeyContext::Graph,
+            Self::Page(_) => KeyContext::Page,
+            Self::SettingsPanel(_) => KeyContext::SettingsPanel,
+            Self::EndDialog(_) => KeyContext::EndDialog,
+        }
+    }
+}
+
+/// Everything that is open over the lists, the lowest first. Keys go to the highest.
+///
+/// More than one is open in these cases: a page, a new mark or the end-process dialog over the graph, and the dialog over a page.
+#[derive(Debug, Default)]
+pub(super) struct ModeStack(Vec<Mode>);
+
+impl ModeStack {
+    /// The mode that keys go to.
+    pub(super) fn current(&self) -> &Mode {
+        self.0.last().unwrap_or(&Mode::List)
+    }
+
+    pub(super) fn current_mut(&mut self) -> Option<&mut Mode> {
+        self.0.last_mut()
+    }
+
+    /// Opens something over all that is open.
+    pub(super) fn open(&mut self, mode: Mode) {
+        self.0.push(mode);
+    }
+
+    /// Closes the highest, and returns it; `None` if only the lists are open.
+    pub(super) fn close(&mut self) -> Option<Mode> {
+        self.0.pop()
+    }
+
+    /// The subject of the graph over the whole screen; `None` while that is closed.
+    pub(super) fn graph(&self) -> Option<&GpuOrProcess> {
+        self.0.iter().find_map(|mode| if let Mode::Graph(subject) = mode { Some(subject) } else { None })
+    }
+
+    /// Changes the subject of the graph over the whole screen; `None` closes the graph. Nothing happens while it is closed.
+    pub(super) fn set_graph(&mut self, subject: Option<GpuOrProcess>) {
+        let Some(place) = self.0.iter().position(|mode| matches!(mode, Mode::Graph(_))) else { return };
+        match subject {
+            Some(subject) => self.0[place] = Mode::Graph(subject),
+            None => _ = self.0.remove(place),
+        }
+    }
+
+    /// The open page, which the end-process dialog may cover.
+    pub(super) fn page(&self) -> Option<&Page> {
+        self.0.iter().find_map(|mode| if let Mode::Page(page) = mode { Some(&**page) } else { None })
+    }
+
+    pub(super) fn page_mut(&mut self) -> Option<&mut Page> {
+        self.0.iter_mut().find_map(|mode| if let Mode::Page(page) = mode { Some(&mut **page) } else { None })
+    }
+
+    /// The end-process dialog, which nothing covers.
+    pub(super) fn end_dialog(&self) -> Option<&EndDialog> {
+        if let Mode::EndDialog(dialog) = self.current() { Some(dialog) } else { None }
+    }
+
+    pub(super) fn end_dialog_mut(&mut self) -> Option<&mut EndDialog> {
+        if let Some(Mode::EndDialog(dialog)) = self.current_mut() { Some(dialog) } else { None }
+    }
+
+    /// The panel of settings, which nothing covers.
+    pub(super) fn settings_panel(&self) -> Option<&SettingsPanel> {
+        if let Mode::SettingsPanel(panel) = self.current() { Some(panel) } else { None }
+    }
+
+    pub(super) fn settings_panel_mut(&mut self) -> Option<&mut SettingsPanel> {
+        if let Some(Mode::SettingsPanel(panel)) = self.current_mut() { Some(panel) } else { None }
+    }
+}

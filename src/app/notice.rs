@@ -1,0 +1,27 @@
+//! A sentence to the user that disappears after a while.
+
+use std::time::Duration;
+
+/// How long a notice stays.
+const LIFETIME: Duration = Duration::from_secs(5);
+
+/// The current notice, if any, and the time until it disappears.
+#[derive(Debug, Default)]
+pub(super) struct Notice(Option<(String, Duration)>);
+
+impl Notice {
+    /// The text; `None` if there is no notice.
+    pub(super) fn text(&self) -> Option<&str> {
+        self.0.as_ref().map(|(text, _)| text.as_str())
+    }
+
+    /// Replaces the notice.
+    pub(super) fn set(&mut self, text: impl Into<String>) {
+        self.0 = Some((text.into(), LIFETIME));
+    }
+
+    /// Advances the clock.
+    pub(super) fn pass(&mut self, elapsed: Duration) {
+        self.0 = self.0.take().and_then(|(text, left)| Some((text, left.checked_sub(elapsed)?)));
+    }
+}

@@ -1,0 +1,214 @@
+//! The list of processes: its rows, their order, the filter, the cursor and the tags.
+
+use tui_input::{Input, InputRequest};
+
+use super::columns::Columns;
+use super::labels;
+use super::list_view::{Grouping, View};
+use super::process_columns::{ProcessColumn, Sort};
+use super::row_order::RowOrder;
+use super::rows::{self, Row, RowSubject};
+use super::scroll;
+use crate::model::HostModel;
+use crate::protocol::snapshot::ProcessId;
+
+/// Columns of a command that one key press scrolls.
+const SCROLL_STEP: isize = 16;
+/// The farthest that commands are scrolled, in columns: longer than a command line that anyone reads.
+const SCROLL_LIMIT: usize = 4096;
+
+/// The list of processes.
+#[derive(Debug)]
+pub struct ProcessList {
+    pub(super) view: View,
+    pub(super) sort: Sort,
+    /// The columns that the user chose; `None` while the width of the screen decides.
+    pub(super) columns: Option<Columns<ProcessColumn>>,
+    rows: Vec<Row>,
+    order: RowOrder,
+    filter: Input,
+    /// The subject under the cursor; `None` until the user moves the cursor, which then stays in the first row.
+    selected: Option<RowSubject>,
+    cursor: usize,
+    top: usize,
+    tagged: Vec<ProcessId>,
+    command_offset: usize,
+}
+
+impl Default for ProcessList {
+    fn default() -> Self {
+        Self {
+            view: View::default(),
+            sort: Sort::by(ProcessColumn::Memory),
+            columns: None,
+            rows: Vec::new(),
+            order: RowOrder::default(),
+            filter: Input::default(),
+            selected: None,
+            cursor: 0,
+            top: 0,
+            tagged: Vec::new(),
+            command_offset: 0,
+        }
+    }
+}
+
+impl ProcessList {
+    /// The rows, from the top.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// The index of the row under the cursor.
+    pub fn cursor(&self) -> usize {
+        self.cursor
+    }
+
+    /// The index of the first row on the screen.
+    pub fn top(&self) -> usize {
+        self.top
+    }
+
+    /// The row under the cursor; `None` if the list is empty.
+    pub fn selected_row(&self) -> Option<&Row> {
+        self.rows.get(self.cursor)
+    }
+
+    /// The process under the cursor; `None` on a row that is not about one process.
+    pub fn selected_process(&self) -> Option<ProcessId> {
+        self.selected_row()?.process()
+    }
+
+    /// Which processes the list shows, and how it groups them.
+    pub fn view(&self) -> View {
+        self.view
+    }
+
+    /// How the list is sorted.
+    pub fn sort(&self) -> Sort {
+        self.sort
+    }
+
+    /// The filter.
+    pub fn filter(&self) -> &Input {
+        &self.filter
+    }
+
+    /// The tagged processes, in the order in which they were tagged.
+    pub fn tagged(&self) -> &[ProcessId] {
+        &self.tagged
+    }
+
+    /// How many columns of each command are scrolled out at the left.
+    pub fn command_offset(&self) -> usize {
+        self.command_offset
+    }
+
+    /// The columns for a screen of this width, from left to right.
+    pub fn columns(&self, width: u16, model: &HostModel) -> Vec<ProcessColumn> {
+        Columns::shown(self.columns.as_ref(), width, self.view.suspects, labels::has_cache(model))
+    }
+
+    /// The columns of the full list: the list of suspects has its own.
+    pub(super) fn columns_of_all(&self, width: u16, model: &HostModel) -> Columns<ProcessColumn> {
+        Columns::new(Columns::shown(self.columns.as_ref(), width, false, labels::has_cache(model)))
+    }
+
+    /// Builds the rows from the model and keeps the cursor on its subject. Tags of processes that ended are dropped.
+    pub(super) fn refresh(&mut self, model: &HostModel) {
+        self.rows = rows::rows(model, self.view, self.sort, self.filter.value(), &mut self.order);
+        self.tagged.retain(|id| model.latest().is_some_and(|snapshot| snapshot.process(*id).is_some()));
+        let place = self.selected.as_ref().and_then(|subject| self.rows.iter().position(|row| row.subject == *subject));
+        match (place, &self.selected) {
+            (Some(place), _) => self.cursor = place,
+            // The subject is gone: stay in the same row, with its new subject.
+            (None, Some(_)) if !self.rows.is_empty() => self.select(self.cursor),
+            (None, _) => (self.selected, self.cursor) = (None, 0),
+        }
+    }
+
+    /// Scrolls so that the cursor is on the screen.
+    pub(super) fn fit(&mut self, height: u16) {
+        self.top = scroll::top(self.top, self.cursor, self.rows.len(), height);
+    }
+
+    /// Moves the cursor to a row, or to the last one.
+    pub(super) fn select(&mut self, row: usize) {
+        self.cursor = row.min(self.rows.len().saturating_sub(1));
+        self.selected = self.selected_row().map(|row| row.subject.clone());
+    }
+
+    /// Moves the cursor by this many rows.
+    pub(super) fn step(&mut self, by: isize) {
+        self.select(self.cursor.saturating_add_signed(by));
+    }
+
+    /// Shows only suspects, or all processes again.
+    pub(super) fn toggle_suspects(&mut self) {
+        self.view.suspects = !self.view.suspects;
+        (self.selected, self.cursor) = (None, 0);
+    }
+
+    /// Changes the grouping. Returns a notice, which says so where the list looks as before.
+    pub(super) fn group(&mut self, grouping: Grouping, model: &HostModel) -> String {
+        let before = std::mem::take(&mut self.rows);
+        self.view.grouping = grouping;
+        self.refresh(model);
+        let words = match grouping {
+            Grouping::Flat => "each process for itself",
+            Grouping::Tree => "processes below their parents",
+            Grouping::Job => "processes by job",
+            Grouping::User => "processes by user",
+        };
+        if self.rows == before { format!("{words}, which looks the same here") } else { words.to_owned() }
+    }
+
+    /// Sorts by the next of these columns, or the one before, skipping those that do not sort.
+    pub(super) fn sort_by_neighbour(&mut self, shown: Vec<ProcessColumn>, by: isize) {
+        let columns: Vec<ProcessColumn> = shown.into_iter().filter(|column| column.sorts()).collect();
+        let Some(last) = columns.len().checked_sub(1) else { return };
+        let next = match columns.iter().position(|column| *column == self.sort.column) {
+            Some(place) => (place.cast_signed() + by).rem_euclid(columns.len().cast_signed()).cast_unsigned(),
+            None if by < 0 => last,
+            None => 0,
+        };
+        self.sort = self.sort.first_by(columns[next]);
+    }
+
+    /// Edits the filter, and scrolls to the first match.
+    pub(super) fn edit_filter(&mut self, request: InputRequest) {
+        self.filter.handle(request);
+        self.top = 0;
+    }
+
+    /// Shows all processes again.
+    pub(super) fn clear_filter(&mut self) {
+        self.filter.reset();
+    }
+
+    /// Tags the subject under the cursor, or untags it if it is tagged: a process, its whole job, or a group.
+    pub(super) fn tag(&mut self, whole_job: bool, model: &HostModel) {
+        let Some(row) = self.selected_row() else { return };
+        let processes = match &row.subject {
+            RowSubject::Process(id) if whole_job => model.job(*id).map(|job| job.members.clone()).unwrap_or_default(),
+            RowSubject::Process(id) => vec![*id],
+            RowSubject::Group(group) => group.members.clone(),
+            RowSubject::Unaccounted(_) | RowSubject::Heading(_) => Vec::new(),
+        };
+        if processes.iter().all(|id| self.tagged.contains(id)) {
+            self.tagged.retain(|id| !processes.contains(id));
+        } else {
+            let new: Vec<ProcessId> = processes.into_iter().filter(|id| !self.tagged.contains(id)).collect();
+            self.tagged.extend(new);
+        }
+    }
+
+    pub(super) fn untag_all(&mut self) {
+        self.tagged.clear();
+    }
+
+    /// Scrolls the commands to the right by this many steps.
+    pub(super) fn scroll_commands(&mut self, steps: isize) {
+        self.command_offset = self.command_offset.saturating_add_signed(steps * SCROLL_STEP).min(SCROLL_LIMIT);
+    }
+}

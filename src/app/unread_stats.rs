@@ -1,0 +1,38 @@
+//! Sentences about processes whose allocator stats could not be read.
+
+use std::cmp::Reverse;
+
+use crate::protocol::snapshot::{AllocatorUnreadable, Snapshot};
+
+/// Counts the processes by the reason why their allocator stats are not known, the most frequent reason first. Reasons that
+/// nobody can do anything about are left out.
+fn reasons(snapshot: &Snapshot) -> Vec<(AllocatorUnreadable, usize)> {
+    let mut reasons: Vec<(AllocatorUnreadable, usize)> = Vec::new();
+    for why in snapshot.processes.iter().filter_map(|process| process.allocator.as_ref()?.unreadable) {
+        if matches!(why, AllocatorUnreadable::NotYet | AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied) {
+            continue;
+        }
+        match reasons.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, count)) => *count += 1,
+            None => reasons.push((why, 1)),
+        }
+    }
+    reasons.sort_by_key(|(_, count)| Reverse(*count));
+    reasons
+}
+
+/// A sentence for each reason, without a full stop.
+pub fn sentences(snapshot: &Snapshot) -> Vec<String> {
+    let sentence = |(why, count)| format!("PyTorch's part of the memory of {} is not known: {why}", processes(count));
+    reasons(snapshot).into_iter().map(sentence).collect()
+}
+
+/// One line in place of the sentences, for screens without room for these.
+pub fn short_note(snapshot: &Snapshot) -> String {
+    let count = reasons(snapshot).into_iter().map(|(_, count)| count).sum();
+    format!("PyTorch's part of {} is not known (Enter says why, and what to do)", processes(count))
+}
+
+fn processes(count: usize) -> String {
+    format!("{count} {}", if count == 1 { "process" } else { "processes" })
+}
