@@ -5,7 +5,6 @@
 
 mod advice;
 mod breakdown;
-mod cause;
 mod fleet;
 mod growth;
 pub mod health;
@@ -13,27 +12,31 @@ mod history;
 mod host;
 mod identity;
 mod job;
+mod leak_advice;
+mod process_role;
 mod process_total;
+mod process_tree;
 mod reclaim;
-mod related;
 mod unaccounted;
 mod verdict;
 
-pub use self::advice::{Advice, Growth, Shortage, on_growth, on_shortage};
-pub use self::breakdown::{Breakdown, Part, Reserved, reserved, with_instances};
+pub use self::advice::{Advice, GrowthPattern, Shortage, on_growth, on_shortage};
+pub use self::breakdown::{Breakdown, MemoryPart, ReservedMemory, reserved, with_instances};
 pub use self::fleet::{Fleet, HostLabel};
 pub use self::growth::{
-    Evidence, Fall, Forecast, Growing, LeakDetector, Outlook, PartedDetector, Rate, evidence_of, part_name,
+    Evidence, Forecast, LeakDetector, LeakVerdict, MemoryDrop, MemoryGrowth, PartedDetector, Rate, evidence_of,
+    part_name,
 };
-pub use self::health::{Health, Weight};
+pub use self::health::{HealthVerdict, Severity};
 pub use self::history::{
-    Curve, Extent, GpuHistory, History, Occurrence, ProcessHistory, Series, Split, WEEK, What, Window,
+    AllocatorHistory, Curve, GpuHistory, History, HistoryEvent, HistoryEventKind, MemorySeries, MinMax, ProcessHistory,
+    WEEK, Window,
 };
 pub use self::host::HostModel;
 pub use self::identity::{GpuOrProcess, HostGpu, HostProcess};
 pub use self::job::{Job, JobKey};
 pub use self::process_total::{ProcessTotal, Total};
+pub use self::process_tree::ProcessTree;
 pub use self::reclaim::{Reclaim, Returned};
-pub use self::related::RelatedProcesses;
-pub use self::unaccounted::Unaccounted;
-pub use self::verdict::{Ended, Kept, Kind, Named, Orphaned, Sign, Verdict};
+pub use self::unaccounted::UnaccountedMemory;
+pub use self::verdict::{KnownProcess, OrphanEvidence, OrphanSign, ProcessEnd, RetainedMemory, Verdict, VerdictKind};

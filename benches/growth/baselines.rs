@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use gputop::model::Outlook;
+use gputop::model::LeakVerdict;
 
 use crate::lab::Case;
 use crate::lab::sampling::Sample;
@@ -17,7 +17,7 @@ const RELEVANT: f64 = 86_400.0;
 /// More than nine tenths in use.
 pub(crate) fn threshold(case: &Case, samples: &[Sample], mut told: impl FnMut(f64, Said)) {
     for (at, bytes) in samples {
-        let outlook = if *bytes > case.capacity / 10 * 9 { Outlook::Leak } else { Outlook::Steady };
+        let outlook = if *bytes > case.capacity / 10 * 9 { LeakVerdict::Leak } else { LeakVerdict::Steady };
         told(*at as f64 / 1000.0, Said { outlook, end: None });
     }
 }
@@ -61,7 +61,7 @@ fn windows(
 ) {
     let mut points: VecDeque<(f64, f64)> = VecDeque::new();
     let (mut sum, mut count, mut due) = (0.0, 0.0, PART);
-    let mut said = Said { outlook: Outlook::TooSoon, end: None };
+    let mut said = Said { outlook: LeakVerdict::TooSoon, end: None };
     for (at, bytes) in samples {
         let now = *at as f64 / 1000.0;
         sum += *bytes as f64;
@@ -77,7 +77,7 @@ fn windows(
             let slope = if points.len() >= 20 { slope(&points) } else { None };
             let left = slope.filter(|it| *it > 0.0).map(|it| room / it).filter(|it| *it < RELEVANT);
             said = Said {
-                outlook: if left.is_some() { Outlook::Leak } else { Outlook::Steady },
+                outlook: if left.is_some() { LeakVerdict::Leak } else { LeakVerdict::Steady },
                 end: left.map(|it| [it, it * 0.8, it * 1.2]),
             };
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gputop::base::units::{Bytes, Moment};
-use gputop::model::{LeakDetector, Outlook, PartedDetector};
+use gputop::model::{LeakDetector, LeakVerdict, PartedDetector};
 
 use crate::baselines;
 use crate::lab::sampling::Sample;
@@ -26,7 +26,7 @@ impl Judge {
 /// What is said at one sample, and the time until the end in seconds: likely, low, high.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Said {
-    pub(crate) outlook: Outlook,
+    pub(crate) outlook: LeakVerdict,
     pub(crate) end: Option<[f64; 3]>,
 }
 
@@ -66,13 +66,13 @@ impl Outcome {
         let mut outcome = Self::default();
         let onset = case.onset.unwrap_or(f64::INFINITY);
         let half = case.died.map(|died| f64::midpoint(onset.max(0.0), died));
-        let mut was = Outlook::TooSoon;
+        let mut was = LeakVerdict::TooSoon;
         let (mut minute, mut before) = (f64::NEG_INFINITY, 0.0);
         let mut told = |at: f64, said: Said| {
-            let is_leak = said.outlook == Outlook::Leak;
-            outcome.suspected |= said.outlook == Outlook::Suspect;
+            let is_leak = said.outlook == LeakVerdict::Leak;
+            outcome.suspected |= said.outlook == LeakVerdict::Suspect;
             if at < onset {
-                if is_leak && was != Outlook::Leak {
+                if is_leak && was != LeakVerdict::Leak {
                     outcome.false_alarms.push(at);
                 }
                 outcome.healthy = at;
@@ -86,7 +86,7 @@ impl Outcome {
             }
             if let Some(plateau) = case.plateau
                 && at > plateau
-                && said.outlook >= Outlook::Suspect
+                && said.outlook >= LeakVerdict::Suspect
             {
                 outcome.lingered = at - plateau;
             }
@@ -119,7 +119,7 @@ impl Outcome {
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), limit);
                     let forecast = growth.evidence().and_then(|it| it.forecast);
                     let end = forecast.map(|it| [it.likely, it.low, it.high].map(|it| it.as_secs_f64()));
-                    told(*at as f64 / 1000.0, Said { outlook: growth.outlook(), end });
+                    told(*at as f64 / 1000.0, Said { outlook: growth.verdict(), end });
                 }
             }
             Judge::Parts => {
@@ -129,10 +129,10 @@ impl Outcome {
                     // As if the context were a tensor.
                     let parts = [Bytes(*bytes), Bytes((*allocated).min(*bytes))];
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
-                    let growing = growth.growing();
+                    let growing = growth.growth();
                     let forecast = growing.detector.evidence().and_then(|it| it.forecast);
                     let end = forecast.map(|it| [it.likely, it.low, it.high].map(|it| it.as_secs_f64()));
-                    told(*at as f64 / 1000.0, Said { outlook: growing.outlook(), end });
+                    told(*at as f64 / 1000.0, Said { outlook: growing.verdict(), end });
                 }
             }
             Judge::Threshold => baselines::threshold(case, samples, told),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::labels;
 use crate::app::event::{Alert, News};
 use crate::base::units::{Elapsed, Moment};
-use crate::model::{Evidence, GpuOrProcess, HostModel, Outlook};
+use crate::model::{Evidence, GpuOrProcess, HostModel, LeakVerdict};
 use crate::protocol::snapshot::{Gpu, GpuUuid, Identity, ProcessId, Snapshot, State, Use};
 
 /// A leak that was withdrawn and comes back within this time is the same one.
@@ -165,7 +165,7 @@ impl Alerts {
 /// Everything that leaks now. A GPU does where it is not one of its processes that does.
 fn leaking(model: &HostModel, snapshot: &Snapshot) -> Vec<(GpuOrProcess, Evidence)> {
     let leak = |subject: GpuOrProcess| {
-        let growing = model.growing(&subject).filter(|it| it.outlook() == Outlook::Leak)?;
+        let growing = model.growth(&subject).filter(|it| it.verdict() == LeakVerdict::Leak)?;
         Some((subject, *growing.detector.evidence()?))
     };
     let suspects = model.suspects();

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use strum::VariantArray;
 
-use crate::model::Weight;
+use crate::model::Severity;
 
 /// The end of its cell that a text keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub enum Tone {
     /// Wrong.
     Alarm,
     /// The weight of a verdict or of a health.
-    Weight(Weight),
+    Severity(Severity),
 }
 
 /// The content of one column on one line.

@@ -39,7 +39,7 @@ pub fn cell(column: GpuColumn, model: &HostModel, gpu: &Gpu, mark: &str) -> Cell
             Some(age) => Cell { text: format!("{} old", Elapsed(age)), tone: Tone::Notable },
             None => {
                 let health = model.health(gpu);
-                Cell { text: health.word, tone: Tone::Weight(health.weight) }
+                Cell { text: health.word, tone: Tone::Severity(health.severity) }
             }
         },
     }

@@ -12,7 +12,7 @@ use super::labels::{self, elapsed, state_in_words, use_in_words};
 use super::text_wrap::{BOUND, bound};
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
-use crate::model::{Breakdown, GpuOrProcess, HostModel, Outlook};
+use crate::model::{Breakdown, GpuOrProcess, HostModel, LeakVerdict};
 use crate::protocol::command::Inspection;
 use crate::protocol::snapshot::{GpuUuid, Identity, Missing, Process, Reading};
 
@@ -215,8 +215,8 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
         },
     );
     if let Some(verdict) = model.verdict(process.id) {
-        let grows = model.growing(&GpuOrProcess::Process(process.id)).map(|it| it.outlook());
-        let text = match grows.filter(|it| *it >= Outlook::Suspect && !verdict.is_suspect()) {
+        let grows = model.growth(&GpuOrProcess::Process(process.id)).map(|it| it.verdict());
+        let text = match grows.filter(|it| *it >= LeakVerdict::Suspect && !verdict.is_suspect()) {
             // The word of the list; more of it stands below.
             Some(grows) => format!("{}: see growth; besides, {}", grows.word(), verdict.sentence()),
             None => format!("{}: {}", verdict.word(), verdict.sentence()),
@@ -261,11 +261,11 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
 
 /// Whether memory leaks, and the last time that much of it was given back.
 fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
-    let Some(growth) = model.growth(subject) else { return };
-    if let Some(growing) = model.growing(subject) {
+    let Some(growth) = model.leak_detector(subject) else { return };
+    if let Some(growing) = model.growth(subject) {
         writer.field("growth", growing.sentence());
     }
-    if let Some((at, fall)) = growth.fall() {
+    if let Some((at, fall)) = growth.last_drop() {
         writer.field("fell", format!("{fall}, {} ago", Elapsed(model.now().since(at))));
     }
 }

@@ -8,7 +8,7 @@ use super::process_columns::ProcessColumn;
 use super::row_order::SortKey;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{GpuOrProcess, HostModel, Outlook, ProcessTotal, Verdict};
+use crate::model::{GpuOrProcess, HostModel, LeakVerdict, ProcessTotal, Verdict};
 use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 
 /// A process on one line, with what its cells are made from.
@@ -112,13 +112,13 @@ pub(super) fn sort_key<'a>(
 /// empty unless `even_harmless`.
 pub fn verdict(model: &HostModel, process: ProcessId, even_harmless: bool) -> Cell {
     let verdict = model.verdict(process);
-    let growth = model.growing(&GpuOrProcess::Process(process)).map(|growth| growth.outlook());
+    let growth = model.growth(&GpuOrProcess::Process(process)).map(|growth| growth.verdict());
     match (verdict, growth) {
         (Some(verdict), _) if verdict.is_suspect() => {
-            Cell { text: verdict.word().to_owned(), tone: Tone::Weight(verdict.weight()) }
+            Cell { text: verdict.word().to_owned(), tone: Tone::Severity(verdict.severity()) }
         }
-        (_, Some(growth @ (Outlook::Leak | Outlook::Suspect))) => {
-            Cell { text: growth.word().to_owned(), tone: Tone::Weight(growth.weight()) }
+        (_, Some(growth @ (LeakVerdict::Leak | LeakVerdict::Suspect))) => {
+            Cell { text: growth.word().to_owned(), tone: Tone::Severity(growth.severity()) }
         }
         (Some(verdict), _) if even_harmless => Cell { text: verdict.word().to_owned(), tone: Tone::Dim },
         _ => Cell::plain(""),

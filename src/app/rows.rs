@@ -95,7 +95,7 @@ pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, orde
         Grouping::Flat => ids().map(|id| Row::of(id, 0)).collect(),
         Grouping::Tree => {
             let tree = with_kin(model, ids().collect());
-            model.related().tree(&tree).into_iter().map(|(id, depth)| Row::of(id, depth)).collect()
+            model.process_tree().forest(&tree).into_iter().map(|(id, depth)| Row::of(id, depth)).collect()
         }
         Grouping::Job => grouped(ids(), |id| {
             let job = model.job(id)?;

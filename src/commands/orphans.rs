@@ -13,7 +13,7 @@ use crate::base::units::{Bytes, Moment};
 use crate::cli::OrphansArgs;
 use crate::commands::report::table::{self, Heading, cell, line};
 use crate::commands::report::{self, Exit};
-use crate::model::{HostModel, Kept, Kind, Total, Unaccounted, Verdict};
+use crate::model::{HostModel, RetainedMemory, Total, UnaccountedMemory, Verdict, VerdictKind};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 use crate::tui::terminal::{Abilities, Tty};
 
@@ -101,12 +101,12 @@ impl<'a> Found<'a> {
             .collect();
         // A ghost has no user but that of those who keep its memory.
         let is_asked_for = |it: &&Verdict| match &it.kind {
-            Kind::Ghost { heirs, .. } => user.is_none() || heirs.iter().any(|heir| mine.contains(heir)),
+            VerdictKind::Ghost { heirs, .. } => user.is_none() || heirs.iter().any(|heir| mine.contains(heir)),
             _ => mine.contains(&it.process),
         };
         let verdicts = || model.verdicts().iter().filter(is_asked_for);
         let mut suspects: Vec<&Verdict> = verdicts().filter(|it| it.is_suspect() && it.is_on_gpu()).collect();
-        suspects.sort_by_key(|it| std::cmp::Reverse((it.weight(), memory(it))));
+        suspects.sort_by_key(|it| std::cmp::Reverse((it.severity(), memory(it))));
         Self { model, snapshot, suspects, leftovers: verdicts().filter(|it| it.is_leftover()).collect() }
     }
 
@@ -130,7 +130,7 @@ impl<'a> Found<'a> {
         line(&mut text, None, summary.as_deref().unwrap_or("no orphans on these GPUs"));
         self.table(&mut text, &self.suspects);
         // What one of these keeps alone stands on its line.
-        let is_told = |it: &&Unaccounted| !self.is_kept_by_one(|gpu| gpu.uuid == it.gpu, None);
+        let is_told = |it: &&UnaccountedMemory| !self.is_kept_by_one(|gpu| gpu.uuid == it.gpu, None);
         for unaccounted in self.model.unaccounted().iter().filter(is_told) {
             let _infallible: std::fmt::Result = write!(text, "\n{}\n", self.unaccounted(unaccounted));
         }
@@ -194,7 +194,7 @@ impl<'a> Found<'a> {
     /// Whether one that is named here keeps alone what is unaccounted there, or what that ghost is listed for.
     fn is_kept_by_one(&self, is_there: impl Fn(&Gpu) -> bool, ghost: Option<ProcessId>) -> bool {
         let keepers = self.suspects.iter().filter(|it| it.listed.is_none());
-        let is_it = |kept: &&Kept| {
+        let is_it = |kept: &&RetainedMemory| {
             kept.keepers == 1 && kept.ghost == ghost && self.snapshot.gpus.get(kept.gpu).is_some_and(&is_there)
         };
         keepers.flat_map(|it| &it.kept).any(|kept| is_it(&kept))
@@ -209,7 +209,7 @@ impl<'a> Found<'a> {
     }
 
     /// `GPU 0: 11.0 GiB that no process accounts for; open in 101 (python train.py); 42 could not be looked at`
-    fn unaccounted(&self, unaccounted: &Unaccounted) -> String {
+    fn unaccounted(&self, unaccounted: &UnaccountedMemory) -> String {
         let gpu = self.snapshot.gpu(&unaccounted.gpu).map_or_else(String::new, table::number);
         let holders = unaccounted.device_file_holders.iter().map(|id| match self.snapshot.process(*id) {
             Some(process) => format!("{} ({})", id.pid, table::command(process)),

@@ -57,7 +57,7 @@ impl fmt::Display for Shortage {
 
 /// How memory grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Growth {
+pub enum GrowthPattern {
     /// By about the same amount, all the time.
     Steady,
     /// In steps that come far apart, as at the end of each epoch.
@@ -154,20 +154,20 @@ pub fn on_shortage(reasons: &[Shortage]) -> Vec<Advice> {
 }
 
 /// What to try when memory grows, in these ways, the one that is surest first.
-pub fn on_growth(ways: &[Growth]) -> Vec<Advice> {
+pub fn on_growth(ways: &[GrowthPattern]) -> Vec<Advice> {
     let mut texts = Vec::new();
     for way in ways {
         add(
             &mut texts,
             match way {
-                Growth::Steady => &[LOSS_HISTORY, KEPT_TENSORS, NOT_PYTORCH, CACHE],
-                Growth::Stair => &[EPOCH_END, EVALUATION_GRAD, LOSS_HISTORY],
+                GrowthPattern::Steady => &[LOSS_HISTORY, KEPT_TENSORS, NOT_PYTORCH, CACHE],
+                GrowthPattern::Stair => &[EPOCH_END, EVALUATION_GRAD, LOSS_HISTORY],
                 // Each step costs more than the one before: a graph that is carried on.
-                Growth::Accelerating => &[LONG_SEQUENCE, LOSS_HISTORY, CACHE],
-                Growth::InPhases => &[EVALUATION_GRAD, KEPT_TENSORS, LAST_OUTPUT],
-                Growth::Tensors => &[LOSS_HISTORY, KEPT_TENSORS, EVALUATION_GRAD, LAST_OUTPUT],
-                Growth::Cache => &[CACHE, FRAGMENTATION],
-                Growth::NotPyTorch => &[NOT_PYTORCH],
+                GrowthPattern::Accelerating => &[LONG_SEQUENCE, LOSS_HISTORY, CACHE],
+                GrowthPattern::InPhases => &[EVALUATION_GRAD, KEPT_TENSORS, LAST_OUTPUT],
+                GrowthPattern::Tensors => &[LOSS_HISTORY, KEPT_TENSORS, EVALUATION_GRAD, LAST_OUTPUT],
+                GrowthPattern::Cache => &[CACHE, FRAGMENTATION],
+                GrowthPattern::NotPyTorch => &[NOT_PYTORCH],
             },
         );
     }
@@ -212,7 +212,7 @@ mod tests {
         check(&on_shortage(&[Shortage::Full, Shortage::TooBig]), &["grew", "too-big"]);
         check(&on_shortage(&[]), &[]);
         check(
-            &on_growth(&[Growth::Cache, Growth::Steady]),
+            &on_growth(&[GrowthPattern::Cache, GrowthPattern::Steady]),
             &["cache", "fragmentation", "loss-history", "kept-tensors", "not-pytorch", "warm-up"],
         );
         check(&on_growth(&[]), &[]);
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn every_text_is_given_for_something() {
-        use Growth::{Accelerating, Cache, InPhases, NotPyTorch, Stair, Steady, Tensors};
+        use GrowthPattern::{Accelerating, Cache, InPhases, NotPyTorch, Stair, Steady, Tensors};
         use Shortage::{Absurd, Fragmentation, Full, Limit, Refused, SomeoneElse, TooBig, Unsaid};
         let mut given = on_shortage(&[TooBig, Full, Fragmentation, SomeoneElse, Limit, Refused, Absurd, Unsaid]);
         given.extend(on_growth(&[Steady, Stair, Accelerating, InPhases, Tensors, Cache, NotPyTorch]));

@@ -10,13 +10,13 @@
 //! allocated + pending = what the program asked for + rounding
 //! ```
 
-use super::{ProcessTotal, Unaccounted};
+use super::{ProcessTotal, UnaccountedMemory};
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{DeviceAllocator, Gpu, GpuProcess, Missing, ProcessId, Reading, Snapshot};
 
 /// A part of the whole, from what tensors hold to what nobody does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum MemoryPart {
     /// Held by tensors.
     Allocated,
     /// Freed, and awaited by another stream.
@@ -37,7 +37,7 @@ pub enum Part {
 
 /// What PyTorch's allocator took for one device, part by part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reserved {
+pub struct ReservedMemory {
     /// Held by tensors.
     pub allocated: Bytes,
     /// Freed, and awaited by another stream.
@@ -50,7 +50,7 @@ pub struct Reserved {
     pub rounding: Bytes,
 }
 
-impl Reserved {
+impl ReservedMemory {
     /// What the allocator says. Missing where it is, and failed where it does not add up: a line may come from
     /// any program.
     pub fn of(allocator: &DeviceAllocator) -> Reading<Self> {
@@ -82,12 +82,12 @@ impl Reserved {
     }
 
     /// Its parts.
-    pub fn parts(&self) -> [(Part, Bytes); 4] {
+    pub fn parts(&self) -> [(MemoryPart, Bytes); 4] {
         [
-            (Part::Allocated, self.allocated),
-            (Part::Pending, self.pending),
-            (Part::Fragmented, self.fragmented),
-            (Part::Cache, self.cache),
+            (MemoryPart::Allocated, self.allocated),
+            (MemoryPart::Pending, self.pending),
+            (MemoryPart::Fragmented, self.fragmented),
+            (MemoryPart::Cache, self.cache),
         ]
     }
 
@@ -110,14 +110,14 @@ pub struct Breakdown {
     /// The driver's figure.
     pub whole: Bytes,
     /// Its parts in bytes, in their order.
-    pub parts: Vec<(Part, i64)>,
+    pub parts: Vec<(MemoryPart, i64)>,
 }
 
 impl Breakdown {
     /// The parts that are known, and one that is the rest.
-    fn new(whole: Bytes, known: &[(Part, Bytes)], rest: Part) -> Self {
+    fn new(whole: Bytes, known: &[(MemoryPart, Bytes)], rest: MemoryPart) -> Self {
         let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
-        let mut parts: Vec<(Part, i64)> = known.iter().map(|(part, bytes)| (*part, signed(*bytes))).collect();
+        let mut parts: Vec<(MemoryPart, i64)> = known.iter().map(|(part, bytes)| (*part, signed(*bytes))).collect();
         // A whole of more than that is no device's.
         let whole = Bytes(whole.0.min(1 << 60));
         let sum = parts.iter().fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
@@ -128,25 +128,25 @@ impl Breakdown {
 
     /// What a process holds of one GPU. Missing where either figure is.
     pub fn of_tenant(memory: Reading<Bytes>, allocator: &DeviceAllocator) -> Reading<Self> {
-        Ok(Self::new(memory?, &Reserved::of(allocator)?.parts(), Part::Outside))
+        Ok(Self::new(memory?, &ReservedMemory::of(allocator)?.parts(), MemoryPart::Outside))
     }
 
     /// What a process holds of all its GPUs. Absent where its allocator was not read.
     pub fn of_process(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Self> {
         let total = process_total.memory.ok().filter(|it| !it.lower_bound)?;
-        Some(Self::new(total.bytes, &reserved(snapshot, process_total.process, None)?.parts(), Part::Outside))
+        Some(Self::new(total.bytes, &reserved(snapshot, process_total.process, None)?.parts(), MemoryPart::Outside))
     }
 
     /// What of a GPU's memory is in use; of one that is split, with what is on its instances. Absent where the driver does
     /// not say that, or nothing is known of PyTorch's part.
     pub fn of_used(snapshot: &Snapshot, gpu: &Gpu) -> Option<Self> {
         let whole = gpu.load.memory_used.ok()?;
-        Some(Self::new(whole, &reserved_on(snapshot, gpu)?.parts(), Part::Outside))
+        Some(Self::new(whole, &reserved_on(snapshot, gpu)?.parts(), MemoryPart::Outside))
     }
 
     /// All memory of a GPU; of one that is split, with what is on its instances. Missing where the driver does not say
     /// what is used.
-    pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[Unaccounted]) -> Reading<Self> {
+    pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[UnaccountedMemory]) -> Reading<Self> {
         let load = &gpu.load;
         let all = || with_instances(snapshot, gpu);
         let reserved = reserved_on(snapshot, gpu);
@@ -158,14 +158,14 @@ impl Breakdown {
             Ok(own) => (Some(own), free.saturating_sub(own)),
             Err(_) => (None, free),
         };
-        known.extend(unaccounted.map(|it| (Part::Unaccounted, it.memory)));
-        known.extend(own.map(|own| (Part::Driver, own)));
-        known.push((Part::Free, free));
-        Ok(Self::new(load.memory_total?, &known, Part::Outside))
+        known.extend(unaccounted.map(|it| (MemoryPart::Unaccounted, it.memory)));
+        known.extend(own.map(|own| (MemoryPart::Driver, own)));
+        known.push((MemoryPart::Free, free));
+        Ok(Self::new(load.memory_total?, &known, MemoryPart::Outside))
     }
 
     /// So much of one part; 0 where there is none.
-    pub fn part(&self, part: Part) -> i64 {
+    pub fn part(&self, part: MemoryPart) -> i64 {
         self.parts.iter().filter(|it| it.0 == part).map(|it| it.1).sum()
     }
 }
@@ -176,15 +176,15 @@ pub fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl Iterator
 }
 
 /// What PyTorch took of a GPU in all that was read there, with its instances.
-fn reserved_on(snapshot: &Snapshot, gpu: &Gpu) -> Option<Reserved> {
+fn reserved_on(snapshot: &Snapshot, gpu: &Gpu) -> Option<ReservedMemory> {
     let of = |gpu| move |it: &GpuProcess| reserved(snapshot, it.process, Some(gpu));
-    with_instances(snapshot, gpu).flat_map(|gpu| gpu.processes.iter().filter_map(of(gpu))).reduce(Reserved::plus)
+    with_instances(snapshot, gpu).flat_map(|gpu| gpu.processes.iter().filter_map(of(gpu))).reduce(ReservedMemory::plus)
 }
 
 /// What PyTorch took in one process, on one GPU or on all. Absent where that was not read.
-pub fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<Reserved> {
+pub fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<ReservedMemory> {
     let allocators = &snapshot.process(process)?.allocator.as_ref()?.devices;
-    Reserved::of_all(allocators.iter().filter(|it| gpu.is_none_or(|gpu| it.gpu.as_ref() == Some(&gpu.uuid))))
+    ReservedMemory::of_all(allocators.iter().filter(|it| gpu.is_none_or(|gpu| it.gpu.as_ref() == Some(&gpu.uuid))))
 }
 
 #[cfg(test)]
@@ -278,7 +278,7 @@ mod tests {
                 let gpu_process = snapshot.gpus[*held].processes.last_mut().unwrap();
                 gpu_process.memory = memory.map(Bytes).ok_or(Missing::Unsupported);
                 let allocator = DeviceAllocator { gpu: named.map(|at| uuids[at].clone()), ..allocator(*parts) };
-                let reserved = Reserved::of(&allocator).ok();
+                let reserved = ReservedMemory::of(&allocator).ok();
                 prop_assert_eq!(reserved.map(|it| it.sum()), allocator.reserved.ok().filter(|_| reserved.is_some()));
                 if named == &Some(*held) {
                     expected[*held] += reserved.map_or(0, |it| i128::from(it.sum().0));
@@ -299,7 +299,7 @@ mod tests {
             model.replace(snapshot.clone());
             for (gpu, expected) in snapshot.gpus.iter().zip(expected) {
                 let it = Breakdown::of_gpu(&snapshot, gpu, model.unaccounted()).unwrap();
-                let said = [Part::Allocated, Part::Pending, Part::Fragmented, Part::Cache].map(|part| it.part(part));
+                let said = [MemoryPart::Allocated, MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache].map(|part| it.part(part));
                 prop_assert_eq!(said.into_iter().map(i128::from).sum::<i128>(), expected);
                 prop_assert_eq!(sum(&it), i128::from(it.whole.0));
             }
@@ -309,17 +309,17 @@ mod tests {
     #[test]
     fn what_the_allocator_took_since_the_driver_was_asked_is_a_difference() {
         let it = Breakdown::of_tenant(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
-        assert_eq!(it.parts.last(), Some(&(Part::Outside, -200)));
-        assert_eq!((it.part(Part::Cache), it.part(Part::Free)), (300, 0));
+        assert_eq!(it.parts.last(), Some(&(MemoryPart::Outside, -200)));
+        assert_eq!((it.part(MemoryPart::Cache), it.part(MemoryPart::Free)), (300, 0));
     }
 
     #[test]
     fn an_allocator_that_does_not_add_up_is_no_figure() {
         let mut it = allocator([500, 100, 200, 300, 7]);
         it.active = Ok(Bytes(400));
-        assert_eq!(Reserved::of(&it), Err(Missing::Failed));
+        assert_eq!(ReservedMemory::of(&it), Err(Missing::Failed));
         it.active = Err(Missing::NotYet);
-        assert_eq!(Reserved::of(&it), Err(Missing::NotYet));
+        assert_eq!(ReservedMemory::of(&it), Err(Missing::NotYet));
     }
 
     #[test]
@@ -330,7 +330,8 @@ mod tests {
         snapshot.processes[0].allocator = Some(peek.into());
         let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], &[]).unwrap();
         let parts =
-            [Part::Allocated, Part::Fragmented, Part::Cache, Part::Outside, Part::Free].map(|part| it.part(part) >> 30);
+            [MemoryPart::Allocated, MemoryPart::Fragmented, MemoryPart::Cache, MemoryPart::Outside, MemoryPart::Free]
+                .map(|part| it.part(part) >> 30);
         assert_eq!(parts, [10, 2, 6, 12, 50]);
     }
 
@@ -349,7 +350,13 @@ mod tests {
         let mut model = HostModel::default();
         model.replace(snapshot.clone());
         let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[2], model.unaccounted()).unwrap();
-        let parts = [Part::Allocated, Part::Fragmented, Part::Cache, Part::Unaccounted, Part::Outside];
+        let parts = [
+            MemoryPart::Allocated,
+            MemoryPart::Fragmented,
+            MemoryPart::Cache,
+            MemoryPart::Unaccounted,
+            MemoryPart::Outside,
+        ];
         assert_eq!(parts.map(|part| it.part(part) >> 30), [10, 2, 6, 5, 3]);
     }
 }

@@ -11,30 +11,30 @@
 
 mod buckets;
 mod forecast;
-mod parts;
+mod leak_detectors;
+mod memory_growth;
+mod pattern;
 mod sawtooth;
-mod shape;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod tracker;
 mod trend;
 mod wording;
 
-use self::buckets::Levels;
-use self::forecast::Path;
+use self::buckets::BucketLevels;
+use self::forecast::GrowthPath;
 pub use self::forecast::{Forecast, Rate};
-pub(super) use self::parts::Allocated;
-pub use self::parts::{Growing, PartedDetector, evidence_of, part_name};
-use self::sawtooth::Teeth;
-use self::steps::Stairs;
-pub(super) use self::tracker::Leaks;
+pub(super) use self::leak_detectors::LeakDetectors;
+pub(super) use self::memory_growth::TensorDetectors;
+pub use self::memory_growth::{MemoryGrowth, PartedDetector, evidence_of, part_name};
+use self::sawtooth::Sawtooth;
+use self::steps::Steps;
 use self::trend::Trend;
 use crate::base::units::{Bytes, Moment};
 
 /// What is thought of the growth of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Outlook {
+pub enum LeakVerdict {
     /// Not seen long enough to say.
     #[default]
     TooSoon,
@@ -69,7 +69,7 @@ pub struct Evidence {
 
 /// A sudden fall of memory, and what it usually means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fall {
+pub enum MemoryDrop {
     /// It began anew: nothing was held, and then something was again.
     Restarted,
     /// Next to nothing is left: the process has lost its context, or is about to go.
@@ -81,9 +81,9 @@ pub enum Fall {
 /// A series that is watched.
 #[derive(Debug, Clone, Default)]
 pub struct LeakDetector {
-    levels: Levels,
+    levels: BucketLevels,
     /// Absent while nothing changes.
-    stairs: Option<Box<(Stairs, Teeth)>>,
+    stairs: Option<Box<(Steps, Sawtooth)>>,
     first: Option<Moment>,
     last: Option<(Moment, u32)>,
     /// Where memory ends, in KiB; 0 where nobody knows.
@@ -94,23 +94,23 @@ pub struct LeakDetector {
     holes: u8,
     samples: u32,
     /// In a place of its own: few are under suspicion.
-    watch: Option<Box<Watch>>,
+    watch: Option<Box<Suspicion>>,
     /// What was held at most in a growth that has stopped, and some steps more, in KiB: until there is more, it does not go
     /// on. One more step is not worth a second call.
     stopped: u32,
-    outlook: Outlook,
-    fall: Option<(Moment, Fall)>,
+    outlook: LeakVerdict,
+    fall: Option<(Moment, MemoryDrop)>,
     /// Nothing is held since the last fall.
     is_empty: bool,
     /// The last leak that stopped: it may go on.
-    paused: Option<Pause>,
+    paused: Option<StoppedLeak>,
     /// The longest growth, in seconds, that was given back, as garbage is when it is collected.
     tooth: f64,
 }
 
 /// A leak that stopped, and may go on.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Pause {
+struct StoppedLeak {
     /// When the leak began.
     began: Moment,
     /// When it stopped.
@@ -121,7 +121,7 @@ struct Pause {
 
 /// A growth under suspicion.
 #[derive(Debug, Clone, PartialEq)]
-struct Watch {
+struct Suspicion {
     trend: Trend,
     since: Moment,
     /// Seconds for which it stopped at most, and went on.
@@ -142,7 +142,7 @@ struct Watch {
     evidence: Evidence,
 }
 
-impl Watch {
+impl Suspicion {
     /// Takes a new maximum; `seen` is until when there was none.
     fn rise(&mut self, at: Moment, kib: u32, seen: Moment) {
         // A high-water mark goes on to rise by chance, a little and ever less, after a growth has stopped: what is far
@@ -222,7 +222,7 @@ impl LeakDetector {
         let finished = self.levels.push(at, kib);
         if finished > 0 {
             if let Some(bucket) = self.levels.latest() {
-                let stairs = self.stairs.get_or_insert_with(|| (Stairs::since(first), Teeth::since(first)).into());
+                let stairs = self.stairs.get_or_insert_with(|| (Steps::since(first), Sawtooth::since(first)).into());
                 stairs.0.push(bucket);
                 stairs.1.push(bucket);
             }
@@ -233,24 +233,24 @@ impl LeakDetector {
             && !(watch.is_leak && at < watch.rises && seconds(watch.risen, at) < watch.tooth)
         {
             if watch.is_leak {
-                self.paused = Some(Pause { began: watch.since, at: watch.risen, longest: watch.rested });
+                self.paused = Some(StoppedLeak { began: watch.since, at: watch.risen, longest: watch.rested });
                 self.stopped = watch.top.saturating_add(watch.resumption());
             }
             self.watch = None;
         }
         let age = seconds(first, at);
         self.outlook = match &self.watch {
-            Some(watch) if watch.is_leak => Outlook::Leak,
-            Some(_) => Outlook::Suspect,
-            None if age < TOO_SOON || age < TOO_FEW * self.interval => Outlook::TooSoon,
+            Some(watch) if watch.is_leak => LeakVerdict::Leak,
+            Some(_) => LeakVerdict::Suspect,
+            None if age < TOO_SOON || age < TOO_FEW * self.interval => LeakVerdict::TooSoon,
             None if finished > 0 => self.calm(age),
-            None if self.outlook >= Outlook::Suspect || self.outlook == Outlook::TooSoon => Outlook::Steady,
+            None if self.outlook >= LeakVerdict::Suspect || self.outlook == LeakVerdict::TooSoon => LeakVerdict::Steady,
             None => self.outlook,
         };
     }
 
     /// What is thought of it.
-    pub fn outlook(&self) -> Outlook {
+    pub fn verdict(&self) -> LeakVerdict {
         self.outlook
     }
 
@@ -265,7 +265,7 @@ impl LeakDetector {
     }
 
     /// The last sudden fall, and when it was.
-    pub fn fall(&self) -> Option<(Moment, Fall)> {
+    pub fn last_drop(&self) -> Option<(Moment, MemoryDrop)> {
         self.fall
     }
 
@@ -276,7 +276,7 @@ impl LeakDetector {
         const MUCH: u32 = 256 << 10;
         if self.is_empty && now > NOTHING {
             self.is_empty = false;
-            self.fall = Some((at, Fall::Restarted));
+            self.fall = Some((at, MemoryDrop::Restarted));
             // What was there before says nothing of what is there now.
             *self = Self { fall: self.fall, interval: self.interval, first: Some(at), ..Self::default() };
             return;
@@ -287,9 +287,9 @@ impl LeakDetector {
         let fallen = before - now;
         if now < NOTHING && fallen > MUCH {
             self.is_empty = true;
-            self.fall = Some((at, Fall::ContextGone));
+            self.fall = Some((at, MemoryDrop::ContextGone));
         } else if fallen > MUCH && fallen > before / 5 {
-            self.fall = Some((at, Fall::CacheEmptied));
+            self.fall = Some((at, MemoryDrop::CacheEmptied));
         }
         if let Some(watch) = &self.watch {
             // What was never given back is given back: it was garbage. A bump that ends is none of that.
@@ -306,7 +306,7 @@ impl LeakDetector {
     fn regains(&self, level: usize, trend: &Trend) -> bool {
         let held = self.last.map_or(0.0, |it| f64::from(it.1));
         (1..=2).any(|coarser| {
-            let points = self.levels.points((level + coarser).min(Levels::COUNT - 1));
+            let points = self.levels.points((level + coarser).min(BucketLevels::COUNT - 1));
             let points = points.as_slice();
             let before = &points[..points.partition_point(|it| it.at < trend.from)];
             let above = |height: f64| before.iter().filter(|it| it.low > height).count();
@@ -322,7 +322,7 @@ impl LeakDetector {
             return false;
         }
         let wander = [1, 2].map(|coarser| {
-            let points = self.levels.points((level + coarser).min(Levels::COUNT - 1));
+            let points = self.levels.points((level + coarser).min(BucketLevels::COUNT - 1));
             let points = points.as_slice();
             trend::wander(&points[..points.partition_point(|it| it.at < trend.from)])
         });
@@ -331,18 +331,18 @@ impl LeakDetector {
     }
 
     /// Steady, or growing as young jobs do.
-    fn calm(&self, age: f64) -> Outlook {
+    fn calm(&self, age: f64) -> LeakVerdict {
         let points = self.levels.points(0);
         let points = points.as_slice();
         let recent = &points[points.len().saturating_sub(12)..];
-        let (Some(from), Some(to)) = (recent.first(), recent.last()) else { return Outlook::Steady };
+        let (Some(from), Some(to)) = (recent.first(), recent.last()) else { return LeakVerdict::Steady };
         let grows = to.low > from.high + f64::from(1 << 10) + from.high * 0.002;
         // What was held before, and comes again, is no warm-up.
         let is_more = grows && to.low > self.levels.highest(from.at);
         if is_more && (age < YOUNG || points.len() < 30 || self.levels.slows()) {
-            Outlook::WarmingUp
+            LeakVerdict::WarmingUp
         } else {
-            Outlook::Steady
+            LeakVerdict::Steady
         }
     }
 
@@ -425,7 +425,7 @@ impl LeakDetector {
             }
             None => {
                 let pauses = trend.pauses(self.levels.points(0).as_slice());
-                let watch = Watch {
+                let watch = Suspicion {
                     since,
                     rested,
                     is_leak,
@@ -460,7 +460,7 @@ impl LeakDetector {
         let points = points.as_slice();
         let from = points.partition_point(|it| it.at < since + width / 2.0 - 1e-3);
         let points = &points[from.min(points.len().saturating_sub(4))..];
-        let Some(path) = Path::of(points) else { return };
+        let Some(path) = GrowthPath::of(points) else { return };
         let now = seconds(Moment(0), at);
         watch.base = path.base;
         watch.tooth = path.tooth(now);

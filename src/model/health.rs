@@ -7,7 +7,7 @@ use crate::protocol::snapshot::{Gpu, Missing, Throttle};
 
 /// How much a person should care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weight {
+pub enum Severity {
     /// Nothing is told, so nothing says that it is well.
     Untold,
     /// Nothing to see.
@@ -18,21 +18,21 @@ pub enum Weight {
     Bad,
 }
 
-/// A word on a GPU, and its weight.
+/// A word on a GPU, and its severity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Health {
+pub struct HealthVerdict {
     /// As in `ok`, `power cap`, `Xid 79`, `hung`.
     pub word: String,
     /// The same for where there is room, as in `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung 12s`.
     pub phrase: String,
     /// How bad that is.
-    pub weight: Weight,
+    pub severity: Severity,
 }
 
-impl Health {
-    fn new(weight: Weight, word: impl Into<String>) -> Self {
+impl HealthVerdict {
+    fn new(severity: Severity, word: impl Into<String>) -> Self {
         let word = word.into();
-        Self { phrase: word.clone(), word, weight }
+        Self { phrase: word.clone(), word, severity }
     }
 
     fn or(self, phrase: impl Into<String>) -> Self {
@@ -105,17 +105,17 @@ pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
 /// 7. software holds its clocks at a limit of power;
 /// 8. something that should be read cannot be, or a call fails;
 /// 9. nothing of that can be told, or nothing of that is so.
-pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
-    use Weight::{Bad, Fine, Notable, Untold};
+pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
+    use Severity::{Bad, Fine, Notable, Untold};
     if let Some(trouble) = &gpu.trouble {
         let word = trouble.cause.to_string();
         let phrase = format!("{word} {}", Elapsed(now.since(trouble.since)));
-        return Health::new(Bad, word).or(phrase);
+        return HealthVerdict::new(Bad, word).or(phrase);
     }
     let health = &gpu.health;
     let news = || health.xids.iter().rev().filter(|xid| now.since(xid.at) < NEWS).map(|xid| xid.code);
-    let of_xid = |weight, code: u64| {
-        let word = Health::new(weight, format!("Xid {code}"));
+    let of_xid = |severity, code: u64| {
+        let word = HealthVerdict::new(severity, format!("Xid {code}"));
         match xid(code) {
             Some(words) => word.or(format!("Xid {code}: {words}")),
             None => word,
@@ -125,28 +125,30 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
         return of_xid(Bad, code);
     }
     if health.remap_failed == Ok(true) {
-        return Health::new(Bad, "remap failed").or("row remap failed: no spare row is left, have the board replaced");
+        return HealthVerdict::new(Bad, "remap failed")
+            .or("row remap failed: no spare row is left, have the board replaced");
     }
     if let Ok(errors @ 1..) = health.ecc_uncorrected {
-        return Health::new(Bad, format!("ECC {errors}")).or(format!("ECC: {errors} errors that were not mended"));
+        return HealthVerdict::new(Bad, format!("ECC {errors}"))
+            .or(format!("ECC: {errors} errors that were not mended"));
     }
     let throttle = gpu.load.throttle.as_deref().unwrap_or_default();
     if let Some(reason) = throttle.iter().find(|it| **it != Throttle::PowerCap && **it != Throttle::SyncBoost) {
-        return Health::new(Bad, reason.to_string()).or(format!("throttled: {reason}"));
+        return HealthVerdict::new(Bad, reason.to_string()).or(format!("throttled: {reason}"));
     }
     if let (Ok(is), Ok(limit)) = (gpu.load.temperature, gpu.facts.slowdown_temperature)
         && is >= limit
     {
-        return Health::new(Bad, "hot").or("as hot as where it slows down");
+        return HealthVerdict::new(Bad, "hot").or("as hot as where it slows down");
     }
     if health.remap_pending == Ok(true) {
-        return Health::new(Notable, "row remap").or("row remap pending: reset when idle");
+        return HealthVerdict::new(Notable, "row remap").or("row remap pending: reset when idle");
     }
     if health.retired_pending == Ok(true) {
-        return Health::new(Notable, "page retire").or("page retirement pending: reboot when idle");
+        return HealthVerdict::new(Notable, "page retire").or("page retirement pending: reboot when idle");
     }
     if let Some((word, phrase)) = health.recovery_action.ok().and_then(recovery) {
-        return Health::new(Bad, word).or(phrase);
+        return HealthVerdict::new(Bad, word).or(phrase);
     }
     if let Some(code) = news().next() {
         return of_xid(Notable, code);
@@ -160,13 +162,15 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> Health {
         load.throttle.as_ref().err().copied(),
     ];
     match throttle.first() {
-        Some(reason) => Health::new(Notable, reason.to_string()).or(format!("throttled: {reason}")),
-        None if !gpu.failures.is_empty() || reasons.contains(&Some(Missing::Failed)) => Health::new(Notable, "ERR"),
-        None if load.throttle == Err(Missing::NotYet) => Health::new(Untold, "…").or("not read yet"),
-        None if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err() => {
-            Health::new(Untold, "unknown")
+        Some(reason) => HealthVerdict::new(Notable, reason.to_string()).or(format!("throttled: {reason}")),
+        None if !gpu.failures.is_empty() || reasons.contains(&Some(Missing::Failed)) => {
+            HealthVerdict::new(Notable, "ERR")
         }
-        None => Health::new(Fine, "ok"),
+        None if load.throttle == Err(Missing::NotYet) => HealthVerdict::new(Untold, "…").or("not read yet"),
+        None if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err() => {
+            HealthVerdict::new(Untold, "unknown")
+        }
+        None => HealthVerdict::new(Fine, "ok"),
     }
 }
 
@@ -176,24 +180,24 @@ mod tests {
     use crate::protocol::snapshot::example::host;
     use crate::protocol::snapshot::{GpuHealth, GpuLoad, Xid};
 
-    fn judged(change: impl FnOnce(&mut GpuLoad, &mut GpuHealth, Moment)) -> (String, String, Weight) {
+    fn judged(change: impl FnOnce(&mut GpuLoad, &mut GpuHealth, Moment)) -> (String, String, Severity) {
         let mut host = host(1);
         let gpu = &mut host.gpus[0];
         change(&mut gpu.load, &mut gpu.health, host.at);
-        let Health { word, phrase, weight } = judge(gpu, host.at);
-        (word, phrase, weight)
+        let HealthVerdict { word, phrase, severity } = judge(gpu, host.at);
+        (word, phrase, severity)
     }
 
     #[track_caller]
-    fn says(phrase: &str, weight: Weight, change: impl FnOnce(&mut GpuLoad, &mut GpuHealth, Moment)) {
+    fn says(phrase: &str, severity: Severity, change: impl FnOnce(&mut GpuLoad, &mut GpuHealth, Moment)) {
         let (word, said, heavy) = judged(change);
-        assert_eq!((said.as_str(), heavy), (phrase, weight));
+        assert_eq!((said.as_str(), heavy), (phrase, severity));
         assert!(word.len() <= 12, "{word} does not fit its column");
     }
 
     #[test]
     fn each_ailment_has_its_words_and_its_weight() {
-        use Weight::{Bad, Fine, Notable, Untold};
+        use Severity::{Bad, Fine, Notable, Untold};
         says("ok", Fine, |_, _, _| {});
         says("not read yet", Untold, |load, _, _| load.throttle = Err(Missing::NotYet));
         says("unknown", Untold, |load, health, _| {
@@ -214,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_hardware_s_error_is_not_hidden_by_a_program_s_that_came_later() {
-        says("Xid 74: NVLink error", Weight::Bad, |_, health, at| {
+        says("Xid 74: NVLink error", Severity::Bad, |_, health, at| {
             health.xids.extend([74, 43].map(|code| Xid { at, code }));
             health.remap_pending = Ok(true);
         });

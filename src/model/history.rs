@@ -4,21 +4,21 @@
 //! per GPU, and per process and GPU. A process goes by its identity, and is remembered for a while when it
 //! no longer holds anything. All of it takes less than 6 MiB on a host of 8 GPUs and 64 processes.
 
+mod allocator_history;
 mod curve;
-mod occurrence;
-mod split;
+mod event;
 mod track;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-pub use self::curve::{Curve, Extent, Window};
-use self::occurrence::Occurrences;
-pub use self::occurrence::{Occurrence, What};
-pub use self::split::Split;
+pub use self::allocator_history::AllocatorHistory;
+pub use self::curve::{Curve, MinMax, Window};
+use self::event::EventLog;
+pub use self::event::{HistoryEvent, HistoryEventKind};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
-use crate::model::{GpuOrProcess, ProcessTotal, Reserved};
+use crate::model::{GpuOrProcess, ProcessTotal, ReservedMemory};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, Process, ProcessId, Reading, Snapshot};
 
@@ -42,7 +42,7 @@ const SPANS: [Duration; 5] = [
 
 /// The memory of one subject over time.
 #[derive(Debug, Clone)]
-pub struct Series {
+pub struct MemorySeries {
     curve: Curve,
     latest: Option<Bytes>,
     baseline: Option<Bytes>,
@@ -50,7 +50,7 @@ pub struct Series {
     began: Option<Moment>,
 }
 
-impl Series {
+impl MemorySeries {
     /// Beyond a quarter of an hour, floors are known of so long.
     pub const COARSE: Duration = Duration::from_mins(5);
 
@@ -73,7 +73,7 @@ impl Series {
 
     /// What was read in each part of a window, to the KiB. A part without a sample of its own repeats what was
     /// before it; absent in a gap, and where nothing was read yet.
-    pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<Extent<Bytes>>> {
+    pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<Bytes>>> {
         self.curve.over(window, now).into_iter().map(|it| it.map(in_bytes)).collect()
     }
 
@@ -84,7 +84,7 @@ impl Series {
     }
 
     /// What was known at that moment, in the finest resolution that is left of it; absent in a gap.
-    pub fn at(&self, at: Moment, now: Moment) -> Option<Extent<Bytes>> {
+    pub fn at(&self, at: Moment, now: Moment) -> Option<MinMax<Bytes>> {
         self.curve.at(at, now).map(in_bytes)
     }
 
@@ -125,7 +125,7 @@ impl Series {
     }
 }
 
-fn in_bytes(kib: Extent<u32>) -> Extent<Bytes> {
+fn in_bytes(kib: MinMax<u32>) -> MinMax<Bytes> {
     kib.map(|it| Bytes::from_kib(it.into()))
 }
 
@@ -133,7 +133,7 @@ fn in_bytes(kib: Extent<u32>) -> Extent<Bytes> {
 #[derive(Debug, Clone)]
 pub struct GpuHistory {
     /// Memory in use.
-    pub memory: Series,
+    pub memory: MemorySeries,
     /// Use of its multiprocessors, in whole percent.
     pub sm: Curve,
     /// In whole watts.
@@ -147,7 +147,7 @@ impl GpuHistory {
     const ZERO: i32 = 273;
 
     fn new() -> Self {
-        Self { memory: Series::new(), sm: Curve::long(), power: Curve::long(), temperature: Curve::long() }
+        Self { memory: MemorySeries::new(), sm: Curve::long(), power: Curve::long(), temperature: Curve::long() }
     }
 
     fn learn(&mut self, gpu: &Gpu, patience: Duration) {
@@ -180,7 +180,7 @@ pub struct ProcessHistory {
     /// Its short name, as last read.
     pub name: Reading<Text>,
     /// Its memory on each GPU that it was ever seen on.
-    pub parts: Vec<(GpuUuid, Series)>,
+    pub parts: Vec<(GpuUuid, MemorySeries)>,
     /// Use of the multiprocessors of all its GPUs, in whole percent, for 15 minutes.
     pub sm: Curve,
     /// Memory of the host in KiB, for 15 minutes.
@@ -188,9 +188,9 @@ pub struct ProcessHistory {
     /// Since when it holds nothing any more; absent while it does.
     pub gone: Option<Moment>,
     /// Of that, what PyTorch took and what tensors hold; absent where that was never read.
-    pub split: Option<Box<Split>>,
+    pub allocator: Option<Box<AllocatorHistory>>,
     /// Its memory on all of them, once they are more than one.
-    all: Option<Box<Series>>,
+    all: Option<Box<MemorySeries>>,
 }
 
 impl ProcessHistory {
@@ -202,7 +202,7 @@ impl ProcessHistory {
             sm: Curve::short(),
             rss: Curve::short(),
             gone: None,
-            split: None,
+            allocator: None,
             all: None,
         }
     }
@@ -214,7 +214,7 @@ impl ProcessHistory {
         process_total: &ProcessTotal,
         snapshot: &Snapshot,
         patience: Duration,
-        mut say: impl FnMut(&GpuUuid, Moment, What),
+        mut say: impl FnMut(&GpuUuid, Moment, HistoryEventKind),
     ) {
         self.gone = None;
         if process.facts.comm.is_ok() || self.name.is_err() {
@@ -226,33 +226,33 @@ impl ProcessHistory {
         let is_known = |gpu: &&Gpu| self.parts.iter().any(|(uuid, _)| *uuid == gpu.uuid);
         if self.all.is_none() && self.parts.len() + gpus().filter(|it| !is_known(it)).count() > 1 {
             // What it had on the first of them was all until now; nothing, where it is seen on all at once.
-            let before = self.parts.first().map_or_else(Series::new, |(_, series)| series.clone());
+            let before = self.parts.first().map_or_else(MemorySeries::new, |(_, series)| series.clone());
             self.all = Some(Box::new(before));
         }
         for gpu in gpus() {
             let Some(gpu_process) = gpu.processes.iter().find(|it| it.process == process.id) else { continue };
             let known = self.parts.iter().position(|(uuid, _)| *uuid == gpu.uuid);
             let place = known.unwrap_or_else(|| {
-                say(&gpu.uuid, gpu.load.at, What::Began);
-                self.parts.push((gpu.uuid.clone(), Series::new()));
+                say(&gpu.uuid, gpu.load.at, HistoryEventKind::Began);
+                self.parts.push((gpu.uuid.clone(), MemorySeries::new()));
                 self.parts.len() - 1
             });
             let series = &mut self.parts[place].1;
             let before = series.latest();
             series.push(gpu.load.at, gpu_process.memory.ok(), patience);
             if let (Some(from), Some(to)) = (before, series.latest())
-                && occurrence::is_fall(from, to)
+                && event::is_fall(from, to)
             {
-                say(&gpu.uuid, gpu.load.at, What::Fell { from, to });
+                say(&gpu.uuid, gpu.load.at, HistoryEventKind::Fell { from, to });
             }
         }
         if let Some(all) = &mut self.all {
             // A sum that misses a part would show as a fall.
             all.push(at, process_total.memory.ok().filter(|it| !it.lower_bound).map(|it| it.bytes), patience);
         }
-        let reserved = process.allocator.as_ref().and_then(|it| Reserved::of_all(&it.devices));
-        if reserved.is_some() || self.split.is_some() {
-            self.split.get_or_insert_with(|| Box::new(Split::new())).push(at, reserved, patience);
+        let reserved = process.allocator.as_ref().and_then(|it| ReservedMemory::of_all(&it.devices));
+        if reserved.is_some() || self.allocator.is_some() {
+            self.allocator.get_or_insert_with(|| Box::new(AllocatorHistory::new())).push(at, reserved, patience);
         }
         self.sm.push(at, process_total.sm.ok().map(whole_percent), patience);
         let rss = process.load.rss.ok().map(|it| u32::try_from(it.0 >> 10).unwrap_or(u32::MAX));
@@ -260,12 +260,12 @@ impl ProcessHistory {
     }
 
     /// Its memory on all of its GPUs together.
-    pub fn memory(&self) -> Option<&Series> {
+    pub fn memory(&self) -> Option<&MemorySeries> {
         self.all.as_deref().or_else(|| self.parts.first().map(|(_, series)| series))
     }
 
     /// Its memory on one GPU.
-    pub fn on(&self, gpu: &GpuUuid) -> Option<&Series> {
+    pub fn on(&self, gpu: &GpuUuid) -> Option<&MemorySeries> {
         self.parts.iter().find(|(uuid, _)| uuid == gpu).map(|(_, series)| series)
     }
 
@@ -281,7 +281,7 @@ pub struct History {
     gpus: HashMap<GpuUuid, GpuHistory>,
     /// Each in a place of its own: a tree has room for up to twice as many as are in it.
     processes: BTreeMap<ProcessId, Box<ProcessHistory>>,
-    occurrences: Occurrences,
+    events: EventLog,
     began: Option<Moment>,
     passes: u64,
 }
@@ -307,7 +307,7 @@ impl History {
         for process_total in process_totals {
             let Some(process) = snapshot.process(process_total.process) else { continue };
             let known = self.processes.entry(process.id).or_insert_with(|| Box::new(ProcessHistory::new()));
-            let (gpus, occurrences) = (&self.gpus, &mut self.occurrences);
+            let (gpus, events) = (&self.gpus, &mut self.events);
             // A GPU that answers late is read for the first time then.
             let soon = Duration::from_millis(snapshot.interval_ms) * 3 / 2;
             let is_new = |gpu: &GpuUuid, at: Moment| {
@@ -315,21 +315,21 @@ impl History {
                 began.is_some_and(|began| at.since(began) <= soon)
             };
             known.learn(process, process_total, snapshot, patience, |gpu, at, what| {
-                if what != What::Began || !(is_first || is_new(gpu, at)) {
+                if what != HistoryEventKind::Began || !(is_first || is_new(gpu, at)) {
                     let process = Some((process.id, process.facts.comm.clone()));
-                    occurrences.add(Occurrence { at, what, gpu: Some(gpu.clone()), process });
+                    events.add(HistoryEvent { at, what, gpu: Some(gpu.clone()), process });
                 }
             });
         }
         self.forget(process_totals, now);
-        self.occurrences.learn(snapshot);
+        self.events.learn(snapshot);
     }
 
     /// A process was sent a signal from here.
     pub(super) fn signalled(&mut self, process: ProcessId, signal: Signal, at: Moment) {
         let name = self.processes.get(&process).map_or(Err(Missing::NotYet), |it| it.name.clone());
-        let what = What::Signalled(signal);
-        self.occurrences.add(Occurrence { at, what, gpu: None, process: Some((process, name)) });
+        let what = HistoryEventKind::Signalled(signal);
+        self.events.add(HistoryEvent { at, what, gpu: None, process: Some((process, name)) });
     }
 
     /// Forgets who has held nothing for long; of many, those that it saw the least of.
@@ -343,8 +343,8 @@ impl History {
                 for (gpu, series) in &it.parts {
                     // What left a GPU before was no end.
                     if it.memory().is_some_and(|all| series.end() >= all.end()) {
-                        let (what, gpu) = (What::Ended(series.latest()), Some(gpu.clone()));
-                        self.occurrences.add(Occurrence { at: now, what, gpu, process: Some((*id, it.name.clone())) });
+                        let (what, gpu) = (HistoryEventKind::Ended(series.latest()), Some(gpu.clone()));
+                        self.events.add(HistoryEvent { at: now, what, gpu, process: Some((*id, it.name.clone())) });
                     }
                 }
             }
@@ -371,7 +371,7 @@ impl History {
     }
 
     /// Everyone who holds or held memory of that GPU, who was there first at the beginning.
-    pub fn gpu_processes(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &Series)> {
+    pub fn gpu_processes(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &MemorySeries)> {
         let on = self.processes.iter().filter_map(|(id, it)| Some((*id, it.as_ref(), it.on(gpu)?)));
         let mut gpu_processes: Vec<_> = on.collect();
         gpu_processes.sort_unstable_by_key(|(id, _, series)| (series.began(), *id));
@@ -379,15 +379,15 @@ impl History {
     }
 
     /// What happened to a subject, the latest first: on that GPU, or to that process and the GPUs it is on.
-    pub fn occurrences<'a>(&'a self, subject: &'a GpuOrProcess) -> impl Iterator<Item = &'a Occurrence> {
-        let concerns = move |it: &&Occurrence| match (subject, &it.gpu, &it.process) {
+    pub fn events<'a>(&'a self, subject: &'a GpuOrProcess) -> impl Iterator<Item = &'a HistoryEvent> {
+        let concerns = move |it: &&HistoryEvent| match (subject, &it.gpu, &it.process) {
             (GpuOrProcess::Process(id), _, Some((process, _))) => id == process,
             (GpuOrProcess::Process(id), Some(gpu), None) => self.process(*id).is_some_and(|it| it.on(gpu).is_some()),
             (GpuOrProcess::Gpu(uuid), Some(gpu), _) => uuid == gpu,
             (GpuOrProcess::Gpu(uuid), None, Some((id, _))) => self.process(*id).is_some_and(|it| it.on(uuid).is_some()),
             (_, None, None) => false,
         };
-        self.occurrences.iter().rev().filter(concerns)
+        self.events.iter().rev().filter(concerns)
     }
 
     /// When gputop began to look; absent before the first line.
@@ -408,14 +408,14 @@ impl History {
         let process = |it: &ProcessHistory| {
             let own = size_of::<ProcessHistory>();
             let parts = it.parts.iter().map(|(_, series)| series.curve.bytes()).sum::<usize>();
-            let all = it.all.as_ref().map_or(0, |it| size_of::<Series>() + it.curve.bytes());
-            let split = it
-                .split
+            let all = it.all.as_ref().map_or(0, |it| size_of::<MemorySeries>() + it.curve.bytes());
+            let allocator = it
+                .allocator
                 .as_ref()
-                .map_or(0, |it| size_of::<Split>() + it.allocated.curve.bytes() + it.reserved.curve.bytes());
-            own + split
+                .map_or(0, |it| size_of::<AllocatorHistory>() + it.allocated.curve.bytes() + it.reserved.curve.bytes());
+            own + allocator
                 + parts
-                + it.parts.capacity() * size_of::<(GpuUuid, Series)>()
+                + it.parts.capacity() * size_of::<(GpuUuid, MemorySeries)>()
                 + all
                 + it.sm.bytes()
                 + it.rss.bytes()

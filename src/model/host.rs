@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::growth::{Allocated, Growing, LeakDetector, Leaks};
-use super::health::{self, Health};
-use super::history::{History, Series, Split};
+use super::growth::{LeakDetector, LeakDetectors, MemoryGrowth, TensorDetectors};
+use super::health::{self, HealthVerdict};
+use super::history::{AllocatorHistory, History, MemorySeries};
 use super::identity::GpuOrProcess;
 use super::job::{Job, Jobs};
 use super::process_total::{ProcessTotal, process_totals};
-use super::related::RelatedProcesses;
-use super::unaccounted::{self, Unaccounted};
-use super::verdict::past::Past;
+use super::process_tree::ProcessTree;
+use super::unaccounted::{self, UnaccountedMemory};
+use super::verdict::process_records::ProcessRecords;
 use super::verdict::{self, Verdict};
 use crate::base::units::Moment;
 use crate::protocol::change::{Change, OutOfStep};
@@ -24,14 +24,14 @@ use crate::protocol::snapshot::{Gpu, ProcessFacts, ProcessId, Snapshot};
 pub struct HostModel {
     pub(super) latest: Option<Snapshot>,
     pub(super) process_totals: Vec<ProcessTotal>,
-    pub(super) related: RelatedProcesses,
-    unaccounted: Vec<Unaccounted>,
+    pub(super) tree: ProcessTree,
+    unaccounted: Vec<UnaccountedMemory>,
     pub(super) jobs: Jobs,
-    pub(super) past: Past,
+    pub(super) records: ProcessRecords,
     verdicts: Vec<Verdict>,
     history: History,
-    leaks: Leaks,
-    allocated: Allocated,
+    leaks: LeakDetectors,
+    allocated: TensorDetectors,
     silence: Duration,
 }
 
@@ -117,12 +117,12 @@ impl HostModel {
     }
 
     /// Which process descends from which.
-    pub fn related(&self) -> &RelatedProcesses {
-        &self.related
+    pub fn process_tree(&self) -> &ProcessTree {
+        &self.tree
     }
 
     /// The GPUs with unaccounted memory.
-    pub fn unaccounted(&self) -> &[Unaccounted] {
+    pub fn unaccounted(&self) -> &[UnaccountedMemory] {
         &self.unaccounted
     }
 
@@ -143,7 +143,7 @@ impl HostModel {
 
     /// The job that a process belongs to.
     pub fn job(&self, process: ProcessId) -> Option<&Job> {
-        self.jobs.at(self.related.place(process)?)
+        self.jobs.at(self.tree.place(process)?)
     }
 
     /// Whether the agent has scanned every process once. Until then, members of a job may be missing.
@@ -152,7 +152,7 @@ impl HostModel {
     }
 
     /// The memory history of a GPU or process.
-    pub fn series(&self, subject: &GpuOrProcess) -> Option<&Series> {
+    pub fn series(&self, subject: &GpuOrProcess) -> Option<&MemorySeries> {
         match subject {
             GpuOrProcess::Gpu(uuid) => self.history.gpu(uuid).map(|gpu| &gpu.memory),
             GpuOrProcess::Process(id) => self.history.process(*id)?.memory(),
@@ -160,9 +160,9 @@ impl HostModel {
     }
 
     /// The history of a process's allocator stats; `None` for a GPU, and where there are none.
-    pub fn split(&self, subject: &GpuOrProcess) -> Option<&Split> {
+    pub fn allocator_history(&self, subject: &GpuOrProcess) -> Option<&AllocatorHistory> {
         let GpuOrProcess::Process(id) = subject else { return None };
-        self.history.process(*id)?.split.as_deref()
+        self.history.process(*id)?.allocator.as_deref()
     }
 
     /// The history of all GPUs and processes.
@@ -171,10 +171,10 @@ impl HostModel {
     }
 
     /// The growth of a GPU's or process's memory: of the part that leaks, where allocator stats tell parts apart.
-    pub fn growing(&self, subject: &GpuOrProcess) -> Option<Growing<'_>> {
-        let held = self.growth(subject);
+    pub fn growth(&self, subject: &GpuOrProcess) -> Option<MemoryGrowth<'_>> {
+        let held = self.leak_detector(subject);
         match subject {
-            GpuOrProcess::Gpu(_) => held.map(Growing::whole),
+            GpuOrProcess::Gpu(_) => held.map(MemoryGrowth::whole),
             GpuOrProcess::Process(id) => self.allocated.judge(*id, held, self.history.process(*id), self.now()),
         }
     }
@@ -189,7 +189,7 @@ impl HostModel {
     }
 
     /// The leak detector of the memory that NVML reports; for a process on several GPUs, that of the worst one.
-    pub fn growth(&self, subject: &GpuOrProcess) -> Option<&LeakDetector> {
+    pub fn leak_detector(&self, subject: &GpuOrProcess) -> Option<&LeakDetector> {
         match subject {
             GpuOrProcess::Gpu(gpu) => self.leaks.gpu(gpu),
             GpuOrProcess::Process(process) => self.leaks.process(*process),
@@ -219,7 +219,7 @@ impl HostModel {
     }
 
     /// The health of a GPU. A MIG instance has the health of its GPU.
-    pub fn health(&self, gpu: &Gpu) -> Health {
+    pub fn health(&self, gpu: &Gpu) -> HealthVerdict {
         let parent = gpu.facts.parent.as_ref().filter(|_| gpu.trouble.is_none());
         let whole = parent.and_then(|uuid| self.latest.as_ref()?.gpu(uuid));
         health::judge(whole.unwrap_or(gpu), self.now())
@@ -236,22 +236,22 @@ impl HostModel {
         let Some(latest) = &self.latest else { return };
         self.process_totals = process_totals(latest);
         // Relations are most of the cost on a large host, and most passes leave them as they were.
-        let is_settled = self.past.is_settled(latest);
+        let is_settled = self.records.is_settled(latest);
         if !is_settled {
-            self.related = RelatedProcesses::of(latest);
+            self.tree = ProcessTree::of(latest);
         }
         self.unaccounted = latest.gpus.iter().filter_map(|gpu| unaccounted::find(gpu, latest).ok()?).collect();
-        self.past.learn(latest, &self.related, &self.process_totals);
+        self.records.learn(latest, &self.tree, &self.process_totals);
         if is_settled {
             self.jobs.weigh(&self.process_totals);
         } else {
-            self.jobs = Jobs::of(latest, &self.related, &mut self.past, &self.process_totals);
+            self.jobs = Jobs::of(latest, &self.tree, &mut self.records, &self.process_totals);
         }
         verdict::judge::judge(
             &mut self.verdicts,
             latest,
-            &self.related,
-            &self.past,
+            &self.tree,
+            &self.records,
             &self.process_totals,
             &self.unaccounted,
         );

@@ -1,10 +1,10 @@
 //! Which processes belong together: a job is a root launcher and all its related processes.
 
-mod group;
+mod partition;
 
 use crate::base::text::Text;
-use crate::model::related::RelatedProcesses;
-use crate::model::verdict::past::Past;
+use crate::model::process_tree::ProcessTree;
+use crate::model::verdict::process_records::ProcessRecords;
 use crate::model::{ProcessTotal, Total};
 use crate::protocol::snapshot::{Missing, ProcessId, Reading, Snapshot};
 
@@ -54,16 +54,16 @@ impl Jobs {
     /// The jobs of a snapshot, those that hold most first. Remembers who was seen in which.
     pub(super) fn of(
         snapshot: &Snapshot,
-        related: &RelatedProcesses,
-        past: &mut Past,
+        tree: &ProcessTree,
+        records: &mut ProcessRecords,
         process_totals: &[ProcessTotal],
     ) -> Self {
-        let (keys, of) = group::group(snapshot, related, past);
+        let (keys, of) = partition::partition(snapshot, tree, records);
         let mut parts: Vec<Vec<usize>> = vec![Vec::new(); keys.len()];
         for (at, job) in of.iter().enumerate() {
             parts[*job].push(at);
         }
-        let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, snapshot, related, past));
+        let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, snapshot, tree, records));
         let mut jobs = Self { list: list.collect(), of };
         jobs.weigh(process_totals);
         jobs
@@ -108,22 +108,22 @@ fn heaviest(a: &Reading<Total>, b: &Reading<Total>) -> std::cmp::Ordering {
 }
 
 /// A job, but for what it holds.
-fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, related: &RelatedProcesses, past: &Past) -> Job {
+fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, tree: &ProcessTree, records: &ProcessRecords) -> Job {
     let root = match key {
         JobKey::Root(id) => Some(id),
         JobKey::Ended(_) | JobKey::Run(..) | JobKey::Group(..) => None,
     };
-    let speaker = root.and_then(|it| related.place(it)).or(members.first().copied());
+    let speaker = root.and_then(|it| tree.place(it)).or(members.first().copied());
     // The speaker first: of the others, one does for all.
     let facts = || speaker.into_iter().chain(members.iter().copied()).map(|at| &snapshot.processes[at].facts);
     let gone = match &key {
         JobKey::Ended(id) => members.iter().find_map(|at| {
-            let ghost = past.root_of_ghost(snapshot.processes[*at].id.pid);
-            past.life(*at).root.as_ref().or(ghost).filter(|it| it.id == *id)
+            let ghost = records.root_of_ghost(snapshot.processes[*at].id.pid);
+            records.record(*at).root.as_ref().or(ghost).filter(|it| it.id == *id)
         }),
         _ => None,
     };
-    let name = gone.or_else(|| speaker.map(|at| &past.life(at).named)).map_or_else(String::new, |it| it.program());
+    let name = gone.or_else(|| speaker.map(|at| &records.record(at).named)).map_or_else(String::new, |it| it.program());
     Job {
         root,
         name,

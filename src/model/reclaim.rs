@@ -8,7 +8,7 @@ use crate::protocol::snapshot::{Gpu, GpuUuid, ProcessId, Snapshot};
 
 /// What one GPU held just before.
 #[derive(Debug, Clone, PartialEq)]
-struct Before {
+struct GpuBefore {
     gpu: GpuUuid,
     used: Bytes,
     mine: Bytes,
@@ -19,7 +19,7 @@ struct Before {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reclaim {
     processes: Vec<ProcessId>,
-    before: Vec<Before>,
+    before: Vec<GpuBefore>,
 }
 
 /// What came back on one GPU.
@@ -54,7 +54,7 @@ impl Reclaim {
                 None if gpu.device_file_holders.iter().any(|it| processes.contains(it)) => used.saturating_sub(others),
                 None => return None,
             };
-            (mine.0 > 0).then(|| Before { gpu: gpu.uuid.clone(), used, mine, others })
+            (mine.0 > 0).then(|| GpuBefore { gpu: gpu.uuid.clone(), used, mine, others })
         });
         Self { before: before.collect(), processes }
     }
@@ -71,7 +71,7 @@ impl Reclaim {
 
     /// What came back up to this snapshot, GPU by GPU; absent while one of them was not read since `ended`.
     pub fn returned(&self, ended: Moment, snapshot: &Snapshot) -> Option<Vec<Returned>> {
-        let returned = |before: &Before| {
+        let returned = |before: &GpuBefore| {
             let gpu = snapshot.gpu(&before.gpu).filter(|gpu| gpu.load.at > ended)?;
             let used = gpu.load.memory_used.ok()?;
             // used − others is what these processes and nobody account for.

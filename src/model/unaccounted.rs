@@ -6,7 +6,7 @@ use crate::protocol::snapshot::{Gpu, GpuUuid, Missing, ProcessId, Reading, Snaps
 
 /// The memory of one GPU, or one instance of one, that nobody accounts for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unaccounted {
+pub struct UnaccountedMemory {
     /// Where.
     pub gpu: GpuUuid,
     /// How much; always beyond what a driver may keep for itself.
@@ -31,7 +31,7 @@ const RESERVE_PIECE: Bytes = Bytes(300 << 20);
 ///
 /// Missing when the memory in use is, or that of a GPU process: the rest could be any of theirs. A GPU that
 /// is split has none, its instances have.
-pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted>> {
+pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<UnaccountedMemory>> {
     let is_split = snapshot.gpus.iter().any(|it| it.facts.parent.as_ref() == Some(&gpu.uuid));
     if is_split || gpu.trouble.is_some() {
         return Ok(None);
@@ -42,7 +42,7 @@ pub(super) fn find(gpu: &Gpu, snapshot: &Snapshot) -> Reading<Option<Unaccounted
         return Err(gpu.processes.iter().find_map(|it| it.memory.err()).unwrap_or(Missing::Failed));
     }
     let memory = used.saturating_sub(claimed.bytes);
-    Ok((memory > slack(gpu, total)).then(|| Unaccounted {
+    Ok((memory > slack(gpu, total)).then(|| UnaccountedMemory {
         gpu: gpu.uuid.clone(),
         memory,
         device_file_holders: gpu

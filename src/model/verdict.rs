@@ -5,8 +5,9 @@
 //! words for a person in [`wording`].
 
 pub(super) mod judge;
+mod judge_input;
 mod orphan;
-pub(super) mod past;
+pub(super) mod process_records;
 #[cfg(test)]
 mod tests;
 mod wording;
@@ -17,12 +18,12 @@ use std::time::Duration;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::model::Total;
-use crate::model::related::role;
+use crate::model::process_role;
 use crate::protocol::snapshot::{ProcessFacts, ProcessId, Reading};
 
 /// A process, and what it went by while it lived.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct KnownProcess {
     /// Who.
     pub id: ProcessId,
     /// What was known of it; absent when it was never seen.
@@ -31,32 +32,32 @@ pub struct Named {
     pub calling: &'static str,
 }
 
-impl Named {
+impl KnownProcess {
     /// What it ran: `python train.py`. Empty when it was never seen.
     pub fn command(&self) -> String {
-        self.facts.as_deref().map_or_else(String::new, role::command)
+        self.facts.as_deref().map_or_else(String::new, process_role::command)
     }
 
     /// What people call it: `train.py`. Empty when it was never seen.
     pub fn program(&self) -> String {
-        self.facts.as_deref().map_or_else(String::new, role::program)
+        self.facts.as_deref().map_or_else(String::new, process_role::program)
     }
 }
 
 /// The end of a process that others lived on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct ProcessEnd {
     /// Who has ended.
-    pub who: Arc<Named>,
+    pub who: Arc<KnownProcess>,
     /// How long ago that was seen.
     pub ago: Duration,
 }
 
 /// What speaks for a process having been left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sign {
+pub enum OrphanSign {
     /// The process that made it, or made what it was forked from, ended while we watched.
-    CreatorEnded(Ended),
+    CreatorEnded(ProcessEnd),
     /// Its parent is what processes are left to: PID 1, a shell, a service manager, a container's shim.
     Left {
         /// The parent, as in `init` or `bash (120)`.
@@ -72,9 +73,9 @@ pub enum Sign {
 
 /// Why a process is, or may be, an orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Orphaned {
+pub struct OrphanEvidence {
     /// What speaks for it, the strongest first. Never empty.
-    pub signs: Vec<Sign>,
+    pub signs: Vec<OrphanSign>,
     /// It is what only works for another: `DataLoader` worker, spawned child, forkserver.
     pub serves: bool,
     /// It computes all the same.
@@ -83,15 +84,15 @@ pub struct Orphaned {
 
 /// What we think of a process, with the evidence.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum VerdictKind {
     /// Its trainer or launcher is gone; it stays for nobody.
-    Orphan(Orphaned),
+    Orphan(OrphanEvidence),
     /// Something speaks for that, and not enough.
-    MaybeOrphan(Orphaned),
+    MaybeOrphan(OrphanEvidence),
     /// It has ended, holds nothing, and its parent has not asked how.
     Zombie {
         /// Who should ask.
-        parent: Option<Arc<Named>>,
+        parent: Option<Arc<KnownProcess>>,
     },
     /// Its first thread has ended, others have not.
     Dying {
@@ -130,7 +131,7 @@ pub enum Kind {
     /// The driver lists it, and there is no such process, or only a zombie.
     Ghost {
         /// Who it was, if it was seen alive.
-        was: Option<Arc<Named>>,
+        was: Option<Arc<KnownProcess>>,
         /// Who most likely keeps its memory.
         heirs: Vec<ProcessId>,
     },
@@ -142,7 +143,7 @@ pub enum Kind {
         notebook: bool,
     },
     /// It works for that process.
-    WorkerOf(Arc<Named>),
+    WorkerOf(Arc<KnownProcess>),
     /// It starts others, or serves them.
     Launcher,
     /// Nothing speaks against it.
@@ -156,7 +157,7 @@ pub enum Kind {
 
 /// Device memory that stays because a process lives, though the driver lists it for nobody that lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct RetainedMemory {
     /// The place of its GPU in the snapshot's list.
     pub gpu: usize,
     /// The ghost that the driver lists for it; absent when it lists nobody.
@@ -173,13 +174,13 @@ pub struct Verdict {
     /// Whom it is about.
     pub process: ProcessId,
     /// What we think.
-    pub kind: Kind,
+    pub kind: VerdictKind,
     /// The device memory that the driver lists for it; absent when it lists none.
     pub listed: Option<Reading<Total>>,
     /// Places of the GPUs that it has open, and is not listed for.
     pub open: Vec<usize>,
     /// The device memory that it may keep there.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<RetainedMemory>,
     /// Its resident memory of the host.
     pub rss: Reading<Bytes>,
 }

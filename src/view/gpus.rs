@@ -16,7 +16,7 @@ use crate::app::labels::gpu_label;
 use crate::app::layout::Area;
 use crate::app::{App, List, gpu_cells};
 use crate::base::units::Elapsed;
-use crate::model::{Breakdown, GpuOrProcess, Weight};
+use crate::model::{Breakdown, GpuOrProcess, Severity};
 use crate::protocol::snapshot::{Cause, Gpu, Snapshot, Trouble};
 
 /// The columns, and the widths that depend on the screen and on the GPUs.
@@ -259,8 +259,8 @@ fn draw_health(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu) {
     let health = app.model().health(gpu);
     // With room, what it means.
     let words = if health.phrase.len() <= pen.room() { &health.phrase } else { &health.word };
-    pen.put(words, theme.weight(health.weight));
-    let failure = gpu.failures.first().filter(|_| health.weight > Weight::Fine);
+    pen.put(words, theme.severity(health.severity));
+    let failure = gpu.failures.first().filter(|_| health.severity > Severity::Fine);
     if let Some(failure) = failure.map(ToString::to_string).filter(|it| it.len() < pen.room()) {
         pen.skip(1).put(failure, theme.notable());
     }

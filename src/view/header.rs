@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{Verdict, Weight};
+use crate::model::{Severity, Verdict};
 use crate::protocol::snapshot::{Reading, Snapshot};
 
 /// So much of the machine's name stands there whatever else there is to say.
@@ -80,8 +80,8 @@ fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
     let news = app.news().map(|news| (news.to_owned(), theme.notable()));
     let summary = Verdict::summary(app.model().verdicts()).map(|summary| {
         // As loud as the worst of them is on its line.
-        let weights = app.model().verdicts().iter().filter(|it| it.is_on_gpu()).map(Verdict::weight);
-        (summary, theme.weight(weights.max().unwrap_or(Weight::Bad)))
+        let weights = app.model().verdicts().iter().filter(|it| it.is_on_gpu()).map(Verdict::severity);
+        (summary, theme.severity(weights.max().unwrap_or(Severity::Bad)))
     });
     [leak, news, summary].into_iter().flatten().collect()
 }

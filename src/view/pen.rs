@@ -10,7 +10,7 @@ use super::theme::{self, Theme};
 use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::base::units::Bytes;
-use crate::model::{Breakdown, Part};
+use crate::model::{Breakdown, MemoryPart};
 
 /// A place in a line, and all that follows.
 pub(super) struct Pen<'a> {
@@ -107,9 +107,9 @@ impl<'a> Pen<'a> {
         allocated: Style,
     ) -> &mut Self {
         let pieces = [
-            (vec![Part::Allocated], '━', allocated),
-            (vec![Part::Pending, Part::Fragmented, Part::Cache], '┅', theme.unallocated()),
-            (vec![Part::Outside, Part::Unaccounted, Part::Driver], '═', theme.outside()),
+            (vec![MemoryPart::Allocated], '━', allocated),
+            (vec![MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache], '┅', theme.unallocated()),
+            (vec![MemoryPart::Outside, MemoryPart::Unaccounted, MemoryPart::Driver], '═', theme.outside()),
         ];
         let amounts = pieces
             .each_ref()

@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use crate::app::columns::Tone;
 use crate::app::settings::Look;
 use crate::base::units::Bytes;
-use crate::model::Weight;
+use crate::model::Severity;
 
 /// How everything looks.
 #[derive(Debug, Clone, Copy)]
@@ -112,12 +112,12 @@ impl Theme {
     }
 
     /// A process's or GPU's health.
-    pub fn weight(self, weight: Weight) -> Style {
-        match weight {
-            Weight::Untold => self.dim(),
-            Weight::Fine => self.good(),
-            Weight::Notable => self.notable(),
-            Weight::Bad => self.alarm(),
+    pub fn severity(self, severity: Severity) -> Style {
+        match severity {
+            Severity::Untold => self.dim(),
+            Severity::Fine => self.good(),
+            Severity::Notable => self.notable(),
+            Severity::Bad => self.alarm(),
         }
     }
 
@@ -130,7 +130,7 @@ impl Theme {
             Tone::Good => self.good(),
             Tone::Notable => self.notable(),
             Tone::Alarm => self.alarm(),
-            Tone::Weight(weight) => self.weight(weight),
+            Tone::Severity(severity) => self.severity(severity),
         }
     }
 

@@ -14,7 +14,7 @@ use super::GraphView;
 use super::scale::Scale;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Extent, Forecast, GpuOrProcess, HostModel, Outlook, Part, Rate, Series, Window};
+use crate::model::{Forecast, GpuOrProcess, HostModel, LeakVerdict, MemoryPart, MemorySeries, MinMax, Rate, Window};
 
 /// The least width of the screen for two graphs side by side.
 pub(super) const TWO_GRAPHS: u16 = 150;
@@ -57,10 +57,10 @@ impl Ahead {
         if matches!(subject, GpuOrProcess::Process(id) if model.process_total(*id).is_none()) {
             return None;
         }
-        let growing = model.growing(subject).filter(|it| it.outlook() == Outlook::Leak)?;
+        let growing = model.growth(subject).filter(|it| it.verdict() == LeakVerdict::Leak)?;
         let evidence = growing.detector.evidence()?;
         let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));
-        let split = model.split(subject).filter(|_| growing.part == Some(Part::Allocated));
+        let split = model.allocator_history(subject).filter(|_| growing.part == Some(MemoryPart::Allocated));
         // A step that needs more than is left ends it, so what is foretold goes on from the tops of what is drawn.
         let parts = split.and_then(|it| it.top(model.now()).zip(it.reserved.latest()));
         // Tensors may have what PyTorch can get: what is not PyTorch's stays.
@@ -151,7 +151,7 @@ impl Panel {
         let (has_events, has_work) = (area.height >= 9, area.height >= 11);
         let below = 1 + u16::from(has_events) + u16::from(has_work);
         let is_gpu = matches!(subject, GpuOrProcess::Gpu(_));
-        let split = model.split(&subject);
+        let split = model.allocator_history(&subject);
         let legend = if (is_gpu || split.is_some()) && area.width >= ROOM_FOR_LEGEND { LEGEND } else { 0 };
         let plot = Area {
             x: area.x + AXIS,
@@ -217,8 +217,8 @@ impl Panel {
 }
 
 /// The least and the most that was held in a window.
-fn amounts(series: &Series, window: &Window, now: Moment) -> (Bytes, Bytes) {
-    let seen = series.over(window, now).into_iter().flatten().reduce(Extent::with);
+fn amounts(series: &MemorySeries, window: &Window, now: Moment) -> (Bytes, Bytes) {
+    let seen = series.over(window, now).into_iter().flatten().reduce(MinMax::with);
     seen.map_or((Bytes(0), Bytes(0)), |it| (it.low, it.high))
 }
 

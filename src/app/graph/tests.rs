@@ -8,7 +8,7 @@ use crate::app::event::Event;
 use crate::app::keymap::KeyContext;
 use crate::app::{App, Mode, Options};
 use crate::base::units::Bytes;
-use crate::model::{Forecast, GpuOrProcess, Part, Rate};
+use crate::model::{Forecast, GpuOrProcess, MemoryPart, Rate};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
@@ -249,9 +249,10 @@ fn what_tensors_will_hold_goes_on_from_the_tops_of_what_they_held() {
         story.see(host);
     }
     let subject = GpuOrProcess::Process(story.host.processes[0].id);
-    assert_eq!(story.app.model().growing(&subject).and_then(|it| it.part), Some(Part::Allocated));
+    assert_eq!(story.app.model().growth(&subject).and_then(|it| it.part), Some(MemoryPart::Allocated));
     let panel = story.panel();
-    let drawn = story.app.model().split(&subject).unwrap().allocated.over(&panel.window, story.app.model().now());
+    let drawn =
+        story.app.model().allocator_history(&subject).unwrap().allocated.over(&panel.window, story.app.model().now());
     let top = drawn.iter().rev().take(panel.window.parts() / 15).flatten().map(|it| it.high).max();
     assert_eq!(panel.ahead.map(|it| it.from), top);
 }

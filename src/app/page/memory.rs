@@ -3,7 +3,7 @@
 use super::{PageLine, Writer};
 use crate::app::labels;
 use crate::base::units::Bytes;
-use crate::model::{Breakdown, HostModel, Part, Reserved, with_instances};
+use crate::model::{Breakdown, HostModel, MemoryPart, ReservedMemory, with_instances};
 use crate::protocol::snapshot::{AllocatorUnreadable, DeviceAllocator, Gpu, Process, Reading, Snapshot};
 
 /// What CUDA and its libraries take of each GPU of their own accord is less.
@@ -34,7 +34,7 @@ pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Proce
         writer.head("Memory on all its GPUs");
         let gpus = snapshot.gpus.iter().filter(|gpu| gpu.processes.iter().any(|it| it.process == process.id)).count();
         of_driver(writer, &whole, gpus);
-        let reserved: i64 = whole.parts.iter().filter(|it| it.0 != Part::Outside).map(|it| it.1).sum();
+        let reserved: i64 = whole.parts.iter().filter(|it| it.0 != MemoryPart::Outside).map(|it| it.1).sum();
         amounts(writer, "- reserved", reserved, "the rest: what PyTorch took from CUDA");
     }
 }
@@ -47,7 +47,7 @@ const OF_GPU: &str = "━\u{a0}allocated ┅\u{a0}unallocated ═\u{a0}in\u{a0}u
 fn of_driver(writer: &mut Writer, whole: &Breakdown, gpus: usize) {
     writer.lines.push(PageLine::Bar(whole.clone()));
     amounts(writer, "driver's figure", signed(whole.whole), OF_PROCESS);
-    let outside = whole.part(Part::Outside);
+    let outside = whole.part(MemoryPart::Outside);
     let contexts = CONTEXT.saturating_mul(i64::try_from(gpus).unwrap_or(1));
     let meaning = match outside {
         ..0 => "PyTorch took more than the driver says: read at another moment, or it does not tell all",
@@ -72,7 +72,7 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
     if gpu.is_some_and(|it| it.facts.simulated) {
         writer.field("simulated", "no PyTorch runs there: these figures belong to --demo");
     }
-    let reserved = match Reserved::of(allocator) {
+    let reserved = match ReservedMemory::of(allocator) {
         Ok(reserved) => reserved,
         Err(why) => return writer.field("PyTorch", why),
     };
@@ -114,42 +114,42 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     writer.lines.push(PageLine::Bar(whole.clone()));
     for (part, bytes) in &whole.parts {
         let meaning = match part {
-            Part::Outside if *bytes < 0 => {
+            MemoryPart::Outside if *bytes < 0 => {
                 "PyTorch took more than the driver says: read at another moment, or it does not tell all"
             }
-            Part::Outside => others(snapshot, gpu),
+            MemoryPart::Outside => others(snapshot, gpu),
             part => meaning(*part),
         };
         amounts(writer, name(*part), *bytes, meaning);
     }
-    let has_parts = whole.parts.iter().any(|it| it.0 == Part::Allocated);
+    let has_parts = whole.parts.iter().any(|it| it.0 == MemoryPart::Allocated);
     let all = if has_parts { OF_GPU } else { "all of these" };
     amounts(writer, "total", signed(whole.whole), all);
 }
 
-fn name(part: Part) -> &'static str {
+fn name(part: MemoryPart) -> &'static str {
     match part {
-        Part::Allocated => "allocated",
-        Part::Pending => "pending",
-        Part::Fragmented => "fragmented",
-        Part::Cache => "cache",
-        Part::Outside => "other",
-        Part::Unaccounted => "unaccounted",
-        Part::Driver => "driver",
-        Part::Free => "free",
+        MemoryPart::Allocated => "allocated",
+        MemoryPart::Pending => "pending",
+        MemoryPart::Fragmented => "fragmented",
+        MemoryPart::Cache => "cache",
+        MemoryPart::Outside => "other",
+        MemoryPart::Unaccounted => "unaccounted",
+        MemoryPart::Driver => "driver",
+        MemoryPart::Free => "free",
     }
 }
 
-fn meaning(part: Part) -> &'static str {
+fn meaning(part: MemoryPart) -> &'static str {
     match part {
-        Part::Allocated => "held by tensors",
-        Part::Pending => "freed, awaited by another stream",
-        Part::Fragmented => "free, but not releasable: a part of its segment is in use",
-        Part::Cache => "free: empty_cache() would give it back",
-        Part::Outside => "not PyTorch's",
-        Part::Unaccounted => "in use, by no listed process",
-        Part::Driver => "kept by the driver",
-        Part::Free => "nobody's",
+        MemoryPart::Allocated => "held by tensors",
+        MemoryPart::Pending => "freed, awaited by another stream",
+        MemoryPart::Fragmented => "free, but not releasable: a part of its segment is in use",
+        MemoryPart::Cache => "free: empty_cache() would give it back",
+        MemoryPart::Outside => "not PyTorch's",
+        MemoryPart::Unaccounted => "in use, by no listed process",
+        MemoryPart::Driver => "kept by the driver",
+        MemoryPart::Free => "nobody's",
     }
 }
 
@@ -188,7 +188,7 @@ fn amount(bytes: i64, meaning: &str) -> String {
 }
 
 /// What may help against the part that is larger than it should be.
-fn advice(allocator: &DeviceAllocator, reserved: &Reserved) -> Option<&'static str> {
+fn advice(allocator: &DeviceAllocator, reserved: &ReservedMemory) -> Option<&'static str> {
     let free = Bytes(reserved.fragmented.0.saturating_add(reserved.cache.0));
     let share = |bytes: Bytes| bytes.share_of(reserved.sum());
     match () {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Reserved, reserved};
+use crate::model::{ReservedMemory, reserved};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Process, ProcessId, Snapshot};
 
@@ -22,7 +22,7 @@ pub(super) struct SnapshotSample<'a> {
     /// `None` if it could not be read.
     pub(super) used: Option<Bytes>,
     /// The allocator's figures of the process.
-    pub(super) reserved: Option<Reserved>,
+    pub(super) reserved: Option<ReservedMemory>,
     /// The amount at which memory runs out, if known.
     pub(super) limit: Option<Bytes>,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::series::JudgedSeries;
 use crate::base::units::{Bytes, Elapsed};
-use crate::model::Outlook;
+use crate::model::LeakVerdict;
 
 /// Lines of the graph.
 const HEIGHT: usize = 8;
@@ -72,8 +72,8 @@ fn marks(judged: &JudgedSeries, columns: usize) -> String {
     let ends = judged.timeline.iter().skip(1).map(|next| next.at).chain([judged.span]);
     for (verdict, end) in judged.timeline.iter().zip(ends) {
         let mark = match verdict.outlook {
-            Outlook::Leak => '!',
-            Outlook::Suspect => '?',
+            LeakVerdict::Leak => '!',
+            LeakVerdict::Suspect => '?',
             _ => continue,
         };
         for place in &mut marks[column(verdict.at, judged.span, columns)..=column(end, judged.span, columns)] {

@@ -3,7 +3,7 @@
 use super::cells;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Evidence, Fall, Growth, Outlook, Part, PartedDetector, Reserved};
+use crate::model::{Evidence, GrowthPattern, LeakVerdict, MemoryDrop, MemoryPart, PartedDetector, ReservedMemory};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogSample {
@@ -33,7 +33,7 @@ pub(super) struct MemorySeries {
     /// The samples are PyTorch's figures, because the log has none of the driver.
     pub(super) is_pytorch_only: bool,
     /// The latest allocator figures in gputop's own lines.
-    pub(super) allocator: Option<Reserved>,
+    pub(super) allocator: Option<ReservedMemory>,
 }
 
 /// The parts of a process's memory in one sample.
@@ -52,11 +52,11 @@ pub(super) struct MemorySplit {
 pub(super) struct TimedOutlook {
     /// Seconds since the start of the series.
     pub(super) at: f64,
-    pub(super) outlook: Outlook,
+    pub(super) outlook: LeakVerdict,
     /// `None` unless the outlook is suspect or leak.
     pub(super) evidence: Option<Evidence>,
     /// The part of memory that grows, if known.
-    pub(super) part: Option<Part>,
+    pub(super) part: Option<MemoryPart>,
 }
 
 /// A series and its verdicts.
@@ -77,7 +77,7 @@ pub(super) struct JudgedSeries {
     /// The verdict at the last sample.
     pub(super) last: TimedOutlook,
     /// How the memory grows at the end. `None` unless the outlook is suspect or leak.
-    pub(super) way: Option<Growth>,
+    pub(super) way: Option<GrowthPattern>,
     /// The reason for the last verdict.
     pub(super) reason: Option<String>,
     /// The slow growth of a steady series, if any.
@@ -85,7 +85,7 @@ pub(super) struct JudgedSeries {
     /// The parts of memory in the last sample, if known.
     pub(super) split: Option<MemorySplit>,
     /// Sudden falls, with seconds since the start.
-    pub(super) falls: Vec<(f64, Fall)>,
+    pub(super) falls: Vec<(f64, MemoryDrop)>,
     /// Seconds since the start, and bytes in use.
     pub(super) points: Vec<(f64, u64)>,
     /// Seconds since the start, and bytes allocated by PyTorch. Empty unless allocated memory is what grows.
@@ -153,17 +153,17 @@ impl MemorySeries {
                 judged.split = Some(MemorySplit { reserved, allocated, outside });
             }
             detector.push(moment, sample.used, parts, sample.limit);
-            let (at, outlook) = (moment.since(Moment(0)).as_secs_f64(), detector.outlook());
+            let (at, outlook) = (moment.since(Moment(0)).as_secs_f64(), detector.verdict());
             if judged.timeline.last().is_none_or(|last| last.outlook != outlook) {
                 judged.timeline.push(TimedOutlook::of(&detector, at));
             }
-            if outlook != Outlook::Leak {
+            if outlook != LeakVerdict::Leak {
                 last_forecast = f64::NEG_INFINITY;
             } else if at - last_forecast >= FORECAST_INTERVAL {
                 last_forecast = at;
                 judged.forecasts.push(TimedOutlook::of(&detector, at));
             }
-            if let Some((when, fall)) = detector.held().fall()
+            if let Some((when, fall)) = detector.held().last_drop()
                 && when == moment
             {
                 judged.falls.push((at, fall));
@@ -172,10 +172,11 @@ impl MemorySeries {
             judged.allocated.extend(parts.map(|[_, allocated]| (at, allocated.0)));
             judged.span = at;
         }
-        let growing = detector.growing();
-        (judged.way, judged.reason, judged.creep) = (growing.way(), growing.reason(), growing.detector.creep());
+        let growing = detector.growth();
+        (judged.way, judged.reason, judged.creep) =
+            (growing.pattern(), growing.reason(), growing.detector.slow_growth());
         judged.last = TimedOutlook::of(&detector, judged.span);
-        if growing.part != Some(Part::Allocated) {
+        if growing.part != Some(MemoryPart::Allocated) {
             judged.allocated = Vec::new();
         }
         judged
@@ -184,8 +185,8 @@ impl MemorySeries {
 
 impl TimedOutlook {
     fn of(detector: &PartedDetector, at: f64) -> Self {
-        let growing = detector.growing();
-        Self { at, outlook: growing.outlook(), evidence: growing.detector.evidence().copied(), part: growing.part }
+        let growing = detector.growth();
+        Self { at, outlook: growing.verdict(), evidence: growing.detector.evidence().copied(), part: growing.part }
     }
 }
 

@@ -9,7 +9,7 @@ use super::{json, text};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::output::TextStyle;
-use crate::model::{Outlook, Part};
+use crate::model::{LeakVerdict, MemoryPart};
 use crate::protocol::change::Change;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
@@ -78,7 +78,7 @@ fn a_leak_has_a_forecast_every_minute_at_any_interval() {
         rows.for_each(|row| log.line(&row));
         let found = log.finish();
         let [judged] = found.series.as_slice() else { panic!("{:?}", found.unreadable.first) };
-        assert_eq!(judged.last.outlook, Outlook::Leak);
+        assert_eq!(judged.last.outlook, LeakVerdict::Leak);
         let gaps = judged.forecasts.windows(2).map(|pair| pair[1].at - pair[0].at);
         assert!(gaps.clone().all(|gap| gap <= 60.0), "{step}: {:?}", gaps.collect::<Vec<_>>());
         assert!(judged.forecasts.len() > 2);
@@ -279,8 +279,8 @@ fn a_process_runs_out_of_what_others_leave() {
     let mut log = LogReader::new(Some(Bytes(40_000 << 20)));
     text.lines().for_each(|line| log.line(line));
     let found = log.finish();
-    assert_eq!(found.series[0].last.outlook, Outlook::Steady);
-    assert_eq!(found.series[1].last.outlook, Outlook::Leak);
+    assert_eq!(found.series[0].last.outlook, LeakVerdict::Steady);
+    assert_eq!(found.series[1].last.outlook, LeakVerdict::Leak);
     let end = found.series[1].last.evidence.and_then(|evidence| evidence.forecast).expect("the capacity is known");
     // The other process leaves 20,000 MiB. 4,900 MiB are in use, and they grow by 1 MiB/s.
     assert!((end.likely.as_secs_f64() - 15_100.0).abs() < 300.0, "{end:?}");
@@ -317,7 +317,7 @@ fn a_leak_inside_reserved_memory_is_found_in_pytorchs_columns() {
     let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
     let [judged] = found.series.as_slice() else { panic!("{:?}", found.unreadable.first) };
     let reason = judged.reason.clone().unwrap_or_default();
-    assert_eq!((judged.last.outlook, judged.last.part), (Outlook::Leak, Some(Part::Allocated)), "{reason}");
+    assert_eq!((judged.last.outlook, judged.last.part), (LeakVerdict::Leak, Some(MemoryPart::Allocated)), "{reason}");
     assert!(reason.starts_with("allocated +") && reason.ends_with("; reserved has not moved yet"), "{reason}");
     let (reserved, allocated) = (Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20));
     assert_eq!(judged.split, Some(MemorySplit { reserved, allocated, outside: Some(512 << 20) }));
@@ -359,7 +359,8 @@ fn gputops_full_lines_and_ticks_are_read() {
         .iter()
         .map(|judged| (judged.series.pid, judged.samples, judged.last.outlook, judged.last.part))
         .collect();
-    let expected = [(None, 900, Outlook::Steady, None), (Some(7), 900, Outlook::Leak, Some(Part::Allocated))];
+    let expected =
+        [(None, 900, LeakVerdict::Steady, None), (Some(7), 900, LeakVerdict::Leak, Some(MemoryPart::Allocated))];
     assert_eq!(said, expected, "{:?}", found.unreadable.first);
     // The JSON has all figures of the allocator.
     let told = &json::of(&[(Text::new("log"), found)])["series"][1];

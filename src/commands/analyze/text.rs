@@ -8,7 +8,7 @@ use super::series::JudgedSeries;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::commands::output::{StyledText, TextStyle};
-use crate::model::{Growth, Outlook, evidence_of, on_growth};
+use crate::model::{GrowthPattern, LeakVerdict, evidence_of, on_growth};
 
 /// Changes of the outlook, and sudden falls, that are listed. The others are counted.
 const LISTED: usize = 12;
@@ -48,7 +48,7 @@ pub(super) fn of(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
 fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     /// Pieces of advice that are given in full; the others by their titles.
     const IN_FULL: usize = 3;
-    let mut ways: Vec<(Growth, Vec<String>)> = Vec::new();
+    let mut ways: Vec<(GrowthPattern, Vec<String>)> = Vec::new();
     for (file, log) in logs {
         for (way, judged) in log.series.iter().filter_map(|judged| Some((judged.way?, judged))) {
             // A process that grows tells more than its GPU.
@@ -104,7 +104,7 @@ fn one(text: &mut StyledText, judged: &JudgedSeries) {
     paragraph(format_args!("{}: {}{creep}", name(judged), word(judged.last.outlook)));
     if let Some(reason) = &judged.reason {
         paragraph(format_args!("  {reason}"));
-    } else if let Some(leak) = judged.timeline.iter().rev().find(|verdict| verdict.outlook == Outlook::Leak) {
+    } else if let Some(leak) = judged.timeline.iter().rev().find(|verdict| verdict.outlook == LeakVerdict::Leak) {
         paragraph(format_args!("  called a leak after {}, later withdrawn", elapsed(leak.at)));
     }
     // A leak of allocated memory may not show in the total.
@@ -128,7 +128,7 @@ fn one(text: &mut StyledText, judged: &JudgedSeries) {
         });
         paragraph(format_args!("  at the end: {allocated} allocated, {unallocated} unallocated{fragmented}{outside}"));
     }
-    let changes: Vec<_> = judged.timeline.iter().filter(|verdict| verdict.outlook != Outlook::TooSoon).collect();
+    let changes: Vec<_> = judged.timeline.iter().filter(|verdict| verdict.outlook != LeakVerdict::TooSoon).collect();
     let skipped = changes.len().saturating_sub(LISTED);
     if skipped > 0 {
         paragraph(format_args!("  {skipped} earlier changes"));
@@ -148,12 +148,12 @@ fn one(text: &mut StyledText, judged: &JudgedSeries) {
     text.line("");
 }
 
-fn word(outlook: Outlook) -> &'static str {
+fn word(outlook: LeakVerdict) -> &'static str {
     match outlook {
-        Outlook::TooSoon => "too soon to say",
-        Outlook::WarmingUp => "warming up",
-        Outlook::Suspect => "suspect",
-        Outlook::Steady | Outlook::Leak => outlook.word(),
+        LeakVerdict::TooSoon => "too soon to say",
+        LeakVerdict::WarmingUp => "warming up",
+        LeakVerdict::Suspect => "suspect",
+        LeakVerdict::Steady | LeakVerdict::Leak => outlook.word(),
     }
 }
 

@@ -7,7 +7,7 @@ use super::table;
 use crate::app::unread_stats;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment, Percent, Watts};
-use crate::model::{self, GpuOrProcess, HostModel, Outlook, Verdict};
+use crate::model::{self, GpuOrProcess, HostModel, LeakVerdict, Verdict};
 use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, Snapshot};
 
 /// The whole report; `reasons` say why it is not all there is.
@@ -76,7 +76,7 @@ fn gpu_process(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, gpu_process: &
     let since = since.map_or_else(|| "unknown".to_owned(), |it| Elapsed(snapshot.at.since(Moment(it))).to_string());
     let verdict =
         model.verdict(id).filter(|it| it.is_suspect()).map(|it| format!(" {}: {}.", it.word(), it.sentence()));
-    let leak = model.growing(&GpuOrProcess::Process(id)).filter(|it| it.outlook() == Outlook::Leak);
+    let leak = model.growth(&GpuOrProcess::Process(id)).filter(|it| it.verdict() == LeakVerdict::Leak);
     let leak = leak.map(|it| format!(" Its memory: {}.", it.sentence()));
     format!(
         "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {since} ago, runs {}.{}{}{}",
@@ -95,7 +95,7 @@ fn gpu_process(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, gpu_process: &
 /// What of it PyTorch has; absent where it runs none, or nobody looked.
 fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process, held: Reading<Bytes>) -> Option<String> {
     let peek = process.allocator.as_ref()?;
-    let parts = |it: &model::Reserved| {
+    let parts = |it: &model::ReservedMemory| {
         format!("{} allocated, {} unallocated", it.allocated, it.sum().saturating_sub(it.allocated))
     };
     Some(match peek.unreadable {

@@ -33,13 +33,13 @@ impl Bucket {
 }
 
 #[derive(Debug, Clone)]
-struct Level {
+struct BucketLevel {
     open: Bucket,
     /// The oldest first.
     full: Vec<Bucket>,
 }
 
-impl Level {
+impl BucketLevel {
     /// Takes what was held so many buckets after the open one; says whether that is finished.
     fn push(&mut self, further: u64, kib: u32) -> bool {
         if further == 0 {
@@ -95,47 +95,47 @@ impl Points {
 
 /// A past in which the amount never changed, and no bucket was without a sample.
 #[derive(Debug, Clone, Copy)]
-struct Still {
+struct Constant {
     first: Moment,
     last: Moment,
     kib: u32,
 }
 
-impl Still {
+impl Constant {
     /// The levels as they would be.
-    fn past(&self, finest: u64) -> Past {
+    fn past(&self, finest: u64) -> Varying {
         let ever = Bucket { low: self.kib, high: self.kib };
         let full = |level: usize| {
             let width = finest << (2 * level);
             usize::try_from(self.last.0 / width - self.first.0 / width).unwrap_or(LENGTH).min(LENGTH)
         };
-        let levels = (0..Levels::COUNT).map(full).take_while(|full| *full > 0);
-        Past { ever, levels: levels.map(|full| Level { open: ever, full: vec![ever; full] }).collect() }
+        let levels = (0..BucketLevels::COUNT).map(full).take_while(|full| *full > 0);
+        Varying { ever, levels: levels.map(|full| BucketLevel { open: ever, full: vec![ever; full] }).collect() }
     }
 }
 
 /// A past in which it changed.
 #[derive(Debug, Clone)]
-struct Past {
+struct Varying {
     /// The lowest and the highest since it began.
     ever: Bucket,
     /// The levels that have a finished bucket. In the open one of each of the others is all that there was.
-    levels: Vec<Level>,
+    levels: Vec<BucketLevel>,
 }
 
-impl Past {
+impl Varying {
     /// Takes what was held in one of the finest buckets, after that of the sample before; says of how many levels
     /// there is a new one.
     fn push(&mut self, before: u64, number: u64, kib: u32) -> usize {
         let mut finished = 0;
-        for at in 0..Levels::COUNT {
+        for at in 0..BucketLevels::COUNT {
             let further = (number >> (2 * at)) - (before >> (2 * at));
             if at == self.levels.len() {
                 if further == 0 {
                     break;
                 }
                 self.levels.reserve_exact(1);
-                self.levels.push(Level { open: self.ever, full: Vec::new() });
+                self.levels.push(BucketLevel { open: self.ever, full: Vec::new() });
             }
             if self.levels[at].push(further, kib) {
                 finished = at + 1;
@@ -147,26 +147,26 @@ impl Past {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Levels {
+pub(super) struct BucketLevels {
     /// Milliseconds that the finest buckets take.
     finest: u64,
     /// Which of the finest since boot is the open one; the open ones above lie around it.
     number: u64,
     /// Absent before the first sample.
-    still: Option<Still>,
+    still: Option<Constant>,
     /// Absent while `still` is all that there is to know.
-    past: Option<Box<Past>>,
+    past: Option<Box<Varying>>,
     /// The finest buckets are hardly wider than the time from one sample to the next.
     is_single: bool,
 }
 
-impl Default for Levels {
+impl Default for BucketLevels {
     fn default() -> Self {
         Self { finest: FINEST, number: 0, still: None, past: None, is_single: false }
     }
 }
 
-impl Levels {
+impl BucketLevels {
     pub(super) const COUNT: usize = 6;
 
     /// Whether nothing ever changed.
@@ -230,7 +230,7 @@ impl Levels {
         let past = match &mut self.past {
             Some(past) => past,
             none => {
-                let still = self.still.get_or_insert(Still { first: at, last: at, kib });
+                let still = self.still.get_or_insert(Constant { first: at, last: at, kib });
                 self.number = still.last.0 / self.finest;
                 if still.kib == kib && number - self.number <= 1 {
                     still.last = at;
@@ -341,7 +341,7 @@ impl Levels {
     /// Bytes beside its own.
     #[cfg(test)]
     pub(super) fn heap(&self) -> usize {
-        let level = |it: &Level| size_of::<Level>() + it.full.capacity() * size_of::<Bucket>();
+        let level = |it: &BucketLevel| size_of::<BucketLevel>() + it.full.capacity() * size_of::<Bucket>();
         self.past.iter().flat_map(|it| &it.levels).map(level).sum()
     }
 }
@@ -358,8 +358,8 @@ mod tests {
         fn a_still_past_is_the_past_that_it_was(
             first in 0_u64..1 << 40, samples in 1_u64..5000, every in 1_u64..8000, then in 1_u64..100,
         ) {
-            let mut levels = Levels::default();
-            let mut each = [(); Levels::COUNT].map(|()| Level { open: Bucket::HOLE, full: Vec::new() });
+            let mut levels = BucketLevels::default();
+            let mut each = [(); BucketLevels::COUNT].map(|()| BucketLevel { open: Bucket::HOLE, full: Vec::new() });
             let mut before = first;
             for sample in 0..samples + then {
                 let (at, kib) = (first + sample * every, if sample < samples { 7 } else { 8 });
@@ -371,8 +371,8 @@ mod tests {
                 before = at;
             }
             let past = levels.past.unwrap();
-            let all = Level { open: past.ever, full: Vec::new() };
-            let kept = (0..Levels::COUNT).map(|at| format!("{:?}", past.levels.get(at).unwrap_or(&all)));
+            let all = BucketLevel { open: past.ever, full: Vec::new() };
+            let kept = (0..BucketLevels::COUNT).map(|at| format!("{:?}", past.levels.get(at).unwrap_or(&all)));
             prop_assert_eq!(kept.collect::<Vec<_>>(), each.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>());
         }
 
@@ -381,7 +381,7 @@ mod tests {
         fn wider_buckets_hold_what_the_narrow_ones_did(
             first in 0_u64..1 << 40, held in proptest::collection::vec(0_u32..9, 2..7), every in 9.0..70.0,
         ) {
-            let (mut late, mut early) = (Levels::default(), Levels::default());
+            let (mut late, mut early) = (BucketLevels::default(), BucketLevels::default());
             early.fit(every);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than 70,000")]
             let step = (every * 1000.0) as u64;

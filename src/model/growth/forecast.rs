@@ -32,7 +32,7 @@ pub struct Forecast {
 
 /// How a growth went so far, in KiB and seconds since boot.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Path {
+pub(super) struct GrowthPath {
     /// In the first third of the time.
     pub(super) base: f64,
     pub(super) gained: f64,
@@ -53,7 +53,7 @@ pub(super) struct Path {
     spread: f64,
 }
 
-impl Path {
+impl GrowthPath {
     /// The path through these points.
     pub(super) fn of(points: &[Point]) -> Option<Self> {
         let mut floor = floor(points);

@@ -4,7 +4,7 @@
 //! In a window of buckets teeth of minutes are few points on the floor among many above it, and tell late.
 
 use super::buckets::Point;
-use super::steps::Stairs;
+use super::steps::Steps;
 use super::trend::Trend;
 use crate::base::units::Moment;
 
@@ -22,10 +22,10 @@ struct Bottom {
 
 /// The teeth of a series.
 #[derive(Debug, Clone)]
-pub(super) struct Teeth {
+pub(super) struct Sawtooth {
     first: Moment,
     /// Absent before the first: most series have no teeth.
-    bottoms: Option<Box<Stairs>>,
+    bottoms: Option<Box<Steps>>,
     /// KiB: the highest bottom so far.
     most: u32,
     /// KiB: the most since the last bottom.
@@ -34,7 +34,7 @@ pub(super) struct Teeth {
     fallen: Option<Bottom>,
 }
 
-impl Teeth {
+impl Sawtooth {
     /// Of a series that began at that time.
     pub(super) fn since(first: Moment) -> Self {
         Self { first, bottoms: None, most: 0, top: 0, fallen: None }
@@ -65,7 +65,7 @@ impl Teeth {
         }
         self.most = self.most.max(low);
         let height = f64::from(low);
-        let bottoms = self.bottoms.get_or_insert_with(|| Stairs::since(self.first).into());
+        let bottoms = self.bottoms.get_or_insert_with(|| Steps::since(self.first).into());
         bottoms.step(Point { at: f64::from(at), low: height, high: height });
     }
 

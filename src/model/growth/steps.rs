@@ -14,7 +14,7 @@ const SHORTEST: f64 = 45.0;
 
 /// What has been held since that time.
 #[derive(Debug, Clone, Copy, Default)]
-struct Tread {
+struct Step {
     /// Seconds since boot.
     since: u32,
     /// KiB.
@@ -23,10 +23,10 @@ struct Tread {
 
 /// The last steps of a series, each higher than the one before.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Stairs {
+pub(super) struct Steps {
     /// When the series began, in seconds since boot.
     first: u32,
-    treads: [Tread; ENOUGH],
+    treads: [Step; ENOUGH],
     count: u8,
     /// The last bucket was higher than the one before: the step may go on.
     rises: bool,
@@ -34,7 +34,7 @@ pub(super) struct Stairs {
     is_later: bool,
 }
 
-impl Stairs {
+impl Steps {
     /// Of a series that began at that time.
     pub(super) fn since(first: Moment) -> Self {
         Self { first: u32::try_from(first.0 / 1000).unwrap_or(u32::MAX), ..Self::default() }
@@ -45,7 +45,7 @@ impl Stairs {
     pub(super) fn push(&mut self, bucket: Point) {
         // The middle of a wide bucket may be later than that of a narrow one that follows.
         let since = (bucket.at as u32).max(self.last().map_or(0, |it| it.since));
-        let fresh = Tread { since, held: bucket.low as u32 };
+        let fresh = Step { since, held: bucket.low as u32 };
         // What was given back was a bump, and no step.
         while let Some(last) = self.last()
             && fresh.held < last.held - self.height() / 8
@@ -56,7 +56,7 @@ impl Stairs {
         let Some(last) = self.last() else {
             // Until now it held still, or there is nothing left to stand on.
             let since = std::mem::replace(&mut self.first, since).min(since);
-            self.keep(Tread { since, ..fresh });
+            self.keep(Step { since, ..fresh });
             return;
         };
         let rise = fresh.held.saturating_sub(last.held);
@@ -75,7 +75,7 @@ impl Stairs {
         self.is_later = false;
     }
 
-    fn last(&self) -> Option<Tread> {
+    fn last(&self) -> Option<Step> {
         self.treads[..usize::from(self.count)].last().copied()
     }
 
@@ -87,7 +87,7 @@ impl Stairs {
         }
     }
 
-    fn keep(&mut self, fresh: Tread) {
+    fn keep(&mut self, fresh: Step) {
         if usize::from(self.count) == ENOUGH {
             self.treads.rotate_left(1);
             self.is_later = true;
@@ -124,7 +124,7 @@ impl Stairs {
         if usize::from(self.count) < ENOUGH || self.is_later {
             return None;
         }
-        let seconds = |from: Tread, to: Tread| f64::from(to.since - from.since);
+        let seconds = |from: Step, to: Step| f64::from(to.since - from.since);
         let (span, gained) = (seconds(first, last), f64::from(last.held - base.held));
         let (interval, height) = (span / 5.0, gained / 6.0);
         let rate = height / interval;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::buckets::{Levels, Point};
-use super::steps::Stairs;
-use super::{Evidence, Fall, Forecast, LeakDetector, Outlook, Rate};
+use super::buckets::{BucketLevels, Point};
+use super::steps::Steps;
+use super::{Evidence, Forecast, LeakDetector, LeakVerdict, MemoryDrop, Rate};
 use crate::base::units::{Bytes, Moment};
 
 const MIB: u64 = 1 << 20;
@@ -20,9 +20,9 @@ fn watched(seconds: u64, mib: impl Fn(u64) -> u64) -> LeakDetector {
 }
 
 #[track_caller]
-fn check(seconds: u64, mib: impl Fn(u64) -> u64, expected: Outlook) -> LeakDetector {
+fn check(seconds: u64, mib: impl Fn(u64) -> u64, expected: LeakVerdict) -> LeakDetector {
     let growth = watched(seconds, mib);
-    assert_eq!(growth.outlook(), expected, "{:?}", growth.evidence());
+    assert_eq!(growth.verdict(), expected, "{:?}", growth.evidence());
     growth
 }
 
@@ -39,7 +39,7 @@ fn a_leak_that_is_read_once_a_minute_is_called_within_ten_samples() {
             // One sample came late.
             let at = sample * 60_000 + if *sample > 2 { late * 1000 } else { 0 };
             growth.push(Moment(at), Bytes((20_500 + at / 2000) * MIB), Some(Bytes(LIMIT * MIB)));
-            growth.outlook() == Outlook::Leak
+            growth.verdict() == LeakVerdict::Leak
         })
     };
     let samples = [0, 20, 100].map(|late| called(late).expect("it is called"));
@@ -54,7 +54,7 @@ fn a_leak_is_called_as_soon_when_it_was_read_more_often_before() {
         let late = (1..60).map(|sample| (often + sample * 60, 20_500 + sample * 30));
         early.chain(late).find_map(|(at, mib)| {
             growth.push(Moment(at * 1000), Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
-            (growth.outlook() == Outlook::Leak).then(|| at.saturating_sub(often) / 60)
+            (growth.verdict() == LeakVerdict::Leak).then(|| at.saturating_sub(often) / 60)
         })
     };
     let samples = [0, 600].map(|often| called(often).expect("it is called"));
@@ -64,7 +64,7 @@ fn a_leak_is_called_as_soon_when_it_was_read_more_often_before() {
 #[test]
 fn a_leak_is_called_with_its_rate_and_its_end() {
     // 2 MiB every 4 s; 10 GiB are left.
-    let growth = check(900, job(|at| at / 4 * 2), Outlook::Leak);
+    let growth = check(900, job(|at| at / 4 * 2), LeakVerdict::Leak);
     let evidence = growth.evidence().expect("a leak has evidence");
     assert!((evidence.rate.0 / 1024.0 - 512.0).abs() < 20.0, "{evidence:?}");
     let forecast = evidence.forecast.expect("the limit is known");
@@ -90,7 +90,7 @@ fn a_rise_of_what_goes_up_and_down_is_no_leak() {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB")]
             let held = Bytes((10_000.0 + 750.0 * load) as u64 * 2 * MIB);
             growth.push(Moment(u64::from(at) * 1000), held, Some(Bytes(80 << 30)));
-            assert_ne!(growth.outlook(), Outlook::Leak, "{late} by {by}, at {at} s: {:?}", growth.evidence());
+            assert_ne!(growth.verdict(), LeakVerdict::Leak, "{late} by {by}, at {at} s: {:?}", growth.evidence());
             at += if at >= 10_000 && holes.next().is_some() { by } else { 1 };
         }
     }
@@ -98,12 +98,12 @@ fn a_rise_of_what_goes_up_and_down_is_no_leak() {
 
 #[test]
 fn what_stands_still_after_it_warmed_up_is_steady() {
-    check(50, job(|_| 0), Outlook::TooSoon);
-    check(600, job(|_| 0), Outlook::Steady);
+    check(50, job(|_| 0), LeakVerdict::TooSoon);
+    check(600, job(|_| 0), LeakVerdict::Steady);
     // Slower and slower, up to 6 GiB.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB")]
     let slower = job(|at| (6000.0 * (1.0 - (-(at as f64) / 200.0).exp())) as u64);
-    check(3000, slower, Outlook::Steady);
+    check(3000, slower, LeakVerdict::Steady);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn what_grows_too_slowly_to_matter_within_a_day_says_what_it_did() {
     for at in 0..3500 {
         growth.push(Moment(at * 1000), Bytes(held(at) * MIB), Some(Bytes(limit * MIB)));
     }
-    assert_eq!(growth.outlook(), Outlook::Steady);
+    assert_eq!(growth.verdict(), LeakVerdict::Steady);
     let sentence = growth.sentence();
     assert!(sentence.starts_with("steady, though +1.") && sentence.contains(" GiB in 5"), "{sentence}");
     assert!(sentence.ends_with(" min; at this pace memory lasts 2 d 23 h"), "{sentence}");
@@ -136,23 +136,26 @@ fn what_is_not_called_yet_or_never_ends_is_no_slow_growth() {
         for at in (0..count).map(|it| it * every) {
             growth.push(Moment(at * 1000), Bytes(held(at) << 10), Some(Bytes(LIMIT * MIB)));
         }
-        (growth.outlook(), growth.sentence())
+        (growth.verdict(), growth.sentence())
     };
     // What is being loaded would end within two hours, and is not called for that.
-    assert_eq!(sentence(1, 400, &|at| (1000 + at * 13) << 10), (Outlook::Steady, "steady".to_owned()));
+    assert_eq!(sentence(1, 400, &|at| (1000 + at * 13) << 10), (LeakVerdict::Steady, "steady".to_owned()));
     // 10 MiB a day end in years.
-    assert_eq!(sentence(60, 10_000, &|at| (1000 << 10) + at * 10_240 / 86_400), (Outlook::Steady, "steady".to_owned()));
+    assert_eq!(
+        sentence(60, 10_000, &|at| (1000 << 10) + at * 10_240 / 86_400),
+        (LeakVerdict::Steady, "steady".to_owned())
+    );
 }
 
 #[test]
 fn a_leak_whose_steps_are_little_rarer_than_its_readings_does_not_come_and_go() {
     for step in [61, 63, 65, 70, 90] {
         let mut growth = LeakDetector::default();
-        let (mut calls, mut was) = (0, Outlook::TooSoon);
+        let (mut calls, mut was) = (0, LeakVerdict::TooSoon);
         for at in (0..8 * 3600).step_by(60) {
             growth.push(Moment(at * 1000), Bytes((10_000 + at / step * 100) * MIB), Some(Bytes(2 * LIMIT * MIB)));
-            calls += u32::from(growth.outlook() == Outlook::Leak && was != Outlook::Leak);
-            was = growth.outlook();
+            calls += u32::from(growth.verdict() == LeakVerdict::Leak && was != LeakVerdict::Leak);
+            was = growth.verdict();
         }
         assert!((1..=2).contains(&calls), "{step} s: {calls} calls");
     }
@@ -161,8 +164,8 @@ fn a_leak_whose_steps_are_little_rarer_than_its_readings_does_not_come_and_go() 
 #[test]
 fn a_leak_that_stops_is_withdrawn_within_two_minutes() {
     let stops = |at: u64| job(|at| at.min(1000))(at);
-    check(1000, stops, Outlook::Leak);
-    check(1120, stops, Outlook::Steady);
+    check(1000, stops, LeakVerdict::Leak);
+    check(1120, stops, LeakVerdict::Steady);
 }
 
 #[test]
@@ -173,9 +176,9 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes_however_seldom_it_is_read()
             let mut growth = LeakDetector::default();
             for at in (0..=stops + 120).step_by(usize::try_from(every).expect("it is small")).filter(|at| *at != 1800) {
                 growth.push(Moment(at * 1000), Bytes((10_500 + at.min(stops)) * MIB), Some(Bytes(LIMIT * MIB)));
-                assert!(at < 1200 || at > stops || growth.outlook() == Outlook::Leak, "{every} s, {at} s");
+                assert!(at < 1200 || at > stops || growth.verdict() == LeakVerdict::Leak, "{every} s, {at} s");
             }
-            assert_eq!(growth.outlook(), Outlook::Steady, "{every} s, {stops} s: {:?}", growth.evidence());
+            assert_eq!(growth.verdict(), LeakVerdict::Steady, "{every} s, {stops} s: {:?}", growth.evidence());
         }
     }
 }
@@ -183,7 +186,7 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes_however_seldom_it_is_read()
 #[test]
 fn the_latest_end_of_a_leak_that_paused_leaves_room_for_one_more_pause() {
     let paused = |pause: u64| {
-        let growth = check(2400 + pause, |at| 500 + at.min(1200) + at.saturating_sub(1200 + pause), Outlook::Leak);
+        let growth = check(2400 + pause, |at| 500 + at.min(1200) + at.saturating_sub(1200 + pause), LeakVerdict::Leak);
         growth.evidence().and_then(|it| it.forecast).expect("the limit is known")
     };
     let (even, paused) = (paused(0), paused(600));
@@ -197,10 +200,10 @@ fn a_leak_that_stops_some_time_after_a_hole_is_withdrawn_as_soon() {
     for at in (0..600).chain(900..1400_u64) {
         let mib = job(|at| at.min(1200))(at);
         growth.push(Moment(5_000_000 + at * 1000), Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
-        told.push((at, growth.outlook()));
+        told.push((at, growth.verdict()));
     }
-    assert!(told.iter().all(|(at, it)| !(920..1200).contains(at) || *it == Outlook::Leak), "{told:?}");
-    assert!(told.iter().all(|(at, it)| *at < 1320 || *it < Outlook::Suspect), "{told:?}");
+    assert!(told.iter().all(|(at, it)| !(920..1200).contains(at) || *it == LeakVerdict::Leak), "{told:?}");
+    assert!(told.iter().all(|(at, it)| *at < 1320 || *it < LeakVerdict::Suspect), "{told:?}");
 }
 
 #[test]
@@ -215,8 +218,8 @@ fn a_sawtooth_with_a_rising_floor_stays_a_leak_though_its_teeth_differ() {
         }
         let tooth = job(|_| began + 20 * at.saturating_sub(began))(at);
         growth.push(Moment(5_000_000 + at * 1000), Bytes(tooth * MIB), Some(Bytes(LIMIT * MIB)));
-        match growth.outlook() {
-            Outlook::Leak => called += 1,
+        match growth.verdict() {
+            LeakVerdict::Leak => called += 1,
             other => assert_eq!(called, 0, "{other:?} after {at} s"),
         }
     }
@@ -227,11 +230,11 @@ fn a_sawtooth_with_a_rising_floor_stays_a_leak_though_its_teeth_differ() {
 fn five_equal_steps_are_no_leak_and_the_sixth_one_is() {
     let stairs = |count: u64| job(move |at| (at / 300).min(count) * 500);
     for seconds in (100..6000).step_by(100) {
-        assert_ne!(watched(seconds, stairs(5)).outlook(), Outlook::Leak, "after {seconds} s");
+        assert_ne!(watched(seconds, stairs(5)).verdict(), LeakVerdict::Leak, "after {seconds} s");
     }
-    check(6000, stairs(5), Outlook::Steady);
-    check(1790, stairs(20), Outlook::Steady);
-    check(1850, stairs(20), Outlook::Leak);
+    check(6000, stairs(5), LeakVerdict::Steady);
+    check(1790, stairs(20), LeakVerdict::Steady);
+    check(1850, stairs(20), LeakVerdict::Leak);
 }
 
 #[test]
@@ -240,16 +243,16 @@ fn a_suspicion_ends_within_two_minutes_and_a_leak_that_stopped_does_not_come_bac
         let mut growth = LeakDetector::default();
         let outlooks = (0..6000).map(|at| {
             growth.push(Moment(5_000_000 + at * 1000), Bytes(mib(at) * MIB), Some(Bytes(LIMIT * MIB)));
-            growth.outlook()
+            growth.verdict()
         });
         outlooks.collect::<Vec<_>>()
     };
     let few = told(&job(|at| (at / 150).min(5) * 300));
-    assert!(few.contains(&Outlook::Suspect));
-    assert!(few[5 * 150 + 120..].iter().all(|it| *it < Outlook::Suspect));
+    assert!(few.contains(&LeakVerdict::Suspect));
+    assert!(few[5 * 150 + 120..].iter().all(|it| *it < LeakVerdict::Suspect));
     let filled = told(&job(|at| at.min(1000) + at.saturating_sub(1000) / 1000));
-    assert!(filled.contains(&Outlook::Leak));
-    assert!(filled[1120..].iter().all(|it| *it < Outlook::Suspect));
+    assert!(filled.contains(&LeakVerdict::Leak));
+    assert!(filled[1120..].iter().all(|it| *it < LeakVerdict::Suspect));
 }
 
 #[test]
@@ -260,15 +263,15 @@ fn what_regains_an_earlier_amount_is_no_leak() {
             _ => (at - 3000) * 8,
         })
     };
-    check(3600, server(6000), Outlook::Steady);
-    check(3600, server(0), Outlook::Leak);
+    check(3600, server(6000), LeakVerdict::Steady);
+    check(3600, server(0), LeakVerdict::Leak);
 }
 
 #[test]
 fn a_floor_that_rises_under_teeth_is_a_leak_and_one_that_does_not_is_none() {
     let teeth = |rate: u64| job(move |at| at % 40 * 50 + at / 40 * 40 * rate);
-    check(1500, teeth(0), Outlook::Steady);
-    check(1500, teeth(2), Outlook::Leak);
+    check(1500, teeth(0), LeakVerdict::Steady);
+    check(1500, teeth(2), LeakVerdict::Leak);
 }
 
 #[test]
@@ -281,14 +284,14 @@ fn the_sixth_tooth_that_ends_higher_than_the_one_before_makes_a_leak() {
         })
     };
     for seconds in (400..2800).step_by(100) {
-        assert_ne!(watched(seconds, teeth(300)).outlook(), Outlook::Leak, "after {seconds} s");
+        assert_ne!(watched(seconds, teeth(300)).verdict(), LeakVerdict::Leak, "after {seconds} s");
     }
     for seconds in (2900..8000).step_by(100) {
-        check(seconds, teeth(300), Outlook::Leak);
+        check(seconds, teeth(300), LeakVerdict::Leak);
     }
     // It held more before, and gave it back.
     for seconds in (400..3200).step_by(100) {
-        assert_ne!(watched(seconds, teeth(3000)).outlook(), Outlook::Leak, "after {seconds} s");
+        assert_ne!(watched(seconds, teeth(3000)).verdict(), LeakVerdict::Leak, "after {seconds} s");
     }
 }
 
@@ -298,7 +301,7 @@ fn the_end_of_teeth_is_that_of_the_first_whose_top_has_no_room() {
     let teeth = |at: u64| at % 600 * 5 + at / 600 * 120;
     let end = (0..1_000_000).find(|at| 20_500 + teeth(*at) >= LIMIT).expect("it grows");
     for now in (end / 4..end * 3 / 4).step_by(1000) {
-        let growth = check(now, job(teeth), Outlook::Leak);
+        let growth = check(now, job(teeth), LeakVerdict::Leak);
         let forecast = growth.evidence().and_then(|it| it.forecast).expect("the limit is known");
         let truth = Duration::from_secs(end - now);
         assert!(forecast.low < truth && truth < forecast.high, "after {now} s {truth:?}: {forecast:?}");
@@ -316,20 +319,20 @@ fn a_warm_up_that_was_called_a_leak_is_not_called_one_at_each_further_piece() {
         pieces.push((at, 20 + random % 400));
     }
     let added = |now: u32| pieces.iter().filter(|it| it.0 <= f64::from(now)).map(|it| it.1).sum::<u64>();
-    let (mut growth, mut calls, mut was) = (LeakDetector::default(), 0, Outlook::TooSoon);
+    let (mut growth, mut calls, mut was) = (LeakDetector::default(), 0, LeakVerdict::TooSoon);
     for at in 0..8000 {
         let held = job(|_| added(at))(u64::from(at)) * MIB;
         growth.push(Moment(5_000_000 + u64::from(at) * 1000), Bytes(held), Some(Bytes((LIMIT + 20_000) * MIB)));
-        calls += u32::from(growth.outlook() == Outlook::Leak && was != Outlook::Leak);
-        was = growth.outlook();
+        calls += u32::from(growth.verdict() == LeakVerdict::Leak && was != LeakVerdict::Leak);
+        was = growth.verdict();
     }
-    assert_eq!((calls, was), (2, Outlook::Steady), "{:?}", growth.evidence());
+    assert_eq!((calls, was), (2, LeakVerdict::Steady), "{:?}", growth.evidence());
 }
 
 #[test]
 fn the_earliest_end_of_what_has_little_room_is_not_now() {
     // 300 MiB are left of 30 GiB.
-    let growth = check(900, |at| 30_200 + at / 4, Outlook::Leak);
+    let growth = check(900, |at| 30_200 + at / 4, LeakVerdict::Leak);
     let forecast = growth.evidence().and_then(|it| it.forecast).expect("the limit is known");
     assert!(forecast.low > forecast.likely / 4, "{forecast:?}");
 }
@@ -337,7 +340,7 @@ fn the_earliest_end_of_what_has_little_room_is_not_now() {
 #[test]
 fn a_bucket_counts_at_its_first_sample_only_where_it_has_no_other() {
     let lowest = |interval: f64, samples: [(u64, u32); 3]| {
-        let mut levels = Levels::default();
+        let mut levels = BucketLevels::default();
         levels.fit(interval);
         for (at, kib) in samples {
             levels.push(Moment(at * 1000), kib);
@@ -350,7 +353,7 @@ fn a_bucket_counts_at_its_first_sample_only_where_it_has_no_other() {
 
 #[test]
 fn a_step_that_seems_earlier_than_the_one_before_is_as_late() {
-    let mut stairs = Stairs::since(Moment(0));
+    let mut stairs = Steps::since(Moment(0));
     for (at, low) in [(0.0, 1000.0), (100.0, 2000.0), (80.0, 2000.0), (90.0, 3000.0), (200.0, 3000.0)] {
         stairs.push(Point { at, low, high: low });
     }
@@ -359,7 +362,7 @@ fn a_step_that_seems_earlier_than_the_one_before_is_as_late() {
 
 #[test]
 fn what_would_last_longer_than_a_day_is_no_leak() {
-    check(7000, job(|at| at / 60 * 2), Outlook::Steady);
+    check(7000, job(|at| at / 60 * 2), LeakVerdict::Steady);
 }
 
 #[test]
@@ -376,11 +379,11 @@ fn no_verdict_comes_and_goes_while_nothing_new_happens() {
         for at in 0..7200 {
             let held = job(added)(at) * MIB;
             growth.push(Moment(5_000_000 + at * 1000), Bytes(held), Some(Bytes(80 << 30)));
-            if said.last() != Some(&growth.outlook()) {
-                said.push(growth.outlook());
+            if said.last() != Some(&growth.verdict()) {
+                said.push(growth.verdict());
             }
         }
-        assert!(said.len() <= 5 && said.last() == Some(&Outlook::Steady), "{number}: {said:?}");
+        assert!(said.len() <= 5 && said.last() == Some(&LeakVerdict::Steady), "{number}: {said:?}");
     }
 }
 
@@ -396,7 +399,7 @@ fn samples_that_are_rare_or_in_disorder_make_no_difference() {
             // One that was late already, and says nothing.
             growth.push(Moment(time.0 - 1), Bytes(0), None);
         }
-        assert_eq!(growth.outlook(), Outlook::Leak, "every {interval} ms: {:?}", growth.evidence());
+        assert_eq!(growth.verdict(), LeakVerdict::Leak, "every {interval} ms: {:?}", growth.evidence());
     }
 }
 
@@ -407,12 +410,12 @@ fn falls_have_names() {
         for (at, mib) in (1..).zip(mib) {
             growth.push(Moment(at * 1000), Bytes(mib * MIB), None);
         }
-        growth.fall().map(|(at, fall)| (at.0 / 1000, fall))
+        growth.last_drop().map(|(at, fall)| (at.0 / 1000, fall))
     };
     assert_eq!(named(&[9000, 9000, 8900]), None);
-    assert_eq!(named(&[9000, 9000, 3000]), Some((3, Fall::CacheEmptied)));
-    assert_eq!(named(&[9000, 0]), Some((2, Fall::ContextGone)));
-    assert_eq!(named(&[9000, 0, 0, 700]), Some((4, Fall::Restarted)));
+    assert_eq!(named(&[9000, 9000, 3000]), Some((3, MemoryDrop::CacheEmptied)));
+    assert_eq!(named(&[9000, 0]), Some((2, MemoryDrop::ContextGone)));
+    assert_eq!(named(&[9000, 0, 0, 700]), Some((4, MemoryDrop::Restarted)));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) const LOADING: f64 = 12.0 * 1024.0;
 
 /// How a floor goes.
 #[derive(Debug, Clone, Copy)]
-struct Shape {
+struct FloorShape {
     span: f64,
     /// How many steps of one size it would be.
     steps: f64,
@@ -106,12 +106,12 @@ pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(T
         if at > 0 && starts[at - 1] == *start {
             continue;
         }
-        let Some(part) = Part::of(whole, floor, *start, window.long) else { continue };
+        let Some(part) = Candidate::of(whole, floor, *start, window.long) else { continue };
         // Where nobody told the limit, as much again as there is now stands for it.
         let left = limit.map_or(top, |limit| (limit - top).max(0.0)) / part.shape.rate;
         let span = part.shape.span;
         // What would end within less than it took is a bump that ends before, or it is too late to say.
-        if left > RELEVANT || left < 0.5 * span && span < 600.0 || part.before == Before::Faster {
+        if left > RELEVANT || left < 0.5 * span && span < 600.0 || part.before == BeforeTrend::Faster {
             continue;
         }
         let need = part.need(left).max(least);
@@ -128,15 +128,15 @@ pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(T
 }
 
 /// The longest even growth to the end of the window, however slow it is.
-pub(super) fn creep(window: &Points) -> Option<Trend> {
+pub(super) fn slow_growth(window: &Points) -> Option<Trend> {
     let points = whole_teeth(window.as_slice());
     if points.is_empty() {
         return None;
     }
     let floor = floor(points);
     let floor = &floor[..points.len()];
-    let mut parts = starts(points, floor).into_iter().filter_map(|it| Part::of(points, floor, it, window.long));
-    parts.find(|it| it.before != Before::Faster && it.is_steady(1.0)).map(|it| it.trend(window.width))
+    let mut parts = starts(points, floor).into_iter().filter_map(|it| Candidate::of(points, floor, it, window.long));
+    parts.find(|it| it.before != BeforeTrend::Faster && it.is_steady(1.0)).map(|it| it.trend(window.width))
 }
 
 /// Where a trend may have begun: with the window, at a bend upwards, or downwards after a warm-up; in their order.
@@ -150,7 +150,7 @@ fn starts(points: &[Point], floor: &[f64]) -> [usize; 5] {
 
 /// What was before a trend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Before {
+enum BeforeTrend {
     /// It held still.
     Plateau,
     /// It grew much faster: that was something else.
@@ -162,18 +162,18 @@ enum Before {
 }
 
 /// The end of a window, from where a trend may have begun.
-struct Part<'a> {
+struct Candidate<'a> {
     points: &'a [Point],
     floor: &'a [f64],
-    shape: Shape,
-    before: Before,
+    shape: FloorShape,
+    before: BeforeTrend,
     /// As fast as files are read.
     is_fast: bool,
     /// It fills a process that is new, as weights do that are being loaded.
     loads: bool,
 }
 
-impl<'a> Part<'a> {
+impl<'a> Candidate<'a> {
     fn of(points: &'a [Point], floor: &'a [f64], start: usize, long: usize) -> Option<Self> {
         let (part, heights) = (&points[start..], &floor[start..]);
         let shape = shape(part, heights, long)?;
@@ -181,16 +181,16 @@ impl<'a> Part<'a> {
         // What is loaded comes in large pieces, and holds still between them.
         let pause = if shape.rate > LOADING { pauses_of(part, heights, shape.rate).longest } else { 0.0 };
         let before = match () {
-            () if plateau(points, floor, start, shape.rate, pause) => Before::Plateau,
-            () if slows(points, floor, start, shape.rate) => Before::Faster,
-            () if age > 0.0 && floor[start] - floor[0] > 4.0 * shape.rate * age => Before::Jump,
-            () => Before::Unknown,
+            () if plateau(points, floor, start, shape.rate, pause) => BeforeTrend::Plateau,
+            () if slows(points, floor, start, shape.rate) => BeforeTrend::Faster,
+            () if age > 0.0 && floor[start] - floor[0] > 4.0 * shape.rate * age => BeforeTrend::Jump,
+            () => BeforeTrend::Unknown,
         };
-        let base = if before == Before::Jump { heights[0] } else { floor[0] };
+        let base = if before == BeforeTrend::Jump { heights[0] } else { floor[0] };
         let end = heights[heights.len() - 1];
         let is_fast = shape.rate > 3.0 * LOADING;
         let loads = (shape.rate > LOADING || shape.steps < 8.0)
-            && (before != Before::Plateau && base < 0.5 * end || heights[0] < 0.3 * end);
+            && (before != BeforeTrend::Plateau && base < 0.5 * end || heights[0] < 0.3 * end);
         Some(Self { points: part, floor: heights, shape, before, is_fast, loads })
     }
 
@@ -204,17 +204,17 @@ impl<'a> Part<'a> {
         match () {
             () if self.loads && self.shape.steps < 8.0 => f64::INFINITY,
             () if self.loads => 1200.0,
-            () if self.is_fast && self.before != Before::Plateau => {
+            () if self.is_fast && self.before != BeforeTrend::Plateau => {
                 (0.3 * (self.shape.span + left)).clamp(250.0, 1200.0)
             }
-            () if self.before == Before::Plateau => (0.01 * left).clamp(110.0, 250.0),
+            () if self.before == BeforeTrend::Plateau => (0.01 * left).clamp(110.0, 250.0),
             () => (0.012 * left).clamp(230.0, 270.0),
         }
     }
 
     /// Whether its steps are as many, and as evenly spread, as those of a leak; with some slack, of a suspect.
     fn is_steady(&self, slack: f64) -> bool {
-        let Shape { steps, rest, bend, .. } = self.shape;
+        let FloorShape { steps, rest, bend, .. } = self.shape;
         let enough = if slack > 1.0 { 4.0 } else { 5.6 };
         // Few steps have to be very regular. A parabola that bends by more than 2 would begin with a fall.
         let (even, most) = match steps {
@@ -223,7 +223,7 @@ impl<'a> Part<'a> {
             _ => (0.065, 2.2),
         };
         // What began with the job may be a warm-up.
-        let least = if self.before == Before::Plateau { -0.2 - 4.0 * rest } else { -0.12 - 2.0 * rest };
+        let least = if self.before == BeforeTrend::Plateau { -0.2 - 4.0 * rest } else { -0.12 - 2.0 * rest };
         steps >= enough && rest <= even * slack && (least * slack..most * slack).contains(&bend)
     }
 
@@ -234,7 +234,7 @@ impl<'a> Part<'a> {
             width,
             gained: self.floor[self.floor.len() - 1] - self.floor[0],
             rate: self.shape.rate,
-            begun: matches!(self.before, Before::Plateau | Before::Jump),
+            begun: matches!(self.before, BeforeTrend::Plateau | BeforeTrend::Jump),
             rest: self.shape.rest,
             pause: pauses_of(self.points, self.floor, self.shape.rate).longest,
         }
@@ -281,7 +281,7 @@ fn knees(points: &[Point], floor: &[f64], start: usize) -> (usize, usize) {
 }
 
 /// How the floor goes over these points; absent where it does not rise.
-fn shape(points: &[Point], floor: &[f64], long: usize) -> Option<Shape> {
+fn shape(points: &[Point], floor: &[f64], long: usize) -> Option<FloorShape> {
     let count = points.len();
     let (first, last) = (points.first()?, points.last()?);
     let gained = floor[count - 1] - floor[0];
@@ -293,7 +293,7 @@ fn shape(points: &[Point], floor: &[f64], long: usize) -> Option<Shape> {
     if fit.slope <= 0.0 {
         return None;
     }
-    Some(Shape {
+    Some(FloorShape {
         span,
         steps: steps(floor, long),
         rest: fit.rest / gained,

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::buckets::Levels;
-use super::{Evidence, Fall, LeakDetector, Outlook, to_bytes, trend};
+use super::buckets::BucketLevels;
+use super::{Evidence, LeakDetector, LeakVerdict, MemoryDrop, to_bytes, trend};
 use crate::base::units::Bytes;
-use crate::model::Weight;
+use crate::model::Severity;
 
 /// KiB that one hears of: what grows more slowly takes days to come to something.
 const WORTH: f64 = 65_536.0;
@@ -14,7 +14,7 @@ const WORTH: f64 = 65_536.0;
 /// Seconds.
 const MONTH: f64 = 30.0 * 86_400.0;
 
-impl Outlook {
+impl LeakVerdict {
     /// For the table, 8 columns at most.
     pub fn word(self) -> &'static str {
         match self {
@@ -27,11 +27,11 @@ impl Outlook {
     }
 
     /// How much a person should care.
-    pub fn weight(self) -> Weight {
+    pub fn severity(self) -> Severity {
         match self {
-            Self::Leak => Weight::Bad,
-            Self::Suspect => Weight::Notable,
-            Self::TooSoon | Self::Steady | Self::WarmingUp => Weight::Fine,
+            Self::Leak => Severity::Bad,
+            Self::Suspect => Severity::Notable,
+            Self::TooSoon | Self::Steady | Self::WarmingUp => Severity::Fine,
         }
     }
 
@@ -48,7 +48,7 @@ impl Outlook {
 }
 
 /// `restarted`, as in "12 min ago it restarted".
-impl fmt::Display for Fall {
+impl fmt::Display for MemoryDrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Restarted => "restarted",
@@ -63,12 +63,12 @@ impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what grows has a positive rate")]
         let part = Bytes((self.rate.0 * 100.0).max(0.0) as u64).to_string().replace(".0 ", " ");
-        let span = Span(Duration::try_from_secs_f64(self.span).unwrap_or(Duration::ZERO));
+        let span = RoughSpan(Duration::try_from_secs_f64(self.span).unwrap_or(Duration::ZERO));
         let maxima = if self.maxima == 1 { "maximum" } else { "maxima" };
         let chance = self.chance.round().max(1.0);
         write!(f, "+{part} per 100 s for {span}, {} new {maxima} where chance gives {chance}", self.maxima)?;
         if let Some(end) = self.forecast {
-            let (likely, low, high) = (Span(end.likely), Span(end.low), Span(end.high));
+            let (likely, low, high) = (RoughSpan(end.likely), RoughSpan(end.low), RoughSpan(end.high));
             write!(f, "; out of memory in {likely} ({low:#} to {high:#})")?;
         }
         Ok(())
@@ -78,9 +78,9 @@ impl fmt::Display for Evidence {
 impl LeakDetector {
     /// What is thought of it, and why: `LEAK: +50 MiB per 100 s for …`.
     pub fn sentence(&self) -> String {
-        match (self.outlook(), self.evidence()) {
-            (Outlook::TooSoon, _) => "not seen long enough to say".to_owned(),
-            (outlook, None) => match self.creep() {
+        match (self.verdict(), self.evidence()) {
+            (LeakVerdict::TooSoon, _) => "not seen long enough to say".to_owned(),
+            (outlook, None) => match self.slow_growth() {
                 Some(creep) => format!("{}, though {creep}", outlook.word()),
                 None => outlook.word().to_owned(),
             },
@@ -90,17 +90,17 @@ impl LeakDetector {
 
     /// By how much it grew though it is steady, as the end is days away: `+1.8 GiB in 58 min; at this pace memory lasts
     /// 3 d 4 h`. Absent where it does not grow evenly, or is no longer steady, or the end is beyond all plans.
-    pub fn creep(&self) -> Option<String> {
-        if self.outlook() != Outlook::Steady || self.levels.is_still() {
+    pub fn slow_growth(&self) -> Option<String> {
+        if self.verdict() != LeakVerdict::Steady || self.levels.is_still() {
             return None;
         }
         let is_one = |level: usize| {
-            let it = trend::creep(&self.levels.points(level)).filter(|it| it.gained >= WORTH)?;
+            let it = trend::slow_growth(&self.levels.points(level)).filter(|it| it.gained >= WORTH)?;
             let is_over = self.has_stopped(&it, true) || self.regains(level, &it) || self.wanders(level, &it);
             (!is_over).then_some(it)
         };
-        let trend = (0..Levels::COUNT).rev().find_map(is_one)?;
-        let span = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().map(Span);
+        let trend = (0..BucketLevels::COUNT).rev().find_map(is_one)?;
+        let span = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().map(RoughSpan);
         let grown = format!("+{} in {}", Bytes(to_bytes(trend.gained)), span(trend.span)?);
         let left = f64::from(self.limit) - f64::from(self.last?.1);
         if self.limit == 0 {
@@ -113,9 +113,9 @@ impl LeakDetector {
 }
 
 /// A span as one says it of the future: `45 s`, `12 min`, `3 h 10 min`, `2 d 4 h`; short (`{:#}`), `3 h 10`.
-struct Span(Duration);
+struct RoughSpan(Duration);
 
-impl fmt::Display for Span {
+impl fmt::Display for RoughSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         let minutes = (seconds + 30) / 60;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::track::{BLANK, GAP, HIGHEST, Keep, Track};
+use super::track::{BLANK, GAP, HIGHEST, Merge, Track};
 use crate::base::units::Moment;
 
 /// A resolution: the width of its buckets in milliseconds, and how many of them are kept.
@@ -25,22 +25,22 @@ impl Tier {
 
 /// The lowest and the highest number of a stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent<T> {
+pub struct MinMax<T> {
     /// The lowest.
     pub low: T,
     /// The highest.
     pub high: T,
 }
 
-impl<T: Ord + Copy> Extent<T> {
+impl<T: Ord + Copy> MinMax<T> {
     /// Both stretches together.
     pub fn with(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 
     /// The same in another unit.
-    pub fn map<U>(self, to: impl Fn(T) -> U) -> Extent<U> {
-        Extent { low: to(self.low), high: to(self.high) }
+    pub fn map<U>(self, to: impl Fn(T) -> U) -> MinMax<U> {
+        MinMax { low: to(self.low), high: to(self.high) }
     }
 }
 
@@ -108,13 +108,13 @@ fn signed(millis: u64) -> i64 {
 
 /// What is kept beyond the quarter of an hour.
 #[derive(Debug, Clone, Default)]
-struct Long {
+struct CoarseTracks {
     tens: Track,
     low: Track,
     high: Track,
 }
 
-impl Long {
+impl CoarseTracks {
     /// What is known by the second so far.
     fn of(seconds: &Track) -> Box<Self> {
         let mut long = Box::<Self>::default();
@@ -131,9 +131,9 @@ impl Long {
         let push = |track: &mut Track, tier: Tier, keep| {
             track.push(tier.bucket(at), slot, keep, is_after_silence, tier.kept);
         };
-        push(&mut self.tens, Tier::TENS, Keep::Highest);
-        push(&mut self.low, Tier::FIVE_MINUTES, Keep::Lowest);
-        push(&mut self.high, Tier::FIVE_MINUTES, Keep::Highest);
+        push(&mut self.tens, Tier::TENS, Merge::Highest);
+        push(&mut self.low, Tier::FIVE_MINUTES, Merge::Lowest);
+        push(&mut self.high, Tier::FIVE_MINUTES, Merge::Highest);
     }
 }
 
@@ -147,7 +147,7 @@ pub struct Curve {
     /// It is to reach back a week.
     is_long: bool,
     /// Absent in its first minute: most processes are short, and a host may have a thousand.
-    long: Option<Box<Long>>,
+    long: Option<Box<CoarseTracks>>,
     /// The times of the first sample and the last, in milliseconds.
     first: Option<u64>,
     last: u64,
@@ -179,9 +179,9 @@ impl Curve {
             long.push(at, slot, is_after_silence);
         }
         let (bucket, kept) = (Tier::SECONDS.bucket(at), Tier::SECONDS.kept);
-        self.seconds.push(bucket, slot, Keep::Highest, is_after_silence, kept);
+        self.seconds.push(bucket, slot, Merge::Highest, is_after_silence, kept);
         if self.is_long && self.long.is_none() && self.first.is_some_and(|first| at.0 - first >= YOUNG) {
-            self.long = Some(Long::of(&self.seconds));
+            self.long = Some(CoarseTracks::of(&self.seconds));
         }
         self.first.get_or_insert(at.0);
         self.last = at.0;
@@ -199,7 +199,7 @@ impl Curve {
 
     /// What was read in each part of a window. A part without a sample of its own repeats what was before
     /// it, unless that is a gap; nothing is known of what comes after `now`.
-    pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<Extent<u32>>> {
+    pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<u32>>> {
         let mut parts = vec![None; window.parts()];
         let mut held = None;
         // Up to here parts are settled, and this is the first moment of the one after.
@@ -215,7 +215,7 @@ impl Curve {
                 edge = window.edge(settled);
             } else if let Some(last) = settled.checked_sub(1) {
                 parts[last] = match (parts[last], value) {
-                    (Some(a), Some(b)) => Some(Extent::with(a, b)),
+                    (Some(a), Some(b)) => Some(MinMax::with(a, b)),
                     (a, b) => a.or(b),
                 };
             }
@@ -236,14 +236,14 @@ impl Curve {
     }
 
     /// What was last read at or before that moment, in the finest resolution that there is; absent in a gap.
-    pub fn at(&self, at: Moment, now: Moment) -> Option<Extent<u32>> {
+    pub fn at(&self, at: Moment, now: Moment) -> Option<MinMax<u32>> {
         let window = Window { start: signed(at.0 / 1000 * 1000), part: 1000, parts: 1 };
         self.over(&window, now)[0]
     }
 
     /// Every sample of a window, and the last one before it: by the coarsest tier whose buckets are no wider than
     /// its parts, and by the next coarser ones where that no longer reaches.
-    fn samples(&self, window: &Window, mut take: impl FnMut(Moment, Option<Extent<u32>>)) {
+    fn samples(&self, window: &Window, mut take: impl FnMut(Moment, Option<MinMax<u32>>)) {
         let mut tiers = vec![(Tier::SECONDS, &self.seconds, &self.seconds)];
         if let Some(long) = &self.long {
             tiers.push((Tier::TENS, &long.tens, &long.tens));
@@ -266,7 +266,7 @@ impl Curve {
             let (from, to) = (tier.bucket(begin), tier.bucket(Moment(until.0 - 1)).saturating_add(1));
             // Before the first sample nothing is known, though its bucket begins earlier.
             let moment = |bucket: u32| Moment((u64::from(bucket) * tier.width).max(first / 1000 * 1000));
-            let value = |low: u32, high: u32| (low != GAP).then_some(Extent { low, high });
+            let value = |low: u32, high: u32| (low != GAP).then_some(MinMax { low, high });
             if let (Some(low), Some(high)) = (low.before(from), high.before(from)) {
                 take(Moment(moment(from).0.saturating_sub(1)), value(low, high));
             }
@@ -285,7 +285,7 @@ impl Curve {
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let long = self.long.as_ref().map_or(0, |it| {
-            size_of::<Long>() + [&it.tens, &it.low, &it.high].into_iter().map(Track::bytes).sum::<usize>()
+            size_of::<CoarseTracks>() + [&it.tens, &it.low, &it.high].into_iter().map(Track::bytes).sum::<usize>()
         });
         self.seconds.bytes() + long
     }

@@ -30,7 +30,7 @@ fn a_process_on_two_gpus_has_a_curve_on_each_and_one_in_all() {
     let both = one.with(100, "python train.py", 1, Bytes::from_gib(2));
     let both = watch(&mut history, both, 10, |_, it| it);
     let it = history.process(id(100)).unwrap();
-    let latest = |series: Option<&Series>| series.and_then(Series::latest);
+    let latest = |series: Option<&MemorySeries>| series.and_then(MemorySeries::latest);
     assert_eq!(latest(it.on(&both.gpus[0].uuid)), Some(Bytes::from_gib(3)));
     assert_eq!(latest(it.on(&both.gpus[1].uuid)), Some(Bytes::from_gib(2)));
     assert_eq!(latest(it.memory()), Some(Bytes::from_gib(5)));
@@ -156,18 +156,18 @@ fn who_comes_goes_falls_and_is_signalled_is_noted() {
     let host = watch(&mut history, host.without(200), 3, |_, it| it);
     let gpu = GpuOrProcess::Gpu(host.gpus[0].uuid.clone());
     let noted: Vec<_> = history
-        .occurrences(&gpu)
+        .events(&gpu)
         .map(|it| (it.at.since(came).as_secs(), it.process.as_ref().map(|it| it.0.pid), it.what))
         .collect();
     let expected = [
-        (1, None, What::Xid(79)),
-        (2, Some(200), What::Ended(Some(Bytes::from_gib(1)))),
-        (1, Some(200), What::Signalled(Signal::Term)),
-        (1, Some(100), What::Fell { from: Bytes::from_gib(8), to: Bytes::from_gib(3) }),
-        (0, Some(200), What::Began),
+        (1, None, HistoryEventKind::Xid(79)),
+        (2, Some(200), HistoryEventKind::Ended(Some(Bytes::from_gib(1)))),
+        (1, Some(200), HistoryEventKind::Signalled(Signal::Term)),
+        (1, Some(100), HistoryEventKind::Fell { from: Bytes::from_gib(8), to: Bytes::from_gib(3) }),
+        (0, Some(200), HistoryEventKind::Began),
     ];
     assert_eq!(noted, expected);
-    let of = |pid| history.occurrences(&GpuOrProcess::Process(id(pid))).count();
+    let of = |pid| history.events(&GpuOrProcess::Process(id(pid))).count();
     assert_eq!((of(100), of(200)), (2, 4));
 }
 
@@ -182,10 +182,10 @@ fn who_is_found_by_the_first_look_at_a_gpu_that_answers_late_did_not_begin_then(
     host.gpus[0].load.at = at;
     host = watch(&mut history, host, 3, |_, it| it);
     let gpu = GpuOrProcess::Gpu(host.gpus[0].uuid.clone());
-    assert_eq!(history.occurrences(&gpu).count(), 0);
+    assert_eq!(history.events(&gpu).count(), 0);
     let host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
-    let whats: Vec<_> = history.occurrences(&gpu).map(|it| it.what).collect();
-    assert_eq!((whats, host.gpus[0].processes.len()), (vec![What::Began], 2));
+    let whats: Vec<_> = history.events(&gpu).map(|it| it.what).collect();
+    assert_eq!((whats, host.gpus[0].processes.len()), (vec![HistoryEventKind::Began], 2));
 }
 
 #[test]

@@ -110,20 +110,20 @@ fn widen(base: u32, shift: u8, step: u8) -> u32 {
 
 /// What becomes of two numbers in one bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keep {
+pub(super) enum Merge {
     Highest,
     Lowest,
 }
 
 /// The slots that are no full block yet: the first of them are all the same, as most stay.
 #[derive(Debug, Clone, Default)]
-struct Open {
+struct OpenBlock {
     slot: u32,
     same: u32,
     rest: Vec<u32>,
 }
 
-impl Open {
+impl OpenBlock {
     fn len(&self) -> usize {
         self.same as usize + self.rest.len()
     }
@@ -169,7 +169,7 @@ pub(super) struct Track {
     /// The slots in `full`.
     packed: u32,
     full: VecDeque<Block>,
-    open: Open,
+    open: OpenBlock,
     /// What went on into the first slot.
     before: Option<u32>,
 }
@@ -177,7 +177,7 @@ pub(super) struct Track {
 impl Track {
     /// Takes in a number, or [`GAP`]. After a silence the buckets between are a gap. Of the past, so many
     /// buckets are kept, and up to a block more. Time never goes back: what is older than the last bucket is passed over.
-    pub(super) fn push(&mut self, bucket: u32, slot: u32, keep: Keep, after_silence: bool, kept: u32) {
+    pub(super) fn push(&mut self, bucket: u32, slot: u32, keep: Merge, after_silence: bool, kept: u32) {
         if let Some(last) = self.last() {
             if bucket < last {
                 return;
@@ -198,12 +198,12 @@ impl Track {
         self.append(slot, kept);
     }
 
-    fn merge(&mut self, slot: u32, keep: Keep) {
+    fn merge(&mut self, slot: u32, keep: Merge) {
         let Some(last) = self.open.pop() else { return };
         self.open.push(match (last, slot) {
             (GAP | BLANK, slot) => slot,
             (last, GAP | BLANK) => last,
-            (last, slot) if keep == Keep::Highest => last.max(slot),
+            (last, slot) if keep == Merge::Highest => last.max(slot),
             (last, slot) => last.min(slot),
         });
     }

@@ -14,13 +14,14 @@
 
 use std::time::Duration;
 
-use super::past::{Life, Past, Work, use_of_gpus};
-use super::{Kept, Kind, Verdict, orphan};
+use super::judge_input::JudgeInput;
+use super::process_records::{Activity, ProcessRecord, ProcessRecords, use_of_gpus};
+use super::{RetainedMemory, Verdict, VerdictKind, orphan};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::model::related::RelatedProcesses;
-use crate::model::related::role::Role;
-use crate::model::{ProcessTotal, Total, Unaccounted};
+use crate::model::process_role::ProcessRole;
+use crate::model::process_tree::ProcessTree;
+use crate::model::{ProcessTotal, Total, UnaccountedMemory};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State, Use};
 
 /// A disk may take that long; a healthy driver does not.
@@ -35,31 +36,23 @@ pub(super) const IDLE: Duration = Duration::from_mins(10);
 /// A context alone takes less.
 pub(super) const HOARD: Bytes = Bytes(500 << 20);
 
-/// All that a verdict follows from.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Court<'a> {
-    pub(super) snapshot: &'a Snapshot,
-    pub(super) related: &'a RelatedProcesses,
-    pub(super) past: &'a Past,
-}
-
 /// Replaces the verdicts by one on each process, in the order of the snapshot's list. A thousand take some room, so
 /// they stay where they are.
 pub(in crate::model) fn judge(
     verdicts: &mut Vec<Verdict>,
     snapshot: &Snapshot,
-    related: &RelatedProcesses,
-    past: &Past,
+    tree: &ProcessTree,
+    records: &ProcessRecords,
     process_totals: &[ProcessTotal],
-    unaccounted: &[Unaccounted],
+    unaccounted: &[UnaccountedMemory],
 ) {
-    let court = Court { snapshot, related, past };
-    let mut open = open_without_listing(snapshot, related);
+    let input = JudgeInput { snapshot, tree, records };
+    let mut open = open_without_listing(snapshot, tree);
     let mut held = process_totals.iter().peekable();
     let judged = snapshot.processes.iter().enumerate().map(|(at, process)| {
         let process_total = held.next_if(|it| it.process == process.id);
         let open = std::mem::take(&mut open[at]);
-        let kind = court.kind(at, process, process_total, &open);
+        let kind = input.kind(at, process, process_total, &open);
         Verdict {
             process: process.id,
             kind,
@@ -72,11 +65,11 @@ pub(in crate::model) fn judge(
     verdicts.clear();
     verdicts.reserve_exact(judged.len());
     verdicts.extend(judged);
-    attribute(verdicts, court, unaccounted);
+    attribute(verdicts, input, unaccounted);
 }
 
 /// By place, the GPUs that each process has open and is not listed for.
-fn open_without_listing(snapshot: &Snapshot, related: &RelatedProcesses) -> Vec<Vec<usize>> {
+fn open_without_listing(snapshot: &Snapshot, tree: &ProcessTree) -> Vec<Vec<usize>> {
     let mut open = vec![Vec::new(); snapshot.processes.len()];
     for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
         let mut listed: Vec<ProcessId> = gpu.processes.iter().map(|it| it.process).collect();
@@ -85,7 +78,7 @@ fn open_without_listing(snapshot: &Snapshot, related: &RelatedProcesses) -> Vec<
             .device_file_holders
             .iter()
             .filter(|it| listed.binary_search(it).is_err())
-            .filter_map(|it| related.place(*it))
+            .filter_map(|it| tree.place(*it))
         {
             if open[at].last() != Some(&gpu_at) {
                 open[at].push(gpu_at);
@@ -95,52 +88,54 @@ fn open_without_listing(snapshot: &Snapshot, related: &RelatedProcesses) -> Vec<
     open
 }
 
-impl Court<'_> {
-    fn kind(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>, open: &[usize]) -> Kind {
-        let life = self.past.life(at);
+impl JudgeInput<'_> {
+    fn kind(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>, open: &[usize]) -> VerdictKind {
+        let record = self.records.record(at);
         let is_on_gpu = process_total.is_some() || !open.is_empty();
         if let Some(kind) = self
             .absent(process, process_total)
             .or_else(|| self.ended(at, process, process_total))
-            .or_else(|| process.facts.frozen_by.clone().ok().map(|by| Kind::Frozen { by }))
-            .or_else(|| self.out_of_reach(process, life))
+            .or_else(|| process.facts.frozen_by.clone().ok().map(|by| VerdictKind::Frozen { by }))
+            .or_else(|| self.out_of_reach(process, record))
         {
             return kind;
         }
         let orphan = orphan::judge(self, at, process_total.is_some(), is_on_gpu);
-        if matches!(orphan, Some(Kind::Orphan(_) | Kind::TooSoon)) {
-            return orphan.unwrap_or(Kind::TooSoon);
+        if matches!(orphan, Some(VerdictKind::Orphan(_) | VerdictKind::TooSoon)) {
+            return orphan.unwrap_or(VerdictKind::TooSoon);
         }
         if let Ok(state @ (State::Stopped | State::Traced)) = process.load.state {
-            return Kind::Stopped { traced: state == State::Traced };
+            return VerdictKind::Stopped { traced: state == State::Traced };
         }
         orphan
-            .or_else(|| self.serving(at, life))
-            .or_else(|| self.idle(process, life, process_total))
-            .unwrap_or_else(|| Kind::Active { trainer: process.facts.trainer_threads == Ok(true) })
+            .or_else(|| self.serving(at, record))
+            .or_else(|| self.idle(process, record, process_total))
+            .unwrap_or_else(|| VerdictKind::Active { trainer: process.facts.trainer_threads == Ok(true) })
     }
 
     /// Rule 1.
-    fn absent(self, process: &Process, process_total: Option<&ProcessTotal>) -> Option<Kind> {
+    fn absent(self, process: &Process, process_total: Option<&ProcessTotal>) -> Option<VerdictKind> {
         if process.id.start_ticks.is_some() {
             // A PID of ours that the driver did not mean: an innocent stranger.
             let is_stranger = process.facts.identity == Identity::Unverified && process_total.is_some();
-            return is_stranger.then_some(Kind::Foreign { hidden: false });
+            return is_stranger.then_some(VerdictKind::Foreign { hidden: false });
         }
         Some(match process.load.state.err() {
             // One that was seen here is of no other namespace.
-            Some(Missing::Unsupported) if self.past.fallen(process.id.pid).is_none() => Kind::Foreign { hidden: false },
-            Some(Missing::Denied) => Kind::Foreign { hidden: true },
-            Some(Missing::NotYet) => Kind::TooSoon,
-            Some(Missing::Gone | Missing::Failed | Missing::Unsupported) | None => Kind::Ghost {
-                was: self.past.fallen(process.id.pid).map(|it| it.named.clone()),
+            Some(Missing::Unsupported) if self.records.ended_process(process.id.pid).is_none() => {
+                VerdictKind::Foreign { hidden: false }
+            }
+            Some(Missing::Denied) => VerdictKind::Foreign { hidden: true },
+            Some(Missing::NotYet) => VerdictKind::TooSoon,
+            Some(Missing::Gone | Missing::Failed | Missing::Unsupported) | None => VerdictKind::Ghost {
+                was: self.records.ended_process(process.id.pid).map(|it| it.named.clone()),
                 heirs: orphan::heirs(self, process.id),
             },
         })
     }
 
     /// Rule 2.
-    fn ended(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>) -> Option<Kind> {
+    fn ended(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>) -> Option<VerdictKind> {
         let threads = process.load.threads.unwrap_or(1);
         // The memory goes with the first thread; a kernel thread never had any, and is alone.
         let has_no_memory = process.load.rss == Ok(Bytes(0)) && threads > 1;
@@ -148,52 +143,57 @@ impl Court<'_> {
         if state != Ok(State::Zombie) && !has_no_memory {
             return None;
         }
-        let life = self.past.life(at);
-        let is_dead_for = |span: Duration| life.dead_since.is_some_and(|it| self.snapshot.at.since(it) >= span);
+        let record = self.records.record(at);
+        let is_dead_for = |span: Duration| record.dead_since.is_some_and(|it| self.snapshot.at.since(it) >= span);
         let is_listed = process_total.is_some_and(|it| it.memory.is_ok_and(|it| it.bytes > Bytes(0)));
         Some(if threads <= 1 && is_listed && is_dead_for(FORGOTTEN) {
-            Kind::Ghost { was: Some(life.named.clone()), heirs: orphan::heirs(self, process.id) }
+            VerdictKind::Ghost { was: Some(record.named.clone()), heirs: orphan::heirs(self, process.id) }
         } else if threads <= 1 {
-            Kind::Zombie { parent: self.related.up(at).map(|it| self.past.life(it).named.clone()) }
+            VerdictKind::Zombie { parent: self.tree.up(at).map(|it| self.records.record(it).named.clone()) }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
-            Kind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(life) }
+            VerdictKind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(record) }
         } else {
-            Kind::Dying { threads: threads - 1 }
+            VerdictKind::Dying { threads: threads - 1 }
         })
     }
 
     /// Rule 3.
-    fn out_of_reach(self, process: &Process, life: &Life) -> Option<Kind> {
-        let span = self.blocked(life);
+    fn out_of_reach(self, process: &Process, record: &ProcessRecord) -> Option<VerdictKind> {
+        let span = self.blocked(record);
         (span >= BLOCKED).then(|| {
             let wchan = process.load.wchan.clone().ok();
             if wchan.as_ref().is_some_and(is_driver) {
-                Kind::StuckInDriver { wchan, span }
+                VerdictKind::StuckInDriver { wchan, span }
             } else {
-                Kind::Blocked { wchan, span }
+                VerdictKind::Blocked { wchan, span }
             }
         })
     }
 
-    fn blocked(self, life: &Life) -> Duration {
-        life.blocked_since.map_or(Duration::ZERO, |since| self.snapshot.at.since(since))
+    fn blocked(self, record: &ProcessRecord) -> Duration {
+        record.blocked_since.map_or(Duration::ZERO, |since| self.snapshot.at.since(since))
     }
 
     /// The end of rules 4 and 5: nothing speaks for an orphan.
-    fn serving(self, at: usize, life: &Life) -> Option<Kind> {
-        if matches!(life.role, Role::Launcher | Role::Helper) && !life.forked {
-            return Some(Kind::Launcher);
+    fn serving(self, at: usize, record: &ProcessRecord) -> Option<VerdictKind> {
+        if matches!(record.role, ProcessRole::Launcher | ProcessRole::Helper) && !record.forked {
+            return Some(VerdictKind::Launcher);
         }
-        let creator = orphan::creator(self, at).filter(|_| orphan::serves(life))?;
-        Some(Kind::WorkerOf(self.past.life(creator).named.clone()))
+        let creator = orphan::creator(self, at).filter(|_| orphan::serves(record))?;
+        Some(VerdictKind::WorkerOf(self.records.record(creator).named.clone()))
     }
 
     /// Rule 6.
-    fn idle(self, process: &Process, life: &Life, process_total: Option<&ProcessTotal>) -> Option<Kind> {
+    fn idle(
+        self,
+        process: &Process,
+        record: &ProcessRecord,
+        process_total: Option<&ProcessTotal>,
+    ) -> Option<VerdictKind> {
         let process_total = process_total?;
-        if life.work == Work::Unknown {
+        if record.activity == Activity::Unknown {
             let is_coming = process.load.cpu == Err(Missing::NotYet) || process_total.sm == Err(Missing::NotYet);
-            return is_coming.then_some(Kind::TooSoon);
+            return is_coming.then_some(VerdictKind::TooSoon);
         }
         // What draws the screen waits for it most of the time.
         let gpu_processes = process_total.gpus.iter().flat_map(|at| &self.snapshot.gpus[*at].processes);
@@ -201,13 +201,13 @@ impl Court<'_> {
         if mine.all(|it| it.usage == Use::Graphics) {
             return None;
         }
-        let notebook = life.role == Role::Notebook;
+        let notebook = record.role == ProcessRole::Notebook;
         let is_much = process_total.memory.is_ok_and(|it| it.bytes > HOARD);
         let rests = use_of_gpus(process_total, self.snapshot).is_ok_and(|it| it.value() <= 0.0);
-        let span = self.snapshot.at.since(life.quiet_since.filter(|_| rests && (notebook || is_much))?);
+        let span = self.snapshot.at.since(record.quiet_since.filter(|_| rests && (notebook || is_much))?);
         match () {
-            () if span >= IDLE => Some(Kind::Idle { span, notebook }),
-            () if !life.computed => Some(Kind::TooSoon),
+            () if span >= IDLE => Some(VerdictKind::Idle { span, notebook }),
+            () if !record.computed => Some(VerdictKind::TooSoon),
             () => None,
         }
     }
@@ -219,25 +219,28 @@ fn is_driver(wchan: &Text) -> bool {
 }
 
 /// Says which orphans keep the memory that nobody living is listed for: a ghost's, and what is unaccounted.
-fn attribute(verdicts: &mut [Verdict], court: Court<'_>, unaccounted: &[Unaccounted]) {
-    let mut pools: Vec<(Kept, Vec<usize>)> = Vec::new();
-    let is_orphan = |at: &usize| matches!(verdicts[*at].kind, Kind::Orphan(_) | Kind::MaybeOrphan(_));
+fn attribute(verdicts: &mut [Verdict], input: JudgeInput<'_>, unaccounted: &[UnaccountedMemory]) {
+    let mut pools: Vec<(RetainedMemory, Vec<usize>)> = Vec::new();
+    let is_orphan = |at: &usize| matches!(verdicts[*at].kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_));
     for verdict in &*verdicts {
-        let Kind::Ghost { heirs, .. } = &verdict.kind else { continue };
-        let heirs: Vec<usize> = heirs.iter().filter_map(|it| court.related.place(*it)).filter(is_orphan).collect();
-        for (gpu, gpu_processes) in court.snapshot.gpus.iter().map(|it| &it.processes).enumerate() {
+        let VerdictKind::Ghost { heirs, .. } = &verdict.kind else { continue };
+        let heirs: Vec<usize> = heirs.iter().filter_map(|it| input.tree.place(*it)).filter(is_orphan).collect();
+        for (gpu, gpu_processes) in input.snapshot.gpus.iter().map(|it| &it.processes).enumerate() {
             let memory = gpu_processes.iter().find(|it| it.process == verdict.process).and_then(|it| it.memory.ok());
             let keepers: Vec<usize> = heirs.iter().copied().filter(|at| verdicts[*at].open.contains(&gpu)).collect();
             if let Some(memory) = memory {
-                pools.push((Kept { gpu, ghost: Some(verdict.process), memory, keepers: keepers.len() }, keepers));
+                pools.push((
+                    RetainedMemory { gpu, ghost: Some(verdict.process), memory, keepers: keepers.len() },
+                    keepers,
+                ));
             }
         }
     }
     for pool in unaccounted {
-        let Some(gpu) = court.snapshot.gpus.iter().position(|it| it.uuid == pool.gpu) else { continue };
+        let Some(gpu) = input.snapshot.gpus.iter().position(|it| it.uuid == pool.gpu) else { continue };
         let keepers: Vec<usize> =
-            pool.device_file_holders.iter().filter_map(|it| court.related.place(*it)).filter(is_orphan).collect();
-        pools.push((Kept { gpu, ghost: None, memory: pool.memory, keepers: keepers.len() }, keepers));
+            pool.device_file_holders.iter().filter_map(|it| input.tree.place(*it)).filter(is_orphan).collect();
+        pools.push((RetainedMemory { gpu, ghost: None, memory: pool.memory, keepers: keepers.len() }, keepers));
     }
     for (kept, keepers) in pools {
         for at in keepers {
@@ -249,7 +252,7 @@ fn attribute(verdicts: &mut [Verdict], court: Court<'_>, unaccounted: &[Unaccoun
 /// The device memory of some processes in all, each part once.
 pub(super) fn total<'a>(verdicts: &(impl Iterator<Item = &'a Verdict> + Clone)) -> Total {
     let listed = verdicts.clone().filter_map(|it| it.listed);
-    let mut pools: Vec<&Kept> = verdicts.clone().flat_map(|it| &it.kept).collect();
+    let mut pools: Vec<&RetainedMemory> = verdicts.clone().flat_map(|it| &it.kept).collect();
     pools.sort_unstable_by_key(|it| (it.gpu, it.ghost));
     pools.dedup_by_key(|it| (it.gpu, it.ghost));
     // A ghost that is among them brings its memory along.

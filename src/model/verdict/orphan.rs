@@ -24,58 +24,62 @@
 
 use std::time::Duration;
 
-use super::judge::Court;
-use super::past::{Life, Ties, Work};
-use super::{Ended, Kind, Orphaned, Sign};
+use super::judge_input::JudgeInput;
+use super::process_records::{Activity, ProcessRecord, SharedIds};
+use super::{OrphanEvidence, OrphanSign, ProcessEnd, VerdictKind};
 use crate::base::text::Argv;
 use crate::base::units::Moment;
-use crate::model::related::role::Role;
+use crate::model::process_role::ProcessRole;
 use crate::protocol::snapshot::{Process, ProcessId, State};
 
 /// A trainer may wait for a file, or for its peers, that long without being idle.
 const QUIET: Duration = Duration::from_secs(10);
 
 /// Whether it works for another, and for nobody when that one is gone.
-pub(super) fn serves(life: &Life) -> bool {
-    life.role == Role::Worker || life.role == Role::Helper || life.forked
+pub(super) fn serves(record: &ProcessRecord) -> bool {
+    record.role == ProcessRole::Worker || record.role == ProcessRole::Helper || record.forked
 }
 
 /// The place of what made it and lives: its nearest ancestor that is no helper, if that runs Python.
-pub(super) fn creator(court: Court<'_>, at: usize) -> Option<usize> {
-    let maker = court.related.line(at).find(|it| court.past.life(*it).role != Role::Helper)?;
-    court.past.life(maker).role.runs_python().then_some(maker)
+pub(super) fn creator(input: JudgeInput<'_>, at: usize) -> Option<usize> {
+    let maker = input.tree.line(at).find(|it| input.records.record(*it).role != ProcessRole::Helper)?;
+    input.records.record(maker).role.runs_python().then_some(maker)
 }
 
 /// *Orphan*, *orphan?*, *too soon*, or nothing of that.
-pub(super) fn judge(court: Court<'_>, at: usize, is_listed: bool, is_on_gpu: bool) -> Option<Kind> {
-    let life = court.past.life(at);
-    if life.role.is_keeper() || matches!(life.role, Role::NotebookServer | Role::Unknown) {
+pub(super) fn judge(input: JudgeInput<'_>, at: usize, is_listed: bool, is_on_gpu: bool) -> Option<VerdictKind> {
+    let record = input.records.record(at);
+    if record.role.is_keeper() || matches!(record.role, ProcessRole::NotebookServer | ProcessRole::Unknown) {
         return None;
     }
-    let signs = signs(court, at);
+    let signs = signs(input, at);
     // What it works for lives: that its group has no leader, or its run no agent, is that one's matter.
-    let has_lost = signs.iter().any(|it| matches!(it, Sign::CreatorEnded(_)));
-    if serves(life) && !has_lost && creator(court, at).is_some() {
+    let has_lost = signs.iter().any(|it| matches!(it, OrphanSign::CreatorEnded(_)));
+    if serves(record) && !has_lost && creator(input, at).is_some() {
         return None;
     }
     let strength = Strength::of(&signs)?;
-    let evidence = |signs: Vec<Sign>| Orphaned { signs, serves: serves(life), computes: life.work == Work::Computes };
-    let verdict = match life.role {
-        Role::Launcher if !life.forked => launcher(&strength, life),
-        Role::Helper => (strength.ended.is_some() || strength.left).then_some(Answer::Yes),
+    let evidence = |signs: Vec<OrphanSign>| OrphanEvidence {
+        signs,
+        serves: serves(record),
+        computes: record.activity == Activity::Computes,
+    };
+    let verdict = match record.role {
+        ProcessRole::Launcher if !record.forked => launcher(&strength, record),
+        ProcessRole::Helper => (strength.ended.is_some() || strength.left).then_some(Answer::Yes),
         // (2)
-        _ if serves(life) => Some(if strength.proves() { Answer::Yes } else { Answer::Maybe }),
+        _ if serves(record) => Some(if strength.proves() { Answer::Yes } else { Answer::Maybe }),
         role => {
             let is_enough =
                 strength.ended.is_some() || strength.elastic || role.is_python() && (is_on_gpu || strength.served);
-            let trains = court.snapshot.processes[at].facts.trainer_threads == Ok(true);
-            is_enough.then(|| main(&strength, life, trains, is_listed, court.snapshot.at)).flatten()
+            let trains = input.snapshot.processes[at].facts.trainer_threads == Ok(true);
+            is_enough.then(|| main(&strength, record, trains, is_listed, input.snapshot.at)).flatten()
         }
     };
     verdict.map(|answer| match answer {
-        Answer::Yes => Kind::Orphan(evidence(signs)),
-        Answer::Maybe => Kind::MaybeOrphan(evidence(signs)),
-        Answer::TooSoon => Kind::TooSoon,
+        Answer::Yes => VerdictKind::Orphan(evidence(signs)),
+        Answer::Maybe => VerdictKind::MaybeOrphan(evidence(signs)),
+        Answer::TooSoon => VerdictKind::TooSoon,
     })
 }
 
@@ -102,16 +106,16 @@ struct Strength {
 }
 
 impl Strength {
-    fn of(signs: &[Sign]) -> Option<Self> {
+    fn of(signs: &[OrphanSign]) -> Option<Self> {
         let ended = signs.iter().find_map(|it| match it {
-            Sign::CreatorEnded(ended) => Some(ended.ago),
+            OrphanSign::CreatorEnded(ended) => Some(ended.ago),
             _ => None,
         });
         (!signs.is_empty()).then(|| Self {
             ended,
-            left: signs.iter().any(|it| matches!(it, Sign::Left { .. })),
-            served: signs.iter().any(|it| matches!(it, Sign::ServedGone(_))),
-            elastic: signs.iter().any(|it| matches!(it, Sign::NoElasticAgent(_))),
+            left: signs.iter().any(|it| matches!(it, OrphanSign::Left { .. })),
+            served: signs.iter().any(|it| matches!(it, OrphanSign::ServedGone(_))),
+            elastic: signs.iter().any(|it| matches!(it, OrphanSign::NoElasticAgent(_))),
             count: signs.len() - usize::from(ended.is_some()),
         })
     }
@@ -123,105 +127,109 @@ impl Strength {
 }
 
 /// (1)
-fn launcher(strength: &Strength, life: &Life) -> Option<Answer> {
-    (strength.ended.is_some() && life.work != Work::Computes).then_some(Answer::Yes)
+fn launcher(strength: &Strength, record: &ProcessRecord) -> Option<Answer> {
+    (strength.ended.is_some() && record.activity != Activity::Computes).then_some(Answer::Yes)
 }
 
 /// (3) and (4)
-fn main(strength: &Strength, life: &Life, trains: bool, is_listed: bool, now: Moment) -> Option<Answer> {
+fn main(strength: &Strength, record: &ProcessRecord, trains: bool, is_listed: bool, now: Moment) -> Option<Answer> {
     let proves = strength.proves();
     // What nohup does not do.
     let is_telling = strength.served || strength.elastic;
-    match life.work {
+    match record.activity {
         _ if is_telling && proves => Some(Answer::Yes),
-        Work::Computes => None,
-        Work::Unknown => proves.then_some(Answer::TooSoon),
-        Work::Quiet if proves => {
-            let quiet = life.quiet_since.map_or(Duration::ZERO, |since| now.since(since));
+        Activity::Computes => None,
+        Activity::Unknown => proves.then_some(Answer::TooSoon),
+        Activity::Quiet if proves => {
+            let quiet = record.quiet_since.map_or(Duration::ZERO, |since| now.since(since));
             match () {
                 () if trains && strength.ended.is_none() => None,
-                () if is_listed && strength.ended.is_none() => (!life.computed).then_some(Answer::Maybe),
+                () if is_listed && strength.ended.is_none() => (!record.computed).then_some(Answer::Maybe),
                 () if quiet >= QUIET => Some(Answer::Yes),
                 () => Some(Answer::Maybe),
             }
         }
-        Work::Quiet => (!strength.left && !trains && !life.computed).then_some(Answer::Maybe),
+        Activity::Quiet => (!strength.left && !trains && !record.computed).then_some(Answer::Maybe),
     }
 }
 
 /// What speaks for it having been left behind, the strongest first.
-fn signs(court: Court<'_>, at: usize) -> Vec<Sign> {
+fn signs(input: JudgeInput<'_>, at: usize) -> Vec<OrphanSign> {
     let mut signs = Vec::new();
     // The forkserver of a dead trainer lives: its own loss is that of its children.
-    let helpers = court.related.line(at).take_while(|it| court.past.life(*it).role == Role::Helper);
+    let helpers = input.tree.line(at).take_while(|it| input.records.record(*it).role == ProcessRole::Helper);
     let top = helpers.clone().last().unwrap_or(at);
-    let loss =
-        [at].into_iter().chain(helpers).find_map(|it| court.past.life(it).loss.as_ref().filter(|it| it.role.makes()));
-    if let Some(loss) = loss {
-        signs.push(Sign::CreatorEnded(Ended { who: loss.who.clone(), ago: court.snapshot.at.since(loss.at) }));
+    let lost_parent = [at]
+        .into_iter()
+        .chain(helpers)
+        .find_map(|it| input.records.record(it).lost_parent.as_ref().filter(|it| it.role.makes()));
+    if let Some(lost_parent) = lost_parent {
+        signs.push(OrphanSign::CreatorEnded(ProcessEnd {
+            who: lost_parent.who.clone(),
+            ago: input.snapshot.at.since(lost_parent.at),
+        }));
     }
-    let process = &court.snapshot.processes[at];
-    signs.extend(left(court, top));
-    signs.extend(group_leader_gone(court, process));
-    signs.extend(served_gone(court, at, process));
-    signs.extend(no_elastic_agent(court, at, process));
+    let process = &input.snapshot.processes[at];
+    signs.extend(left(input, top));
+    signs.extend(group_leader_gone(input, process));
+    signs.extend(served_gone(input, at, process));
+    signs.extend(no_elastic_agent(input, at, process));
     signs
 }
 
 /// (b)
-fn left(court: Court<'_>, at: usize) -> Option<Sign> {
-    let parent = court.snapshot.processes[at].facts.parent.ok()?;
-    let to = match court.related.up(at) {
+fn left(input: JudgeInput<'_>, at: usize) -> Option<OrphanSign> {
+    let parent = input.snapshot.processes[at].facts.parent.ok()?;
+    let to = match input.tree.up(at) {
         Some(parent) => {
-            let life = court.past.life(parent);
+            let record = input.records.record(parent);
             // In a container, the trainer itself may be PID 1.
-            life.role.is_keeper().then(|| format!("{} ({})", life.named.program(), life.named.id.pid).into())?
+            record.role.is_keeper().then(|| format!("{} ({})", record.named.program(), record.named.id.pid).into())?
         }
         None if parent == 1 => "PID 1".into(),
         None if parent == 0 => "something outside of its PID namespace".into(),
         None => return None,
     };
-    Some(Sign::Left { to })
+    Some(OrphanSign::Left { to })
 }
 
 /// (c)
-fn group_leader_gone(court: Court<'_>, process: &Process) -> Option<Sign> {
+fn group_leader_gone(input: JudgeInput<'_>, process: &Process) -> Option<OrphanSign> {
     let (group, parent) = (process.facts.group.ok()?, process.facts.parent.ok()?);
     // Before every process was looked at once, someone who is not in the list may well live.
-    let is_complete =
-        court.snapshot.host.scan.at != Moment(0) && (parent <= 1 || court.related.living(parent).is_some());
-    (is_complete && group != process.id.pid && group > 1 && !lives(court, group))
-        .then_some(Sign::GroupLeaderGone(group))
+    let is_complete = input.snapshot.host.scan.at != Moment(0) && (parent <= 1 || input.tree.living(parent).is_some());
+    (is_complete && group != process.id.pid && group > 1 && !records(input, group))
+        .then_some(OrphanSign::GroupLeaderGone(group))
 }
 
 /// (d)
-fn served_gone(court: Court<'_>, at: usize, process: &Process) -> Option<Sign> {
-    let served = court.past.life(at).served?;
-    let is_above = court.related.line(at).any(|it| court.snapshot.processes[it].id.pid == served);
+fn served_gone(input: JudgeInput<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
+    let served = input.records.record(at).served?;
+    let is_above = input.tree.line(at).any(|it| input.snapshot.processes[it].id.pid == served);
     // In a container, it is told a number that means another process out here.
     let in_container = process.facts.origin.as_ref().is_ok_and(|it| {
         ["docker", "kubernetes", "podman", "containerd", "lxc", "crio"].iter().any(|name| it.as_str().contains(name))
     });
-    let is_known = court.snapshot.host.scan.at != Moment(0);
-    (is_known && !is_above && !in_container && !lives(court, served)).then_some(Sign::ServedGone(served))
+    let is_known = input.snapshot.host.scan.at != Moment(0);
+    (is_known && !is_above && !in_container && !records(input, served)).then_some(OrphanSign::ServedGone(served))
 }
 
 /// (e)
-fn no_elastic_agent(court: Court<'_>, at: usize, process: &Process) -> Option<Sign> {
+fn no_elastic_agent(input: JudgeInput<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
     let run = process.facts.elastic_run.as_ref().ok()?;
     let parent = process.facts.parent.ok()?;
     let is_agent = |it: usize| {
         // A program may run the agent within itself. Ranks hand the variable on to their own workers.
-        let facts = &court.snapshot.processes[it].facts;
-        court.past.life(it).role.runs_python() && facts.elastic_run.as_ref().ok() != Some(run)
+        let facts = &input.snapshot.processes[it].facts;
+        input.records.record(it).role.runs_python() && facts.elastic_run.as_ref().ok() != Some(run)
     };
-    let is_complete = parent <= 1 || court.related.up(at).is_some();
-    (is_complete && !court.related.line(at).any(is_agent)).then(|| Sign::NoElasticAgent(run.clone()))
+    let is_complete = parent <= 1 || input.tree.up(at).is_some();
+    (is_complete && !input.tree.line(at).any(is_agent)).then(|| OrphanSign::NoElasticAgent(run.clone()))
 }
 
 /// Whether the process with that PID is there, and not only its number.
-fn lives(court: Court<'_>, pid: u32) -> bool {
-    let found = court.related.living(pid).map(|at| &court.snapshot.processes[at].load);
+fn records(input: JudgeInput<'_>, pid: u32) -> bool {
+    let found = input.tree.living(pid).map(|at| &input.snapshot.processes[at].load);
     found.is_some_and(|it| it.state != Ok(State::Zombie) || it.threads.is_ok_and(|it| it > 1))
 }
 
@@ -234,30 +242,32 @@ fn lives(court: Court<'_>, pid: u32) -> bool {
 /// 3. else `DataLoader` workers and others that only serve;
 /// 4. else those with its arguments;
 /// 5. else all that run Python.
-pub(super) fn heirs(court: Court<'_>, ghost: ProcessId) -> Vec<ProcessId> {
-    let was = court.past.ties(court.related, ghost);
+pub(super) fn heirs(input: JudgeInput<'_>, ghost: ProcessId) -> Vec<ProcessId> {
+    let was = input.records.shared_ids(input.tree, ghost);
     let mut found: Vec<usize> = Vec::new();
-    for gpu in court.snapshot.gpus.iter().filter(|gpu| gpu.processes.iter().any(|it| it.process == ghost)) {
+    for gpu in input.snapshot.gpus.iter().filter(|gpu| gpu.processes.iter().any(|it| it.process == ghost)) {
         let unlisted = gpu.device_file_holders.iter().filter(|id| gpu.processes.iter().all(|it| it.process != **id));
-        found.extend(unlisted.filter_map(|id| court.related.place(*id)));
+        found.extend(unlisted.filter_map(|id| input.tree.place(*id)));
     }
     found.sort_unstable();
     found.dedup();
-    let process = |at: usize| &court.snapshot.processes[at];
-    found.retain(|at| was.and_then(|(ties, _)| ties.uid.ok()).is_none_or(|uid| process(*at).facts.uid == Ok(uid)));
+    let process = |at: usize| &input.snapshot.processes[at];
     found.retain(|at| {
-        let life = court.past.life(*at);
-        !serves(life) || life.loss.is_some() || creator(court, *at).is_none()
+        was.and_then(|(shared_ids, _)| shared_ids.uid.ok()).is_none_or(|uid| process(*at).facts.uid == Ok(uid))
     });
-    let is_near = |at: usize, was: Ties| was.group.is_ok() && process(at).facts.group == was.group;
-    let is_close = |at: usize, was: Ties| was.session.is_ok() && process(at).facts.session == was.session;
+    found.retain(|at| {
+        let record = input.records.record(*at);
+        !serves(record) || record.lost_parent.is_some() || creator(input, *at).is_none()
+    });
+    let is_near = |at: usize, was: SharedIds| was.group.is_ok() && process(at).facts.group == was.group;
+    let is_close = |at: usize, was: SharedIds| was.session.is_ok() && process(at).facts.session == was.session;
     let is_alike = |at: usize, argv: &Argv| process(at).facts.argv.as_ref() == Ok(argv);
     let ranks: [&dyn Fn(usize) -> bool; 5] = [
-        &|at| was.is_some_and(|(ties, _)| is_near(at, ties)),
-        &|at| was.is_some_and(|(ties, _)| is_close(at, ties)),
-        &|at| serves(court.past.life(at)),
+        &|at| was.is_some_and(|(shared_ids, _)| is_near(at, shared_ids)),
+        &|at| was.is_some_and(|(shared_ids, _)| is_close(at, shared_ids)),
+        &|at| serves(input.records.record(at)),
         &|at| was.and_then(|(_, argv)| argv).is_some_and(|argv| is_alike(at, argv)),
-        &|at| court.past.life(at).role.is_python(),
+        &|at| input.records.record(at).role.is_python(),
     ];
     let best = ranks.iter().map(|rank| found.iter().copied().filter(|at| rank(*at)).collect::<Vec<_>>());
     let best = best.into_iter().find(|it| !it.is_empty());

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::base::units::Percent;
 use crate::model::job::Jobs;
-use crate::model::related::RelatedProcesses;
+use crate::model::process_tree::ProcessTree;
 use crate::model::{HostModel, Job};
 use crate::protocol::snapshot::{
     GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Use, example,
@@ -162,10 +162,10 @@ impl Story {
 
     fn pass(&mut self, seconds: u64) {
         let processes = &self.host.processes;
-        let lives = |id: &ProcessId| processes.iter().any(|it| it.id == *id);
+        let records = |id: &ProcessId| processes.iter().any(|it| it.id == *id);
         for (gpu, extra) in self.host.gpus.iter_mut().zip(self.extra) {
-            gpu.processes.retain(|it| lives(&it.process));
-            gpu.device_file_holders.retain(lives);
+            gpu.processes.retain(|it| records(&it.process));
+            gpu.device_file_holders.retain(records);
             let claimed: Bytes = gpu.processes.iter().filter_map(|it| it.memory.ok()).sum();
             gpu.load.memory_used = Ok(Bytes(claimed.0 + extra));
         }
@@ -180,12 +180,12 @@ impl Story {
 
     /// What a pass keeps of the one before is what one would find without it.
     fn finds_the_same_afresh(&self) {
-        let HostModel { latest: Some(latest), mut past, process_totals, related, jobs, .. } = self.model.clone() else {
+        let HostModel { latest: Some(latest), mut records, process_totals, tree, jobs, .. } = self.model.clone() else {
             return;
         };
-        let fresh = RelatedProcesses::of(&latest);
-        assert_eq!(related, fresh);
-        assert_eq!(jobs.list(), Jobs::of(&latest, &fresh, &mut past, &process_totals).list());
+        let fresh = ProcessTree::of(&latest);
+        assert_eq!(tree, fresh);
+        assert_eq!(jobs.list(), Jobs::of(&latest, &fresh, &mut records, &process_totals).list());
     }
 
     fn of(&self, pid: u32) -> &Verdict {
@@ -329,9 +329,9 @@ proptest! {
     fn who_computes_is_no_orphan_for_its_parent(forest in any_forest()) {
         let story = tell(&forest, 0);
         for verdict in story.model.verdicts() {
-            if let Kind::Orphan(orphaned) | Kind::MaybeOrphan(orphaned) = &verdict.kind {
+            if let VerdictKind::Orphan(orphaned) | VerdictKind::MaybeOrphan(orphaned) = &verdict.kind {
                 prop_assert!(!orphaned.signs.is_empty());
-                let is_more = |it: &Sign| matches!(it, Sign::NoElasticAgent(_) | Sign::ServedGone(_));
+                let is_more = |it: &OrphanSign| matches!(it, OrphanSign::NoElasticAgent(_) | OrphanSign::ServedGone(_));
                 prop_assert!(!orphaned.computes || orphaned.serves || orphaned.signs.iter().any(is_more), "{verdict:?}");
             }
             prop_assert!(verdict.word().chars().count() <= 8 && !verdict.sentence().is_empty());
@@ -375,10 +375,10 @@ proptest! {
         model.replace(host);
         let ids: Vec<ProcessId> = model.verdicts().iter().map(|it| it.process).collect();
         for id in &ids {
-            prop_assert!(model.related().ancestors(*id).all(|it| it != *id));
-            prop_assert!(model.related().descendants(*id).iter().all(|it| it != id));
+            prop_assert!(model.process_tree().ancestors(*id).all(|it| it != *id));
+            prop_assert!(model.process_tree().descendants(*id).iter().all(|it| it != id));
         }
-        let mut tree: Vec<ProcessId> = model.related().tree(&ids).into_iter().map(|it| it.0).collect();
+        let mut tree: Vec<ProcessId> = model.process_tree().forest(&ids).into_iter().map(|it| it.0).collect();
         tree.sort_unstable();
         prop_assert_eq!(tree, ids);
     }
@@ -394,6 +394,6 @@ fn a_tree_keeps_the_order_that_it_was_given() {
     }
     story.pass(1);
     let ids = [103, 102, 50, 100].map(|pid| story.of(pid).process);
-    let tree = story.model.related().tree(&ids);
+    let tree = story.model.process_tree().forest(&ids);
     assert_eq!(tree.iter().map(|it| (it.0.pid, it.1)).collect::<Vec<_>>(), [(50, 0), (100, 1), (103, 2), (102, 2)]);
 }

@@ -5,41 +5,41 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::judge::total;
-use super::{Kind, Named, Orphaned, Sign, Verdict};
+use super::{KnownProcess, OrphanEvidence, OrphanSign, Verdict, VerdictKind};
 use crate::base::text::Text;
-use crate::model::{Total, Weight};
+use crate::model::{Severity, Total};
 use crate::protocol::snapshot::Missing;
 
 impl Verdict {
     /// For the table, 8 columns at most.
     pub fn word(&self) -> &'static str {
         match self.kind {
-            Kind::Orphan(_) => "orphan",
-            Kind::MaybeOrphan(_) => "orphan?",
-            Kind::Zombie { .. } => "zombie",
-            Kind::Dying { .. } => "dying",
-            Kind::StuckInDriver { .. } => "stuck",
-            Kind::Blocked { .. } => "blocked",
-            Kind::Frozen { .. } => "frozen",
-            Kind::Stopped { .. } => "stopped",
-            Kind::Foreign { .. } => "foreign",
-            Kind::Ghost { .. } => "ghost",
-            Kind::Idle { .. } => "idle",
-            Kind::WorkerOf(_) => "worker",
-            Kind::Launcher => "launch",
-            Kind::Active { .. } => "ok",
-            Kind::TooSoon => "…",
+            VerdictKind::Orphan(_) => "orphan",
+            VerdictKind::MaybeOrphan(_) => "orphan?",
+            VerdictKind::Zombie { .. } => "zombie",
+            VerdictKind::Dying { .. } => "dying",
+            VerdictKind::StuckInDriver { .. } => "stuck",
+            VerdictKind::Blocked { .. } => "blocked",
+            VerdictKind::Frozen { .. } => "frozen",
+            VerdictKind::Stopped { .. } => "stopped",
+            VerdictKind::Foreign { .. } => "foreign",
+            VerdictKind::Ghost { .. } => "ghost",
+            VerdictKind::Idle { .. } => "idle",
+            VerdictKind::WorkerOf(_) => "worker",
+            VerdictKind::Launcher => "launch",
+            VerdictKind::Active { .. } => "ok",
+            VerdictKind::TooSoon => "…",
         }
     }
 
     /// The same for a program; it never changes.
     pub fn name(&self) -> &'static str {
         match self.kind {
-            Kind::MaybeOrphan(_) => "maybe_orphan",
-            Kind::StuckInDriver { .. } => "stuck_in_driver",
-            Kind::Launcher => "launcher",
-            Kind::Active { .. } => "active",
-            Kind::TooSoon => "too_soon",
+            VerdictKind::MaybeOrphan(_) => "maybe_orphan",
+            VerdictKind::StuckInDriver { .. } => "stuck_in_driver",
+            VerdictKind::Launcher => "launcher",
+            VerdictKind::Active { .. } => "active",
+            VerdictKind::TooSoon => "too_soon",
             _ => self.word(),
         }
     }
@@ -50,25 +50,27 @@ impl Verdict {
     }
 
     /// How much a person should care.
-    pub fn weight(&self) -> Weight {
+    pub fn severity(&self) -> Severity {
         match self.kind {
-            Kind::Orphan(_) | Kind::StuckInDriver { .. } | Kind::Ghost { .. } => Weight::Bad,
-            Kind::MaybeOrphan(_)
-            | Kind::Zombie { .. }
-            | Kind::Dying { .. }
-            | Kind::Blocked { .. }
-            | Kind::Frozen { .. }
-            | Kind::Stopped { .. }
-            | Kind::Idle { .. } => Weight::Notable,
-            Kind::Foreign { .. } | Kind::WorkerOf(_) | Kind::Launcher | Kind::Active { .. } | Kind::TooSoon => {
-                Weight::Fine
-            }
+            VerdictKind::Orphan(_) | VerdictKind::StuckInDriver { .. } | VerdictKind::Ghost { .. } => Severity::Bad,
+            VerdictKind::MaybeOrphan(_)
+            | VerdictKind::Zombie { .. }
+            | VerdictKind::Dying { .. }
+            | VerdictKind::Blocked { .. }
+            | VerdictKind::Frozen { .. }
+            | VerdictKind::Stopped { .. }
+            | VerdictKind::Idle { .. } => Severity::Notable,
+            VerdictKind::Foreign { .. }
+            | VerdictKind::WorkerOf(_)
+            | VerdictKind::Launcher
+            | VerdictKind::Active { .. }
+            | VerdictKind::TooSoon => Severity::Fine,
         }
     }
 
     /// Whether it holds something, or will, that it should not: what `o` shows.
     pub fn is_suspect(&self) -> bool {
-        self.weight() > Weight::Fine
+        self.severity() > Severity::Fine
     }
 
     /// Whether it is on a GPU: the driver lists it there, or it has the device open.
@@ -78,40 +80,44 @@ impl Verdict {
 
     /// Whether a dead job left it behind without device memory: it takes only memory of the host.
     pub fn is_leftover(&self) -> bool {
-        !self.is_on_gpu() && matches!(self.kind, Kind::Orphan(_) | Kind::MaybeOrphan(_))
+        !self.is_on_gpu() && matches!(self.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_))
     }
 
     /// The whole of it: `its trainer (4711, python train.py) ended 12 s ago; it still holds 11.0 GiB`.
     pub fn sentence(&self) -> String {
         let holds = || self.holds();
         match &self.kind {
-            Kind::Orphan(orphaned) => format!("{}; it still {}", orphaned.why(), holds()),
-            Kind::MaybeOrphan(orphaned) => format!("perhaps left behind: {}; it {}", orphaned.why(), holds()),
-            Kind::Zombie { parent: Some(parent) } => {
+            VerdictKind::Orphan(orphaned) => format!("{}; it still {}", orphaned.why(), holds()),
+            VerdictKind::MaybeOrphan(orphaned) => format!("perhaps left behind: {}; it {}", orphaned.why(), holds()),
+            VerdictKind::Zombie { parent: Some(parent) } => {
                 format!("it has ended and holds nothing; its parent ({parent}) has not asked how")
             }
-            Kind::Zombie { parent: None } => "it has ended and holds nothing; its parent has not asked how".to_owned(),
-            Kind::Dying { threads } => {
+            VerdictKind::Zombie { parent: None } => {
+                "it has ended and holds nothing; its parent has not asked how".to_owned()
+            }
+            VerdictKind::Dying { threads } => {
                 let (threads, live) = (many(*threads, "other thread"), if *threads == 1 { "lives" } else { "live" });
                 format!("its first thread has ended, {threads} {live}; until then it {}", holds())
             }
-            Kind::StuckInDriver { wchan, span } => {
+            VerdictKind::StuckInDriver { wchan, span } => {
                 format!("it waits in the driver{}: no signal reaches it; it {}", place(wchan.as_ref(), *span), holds())
             }
-            Kind::Blocked { wchan, span } => {
+            VerdictKind::Blocked { wchan, span } => {
                 format!("it waits in the kernel{}: no signal reaches it; it {}", place(wchan.as_ref(), *span), holds())
             }
-            Kind::Frozen { by } => {
+            VerdictKind::Frozen { by } => {
                 let word = if by.as_str().ends_with("freezer.state") { "THAWED" } else { "0" };
                 format!("it is frozen with its control group, and {}; {word} in {by} lets it go on", holds())
             }
-            Kind::Stopped { traced: false } => format!("a signal stopped it (SIGCONT lets it go on); it {}", holds()),
-            Kind::Stopped { traced: true } => format!("a debugger stopped it; it {}", holds()),
-            Kind::Foreign { hidden: false } => {
+            VerdictKind::Stopped { traced: false } => {
+                format!("a signal stopped it (SIGCONT lets it go on); it {}", holds())
+            }
+            VerdictKind::Stopped { traced: true } => format!("a debugger stopped it; it {}", holds()),
+            VerdictKind::Foreign { hidden: false } => {
                 format!("it is of another PID namespace, a container's or the host's; it {}", holds())
             }
-            Kind::Foreign { hidden: true } => format!("this host hides it from us; it {}", holds()),
-            Kind::Ghost { was, heirs } => {
+            VerdictKind::Foreign { hidden: true } => format!("this host hides it from us; it {}", holds()),
+            VerdictKind::Ghost { was, heirs } => {
                 let who = was
                     .as_ref()
                     .map_or_else(|| "no process has this PID".to_owned(), |it| format!("{} has ended", it.command()));
@@ -122,22 +128,22 @@ impl Verdict {
                 };
                 format!("{who}, and the driver still lists {}; {heirs}", self.amount())
             }
-            Kind::Idle { span, notebook } => {
+            VerdictKind::Idle { span, notebook } => {
                 let notebook = if *notebook { "a notebook that " } else { "it " };
                 format!("{notebook}has computed nothing for {}, and holds {}", ago(*span), self.amount())
             }
-            Kind::WorkerOf(creator) => format!("it works for {}, {}", creator.id.pid, creator.command()),
-            Kind::Launcher => "it starts the processes of a job, or serves them".to_owned(),
-            Kind::Active { trainer: true } => format!("it trains; it {}", holds()),
-            Kind::Active { trainer: false } => format!("nothing speaks against it; it {}", holds()),
-            Kind::TooSoon => "not watched long enough to say".to_owned(),
+            VerdictKind::WorkerOf(creator) => format!("it works for {}, {}", creator.id.pid, creator.command()),
+            VerdictKind::Launcher => "it starts the processes of a job, or serves them".to_owned(),
+            VerdictKind::Active { trainer: true } => format!("it trains; it {}", holds()),
+            VerdictKind::Active { trainer: false } => format!("nothing speaks against it; it {}", holds()),
+            VerdictKind::TooSoon => "not watched long enough to say".to_owned(),
         }
     }
 
     /// For the header: `3 orphans hold 41.2 GiB`. Absent when there is nothing to say.
     pub fn summary<'a>(verdicts: impl IntoIterator<Item = &'a Self>) -> Option<String> {
         let suspects: Vec<&Self> = verdicts.into_iter().filter(|it| it.is_suspect() && it.is_on_gpu()).collect();
-        let is_orphan = |it: &Self| matches!(it.kind, Kind::Orphan(_) | Kind::MaybeOrphan(_));
+        let is_orphan = |it: &Self| matches!(it.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_));
         // A ghost's memory is that of its heirs, where these are found out.
         let kept: BTreeSet<_> = suspects.iter().flat_map(|it| &it.kept).filter_map(|it| it.ghost).collect();
         let mut parts = Vec::new();
@@ -188,26 +194,26 @@ impl Verdict {
     }
 }
 
-type Group = (&'static str, fn(&Kind) -> bool);
+type SummaryGroup = (&'static str, fn(&VerdictKind) -> bool);
 
 /// What the header counts, the worst first.
-const GROUPS: [Group; 10] = [
-    ("orphan", |it| matches!(it, Kind::Orphan(_))),
-    ("ghost", |it| matches!(it, Kind::Ghost { .. })),
-    ("stuck process", |it| matches!(it, Kind::StuckInDriver { .. })),
-    ("possible orphan", |it| matches!(it, Kind::MaybeOrphan(_))),
-    ("dying process", |it| matches!(it, Kind::Dying { .. })),
-    ("blocked process", |it| matches!(it, Kind::Blocked { .. })),
-    ("zombie", |it| matches!(it, Kind::Zombie { .. })),
-    ("frozen process", |it| matches!(it, Kind::Frozen { .. })),
-    ("stopped process", |it| matches!(it, Kind::Stopped { .. })),
-    ("idle process", |it| matches!(it, Kind::Idle { .. })),
+const GROUPS: [SummaryGroup; 10] = [
+    ("orphan", |it| matches!(it, VerdictKind::Orphan(_))),
+    ("ghost", |it| matches!(it, VerdictKind::Ghost { .. })),
+    ("stuck process", |it| matches!(it, VerdictKind::StuckInDriver { .. })),
+    ("possible orphan", |it| matches!(it, VerdictKind::MaybeOrphan(_))),
+    ("dying process", |it| matches!(it, VerdictKind::Dying { .. })),
+    ("blocked process", |it| matches!(it, VerdictKind::Blocked { .. })),
+    ("zombie", |it| matches!(it, VerdictKind::Zombie { .. })),
+    ("frozen process", |it| matches!(it, VerdictKind::Frozen { .. })),
+    ("stopped process", |it| matches!(it, VerdictKind::Stopped { .. })),
+    ("idle process", |it| matches!(it, VerdictKind::Idle { .. })),
 ];
 
-impl Orphaned {
+impl OrphanEvidence {
     /// `its trainer (4711, python train.py) ended 12 s ago`.
     fn why(&self) -> String {
-        let ended = self.signs.iter().find(|it| matches!(it, Sign::CreatorEnded(_)));
+        let ended = self.signs.iter().find(|it| matches!(it, OrphanSign::CreatorEnded(_)));
         let mut why = match ended {
             // It proves all that the others do.
             Some(sign) => self.say(sign),
@@ -222,23 +228,23 @@ impl Orphaned {
         why
     }
 
-    fn say(&self, sign: &Sign) -> String {
+    fn say(&self, sign: &OrphanSign) -> String {
         match sign {
-            Sign::CreatorEnded(ended) => {
+            OrphanSign::CreatorEnded(ended) => {
                 // Whoever is no worker has a parent, and trains for itself.
                 let calling = if self.serves || ended.who.calling != "trainer" { ended.who.calling } else { "parent" };
                 format!("its {calling} ({}) ended {} ago", ended.who, ago(ended.ago))
             }
-            Sign::Left { to } => format!("it was left to {to}"),
-            Sign::GroupLeaderGone(leader) => format!("the leader of its process group ({leader}) is gone"),
-            Sign::ServedGone(served) => format!("the process that it was to serve ({served}) is gone"),
-            Sign::NoElasticAgent(run) => format!("the torchrun of its run ({run}) is gone"),
+            OrphanSign::Left { to } => format!("it was left to {to}"),
+            OrphanSign::GroupLeaderGone(leader) => format!("the leader of its process group ({leader}) is gone"),
+            OrphanSign::ServedGone(served) => format!("the process that it was to serve ({served}) is gone"),
+            OrphanSign::NoElasticAgent(run) => format!("the torchrun of its run ({run}) is gone"),
         }
     }
 }
 
 /// `4711, python train.py`.
-impl std::fmt::Display for Named {
+impl std::fmt::Display for KnownProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.facts {
             Some(_) => write!(f, "{}, {}", self.id.pid, self.command()),

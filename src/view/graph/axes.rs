@@ -12,7 +12,7 @@ use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
 use crate::app::marks::Mark;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Curve, GpuOrProcess, HostModel, LeakDetector, Occurrence, What};
+use crate::model::{Curve, GpuOrProcess, HistoryEvent, HistoryEventKind, HostModel, LeakDetector};
 use crate::view::pen::Pen;
 use crate::view::theme::{self, Theme};
 
@@ -193,35 +193,35 @@ pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Cur
 }
 
 /// A letter for what happened, and how it looks.
-pub(super) fn glyph(theme: Theme, what: What) -> (char, Style) {
+pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
     match what {
-        What::Began => ('▲', theme.good()),
-        What::Ended(_) => ('▼', theme.dim()),
-        What::Signalled(_) => ('✕', theme.notable()),
-        What::Fell { .. } => ('↘', theme.notable()),
-        What::Xid(_) => ('!', theme.alarm()),
+        HistoryEventKind::Began => ('▲', theme.good()),
+        HistoryEventKind::Ended(_) => ('▼', theme.dim()),
+        HistoryEventKind::Signalled(_) => ('✕', theme.notable()),
+        HistoryEventKind::Fell { .. } => ('↘', theme.notable()),
+        HistoryEventKind::Xid(_) => ('!', theme.alarm()),
     }
 }
 
 /// What happened, in a few words.
-pub(super) fn sentence(model: &HostModel, it: &Occurrence) -> String {
+pub(super) fn sentence(model: &HostModel, it: &HistoryEvent) -> String {
     let who = it.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
     let lives = it.process.as_ref().is_some_and(|(id, _)| model.latest().is_some_and(|it| it.lives(*id)));
     match it.what {
-        What::Began => format!("{who} began"),
-        What::Ended(Some(held)) if lives => format!("{who} let go of {held}"),
-        What::Ended(None) if lives => format!("{who} let go"),
-        What::Ended(Some(held)) => format!("{who} ended, held {held}"),
-        What::Ended(None) => format!("{who} ended"),
-        What::Signalled(signal) => format!("{signal} to {who}"),
-        What::Fell { from, to } => {
-            let growth = it.process.as_ref().and_then(|(id, _)| model.growth(&GpuOrProcess::Process(*id)));
+        HistoryEventKind::Began => format!("{who} began"),
+        HistoryEventKind::Ended(Some(held)) if lives => format!("{who} let go of {held}"),
+        HistoryEventKind::Ended(None) if lives => format!("{who} let go"),
+        HistoryEventKind::Ended(Some(held)) => format!("{who} ended, held {held}"),
+        HistoryEventKind::Ended(None) => format!("{who} ended"),
+        HistoryEventKind::Signalled(signal) => format!("{signal} to {who}"),
+        HistoryEventKind::Fell { from, to } => {
+            let growth = it.process.as_ref().and_then(|(id, _)| model.leak_detector(&GpuOrProcess::Process(*id)));
             // The last one has a name.
-            let fall = growth.and_then(LeakDetector::fall).filter(|(at, _)| *at == it.at);
+            let fall = growth.and_then(LeakDetector::last_drop).filter(|(at, _)| *at == it.at);
             let name = fall.map_or_else(String::new, |(_, fall)| format!(": {fall}"));
             format!("{who} fell from {from} to {to}{name}")
         }
-        What::Xid(code) => format!("Xid {code}"),
+        HistoryEventKind::Xid(code) => format!("Xid {code}"),
     }
 }
 
@@ -229,9 +229,9 @@ pub(super) fn sentence(model: &HostModel, it: &Occurrence) -> String {
 pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel: &Panel) {
     let Some(y) = panel.events else { return };
     let row = Area { y, height: 1, ..panel.plot };
-    let column = |it: &Occurrence| panel.column(it.at).map(|x| usize::from(x - panel.plot.x));
-    let shown: Vec<(usize, &Occurrence)> =
-        model.history().occurrences(&panel.subject).filter_map(|it| Some((column(it)?, it))).collect();
+    let column = |it: &HistoryEvent| panel.column(it.at).map(|x| usize::from(x - panel.plot.x));
+    let shown: Vec<(usize, &HistoryEvent)> =
+        model.history().events(&panel.subject).filter_map(|it| Some((column(it)?, it))).collect();
     let mut end = usize::from(panel.plot.width);
     for (at, (x, it)) in shown.iter().enumerate() {
         let mut x = *x;

@@ -86,7 +86,7 @@ fn draw_events(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProc
         pen.cell("AT", AGO, Align::Right, theme.head()).skip(1).put("EVENT", theme.head());
     }
     let mut is_empty = true;
-    for (row, it) in (1..area.height).zip(app.model().history().occurrences(subject)) {
+    for (row, it) in (1..area.height).zip(app.model().history().events(subject)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         let (letter, style) = axes::glyph(theme, it.what);
         pen.cell(ago(app.model().now(), it.at), AGO, Align::Right, theme.dim()).skip(1);

@@ -9,7 +9,7 @@ use super::name_of;
 use crate::app::columns::Align;
 use crate::app::graph::panel::Panel;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Extent, HostModel, ProcessHistory, Series, Split, Window};
+use crate::model::{AllocatorHistory, HostModel, MemorySeries, MinMax, ProcessHistory, Window};
 use crate::protocol::snapshot::GpuUuid;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
@@ -32,7 +32,7 @@ struct Layer {
 /// The layers of a GPU from the bottom: who was there first stays below.
 fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -> Vec<Layer> {
     let now = model.now();
-    let is_shown = |series: &Series| {
+    let is_shown = |series: &MemorySeries| {
         series.end() >= panel.window.start() && series.began().is_some_and(|it| it < panel.window.end())
     };
     let mut shown: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter(|(_, _, it)| is_shown(it)).collect();
@@ -43,7 +43,7 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
         shown.retain(|(_, _, it)| it.peak() >= least);
         shown.truncate(MOST);
     }
-    let layer = |(id, process, series): (_, &ProcessHistory, &Series)| Layer {
+    let layer = |(id, process, series): (_, &ProcessHistory, &MemorySeries)| Layer {
         name: name_of(id, &process.name),
         amounts: series.over(&panel.window, now).into_iter().map(|it| it.map(|it| it.high)).collect(),
         held: match cursor {
@@ -79,16 +79,16 @@ pub(super) fn draw_parts(
     theme: Theme,
     model: &HostModel,
     panel: &Panel,
-    series: &Series,
-    split: &Split,
+    series: &MemorySeries,
+    split: &AllocatorHistory,
     cursor: Option<Moment>,
 ) {
     let now = model.now();
-    let high = |series: &Series, window: &Window| -> Vec<Option<Bytes>> {
+    let high = |series: &MemorySeries, window: &Window| -> Vec<Option<Bytes>> {
         series.over(window, now).into_iter().map(|it| it.map(|it| it.high)).collect()
     };
     let less = |a: Option<Bytes>, b: Option<Bytes>| Some(a?.saturating_sub(b?));
-    let held = |series: &Series| match cursor {
+    let held = |series: &MemorySeries| match cursor {
         Some(at) => series.at(at, now).map(|it| it.high),
         None => series.latest(),
     };
@@ -108,7 +108,7 @@ pub(super) fn draw_parts(
 
 /// Layers, and the whole that they are of.
 struct Stack<'a> {
-    whole: &'a Series,
+    whole: &'a MemorySeries,
     layers: Vec<Layer>,
     /// What is on top of them.
     rest: &'static str,
@@ -147,7 +147,7 @@ fn column(
     panel: &Panel,
     layers: &[Layer],
     x: usize,
-    whole: Extent<Bytes>,
+    whole: MinMax<Bytes>,
     before: Option<&[usize]>,
 ) -> Vec<usize> {
     let mut sum = Bytes(0);
@@ -234,7 +234,7 @@ fn places<T: Clone>(entries: &[(f64, usize, String, T)], rows: u16) -> Vec<(u16,
 
 /// What each layer held at that moment, the largest first: for the line of figures.
 pub(super) fn at(model: &HostModel, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
-    let held = |(id, process, series): (_, &ProcessHistory, &Series)| {
+    let held = |(id, process, series): (_, &ProcessHistory, &MemorySeries)| {
         Some((name_of(id, &process.name), series.at(at, model.now())?.high))
     };
     let mut held: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter_map(held).collect();

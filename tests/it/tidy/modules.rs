@@ -44,8 +44,6 @@ const KNOWN_CIRCLES: &[(&str, &[&str])] = &[
     ("agent/nvml", &["gpu", "gpu_processes", "mig", "on_demand", "process_utilization"]),
 
     ("agent/nvml", &["library", "raw"]),
-
-    ("model/verdict", &["judge", "orphan"]),
 ];
 
 fn graph() -> &'static ModuleGraph {

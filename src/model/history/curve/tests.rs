@@ -205,7 +205,7 @@ proptest! {
         let window = Window::until(last, Duration::from_secs(span), parts);
         let held = u64::try_from(patience.as_millis()).unwrap().max(1000) + Tier::FIVE_MINUTES.width;
         for (at, part) in curve.over(&window, last).into_iter().enumerate() {
-            let Some(Extent { low, high }) = part else { continue };
+            let Some(MinMax { low, high }) = part else { continue };
             let (from, to) = (window.moment(at).0.saturating_sub(held), window.moment(at + 1).0 + Tier::FIVE_MINUTES.width);
             let near = || samples.iter().filter(|it| (from..to).contains(&it.0)).filter_map(|it| it.1);
             prop_assert!(near().any(|it| it == low) && near().any(|it| it == high), "{low} {high} at {at}");

@@ -6,30 +6,30 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::tracker::GONE;
-use super::{Evidence, LeakDetector, Outlook};
+use super::leak_detectors::GONE;
+use super::{Evidence, LeakDetector, LeakVerdict};
 use crate::base::units::{Bytes, Moment};
-use crate::model::history::{ProcessHistory, Series, Split, Window};
-use crate::model::{Growth, Part, Reserved};
+use crate::model::history::{AllocatorHistory, MemorySeries, ProcessHistory, Window};
+use crate::model::{GrowthPattern, MemoryPart, ReservedMemory};
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
 /// What tensors hold, of every process that it could be read of, on each GPU.
 #[derive(Debug, Clone, Default)]
-pub(in crate::model) struct Allocated(HashMap<ProcessId, Vec<Watched>>);
+pub(in crate::model) struct TensorDetectors(HashMap<ProcessId, Vec<TensorDetector>>);
 
 #[derive(Debug, Clone)]
-struct Watched {
+struct TensorDetector {
     gpu: GpuUuid,
     detector: Box<LeakDetector>,
 }
 
-impl Allocated {
+impl TensorDetectors {
     /// Takes what a snapshot says of allocators. What could not be read is a gap.
     pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot) {
         for process in &snapshot.processes {
             for allocator in process.allocator.iter().flat_map(|it| &it.devices) {
                 let gpu = allocator.gpu.as_ref().and_then(|it| snapshot.gpu(it));
-                let (Some(gpu), Ok(reserved)) = (gpu, Reserved::of(allocator)) else { continue };
+                let (Some(gpu), Ok(reserved)) = (gpu, ReservedMemory::of(allocator)) else { continue };
                 // It may have all that PyTorch took, and what nobody has. What a step takes and gives back is no less
                 // room: how far that reaches above the floor, the detector sees.
                 let room = reserved.sum().saturating_sub(reserved.pending);
@@ -39,7 +39,7 @@ impl Allocated {
                 let limit = free.map(|free| Bytes(free.0.saturating_add(room.0)));
                 let gpus = self.0.entry(process.id).or_default();
                 let at = gpus.iter().position(|it| it.gpu == gpu.uuid).unwrap_or_else(|| {
-                    gpus.push(Watched { gpu: gpu.uuid.clone(), detector: Box::default() });
+                    gpus.push(TensorDetector { gpu: gpu.uuid.clone(), detector: Box::default() });
                     gpus.len() - 1
                 });
                 gpus[at].detector.push(load.at, reserved.allocated, limit);
@@ -53,13 +53,13 @@ impl Allocated {
 
     /// Whose tensors hold more and more, as with a leak.
     pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
-        let grows = |it: &Watched| it.detector.outlook() >= Outlook::Suspect;
+        let grows = |it: &TensorDetector| it.detector.verdict() >= LeakVerdict::Suspect;
         self.0.iter().filter(move |(_, gpus)| gpus.iter().any(grows)).map(|(id, _)| *id)
     }
 
     /// The growth of what its tensors hold: on that of its GPUs where it looks worst.
     fn process(&self, process: ProcessId) -> Option<&LeakDetector> {
-        self.0.get(&process)?.iter().map(|it| it.detector.as_ref()).max_by_key(|it| it.outlook())
+        self.0.get(&process)?.iter().map(|it| it.detector.as_ref()).max_by_key(|it| it.verdict())
     }
 
     /// What is thought of the growth of a process, by all that is known of it: of what the driver says it holds, and of
@@ -70,18 +70,18 @@ impl Allocated {
         held: Option<&'a LeakDetector>,
         history: Option<&ProcessHistory>,
         now: Moment,
-    ) -> Option<Growing<'a>> {
+    ) -> Option<MemoryGrowth<'a>> {
         let (detector, is_part) = worse(held, self.process(process))?;
-        let series = history.and_then(|it| Some((it.memory()?, it.split.as_deref()?)));
-        Some(Growing::of(detector, is_part, series, now))
+        let series = history.and_then(|it| Some((it.memory()?, it.allocator.as_deref()?)));
+        Some(MemoryGrowth::of(detector, is_part, series, now))
     }
 }
 
 /// What says more: what tensors hold, when it grows and looks worse than the whole. And whether it is that. Once the whole
 /// grows as much, it knows better when memory ends: what lies between tensors is of no use to them.
 fn worse<'a>(held: Option<&'a LeakDetector>, allocated: Option<&'a LeakDetector>) -> Option<(&'a LeakDetector, bool)> {
-    let outlook = held.map(LeakDetector::outlook);
-    let grows = |it: &&LeakDetector| it.outlook() >= Outlook::Suspect && Some(it.outlook()) > outlook;
+    let outlook = held.map(LeakDetector::verdict);
+    let grows = |it: &&LeakDetector| it.verdict() >= LeakVerdict::Suspect && Some(it.verdict()) > outlook;
     let allocated = allocated.filter(grows).map(|it| (it, true));
     allocated.or(held.map(|it| (it, false)))
 }
@@ -91,8 +91,8 @@ fn worse<'a>(held: Option<&'a LeakDetector>, allocated: Option<&'a LeakDetector>
 pub struct PartedDetector {
     held: LeakDetector,
     allocated: LeakDetector,
-    memory: Series,
-    split: Split,
+    memory: MemorySeries,
+    allocator: AllocatorHistory,
     now: Moment,
 }
 
@@ -101,8 +101,8 @@ impl Default for PartedDetector {
         Self {
             held: LeakDetector::default(),
             allocated: LeakDetector::default(),
-            memory: Series::new(),
-            split: Split::new(),
+            memory: MemorySeries::new(),
+            allocator: AllocatorHistory::new(),
             now: Moment::default(),
         }
     }
@@ -119,8 +119,8 @@ impl PartedDetector {
             // What is not PyTorch's stays.
             let beside = held.saturating_sub(reserved);
             self.allocated.push(at, allocated, limit.map(|it| it.saturating_sub(beside)));
-            self.split.allocated.push(at, Some(allocated), Duration::MAX);
-            self.split.reserved.push(at, Some(reserved), Duration::MAX);
+            self.allocator.allocated.push(at, Some(allocated), Duration::MAX);
+            self.allocator.reserved.push(at, Some(reserved), Duration::MAX);
         }
     }
 
@@ -130,8 +130,8 @@ impl PartedDetector {
     }
 
     /// How it looks.
-    pub fn outlook(&self) -> Outlook {
-        self.detector().outlook()
+    pub fn verdict(&self) -> LeakVerdict {
+        self.detector().verdict()
     }
 
     /// The whole.
@@ -140,50 +140,55 @@ impl PartedDetector {
     }
 
     /// What is thought of it, and of which part.
-    pub fn growing(&self) -> Growing<'_> {
+    pub fn growth(&self) -> MemoryGrowth<'_> {
         let is_part = !std::ptr::eq(self.detector(), &raw const self.held);
-        let has_parts = self.split.allocated.began().is_some();
-        Growing::of(self.detector(), is_part, has_parts.then_some((&self.memory, &self.split)), self.now)
+        let has_parts = self.allocator.allocated.began().is_some();
+        MemoryGrowth::of(self.detector(), is_part, has_parts.then_some((&self.memory, &self.allocator)), self.now)
     }
 }
 
 /// What is thought of the growth of a subject, and which part of its memory that is.
 #[derive(Debug, Clone, Copy)]
-pub struct Growing<'a> {
+pub struct MemoryGrowth<'a> {
     /// What is thought: of that part, where it is held by tensors, and of the whole otherwise.
     pub detector: &'a LeakDetector,
     /// [`Part::Allocated`], [`Part::Cache`] or [`Part::Outside`]; absent where the parts are not known, or nothing grows.
-    pub part: Option<Part>,
+    pub part: Option<MemoryPart>,
     /// What PyTorch took from CUDA, more than it had when the growth began, in bytes; absent where that is not known.
     reserved: Option<i64>,
 }
 
-impl<'a> Growing<'a> {
+impl<'a> MemoryGrowth<'a> {
     /// Of what has no parts.
     pub fn whole(detector: &'a LeakDetector) -> Self {
         Self { detector, part: None, reserved: None }
     }
 
     /// Of what has; `is_part` says that the detector is that of the tensors.
-    fn of(detector: &'a LeakDetector, is_part: bool, series: Option<(&Series, &Split)>, now: Moment) -> Self {
+    fn of(
+        detector: &'a LeakDetector,
+        is_part: bool,
+        series: Option<(&MemorySeries, &AllocatorHistory)>,
+        now: Moment,
+    ) -> Self {
         let known = series.zip(detector.evidence());
-        let gains = || known.and_then(|((memory, split), it)| Gains::between(memory, split, it.since, now));
+        let gains = || known.and_then(|((memory, allocator), it)| PartGains::between(memory, allocator, it.since, now));
         Self {
             detector,
-            part: if is_part { Some(Part::Allocated) } else { gains().and_then(Gains::largest) },
-            reserved: known.and_then(|((_, split), it)| taken(&split.reserved, it.since, now)),
+            part: if is_part { Some(MemoryPart::Allocated) } else { gains().and_then(PartGains::largest) },
+            reserved: known.and_then(|((_, allocator), it)| taken(&allocator.reserved, it.since, now)),
         }
     }
 
     /// How it looks.
-    pub fn outlook(&self) -> Outlook {
-        self.detector.outlook()
+    pub fn verdict(&self) -> LeakVerdict {
+        self.detector.verdict()
     }
 
     /// Why it is thought: `allocated +50 MiB per 100 s for …; reserved has not moved yet`. Absent where nothing grows.
     pub fn reason(&self) -> Option<String> {
         let reason = evidence_of(self.part, self.detector.evidence()?);
-        let more = self.reserved.filter(|_| self.part == Some(Part::Allocated));
+        let more = self.reserved.filter(|_| self.part == Some(MemoryPart::Allocated));
         let more = more.map(|it| Bytes(it.max(0).unsigned_abs()));
         Some(match more {
             Some(more) if more >= MOVED => format!("{reason}; reserved +{more} since"),
@@ -195,39 +200,39 @@ impl<'a> Growing<'a> {
     /// What is thought of it, of which part, and why: `LEAK: allocated +50 MiB per 100 s for …; reserved has not moved yet`.
     pub fn sentence(&self) -> String {
         match self.reason() {
-            Some(reason) => format!("{}: {reason}", self.outlook().word()),
+            Some(reason) => format!("{}: {reason}", self.verdict().word()),
             None => self.detector.sentence(),
         }
     }
 
     /// The way in which it grows, to be given advice on; absent where nothing grows.
-    pub fn way(&self) -> Option<Growth> {
-        let way = self.detector.way()?;
+    pub fn pattern(&self) -> Option<GrowthPattern> {
+        let way = self.detector.pattern()?;
         Some(match self.part {
-            Some(Part::Allocated) if way == Growth::Steady => Growth::Tensors,
-            Some(Part::Cache) => Growth::Cache,
-            Some(Part::Outside) => Growth::NotPyTorch,
+            Some(MemoryPart::Allocated) if way == GrowthPattern::Steady => GrowthPattern::Tensors,
+            Some(MemoryPart::Cache) => GrowthPattern::Cache,
+            Some(MemoryPart::Outside) => GrowthPattern::NotPyTorch,
             _ => way,
         })
     }
 }
 
 /// The part for a program, as in `--json`; it never changes.
-pub fn part_name(part: Part) -> &'static str {
+pub fn part_name(part: MemoryPart) -> &'static str {
     match part {
-        Part::Allocated => "allocated",
-        Part::Cache => "cache",
+        MemoryPart::Allocated => "allocated",
+        MemoryPart::Cache => "cache",
         _ => "not_pytorch",
     }
 }
 
 /// `allocated +50 MiB per 100 s for …`, and without the name where the part is not known.
-pub fn evidence_of(part: Option<Part>, evidence: &Evidence) -> String {
+pub fn evidence_of(part: Option<MemoryPart>, evidence: &Evidence) -> String {
     let part = match part {
-        Some(Part::Allocated) => "allocated ",
+        Some(MemoryPart::Allocated) => "allocated ",
         // All that is not allocated, which is more than the cache that could be given back.
-        Some(Part::Cache) => "unallocated ",
-        Some(Part::Outside) => "not PyTorch's ",
+        Some(MemoryPart::Cache) => "unallocated ",
+        Some(MemoryPart::Outside) => "not PyTorch's ",
         _ => "",
     };
     format!("{part}{evidence}")
@@ -240,7 +245,7 @@ const MOVED: Bytes = Bytes(2 << 20);
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// How much more PyTorch has taken from CUDA since then. It keeps what a step gives back.
-fn taken(reserved: &Series, since: Moment, now: Moment) -> Option<i64> {
+fn taken(reserved: &MemorySeries, since: Moment, now: Moment) -> Option<i64> {
     let most = |until| {
         let extent = reserved.over(&Window::until(until, MINUTE, 1), now).into_iter().next()??;
         Some(signed(extent.high))
@@ -258,31 +263,35 @@ fn signed(bytes: Bytes) -> i64 {
 
 /// How much each part is more than it was, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Gains {
+struct PartGains {
     allocated: i64,
     cache: i64,
     outside: i64,
 }
 
-impl Gains {
+impl PartGains {
     /// Of the floors at both times: what a step takes and gives back is no gain.
-    fn between(memory: &Series, split: &Split, since: Moment, now: Moment) -> Option<Self> {
-        let since = since.max(split.allocated.began()?);
+    fn between(memory: &MemorySeries, allocator: &AllocatorHistory, since: Moment, now: Moment) -> Option<Self> {
+        let since = since.max(allocator.allocated.began()?);
         // Seconds are known of a quarter of an hour. Of what was before, the first five minutes that lie in the growth
         // as a whole: before it, the model may just have been loaded.
-        let span = if now.since(since) < Duration::from_mins(14) { MINUTE } else { Series::COARSE };
+        let span = if now.since(since) < Duration::from_mins(14) { MINUTE } else { MemorySeries::COARSE };
         let from = if span == MINUTE { since.0 } else { since.0.next_multiple_of(millis(span)) };
         // In its last millisecond, it is not over.
         let first = Moment((from + millis(span) - 1).min(now.0));
-        let floor = |series: &Series, until| series.floor(until, span, now).map(signed);
-        let gain = |series: &Series| Some(floor(series, now)? - floor(series, first)?);
-        let (allocated, reserved, held) = (gain(&split.allocated)?, gain(&split.reserved)?, gain(memory)?);
+        let floor = |series: &MemorySeries, until| series.floor(until, span, now).map(signed);
+        let gain = |series: &MemorySeries| Some(floor(series, now)? - floor(series, first)?);
+        let (allocated, reserved, held) = (gain(&allocator.allocated)?, gain(&allocator.reserved)?, gain(memory)?);
         Some(Self { allocated, cache: reserved - allocated, outside: held - reserved })
     }
 
     /// The part that gained most; absent when none did.
-    fn largest(self) -> Option<Part> {
-        let parts = [(self.allocated, Part::Allocated), (self.cache, Part::Cache), (self.outside, Part::Outside)];
+    fn largest(self) -> Option<MemoryPart> {
+        let parts = [
+            (self.allocated, MemoryPart::Allocated),
+            (self.cache, MemoryPart::Cache),
+            (self.outside, MemoryPart::Outside),
+        ];
         parts.into_iter().filter(|it| it.0 > 0).max_by_key(|it| it.0).map(|it| it.1)
     }
 }
@@ -298,7 +307,10 @@ mod tests {
 
     /// What a process's growth looks like after so many seconds: of the driver's figure, and of what PyTorch reserved
     /// and allocated of it, in MiB at each second.
-    fn watch(seconds: u64, held: [fn(u64) -> u64; 3]) -> (Outlook, Option<Part>, String, Option<Growth>) {
+    fn watch(
+        seconds: u64,
+        held: [fn(u64) -> u64; 3],
+    ) -> (LeakVerdict, Option<MemoryPart>, String, Option<GrowthPattern>) {
         let mut model = HostModel::default();
         let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(30));
         let id = host.processes[0].id;
@@ -318,8 +330,8 @@ mod tests {
             host.processes[0].allocator = Some(AllocatorStats { devices: vec![figures], unreadable: None }.into());
             model.replace(host.clone());
         }
-        let growing = model.growing(&GpuOrProcess::Process(id)).expect("it is watched");
-        (growing.outlook(), growing.part, growing.sentence(), growing.way())
+        let growing = model.growth(&GpuOrProcess::Process(id)).expect("it is watched");
+        (growing.verdict(), growing.part, growing.sentence(), growing.pattern())
     }
 
     /// What a step takes and gives back, in MiB.
@@ -331,7 +343,11 @@ mod tests {
     fn a_leak_shows_in_what_tensors_hold_before_pytorch_takes_more() {
         let (outlook, part, sentence, way) =
             watch(900, [|_| 31_000, |_| 30_500, |second| 10_000 + 5 * second + swing(second)]);
-        assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Allocated), Some(Growth::Tensors)), "{sentence}");
+        assert_eq!(
+            (outlook, part, way),
+            (LeakVerdict::Leak, Some(MemoryPart::Allocated), Some(GrowthPattern::Tensors)),
+            "{sentence}"
+        );
         assert!(sentence.starts_with("LEAK: allocated +"), "{sentence}");
         assert!(sentence.ends_with("; reserved has not moved yet"), "{sentence}");
     }
@@ -341,7 +357,7 @@ mod tests {
         let grown = |second: u64| 10_000 + second / 4 * 20 + swing(second);
         let held = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, grown];
         let (outlook, part, sentence, _) = watch(900, held);
-        assert_eq!((outlook, part), (Outlook::Leak, Some(Part::Allocated)), "{sentence}");
+        assert_eq!((outlook, part), (LeakVerdict::Leak, Some(MemoryPart::Allocated)), "{sentence}");
         assert!(sentence.contains("; reserved +") && sentence.ends_with(" since"), "{sentence}");
     }
 
@@ -350,11 +366,19 @@ mod tests {
         let cache =
             [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |second| 10_000 + swing(second)];
         let (outlook, part, sentence, way) = watch(900, cache);
-        assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Cache), Some(Growth::Cache)), "{sentence}");
+        assert_eq!(
+            (outlook, part, way),
+            (LeakVerdict::Leak, Some(MemoryPart::Cache), Some(GrowthPattern::Cache)),
+            "{sentence}"
+        );
         assert!(sentence.starts_with("LEAK: unallocated +"), "{sentence}");
         let outside = [|second| 12_500 + second / 4 * 20, |_| 12_048, |second| 10_000 + swing(second)];
         let (outlook, part, sentence, way) = watch(900, outside);
-        assert_eq!((outlook, part, way), (Outlook::Leak, Some(Part::Outside), Some(Growth::NotPyTorch)), "{sentence}");
+        assert_eq!(
+            (outlook, part, way),
+            (LeakVerdict::Leak, Some(MemoryPart::Outside), Some(GrowthPattern::NotPyTorch)),
+            "{sentence}"
+        );
     }
 
     #[test]
@@ -367,15 +391,15 @@ mod tests {
         ];
         for seconds in [800, 2400] {
             let (outlook, part, sentence, _) = watch(seconds, held);
-            assert!(outlook >= Outlook::Suspect, "{seconds} s: {sentence}");
-            assert_eq!(part, Some(Part::Cache), "{seconds} s: {sentence}");
+            assert!(outlook >= LeakVerdict::Suspect, "{seconds} s: {sentence}");
+            assert_eq!(part, Some(MemoryPart::Cache), "{seconds} s: {sentence}");
         }
     }
 
     #[test]
     fn steps_of_a_job_that_rests_are_no_growth() {
         let (outlook, part, sentence, way) = watch(900, [|_| 13_000, |_| 12_500, |second| 10_000 + swing(second)]);
-        assert_eq!((outlook, part, way), (Outlook::Steady, None, None), "{sentence}");
+        assert_eq!((outlook, part, way), (LeakVerdict::Steady, None, None), "{sentence}");
     }
 
     #[test]

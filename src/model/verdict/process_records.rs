@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Named;
+use super::KnownProcess;
 use crate::base::text::Argv;
 use crate::base::units::{Moment, Percent};
 use crate::model::ProcessTotal;
-use crate::model::related::RelatedProcesses;
-use crate::model::related::role::{self, Role};
+use crate::model::process_role::{self, ProcessRole};
+use crate::model::process_tree::ProcessTree;
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State};
 
 /// CPU use from which a process computes. Waiting for the GPU takes a whole core, waiting in a poll none.
@@ -23,7 +23,7 @@ const FALLEN: usize = 256;
 
 /// Whether a process does anything, on a GPU or a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum Activity {
     /// It does, or a descendant does.
     Computes,
     /// It does not.
@@ -34,25 +34,25 @@ pub(super) enum Work {
 
 /// The end of a parent, as it was seen.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Loss {
-    pub(super) who: Arc<Named>,
-    pub(super) role: Role,
+pub(super) struct LostParent {
+    pub(super) who: Arc<KnownProcess>,
+    pub(super) role: ProcessRole,
     pub(super) at: Moment,
 }
 
 /// What is remembered of a living process.
 #[derive(Debug, Clone)]
-pub(in crate::model) struct Life {
+pub(in crate::model) struct ProcessRecord {
     /// By what it was when its arguments were seen last: one that has ended has none.
-    pub(in crate::model) named: Arc<Named>,
-    pub(in crate::model) role: Role,
+    pub(in crate::model) named: Arc<KnownProcess>,
+    pub(in crate::model) role: ProcessRole,
     /// It had the arguments of the Python process that made it: it was forked, and not started.
     pub(in crate::model) forked: bool,
     /// The process that it was told to serve: `--parent=PID`.
     pub(super) served: Option<u32>,
     /// The first parent whose end tells something; else the last that ended.
-    pub(super) loss: Option<Loss>,
-    pub(super) work: Work,
+    pub(super) lost_parent: Option<LostParent>,
+    pub(super) activity: Activity,
     /// Since when we see it compute nothing.
     pub(super) quiet_since: Option<Moment>,
     /// It was seen to compute.
@@ -62,17 +62,17 @@ pub(in crate::model) struct Life {
     /// Since when we see it dead, as its parent has not asked how it ended.
     pub(super) dead_since: Option<Moment>,
     /// The root of the job that it was seen in first.
-    pub(in crate::model) root: Option<Arc<Named>>,
+    pub(in crate::model) root: Option<Arc<KnownProcess>>,
     parent: Option<u32>,
     /// Its parent at the last pass.
-    maker: Option<(Arc<Named>, Role)>,
+    maker: Option<(Arc<KnownProcess>, ProcessRole)>,
     gpu_process: bool,
-    ties: Ties,
+    shared_ids: SharedIds,
 }
 
 /// Numbers that a process shares with its related processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ties {
+pub(super) struct SharedIds {
     pub(super) uid: Reading<u32>,
     pub(super) group: Reading<u32>,
     pub(super) session: Reading<u32>,
@@ -80,173 +80,181 @@ pub(super) struct Ties {
 
 /// A GPU process that ended.
 #[derive(Debug, Clone)]
-pub(super) struct Fallen {
-    pub(super) named: Arc<Named>,
-    ties: Ties,
-    root: Option<Arc<Named>>,
+pub(super) struct EndedProcess {
+    pub(super) named: Arc<KnownProcess>,
+    shared_ids: SharedIds,
+    root: Option<Arc<KnownProcess>>,
     at: Moment,
 }
 
 /// All that is remembered.
 #[derive(Debug, Clone, Default)]
-pub(in crate::model) struct Past {
+pub(in crate::model) struct ProcessRecords {
     /// One for each process of the latest snapshot, in its order.
-    lives: Vec<Life>,
+    records: Vec<ProcessRecord>,
     /// The latest last.
-    fallen: Vec<Fallen>,
+    ended_process: Vec<EndedProcess>,
     /// Someone is remembered by arguments that they have no more.
     any_cleared: bool,
 }
 
-impl Past {
+impl ProcessRecords {
     /// Whether everyone is who they were at the last look: then nobody is another's related processes, or of another job. What the
     /// dead leave behind, and those who are only a PID, hangs on more.
     pub(in crate::model) fn is_settled(&self, snapshot: &Snapshot) -> bool {
-        let is_same = |(life, process): (&Life, &Process)| {
-            let facts = life.named.facts.as_ref();
-            life.named.id == process.id && facts.is_some_and(|it| *it == process.facts || are_alike(it, &process.facts))
+        let is_same = |(record, process): (&ProcessRecord, &Process)| {
+            let facts = record.named.facts.as_ref();
+            record.named.id == process.id
+                && facts.is_some_and(|it| *it == process.facts || are_alike(it, &process.facts))
         };
-        let is_dead = |(life, process): (&Life, &Process)| {
-            life.dead_since.is_some() || process.load.state == Ok(State::Zombie) || process.id.start_ticks.is_none()
+        let is_dead = |(record, process): (&ProcessRecord, &Process)| {
+            record.dead_since.is_some() || process.load.state == Ok(State::Zombie) || process.id.start_ticks.is_none()
         };
-        let mut pairs = self.lives.iter().zip(&snapshot.processes);
-        !self.any_cleared && self.lives.len() == snapshot.processes.len() && pairs.all(|it| is_same(it) && !is_dead(it))
+        let mut pairs = self.records.iter().zip(&snapshot.processes);
+        !self.any_cleared
+            && self.records.len() == snapshot.processes.len()
+            && pairs.all(|it| is_same(it) && !is_dead(it))
     }
 
     /// Takes in the latest snapshot.
-    pub(in crate::model) fn learn(
-        &mut self,
-        snapshot: &Snapshot,
-        related: &RelatedProcesses,
-        process_totals: &[ProcessTotal],
-    ) {
-        let is_same = self.lives.iter().map(|it| it.named.id).eq(snapshot.processes.iter().map(|it| it.id));
+    pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot, tree: &ProcessTree, process_totals: &[ProcessTotal]) {
+        let is_same = self.records.iter().map(|it| it.named.id).eq(snapshot.processes.iter().map(|it| it.id));
         if !is_same {
             self.come_and_go(snapshot);
         }
-        self.fallen.retain(|it| snapshot.at.since(it.at) < REMEMBERED);
+        self.ended_process.retain(|it| snapshot.at.since(it.at) < REMEMBERED);
         let mut held = process_totals.iter().peekable();
         self.any_cleared = false;
-        for (life, process) in self.lives.iter_mut().zip(&snapshot.processes) {
-            self.any_cleared |= life.name(process);
+        for (record, process) in self.records.iter_mut().zip(&snapshot.processes) {
+            self.any_cleared |= record.name(process);
             let process_total = held.next_if(|it| it.process == process.id);
             // A PID that NVML did not mean tells nothing when it ends.
-            life.gpu_process = process_total.is_some() && process.facts.identity != Identity::Unverified;
-            life.work = work(process, process_total, snapshot);
+            record.gpu_process = process_total.is_some() && process.facts.identity != Identity::Unverified;
+            record.activity = activity(process, process_total, snapshot);
         }
-        for at in 0..self.lives.len() {
-            if self.lives[at].work == Work::Computes {
+        for at in 0..self.records.len() {
+            if self.records[at].activity == Activity::Computes {
                 // Whoever waits for a process that computes is not idle.
                 let mut line =
-                    related.line(at).take_while(|it| self.lives[*it].work != Work::Computes).collect::<Vec<_>>();
-                line.retain(|it| !self.lives[*it].role.is_keeper());
+                    tree.line(at).take_while(|it| self.records[*it].activity != Activity::Computes).collect::<Vec<_>>();
+                line.retain(|it| !self.records[*it].role.is_keeper());
                 for it in line {
-                    self.lives[it].work = Work::Computes;
+                    self.records[it].activity = Activity::Computes;
                 }
             }
         }
         for (at, process) in snapshot.processes.iter().enumerate() {
-            self.follow(at, process, related, snapshot);
+            self.follow(at, process, tree, snapshot);
         }
     }
 
     /// Makes of the lives those of the snapshot's processes.
     fn come_and_go(&mut self, snapshot: &Snapshot) {
-        let mut old = std::mem::take(&mut self.lives).into_iter().peekable();
+        let mut old = std::mem::take(&mut self.records).into_iter().peekable();
         let mut gone = Vec::new();
-        self.lives.reserve(snapshot.processes.len());
+        self.records.reserve(snapshot.processes.len());
         for process in &snapshot.processes {
-            while let Some(life) = old.next_if(|it| it.named.id < process.id) {
-                gone.push(life);
+            while let Some(record) = old.next_if(|it| it.named.id < process.id) {
+                gone.push(record);
             }
-            self.lives.push(old.next_if(|it| it.named.id == process.id).unwrap_or_else(|| Life::of(process)));
+            self.records
+                .push(old.next_if(|it| it.named.id == process.id).unwrap_or_else(|| ProcessRecord::of(process)));
         }
         gone.extend(old);
         self.bury(gone, snapshot.at);
     }
 
     /// Notes what became of one process.
-    fn follow(&mut self, at: usize, process: &Process, related: &RelatedProcesses, snapshot: &Snapshot) {
+    fn follow(&mut self, at: usize, process: &Process, tree: &ProcessTree, snapshot: &Snapshot) {
         let now = snapshot.at;
         let has_same_argv = |maker: usize| {
-            let it = &self.lives[maker];
+            let it = &self.records[maker];
             it.role.runs_python()
-                && it.named.argv().is_some_and(|argv| !argv.is_empty() && self.lives[at].named.argv() == Some(argv))
+                && it.named.argv().is_some_and(|argv| !argv.is_empty() && self.records[at].named.argv() == Some(argv))
         };
         // A session of its own is what a daemon makes, and nobody's worker.
         let is_daemon = |maker: usize| {
             let session = snapshot.processes[maker].facts.session;
             session.is_ok() && process.facts.session.is_ok() && session != process.facts.session
         };
-        let is_fork = related.up(at).filter(|maker| has_same_argv(*maker)).map(|maker| !is_daemon(maker));
-        let maker = related.up(at).map(|it| &self.lives[it]).map(|it| (it.named.clone(), it.role));
-        let life = &mut self.lives[at];
-        life.forked = is_fork.unwrap_or(life.forked);
+        let is_fork = tree.up(at).filter(|maker| has_same_argv(*maker)).map(|maker| !is_daemon(maker));
+        let maker = tree.up(at).map(|it| &self.records[it]).map(|it| (it.named.clone(), it.role));
+        let record = &mut self.records[at];
+        record.forked = is_fork.unwrap_or(record.forked);
         if let Ok(parent) = process.facts.parent {
-            if let Some(before) = life.parent.filter(|it| *it != parent) {
-                life.lose(before, now);
+            if let Some(before) = record.parent.filter(|it| *it != parent) {
+                record.lose(before, now);
             }
-            life.parent = Some(parent);
-            life.maker = maker.or(life.maker.take().filter(|it| it.0.id.pid == parent));
+            record.parent = Some(parent);
+            record.maker = maker.or(record.maker.take().filter(|it| it.0.id.pid == parent));
         }
-        since(&mut life.blocked_since, process.load.state == Ok(State::DiskSleep), now);
-        since(&mut life.dead_since, process.load.state == Ok(State::Zombie), now);
-        since(&mut life.quiet_since, life.work == Work::Quiet, now);
-        life.computed |= life.work == Work::Computes;
+        since(&mut record.blocked_since, process.load.state == Ok(State::DiskSleep), now);
+        since(&mut record.dead_since, process.load.state == Ok(State::Zombie), now);
+        since(&mut record.quiet_since, record.activity == Activity::Quiet, now);
+        record.computed |= record.activity == Activity::Computes;
         let facts = &process.facts;
-        life.ties = Ties { uid: facts.uid, group: facts.group, session: facts.session };
+        record.shared_ids = SharedIds { uid: facts.uid, group: facts.group, session: facts.session };
     }
 
-    fn bury(&mut self, gone: Vec<Life>, now: Moment) {
+    fn bury(&mut self, gone: Vec<ProcessRecord>, now: Moment) {
         let gpu_processes = gone.into_iter().filter(|it| it.gpu_process && it.named.id.start_ticks.is_some());
-        self.fallen.extend(gpu_processes.map(|it| Fallen { named: it.named, ties: it.ties, root: it.root, at: now }));
-        let surplus = self.fallen.len().saturating_sub(FALLEN);
-        self.fallen.drain(..surplus);
+        self.ended_process.extend(gpu_processes.map(|it| EndedProcess {
+            named: it.named,
+            shared_ids: it.shared_ids,
+            root: it.root,
+            at: now,
+        }));
+        let surplus = self.ended_process.len().saturating_sub(FALLEN);
+        self.ended_process.drain(..surplus);
     }
 
     /// The GPU process with that PID that ended last.
-    pub(super) fn fallen(&self, pid: u32) -> Option<&Fallen> {
-        self.fallen.iter().rev().find(|it| it.named.id.pid == pid)
+    pub(super) fn ended_process(&self, pid: u32) -> Option<&EndedProcess> {
+        self.ended_process.iter().rev().find(|it| it.named.id.pid == pid)
     }
 
     /// What tied the GPU process that had that PID, or has it and has ended, to its related processes; and its arguments.
-    pub(super) fn ties(&self, related: &RelatedProcesses, id: ProcessId) -> Option<(Ties, Option<&Argv>)> {
-        let dead = || related.place(id).map(|at| (self.lives[at].ties, self.lives[at].named.argv()));
-        if id.start_ticks.is_some() { dead() } else { self.fallen(id.pid).map(|it| (it.ties, it.named.argv())) }
+    pub(super) fn shared_ids(&self, tree: &ProcessTree, id: ProcessId) -> Option<(SharedIds, Option<&Argv>)> {
+        let dead = || tree.place(id).map(|at| (self.records[at].shared_ids, self.records[at].named.argv()));
+        if id.start_ticks.is_some() {
+            dead()
+        } else {
+            self.ended_process(id.pid).map(|it| (it.shared_ids, it.named.argv()))
+        }
     }
 
     /// What is remembered of the process at that place.
-    pub(in crate::model) fn life(&self, at: usize) -> &Life {
-        &self.lives[at]
+    pub(in crate::model) fn record(&self, at: usize) -> &ProcessRecord {
+        &self.records[at]
     }
 
     /// The root of the job of a ghost: of the GPU process whose PID it has.
-    pub(in crate::model) fn root_of_ghost(&self, pid: u32) -> Option<&Arc<Named>> {
-        self.fallen(pid).and_then(|it| it.root.as_ref())
+    pub(in crate::model) fn root_of_ghost(&self, pid: u32) -> Option<&Arc<KnownProcess>> {
+        self.ended_process(pid).and_then(|it| it.root.as_ref())
     }
 
     /// Notes in which job a process was seen.
-    pub(in crate::model) fn belongs(&mut self, at: usize, root: Arc<Named>) {
-        self.lives[at].root = Some(root);
+    pub(in crate::model) fn belongs(&mut self, at: usize, root: Arc<KnownProcess>) {
+        self.records[at].root = Some(root);
     }
 }
 
-impl Named {
+impl KnownProcess {
     /// Its arguments; absent when they are not known.
     pub(super) fn argv(&self) -> Option<&Argv> {
         self.facts.as_ref()?.argv.as_ref().ok()
     }
 }
 
-impl Life {
+impl ProcessRecord {
     fn of(process: &Process) -> Self {
         Self {
-            named: Named { id: process.id, facts: None, calling: "" }.into(),
-            role: Role::Unknown,
+            named: KnownProcess { id: process.id, facts: None, calling: "" }.into(),
+            role: ProcessRole::Unknown,
             forked: false,
             served: None,
-            loss: None,
-            work: Work::Unknown,
+            lost_parent: None,
+            activity: Activity::Unknown,
             quiet_since: None,
             computed: false,
             blocked_since: None,
@@ -255,7 +263,11 @@ impl Life {
             parent: None,
             maker: None,
             gpu_process: false,
-            ties: Ties { uid: Err(Missing::NotYet), group: Err(Missing::NotYet), session: Err(Missing::NotYet) },
+            shared_ids: SharedIds {
+                uid: Err(Missing::NotYet),
+                group: Err(Missing::NotYet),
+                session: Err(Missing::NotYet),
+            },
         }
     }
 
@@ -269,26 +281,26 @@ impl Life {
             return is_cleared;
         }
         self.forked &= self.named.argv() == facts.argv.as_ref().ok();
-        self.role = Role::of(process);
+        self.role = ProcessRole::of(process);
         let mut arguments = facts.argv.iter().flat_map(Argv::iter);
         self.served = arguments.find_map(|it| it.strip_prefix("--parent=")).and_then(|it| it.parse().ok());
         // A tool, as `vllm`, is no trainer.
-        let is_script = self.role == Role::Python && role::program(facts).strip_suffix(".py").is_some();
+        let is_script = self.role == ProcessRole::Python && process_role::program(facts).strip_suffix(".py").is_some();
         let calling = if is_script { "trainer" } else { self.role.calling() };
-        self.named = Named { id: process.id, facts: Some(facts.clone()), calling }.into();
+        self.named = KnownProcess { id: process.id, facts: Some(facts.clone()), calling }.into();
         false
     }
 
     /// Its parent ended.
     fn lose(&mut self, pid: u32, now: Moment) {
         // That a shell or a service manager went tells nothing, so it does not hide a loss that does.
-        if self.loss.as_ref().is_some_and(|it| it.role.makes()) {
+        if self.lost_parent.as_ref().is_some_and(|it| it.role.makes()) {
             return;
         }
         let id = ProcessId { pid, start_ticks: None };
-        let stranger = || (Named { id, facts: None, calling: "parent" }.into(), Role::Unknown);
+        let stranger = || (KnownProcess { id, facts: None, calling: "parent" }.into(), ProcessRole::Unknown);
         let (who, role) = self.maker.take().filter(|it| it.0.id.pid == pid).unwrap_or_else(stranger);
-        self.loss = Some(Loss { who, role, at: now });
+        self.lost_parent = Some(LostParent { who, role, at: now });
     }
 }
 
@@ -304,15 +316,15 @@ fn since(since: &mut Option<Moment>, is_so: bool, now: Moment) {
     *since = is_so.then(|| since.unwrap_or(now));
 }
 
-fn work(process: &Process, process_total: Option<&ProcessTotal>, snapshot: &Snapshot) -> Work {
+fn activity(process: &Process, process_total: Option<&ProcessTotal>, snapshot: &Snapshot) -> Activity {
     let (cpu, sm) = (process.load.cpu, process_total.map(|it| use_of_gpus(it, snapshot)));
     if cpu.is_ok_and(|it| it.value() >= COMPUTES) || sm.is_some_and(|it| it.is_ok_and(|it| it.value() > 0.0)) {
-        return Work::Computes;
+        return Activity::Computes;
     }
     match (cpu, sm) {
-        (Err(Missing::NotYet), _) | (_, Some(Err(Missing::NotYet))) => Work::Unknown,
-        (Err(_), None | Some(Err(_))) => Work::Unknown,
-        _ => Work::Quiet,
+        (Err(Missing::NotYet), _) | (_, Some(Err(Missing::NotYet))) => Activity::Unknown,
+        (Err(_), None | Some(Err(_))) => Activity::Unknown,
+        _ => Activity::Quiet,
     }
 }
 

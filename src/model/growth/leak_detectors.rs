@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::{LeakDetector, Outlook};
+use super::{LeakDetector, LeakVerdict};
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
@@ -11,7 +11,7 @@ use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 pub(super) const GONE: Duration = Duration::from_mins(15);
 
 #[derive(Debug, Clone, Default)]
-struct Watched {
+struct GpuDetectors {
     whole: LeakDetector,
     /// Each in a place of its own: a tree has room for up to twice as many as are in it.
     processes: BTreeMap<ProcessId, Box<LeakDetector>>,
@@ -19,9 +19,9 @@ struct Watched {
 
 /// All that is watched.
 #[derive(Debug, Clone, Default)]
-pub(in crate::model) struct Leaks(HashMap<GpuUuid, Watched>);
+pub(in crate::model) struct LeakDetectors(HashMap<GpuUuid, GpuDetectors>);
 
-impl Leaks {
+impl LeakDetectors {
     /// Takes what a snapshot says of memory. What could not be read is a gap.
     pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {
@@ -50,7 +50,7 @@ impl Leaks {
     /// Whose memory grows as a leak does, on any GPU.
     pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
         let gpu_processes = self.0.values().flat_map(|it| &it.processes);
-        gpu_processes.filter(|(_, it)| it.outlook() >= Outlook::Suspect).map(|(id, _)| *id)
+        gpu_processes.filter(|(_, it)| it.verdict() >= LeakVerdict::Suspect).map(|(id, _)| *id)
     }
 
     /// The growth of a GPU's memory.
@@ -60,6 +60,6 @@ impl Leaks {
 
     /// The growth of what a process holds: on that of its GPUs where it looks worst.
     pub(in crate::model) fn process(&self, process: ProcessId) -> Option<&LeakDetector> {
-        self.0.values().filter_map(|it| it.processes.get(&process)).map(Box::as_ref).max_by_key(|it| it.outlook())
+        self.0.values().filter_map(|it| it.processes.get(&process)).map(Box::as_ref).max_by_key(|it| it.verdict())
     }
 }

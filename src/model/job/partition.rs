@@ -15,59 +15,66 @@ use std::collections::hash_map::Entry;
 
 use super::JobKey;
 use crate::base::text::Text;
-use crate::model::related::RelatedProcesses;
-use crate::model::related::role::Role;
-use crate::model::verdict::past::Past;
+use crate::model::process_role::ProcessRole;
+use crate::model::process_tree::ProcessTree;
+use crate::model::verdict::process_records::ProcessRecords;
 use crate::protocol::snapshot::{Snapshot, State};
 
 /// Ranks of one run of `torchrun` start within so many seconds of each other.
 const TOGETHER: u64 = 10;
 
 /// The jobs, and by the place of each process the place of its job.
-pub(super) fn group(snapshot: &Snapshot, related: &RelatedProcesses, past: &mut Past) -> (Vec<JobKey>, Vec<usize>) {
-    let mut parts = Parts::of(snapshot, related, past);
-    parts.join_runs(snapshot, past);
-    parts.join_groups(snapshot, related, past);
+pub(super) fn partition(
+    snapshot: &Snapshot,
+    tree: &ProcessTree,
+    records: &mut ProcessRecords,
+) -> (Vec<JobKey>, Vec<usize>) {
+    let mut parts = JobPartition::of(snapshot, tree, records);
+    parts.join_runs(snapshot, records);
+    parts.join_groups(snapshot, tree, records);
     let (keys, of) = parts.settle();
     for (at, job) in of.iter().enumerate() {
         if let JobKey::Root(root) = &keys[*job]
-            && let Some(root) = related.place(*root)
+            && let Some(root) = tree.place(*root)
         {
-            let named = past.life(root).named.clone();
-            past.belongs(at, named);
+            let named = records.record(root).named.clone();
+            records.belongs(at, named);
         }
     }
     (keys, of)
 }
 
 /// What a process is a part of, while that is being found out.
-struct Parts {
+struct JobPartition {
     /// By place: the key that each process has by rules 1 and 2.
     keys: Vec<JobKey>,
     /// Keys that turn out to mean the same job.
     same: HashMap<JobKey, JobKey>,
 }
 
-impl Parts {
+impl JobPartition {
     /// Rules 1 and 2.
-    fn of(snapshot: &Snapshot, related: &RelatedProcesses, past: &Past) -> Self {
+    fn of(snapshot: &Snapshot, tree: &ProcessTree, records: &ProcessRecords) -> Self {
         let mut keys: Vec<Option<JobKey>> = vec![None; snapshot.processes.len()];
         let mut joined = vec![false; snapshot.processes.len()];
         let mut same = HashMap::new();
         for from in 0..keys.len() {
             let mut line: Vec<usize> = Vec::new();
-            line.extend([from].into_iter().chain(related.line(from)).take_while(|at| keys[*at].is_none()));
+            line.extend([from].into_iter().chain(tree.line(from)).take_while(|at| keys[*at].is_none()));
             for at in line.into_iter().rev() {
                 let id = snapshot.processes[at].id;
-                let parent = related.up(at).filter(|parent| is_one_job(snapshot, past, *parent, joined[*parent], at));
+                let parent = tree.up(at).filter(|parent| is_one_job(snapshot, records, *parent, joined[*parent], at));
                 joined[at] = parent.is_some();
                 let inherited = parent.and_then(|it| keys[it].clone()).unwrap_or(JobKey::Root(id));
-                let seen =
-                    if id.start_ticks.is_some() { past.life(at).root.as_ref() } else { past.root_of_ghost(id.pid) };
+                let seen = if id.start_ticks.is_some() {
+                    records.record(at).root.as_ref()
+                } else {
+                    records.root_of_ghost(id.pid)
+                };
                 keys[at] = Some(match seen.map(|it| it.id) {
                     None if id.start_ticks.is_none() => JobKey::Ended(id),
-                    Some(root) if related.place(root).is_none() => JobKey::Ended(root),
-                    Some(root) if root != id && related.line(at).all(|it| snapshot.processes[it].id != root) => {
+                    Some(root) if tree.place(root).is_none() => JobKey::Ended(root),
+                    Some(root) if root != id && tree.line(at).all(|it| snapshot.processes[it].id != root) => {
                         // Its parent ended, the root of its job did not. That may be of a larger one by now.
                         JobKey::Root(root)
                     }
@@ -107,7 +114,7 @@ impl Parts {
     }
 
     /// Rule 3.
-    fn join_runs(&mut self, snapshot: &Snapshot, past: &Past) {
+    fn join_runs(&mut self, snapshot: &Snapshot, records: &ProcessRecords) {
         let mut runs: HashMap<(u32, &Text), Vec<usize>> = HashMap::new();
         for (at, process) in snapshot.processes.iter().enumerate() {
             // One that is its own root has no agent.
@@ -119,15 +126,22 @@ impl Parts {
         let mut runs: Vec<_> = runs.into_iter().collect();
         runs.sort_unstable();
         for ((uid, run), ranks) in runs {
-            self.join_ranks(snapshot, past, ranks, uid, run);
+            self.join_ranks(snapshot, records, ranks, uid, run);
         }
     }
 
     /// The name of a run is what somebody typed, or `none`, and many bear it: what else ranks of one run have in
     /// common is what they run, and when they started.
-    fn join_ranks(&mut self, snapshot: &Snapshot, past: &Past, mut ranks: Vec<usize>, uid: u32, name: &Text) {
+    fn join_ranks(
+        &mut self,
+        snapshot: &Snapshot,
+        records: &ProcessRecords,
+        mut ranks: Vec<usize>,
+        uid: u32,
+        name: &Text,
+    ) {
         let start = |at: usize| snapshot.processes[at].id.start_ticks;
-        let program = |at: usize| past.life(at).named.program();
+        let program = |at: usize| records.record(at).named.program();
         let gap = TOGETHER.saturating_mul(snapshot.host.facts.ticks_per_second);
         let is_soon = |a: usize, b: usize| start(a).zip(start(b)).is_some_and(|(a, b)| b.saturating_sub(a) <= gap);
         ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
@@ -141,25 +155,25 @@ impl Parts {
     }
 
     /// Rule 4.
-    fn join_groups(&mut self, snapshot: &Snapshot, related: &RelatedProcesses, past: &Past) {
+    fn join_groups(&mut self, snapshot: &Snapshot, tree: &ProcessTree, records: &ProcessRecords) {
         let mut left: HashMap<JobKey, Vec<usize>> = HashMap::new();
         for (at, process) in snapshot.processes.iter().enumerate() {
             let facts = &process.facts;
             let (Ok(uid), Ok(group), Ok(parent)) = (facts.uid, facts.group, facts.parent) else { continue };
-            let is_left = related.up(at).map_or(parent <= 1, |it| past.life(it).role.is_keeper());
+            let is_left = tree.up(at).map_or(parent <= 1, |it| records.record(it).role.is_keeper());
             let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
             // A zombie leads nobody.
             let leads = |at: usize| {
                 let load = &snapshot.processes[at].load;
                 load.state != Ok(State::Zombie) || load.threads.is_ok_and(|it| it > 1)
             };
-            if !is_left || !is_root || group <= 1 || related.living(group).is_some_and(leads) {
+            if !is_left || !is_root || group <= 1 || tree.living(group).is_some_and(leads) {
                 continue;
             }
-            let what = match past.life(at).role {
-                Role::Worker | Role::Helper => "".into(),
+            let what = match records.record(at).role {
+                ProcessRole::Worker | ProcessRole::Helper => "".into(),
                 // A trainer of its own is not part of another.
-                Role::Python if facts.trainer_threads != Ok(true) => past.life(at).named.command().into(),
+                ProcessRole::Python if facts.trainer_threads != Ok(true) => records.record(at).named.command().into(),
                 _ => continue,
             };
             match left.entry(JobKey::Group(uid, group, what)) {
@@ -195,15 +209,20 @@ impl Parts {
 }
 
 /// Rule 1: whether a process is of its parent's job.
-fn is_one_job(snapshot: &Snapshot, past: &Past, parent: usize, parent_joined: bool, child: usize) -> bool {
+fn is_one_job(snapshot: &Snapshot, records: &ProcessRecords, parent: usize, parent_joined: bool, child: usize) -> bool {
     let uid = |at: usize| snapshot.processes[at].facts.uid;
     if uid(parent).is_err() || uid(parent) != uid(child) {
         return false;
     }
-    let above = past.life(parent).role;
-    match past.life(child).role {
-        Role::Shell | Role::Keeper => false,
-        Role::Script => above.makes() && above != Role::Notebook || above == Role::Other && parent_joined,
-        _ => above.makes() || parent_joined && matches!(above, Role::Other | Role::Script | Role::Unknown),
+    let above = records.record(parent).role;
+    match records.record(child).role {
+        ProcessRole::Shell | ProcessRole::Keeper => false,
+        ProcessRole::Script => {
+            above.makes() && above != ProcessRole::Notebook || above == ProcessRole::Other && parent_joined
+        }
+        _ => {
+            above.makes()
+                || parent_joined && matches!(above, ProcessRole::Other | ProcessRole::Script | ProcessRole::Unknown)
+        }
     }
 }

@@ -12,7 +12,7 @@ const REMEMBERED: usize = 256;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum HistoryEventKind {
     /// A process took memory for the first time.
     Began,
     /// A process holds nothing any more, as it ended or, if it lives, let go; it held so much when last seen, absent when
@@ -33,11 +33,11 @@ pub enum What {
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Occurrence {
+pub struct HistoryEvent {
     /// When.
     pub at: Moment,
     /// What.
-    pub what: What,
+    pub what: HistoryEventKind,
     /// Where; absent for what concerns a process wherever it is.
     pub gpu: Option<GpuUuid>,
     /// To whom, and its short name; absent for what concerns a whole GPU.
@@ -46,31 +46,31 @@ pub struct Occurrence {
 
 /// All that happened, in the order in which it was seen.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Occurrences(VecDeque<Occurrence>);
+pub(super) struct EventLog(VecDeque<HistoryEvent>);
 
-impl Occurrences {
-    pub(super) fn add(&mut self, occurrence: Occurrence) {
+impl EventLog {
+    pub(super) fn add(&mut self, event: HistoryEvent) {
         if self.0.len() == REMEMBERED {
             self.0.pop_front();
         }
-        self.0.push_back(occurrence);
+        self.0.push_back(event);
     }
 
     /// Takes in the errors that the driver reported.
     pub(super) fn learn(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {
             for xid in &gpu.health.xids {
-                let what = What::Xid(xid.code);
+                let what = HistoryEventKind::Xid(xid.code);
                 let is_known =
-                    |it: &Occurrence| (it.at, it.what) == (xid.at, what) && it.gpu.as_ref() == Some(&gpu.uuid);
+                    |it: &HistoryEvent| (it.at, it.what) == (xid.at, what) && it.gpu.as_ref() == Some(&gpu.uuid);
                 if !self.0.iter().any(is_known) {
-                    self.add(Occurrence { at: xid.at, what, gpu: Some(gpu.uuid.clone()), process: None });
+                    self.add(HistoryEvent { at: xid.at, what, gpu: Some(gpu.uuid.clone()), process: None });
                 }
             }
         }
     }
 
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &Occurrence> {
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &HistoryEvent> {
         self.0.iter()
     }
 }

@@ -5,7 +5,7 @@ use crate::protocol::snapshot::{Process, ProcessFacts};
 
 /// What a process is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::model) enum Role {
+pub(in crate::model) enum ProcessRole {
     /// Not known yet: neither name nor arguments were read.
     Unknown,
     /// PID 1, service managers, container shims, terminals, ssh: what processes are left to.
@@ -79,7 +79,7 @@ const LAUNCHER_MODULES: [&str; 6] = [
 const NOTEBOOK_SERVERS: [&str; 6] =
     ["jupyter-notebook", "jupyter-lab", "jupyter-server", "jupyterhub-singleuser", "jupyterhub", "jupyter"];
 
-impl Role {
+impl ProcessRole {
     /// What that process is for.
     ///
     /// A name that a program gave itself (`pt_data_worker`) goes before its arguments: a forked process
@@ -131,19 +131,21 @@ impl Role {
     }
 }
 
-fn by_comm(comm: &str) -> Option<Role> {
+fn by_comm(comm: &str) -> Option<ProcessRole> {
     Some(match comm {
-        "pt_data_worker" => Role::Worker,
-        "pt_elastic" | "raylet" => Role::Launcher,
-        _ if comm.starts_with("VLLM::") || comm.starts_with("sglang::") || comm.starts_with("ray::") => Role::Worker,
+        "pt_data_worker" => ProcessRole::Worker,
+        "pt_elastic" | "raylet" => ProcessRole::Launcher,
+        _ if comm.starts_with("VLLM::") || comm.starts_with("sglang::") || comm.starts_with("ray::") => {
+            ProcessRole::Worker
+        }
         _ if comm.starts_with("containerd-shim") || comm.starts_with("tmux:") || KEEPERS.contains(&comm) => {
-            Role::Keeper
+            ProcessRole::Keeper
         }
         _ => return None,
     })
 }
 
-fn by_argv(argv: &[&str]) -> Option<Role> {
+fn by_argv(argv: &[&str]) -> Option<ProcessRole> {
     let first = name(argv.first()?);
     let second = argv.get(1).map_or("", |it| name(it));
     // A login shell is called `-bash`.
@@ -151,16 +153,16 @@ fn by_argv(argv: &[&str]) -> Option<Role> {
         return Some(shell(argv));
     }
     if first.starts_with("VLLM::") || first.starts_with("sglang::") || first.starts_with("ray::") {
-        return Some(Role::Worker);
+        return Some(ProcessRole::Worker);
     }
     if LAUNCHERS.contains(&first) {
-        return Some(Role::Launcher);
+        return Some(ProcessRole::Launcher);
     }
     if KEEPERS.contains(&first) || first.starts_with("containerd-shim") || first == "sshd:" || first == "tmux:" {
-        return Some(Role::Keeper);
+        return Some(ProcessRole::Keeper);
     }
     if NOTEBOOK_SERVERS.contains(&first) || NOTEBOOK_SERVERS.contains(&second) {
-        return Some(Role::NotebookServer);
+        return Some(ProcessRole::NotebookServer);
     }
     if !first.starts_with("python") && !first.starts_with("pypy") && first != "accelerate" {
         return None;
@@ -169,30 +171,32 @@ fn by_argv(argv: &[&str]) -> Option<Role> {
 }
 
 /// What a Python program is for; absent when only it knows.
-fn python(argv: &[&str], second: &str) -> Option<Role> {
+fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
     let [program, rest @ ..] = argv else { return None };
     if LAUNCHERS.contains(&second) {
-        return Some(Role::Launcher);
+        return Some(ProcessRole::Launcher);
     }
     if second == "supervisord" {
-        return Some(Role::Keeper);
+        return Some(ProcessRole::Keeper);
     }
     if (second == "accelerate" || name(program) == "accelerate") && rest.iter().take(2).any(|it| *it == "launch") {
-        return Some(Role::Launcher);
+        return Some(ProcessRole::Launcher);
     }
     // Options of the interpreter end where the program begins; after that, words are the program's own.
     let at = rest.iter().position(|it| !it.starts_with('-') || matches!(*it, "-m" | "-c"))?;
     let (option, operand) = (rest[at], rest.get(at + 1).copied().unwrap_or(""));
     match option {
-        "-m" if LAUNCHER_MODULES.iter().any(|it| operand.starts_with(it)) => Some(Role::Launcher),
-        "-m" if operand.starts_with("ipykernel") || operand.starts_with("colab_kernel") => Some(Role::Notebook),
-        "-m" if operand.starts_with("jupyter") || operand.starts_with("notebook") => Some(Role::NotebookServer),
+        "-m" if LAUNCHER_MODULES.iter().any(|it| operand.starts_with(it)) => Some(ProcessRole::Launcher),
+        "-m" if operand.starts_with("ipykernel") || operand.starts_with("colab_kernel") => Some(ProcessRole::Notebook),
+        "-m" if operand.starts_with("jupyter") || operand.starts_with("notebook") => Some(ProcessRole::NotebookServer),
         "-c" if operand.contains("multiprocessing.forkserver") || operand.contains("resource_tracker") => {
-            Some(Role::Helper)
+            Some(ProcessRole::Helper)
         }
-        "-c" if operand.contains("multiprocessing.spawn") || operand.contains("spawn_main") => Some(Role::Worker),
-        program if program.contains("torch/_inductor/compile_worker") => Some(Role::Helper),
-        program if program.contains("ipykernel_launcher") => Some(Role::Notebook),
+        "-c" if operand.contains("multiprocessing.spawn") || operand.contains("spawn_main") => {
+            Some(ProcessRole::Worker)
+        }
+        program if program.contains("torch/_inductor/compile_worker") => Some(ProcessRole::Helper),
+        program if program.contains("ipykernel_launcher") => Some(ProcessRole::Notebook),
         _ => None,
     }
 }
@@ -203,9 +207,9 @@ fn is_python(comm: &str, argv: &[&str]) -> bool {
 }
 
 /// With a command or a file to run, a shell is a script.
-fn shell(argv: &[&str]) -> Role {
+fn shell(argv: &[&str]) -> ProcessRole {
     let is_option = |it: &&str| it.starts_with('-') && *it != "-c";
-    if argv.iter().skip(1).all(is_option) { Role::Shell } else { Role::Script }
+    if argv.iter().skip(1).all(is_option) { ProcessRole::Shell } else { ProcessRole::Script }
 }
 
 /// The last part of a path.

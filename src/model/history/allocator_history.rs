@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use super::Series;
+use super::MemorySeries;
 use crate::base::units::{Bytes, Moment};
-use crate::model::Reserved;
+use crate::model::ReservedMemory;
 
 /// What PyTorch said of the memory of a process, on all of its devices.
 #[derive(Debug, Clone)]
-pub struct Split {
+pub struct AllocatorHistory {
     /// Held by tensors.
-    pub allocated: Series,
+    pub allocated: MemorySeries,
     /// All that PyTorch took from CUDA: that, and what it keeps.
-    pub reserved: Series,
+    pub reserved: MemorySeries,
 }
 
-impl Split {
+impl AllocatorHistory {
     pub(in crate::model) fn new() -> Self {
-        Self { allocated: Series::new(), reserved: Series::new() }
+        Self { allocated: MemorySeries::new(), reserved: MemorySeries::new() }
     }
 
     /// What tensors held at the most in the last minute: with what a step takes, and soon gives back.
@@ -26,7 +26,7 @@ impl Split {
     }
 
     /// Takes in what was read at that time, if it could be read.
-    pub(super) fn push(&mut self, at: Moment, reserved: Option<Reserved>, patience: Duration) {
+    pub(super) fn push(&mut self, at: Moment, reserved: Option<ReservedMemory>, patience: Duration) {
         self.allocated.push(at, reserved.map(|it| it.allocated), patience);
         self.reserved.push(at, reserved.map(|it| it.sum()), patience);
     }

@@ -1,13 +1,13 @@
 //! What to try when a process leaks: by the way in which its memory grows, and by which part of it can have grown.
 
-use super::{Advice, GpuOrProcess, Growth, HostModel, Part, Reserved, on_growth, reserved};
+use super::{Advice, GpuOrProcess, GrowthPattern, HostModel, MemoryPart, ReservedMemory, on_growth, reserved};
 use crate::base::units::Bytes;
 
 impl HostModel {
     /// What to try, the most likely first; nothing while memory does not grow as a leak does.
     pub fn advice(&self, subject: &GpuOrProcess) -> Vec<Advice> {
-        let growing = self.growing(subject);
-        let known = growing.and_then(|it| Some((it.part, it.way()?, it.detector.evidence()?.gained)));
+        let growing = self.growth(subject);
+        let known = growing.and_then(|it| Some((it.part, it.pattern()?, it.detector.evidence()?.gained)));
         let Some((part, growth, gained)) = known else { return Vec::new() };
         let parts = match subject {
             GpuOrProcess::Process(id) => self.latest().and_then(|it| reserved(it, *id, None)),
@@ -18,8 +18,8 @@ impl HostModel {
             GpuOrProcess::Gpu(_) => None,
         };
         let fits = match (part, parts.zip(held)) {
-            (Some(part), _) => Fits::only(part),
-            (None, Some((parts, held))) => Fits::of(parts, held, gained),
+            (Some(part), _) => GrownParts::only(part),
+            (None, Some((parts, held))) => GrownParts::of(parts, held, gained),
             (None, None) => return on_growth(&alone(growth)),
         };
         let mut texts = on_growth(&fits.ways(growth));
@@ -29,28 +29,32 @@ impl HostModel {
 }
 
 /// What memory alone says of a growth.
-fn alone(growth: Growth) -> Vec<Growth> {
+fn alone(growth: GrowthPattern) -> Vec<GrowthPattern> {
     match growth {
         // A step an epoch and a step an evaluation look the same.
-        Growth::Stair => vec![Growth::Stair, Growth::InPhases],
+        GrowthPattern::Stair => vec![GrowthPattern::Stair, GrowthPattern::InPhases],
         growth => vec![growth],
     }
 }
 
 /// Which part can have grown: none that is smaller than what was gained.
-struct Fits {
+struct GrownParts {
     tensors: bool,
     cache: bool,
     other: bool,
 }
 
-impl Fits {
+impl GrownParts {
     /// The part was seen to grow.
-    fn only(part: Part) -> Self {
-        Self { tensors: part == Part::Allocated, cache: part == Part::Cache, other: part == Part::Outside }
+    fn only(part: MemoryPart) -> Self {
+        Self {
+            tensors: part == MemoryPart::Allocated,
+            cache: part == MemoryPart::Cache,
+            other: part == MemoryPart::Outside,
+        }
     }
 
-    fn of(parts: Reserved, held: Bytes, gained: Bytes) -> Self {
+    fn of(parts: ReservedMemory, held: Bytes, gained: Bytes) -> Self {
         let cache = [parts.pending, parts.fragmented, parts.cache].into_iter().sum::<Bytes>();
         let fits = |part: Bytes| part >= gained;
         let it =
@@ -60,9 +64,9 @@ impl Fits {
     }
 
     /// The ways in which it may grow, the surest first.
-    fn ways(&self, growth: Growth) -> Vec<Growth> {
+    fn ways(&self, growth: GrowthPattern) -> Vec<GrowthPattern> {
         let tensors = if self.tensors { alone(growth) } else { Vec::new() };
-        let others = [(self.cache, Growth::Cache), (self.other, Growth::NotPyTorch)];
+        let others = [(self.cache, GrowthPattern::Cache), (self.other, GrowthPattern::NotPyTorch)];
         tensors.into_iter().chain(others.into_iter().filter(|it| it.0).map(|it| it.1)).collect()
     }
 
@@ -80,9 +84,9 @@ impl Fits {
 mod tests {
     use super::*;
 
-    fn parts(allocated: u64, cache: u64) -> Reserved {
+    fn parts(allocated: u64, cache: u64) -> ReservedMemory {
         let nothing = Bytes(0);
-        Reserved {
+        ReservedMemory {
             allocated: Bytes::from_gib(allocated),
             pending: nothing,
             fragmented: nothing,
@@ -93,16 +97,22 @@ mod tests {
 
     #[test]
     fn what_was_gained_is_in_a_part_that_is_large_enough() {
-        let check = |growth, allocated, cache, held, expected: &[Growth]| {
-            let fits = Fits::of(parts(allocated, cache), Bytes::from_gib(held), Bytes::from_gib(5));
+        let check = |growth, allocated, cache, held, expected: &[GrowthPattern]| {
+            let fits = GrownParts::of(parts(allocated, cache), Bytes::from_gib(held), Bytes::from_gib(5));
             assert_eq!(fits.ways(growth), expected);
         };
-        check(Growth::Steady, 20, 1, 22, &[Growth::Steady]);
-        check(Growth::Steady, 2, 10, 13, &[Growth::Cache]);
-        check(Growth::Accelerating, 2, 1, 20, &[Growth::NotPyTorch]);
-        check(Growth::Stair, 20, 6, 27, &[Growth::Stair, Growth::InPhases, Growth::Cache]);
-        check(Growth::Steady, 3, 3, 9, &[Growth::Steady, Growth::Cache, Growth::NotPyTorch]);
-        let tensors = Fits::of(parts(20, 1), Bytes::from_gib(22), Bytes::from_gib(5));
+        check(GrowthPattern::Steady, 20, 1, 22, &[GrowthPattern::Steady]);
+        check(GrowthPattern::Steady, 2, 10, 13, &[GrowthPattern::Cache]);
+        check(GrowthPattern::Accelerating, 2, 1, 20, &[GrowthPattern::NotPyTorch]);
+        check(GrowthPattern::Stair, 20, 6, 27, &[GrowthPattern::Stair, GrowthPattern::InPhases, GrowthPattern::Cache]);
+        check(
+            GrowthPattern::Steady,
+            3,
+            3,
+            9,
+            &[GrowthPattern::Steady, GrowthPattern::Cache, GrowthPattern::NotPyTorch],
+        );
+        let tensors = GrownParts::of(parts(20, 1), Bytes::from_gib(22), Bytes::from_gib(5));
         assert!(!tensors.may_be("cache") && !tensors.may_be("not-pytorch") && tensors.may_be("loss-history"));
     }
 }

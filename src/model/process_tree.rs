@@ -3,21 +3,19 @@
 //! A parent is an older process that bears the parent's PID. Nothing here says what a process is for
 //! ([`role`]) or what to think of it.
 
-pub(super) mod role;
-
 use std::collections::HashMap;
 
 use crate::protocol::snapshot::{ProcessId, Snapshot};
 
 /// The family ties of one snapshot. Processes go by their places in its list.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct RelatedProcesses {
+pub struct ProcessTree {
     ids: Vec<ProcessId>,
     parents: Vec<Option<usize>>,
     children: Vec<Vec<usize>>,
 }
 
-impl RelatedProcesses {
+impl ProcessTree {
     /// The ties of that snapshot.
     pub fn of(snapshot: &Snapshot) -> Self {
         let ids: Vec<ProcessId> = snapshot.processes.iter().map(|it| it.id).collect();
@@ -105,7 +103,7 @@ impl RelatedProcesses {
 
     /// These processes as a forest: each with its depth, right after its nearest ancestor among them.
     /// Those with the same one keep the order in which they were given.
-    pub fn tree(&self, ids: &[ProcessId]) -> Vec<(ProcessId, usize)> {
+    pub fn forest(&self, ids: &[ProcessId]) -> Vec<(ProcessId, usize)> {
         let order: HashMap<usize, usize> =
             ids.iter().enumerate().filter_map(|(order, id)| Some((self.place(*id)?, order))).collect();
         let mut below: Vec<Vec<usize>> = vec![Vec::new(); ids.len()];
