@@ -38,7 +38,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, setsid};
 
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment, Percent};
-use crate::cli::AgentArgs;
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{
     Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Process, ProcessFacts, ProcessId, Reading,
     Trouble, Use,
@@ -150,7 +150,7 @@ impl Known {
 /// # Errors
 ///
 /// When it cannot start.
-pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
+pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     // Its own session: a Ctrl-C in the viewer's terminal is the viewer's affair. A process that leads
     // its group already, started by hand in a terminal, cannot leave it, and a Ctrl-C should end that one.
     let _leader = setsid();
@@ -161,7 +161,7 @@ pub fn run(args: &AgentArgs) -> anyhow::Result<ExitCode> {
     // for the other processors. While there are none it grows at once, to what a large host needs.
     let _grown = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 2047);
     end_on_panic();
-    main_loop::run(args).context("cannot start a thread of the agent")?;
+    main_loop::run(options).context("cannot start a thread of the agent")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,7 +1,7 @@
-//! Where settings come from and are kept: flags, then `GPUTOP_*`, then `config.toml`, then what the last run left.
+//! The configuration: settings from flags, then `GPUTOP_*` variables, then `config.toml`, then what the last run saved.
 //!
-//! `config.toml` is the person's: it changes only when they say so, and keeps its comments. What a person changed on
-//! the screen is kept beside it, under `$XDG_STATE_HOME`, and gives way to all that was written on purpose.
+//! `config.toml` belongs to the user: gputop changes it only on request, and keeps comments and unknown keys. Settings
+//! changed on the screen are saved beside it, in `screen.toml` under `$XDG_STATE_HOME`, and have the lowest priority.
 
 use std::env;
 use std::fs;
@@ -9,48 +9,91 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
+use crate::app::Options;
 use crate::app::settings::Settings;
+use crate::base::terminal::TerminalAbilities;
 use crate::cli::{self, Cli};
+use crate::commands::doctor::SettingsState;
+use crate::protocol::agent_options::AgentOptions;
+use crate::source::Source;
+use crate::tui::session::{SessionOptions, SettingsFiles};
+use crate::view::Theme;
 
-/// How long one who starts, or asks for it, waits for a home.
-pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for a home directory, which may be on a network that is down.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// All that was set, and where.
+/// All settings, and the files that they are from.
 #[derive(Debug, Default)]
-pub struct Config {
-    /// For the app.
-    pub settings: Settings,
-    /// Whether the mouse is taken.
-    pub mouse: Option<bool>,
-    /// Whether only ASCII is drawn.
-    pub ascii: Option<bool>,
-    /// What the files have that is not known here: a sentence.
-    pub unknown: Option<String>,
-    /// Which file does not answer, so that what it has is not known: a sentence.
-    pub unreadable: Option<String>,
-    /// Where `W` writes; absent where there is no home.
-    pub file: Option<PathBuf>,
-    /// What the last run left.
-    left: Settings,
+struct Config {
+    settings: Settings,
+    /// Whether to use the mouse.
+    mouse: Option<bool>,
+    /// Whether to draw only ASCII.
+    ascii: Option<bool>,
+    /// A sentence that names the unknown keys of `config.toml`.
+    unknown: Option<String>,
+    /// A sentence that names the file that could not be read in time.
+    unreadable: Option<String>,
+    /// `config.toml`; `None` without a home directory.
+    file: Option<PathBuf>,
+    /// The settings that the last run saved.
+    last_run: Settings,
+}
+
+/// Returns the options of the session.
+///
+/// # Errors
+///
+/// If a value in `config.toml` is invalid: a sentence with file and line.
+pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
+    let config = Arc::new(Config::load(cli)?);
+    let mut agent = AgentOptions::from(&cli.agent);
+    agent.interval = config.settings.interval.unwrap_or(agent.interval);
+    let ascii = cli.screen.ascii || config.ascii.unwrap_or(false);
+    let abilities = TerminalAbilities::from_env();
+    let file = config.file.as_deref().unwrap_or(Path::new("config.toml"));
+    let (writer, saver) = (Arc::clone(&config), Arc::clone(&config));
+    Ok(SessionOptions {
+        app: Options { readonly: agent.readonly, interval: agent.interval, warn_before: cli.screen.warn_before },
+        sources: vec![Source::LocalAgent(agent)],
+        settings: config.settings.clone(),
+        theme: Theme::new(ascii || abilities.ascii, abilities.colour),
+        mouse: !cli.screen.no_mouse && config.mouse.unwrap_or(true),
+        bell: cli.screen.bell,
+        alert_command: cli.screen.alert_command(),
+        notices: config.unknown.iter().chain(&config.unreadable).cloned().collect(),
+        settings_files: SettingsFiles {
+            write_config: Arc::new(move |settings| writer.write(settings)),
+            late: format!("{} does not respond: settings may not have been saved", file.display()),
+            patience: PATIENCE,
+            save_changes: Box::new(move |settings, patience| saver.save_changes(settings, patience)),
+        },
+    })
+}
+
+/// Returns what became of the settings files, for `gputop doctor`.
+pub(crate) fn state(cli: &Cli) -> SettingsState {
+    match Config::load(cli) {
+        Err(why) => SettingsState::Invalid(why),
+        Ok(Config { unreadable: Some(sentence), .. }) => SettingsState::Unreadable(sentence),
+        Ok(Config { unknown: Some(sentence), .. }) => SettingsState::UnknownKeys(sentence),
+        Ok(Config { file: Some(file), .. }) => SettingsState::File(file),
+        Ok(_) => SettingsState::NoHome,
+    }
 }
 
 impl Config {
-    /// Reads it all.
-    ///
-    /// # Errors
-    ///
-    /// When a value does not do: one sentence with file and line.
-    pub fn load(cli: &Cli) -> Result<Self, String> {
+    fn load(cli: &Cli) -> Result<Self, String> {
         let screen = &cli.screen;
-        let given = Settings {
+        let flags = Settings {
             theme: screen.theme,
-            interval: cli.interval_given.then_some(cli.agent.interval),
+            interval: cli.agent.interval,
             columns: screen.columns.clone(),
             gpu_columns: screen.gpu_columns.clone(),
             sort: screen.sort,
@@ -58,22 +101,22 @@ impl Config {
             mine: screen.mine.then_some(true),
             host: screen.no_host.then_some(false),
         };
-        let file = screen.config.clone().or_else(|| home("XDG_CONFIG_HOME", ".config", "config.toml"));
+        let file = screen.config.clone().or_else(|| home_file("XDG_CONFIG_HOME", ".config", "config.toml"));
         let mut unreadable = None;
         let mut read_in_time = |path: PathBuf| {
-            // Mostly it is one home, and one is not waited for twice.
+            // Both files are mostly in one home directory, which is waited for only once.
             if unreadable.is_some() {
                 return Ok(String::new());
             }
-            let of_home = path.clone();
-            let text = in_time(PATIENCE, move || fs::read_to_string(of_home));
+            let file = path.clone();
+            let text = in_time(PATIENCE, move || fs::read_to_string(file));
             text.unwrap_or_else(|| {
-                unreadable = Some(format!("{} does not answer, so settings are not as you left them", path.display()));
+                unreadable = Some(format!("{} does not respond: saved settings are not in use", path.display()));
                 Ok(String::new())
             })
         };
         let text = match &screen.config {
-            // Who names a file waits for it: another program may be writing it.
+            // The file of a flag may be a pipe that another program still writes: no deadline.
             Some(path) => fs::read_to_string(path),
             None => file.clone().map_or_else(|| Ok(String::new()), &mut read_in_time),
         };
@@ -84,72 +127,65 @@ impl Config {
             }
             (Err(_), _) => String::new(),
         };
-        let place = file.as_deref().unwrap_or(Path::new("config.toml"));
-        let mut config = parse(&text, place)?;
-        // Nobody wrote that by hand: what is not understood there is of another version.
-        let left = home("XDG_STATE_HOME", ".local/state", "screen.toml").and_then(|path| {
+        let mut config = parse(&text, file.as_deref().unwrap_or(Path::new("config.toml")))?;
+        // gputop wrote that file itself: an error in it comes from another version, and is ignored.
+        let last_run = home_file("XDG_STATE_HOME", ".local/state", "screen.toml").and_then(|path| {
             let text = read_in_time(path.clone()).ok()?;
             parse(&text, &path).ok()
         });
         config.unreadable = unreadable;
-        config.left = left.unwrap_or_default().settings;
-        config.settings = given.or(config.settings).or(config.left.clone());
+        config.last_run = last_run.unwrap_or_default().settings;
+        config.settings = flags.or(config.settings).or(config.last_run.clone());
         config.file = file;
         Ok(config)
     }
 
-    /// What writes settings into `config.toml`, leaves all else there as it is, and says where, or why not. It waits for the
-    /// home, which may hang.
-    pub fn write(&self, settings: &Settings) -> impl FnOnce() -> String + Send + use<> {
-        let (path, lines) = (self.file.clone(), lines(settings));
-        move || {
-            let nowhere = || "there is no home to keep config.toml in: HOME is not set".to_owned();
-            path.map_or_else(nowhere, |path| write(&path, &lines))
+    /// Writes settings into `config.toml` and keeps everything else in it. Returns a sentence that says where, or why it
+    /// failed. Blocks while the home directory hangs.
+    fn write(&self, settings: &Settings) -> String {
+        match &self.file {
+            Some(path) => write(path, &lines(settings)),
+            None => "cannot save settings: HOME is not set".to_owned(),
         }
     }
 
-    /// What there is to say where the home does not answer to that.
-    pub fn late(&self) -> String {
-        let file = self.file.as_deref().unwrap_or(Path::new("config.toml"));
-        format!("{} does not answer: nothing may have been written", file.display())
-    }
-
-    /// Keeps for the next run what the person changed on the screen in this one. A slow home is waited for so long.
-    pub fn keep(&self, now: &Settings, patience: Duration) {
-        let before = Settings { mine: None, interval: None, ..self.left.clone() };
+    /// Saves the settings that were changed on the screen for the next run. Waits no longer than `patience`.
+    fn save_changes(&self, now: &Settings, patience: Duration) {
+        let last_run = Settings { mine: None, interval: None, ..self.last_run.clone() };
         let start = &self.settings;
         let changed = Settings {
-            theme: now.theme.filter(|it| *it != start.theme.unwrap_or_default()),
-            columns: now.columns.clone().filter(|it| Some(it) != start.columns.as_ref()),
-            gpu_columns: now.gpu_columns.clone().filter(|it| Some(it) != start.gpu_columns.as_ref()),
-            sort: now.sort.filter(|it| Some(*it) != start.sort),
-            group: now.group.filter(|it| *it != start.group.unwrap_or_default()),
-            host: now.host.filter(|it| *it != start.host.unwrap_or(true)),
-            // They are of the moment, as a filter is.
+            theme: now.theme.filter(|theme| *theme != start.theme.unwrap_or_default()),
+            columns: now.columns.clone().filter(|columns| Some(columns) != start.columns.as_ref()),
+            gpu_columns: now.gpu_columns.clone().filter(|columns| Some(columns) != start.gpu_columns.as_ref()),
+            sort: now.sort.filter(|sort| Some(*sort) != start.sort),
+            group: now.group.filter(|group| *group != start.group.unwrap_or_default()),
+            host: now.host.filter(|host| *host != start.host.unwrap_or(true)),
+            // Like a filter, these are for one run.
             mine: None,
             interval: None,
         };
-        // What was left there, and is not known now, would be lost.
+        // Without the settings of the last run, writing would lose them.
         if changed == Settings::default() || self.unreadable.is_some() {
             return;
         }
-        let Some(path) = home("XDG_STATE_HOME", ".local/state", "screen.toml") else { return };
-        let Ok(text) = merged("", &lines(&changed.or(before))) else { return };
-        // It is a comfort, no more: nobody is to be told.
-        let _late_or_lost: Option<io::Result<()>> = in_time(patience, move || put(&path, &text));
+        let Some(path) = home_file("XDG_STATE_HOME", ".local/state", "screen.toml") else { return };
+        let Ok(text) = merged("", &lines(&changed.or(last_run))) else { return };
+        // The screen is already gone, and losing these settings costs little: a failure is not reported.
+        let _late_or_lost: Option<io::Result<()>> = in_time(patience, move || replace_file(&path, &text));
     }
 }
 
-/// What comes of it within that time. A home may be far away, and hang: then the thread that asks is left behind.
-fn in_time<T: Send + 'static>(span: Duration, ask: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let (answer, answered) = mpsc::channel();
-    thread::Builder::new().name("settings".to_owned()).spawn(move || answer.send(ask())).ok()?;
-    answered.recv_timeout(span).ok()
+/// Returns the result of a function, or `None` if it takes longer. Its thread is then abandoned: a home directory on a
+/// network may hang.
+fn in_time<T: Send + 'static>(patience: Duration, function: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (result, received) = mpsc::channel();
+    thread::Builder::new().name("settings".to_owned()).spawn(move || result.send(function())).ok()?;
+    received.recv_timeout(patience).ok()
 }
 
-/// Writes these values into a file of the person's. Says where, or why not.
+/// Writes these values into a file of the user. Returns a sentence that says where, or why it failed.
 fn write(path: &Path, lines: &[(&'static str, String)]) -> String {
-    // What stands there may be a link to where a person keeps such files.
+    // Users link config.toml to a repository of such files: the link stays.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
     let text = match fs::read_to_string(&path) {
@@ -158,20 +194,20 @@ fn write(path: &Path, lines: &[(&'static str, String)]) -> String {
         Err(error) => return failed(error),
     };
     match merged(&text, lines) {
-        Ok(text) => put(&path, &text).map_or_else(failed, |()| format!("written to {}", path.display())),
+        Ok(text) => replace_file(&path, &text).map_or_else(failed, |()| format!("written to {}", path.display())),
         Err(why) => format!("{}: {why}", path.display()),
     }
 }
 
-/// A file of ours by the rules of XDG; absent without a home.
-fn home(variable: &str, otherwise: &str, name: &str) -> Option<PathBuf> {
-    let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
-    let base = set(variable).or_else(|| Some(set("HOME")?.join(otherwise)))?;
+/// Returns a file of gputop in a directory of the XDG Base Directory Specification, or `None` without a home directory.
+fn home_file(variable: &str, default: &str, name: &str) -> Option<PathBuf> {
+    let directory = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = directory(variable).or_else(|| Some(directory("HOME")?.join(default)))?;
     Some(base.join("gputop").join(name))
 }
 
-/// Writes a file as a whole, so that no one ever finds a half.
-fn put(path: &Path, text: &str) -> io::Result<()> {
+/// Replaces a file at once: a reader finds the old text or the new one.
+fn replace_file(path: &Path, text: &str) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
@@ -180,9 +216,9 @@ fn put(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&draft, path).inspect_err(|_| _ = fs::remove_file(&draft))
 }
 
-/// What a file says.
+/// Parses a settings file. Unknown keys are reported and ignored; invalid values are errors that name the line.
 fn parse(text: &str, path: &Path) -> Result<Config, String> {
-    let line = |at: usize| 1 + text.bytes().take(at).filter(|it| *it == b'\n').count();
+    let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
     let place = |span: Range<usize>| format!("{}:{}", path.display(), line(span.start));
     let table = DeTable::parse(text)
         .map_err(|error| format!("{}: {}", place(error.span().unwrap_or_default()), error.message()))?;
@@ -196,12 +232,12 @@ fn parse(text: &str, path: &Path) -> Result<Config, String> {
         }
     }
     if !unknown.is_empty() {
-        config.unknown = Some(format!("{} says what is not known here: {}", path.display(), unknown.join(", ")));
+        config.unknown = Some(format!("{}: unknown keys: {}", path.display(), unknown.join(", ")));
     }
     Ok(config)
 }
 
-/// Takes one value; false when there is no such key.
+/// Sets one value. Returns false if the key is unknown.
 fn set(config: &mut Config, key: &str, value: &DeValue<'_>) -> Result<bool, String> {
     let settings = &mut config.settings;
     match key {
@@ -221,49 +257,51 @@ fn set(config: &mut Config, key: &str, value: &DeValue<'_>) -> Result<bool, Stri
 }
 
 fn flag(value: &DeValue<'_>) -> Result<bool, String> {
-    value.as_bool().ok_or_else(|| "it has to be true or false".to_owned())
+    value.as_bool().ok_or_else(|| "must be true or false".to_owned())
 }
 
 fn word<T: FromStr<Err = String>>(value: &DeValue<'_>) -> Result<T, String> {
     text(value)?.parse()
 }
 
-/// A text, or a list of texts as one with commas.
+/// Returns a text, or a list of texts joined by commas.
 fn text(value: &DeValue<'_>) -> Result<String, String> {
     if let Some(text) = value.as_str() {
         return Ok(text.to_owned());
     }
-    let list =
-        value.as_array().and_then(|list| list.iter().map(|it| it.get_ref().as_str()).collect::<Option<Vec<_>>>());
-    list.map(|it| it.join(",")).ok_or_else(|| format!("it has to be a text in quotes, not {}", value.type_str()))
+    let texts = value
+        .as_array()
+        .and_then(|list| list.iter().map(|element| element.get_ref().as_str()).collect::<Option<Vec<_>>>());
+    texts.map(|texts| texts.join(",")).ok_or_else(|| format!("must be text in quotes, not {}", value.type_str()))
 }
 
-/// Each setting as it stands in a file.
+/// Returns each setting as key and value of TOML.
 fn lines(settings: &Settings) -> Vec<(&'static str, String)> {
     let quoted = |text: String| format!("\"{text}\"");
-    let list =
-        |text: String| format!("[{}]", text.split(',').map(|it| format!("\"{it}\"")).collect::<Vec<_>>().join(", "));
+    let list = |text: String| {
+        format!("[{}]", text.split(',').map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", "))
+    };
     let lines = [
-        ("theme", settings.theme.map(|it| quoted(it.to_string()))),
-        ("interval", settings.interval.map(|it| quoted(humantime::format_duration(it).to_string()))),
-        ("columns", settings.columns.as_ref().map(|it| list(it.to_string()))),
-        ("gpu_columns", settings.gpu_columns.as_ref().map(|it| list(it.to_string()))),
-        ("sort", settings.sort.map(|it| list(it.to_string()))),
-        ("group", settings.group.map(|it| quoted(it.to_string()))),
-        ("mine", settings.mine.map(|it| it.to_string())),
-        ("host", settings.host.map(|it| it.to_string())),
+        ("theme", settings.theme.map(|theme| quoted(theme.to_string()))),
+        ("interval", settings.interval.map(|interval| quoted(humantime::format_duration(interval).to_string()))),
+        ("columns", settings.columns.as_ref().map(|columns| list(columns.to_string()))),
+        ("gpu_columns", settings.gpu_columns.as_ref().map(|columns| list(columns.to_string()))),
+        ("sort", settings.sort.map(|sort| list(sort.to_string()))),
+        ("group", settings.group.map(|group| quoted(group.to_string()))),
+        ("mine", settings.mine.map(|mine| mine.to_string())),
+        ("host", settings.host.map(|host| host.to_string())),
     ];
     lines.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
-/// A file with these values in it, and all else as it was.
+/// Returns the text of a file with these values set and everything else unchanged.
 fn merged(text: &str, lines: &[(&'static str, String)]) -> Result<String, String> {
-    let table = DeTable::parse(text).map_err(|error| format!("it is no TOML: {}", error.message()))?;
-    let has_tables = table.get_ref().values().any(|it| it.get_ref().is_table());
+    let table = DeTable::parse(text).map_err(|error| format!("not valid TOML: {}", error.message()))?;
+    let has_tables = table.get_ref().values().any(|value| value.get_ref().is_table());
     let mut edits: Vec<(Range<usize>, &str)> = Vec::new();
     let mut new: Vec<String> = Vec::new();
     for (key, value) in lines {
-        match table.get_ref().iter().find(|(it, _)| it.get_ref() == key) {
+        match table.get_ref().iter().find(|(name, _)| name.get_ref() == key) {
             Some((_, old)) => edits.push((old.span(), value)),
             None => new.push(format!("{key} = {value}\n")),
         }
@@ -273,7 +311,7 @@ fn merged(text: &str, lines: &[(&'static str, String)]) -> Result<String, String
     for (span, value) in edits.into_iter().rev() {
         merged.replace_range(span, value);
     }
-    // What stands after the head of a table belongs to that table.
+    // A line after the header of a table would belong to that table.
     if has_tables {
         return Ok(new.concat() + &merged);
     }
@@ -294,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_and_what_it_has_besides_is_named() {
+    fn unknown_keys_are_reported_and_ignored() {
         let config = read("theme = 'light'\nsort = ['user', 'memory']\nthme = 1\n[future]\nx = 1\n").unwrap();
         assert_eq!(config.settings.theme, Some(Look::Light));
         let sort = config.settings.sort.unwrap();
@@ -304,20 +342,20 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_does_not_do_is_named_with_its_line() {
+    fn an_invalid_value_is_an_error_that_names_the_line() {
         let why = |text| read(text).unwrap_err();
         assert_eq!(
             why("host = true\ntheme = 'dark'\n"),
             "config.toml:2: theme: `dark` is no theme; there are terminal, safe, light, mono"
         );
-        assert_eq!(why("mine = 'yes'"), "config.toml:1: mine: it has to be true or false");
+        assert_eq!(why("mine = 'yes'"), "config.toml:1: mine: must be true or false");
         assert_eq!(why("interval = '1ms'"), "config.toml:1: interval: the shortest interval is 100ms");
-        assert_eq!(why("sort = 3"), "config.toml:1: sort: it has to be a text in quotes, not integer");
+        assert_eq!(why("sort = 3"), "config.toml:1: sort: must be text in quotes, not integer");
         assert!(why("\n\ntheme = \n").starts_with("config.toml:3: "), "{}", why("\n\ntheme = \n"));
     }
 
     #[test]
-    fn what_is_written_leaves_the_rest_as_it_was() {
+    fn writing_a_setting_keeps_comments_and_other_keys() {
         let settings = Settings { theme: Some(Look::Safe), host: Some(false), ..Settings::default() };
         let old = "# mine\ntheme = \"mono\" # for the beamer\n[future]\nhost = 1\n";
         let new = merged(old, &lines(&settings)).unwrap();

@@ -1,7 +1,7 @@
-//! gputop: every GPU of a host, who holds its memory, and a safe way to end the right process.
+//! gputop: every GPU of a host, the processes that hold its memory, and a safe way to end the right process.
 //!
-//! The guided tour, in reading order. Facts flow one way: an agent sees a host and writes
-//! snapshots; a link carries them; the model gives them meaning, the app intent, the ui a picture.
+//! The modules are in reading order. Facts flow one way: an agent reads a host and writes snapshots; a source delivers
+//! them; the model interprets them; the app holds what the user wants; the view draws.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -24,30 +24,34 @@ pub mod tui;
 pub mod commands;
 
 pub mod cli;
-pub mod config;
+mod config;
 
 use cli::{Cli, Task};
 
-/// Does what the command line asks for.
+/// Runs the subcommand, the report or the screen that the command line asks for.
 ///
 /// # Errors
 ///
-/// When it cannot be done; the error says what was being done, to what, and what to do about it.
+/// If it fails; the error says what failed, on what, and what to do.
 pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    // The agent and the screen replace this hook by theirs.
+    tui::terminal::end_on_panic(None);
     match &cli.task {
-        Some(Task::Agent(args)) => agent::run(args),
-        Some(Task::Analyze(args)) => commands::analyze::run(args),
+        Some(Task::Agent(args)) => agent::run(&args.into()),
+        Some(Task::Analyze(args)) => commands::analyze::run(&args.into()),
         Some(Task::DemoProcess { role }) => agent::demo::be(role),
-        Some(Task::Doctor(args)) => commands::doctor::run(args, &config::Config::load(cli)),
-        Some(Task::Explain(args)) => commands::explain::run(args),
-        Some(Task::Free(args)) => commands::free::run(args),
-        Some(Task::Orphans(args)) => commands::orphans::run(args),
+        Some(Task::Doctor(args)) => commands::doctor::run(&args.doctor(config::state(cli))),
+        Some(Task::Explain(args)) => commands::explain::run(&args.into()),
+        Some(Task::Free(args)) => commands::free::run(&args.into()),
+        Some(Task::Orphans(args)) => commands::orphans::run(&args.into()),
         Some(Task::Schema) => {
             io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
-        None if commands::query::is_asked(cli) => commands::query::run(cli),
-        None if commands::report::is_asked_for(cli) => commands::report::run(cli),
-        None => tui::session::run(cli),
+        None => match (cli.query(), cli.report()) {
+            (Some(query), _) => commands::query::run(&query),
+            (None, Some(report)) => commands::report::run(&report),
+            (None, None) => tui::session::run(&config::session_options(cli).map_err(anyhow::Error::msg)?),
+        },
     }
 }

@@ -29,7 +29,7 @@ pub use self::host_tag::HostTag;
 pub use self::recording::{Recording, Speed};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;
-use crate::cli::AgentArgs;
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 
@@ -40,7 +40,7 @@ const WAITING_EVENTS: usize = 16;
 #[derive(Debug, Clone)]
 pub enum Source {
     /// An agent of this host, started as a child process.
-    LocalAgent(AgentArgs),
+    LocalAgent(AgentOptions),
     /// A command that the user gave, such as `ssh HOST gputop agent`.
     Via(ViaCommand),
     /// A file of lines.

@@ -40,7 +40,7 @@ use super::line_writer::Replies;
 use super::procfs::stat;
 use super::{Known, Wake, clock, leave};
 use crate::base::text::Text;
-use crate::cli::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
+use crate::protocol::agent_options::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::protocol::command::{Command, Outcome, Reply};
 use crate::protocol::snapshot::{Identity, ProcessId};
 

@@ -9,8 +9,8 @@ mod scene;
 
 use std::io;
 
-pub use self::processes::be;
 use self::processes::{Actor, Role};
+pub use self::processes::{ROLE_VARIABLE, be};
 use super::{Hold, Readings, clock};
 use crate::base::units::{Moment, Percent};
 use crate::protocol::snapshot::{Driver, GpuUuid, Use};

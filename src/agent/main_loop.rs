@@ -15,7 +15,7 @@ use super::sampler::{self, Sampler};
 use super::scan::{Census, Order, Scope, Sighting, Unaccounted};
 use super::{GpuReadings, Known, Readings, Wake, actions, clock};
 use crate::base::units::Moment;
-use crate::cli::AgentArgs;
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{
     Gpu, GpuProcess, Host as HostLanes, HostFacts, HostScan, Identity, Missing, Process, ProcessId, Snapshot,
 };
@@ -63,17 +63,17 @@ struct Loop {
 }
 
 /// Runs until the process ends.
-pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
+pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     let (events, happened) = mpsc::channel();
     let now = clock::now();
     let readings = sampler::nothing_yet(now);
     let known = Known::default();
     let mut it = Loop {
-        sampler: Sampler::spawn(args, readings.clone(), events.clone())?,
+        sampler: Sampler::spawn(options, readings.clone(), events.clone())?,
         writer: Writer::spawn(events.clone())?,
-        processes: Processes::new(args.demo, DeviceFiles::of_host(), events.clone()),
-        peeker: (!args.demo).then(|| Peeker::new(events.clone())),
-        census: Census::spawn((!args.demo).then(DeviceFiles::of_host), events.clone())?,
+        processes: Processes::new(options.demo, DeviceFiles::of_host(), events.clone()),
+        peeker: (!options.demo).then(|| Peeker::new(events.clone())),
+        census: Census::spawn((!options.demo).then(DeviceFiles::of_host), events.clone())?,
         sighting: None,
         unaccounted: Unaccounted::default(),
         counted: vec![],
@@ -85,7 +85,7 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
         host_facts: Host::facts(),
         known: known.clone(),
         readings,
-        interval: args.interval,
+        interval: options.interval,
         next: now,
         awaiting: None,
         said: false,
@@ -94,7 +94,7 @@ pub(super) fn run(args: &AgentArgs) -> io::Result<()> {
     // Commands wait for the first line, so that an agent without an input says what it sees before it
     // leaves. They do not wait long: an input that closes ends the agent even when nobody reads.
     let mut hands =
-        Some((it.next.after(Duration::from_secs(1)), move || actions::spawn(known, events, replies, args.readonly)));
+        Some((it.next.after(Duration::from_secs(1)), move || actions::spawn(known, events, replies, options.readonly)));
     loop {
         let now = clock::now();
         it.on_time(now)?;

@@ -40,7 +40,7 @@ use self::raw::{EventSet, Handle};
 use super::{Readings, clock};
 use crate::base::text::Text;
 use crate::base::units::Moment;
-use crate::cli::AgentArgs;
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Driver, GpuUuid, Trouble, Xid};
 
 /// A driver that does not start, and a GPU that was lost, are tried again so often.
@@ -117,11 +117,11 @@ pub(super) struct Eyes {
 
 impl Eyes {
     /// Eyes that go on from `last`, and leave the sick alone.
-    pub(super) fn new(args: &AgentArgs, watch: Watch, started: Started, last: Readings, sick: Vec<Sick>) -> Self {
+    pub(super) fn new(options: &AgentOptions, watch: Watch, started: Started, last: Readings, sick: Vec<Sick>) -> Self {
         let (seats, avoid) = gpu_list::from_readings(last.gpus, sick);
         Self {
-            only: args.nvml_lib.clone(),
-            detail: args.detail,
+            only: options.nvml_lib.clone(),
+            detail: options.detail,
             wanted: None,
             watch,
             library: None,

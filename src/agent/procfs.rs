@@ -15,8 +15,12 @@ pub(super) mod stat;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
 
 use self::device_files::DeviceFiles;
 use self::files::Procfs;
@@ -320,4 +324,9 @@ impl Processes {
             }
         }
     }
+}
+
+/// Opens a directory for listing.
+pub(super) fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }

@@ -14,7 +14,7 @@ use super::nvml::{self, Eyes, HANDLE, Sick, Started, library};
 use super::worker::{Received, Worker, WorkerMessage, WorkerThread};
 use super::{GpuReadings, Readings, Wake, clock, demo};
 use crate::base::units::Moment;
-use crate::cli::AgentArgs;
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
 
 /// A call that takes longer hangs.
@@ -51,7 +51,7 @@ impl Wishes {
 
 /// The thread that asks the driver.
 pub(super) struct Sampler {
-    args: AgentArgs,
+    options: AgentOptions,
     wishes: Arc<Wishes>,
     started: Started,
     worker: Worker<(), Call, Box<Readings>>,
@@ -60,10 +60,10 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Starts the thread. It says what it read through `events`.
-    pub(super) fn spawn(args: &AgentArgs, last: Readings, events: mpsc::Sender<Wake>) -> io::Result<Self> {
+    pub(super) fn spawn(options: &AgentOptions, last: Readings, events: mpsc::Sender<Wake>) -> io::Result<Self> {
         let deliver = move |message| events.send(Wake::Read(message)).is_ok();
         let mut sampler = Self {
-            args: args.clone(),
+            options: options.clone(),
             wishes: Arc::default(),
             started: Started::default(),
             worker: Worker::new("nvml", 1, Call::limit, deliver),
@@ -75,13 +75,13 @@ impl Sampler {
 
     fn start_thread(&mut self, last: Readings) -> io::Result<()> {
         let sick = self.sick.iter().map(|(sick, _)| sick.clone()).collect();
-        let (args, started, wishes) = (self.args.clone(), self.started.clone(), self.wishes.clone());
+        let (options, started, wishes) = (self.options.clone(), self.started.clone(), self.wishes.clone());
         self.worker.start(move |thread| {
-            let source = if args.demo {
+            let source = if options.demo {
                 demo::Machine::start().map(Source::Demo)
             } else {
                 let watch = Watch::new(thread.progress.clone());
-                Ok(Source::Nvml(Box::new(Eyes::new(&args, watch, started, last, sick))))
+                Ok(Source::Nvml(Box::new(Eyes::new(&options, watch, started, last, sick))))
             };
             match source {
                 Ok(source) => run(&thread, source, &wishes),
@@ -259,7 +259,7 @@ mod tests {
 
     /// Two GPUs, read at 7 ms, and a sampler that finds no driver.
     fn two_gpus() -> (Sampler, Readings, mpsc::Receiver<Wake>) {
-        let args = AgentArgs {
+        let options = AgentOptions {
             interval: Duration::from_secs(1),
             nvml_lib: Some("/nowhere/libnvidia-ml.so.1".into()),
             demo: false,
@@ -273,7 +273,7 @@ mod tests {
             readings.gpus.push(gpu);
         }
         let (events, happened) = mpsc::channel();
-        (Sampler::spawn(&args, readings.clone(), events).unwrap(), readings, happened)
+        (Sampler::spawn(&options, readings.clone(), events).unwrap(), readings, happened)
     }
 
     fn hang(sampler: &mut Sampler, function: &'static str, subject: Subject, since: u64) {

@@ -21,6 +21,7 @@ mod time_order;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -28,38 +29,48 @@ use anyhow::Context;
 use self::log::{AnalyzedLog, LogReader};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::cli::AnalyzeArgs;
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit};
-use crate::tui::terminal;
+
+/// Which logs to analyze, and how to write the result.
+#[derive(Debug)]
+pub struct AnalyzeOptions {
+    /// The logs; `-` is the standard input.
+    pub files: Vec<PathBuf>,
+    /// The memory of the GPU, for logs that do not have it.
+    pub capacity: Option<Bytes>,
+    /// Whether to write JSON.
+    pub json: bool,
+    /// Whether to write only ASCII.
+    pub ascii: bool,
+}
 
 /// Reads the logs and prints the verdict on each series.
 ///
 /// # Errors
 ///
 /// If a log cannot be read, or if the standard output cannot be written.
-pub fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
-    terminal::end_on_panic(None);
+pub fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
     let mut logs = Vec::new();
-    for path in &args.files {
+    for path in &options.files {
         logs.push(if path.as_os_str() == "-" {
             let input = io::stdin();
             if input.is_terminal() {
                 report::complain(&Text::new("paste the log, then press Enter and Ctrl-D"));
             }
-            read(input.lock(), "standard input", 0, args).context("cannot read the standard input")?
+            read(input.lock(), "standard input", 0, options.capacity).context("cannot read the standard input")?
         } else {
             let name = Text::new(path.to_string_lossy().as_bytes());
             let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
             let size = file.metadata().map_or(0, |metadata| metadata.len());
-            read(BufReader::with_capacity(1 << 16, file), name.as_str(), size, args)
+            read(BufReader::with_capacity(1 << 16, file), name.as_str(), size, options.capacity)
                 .with_context(|| format!("cannot read {name}"))?
         });
     }
-    if args.json {
+    if options.json {
         output::print_json(&json::of(&logs))?;
     } else {
-        report::put(text::of(&logs, TextStyle::of_stdout(args.ascii)).as_bytes())?;
+        report::put(text::of(&logs, TextStyle::of_stdout(options.ascii)).as_bytes())?;
     }
     let empty: Vec<_> = logs.iter().filter(|(_, log)| log.series.is_empty()).collect();
     for (name, log) in &empty {
@@ -69,12 +80,12 @@ pub fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads a log to its end, and shows the progress on a terminal. `size` is 0 if it is not known.
-fn read(mut input: impl BufRead, name: &str, size: u64, args: &AnalyzeArgs) -> io::Result<(Text, AnalyzedLog)> {
+fn read(mut input: impl BufRead, name: &str, size: u64, capacity: Option<Bytes>) -> io::Result<(Text, AnalyzedLog)> {
     /// Bytes between two reports of progress: some tenths of a second.
     const PROGRESS_STEP: u64 = 16 << 20;
     /// Bytes after which a line is cut, so that a file without line ends does not fill the memory.
     const LONGEST_LINE: u64 = 1 << 24;
-    let mut log = LogReader::new(args.capacity);
+    let mut log = LogReader::new(capacity);
     let (mut line, mut bytes_read, mut next_report) = (Vec::new(), 0, PROGRESS_STEP);
     let shows_progress = io::stderr().is_terminal();
     loop {

@@ -3,15 +3,42 @@
 //! What the driver says comes through an agent, as in every report: a driver that hangs does not hang this.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::agent::diagnostics::Surroundings;
+use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::units::Moment;
-use crate::cli::DoctorArgs;
 use crate::commands::report::{self, Exit, table};
-use crate::config::Config;
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Cause, Snapshot};
-use crate::tui::terminal::{Abilities, Tty};
+
+/// What to check.
+#[derive(Debug)]
+pub struct DoctorOptions {
+    /// How the agent is started.
+    pub agent: AgentOptions,
+    /// How long to wait for the driver.
+    pub timeout: Duration,
+    /// What became of the settings files.
+    pub settings: SettingsState,
+}
+
+/// What became of the settings files.
+#[derive(Debug)]
+pub enum SettingsState {
+    /// A file has an invalid value: an error message.
+    Invalid(String),
+    /// The home directory does not respond: an error message.
+    Unreadable(String),
+    /// A file has keys that gputop does not know: a sentence.
+    UnknownKeys(String),
+    /// All is well, whether this file exists or not.
+    File(PathBuf),
+    /// Neither `XDG_CONFIG_HOME` nor `HOME` is set.
+    NoHome,
+}
 
 /// How well something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,16 +65,16 @@ struct Finding {
 /// # Errors
 ///
 /// When no agent can be started, or when nobody reads what is printed.
-pub fn run(args: &DoctorArgs, config: &Result<Config, String>) -> anyhow::Result<ExitCode> {
-    let around = Surroundings::look(args.agent.nvml_lib.as_deref());
-    let (model, reason) = report::look(&args.agent, args.timeout, |it| it.host.scan.at != Moment(0))?;
-    let able = Abilities::from_env();
+pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
+    let around = Surroundings::look(options.agent.nvml_lib.as_deref());
+    let (model, reason) = report::look(&options.agent, options.timeout, |it| it.host.scan.at != Moment(0))?;
+    let able = TerminalAbilities::from_env();
     let mut findings = match model.latest() {
         Some(snapshot) => of_driver(snapshot, &around),
         None => vec![not("agent", reason.map_or_else(|| "it says nothing".to_owned(), |it| it.to_string()), None)],
     };
     findings.extend(model.latest().map(|snapshot| of_processes(snapshot, &around)).unwrap_or_default());
-    findings.push(of_settings(config));
+    findings.push(of_settings(&options.settings));
     findings.extend(of_terminal(able));
     let text = text(&findings);
     report::put(if able.ascii { table::ascii(&text) } else { text }.as_bytes())?;
@@ -219,24 +246,24 @@ fn of_processes(snapshot: &Snapshot, around: &Surroundings) -> Vec<Finding> {
 }
 
 /// What is said at the start, too, and there may be overlooked.
-fn of_settings(config: &Result<Config, String>) -> Finding {
-    match config {
-        Err(why) => not("settings", why, Some("gputop --config /dev/null   # starts without them")),
-        Ok(Config { unreadable: Some(unreadable), .. }) => {
-            less("settings", unreadable, "timeout 5 ls ~ || echo 'the home hangs'")
+fn of_settings(settings: &SettingsState) -> Finding {
+    match settings {
+        SettingsState::Invalid(why) => not("settings", why, Some("gputop --config /dev/null   # starts without them")),
+        SettingsState::Unreadable(why) => less("settings", why, "timeout 5 ls ~ || echo 'the home hangs'"),
+        SettingsState::UnknownKeys(sentence) => {
+            less("settings", sentence, "man gputop   # FILES lists the names that there are")
         }
-        Ok(Config { unknown: Some(unknown), .. }) => {
-            less("settings", unknown, "man gputop   # FILES lists the names that there are")
+        SettingsState::File(file) if file.exists() => well("settings", file.to_string_lossy()),
+        SettingsState::File(file) => well("settings", format!("none: there is no {}", file.display())),
+        SettingsState::NoHome => {
+            less("settings", "have no place: neither XDG_CONFIG_HOME nor HOME is set", "export HOME=~")
         }
-        Ok(Config { file: Some(file), .. }) if file.exists() => well("settings", file.to_string_lossy()),
-        Ok(Config { file: Some(file), .. }) => well("settings", format!("none: there is no {}", file.display())),
-        Ok(_) => less("settings", "have no place: neither XDG_CONFIG_HOME nor HOME is set", "export HOME=~"),
     }
 }
 
-fn of_terminal(able: Abilities) -> Vec<Finding> {
+fn of_terminal(able: TerminalAbilities) -> Vec<Finding> {
     let mut findings = vec![];
-    findings.push(if Tty::is_there() {
+    findings.push(if terminal::is_stdout() {
         well(
             "terminal",
             if able.colour { "there is one, with colours" } else { "there is one; NO_COLOR, or TERM, says no colours" },

@@ -18,18 +18,34 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use tokio::signal::unix::{SignalKind, signal};
 
 use self::find::{Finder, Found, Log};
 use self::lookup::Neighbours;
 use self::text::Style;
+use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::cli::ExplainArgs;
 use crate::commands::report::{self, Exit};
-use crate::tui::terminal::{self, Abilities, Tty};
+use crate::protocol::agent_options::AgentOptions;
+
+/// What to explain, and how to write the result.
+#[derive(Debug)]
+pub struct ExplainOptions {
+    /// Log files, or the words of a message; empty or `-` for the standard input.
+    pub words: Vec<String>,
+    /// How the agent is started that identifies the processes in a message.
+    pub agent: AgentOptions,
+    /// How long to wait for that agent.
+    pub timeout: Duration,
+    /// Whether to write JSON.
+    pub json: bool,
+    /// Whether to write only ASCII.
+    pub ascii: bool,
+}
 
 /// A message, and where it is from.
 struct Story<'a> {
@@ -54,10 +70,9 @@ struct Source {
 /// # Errors
 ///
 /// When a file cannot be read, or the standard output takes no more.
-pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
-    terminal::end_on_panic(None);
-    let passes = args.what.is_empty() && !args.json && !io::stdin().is_terminal();
-    let sources = match Given::of(&args.what)? {
+pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
+    let passes = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
+    let sources = match Given::of(&options.words)? {
         Given::Input => vec![Source { name: None, written: None, log: pipe(passes)? }],
         Given::Message(text) => {
             vec![Source { name: None, written: None, log: read(&mut text.as_bytes(), |_| Ok(true))? }]
@@ -81,23 +96,22 @@ pub fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
         return Ok(if passes { Exit::Success } else { Exit::Nothing }.into());
     }
     let neighbours = if text::needs_neighbours(&stories) {
-        Neighbours::look(&args.agent, args.timeout)
+        Neighbours::look(&options.agent, options.timeout)
     } else {
         Neighbours::default()
     };
     let more: u64 = sources.iter().map(|it| it.log.more).sum();
-    if args.json {
+    if options.json {
         report::put(format!("{}\n", json::of(&stories, more, &neighbours)).as_bytes())?;
         return Ok(Exit::Success.into());
     }
-    let able = Abilities::from_env();
     // What is passed on stays as it came: the words on it go beside it.
-    let beside = passes && !Tty::is_there();
-    let is_terminal = if beside { io::stderr().is_terminal() } else { Tty::is_there() };
+    let beside = passes && !terminal::is_stdout();
+    let is_terminal = if beside { io::stderr().is_terminal() } else { terminal::is_stdout() };
     let style = Style {
-        width: if Tty::is_there() { usize::from(terminal::size().width) } else { 100 },
-        ascii: args.ascii || able.ascii,
-        bold: able.colour && is_terminal,
+        width: terminal::width().unwrap_or(100),
+        ascii: options.ascii,
+        bold: is_terminal && TerminalAbilities::from_env().colour,
     };
     let mut text = text::of(&stories, &neighbours, style);
     if more > 0 {
@@ -162,14 +176,22 @@ fn pipe(passes: bool) -> anyhow::Result<Log> {
         return read(&mut input.lock(), |_| Ok(true)).context("cannot read the standard input");
     }
     // Ctrl-C is for the one who writes: what that says at its end is still to be passed on.
-    terminal::outlive_interrupt().context("cannot catch an interrupt")?;
-    let log = read(&mut input.lock(), |bytes| match terminal::pass(bytes) {
+    ignore_interrupt().context("cannot catch an interrupt")?;
+    let log = read(&mut input.lock(), |bytes| match terminal::write_unbuffered(bytes) {
         Ok(()) => Ok(true),
         // Who reads has had enough. The writer shall learn that as if we were not there.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error),
     });
     log.context("cannot pass the standard input on")
+}
+
+/// Makes SIGINT end other processes of the pipe, not this one.
+fn ignore_interrupt() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let _inside = runtime.enter();
+    // tokio's handler stays installed; nobody has to listen.
+    signal(SignalKind::interrupt()).map(drop)
 }
 
 /// Finds messages in all that can be read, or until `pass` says no.

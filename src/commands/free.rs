@@ -6,21 +6,39 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use crate::base::units::{Elapsed, Moment, Percent};
-use crate::cli::FreeArgs;
+use crate::base::units::{Bytes, Elapsed, Moment, Percent};
 use crate::commands::report::{self, Exit};
 use crate::model::{HostModel, Total};
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot, Use};
+
+/// Which GPUs are wanted.
+#[derive(Debug)]
+pub struct FreeOptions {
+    /// How the agent is started.
+    pub agent: AgentOptions,
+    /// How long to wait for the driver.
+    pub timeout: Duration,
+    /// The number of GPUs.
+    pub count: usize,
+    /// The free memory that each must have; `None` if no process may use it.
+    pub memory: Option<Bytes>,
+    /// The time for which no kernel must have run.
+    pub idle: Option<Duration>,
+    /// Whether to wait until there are enough.
+    pub wait: bool,
+}
 
 /// Prints a line for the environment, as in `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, or says why there is none.
 ///
 /// # Errors
 ///
 /// When no agent can be started, or when nobody reads what is printed.
-pub fn run(args: &FreeArgs) -> anyhow::Result<ExitCode> {
-    let mut search = Search::new(args);
-    let sought = report::follow(&args.agent, args.timeout, true, |model| search.look(model))?;
+pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
+    let mut search = Search::new(options);
+    let sought = report::follow(&options.agent, options.timeout, true, |model| search.look(model))?;
     let exit = match sought {
         Ok(Ok(line)) => {
             report::put(line.as_bytes())?;
@@ -40,7 +58,7 @@ pub fn run(args: &FreeArgs) -> anyhow::Result<ExitCode> {
 
 /// What is looked for, and since when each GPU has been at rest.
 struct Search<'a> {
-    args: &'a FreeArgs,
+    options: &'a FreeOptions,
     began: Option<Moment>,
     at_rest_since: HashMap<GpuUuid, Moment>,
 }
@@ -49,8 +67,8 @@ struct Search<'a> {
 type Found = Result<String, (Exit, String)>;
 
 impl<'a> Search<'a> {
-    fn new(args: &'a FreeArgs) -> Self {
-        Self { args, began: None, at_rest_since: HashMap::new() }
+    fn new(options: &'a FreeOptions) -> Self {
+        Self { options, began: None, at_rest_since: HashMap::new() }
     }
 
     /// Looks once more. Absent while there is something to wait for.
@@ -79,14 +97,14 @@ impl<'a> Search<'a> {
                 Some(why) => taken.push((gpu, why)),
             }
         }
-        let wanted = self.args.count.get();
+        let wanted = self.options.count;
         if free.len() >= wanted {
             free.sort_by_key(|gpu| (std::cmp::Reverse(gpu.load.memory_free.unwrap_or_default()), gpu.facts.index));
             let uuids: Vec<&str> = free[..wanted].iter().map(|gpu| gpu.uuid.0.as_str()).collect();
             return Some(Ok(format!("CUDA_VISIBLE_DEVICES={}\n", uuids.join(","))));
         }
         // Who was busy a moment ago may be at rest for long enough after as long a look.
-        let is_patient = self.args.wait || self.args.idle.is_some_and(|idle| snapshot.at.since(began) < idle);
+        let is_patient = self.options.wait || self.options.idle.is_some_and(|idle| snapshot.at.since(began) < idle);
         (!is_patient).then(|| {
             let mut reason = match (wanted, free.len()) {
                 (1, _) => "no GPU is free".to_owned(),
@@ -105,16 +123,16 @@ impl<'a> Search<'a> {
         if let Some(trouble) = &gpu.trouble {
             return Some(format!("cannot be used ({})", trouble.cause));
         }
-        if gpu.facts.parent.is_some() && self.args.count.get() > 1 {
+        if gpu.facts.parent.is_some() && self.options.count > 1 {
             return Some("is an instance of a split GPU, and CUDA gives a process only one of these".to_owned());
         }
-        let least = self.args.memory.unwrap_or_default();
+        let least = self.options.memory.unwrap_or_default();
         match gpu.load.memory_free {
             Ok(free) if free < least => return Some(format!("has {free} free")),
             Ok(_) => {}
             Err(why) => return Some(format!("does not say how much memory is free ({why})")),
         }
-        if self.args.memory.is_none() {
+        if self.options.memory.is_none() {
             // A desktop is on its GPU all day, and leaves it to whoever computes.
             let held: Vec<_> =
                 gpu.processes.iter().filter(|it| it.usage != Use::Graphics).map(|it| it.memory).collect();
@@ -131,7 +149,7 @@ impl<'a> Search<'a> {
                 return Some(format!("has {} in use that no process accounts for", unaccounted.memory));
             }
         }
-        let idle = self.args.idle?;
+        let idle = self.options.idle?;
         let now = model.latest().map_or(Moment(0), |snapshot| snapshot.at);
         match (gpu.load.sm, self.at_rest_since.get(&gpu.uuid)) {
             (_, Some(since)) if now.since(*since) >= idle => None,

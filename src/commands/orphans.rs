@@ -9,32 +9,46 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::units::{Bytes, Moment};
-use crate::cli::OrphansArgs;
 use crate::commands::report::table::{self, Heading, cell, line};
 use crate::commands::report::{self, Exit};
 use crate::model::{HostModel, RetainedMemory, Total, UnaccountedMemory, Verdict, VerdictKind};
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
-use crate::tui::terminal::{Abilities, Tty};
+
+/// Which orphans to list, and how to write them.
+#[derive(Debug)]
+pub struct OrphansOptions {
+    /// How the agent is started.
+    pub agent: AgentOptions,
+    /// How long to wait for the driver.
+    pub timeout: Duration,
+    /// Whether to write JSON.
+    pub json: bool,
+    /// The user whose processes are listed, `me` for the current user; `None` for everyone.
+    pub user: Option<String>,
+    /// Whether to write only ASCII.
+    pub ascii: bool,
+}
 
 /// Prints what was found.
 ///
 /// # Errors
 ///
 /// When no agent can be started, when it says nothing at all, or when nobody reads what is printed.
-pub fn run(args: &OrphansArgs) -> anyhow::Result<ExitCode> {
-    let (model, reason) = report::look(&args.agent, args.timeout, is_enough)?;
+pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
+    let (model, reason) = report::look(&options.agent, options.timeout, is_enough)?;
     if let Some(reason) = &reason {
         report::complain(reason);
     }
     let Some(snapshot) = model.latest() else { return Ok(Exit::Error.into()) };
-    let found = Found::of(&model, snapshot, args.user.as_deref());
-    if args.json {
+    let found = Found::of(&model, snapshot, options.user.as_deref());
+    if options.json {
         report::put(format!("{}\n", found.json(reason.is_none())).as_bytes())?;
     } else {
-        let able = Abilities::from_env();
-        let text = found.text(Tty::is_there() && able.colour);
-        let text = if args.ascii || able.ascii { ascii(&text) } else { text };
+        let text = found.text(terminal::is_stdout() && TerminalAbilities::from_env().colour);
+        let text = if options.ascii { ascii(&text) } else { text };
         report::put(text.as_bytes())?;
     }
     Ok(found.exit(reason.is_none()).into())

@@ -5,10 +5,10 @@ use std::fmt::Display;
 use serde_json::{Value, json};
 
 use crate::app::wrap_figures;
+use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::report;
 use crate::commands::report::table;
 use crate::model::Advice;
-use crate::tui::terminal::{self, Abilities, Tty};
 
 /// The width and the characters of a text.
 #[derive(Debug, Clone, Copy)]
@@ -21,16 +21,14 @@ pub(super) struct TextStyle {
 }
 
 impl TextStyle {
-    /// Returns the style for the standard output. `ascii` is the option `--ascii`.
+    /// Returns the style for the standard output.
     pub(super) fn of_stdout(ascii: bool) -> Self {
         /// Columns of lines in a file or a pipe.
         const WIDTH: usize = 100;
-        let able = Abilities::from_env();
-        let is_terminal = Tty::is_there();
         Self {
-            width: if is_terminal { usize::from(terminal::size().width) } else { WIDTH },
-            ascii: ascii || able.ascii,
-            bold: able.colour && is_terminal,
+            width: terminal::width().unwrap_or(WIDTH),
+            ascii,
+            bold: terminal::is_stdout() && TerminalAbilities::from_env().colour,
         }
     }
 }

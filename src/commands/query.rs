@@ -11,7 +11,7 @@ mod value;
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,56 +22,76 @@ use self::field::QueryField;
 use self::gpu::{GpuField, QueriedGpu};
 use self::value::QueryValue;
 use crate::base::text::Text;
-use crate::cli::{AgentArgs, Cli, QueryArgs, SHORTEST_INTERVAL};
 use crate::commands::report::{self, Exit};
+use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL};
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
 
-/// Whether the command line has a query option.
-pub fn is_asked(cli: &Cli) -> bool {
-    let query = &cli.query;
-    query.gpu.is_some()
-        || query.query_compute_apps.is_some()
-        || query.list
-        || query.csv
-        || query.help_gpu
-        || query.help_compute_apps
-        || !query.id.is_empty()
-        || !query.format.is_empty()
-        || query.filename.is_some()
+/// What is queried.
+#[derive(Debug)]
+pub enum Query {
+    /// The names of the fields of `--query-gpu`.
+    HelpGpu,
+    /// The names of the fields of `--query-compute-apps`.
+    HelpComputeApps,
+    /// These fields of each GPU.
+    Gpus(Vec<String>),
+    /// These fields of each compute process.
+    ComputeApps(Vec<String>),
+    /// The GPUs and their MIG instances.
+    List,
+    /// The changing values of each GPU, as CSV.
+    Csv,
 }
 
-/// Answers once, or every `cli.every`.
+/// What to query, how often, and how to write the answer.
+#[derive(Debug)]
+pub struct QueryOptions {
+    /// How the agent is started. Its interval follows from `every`.
+    pub agent: AgentOptions,
+    /// How long to wait for the driver.
+    pub timeout: Duration,
+    /// The time from one answer to the next; `None` for one answer.
+    pub every: Option<Duration>,
+    /// What is queried; `None` if only options without a query are given.
+    pub query: Option<Query>,
+    /// The words of `--format`.
+    pub format: Vec<String>,
+    /// The GPUs to answer for, as index, UUID or PCI address; all if empty.
+    pub ids: Vec<String>,
+    /// The file to write to; `None` for the standard output.
+    pub file: Option<PathBuf>,
+}
+
+/// Answers once, or every `options.every`.
 ///
 /// # Errors
 ///
 /// If no agent can be started, or if the answer cannot be written.
-pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
-    let query = &cli.query;
-    if query.help_gpu || query.help_compute_apps {
-        let help = if query.help_gpu { gpu::help() } else { compute_apps::help() };
-        report::put(help.as_bytes())?;
-        return Ok(Exit::Success.into());
-    }
-    let question = match Question::of(query) {
+pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
+    let question = match Question::new(options) {
+        Ok(Question::Help(text)) => {
+            report::put(text.as_bytes())?;
+            return Ok(Exit::Success.into());
+        }
         Ok(question) => question,
         Err(sentence) => {
             report::complain(&Text::new(sentence));
             return Ok(Exit::Usage.into());
         }
     };
-    let args = AgentArgs {
-        interval: cli.every.unwrap_or(Duration::ZERO).max(SHORTEST_INTERVAL),
+    let agent = AgentOptions {
+        interval: options.every.unwrap_or(Duration::ZERO).max(SHORTEST_INTERVAL),
         detail: matches!(question, Question::Gpus(_) | Question::ComputeApps(_)),
-        ..cli.agent.clone()
+        ..options.agent.clone()
     };
-    let mut output = QueryOutput { path: query.filename.as_deref(), file: None };
+    let mut output = QueryOutput { path: options.file.as_deref(), file: None };
     let mut is_first = true;
     let mut skipped_passes = 0;
     let mut answered_at = None;
     // An agent's second pass follows its first one at once, for rates. It is not answered again.
-    let shortest_pause = cli.every.unwrap_or(Duration::ZERO) / 2;
+    let shortest_pause = options.every.unwrap_or(Duration::ZERO) / 2;
     let mut unknown_ids = Vec::new();
-    let outcome = report::follow(&args, cli.timeout, false, |model| {
+    let outcome = report::follow(&agent, options.timeout, false, |model| {
         let snapshot = model.latest()?;
         if answered_at.is_some_and(|answered_at| snapshot.at.since(answered_at) < shortest_pause) {
             return None;
@@ -82,23 +102,23 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         if is_incomplete && skipped_passes < PATIENCE {
             return None;
         }
-        let gpus = chosen(snapshot, &query.id);
+        let gpus = chosen(snapshot, &options.ids);
         let exit = exit(snapshot, &gpus);
-        if let (Exit::NoDriver | Exit::NoGpu | Exit::Nothing, None) = (exit, cli.every) {
-            return Some(Ok((exit, Some(reason(exit, snapshot, query)))));
+        if let (Exit::NoDriver | Exit::NoGpu | Exit::Nothing, None) = (exit, options.every) {
+            return Some(Ok((exit, Some(reason(exit, snapshot, options)))));
         }
         if is_first {
             let is_known =
                 |id: &&String| snapshot.gpus.iter().any(|gpu| gpu.facts.parent.is_none() && has_id(gpu, id.trim()));
-            unknown_ids = query.id.iter().filter(|id| !is_known(id)).cloned().collect();
+            unknown_ids = options.ids.iter().filter(|id| !is_known(id)).cloned().collect();
             if !unknown_ids.is_empty() {
                 report::complain(&Text::new(format!("no such GPU here: {}", unknown_ids.join(","))));
             }
         }
-        let text = question.answer(snapshot, &gpus, query, is_first);
+        let text = question.answer(snapshot, &gpus, options, is_first);
         (is_first, skipped_passes, answered_at) = (false, 0, Some(snapshot.at));
         match output.put(&text) {
-            Ok(()) if cli.every.is_some() => None,
+            Ok(()) if options.every.is_some() => None,
             Ok(()) => Some(Ok((exit, None))),
             Err(error) => Some(Err(error)),
         }
@@ -136,15 +156,16 @@ impl QueryOutput<'_> {
 }
 
 /// Returns the reason why there is no GPU to query.
-fn reason(exit: Exit, snapshot: &Snapshot, query: &QueryArgs) -> Text {
+fn reason(exit: Exit, snapshot: &Snapshot, options: &QueryOptions) -> Text {
     match (&snapshot.driver.trouble, exit) {
         (Some(trouble), _) => trouble.sentence.clone(),
-        (None, Exit::Nothing) => Text::new(format!("no such GPU here: {}", query.id.join(","))),
+        (None, Exit::Nothing) => Text::new(format!("no such GPU here: {}", options.ids.join(","))),
         (None, _) => Text::new("the driver knows of no GPU"),
     }
 }
 
 enum Question {
+    Help(String),
     Gpus(Vec<GpuField>),
     ComputeApps(Vec<ComputeAppField>),
     List,
@@ -152,37 +173,38 @@ enum Question {
 }
 
 impl Question {
-    fn of(query: &QueryArgs) -> Result<Self, String> {
+    fn new(options: &QueryOptions) -> Result<Self, String> {
         let known = ["csv", "noheader", "nounits"];
-        if let Some(other) = query.format.iter().find(|word| !known.contains(&word.trim())) {
+        if let Some(other) = options.format.iter().find(|word| !known.contains(&word.trim())) {
             return Err(format!("`{other}` is no format; these are: csv, noheader, nounits"));
         }
         let unknown = |name: String, option: &str| {
             format!("Field \"{name}\" is not a valid field to query; see gputop --help-query-{option}")
         };
-        match (&query.gpu, &query.query_compute_apps) {
-            (Some(names), _) => gpu::select(names).map(Self::Gpus).map_err(|name| unknown(name, "gpu")),
-            (None, Some(names)) => {
+        match &options.query {
+            Some(Query::HelpGpu) => Ok(Self::Help(gpu::help())),
+            Some(Query::HelpComputeApps) => Ok(Self::Help(compute_apps::help())),
+            Some(Query::Gpus(names)) => gpu::select(names).map(Self::Gpus).map_err(|name| unknown(name, "gpu")),
+            Some(Query::ComputeApps(names)) => {
                 compute_apps::select(names).map(Self::ComputeApps).map_err(|name| unknown(name, "compute-apps"))
             }
-            (None, None) if query.csv => Ok(Self::Csv),
-            (None, None) if query.list => Ok(Self::List),
-            (None, None) => {
-                Err("-i, -f and --format go with --query-gpu, --query-compute-apps, -L or --csv".to_owned())
-            }
+            Some(Query::List) => Ok(Self::List),
+            Some(Query::Csv) => Ok(Self::Csv),
+            None => Err("-i, -f and --format go with --query-gpu, --query-compute-apps, -L or --csv".to_owned()),
         }
     }
 
-    fn answer(&self, snapshot: &Snapshot, gpus: &[&Gpu], query: &QueryArgs, is_first: bool) -> String {
+    fn answer(&self, snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, is_first: bool) -> String {
         match self {
             Self::Gpus(fields) => {
                 let row = |gpu: &&Gpu| {
                     let queried = QueriedGpu { snapshot, gpu };
                     fields.iter().map(|field| queried.value(field)).collect()
                 };
-                table(query, is_first, fields, gpus.iter().map(row).collect())
+                table(options, is_first, fields, gpus.iter().map(row).collect())
             }
-            Self::ComputeApps(fields) => table(query, is_first, fields, compute_apps::rows(fields, snapshot, gpus)),
+            Self::ComputeApps(fields) => table(options, is_first, fields, compute_apps::rows(fields, snapshot, gpus)),
+            Self::Help(text) => text.clone(),
             Self::List => list(snapshot, gpus),
             Self::Csv => csv::table(snapshot, gpus, is_first),
         }
@@ -190,8 +212,8 @@ impl Question {
 }
 
 /// Formats rows as nvidia-smi does: header and values are separated by a comma and a space.
-fn table<F>(query: &QueryArgs, is_first: bool, fields: &[QueryField<F>], rows: Vec<Vec<QueryValue>>) -> String {
-    let has = |word: &str| query.format.iter().any(|given| given.trim() == word);
+fn table<F>(options: &QueryOptions, is_first: bool, fields: &[QueryField<F>], rows: Vec<Vec<QueryValue>>) -> String {
+    let has = |word: &str| options.format.iter().any(|given| given.trim() == word);
     let header = (is_first && !has("noheader")).then(|| fields.iter().map(QueryField::header).collect());
     let show_units = !has("nounits");
     let text = |(field, value): (&QueryField<F>, QueryValue)| value.text(if show_units { field.unit } else { "" });

@@ -14,15 +14,15 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use self::table::ChosenColumns;
+pub use self::table::ChosenColumns;
+use crate::base::terminal;
 use crate::base::text::Text;
-use crate::cli::{AgentArgs, Cli, SHORTEST_INTERVAL};
 use crate::model::HostModel;
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, Snapshot};
 use crate::source::{Source, SourceEvent, Sources};
-use crate::tui::terminal::{self, Abilities, Tty};
 
 /// What the program says to whoever started it. Signals end it with 128 and their number, a bug with 101.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,9 +127,32 @@ fn sentence(failed: &[String]) -> Option<Text> {
     (!failed.is_empty()).then(|| Text::new(format!("could not be read: {named}")))
 }
 
-/// Whether the command line, or a standard output that is no terminal, asks for a report.
-pub fn is_asked_for(cli: &Cli) -> bool {
-    cli.once || cli.plain || cli.json || cli.every.is_some() || !Tty::is_there()
+/// How a report is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportFormat {
+    /// A table of GPUs and one of processes.
+    Table,
+    /// Sentences, for screen readers.
+    Plain,
+    /// One line of JSON.
+    Json,
+}
+
+/// What to report and how often.
+#[derive(Debug)]
+pub struct ReportOptions {
+    /// How the agent is started.
+    pub agent: AgentOptions,
+    /// How long to wait for the driver.
+    pub timeout: Duration,
+    /// How the report is written.
+    pub format: ReportFormat,
+    /// The time from one report to the next; `None` for one report.
+    pub every: Option<Duration>,
+    /// Whether to write only ASCII.
+    pub ascii: bool,
+    /// The columns of the tables.
+    pub columns: ChosenColumns,
 }
 
 /// Prints a report, or one each so often until a signal ends the program.
@@ -137,28 +160,23 @@ pub fn is_asked_for(cli: &Cli) -> bool {
 /// # Errors
 ///
 /// When no agent can be started, when it says nothing at all, or when nobody reads what is printed.
-pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
-    terminal::end_on_panic(None);
-    let mut args = cli.agent.clone();
-    if let Some(every) = cli.every {
-        args.interval = every.max(SHORTEST_INTERVAL);
-    }
+pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut watch = Watch::start(&args)?;
-        let mut patience = cli.timeout;
+        let mut watch = Watch::start(&options.agent)?;
+        let mut patience = options.timeout;
         loop {
             let begun = Instant::now();
             let mut reason = watch.settle(patience, |_| true).await;
             // The table has no column for it.
-            if reason.is_none() && cli.every.is_none() && (cli.json || cli.plain) {
+            if reason.is_none() && options.every.is_none() && options.format != ReportFormat::Table {
                 // Milliseconds, more on a busy host, and seconds where one hangs. Not to know it is no failure.
                 let late = watch.settle(patience.saturating_sub(begun.elapsed()), were_looked_into).await;
                 reason = late.filter(|_| watch.is_lost);
             }
             let exit = match watch.model.latest() {
                 Some(snapshot) => {
-                    print(cli, &watch.model, snapshot, reason.as_ref())?;
+                    print(options, &watch.model, snapshot, reason.as_ref())?;
                     Exit::of(snapshot, reason.is_none())
                 }
                 None => Exit::Error,
@@ -166,17 +184,17 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             if let (Exit::Error, Some(reason)) = (exit, &reason) {
                 complain(reason);
             }
-            if cli.every.is_none() {
+            if options.every.is_none() {
                 return Ok(exit.into());
             }
             if watch.is_lost {
-                sleep(args.interval).await;
-                watch.sources.restart(HostKey::FIRST, args.interval);
+                sleep(options.agent.interval).await;
+                watch.sources.restart(HostKey::FIRST, options.agent.interval);
                 (watch.model, watch.passes, watch.is_lost) = (HostModel::default(), 0, false);
-                patience = cli.timeout;
+                patience = options.timeout;
             } else {
                 watch.passes = watch.passes.min(1);
-                patience = args.interval + cli.timeout;
+                patience = options.agent.interval + options.timeout;
             }
         }
     })
@@ -188,14 +206,13 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
 ///
 /// When no agent can be started.
 pub(crate) fn look(
-    args: &AgentArgs,
+    agent_options: &AgentOptions,
     patience: Duration,
     enough: fn(&Snapshot) -> bool,
 ) -> anyhow::Result<(HostModel, Option<Text>)> {
-    terminal::end_on_panic(None);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut watch = Watch::start(args)?;
+        let mut watch = Watch::start(agent_options)?;
         let reason = watch.settle(patience, enough).await;
         Ok((watch.model, reason))
     })
@@ -208,18 +225,17 @@ pub(crate) fn look(
 ///
 /// When no agent can be started.
 pub(crate) fn follow<T>(
-    args: &AgentArgs,
+    agent_options: &AgentOptions,
     patience: Duration,
     rates: bool,
     mut see: impl FnMut(&HostModel) -> Option<T>,
 ) -> anyhow::Result<Result<T, Text>> {
-    terminal::end_on_panic(None);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut watch = Watch::start(args)?;
+        let mut watch = Watch::start(agent_options)?;
         watch.passes = u32::from(!rates);
         loop {
-            if let Some(reason) = watch.settle(args.interval + patience, |_| true).await {
+            if let Some(reason) = watch.settle(agent_options.interval + patience, |_| true).await {
                 return Ok(Err(reason));
             }
             if let Some(seen) = see(&watch.model) {
@@ -241,25 +257,21 @@ pub(crate) fn put(out: &[u8]) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
-fn print(cli: &Cli, model: &HostModel, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
+fn print(options: &ReportOptions, model: &HostModel, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
     let mut out = Vec::new();
-    if cli.json {
+    if options.format == ReportFormat::Json {
         Line::Full(Box::new(snapshot.clone())).write(&mut out)?;
         if let Some(reason) = reason {
             complain(reason);
         }
     } else {
-        let width = Tty::is_there().then(|| usize::from(terminal::size().width));
         let reasons: Vec<Text> = reason.cloned().into_iter().chain(sentence(&failed(snapshot))).collect();
-        let chosen = ChosenColumns { processes: cli.screen.columns.clone(), gpus: cli.screen.gpu_columns.clone() };
-        let text = if cli.plain {
-            plain::of(model, snapshot, &reasons)
-        } else {
-            table::of(model, snapshot, &reasons, width, &chosen)
+        let text = match options.format {
+            ReportFormat::Plain => plain::of(model, snapshot, &reasons),
+            _ => table::of(model, snapshot, &reasons, terminal::width(), &options.columns),
         };
-        let ascii = cli.screen.ascii || Abilities::from_env().ascii;
-        out = if ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
-        if cli.every.is_some() {
+        out = if options.ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
+        if options.every.is_some() {
             out.push(b'\n');
         }
     }
@@ -283,8 +295,8 @@ struct Watch {
 
 impl Watch {
     /// Starts an agent of this host. The caller must be inside of the runtime.
-    fn start(args: &AgentArgs) -> io::Result<Self> {
-        let sources = Sources::start(vec![Source::LocalAgent(args.clone())], None)?;
+    fn start(options: &AgentOptions) -> io::Result<Self> {
+        let sources = Sources::start(vec![Source::LocalAgent(options.clone())], None)?;
         Ok(Self { sources, model: HostModel::default(), passes: 0, is_lost: false })
     }
 

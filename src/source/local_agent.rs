@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::connection::{Connection, Reporter, StandardErrorUse};
-use crate::cli::AgentArgs;
+use crate::protocol::agent_options::AgentOptions;
 
 /// Starts an agent and connects to it.
 ///
 /// # Errors
 ///
 /// When the process cannot be created.
-pub(super) fn connect(options: &AgentArgs, reporter: Reporter) -> io::Result<Connection> {
+pub(super) fn connect(options: &AgentOptions, reporter: Reporter) -> io::Result<Connection> {
     // An update may have replaced the program file; the kernel still knows the file that runs.
     let program = std::env::current_exe().ok().filter(|path| path.exists());
     let mut command = Command::new(program.unwrap_or_else(|| PathBuf::from("/proc/self/exe")));

@@ -5,6 +5,7 @@
 //! a shell would say it.
 
 mod notify;
+mod options;
 mod save_settings;
 
 use std::io;
@@ -22,17 +23,17 @@ use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
 use self::notify::Herald;
+pub use self::options::{SessionOptions, SettingsFiles};
 use self::save_settings::Keeper;
+use crate::app::App;
 use crate::app::end_dialog::PlannedEnd;
 use crate::app::event::{Effect, Event};
 use crate::app::keymap::Intent;
-use crate::app::{App, Options};
+use crate::base::terminal::size;
 use crate::base::text::Text;
-use crate::cli::{AgentArgs, Cli, ScreenArgs};
-use crate::config::Config;
 use crate::protocol::host_key::HostKey;
-use crate::source::{Source, SourceEvent, Sources};
-use crate::tui::terminal::{self, Abilities, Screen};
+use crate::source::{SourceEvent, Sources};
+use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
 
 /// Time goes by at least so often, for the ages on the screen. It is told with each event anyway; being a
@@ -50,23 +51,17 @@ const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUI
 /// # Errors
 ///
 /// When no agent can be started, the terminal cannot be taken over, or no key can be read.
-pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
-    let config = Config::load(cli).map_err(anyhow::Error::msg)?;
-    let interval = config.settings.interval.unwrap_or(cli.agent.interval);
-    let asked = AgentArgs { interval, ..cli.agent.clone() };
+pub fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Sources start first: an agent takes longer to its first line than the rest here.
     let inside = runtime.enter();
-    let sources = Sources::start(vec![Source::LocalAgent(asked.clone())], None)?;
+    let sources = Sources::start(options.sources.clone(), None)?;
     drop(inside);
-    let mouse = !cli.screen.no_mouse && config.mouse.unwrap_or(true);
-    let screen = Screen::enter(mouse).context("cannot take over the terminal")?;
+    let screen = Screen::enter(options.mouse).context("cannot take over the terminal")?;
     terminal::end_on_panic(Some(screen.tty()));
     let end = runtime.block_on(async {
         let (sender, outside) = outside()?;
-        let herald = Herald::new(&cli.screen, sender.clone());
-        let keeper = Keeper::new(&config, sender);
-        Session::new(&asked, &cli.screen, &config, screen, sources, herald, keeper).run(outside).await
+        Session::new(options, screen, sources, &sender).run(outside).await
     })?;
     Ok(match end {
         End::Quit => ExitCode::SUCCESS,
@@ -197,34 +192,26 @@ struct Session<'a> {
     is_blank: bool,
     /// A SIGCONT is on its way that we know of.
     continued: bool,
-    herald: Herald,
+    herald: Herald<'a>,
     keeper: Keeper<'a>,
 }
 
 impl<'a> Session<'a> {
     fn new(
-        agent: &'a AgentArgs,
-        screen_args: &ScreenArgs,
-        config: &'a Config,
+        options: &'a SessionOptions,
         screen: Screen,
         sources: Sources,
-        herald: Herald,
-        keeper: Keeper<'a>,
+        outside: &queue::UnboundedSender<Outside>,
     ) -> Self {
-        let able = Abilities::from_env();
         let now = Instant::now();
-        let mut app = App::new(Options {
-            readonly: agent.readonly,
-            interval: agent.interval,
-            warn_before: screen_args.warn_before,
-        });
-        app.settle(config.settings.clone());
-        for sentence in config.unknown.iter().chain(&config.unreadable) {
-            app.update(Event::Done(sentence.as_str().into()));
+        let mut app = App::new(options.app);
+        app.settle(options.settings.clone());
+        for notice in &options.notices {
+            app.update(Event::Done(notice.as_str().into()));
         }
         Self {
             app,
-            theme: Theme::new(able.ascii || screen_args.ascii || config.ascii.unwrap_or(false), able.colour),
+            theme: options.theme,
             screen,
             sources,
             now,
@@ -233,8 +220,8 @@ impl<'a> Session<'a> {
             panel_shown: None,
             is_blank: true,
             continued: false,
-            herald,
-            keeper,
+            herald: Herald::new(&options.alert_command, options.bell, outside.clone()),
+            keeper: Keeper::new(&options.settings_files, outside.clone()),
         }
     }
 
@@ -358,8 +345,8 @@ impl<'a> Session<'a> {
     }
 
     fn resized(&mut self) -> Option<End> {
-        let size = terminal::size();
-        self.happen(Event::Resized(size.width, size.height))
+        let (columns, lines) = size();
+        self.happen(Event::Resized(columns, lines))
     }
 
     /// Does what the app asks for: the only place where an effect becomes a deed.

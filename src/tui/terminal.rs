@@ -7,8 +7,6 @@
 mod clipboard;
 mod paint;
 
-use std::env;
-use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -17,12 +15,11 @@ use std::time::Duration;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect, Size};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use rustix::termios::{self, OptionalActions, QueueSelector, Termios};
 use tokio::sync::mpsc as queue;
 
 use self::paint::Painter;
+use crate::base::terminal::{self, write_unbuffered};
 use crate::base::text::Text;
 
 /// How long giving the terminal back waits for it to take what it is sent; at most twice.
@@ -43,35 +40,6 @@ const END: &str = "\x1b[?2026l";
 /// Bytes in one write. A frame is given up between two of them.
 const CHUNK: usize = 4096;
 
-/// What the terminal and the locale can show.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Abilities {
-    /// Nothing but ASCII.
-    pub ascii: bool,
-    /// Colours, and a person who wants them.
-    pub colour: bool,
-}
-
-impl Abilities {
-    /// As the environment says.
-    pub fn from_env() -> Self {
-        Self::of(|name| env::var_os(name))
-    }
-
-    fn of(env: impl Fn(&str) -> Option<OsString>) -> Self {
-        let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(|it| it.to_string_lossy().into_owned());
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_lowercase();
-        let term = set("TERM").unwrap_or_default();
-        // The console of Linux has 512 glyphs and no braille; the others are older than Unicode.
-        let poor = ["", "dumb", "linux", "ansi", "cons25"].contains(&term.as_str()) || term.starts_with("vt");
-        let colourless = ["", "dumb"].contains(&term.as_str()) || term.starts_with("vt1") || term.starts_with("vt2");
-        Self {
-            ascii: poor || !(locale.contains("utf-8") || locale.contains("utf8")),
-            colour: !colourless && set("NO_COLOR").is_none(),
-        }
-    }
-}
-
 /// The terminal itself, as the session, its writer and a panic share it.
 #[derive(Debug)]
 pub struct Tty {
@@ -89,11 +57,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Tty {
-    /// Whether there is a terminal to draw on.
-    pub fn is_there() -> bool {
-        termios::isatty(io::stdout())
-    }
-
     fn raw(&self) -> io::Result<()> {
         let mut raw = lock(&self.prior).clone();
         raw.make_raw();
@@ -110,7 +73,7 @@ impl Tty {
             // A turn that comes too late finds us back from the shell.
             if tty.left.load(Ordering::SeqCst) {
                 // Nobody is left to tell, should the terminal be gone.
-                let _gone: io::Result<()> = write_to_end(LEAVE.as_bytes());
+                let _gone: io::Result<()> = write_unbuffered(LEAVE.as_bytes());
             }
             let _late: Result<(), mpsc::SendError<()>> = done.send(());
         });
@@ -131,49 +94,10 @@ impl Tty {
             if self.left.load(Ordering::SeqCst) {
                 return Ok(());
             }
-            write_to_end(chunk)?;
+            write_unbuffered(chunk)?;
         }
         Ok(())
     }
-}
-
-/// Writes these bytes to the standard output, at once and as they are.
-///
-/// # Errors
-///
-/// When nobody reads them, or nobody can.
-pub fn pass(bytes: &[u8]) -> io::Result<()> {
-    write_to_end(bytes)
-}
-
-/// From now on an interrupt (Ctrl-C) ends others, not us.
-///
-/// # Errors
-///
-/// When signals cannot be caught.
-pub fn outlive_interrupt() -> io::Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let _inside = runtime.enter();
-    // Once caught, a signal stays so: nobody has to listen.
-    signal(SignalKind::interrupt()).map(drop)
-}
-
-/// Writes past Rust's buffer, which looks for line ends.
-fn write_to_end(mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(io::stdout(), bytes) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::INTR) => {}
-            // Another program that has this terminal, too, may have made it so.
-            Err(Errno::AGAIN) => {
-                let _interrupted = poll(&mut [PollFd::new(&io::stdout(), PollFlags::OUT)], None);
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 /// The screen: what was drawn last, and whether the next frame may be.
@@ -213,7 +137,7 @@ impl Screen {
             }
         })?;
         let mut screen =
-            Self { tty, painter: Painter::new(size()), mouse, frames, written, spare: Some(String::new()) };
+            Self { tty, painter: Painter::new(screen_size()), mouse, frames, written, spare: Some(String::new()) };
         screen.take()?;
         Ok(screen)
     }
@@ -226,7 +150,7 @@ impl Screen {
     pub fn take(&mut self) -> io::Result<()> {
         self.tty.raw()?;
         self.tty.left.store(false, Ordering::SeqCst);
-        self.painter = Painter::new(size());
+        self.painter = Painter::new(screen_size());
         self.painter.bytes.push_str(ENTER);
         if self.mouse {
             self.painter.bytes.push_str(MOUSE_ON);
@@ -286,7 +210,7 @@ impl Screen {
             return;
         }
         // Made anew: it is many times the size of what is remembered of it, and most seconds need one.
-        let mut drawing = Buffer::empty(Rect::from((Position::ORIGIN, size())));
+        let mut drawing = Buffer::empty(Rect::from((Position::ORIGIN, screen_size())));
         draw(&mut drawing);
         self.painter.paint(&mut drawing);
         let painted = &mut self.painter.bytes;
@@ -310,12 +234,8 @@ impl Drop for Screen {
     }
 }
 
-/// The terminal's size; that of a VT100 where nobody knows.
-pub fn size() -> Size {
-    match termios::tcgetwinsize(io::stdout()) {
-        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => Size::new(size.ws_col, size.ws_row),
-        _ => Size::new(80, 24),
-    }
+fn screen_size() -> Size {
+    Size::from(terminal::size())
 }
 
 /// From now on a panic in any thread gives the terminal back first, where one was taken over, then says
@@ -336,34 +256,3 @@ pub fn end_on_panic(tty: Option<Arc<Tty>>) {
 
 /// The exit code of a program of Rust that panicked.
 const PANICKED: i32 = 101;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(env: &[(&str, &str)], ascii: bool, colour: bool) {
-        let abilities =
-            Abilities::of(|name| env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()));
-        assert_eq!(abilities, Abilities { ascii, colour }, "{env:?}");
-    }
-
-    #[test]
-    fn the_locale_and_the_terminal_say_what_can_be_shown() {
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "xterm-256color")], false, true);
-        check(&[("LANG", "C.utf8"), ("TERM", "screen")], false, true);
-        check(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C"), ("TERM", "xterm")], true, true);
-        check(&[("LANG", "C"), ("LC_CTYPE", "de_DE.UTF-8"), ("LC_ALL", ""), ("TERM", "xterm")], false, true);
-        check(&[("TERM", "xterm")], true, true);
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "linux")], true, true);
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "vt100")], true, false);
-        check(&[("LANG", "en_US.UTF-8"), ("TERM", "dumb")], true, false);
-        check(&[("LANG", "en_US.UTF-8")], true, false);
-    }
-
-    #[test]
-    fn who_wants_no_colour_gets_none() {
-        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "1")], false, false);
-        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "")], false, true);
-    }
-}

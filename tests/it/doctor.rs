@@ -91,19 +91,19 @@ fn a_home_that_hangs_is_named_and_keeps_nobody_waiting() {
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("there is room in /tmp");
         let ran = host.run(["doctor"]);
         let found = on(&ran, "settings");
-        assert!(found.starts_with("less") && found.contains(&format!("{file} does not answer")), "{found}");
+        assert!(found.starts_with("less") && found.contains(&format!("{file} does not respond")), "{found}");
         assert_eq!(ran.code, 0, "{}", ran.text());
         let mut terminal = Terminal::start_at(&host, 160, 24, []);
-        terminal.wait_for(&format!("{file} does not answer, so settings are not as you left them"));
+        terminal.wait_for(&format!("{file} does not respond: saved settings are not in use"));
         terminal.wait_for("no process uses a GPU");
         if is_settings {
             terminal.keys("W?");
-            terminal.wait_for("does not answer: nothing may have been written");
+            terminal.wait_for("does not respond: settings may not have been saved");
             // The help came first: nobody waited for that.
             let bytes = terminal.bytes();
             let first = |words: &str| bytes.windows(words.len()).position(|window| window == words.as_bytes());
             let (help, late) =
-                (first("a screen up").expect("it is there"), first("may have been").expect("it is there"));
+                (first("a screen up").expect("it is there"), first("may not have been").expect("it is there"));
             assert!(frames(&bytes[help.min(late)..late]) > 0, "{}", terminal.text());
             terminal.keys(ESC);
             terminal.wait_for("no process uses a GPU");

@@ -138,7 +138,7 @@ fn a_setting_that_does_not_do_is_said_with_its_line_and_one_that_is_unknown_harm
     assert!(!terminal.bytes().windows(4).any(|it| it == b"\x1b[2J"));
     write_config(&host, "theme = 'safe'\nthme = 'dark'\n");
     let mut terminal = Terminal::start_at(&host, 160, 24, []);
-    terminal.wait_for("config.toml says what is not known here: `thme` (line 2)");
+    terminal.wait_for("config.toml: unknown keys: `thme` (line 2)");
     terminal.quit();
     // Scripts are not touched by any of it.
     write_config(&host, "theme = 'dark'\n");

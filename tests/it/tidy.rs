@@ -58,6 +58,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "thread::sleep(",
         "NVML waits so for an event, and no file tells that it changed",
     ),
+    ("src/base/terminal.rs", "rustix::", "the standard output is read by the screen and by reports"),
+    ("src/base/terminal.rs", "std::env;", "the terminal and the locale are known from the environment"),
     ("src/agent/demo/processes.rs", "tokio", "a process of the simulated machine is no part of the agent"),
     ("src/agent/demo/processes.rs", "clock_gettime", "how long a simulated process works"),
     ("src/agent/clock.rs", "u64::try_from(time.", "the clock since boot is never negative"),

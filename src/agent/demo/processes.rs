@@ -17,7 +17,10 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::leave;
-use crate::cli::DEMO_ROLE;
+
+/// The environment variable that makes a process one of the simulated machine. Its arguments are those of the program that it
+/// plays.
+pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
 
 /// Who plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +112,7 @@ impl Role {
     /// The command that starts it.
     fn command(self) -> Command {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)").env(DEMO_ROLE, self.name());
+        command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)").env(ROLE_VARIABLE, self.name());
         // An inherited standard error would keep a connection of ssh open.
         command.stderr(Stdio::null());
         command

@@ -133,11 +133,6 @@ pub(in crate::agent) fn open(pid: u32, name: &str) -> rustix::io::Result<OwnedFd
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Opens a directory for listing.
-pub(in crate::agent) fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-}
-
 /// Reads the beginning of a file, as much as the buffer holds.
 pub(in crate::agent) fn read(file: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<&[u8]> {
     let length = rustix::io::pread(file, &mut *buffer, 0)?;

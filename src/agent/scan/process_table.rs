@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{RawDir, SeekFrom, seek};
 
 use crate::agent::procfs::device_files::OpenDeviceFiles;
-use crate::agent::procfs::{files, stat};
+use crate::agent::procfs::{self, files, stat};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{ProcessId, State};
 
@@ -126,7 +126,7 @@ impl Table {
         Self {
             rows: BTreeMap::new(),
             // Without `/proc` there is nobody.
-            folder: files::open_directory("/proc".as_ref()).ok(),
+            folder: procfs::open_directory("/proc".as_ref()).ok(),
             listed: VecDeque::new(),
             round: 1,
             last: None,

@@ -6,9 +6,9 @@
 use std::time::Duration;
 
 use crate::base::units::{Elapsed, Moment};
-use crate::cli::AgentArgs;
 use crate::commands::report::{self, table};
 use crate::model::HostModel;
+use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
 /// What runs here.
@@ -21,8 +21,8 @@ pub(super) struct Neighbours {
 
 impl Neighbours {
     /// Looks through an agent, as every report does.
-    pub(super) fn look(args: &AgentArgs, patience: Duration) -> Self {
-        match report::look(args, patience, |snapshot| snapshot.host.scan.at != Moment(0)) {
+    pub(super) fn look(agent: &AgentOptions, patience: Duration) -> Self {
+        match report::look(agent, patience, |snapshot| snapshot.host.scan.at != Moment(0)) {
             Ok((model, reason)) => {
                 let trouble = model.latest().and_then(|it| it.driver.trouble.as_ref()).map(|it| it.sentence.clone());
                 Self { model: Some(model), reason: trouble.or(reason).map(|it| it.to_string()) }

@@ -21,11 +21,11 @@ const PIPE_WIDTH: u16 = 120;
 
 /// The columns that the user chose, for both lists; `None` shows those that the terminal has room for.
 #[derive(Debug, Clone, Default)]
-pub(in crate::commands::report) struct ChosenColumns {
+pub struct ChosenColumns {
     /// Of the process list.
-    pub(in crate::commands::report) processes: Option<Columns<ProcessColumn>>,
+    pub processes: Option<Columns<ProcessColumn>>,
     /// Of the GPU list.
-    pub(in crate::commands::report) gpus: Option<Columns<GpuColumn>>,
+    pub gpus: Option<Columns<GpuColumn>>,
 }
 
 /// Returns the whole table. `reasons` say why it is not all there is; `width` is that of the terminal, or `None` where

@@ -1,3 +1,5 @@
+//! Changes between consecutive snapshots: applied, they give the later snapshot back, through JSON too.
+
 use proptest::prelude::*;
 
 use super::*;

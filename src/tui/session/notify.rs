@@ -11,7 +11,6 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::Outside;
 use crate::app::event::Alert;
 use crate::base::text::Text;
-use crate::cli::{Program, ScreenArgs};
 use crate::source::detach;
 
 /// So many programs at a time, should they hang.
@@ -19,17 +18,17 @@ const MOST: usize = 8;
 
 /// Whoever passes alerts on.
 #[derive(Debug)]
-pub(super) struct Herald {
+pub(super) struct Herald<'a> {
     bell: bool,
-    program: Option<Program>,
+    command: &'a [String],
     outside: UnboundedSender<Outside>,
     running: usize,
 }
 
-impl Herald {
+impl<'a> Herald<'a> {
     /// As the command line says.
-    pub(super) fn new(args: &ScreenArgs, outside: UnboundedSender<Outside>) -> Self {
-        Self { bell: args.bell, program: args.on_alert.clone(), outside, running: 0 }
+    pub(super) fn new(command: &'a [String], bell: bool, outside: UnboundedSender<Outside>) -> Self {
+        Self { bell, command, outside, running: 0 }
     }
 
     /// Whether the bell rings.
@@ -39,7 +38,7 @@ impl Herald {
 
     /// Has the program told, if there is one, and says why not.
     pub(super) fn tell(&mut self, alert: &Alert) -> Result<(), Text> {
-        let Some((name, arguments)) = self.program.as_ref().and_then(|it| it.0.split_first()) else { return Ok(()) };
+        let Some((name, arguments)) = self.command.split_first() else { return Ok(()) };
         if self.running >= MOST {
             return Err(format!("{name} has not come back from {MOST} alerts: this one was not passed on").into());
         }

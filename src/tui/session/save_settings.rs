@@ -1,5 +1,6 @@
 //! Has settings written down. A home may be far away, and hang: a thread of its own waits for it.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Outside;
+use super::options::SettingsFiles;
 use crate::app::settings::Settings;
 use crate::base::text::Text;
-use crate::config::{Config, PATIENCE};
 
 /// How long one who leaves waits for all that is to be written: nobody waits for a home that is far away longer than can be
 /// felt. A host that is busy needs some of it.
@@ -20,7 +21,7 @@ const LAST_WORDS: Duration = Duration::from_millis(250);
 /// Whoever keeps settings.
 #[derive(Debug)]
 pub(super) struct Keeper<'a> {
-    config: &'a Config,
+    files: &'a SettingsFiles,
     outside: UnboundedSender<Outside>,
     /// Ends when what is being written is, and what there is to say of it was said.
     writing: Option<JoinHandle<()>>,
@@ -28,8 +29,8 @@ pub(super) struct Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     /// Nothing is being written.
-    pub(super) fn new(config: &'a Config, outside: UnboundedSender<Outside>) -> Self {
-        Self { config, outside, writing: None }
+    pub(super) fn new(files: &'a SettingsFiles, outside: UnboundedSender<Outside>) -> Self {
+        Self { files, outside, writing: None }
     }
 
     /// Has them written into `config.toml`, and says why not. What comes of it is told later.
@@ -38,16 +39,16 @@ impl<'a> Keeper<'a> {
             return Err("settings were not written: the last time they were has not ended yet".into());
         }
         let (done, mut written) = oneshot::channel::<String>();
-        let write = self.config.write(settings);
+        let (write, settings) = (Arc::clone(&self.files.write_config), settings.clone());
         thread::Builder::new()
             .name("keeper".to_owned())
-            .spawn(move || _ = done.send(write()))
+            .spawn(move || _ = done.send(write(&settings)))
             .map_err(|error| Text::from(format!("settings were not written: {error}")))?;
-        let (outside, late) = (self.outside.clone(), self.config.late());
+        let (outside, late, patience) = (self.outside.clone(), self.files.late.clone(), self.files.patience);
         // The session may be over.
         let say = move |words: String| _ = outside.send(Outside::Kept(words.into()));
         self.writing = Some(tokio::spawn(async move {
-            let in_time = timeout(PATIENCE, &mut written).await;
+            let in_time = timeout(patience, &mut written).await;
             let words = match in_time {
                 Ok(words) => words,
                 Err(_) => {
@@ -69,6 +70,6 @@ impl<'a> Keeper<'a> {
         {
             return;
         }
-        self.config.keep(settings, deadline.saturating_duration_since(Instant::now()));
+        (self.files.save_changes)(settings, deadline.saturating_duration_since(Instant::now()));
     }
 }

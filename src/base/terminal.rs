@@ -1,0 +1,113 @@
+//! The terminal at the standard output, for the screen and for reports: what it can show, its size, and unbuffered writes.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::termios;
+
+/// The size of a VT100, for terminals that do not know theirs.
+const DEFAULT_SIZE: (u16, u16) = (80, 24);
+
+/// What the terminal and the locale can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TerminalAbilities {
+    /// Whether only ASCII can be shown.
+    pub ascii: bool,
+    /// Whether colours can be shown and are wanted.
+    pub colour: bool,
+}
+
+impl TerminalAbilities {
+    /// Reads `TERM`, `NO_COLOR` and the locale from the environment.
+    pub fn from_env() -> Self {
+        Self::from_variables(|name| env::var_os(name))
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let set = |name: &str| {
+            let value = variable(name).filter(|value| !value.is_empty());
+            value.map(|value| value.to_string_lossy().into_owned())
+        };
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default().to_lowercase();
+        let term = set("TERM").unwrap_or_default();
+        // The Linux console has 512 glyphs and no braille; the other terminals are older than Unicode.
+        let lacks_unicode = ["", "dumb", "linux", "ansi", "cons25"].contains(&term.as_str()) || term.starts_with("vt");
+        let lacks_colour = ["", "dumb"].contains(&term.as_str()) || term.starts_with("vt1") || term.starts_with("vt2");
+        Self {
+            ascii: lacks_unicode || !(locale.contains("utf-8") || locale.contains("utf8")),
+            colour: !lacks_colour && set("NO_COLOR").is_none(),
+        }
+    }
+}
+
+/// Returns whether the standard output is a terminal.
+pub fn is_stdout() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Returns the terminal's columns and lines.
+pub fn size() -> (u16, u16) {
+    match termios::tcgetwinsize(io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
+        _ => DEFAULT_SIZE,
+    }
+}
+
+/// Returns the terminal's columns, or `None` if the standard output is not a terminal.
+pub fn width() -> Option<usize> {
+    is_stdout().then(|| usize::from(size().0))
+}
+
+/// Writes these bytes to the standard output at once. Rust's buffer would hold them back until a line ends.
+///
+/// # Errors
+///
+/// If the standard output is closed or fails.
+pub fn write_unbuffered(mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(io::stdout(), bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            // Another program on the same terminal may have made it non-blocking.
+            Err(Errno::AGAIN) => {
+                let _interrupted = poll(&mut [PollFd::new(&io::stdout(), PollFlags::OUT)], None);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(env: &[(&str, &str)], ascii: bool, colour: bool) {
+        let variable = |name: &str| env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        assert_eq!(TerminalAbilities::from_variables(variable), TerminalAbilities { ascii, colour }, "{env:?}");
+    }
+
+    #[test]
+    fn the_locale_and_the_terminal_determine_the_abilities() {
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "xterm-256color")], false, true);
+        check(&[("LANG", "C.utf8"), ("TERM", "screen")], false, true);
+        check(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C"), ("TERM", "xterm")], true, true);
+        check(&[("LANG", "C"), ("LC_CTYPE", "de_DE.UTF-8"), ("LC_ALL", ""), ("TERM", "xterm")], false, true);
+        check(&[("TERM", "xterm")], true, true);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "linux")], true, true);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "vt100")], true, false);
+        check(&[("LANG", "en_US.UTF-8"), ("TERM", "dumb")], true, false);
+        check(&[("LANG", "en_US.UTF-8")], true, false);
+    }
+
+    #[test]
+    fn no_color_turns_colours_off() {
+        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "1")], false, false);
+        check(&[("LANG", "C.UTF-8"), ("TERM", "xterm"), ("NO_COLOR", "")], false, true);
+    }
+}

@@ -1,0 +1,146 @@
+//! Turns the command line into the option types of the other folders.
+
+use std::time::Duration;
+
+use super::{AgentArgs, AnalyzeArgs, Cli, ExplainArgs, FreeArgs, OrphansArgs, ReadArgs, ScreenArgs};
+use crate::base::terminal::{self, TerminalAbilities};
+use crate::commands::analyze::AnalyzeOptions;
+use crate::commands::doctor::{DoctorOptions, SettingsState};
+use crate::commands::explain::ExplainOptions;
+use crate::commands::free::FreeOptions;
+use crate::commands::orphans::OrphansOptions;
+use crate::commands::query::{Query, QueryOptions};
+use crate::commands::report::{ChosenColumns, ReportFormat, ReportOptions};
+use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, SHORTEST_INTERVAL};
+
+impl Cli {
+    /// Returns the options of a report, or `None` if the command line asks for the screen and the standard output is a
+    /// terminal.
+    pub(crate) fn report(&self) -> Option<ReportOptions> {
+        let every = self.every();
+        let format = match self {
+            Self { json: true, .. } => ReportFormat::Json,
+            Self { plain: true, .. } => ReportFormat::Plain,
+            _ if self.once || every.is_some() || !terminal::is_stdout() => ReportFormat::Table,
+            _ => return None,
+        };
+        let mut agent = AgentOptions::from(&self.agent);
+        if let Some(every) = every {
+            agent.interval = every.max(SHORTEST_INTERVAL);
+        }
+        Some(ReportOptions {
+            agent,
+            timeout: self.timeout,
+            format,
+            every,
+            ascii: is_ascii(self.screen.ascii),
+            columns: ChosenColumns { processes: self.screen.columns.clone(), gpus: self.screen.gpu_columns.clone() },
+        })
+    }
+
+    /// Returns the options of a query, or `None` if the command line has no option of nvidia-smi.
+    pub(crate) fn query(&self) -> Option<QueryOptions> {
+        let args = &self.query;
+        let query = if args.help_gpu {
+            Some(Query::HelpGpu)
+        } else if args.help_compute_apps {
+            Some(Query::HelpComputeApps)
+        } else if let Some(fields) = &args.gpu {
+            Some(Query::Gpus(fields.clone()))
+        } else if let Some(fields) = &args.query_compute_apps {
+            Some(Query::ComputeApps(fields.clone()))
+        } else if args.csv {
+            Some(Query::Csv)
+        } else {
+            args.list.then_some(Query::List)
+        };
+        let is_asked = query.is_some() || !args.id.is_empty() || !args.format.is_empty() || args.filename.is_some();
+        is_asked.then(|| QueryOptions {
+            agent: AgentOptions::from(&self.agent),
+            timeout: self.timeout,
+            every: self.every(),
+            query,
+            format: args.format.clone(),
+            ids: args.id.clone(),
+            file: args.filename.clone(),
+        })
+    }
+
+    fn every(&self) -> Option<Duration> {
+        self.every.or(self.loop_ms)
+    }
+}
+
+impl ScreenArgs {
+    /// Returns the program of `--on-alert` and its arguments, empty if there is none.
+    pub(crate) fn alert_command(&self) -> Vec<String> {
+        self.on_alert.iter().flat_map(|command| command.split_whitespace()).map(str::to_owned).collect()
+    }
+}
+
+impl From<&AgentArgs> for AgentOptions {
+    fn from(args: &AgentArgs) -> Self {
+        Self {
+            interval: args.interval.unwrap_or(DEFAULT_INTERVAL),
+            nvml_lib: args.nvml_lib.clone(),
+            demo: args.demo,
+            readonly: args.readonly,
+            detail: args.detail,
+        }
+    }
+}
+
+impl From<&AnalyzeArgs> for AnalyzeOptions {
+    fn from(args: &AnalyzeArgs) -> Self {
+        Self { files: args.files.clone(), capacity: args.capacity, json: args.json, ascii: is_ascii(args.ascii) }
+    }
+}
+
+impl From<&ExplainArgs> for ExplainOptions {
+    fn from(args: &ExplainArgs) -> Self {
+        Self {
+            words: args.words.clone(),
+            agent: AgentOptions::from(&args.read.agent),
+            timeout: args.read.timeout,
+            json: args.json,
+            ascii: is_ascii(args.ascii),
+        }
+    }
+}
+
+impl From<&FreeArgs> for FreeOptions {
+    fn from(args: &FreeArgs) -> Self {
+        Self {
+            agent: AgentOptions::from(&args.read.agent),
+            timeout: args.read.timeout,
+            count: args.count.get(),
+            memory: args.memory,
+            idle: args.idle,
+            wait: args.wait,
+        }
+    }
+}
+
+impl From<&OrphansArgs> for OrphansOptions {
+    fn from(args: &OrphansArgs) -> Self {
+        Self {
+            agent: AgentOptions::from(&args.read.agent),
+            timeout: args.read.timeout,
+            json: args.json,
+            user: args.user.clone(),
+            ascii: is_ascii(args.ascii),
+        }
+    }
+}
+
+impl ReadArgs {
+    /// Returns the options of `gputop doctor`.
+    pub(crate) fn doctor(&self, settings: SettingsState) -> DoctorOptions {
+        DoctorOptions { agent: AgentOptions::from(&self.agent), timeout: self.timeout, settings }
+    }
+}
+
+/// Returns whether output is ASCII only: by flag, or because the locale or the terminal cannot show more.
+pub(crate) fn is_ascii(flag: bool) -> bool {
+    flag || TerminalAbilities::from_env().ascii
+}

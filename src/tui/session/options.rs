@@ -1,0 +1,51 @@
+//! How the session is started: plain values, and the functions that write settings.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::app::Options;
+use crate::app::settings::Settings;
+use crate::source::Source;
+use crate::view::Theme;
+
+/// How the session is started.
+#[derive(Debug)]
+pub struct SessionOptions {
+    /// The sources of lines, in the order of their host keys.
+    pub sources: Vec<Source>,
+    /// The options of the app.
+    pub app: Options,
+    /// The settings from flags, environment and files.
+    pub settings: Settings,
+    /// The theme, before the settings choose its colours.
+    pub theme: Theme,
+    /// Whether to use the mouse.
+    pub mouse: bool,
+    /// Whether alerts ring the terminal bell.
+    pub bell: bool,
+    /// The program to run for each alert, and its arguments; empty for none.
+    pub alert_command: Vec<String>,
+    /// Sentences about the settings files, to show at the start.
+    pub notices: Vec<String>,
+    /// Writes settings.
+    pub settings_files: SettingsFiles,
+}
+
+/// Writes settings into files. Its functions block while the home directory hangs.
+pub struct SettingsFiles {
+    /// Writes settings into `config.toml` and returns a sentence that says where, or why it failed.
+    pub write_config: Arc<dyn Fn(&Settings) -> String + Send + Sync>,
+    /// The sentence for a write that takes longer than `patience`.
+    pub late: String,
+    /// How long a write may take before the user is told.
+    pub patience: Duration,
+    /// Saves settings that were changed on the screen for the next run. Waits no longer than the given time.
+    pub save_changes: Box<dyn Fn(&Settings, Duration)>,
+}
+
+impl fmt::Debug for SettingsFiles {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("SettingsFiles").field("late", &self.late).finish_non_exhaustive()
+    }
+}
