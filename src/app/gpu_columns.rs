@@ -42,34 +42,39 @@ impl ListColumn for GpuColumn {
     fn spec(self) -> ColumnSpec {
         /// The width of a share, as in `100%`.
         const SHARE: usize = 4;
-        type Spec = ColumnSpec;
         match self {
-            Self::Index => Spec::right("index", "#", 2, "the index, as in nvidia-smi"),
-            Self::Name => Spec::left("name", "GPU", 8, "the model name"),
-            Self::Memory => Spec::left("memory", "MEMORY", MEMORY_WIDTH + 1, "memory used and total, with a bar"),
-            Self::Sm => Spec::right("sm", "SM", SHARE, "share of the time in which a kernel ran"),
-            Self::Temperature => Spec::right("temp", "TEMP", 5, "temperature of the core"),
-            Self::Power => Spec::right("power", "POWER", 8, "power drawn, and the limit"),
+            Self::Index => ColumnSpec::right("index", "#", 2, "the index, as in nvidia-smi"),
+            Self::Name => ColumnSpec::left("name", "GPU", 8, "the model name"),
+            Self::Memory => ColumnSpec::left("memory", "MEMORY", MEMORY_WIDTH + 1, "memory used and total, with a bar"),
+            Self::Sm => ColumnSpec::right("sm", "SM", SHARE, "share of the time in which a kernel ran"),
+            Self::Temperature => ColumnSpec::right("temp", "TEMP", 5, "temperature of the core"),
+            Self::Power => ColumnSpec::right("power", "POWER", 8, "power drawn, and the limit"),
             Self::MemoryUse => {
-                Spec::right("memuse", "MEM%", SHARE, "share of the time in which memory was read or written")
+                ColumnSpec::right("memuse", "MEM%", SHARE, "share of the time in which memory was read or written")
                     .from_width(SCREEN_WITH_CLOCKS)
             }
-            Self::SmClock => Spec::right("smclock", "SM CLOCK", 8, "SM clock").from_width(SCREEN_WITH_CLOCKS),
-            Self::MemoryClock => Spec::right("memclock", "MEM CLOCK", 9, "memory clock").from_width(SCREEN_WITH_CLOCKS),
-            Self::PState => Spec::right("pstate", "P", 3, "performance state: P0 is fastest, P15 slowest")
+            Self::SmClock => ColumnSpec::right("smclock", "SM CLOCK", 8, "SM clock").from_width(SCREEN_WITH_CLOCKS),
+            Self::MemoryClock => {
+                ColumnSpec::right("memclock", "MEM CLOCK", 9, "memory clock").from_width(SCREEN_WITH_CLOCKS)
+            }
+            Self::PState => ColumnSpec::right("pstate", "P", 3, "performance state: P0 is fastest, P15 slowest")
                 .from_width(SCREEN_WITH_CLOCKS),
-            Self::Fan => Spec::right("fan", "FAN", SHARE, "target fan speed; the GPU's page lists all fans")
+            Self::Fan => ColumnSpec::right("fan", "FAN", SHARE, "target fan speed; the GPU's page lists all fans")
                 .from_width(SCREEN_WITH_CLOCKS),
             Self::Ecc => {
-                Spec::right("ecc", "ECC", 6, "memory errors since the driver was loaded: corrected/uncorrected")
+                ColumnSpec::right("ecc", "ECC", 6, "memory errors since the driver was loaded: corrected/uncorrected")
                     .from_width(SCREEN_WITH_CLOCKS)
             }
-            Self::Encoder => Spec::right("enc", "ENC", SHARE, "use of the video encoder").from_width(WIDEST_FOR_GPUS),
-            Self::Decoder => Spec::right("dec", "DEC", SHARE, "use of the video decoder").from_width(WIDEST_FOR_GPUS),
-            Self::Pcie => {
-                Spec::right("pcie", "PCIE", 5, "PCIe generation and lanes in use").from_width(WIDEST_FOR_GPUS)
+            Self::Encoder => {
+                ColumnSpec::right("enc", "ENC", SHARE, "use of the video encoder").from_width(WIDEST_FOR_GPUS)
             }
-            Self::Health => Spec::left("health", "HEALTH", 12, "whether something is wrong with it").last(),
+            Self::Decoder => {
+                ColumnSpec::right("dec", "DEC", SHARE, "use of the video decoder").from_width(WIDEST_FOR_GPUS)
+            }
+            Self::Pcie => {
+                ColumnSpec::right("pcie", "PCIE", 5, "PCIe generation and lanes in use").from_width(WIDEST_FOR_GPUS)
+            }
+            Self::Health => ColumnSpec::left("health", "HEALTH", 12, "whether something is wrong with it").last(),
         }
     }
 }

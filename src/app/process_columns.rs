@@ -49,41 +49,46 @@ impl ListColumn for ProcessColumn {
     fn spec(self) -> ColumnSpec {
         use SortOrder::{Ascending, Descending};
         const BYTES: usize = BYTES_WIDTH;
-        type Spec = ColumnSpec;
         match self {
-            Self::Gpu => Spec::left("gpu", "GPU", 3, "the GPUs that it uses").sorted(Ascending),
-            Self::Pid => Spec::right("pid", "PID", 7, "its PID").sorted(Ascending),
-            Self::User => Spec::left("user", "USER", 8, "its user").sorted(Ascending),
-            Self::Memory => Spec::right("memory", "MEM", BYTES + 1, "GPU memory, and its share of the GPU as a bar")
-                .sorted(Descending),
-            Self::Cache => {
-                Spec::right("cache", "CACHE", BYTES, "the part of it that PyTorch's empty_cache() would give back")
+            Self::Gpu => ColumnSpec::left("gpu", "GPU", 3, "the GPUs that it uses").sorted(Ascending),
+            Self::Pid => ColumnSpec::right("pid", "PID", 7, "its PID").sorted(Ascending),
+            Self::User => ColumnSpec::left("user", "USER", 8, "its user").sorted(Ascending),
+            Self::Memory => {
+                ColumnSpec::right("memory", "MEM", BYTES + 1, "GPU memory, and its share of the GPU as a bar")
                     .sorted(Descending)
-                    .from_width(SCREEN_WITH_EMPTY_COLUMNS)
             }
+            Self::Cache => ColumnSpec::right(
+                "cache",
+                "CACHE",
+                BYTES,
+                "the part of it that PyTorch's empty_cache() would give back",
+            )
+            .sorted(Descending)
+            .from_width(SCREEN_WITH_EMPTY_COLUMNS),
             Self::Growth => {
-                Spec::right("growth", "GROWN", BYTES + 1, "how its GPU memory changed since gputop first saw it")
+                ColumnSpec::right("growth", "GROWN", BYTES + 1, "how its GPU memory changed since gputop first saw it")
                     .sorted(Descending)
                     .from_width(WIDE)
                     .with_past()
             }
-            Self::Sm => Spec::right("sm", "SM", 4, "share of the time in which its kernels ran").sorted(Descending),
-            Self::Cpu => Spec::right("cpu", "CPU", BYTES, "CPU use; 100% is one core").sorted(Descending),
-            Self::Rss => Spec::right("rss", "RSS", BYTES, "host memory").sorted(Descending),
-            Self::Elapsed => Spec::right("time", "TIME", 6, "time since it started").sorted(Descending),
-            Self::Threads => Spec::right("threads", "THR", 4, "number of threads").from_width(WIDEST),
-            Self::State => {
-                Spec::left("state", "S", 1, "R running, S sleeping, D stuck, T stopped, Z ended").sorted(Ascending)
+            Self::Sm => {
+                ColumnSpec::right("sm", "SM", 4, "share of the time in which its kernels ran").sorted(Descending)
             }
-            Self::History => Spec::left("history", "5 MIN", 5, "its GPU memory in the last minutes").with_past(),
+            Self::Cpu => ColumnSpec::right("cpu", "CPU", BYTES, "CPU use; 100% is one core").sorted(Descending),
+            Self::Rss => ColumnSpec::right("rss", "RSS", BYTES, "host memory").sorted(Descending),
+            Self::Elapsed => ColumnSpec::right("time", "TIME", 6, "time since it started").sorted(Descending),
+            Self::Threads => ColumnSpec::right("threads", "THR", 4, "number of threads").from_width(WIDEST),
+            Self::State => ColumnSpec::left("state", "S", 1, "R running, S sleeping, D stuck, T stopped, Z ended")
+                .sorted(Ascending),
+            Self::History => ColumnSpec::left("history", "5 MIN", 5, "its GPU memory in the last minutes").with_past(),
             Self::Origin => {
-                Spec::left("origin", "ORIGIN", 16, "what started it: Slurm, a container, tmux").from_width(WIDEST)
+                ColumnSpec::left("origin", "ORIGIN", 16, "what started it: Slurm, a container, tmux").from_width(WIDEST)
             }
             Self::Verdict => {
-                Spec::left("verdict", "VERDICT", 8, "whether it leaks, or holds memory that it should not")
+                ColumnSpec::left("verdict", "VERDICT", 8, "whether it leaks, or holds memory that it should not")
                     .from_width(WIDE)
             }
-            Self::Command => Spec::left("command", "COMMAND", 12, "its command line").sorted(Ascending).last(),
+            Self::Command => ColumnSpec::left("command", "COMMAND", 12, "its command line").sorted(Ascending).last(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One line per GPU: `0 H100 80GB HBM3  ━━━━━━──── 61.2/79.6G  97% ━━━━━━━─ 64°C 512/700W ok`
+//! Draws the GPU list, one line each: `0 H100 80GB HBM3  ━━━━━━──── 61.2/79.6G  97% ━━━━━━━─ 64°C 512/700W ok`
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ use crate::base::units::Elapsed;
 use crate::model::{Breakdown, GpuOrProcess, Severity};
 use crate::protocol::snapshot::{Cause, Gpu, Snapshot, Trouble};
 
-/// The columns, and the widths that depend on the screen and on the GPUs.
-struct Columns {
+/// The columns that are shown, and the widths that depend on the screen and on the GPUs.
+struct GpuColumnWidths {
     shown: Vec<GpuColumn>,
     label: usize,
     name: usize,
@@ -31,27 +31,29 @@ struct Columns {
 
 /// The narrowest bar that still says something.
 const BAR: usize = 3;
-/// A bar that reads well. A name that needs the room leaves no more.
+/// A bar that reads well. A long name leaves this much to the bars.
 const FAIR_BAR: usize = 6;
-/// Where there is room for what the word means.
+/// The width of the health where there is room for the whole phrase.
 const HEALTH_AT_LENGTH: usize = 36;
 
-impl Columns {
+impl GpuColumnWidths {
     fn of(app: &App, width: usize, gpus: &[Gpu]) -> Self {
         let label = gpus.iter().map(|gpu| gpu_label(gpu).len()).max().unwrap_or(1).max(2);
         let health =
             if width >= usize::from(WIDEST_FOR_GPUS) { HEALTH_AT_LENGTH } else { GpuColumn::Health.spec().width };
-        // A limit from 1000 W on has a figure more, and so may what is drawn.
+        // From 1000 W on the limit has one digit more, and so may the power that is drawn.
         let limits = gpus.iter().filter_map(|gpu| gpu.health.power_limit.ok());
-        let power = limits.map(|it| 2 * it.to_string().len()).max().unwrap_or(0).max(8);
+        let widest = limits.map(|limit| 2 * limit.to_string().len()).max().unwrap_or(0);
+        let power = widest.max(GpuColumn::Power.spec().width);
         let mut columns =
             Self { shown: Vec::new(), label, name: GpuColumn::Name.spec().width, bar: BAR, power, health };
-        columns.shown = fitting(app.gpus().columns(app.width()), width, |it| columns.width(it));
+        columns.shown = fitting(app.gpus().columns(app.width()), width, |column| columns.width(column));
         (columns.name, columns.bar) = (0, 0);
-        let fixed: usize = columns.shown.iter().map(|it| columns.width(*it) + 1).sum();
+        let fixed: usize = columns.shown.iter().map(|column| columns.width(*column) + 1).sum();
         let left = (width + 1).saturating_sub(fixed);
-        // The bars and a name share what is left.
-        let bars = columns.shown.iter().filter(|it| matches!(it, GpuColumn::Memory | GpuColumn::Sm)).count();
+        // The bars and the name share the rest of the line.
+        let has_bar = |column: &&GpuColumn| matches!(column, GpuColumn::Memory | GpuColumn::Sm);
+        let bars = columns.shown.iter().filter(has_bar).count();
         if columns.shown.contains(&GpuColumn::Name) {
             let names = gpus.iter().filter_map(|gpu| gpu.facts.name.as_ref().ok());
             let longest = names.map(|name| gpu_cells::short_name(name.as_str()).chars().count()).max();
@@ -81,7 +83,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if snapshot.gpus.is_empty() {
         let sentence = match &snapshot.driver.trouble {
             Some(trouble) => trouble.sentence.to_string(),
-            None => "The NVIDIA driver answers, and says that there is no GPU on this host.".to_owned(),
+            None => "The NVIDIA driver works, and finds no GPU on this host.".to_owned(),
         };
         let style = if snapshot.driver.trouble.is_some() { theme.alarm() } else { theme.text() };
         let hint = "`gputop doctor` says what is missing; `gputop --demo` shows a simulated machine.";
@@ -89,7 +91,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Paragraph::new(lines).wrap(Wrap { trim: true }).render(rect(area), buffer);
         return;
     }
-    let columns = Columns::of(app, usize::from(area.width), &snapshot.gpus);
+    let columns = GpuColumnWidths::of(app, usize::from(area.width), &snapshot.gpus);
     let hidden = snapshot.gpus.len().saturating_sub(usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         match &snapshot.driver.trouble {
@@ -100,7 +102,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if hidden > 0
         && let Some(mut pen) = Pen::at(buffer, area, 0)
     {
-        // Where the last column has its name.
+        // Over the heading of the last column.
         let word = format!(" Tab: {hidden} more");
         pen.tab_from_end(word.len()).put(word, theme.notable());
     }
@@ -114,7 +116,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
 }
 
-fn head(pen: &mut Pen<'_>, theme: Theme, columns: &Columns) {
+fn head(pen: &mut Pen<'_>, theme: Theme, columns: &GpuColumnWidths) {
     for column in &columns.shown {
         let (spec, whole) = (column.spec(), columns.width(*column));
         let width = match column {
@@ -127,67 +129,67 @@ fn head(pen: &mut Pen<'_>, theme: Theme, columns: &Columns) {
     }
 }
 
-fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &Columns) {
+fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &GpuColumnWidths) {
     let is_read = is_read(app, gpu);
     let style = if is_read { theme.text() } else { theme.dim() };
     let silent = gpu.trouble.as_ref().filter(|_| !is_read);
-    // How old figures are, or what is wrong, is said whichever columns the person chose: it has the room of the last of them.
+    // The age of old figures, or the trouble, is shown whichever columns the user chose: it takes the room of the last one.
     let word = match app.model().age(gpu) {
         _ if silent.is_some() || columns.shown.contains(&GpuColumn::Health) => None,
         Some(age) => Some((format!("{} old", Elapsed(age)), theme.notable())),
         None => gpu.trouble.as_ref().map(|_| (app.model().health(gpu).phrase, theme.alarm())),
     };
-    let taken = word.as_ref().map_or(0, |it| it.0.len());
-    for column in columns.shown.iter().filter(|it| silent.is_none() || is_kept(**it)) {
+    let taken = word.as_ref().map_or(0, |(text, _)| text.len());
+    for column in columns.shown.iter().filter(|column| silent.is_none() || is_kept(**column)) {
         if word.is_some() && pen.room() < columns.width(*column) + 1 + taken {
             break;
         }
         draw_cell(pen, theme, app, gpu, columns, style, *column);
     }
     if let Some(trouble) = silent {
-        suffers(pen, theme, app, gpu, trouble);
+        draw_trouble(pen, theme, app, gpu, trouble);
     } else if let Some((word, style)) = word {
         pen.tab_from_end(taken).put(word, style);
     }
 }
 
-/// Whether its figures are those of now. Some of one whose processes cannot be listed are.
+/// Whether the figures of a GPU are current. They may be although its processes cannot be listed.
 fn is_read(app: &App, gpu: &Gpu) -> bool {
     if app.model().age(gpu).is_some() {
         return false;
     }
     let is_figure = || gpu.load.sm.is_ok() || gpu.load.temperature.is_ok() || gpu.load.power.is_ok();
-    gpu.trouble.as_ref().is_none_or(|it| !it.is_silence() && it.cause != Cause::Lost && is_figure())
+    let answers = |trouble: &Trouble| !trouble.is_silence() && trouble.cause != Cause::Lost && is_figure();
+    gpu.trouble.as_ref().is_none_or(answers)
 }
 
-/// What stays on the line of one that does not answer: who it is, and what it held. The rest says what is wrong.
+/// Whether the line of a GPU that does not answer keeps this column. The rest of the line says what is wrong.
 fn is_kept(column: GpuColumn) -> bool {
     matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
 }
 
-/// What is wrong with GPUs, and what to do about it, as far as their lines have no room for it: a sentence each.
+/// Returns a sentence on each GPU in trouble whose line has no room for it: what is wrong, and what to do.
 pub(super) fn troubles<'a>(app: &'a App, snapshot: &'a Snapshot, width: usize) -> impl Iterator<Item = &'a str> {
-    let columns = Columns::of(app, width, &snapshot.gpus);
-    let kept = columns.shown.iter().filter(|it| is_kept(**it)).map(|it| columns.width(*it) + 1);
+    let columns = GpuColumnWidths::of(app, width, &snapshot.gpus);
+    let kept = columns.shown.iter().filter(|column| is_kept(**column)).map(|column| columns.width(*column) + 1);
     let room = width.saturating_sub(kept.sum::<usize>());
     let troubled = snapshot.gpus.iter().filter_map(|gpu| Some((gpu, gpu.trouble.as_ref()?)));
     let untold = troubled.filter(move |(gpu, trouble)| is_read(app, gpu) || !tells_all(app, gpu, trouble, room));
     untold.map(|(_, trouble)| trouble.sentence.as_str())
 }
 
-/// How old the figures are that stand on the line of one that does not answer; absent when there are none.
+/// The age of the figures on the line of a GPU that does not answer; `None` when it has none.
 fn age_of_kept(app: &App, gpu: &Gpu) -> Option<Duration> {
     app.model().age(gpu).filter(|_| gpu.load.memory_used.is_ok())
 }
 
-/// Whether its line has room for all that is wrong.
+/// Whether the line has room for the whole sentence.
 fn tells_all(app: &App, gpu: &Gpu, trouble: &Trouble, room: usize) -> bool {
     trouble.sentence.as_str().len() <= room && age_of_kept(app, gpu).is_none()
 }
 
-/// Its trouble, at the length that there is room for.
-fn suffers(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trouble) {
-    // With room, the sentence says it all, and what to do.
+/// Draws what is wrong with a GPU, at the length that fits.
+fn draw_trouble(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trouble) {
     if tells_all(app, gpu, trouble, pen.room()) {
         pen.rest(trouble.sentence.as_str(), theme.alarm());
         return;
@@ -202,11 +204,11 @@ fn suffers(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trou
     pen.rest(text, theme.alarm());
 }
 
-/// The columns that the person chose, and that a screen of that width has no room for.
+/// The columns that the user chose, and that a screen of that width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<GpuColumn> {
-    let gpus = app.model().latest().map(|it| it.gpus.as_slice()).unwrap_or_default();
-    let shown = Columns::of(app, width, gpus).shown;
-    app.gpus().columns(app.width()).into_iter().filter(|it| !shown.contains(it)).collect()
+    let gpus = app.model().latest().map(|snapshot| snapshot.gpus.as_slice()).unwrap_or_default();
+    let shown = GpuColumnWidths::of(app, width, gpus).shown;
+    app.gpus().columns(app.width()).into_iter().filter(|column| !shown.contains(column)).collect()
 }
 
 fn draw_cell(
@@ -214,7 +216,7 @@ fn draw_cell(
     theme: Theme,
     app: &App,
     gpu: &Gpu,
-    columns: &Columns,
+    columns: &GpuColumnWidths,
     style: Style,
     column: GpuColumn,
 ) {
@@ -257,11 +259,11 @@ fn draw_health(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu) {
         return;
     }
     let health = app.model().health(gpu);
-    // With room, what it means.
+    // The phrase explains the word where it fits.
     let words = if health.phrase.len() <= pen.room() { &health.phrase } else { &health.word };
     pen.put(words, theme.severity(health.severity));
     let failure = gpu.failures.first().filter(|_| health.severity > Severity::Fine);
-    if let Some(failure) = failure.map(ToString::to_string).filter(|it| it.len() < pen.room()) {
+    if let Some(failure) = failure.map(ToString::to_string).filter(|failure| failure.len() < pen.room()) {
         pen.skip(1).put(failure, theme.notable());
     }
 }

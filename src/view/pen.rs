@@ -12,7 +12,7 @@ use crate::app::layout::Area;
 use crate::base::units::Bytes;
 use crate::model::{Breakdown, MemoryPart};
 
-/// A place in a line, and all that follows.
+/// A position in a line of the screen; everything is written there or to the right of it.
 pub(super) struct Pen<'a> {
     buffer: &'a mut Buffer,
     x: u16,
@@ -21,49 +21,49 @@ pub(super) struct Pen<'a> {
 }
 
 impl<'a> Pen<'a> {
-    /// At the start of a line of an area, counted from its top; absent when it has no such line.
+    /// Starts at the beginning of a line of an area, counted from its top; `None` when the area has no such line.
     pub(super) fn at(buffer: &'a mut Buffer, area: Area, line: u16) -> Option<Self> {
         let y = area.y + line;
         (line < area.height && area.width > 0).then_some(Self { buffer, x: area.x, y, end: area.x + area.width })
     }
 
-    /// Columns that are left.
+    /// The number of terminal columns that are left.
     pub(super) fn room(&self) -> usize {
         usize::from(self.end - self.x)
     }
 
-    /// Writes as much of the text as there is room for.
+    /// Writes as much of the text as fits.
     pub(super) fn put(&mut self, text: impl AsRef<str>, style: Style) -> &mut Self {
         (self.x, _) = self.buffer.set_stringn(self.x, self.y, text, self.room(), style);
         self
     }
 
-    /// Leaves so many columns blank.
+    /// Leaves `columns` blank.
     pub(super) fn skip(&mut self, columns: usize) -> &mut Self {
         let columns = columns.min(self.room());
         self.x += u16::try_from(columns).unwrap_or(u16::MAX);
         self
     }
 
-    /// Goes so many columns before the end of the line, where nothing stands yet.
+    /// Moves right, to `columns` before the end of the line; never back over what is written.
     pub(super) fn tab_from_end(&mut self, columns: usize) -> &mut Self {
         let room = self.room();
         self.skip(room.saturating_sub(columns))
     }
 
-    /// Goes so many columns before the end of the line, whatever stands there.
+    /// Moves to `columns` before the end of the line, also back over what is written.
     pub(super) fn over_end(&mut self, columns: usize) -> &mut Self {
         self.x = self.end.saturating_sub(u16::try_from(columns).unwrap_or(u16::MAX));
         self
     }
 
-    /// Writes a text, and a mark at the end of the line where it does not fit.
+    /// Writes a text; where it does not fit, the line ends with `…`.
     pub(super) fn rest(&mut self, text: impl Display, style: Style) -> &mut Self {
         let room = self.room();
         self.cell(text, room, Align::Left, style)
     }
 
-    /// Writes the words for which there is room, and a mark where some are left out.
+    /// Writes the words that fit, and `…` where some are left out.
     pub(super) fn words(&mut self, text: impl AsRef<str>, style: Style) -> &mut Self {
         let text = text.as_ref();
         if text.width() <= self.room() {
@@ -74,7 +74,7 @@ impl<'a> Pen<'a> {
         self.put(text[..end].trim_end(), style).put("…", style)
     }
 
-    /// Writes a text in a cell of that width, then goes on right after the cell. What does not fit is cut.
+    /// Writes a text into a cell of that width and moves right behind the cell. A longer text ends with `…`.
     pub(super) fn cell(&mut self, text: impl Display, width: usize, align: Align, style: Style) -> &mut Self {
         let text = text.to_string();
         let columns = text.width();
@@ -90,14 +90,14 @@ impl<'a> Pen<'a> {
         self.skip(if align == Align::Right { width.min(columns) } else { width })
     }
 
-    /// Draws a gauge, filled in that style; an unknown share is a blank one.
+    /// Draws a bar, filled in that style; an unknown share leaves it blank.
     pub(super) fn gauge(&mut self, theme: Theme, share: Option<f64>, width: usize, style: Style) -> &mut Self {
         let Some(share) = share else { return self.skip(width) };
         let (filled, rest) = theme::bar(share, width);
         self.put(filled, style).put(rest, theme.dim())
     }
 
-    /// Draws the parts of a breakdown as shares of `all`: what tensors hold in that style.
+    /// Draws the parts of a memory breakdown as shares of `all`; allocated memory in the style `allocated`.
     pub(super) fn breakdown(
         &mut self,
         theme: Theme,
@@ -111,9 +111,9 @@ impl<'a> Pen<'a> {
             (vec![MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache], '┅', theme.unallocated()),
             (vec![MemoryPart::Outside, MemoryPart::Unaccounted, MemoryPart::Driver], '═', theme.outside()),
         ];
-        let amounts = pieces
-            .each_ref()
-            .map(|(parts, ..)| parts.iter().map(|it| Bytes(breakdown.part(*it).max(0).unsigned_abs())).sum::<Bytes>());
+        let amounts = pieces.each_ref().map(|(parts, ..)| {
+            parts.iter().map(|part| Bytes(breakdown.part(*part).max(0).unsigned_abs())).sum::<Bytes>()
+        });
         let cells = theme::cells(amounts, all, width);
         let drawn: usize = cells.iter().sum();
         if drawn == 0 {
@@ -127,7 +127,7 @@ impl<'a> Pen<'a> {
         self.put("─".repeat(width - drawn), theme.dim())
     }
 
-    /// Gives the whole line, from the start of the area, a style on top of what stands there.
+    /// Adds a style to the whole line, from the start of the area.
     pub(super) fn restyle(&mut self, area: Area, style: Style) {
         let line = ratatui::layout::Rect { x: area.x, y: self.y, width: area.width, height: 1 };
         self.buffer.set_style(line, style);

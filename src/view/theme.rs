@@ -1,7 +1,7 @@
-//! Roles, not colours: what a thing means is said by the one who draws, how that looks is said here.
+//! Turns roles into styles. Drawing code names the role of a text, never a colour.
 //!
-//! Colours are the terminal's own sixteen, so they suit light and dark, unless the person chose others. Without
-//! colour the same roles are bold, dim or reversed. Without Unicode, every glyph has a stand-in.
+//! The colours are the terminal's own sixteen, which suit light and dark backgrounds, unless the user chose another
+//! theme. Without colour the same roles are bold, dim or reversed. Without Unicode every glyph has an ASCII stand-in.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
@@ -11,7 +11,7 @@ use crate::app::settings::Look;
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
-/// How everything looks.
+/// The styles of all roles.
 #[derive(Debug, Clone, Copy)]
 pub struct Theme {
     is_ascii: bool,
@@ -19,7 +19,7 @@ pub struct Theme {
     look: Look,
 }
 
-/// What a colour says. Each look has one of its own for it.
+/// The meaning of a colour. Each theme has a colour for each meaning.
 #[derive(Debug, Clone, Copy)]
 enum Hue {
     Accent,
@@ -31,8 +31,8 @@ enum Hue {
 }
 
 impl Hue {
-    /// Of a look. Those that are not the terminal's own are of its 256, which every terminal of today has: the safe
-    /// ones by Okabe and Ito, the others dark enough to be read on white.
+    /// The colour of this meaning in a theme. The colours of `Safe` are those of Okabe and Ito, and those of `Light` are
+    /// dark enough to be read on white; both come from the palette of 256.
     fn colour(self, look: Look) -> Color {
         let own = match self {
             Self::Accent => (Color::Cyan, 74, 24),
@@ -51,12 +51,12 @@ impl Hue {
 }
 
 impl Theme {
-    /// With these means.
+    /// The default theme on a terminal that shows only ASCII or not, and colour or not.
     pub fn new(is_ascii: bool, has_colour: bool) -> Self {
         Self { is_ascii, has_colour, look: Look::default() }
     }
 
-    /// With the colours that the person chose.
+    /// The same with the theme that the user chose.
     #[must_use]
     pub fn with(self, look: Look) -> Self {
         Self { look, ..self }
@@ -71,47 +71,47 @@ impl Theme {
         if has_colour { Style::new().fg(colour) } else { Style::new().add_modifier(otherwise) }
     }
 
-    /// What is there to be read.
+    /// Ordinary text.
     pub fn text(self) -> Style {
         Style::new()
     }
 
-    /// What matters less: units, rules, what is old or not sure.
+    /// Less important text: units, rules, old or uncertain values.
     pub fn dim(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// The head of a list.
+    /// The headings of a list.
     pub fn head(self) -> Style {
         self.role(Hue::Accent, Modifier::UNDERLINED)
     }
 
-    /// The one accent: the name of the program, the column that sorts, a curve.
+    /// The accent: the name of the program, the column that sorts, a curve.
     pub fn accent(self) -> Style {
         self.role(Hue::Accent, Modifier::empty()).add_modifier(Modifier::BOLD)
     }
 
-    /// What should make one look.
+    /// Unusual.
     pub fn notable(self) -> Style {
         self.role(Hue::Notable, Modifier::BOLD)
     }
 
-    /// What is wrong.
+    /// Wrong.
     pub fn alarm(self) -> Style {
         self.role(Hue::Alarm, Modifier::REVERSED).add_modifier(Modifier::BOLD)
     }
 
-    /// A line towards what is wrong: it would not be readable reversed.
+    /// A line that leads to trouble. It would not be readable reversed.
     pub fn alarm_line(self) -> Style {
         self.role(Hue::Alarm, Modifier::BOLD)
     }
 
-    /// What went well.
+    /// Healthy, or done.
     pub fn good(self) -> Style {
         self.role(Hue::Good, Modifier::empty())
     }
 
-    /// A process's or GPU's health.
+    /// The severity of a verdict or of a health.
     pub fn severity(self, severity: Severity) -> Style {
         match severity {
             Severity::Untold => self.dim(),
@@ -134,12 +134,12 @@ impl Theme {
         }
     }
 
-    /// Work: much of it is what a GPU is for.
+    /// Use of a GPU: much of it is good.
     pub fn busy(self) -> Style {
         self.good()
     }
 
-    /// One of several processes that stand beside or on each other. They differ by more than colour.
+    /// One of several processes that are drawn next to each other. They differ by more than colour.
     pub fn layer(self, at: usize) -> Style {
         const COLOURS: [Color; 6] =
             [Color::Green, Color::Yellow, Color::Magenta, Color::LightBlue, Color::Cyan, Color::LightRed];
@@ -153,10 +153,10 @@ impl Theme {
         self.painted(colour, Modifier::empty())
     }
 
-    /// The share of memory from which on it is about to run out.
+    /// From this share on, memory is about to run out.
     pub const FULL: f64 = 0.95;
 
-    /// Memory, by how full it is: the fuller, the nearer the end of a job.
+    /// Memory in use, by the share of the GPU that it takes.
     pub fn full(self, share: Option<f64>) -> Style {
         match share {
             Some(Self::FULL..) => self.role(Hue::Alarm, Modifier::BOLD),
@@ -165,22 +165,22 @@ impl Theme {
         }
     }
 
-    /// Memory that is free, and kept for later.
+    /// Memory that PyTorch reserved and did not allocate.
     pub fn unallocated(self) -> Style {
         self.role(Hue::Cached, Modifier::empty())
     }
 
-    /// Memory of which nothing more is known.
+    /// Memory that is not PyTorch's.
     pub fn outside(self) -> Style {
         self.role(Hue::Outside, Modifier::empty())
     }
 
-    /// The line under the cursor: reversed, and of one colour, or each bar would be a block.
+    /// The line under the cursor: reversed and in one colour, since reversed bars would be solid blocks.
     pub fn cursor(self) -> Style {
         Style::new().fg(Color::Reset).add_modifier(Modifier::REVERSED).remove_modifier(Modifier::DIM | Modifier::BOLD)
     }
 
-    /// Puts stand-ins where the terminal knows only ASCII.
+    /// Replaces glyphs by their stand-ins where the terminal shows only ASCII.
     pub(super) fn finish(self, buffer: &mut Buffer) {
         if !self.is_ascii {
             return;
@@ -195,7 +195,7 @@ impl Theme {
 
 fn stand_in(glyph: char) -> char {
     match glyph {
-        // A letter with a mark on it.
+        // An ASCII letter with a combining mark.
         _ if glyph.is_ascii() => glyph,
         '━' => '=',
         '┅' => ':',
@@ -233,21 +233,21 @@ fn stand_in(glyph: char) -> char {
     }
 }
 
-/// How many cells of a bar each part takes: all together as many as their sum does, and each as near to its own share as
-/// that lets it. A part without an amount takes none.
+/// Returns how many cells of a bar each part takes, by the largest remainder method: together as many as their sum
+/// rounds to, each as near to its own share as that allows. A part without an amount takes none.
 pub(super) fn cells<const PARTS: usize>(parts: [Bytes; PARTS], all: Bytes, width: usize) -> [usize; PARTS] {
     let wide = |bytes: u128| bytes * u128::try_from(width).unwrap_or_default();
-    let sum: u128 = parts.iter().map(|it| u128::from(it.0)).sum();
+    let sum: u128 = parts.iter().map(|part| u128::from(part.0)).sum();
     let all = u128::from(all.0).max(sum).max(1);
-    let mut cells = parts.map(|it| usize::try_from(wide(it.0.into()) / all).unwrap_or_default());
-    let mut by_rest: Vec<usize> = (0..PARTS).collect();
-    by_rest.sort_by_key(|at| std::cmp::Reverse(wide(parts[*at].0.into()) % all));
+    let mut cells = parts.map(|part| usize::try_from(wide(part.0.into()) / all).unwrap_or_default());
+    let mut by_remainder: Vec<usize> = (0..PARTS).collect();
+    by_remainder.sort_by_key(|at| std::cmp::Reverse(wide(parts[*at].0.into()) % all));
     let left = usize::try_from((2 * wide(sum) + all) / (2 * all)).unwrap_or_default() - cells.iter().sum::<usize>();
-    by_rest.into_iter().take(left).for_each(|at| cells[at] += 1);
+    by_remainder.into_iter().take(left).for_each(|at| cells[at] += 1);
     cells
 }
 
-/// The ends of a bar: full cells and what rounds them.
+/// Returns the filled part of a bar, rounded to half a cell, and the rest.
 pub(super) fn bar(share: f64, width: usize) -> (String, String) {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of at most 1 of a short bar")]
     #[expect(clippy::cast_precision_loss, reason = "a bar has fewer than 2^52 cells")]
@@ -259,12 +259,9 @@ pub(super) fn bar(share: f64, width: usize) -> (String, String) {
     (filled, "─".repeat(width - halves.div_ceil(2)))
 }
 
-/// A part of a whole in one cell.
+/// A share of a whole as a block of that height.
 pub(super) fn step(part: u32, whole: u32) -> char {
-    rise(part.into(), whole.into())
-}
-
-fn rise(part: u64, whole: u64) -> char {
     const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    STEPS[usize::try_from(part * 7 / whole.max(1)).unwrap_or(7).min(7)]
+    let step = u64::from(part) * 7 / u64::from(whole.max(1));
+    STEPS[usize::try_from(step).unwrap_or(7).min(7)]
 }
