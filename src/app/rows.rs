@@ -75,13 +75,13 @@ pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, orde
     let Some(snapshot) = model.latest() else { return Vec::new() };
     let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
     let me = Ok(snapshot.host.facts.uid);
-    let is_shown = |line: &Candidate<'_>| {
+    let is_shown = |line: &RowCandidate<'_>| {
         (!view.mine || line.process.facts.uid == me) && (terms.is_empty() || matches(snapshot, line, &terms))
     };
     let lines: Vec<(ProcessId, SortKeys<'_>)> = snapshot
         .processes
         .iter()
-        .map(|process| Candidate { process, process_total: model.process_total(process.id) })
+        .map(|process| RowCandidate { process, process_total: model.process_total(process.id) })
         .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.process_total.is_some() })
         .filter(is_shown)
         .map(|line| {
@@ -114,7 +114,7 @@ pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, orde
         let left = model.verdicts().iter().filter(|it| it.is_leftover());
         let left = left
             .filter_map(|it| snapshot.process(it.process))
-            .map(|process| Candidate { process, process_total: None })
+            .map(|process| RowCandidate { process, process_total: None })
             .filter(is_shown);
         let left: Vec<Row> = left.map(|line| Row::of(line.process.id, 0)).collect();
         if !left.is_empty() {
@@ -191,14 +191,14 @@ fn grouped(
 }
 
 /// A process, and what it holds if it is a GPU process.
-struct Candidate<'a> {
+struct RowCandidate<'a> {
     process: &'a Process,
     process_total: Option<&'a ProcessTotal>,
 }
 
 /// Whether each term stands somewhere in what the line shows.
-fn matches(snapshot: &Snapshot, line: &Candidate<'_>, terms: &[String]) -> bool {
-    let Candidate { process, process_total } = line;
+fn matches(snapshot: &Snapshot, line: &RowCandidate<'_>, terms: &[String]) -> bool {
+    let RowCandidate { process, process_total } = line;
     let user = process.facts.user.as_ref().map_or("", Text::as_str);
     let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
     let gpus =

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::columns::{self, LogColumns};
 use super::gputop_lines::{GputopLines, SnapshotSample};
-use super::series::{JudgedSeries, LogSample, MemorySeries};
+use super::series::{JudgedSeries, LogSample, LogSeries};
 use super::{cells, time_order};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -26,7 +26,7 @@ pub(super) struct LogReader {
     line_numbers: Vec<u64>,
     /// The latest time was a date and time of day, not a time since the start.
     has_dates: bool,
-    series: Vec<MemorySeries>,
+    series: Vec<LogSeries>,
     /// Indexes into `series` by GPU and PID.
     series_by_key: HashMap<(String, Option<u32>), usize>,
     unreadable: UnreadableLines,
@@ -132,14 +132,14 @@ impl LogReader {
             None => uuid.to_owned(),
         };
         *self.series_by_key.entry((key, id.map(|id| id.pid))).or_insert_with(|| {
-            self.series.push(MemorySeries {
+            self.series.push(LogSeries {
                 gpu: Some(Text::new(index.to_string())),
                 is_index: true,
                 uuid: Some(sample.gpu.uuid.0.clone()),
                 pid: id.map(|id| id.pid),
                 name: sample.process.and_then(|(_, process)| process?.facts.comm.clone().ok()),
                 total: sample.gpu.load.memory_total.ok(),
-                ..MemorySeries::default()
+                ..LogSeries::default()
             });
             self.series.len() - 1
         })
@@ -251,14 +251,14 @@ impl LogReader {
             self.series_by_key.remove(&key);
         }
         let at = *self.series_by_key.entry(key).or_insert_with(|| {
-            self.series.push(MemorySeries {
+            self.series.push(LogSeries {
                 gpu: gpu.map(Text::new),
                 is_index: columns.index.is_some(),
                 uuid: columns.gpu.map(|at| Text::new(cell(at))),
                 pid,
                 name: name.map(Text::new),
                 is_pytorch_only: columns.pytorch.is_some_and(|[(reserved, _), _]| reserved == columns.used),
-                ..MemorySeries::default()
+                ..LogSeries::default()
             });
             self.series.len() - 1
         });

@@ -16,7 +16,7 @@ pub(super) struct LogSample {
 
 /// The samples of a GPU, or of a process on a GPU.
 #[derive(Debug, Default)]
-pub(super) struct MemorySeries {
+pub(super) struct LogSeries {
     /// The GPU as the log names it.
     pub(super) gpu: Option<Text>,
     /// `gpu` is an index.
@@ -62,7 +62,7 @@ pub(super) struct TimedOutlook {
 /// A series and its verdicts.
 #[derive(Debug, Default)]
 pub(super) struct JudgedSeries {
-    pub(super) series: MemorySeries,
+    pub(super) series: LogSeries,
     pub(super) capacity: Option<Bytes>,
     /// Seconds from the first sample to the last.
     pub(super) span: f64,
@@ -92,7 +92,7 @@ pub(super) struct JudgedSeries {
     pub(super) allocated: Vec<(f64, u64)>,
 }
 
-impl MemorySeries {
+impl LogSeries {
     /// Whether the next sample belongs to another process with the same PID: it uses less than half as much memory, and
     /// has another name or follows a long gap. A new name alone proves nothing, because programs can rename themselves.
     /// `times` are those of all rows, in milliseconds.

@@ -6,15 +6,15 @@ const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// Steps of the same kind: how many, and the first of them.
+/// LineSteps of the same kind: how many, and the first of them.
 #[derive(Default)]
-struct Steps {
+struct LineSteps {
     count: u64,
     /// Line number, and the step in milliseconds.
     first: Option<(u64, i64)>,
 }
 
-impl Steps {
+impl LineSteps {
     fn add(&mut self, line: u64, step: i64) {
         self.count += 1;
         self.first.get_or_insert((line, step));
@@ -30,7 +30,7 @@ impl Steps {
 /// times since the start of the log.
 pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> Vec<String> {
     let interval = usual_interval(times);
-    let (mut steps, mut midnights, mut late, mut offset) = (Steps::default(), Steps::default(), 0_u64, 0_i64);
+    let (mut steps, mut midnights, mut late, mut offset) = (LineSteps::default(), LineSteps::default(), 0_u64, 0_i64);
     let mut latest = times.first().copied().unwrap_or_default();
     for at in 1..times.len() {
         let raw = times[at];
