@@ -24,7 +24,7 @@ pub use self::advice::{Advice, GrowthPattern, Shortage, on_growth, on_shortage};
 pub use self::breakdown::{Breakdown, MemoryPart, ReservedMemory, reserved, with_instances};
 pub use self::fleet::{Fleet, HostLabel};
 pub use self::growth::{
-    Evidence, Forecast, LeakDetector, LeakVerdict, MemoryDrop, MemoryGrowth, PartedDetector, Rate, evidence_of,
+    Evidence, Forecast, LeakDetector, LeakVerdict, MemoryDrop, MemoryGrowth, PartedDetector, Rate, describe_evidence,
     part_name,
 };
 pub use self::health::{HealthVerdict, Severity};

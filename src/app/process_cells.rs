@@ -154,7 +154,7 @@ fn memory(line: &ProcessLine<'_>) -> String {
 /// processes keep together stands where the driver has it: at a ghost, or as unaccounted.
 fn kept(verdict: Option<&Verdict>) -> String {
     let kept = verdict.map(|verdict| verdict.kept.as_slice()).unwrap_or_default();
-    let alone = || kept.iter().filter(|memory| memory.keepers == 1);
+    let alone = || kept.iter().filter(|memory| memory.holders == 1);
     match kept {
         [] => String::new(),
         _ if alone().next().is_none() => "shared".to_owned(),

@@ -129,8 +129,8 @@ pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, orde
 /// What one listed process alone keeps stands on its line: a ghost's line says so, and what was unaccounted is not.
 fn count_once(model: &HostModel, snapshot: &Snapshot, rows: &mut Vec<Row>) {
     // Of one that the driver lists, the line says what it lists.
-    let keepers = rows.iter().filter_map(Row::process).filter(|id| model.process_total(*id).is_none());
-    let kept = keepers.filter_map(|id| model.verdict(id)).flat_map(|it| &it.kept).filter(|it| it.keepers == 1);
+    let holders = rows.iter().filter_map(Row::process).filter(|id| model.process_total(*id).is_none());
+    let kept = holders.filter_map(|id| model.verdict(id)).flat_map(|it| &it.kept).filter(|it| it.holders == 1);
     let kept: HashSet<(usize, Option<ProcessId>)> = kept.map(|it| (it.gpu, it.ghost)).collect();
     rows.retain_mut(|row| match &row.subject {
         RowSubject::Process(id) => {

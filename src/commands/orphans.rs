@@ -194,7 +194,7 @@ impl<'a> Found<'a> {
 
     /// Its memory, each part on one line only.
     fn memory(&self, verdict: &Verdict) -> String {
-        let alone = || verdict.kept.iter().filter(|it| it.keepers == 1);
+        let alone = || verdict.kept.iter().filter(|it| it.holders == 1);
         match verdict.listed {
             Some(Ok(_)) if self.is_kept_by_one(|_| true, Some(verdict.process)) => "kept".to_owned(),
             Some(Ok(listed)) => listed.bytes.to_string(),
@@ -207,11 +207,11 @@ impl<'a> Found<'a> {
 
     /// Whether one that is named here keeps alone what is unaccounted there, or what that ghost is listed for.
     fn is_kept_by_one(&self, is_there: impl Fn(&Gpu) -> bool, ghost: Option<ProcessId>) -> bool {
-        let keepers = self.suspects.iter().filter(|it| it.listed.is_none());
+        let holders = self.suspects.iter().filter(|it| it.listed.is_none());
         let is_it = |kept: &&RetainedMemory| {
-            kept.keepers == 1 && kept.ghost == ghost && self.snapshot.gpus.get(kept.gpu).is_some_and(&is_there)
+            kept.holders == 1 && kept.ghost == ghost && self.snapshot.gpus.get(kept.gpu).is_some_and(&is_there)
         };
-        keepers.flat_map(|it| &it.kept).any(|kept| is_it(&kept))
+        holders.flat_map(|it| &it.kept).any(|kept| is_it(&kept))
     }
 
     /// The GPUs that it is listed for or has open.

@@ -1,33 +1,33 @@
-//! What to try, by what is wrong: texts from `assets/advice`, the most likely first.
+//! Advice on leaks and failed allocations: texts from `assets/advice`, most likely first.
 //!
-//! Memory alone seldom tells one cause from another; where it cannot, more than one text is given, and the
-//! texts say so. Each begins with a line that is its title; what is indented in it is code.
+//! Memory alone seldom shows the cause. Where it does not, there are several texts, and they say so. The first line of
+//! each is its title; indented lines are code.
 
 use std::fmt;
 
 /// Why an allocation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shortage {
-    /// More was asked for than the whole GPU has.
+    /// The request is larger than the whole GPU.
     TooBig,
-    /// This process itself fills the GPU.
+    /// The process itself fills the GPU.
     Full,
-    /// The memory is there, but not in one piece.
+    /// The memory is free, but not in one piece.
     Fragmentation,
-    /// Others hold what is missing.
+    /// Other processes hold the memory.
     SomeoneElse,
-    /// This process may not have more, whatever is free.
+    /// The process has reached its own limit, whatever is free.
     Limit,
-    /// There was room, and the driver refused.
+    /// The driver refused though memory was free.
     Refused,
-    /// The size is none: more than 1 EB.
+    /// The requested size is nonsense: more than 1 EB.
     Absurd,
     /// The message does not say enough.
     Unsaid,
 }
 
 impl Shortage {
-    /// Its name for a program.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::TooBig | Self::Full => "too_big",
@@ -55,40 +55,40 @@ impl fmt::Display for Shortage {
     }
 }
 
-/// How memory grows.
+/// A pattern of memory growth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GrowthPattern {
-    /// By about the same amount, all the time.
+    /// At a steady rate.
     Steady,
-    /// In steps that come far apart, as at the end of each epoch.
-    Stair,
-    /// Faster and faster.
+    /// In steps far apart, like one per epoch.
+    Steps,
+    /// At a growing rate.
     Accelerating,
-    /// In some phases only, and it stays: evaluation, most likely.
+    /// In some phases only, without release: most likely evaluation.
     InPhases,
-    /// What tensors hold grows: they are kept somewhere.
+    /// The memory of tensors: references to them are kept.
     Tensors,
-    /// What the allocator reserves grows, and what tensors hold does not.
+    /// The allocator's reserve, without the memory of tensors.
     Cache,
-    /// What the process holds beside PyTorch grows.
+    /// The process's memory outside PyTorch.
     NotPyTorch,
 }
 
-/// One text.
+/// A text of advice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Advice {
-    /// Its name for a program: that of its file.
+    /// The name in JSON: that of its file.
     pub name: &'static str,
     text: &'static str,
 }
 
 impl Advice {
-    /// What it comes to, in a line.
+    /// The title: its first line.
     pub fn title(&self) -> &'static str {
         self.text.split_once('\n').map_or(self.text, |(title, _)| title)
     }
 
-    /// What to do, to be broken where the page ends. What is indented is a line of code, which is not.
+    /// The paragraphs, to be wrapped to the page. An indented line is code, which is not wrapped.
     pub fn paragraphs(&self) -> Vec<String> {
         let mut paragraphs: Vec<String> = Vec::new();
         let is_code = |line: &str| line.starts_with(' ');
@@ -134,7 +134,7 @@ texts! {
     WARM_UP = "warm-up",
 }
 
-/// What to try when an allocation failed, for these reasons, the main one first.
+/// Returns advice on a failed allocation, for these reasons, main reason first.
 pub fn on_shortage(reasons: &[Shortage]) -> Vec<Advice> {
     let mut texts = Vec::new();
     for reason in reasons {
@@ -153,16 +153,16 @@ pub fn on_shortage(reasons: &[Shortage]) -> Vec<Advice> {
     texts
 }
 
-/// What to try when memory grows, in these ways, the one that is surest first.
-pub fn on_growth(ways: &[GrowthPattern]) -> Vec<Advice> {
+/// Returns advice on growing memory, for these patterns, most certain first.
+pub fn on_growth(patterns: &[GrowthPattern]) -> Vec<Advice> {
     let mut texts = Vec::new();
-    for way in ways {
+    for pattern in patterns {
         add(
             &mut texts,
-            match way {
+            match pattern {
                 GrowthPattern::Steady => &[LOSS_HISTORY, KEPT_TENSORS, NOT_PYTORCH, CACHE],
-                GrowthPattern::Stair => &[EPOCH_END, EVALUATION_GRAD, LOSS_HISTORY],
-                // Each step costs more than the one before: a graph that is carried on.
+                GrowthPattern::Steps => &[EPOCH_END, EVALUATION_GRAD, LOSS_HISTORY],
+                // Each step takes more than the one before: a graph that is carried over.
                 GrowthPattern::Accelerating => &[LONG_SEQUENCE, LOSS_HISTORY, CACHE],
                 GrowthPattern::InPhases => &[EVALUATION_GRAD, KEPT_TENSORS, LAST_OUTPUT],
                 GrowthPattern::Tensors => &[LOSS_HISTORY, KEPT_TENSORS, EVALUATION_GRAD, LAST_OUTPUT],
@@ -177,7 +177,7 @@ pub fn on_growth(ways: &[GrowthPattern]) -> Vec<Advice> {
     texts
 }
 
-/// Adds those that are not there yet.
+/// Adds the texts that are not in the list yet.
 fn add(texts: &mut Vec<Advice>, next: &[Advice]) {
     for advice in next {
         if !texts.contains(advice) {
@@ -203,7 +203,7 @@ mod tests {
 
     #[track_caller]
     fn check(texts: &[Advice], expected: &[&str]) {
-        assert_eq!(texts.iter().map(|it| it.name).collect::<Vec<_>>(), expected);
+        assert_eq!(texts.iter().map(|advice| advice.name).collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -220,11 +220,11 @@ mod tests {
 
     #[test]
     fn every_text_is_given_for_something() {
-        use GrowthPattern::{Accelerating, Cache, InPhases, NotPyTorch, Stair, Steady, Tensors};
+        use GrowthPattern::{Accelerating, Cache, InPhases, NotPyTorch, Steady, Steps, Tensors};
         use Shortage::{Absurd, Fragmentation, Full, Limit, Refused, SomeoneElse, TooBig, Unsaid};
         let mut given = on_shortage(&[TooBig, Full, Fragmentation, SomeoneElse, Limit, Refused, Absurd, Unsaid]);
-        given.extend(on_growth(&[Steady, Stair, Accelerating, InPhases, Tensors, Cache, NotPyTorch]));
-        let unused: Vec<_> = ALL.iter().filter(|it| !given.contains(it)).map(|it| it.name).collect();
+        given.extend(on_growth(&[Steady, Steps, Accelerating, InPhases, Tensors, Cache, NotPyTorch]));
+        let unused: Vec<_> = ALL.iter().filter(|advice| !given.contains(advice)).map(|advice| advice.name).collect();
         assert!(unused.is_empty(), "{unused:?}");
     }
 }

@@ -1,58 +1,58 @@
-//! Where device memory went: from the driver's figure down to what tensors hold, in parts that add up.
+//! The breakdown of device memory: from the driver's figure to the memory of tensors, in parts that add up.
 //!
 //! ```text
 //! driver's figure
-//!  = outside      not PyTorch's: the CUDA context, kernels, NCCL, other libraries
-//!  + cache        empty_cache() would give it back
-//!  + fragmented   free, in segments of which a part is in use
-//!  + pending      freed, and awaited by another stream
-//!  + allocated    held by tensors
-//! allocated + pending = what the program asked for + rounding
+//! = outside      not PyTorch's: CUDA context, kernels, NCCL, other libraries
+//! + cache        freed by empty_cache()
+//! + fragmented   free, in segments of which a part is in use
+//! + pending      freed, waiting for another stream
+//! + allocated    held by tensors
+//! allocated + pending = requested by the program + rounding
 //! ```
 
 use super::{ProcessTotal, UnaccountedMemory};
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{DeviceAllocator, Gpu, GpuProcess, Missing, ProcessId, Reading, Snapshot};
 
-/// A part of the whole, from what tensors hold to what nobody does.
+/// A part of device memory, ordered from allocated to free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemoryPart {
     /// Held by tensors.
     Allocated,
-    /// Freed, and awaited by another stream.
+    /// Freed, waiting for another stream.
     Pending,
     /// Free, in segments of which a part is in use.
     Fragmented,
-    /// Free: `empty_cache()` would give it back.
+    /// Free in whole segments: `empty_cache()` returns it.
     Cache,
-    /// Not PyTorch's, or of a process that could not be read.
+    /// Not PyTorch's, or of a process whose allocator could not be read.
     Outside,
-    /// In use, and no listed process accounts for it.
+    /// In use by no listed process.
     Unaccounted,
-    /// Kept by the driver for itself.
+    /// Reserved by the driver.
     Driver,
-    /// Nobody's.
+    /// Free.
     Free,
 }
 
-/// What PyTorch's allocator took for one device, part by part.
+/// The memory that PyTorch's allocator reserved, part by part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReservedMemory {
     /// Held by tensors.
     pub allocated: Bytes,
-    /// Freed, and awaited by another stream.
+    /// Freed, waiting for another stream.
     pub pending: Bytes,
     /// Free, in segments of which a part is in use.
     pub fragmented: Bytes,
-    /// `empty_cache()` would give it back.
+    /// Free in whole segments: `empty_cache()` returns it.
     pub cache: Bytes,
-    /// Of allocated and pending: what the program did not ask for.
+    /// The part of allocated and pending that the program did not request.
     pub rounding: Bytes,
 }
 
 impl ReservedMemory {
-    /// What the allocator says. Missing where it is, and failed where it does not add up: a line may come from
-    /// any program.
+    /// Returns the parts of one device. Missing where a figure is missing, and failed where they do not add up: they
+    /// may come from any program.
     pub fn of(allocator: &DeviceAllocator) -> Reading<Self> {
         let less = |a: Bytes, b: Bytes| a.0.checked_sub(b.0).map(Bytes).ok_or(Missing::Failed);
         let (active, fragmented) = (allocator.active?, allocator.inactive_split?);
@@ -65,23 +65,23 @@ impl ReservedMemory {
         })
     }
 
-    /// What these say together. Absent where one of them says nothing, or there is none.
+    /// Returns the sum over devices; `None` where one is unknown, or there is none.
     pub fn of_all<'a>(devices: impl IntoIterator<Item = &'a DeviceAllocator>) -> Option<Self> {
         let all: Vec<Self> = devices.into_iter().map(Self::of).collect::<Reading<_>>().ok()?;
         all.into_iter().reduce(Self::plus)
     }
 
-    /// All of it: `memory_reserved()`.
+    /// The sum of the parts: `memory_reserved()`.
     pub fn sum(&self) -> Bytes {
         [self.allocated, self.pending, self.fragmented, self.cache].into_iter().sum()
     }
 
-    /// Held by tensors, or awaited by another stream.
+    /// The memory held by tensors or waiting for another stream.
     pub fn active(&self) -> Bytes {
         [self.allocated, self.pending].into_iter().sum()
     }
 
-    /// Its parts.
+    /// The parts.
     pub fn parts(&self) -> [(MemoryPart, Bytes); 4] {
         [
             (MemoryPart::Allocated, self.allocated),
@@ -103,22 +103,22 @@ impl ReservedMemory {
     }
 }
 
-/// A whole and its parts, which add up to it. A part is below 0 where the figures were not read at one moment, and
-/// stays in the sum: a difference is shown, not hidden.
+/// An amount of memory, and its parts, which add up to it. A part is negative where the figures were not read at the
+/// same moment: the difference is shown, not hidden.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breakdown {
     /// The driver's figure.
     pub whole: Bytes,
-    /// Its parts in bytes, in their order.
+    /// The parts in bytes, in the order of [`MemoryPart`].
     pub parts: Vec<(MemoryPart, i64)>,
 }
 
 impl Breakdown {
-    /// The parts that are known, and one that is the rest.
+    /// Returns the breakdown into known parts, and `rest`.
     fn new(whole: Bytes, known: &[(MemoryPart, Bytes)], rest: MemoryPart) -> Self {
         let signed = |bytes: Bytes| bytes.0.min(1 << 60).cast_signed();
         let mut parts: Vec<(MemoryPart, i64)> = known.iter().map(|(part, bytes)| (*part, signed(*bytes))).collect();
-        // A whole of more than that is no device's.
+        // No device has more.
         let whole = Bytes(whole.0.min(1 << 60));
         let sum = parts.iter().fold(0_i64, |sum, (_, bytes)| sum.saturating_add(*bytes));
         parts.push((rest, signed(whole).saturating_sub(sum)));
@@ -126,65 +126,66 @@ impl Breakdown {
         Self { whole, parts }
     }
 
-    /// What a process holds of one GPU. Missing where either figure is.
-    pub fn of_tenant(memory: Reading<Bytes>, allocator: &DeviceAllocator) -> Reading<Self> {
+    /// The breakdown of a process's memory on one GPU. Missing where either figure is.
+    pub fn of_gpu_process(memory: Reading<Bytes>, allocator: &DeviceAllocator) -> Reading<Self> {
         Ok(Self::new(memory?, &ReservedMemory::of(allocator)?.parts(), MemoryPart::Outside))
     }
 
-    /// What a process holds of all its GPUs. Absent where its allocator was not read.
+    /// The breakdown of a process's memory on all its GPUs; `None` where its allocator was not read.
     pub fn of_process(snapshot: &Snapshot, process_total: &ProcessTotal) -> Option<Self> {
-        let total = process_total.memory.ok().filter(|it| !it.lower_bound)?;
+        let total = process_total.memory.ok().filter(|total| !total.lower_bound)?;
         Some(Self::new(total.bytes, &reserved(snapshot, process_total.process, None)?.parts(), MemoryPart::Outside))
     }
 
-    /// What of a GPU's memory is in use; of one that is split, with what is on its instances. Absent where the driver does
-    /// not say that, or nothing is known of PyTorch's part.
+    /// The breakdown of a GPU's memory in use, including MIG instances; `None` where that, or PyTorch's part, is
+    /// unknown.
     pub fn of_used(snapshot: &Snapshot, gpu: &Gpu) -> Option<Self> {
         let whole = gpu.load.memory_used.ok()?;
         Some(Self::new(whole, &reserved_on(snapshot, gpu)?.parts(), MemoryPart::Outside))
     }
 
-    /// All memory of a GPU; of one that is split, with what is on its instances. Missing where the driver does not say
-    /// what is used.
+    /// The breakdown of all memory of a GPU, including MIG instances. Missing where the memory in use is.
     pub fn of_gpu(snapshot: &Snapshot, gpu: &Gpu, unaccounted: &[UnaccountedMemory]) -> Reading<Self> {
         let load = &gpu.load;
         let all = || with_instances(snapshot, gpu);
         let reserved = reserved_on(snapshot, gpu);
-        let unaccounted = unaccounted.iter().filter(|it| all().any(|gpu| gpu.uuid == it.gpu));
-        let mut known = reserved.map_or_else(Vec::new, |it| it.parts().to_vec());
+        let unaccounted = unaccounted.iter().filter(|unaccounted| all().any(|gpu| gpu.uuid == unaccounted.gpu));
+        let mut known = reserved.map_or_else(Vec::new, |reserved| reserved.parts().to_vec());
         let free = load.memory_total?.saturating_sub(load.memory_used?);
-        // Older drivers count their own part as used.
+        // Drivers before 510 count their own part as used.
         let (own, free) = match load.memory_reserved {
             Ok(own) => (Some(own), free.saturating_sub(own)),
             Err(_) => (None, free),
         };
-        known.extend(unaccounted.map(|it| (MemoryPart::Unaccounted, it.memory)));
+        known.extend(unaccounted.map(|unaccounted| (MemoryPart::Unaccounted, unaccounted.memory)));
         known.extend(own.map(|own| (MemoryPart::Driver, own)));
         known.push((MemoryPart::Free, free));
         Ok(Self::new(load.memory_total?, &known, MemoryPart::Outside))
     }
 
-    /// So much of one part; 0 where there is none.
+    /// The bytes of one part; 0 where there is none.
     pub fn part(&self, part: MemoryPart) -> i64 {
-        self.parts.iter().filter(|it| it.0 == part).map(|it| it.1).sum()
+        self.parts.iter().filter(|(known, _)| *known == part).map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// A GPU, and the instances that it is split into.
+/// Returns a GPU and its MIG instances.
 pub fn with_instances<'a>(snapshot: &'a Snapshot, gpu: &'a Gpu) -> impl Iterator<Item = &'a Gpu> {
-    snapshot.gpus.iter().filter(|it| it.uuid == gpu.uuid || it.facts.parent.as_ref() == Some(&gpu.uuid))
+    snapshot.gpus.iter().filter(|other| other.uuid == gpu.uuid || other.facts.parent.as_ref() == Some(&gpu.uuid))
 }
 
-/// What PyTorch took of a GPU in all that was read there, with its instances.
+/// Returns the memory that PyTorch reserved on a GPU and its MIG instances, as far as it was read.
 fn reserved_on(snapshot: &Snapshot, gpu: &Gpu) -> Option<ReservedMemory> {
-    let of = |gpu| move |it: &GpuProcess| reserved(snapshot, it.process, Some(gpu));
+    let of = |gpu| move |gpu_process: &GpuProcess| reserved(snapshot, gpu_process.process, Some(gpu));
     with_instances(snapshot, gpu).flat_map(|gpu| gpu.processes.iter().filter_map(of(gpu))).reduce(ReservedMemory::plus)
 }
 
-/// What PyTorch took in one process, on one GPU or on all. Absent where that was not read.
+/// Returns the memory that PyTorch reserved in a process, on one GPU or on all; `None` where it was not read.
 pub fn reserved(snapshot: &Snapshot, process: ProcessId, gpu: Option<&Gpu>) -> Option<ReservedMemory> {
     let allocators = &snapshot.process(process)?.allocator.as_ref()?.devices;
-    ReservedMemory::of_all(allocators.iter().filter(|it| gpu.is_none_or(|gpu| it.gpu.as_ref() == Some(&gpu.uuid))))
+    ReservedMemory::of_all(
+        allocators.iter().filter(|allocator| gpu.is_none_or(|gpu| allocator.gpu.as_ref() == Some(&gpu.uuid))),
+    )
 }
 
 #[cfg(test)]
@@ -196,7 +197,7 @@ mod tests {
     use crate::protocol::snapshot::example::host;
     use crate::protocol::snapshot::{AllocatorStats, GpuUuid};
 
-    /// An allocator on the first GPU with these parts: allocated, pending, fragmented, cache, rounding.
+    /// Returns an allocator on the first GPU with these parts: allocated, pending, fragmented, cache, rounding.
     pub(crate) fn allocator(parts: [u64; 5]) -> DeviceAllocator {
         let [allocated, pending, fragmented, cache, rounding] = parts;
         let active = allocated.saturating_add(pending);
@@ -211,16 +212,16 @@ mod tests {
     }
 
     fn sum(breakdown: &Breakdown) -> i128 {
-        breakdown.parts.iter().map(|it| i128::from(it.1)).sum()
+        breakdown.parts.iter().map(|part| i128::from(part.1)).sum()
     }
 
     fn any_parts() -> impl Strategy<Value = [u64; 5]> {
-        let amount = prop_oneof![0..1_u64 << 36, any::<u64>().prop_map(|it| it >> 3)];
+        let amount = prop_oneof![0..1_u64 << 36, any::<u64>().prop_map(|bytes| bytes >> 3)];
         proptest::array::uniform5(amount)
     }
 
     proptest! {
-        /// Whatever anyone says, the parts are the whole.
+        /// Any figures give parts that add up to the whole.
         #[test]
         fn the_parts_add_up_to_the_whole(
             gpu_processes in proptest::collection::vec((any_parts(), any::<u64>(), any::<bool>()), 1..6),
@@ -232,10 +233,10 @@ mod tests {
             for (pid, (parts, memory, is_read)) in (100..).zip(&gpu_processes) {
                 snapshot = snapshot.with(pid, "python train.py", 0, Bytes(memory >> 4));
                 if *is_read {
-                    let place = snapshot.processes.iter().position(|it| it.id.pid == pid).unwrap();
+                    let place = snapshot.processes.iter().position(|process| process.id.pid == pid).unwrap();
                     let peek = AllocatorStats { devices: vec![allocator(*parts)], unreadable: None };
                     snapshot.processes[place].allocator = Some(peek.into());
-                    if let Ok(it) = Breakdown::of_tenant(Ok(Bytes(memory >> 4)), &allocator(*parts)) {
+                    if let Ok(it) = Breakdown::of_gpu_process(Ok(Bytes(memory >> 4)), &allocator(*parts)) {
                         prop_assert_eq!(sum(&it), i128::from(it.whole.0));
                     }
                 }
@@ -247,15 +248,15 @@ mod tests {
             model.replace(snapshot.clone());
             let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], model.unaccounted()).unwrap();
             prop_assert_eq!(sum(&it), i128::from(it.whole.0));
-            for it in model.process_totals().iter().filter_map(|it| Breakdown::of_process(&snapshot, it)) {
+            for it in model.process_totals().iter().filter_map(|total| Breakdown::of_process(&snapshot, total)) {
                 prop_assert_eq!(sum(&it), i128::from(it.whole.0));
             }
         }
     }
 
     proptest! {
-        /// On GPUs that are whole or split, of GPU processes of whom the driver says how much or not, whose devices are known
-        /// or not: what PyTorch says is in the parts of one GPU, all of it and once, and the rest is named.
+        /// On GPUs with and without MIG, with GPU processes of known or unknown memory and devices: PyTorch's figures
+        /// are all in the parts of their GPU, once, and the rest has a name.
         #[test]
         fn what_pytorch_says_is_in_the_parts(
             gpu_processes in proptest::collection::vec(
@@ -279,12 +280,12 @@ mod tests {
                 gpu_process.memory = memory.map(Bytes).ok_or(Missing::Unsupported);
                 let allocator = DeviceAllocator { gpu: named.map(|at| uuids[at].clone()), ..allocator(*parts) };
                 let reserved = ReservedMemory::of(&allocator).ok();
-                prop_assert_eq!(reserved.map(|it| it.sum()), allocator.reserved.ok().filter(|_| reserved.is_some()));
+                prop_assert_eq!(reserved.map(|reserved| reserved.sum()), allocator.reserved.ok().filter(|_| reserved.is_some()));
                 if named == &Some(*held) {
-                    expected[*held] += reserved.map_or(0, |it| i128::from(it.sum().0));
+                    expected[*held] += reserved.map_or(0, |reserved| i128::from(reserved.sum().0));
                 }
                 let peek = AllocatorStats { devices: vec![allocator], unreadable: None };
-                let process = snapshot.processes.iter_mut().find(|it| it.id.pid == pid).unwrap();
+                let process = snapshot.processes.iter_mut().find(|process| process.id.pid == pid).unwrap();
                 process.allocator = Some(peek.into());
             }
             for (gpu, used) in snapshot.gpus.iter_mut().zip(used) {
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_the_allocator_took_since_the_driver_was_asked_is_a_difference() {
-        let it = Breakdown::of_tenant(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
+        let it = Breakdown::of_gpu_process(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
         assert_eq!(it.parts.last(), Some(&(MemoryPart::Outside, -200)));
         assert_eq!((it.part(MemoryPart::Cache), it.part(MemoryPart::Free)), (300, 0));
     }

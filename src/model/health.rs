@@ -1,31 +1,31 @@
-//! What to think of a GPU, in a word.
+//! Judges the health of a GPU.
 
 use std::time::Duration;
 
 use crate::base::units::{Elapsed, Moment};
 use crate::protocol::snapshot::{Gpu, Missing, Throttle};
 
-/// How much a person should care.
+/// How much the user should care.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Nothing is told, so nothing says that it is well.
-    Untold,
-    /// Nothing to see.
+    /// No reading shows whether there is a problem.
+    Unknown,
+    /// No problem.
     Fine,
-    /// It may explain a slow job.
+    /// A condition that may explain a slow job.
     Notable,
-    /// Something is wrong.
+    /// A problem.
     Bad,
 }
 
-/// A word on a GPU, and its severity.
+/// The verdict on a GPU's health.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealthVerdict {
-    /// As in `ok`, `power cap`, `Xid 79`, `hung`.
+    /// A word for the table: `ok`, `power cap`, `Xid 79`, `hung`.
     pub word: String,
-    /// The same for where there is room, as in `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung 12s`.
+    /// A longer phrase: `Xid 79: fell off the bus`, `row remap pending: reset when idle`, `hung 12s`.
     pub phrase: String,
-    /// How bad that is.
+    /// The severity.
     pub severity: Severity,
 }
 
@@ -35,16 +35,16 @@ impl HealthVerdict {
         Self { phrase: word.clone(), word, severity }
     }
 
-    fn or(self, phrase: impl Into<String>) -> Self {
+    fn with_phrase(self, phrase: impl Into<String>) -> Self {
         Self { phrase: phrase.into(), ..self }
     }
 }
 
-/// An Xid is news for so long.
-const NEWS: Duration = Duration::from_hours(1);
+/// The time for which an Xid error is shown.
+const XID_SHOWN_FOR: Duration = Duration::from_hours(1);
 
-/// What NVIDIA's catalogue says of an Xid, in few words; absent for one that is seldom seen.
-pub fn xid(code: u64) -> Option<&'static str> {
+/// Describes an Xid, by NVIDIA's catalogue; `None` for a rare one.
+pub fn describe_xid(code: u64) -> Option<&'static str> {
     Some(match code {
         13 => "graphics engine exception, mostly the program's",
         31 => "memory page fault, mostly the program's",
@@ -52,7 +52,7 @@ pub fn xid(code: u64) -> Option<&'static str> {
         38 => "driver firmware error",
         43 => "a program's work was stopped",
         45 => "work cleaned up after another error",
-        48 => "memory error that ECC could not mend",
+        48 => "memory error that ECC could not correct",
         61 | 62 => "internal microcontroller error",
         63 => "a row remap or page retirement was noted",
         64 => "a row remap or page retirement failed",
@@ -60,97 +60,98 @@ pub fn xid(code: u64) -> Option<&'static str> {
         69 => "graphics engine class error",
         74 => "NVLink error",
         79 => "fell off the bus",
-        92 => "many memory errors that ECC mended",
+        92 => "many memory errors that ECC corrected",
         94 => "memory error, contained: one program ended",
         95 => "memory error, not contained: reset it",
         109 => "context switch timeout",
         119 => "GSP firmware does not answer",
         120 => "GSP firmware error",
         121 => "chip-to-chip link error",
-        140 => "memory error that ECC could not mend",
+        140 => "memory error that ECC could not correct",
         143 => "could not be initialized",
-        154 => "it says that it wants to be mended",
+        154 => "the GPU asks for a recovery action",
         _ => return None,
     })
 }
 
-/// Whether an Xid comes from what a program did, far more often than from the GPU.
+/// Whether an Xid is usually caused by a program and not by the GPU.
 fn is_of_a_program(xid: u64) -> bool {
     matches!(xid, 13 | 31 | 43 | 45 | 68 | 69 | 109)
 }
 
-/// What the driver says should be done to mend a GPU, by NVML's number; absent for nothing.
+/// Describes NVML's recovery action: a word and a phrase; `None` for no action.
 pub fn recovery(action: u32) -> Option<(&'static str, &'static str)> {
     match action {
         0 => None,
-        1 => Some(("needs reset", "reset it when nobody is on it")),
+        1 => Some(("needs reset", "reset it when idle")),
         2 => Some(("needs reboot", "reboot the host")),
-        3 => Some(("drain P2P", "end what uses it together with other GPUs, then reset it")),
-        4 => Some(("drain, reset", "let it do no new work, and reset it when nobody is on it")),
+        3 => Some(("drain P2P", "end the processes that use it together with other GPUs, then reset it")),
+        4 => Some(("drain, reset", "start no new work on it, and reset it when idle")),
         5 => Some(("recover IMEX", "recover its IMEX domain")),
-        6 => Some(("reset bus", "reset the bus that it is on")),
-        7 => Some(("reboot all", "reboot the whole system that it is a part of")),
-        _ => Some(("needs repair", "the driver asks for a repair that this gputop does not know")),
+        6 => Some(("reset bus", "reset its bus")),
+        7 => Some(("reboot all", "reboot the whole system that it belongs to")),
+        _ => Some(("needs repair", "the driver asks for a repair that gputop does not know")),
     }
 }
 
-/// The first that holds, worst first:
-///
-/// 1. it does not answer, or not to all: lost, hung and how long, refused, in need of a reset;
-/// 2. an Xid error of the hardware came within the last hour;
-/// 3. its memory has a row that could not be replaced, or errors that ECC could not mend;
-/// 4. hardware slowed it down, or heat did, or it is as hot as where it slows down;
-/// 5. its memory waits for a reset or a reboot to be mended, or the driver asks for a repair;
-/// 6. an Xid error of a program came within the last hour;
-/// 7. software holds its clocks at a limit of power;
-/// 8. something that should be read cannot be, or a call fails;
-/// 9. nothing of that can be told, or nothing of that is so.
+/// Returns the first that applies, worst first:
+/// 1. the GPU does not answer, or not to every call: lost, hung, refused, in need of a reset;
+/// 2. an Xid error of the hardware within the last hour;
+/// 3. a failed row remap, or uncorrected ECC errors;
+/// 4. a hardware or thermal slowdown, or a temperature at the slowdown limit;
+/// 5. a repair that waits for a reset or reboot, or a recovery action of the driver;
+/// 6. an Xid error of a program within the last hour;
+/// 7. clocks limited by software: a power cap;
+/// 8. a failed reading or call;
+/// 9. nothing known, or no problem.
 pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
-    use Severity::{Bad, Fine, Notable, Untold};
+    use Severity::{Bad, Fine, Notable, Unknown};
     if let Some(trouble) = &gpu.trouble {
         let word = trouble.cause.to_string();
         let phrase = format!("{word} {}", Elapsed(now.since(trouble.since)));
-        return HealthVerdict::new(Bad, word).or(phrase);
+        return HealthVerdict::new(Bad, word).with_phrase(phrase);
     }
     let health = &gpu.health;
-    let news = || health.xids.iter().rev().filter(|xid| now.since(xid.at) < NEWS).map(|xid| xid.code);
+    let recent_xids = || health.xids.iter().rev().filter(|xid| now.since(xid.at) < XID_SHOWN_FOR).map(|xid| xid.code);
     let of_xid = |severity, code: u64| {
         let word = HealthVerdict::new(severity, format!("Xid {code}"));
-        match xid(code) {
-            Some(words) => word.or(format!("Xid {code}: {words}")),
+        match describe_xid(code) {
+            Some(words) => word.with_phrase(format!("Xid {code}: {words}")),
             None => word,
         }
     };
-    if let Some(code) = news().find(|code| !is_of_a_program(*code)) {
+    if let Some(code) = recent_xids().find(|code| !is_of_a_program(*code)) {
         return of_xid(Bad, code);
     }
     if health.remap_failed == Ok(true) {
         return HealthVerdict::new(Bad, "remap failed")
-            .or("row remap failed: no spare row is left, have the board replaced");
+            .with_phrase("row remap failed: no spare row is left, replace the board");
     }
     if let Ok(errors @ 1..) = health.ecc_uncorrected {
         return HealthVerdict::new(Bad, format!("ECC {errors}"))
-            .or(format!("ECC: {errors} errors that were not mended"));
+            .with_phrase(format!("ECC: {errors} uncorrected errors"));
     }
     let throttle = gpu.load.throttle.as_deref().unwrap_or_default();
-    if let Some(reason) = throttle.iter().find(|it| **it != Throttle::PowerCap && **it != Throttle::SyncBoost) {
-        return HealthVerdict::new(Bad, reason.to_string()).or(format!("throttled: {reason}"));
+    if let Some(reason) =
+        throttle.iter().find(|throttle| **throttle != Throttle::PowerCap && **throttle != Throttle::SyncBoost)
+    {
+        return HealthVerdict::new(Bad, reason.to_string()).with_phrase(format!("throttled: {reason}"));
     }
     if let (Ok(is), Ok(limit)) = (gpu.load.temperature, gpu.facts.slowdown_temperature)
         && is >= limit
     {
-        return HealthVerdict::new(Bad, "hot").or("as hot as where it slows down");
+        return HealthVerdict::new(Bad, "hot").with_phrase("at its slowdown temperature");
     }
     if health.remap_pending == Ok(true) {
-        return HealthVerdict::new(Notable, "row remap").or("row remap pending: reset when idle");
+        return HealthVerdict::new(Notable, "row remap").with_phrase("row remap pending: reset when idle");
     }
     if health.retired_pending == Ok(true) {
-        return HealthVerdict::new(Notable, "page retire").or("page retirement pending: reboot when idle");
+        return HealthVerdict::new(Notable, "page retire").with_phrase("page retirement pending: reboot when idle");
     }
     if let Some((word, phrase)) = health.recovery_action.ok().and_then(recovery) {
-        return HealthVerdict::new(Bad, word).or(phrase);
+        return HealthVerdict::new(Bad, word).with_phrase(phrase);
     }
-    if let Some(code) = news().next() {
+    if let Some(code) = recent_xids().next() {
         return of_xid(Notable, code);
     }
     let load = &gpu.load;
@@ -162,13 +163,13 @@ pub(super) fn judge(gpu: &Gpu, now: Moment) -> HealthVerdict {
         load.throttle.as_ref().err().copied(),
     ];
     match throttle.first() {
-        Some(reason) => HealthVerdict::new(Notable, reason.to_string()).or(format!("throttled: {reason}")),
+        Some(reason) => HealthVerdict::new(Notable, reason.to_string()).with_phrase(format!("throttled: {reason}")),
         None if !gpu.failures.is_empty() || reasons.contains(&Some(Missing::Failed)) => {
             HealthVerdict::new(Notable, "ERR")
         }
-        None if load.throttle == Err(Missing::NotYet) => HealthVerdict::new(Untold, "…").or("not read yet"),
+        None if load.throttle == Err(Missing::NotYet) => HealthVerdict::new(Unknown, "…").with_phrase("not read yet"),
         None if load.throttle.is_err() && load.temperature.is_err() && health.ecc_uncorrected.is_err() => {
-            HealthVerdict::new(Untold, "unknown")
+            HealthVerdict::new(Unknown, "unknown")
         }
         None => HealthVerdict::new(Fine, "ok"),
     }
@@ -196,11 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn each_ailment_has_its_words_and_its_weight() {
-        use Severity::{Bad, Fine, Notable, Untold};
+    fn each_problem_has_its_words_and_severity() {
+        use Severity::{Bad, Fine, Notable, Unknown};
         says("ok", Fine, |_, _, _| {});
-        says("not read yet", Untold, |load, _, _| load.throttle = Err(Missing::NotYet));
-        says("unknown", Untold, |load, health, _| {
+        says("not read yet", Unknown, |load, _, _| load.throttle = Err(Missing::NotYet));
+        says("unknown", Unknown, |load, health, _| {
             load.throttle = Err(Missing::Unsupported);
             load.temperature = Err(Missing::Unsupported);
             health.ecc_uncorrected = Err(Missing::Unsupported);
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hardware_s_error_is_not_hidden_by_a_program_s_that_came_later() {
+    fn a_hardware_error_is_not_hidden_by_a_later_error_of_a_program() {
         says("Xid 74: NVLink error", Severity::Bad, |_, health, at| {
             health.xids.extend([74, 43].map(|code| Xid { at, code }));
             health.remap_pending = Ok(true);

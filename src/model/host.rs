@@ -19,7 +19,7 @@ use crate::protocol::command::{Outcome, Signal};
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Gpu, ProcessFacts, ProcessId, Snapshot};
 
-/// What is known of one host.
+/// The model of one host.
 #[derive(Debug, Clone, Default)]
 pub struct HostModel {
     pub(super) latest: Option<Snapshot>,
@@ -243,7 +243,7 @@ impl HostModel {
         self.unaccounted = latest.gpus.iter().filter_map(|gpu| unaccounted::find(gpu, latest).ok()?).collect();
         self.records.learn(latest, &self.tree, &self.process_totals);
         if is_settled {
-            self.jobs.weigh(&self.process_totals);
+            self.jobs.update_memory(&self.process_totals);
         } else {
             self.jobs = Jobs::of(latest, &self.tree, &mut self.records, &self.process_totals);
         }

@@ -8,50 +8,50 @@ use crate::model::verdict::process_records::ProcessRecords;
 use crate::model::{ProcessTotal, Total};
 use crate::protocol::snapshot::{Missing, ProcessId, Reading, Snapshot};
 
-/// What makes a job this job, from one snapshot to the next.
+/// The identity of a job from one snapshot to the next.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum JobKey {
-    /// A living root and its related processes.
+    /// The job of a living root.
     Root(ProcessId),
-    /// What is left of the job of a root that has ended.
+    /// The rest of a job whose root has ended.
     Ended(ProcessId),
-    /// What is left of a run of `torchrun` of that user, whose launcher was never seen.
+    /// The rest of a `torchrun` run whose launcher was never seen: user and run.
     Run(u32, Text),
-    /// What is left of a process group of that user, whose leader was never seen; and of one program in it.
+    /// The rest of a process group whose leader was never seen: user, group and program.
     Group(u32, u32, Text),
 }
 
 /// Processes that were started together, and are best ended together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// What makes it this job.
+    /// Its identity.
     pub key: JobKey,
-    /// The process that started the others: the one to ask to end. Absent when it has ended.
+    /// The process that started the others, to be ended first; `None` when it has ended.
     pub root: Option<ProcessId>,
-    /// Everybody in it, the root too, by PID. No process is in two jobs.
+    /// All processes of the job including the root, by PID. No process is in two jobs.
     pub members: Vec<ProcessId>,
-    /// What people call it: `train.py`.
+    /// Its name: `train.py`.
     pub name: String,
-    /// Whose it is.
+    /// Its user.
     pub user: Reading<Text>,
-    /// Where it was started: `slurm 4711`, `tmux`.
+    /// Its origin: `slurm 4711`, `tmux`.
     pub origin: Reading<Text>,
-    /// Device memory of all of them.
+    /// The device memory of all members.
     pub memory: Reading<Total>,
-    /// Places of its GPUs in the snapshot's list.
+    /// The indices of its GPUs in the snapshot's list.
     pub gpus: Vec<usize>,
 }
 
-/// Every process by its job.
+/// All jobs, and the job of each process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Jobs {
     list: Vec<Job>,
-    /// By the place of a process, the place of its job.
+    /// By process index, the index of its job.
     of: Vec<usize>,
 }
 
 impl Jobs {
-    /// The jobs of a snapshot, those that hold most first. Remembers who was seen in which.
+    /// Finds the jobs of a snapshot, and records the root of each process; those that hold most memory come first.
     pub(super) fn of(
         snapshot: &Snapshot,
         tree: &ProcessTree,
@@ -65,19 +65,19 @@ impl Jobs {
         }
         let list = keys.into_iter().zip(&parts).map(|(key, members)| describe(key, members, snapshot, tree, records));
         let mut jobs = Self { list: list.collect(), of };
-        jobs.weigh(process_totals);
+        jobs.update_memory(process_totals);
         jobs
     }
 
-    /// Sums up what each of them holds, and puts those that hold most first.
-    pub(super) fn weigh(&mut self, process_totals: &[ProcessTotal]) {
+    /// Updates the memory of each job, and sorts the jobs by it.
+    pub(super) fn update_memory(&mut self, process_totals: &[ProcessTotal]) {
         for job in &mut self.list {
             let places =
-                job.members.iter().filter_map(|id| process_totals.binary_search_by_key(id, |it| it.process).ok());
+                job.members.iter().filter_map(|id| process_totals.binary_search_by_key(id, |total| total.process).ok());
             let held = places.map(|at| &process_totals[at]);
             (job.memory, job.gpus) = (sum(&held), places_of(held));
         }
-        let order = |a: &Job, b: &Job| heaviest(&a.memory, &b.memory).then_with(|| a.key.cmp(&b.key));
+        let order = |a: &Job, b: &Job| by_memory(&a.memory, &b.memory).then_with(|| a.key.cmp(&b.key));
         if self.list.is_sorted_by(|a, b| order(a, b).is_le()) {
             return;
         }
@@ -88,47 +88,49 @@ impl Jobs {
             place[*old] = new;
         }
         self.list = ranked.into_iter().map(|(job, _)| job).collect();
-        self.of.iter_mut().for_each(|it| *it = place[*it]);
+        self.of.iter_mut().for_each(|job| *job = place[*job]);
     }
 
     pub(super) fn list(&self) -> &[Job] {
         &self.list
     }
 
-    /// The job of the process at that place.
+    /// Returns the job of the process at an index.
     pub(super) fn at(&self, place: usize) -> Option<&Job> {
         self.list.get(*self.of.get(place)?)
     }
 }
 
-/// Those that hold most first, those of which nothing is known last.
-fn heaviest(a: &Reading<Total>, b: &Reading<Total>) -> std::cmp::Ordering {
-    let bytes = |it: &Reading<Total>| it.map(|it| it.bytes).ok();
+/// Compares jobs by memory: most first, unknown last.
+fn by_memory(a: &Reading<Total>, b: &Reading<Total>) -> std::cmp::Ordering {
+    let bytes = |memory: &Reading<Total>| memory.map(|total| total.bytes).ok();
     bytes(b).cmp(&bytes(a))
 }
 
-/// A job, but for what it holds.
+/// Returns a job without its memory.
 fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, tree: &ProcessTree, records: &ProcessRecords) -> Job {
     let root = match key {
         JobKey::Root(id) => Some(id),
         JobKey::Ended(_) | JobKey::Run(..) | JobKey::Group(..) => None,
     };
-    let speaker = root.and_then(|it| tree.place(it)).or(members.first().copied());
-    // The speaker first: of the others, one does for all.
-    let facts = || speaker.into_iter().chain(members.iter().copied()).map(|at| &snapshot.processes[at].facts);
+    let representative = root.and_then(|root| tree.place(root)).or(members.first().copied());
+    // The representative first; then any member with a known value.
+    let facts = || representative.into_iter().chain(members.iter().copied()).map(|at| &snapshot.processes[at].facts);
     let gone = match &key {
         JobKey::Ended(id) => members.iter().find_map(|at| {
             let ghost = records.root_of_ghost(snapshot.processes[*at].id.pid);
-            records.record(*at).root.as_ref().or(ghost).filter(|it| it.id == *id)
+            records.record(*at).root.as_ref().or(ghost).filter(|named| named.id == *id)
         }),
         _ => None,
     };
-    let name = gone.or_else(|| speaker.map(|at| &records.record(at).named)).map_or_else(String::new, |it| it.program());
+    let name = gone
+        .or_else(|| representative.map(|at| &records.record(at).named))
+        .map_or_else(String::new, |named| named.program());
     Job {
         root,
         name,
-        user: first(facts().map(|it| &it.user)),
-        origin: first(facts().map(|it| &it.origin)),
+        user: first(facts().map(|facts| &facts.user)),
+        origin: first(facts().map(|facts| &facts.origin)),
         memory: Err(Missing::NotYet),
         gpus: Vec::new(),
         members: members.iter().map(|at| snapshot.processes[*at].id).collect(),
@@ -136,21 +138,21 @@ fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, tree: &ProcessT
     }
 }
 
-/// The first that is known; else why the first is not.
+/// Returns the first known reading; else the reason of the first.
 fn first<'a>(mut readings: impl Iterator<Item = &'a Reading<Text>> + Clone) -> Reading<Text> {
-    let known = readings.clone().find(|it| it.is_ok());
+    let known = readings.clone().find(|reading| reading.is_ok());
     known.or_else(|| readings.next()).cloned().unwrap_or(Err(Missing::NotYet))
 }
 
-/// All the memory, and whether it is more than could be read.
+/// Sums the memory of some processes.
 fn sum<'a>(process_totals: &(impl Iterator<Item = &'a ProcessTotal> + Clone)) -> Reading<Total> {
-    let total = Total::of(process_totals.clone().map(|it| it.memory.map(|it| it.bytes)))?;
-    let is_bound = process_totals.clone().any(|it| it.memory.is_ok_and(|it| it.lower_bound));
+    let total = Total::of(process_totals.clone().map(|total| total.memory.map(|memory| memory.bytes)))?;
+    let is_bound = process_totals.clone().any(|total| total.memory.is_ok_and(|memory| memory.lower_bound));
     Ok(Total { lower_bound: total.lower_bound || is_bound, ..total })
 }
 
 fn places_of<'a>(process_totals: impl Iterator<Item = &'a ProcessTotal>) -> Vec<usize> {
-    let mut gpus: Vec<usize> = process_totals.flat_map(|it| it.gpus.iter().copied()).collect();
+    let mut gpus: Vec<usize> = process_totals.flat_map(|total| total.gpus.iter().copied()).collect();
     gpus.sort_unstable();
     gpus.dedup();
     gpus

@@ -1,16 +1,16 @@
-//! What a process is for, by its name and arguments alone.
+//! The role of a process in a job, by its name and arguments alone.
 
 use crate::base::text::{Argv, Text};
 use crate::protocol::snapshot::{Process, ProcessFacts};
 
-/// What a process is for.
+/// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::model) enum ProcessRole {
-    /// Not known yet: neither name nor arguments were read.
+    /// Neither name nor arguments were read yet.
     Unknown,
-    /// PID 1, service managers, container shims, terminals, ssh: what processes are left to.
+    /// PID 1, service managers, container shims, terminals, ssh: parents that adopt orphans.
     Keeper,
-    /// A shell that a person types into.
+    /// An interactive shell.
     Shell,
     /// A shell that runs a script or one command.
     Script,
@@ -22,7 +22,7 @@ pub(in crate::model) enum ProcessRole {
     Worker,
     /// A notebook's kernel.
     Notebook,
-    /// What notebooks are started by.
+    /// A server that starts notebooks.
     NotebookServer,
     /// Any other Python program.
     Python,
@@ -80,10 +80,10 @@ const NOTEBOOK_SERVERS: [&str; 6] =
     ["jupyter-notebook", "jupyter-lab", "jupyter-server", "jupyterhub-singleuser", "jupyterhub", "jupyter"];
 
 impl ProcessRole {
-    /// What that process is for.
+    /// Returns the role of a process.
     ///
-    /// A name that a program gave itself (`pt_data_worker`) goes before its arguments: a forked process
-    /// has those of its parent.
+    /// A name that a program gave itself (`pt_data_worker`) takes precedence over its arguments: a forked process has
+    /// those of its parent.
     pub(in crate::model) fn of(process: &Process) -> Self {
         let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
         let argv = &arguments(&process.facts);
@@ -100,22 +100,22 @@ impl ProcessRole {
         })
     }
 
-    /// Whether Python runs in it, for somebody's program.
+    /// Whether the process runs Python code of a user's program.
     pub(in crate::model) fn is_python(self) -> bool {
         matches!(self, Self::Helper | Self::Worker | Self::Notebook | Self::Python)
     }
 
-    /// Whether its program is Python's, whatever it is for.
+    /// Whether the process runs Python, in any role.
     pub(in crate::model) fn runs_python(self) -> bool {
         self.is_python() || matches!(self, Self::Launcher | Self::NotebookServer)
     }
 
-    /// Whether it makes processes for a purpose of its own, so that its end tells something about them.
+    /// Whether the process creates others for its own purpose, so that its end is a sign about them.
     pub(in crate::model) fn makes(self) -> bool {
         self.is_python() || self == Self::Launcher
     }
 
-    /// What it is to the processes that it makes.
+    /// Its relation to the processes that it creates.
     pub(in crate::model) fn calling(self) -> &'static str {
         match self {
             Self::Launcher => "launcher",
@@ -125,7 +125,7 @@ impl ProcessRole {
         }
     }
 
-    /// Whether a process that has it for a parent may have been left to it, or started by a person there.
+    /// Whether a child of this process may have been adopted by it, or started there by a user.
     pub(in crate::model) fn is_keeper(self) -> bool {
         matches!(self, Self::Keeper | Self::Shell | Self::Script)
     }
@@ -147,8 +147,8 @@ fn by_comm(comm: &str) -> Option<ProcessRole> {
 
 fn by_argv(argv: &[&str]) -> Option<ProcessRole> {
     let first = name(argv.first()?);
-    let second = argv.get(1).map_or("", |it| name(it));
-    // A login shell is called `-bash`.
+    let second = argv.get(1).map_or("", |word| name(word));
+    // A login shell is named `-bash`.
     if SHELLS.contains(&first.trim_start_matches('-')) {
         return Some(shell(argv));
     }
@@ -170,7 +170,7 @@ fn by_argv(argv: &[&str]) -> Option<ProcessRole> {
     python(argv, second)
 }
 
-/// What a Python program is for; absent when only it knows.
+/// Returns the role of a Python program; `None` when the arguments do not show it.
 fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
     let [program, rest @ ..] = argv else { return None };
     if LAUNCHERS.contains(&second) {
@@ -179,14 +179,14 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
     if second == "supervisord" {
         return Some(ProcessRole::Keeper);
     }
-    if (second == "accelerate" || name(program) == "accelerate") && rest.iter().take(2).any(|it| *it == "launch") {
+    if (second == "accelerate" || name(program) == "accelerate") && rest.iter().take(2).any(|word| *word == "launch") {
         return Some(ProcessRole::Launcher);
     }
-    // Options of the interpreter end where the program begins; after that, words are the program's own.
-    let at = rest.iter().position(|it| !it.starts_with('-') || matches!(*it, "-m" | "-c"))?;
+    // The interpreter's options end where the program begins; the words after it belong to the program.
+    let at = rest.iter().position(|word| !word.starts_with('-') || matches!(*word, "-m" | "-c"))?;
     let (option, operand) = (rest[at], rest.get(at + 1).copied().unwrap_or(""));
     match option {
-        "-m" if LAUNCHER_MODULES.iter().any(|it| operand.starts_with(it)) => Some(ProcessRole::Launcher),
+        "-m" if LAUNCHER_MODULES.iter().any(|module| operand.starts_with(module)) => Some(ProcessRole::Launcher),
         "-m" if operand.starts_with("ipykernel") || operand.starts_with("colab_kernel") => Some(ProcessRole::Notebook),
         "-m" if operand.starts_with("jupyter") || operand.starts_with("notebook") => Some(ProcessRole::NotebookServer),
         "-c" if operand.contains("multiprocessing.forkserver") || operand.contains("resource_tracker") => {
@@ -202,13 +202,13 @@ fn python(argv: &[&str], second: &str) -> Option<ProcessRole> {
 }
 
 fn is_python(comm: &str, argv: &[&str]) -> bool {
-    let interpreter = |it: &str| it.starts_with("python") || it.starts_with("pypy") || it == "ipython";
-    interpreter(comm) || comm.starts_with("pt_") || argv.first().is_some_and(|it| interpreter(name(it)))
+    let interpreter = |name: &str| name.starts_with("python") || name.starts_with("pypy") || name == "ipython";
+    interpreter(comm) || comm.starts_with("pt_") || argv.first().is_some_and(|word| interpreter(name(word)))
 }
 
-/// With a command or a file to run, a shell is a script.
+/// A shell with a command or file to run is a script.
 fn shell(argv: &[&str]) -> ProcessRole {
-    let is_option = |it: &&str| it.starts_with('-') && *it != "-c";
+    let is_option = |word: &&str| word.starts_with('-') && *word != "-c";
     if argv.iter().skip(1).all(is_option) { ProcessRole::Shell } else { ProcessRole::Script }
 }
 
@@ -217,30 +217,30 @@ fn name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
-/// Its arguments; none where they are not known.
+/// The arguments; none where they are not known.
 fn arguments(facts: &ProcessFacts) -> Vec<&str> {
     facts.argv.iter().flat_map(Argv::iter).collect()
 }
 
-/// What people call the program: its script, its module, or its short name.
+/// The short name of a program: its script, its module, or its comm.
 pub(in crate::model) fn program(facts: &ProcessFacts) -> String {
     let argv = &arguments(facts);
     let script =
-        argv.iter().map(|it| name(it)).find(|it| it.strip_suffix(".py").is_some_and(|stem| stem != "__main__"));
+        argv.iter().map(|word| name(word)).find(|word| word.strip_suffix(".py").is_some_and(|stem| stem != "__main__"));
     // As in `python /opt/env/bin/vllm serve`.
-    let tool = argv.get(1).filter(|it| is_python("", argv) && !it.starts_with('-')).map(|it| name(it));
-    let module = || argv.iter().copied().skip_while(|it| *it != "-m").nth(1);
+    let tool = argv.get(1).filter(|word| is_python("", argv) && !word.starts_with('-')).map(|word| name(word));
+    let module = || argv.iter().copied().skip_while(|word| *word != "-m").nth(1);
     let comm = || facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     script.or(tool).or_else(module).map_or_else(comm, str::to_owned)
 }
 
-/// What it runs: its arguments, or its short name where there are none. Cut to what fits a sentence.
+/// The command line, or the comm where there are no arguments; truncated to fit a sentence.
 pub(in crate::model) fn command(facts: &ProcessFacts) -> String {
     const LIMIT: usize = 60;
     let argv = &arguments(facts);
     let mut words = argv.iter().copied();
     let mut command = match argv.first() {
-        // Where the interpreter lies is of no interest.
+        // The directory of the interpreter does not matter.
         Some(first) => words.next().map_or("", |_| name(first)).to_owned(),
         None => facts.comm.as_ref().map_or_else(ToString::to_string, ToString::to_string),
     };

@@ -43,7 +43,7 @@ impl Total {
     }
 }
 
-/// What one process uses over all its GPUs.
+/// The use of all GPUs by one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProcessTotal {
     /// The process.

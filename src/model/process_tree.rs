@@ -1,13 +1,13 @@
-//! Who descends from whom, among the processes of a snapshot.
+//! The process tree of a snapshot: which process descends from which.
 //!
-//! A parent is an older process that bears the parent's PID. Nothing here says what a process is for
-//! ([`role`]) or what to think of it.
+//! A parent is an older process with the parent's PID. The roles of processes are in
+//! [`process_role`](super::process_role).
 
 use std::collections::HashMap;
 
 use crate::protocol::snapshot::{ProcessId, Snapshot};
 
-/// The family ties of one snapshot. Processes go by their places in its list.
+/// The parents and children of all processes. Processes are identified by their index in the snapshot's list.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ProcessTree {
     ids: Vec<ProcessId>,
@@ -16,17 +16,17 @@ pub struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// The ties of that snapshot.
+    /// Returns the tree of a snapshot.
     pub fn of(snapshot: &Snapshot) -> Self {
-        let ids: Vec<ProcessId> = snapshot.processes.iter().map(|it| it.id).collect();
+        let ids: Vec<ProcessId> = snapshot.processes.iter().map(|process| process.id).collect();
         let mut related = Self { parents: vec![None; ids.len()], children: vec![Vec::new(); ids.len()], ids };
         for (at, process) in snapshot.processes.iter().enumerate() {
             let parent = process.facts.parent.ok().and_then(|pid| related.living(pid));
-            // A younger one has the number of a parent that is gone.
+            // A younger process has only reused the PID of the parent.
             related.parents[at] =
-                parent.filter(|it| *it != at && related.ids[*it].start_ticks <= process.id.start_ticks);
+                parent.filter(|parent| *parent != at && related.ids[*parent].start_ticks <= process.id.start_ticks);
         }
-        related.cut_circles();
+        related.cut_cycles();
         for at in 0..related.ids.len() {
             if let Some(parent) = related.parents[at] {
                 related.children[parent].push(at);
@@ -35,8 +35,8 @@ impl ProcessTree {
         related
     }
 
-    /// Two of the same tick may name each other, in a recording that somebody made up.
-    fn cut_circles(&mut self) {
+    /// In an invalid recording, processes that started in the same tick may name each other as parents.
+    fn cut_cycles(&mut self) {
         let mut seen = vec![usize::MAX; self.ids.len()];
         for from in 0..self.ids.len() {
             let mut at = from;
@@ -51,46 +51,46 @@ impl ProcessTree {
         }
     }
 
-    /// The place of the living process with that PID; absent when it is not in the snapshot.
+    /// Returns the index of the process with a PID; `None` when it is not in the snapshot.
     pub(super) fn living(&self, pid: u32) -> Option<usize> {
-        let at = self.ids.partition_point(|it| it.pid < pid);
-        // Without start ticks it is not in `/proc`, and sorts before one that is.
-        let found = self.ids[at..].iter().take_while(|it| it.pid == pid).position(|it| it.start_ticks.is_some());
+        let at = self.ids.partition_point(|id| id.pid < pid);
+        // A PID without start ticks is not in `/proc`, and sorts before one with.
+        let found = self.ids[at..].iter().take_while(|id| id.pid == pid).position(|id| id.start_ticks.is_some());
         found.map(|after| at + after)
     }
 
-    /// The place of a process.
+    /// Returns the index of a process.
     pub(super) fn place(&self, id: ProcessId) -> Option<usize> {
         self.ids.binary_search(&id).ok()
     }
 
-    /// The place of the parent.
-    pub(super) fn up(&self, at: usize) -> Option<usize> {
+    /// Returns the index of the parent.
+    pub(super) fn parent_of(&self, at: usize) -> Option<usize> {
         self.parents[at]
     }
 
-    /// The places of the ancestors, parent first.
-    pub(super) fn line(&self, at: usize) -> impl Iterator<Item = usize> + Clone {
+    /// Returns the indices of the ancestors, parent first.
+    pub(super) fn ancestors_of(&self, at: usize) -> impl Iterator<Item = usize> + Clone {
         std::iter::successors(self.parents[at], |at| self.parents[*at])
     }
 
-    /// The parent, when it is in the snapshot.
+    /// Returns the parent, when it is in the snapshot.
     pub fn parent(&self, id: ProcessId) -> Option<ProcessId> {
-        self.up(self.place(id)?).map(|at| self.ids[at])
+        self.parent_of(self.place(id)?).map(|at| self.ids[at])
     }
 
-    /// The children, by PID.
+    /// Returns the children, by PID.
     pub fn children(&self, id: ProcessId) -> impl Iterator<Item = ProcessId> {
         let children = self.place(id).map_or(&[][..], |at| &self.children[at]);
         children.iter().map(|at| self.ids[*at])
     }
 
-    /// The ancestors, parent first.
+    /// Returns the ancestors, parent first.
     pub fn ancestors(&self, id: ProcessId) -> impl Iterator<Item = ProcessId> {
-        self.place(id).into_iter().flat_map(|at| self.line(at)).map(|at| self.ids[at])
+        self.place(id).into_iter().flat_map(|at| self.ancestors_of(at)).map(|at| self.ids[at])
     }
 
-    /// The descendants, each after its parent.
+    /// Returns the descendants, each after its parent.
     pub fn descendants(&self, id: ProcessId) -> Vec<ProcessId> {
         let mut found: Vec<usize> = self.place(id).into_iter().collect();
         let mut next = 0;
@@ -101,15 +101,16 @@ impl ProcessTree {
         found.into_iter().skip(1).map(|at| self.ids[at]).collect()
     }
 
-    /// These processes as a forest: each with its depth, right after its nearest ancestor among them.
-    /// Those with the same one keep the order in which they were given.
+    /// Returns these processes as a forest: each with its depth, after its nearest ancestor among them. Siblings keep
+    /// the given order.
     pub fn forest(&self, ids: &[ProcessId]) -> Vec<(ProcessId, usize)> {
         let order: HashMap<usize, usize> =
             ids.iter().enumerate().filter_map(|(order, id)| Some((self.place(*id)?, order))).collect();
         let mut below: Vec<Vec<usize>> = vec![Vec::new(); ids.len()];
         let mut open: Vec<(usize, usize)> = Vec::new();
         for (at, id) in ids.iter().enumerate() {
-            let above = self.place(*id).and_then(|place| self.line(place).find_map(|it| order.get(&it).copied()));
+            let above =
+                self.place(*id).and_then(|place| self.ancestors_of(place).find_map(|place| order.get(&place).copied()));
             match above {
                 Some(above) => below[above].push(at),
                 None => open.push((at, 0)),
@@ -119,7 +120,7 @@ impl ProcessTree {
         let mut tree = Vec::with_capacity(ids.len());
         while let Some((at, depth)) = open.pop() {
             tree.push((ids[at], depth));
-            open.extend(below[at].iter().rev().map(|it| (*it, depth + 1)));
+            open.extend(below[at].iter().rev().map(|child| (*child, depth + 1)));
         }
         tree
     }

@@ -1,12 +1,12 @@
-//! Whether the memory came back after processes ended, by what the GPUs say.
+//! Checks whether memory was returned after processes ended, by the figures of the GPUs.
 //!
-//! What others took or gave in the meantime is left out of the sum. What nobody accounts for is not:
-//! memory that a dead process's children still hold shows as not returned.
+//! Changes of other processes in the meantime do not count. Unaccounted memory does: memory that children of an ended
+//! process still hold is not returned.
 
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Gpu, GpuUuid, ProcessId, Snapshot};
 
-/// What one GPU held just before.
+/// The memory of one GPU before the processes ended.
 #[derive(Debug, Clone, PartialEq)]
 struct GpuBefore {
     gpu: GpuUuid,
@@ -15,43 +15,46 @@ struct GpuBefore {
     others: Bytes,
 }
 
-/// The memory that is expected back from some processes.
+/// The memory that some processes are expected to return.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reclaim {
     processes: Vec<ProcessId>,
     before: Vec<GpuBefore>,
 }
 
-/// What came back on one GPU.
+/// The memory returned on one GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Returned {
-    /// Which.
+    /// The GPU.
     pub gpu: GpuUuid,
-    /// So much is free again.
+    /// The amount that is free again.
     pub returned: Bytes,
-    /// So much the processes held.
+    /// The amount that the processes held.
     pub expected: Bytes,
 }
 
 impl Returned {
-    /// Whether that is all of it: the driver rounds, so a hundredth may be missing.
+    /// Whether all of it was returned. The driver rounds: a hundredth may be missing.
     pub fn is_all(&self) -> bool {
         self.returned.0 >= self.expected.0 - self.expected.0 / 100
     }
 }
 
 impl Reclaim {
-    /// What the processes hold in this snapshot. GPUs that do not say how much are left out: of them
-    /// nothing can be proved.
+    /// Notes the memory that the processes hold in a snapshot. Ignores GPUs whose figures are missing: they cannot
+    /// prove anything.
     pub fn expect(processes: Vec<ProcessId>, snapshot: &Snapshot) -> Self {
         let before = snapshot.gpus.iter().filter_map(|gpu| {
             let used = gpu.load.memory_used.ok()?;
             let others = others(gpu, &processes)?;
-            let mut mine = gpu.processes.iter().filter(|it| processes.contains(&it.process)).peekable();
+            let mut mine =
+                gpu.processes.iter().filter(|gpu_process| processes.contains(&gpu_process.process)).peekable();
             let mine = match mine.peek() {
-                Some(_) => mine.map(|it| it.memory.ok()).sum::<Option<Bytes>>()?,
-                // Who is not listed and has it open may keep what nobody accounts for.
-                None if gpu.device_file_holders.iter().any(|it| processes.contains(it)) => used.saturating_sub(others),
+                Some(_) => mine.map(|gpu_process| gpu_process.memory.ok()).sum::<Option<Bytes>>()?,
+                // A process that has the GPU open without being listed may keep the unaccounted memory.
+                None if gpu.device_file_holders.iter().any(|holder| processes.contains(holder)) => {
+                    used.saturating_sub(others)
+                }
                 None => return None,
             };
             (mine.0 > 0).then(|| GpuBefore { gpu: gpu.uuid.clone(), used, mine, others })
@@ -59,22 +62,22 @@ impl Reclaim {
         Self { before: before.collect(), processes }
     }
 
-    /// Whether it expects something back on every GPU on which `other` does.
+    /// Whether memory is expected on every GPU on which `other` expects some.
     pub fn covers(&self, other: &Self) -> bool {
-        other.before.iter().all(|it| self.before.iter().any(|mine| mine.gpu == it.gpu))
+        other.before.iter().all(|theirs| self.before.iter().any(|mine| mine.gpu == theirs.gpu))
     }
 
-    /// How much it is in all; absent when no GPU says.
+    /// The total amount expected; `None` when no GPU has figures.
     pub fn expected(&self) -> Option<Bytes> {
-        (!self.before.is_empty()).then(|| self.before.iter().map(|it| it.mine).sum())
+        (!self.before.is_empty()).then(|| self.before.iter().map(|before| before.mine).sum())
     }
 
-    /// What came back up to this snapshot, GPU by GPU; absent while one of them was not read since `ended`.
+    /// Returns the memory returned up to a snapshot, by GPU; `None` while a GPU was not read since `ended`.
     pub fn returned(&self, ended: Moment, snapshot: &Snapshot) -> Option<Vec<Returned>> {
         let returned = |before: &GpuBefore| {
             let gpu = snapshot.gpu(&before.gpu).filter(|gpu| gpu.load.at > ended)?;
             let used = gpu.load.memory_used.ok()?;
-            // used − others is what these processes and nobody account for.
+            // `used − others` is the memory of these processes, plus unaccounted memory.
             let (was, is) =
                 (before.used.saturating_sub(before.others), used.saturating_sub(others(gpu, &self.processes)?));
             let returned = was.saturating_sub(is).min(before.mine);
@@ -84,7 +87,11 @@ impl Reclaim {
     }
 }
 
-/// What others hold; absent when one of them does not say.
+/// The memory of all other processes; `None` when one of them is missing.
 fn others(gpu: &Gpu, processes: &[ProcessId]) -> Option<Bytes> {
-    gpu.processes.iter().filter(|it| !processes.contains(&it.process)).map(|it| it.memory.ok()).sum()
+    gpu.processes
+        .iter()
+        .filter(|gpu_process| !processes.contains(&gpu_process.process))
+        .map(|gpu_process| gpu_process.memory.ok())
+        .sum()
 }

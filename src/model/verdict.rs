@@ -1,8 +1,7 @@
-//! Judges processes: who holds what should not be held, and why we think so.
+//! Judges processes: which hold memory that they should not, and the evidence.
 //!
-//! A verdict follows from the latest snapshot and from what was seen before it ([`past`]), and from
-//! nothing else: a recording gets the verdicts that were given live. The rules stand in [`judge`], the
-//! words for a person in [`wording`].
+//! A verdict follows from the latest snapshot and the records of earlier ones ([`process_records`]), and from nothing
+//! else: a replay gives the verdicts of the live run. The rules are in [`judge`], the wording in [`wording`].
 
 pub(super) mod judge;
 mod judge_input;
@@ -21,166 +20,166 @@ use crate::model::Total;
 use crate::model::process_role;
 use crate::protocol::snapshot::{ProcessFacts, ProcessId, Reading};
 
-/// A process, and what it went by while it lived.
+/// A process, with the facts known while it lived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownProcess {
-    /// Who.
+    /// Its identity.
     pub id: ProcessId,
-    /// What was known of it; absent when it was never seen.
+    /// Its facts when last seen; `None` when it was never seen.
     facts: Option<Arc<ProcessFacts>>,
-    /// What it was to those it started: `trainer`, `launcher`.
+    /// Its relation to the processes it started: `trainer`, `launcher`.
     pub calling: &'static str,
 }
 
 impl KnownProcess {
-    /// What it ran: `python train.py`. Empty when it was never seen.
+    /// Returns its command line: `python train.py`. Empty when it was never seen.
     pub fn command(&self) -> String {
         self.facts.as_deref().map_or_else(String::new, process_role::command)
     }
 
-    /// What people call it: `train.py`. Empty when it was never seen.
+    /// Returns its short name: `train.py`. Empty when it was never seen.
     pub fn program(&self) -> String {
         self.facts.as_deref().map_or_else(String::new, process_role::program)
     }
 }
 
-/// The end of a process that others lived on.
+/// The end of a process that other processes outlived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessEnd {
-    /// Who has ended.
-    pub who: Arc<KnownProcess>,
-    /// How long ago that was seen.
+    /// The process.
+    pub process: Arc<KnownProcess>,
+    /// The time since its end was seen.
     pub ago: Duration,
 }
 
-/// What speaks for a process having been left behind.
+/// A sign that a process is an orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrphanSign {
-    /// The process that made it, or made what it was forked from, ended while we watched.
+    /// The process that created it, or created the process it was forked from, ended while gputop watched.
     CreatorEnded(ProcessEnd),
-    /// Its parent is what processes are left to: PID 1, a shell, a service manager, a container's shim.
+    /// Its parent is one that adopts orphans: PID 1, a shell, a service manager, a container's shim.
     Left {
         /// The parent, as in `init` or `bash (120)`.
         to: Text,
     },
-    /// The leader of its process group is gone.
+    /// The leader of its process group, with this PID, is gone.
     GroupLeaderGone(u32),
-    /// It was told whom to serve (`--parent=PID`), and that process is gone.
+    /// The process that it was started to serve (`--parent=PID`) is gone.
     ServedGone(u32),
-    /// It is a rank of a run of `torchrun`, and there is no `torchrun` above it.
+    /// It is a rank of this `torchrun` run, and no `torchrun` is among its ancestors.
     NoElasticAgent(Text),
 }
 
 /// Why a process is, or may be, an orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrphanEvidence {
-    /// What speaks for it, the strongest first. Never empty.
+    /// The signs, strongest first. Never empty.
     pub signs: Vec<OrphanSign>,
-    /// It is what only works for another: `DataLoader` worker, spawned child, forkserver.
+    /// Whether it only serves another process: `DataLoader` worker, spawned child, forkserver.
     pub serves: bool,
-    /// It computes all the same.
+    /// Whether it still computes.
     pub computes: bool,
 }
 
-/// What we think of a process, with the evidence.
+/// The conclusion of a verdict, with its evidence.
 #[derive(Debug, Clone, PartialEq)]
 pub enum VerdictKind {
-    /// Its trainer or launcher is gone; it stays for nobody.
+    /// Its trainer or launcher is gone, and no process needs it.
     Orphan(OrphanEvidence),
-    /// Something speaks for that, and not enough.
+    /// There are signs of an orphan, but not enough.
     MaybeOrphan(OrphanEvidence),
-    /// It has ended, holds nothing, and its parent has not asked how.
+    /// It has ended and holds nothing, and its parent has not reaped it.
     Zombie {
-        /// Who should ask.
+        /// Its parent.
         parent: Option<Arc<KnownProcess>>,
     },
-    /// Its first thread has ended, others have not.
+    /// Its main thread has ended, others have not.
     Dying {
-        /// How many are left.
+        /// The number of remaining threads.
         threads: u32,
     },
-    /// A thread waits in the driver, out of reach of signals.
+    /// A thread waits in the driver, where signals have no effect.
     StuckInDriver {
         /// The kernel function that it waits in.
         wchan: Option<Text>,
-        /// For how long we have seen it so.
+        /// The time since this was first seen.
         span: Duration,
     },
-    /// It waits in the kernel, out of reach of signals, for a file system or a disk.
+    /// It waits in the kernel for a file system or disk, where signals have no effect.
     Blocked {
         /// The kernel function that it waits in.
         wchan: Option<Text>,
-        /// For how long we have seen it so.
+        /// The time since this was first seen.
         span: Duration,
     },
-    /// It is frozen with its control group.
+    /// Its control group is frozen.
     Frozen {
-        /// The file that does it.
+        /// The control file that freezes it.
         by: Text,
     },
     /// A signal stopped it, or a debugger.
     Stopped {
-        /// It was a debugger.
+        /// Whether it was a debugger.
         traced: bool,
     },
-    /// The driver lists it, and it is not to be seen here.
+    /// The driver lists it, and it is not visible here.
     Foreign {
-        /// It is somebody else's, and hidden from us. Otherwise it is of another PID namespace.
+        /// Whether it belongs to another user and is hidden. Otherwise it is in another PID namespace.
         hidden: bool,
     },
-    /// The driver lists it, and there is no such process, or only a zombie.
+    /// The driver lists it, but there is no such process, or only a zombie.
     Ghost {
-        /// Who it was, if it was seen alive.
+        /// The process that had the PID, if it was seen alive.
         was: Option<Arc<KnownProcess>>,
-        /// Who most likely keeps its memory.
+        /// The processes that most likely keep its memory.
         heirs: Vec<ProcessId>,
     },
-    /// It holds memory and has computed nothing for long.
+    /// It holds memory and has not computed for long.
     Idle {
-        /// For how long we have seen it so.
+        /// The time since this was first seen.
         span: Duration,
-        /// It is a notebook's kernel.
+        /// Whether it is a notebook's kernel.
         notebook: bool,
     },
-    /// It works for that process.
+    /// It works for this process.
     WorkerOf(Arc<KnownProcess>),
-    /// It starts others, or serves them.
+    /// It starts or serves other processes.
     Launcher,
-    /// Nothing speaks against it.
+    /// No problem was found.
     Active {
-        /// It trains.
+        /// Whether it is a training process.
         trainer: bool,
     },
-    /// Not watched long enough to say. Asked again at the next pass.
+    /// Not observed for long enough. Judged again at the next pass.
     TooSoon,
 }
 
-/// Device memory that stays because a process lives, though the driver lists it for nobody that lives.
+/// Device memory that a living process keeps in use, though the driver lists it for no living process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetainedMemory {
-    /// The place of its GPU in the snapshot's list.
+    /// The index of its GPU in [`Snapshot::gpus`](crate::protocol::snapshot::Snapshot::gpus).
     pub gpu: usize,
-    /// The ghost that the driver lists for it; absent when it lists nobody.
+    /// The ghost that the driver lists for it; `None` when the driver lists no process.
     pub ghost: Option<ProcessId>,
-    /// How much.
+    /// The amount.
     pub memory: Bytes,
-    /// How many processes may keep it, this one too.
-    pub keepers: usize,
+    /// The number of processes that may keep it, including this one.
+    pub holders: usize,
 }
 
-/// What we think of one process.
+/// The verdict on one process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// Whom it is about.
+    /// The process.
     pub process: ProcessId,
-    /// What we think.
+    /// The conclusion.
     pub kind: VerdictKind,
-    /// The device memory that the driver lists for it; absent when it lists none.
+    /// The device memory that the driver lists for it; `None` when it lists none.
     pub listed: Option<Reading<Total>>,
-    /// Places of the GPUs that it has open, and is not listed for.
+    /// The indices of the GPUs that it has open without being listed for them.
     pub open: Vec<usize>,
-    /// The device memory that it may keep there.
+    /// The device memory that it may keep on those GPUs.
     pub kept: Vec<RetainedMemory>,
-    /// Its resident memory of the host.
+    /// Its resident host memory.
     pub rss: Reading<Bytes>,
 }

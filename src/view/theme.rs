@@ -114,7 +114,7 @@ impl Theme {
     /// The severity of a verdict or of a health.
     pub fn severity(self, severity: Severity) -> Style {
         match severity {
-            Severity::Untold => self.dim(),
+            Severity::Unknown => self.dim(),
             Severity::Fine => self.good(),
             Severity::Notable => self.notable(),
             Severity::Bad => self.alarm(),

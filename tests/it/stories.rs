@@ -90,8 +90,8 @@ impl Told {
         };
         match act {
             Act::Ready(_) => {}
-            Act::On { part, memory, sm, keepers } => {
-                let holders = keepers.iter().map(|it| self.pid(it)).collect();
+            Act::On { part, memory, sm, holders } => {
+                let holders = holders.iter().map(|it| self.pid(it)).collect();
                 host.put(gpu, Tenant { sm: *sm, holders, ..Tenant::new(self.pid(part), *memory) });
             }
             Act::Sm(part, percent) => change_tenant(host, self.pid(part), &|it| it.sm = Some(*percent)),

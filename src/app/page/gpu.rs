@@ -201,7 +201,7 @@ fn errors(sheet: &mut Sheet<'_>, model: &HostModel, gpu: &Gpu, detail: Option<&G
     let action = |it: u32| health::recovery(it).map_or("nothing", |(_, words)| words);
     sheet.say("to be done", health.recovery_action.map(action));
     let xids = health.xids.iter().map(|it| {
-        let words = health::xid(it.code).map_or_else(String::new, |words| format!(" {words}"));
+        let words = health::describe_xid(it.code).map_or_else(String::new, |words| format!(" {words}"));
         format!("{}{words}, {} ago", it.code, Elapsed(model.now().since(it.at)))
     });
     sheet.writer.list("Xid", Some(xids));

@@ -77,7 +77,7 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
         Err(why) => return writer.field("PyTorch", why),
     };
     let gpu_process = gpu.and_then(|gpu| gpu.processes.iter().find(|it| it.process == process.id));
-    let whole = gpu_process.map(|it| Breakdown::of_tenant(it.memory, allocator));
+    let whole = gpu_process.map(|it| Breakdown::of_gpu_process(it.memory, allocator));
     match &whole {
         Some(Ok(whole)) => of_driver(writer, whole, 1),
         Some(Err(why)) => writer.field("driver's figure", format!("{why}: what is not PyTorch's cannot be told")),

@@ -8,7 +8,7 @@ use super::series::JudgedSeries;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed};
 use crate::commands::output::{StyledText, TextStyle};
-use crate::model::{GrowthPattern, LeakVerdict, evidence_of, on_growth};
+use crate::model::{GrowthPattern, LeakVerdict, describe_evidence, on_growth};
 
 /// Changes of the outlook, and sudden falls, that are listed. The others are counted.
 const LISTED: usize = 12;
@@ -136,7 +136,7 @@ fn one(text: &mut StyledText, judged: &JudgedSeries) {
     for verdict in &changes[skipped..] {
         let evidence = verdict.evidence.as_ref();
         let evidence =
-            evidence.map_or_else(String::new, |evidence| format!(": {}", evidence_of(verdict.part, evidence)));
+            evidence.map_or_else(String::new, |evidence| format!(": {}", describe_evidence(verdict.part, evidence)));
         paragraph(format_args!("  after {}: {}{evidence}", elapsed(verdict.at), word(verdict.outlook)));
     }
     for (at, fall) in judged.falls.iter().take(LISTED) {

@@ -1,15 +1,15 @@
-//! The past of a series in buckets of time: the lowest and the highest amount of each, on levels of ever wider ones.
+//! The samples of a series in buckets of time: the lowest and highest amount of each, on levels of ever wider buckets.
 //!
-//! Each level has room for the same number of buckets, four times as wide as those of the level below: the finest
-//! reaches back some minutes, the coarsest some weeks, in less than 4 kB in all. The finest are wide enough that, as a
-//! rule, there is a sample in each. As long as all samples are the same, nothing of it is there: of a thousand
-//! processes, most only hold what they hold.
+//! Every level has the same number of buckets, four times as wide as those of the level below. The finest level covers
+//! some minutes, the coarsest some weeks, in less than 4 kB together. The finest buckets are wide enough to have a
+//! sample each, as a rule. A series that never changed takes no buckets at all: most of a thousand processes just hold
+//! what they hold.
 
 use crate::base::units::Moment;
 
-/// Buckets of one level.
+/// The number of buckets on a level.
 pub(super) const LENGTH: usize = 64;
-/// Milliseconds that the finest buckets take, where samples come often.
+/// The width of the finest buckets in milliseconds, where samples come often.
 const FINEST: u64 = 8000;
 
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Nothing was read.
+    /// A bucket without samples.
     const HOLE: Self = Self { low: u32::MAX, high: 0 };
 
     fn is_hole(self) -> bool {
@@ -35,20 +35,20 @@ impl Bucket {
 #[derive(Debug, Clone)]
 struct BucketLevel {
     open: Bucket,
-    /// The oldest first.
+    /// Oldest first.
     full: Vec<Bucket>,
 }
 
 impl BucketLevel {
-    /// Takes what was held so many buckets after the open one; says whether that is finished.
-    fn push(&mut self, further: u64, kib: u32) -> bool {
-        if further == 0 {
+    /// Adds a sample that is `ahead` buckets after the open one. Returns whether that finished the open bucket.
+    fn push(&mut self, ahead: u64, kib: u32) -> bool {
+        if ahead == 0 {
             self.open.take(kib);
             return false;
         }
         let finished = std::mem::replace(&mut self.open, Bucket { low: kib, high: kib });
         self.keep(finished);
-        for _ in 1..further.min(LENGTH as u64 + 1) {
+        for _ in 1..ahead.min(LENGTH as u64 + 1) {
             self.keep(Bucket::HOLE);
         }
         true
@@ -58,33 +58,33 @@ impl BucketLevel {
         if self.full.len() == LENGTH {
             self.full.remove(0);
         } else if self.full.len() == self.full.capacity() {
-            // Coarse levels of short lives stay small.
+            // Coarse levels of short series stay small.
             self.full.reserve_exact(if self.full.len() < 16 { 4 } else { 16 });
         }
         self.full.push(bucket);
     }
 }
 
-/// What was held in one bucket of time.
+/// The samples in one bucket of time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Point {
-    /// The middle of the bucket, in seconds since boot.
+    /// The middle of the bucket in seconds since boot.
     pub(super) at: f64,
-    /// KiB.
+    /// The lowest amount in KiB.
     pub(super) low: f64,
-    /// KiB.
+    /// The highest amount in KiB.
     pub(super) high: f64,
 }
 
-/// The finished buckets of a level, oldest first, without the holes.
+/// The finished buckets of a level that have samples, oldest first.
 #[derive(Debug, Clone)]
 pub(super) struct Points {
     buckets: [Point; LENGTH],
     count: usize,
-    /// Seconds.
+    /// The width of a bucket in seconds.
     pub(super) width: f64,
-    /// Buckets in a row that one step takes at most.
-    pub(super) long: usize,
+    /// The most buckets in a row that one step may take.
+    pub(super) longest_step: usize,
 }
 
 impl Points {
@@ -93,7 +93,7 @@ impl Points {
     }
 }
 
-/// A past in which the amount never changed, and no bucket was without a sample.
+/// A series so far in which the amount never changed and no bucket was without a sample.
 #[derive(Debug, Clone, Copy)]
 struct Constant {
     first: Moment,
@@ -102,8 +102,8 @@ struct Constant {
 }
 
 impl Constant {
-    /// The levels as they would be.
-    fn past(&self, finest: u64) -> Varying {
+    /// Returns the levels that the samples would have filled.
+    fn varying(&self, finest: u64) -> Varying {
         let ever = Bucket { low: self.kib, high: self.kib };
         let full = |level: usize| {
             let width = finest << (2 * level);
@@ -114,30 +114,30 @@ impl Constant {
     }
 }
 
-/// A past in which it changed.
+/// A series so far in which the amount changed.
 #[derive(Debug, Clone)]
 struct Varying {
-    /// The lowest and the highest since it began.
+    /// The lowest and highest amount of the series.
     ever: Bucket,
-    /// The levels that have a finished bucket. In the open one of each of the others is all that there was.
+    /// The levels that have a finished bucket. For a further level, `ever` is the open bucket.
     levels: Vec<BucketLevel>,
 }
 
 impl Varying {
-    /// Takes what was held in one of the finest buckets, after that of the sample before; says of how many levels
-    /// there is a new one.
+    /// Adds a sample in the finest bucket `number`; `before` is that of the sample before. Returns how many levels have
+    /// a new finished bucket.
     fn push(&mut self, before: u64, number: u64, kib: u32) -> usize {
         let mut finished = 0;
         for at in 0..BucketLevels::COUNT {
-            let further = (number >> (2 * at)) - (before >> (2 * at));
+            let ahead = (number >> (2 * at)) - (before >> (2 * at));
             if at == self.levels.len() {
-                if further == 0 {
+                if ahead == 0 {
                     break;
                 }
                 self.levels.reserve_exact(1);
                 self.levels.push(BucketLevel { open: self.ever, full: Vec::new() });
             }
-            if self.levels[at].push(further, kib) {
+            if self.levels[at].push(ahead, kib) {
                 finished = at + 1;
             }
         }
@@ -148,61 +148,61 @@ impl Varying {
 
 #[derive(Debug, Clone)]
 pub(super) struct BucketLevels {
-    /// Milliseconds that the finest buckets take.
+    /// The width of the finest buckets in milliseconds.
     finest: u64,
-    /// Which of the finest since boot is the open one; the open ones above lie around it.
+    /// The index since boot of the finest bucket that is open; the open buckets of other levels contain it.
     number: u64,
-    /// Absent before the first sample.
-    still: Option<Constant>,
-    /// Absent while `still` is all that there is to know.
-    past: Option<Box<Varying>>,
-    /// The finest buckets are hardly wider than the time from one sample to the next.
+    /// `None` before the first sample.
+    constant: Option<Constant>,
+    /// `None` while `constant` describes the whole series.
+    varying: Option<Box<Varying>>,
+    /// Whether the finest buckets are hardly wider than the sampling interval.
     is_single: bool,
 }
 
 impl Default for BucketLevels {
     fn default() -> Self {
-        Self { finest: FINEST, number: 0, still: None, past: None, is_single: false }
+        Self { finest: FINEST, number: 0, constant: None, varying: None, is_single: false }
     }
 }
 
 impl BucketLevels {
     pub(super) const COUNT: usize = 6;
 
-    /// Whether nothing ever changed.
-    pub(super) fn is_still(&self) -> bool {
-        self.past.is_none()
+    /// Whether the amount never changed.
+    pub(super) fn is_constant(&self) -> bool {
+        self.varying.is_none()
     }
 
-    /// Makes buckets as wide as so many seconds from one sample to the next ask for.
+    /// Adjusts the bucket width to the sampling interval in seconds.
     pub(super) fn fit(&mut self, interval: f64) {
         let fitting = |interval: f64| {
             let mut finest = FINEST;
-            // Late by chance now and then leaves a bucket empty, which is no matter.
+            // A sample that is late now and then only leaves a bucket empty.
             while Self::seconds(finest) < 0.95 * interval && finest < 3_600_000 {
                 finest *= 2;
             }
             finest
         };
         let finest = fitting(interval);
-        // For little it is not worth what the narrower ones do not know.
+        // A small change is not worth the loss of detail.
         if finest > self.finest || fitting(2.0 * interval) < self.finest {
             self.refit(finest);
         }
-        self.is_single = self.long() == 1 && Self::seconds(self.finest) < 1.1 * interval;
+        self.is_single = self.longest_step() == 1 && Self::seconds(self.finest) < 1.1 * interval;
     }
 
-    /// Puts what the buckets say into wider or narrower ones. What a wide one says stands in one narrow one, at its
-    /// beginning, as if the samples had come as seldom.
+    /// Moves the samples into wider or narrower buckets. When narrowing, each wide bucket goes into its first narrow
+    /// bucket.
     fn refit(&mut self, finest: u64) {
         let (before, newest) = (std::mem::replace(&mut self.finest, finest), self.number);
-        // What stood still is told from its two ends.
-        let Some(past) = self.past.take() else { return };
+        // A constant series is described by its ends.
+        let Some(varying) = self.varying.take() else { return };
         *self = Self { finest, ..Self::default() };
-        // Of each level what those below have forgotten, the newest first.
+        // The buckets of each level that are older than those of finer levels; newest first.
         let mut known = Vec::new();
         let mut forgotten = u64::MAX;
-        for (at, level) in past.levels.iter().enumerate() {
+        for (at, level) in varying.levels.iter().enumerate() {
             let (width, newest) = (before << (2 * at), newest >> (2 * at));
             let buckets = std::iter::once(&level.open).chain(level.full.iter().rev());
             let begins = (0..=newest).rev().map(|number| number * width);
@@ -213,7 +213,7 @@ impl BucketLevels {
             forgotten = newest.saturating_sub(LENGTH as u64) * width;
         }
         for (begin, bucket) in known.into_iter().rev() {
-            // The lowest comes first: what was freed in between shows in the bucket before, if anywhere.
+            // The lowest first: memory released in between shows in the bucket before, if anywhere.
             self.push(Moment(begin), bucket.low);
             self.push(Moment(begin), bucket.high);
         }
@@ -224,26 +224,26 @@ impl BucketLevels {
         millis as f64 / 1000.0
     }
 
-    /// Takes what was held; says how many levels, from the finest on, have a new bucket: none while nothing changes.
+    /// Adds a sample. Returns how many levels, from the finest on, have a new finished bucket: 0 while nothing changes.
     pub(super) fn push(&mut self, at: Moment, kib: u32) -> usize {
         let number = at.0 / self.finest;
-        let past = match &mut self.past {
-            Some(past) => past,
+        let varying = match &mut self.varying {
+            Some(varying) => varying,
             none => {
-                let still = self.still.get_or_insert(Constant { first: at, last: at, kib });
-                self.number = still.last.0 / self.finest;
-                if still.kib == kib && number - self.number <= 1 {
-                    still.last = at;
+                let constant = self.constant.get_or_insert(Constant { first: at, last: at, kib });
+                self.number = constant.last.0 / self.finest;
+                if constant.kib == kib && number - self.number <= 1 {
+                    constant.last = at;
                     return 0;
                 }
-                none.insert(still.past(self.finest).into())
+                none.insert(constant.varying(self.finest).into())
             }
         };
-        past.push(std::mem::replace(&mut self.number, number), number, kib)
+        varying.push(std::mem::replace(&mut self.number, number), number, kib)
     }
 
-    /// Some steps take half a minute; where the finest buckets are wider than that, a step is one bucket of each level.
-    fn long(&self) -> usize {
+    /// Some steps take half a minute. Where the finest buckets are wider than that, a step is one bucket.
+    fn longest_step(&self) -> usize {
         match self.finest {
             0..=FINEST => 3,
             _ if self.finest < 4 * FINEST => 2,
@@ -251,7 +251,7 @@ impl BucketLevels {
         }
     }
 
-    /// Seconds that a bucket of that level takes.
+    /// The width of a level's buckets in seconds.
     pub(super) fn width(&self, level: usize) -> f64 {
         Self::seconds(self.finest << (2 * level))
     }
@@ -259,7 +259,8 @@ impl BucketLevels {
     #[expect(clippy::cast_precision_loss, reason = "buckets since boot are fewer than 2^53")]
     pub(super) fn points(&self, level: usize) -> Points {
         let width = self.width(level);
-        let mut points = Points { buckets: [Point::default(); LENGTH], count: 0, width, long: self.long() };
+        let mut points =
+            Points { buckets: [Point::default(); LENGTH], count: 0, width, longest_step: self.longest_step() };
         let Some(full) = self.full(level) else { return points };
         let number = self.number >> (2 * level);
         let oldest = number.saturating_sub(full.len() as u64);
@@ -283,11 +284,10 @@ impl BucketLevels {
         points
     }
 
-    /// The open one of the finest buckets, where there is a single sample in each, as a rule: to wait until it is finished
-    /// would be to wait for one more.
+    /// The open finest bucket, where each has a single sample as a rule: waiting for its end would delay by a sample.
     fn single(&self) -> Option<Point> {
         self.is_single.then_some(())?;
-        self.point(self.past.as_ref()?.levels.first()?.open, 0.5)
+        self.point(self.varying.as_ref()?.levels.first()?.open, 0.5)
     }
 
     /// The last of the finest buckets.
@@ -295,7 +295,7 @@ impl BucketLevels {
         self.single().or_else(|| self.point(*self.full(0)?.last()?, -0.5))
     }
 
-    /// A bucket that lies so many of the finest ones behind the beginning of the open one.
+    /// A bucket `behind` finest buckets after the beginning of the open one.
     #[expect(clippy::cast_precision_loss, reason = "as above")]
     fn point(&self, bucket: Bucket, behind: f64) -> Option<Point> {
         let at = (self.number as f64 + behind) * self.width(0);
@@ -304,32 +304,32 @@ impl BucketLevels {
 
     /// The finished buckets of a level.
     fn full(&self, level: usize) -> Option<&[Bucket]> {
-        Some(&self.past.as_ref()?.levels.get(level)?.full)
+        Some(&self.varying.as_ref()?.levels.get(level)?.full)
     }
 
-    /// The finest level that reaches back so far.
+    /// The buckets of the finest level that reaches back to that time.
     pub(super) fn since(&self, since: f64) -> Points {
-        let fits = |it: &usize| {
-            let Some(full) = self.full(*it) else { return true };
+        let fits = |level: &usize| {
+            let Some(full) = self.full(*level) else { return true };
             #[expect(clippy::cast_precision_loss, reason = "as above")]
-            let begin = ((self.number >> (2 * it)).saturating_sub(full.len() as u64)) as f64 * self.width(*it);
+            let begin = ((self.number >> (2 * level)).saturating_sub(full.len() as u64)) as f64 * self.width(*level);
             begin <= since || full.len() < LENGTH
         };
         self.points((0..Self::COUNT).find(fits).unwrap_or(Self::COUNT - 1))
     }
 
-    /// The most that was held before that time, in KiB, as far as it is known; 0 where nothing is.
+    /// Returns the highest amount before a time in KiB, as far as buckets reach; 0 without any.
     pub(super) fn highest(&self, before: f64) -> f64 {
         let level = |at| {
             let points = self.points(at);
             let until = before - points.width / 2.0;
-            points.as_slice().iter().take_while(|it| it.at <= until).map(|it| it.high).fold(0.0, f64::max)
+            points.as_slice().iter().take_while(|point| point.at <= until).map(|point| point.high).fold(0.0, f64::max)
         };
         (0..Self::COUNT).map(level).fold(0.0, f64::max)
     }
 
-    /// Whether the growth of the last minutes is slower than before, by a quarter at least: an even one is no slower and
-    /// no faster by turns.
+    /// Whether the recent growth is slower than before by at least a quarter: a smaller difference comes and goes in an
+    /// even growth.
     pub(super) fn slows(&self) -> bool {
         let points = self.points(0);
         let points = points.as_slice();
@@ -338,11 +338,11 @@ impl BucketLevels {
         0.75 * (middle.low - first.low) > last.low - middle.low
     }
 
-    /// Bytes beside its own.
+    /// The heap memory in bytes.
     #[cfg(test)]
     pub(super) fn heap(&self) -> usize {
-        let level = |it: &BucketLevel| size_of::<BucketLevel>() + it.full.capacity() * size_of::<Bucket>();
-        self.past.iter().flat_map(|it| &it.levels).map(level).sum()
+        let level = |level: &BucketLevel| size_of::<BucketLevel>() + level.full.capacity() * size_of::<Bucket>();
+        self.varying.iter().flat_map(|varying| &varying.levels).map(level).sum()
     }
 }
 
@@ -353,9 +353,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// What stood still is told from its two ends as if each sample had been kept.
+        /// A constant series, described by its ends, gives the same levels as all of its samples.
         #[test]
-        fn a_still_past_is_the_past_that_it_was(
+        fn a_constant_series_has_the_levels_of_its_samples(
             first in 0_u64..1 << 40, samples in 1_u64..5000, every in 1_u64..8000, then in 1_u64..100,
         ) {
             let mut levels = BucketLevels::default();
@@ -370,13 +370,13 @@ mod tests {
                 }
                 before = at;
             }
-            let past = levels.past.unwrap();
-            let all = BucketLevel { open: past.ever, full: Vec::new() };
-            let kept = (0..BucketLevels::COUNT).map(|at| format!("{:?}", past.levels.get(at).unwrap_or(&all)));
-            prop_assert_eq!(kept.collect::<Vec<_>>(), each.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>());
+            let varying = levels.varying.unwrap();
+            let all = BucketLevel { open: varying.ever, full: Vec::new() };
+            let kept = (0..BucketLevels::COUNT).map(|at| format!("{:?}", varying.levels.get(at).unwrap_or(&all)));
+            prop_assert_eq!(kept.collect::<Vec<_>>(), each.iter().map(|level| format!("{level:?}")).collect::<Vec<_>>());
         }
 
-        /// What was seen before it was known how seldom samples come is seen in wider buckets, too.
+        /// Samples that came before the interval was known are in the wider buckets, too.
         #[test]
         fn wider_buckets_hold_what_the_narrow_ones_did(
             first in 0_u64..1 << 40, held in proptest::collection::vec(0_u32..9, 2..7), every in 9.0..70.0,

@@ -1,7 +1,7 @@
-//! Which part of a process's memory grows, where PyTorch tells its parts apart.
+//! Which part of a process's memory grows, where allocator stats tell the parts apart.
 //!
-//! What tensors hold grows with a leak from its first step on. What PyTorch took from CUDA follows when its cache is
-//! used up, and the driver's figure with that: minutes or hours later.
+//! In a leak, the memory of tensors grows from the first step on. PyTorch's reserved memory follows when its cache is
+//! used up, and NVML's figure follows that: minutes or hours later.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::model::history::{AllocatorHistory, MemorySeries, ProcessHistory, Wind
 use crate::model::{GrowthPattern, MemoryPart, ReservedMemory};
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
-/// What tensors hold, of every process that it could be read of, on each GPU.
+/// The leak detectors of tensor memory, for every process with allocator stats, on each GPU.
 #[derive(Debug, Clone, Default)]
 pub(in crate::model) struct TensorDetectors(HashMap<ProcessId, Vec<TensorDetector>>);
 
@@ -24,21 +24,21 @@ struct TensorDetector {
 }
 
 impl TensorDetectors {
-    /// Takes what a snapshot says of allocators. What could not be read is a gap.
+    /// Adds a snapshot's allocator stats. A missing reading is a gap.
     pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot) {
         for process in &snapshot.processes {
-            for allocator in process.allocator.iter().flat_map(|it| &it.devices) {
-                let gpu = allocator.gpu.as_ref().and_then(|it| snapshot.gpu(it));
+            for allocator in process.allocator.iter().flat_map(|allocator| &allocator.devices) {
+                let gpu = allocator.gpu.as_ref().and_then(|gpu| snapshot.gpu(gpu));
                 let (Some(gpu), Ok(reserved)) = (gpu, ReservedMemory::of(allocator)) else { continue };
-                // It may have all that PyTorch took, and what nobody has. What a step takes and gives back is no less
-                // room: how far that reaches above the floor, the detector sees.
+                // Tensors may take all reserved memory and all free memory. Pending memory counts as room only in part:
+                // the detector sees how far the swings of a step reach above the floor.
                 let room = reserved.sum().saturating_sub(reserved.pending);
                 let load = &gpu.load;
                 let free =
                     load.memory_total.ok().zip(load.memory_used.ok()).map(|(all, used)| all.saturating_sub(used));
                 let limit = free.map(|free| Bytes(free.0.saturating_add(room.0)));
                 let gpus = self.0.entry(process.id).or_default();
-                let at = gpus.iter().position(|it| it.gpu == gpu.uuid).unwrap_or_else(|| {
+                let at = gpus.iter().position(|detector| detector.gpu == gpu.uuid).unwrap_or_else(|| {
                     gpus.push(TensorDetector { gpu: gpu.uuid.clone(), detector: Box::default() });
                     gpus.len() - 1
                 });
@@ -46,24 +46,23 @@ impl TensorDetectors {
             }
         }
         self.0.retain(|_, gpus| {
-            gpus.retain(|it| it.detector.last().is_some_and(|last| snapshot.at.since(last) < GONE));
+            gpus.retain(|detector| detector.detector.last().is_some_and(|last| snapshot.at.since(last) < GONE));
             !gpus.is_empty()
         });
     }
 
-    /// Whose tensors hold more and more, as with a leak.
+    /// The processes whose tensor memory grows like a leak.
     pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
-        let grows = |it: &TensorDetector| it.detector.verdict() >= LeakVerdict::Suspect;
+        let grows = |gpu: &TensorDetector| gpu.detector.verdict() >= LeakVerdict::Suspect;
         self.0.iter().filter(move |(_, gpus)| gpus.iter().any(grows)).map(|(id, _)| *id)
     }
 
-    /// The growth of what its tensors hold: on that of its GPUs where it looks worst.
+    /// The detector of a process's tensor memory, on the GPU with the worst verdict.
     fn process(&self, process: ProcessId) -> Option<&LeakDetector> {
-        self.0.get(&process)?.iter().map(|it| it.detector.as_ref()).max_by_key(|it| it.verdict())
+        self.0.get(&process)?.iter().map(|gpu| gpu.detector.as_ref()).max_by_key(|detector| detector.verdict())
     }
 
-    /// What is thought of the growth of a process, by all that is known of it: of what the driver says it holds, and of
-    /// its parts. Absent where neither was watched.
+    /// Returns the growth of a process by NVML's figure and by its parts; `None` without any detector.
     pub(in crate::model) fn judge<'a>(
         &'a self,
         process: ProcessId,
@@ -71,22 +70,27 @@ impl TensorDetectors {
         history: Option<&ProcessHistory>,
         now: Moment,
     ) -> Option<MemoryGrowth<'a>> {
-        let (detector, is_part) = worse(held, self.process(process))?;
-        let series = history.and_then(|it| Some((it.memory()?, it.allocator.as_deref()?)));
+        let (detector, is_part) = more_telling(held, self.process(process))?;
+        let series = history.and_then(|history| Some((history.memory()?, history.allocator.as_deref()?)));
         Some(MemoryGrowth::of(detector, is_part, series, now))
     }
 }
 
-/// What says more: what tensors hold, when it grows and looks worse than the whole. And whether it is that. Once the whole
-/// grows as much, it knows better when memory ends: what lies between tensors is of no use to them.
-fn worse<'a>(held: Option<&'a LeakDetector>, allocated: Option<&'a LeakDetector>) -> Option<(&'a LeakDetector, bool)> {
-    let outlook = held.map(LeakDetector::verdict);
-    let grows = |it: &&LeakDetector| it.verdict() >= LeakVerdict::Suspect && Some(it.verdict()) > outlook;
-    let allocated = allocated.filter(grows).map(|it| (it, true));
-    allocated.or(held.map(|it| (it, false)))
+/// Returns the detector of tensor memory if that memory grows and its verdict is the worse one, else the detector of
+/// the whole. Also returns whether the tensor detector was chosen. Once the whole grows as much, its forecast is the
+/// better one: gaps between tensors are of no use to them.
+fn more_telling<'a>(
+    held: Option<&'a LeakDetector>,
+    allocated: Option<&'a LeakDetector>,
+) -> Option<(&'a LeakDetector, bool)> {
+    let verdict = held.map(LeakDetector::verdict);
+    let grows =
+        |detector: &&LeakDetector| detector.verdict() >= LeakVerdict::Suspect && Some(detector.verdict()) > verdict;
+    let allocated = allocated.filter(grows).map(|detector| (detector, true));
+    allocated.or(held.map(|detector| (detector, false)))
 }
 
-/// The growth of what a process holds on one GPU and of its parts, for who has figures and no snapshots.
+/// Judges the growth of a process on one GPU, and of its parts, from plain figures instead of snapshots.
 #[derive(Debug)]
 pub struct PartedDetector {
     held: LeakDetector,
@@ -109,37 +113,37 @@ impl Default for PartedDetector {
 }
 
 impl PartedDetector {
-    /// Takes what was held at that time; of it, where that is known, what PyTorch reserved, and what of that was allocated;
-    /// and the amount at which memory runs out, where that is known.
+    /// Adds a sample: the memory held; of that, where known, the memory that PyTorch reserved and that tensors hold;
+    /// and the amount at which memory runs out, where known.
     pub fn push(&mut self, at: Moment, held: Bytes, parts: Option<[Bytes; 2]>, limit: Option<Bytes>) {
         self.now = at;
         self.held.push(at, held, limit);
         self.memory.push(at, Some(held), Duration::MAX);
         if let Some([reserved, allocated]) = parts {
-            // What is not PyTorch's stays.
+            // Tensors cannot use the memory outside PyTorch.
             let beside = held.saturating_sub(reserved);
-            self.allocated.push(at, allocated, limit.map(|it| it.saturating_sub(beside)));
+            self.allocated.push(at, allocated, limit.map(|limit| limit.saturating_sub(beside)));
             self.allocator.allocated.push(at, Some(allocated), Duration::MAX);
             self.allocator.reserved.push(at, Some(reserved), Duration::MAX);
         }
     }
 
-    /// What says most at this time.
+    /// The detector with the more telling verdict.
     fn detector(&self) -> &LeakDetector {
-        worse(Some(&self.held), Some(&self.allocated)).map_or(&self.held, |it| it.0)
+        more_telling(Some(&self.held), Some(&self.allocated)).map_or(&self.held, |chosen| chosen.0)
     }
 
-    /// How it looks.
+    /// The verdict.
     pub fn verdict(&self) -> LeakVerdict {
         self.detector().verdict()
     }
 
-    /// The whole.
+    /// The detector of the whole.
     pub fn held(&self) -> &LeakDetector {
         &self.held
     }
 
-    /// What is thought of it, and of which part.
+    /// The growth, and the part that grows.
     pub fn growth(&self) -> MemoryGrowth<'_> {
         let is_part = !std::ptr::eq(self.detector(), &raw const self.held);
         let has_parts = self.allocator.allocated.began().is_some();
@@ -147,24 +151,24 @@ impl PartedDetector {
     }
 }
 
-/// What is thought of the growth of a subject, and which part of its memory that is.
+/// The growth of a GPU's or process's memory, and the part that grows.
 #[derive(Debug, Clone, Copy)]
 pub struct MemoryGrowth<'a> {
-    /// What is thought: of that part, where it is held by tensors, and of the whole otherwise.
+    /// The detector of the tensor memory where that part grows, else of the whole.
     pub detector: &'a LeakDetector,
-    /// [`Part::Allocated`], [`Part::Cache`] or [`Part::Outside`]; absent where the parts are not known, or nothing grows.
+    /// The part that grows: allocated, cache or outside; `None` where the parts are unknown, or nothing grows.
     pub part: Option<MemoryPart>,
-    /// What PyTorch took from CUDA, more than it had when the growth began, in bytes; absent where that is not known.
+    /// The change of reserved memory since the growth began, in bytes; `None` where unknown.
     reserved: Option<i64>,
 }
 
 impl<'a> MemoryGrowth<'a> {
-    /// Of what has no parts.
+    /// The growth of a series without parts.
     pub fn whole(detector: &'a LeakDetector) -> Self {
         Self { detector, part: None, reserved: None }
     }
 
-    /// Of what has; `is_part` says that the detector is that of the tensors.
+    /// The growth of a series with parts; with `is_part`, the detector is that of tensor memory.
     fn of(
         detector: &'a LeakDetector,
         is_part: bool,
@@ -176,28 +180,28 @@ impl<'a> MemoryGrowth<'a> {
         Self {
             detector,
             part: if is_part { Some(MemoryPart::Allocated) } else { gains().and_then(PartGains::largest) },
-            reserved: known.and_then(|((_, allocator), it)| taken(&allocator.reserved, it.since, now)),
+            reserved: known.and_then(|((_, allocator), it)| reserved_gain(&allocator.reserved, it.since, now)),
         }
     }
 
-    /// How it looks.
+    /// The verdict.
     pub fn verdict(&self) -> LeakVerdict {
         self.detector.verdict()
     }
 
-    /// Why it is thought: `allocated +50 MiB per 100 s for …; reserved has not moved yet`. Absent where nothing grows.
+    /// The evidence: `allocated +30 MiB/min for …; reserved has not moved yet`. `None` where nothing grows.
     pub fn reason(&self) -> Option<String> {
-        let reason = evidence_of(self.part, self.detector.evidence()?);
+        let reason = describe_evidence(self.part, self.detector.evidence()?);
         let more = self.reserved.filter(|_| self.part == Some(MemoryPart::Allocated));
-        let more = more.map(|it| Bytes(it.max(0).unsigned_abs()));
+        let more = more.map(|gain| Bytes(gain.max(0).unsigned_abs()));
         Some(match more {
-            Some(more) if more >= MOVED => format!("{reason}; reserved +{more} since"),
+            Some(more) if more >= SMALLEST_SEGMENT => format!("{reason}; reserved +{more} since"),
             Some(_) => format!("{reason}; reserved has not moved yet"),
             None => reason,
         })
     }
 
-    /// What is thought of it, of which part, and why: `LEAK: allocated +50 MiB per 100 s for …; reserved has not moved yet`.
+    /// The verdict and its evidence: `LEAK: allocated +30 MiB/min for …; reserved has not moved yet`.
     pub fn sentence(&self) -> String {
         match self.reason() {
             Some(reason) => format!("{}: {reason}", self.verdict().word()),
@@ -205,19 +209,19 @@ impl<'a> MemoryGrowth<'a> {
         }
     }
 
-    /// The way in which it grows, to be given advice on; absent where nothing grows.
+    /// The pattern of growth, for advice; `None` where nothing grows.
     pub fn pattern(&self) -> Option<GrowthPattern> {
-        let way = self.detector.pattern()?;
+        let pattern = self.detector.pattern()?;
         Some(match self.part {
-            Some(MemoryPart::Allocated) if way == GrowthPattern::Steady => GrowthPattern::Tensors,
+            Some(MemoryPart::Allocated) if pattern == GrowthPattern::Steady => GrowthPattern::Tensors,
             Some(MemoryPart::Cache) => GrowthPattern::Cache,
             Some(MemoryPart::Outside) => GrowthPattern::NotPyTorch,
-            _ => way,
+            _ => pattern,
         })
     }
 }
 
-/// The part for a program, as in `--json`; it never changes.
+/// The name of a part in `--json`; never changes.
 pub fn part_name(part: MemoryPart) -> &'static str {
     match part {
         MemoryPart::Allocated => "allocated",
@@ -226,11 +230,11 @@ pub fn part_name(part: MemoryPart) -> &'static str {
     }
 }
 
-/// `allocated +50 MiB per 100 s for …`, and without the name where the part is not known.
-pub fn evidence_of(part: Option<MemoryPart>, evidence: &Evidence) -> String {
+/// Returns the evidence after the name of the part, where that is known: `allocated +30 MiB/min for …`.
+pub fn describe_evidence(part: Option<MemoryPart>, evidence: &Evidence) -> String {
     let part = match part {
         Some(MemoryPart::Allocated) => "allocated ",
-        // All that is not allocated, which is more than the cache that could be given back.
+        // All reserved memory that is not allocated: more than the cache.
         Some(MemoryPart::Cache) => "unallocated ",
         Some(MemoryPart::Outside) => "not PyTorch's ",
         _ => "",
@@ -238,14 +242,15 @@ pub fn evidence_of(part: Option<MemoryPart>, evidence: &Evidence) -> String {
     format!("{part}{evidence}")
 }
 
-/// The smallest piece that PyTorch takes from CUDA.
-const MOVED: Bytes = Bytes(2 << 20);
+/// The smallest segment that PyTorch takes from CUDA.
+const SMALLEST_SEGMENT: Bytes = Bytes(2 << 20);
 
-/// Long enough for a few steps of a training.
+/// Long enough for some training steps.
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// How much more PyTorch has taken from CUDA since then. It keeps what a step gives back.
-fn taken(reserved: &MemorySeries, since: Moment, now: Moment) -> Option<i64> {
+/// Returns the change of reserved memory since a time. Compares maxima, as PyTorch keeps the memory that a step
+/// releases.
+fn reserved_gain(reserved: &MemorySeries, since: Moment, now: Moment) -> Option<i64> {
     let most = |until| {
         let extent = reserved.over(&Window::until(until, MINUTE, 1), now).into_iter().next()??;
         Some(signed(extent.high))
@@ -261,7 +266,7 @@ fn signed(bytes: Bytes) -> i64 {
     bytes.0.min(1 << 60).cast_signed()
 }
 
-/// How much each part is more than it was, in bytes.
+/// The gain of each part in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct PartGains {
     allocated: i64,
@@ -270,14 +275,14 @@ struct PartGains {
 }
 
 impl PartGains {
-    /// Of the floors at both times: what a step takes and gives back is no gain.
+    /// Compares the floors at both times: temporary memory of a step is no gain.
     fn between(memory: &MemorySeries, allocator: &AllocatorHistory, since: Moment, now: Moment) -> Option<Self> {
         let since = since.max(allocator.allocated.began()?);
-        // Seconds are known of a quarter of an hour. Of what was before, the first five minutes that lie in the growth
-        // as a whole: before it, the model may just have been loaded.
+        // The history has seconds for 15 minutes only. Before that, take the first whole five-minute bucket in the
+        // growth: an earlier one may include the loading of the model.
         let span = if now.since(since) < Duration::from_mins(14) { MINUTE } else { MemorySeries::COARSE };
         let from = if span == MINUTE { since.0 } else { since.0.next_multiple_of(millis(span)) };
-        // In its last millisecond, it is not over.
+        // The last millisecond of the span.
         let first = Moment((from + millis(span) - 1).min(now.0));
         let floor = |series: &MemorySeries, until| series.floor(until, span, now).map(signed);
         let gain = |series: &MemorySeries| Some(floor(series, now)? - floor(series, first)?);
@@ -285,14 +290,14 @@ impl PartGains {
         Some(Self { allocated, cache: reserved - allocated, outside: held - reserved })
     }
 
-    /// The part that gained most; absent when none did.
+    /// The part that gained most; `None` when none gained.
     fn largest(self) -> Option<MemoryPart> {
         let parts = [
             (self.allocated, MemoryPart::Allocated),
             (self.cache, MemoryPart::Cache),
             (self.outside, MemoryPart::Outside),
         ];
-        parts.into_iter().filter(|it| it.0 > 0).max_by_key(|it| it.0).map(|it| it.1)
+        parts.into_iter().filter(|part| part.0 > 0).max_by_key(|part| part.0).map(|part| part.1)
     }
 }
 
@@ -316,7 +321,7 @@ mod tests {
         let id = host.processes[0].id;
         for second in 0..seconds {
             host = host.later(1);
-            let [whole, reserved, allocated] = held.map(|it| it(second) * MIB);
+            let [whole, reserved, allocated] = held.map(|memory| memory(second) * MIB);
             host.gpus[0].processes[0].memory = Ok(Bytes(whole));
             host.gpus[0].load.memory_used = Ok(Bytes(whole));
             let figures = DeviceAllocator {
@@ -341,10 +346,10 @@ mod tests {
 
     #[test]
     fn a_leak_shows_in_what_tensors_hold_before_pytorch_takes_more() {
-        let (outlook, part, sentence, way) =
+        let (verdict, part, sentence, pattern) =
             watch(900, [|_| 31_000, |_| 30_500, |second| 10_000 + 5 * second + swing(second)]);
         assert_eq!(
-            (outlook, part, way),
+            (verdict, part, pattern),
             (LeakVerdict::Leak, Some(MemoryPart::Allocated), Some(GrowthPattern::Tensors)),
             "{sentence}"
         );
@@ -356,8 +361,8 @@ mod tests {
     fn a_leak_that_reached_the_driver_is_of_the_same_part() {
         let grown = |second: u64| 10_000 + second / 4 * 20 + swing(second);
         let held = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, grown];
-        let (outlook, part, sentence, _) = watch(900, held);
-        assert_eq!((outlook, part), (LeakVerdict::Leak, Some(MemoryPart::Allocated)), "{sentence}");
+        let (verdict, part, sentence, _) = watch(900, held);
+        assert_eq!((verdict, part), (LeakVerdict::Leak, Some(MemoryPart::Allocated)), "{sentence}");
         assert!(sentence.contains("; reserved +") && sentence.ends_with(" since"), "{sentence}");
     }
 
@@ -365,17 +370,17 @@ mod tests {
     fn what_grows_beside_the_tensors_is_named() {
         let cache =
             [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |second| 10_000 + swing(second)];
-        let (outlook, part, sentence, way) = watch(900, cache);
+        let (verdict, part, sentence, pattern) = watch(900, cache);
         assert_eq!(
-            (outlook, part, way),
+            (verdict, part, pattern),
             (LeakVerdict::Leak, Some(MemoryPart::Cache), Some(GrowthPattern::Cache)),
             "{sentence}"
         );
         assert!(sentence.starts_with("LEAK: unallocated +"), "{sentence}");
         let outside = [|second| 12_500 + second / 4 * 20, |_| 12_048, |second| 10_000 + swing(second)];
-        let (outlook, part, sentence, way) = watch(900, outside);
+        let (verdict, part, sentence, pattern) = watch(900, outside);
         assert_eq!(
-            (outlook, part, way),
+            (verdict, part, pattern),
             (LeakVerdict::Leak, Some(MemoryPart::Outside), Some(GrowthPattern::NotPyTorch)),
             "{sentence}"
         );
@@ -390,16 +395,16 @@ mod tests {
             |second| 10_000 + swing(second) * if second < 400 { 1 } else { 3 },
         ];
         for seconds in [800, 2400] {
-            let (outlook, part, sentence, _) = watch(seconds, held);
-            assert!(outlook >= LeakVerdict::Suspect, "{seconds} s: {sentence}");
+            let (verdict, part, sentence, _) = watch(seconds, held);
+            assert!(verdict >= LeakVerdict::Suspect, "{seconds} s: {sentence}");
             assert_eq!(part, Some(MemoryPart::Cache), "{seconds} s: {sentence}");
         }
     }
 
     #[test]
     fn steps_of_a_job_that_rests_are_no_growth() {
-        let (outlook, part, sentence, way) = watch(900, [|_| 13_000, |_| 12_500, |second| 10_000 + swing(second)]);
-        assert_eq!((outlook, part, way), (LeakVerdict::Steady, None, None), "{sentence}");
+        let (verdict, part, sentence, pattern) = watch(900, [|_| 13_000, |_| 12_500, |second| 10_000 + swing(second)]);
+        assert_eq!((verdict, part, pattern), (LeakVerdict::Steady, None, None), "{sentence}");
     }
 
     #[test]
@@ -408,10 +413,11 @@ mod tests {
         for second in 0..1200_u64 {
             let kept = 10_000 + 5 * second;
             let [held, reserved, allocated] =
-                [kept + 2548, kept + 2048, kept + second * 37 % 5 * 512].map(|it| Bytes(it * MIB));
+                [kept + 2548, kept + 2048, kept + second * 37 % 5 * 512].map(|mib| Bytes(mib * MIB));
             growth.push(Moment(second * 1000), held, Some([reserved, allocated]), Some(Bytes::from_gib(40)));
         }
-        let forecast = growth.detector().evidence().and_then(|it| it.forecast).expect("it leaks, and has an end");
+        let forecast =
+            growth.detector().evidence().and_then(|evidence| evidence.forecast).expect("it leaks, and has an end");
         // All but 500 MiB may be allocated, and a step takes 2 GiB.
         let truth = Duration::from_secs((40 * 1024 - 500 - 2048 - 16_000) / 5);
         assert!(forecast.low <= truth && truth <= forecast.high, "{forecast:?}, {truth:?}");

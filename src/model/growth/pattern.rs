@@ -1,27 +1,28 @@
-//! In which way a series grows, as far as its memory alone tells: what is worth trying first depends on it.
+//! The pattern in which a series grows, as far as memory alone shows it: the advice depends on it.
 
 use super::{LeakDetector, kib};
 use crate::model::GrowthPattern;
 
-/// So much later than the last one, in seconds and in samples, comes a step of a stair.
-const APART: (f64, f64) = (60.0, 15.0);
+/// The least distance between two steps, in seconds and in samples.
+const STEPS_APART: (f64, f64) = (60.0, 15.0);
 
-/// KiB. PyTorch's allocator takes 2 or 20 MiB from the driver at once, so a steady growth has such steps, too.
-const STEP: f64 = 24.0 * 1024.0;
+/// The least height of a step in KiB. PyTorch's allocator takes segments of 2 or 20 MiB, so a steady growth has steps
+/// of that size, too.
+const STEP_HEIGHT: f64 = 24.0 * 1024.0;
 
-/// It grows so many times faster than it did on average.
-const FASTER: f64 = 1.6;
+/// The current rate over the mean rate from which a growth accelerates.
+const ACCELERATION: f64 = 1.6;
 
 impl LeakDetector {
-    /// The way of the growth that is watched; absent unless it is a suspect or a leak.
+    /// The pattern of the growth; `None` unless it is a suspect or a leak.
     pub fn pattern(&self) -> Option<GrowthPattern> {
-        let watch = self.watch.as_ref()?;
-        let now = watch.evidence.rate.0 / 1024.0;
-        let average = kib(watch.evidence.gained) / watch.evidence.span.max(1.0);
-        let is_apart = watch.longest >= APART.0.max(APART.1 * self.interval);
+        let suspicion = self.suspicion.as_ref()?;
+        let now = suspicion.evidence.rate.0 / 1024.0;
+        let average = kib(suspicion.evidence.gained) / suspicion.evidence.span.max(1.0);
+        let is_apart = suspicion.longest_pause >= STEPS_APART.0.max(STEPS_APART.1 * self.interval);
         Some(match () {
-            () if is_apart && average * watch.longest > STEP => GrowthPattern::Stair,
-            () if now > FASTER * average => GrowthPattern::Accelerating,
+            () if is_apart && average * suspicion.longest_pause > STEP_HEIGHT => GrowthPattern::Steps,
+            () if now > ACCELERATION * average => GrowthPattern::Accelerating,
             () => GrowthPattern::Steady,
         })
     }
@@ -33,7 +34,7 @@ mod tests {
     use crate::base::units::{Bytes, Moment};
     use crate::model::LeakVerdict;
 
-    /// What is said after `minutes` of a series with a sample each second, in MiB.
+    /// The verdict and pattern after `minutes` of a series with a sample each second, in MiB.
     fn pattern(minutes: u32, memory: impl Fn(f64) -> f64) -> (LeakVerdict, Option<GrowthPattern>) {
         let mut detector = LeakDetector::default();
         for second in 0..minutes * 60 {
@@ -45,11 +46,11 @@ mod tests {
     }
 
     #[test]
-    fn a_growth_is_steady_a_stair_or_faster_and_faster() {
+    fn a_growth_is_steady_in_steps_or_accelerating() {
         assert_eq!(pattern(40, |at| 10_000.0 + at), (LeakVerdict::Leak, Some(GrowthPattern::Steady)));
-        // By 20 MiB every 100 s: so the allocator takes it.
+        // 20 MiB every 100 s: segments of the allocator.
         assert_eq!(pattern(60, |at| 78_000.0 + 20.0 * (at / 100.0).floor()).1, Some(GrowthPattern::Steady));
-        assert_eq!(pattern(60, |at| 10_000.0 + 500.0 * (at / 300.0).floor()).1, Some(GrowthPattern::Stair));
+        assert_eq!(pattern(60, |at| 10_000.0 + 500.0 * (at / 300.0).floor()).1, Some(GrowthPattern::Steps));
         assert_eq!(pattern(60, |at| 10_000.0 + at * at / 500.0).1, Some(GrowthPattern::Accelerating));
         assert_eq!(pattern(40, |_| 10_000.0), (LeakVerdict::Steady, None));
     }

@@ -43,7 +43,7 @@ fn a_leak_that_is_read_once_a_minute_is_called_within_ten_samples() {
         })
     };
     let samples = [0, 20, 100].map(|late| called(late).expect("it is called"));
-    assert!(samples.iter().all(|it| *it < 10), "{samples:?}");
+    assert!(samples.iter().all(|sample| *sample < 10), "{samples:?}");
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_leak_is_called_as_soon_when_it_was_read_more_often_before() {
         })
     };
     let samples = [0, 600].map(|often| called(often).expect("it is called"));
-    assert!(samples.iter().all(|it| *it < 12), "{samples:?}");
+    assert!(samples.iter().all(|sample| *sample < 12), "{samples:?}");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn what_grows_too_slowly_to_matter_within_a_day_says_what_it_did() {
 fn what_is_not_called_yet_or_never_ends_is_no_slow_growth() {
     let sentence = |every: u64, count: u64, held: &dyn Fn(u64) -> u64| {
         let mut growth = LeakDetector::default();
-        for at in (0..count).map(|it| it * every) {
+        for at in (0..count).map(|sample| sample * every) {
             growth.push(Moment(at * 1000), Bytes(held(at) << 10), Some(Bytes(LIMIT * MIB)));
         }
         (growth.verdict(), growth.sentence())
@@ -187,7 +187,7 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes_however_seldom_it_is_read()
 fn the_latest_end_of_a_leak_that_paused_leaves_room_for_one_more_pause() {
     let paused = |pause: u64| {
         let growth = check(2400 + pause, |at| 500 + at.min(1200) + at.saturating_sub(1200 + pause), LeakVerdict::Leak);
-        growth.evidence().and_then(|it| it.forecast).expect("the limit is known")
+        growth.evidence().and_then(|evidence| evidence.forecast).expect("the limit is known")
     };
     let (even, paused) = (paused(0), paused(600));
     assert!(paused.high >= even.high + Duration::from_mins(10), "{even:?}, {paused:?}");
@@ -228,13 +228,13 @@ fn a_sawtooth_with_a_rising_floor_stays_a_leak_though_its_teeth_differ() {
 
 #[test]
 fn five_equal_steps_are_no_leak_and_the_sixth_one_is() {
-    let stairs = |count: u64| job(move |at| (at / 300).min(count) * 500);
+    let steps = |count: u64| job(move |at| (at / 300).min(count) * 500);
     for seconds in (100..6000).step_by(100) {
-        assert_ne!(watched(seconds, stairs(5)).verdict(), LeakVerdict::Leak, "after {seconds} s");
+        assert_ne!(watched(seconds, steps(5)).verdict(), LeakVerdict::Leak, "after {seconds} s");
     }
-    check(6000, stairs(5), LeakVerdict::Steady);
-    check(1790, stairs(20), LeakVerdict::Steady);
-    check(1850, stairs(20), LeakVerdict::Leak);
+    check(6000, steps(5), LeakVerdict::Steady);
+    check(1790, steps(20), LeakVerdict::Steady);
+    check(1850, steps(20), LeakVerdict::Leak);
 }
 
 #[test]
@@ -249,10 +249,10 @@ fn a_suspicion_ends_within_two_minutes_and_a_leak_that_stopped_does_not_come_bac
     };
     let few = told(&job(|at| (at / 150).min(5) * 300));
     assert!(few.contains(&LeakVerdict::Suspect));
-    assert!(few[5 * 150 + 120..].iter().all(|it| *it < LeakVerdict::Suspect));
+    assert!(few[5 * 150 + 120..].iter().all(|verdict| *verdict < LeakVerdict::Suspect));
     let filled = told(&job(|at| at.min(1000) + at.saturating_sub(1000) / 1000));
     assert!(filled.contains(&LeakVerdict::Leak));
-    assert!(filled[1120..].iter().all(|it| *it < LeakVerdict::Suspect));
+    assert!(filled[1120..].iter().all(|verdict| *verdict < LeakVerdict::Suspect));
 }
 
 #[test]
@@ -269,40 +269,40 @@ fn what_regains_an_earlier_amount_is_no_leak() {
 
 #[test]
 fn a_floor_that_rises_under_teeth_is_a_leak_and_one_that_does_not_is_none() {
-    let teeth = |rate: u64| job(move |at| at % 40 * 50 + at / 40 * 40 * rate);
-    check(1500, teeth(0), LeakVerdict::Steady);
-    check(1500, teeth(2), LeakVerdict::Leak);
+    let sawtooth = |rate: u64| job(move |at| at % 40 * 50 + at / 40 * 40 * rate);
+    check(1500, sawtooth(0), LeakVerdict::Steady);
+    check(1500, sawtooth(2), LeakVerdict::Leak);
 }
 
 #[test]
 fn the_sixth_tooth_that_ends_higher_than_the_one_before_makes_a_leak() {
     // The first tooth ends at that; what the others end at rises by 300 MiB each.
-    let teeth = |first: u64| {
+    let sawtooth = |first: u64| {
         job(move |at| {
             let tooth = at / 400;
             (at % 400).min(30) * 150 + if tooth == 1 { first } else { tooth * 300 }
         })
     };
     for seconds in (400..2800).step_by(100) {
-        assert_ne!(watched(seconds, teeth(300)).verdict(), LeakVerdict::Leak, "after {seconds} s");
+        assert_ne!(watched(seconds, sawtooth(300)).verdict(), LeakVerdict::Leak, "after {seconds} s");
     }
     for seconds in (2900..8000).step_by(100) {
-        check(seconds, teeth(300), LeakVerdict::Leak);
+        check(seconds, sawtooth(300), LeakVerdict::Leak);
     }
     // It held more before, and gave it back.
     for seconds in (400..3200).step_by(100) {
-        assert_ne!(watched(seconds, teeth(3000)).verdict(), LeakVerdict::Leak, "after {seconds} s");
+        assert_ne!(watched(seconds, sawtooth(3000)).verdict(), LeakVerdict::Leak, "after {seconds} s");
     }
 }
 
 #[test]
 fn the_end_of_teeth_is_that_of_the_first_whose_top_has_no_room() {
     // Of 3000 MiB each, every 600 s, and 120 MiB are left of it.
-    let teeth = |at: u64| at % 600 * 5 + at / 600 * 120;
-    let end = (0..1_000_000).find(|at| 20_500 + teeth(*at) >= LIMIT).expect("it grows");
+    let sawtooth = |at: u64| at % 600 * 5 + at / 600 * 120;
+    let end = (0..1_000_000).find(|at| 20_500 + sawtooth(*at) >= LIMIT).expect("it grows");
     for now in (end / 4..end * 3 / 4).step_by(1000) {
-        let growth = check(now, job(teeth), LeakVerdict::Leak);
-        let forecast = growth.evidence().and_then(|it| it.forecast).expect("the limit is known");
+        let growth = check(now, job(sawtooth), LeakVerdict::Leak);
+        let forecast = growth.evidence().and_then(|evidence| evidence.forecast).expect("the limit is known");
         let truth = Duration::from_secs(end - now);
         assert!(forecast.low < truth && truth < forecast.high, "after {now} s {truth:?}: {forecast:?}");
     }
@@ -318,7 +318,7 @@ fn a_warm_up_that_was_called_a_leak_is_not_called_one_at_each_further_piece() {
         random = random * 48_271 % 1_000_003;
         pieces.push((at, 20 + random % 400));
     }
-    let added = |now: u32| pieces.iter().filter(|it| it.0 <= f64::from(now)).map(|it| it.1).sum::<u64>();
+    let added = |now: u32| pieces.iter().filter(|piece| piece.0 <= f64::from(now)).map(|piece| piece.1).sum::<u64>();
     let (mut growth, mut calls, mut was) = (LeakDetector::default(), 0, LeakVerdict::TooSoon);
     for at in 0..8000 {
         let held = job(|_| added(at))(u64::from(at)) * MIB;
@@ -333,7 +333,7 @@ fn a_warm_up_that_was_called_a_leak_is_not_called_one_at_each_further_piece() {
 fn the_earliest_end_of_what_has_little_room_is_not_now() {
     // 300 MiB are left of 30 GiB.
     let growth = check(900, |at| 30_200 + at / 4, LeakVerdict::Leak);
-    let forecast = growth.evidence().and_then(|it| it.forecast).expect("the limit is known");
+    let forecast = growth.evidence().and_then(|evidence| evidence.forecast).expect("the limit is known");
     assert!(forecast.low > forecast.likely / 4, "{forecast:?}");
 }
 
@@ -345,7 +345,7 @@ fn a_bucket_counts_at_its_first_sample_only_where_it_has_no_other() {
         for (at, kib) in samples {
             levels.push(Moment(at * 1000), kib);
         }
-        levels.latest().map(|it| it.low)
+        levels.latest().map(|point| point.low)
     };
     assert_eq!(lowest(40.0, [(0, 100), (40, 50), (80, 100)]), Some(50.0));
     assert_eq!(lowest(60.0, [(0, 100), (60, 100), (120, 50)]), Some(50.0));
@@ -353,11 +353,11 @@ fn a_bucket_counts_at_its_first_sample_only_where_it_has_no_other() {
 
 #[test]
 fn a_step_that_seems_earlier_than_the_one_before_is_as_late() {
-    let mut stairs = Steps::since(Moment(0));
+    let mut steps = Steps::since(Moment(0));
     for (at, low) in [(0.0, 1000.0), (100.0, 2000.0), (80.0, 2000.0), (90.0, 3000.0), (200.0, 3000.0)] {
-        stairs.push(Point { at, low, high: low });
+        steps.push(Point { at, low, high: low });
     }
-    assert_eq!(stairs.find(200.0, 8.0, None), None);
+    assert_eq!(steps.find(200.0, 8.0, None), None);
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn falls_have_names() {
 
 #[test]
 fn the_sentence_has_all_numbers() {
-    let minutes = |it: u64| Duration::from_secs(it * 60);
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
     let forecast = Forecast { likely: minutes(190), low: minutes(168), high: minutes(222) };
     let evidence = Evidence {
         since: Moment(0),

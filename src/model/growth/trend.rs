@@ -1,50 +1,51 @@
-//! Finds a growth that goes on in a window of buckets: many steps, evenly spread, not slowing, and soon at the end.
+//! Finds growth in a window of buckets that continues: many steps, evenly spread, not slowing down, and soon at the
+//! limit.
 
-use super::PAID;
+use super::RISE_CREDIT;
 use super::buckets::{LENGTH, Point, Points};
 
-/// A growth that was found.
+/// A growth found in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Trend {
-    /// When it began, in seconds since boot.
+    /// The beginning in seconds since boot.
     pub(super) from: f64,
-    /// How long it has gone on, in seconds.
+    /// The duration so far in seconds.
     pub(super) span: f64,
-    /// Seconds that a bucket takes.
+    /// The width of a bucket in seconds.
     pub(super) width: f64,
-    /// KiB.
+    /// The gain in KiB.
     pub(super) gained: f64,
-    /// KiB a second, mean.
+    /// The mean rate in KiB per second.
     pub(super) rate: f64,
-    /// Its beginning was seen: it held still before, or grew much faster.
+    /// Whether its beginning is in the window: the series was constant before, or grew much faster.
     pub(super) begun: bool,
-    /// By how much it is off a parabola, as a share of what was gained.
+    /// The root mean square distance from a parabola, as a share of the gain.
     pub(super) rest: f64,
-    /// The longest time without growth within it, in seconds.
+    /// The longest time without growth within the trend, in seconds.
     pub(super) pause: f64,
 }
 
-/// Seconds within which memory has to run out, or nobody needs to know.
+/// The seconds within which memory must run out for a growth to matter.
 pub(super) const RELEVANT: f64 = 24.0 * 3600.0;
 
-/// KiB a second: slow for a file system, and fast for a leak.
+/// A rate in KiB per second that is slow for loading from a file system and fast for a leak.
 pub(super) const LOADING: f64 = 12.0 * 1024.0;
 
-/// How a floor goes.
+/// The shape of a floor.
 #[derive(Debug, Clone, Copy)]
 struct FloorShape {
     span: f64,
-    /// How many steps of one size it would be.
+    /// The effective number of steps: equal steps would rise as unevenly.
     steps: f64,
-    /// Root mean square of what a parabola leaves unexplained, as a share of what was gained.
+    /// The root mean square distance from a parabola, as a share of the gain.
     rest: f64,
-    /// How much the rate changes from begin to end, as a share of the mean rate.
+    /// The change of the rate from beginning to end, as a share of the mean rate.
     bend: f64,
-    /// KiB a second, mean.
+    /// The mean rate in KiB per second.
     rate: f64,
 }
 
-/// The amounts that were never given back after.
+/// Returns the floor: for each point, the lowest amount from there on.
 pub(super) fn floor(points: &[Point]) -> [f64; LENGTH] {
     let mut floor = [0.0; LENGTH];
     let mut lowest = f64::INFINITY;
@@ -55,10 +56,10 @@ pub(super) fn floor(points: &[Point]) -> [f64; LENGTH] {
     floor
 }
 
-/// KiB that were held for a while, and given back, on average. The middle one of three parts of the time tells: in one
-/// of them something else may have ended.
+/// Returns the KiB that were held for a while and released, on average. Takes the middle one of three parts of the
+/// time: in one of them, something else may have ended.
 #[expect(clippy::cast_precision_loss, reason = "a window has few points")]
-pub(super) fn wander(points: &[Point]) -> f64 {
+pub(super) fn fluctuation(points: &[Point]) -> f64 {
     let mut thirds = [0, 1, 2].map(|third| {
         let points = &points[points.len() * third / 3..points.len() * (third + 1) / 3];
         let above: f64 = points.iter().zip(floor(points)).map(|(point, floor)| point.low - floor).sum();
@@ -68,8 +69,8 @@ pub(super) fn wander(points: &[Point]) -> f64 {
     thirds[1]
 }
 
-/// Points up to the last fall of a sawtooth: the tooth that rises now says nothing of the floor.
-fn whole_teeth(points: &[Point]) -> &[Point] {
+/// Returns the points up to the last drop of a sawtooth: the rise after it says nothing about the floor.
+fn before_last_drop(points: &[Point]) -> &[Point] {
     let mut top = 0.0_f64;
     let mut depth = 0.0_f64;
     for point in points {
@@ -87,101 +88,104 @@ fn whole_teeth(points: &[Point]) -> &[Point] {
     }
 }
 
-/// Finds the trend that lasts to the end of the window and is most even, and says whether it is a leak or a suspect.
+/// Finds the most even trend that lasts to the end of the window. Also returns whether it is a leak; otherwise it is a
+/// suspect.
 ///
-/// `limit` is where memory ends, in KiB; `least` is how long, in seconds,
-/// it has to have gone on, after others that came to nothing.
+/// `limit` is the end of memory in KiB. `least` is the minimum duration in seconds, after other growth that was
+/// released.
 pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(Trend, bool)> {
     let points = window.as_slice();
-    let whole = whole_teeth(points);
+    let whole = before_last_drop(points);
     if whole.is_empty() {
         return None;
     }
     let floor = floor(whole);
     let floor = &floor[..whole.len()];
-    let top = points[points.len() - points.len().div_ceil(4)..].iter().map(|it| it.high).fold(0.0, f64::max);
+    let top = points[points.len() - points.len().div_ceil(4)..].iter().map(|point| point.high).fold(0.0, f64::max);
     let (mut leak, mut suspect) = (None::<Trend>, None);
     let starts = starts(whole, floor);
     for (at, start) in starts.iter().enumerate() {
         if at > 0 && starts[at - 1] == *start {
             continue;
         }
-        let Some(part) = Candidate::of(whole, floor, *start, window.long) else { continue };
-        // Where nobody told the limit, as much again as there is now stands for it.
+        let Some(part) = Candidate::of(whole, floor, *start, window.longest_step) else { continue };
+        // Without a known limit, assume twice the amount held now.
         let left = limit.map_or(top, |limit| (limit - top).max(0.0)) / part.shape.rate;
         let span = part.shape.span;
-        // What would end within less than it took is a bump that ends before, or it is too late to say.
+        // A growth that would fill memory in less time than it took is a bump, or it is too late for a verdict.
         if left > RELEVANT || left < 0.5 * span && span < 600.0 || part.before == BeforeTrend::Faster {
             continue;
         }
         let need = part.need(left).max(least);
         let trend = part.trend(window.width);
         if part.is_steady(1.0) && span >= need {
-            if leak.is_none_or(|it| trend.rest < it.rest) {
+            if leak.is_none_or(|best| trend.rest < best.rest) {
                 leak = Some(trend);
             }
         } else if suspect.is_none() && part.is_steady(1.5) && span >= 0.4 * need {
             suspect = Some(trend);
         }
     }
-    leak.map(|it| (it, true)).or(suspect.map(|it| (it, false)))
+    leak.map(|trend| (trend, true)).or(suspect.map(|trend| (trend, false)))
 }
 
-/// The longest even growth to the end of the window, however slow it is.
-pub(super) fn slow_growth(window: &Points) -> Option<Trend> {
-    let points = whole_teeth(window.as_slice());
+/// Finds the longest even growth to the end of the window, however slow.
+pub(super) fn find_slow(window: &Points) -> Option<Trend> {
+    let points = before_last_drop(window.as_slice());
     if points.is_empty() {
         return None;
     }
     let floor = floor(points);
     let floor = &floor[..points.len()];
-    let mut parts = starts(points, floor).into_iter().filter_map(|it| Candidate::of(points, floor, it, window.long));
-    parts.find(|it| it.before != BeforeTrend::Faster && it.is_steady(1.0)).map(|it| it.trend(window.width))
+    let mut parts =
+        starts(points, floor).into_iter().filter_map(|start| Candidate::of(points, floor, start, window.longest_step));
+    parts.find(|part| part.before != BeforeTrend::Faster && part.is_steady(1.0)).map(|part| part.trend(window.width))
 }
 
-/// Where a trend may have begun: with the window, at a bend upwards, or downwards after a warm-up; in their order.
+/// Returns the points where a trend may begin, in order: the start of the window, a bend upwards, or a bend downwards
+/// after a warm-up.
 fn starts(points: &[Point], floor: &[f64]) -> [usize; 5] {
-    let (low, high) = knees(points, floor, 0);
-    let (after_low, after_high) = knees(points, floor, high);
+    let (low, high) = bends(points, floor, 0);
+    let (after_low, after_high) = bends(points, floor, high);
     let mut starts = [0, low, high, after_low, after_high];
     starts.sort_unstable();
     starts
 }
 
-/// What was before a trend.
+/// How the series went before a trend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BeforeTrend {
-    /// It held still.
+    /// It was constant.
     Plateau,
-    /// It grew much faster: that was something else.
+    /// It grew much faster: something else.
     Jump,
-    /// It grew a little faster, bit by bit.
+    /// It grew a little faster, in small steps: a warm-up.
     Faster,
-    /// Nobody saw, or it is unclear where the trend begins.
+    /// It was not seen, or the beginning of the trend is unclear.
     Unknown,
 }
 
-/// The end of a window, from where a trend may have begun.
+/// The end of a window, from a point where a trend may begin.
 struct Candidate<'a> {
     points: &'a [Point],
     floor: &'a [f64],
     shape: FloorShape,
     before: BeforeTrend,
-    /// As fast as files are read.
+    /// Whether it grows as fast as files are read.
     is_fast: bool,
-    /// It fills a process that is new, as weights do that are being loaded.
+    /// Whether it looks like weights that are loaded into a new process.
     loads: bool,
 }
 
 impl<'a> Candidate<'a> {
-    fn of(points: &'a [Point], floor: &'a [f64], start: usize, long: usize) -> Option<Self> {
+    fn of(points: &'a [Point], floor: &'a [f64], start: usize, longest_step: usize) -> Option<Self> {
         let (part, heights) = (&points[start..], &floor[start..]);
-        let shape = shape(part, heights, long)?;
+        let shape = shape(part, heights, longest_step)?;
         let age = part[0].at - points[0].at;
-        // What is loaded comes in large pieces, and holds still between them.
+        // Loading comes in large pieces, with pauses between them.
         let pause = if shape.rate > LOADING { pauses_of(part, heights, shape.rate).longest } else { 0.0 };
         let before = match () {
-            () if plateau(points, floor, start, shape.rate, pause) => BeforeTrend::Plateau,
+            () if is_after_plateau(points, floor, start, shape.rate, pause) => BeforeTrend::Plateau,
             () if slows(points, floor, start, shape.rate) => BeforeTrend::Faster,
             () if age > 0.0 && floor[start] - floor[0] > 4.0 * shape.rate * age => BeforeTrend::Jump,
             () => BeforeTrend::Unknown,
@@ -194,12 +198,12 @@ impl<'a> Candidate<'a> {
         Some(Self { points: part, floor: heights, shape, before, is_fast, loads })
     }
 
-    /// How long it has to go on before it is called a leak, in seconds, when memory ends in `left` seconds. Where there
-    /// is time, there is no hurry: a buffer that fills, or an epoch that is sorted by length, may come to its end.
+    /// Returns the seconds that the growth must last before it is called a leak, when memory runs out in `left`
+    /// seconds. Far from the limit there is no hurry: a buffer may be full, or an epoch sorted by length may end.
     ///
-    /// One that fills at an even pace from the start looks in every respect as a leak does, until it is full. To wait
-    /// until 8 % of the room is filled would spare one in twelve of them, to wait for ten minutes two in twelve, and make
-    /// leaks wait one and a half times and more than twice as long (`benches/growth`).
+    /// A buffer that fills at an even pace from the start looks exactly like a leak until it is full. Waiting until 8 %
+    /// of the room is filled would spare one false alarm in twelve, waiting for ten minutes two in twelve, and they
+    /// would delay the alarm for leaks one and a half times and more than twice as long (`benches/growth`).
     fn need(&self, left: f64) -> f64 {
         match () {
             () if self.loads && self.shape.steps < 8.0 => f64::INFINITY,
@@ -212,17 +216,17 @@ impl<'a> Candidate<'a> {
         }
     }
 
-    /// Whether its steps are as many, and as evenly spread, as those of a leak; with some slack, of a suspect.
+    /// Whether there are as many steps, and as evenly spread, as in a leak; with `slack` above 1, as in a suspect.
     fn is_steady(&self, slack: f64) -> bool {
         let FloorShape { steps, rest, bend, .. } = self.shape;
         let enough = if slack > 1.0 { 4.0 } else { 5.6 };
-        // Few steps have to be very regular. A parabola that bends by more than 2 would begin with a fall.
+        // Few steps must be very regular. A parabola with a bend of more than 2 would begin with a fall.
         let (even, most) = match steps {
             ..8.0 => (0.05, 1.0),
             ..16.0 => (0.06, 1.5),
             _ => (0.065, 2.2),
         };
-        // What began with the job may be a warm-up.
+        // A growth that began with the job may be a warm-up.
         let least = if self.before == BeforeTrend::Plateau { -0.2 - 4.0 * rest } else { -0.12 - 2.0 * rest };
         steps >= enough && rest <= even * slack && (least * slack..most * slack).contains(&bend)
     }
@@ -241,29 +245,30 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// Whether before the start it held still for a while, and longer than the growth pauses.
-fn plateau(points: &[Point], floor: &[f64], start: usize, rate: f64, pause: f64) -> bool {
+/// Whether the floor was constant for a while before the start, and for longer than the growth pauses.
+fn is_after_plateau(points: &[Point], floor: &[f64], start: usize, rate: f64, pause: f64) -> bool {
     if start < 4 {
         return false;
     }
-    let from = points[..start].partition_point(|it| it.at < points[start].at - 600.0);
+    let from = points[..start].partition_point(|point| point.at < points[start].at - 600.0);
     let span = points[start].at - points[from].at;
     span >= (1.5 * pause).max(45.0) && floor[start] - floor[from] < 0.25 * rate * span
 }
 
-/// Whether it grew faster just before the start, bit by bit: a warm-up comes to its end so. One jump, or a growth so much
-/// faster that it was something else, says nothing.
+/// Whether it grew faster, in small steps, just before the start: the end of a warm-up. One large step, or a growth so
+/// much faster that it was something else, does not count.
 fn slows(points: &[Point], floor: &[f64], start: usize, rate: f64) -> bool {
     let begin = start.saturating_sub(points.len() - start);
     let (from, to) = (points[begin], points[start]);
     let gained = floor[start] - floor[begin];
-    let largest = floor[begin..=start].windows(2).map(|it| it[1] - it[0]).fold(0.0, f64::max);
+    let largest = floor[begin..=start].windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
     let before = gained / (to.at - from.at).max(1.0);
     start - begin >= 4 && largest < 0.6 * gained && before > 1.2 * rate && before < 5.0 * rate
 }
 
-/// Where the floor bends most: upwards, which begins a growth, and downwards, which ends a warm-up.
-fn knees(points: &[Point], floor: &[f64], start: usize) -> (usize, usize) {
+/// Returns the points where the floor bends most: upwards, at the beginning of a growth, and downwards, at the end of a
+/// warm-up.
+fn bends(points: &[Point], floor: &[f64], start: usize) -> (usize, usize) {
     let (first, last) = (start, points.len() - 1);
     let span = points[last].at - points[first].at;
     let slope = if span > 0.0 { (floor[last] - floor[first]) / span } else { 0.0 };
@@ -280,8 +285,8 @@ fn knees(points: &[Point], floor: &[f64], start: usize) -> (usize, usize) {
     (low.0, high.0)
 }
 
-/// How the floor goes over these points; absent where it does not rise.
-fn shape(points: &[Point], floor: &[f64], long: usize) -> Option<FloorShape> {
+/// Returns the shape of the floor over these points; `None` where it does not rise.
+fn shape(points: &[Point], floor: &[f64], longest_step: usize) -> Option<FloorShape> {
     let count = points.len();
     let (first, last) = (points.first()?, points.last()?);
     let gained = floor[count - 1] - floor[0];
@@ -295,20 +300,20 @@ fn shape(points: &[Point], floor: &[f64], long: usize) -> Option<FloorShape> {
     }
     Some(FloorShape {
         span,
-        steps: steps(floor, long),
+        steps: steps(floor, longest_step),
         rest: fit.rest / gained,
         bend: 4.0 * fit.bend / fit.slope,
         rate: 2.0 * fit.slope / span,
     })
 }
 
-/// In how many steps of one size the floor would have risen as unevenly as it did. Buckets next to each other that
-/// rise are one step, until there are as many as that: what rises for long is no step.
-fn steps(floor: &[f64], long: usize) -> f64 {
+/// Returns the number of equal steps that would rise as unevenly as this floor. Adjacent buckets that rise are one
+/// step, up to `longest_step` buckets.
+fn steps(floor: &[f64], longest_step: usize) -> f64 {
     let (mut sum, mut squares, mut step, mut length) = (0.0, 0.0, 0.0, 0);
     for pair in floor.windows(2) {
         let rise = pair[1] - pair[0];
-        if rise <= 0.0 || length == long {
+        if rise <= 0.0 || length == longest_step {
             squares += step * step;
             (step, length) = (0.0, 0);
         }
@@ -322,20 +327,20 @@ fn steps(floor: &[f64], long: usize) -> f64 {
     if squares > 0.0 { sum * sum / squares } else { 0.0 }
 }
 
-/// `height + slope·u + bend·u²` over the time from -1 to 1 of the window.
+/// `height + slope·u + bend·u²`, for a time `u` from -1 to 1 over the window.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parabola {
     pub(super) height: f64,
     pub(super) slope: f64,
     pub(super) bend: f64,
-    /// How much of the third Legendre polynomial is in what is left: the bend grows.
+    /// The third Legendre polynomial's share in the residuals: whether the bend grows.
     pub(super) twist: f64,
-    /// Root mean square of what is left.
+    /// The root mean square of the residuals.
     pub(super) rest: f64,
 }
 
 impl Parabola {
-    /// The best by least squares.
+    /// Fits by least squares.
     #[expect(clippy::cast_precision_loss, reason = "a window has few points")]
     pub(super) fn of(points: &[Point], heights: &[f64]) -> Option<Self> {
         let (first, last) = (points.first()?, points.last()?);
@@ -377,22 +382,22 @@ impl Parabola {
     }
 }
 
-/// Times without a new maximum, in seconds.
+/// The times without a new maximum, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Pauses {
-    /// How often it rose after a pause, or for long.
+    /// The number of rises.
     pub(super) bursts: usize,
-    /// The longest between two rises.
+    /// The longest time between two rises.
     pub(super) longest: f64,
-    /// Since the last rise.
+    /// The time since the last rise.
     pub(super) last: f64,
 }
 
 impl Trend {
-    /// The pauses of what was held at most, as far as these buckets show the trend. Where they show too little of it,
-    /// the longest is that of the buckets in which it was found.
+    /// Returns the pauses of the maximum in these buckets. With too few rises in them, the longest pause is that of the
+    /// buckets in which the trend was found.
     pub(super) fn pauses(&self, points: &[Point]) -> Pauses {
-        let points = &points[points.partition_point(|it| it.at < self.from)..];
+        let points = &points[points.partition_point(|point| point.at < self.from)..];
         let mut heights = [0.0; LENGTH];
         let mut top = 0.0_f64;
         for (height, point) in heights.iter_mut().zip(points) {
@@ -414,20 +419,20 @@ fn pauses_of(points: &[Point], heights: &[f64], rate: f64) -> Pauses {
                 pauses.longest = pauses.longest.max(point.at - risen);
             }
             pauses.bursts += 1;
-            risen = point.at.min(risen + PAID * (pair[1] - pair[0]) / rate);
+            risen = point.at.min(risen + RISE_CREDIT * (pair[1] - pair[0]) / rate);
         }
         pauses.last = point.at - risen;
     }
     pauses
 }
 
-/// New maxima of what was held at least, and how many there would be by chance in a series that was that old (in
-/// seconds) when these points began.
+/// Returns the number of new maxima of the floor, and the number expected by chance in a series that was `age` seconds
+/// old at the first of these points.
 pub(super) fn maxima(points: &[Point], age: f64) -> (u32, f64) {
     let floor = floor(points);
-    let count = floor[..points.len()].windows(2).filter(|it| it[1] > it[0]).count();
+    let count = floor[..points.len()].windows(2).filter(|pair| pair[1] > pair[0]).count();
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return (0, 0.0) };
-    let width = points.windows(2).map(|it| it[1].at - it[0].at).fold(f64::INFINITY, f64::min).max(1.0);
+    let width = points.windows(2).map(|pair| pair[1].at - pair[0].at).fold(f64::INFINITY, f64::min).max(1.0);
     let before = age.max(width / 2.0);
     (u32::try_from(count).unwrap_or(u32::MAX), libm::log((before + last.at - first.at) / before))
 }

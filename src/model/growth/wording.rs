@@ -1,4 +1,4 @@
-//! What is thought of a growth, in words: for a table, for a program, and as a sentence with its numbers.
+//! The words for a growth: for the table, for programs, and as a sentence with its figures.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use super::{Evidence, LeakDetector, LeakVerdict, MemoryDrop, to_bytes, trend};
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
-/// KiB that one hears of: what grows more slowly takes days to come to something.
-const WORTH: f64 = 65_536.0;
+/// The KiB of slow growth that are worth a mention: less takes days to matter.
+const LEAST_GROWTH: f64 = 65_536.0;
 
-/// Seconds.
+/// A month in seconds.
 const MONTH: f64 = 30.0 * 86_400.0;
 
 impl LeakVerdict {
-    /// For the table, 8 columns at most.
+    /// The word for the table, at most 8 columns wide.
     pub fn word(self) -> &'static str {
         match self {
             Self::TooSoon => "…",
@@ -26,7 +26,7 @@ impl LeakVerdict {
         }
     }
 
-    /// How much a person should care.
+    /// How much the user should care.
     pub fn severity(self) -> Severity {
         match self {
             Self::Leak => Severity::Bad,
@@ -35,7 +35,7 @@ impl LeakVerdict {
         }
     }
 
-    /// The same for a program; it never changes.
+    /// The name in JSON; never changes.
     pub fn name(self) -> &'static str {
         match self {
             Self::TooSoon => "too_soon",
@@ -47,7 +47,7 @@ impl LeakVerdict {
     }
 }
 
-/// `restarted`, as in "12 min ago it restarted".
+/// `restarted`, as in "12 min ago: restarted".
 impl fmt::Display for MemoryDrop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -58,7 +58,7 @@ impl fmt::Display for MemoryDrop {
     }
 }
 
-/// `+50 MiB per 100 s for 12 min, 38 new maxima where chance gives 1; out of memory in 3 h 10 min (2 h 50 to 3 h 40)`
+/// `+30 MiB/min for 12 min (38 new highs, 1 expected by chance); out of memory in 3 h 10 min (2 h 50 to 3 h 40)`
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what grows has a positive rate")]
@@ -76,28 +76,29 @@ impl fmt::Display for Evidence {
 }
 
 impl LeakDetector {
-    /// What is thought of it, and why: `LEAK: +50 MiB per 100 s for …`.
+    /// The verdict and its evidence: `LEAK: +30 MiB/min for …`.
     pub fn sentence(&self) -> String {
         match (self.verdict(), self.evidence()) {
             (LeakVerdict::TooSoon, _) => "not seen long enough to say".to_owned(),
-            (outlook, None) => match self.slow_growth() {
-                Some(creep) => format!("{}, though {creep}", outlook.word()),
-                None => outlook.word().to_owned(),
+            (verdict, None) => match self.slow_growth() {
+                Some(creep) => format!("{}, though {creep}", verdict.word()),
+                None => verdict.word().to_owned(),
             },
-            (outlook, Some(evidence)) => format!("{}: {evidence}", outlook.word()),
+            (verdict, Some(evidence)) => format!("{}: {evidence}", verdict.word()),
         }
     }
 
-    /// By how much it grew though it is steady, as the end is days away: `+1.8 GiB in 58 min; at this pace memory lasts
-    /// 3 d 4 h`. Absent where it does not grow evenly, or is no longer steady, or the end is beyond all plans.
+    /// The growth of a series that is steady because it would take days to fill memory: `+1.8 GiB in 58 min; at this
+    /// pace memory lasts 3 d 4 h`. `None` where there is no even growth, or memory lasts more than a month.
     pub fn slow_growth(&self) -> Option<String> {
-        if self.verdict() != LeakVerdict::Steady || self.levels.is_still() {
+        if self.verdict() != LeakVerdict::Steady || self.levels.is_constant() {
             return None;
         }
         let is_one = |level: usize| {
-            let it = trend::slow_growth(&self.levels.points(level)).filter(|it| it.gained >= WORTH)?;
-            let is_over = self.has_stopped(&it, true) || self.regains(level, &it) || self.wanders(level, &it);
-            (!is_over).then_some(it)
+            let trend = trend::find_slow(&self.levels.points(level)).filter(|trend| trend.gained >= LEAST_GROWTH)?;
+            let is_over =
+                self.has_stopped(&trend, true) || self.regains(level, &trend) || self.is_fluctuation(level, &trend);
+            (!is_over).then_some(trend)
         };
         let trend = (0..BucketLevels::COUNT).rev().find_map(is_one)?;
         let span = |seconds: f64| Duration::try_from_secs_f64(seconds).ok().map(RoughSpan);
@@ -106,20 +107,20 @@ impl LeakDetector {
         if self.limit == 0 {
             return Some(grown);
         }
-        // What ends sooner is not steady for being slow, but not called yet.
-        let lasts = Some(left / trend.rate).filter(|it| (trend::RELEVANT..MONTH).contains(it))?;
+        // A growth that fills memory sooner is not slow, just not called a leak yet.
+        let lasts = Some(left / trend.rate).filter(|seconds| (trend::RELEVANT..MONTH).contains(seconds))?;
         Some(format!("{grown}; at this pace memory lasts {}", span(lasts)?))
     }
 }
 
-/// A span as one says it of the future: `45 s`, `12 min`, `3 h 10 min`, `2 d 4 h`; short (`{:#}`), `3 h 10`.
+/// A rounded span: `45 s`, `12 min`, `3 h 10 min`, `2 d 4 h`; short (`{:#}`): `3 h 10`.
 struct RoughSpan(Duration);
 
 impl fmt::Display for RoughSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         let minutes = (seconds + 30) / 60;
-        // Of what is hours away, nobody knows the minute.
+        // Minutes would be false precision for an end that is hours away.
         let tens = (minutes + 5) / 10 * 10;
         let hours = (minutes + 30) / 60;
         match () {

@@ -1,4 +1,4 @@
-//! How the parts of what PyTorch took of the GPUs went, in a process that it could be read of.
+//! The history of a process's allocator stats.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use super::MemorySeries;
 use crate::base::units::{Bytes, Moment};
 use crate::model::ReservedMemory;
 
-/// What PyTorch said of the memory of a process, on all of its devices.
+/// The memory of a process by PyTorch's own figures, on all of its devices together.
 #[derive(Debug, Clone)]
 pub struct AllocatorHistory {
-    /// Held by tensors.
+    /// Memory held by tensors.
     pub allocated: MemorySeries,
-    /// All that PyTorch took from CUDA: that, and what it keeps.
+    /// All memory that PyTorch has taken from CUDA: allocated and cached.
     pub reserved: MemorySeries,
 }
 
@@ -20,14 +20,14 @@ impl AllocatorHistory {
         Self { allocated: MemorySeries::new(), reserved: MemorySeries::new() }
     }
 
-    /// What tensors held at the most in the last minute: with what a step takes, and soon gives back.
+    /// Returns the most that tensors held in the last minute. That includes the temporary tensors of a training step.
     pub fn top(&self, now: Moment) -> Option<Bytes> {
         self.allocated.columns(now, Duration::from_mins(1), 1).pop().flatten()
     }
 
-    /// Takes in what was read at that time, if it could be read.
+    /// Adds the readings of that time; `None` when they could not be read.
     pub(super) fn push(&mut self, at: Moment, reserved: Option<ReservedMemory>, patience: Duration) {
-        self.allocated.push(at, reserved.map(|it| it.allocated), patience);
-        self.reserved.push(at, reserved.map(|it| it.sum()), patience);
+        self.allocated.push(at, reserved.map(|reserved| reserved.allocated), patience);
+        self.reserved.push(at, reserved.map(|reserved| reserved.sum()), patience);
     }
 }

@@ -1,21 +1,21 @@
-//! How a number went over time: by the second for a quarter of an hour, coarser for a week. Gaps stay gaps.
+//! A number over time: by the second for 15 minutes, coarser for a week. Gaps stay gaps.
 
 use std::time::Duration;
 
 use super::track::{BLANK, GAP, HIGHEST, Merge, Track};
 use crate::base::units::Moment;
 
-/// A resolution: the width of its buckets in milliseconds, and how many of them are kept.
+/// A resolution: the width of its buckets in milliseconds, and how many buckets are kept.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tier {
+pub(super) struct Resolution {
     pub(super) width: u64,
     pub(super) kept: u32,
 }
 
-impl Tier {
+impl Resolution {
     pub(super) const SECONDS: Self = Self { width: 1000, kept: 15 * 60 };
     pub(super) const TENS: Self = Self { width: 10_000, kept: 6 * 360 };
-    /// Of these, the lowest is kept too: whether the floor rises shows only there.
+    /// Keeps the lowest too: it shows whether the floor rises.
     pub(super) const FIVE_MINUTES: Self = Self { width: 300_000, kept: 7 * 288 };
 
     fn bucket(self, at: Moment) -> u32 {
@@ -23,7 +23,7 @@ impl Tier {
     }
 }
 
-/// The lowest and the highest number of a stretch of time.
+/// The lowest and the highest value in a span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MinMax<T> {
     /// The lowest.
@@ -33,21 +33,21 @@ pub struct MinMax<T> {
 }
 
 impl<T: Ord + Copy> MinMax<T> {
-    /// Both stretches together.
+    /// Returns the range over both spans.
     pub fn with(self, other: Self) -> Self {
         Self { low: self.low.min(other.low), high: self.high.max(other.high) }
     }
 
-    /// The same in another unit.
+    /// Converts both values.
     pub fn map<U>(self, to: impl Fn(T) -> U) -> MinMax<U> {
         MinMax { low: to(self.low), high: to(self.high) }
     }
 }
 
-/// A stretch of time in equal parts, as a graph shows it.
+/// A span of time in equal parts, as a graph shows it.
 ///
-/// The parts begin at multiples of their length: while time goes on they move by whole parts, and seldom. The first of
-/// them may lie before the host booted.
+/// The parts begin at multiples of their length, so that a window moves by whole parts as time goes on. The first part
+/// may lie before the host's boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     start: i64,
@@ -56,7 +56,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// So many parts of the `span` up to that moment, which lies in the last of them.
+    /// Returns the window of `parts` parts over the `span` up to `end`, which is in the last part.
     pub fn until(end: Moment, span: Duration, parts: usize) -> Self {
         let parts = parts.max(1);
         let part = (u64::try_from(span.as_millis()).unwrap_or(u64::MAX) / parts as u64).max(1);
@@ -64,39 +64,39 @@ impl Window {
         Self { start: signed(end).saturating_sub(signed(part.saturating_mul(parts as u64))), part, parts }
     }
 
-    /// How many parts.
+    /// The number of parts.
     pub fn parts(&self) -> usize {
         self.parts
     }
 
-    /// How long a part is.
+    /// The length of a part.
     pub fn part(&self) -> Duration {
         Duration::from_millis(self.part)
     }
 
-    /// Where it begins; at the earliest, when the host booted.
+    /// The beginning of the window, or the host's boot if that is later.
     pub fn start(&self) -> Moment {
         self.moment(0)
     }
 
-    /// The first moment after it.
+    /// The first moment after the window.
     pub fn end(&self) -> Moment {
         self.moment(self.parts)
     }
 
-    /// The part that a moment lies in; absent when that is in none.
+    /// Returns the part that contains a moment; `None` when the moment is outside the window.
     pub fn place(&self, at: Moment) -> Option<usize> {
         let since = u64::try_from(signed(at.0).saturating_sub(self.start)).ok()?;
         let part = usize::try_from(since / self.part).ok()?;
         (part < self.parts).then_some(part)
     }
 
-    /// The moment at which a part begins; at the earliest, when the host booted.
+    /// Returns the beginning of a part, or the host's boot if that is later.
     pub fn moment(&self, part: usize) -> Moment {
         Moment(self.edge(part).max(0).unsigned_abs())
     }
 
-    /// The same in milliseconds since the host booted, before that too.
+    /// The beginning of a part in milliseconds since boot; negative before the boot.
     fn edge(&self, part: usize) -> i64 {
         self.start.saturating_add(signed(self.part.saturating_mul(part as u64)))
     }
@@ -106,7 +106,7 @@ fn signed(millis: u64) -> i64 {
     i64::try_from(millis).unwrap_or(i64::MAX)
 }
 
-/// What is kept beyond the quarter of an hour.
+/// The history beyond 15 minutes.
 #[derive(Debug, Clone, Default)]
 struct CoarseTracks {
     tens: Track,
@@ -115,72 +115,73 @@ struct CoarseTracks {
 }
 
 impl CoarseTracks {
-    /// What is known by the second so far.
+    /// Fills the coarse tracks from the track of seconds.
     fn of(seconds: &Track) -> Box<Self> {
         let mut long = Box::<Self>::default();
         let (first, slots) = seconds.slots(0, u32::MAX);
         let mut is_after_silence = false;
         for (second, slot) in (first..).zip(slots).filter(|(_, slot)| *slot != BLANK) {
-            long.push(Moment(u64::from(second) * Tier::SECONDS.width), slot, is_after_silence);
+            long.push(Moment(u64::from(second) * Resolution::SECONDS.width), slot, is_after_silence);
             is_after_silence = slot == GAP;
         }
         long
     }
 
     fn push(&mut self, at: Moment, slot: u32, is_after_silence: bool) {
-        let push = |track: &mut Track, tier: Tier, keep| {
-            track.push(tier.bucket(at), slot, keep, is_after_silence, tier.kept);
+        let push = |track: &mut Track, resolution: Resolution, keep| {
+            track.push(resolution.bucket(at), slot, keep, is_after_silence, resolution.kept);
         };
-        push(&mut self.tens, Tier::TENS, Merge::Highest);
-        push(&mut self.low, Tier::FIVE_MINUTES, Merge::Lowest);
-        push(&mut self.high, Tier::FIVE_MINUTES, Merge::Highest);
+        push(&mut self.tens, Resolution::TENS, Merge::Highest);
+        push(&mut self.low, Resolution::FIVE_MINUTES, Merge::Lowest);
+        push(&mut self.high, Resolution::FIVE_MINUTES, Merge::Highest);
     }
 }
 
-/// A curve is short for so many milliseconds.
+/// The age in milliseconds at which a curve gets its coarse tracks.
 const YOUNG: u64 = 60_000;
 
 /// A number over time.
 #[derive(Debug, Clone, Default)]
 pub struct Curve {
     seconds: Track,
-    /// It is to reach back a week.
-    is_long: bool,
-    /// Absent in its first minute: most processes are short, and a host may have a thousand.
+    /// Whether to keep a week; otherwise 15 minutes.
+    keeps_week: bool,
+    /// `None` in the first minute: most processes are short, and a host may have a thousand.
     long: Option<Box<CoarseTracks>>,
-    /// The times of the first sample and the last, in milliseconds.
+    /// The times of the first and last sample, in milliseconds since boot.
     first: Option<u64>,
     last: u64,
-    /// After so many without one, nothing is known.
+    /// The milliseconds without a sample after which there is a gap.
     patience: u64,
 }
 
 impl Curve {
-    /// One that reaches back a quarter of an hour.
+    /// Returns a curve that keeps 15 minutes.
     pub(super) fn short() -> Self {
         Self::default()
     }
 
-    /// One that reaches back a week.
+    /// Returns a curve that keeps a week.
     pub(super) fn long() -> Self {
-        Self { is_long: true, ..Self::default() }
+        Self { keeps_week: true, ..Self::default() }
     }
 
-    /// Takes in what was read at that time, if it could be read. After more than `patience` without that, there is a gap.
+    /// Adds the value of that time; `None` when it could not be read. After more than `patience` without a value there
+    /// is a gap.
     pub(super) fn push(&mut self, at: Moment, value: Option<u32>, patience: Duration) {
         if at.0 < self.last {
             return;
         }
-        // Two passes of a short interval may lie further apart than three times that.
+        // With a short interval, two passes may be further apart than three intervals.
         self.patience = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1000);
         let is_after_silence = at.0 - self.last > self.patience;
-        let slot = value.map_or(GAP, |it| it.min(HIGHEST));
+        let slot = value.map_or(GAP, |value| value.min(HIGHEST));
         if let Some(long) = &mut self.long {
             long.push(at, slot, is_after_silence);
         }
-        let (bucket, kept) = (Tier::SECONDS.bucket(at), Tier::SECONDS.kept);
+        let (bucket, kept) = (Resolution::SECONDS.bucket(at), Resolution::SECONDS.kept);
         self.seconds.push(bucket, slot, Merge::Highest, is_after_silence, kept);
-        if self.is_long && self.long.is_none() && self.first.is_some_and(|first| at.0 - first >= YOUNG) {
+        if self.keeps_week && self.long.is_none() && self.first.is_some_and(|first| at.0 - first >= YOUNG) {
             self.long = Some(CoarseTracks::of(&self.seconds));
         }
         self.first.get_or_insert(at.0);
@@ -192,21 +193,21 @@ impl Curve {
         Moment(self.last)
     }
 
-    /// Whether the last sample still tells of that moment.
+    /// Whether the last sample is recent enough to stand for a moment.
     fn reaches(&self, at: Moment) -> bool {
         at.0.saturating_sub(self.last) <= self.patience
     }
 
-    /// What was read in each part of a window. A part without a sample of its own repeats what was before
-    /// it, unless that is a gap; nothing is known of what comes after `now`.
+    /// Returns the range of values in each part of a window. A part without a sample repeats the value before it,
+    /// unless there is a gap; `None` after `now`.
     pub fn over(&self, window: &Window, now: Moment) -> Vec<Option<MinMax<u32>>> {
         let mut parts = vec![None; window.parts()];
         let mut held = None;
-        // Up to here parts are settled, and this is the first moment of the one after.
+        // Parts before `settled` are final; `edge` is the beginning of part `settled`.
         let (mut settled, mut edge) = (0, window.start);
         self.samples(window, |at, value| {
             if signed(at.0) >= edge {
-                // A few parts further on, as a rule the next one.
+                // Usually the sample is in the next part: saves a division.
                 let is_next = signed(at.0) - edge < signed(window.part);
                 let part = if is_next { settled } else { window.place(at).unwrap_or(settled) };
                 parts[settled..part].fill(held);
@@ -221,11 +222,11 @@ impl Curve {
             }
             held = value;
         });
-        // Samples after the window say that what was before them went on until its end.
+        // A sample after the window shows that the last value lasted until its end.
         let known = if self.last >= window.end().0 {
             window.parts()
         } else if self.reaches(now) {
-            window.place(now).map_or(settled, |it| it + 1)
+            window.place(now).map_or(settled, |part| part + 1)
         } else {
             settled
         };
@@ -235,37 +236,39 @@ impl Curve {
         parts
     }
 
-    /// What was last read at or before that moment, in the finest resolution that there is; absent in a gap.
+    /// Returns the latest value at or before a moment, in the finestst resolution that is still kept; `None` in a gap.
     pub fn at(&self, at: Moment, now: Moment) -> Option<MinMax<u32>> {
         let window = Window { start: signed(at.0 / 1000 * 1000), part: 1000, parts: 1 };
         self.over(&window, now)[0]
     }
 
-    /// Every sample of a window, and the last one before it: by the coarsest tier whose buckets are no wider than
-    /// its parts, and by the next coarser ones where that no longer reaches.
+    /// Passes every sample in a window, and the last one before it, to `take`. Reads the coarsest resolution whose
+    /// buckets are no wider than the window's parts, and coarser ones for times that it no longer covers.
     fn samples(&self, window: &Window, mut take: impl FnMut(Moment, Option<MinMax<u32>>)) {
-        let mut tiers = vec![(Tier::SECONDS, &self.seconds, &self.seconds)];
+        let mut resolutions = vec![(Resolution::SECONDS, &self.seconds, &self.seconds)];
         if let Some(long) = &self.long {
-            tiers.push((Tier::TENS, &long.tens, &long.tens));
-            tiers.push((Tier::FIVE_MINUTES, &long.low, &long.high));
+            resolutions.push((Resolution::TENS, &long.tens, &long.tens));
+            resolutions.push((Resolution::FIVE_MINUTES, &long.low, &long.high));
         }
         let Some(first) = self.first else { return };
-        let fine = tiers.iter().rposition(|(tier, ..)| tier.width <= window.part).unwrap_or(0);
+        let finest = resolutions.iter().rposition(|(resolution, ..)| resolution.width <= window.part).unwrap_or(0);
         let mut begin = window.start();
-        for (at, (tier, low, high)) in tiers.iter().enumerate().skip(fine).rev() {
-            // Where a finer tier begins, this one ends.
-            let until = if at == fine {
+        for (at, (resolution, low, high)) in resolutions.iter().enumerate().skip(finest).rev() {
+            // Each resolution ends where the next finestr one begins.
+            let until = if at == finest {
                 window.end()
             } else {
-                let (tier, finer, _) = tiers[at - 1];
-                window.end().min(Moment(finer.first().map_or(u64::MAX, |it| u64::from(it) * tier.width)))
+                let (resolution, finestr, _) = resolutions[at - 1];
+                window
+                    .end()
+                    .min(Moment(finestr.first().map_or(u64::MAX, |bucket| u64::from(bucket) * resolution.width)))
             };
             if begin >= until {
                 continue;
             }
-            let (from, to) = (tier.bucket(begin), tier.bucket(Moment(until.0 - 1)).saturating_add(1));
-            // Before the first sample nothing is known, though its bucket begins earlier.
-            let moment = |bucket: u32| Moment((u64::from(bucket) * tier.width).max(first / 1000 * 1000));
+            let (from, to) = (resolution.bucket(begin), resolution.bucket(Moment(until.0 - 1)).saturating_add(1));
+            // The first sample's bucket begins before the sample.
+            let moment = |bucket: u32| Moment((u64::from(bucket) * resolution.width).max(first / 1000 * 1000));
             let value = |low: u32, high: u32| (low != GAP).then_some(MinMax { low, high });
             if let (Some(low), Some(high)) = (low.before(from), high.before(from)) {
                 take(Moment(moment(from).0.saturating_sub(1)), value(low, high));
@@ -281,11 +284,11 @@ impl Curve {
         }
     }
 
-    /// The memory that it takes beside itself.
+    /// The heap memory that it uses.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        let long = self.long.as_ref().map_or(0, |it| {
-            size_of::<CoarseTracks>() + [&it.tens, &it.low, &it.high].into_iter().map(Track::bytes).sum::<usize>()
+        let long = self.long.as_ref().map_or(0, |long| {
+            size_of::<CoarseTracks>() + [&long.tens, &long.low, &long.high].into_iter().map(Track::bytes).sum::<usize>()
         });
         self.seconds.bytes() + long
     }

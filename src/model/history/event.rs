@@ -1,4 +1,5 @@
-//! What happened on a GPU, for the time axis of a graph: who came, went, was signalled or let go of much.
+//! Events for the time axis of a graph: processes that began, ended, were signalled or released much memory, and Xid
+//! errors.
 
 use std::collections::VecDeque;
 
@@ -7,44 +8,44 @@ use crate::base::units::{Bytes, Moment};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Reading, Snapshot};
 
-/// So many are remembered, the latest.
+/// The number of events that are remembered: the latest.
 const REMEMBERED: usize = 256;
 
-/// What happened.
+/// The kind of an event, with its figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HistoryEventKind {
     /// A process took memory for the first time.
     Began,
-    /// A process holds nothing any more, as it ended or, if it lives, let go; it held so much when last seen, absent when
-    /// that was not known.
+    /// A process released its memory: it ended, or lives on without. Contains the amount last seen, `None` when that
+    /// was not known.
     Ended(Option<Bytes>),
-    /// It was sent a signal from here.
+    /// gputop sent a signal to the process.
     Signalled(Signal),
-    /// It let go of much at once.
-    Fell {
-        /// From this amount.
+    /// The process released much memory at once.
+    Dropped {
+        /// The amount before.
         from: Bytes,
-        /// To this.
+        /// The amount after.
         to: Bytes,
     },
-    /// The driver reported an error of the GPU, by that number.
+    /// The driver reported this Xid error of the GPU.
     Xid(u64),
 }
 
-/// Something that happened.
+/// An event in the history of a host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HistoryEvent {
-    /// When.
+    /// When it happened.
     pub at: Moment,
-    /// What.
-    pub what: HistoryEventKind,
-    /// Where; absent for what concerns a process wherever it is.
+    /// The kind of event.
+    pub kind: HistoryEventKind,
+    /// The GPU; `None` when the event concerns a process on all of its GPUs.
     pub gpu: Option<GpuUuid>,
-    /// To whom, and its short name; absent for what concerns a whole GPU.
+    /// The process and its short name; `None` when the event concerns a whole GPU.
     pub process: Option<(ProcessId, Reading<Text>)>,
 }
 
-/// All that happened, in the order in which it was seen.
+/// The latest events, in the order in which they were seen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct EventLog(VecDeque<HistoryEvent>);
 
@@ -56,15 +57,16 @@ impl EventLog {
         self.0.push_back(event);
     }
 
-    /// Takes in the errors that the driver reported.
+    /// Adds the Xid errors that the driver reported.
     pub(super) fn learn(&mut self, snapshot: &Snapshot) {
         for gpu in &snapshot.gpus {
             for xid in &gpu.health.xids {
-                let what = HistoryEventKind::Xid(xid.code);
-                let is_known =
-                    |it: &HistoryEvent| (it.at, it.what) == (xid.at, what) && it.gpu.as_ref() == Some(&gpu.uuid);
+                let kind = HistoryEventKind::Xid(xid.code);
+                let is_known = |event: &HistoryEvent| {
+                    (event.at, event.kind) == (xid.at, kind) && event.gpu.as_ref() == Some(&gpu.uuid)
+                };
                 if !self.0.iter().any(is_known) {
-                    self.add(HistoryEvent { at: xid.at, what, gpu: Some(gpu.uuid.clone()), process: None });
+                    self.add(HistoryEvent { at: xid.at, kind, gpu: Some(gpu.uuid.clone()), process: None });
                 }
             }
         }
@@ -75,8 +77,9 @@ impl EventLog {
     }
 }
 
-/// Whether a fall is worth a word: half a GiB at least, and an eighth of what was held. Less is the tooth of a saw.
-pub(super) fn is_fall(from: Bytes, to: Bytes) -> bool {
+/// Whether a drop is large enough to be an event: at least 512 MiB, and at least an eighth of the amount before.
+/// Smaller ones are garbage collection.
+pub(super) fn is_drop(from: Bytes, to: Bytes) -> bool {
     let lost = from.saturating_sub(to);
     lost >= Bytes::from_mib(512) && lost.0 >= from.0 / 8
 }

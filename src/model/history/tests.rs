@@ -67,7 +67,7 @@ fn of_many_that_ended_those_stay_that_were_there_longest() {
         let pid = 1000 + u32::try_from(pass).unwrap();
         it.without(pid - 1).with(pid, "python eval.py", 0, Bytes::from_gib(1))
     });
-    assert!(history.processes.len() <= GONE + 1, "{}", history.processes.len());
+    assert!(history.processes.len() <= MOST_GONE + 1, "{}", history.processes.len());
     assert!(history.process(id(7)).is_some());
 }
 
@@ -77,7 +77,7 @@ fn work_heat_and_power_are_kept_too() {
     let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(3));
     let host = watch(&mut history, host, 10, |_, it| it);
     let gpu = history.gpu(&host.gpus[0].uuid).unwrap();
-    let now = |curve: &Curve| curve.at(host.at, host.at).map(|it| it.high);
+    let now = |curve: &Curve| curve.at(host.at, host.at).map(|range| range.high);
     assert_eq!((now(&gpu.sm), now(&gpu.power)), (Some(50), Some(300)));
     assert_eq!(now(&gpu.temperature).map(GpuHistory::celsius), Some(50));
     let process = history.process(id(100)).unwrap();
@@ -125,7 +125,7 @@ fn a_full_history_takes_less_than_six_mebibytes() {
         for process in &mut host.processes {
             process.load.rss = Ok(Bytes::from_kib(next().into()));
             let amounts = (next() >> 1, next() >> 1);
-            let [allocated, reserved] = [amounts.0, amounts.0 + amounts.1].map(|it| Bytes::from_kib(it.into()));
+            let [allocated, reserved] = [amounts.0, amounts.0 + amounts.1].map(|kib| Bytes::from_kib(kib.into()));
             process.allocator = Some(peek(None, reserved, allocated).into());
         }
         // In the end, some are replaced.
@@ -135,7 +135,7 @@ fn a_full_history_takes_less_than_six_mebibytes() {
         }
         history.learn(&host, &crate::model::process_total::process_totals(&host));
     }
-    assert_eq!(history.processes.values().filter(|it| it.gone.is_some()).count(), GONE);
+    assert_eq!(history.processes.values().filter(|process| process.gone.is_some()).count(), MOST_GONE);
     let bytes = history.bytes();
     assert!(bytes < 6 << 20, "{bytes}");
     assert!(bytes > 2_500_000, "it is not full: {bytes}");
@@ -157,13 +157,13 @@ fn who_comes_goes_falls_and_is_signalled_is_noted() {
     let gpu = GpuOrProcess::Gpu(host.gpus[0].uuid.clone());
     let noted: Vec<_> = history
         .events(&gpu)
-        .map(|it| (it.at.since(came).as_secs(), it.process.as_ref().map(|it| it.0.pid), it.what))
+        .map(|event| (event.at.since(came).as_secs(), event.process.as_ref().map(|named| named.0.pid), event.kind))
         .collect();
     let expected = [
         (1, None, HistoryEventKind::Xid(79)),
         (2, Some(200), HistoryEventKind::Ended(Some(Bytes::from_gib(1)))),
         (1, Some(200), HistoryEventKind::Signalled(Signal::Term)),
-        (1, Some(100), HistoryEventKind::Fell { from: Bytes::from_gib(8), to: Bytes::from_gib(3) }),
+        (1, Some(100), HistoryEventKind::Dropped { from: Bytes::from_gib(8), to: Bytes::from_gib(3) }),
         (0, Some(200), HistoryEventKind::Began),
     ];
     assert_eq!(noted, expected);
@@ -184,8 +184,8 @@ fn who_is_found_by_the_first_look_at_a_gpu_that_answers_late_did_not_begin_then(
     let gpu = GpuOrProcess::Gpu(host.gpus[0].uuid.clone());
     assert_eq!(history.events(&gpu).count(), 0);
     let host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
-    let whats: Vec<_> = history.events(&gpu).map(|it| it.what).collect();
-    assert_eq!((whats, host.gpus[0].processes.len()), (vec![HistoryEventKind::Began], 2));
+    let kinds: Vec<_> = history.events(&gpu).map(|event| event.kind).collect();
+    assert_eq!((kinds, host.gpus[0].processes.len()), (vec![HistoryEventKind::Began], 2));
 }
 
 #[test]

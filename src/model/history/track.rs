@@ -1,37 +1,37 @@
-//! Numbers at equal distances in time, in little memory: what stays the same takes next to none.
+//! Numbers at equal distances in time, packed: a number that stays the same takes almost no memory.
 //!
-//! Time is cut into buckets of one width, which the owner knows; a track has one slot for each bucket from
-//! its first to its last. Slots are packed by the block once a block is full.
+//! Time is divided into buckets of one width, which the owner knows. A track has one slot for each bucket from its
+//! first to its last. Full blocks of slots are packed.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// In a slot: from here on nothing is known.
+/// In a slot: a gap begins here.
 pub(super) const GAP: u32 = u32::MAX;
 
-/// In a slot: nothing was read in this bucket, and what was before goes on.
+/// In a slot: no value was read in this bucket, and the value before it lasts.
 pub(super) const BLANK: u32 = u32::MAX - 1;
 
-/// The highest number that a slot holds.
+/// The highest value of a slot.
 pub(super) const HIGHEST: u32 = u32::MAX - 2;
 
-/// Slots of a block.
+/// The number of slots in a block.
 const BLOCK: usize = 60;
 const BLOCK_BUCKETS: u32 = 60;
 
-/// The same words in a byte.
+/// [`GAP`] and [`BLANK`] in a packed slot of one byte.
 const GAP_BYTE: u8 = u8::MAX;
 const BLANK_BYTE: u8 = u8::MAX - 1;
 
-/// Slots of a full block, or of many.
+/// The slots of one full block, or of several equal ones.
 #[derive(Debug, Clone)]
 enum Block {
-    /// All slots of so many blocks hold this.
+    /// All slots of this many blocks have the same value.
     Same {
         slot: u32,
         blocks: u32,
     },
-    /// Each is `base` and so many steps of two to the power of `shift`. Memory comes in pages.
+    /// Each slot is `base` plus a number of steps of 2^`shift`: memory comes in pages.
     Narrow {
         base: u32,
         shift: u8,
@@ -42,10 +42,10 @@ enum Block {
 
 impl Block {
     fn pack(slots: &[u32; BLOCK]) -> Self {
-        let known = || slots.iter().copied().filter(|it| *it <= HIGHEST);
+        let known = || slots.iter().copied().filter(|slot| *slot <= HIGHEST);
         let base = known().min().unwrap_or(HIGHEST);
         let shift = known().fold(0, |bits, it| bits | (it - base)).trailing_zeros().min(31);
-        if known().any(|it| (it - base) >> shift >= u32::from(BLANK_BYTE)) {
+        if known().any(|slot| (slot - base) >> shift >= u32::from(BLANK_BYTE)) {
             return Self::Wide(Box::new(*slots));
         }
         let step = |slot: u32| match slot {
@@ -71,7 +71,7 @@ impl Block {
         }
     }
 
-    /// Adds some of its slots to a list.
+    /// Appends a range of slots to a list.
     fn copy(&self, range: Range<usize>, slots: &mut Vec<u32>) {
         match self {
             Self::Same { slot, .. } => slots.extend(range.map(|_| *slot)),
@@ -82,11 +82,11 @@ impl Block {
         }
     }
 
-    /// What goes on after it; absent when nothing was read in it.
+    /// The value that lasts after the block; `None` when nothing was read in it.
     fn last_known(&self) -> Option<u32> {
         match self {
             Self::Same { slot, .. } => (*slot != BLANK).then_some(*slot),
-            _ => (0..BLOCK).rev().map(|at| self.slot(at)).find(|it| *it != BLANK),
+            _ => (0..BLOCK).rev().map(|at| self.slot(at)).find(|slot| *slot != BLANK),
         }
     }
 
@@ -108,14 +108,14 @@ fn widen(base: u32, shift: u8, step: u8) -> u32 {
     }
 }
 
-/// What becomes of two numbers in one bucket.
+/// Which of two values in one bucket to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Merge {
     Highest,
     Lowest,
 }
 
-/// The slots that are no full block yet: the first of them are all the same, as most stay.
+/// The slots that do not fill a block yet. The first `same` of them have one value, as most stay constant.
 #[derive(Debug, Clone, Default)]
 struct OpenBlock {
     slot: u32,
@@ -148,7 +148,7 @@ impl OpenBlock {
         at.checked_sub(self.same as usize).map_or(self.slot, |at| self.rest[at])
     }
 
-    /// Its slots, all of a block, when it begins anew.
+    /// Packs all slots, which fill a block, and starts the next block.
     fn take(&mut self) -> Block {
         if self.same == BLOCK_BUCKETS {
             let slot = std::mem::take(self).slot;
@@ -161,22 +161,22 @@ impl OpenBlock {
     }
 }
 
-/// The slots.
+/// The slots of one curve in one resolution.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Track {
     /// The bucket of the first slot.
     first: u32,
-    /// The slots in `full`.
+    /// The number of slots in `full`.
     packed: u32,
     full: VecDeque<Block>,
     open: OpenBlock,
-    /// What went on into the first slot.
+    /// The value that lasted into the first slot.
     before: Option<u32>,
 }
 
 impl Track {
-    /// Takes in a number, or [`GAP`]. After a silence the buckets between are a gap. Of the past, so many
-    /// buckets are kept, and up to a block more. Time never goes back: what is older than the last bucket is passed over.
+    /// Adds a value, or [`GAP`]. With `after_silence`, the buckets since the last value are a gap. Keeps `kept`
+    /// buckets, and up to a block more. Ignores buckets older than the last one.
     pub(super) fn push(&mut self, bucket: u32, slot: u32, keep: Merge, after_silence: bool, kept: u32) {
         if let Some(last) = self.last() {
             if bucket < last {
@@ -208,7 +208,7 @@ impl Track {
         });
     }
 
-    /// Leaves out so many buckets.
+    /// Appends blank buckets.
     fn skip(&mut self, buckets: usize, after_silence: bool, kept: u32) {
         let mut left = buckets;
         if after_silence && left > 0 {
@@ -230,7 +230,7 @@ impl Track {
     }
 
     fn append(&mut self, slot: u32, kept: u32) {
-        // A block is packed when the next one begins: until then its last slot may still change.
+        // A block is packed when the next one begins: until then its last slot may change.
         if self.open.len() == BLOCK {
             self.pack(kept);
         }
@@ -242,7 +242,7 @@ impl Track {
         self.keep(block, kept);
     }
 
-    /// Adds a full block, and drops what is too old.
+    /// Adds a full block, and drops the blocks that are too old.
     fn keep(&mut self, block: Block, kept: u32) {
         self.packed += BLOCK_BUCKETS;
         match (self.full.back_mut(), &block) {
@@ -270,18 +270,18 @@ impl Track {
         self.packed as usize + self.open.len()
     }
 
-    /// The first bucket that there is a slot for.
+    /// The bucket of the first slot.
     pub(super) fn first(&self) -> Option<u32> {
         (!self.is_empty()).then_some(self.first)
     }
 
-    /// The last one.
+    /// The bucket of the last slot.
     pub(super) fn last(&self) -> Option<u32> {
         let len = u32::try_from(self.len()).unwrap_or(u32::MAX);
         (len > 0).then(|| self.first + (len - 1))
     }
 
-    /// What went on into a bucket: the last slot before it in which something was read, or a gap began.
+    /// Returns the value that lasts into a bucket: the latest earlier slot that is not blank.
     pub(super) fn before(&self, bucket: u32) -> Option<u32> {
         let end = (bucket.saturating_sub(self.first) as usize).min(self.len());
         let packed = self.packed as usize;
@@ -292,15 +292,15 @@ impl Track {
             let within = end.saturating_sub(after).min(block.len());
             (0..within).rev().map(|at| block.slot(at))
         });
-        open.chain(full).find(|it| *it != BLANK).or(self.before)
+        open.chain(full).find(|slot| *slot != BLANK).or(self.before)
     }
 
-    /// The slots from one bucket to before another, as far as there are any, and the bucket of the first.
+    /// Returns the slots from bucket `from` to before `until`, as far as there are any, and the bucket of the first.
     pub(super) fn slots(&self, from: u32, until: u32) -> (u32, Vec<u32>) {
         let place = |bucket: u32| (bucket.saturating_sub(self.first) as usize).min(self.len());
         let (begin, end) = (place(from), place(until));
         let mut slots = Vec::with_capacity(end.saturating_sub(begin));
-        // A block at a time: graphs read thousands of slots in each frame.
+        // Copies whole blocks: graphs read thousands of slots in each frame.
         let mut start = 0;
         for block in &self.full {
             let within = |at: usize| at.saturating_sub(start).min(block.len());
@@ -313,7 +313,7 @@ impl Track {
         (self.first + u32::try_from(begin).unwrap_or(u32::MAX), slots)
     }
 
-    /// The memory that it takes beside itself.
+    /// The heap memory that it uses.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         self.full.iter().map(Block::bytes).sum::<usize>()

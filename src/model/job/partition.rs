@@ -1,14 +1,13 @@
-//! Parts processes into jobs: each is in exactly one.
-//!
-//! 1. A process is of its parent's job when that is Python, a launcher or a helper of the same user, or
-//!    is itself of such a job. A shell that runs a script belongs to the Python process that started it,
-//!    unless that is a notebook. A shell that a person types into, tmux, sshd, a service manager, a
-//!    container's shim and a server of notebooks start jobs, and are in none of them.
-//! 2. Once seen in a job, it stays in it when its parent ends, also when the root itself ends.
-//! 3. Ranks of `torchrun` whose agent nobody saw are one job when they bear the same name of a run, have the same
-//!    user and program, and started together. The name alone joins nobody: people give the same one to run after run.
-//! 4. Of those that were left behind before we looked, workers of one process group are one job, and
-//!    so are the processes in it with the same arguments.
+//! Partitions processes into jobs: each process is in exactly one.
+//! 1. A process joins its parent's job when the parent is a Python process, launcher or helper of the same user, or has
+//! itself joined such a job. A shell that runs a script joins the Python process that started it, unless that is a
+//! notebook. Interactive shells, tmux, sshd, service managers, container shims and notebook servers start jobs and are
+//! in none of them.
+//! 2. A process stays in its first job when its parent ends, also when the root ends.
+//! 3. Ranks of `torchrun` without a known agent are one job when they have the same run name, user and program, and
+//! started together. The name alone is not enough: people reuse it.
+//! 4. Among processes left behind before gputop started: workers of one process group are one job, and so are other
+//! processes in it with the same arguments.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,10 +19,10 @@ use crate::model::process_tree::ProcessTree;
 use crate::model::verdict::process_records::ProcessRecords;
 use crate::protocol::snapshot::{Snapshot, State};
 
-/// Ranks of one run of `torchrun` start within so many seconds of each other.
-const TOGETHER: u64 = 10;
+/// The most seconds between the starts of two ranks of one `torchrun` run.
+const START_GAP: u64 = 10;
 
-/// The jobs, and by the place of each process the place of its job.
+/// Returns the jobs, and by process index the index of its job.
 pub(super) fn partition(
     snapshot: &Snapshot,
     tree: &ProcessTree,
@@ -38,17 +37,17 @@ pub(super) fn partition(
             && let Some(root) = tree.place(*root)
         {
             let named = records.record(root).named.clone();
-            records.belongs(at, named);
+            records.set_root(at, named);
         }
     }
     (keys, of)
 }
 
-/// What a process is a part of, while that is being found out.
+/// The jobs of processes while they are being found.
 struct JobPartition {
-    /// By place: the key that each process has by rules 1 and 2.
+    /// By process index, the key by rules 1 and 2.
     keys: Vec<JobKey>,
-    /// Keys that turn out to mean the same job.
+    /// Keys that turned out to mean the same job.
     same: HashMap<JobKey, JobKey>,
 }
 
@@ -60,22 +59,26 @@ impl JobPartition {
         let mut same = HashMap::new();
         for from in 0..keys.len() {
             let mut line: Vec<usize> = Vec::new();
-            line.extend([from].into_iter().chain(tree.line(from)).take_while(|at| keys[*at].is_none()));
+            line.extend([from].into_iter().chain(tree.ancestors_of(from)).take_while(|at| keys[*at].is_none()));
             for at in line.into_iter().rev() {
                 let id = snapshot.processes[at].id;
-                let parent = tree.up(at).filter(|parent| is_one_job(snapshot, records, *parent, joined[*parent], at));
+                let parent =
+                    tree.parent_of(at).filter(|parent| is_one_job(snapshot, records, *parent, joined[*parent], at));
                 joined[at] = parent.is_some();
-                let inherited = parent.and_then(|it| keys[it].clone()).unwrap_or(JobKey::Root(id));
+                let inherited = parent.and_then(|parent| keys[parent].clone()).unwrap_or(JobKey::Root(id));
                 let seen = if id.start_ticks.is_some() {
                     records.record(at).root.as_ref()
                 } else {
                     records.root_of_ghost(id.pid)
                 };
-                keys[at] = Some(match seen.map(|it| it.id) {
+                keys[at] = Some(match seen.map(|root| root.id) {
                     None if id.start_ticks.is_none() => JobKey::Ended(id),
                     Some(root) if tree.place(root).is_none() => JobKey::Ended(root),
-                    Some(root) if root != id && tree.line(at).all(|it| snapshot.processes[it].id != root) => {
-                        // Its parent ended, the root of its job did not. That may be of a larger one by now.
+                    Some(root)
+                        if root != id
+                            && tree.ancestors_of(at).all(|ancestor| snapshot.processes[ancestor].id != root) =>
+                    {
+                        // Its parent ended, the root of its job did not: the root may be in a larger job by now.
                         JobKey::Root(root)
                     }
                     _ => inherited,
@@ -92,10 +95,10 @@ impl JobPartition {
         Self { keys, same }
     }
 
-    /// The key that stands for all that mean the same job.
+    /// Returns the key that represents all keys of the same job.
     fn find(&self, key: &JobKey) -> JobKey {
         let mut key = key;
-        // Each step leads on; should they ever run in a circle, any of them will do.
+        // Limits the steps, in case of a cycle: any key of it will do.
         for _ in 0..=self.same.len() {
             match self.same.get(key) {
                 Some(next) => key = next,
@@ -105,7 +108,7 @@ impl JobPartition {
         key.clone()
     }
 
-    /// From now on `from` means the same as `to`.
+    /// Makes `from` mean the same job as `to`.
     fn join(&mut self, from: &JobKey, to: &JobKey) {
         let (from, to) = (self.find(from), self.find(to));
         if from != to {
@@ -117,7 +120,7 @@ impl JobPartition {
     fn join_runs(&mut self, snapshot: &Snapshot, records: &ProcessRecords) {
         let mut runs: HashMap<(u32, &Text), Vec<usize>> = HashMap::new();
         for (at, process) in snapshot.processes.iter().enumerate() {
-            // One that is its own root has no agent.
+            // A rank that is its own root has no agent.
             let is_rank = self.find(&self.keys[at]) == JobKey::Root(process.id);
             if let (true, Ok(run), Ok(uid)) = (is_rank, &process.facts.elastic_run, process.facts.uid) {
                 runs.entry((uid, run)).or_default().push(at);
@@ -130,8 +133,8 @@ impl JobPartition {
         }
     }
 
-    /// The name of a run is what somebody typed, or `none`, and many bear it: what else ranks of one run have in
-    /// common is what they run, and when they started.
+    /// Joins ranks of one run by program and start time: the name of a run is typed by a user, or `none`, and not
+    /// unique.
     fn join_ranks(
         &mut self,
         snapshot: &Snapshot,
@@ -142,7 +145,7 @@ impl JobPartition {
     ) {
         let start = |at: usize| snapshot.processes[at].id.start_ticks;
         let program = |at: usize| records.record(at).named.program();
-        let gap = TOGETHER.saturating_mul(snapshot.host.facts.ticks_per_second);
+        let gap = START_GAP.saturating_mul(snapshot.host.facts.ticks_per_second);
         let is_soon = |a: usize, b: usize| start(a).zip(start(b)).is_some_and(|(a, b)| b.saturating_sub(a) <= gap);
         ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
         for run in ranks.chunk_by(|a, b| program(*a) == program(*b) && is_soon(*a, *b)) {
@@ -160,19 +163,19 @@ impl JobPartition {
         for (at, process) in snapshot.processes.iter().enumerate() {
             let facts = &process.facts;
             let (Ok(uid), Ok(group), Ok(parent)) = (facts.uid, facts.group, facts.parent) else { continue };
-            let is_left = tree.up(at).map_or(parent <= 1, |it| records.record(it).role.is_keeper());
+            let is_adopted = tree.parent_of(at).map_or(parent <= 1, |parent| records.record(parent).role.is_keeper());
             let is_root = self.find(&self.keys[at]) == JobKey::Root(process.id);
-            // A zombie leads nobody.
+            // A zombie leads no group.
             let leads = |at: usize| {
                 let load = &snapshot.processes[at].load;
-                load.state != Ok(State::Zombie) || load.threads.is_ok_and(|it| it > 1)
+                load.state != Ok(State::Zombie) || load.threads.is_ok_and(|threads| threads > 1)
             };
-            if !is_left || !is_root || group <= 1 || tree.living(group).is_some_and(leads) {
+            if !is_adopted || !is_root || group <= 1 || tree.living(group).is_some_and(leads) {
                 continue;
             }
             let what = match records.record(at).role {
                 ProcessRole::Worker | ProcessRole::Helper => "".into(),
-                // A trainer of its own is not part of another.
+                // A trainer is a job of its own.
                 ProcessRole::Python if facts.trainer_threads != Ok(true) => records.record(at).named.command().into(),
                 _ => continue,
             };
@@ -183,7 +186,7 @@ impl JobPartition {
         }
         for (key, members) in left {
             let is_worker = matches!(&key, JobKey::Group(_, _, what) if what.as_str().is_empty());
-            // One alone, that works for nobody, is its own root.
+            // A single process that serves no other is its own root.
             if is_worker || members.len() > 1 {
                 for at in members {
                     self.join(&JobKey::Root(snapshot.processes[at].id), &key);

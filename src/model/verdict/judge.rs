@@ -1,15 +1,14 @@
-//! The rules, first match wins. Each is numbered as below and stands in a function of its own.
-//!
+//! The rules; the first match wins. Each rule is a function of its own.
 //! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else *ghost*.
-//! 2. Ended: *zombie* with one thread, but *ghost* when the driver goes on listing it for [`FORGOTTEN`]; with more
-//!    threads *dying*, or *stuck* when one of them waits in the kernel.
-//! 3. Held still with its control group: *frozen*. Out of reach of signals for [`BLOCKED`]: *stuck* in the driver, else
-//!    *blocked*.
-//! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*.
-//!    Between the two, a process that a signal stopped is *stopped*: whether it is needed, it cannot show.
-//!    Then a launcher or helper is a *launcher*, and what works for a living Python process its *worker*.
-//! 6. A notebook, or more than [`HOARD`] held, and nothing computed for [`IDLE`]: *idle*. Until then it is
-//!    too soon to say, unless it was seen to compute.
+//! 2. Ended: *zombie* with one thread, or *ghost* when the driver still lists it after [`GHOST_AFTER`]; with more
+//! threads *dying*, or *stuck* when one of them waits in the kernel.
+//! 3. Frozen with its control group: *frozen*. In the kernel, where signals have no effect, for [`BLOCKED_AFTER`]:
+//! *stuck* in the driver, else *blocked*.
+//! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*. Between the two: a process that a signal stopped is
+//! *stopped*, as it cannot show whether it is needed. Then: a launcher or helper is a *launcher*, and a process that
+//! works for a living Python process is its *worker*.
+//! 6. A notebook, or more than [`IDLE_MEMORY`] held, and no computation for [`IDLE_AFTER`]: *idle*. Until then *too
+//! soon*, unless the process was seen to compute.
 //! 7. Otherwise *active*.
 
 use std::time::Duration;
@@ -24,20 +23,20 @@ use crate::model::process_tree::ProcessTree;
 use crate::model::{ProcessTotal, Total, UnaccountedMemory};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State, Use};
 
-/// A disk may take that long; a healthy driver does not.
-pub(super) const BLOCKED: Duration = Duration::from_secs(10);
+/// The time in the kernel after which a process is blocked. A healthy driver does not take that long.
+pub(super) const BLOCKED_AFTER: Duration = Duration::from_secs(10);
 
-/// A driver forgets the dead at once, unless somebody else keeps their memory.
-pub(super) const FORGOTTEN: Duration = Duration::from_secs(3);
+/// The time after which an ended process that the driver still lists is a ghost. The driver forgets an ended process at
+/// once, unless another process keeps its memory.
+pub(super) const GHOST_AFTER: Duration = Duration::from_secs(3);
 
-/// Long enough for a walk to the coffee machine.
-pub(super) const IDLE: Duration = Duration::from_mins(10);
+/// The time without computation after which a process is idle: longer than a short break of its user.
+pub(super) const IDLE_AFTER: Duration = Duration::from_mins(10);
 
-/// A context alone takes less.
-pub(super) const HOARD: Bytes = Bytes(500 << 20);
+/// The memory above which an idle process matters. A CUDA context alone takes less.
+pub(super) const IDLE_MEMORY: Bytes = Bytes(500 << 20);
 
-/// Replaces the verdicts by one on each process, in the order of the snapshot's list. A thousand take some room, so
-/// they stay where they are.
+/// Replaces the verdicts by those on the processes of the snapshot, in its order. Reuses the memory of the old ones.
 pub(in crate::model) fn judge(
     verdicts: &mut Vec<Verdict>,
     snapshot: &Snapshot,
@@ -50,13 +49,13 @@ pub(in crate::model) fn judge(
     let mut open = open_without_listing(snapshot, tree);
     let mut held = process_totals.iter().peekable();
     let judged = snapshot.processes.iter().enumerate().map(|(at, process)| {
-        let process_total = held.next_if(|it| it.process == process.id);
+        let process_total = held.next_if(|total| total.process == process.id);
         let open = std::mem::take(&mut open[at]);
         let kind = input.kind(at, process, process_total, &open);
         Verdict {
             process: process.id,
             kind,
-            listed: process_total.map(|it| it.memory),
+            listed: process_total.map(|total| total.memory),
             open,
             kept: Vec::new(),
             rss: process.load.rss,
@@ -68,17 +67,17 @@ pub(in crate::model) fn judge(
     attribute(verdicts, input, unaccounted);
 }
 
-/// By place, the GPUs that each process has open and is not listed for.
+/// Returns, by process index, the GPUs that each process has open without being listed for them.
 fn open_without_listing(snapshot: &Snapshot, tree: &ProcessTree) -> Vec<Vec<usize>> {
     let mut open = vec![Vec::new(); snapshot.processes.len()];
     for (gpu_at, gpu) in snapshot.gpus.iter().enumerate() {
-        let mut listed: Vec<ProcessId> = gpu.processes.iter().map(|it| it.process).collect();
+        let mut listed: Vec<ProcessId> = gpu.processes.iter().map(|gpu_process| gpu_process.process).collect();
         listed.sort_unstable();
         for at in gpu
             .device_file_holders
             .iter()
-            .filter(|it| listed.binary_search(it).is_err())
-            .filter_map(|it| tree.place(*it))
+            .filter(|holder| listed.binary_search(holder).is_err())
+            .filter_map(|holder| tree.place(*holder))
         {
             if open[at].last() != Some(&gpu_at) {
                 open[at].push(gpu_at);
@@ -116,19 +115,19 @@ impl JudgeInput<'_> {
     /// Rule 1.
     fn absent(self, process: &Process, process_total: Option<&ProcessTotal>) -> Option<VerdictKind> {
         if process.id.start_ticks.is_some() {
-            // A PID of ours that the driver did not mean: an innocent stranger.
+            // A local process with a PID that the driver reported for a process of another namespace.
             let is_stranger = process.facts.identity == Identity::Unverified && process_total.is_some();
             return is_stranger.then_some(VerdictKind::Foreign { hidden: false });
         }
         Some(match process.load.state.err() {
-            // One that was seen here is of no other namespace.
+            // A process that was seen here is not in another namespace.
             Some(Missing::Unsupported) if self.records.ended_process(process.id.pid).is_none() => {
                 VerdictKind::Foreign { hidden: false }
             }
             Some(Missing::Denied) => VerdictKind::Foreign { hidden: true },
             Some(Missing::NotYet) => VerdictKind::TooSoon,
             Some(Missing::Gone | Missing::Failed | Missing::Unsupported) | None => VerdictKind::Ghost {
-                was: self.records.ended_process(process.id.pid).map(|it| it.named.clone()),
+                was: self.records.ended_process(process.id.pid).map(|ended| ended.named.clone()),
                 heirs: orphan::heirs(self, process.id),
             },
         })
@@ -137,19 +136,21 @@ impl JudgeInput<'_> {
     /// Rule 2.
     fn ended(self, at: usize, process: &Process, process_total: Option<&ProcessTotal>) -> Option<VerdictKind> {
         let threads = process.load.threads.unwrap_or(1);
-        // The memory goes with the first thread; a kernel thread never had any, and is alone.
+        // Resident memory is gone with the main thread. Kernel threads never have any, but have a single thread.
         let has_no_memory = process.load.rss == Ok(Bytes(0)) && threads > 1;
         let state = process.load.state;
         if state != Ok(State::Zombie) && !has_no_memory {
             return None;
         }
         let record = self.records.record(at);
-        let is_dead_for = |span: Duration| record.dead_since.is_some_and(|it| self.snapshot.at.since(it) >= span);
-        let is_listed = process_total.is_some_and(|it| it.memory.is_ok_and(|it| it.bytes > Bytes(0)));
-        Some(if threads <= 1 && is_listed && is_dead_for(FORGOTTEN) {
+        let is_dead_for = |span: Duration| record.dead_since.is_some_and(|since| self.snapshot.at.since(since) >= span);
+        let is_listed = process_total.is_some_and(|total| total.memory.is_ok_and(|bytes| bytes.bytes > Bytes(0)));
+        Some(if threads <= 1 && is_listed && is_dead_for(GHOST_AFTER) {
             VerdictKind::Ghost { was: Some(record.named.clone()), heirs: orphan::heirs(self, process.id) }
         } else if threads <= 1 {
-            VerdictKind::Zombie { parent: self.tree.up(at).map(|it| self.records.record(it).named.clone()) }
+            VerdictKind::Zombie {
+                parent: self.tree.parent_of(at).map(|parent| self.records.record(parent).named.clone()),
+            }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
             VerdictKind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(record) }
         } else {
@@ -160,7 +161,7 @@ impl JudgeInput<'_> {
     /// Rule 3.
     fn out_of_reach(self, process: &Process, record: &ProcessRecord) -> Option<VerdictKind> {
         let span = self.blocked(record);
-        (span >= BLOCKED).then(|| {
+        (span >= BLOCKED_AFTER).then(|| {
             let wchan = process.load.wchan.clone().ok();
             if wchan.as_ref().is_some_and(is_driver) {
                 VerdictKind::StuckInDriver { wchan, span }
@@ -174,7 +175,7 @@ impl JudgeInput<'_> {
         record.blocked_since.map_or(Duration::ZERO, |since| self.snapshot.at.since(since))
     }
 
-    /// The end of rules 4 and 5: nothing speaks for an orphan.
+    /// The end of rules 4 and 5: no sign of an orphan.
     fn serving(self, at: usize, record: &ProcessRecord) -> Option<VerdictKind> {
         if matches!(record.role, ProcessRole::Launcher | ProcessRole::Helper) && !record.forked {
             return Some(VerdictKind::Launcher);
@@ -195,72 +196,76 @@ impl JudgeInput<'_> {
             let is_coming = process.load.cpu == Err(Missing::NotYet) || process_total.sm == Err(Missing::NotYet);
             return is_coming.then_some(VerdictKind::TooSoon);
         }
-        // What draws the screen waits for it most of the time.
+        // A program that draws the screen waits most of the time.
         let gpu_processes = process_total.gpus.iter().flat_map(|at| &self.snapshot.gpus[*at].processes);
-        let mut mine = gpu_processes.filter(|it| it.process == process.id);
-        if mine.all(|it| it.usage == Use::Graphics) {
+        let mut mine = gpu_processes.filter(|gpu_process| gpu_process.process == process.id);
+        if mine.all(|gpu_process| gpu_process.usage == Use::Graphics) {
             return None;
         }
         let notebook = record.role == ProcessRole::Notebook;
-        let is_much = process_total.memory.is_ok_and(|it| it.bytes > HOARD);
-        let rests = use_of_gpus(process_total, self.snapshot).is_ok_and(|it| it.value() <= 0.0);
+        let is_much = process_total.memory.is_ok_and(|total| total.bytes > IDLE_MEMORY);
+        let rests = use_of_gpus(process_total, self.snapshot).is_ok_and(|sm| sm.value() <= 0.0);
         let span = self.snapshot.at.since(record.quiet_since.filter(|_| rests && (notebook || is_much))?);
         match () {
-            () if span >= IDLE => Some(VerdictKind::Idle { span, notebook }),
+            () if span >= IDLE_AFTER => Some(VerdictKind::Idle { span, notebook }),
             () if !record.computed => Some(VerdictKind::TooSoon),
             () => None,
         }
     }
 }
 
-/// Whether a function of the kernel is one of the driver's.
+/// Whether a kernel function belongs to the driver.
 fn is_driver(wchan: &Text) -> bool {
-    ["nv", "_nv", "uvm_", "rm_", "os_acquire", "os_wait"].iter().any(|it| wchan.as_str().starts_with(it))
+    ["nv", "_nv", "uvm_", "rm_", "os_acquire", "os_wait"].iter().any(|prefix| wchan.as_str().starts_with(prefix))
 }
 
-/// Says which orphans keep the memory that nobody living is listed for: a ghost's, and what is unaccounted.
+/// Attributes the memory of ghosts, and unaccounted memory, to the orphans that may keep it.
 fn attribute(verdicts: &mut [Verdict], input: JudgeInput<'_>, unaccounted: &[UnaccountedMemory]) {
     let mut pools: Vec<(RetainedMemory, Vec<usize>)> = Vec::new();
     let is_orphan = |at: &usize| matches!(verdicts[*at].kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_));
     for verdict in &*verdicts {
         let VerdictKind::Ghost { heirs, .. } = &verdict.kind else { continue };
-        let heirs: Vec<usize> = heirs.iter().filter_map(|it| input.tree.place(*it)).filter(is_orphan).collect();
-        for (gpu, gpu_processes) in input.snapshot.gpus.iter().map(|it| &it.processes).enumerate() {
-            let memory = gpu_processes.iter().find(|it| it.process == verdict.process).and_then(|it| it.memory.ok());
-            let keepers: Vec<usize> = heirs.iter().copied().filter(|at| verdicts[*at].open.contains(&gpu)).collect();
+        let heirs: Vec<usize> = heirs.iter().filter_map(|heir| input.tree.place(*heir)).filter(is_orphan).collect();
+        for (gpu, gpu_processes) in input.snapshot.gpus.iter().map(|gpu| &gpu.processes).enumerate() {
+            let memory = gpu_processes
+                .iter()
+                .find(|gpu_process| gpu_process.process == verdict.process)
+                .and_then(|gpu_process| gpu_process.memory.ok());
+            let holders: Vec<usize> = heirs.iter().copied().filter(|at| verdicts[*at].open.contains(&gpu)).collect();
             if let Some(memory) = memory {
                 pools.push((
-                    RetainedMemory { gpu, ghost: Some(verdict.process), memory, keepers: keepers.len() },
-                    keepers,
+                    RetainedMemory { gpu, ghost: Some(verdict.process), memory, holders: holders.len() },
+                    holders,
                 ));
             }
         }
     }
     for pool in unaccounted {
-        let Some(gpu) = input.snapshot.gpus.iter().position(|it| it.uuid == pool.gpu) else { continue };
-        let keepers: Vec<usize> =
-            pool.device_file_holders.iter().filter_map(|it| input.tree.place(*it)).filter(is_orphan).collect();
-        pools.push((RetainedMemory { gpu, ghost: None, memory: pool.memory, keepers: keepers.len() }, keepers));
+        let Some(gpu) = input.snapshot.gpus.iter().position(|gpu| gpu.uuid == pool.gpu) else { continue };
+        let holders: Vec<usize> =
+            pool.device_file_holders.iter().filter_map(|holder| input.tree.place(*holder)).filter(is_orphan).collect();
+        pools.push((RetainedMemory { gpu, ghost: None, memory: pool.memory, holders: holders.len() }, holders));
     }
-    for (kept, keepers) in pools {
-        for at in keepers {
+    for (kept, holders) in pools {
+        for at in holders {
             verdicts[at].kept.push(kept.clone());
         }
     }
 }
 
-/// The device memory of some processes in all, each part once.
+/// Returns the device memory of some processes together, counting memory that several may keep once.
 pub(super) fn total<'a>(verdicts: &(impl Iterator<Item = &'a Verdict> + Clone)) -> Total {
-    let listed = verdicts.clone().filter_map(|it| it.listed);
-    let mut pools: Vec<&RetainedMemory> = verdicts.clone().flat_map(|it| &it.kept).collect();
-    pools.sort_unstable_by_key(|it| (it.gpu, it.ghost));
-    pools.dedup_by_key(|it| (it.gpu, it.ghost));
-    // A ghost that is among them brings its memory along.
-    pools.retain(|pool| pool.ghost.is_none_or(|ghost| verdicts.clone().all(|it| it.process != ghost)));
-    let parts = listed.map(|it| it.map(|it| it.bytes)).chain(pools.iter().map(|it| Ok(it.memory)));
-    let is_bound = verdicts.clone().any(|it| matches!(it.listed, Some(Err(_) | Ok(Total { lower_bound: true, .. }))));
-    Total::of(parts).map_or(Total { bytes: Bytes(0), lower_bound: true }, |it| Total {
-        lower_bound: it.lower_bound || is_bound,
-        ..it
+    let listed = verdicts.clone().filter_map(|verdict| verdict.listed);
+    let mut pools: Vec<&RetainedMemory> = verdicts.clone().flat_map(|verdict| &verdict.kept).collect();
+    pools.sort_unstable_by_key(|pool| (pool.gpu, pool.ghost));
+    pools.dedup_by_key(|pool| (pool.gpu, pool.ghost));
+    // The memory of a ghost among them is already in its listing.
+    pools.retain(|pool| pool.ghost.is_none_or(|ghost| verdicts.clone().all(|verdict| verdict.process != ghost)));
+    let parts = listed.map(|memory| memory.map(|total| total.bytes)).chain(pools.iter().map(|pool| Ok(pool.memory)));
+    let is_bound =
+        verdicts.clone().any(|verdict| matches!(verdict.listed, Some(Err(_) | Ok(Total { lower_bound: true, .. }))));
+    Total::of(parts).map_or(Total { bytes: Bytes(0), lower_bound: true }, |total| Total {
+        lower_bound: total.lower_bound || is_bound,
+        ..total
     })
 }

@@ -1,26 +1,24 @@
 //! Rules 4 and 5: whether a process was left behind.
 //!
-//! What it was made by is its nearest ancestor that is no helper: a forkserver lives on, and proves
-//! nothing. Five signs speak for a process having been left behind ([`Sign`]):
-//!
-//! a. what made it ended while we watched: a Python process or a launcher, not a shell;
-//! b. its parent, or that of the helper that it comes from, is one that processes are left to;
+//! The creator of a process is its nearest ancestor that is not a helper: a forkserver may live on without its trainer.
+//! Five signs show that a process was left behind ([`OrphanSign`]):
+//! a. its creator, a Python process or launcher, ended while gputop watched;
+//! b. its parent, or the parent of the helper that it comes from, is one that adopts orphans;
 //! c. the leader of its process group is gone;
-//! d. it was told to serve a process (`--parent=PID`) that is gone;
-//! e. it is a rank of `torchrun`, and no agent of `torchrun` is above it.
+//! d. the process that it was started to serve (`--parent=PID`) is gone;
+//! e. it is a rank of `torchrun`, and no agent of `torchrun` is among its ancestors.
 //!
-//! What they prove depends on what it is.
-//!
-//! 1. A launcher (rule 4) is an orphan on (a), unless one of its descendants computes; a helper on (a) or (b).
-//! 2. What only works for another (worker, spawned or forked child) is an orphan on (a), or on two of (b) to (e);
-//!    with one, perhaps. That it computes, or may notice within seconds that it is alone, makes it none the less one.
-//! 3. Any other Python process that computes is an orphan only when (d) or (e) holds with another sign:
-//!    (a), (b) and (c) are what `nohup`, `tmux` and `setsid` look like.
-//! 4. One that computes nothing for [`QUIET`] is an orphan on (a), or on two of (b) to (e); perhaps, before
-//!    that time is over, or with one other than (b). With (b) and (c) alone, one with a trainer's threads is none,
-//!    and one that the driver lists is perhaps one, until it is seen to compute: so looks a server that a script
-//!    started with `nohup`, while nobody asks it anything. What a GPU's holder is not listed for, it was left.
-//! 5. One that is on no GPU needs (a) or (d) or (e); any other program needs (a) or (e).
+//! The kind of process decides how many signs are enough:
+//! 1. A launcher (rule 4) is an orphan with (a), unless one of its descendants computes; a helper with (a) or (b).
+//! 2. A process that only serves another (worker, spawned or forked child) is an orphan with (a), or with two of (b) to
+//! (e); with one of them, *orphan?*. It may still compute: it may not have noticed yet that it is alone.
+//! 3. Any other Python process that computes is an orphan only with (d) or (e) and one more sign: (a), (b) and (c) also
+//! appear with `nohup`, `tmux` and `setsid`.
+//! 4. One that has not computed for [`QUIET_AFTER`] is an orphan with (a), or with two of (b) to (e); before that time,
+//! or with a single sign other than (b), it is *orphan?*. With (b) and (c) alone, a process with a trainer's threads is
+//! no orphan, and one that the driver lists is *orphan?* until it computes: a server started with `nohup` from a script
+//! looks like that until its first request. A process that holds a GPU without being listed inherited it.
+//! 5. A process on no GPU needs (a), (d) or (e); a program other than Python needs (a) or (e).
 
 use std::time::Duration;
 
@@ -32,140 +30,148 @@ use crate::base::units::Moment;
 use crate::model::process_role::ProcessRole;
 use crate::protocol::snapshot::{Process, ProcessId, State};
 
-/// A trainer may wait for a file, or for its peers, that long without being idle.
-const QUIET: Duration = Duration::from_secs(10);
+/// The time without computation after which a process is quiet. A trainer may wait for a file or for its peers that
+/// long.
+const QUIET_AFTER: Duration = Duration::from_secs(10);
 
-/// Whether it works for another, and for nobody when that one is gone.
+/// Whether a process only serves another one.
 pub(super) fn serves(record: &ProcessRecord) -> bool {
     record.role == ProcessRole::Worker || record.role == ProcessRole::Helper || record.forked
 }
 
-/// The place of what made it and lives: its nearest ancestor that is no helper, if that runs Python.
+/// Returns the index of a living creator: the nearest ancestor that is not a helper, if it runs Python.
 pub(super) fn creator(input: JudgeInput<'_>, at: usize) -> Option<usize> {
-    let maker = input.tree.line(at).find(|it| input.records.record(*it).role != ProcessRole::Helper)?;
+    let maker =
+        input.tree.ancestors_of(at).find(|ancestor| input.records.record(*ancestor).role != ProcessRole::Helper)?;
     input.records.record(maker).role.runs_python().then_some(maker)
 }
 
-/// *Orphan*, *orphan?*, *too soon*, or nothing of that.
+/// Returns *orphan*, *orphan?* or *too soon*; `None` when the process was not left behind.
 pub(super) fn judge(input: JudgeInput<'_>, at: usize, is_listed: bool, is_on_gpu: bool) -> Option<VerdictKind> {
     let record = input.records.record(at);
     if record.role.is_keeper() || matches!(record.role, ProcessRole::NotebookServer | ProcessRole::Unknown) {
         return None;
     }
     let signs = signs(input, at);
-    // What it works for lives: that its group has no leader, or its run no agent, is that one's matter.
-    let has_lost = signs.iter().any(|it| matches!(it, OrphanSign::CreatorEnded(_)));
+    // Its creator lives: a missing group leader or agent is a sign about the creator.
+    let has_lost = signs.iter().any(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
     if serves(record) && !has_lost && creator(input, at).is_some() {
         return None;
     }
-    let strength = Strength::of(&signs)?;
+    let summary = SignSummary::of(&signs)?;
     let evidence = |signs: Vec<OrphanSign>| OrphanEvidence {
         signs,
         serves: serves(record),
         computes: record.activity == Activity::Computes,
     };
     let verdict = match record.role {
-        ProcessRole::Launcher if !record.forked => launcher(&strength, record),
-        ProcessRole::Helper => (strength.ended.is_some() || strength.left).then_some(Answer::Yes),
+        ProcessRole::Launcher if !record.forked => launcher(&summary, record),
+        ProcessRole::Helper => (summary.ended.is_some() || summary.left).then_some(OrphanAnswer::Yes),
         // (2)
-        _ if serves(record) => Some(if strength.proves() { Answer::Yes } else { Answer::Maybe }),
+        _ if serves(record) => Some(if summary.proves() { OrphanAnswer::Yes } else { OrphanAnswer::Maybe }),
         role => {
             let is_enough =
-                strength.ended.is_some() || strength.elastic || role.is_python() && (is_on_gpu || strength.served);
+                summary.ended.is_some() || summary.elastic || role.is_python() && (is_on_gpu || summary.served);
             let trains = input.snapshot.processes[at].facts.trainer_threads == Ok(true);
-            is_enough.then(|| main(&strength, record, trains, is_listed, input.snapshot.at)).flatten()
+            is_enough.then(|| main(&summary, record, trains, is_listed, input.snapshot.at)).flatten()
         }
     };
     verdict.map(|answer| match answer {
-        Answer::Yes => VerdictKind::Orphan(evidence(signs)),
-        Answer::Maybe => VerdictKind::MaybeOrphan(evidence(signs)),
-        Answer::TooSoon => VerdictKind::TooSoon,
+        OrphanAnswer::Yes => VerdictKind::Orphan(evidence(signs)),
+        OrphanAnswer::Maybe => VerdictKind::MaybeOrphan(evidence(signs)),
+        OrphanAnswer::TooSoon => VerdictKind::TooSoon,
     })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum OrphanAnswer {
     Yes,
     Maybe,
     TooSoon,
 }
 
-/// What the signs come to.
+/// The signs in summary.
 #[derive(Debug, Clone, Copy)]
-struct Strength {
-    /// (a), and how long ago.
+struct SignSummary {
+    /// The time since (a).
     ended: Option<Duration>,
-    /// (b).
+    /// Whether (b) holds.
     left: bool,
-    /// (d).
+    /// Whether (d) holds.
     served: bool,
-    /// (e).
+    /// Whether (e) holds.
     elastic: bool,
-    /// How many of (b) to (e).
+    /// The number of signs among (b) to (e).
     count: usize,
 }
 
-impl Strength {
+impl SignSummary {
     fn of(signs: &[OrphanSign]) -> Option<Self> {
-        let ended = signs.iter().find_map(|it| match it {
+        let ended = signs.iter().find_map(|sign| match sign {
             OrphanSign::CreatorEnded(ended) => Some(ended.ago),
             _ => None,
         });
         (!signs.is_empty()).then(|| Self {
             ended,
-            left: signs.iter().any(|it| matches!(it, OrphanSign::Left { .. })),
-            served: signs.iter().any(|it| matches!(it, OrphanSign::ServedGone(_))),
-            elastic: signs.iter().any(|it| matches!(it, OrphanSign::NoElasticAgent(_))),
+            left: signs.iter().any(|sign| matches!(sign, OrphanSign::Left { .. })),
+            served: signs.iter().any(|sign| matches!(sign, OrphanSign::ServedGone(_))),
+            elastic: signs.iter().any(|sign| matches!(sign, OrphanSign::NoElasticAgent(_))),
             count: signs.len() - usize::from(ended.is_some()),
         })
     }
 
-    /// (a), or two of the others.
+    /// Whether (a) holds, or two of the others.
     fn proves(&self) -> bool {
         self.ended.is_some() || self.count >= 2
     }
 }
 
 /// (1)
-fn launcher(strength: &Strength, record: &ProcessRecord) -> Option<Answer> {
-    (strength.ended.is_some() && record.activity != Activity::Computes).then_some(Answer::Yes)
+fn launcher(summary: &SignSummary, record: &ProcessRecord) -> Option<OrphanAnswer> {
+    (summary.ended.is_some() && record.activity != Activity::Computes).then_some(OrphanAnswer::Yes)
 }
 
 /// (3) and (4)
-fn main(strength: &Strength, record: &ProcessRecord, trains: bool, is_listed: bool, now: Moment) -> Option<Answer> {
-    let proves = strength.proves();
-    // What nohup does not do.
-    let is_telling = strength.served || strength.elastic;
+fn main(
+    summary: &SignSummary,
+    record: &ProcessRecord,
+    trains: bool,
+    is_listed: bool,
+    now: Moment,
+) -> Option<OrphanAnswer> {
+    let proves = summary.proves();
+    // `nohup` does not cause these signs.
+    let is_telling = summary.served || summary.elastic;
     match record.activity {
-        _ if is_telling && proves => Some(Answer::Yes),
+        _ if is_telling && proves => Some(OrphanAnswer::Yes),
         Activity::Computes => None,
-        Activity::Unknown => proves.then_some(Answer::TooSoon),
+        Activity::Unknown => proves.then_some(OrphanAnswer::TooSoon),
         Activity::Quiet if proves => {
             let quiet = record.quiet_since.map_or(Duration::ZERO, |since| now.since(since));
             match () {
-                () if trains && strength.ended.is_none() => None,
-                () if is_listed && strength.ended.is_none() => (!record.computed).then_some(Answer::Maybe),
-                () if quiet >= QUIET => Some(Answer::Yes),
-                () => Some(Answer::Maybe),
+                () if trains && summary.ended.is_none() => None,
+                () if is_listed && summary.ended.is_none() => (!record.computed).then_some(OrphanAnswer::Maybe),
+                () if quiet >= QUIET_AFTER => Some(OrphanAnswer::Yes),
+                () => Some(OrphanAnswer::Maybe),
             }
         }
-        Activity::Quiet => (!strength.left && !trains && !record.computed).then_some(Answer::Maybe),
+        Activity::Quiet => (!summary.left && !trains && !record.computed).then_some(OrphanAnswer::Maybe),
     }
 }
 
-/// What speaks for it having been left behind, the strongest first.
+/// Returns the signs that a process was left behind, strongest first.
 fn signs(input: JudgeInput<'_>, at: usize) -> Vec<OrphanSign> {
     let mut signs = Vec::new();
-    // The forkserver of a dead trainer lives: its own loss is that of its children.
-    let helpers = input.tree.line(at).take_while(|it| input.records.record(*it).role == ProcessRole::Helper);
+    // A forkserver outlives its trainer: the children of the forkserver lost that trainer, too.
+    let helpers =
+        input.tree.ancestors_of(at).take_while(|ancestor| input.records.record(*ancestor).role == ProcessRole::Helper);
     let top = helpers.clone().last().unwrap_or(at);
-    let lost_parent = [at]
-        .into_iter()
-        .chain(helpers)
-        .find_map(|it| input.records.record(it).lost_parent.as_ref().filter(|it| it.role.makes()));
+    let lost_parent = [at].into_iter().chain(helpers).find_map(|process| {
+        input.records.record(process).lost_parent.as_ref().filter(|lost_parent| lost_parent.role.makes())
+    });
     if let Some(lost_parent) = lost_parent {
         signs.push(OrphanSign::CreatorEnded(ProcessEnd {
-            who: lost_parent.who.clone(),
+            process: lost_parent.who.clone(),
             ago: input.snapshot.at.since(lost_parent.at),
         }));
     }
@@ -180,7 +186,7 @@ fn signs(input: JudgeInput<'_>, at: usize) -> Vec<OrphanSign> {
 /// (b)
 fn left(input: JudgeInput<'_>, at: usize) -> Option<OrphanSign> {
     let parent = input.snapshot.processes[at].facts.parent.ok()?;
-    let to = match input.tree.up(at) {
+    let to = match input.tree.parent_of(at) {
         Some(parent) => {
             let record = input.records.record(parent);
             // In a container, the trainer itself may be PID 1.
@@ -196,57 +202,62 @@ fn left(input: JudgeInput<'_>, at: usize) -> Option<OrphanSign> {
 /// (c)
 fn group_leader_gone(input: JudgeInput<'_>, process: &Process) -> Option<OrphanSign> {
     let (group, parent) = (process.facts.group.ok()?, process.facts.parent.ok()?);
-    // Before every process was looked at once, someone who is not in the list may well live.
+    // Until the first full scan, a process that is not in the list may be alive.
     let is_complete = input.snapshot.host.scan.at != Moment(0) && (parent <= 1 || input.tree.living(parent).is_some());
-    (is_complete && group != process.id.pid && group > 1 && !records(input, group))
+    (is_complete && group != process.id.pid && group > 1 && !is_alive(input, group))
         .then_some(OrphanSign::GroupLeaderGone(group))
 }
 
 /// (d)
 fn served_gone(input: JudgeInput<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
     let served = input.records.record(at).served?;
-    let is_above = input.tree.line(at).any(|it| input.snapshot.processes[it].id.pid == served);
-    // In a container, it is told a number that means another process out here.
-    let in_container = process.facts.origin.as_ref().is_ok_and(|it| {
-        ["docker", "kubernetes", "podman", "containerd", "lxc", "crio"].iter().any(|name| it.as_str().contains(name))
+    let is_above = input.tree.ancestors_of(at).any(|ancestor| input.snapshot.processes[ancestor].id.pid == served);
+    // A PID given to a process in a container means another process outside.
+    let in_container = process.facts.origin.as_ref().is_ok_and(|origin| {
+        ["docker", "kubernetes", "podman", "containerd", "lxc", "crio"]
+            .iter()
+            .any(|name| origin.as_str().contains(name))
     });
     let is_known = input.snapshot.host.scan.at != Moment(0);
-    (is_known && !is_above && !in_container && !records(input, served)).then_some(OrphanSign::ServedGone(served))
+    (is_known && !is_above && !in_container && !is_alive(input, served)).then_some(OrphanSign::ServedGone(served))
 }
 
 /// (e)
 fn no_elastic_agent(input: JudgeInput<'_>, at: usize, process: &Process) -> Option<OrphanSign> {
     let run = process.facts.elastic_run.as_ref().ok()?;
     let parent = process.facts.parent.ok()?;
-    let is_agent = |it: usize| {
-        // A program may run the agent within itself. Ranks hand the variable on to their own workers.
-        let facts = &input.snapshot.processes[it].facts;
-        input.records.record(it).role.runs_python() && facts.elastic_run.as_ref().ok() != Some(run)
+    let is_agent = |ancestor: usize| {
+        // A program may run the agent itself. Ranks pass the variable on to their own workers.
+        let facts = &input.snapshot.processes[ancestor].facts;
+        input.records.record(ancestor).role.runs_python() && facts.elastic_run.as_ref().ok() != Some(run)
     };
-    let is_complete = parent <= 1 || input.tree.up(at).is_some();
-    (is_complete && !input.tree.line(at).any(is_agent)).then(|| OrphanSign::NoElasticAgent(run.clone()))
+    let is_complete = parent <= 1 || input.tree.parent_of(at).is_some();
+    (is_complete && !input.tree.ancestors_of(at).any(is_agent)).then(|| OrphanSign::NoElasticAgent(run.clone()))
 }
 
 /// Whether the process with that PID is there, and not only its number.
-fn records(input: JudgeInput<'_>, pid: u32) -> bool {
+fn is_alive(input: JudgeInput<'_>, pid: u32) -> bool {
     let found = input.tree.living(pid).map(|at| &input.snapshot.processes[at].load);
-    found.is_some_and(|it| it.state != Ok(State::Zombie) || it.threads.is_ok_and(|it| it > 1))
+    found.is_some_and(|load| load.state != Ok(State::Zombie) || load.threads.is_ok_and(|threads| threads > 1))
 }
 
-/// Who most likely keeps the memory of a ghost: of those that have its GPU open, are not listed there, are
-/// of the same user,
-/// and work for nobody else who lives,
-///
-/// 1. those of its process group;
-/// 2. else those of its session;
-/// 3. else `DataLoader` workers and others that only serve;
-/// 4. else those with its arguments;
-/// 5. else all that run Python.
+/// Returns the processes that most likely keep the memory of a ghost. Candidates have its GPU open without being
+/// listed, have the same user, and do not work for another living process. The first group with members wins:
+/// 1. the process group of the ghost;
+/// 2. its session;
+/// 3. `DataLoader` workers and others that only serve;
+/// 4. processes with its arguments;
+/// 5. all that run Python.
 pub(super) fn heirs(input: JudgeInput<'_>, ghost: ProcessId) -> Vec<ProcessId> {
     let was = input.records.shared_ids(input.tree, ghost);
     let mut found: Vec<usize> = Vec::new();
-    for gpu in input.snapshot.gpus.iter().filter(|gpu| gpu.processes.iter().any(|it| it.process == ghost)) {
-        let unlisted = gpu.device_file_holders.iter().filter(|id| gpu.processes.iter().all(|it| it.process != **id));
+    for gpu in
+        input.snapshot.gpus.iter().filter(|gpu| gpu.processes.iter().any(|gpu_process| gpu_process.process == ghost))
+    {
+        let unlisted = gpu
+            .device_file_holders
+            .iter()
+            .filter(|id| gpu.processes.iter().all(|gpu_process| gpu_process.process != **id));
         found.extend(unlisted.filter_map(|id| input.tree.place(*id)));
     }
     found.sort_unstable();
@@ -270,6 +281,6 @@ pub(super) fn heirs(input: JudgeInput<'_>, ghost: ProcessId) -> Vec<ProcessId> {
         &|at| input.records.record(at).role.is_python(),
     ];
     let best = ranks.iter().map(|rank| found.iter().copied().filter(|at| rank(*at)).collect::<Vec<_>>());
-    let best = best.into_iter().find(|it| !it.is_empty());
+    let best = best.into_iter().find(|members| !members.is_empty());
     best.into_iter().flatten().map(|at| process(at).id).collect()
 }

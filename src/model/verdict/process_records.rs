@@ -1,5 +1,5 @@
-//! What was seen of each process before the latest snapshot: whose child it was, since when it is as
-//! it is. Time is that of the snapshots.
+//! The records of each process from earlier snapshots: its parent, and since when it has been idle, blocked or dead.
+//! All times are those of the snapshots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,27 +12,28 @@ use crate::model::process_role::{self, ProcessRole};
 use crate::model::process_tree::ProcessTree;
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, Reading, Snapshot, State};
 
-/// CPU use from which a process computes. Waiting for the GPU takes a whole core, waiting in a poll none.
+/// The CPU use from which a process computes. A process that spins while it waits for the GPU uses a whole core; one in
+/// a poll uses none.
 const COMPUTES: f32 = 1.0;
 
-/// A GPU process that ended is remembered for so long: its PID may stay in the driver's list as a ghost.
+/// The time for which an ended GPU process is remembered: the driver may still list its PID as a ghost.
 const REMEMBERED: Duration = Duration::from_hours(1);
 
-/// And so many of them.
-const FALLEN: usize = 256;
+/// The number of ended GPU processes that are remembered.
+const MOST_ENDED: usize = 256;
 
-/// Whether a process does anything, on a GPU or a processor.
+/// Whether a process computes, on a GPU or a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Activity {
-    /// It does, or a descendant does.
+    /// It computes, or a descendant does.
     Computes,
-    /// It does not.
+    /// It does not compute.
     Quiet,
     /// Not read yet.
     Unknown,
 }
 
-/// The end of a parent, as it was seen.
+/// A parent that ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LostParent {
     pub(super) who: Arc<KnownProcess>,
@@ -40,37 +41,37 @@ pub(super) struct LostParent {
     pub(super) at: Moment,
 }
 
-/// What is remembered of a living process.
+/// The record of a living process.
 #[derive(Debug, Clone)]
 pub(in crate::model) struct ProcessRecord {
-    /// By what it was when its arguments were seen last: one that has ended has none.
+    /// The process with its last known arguments: an ended process has none.
     pub(in crate::model) named: Arc<KnownProcess>,
     pub(in crate::model) role: ProcessRole,
-    /// It had the arguments of the Python process that made it: it was forked, and not started.
+    /// Whether it had the arguments of its Python parent: it was forked, not started.
     pub(in crate::model) forked: bool,
-    /// The process that it was told to serve: `--parent=PID`.
+    /// The PID that it was started to serve: `--parent=PID`.
     pub(super) served: Option<u32>,
-    /// The first parent whose end tells something; else the last that ended.
+    /// The first parent whose end is a sign of an orphan; else the last parent that ended.
     pub(super) lost_parent: Option<LostParent>,
     pub(super) activity: Activity,
-    /// Since when we see it compute nothing.
+    /// Since when it has not computed; `None` while it computes.
     pub(super) quiet_since: Option<Moment>,
-    /// It was seen to compute.
+    /// Whether it was ever seen to compute.
     pub(super) computed: bool,
-    /// Since when we see it in the kernel, out of reach of signals.
+    /// Since when it has waited in the kernel, where signals have no effect.
     pub(super) blocked_since: Option<Moment>,
-    /// Since when we see it dead, as its parent has not asked how it ended.
+    /// Since when it has been a zombie.
     pub(super) dead_since: Option<Moment>,
-    /// The root of the job that it was seen in first.
+    /// The root of the first job that it was seen in.
     pub(in crate::model) root: Option<Arc<KnownProcess>>,
     parent: Option<u32>,
-    /// Its parent at the last pass.
-    maker: Option<(Arc<KnownProcess>, ProcessRole)>,
+    /// Its parent at the last pass, as a process.
+    creator: Option<(Arc<KnownProcess>, ProcessRole)>,
     gpu_process: bool,
     shared_ids: SharedIds,
 }
 
-/// Numbers that a process shares with its related processes.
+/// The ids that related processes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SharedIds {
     pub(super) uid: Reading<u32>,
@@ -87,106 +88,111 @@ pub(super) struct EndedProcess {
     at: Moment,
 }
 
-/// All that is remembered.
+/// The records of one host.
 #[derive(Debug, Clone, Default)]
 pub(in crate::model) struct ProcessRecords {
-    /// One for each process of the latest snapshot, in its order.
+    /// One record for each process of the latest snapshot, in its order.
     records: Vec<ProcessRecord>,
-    /// The latest last.
-    ended_process: Vec<EndedProcess>,
-    /// Someone is remembered by arguments that they have no more.
-    any_cleared: bool,
+    /// GPU processes that ended, latest last.
+    ended: Vec<EndedProcess>,
+    /// Whether a record keeps arguments that its process no longer has.
+    any_argv_cleared: bool,
 }
 
 impl ProcessRecords {
-    /// Whether everyone is who they were at the last look: then nobody is another's related processes, or of another job. What the
-    /// dead leave behind, and those who are only a PID, hangs on more.
+    /// Whether no process, parent or argument changed since the last pass: process tree and jobs are the same, too.
+    /// Never while zombies or unlisted PIDs exist: their jobs depend on more.
     pub(in crate::model) fn is_settled(&self, snapshot: &Snapshot) -> bool {
         let is_same = |(record, process): (&ProcessRecord, &Process)| {
             let facts = record.named.facts.as_ref();
             record.named.id == process.id
-                && facts.is_some_and(|it| *it == process.facts || are_alike(it, &process.facts))
+                && facts.is_some_and(|facts| *facts == process.facts || have_equal_ties(facts, &process.facts))
         };
         let is_dead = |(record, process): (&ProcessRecord, &Process)| {
             record.dead_since.is_some() || process.load.state == Ok(State::Zombie) || process.id.start_ticks.is_none()
         };
         let mut pairs = self.records.iter().zip(&snapshot.processes);
-        !self.any_cleared
+        !self.any_argv_cleared
             && self.records.len() == snapshot.processes.len()
-            && pairs.all(|it| is_same(it) && !is_dead(it))
+            && pairs.all(|pair| is_same(pair) && !is_dead(pair))
     }
 
-    /// Takes in the latest snapshot.
+    /// Updates the records from the latest snapshot.
     pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot, tree: &ProcessTree, process_totals: &[ProcessTotal]) {
-        let is_same = self.records.iter().map(|it| it.named.id).eq(snapshot.processes.iter().map(|it| it.id));
+        let is_same =
+            self.records.iter().map(|record| record.named.id).eq(snapshot.processes.iter().map(|process| process.id));
         if !is_same {
-            self.come_and_go(snapshot);
+            self.match_processes(snapshot);
         }
-        self.ended_process.retain(|it| snapshot.at.since(it.at) < REMEMBERED);
+        self.ended.retain(|ended| snapshot.at.since(ended.at) < REMEMBERED);
         let mut held = process_totals.iter().peekable();
-        self.any_cleared = false;
+        self.any_argv_cleared = false;
         for (record, process) in self.records.iter_mut().zip(&snapshot.processes) {
-            self.any_cleared |= record.name(process);
-            let process_total = held.next_if(|it| it.process == process.id);
-            // A PID that NVML did not mean tells nothing when it ends.
+            self.any_argv_cleared |= record.name(process);
+            let process_total = held.next_if(|total| total.process == process.id);
+            // A PID that NVML reported for another namespace does not matter when it ends.
             record.gpu_process = process_total.is_some() && process.facts.identity != Identity::Unverified;
             record.activity = activity(process, process_total, snapshot);
         }
         for at in 0..self.records.len() {
             if self.records[at].activity == Activity::Computes {
-                // Whoever waits for a process that computes is not idle.
-                let mut line =
-                    tree.line(at).take_while(|it| self.records[*it].activity != Activity::Computes).collect::<Vec<_>>();
-                line.retain(|it| !self.records[*it].role.is_keeper());
+                // A process that waits for a computing descendant is not idle.
+                let mut line = tree
+                    .ancestors_of(at)
+                    .take_while(|ancestor| self.records[*ancestor].activity != Activity::Computes)
+                    .collect::<Vec<_>>();
+                line.retain(|ancestor| !self.records[*ancestor].role.is_keeper());
                 for it in line {
                     self.records[it].activity = Activity::Computes;
                 }
             }
         }
         for (at, process) in snapshot.processes.iter().enumerate() {
-            self.follow(at, process, tree, snapshot);
+            self.update(at, process, tree, snapshot);
         }
     }
 
-    /// Makes of the lives those of the snapshot's processes.
-    fn come_and_go(&mut self, snapshot: &Snapshot) {
+    /// Adds and removes records so that they match the snapshot's processes.
+    fn match_processes(&mut self, snapshot: &Snapshot) {
         let mut old = std::mem::take(&mut self.records).into_iter().peekable();
         let mut gone = Vec::new();
         self.records.reserve(snapshot.processes.len());
         for process in &snapshot.processes {
-            while let Some(record) = old.next_if(|it| it.named.id < process.id) {
+            while let Some(record) = old.next_if(|record| record.named.id < process.id) {
                 gone.push(record);
             }
-            self.records
-                .push(old.next_if(|it| it.named.id == process.id).unwrap_or_else(|| ProcessRecord::of(process)));
+            self.records.push(
+                old.next_if(|record| record.named.id == process.id).unwrap_or_else(|| ProcessRecord::of(process)),
+            );
         }
         gone.extend(old);
-        self.bury(gone, snapshot.at);
+        self.remember_ended(gone, snapshot.at);
     }
 
-    /// Notes what became of one process.
-    fn follow(&mut self, at: usize, process: &Process, tree: &ProcessTree, snapshot: &Snapshot) {
+    /// Updates the record of one process.
+    fn update(&mut self, at: usize, process: &Process, tree: &ProcessTree, snapshot: &Snapshot) {
         let now = snapshot.at;
-        let has_same_argv = |maker: usize| {
-            let it = &self.records[maker];
+        let has_same_argv = |creator: usize| {
+            let it = &self.records[creator];
             it.role.runs_python()
                 && it.named.argv().is_some_and(|argv| !argv.is_empty() && self.records[at].named.argv() == Some(argv))
         };
-        // A session of its own is what a daemon makes, and nobody's worker.
-        let is_daemon = |maker: usize| {
-            let session = snapshot.processes[maker].facts.session;
+        // A daemon has a session of its own, and is no worker.
+        let is_daemon = |creator: usize| {
+            let session = snapshot.processes[creator].facts.session;
             session.is_ok() && process.facts.session.is_ok() && session != process.facts.session
         };
-        let is_fork = tree.up(at).filter(|maker| has_same_argv(*maker)).map(|maker| !is_daemon(maker));
-        let maker = tree.up(at).map(|it| &self.records[it]).map(|it| (it.named.clone(), it.role));
+        let is_fork = tree.parent_of(at).filter(|creator| has_same_argv(*creator)).map(|creator| !is_daemon(creator));
+        let creator =
+            tree.parent_of(at).map(|parent| &self.records[parent]).map(|record| (record.named.clone(), record.role));
         let record = &mut self.records[at];
         record.forked = is_fork.unwrap_or(record.forked);
         if let Ok(parent) = process.facts.parent {
-            if let Some(before) = record.parent.filter(|it| *it != parent) {
+            if let Some(before) = record.parent.filter(|known| *known != parent) {
                 record.lose(before, now);
             }
             record.parent = Some(parent);
-            record.maker = maker.or(record.maker.take().filter(|it| it.0.id.pid == parent));
+            record.creator = creator.or(record.creator.take().filter(|creator| creator.0.id.pid == parent));
         }
         since(&mut record.blocked_since, process.load.state == Ok(State::DiskSleep), now);
         since(&mut record.dead_since, process.load.state == Ok(State::Zombie), now);
@@ -196,51 +202,52 @@ impl ProcessRecords {
         record.shared_ids = SharedIds { uid: facts.uid, group: facts.group, session: facts.session };
     }
 
-    fn bury(&mut self, gone: Vec<ProcessRecord>, now: Moment) {
-        let gpu_processes = gone.into_iter().filter(|it| it.gpu_process && it.named.id.start_ticks.is_some());
-        self.ended_process.extend(gpu_processes.map(|it| EndedProcess {
-            named: it.named,
-            shared_ids: it.shared_ids,
-            root: it.root,
+    fn remember_ended(&mut self, gone: Vec<ProcessRecord>, now: Moment) {
+        let gpu_processes =
+            gone.into_iter().filter(|record| record.gpu_process && record.named.id.start_ticks.is_some());
+        self.ended.extend(gpu_processes.map(|record| EndedProcess {
+            named: record.named,
+            shared_ids: record.shared_ids,
+            root: record.root,
             at: now,
         }));
-        let surplus = self.ended_process.len().saturating_sub(FALLEN);
-        self.ended_process.drain(..surplus);
+        let surplus = self.ended.len().saturating_sub(MOST_ENDED);
+        self.ended.drain(..surplus);
     }
 
-    /// The GPU process with that PID that ended last.
+    /// Returns the last ended GPU process with a PID.
     pub(super) fn ended_process(&self, pid: u32) -> Option<&EndedProcess> {
-        self.ended_process.iter().rev().find(|it| it.named.id.pid == pid)
+        self.ended.iter().rev().find(|ended| ended.named.id.pid == pid)
     }
 
-    /// What tied the GPU process that had that PID, or has it and has ended, to its related processes; and its arguments.
+    /// Returns the shared ids and the arguments of an ended GPU process, by a ghost's PID or a zombie's identity.
     pub(super) fn shared_ids(&self, tree: &ProcessTree, id: ProcessId) -> Option<(SharedIds, Option<&Argv>)> {
         let dead = || tree.place(id).map(|at| (self.records[at].shared_ids, self.records[at].named.argv()));
         if id.start_ticks.is_some() {
             dead()
         } else {
-            self.ended_process(id.pid).map(|it| (it.shared_ids, it.named.argv()))
+            self.ended_process(id.pid).map(|ended| (ended.shared_ids, ended.named.argv()))
         }
     }
 
-    /// What is remembered of the process at that place.
+    /// Returns the record of the process at an index.
     pub(in crate::model) fn record(&self, at: usize) -> &ProcessRecord {
         &self.records[at]
     }
 
-    /// The root of the job of a ghost: of the GPU process whose PID it has.
+    /// Returns the root of a ghost's job: that of the ended GPU process with its PID.
     pub(in crate::model) fn root_of_ghost(&self, pid: u32) -> Option<&Arc<KnownProcess>> {
-        self.ended_process(pid).and_then(|it| it.root.as_ref())
+        self.ended_process(pid).and_then(|ended| ended.root.as_ref())
     }
 
-    /// Notes in which job a process was seen.
-    pub(in crate::model) fn belongs(&mut self, at: usize, root: Arc<KnownProcess>) {
+    /// Records the root of a process's job.
+    pub(in crate::model) fn set_root(&mut self, at: usize, root: Arc<KnownProcess>) {
         self.records[at].root = Some(root);
     }
 }
 
 impl KnownProcess {
-    /// Its arguments; absent when they are not known.
+    /// Returns its arguments; `None` when they are not known.
     pub(super) fn argv(&self) -> Option<&Argv> {
         self.facts.as_ref()?.argv.as_ref().ok()
     }
@@ -261,7 +268,7 @@ impl ProcessRecord {
             dead_since: None,
             root: None,
             parent: None,
-            maker: None,
+            creator: None,
             gpu_process: false,
             shared_ids: SharedIds {
                 uid: Err(Missing::NotYet),
@@ -271,8 +278,7 @@ impl ProcessRecord {
         }
     }
 
-    /// Takes in what it is called. A process that has ended keeps the arguments that it had: says whether it has none
-    /// any more.
+    /// Updates the name and arguments. A process that has ended keeps its arguments; returns whether it has lost them.
     fn name(&mut self, process: &Process) -> bool {
         let facts = &process.facts;
         let is_same = self.named.facts.as_ref() == Some(facts);
@@ -283,42 +289,43 @@ impl ProcessRecord {
         self.forked &= self.named.argv() == facts.argv.as_ref().ok();
         self.role = ProcessRole::of(process);
         let mut arguments = facts.argv.iter().flat_map(Argv::iter);
-        self.served = arguments.find_map(|it| it.strip_prefix("--parent=")).and_then(|it| it.parse().ok());
-        // A tool, as `vllm`, is no trainer.
+        self.served =
+            arguments.find_map(|pid| pid.strip_prefix("--parent=")).and_then(|argument| argument.parse().ok());
+        // A tool like `vllm` is no trainer.
         let is_script = self.role == ProcessRole::Python && process_role::program(facts).strip_suffix(".py").is_some();
         let calling = if is_script { "trainer" } else { self.role.calling() };
         self.named = KnownProcess { id: process.id, facts: Some(facts.clone()), calling }.into();
         false
     }
 
-    /// Its parent ended.
+    /// Notes that its parent ended.
     fn lose(&mut self, pid: u32, now: Moment) {
-        // That a shell or a service manager went tells nothing, so it does not hide a loss that does.
-        if self.lost_parent.as_ref().is_some_and(|it| it.role.makes()) {
+        // The end of a shell or service manager is no sign, and must not hide one that is.
+        if self.lost_parent.as_ref().is_some_and(|lost_parent| lost_parent.role.makes()) {
             return;
         }
         let id = ProcessId { pid, start_ticks: None };
         let stranger = || (KnownProcess { id, facts: None, calling: "parent" }.into(), ProcessRole::Unknown);
-        let (who, role) = self.maker.take().filter(|it| it.0.id.pid == pid).unwrap_or_else(stranger);
+        let (who, role) = self.creator.take().filter(|creator| creator.0.id.pid == pid).unwrap_or_else(stranger);
         self.lost_parent = Some(LostParent { who, role, at: now });
     }
 }
 
-/// Whether all of it is the same that tells whose a process is. On a large host it takes minutes until the threads of
-/// all were looked at, and most trainers have none of their own.
-fn are_alike(one: &ProcessFacts, other: &ProcessFacts) -> bool {
-    let trains = |it: &ProcessFacts| it.trainer_threads == Ok(true);
+/// Whether two readings of a process give the same relations. Ignores whether the thread names were read yet, which
+/// takes minutes on a large host, unless they show a trainer.
+fn have_equal_ties(one: &ProcessFacts, other: &ProcessFacts) -> bool {
+    let trains = |facts: &ProcessFacts| facts.trainer_threads == Ok(true);
     trains(one) == trains(other) && *one == ProcessFacts { trainer_threads: one.trainer_threads, ..other.clone() }
 }
 
-/// Counts from when we began to see it so.
+/// Sets the time since which something has been the case; `None` when it is not.
 fn since(since: &mut Option<Moment>, is_so: bool, now: Moment) {
     *since = is_so.then(|| since.unwrap_or(now));
 }
 
 fn activity(process: &Process, process_total: Option<&ProcessTotal>, snapshot: &Snapshot) -> Activity {
-    let (cpu, sm) = (process.load.cpu, process_total.map(|it| use_of_gpus(it, snapshot)));
-    if cpu.is_ok_and(|it| it.value() >= COMPUTES) || sm.is_some_and(|it| it.is_ok_and(|it| it.value() > 0.0)) {
+    let (cpu, sm) = (process.load.cpu, process_total.map(|total| use_of_gpus(total, snapshot)));
+    if cpu.is_ok_and(|sm| sm.value() >= COMPUTES) || sm.is_some_and(|sm| sm.is_ok_and(|cpu| cpu.value() > 0.0)) {
         return Activity::Computes;
     }
     match (cpu, sm) {
@@ -328,9 +335,9 @@ fn activity(process: &Process, process_total: Option<&ProcessTotal>, snapshot: &
     }
 }
 
-/// What it uses of its GPUs. Where the driver does not say by process, a GPU that rests says it of all.
+/// Returns a process's use of its GPUs. Where the driver has no figures by process, idle GPUs mean 0.
 pub(super) fn use_of_gpus(process_total: &ProcessTotal, snapshot: &Snapshot) -> Reading<Percent> {
-    let rests = |at: &usize| snapshot.gpus[*at].load.sm.is_ok_and(|it| it.value() <= 0.0);
+    let rests = |at: &usize| snapshot.gpus[*at].load.sm.is_ok_and(|sm| sm.value() <= 0.0);
     match process_total.sm {
         Err(why) if why != Missing::NotYet && process_total.gpus.iter().all(rests) => Ok(Percent::new(0.0)),
         sm => sm,

@@ -36,7 +36,7 @@ impl Story {
         match *words.as_slice() {
             ["pass"] => self.pass(1),
             ["pass", seconds] => self.pass(number(seconds)),
-            ["gone", pid] => self.host.processes.retain(|it| it.id.pid != number::<u32>(pid)),
+            ["gone", pid] => self.host.processes.retain(|process| process.id.pid != number::<u32>(pid)),
             ["extra", gpu, memory] => self.extra[number::<usize>(gpu)] = bytes(memory).0,
             ["unread", processes] => self.host.host.scan.unreadable = number(processes),
             ["ghost", pid] => self.ghost(number(pid), Missing::Gone),
@@ -46,35 +46,41 @@ impl Story {
             [pid, ref argv @ ..] => self.process(number(pid), 1, argv),
             [] => {}
         }
-        for attribute in attributes.split(", ").filter(|it| !it.is_empty()) {
+        for attribute in attributes.split(", ").filter(|attribute| !attribute.is_empty()) {
             self.attribute(number(words[0]), &attribute.split(' ').collect::<Vec<_>>());
         }
     }
 
     fn at(&mut self, pid: u32) -> &mut Process {
-        self.host.processes.iter_mut().find(|it| it.id.pid == pid).unwrap_or_else(|| panic!("no process {pid}"))
+        self.host
+            .processes
+            .iter_mut()
+            .find(|process| process.id.pid == pid)
+            .unwrap_or_else(|| panic!("no process {pid}"))
     }
 
     /// A new process, or a new parent or program of one.
     fn process(&mut self, pid: u32, parent: u32, argv: &[&str]) {
-        if let Some(known) = self.host.processes.iter_mut().find(|it| it.id.pid == pid) {
+        if let Some(known) = self.host.processes.iter_mut().find(|process| process.id.pid == pid) {
             if !argv.is_empty() {
                 known.facts_mut().argv = Ok(arguments(argv));
             }
             known.facts_mut().parent = if pid == 1 { Ok(0) } else { Ok(parent) };
             return;
         }
-        let above = self.host.processes.iter().find(|it| it.id.pid == parent).map(|it| it.facts.clone());
+        let above =
+            self.host.processes.iter().find(|process| process.id.pid == parent).map(|process| process.facts.clone());
         // As a shell does with what a person types, everything that a shell starts has a group of its own.
-        let is_shell = |it: &ProcessFacts| matches!(it.comm.as_ref().map_or("", Text::as_str), "bash" | "systemd");
-        let group = above.as_ref().filter(|it| !is_shell(it)).map_or(Ok(pid), |it| it.group);
+        let is_shell =
+            |facts: &ProcessFacts| matches!(facts.comm.as_ref().map_or("", Text::as_str), "bash" | "systemd");
+        let group = above.as_ref().filter(|facts| !is_shell(facts)).map_or(Ok(pid), |facts| facts.group);
         let name = argv[0].rsplit('/').next().unwrap();
         let facts = ProcessFacts {
             uid: Ok(1000),
             user: Ok("alice".into()),
             parent: Ok(if pid == 1 { 0 } else { parent }),
             group,
-            session: above.as_ref().map_or(Ok(pid), |it| it.session),
+            session: above.as_ref().map_or(Ok(pid), |facts| facts.session),
             comm: Ok(name.into()),
             argv: Ok(arguments(argv)),
             ..ProcessFacts::missing(Identity::Sure, Missing::Unsupported)
@@ -92,14 +98,19 @@ impl Story {
 
     fn ghost(&mut self, pid: u32, why: Missing) {
         let id = ProcessId { pid, start_ticks: None };
-        self.host.processes.retain(|it| it.id.pid != pid);
+        self.host.processes.retain(|process| process.id.pid != pid);
         self.host.processes.push(Process {
             id,
             facts: ProcessFacts::missing(Identity::Unverified, why).into(),
             load: ProcessLoad::missing(why),
             allocator: None,
         });
-        for gpu_process in self.host.gpus.iter_mut().flat_map(|it| &mut it.processes).filter(|it| it.process.pid == pid)
+        for gpu_process in self
+            .host
+            .gpus
+            .iter_mut()
+            .flat_map(|gpu| &mut gpu.processes)
+            .filter(|gpu_process| gpu_process.process.pid == pid)
         {
             (gpu_process.process, gpu_process.sm) = (id, Ok(Percent::new(0.0)));
         }
@@ -110,9 +121,9 @@ impl Story {
         let gpu_processes = |host: &mut Snapshot, sm: Reading<Percent>| {
             host.gpus
                 .iter_mut()
-                .flat_map(|it| &mut it.processes)
-                .filter(|it| it.process == id)
-                .for_each(|it| it.sm = sm);
+                .flat_map(|gpu| &mut gpu.processes)
+                .filter(|gpu_process| gpu_process.process == id)
+                .for_each(|gpu_process| gpu_process.sm = sm);
         };
         match *words {
             ["gpu", gpu, memory] => {
@@ -126,8 +137,10 @@ impl Story {
                 gpu.device_file_holders.push(id);
             }
             ["graphics"] => {
-                let gpu_processes = self.host.gpus.iter_mut().flat_map(|it| &mut it.processes);
-                gpu_processes.filter(|it| it.process == id).for_each(|it| it.usage = Use::Graphics);
+                let gpu_processes = self.host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes);
+                gpu_processes
+                    .filter(|gpu_process| gpu_process.process == id)
+                    .for_each(|gpu_process| gpu_process.usage = Use::Graphics);
             }
             ["open", gpu] => self.host.gpus[number::<usize>(gpu)].device_file_holders.push(id),
             ["sm", "N/A"] => gpu_processes(&mut self.host, Err(Missing::Unsupported)),
@@ -162,11 +175,11 @@ impl Story {
 
     fn pass(&mut self, seconds: u64) {
         let processes = &self.host.processes;
-        let records = |id: &ProcessId| processes.iter().any(|it| it.id == *id);
+        let records = |id: &ProcessId| processes.iter().any(|process| process.id == *id);
         for (gpu, extra) in self.host.gpus.iter_mut().zip(self.extra) {
-            gpu.processes.retain(|it| records(&it.process));
+            gpu.processes.retain(|gpu_process| records(&gpu_process.process));
             gpu.device_file_holders.retain(records);
-            let claimed: Bytes = gpu.processes.iter().filter_map(|it| it.memory.ok()).sum();
+            let claimed: Bytes = gpu.processes.iter().filter_map(|gpu_process| gpu_process.memory.ok()).sum();
             gpu.load.memory_used = Ok(Bytes(claimed.0 + extra));
         }
         // Second by second, as an agent would.
@@ -189,7 +202,11 @@ impl Story {
     }
 
     fn of(&self, pid: u32) -> &Verdict {
-        self.model.verdicts().iter().find(|it| it.process.pid == pid).unwrap_or_else(|| panic!("no process {pid}"))
+        self.model
+            .verdicts()
+            .iter()
+            .find(|verdict| verdict.process.pid == pid)
+            .unwrap_or_else(|| panic!("no process {pid}"))
     }
 
     /// What the model says to a question.
@@ -197,13 +214,17 @@ impl Story {
         match question.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["summary"] => Verdict::summary(self.model.verdicts()).unwrap_or_else(|| "nothing".to_owned()),
             ["leftovers"] => {
-                let left = self.model.verdicts().iter().filter(|it| it.is_leftover());
-                or_nobody(left.map(|it| it.process.pid.to_string()).collect::<Vec<_>>().join(" "))
+                let left = self.model.verdicts().iter().filter(|verdict| verdict.is_leftover());
+                or_nobody(left.map(|verdict| verdict.process.pid.to_string()).collect::<Vec<_>>().join(" "))
             }
             ["unaccounted"] => {
-                let said = self.model.unaccounted().iter().map(|it| {
-                    let device_file_holders: Vec<_> = it.device_file_holders.iter().map(|it| it.pid).collect();
-                    format!("{} of {}, open in {device_file_holders:?}, {} unread", it.memory, it.gpu, it.unreadable)
+                let said = self.model.unaccounted().iter().map(|unaccounted| {
+                    let device_file_holders: Vec<_> =
+                        unaccounted.device_file_holders.iter().map(|holder| holder.pid).collect();
+                    format!(
+                        "{} of {}, open in {device_file_holders:?}, {} unread",
+                        unaccounted.memory, unaccounted.gpu, unaccounted.unreadable
+                    )
                 });
                 said.collect::<Vec<_>>().join("; ")
             }
@@ -216,8 +237,8 @@ impl Story {
 }
 
 fn job(job: &Job) -> String {
-    let members: Vec<_> = job.members.iter().map(|it| it.pid).collect();
-    let root = job.root.map_or("no root".to_owned(), |it| format!("root {}", it.pid));
+    let members: Vec<_> = job.members.iter().map(|member| member.pid).collect();
+    let root = job.root.map_or("no root".to_owned(), |root| format!("root {}", root.pid));
     format!("{}, {root}, {members:?}", job.name)
 }
 
@@ -231,7 +252,7 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
 
 /// An argument with spaces has `~` for them.
 fn arguments(words: &[&str]) -> crate::base::text::Argv {
-    words.iter().map(|it| Text::from(it.replace('~', " "))).collect()
+    words.iter().map(|word| Text::from(word.replace('~', " "))).collect()
 }
 
 /// `11GiB`, `300MiB`, `0`.
@@ -250,7 +271,7 @@ fn the_stories_come_out_as_told() {
         let (title, lines) = text.split_once('\n').unwrap();
         let mut story = Story::new();
         told += 1;
-        for line in lines.lines().map(str::trim).filter(|it| !it.is_empty()) {
+        for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
             match line.strip_prefix("= ") {
                 None => story.line(line),
                 Some(claim) => {
@@ -331,7 +352,7 @@ proptest! {
         for verdict in story.model.verdicts() {
             if let VerdictKind::Orphan(orphaned) | VerdictKind::MaybeOrphan(orphaned) = &verdict.kind {
                 prop_assert!(!orphaned.signs.is_empty());
-                let is_more = |it: &OrphanSign| matches!(it, OrphanSign::NoElasticAgent(_) | OrphanSign::ServedGone(_));
+                let is_more = |sign: &OrphanSign| matches!(sign, OrphanSign::NoElasticAgent(_) | OrphanSign::ServedGone(_));
                 prop_assert!(!orphaned.computes || orphaned.serves || orphaned.signs.iter().any(is_more), "{verdict:?}");
             }
             prop_assert!(verdict.word().chars().count() <= 8 && !verdict.sentence().is_empty());
@@ -342,8 +363,8 @@ proptest! {
     #[test]
     fn the_order_of_processes_changes_nothing(forest in any_forest(), turned in 0..9_usize) {
         let (one, other) = (tell(&forest, 0), tell(&forest, turned));
-        prop_assert_eq!(one.model.verdicts().iter().map(|it| (&it.process, &it.kind)).collect::<Vec<_>>(),
-            other.model.verdicts().iter().map(|it| (&it.process, &it.kind)).collect::<Vec<_>>());
+        prop_assert_eq!(one.model.verdicts().iter().map(|verdict| (&verdict.process, &verdict.kind)).collect::<Vec<_>>(),
+            other.model.verdicts().iter().map(|verdict| (&verdict.process, &verdict.kind)).collect::<Vec<_>>());
         prop_assert_eq!(one.model.jobs(), other.model.jobs());
     }
 
@@ -351,9 +372,9 @@ proptest! {
     #[test]
     fn each_process_is_in_one_job(forest in any_forest()) {
         let story = tell(&forest, 0);
-        let mut members: Vec<ProcessId> = story.model.jobs().iter().flat_map(|it| it.members.clone()).collect();
+        let mut members: Vec<ProcessId> = story.model.jobs().iter().flat_map(|job| job.members.clone()).collect();
         members.sort_unstable();
-        let processes: Vec<ProcessId> = story.model.latest().unwrap().processes.iter().map(|it| it.id).collect();
+        let processes: Vec<ProcessId> = story.model.latest().unwrap().processes.iter().map(|process| process.id).collect();
         prop_assert_eq!(members, processes);
         for job in story.model.jobs() {
             prop_assert!(job.root.is_none_or(|root| job.members.contains(&root)), "{job:?}");
@@ -373,12 +394,12 @@ proptest! {
         }
         let mut model = HostModel::default();
         model.replace(host);
-        let ids: Vec<ProcessId> = model.verdicts().iter().map(|it| it.process).collect();
+        let ids: Vec<ProcessId> = model.verdicts().iter().map(|verdict| verdict.process).collect();
         for id in &ids {
-            prop_assert!(model.process_tree().ancestors(*id).all(|it| it != *id));
-            prop_assert!(model.process_tree().descendants(*id).iter().all(|it| it != id));
+            prop_assert!(model.process_tree().ancestors(*id).all(|ancestor| ancestor != *id));
+            prop_assert!(model.process_tree().descendants(*id).iter().all(|descendant| descendant != id));
         }
-        let mut tree: Vec<ProcessId> = model.process_tree().forest(&ids).into_iter().map(|it| it.0).collect();
+        let mut tree: Vec<ProcessId> = model.process_tree().forest(&ids).into_iter().map(|row| row.0).collect();
         tree.sort_unstable();
         prop_assert_eq!(tree, ids);
     }
@@ -395,5 +416,5 @@ fn a_tree_keeps_the_order_that_it_was_given() {
     story.pass(1);
     let ids = [103, 102, 50, 100].map(|pid| story.of(pid).process);
     let tree = story.model.process_tree().forest(&ids);
-    assert_eq!(tree.iter().map(|it| (it.0.pid, it.1)).collect::<Vec<_>>(), [(50, 0), (100, 1), (103, 2), (102, 2)]);
+    assert_eq!(tree.iter().map(|row| (row.0.pid, row.1)).collect::<Vec<_>>(), [(50, 0), (100, 1), (103, 2), (102, 2)]);
 }

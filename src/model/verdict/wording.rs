@@ -1,4 +1,4 @@
-//! What a verdict says to a person: a word for the table, a sentence with its numbers, a line for many.
+//! The words for a verdict: one for the table, a sentence with its figures, and a summary of many.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use crate::model::{Severity, Total};
 use crate::protocol::snapshot::Missing;
 
 impl Verdict {
-    /// For the table, 8 columns at most.
+    /// The word for the table, at most 8 columns wide.
     pub fn word(&self) -> &'static str {
         match self.kind {
             VerdictKind::Orphan(_) => "orphan",
@@ -32,7 +32,7 @@ impl Verdict {
         }
     }
 
-    /// The same for a program; it never changes.
+    /// The name in JSON; never changes.
     pub fn name(&self) -> &'static str {
         match self.kind {
             VerdictKind::MaybeOrphan(_) => "maybe_orphan",
@@ -44,12 +44,12 @@ impl Verdict {
         }
     }
 
-    /// The device memory of some in all, each part once.
+    /// Returns the device memory of some processes together, each part once.
     pub fn total<'a>(verdicts: &(impl Iterator<Item = &'a Self> + Clone)) -> Total {
         total(verdicts)
     }
 
-    /// How much a person should care.
+    /// How much the user should care.
     pub fn severity(&self) -> Severity {
         match self.kind {
             VerdictKind::Orphan(_) | VerdictKind::StuckInDriver { .. } | VerdictKind::Ghost { .. } => Severity::Bad,
@@ -68,22 +68,22 @@ impl Verdict {
         }
     }
 
-    /// Whether it holds something, or will, that it should not: what `o` shows.
+    /// Whether the process holds, or may hold, memory that it should not: the filter of `o`.
     pub fn is_suspect(&self) -> bool {
         self.severity() > Severity::Fine
     }
 
-    /// Whether it is on a GPU: the driver lists it there, or it has the device open.
+    /// Whether the process is on a GPU: the driver lists it, or it has the device open.
     pub fn is_on_gpu(&self) -> bool {
         self.listed.is_some() || !self.open.is_empty()
     }
 
-    /// Whether a dead job left it behind without device memory: it takes only memory of the host.
+    /// Whether the process is an orphan without device memory: it only takes host memory.
     pub fn is_leftover(&self) -> bool {
         !self.is_on_gpu() && matches!(self.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_))
     }
 
-    /// The whole of it: `its trainer (4711, python train.py) ended 12 s ago; it still holds 11.0 GiB`.
+    /// The sentence: `its trainer (4711, python train.py) ended 12 s ago; still holds 11.0 GiB`.
     pub fn sentence(&self) -> String {
         let holds = || self.holds();
         match &self.kind {
@@ -118,9 +118,10 @@ impl Verdict {
             }
             VerdictKind::Foreign { hidden: true } => format!("this host hides it from us; it {}", holds()),
             VerdictKind::Ghost { was, heirs } => {
-                let who = was
-                    .as_ref()
-                    .map_or_else(|| "no process has this PID".to_owned(), |it| format!("{} has ended", it.command()));
+                let who = was.as_ref().map_or_else(
+                    || "no process has this PID".to_owned(),
+                    |process| format!("{} has ended", process.command()),
+                );
                 let heirs = match heirs.as_slice() {
                     [] => "who keeps it open is not to be seen".to_owned(),
                     [one] => format!("{} keeps it", one.pid),
@@ -140,15 +141,18 @@ impl Verdict {
         }
     }
 
-    /// For the header: `3 orphans hold 41.2 GiB`. Absent when there is nothing to say.
+    /// The summary for the header: `3 orphans hold 41.2 GiB`. `None` when there is no suspect.
     pub fn summary<'a>(verdicts: impl IntoIterator<Item = &'a Self>) -> Option<String> {
-        let suspects: Vec<&Self> = verdicts.into_iter().filter(|it| it.is_suspect() && it.is_on_gpu()).collect();
-        let is_orphan = |it: &Self| matches!(it.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_));
-        // A ghost's memory is that of its heirs, where these are found out.
-        let kept: BTreeSet<_> = suspects.iter().flat_map(|it| &it.kept).filter_map(|it| it.ghost).collect();
+        let suspects: Vec<&Self> =
+            verdicts.into_iter().filter(|verdict| verdict.is_suspect() && verdict.is_on_gpu()).collect();
+        let is_orphan = |verdict: &Self| matches!(verdict.kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_));
+        // The memory of a ghost counts for the processes that keep it, where these are known.
+        let kept: BTreeSet<_> =
+            suspects.iter().flat_map(|suspect| &suspect.kept).filter_map(|kept| kept.ghost).collect();
         let mut parts = Vec::new();
         for (noun, is_one) in GROUPS {
-            let group = suspects.iter().copied().filter(|it| is_one(&it.kind) && !kept.contains(&it.process));
+            let group =
+                suspects.iter().copied().filter(|suspect| is_one(&suspect.kind) && !kept.contains(&suspect.process));
             let count = group.clone().count();
             if count == 0 {
                 continue;
@@ -156,7 +160,7 @@ impl Verdict {
             let holds = if count == 1 { "holds" } else { "hold" };
             let total = amount(total(&group));
             parts.push(match () {
-                () if parts.is_empty() && !group.clone().any(|it| is_orphan(it) && total == "0 B") => {
+                () if parts.is_empty() && !group.clone().any(|verdict| is_orphan(verdict) && total == "0 B") => {
                     format!("{} {holds} {total}", many(count, noun))
                 }
                 () => many(count, noun),
@@ -170,7 +174,7 @@ impl Verdict {
         let listed = self.listed.map(|_| format!("holds {}", self.amount()));
         let kept = (!self.kept.is_empty()).then(|| {
             let memory = amount(total(&[&Self { listed: None, ..self.clone() }].into_iter()));
-            let others = self.kept.iter().map(|it| it.keepers).max().unwrap_or(1).saturating_sub(1);
+            let others = self.kept.iter().map(|kept| kept.holders).max().unwrap_or(1).saturating_sub(1);
             let with = if others == 0 { String::new() } else { format!(" with {}", many(others, "other")) };
             format!("keeps {memory}{with}")
         });
@@ -196,29 +200,29 @@ impl Verdict {
 
 type SummaryGroup = (&'static str, fn(&VerdictKind) -> bool);
 
-/// What the header counts, the worst first.
+/// The groups that the header counts, worst first.
 const GROUPS: [SummaryGroup; 10] = [
-    ("orphan", |it| matches!(it, VerdictKind::Orphan(_))),
-    ("ghost", |it| matches!(it, VerdictKind::Ghost { .. })),
-    ("stuck process", |it| matches!(it, VerdictKind::StuckInDriver { .. })),
-    ("possible orphan", |it| matches!(it, VerdictKind::MaybeOrphan(_))),
-    ("dying process", |it| matches!(it, VerdictKind::Dying { .. })),
-    ("blocked process", |it| matches!(it, VerdictKind::Blocked { .. })),
-    ("zombie", |it| matches!(it, VerdictKind::Zombie { .. })),
-    ("frozen process", |it| matches!(it, VerdictKind::Frozen { .. })),
-    ("stopped process", |it| matches!(it, VerdictKind::Stopped { .. })),
-    ("idle process", |it| matches!(it, VerdictKind::Idle { .. })),
+    ("orphan", |kind| matches!(kind, VerdictKind::Orphan(_))),
+    ("ghost", |kind| matches!(kind, VerdictKind::Ghost { .. })),
+    ("stuck process", |kind| matches!(kind, VerdictKind::StuckInDriver { .. })),
+    ("possible orphan", |kind| matches!(kind, VerdictKind::MaybeOrphan(_))),
+    ("dying process", |kind| matches!(kind, VerdictKind::Dying { .. })),
+    ("blocked process", |kind| matches!(kind, VerdictKind::Blocked { .. })),
+    ("zombie", |kind| matches!(kind, VerdictKind::Zombie { .. })),
+    ("frozen process", |kind| matches!(kind, VerdictKind::Frozen { .. })),
+    ("stopped process", |kind| matches!(kind, VerdictKind::Stopped { .. })),
+    ("idle process", |kind| matches!(kind, VerdictKind::Idle { .. })),
 ];
 
 impl OrphanEvidence {
     /// `its trainer (4711, python train.py) ended 12 s ago`.
     fn why(&self) -> String {
-        let ended = self.signs.iter().find(|it| matches!(it, OrphanSign::CreatorEnded(_)));
+        let ended = self.signs.iter().find(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
         let mut why = match ended {
-            // It proves all that the others do.
+            // The end of the creator alone is proof.
             Some(sign) => self.say(sign),
             None => {
-                let signs: Vec<String> = self.signs.iter().map(|it| self.say(it)).collect();
+                let signs: Vec<String> = self.signs.iter().map(|sign| self.say(sign)).collect();
                 signs.join(", ")
             }
         };
@@ -231,9 +235,10 @@ impl OrphanEvidence {
     fn say(&self, sign: &OrphanSign) -> String {
         match sign {
             OrphanSign::CreatorEnded(ended) => {
-                // Whoever is no worker has a parent, and trains for itself.
-                let calling = if self.serves || ended.who.calling != "trainer" { ended.who.calling } else { "parent" };
-                format!("its {calling} ({}) ended {} ago", ended.who, ago(ended.ago))
+                // A process that does not serve another has a parent, not a trainer.
+                let calling =
+                    if self.serves || ended.process.calling != "trainer" { ended.process.calling } else { "parent" };
+                format!("its {calling} ({}) ended {} ago", ended.process, ago(ended.ago))
             }
             OrphanSign::Left { to } => format!("it was left to {to}"),
             OrphanSign::GroupLeaderGone(leader) => format!("the leader of its process group ({leader}) is gone"),
@@ -271,11 +276,11 @@ fn many(count: impl TryInto<u64>, noun: &str) -> String {
 
 /// ` (nv_drm_ioctl) for 34 s`.
 fn place(wchan: Option<&Text>, span: Duration) -> String {
-    let wchan = wchan.map_or_else(String::new, |it| format!(" ({it})"));
+    let wchan = wchan.map_or_else(String::new, |wchan| format!(" ({wchan})"));
     if span.is_zero() { wchan } else { format!("{wchan} for {}", ago(span)) }
 }
 
-/// A span in its largest unit, as people say it: `12 s`, `4 min`, `3 h`, `2 days`.
+/// A span in its largest unit: `12 s`, `4 min`, `3 h`, `2 days`.
 fn ago(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {

@@ -198,7 +198,7 @@ pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
         HistoryEventKind::Began => ('▲', theme.good()),
         HistoryEventKind::Ended(_) => ('▼', theme.dim()),
         HistoryEventKind::Signalled(_) => ('✕', theme.notable()),
-        HistoryEventKind::Fell { .. } => ('↘', theme.notable()),
+        HistoryEventKind::Dropped { .. } => ('↘', theme.notable()),
         HistoryEventKind::Xid(_) => ('!', theme.alarm()),
     }
 }
@@ -207,14 +207,14 @@ pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
 pub(super) fn sentence(model: &HostModel, it: &HistoryEvent) -> String {
     let who = it.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
     let lives = it.process.as_ref().is_some_and(|(id, _)| model.latest().is_some_and(|it| it.lives(*id)));
-    match it.what {
+    match it.kind {
         HistoryEventKind::Began => format!("{who} began"),
         HistoryEventKind::Ended(Some(held)) if lives => format!("{who} let go of {held}"),
         HistoryEventKind::Ended(None) if lives => format!("{who} let go"),
         HistoryEventKind::Ended(Some(held)) => format!("{who} ended, held {held}"),
         HistoryEventKind::Ended(None) => format!("{who} ended"),
         HistoryEventKind::Signalled(signal) => format!("{signal} to {who}"),
-        HistoryEventKind::Fell { from, to } => {
+        HistoryEventKind::Dropped { from, to } => {
             let growth = it.process.as_ref().and_then(|(id, _)| model.leak_detector(&GpuOrProcess::Process(*id)));
             // The last one has a name.
             let fall = growth.and_then(LeakDetector::last_drop).filter(|(at, _)| *at == it.at);
@@ -235,7 +235,7 @@ pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel
     let mut end = usize::from(panel.plot.width);
     for (at, (x, it)) in shown.iter().enumerate() {
         let mut x = *x;
-        let (letter, style) = glyph(theme, it.what);
+        let (letter, style) = glyph(theme, it.kind);
         let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else { continue };
         pen.skip(x).put(letter.to_string(), style);
         let words = sentence(model, it);

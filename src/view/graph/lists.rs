@@ -88,7 +88,7 @@ fn draw_events(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProc
     let mut is_empty = true;
     for (row, it) in (1..area.height).zip(app.model().history().events(subject)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
-        let (letter, style) = axes::glyph(theme, it.what);
+        let (letter, style) = axes::glyph(theme, it.kind);
         pen.cell(ago(app.model().now(), it.at), AGO, Align::Right, theme.dim()).skip(1);
         pen.put(letter.to_string(), style).skip(1).put(axes::sentence(app.model(), it), theme.text());
         is_empty = false;

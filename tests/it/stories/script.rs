@@ -48,7 +48,7 @@ pub(super) struct Scene {
 #[derive(Debug)]
 pub(super) enum Act {
     Ready(String),
-    On { part: String, memory: u64, sm: Option<u32>, keepers: Vec<String> },
+    On { part: String, memory: u64, sm: Option<u32>, holders: Vec<String> },
     Sm(String, u32),
     Extra(u64),
     Kill(String),
@@ -135,16 +135,16 @@ fn act(line: &str) -> Option<Act> {
         ["ghost", part] => Act::Ghost((*part).to_owned()),
         ["sm", part, percent] => Act::Sm((*part).to_owned(), percent.parse().ok()?),
         ["on", part, memory, more @ ..] => {
-            let (mut sm, mut keepers) = (None, &[][..]);
+            let (mut sm, mut holders) = (None, &[][..]);
             match more {
-                ["sm", percent, "kept", "by", by @ ..] => (sm, keepers) = (Some(percent.parse().ok()?), by),
+                ["sm", percent, "kept", "by", by @ ..] => (sm, holders) = (Some(percent.parse().ok()?), by),
                 ["sm", percent] => sm = Some(percent.parse().ok()?),
-                ["kept", "by", by @ ..] => keepers = by,
+                ["kept", "by", by @ ..] => holders = by,
                 [] => {}
                 _ => return None,
             }
-            let keepers = keepers.iter().map(|it| (*it).to_owned()).collect();
-            Act::On { part: (*part).to_owned(), memory: bytes(memory)?, sm, keepers }
+            let holders = holders.iter().map(|it| (*it).to_owned()).collect();
+            Act::On { part: (*part).to_owned(), memory: bytes(memory)?, sm, holders }
         }
         _ => return None,
     })
@@ -163,7 +163,7 @@ impl Story {
     /// Every part that is played.
     pub(super) fn parts(&self) -> BTreeSet<&str> {
         let acts = self.scenes.iter().flat_map(|it| &it.acts).flat_map(|act| match act {
-            Act::On { part, keepers, .. } => std::iter::once(part).chain(keepers).collect::<Vec<_>>(),
+            Act::On { part, holders, .. } => std::iter::once(part).chain(holders).collect::<Vec<_>>(),
             Act::Ready(part) | Act::Kill(part) | Act::Stop(part) | Act::Ghost(part) | Act::Sm(part, _) => vec![part],
             Act::Extra(_) => Vec::new(),
         });

@@ -23,7 +23,7 @@ fn check(samples: &[(u64, Option<u32>)], now: u64, span: u64, expected: &[Option
     let now = Moment(now * 1000);
     let window = Window::until(now, Duration::from_secs(span), expected.len());
     let parts = curve(&samples, PATIENCE).over(&window, now);
-    assert_eq!(parts.iter().map(|it| it.map(|it| it.high)).collect::<Vec<_>>(), expected);
+    assert_eq!(parts.iter().map(|range| range.map(|range| range.high)).collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -63,18 +63,20 @@ fn nothing_is_known_of_a_present_without_samples() {
 #[test]
 fn a_slow_interval_has_no_gaps_and_a_hole_in_it_has() {
     let minute = Duration::from_mins(1);
-    let samples: Vec<_> =
-        (0..60u32).filter(|it| !(20..25).contains(it)).map(|it| (u64::from(it) * 60_000, Some(it))).collect();
+    let samples: Vec<_> = (0..60u32)
+        .filter(|minute| !(20..25).contains(minute))
+        .map(|minute| (u64::from(minute) * 60_000, Some(minute)))
+        .collect();
     let curve = curve(&samples, 3 * minute);
     let now = Moment(59 * 60_000);
     let highs = |span, parts| -> Vec<Option<u32>> {
-        curve.over(&Window::until(now, span, parts), now).iter().map(|it| it.map(|it| it.high)).collect()
+        curve.over(&Window::until(now, span, parts), now).iter().map(|part| part.map(|range| range.high)).collect()
     };
     // By ten seconds, each minute six times.
-    let expected: Vec<Option<u32>> = (325..355).map(|it| Some(it / 6)).collect();
+    let expected: Vec<Option<u32>> = (325..355).map(|minute| Some(minute / 6)).collect();
     assert_eq!(highs(5 * minute, 30), expected);
     // By the minute, with the hole.
-    let expected: Vec<_> = (0..60).map(|it| (!(20..25).contains(&it)).then_some(it)).collect();
+    let expected: Vec<_> = (0..60).map(|minute| (!(20..25).contains(&minute)).then_some(minute)).collect();
     assert_eq!(highs(60 * minute, 60), expected);
 }
 
@@ -122,7 +124,7 @@ fn what_stays_the_same_and_what_is_short_take_next_to_nothing() {
     assert!(short.bytes() < 500, "{}", short.bytes());
 }
 
-/// Moments that fill every tier: five minutes apart, then ten seconds, then one.
+/// Moments that fill every resolution: five minutes apart, then ten seconds, then one.
 fn a_week() -> impl Iterator<Item = Moment> {
     let (week, six_hours, quarter) = (7 * 86_400, 6 * 3600, 900);
     let coarse = (0..week - six_hours).step_by(300);
@@ -152,10 +154,16 @@ fn any_samples() -> impl Strategy<Value = (Duration, Vec<(u64, Option<u32>)>)> {
 }
 
 /// What should be known, from a plain list: the samples by bucket, the parts from the buckets.
-fn naive(samples: &[(u64, Option<u32>)], patience: u64, tier: u64, window: &Window, now: u64) -> Vec<Option<u32>> {
+fn naive(
+    samples: &[(u64, Option<u32>)],
+    patience: u64,
+    resolution: u64,
+    window: &Window,
+    now: u64,
+) -> Vec<Option<u32>> {
     let mut buckets: BTreeMap<u64, Option<u32>> = BTreeMap::new();
     for (at, value) in samples {
-        let bucket = buckets.entry(at / tier * tier).or_default();
+        let bucket = buckets.entry(at / resolution * resolution).or_default();
         *bucket = (*bucket).max(*value);
     }
     let part = |at: usize| window.moment(at).0..window.moment(at + 1).0;
@@ -165,35 +173,35 @@ fn naive(samples: &[(u64, Option<u32>)], patience: u64, tier: u64, window: &Wind
             return own;
         }
         let (_, before) = buckets.range(..part(at).start).next_back()?;
-        let last = samples.iter().rev().find(|it| it.0 < part(at).start)?.0;
-        let next = samples.iter().find(|it| it.0 >= part(at).end).map_or(now, |it| it.0);
-        let is_past = samples.iter().any(|it| it.0 >= part(at).end) || part(at).start <= now;
+        let last = samples.iter().rev().find(|sample| sample.0 < part(at).start)?.0;
+        let next = samples.iter().find(|sample| sample.0 >= part(at).end).map_or(now, |sample| sample.0);
+        let is_past = samples.iter().any(|sample| sample.0 >= part(at).end) || part(at).start <= now;
         if next - last <= patience && is_past { *before } else { None }
     };
     (0..window.parts()).map(of).collect()
 }
 
 proptest! {
-    /// What is kept is what a list of everything would say, within the resolution of each tier.
+    /// What is kept is what a list of everything would say, within the resolution of each resolution.
     #[test]
     fn nothing_is_lost_or_made_up((patience, samples) in any_samples(), parts in 1..60usize, back in 0..10u64, wide in 1..5u64) {
         let curve = curve(&samples, patience);
         let (last, patience) = (samples[samples.len() - 1].0, u64::try_from(patience.as_millis()).unwrap().max(1000));
-        for tier in [Tier::SECONDS, Tier::TENS] {
-            let part = tier.width * wide;
+        for resolution in [Resolution::SECONDS, Resolution::TENS] {
+            let part = resolution.width * wide;
             let end = last.saturating_sub(back * part);
             let window = Window::until(Moment(end), Duration::from_millis(part * parts as u64), parts);
-            // Where the tier reaches back to; the first minutes of coarser ones come from the seconds.
-            let first = match (&curve.long, tier.width) {
-                (_, 1000) => curve.seconds.first().map(|it| u64::from(it) * 1000),
-                (Some(long), _) => long.tens.first().map(|it| (u64::from(it) * 10_000).max(samples[0].0 + 300_000)),
+            // Where the resolution reaches back to; the first minutes of coarser ones come from the seconds.
+            let first = match (&curve.long, resolution.width) {
+                (_, 1000) => curve.seconds.first().map(|second| u64::from(second) * 1000),
+                (Some(long), _) => long.tens.first().map(|bucket| (u64::from(bucket) * 10_000).max(samples[0].0 + 300_000)),
                 (None, _) => None,
             };
-            if first.is_none_or(|first| window.start().0 < first) || (tier.width == 1000 && part >= 10_000) {
+            if first.is_none_or(|first| window.start().0 < first) || (resolution.width == 1000 && part >= 10_000) {
                 continue;
             }
-            let highs: Vec<_> = curve.over(&window, Moment(last)).iter().map(|it| it.map(|it| it.high)).collect();
-            prop_assert_eq!(highs, naive(&samples, patience, tier.width, &window, last), "{:?} {:?}", window, tier);
+            let highs: Vec<_> = curve.over(&window, Moment(last)).iter().map(|part| part.map(|range| range.high)).collect();
+            prop_assert_eq!(highs, naive(&samples, patience, resolution.width, &window, last), "{:?} {:?}", window, resolution);
         }
     }
 
@@ -203,12 +211,12 @@ proptest! {
         let curve = curve(&samples, patience);
         let last = Moment(samples[samples.len() - 1].0);
         let window = Window::until(last, Duration::from_secs(span), parts);
-        let held = u64::try_from(patience.as_millis()).unwrap().max(1000) + Tier::FIVE_MINUTES.width;
+        let held = u64::try_from(patience.as_millis()).unwrap().max(1000) + Resolution::FIVE_MINUTES.width;
         for (at, part) in curve.over(&window, last).into_iter().enumerate() {
             let Some(MinMax { low, high }) = part else { continue };
-            let (from, to) = (window.moment(at).0.saturating_sub(held), window.moment(at + 1).0 + Tier::FIVE_MINUTES.width);
-            let near = || samples.iter().filter(|it| (from..to).contains(&it.0)).filter_map(|it| it.1);
-            prop_assert!(near().any(|it| it == low) && near().any(|it| it == high), "{low} {high} at {at}");
+            let (from, to) = (window.moment(at).0.saturating_sub(held), window.moment(at + 1).0 + Resolution::FIVE_MINUTES.width);
+            let near = || samples.iter().filter(|sample| (from..to).contains(&sample.0)).filter_map(|sample| sample.1);
+            prop_assert!(near().any(|value| value == low) && near().any(|value| value == high), "{low} {high} at {at}");
         }
     }
 }
