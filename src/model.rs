@@ -29,8 +29,8 @@ pub use self::growth::{
 };
 pub use self::health::{HealthVerdict, Severity};
 pub use self::history::{
-    AllocatorHistory, Curve, GpuHistory, History, HistoryEvent, HistoryEventKind, MemorySeries, MinMax, ProcessHistory,
-    WEEK, Window,
+    AllocatorHistory, Curve, GpuHistory, History, HistoryEvent, HistoryEventKind, MemoryHistory, MinMax,
+    ProcessHistory, WEEK, Window,
 };
 pub use self::host::HostModel;
 pub use self::identity::{GpuOrProcess, HostGpu, HostProcess};

@@ -3,7 +3,7 @@
 
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{GpuOrProcess, HostModel, MemorySeries};
+use crate::model::{GpuOrProcess, HostModel, MemoryHistory};
 
 /// So many stay, the latest.
 const MOST: usize = 32;
@@ -81,7 +81,7 @@ impl Marks {
     /// What a subject held at each mark and holds now, the latest last.
     pub fn lines(&self, model: &HostModel, subject: &GpuOrProcess) -> Vec<MarkLine> {
         let series = model.series(subject);
-        let baseline = series.and_then(MemorySeries::baseline);
+        let baseline = series.and_then(MemoryHistory::baseline);
         let mut last = None;
         let mut line = |name: Option<Text>, at, held: Option<Bytes>| {
             let since_last = difference(held, last);
@@ -90,7 +90,7 @@ impl Marks {
         };
         let mut lines: Vec<MarkLine> =
             self.list.iter().map(|it| line(Some(it.name.clone()), it.at, it.held(subject))).collect();
-        lines.push(line(None, model.now(), series.and_then(MemorySeries::latest)));
+        lines.push(line(None, model.now(), series.and_then(MemoryHistory::latest)));
         lines
     }
 }

@@ -16,6 +16,7 @@ mod memory_growth;
 mod pattern;
 mod sawtooth;
 mod steps;
+mod suspicion;
 #[cfg(test)]
 mod tests;
 mod trend;
@@ -28,7 +29,8 @@ pub(super) use self::leak_detectors::LeakDetectors;
 pub(super) use self::memory_growth::TensorDetectors;
 pub use self::memory_growth::{MemoryGrowth, PartedDetector, describe_evidence, part_name};
 use self::sawtooth::Sawtooth;
-use self::steps::Steps;
+use self::steps::StepGrowth;
+use self::suspicion::{StoppedLeak, Suspicion};
 use self::trend::Trend;
 use crate::base::units::{Bytes, Moment};
 
@@ -83,7 +85,7 @@ pub enum MemoryDrop {
 pub struct LeakDetector {
     levels: BucketLevels,
     /// `None` while nothing changes.
-    steps: Option<Box<(Steps, Sawtooth)>>,
+    steps: Option<Box<(StepGrowth, Sawtooth)>>,
     first: Option<Moment>,
     last: Option<(Moment, u32)>,
     /// The limit of memory in KiB; 0 when it is not known.
@@ -106,72 +108,6 @@ pub struct LeakDetector {
     stopped_leak: Option<StoppedLeak>,
     /// The longest growth in seconds that was released afterwards, like garbage when it is collected.
     longest_given_back: f64,
-}
-
-/// A leak that stopped and may resume.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct StoppedLeak {
-    /// When the leak began.
-    began: Moment,
-    /// When it stopped.
-    at: Moment,
-    /// The longest rest before, in seconds.
-    longest: f64,
-}
-
-/// A growth that may be a leak, or is one.
-#[derive(Debug, Clone, PartialEq)]
-struct Suspicion {
-    trend: Trend,
-    since: Moment,
-    /// The longest time in seconds for which it stopped before it resumed.
-    longest_rest: f64,
-    is_leak: bool,
-    /// The KiB of the floor in the first third of the growth.
-    base: f64,
-    /// The highest amount so far, in KiB.
-    top: u32,
-    last_rise: Moment,
-    /// The longest time between two new maxima of late, in seconds.
-    longest_pause: f64,
-    /// The seconds in which the growth makes up for the swings above its floor. A sawtooth may go that long without a
-    /// new maximum.
-    sawtooth_period: f64,
-    /// The time until which the floor is known to rise.
-    rises_until: Moment,
-    evidence: Evidence,
-}
-
-impl Suspicion {
-    /// Notes a new maximum. `seen` is the time until which there was none.
-    fn rise(&mut self, at: Moment, kib: u32, seen: Moment) {
-        // After a growth has stopped, its maximum still rises by chance, a little and ever less. A rise far below the
-        // expected one therefore counts only in part.
-        let rate = self.evidence.rate.0 / 1024.0;
-        let paid = if rate > 0.0 { RISE_CREDIT * f64::from(kib - self.top) / rate } else { f64::INFINITY };
-        // A rise while nothing was read is no pause.
-        let gap = seconds(self.last_rise, seen.min(at)).min(paid);
-        self.longest_pause = (self.longest_pause * libm::exp(-gap / (8.0 * self.longest_pause.max(1.0)))).max(gap);
-        self.last_rise = if gap < paid { at } else { Moment(self.last_rise.0 + millis(gap)).min(at) };
-        self.top = kib;
-    }
-
-    /// Returns the KiB that a stopped leak must gain to resume: a tenth of its gain, or its gain in two minutes.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and less than a GPU has")]
-    fn resumption(&self) -> u32 {
-        (kib(self.evidence.gained) / 10.0).min(self.evidence.rate.0.max(0.0) / 1024.0 * 120.0) as u32
-    }
-
-    /// Returns the seconds without a new maximum after which the growth has stopped.
-    fn patience(&self, interval: f64) -> f64 {
-        if self.longest_pause < 1.5 * interval && self.longest_rest == 0.0 {
-            // The series rose with every sample so far: one without a rise counts.
-            return (0.9 * interval).max(30.0);
-        }
-        let patience = (1.6 * self.longest_pause + interval + 10.0).max(30.0);
-        // A suspicion does not deserve the long wait of a leak.
-        if self.is_leak { patience } else { patience.min(LONGEST_WAIT_OF_SUSPECT.max(2.5 * interval)) }
-    }
 }
 
 /// Seconds of a series before which there is no verdict.
@@ -223,7 +159,7 @@ impl LeakDetector {
         let finished = self.levels.push(at, kib);
         if finished > 0 {
             if let Some(bucket) = self.levels.latest() {
-                let steps = self.steps.get_or_insert_with(|| (Steps::since(first), Sawtooth::since(first)).into());
+                let steps = self.steps.get_or_insert_with(|| (StepGrowth::since(first), Sawtooth::since(first)).into());
                 steps.0.push(bucket);
                 steps.1.push(bucket);
             }

@@ -42,7 +42,7 @@ const SPANS: [Duration; 5] = [
 
 /// The memory of a GPU or process over time.
 #[derive(Debug, Clone)]
-pub struct MemorySeries {
+pub struct MemoryHistory {
     curve: Curve,
     latest: Option<Bytes>,
     baseline: Option<Bytes>,
@@ -50,7 +50,7 @@ pub struct MemorySeries {
     began: Option<Moment>,
 }
 
-impl MemorySeries {
+impl MemoryHistory {
     /// The resolution of floors that are older than 15 minutes.
     pub const COARSE: Duration = Duration::from_mins(5);
 
@@ -133,7 +133,7 @@ fn in_bytes(kib: MinMax<u32>) -> MinMax<Bytes> {
 #[derive(Debug, Clone)]
 pub struct GpuHistory {
     /// Memory in use.
-    pub memory: MemorySeries,
+    pub memory: MemoryHistory,
     /// Use of its multiprocessors, in whole percent.
     pub sm: Curve,
     /// Its power draw, in whole watts.
@@ -147,7 +147,7 @@ impl GpuHistory {
     const ZERO_CELSIUS: i32 = 273;
 
     fn new() -> Self {
-        Self { memory: MemorySeries::new(), sm: Curve::long(), power: Curve::long(), temperature: Curve::long() }
+        Self { memory: MemoryHistory::new(), sm: Curve::long(), power: Curve::long(), temperature: Curve::long() }
     }
 
     fn learn(&mut self, gpu: &Gpu, patience: Duration) {
@@ -180,7 +180,7 @@ pub struct ProcessHistory {
     /// Its short name, as last read.
     pub name: Reading<Text>,
     /// Its memory on each GPU that it was seen on.
-    pub parts: Vec<(GpuUuid, MemorySeries)>,
+    pub parts: Vec<(GpuUuid, MemoryHistory)>,
     /// Its use of the multiprocessors of all its GPUs, in whole percent, for 15 minutes.
     pub sm: Curve,
     /// Its resident host memory in KiB, for 15 minutes.
@@ -190,7 +190,7 @@ pub struct ProcessHistory {
     /// The history of its allocator stats; `None` where none were ever read.
     pub allocator: Option<Box<AllocatorHistory>>,
     /// Its memory on all GPUs together; `None` while it was only on one.
-    all: Option<Box<MemorySeries>>,
+    all: Option<Box<MemoryHistory>>,
 }
 
 impl ProcessHistory {
@@ -226,7 +226,7 @@ impl ProcessHistory {
         let is_known = |gpu: &&Gpu| self.parts.iter().any(|(uuid, _)| *uuid == gpu.uuid);
         if self.all.is_none() && self.parts.len() + gpus().filter(|gpu| !is_known(gpu)).count() > 1 {
             // The history on the first GPU was the total until now; there is none when all GPUs appear at once.
-            let before = self.parts.first().map_or_else(MemorySeries::new, |(_, series)| series.clone());
+            let before = self.parts.first().map_or_else(MemoryHistory::new, |(_, series)| series.clone());
             self.all = Some(Box::new(before));
         }
         for gpu in gpus() {
@@ -236,7 +236,7 @@ impl ProcessHistory {
             let known = self.parts.iter().position(|(uuid, _)| *uuid == gpu.uuid);
             let place = known.unwrap_or_else(|| {
                 report(&gpu.uuid, gpu.load.at, HistoryEventKind::Began);
-                self.parts.push((gpu.uuid.clone(), MemorySeries::new()));
+                self.parts.push((gpu.uuid.clone(), MemoryHistory::new()));
                 self.parts.len() - 1
             });
             let series = &mut self.parts[place].1;
@@ -266,12 +266,12 @@ impl ProcessHistory {
     }
 
     /// Its memory on all of its GPUs together.
-    pub fn memory(&self) -> Option<&MemorySeries> {
+    pub fn memory(&self) -> Option<&MemoryHistory> {
         self.all.as_deref().or_else(|| self.parts.first().map(|(_, series)| series))
     }
 
     /// Its memory on one GPU.
-    pub fn on(&self, gpu: &GpuUuid) -> Option<&MemorySeries> {
+    pub fn on(&self, gpu: &GpuUuid) -> Option<&MemoryHistory> {
         self.parts.iter().find(|(uuid, _)| uuid == gpu).map(|(_, series)| series)
     }
 
@@ -379,7 +379,7 @@ impl History {
     }
 
     /// Returns all processes that hold or held memory of a GPU, by the time of their first sample.
-    pub fn gpu_processes(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &MemorySeries)> {
+    pub fn gpu_processes(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &MemoryHistory)> {
         let on = self.processes.iter().filter_map(|(id, it)| Some((*id, it.as_ref(), it.on(gpu)?)));
         let mut gpu_processes: Vec<_> = on.collect();
         gpu_processes.sort_unstable_by_key(|(id, _, series)| (series.began(), *id));
@@ -421,13 +421,13 @@ impl History {
         let process = |history: &ProcessHistory| {
             let own = size_of::<ProcessHistory>();
             let parts = history.parts.iter().map(|(_, series)| series.curve.bytes()).sum::<usize>();
-            let all = history.all.as_ref().map_or(0, |history| size_of::<MemorySeries>() + history.curve.bytes());
+            let all = history.all.as_ref().map_or(0, |history| size_of::<MemoryHistory>() + history.curve.bytes());
             let allocator = history.allocator.as_ref().map_or(0, |allocator| {
                 size_of::<AllocatorHistory>() + allocator.allocated.curve.bytes() + allocator.reserved.curve.bytes()
             });
             own + allocator
                 + parts
-                + history.parts.capacity() * size_of::<(GpuUuid, MemorySeries)>()
+                + history.parts.capacity() * size_of::<(GpuUuid, MemoryHistory)>()
                 + all
                 + history.sm.bytes()
                 + history.rss.bytes()

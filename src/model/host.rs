@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::growth::{LeakDetector, LeakDetectors, MemoryGrowth, TensorDetectors};
 use super::health::{self, HealthVerdict};
-use super::history::{AllocatorHistory, History, MemorySeries};
+use super::history::{AllocatorHistory, History, MemoryHistory};
 use super::identity::GpuOrProcess;
 use super::job::{Job, Jobs};
 use super::process_total::{ProcessTotal, process_totals};
@@ -152,7 +152,7 @@ impl HostModel {
     }
 
     /// The memory history of a GPU or process.
-    pub fn series(&self, subject: &GpuOrProcess) -> Option<&MemorySeries> {
+    pub fn series(&self, subject: &GpuOrProcess) -> Option<&MemoryHistory> {
         match subject {
             GpuOrProcess::Gpu(uuid) => self.history.gpu(uuid).map(|gpu| &gpu.memory),
             GpuOrProcess::Process(id) => self.history.process(*id)?.memory(),

@@ -20,7 +20,7 @@ use crate::app::labels;
 use crate::app::layout::Area;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Moment};
-use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, MemorySeries};
+use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, MemoryHistory};
 use crate::protocol::snapshot::{ProcessId, Reading};
 
 /// Draws every graph that is on the screen, and below one over the whole screen its lists.
@@ -100,7 +100,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
 }
 
 /// The line above: who, and the figures that say most; at the right, the time it shows.
-fn head(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel, series: &MemorySeries) {
+fn head(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel, series: &MemoryHistory) {
     let model = app.model();
     let span = axes::span(app.graph_span());
     let (span, style) = match app.graph().end() {
@@ -129,7 +129,7 @@ fn figure(pen: &mut Pen<'_>, theme: Theme, name: &str, text: &str, style: Style)
     }
 }
 
-fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &MemorySeries) {
+fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &MemoryHistory) {
     let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
     let now = app.model().now();
     let gone = match &panel.subject {
@@ -196,7 +196,7 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
             // Where there is room, they stand at the right.
             if let Some(split) = model.allocator_history(&panel.subject).filter(|_| panel.legend.width == 0) {
                 let held = |name: &str, bytes: Bytes| format!("{name} {bytes}");
-                let at = |series: &MemorySeries| series.at(at, now).map(|it| it.high);
+                let at = |series: &MemoryHistory| series.at(at, now).map(|it| it.high);
                 if let (Some(allocated), Some(reserved)) = (at(&split.allocated), at(&split.reserved)) {
                     parts.push(held("allocated", allocated));
                     parts.push(held("unallocated", reserved.saturating_sub(allocated)));
@@ -214,7 +214,7 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
 }
 
 /// The curve of one process: in each column of dots, all that it held there.
-fn curve(buffer: &mut Buffer, theme: Theme, panel: &Panel, series: &MemorySeries, now: Moment) {
+fn curve(buffer: &mut Buffer, theme: Theme, panel: &Panel, series: &MemoryHistory, now: Moment) {
     let mut dots = Dots::new(panel.plot);
     let mut before: Option<(usize, usize)> = None;
     for (x, part) in series.over(&panel.window, now).into_iter().enumerate() {

@@ -14,7 +14,7 @@ use super::GraphView;
 use super::scale::Scale;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Forecast, GpuOrProcess, HostModel, LeakVerdict, MemoryPart, MemorySeries, MinMax, Rate, Window};
+use crate::model::{Forecast, GpuOrProcess, HostModel, LeakVerdict, MemoryHistory, MemoryPart, MinMax, Rate, Window};
 
 /// The least width of the screen for two graphs side by side.
 pub(super) const TWO_GRAPHS: u16 = 150;
@@ -217,7 +217,7 @@ impl Panel {
 }
 
 /// The least and the most that was held in a window.
-fn amounts(series: &MemorySeries, window: &Window, now: Moment) -> (Bytes, Bytes) {
+fn amounts(series: &MemoryHistory, window: &Window, now: Moment) -> (Bytes, Bytes) {
     let seen = series.over(window, now).into_iter().flatten().reduce(MinMax::with);
     seen.map_or((Bytes(0), Bytes(0)), |it| (it.low, it.high))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::leak_detectors::GONE;
 use super::{Evidence, LeakDetector, LeakVerdict};
 use crate::base::units::{Bytes, Moment};
-use crate::model::history::{AllocatorHistory, MemorySeries, ProcessHistory, Window};
+use crate::model::history::{AllocatorHistory, MemoryHistory, ProcessHistory, Window};
 use crate::model::{GrowthPattern, MemoryPart, ReservedMemory};
 use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
 
@@ -95,7 +95,7 @@ fn more_telling<'a>(
 pub struct PartedDetector {
     held: LeakDetector,
     allocated: LeakDetector,
-    memory: MemorySeries,
+    memory: MemoryHistory,
     allocator: AllocatorHistory,
     now: Moment,
 }
@@ -105,7 +105,7 @@ impl Default for PartedDetector {
         Self {
             held: LeakDetector::default(),
             allocated: LeakDetector::default(),
-            memory: MemorySeries::new(),
+            memory: MemoryHistory::new(),
             allocator: AllocatorHistory::new(),
             now: Moment::default(),
         }
@@ -172,7 +172,7 @@ impl<'a> MemoryGrowth<'a> {
     fn of(
         detector: &'a LeakDetector,
         is_part: bool,
-        series: Option<(&MemorySeries, &AllocatorHistory)>,
+        series: Option<(&MemoryHistory, &AllocatorHistory)>,
         now: Moment,
     ) -> Self {
         let known = series.zip(detector.evidence());
@@ -250,7 +250,7 @@ const MINUTE: Duration = Duration::from_mins(1);
 
 /// Returns the change of reserved memory since a time. Compares maxima, as PyTorch keeps the memory that a step
 /// releases.
-fn reserved_gain(reserved: &MemorySeries, since: Moment, now: Moment) -> Option<i64> {
+fn reserved_gain(reserved: &MemoryHistory, since: Moment, now: Moment) -> Option<i64> {
     let most = |until| {
         let extent = reserved.over(&Window::until(until, MINUTE, 1), now).into_iter().next()??;
         Some(signed(extent.high))
@@ -276,16 +276,16 @@ struct PartGains {
 
 impl PartGains {
     /// Compares the floors at both times: temporary memory of a step is no gain.
-    fn between(memory: &MemorySeries, allocator: &AllocatorHistory, since: Moment, now: Moment) -> Option<Self> {
+    fn between(memory: &MemoryHistory, allocator: &AllocatorHistory, since: Moment, now: Moment) -> Option<Self> {
         let since = since.max(allocator.allocated.began()?);
         // The history has seconds for 15 minutes only. Before that, take the first whole five-minute bucket in the
         // growth: an earlier one may include the loading of the model.
-        let span = if now.since(since) < Duration::from_mins(14) { MINUTE } else { MemorySeries::COARSE };
+        let span = if now.since(since) < Duration::from_mins(14) { MINUTE } else { MemoryHistory::COARSE };
         let from = if span == MINUTE { since.0 } else { since.0.next_multiple_of(millis(span)) };
         // The last millisecond of the span.
         let first = Moment((from + millis(span) - 1).min(now.0));
-        let floor = |series: &MemorySeries, until| series.floor(until, span, now).map(signed);
-        let gain = |series: &MemorySeries| Some(floor(series, now)? - floor(series, first)?);
+        let floor = |series: &MemoryHistory, until| series.floor(until, span, now).map(signed);
+        let gain = |series: &MemoryHistory| Some(floor(series, now)? - floor(series, first)?);
         let (allocated, reserved, held) = (gain(&allocator.allocated)?, gain(&allocator.reserved)?, gain(memory)?);
         Some(Self { allocated, cache: reserved - allocated, outside: held - reserved })
     }

@@ -4,7 +4,7 @@
 //! In a window of buckets, drops every few minutes are few points on the floor among many above it, and show late.
 
 use super::buckets::Point;
-use super::steps::Steps;
+use super::steps::StepGrowth;
 use super::trend::Trend;
 use crate::base::units::Moment;
 
@@ -25,7 +25,7 @@ struct Bottom {
 pub(super) struct Sawtooth {
     first: Moment,
     /// `None` before the first drop: most series have none.
-    bottoms: Option<Box<Steps>>,
+    bottoms: Option<Box<StepGrowth>>,
     /// The highest bottom so far, in KiB.
     most: u32,
     /// The highest amount since the last bottom, in KiB.
@@ -66,11 +66,11 @@ impl Sawtooth {
         }
         self.most = self.most.max(low);
         let height = f64::from(low);
-        let bottoms = self.bottoms.get_or_insert_with(|| Steps::since(self.first).into());
+        let bottoms = self.bottoms.get_or_insert_with(|| StepGrowth::since(self.first).into());
         bottoms.step(Point { at: f64::from(at), low: height, high: height });
     }
 
-    /// The trend of bottoms that continue to rise: see [`Steps::find`].
+    /// The trend of bottoms that continue to rise: see [`StepGrowth::find`].
     pub(super) fn find(&self, now: f64, width: f64, room: Option<f64>) -> Option<Trend> {
         self.bottoms.as_ref()?.find(now, width, room)
     }

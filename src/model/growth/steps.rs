@@ -24,7 +24,7 @@ struct Step {
 
 /// The last steps of a series, each higher than the one before.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Steps {
+pub(super) struct StepGrowth {
     /// The beginning of the series in seconds since boot.
     first: u32,
     steps: [Step; ENOUGH],
@@ -35,7 +35,7 @@ pub(super) struct Steps {
     is_later: bool,
 }
 
-impl Steps {
+impl StepGrowth {
     /// Returns the steps of a series that begins at that time: none yet.
     pub(super) fn since(first: Moment) -> Self {
         Self { first: u32::try_from(first.0 / 1000).unwrap_or(u32::MAX), ..Self::default() }

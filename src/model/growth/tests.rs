@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::buckets::{BucketLevels, Point};
-use super::steps::Steps;
+use super::steps::StepGrowth;
 use super::{Evidence, Forecast, LeakDetector, LeakVerdict, MemoryDrop, Rate};
 use crate::base::units::{Bytes, Moment};
 
@@ -353,7 +353,7 @@ fn a_bucket_counts_at_its_first_sample_only_where_it_has_no_other() {
 
 #[test]
 fn a_step_that_seems_earlier_than_the_one_before_is_as_late() {
-    let mut steps = Steps::since(Moment(0));
+    let mut steps = StepGrowth::since(Moment(0));
     for (at, low) in [(0.0, 1000.0), (100.0, 2000.0), (80.0, 2000.0), (90.0, 3000.0), (200.0, 3000.0)] {
         steps.push(Point { at, low, high: low });
     }

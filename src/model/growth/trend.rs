@@ -108,7 +108,7 @@ pub(super) fn find(window: &Points, limit: Option<f64>, least: f64) -> Option<(T
         if at > 0 && starts[at - 1] == *start {
             continue;
         }
-        let Some(part) = Candidate::of(whole, floor, *start, window.longest_step) else { continue };
+        let Some(part) = TrendCandidate::of(whole, floor, *start, window.longest_step) else { continue };
         // Without a known limit, assume twice the amount held now.
         let left = limit.map_or(top, |limit| (limit - top).max(0.0)) / part.shape.rate;
         let span = part.shape.span;
@@ -137,8 +137,9 @@ pub(super) fn find_slow(window: &Points) -> Option<Trend> {
     }
     let floor = floor(points);
     let floor = &floor[..points.len()];
-    let mut parts =
-        starts(points, floor).into_iter().filter_map(|start| Candidate::of(points, floor, start, window.longest_step));
+    let mut parts = starts(points, floor)
+        .into_iter()
+        .filter_map(|start| TrendCandidate::of(points, floor, start, window.longest_step));
     parts.find(|part| part.before != BeforeTrend::Faster && part.is_steady(1.0)).map(|part| part.trend(window.width))
 }
 
@@ -166,7 +167,7 @@ enum BeforeTrend {
 }
 
 /// The end of a window, from a point where a trend may begin.
-struct Candidate<'a> {
+struct TrendCandidate<'a> {
     points: &'a [Point],
     floor: &'a [f64],
     shape: FloorShape,
@@ -177,7 +178,7 @@ struct Candidate<'a> {
     loads: bool,
 }
 
-impl<'a> Candidate<'a> {
+impl<'a> TrendCandidate<'a> {
     fn of(points: &'a [Point], floor: &'a [f64], start: usize, longest_step: usize) -> Option<Self> {
         let (part, heights) = (&points[start..], &floor[start..]);
         let shape = shape(part, heights, longest_step)?;

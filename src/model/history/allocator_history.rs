@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::MemorySeries;
+use super::MemoryHistory;
 use crate::base::units::{Bytes, Moment};
 use crate::model::ReservedMemory;
 
@@ -10,14 +10,14 @@ use crate::model::ReservedMemory;
 #[derive(Debug, Clone)]
 pub struct AllocatorHistory {
     /// Memory held by tensors.
-    pub allocated: MemorySeries,
+    pub allocated: MemoryHistory,
     /// All memory that PyTorch has taken from CUDA: allocated and cached.
-    pub reserved: MemorySeries,
+    pub reserved: MemoryHistory,
 }
 
 impl AllocatorHistory {
     pub(in crate::model) fn new() -> Self {
-        Self { allocated: MemorySeries::new(), reserved: MemorySeries::new() }
+        Self { allocated: MemoryHistory::new(), reserved: MemoryHistory::new() }
     }
 
     /// Returns the most that tensors held in the last minute. That includes the temporary tensors of a training step.

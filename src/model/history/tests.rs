@@ -30,7 +30,7 @@ fn a_process_on_two_gpus_has_a_curve_on_each_and_one_in_all() {
     let both = one.with(100, "python train.py", 1, Bytes::from_gib(2));
     let both = watch(&mut history, both, 10, |_, it| it);
     let it = history.process(id(100)).unwrap();
-    let latest = |series: Option<&MemorySeries>| series.and_then(MemorySeries::latest);
+    let latest = |series: Option<&MemoryHistory>| series.and_then(MemoryHistory::latest);
     assert_eq!(latest(it.on(&both.gpus[0].uuid)), Some(Bytes::from_gib(3)));
     assert_eq!(latest(it.on(&both.gpus[1].uuid)), Some(Bytes::from_gib(2)));
     assert_eq!(latest(it.memory()), Some(Bytes::from_gib(5)));

@@ -9,7 +9,7 @@ use super::name_of;
 use crate::app::columns::Align;
 use crate::app::graph::panel::Panel;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{AllocatorHistory, HostModel, MemorySeries, MinMax, ProcessHistory, Window};
+use crate::model::{AllocatorHistory, HostModel, MemoryHistory, MinMax, ProcessHistory, Window};
 use crate::protocol::snapshot::GpuUuid;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
@@ -32,7 +32,7 @@ struct Layer {
 /// The layers of a GPU from the bottom: who was there first stays below.
 fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -> Vec<Layer> {
     let now = model.now();
-    let is_shown = |series: &MemorySeries| {
+    let is_shown = |series: &MemoryHistory| {
         series.end() >= panel.window.start() && series.began().is_some_and(|it| it < panel.window.end())
     };
     let mut shown: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter(|(_, _, it)| is_shown(it)).collect();
@@ -43,7 +43,7 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
         shown.retain(|(_, _, it)| it.peak() >= least);
         shown.truncate(MOST);
     }
-    let layer = |(id, process, series): (_, &ProcessHistory, &MemorySeries)| Layer {
+    let layer = |(id, process, series): (_, &ProcessHistory, &MemoryHistory)| Layer {
         name: name_of(id, &process.name),
         amounts: series.over(&panel.window, now).into_iter().map(|it| it.map(|it| it.high)).collect(),
         held: match cursor {
@@ -79,16 +79,16 @@ pub(super) fn draw_parts(
     theme: Theme,
     model: &HostModel,
     panel: &Panel,
-    series: &MemorySeries,
+    series: &MemoryHistory,
     split: &AllocatorHistory,
     cursor: Option<Moment>,
 ) {
     let now = model.now();
-    let high = |series: &MemorySeries, window: &Window| -> Vec<Option<Bytes>> {
+    let high = |series: &MemoryHistory, window: &Window| -> Vec<Option<Bytes>> {
         series.over(window, now).into_iter().map(|it| it.map(|it| it.high)).collect()
     };
     let less = |a: Option<Bytes>, b: Option<Bytes>| Some(a?.saturating_sub(b?));
-    let held = |series: &MemorySeries| match cursor {
+    let held = |series: &MemoryHistory| match cursor {
         Some(at) => series.at(at, now).map(|it| it.high),
         None => series.latest(),
     };
@@ -108,7 +108,7 @@ pub(super) fn draw_parts(
 
 /// Layers, and the whole that they are of.
 struct Stack<'a> {
-    whole: &'a MemorySeries,
+    whole: &'a MemoryHistory,
     layers: Vec<Layer>,
     /// What is on top of them.
     rest: &'static str,
@@ -234,7 +234,7 @@ fn places<T: Clone>(entries: &[(f64, usize, String, T)], rows: u16) -> Vec<(u16,
 
 /// What each layer held at that moment, the largest first: for the line of figures.
 pub(super) fn at(model: &HostModel, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
-    let held = |(id, process, series): (_, &ProcessHistory, &MemorySeries)| {
+    let held = |(id, process, series): (_, &ProcessHistory, &MemoryHistory)| {
         Some((name_of(id, &process.name), series.at(at, model.now())?.high))
     };
     let mut held: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter_map(held).collect();
