@@ -1,6 +1,6 @@
-//! The clipboard of the terminal that a person sits at, also through ssh: OSC 52.
+//! The clipboard of the user's terminal, which OSC 52 reaches through ssh too.
 
-/// The sequence that asks the terminal to take a text into its clipboard.
+/// Returns the sequence that asks the terminal to copy a text to its clipboard.
 pub(super) fn sequence(text: &str) -> String {
     format!("\x1b]52;c;{}\x07", base64(text.as_bytes()))
 }
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_the_terminal_reads_it() {
+    fn a_text_is_encoded_as_terminals_expect() {
         for (text, expected) in [("", ""), ("4", "NA=="), ("47", "NDc="), ("471", "NDcx"), ("4711 ü", "NDcxMSDDvA==")]
         {
             assert_eq!(base64(text.as_bytes()), expected);

@@ -1,8 +1,8 @@
-//! Turns changed cells into as few bytes as a terminal understands.
+//! Turns changed cells into the shortest bytes that make a terminal show them.
 //!
-//! What is shown, the pen and the cursor are remembered from frame to frame, so that a digit which changed
-//! costs a short hop and a byte. ratatui's own terminal would keep two buffers for that, which take three times as much
-//! each. Bytes gather in a buffer; nothing here writes to a terminal, or asks it anything.
+//! The painter remembers cells, style and cursor from frame to frame, so that a changed digit costs a short cursor movement
+//! and one byte. ratatui's own terminal keeps two buffers instead, each three times as large. The bytes go into a buffer;
+//! nothing here writes to a terminal or queries it.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,33 +12,33 @@ use ratatui::layout::{Position, Size};
 use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
 
-/// Paints into a buffer what a terminal of that size must be sent.
+/// Paints into a buffer the bytes that a terminal of one size must be sent.
 #[derive(Debug)]
 pub(super) struct Painter {
     /// The bytes painted so far.
     pub(super) bytes: String,
     size: Size,
     pen: Pen,
-    /// Where the cursor surely is.
+    /// The position of the cursor; `None` where terminals disagree on it.
     cursor: Option<Position>,
-    /// What each cell shows, row by row; absent where that is not one plain character.
+    /// The content of each cell, row by row; `None` for a cell that does not show one plain character.
     shown: Vec<Option<(char, Pen)>>,
-    /// What is shown from there on, by place, where it is something else. Absent for the right half of a
-    /// wide character: when the left one goes, it shows what the terminal pleases.
+    /// The content of the other cells, by their place in `shown`. The right half of a wide character has no entry: once the
+    /// left half is replaced, terminals differ in what the right half shows.
     others: HashMap<usize, (String, Pen)>,
 }
 
-/// Takes out wide characters over whose right half another was drawn: a terminal cannot show half of one.
-fn part_halves(buffer: &mut Buffer) {
-    for at in 0..buffer.content.len().saturating_sub(1) {
-        let [cell, right] = &mut buffer.content[at..at + 2] else { continue };
+/// Removes wide characters whose right half was overwritten: a terminal cannot show half a character.
+fn remove_cut_characters(buffer: &mut Buffer) {
+    for place in 0..buffer.content.len().saturating_sub(1) {
+        let [cell, right] = &mut buffer.content[place..place + 2] else { continue };
         if cell.symbol().len() > 1 && right.symbol() != " " && cell.symbol().width() > 1 {
             cell.set_symbol(" ");
         }
     }
 }
 
-/// How the next character will look.
+/// The style of the next character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Pen {
     foreground: Color,
@@ -46,7 +46,7 @@ struct Pen {
     modifier: Modifier,
 }
 
-/// Each modifier with the parameters that turn it on and off.
+/// Each modifier with the SGR parameters that turn it on and off.
 const MODIFIERS: [(Modifier, &str, &str); 9] = [
     (Modifier::BOLD, "1", "22"),
     (Modifier::DIM, "2", "22"),
@@ -59,44 +59,44 @@ const MODIFIERS: [(Modifier, &str, &str); 9] = [
     (Modifier::CROSSED_OUT, "9", "29"),
 ];
 
-/// The modifiers that can be seen where there is no character.
-const SEEN_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
+/// The modifiers that are visible on a blank.
+const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
 
 impl Pen {
     fn of(cell: &Cell) -> Self {
         Self { foreground: cell.fg, background: cell.bg, modifier: cell.modifier }
     }
 
-    /// Whether a blank looks the same by this pen and by the other.
+    /// Returns whether a blank looks the same with both pens.
     fn blank_looks_as(self, other: Self) -> bool {
-        self.background == other.background && !(self.modifier | other.modifier).intersects(SEEN_ON_BLANKS)
+        self.background == other.background && !(self.modifier | other.modifier).intersects(VISIBLE_ON_BLANKS)
     }
 
-    /// The parameters that make this pen out of `old`.
+    /// Returns the shortest SGR parameters that change the pen from `old` to this one.
     fn parameters(self, old: Self) -> String {
-        let afresh =
+        let from_reset =
             if self == Self::default() { String::new() } else { format!("0{}", self.changes(Self::default())) };
         let changes = self.changes(old);
         let changes = changes.trim_start_matches(';');
-        if afresh.len() < changes.len() { afresh } else { changes.to_owned() }
+        if from_reset.len() < changes.len() { from_reset } else { changes.to_owned() }
     }
 
-    /// What differs from `old`, a semicolon before each parameter.
+    /// Returns the SGR parameters that differ from `old`, each after a semicolon.
     fn changes(self, old: Self) -> String {
         let mut parameters = String::new();
         let mut on = old.modifier;
         for (modifier, _, off) in MODIFIERS {
             if on.contains(modifier) && !self.modifier.contains(modifier) {
                 push(&mut parameters, format_args!(";{off}"));
-                // One parameter may turn off two.
-                for (other, _, its_off) in MODIFIERS {
-                    on.set(other, on.contains(other) && its_off != off);
+                // One parameter may turn off two modifiers.
+                for (other, _, other_off) in MODIFIERS {
+                    on.set(other, on.contains(other) && other_off != off);
                 }
             }
         }
-        for (modifier, its_on, _) in MODIFIERS {
+        for (modifier, turn_on, _) in MODIFIERS {
             if self.modifier.contains(modifier) && !on.contains(modifier) {
-                push(&mut parameters, format_args!(";{its_on}"));
+                push(&mut parameters, format_args!(";{turn_on}"));
             }
         }
         if self.foreground != old.foreground {
@@ -109,7 +109,7 @@ impl Pen {
     }
 }
 
-/// The parameter of a colour; `base` is 30 for the foreground, 40 for the background.
+/// Adds the SGR parameter of a colour; `base` is 30 for the foreground and 40 for the background.
 fn colour(parameters: &mut String, colour: Color, base: u8) {
     let mut ansi = |number: u8| push(parameters, format_args!(";{}", base + number));
     match colour {
@@ -135,17 +135,26 @@ fn colour(parameters: &mut String, colour: Color, base: u8) {
     }
 }
 
-/// A screen with nothing on it.
+/// Returns the cells of an empty screen.
 fn blank(size: Size) -> Vec<Option<(char, Pen)>> {
     vec![Some((' ', Pen::default())); usize::from(size.width) * usize::from(size.height)]
 }
 
-fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
-    let _infallible: std::fmt::Result = text.write_fmt(what);
+fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    let _infallible: std::fmt::Result = text.write_fmt(arguments);
 }
 
-/// The shortest way from column to column.
-fn sideways(from: u16, to: u16) -> String {
+/// The longest movement to the left that backspaces are used for: `CSI n D` takes four bytes.
+const MOST_BACKSPACES: u16 = 4;
+
+/// The longest movement down that line feeds are used for: `CSI row;column H` takes at most eight bytes on most screens.
+const MOST_LINE_FEEDS: u16 = 7;
+
+/// The longest movement to the right for which unchanged characters may be repainted: `CSI n C` takes four bytes.
+const MOST_REPAINTED: u16 = 3;
+
+/// Returns the shortest movement from one column to another.
+fn horizontal_movement(from: u16, to: u16) -> String {
     let right = |columns: u16| match columns {
         0 => String::new(),
         1 => "\x1b[C".to_owned(),
@@ -154,14 +163,18 @@ fn sideways(from: u16, to: u16) -> String {
     if to >= from {
         return right(to - from);
     }
-    let back = "\x08".repeat(usize::from(from - to).min(5));
-    let left = if from - to < 5 { back } else { format!("\x1b[{}D", from - to) };
+    let distance = from - to;
+    let left = if distance <= MOST_BACKSPACES {
+        "\x08".repeat(usize::from(distance))
+    } else {
+        format!("\x1b[{distance}D")
+    };
     let from_margin = format!("\r{}", right(to));
     if from_margin.len() < left.len() { from_margin } else { left }
 }
 
 impl Painter {
-    /// Of a terminal of which nothing is known but its size.
+    /// A painter for a terminal of this size with an unknown content.
     pub(super) fn new(size: Size) -> Self {
         Self {
             bytes: String::new(),
@@ -173,9 +186,9 @@ impl Painter {
         }
     }
 
-    /// Paints what a drawing shows, and the terminal does not. One of another size begins with a clear screen.
+    /// Paints the cells of a drawing that the terminal does not show yet. After a change of size, clears the screen first.
     pub(super) fn paint(&mut self, drawing: &mut Buffer) {
-        part_halves(drawing);
+        remove_cut_characters(drawing);
         if drawing.area.as_size() != self.size {
             self.size = drawing.area.as_size();
             self.clear();
@@ -187,10 +200,10 @@ impl Painter {
                 let cell = &drawing.content[self.place(at)];
                 if !self.shows(at, cell) {
                     self.go_to(at);
-                    self.take_up(Pen::of(cell), cell.symbol());
+                    self.set_pen(Pen::of(cell), cell.symbol());
                     self.bytes.push_str(cell.symbol());
-                    self.cursor = self.after(at, cell.symbol());
-                    self.note(at, cell.symbol());
+                    self.cursor = self.cursor_after(at, cell.symbol());
+                    self.remember(at, cell.symbol());
                 }
                 x += if cell.symbol().len() > 1 && cell.symbol().width() > 1 { 2 } else { 1 };
             }
@@ -199,7 +212,7 @@ impl Painter {
 
     /// Clears the screen.
     pub(super) fn clear(&mut self) {
-        // What is cleared takes the background of the pen.
+        // Cleared cells get the background of the pen, so the pen is reset first.
         const CLEAR: &str = "\x1b[m\x1b[2J";
         if !self.bytes.ends_with(CLEAR) {
             self.bytes.push_str(CLEAR);
@@ -210,15 +223,15 @@ impl Painter {
         self.others.clear();
     }
 
-    /// Whether the terminal shows this already.
+    /// Returns whether the terminal already shows this cell.
     fn shows(&self, at: Position, cell: &Cell) -> bool {
         let (place, pen) = (self.place(at), Pen::of(cell));
         match self.shown[place] {
-            Some((character, its)) => {
-                let looks_so = its == pen || character == ' ' && its.blank_looks_as(pen);
-                looks_so && cell.symbol() == character.encode_utf8(&mut [0; 4])
+            Some((character, shown_pen)) => {
+                let looks_same = shown_pen == pen || character == ' ' && shown_pen.blank_looks_as(pen);
+                looks_same && cell.symbol() == character.encode_utf8(&mut [0; 4])
             }
-            None => self.others.get(&place).is_some_and(|(symbol, its)| symbol == cell.symbol() && *its == pen),
+            None => self.others.get(&place).is_some_and(|(symbol, shown_pen)| symbol == cell.symbol() && *shown_pen == pen),
         }
     }
 
@@ -226,19 +239,19 @@ impl Painter {
         usize::from(at.y) * usize::from(self.size.width) + usize::from(at.x)
     }
 
-    /// The characters from one column to another of a line, if this pen would paint them as they are.
-    fn between(&self, from: Position, to: Position) -> Option<String> {
+    /// Returns the characters from one column to another of a line, if the current pen paints them as they are.
+    fn unchanged_between(&self, from: Position, to: Position) -> Option<String> {
         let start = self.place(from);
         let cells = self.shown.get(start..start + usize::from(to.x - from.x))?;
-        let as_is = |cell: &Option<(char, Pen)>| {
+        let unchanged = |cell: &Option<(char, Pen)>| {
             let (character, pen) = (*cell)?;
             (pen == self.pen || character == ' ' && self.pen.blank_looks_as(pen)).then_some(character)
         };
-        cells.iter().map(as_is).collect()
+        cells.iter().map(unchanged).collect()
     }
 
-    /// Notes what a cell shows from now on.
-    fn note(&mut self, at: Position, symbol: &str) {
+    /// Remembers what a cell shows from now on.
+    fn remember(&mut self, at: Position, symbol: &str) {
         let place = self.place(at);
         let mut characters = symbol.chars();
         let (first, second, width) = (characters.next(), characters.next(), symbol.width());
@@ -261,30 +274,32 @@ impl Painter {
         if self.cursor == Some(to) {
             return;
         }
-        let mut way =
+        let mut movement =
             if to.x == 0 { format!("\x1b[{}H", to.y + 1) } else { format!("\x1b[{};{}H", to.y + 1, to.x + 1) };
         if let Some(from) = self.cursor
             && to.y >= from.y
         {
-            // In raw mode a line feed goes down and nowhere else; it cannot scroll, the goal being below.
-            let hop = format!("{}{}", "\n".repeat(usize::from(to.y - from.y).min(8)), sideways(from.x, to.x));
-            if to.y - from.y < 8 && hop.len() < way.len() {
-                way = hop;
+            // In raw mode a line feed keeps the column. It does not scroll here, because the target row is on the screen.
+            let rows = to.y - from.y;
+            let relative =
+                format!("{}{}", "\n".repeat(rows.min(MOST_LINE_FEEDS).into()), horizontal_movement(from.x, to.x));
+            if rows <= MOST_LINE_FEEDS && relative.len() < movement.len() {
+                movement = relative;
             }
-            if to.y == from.y
+            if rows == 0
                 && to.x > from.x
-                && to.x - from.x < 4
-                && let Some(same) = self.between(from, to)
-                && same.len() <= way.len()
+                && to.x - from.x <= MOST_REPAINTED
+                && let Some(characters) = self.unchanged_between(from, to)
+                && characters.len() <= movement.len()
             {
-                way = same;
+                movement = characters;
             }
         }
-        self.bytes.push_str(&way);
+        self.bytes.push_str(&movement);
         self.cursor = Some(to);
     }
 
-    fn take_up(&mut self, pen: Pen, symbol: &str) {
+    fn set_pen(&mut self, pen: Pen, symbol: &str) {
         if self.pen != pen && !(symbol == " " && self.pen.blank_looks_as(pen)) {
             let parameters = pen.parameters(self.pen);
             push(&mut self.bytes, format_args!("\x1b[{parameters}m"));
@@ -292,12 +307,11 @@ impl Painter {
         }
     }
 
-    /// Where the cursor is after a symbol at `at`.
-    fn after(&self, at: Position, symbol: &str) -> Option<Position> {
-        // Terminals disagree on how wide a wide or composed character is, and on where the cursor
-        // stands when the line is full.
-        let sure = symbol.chars().count() == 1 && symbol.width() == 1 && at.x + 1 < self.size.width;
-        sure.then(|| Position::new(at.x + 1, at.y))
+    /// Returns the position of the cursor after a symbol at `at`; `None` where terminals disagree.
+    fn cursor_after(&self, at: Position, symbol: &str) -> Option<Position> {
+        // Terminals disagree on the width of wide and composed characters, and on the cursor after the last column.
+        let is_certain = symbol.chars().count() == 1 && symbol.width() == 1 && at.x + 1 < self.size.width;
+        is_certain.then(|| Position::new(at.x + 1, at.y))
     }
 }
 
@@ -391,7 +405,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is drawn, frame after frame, the terminal shows it.
+        /// The terminal shows each frame of any sequence of drawings.
         #[test]
         fn the_terminal_shows_what_was_drawn(frames in prop::collection::vec(strokes(), 1..5)) {
             let mut painter = Painter::new(SIZE);
@@ -408,7 +422,7 @@ mod tests {
         }
     }
 
-    /// What is painted for each of these texts, one after the other.
+    /// Returns the bytes painted for each of these texts, one after the other.
     fn painted<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let mut painter = Painter::new(SIZE);
         let mut paint = |text: &str| {
@@ -421,24 +435,24 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_did_not_change_is_painted_when_that_is_shorter() {
+    fn an_unchanged_character_is_repainted_when_that_is_shorter_than_moving() {
         assert_eq!(painted(["1.1 G", "2.2 G"])[1], "\r2.2");
     }
 
     #[test]
-    fn what_did_not_change_costs_nothing() {
+    fn an_unchanged_frame_costs_no_bytes() {
         assert_eq!(painted(["61.2 GiB", "61.2 GiB"])[1], "");
         assert_eq!(painted(["e\u{301} 名前", "e\u{301} 名前"])[1], "");
     }
 
     #[test]
-    fn a_digit_costs_a_hop_and_a_byte() {
+    fn a_changed_digit_costs_a_short_movement_and_a_byte() {
         let painted = painted(["61.2 GiB  97%\n61.2 GiB  97%", "61.3 GiB  98%\n61.3 GiB  98%"]);
         assert_eq!(painted[1], "\x1b[1;4H3\x1b[7C8\n\x1b[9D3\x1b[7C8");
     }
 
     #[test]
-    fn the_pen_changes_by_the_shorter_way() {
+    fn the_pen_changes_with_the_fewest_parameters() {
         let red = Pen { foreground: Color::Red, ..Pen::default() };
         let loud = Pen { modifier: Modifier::BOLD | Modifier::UNDERLINED, ..red };
         assert_eq!(Pen::default().parameters(loud), "");
