@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// An amount of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
@@ -219,9 +219,17 @@ impl fmt::Display for Hertz {
 /// It never jumps, unlike the wall clock, and it is the clock of a process's start ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Moment(pub u64);
+pub struct Moment(#[serde(deserialize_with = "bounded_milliseconds")] pub u64);
+
+/// Reads milliseconds since boot. A hostile agent may send any number; arithmetic with a larger one would overflow.
+fn bounded_milliseconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Ok(u64::deserialize(deserializer)?.min(Moment::LATEST.0))
+}
 
 impl Moment {
+    /// The latest moment that is read from a line: 100 years after the boot.
+    pub const LATEST: Self = Self(100 * 365 * 24 * 3600 * 1000);
+
     /// How long after `earlier` this is; nothing when it is not.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

@@ -342,6 +342,9 @@ impl Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfStep;
 
+/// The largest number of processes of one host that a reader keeps: the default limit of PIDs of a Linux kernel.
+pub const MOST_PROCESSES: usize = 32_768;
+
 impl Snapshot {
     /// Turns this snapshot into the one that the change leads to.
     ///
@@ -350,7 +353,7 @@ impl Snapshot {
     /// When the change starts from another snapshot. This one is then as it was; the next `full` line replaces it.
     pub fn apply(&mut self, change: Change) -> Result<(), OutOfStep> {
         let fits = |change: &GpuChange| self.gpu(&change.uuid).is_none_or(|gpu| change.fits(gpu));
-        if self.sequence + 1 != change.sequence || !change.gpus.iter().all(fits) {
+        if self.sequence.checked_add(1) != Some(change.sequence) || !change.gpus.iter().all(fits) {
             return Err(OutOfStep);
         }
         self.sequence = change.sequence;
@@ -386,11 +389,11 @@ impl Snapshot {
                     replace(&mut process.load, load);
                     replace(&mut process.allocator, change.allocator);
                 }
-                (Err(_), Some(facts), Some(load)) => {
+                (Err(_), Some(facts), Some(load)) if self.processes.len() < MOST_PROCESSES => {
                     let allocator = change.allocator.flatten();
                     self.processes.push(Process { id: change.id, facts, load, allocator });
                 }
-                // A new process without its readings: the writer is not gputop.
+                // A new process without its readings, or too many processes: the writer is not gputop.
                 (Err(_), ..) => {}
             }
         }

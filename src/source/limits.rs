@@ -2,6 +2,7 @@
 //! a large allocation.
 
 use crate::base::text::Text;
+use crate::protocol::change::MOST_PROCESSES;
 use crate::protocol::line::Line;
 
 /// The length of the longest line that is accepted. 1,000 processes make a line of one MiB.
@@ -22,9 +23,6 @@ const DEEPEST_NESTING: usize = 64;
 
 /// The largest number of GPUs and GPU instances of one host. The largest host that NVIDIA sells has 72.
 const MOST_GPUS: usize = 1024;
-
-/// The largest number of processes of one host: the default limit of PIDs of a Linux kernel.
-const MOST_PROCESSES: usize = 32_768;
 
 /// Checks the shape of a raw line, which may be no JSON at all.
 ///

@@ -33,6 +33,7 @@ mod personas;
 mod query;
 mod readme;
 mod screens;
+mod sources;
 mod stories;
 mod table;
 mod tidy;

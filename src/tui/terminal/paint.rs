@@ -164,11 +164,8 @@ fn horizontal_movement(from: u16, to: u16) -> String {
         return right(to - from);
     }
     let distance = from - to;
-    let left = if distance <= MOST_BACKSPACES {
-        "\x08".repeat(usize::from(distance))
-    } else {
-        format!("\x1b[{distance}D")
-    };
+    let left =
+        if distance <= MOST_BACKSPACES { "\x08".repeat(usize::from(distance)) } else { format!("\x1b[{distance}D") };
     let from_margin = format!("\r{}", right(to));
     if from_margin.len() < left.len() { from_margin } else { left }
 }
@@ -231,7 +228,9 @@ impl Painter {
                 let looks_same = shown_pen == pen || character == ' ' && shown_pen.blank_looks_as(pen);
                 looks_same && cell.symbol() == character.encode_utf8(&mut [0; 4])
             }
-            None => self.others.get(&place).is_some_and(|(symbol, shown_pen)| symbol == cell.symbol() && *shown_pen == pen),
+            None => {
+                self.others.get(&place).is_some_and(|(symbol, shown_pen)| symbol == cell.symbol() && *shown_pen == pen)
+            }
         }
     }
 
