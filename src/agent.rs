@@ -40,57 +40,80 @@ use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{
-    Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Process, ProcessFacts, ProcessId, Reading,
-    Trouble, Use,
+    Driver, Failure, GpuDetail, GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Process, ProcessFacts, ProcessId,
+    Reading, Trouble, Use,
 };
 
-/// What one pass over the driver brought.
+/// The readings of one pass over the driver.
 #[derive(Debug, Clone)]
-pub struct Readings {
+struct Readings {
     /// The driver itself.
-    pub driver: Driver,
-    /// Every GPU, by index; the instances of a split one right after it.
-    pub gpus: Vec<GpuReadings>,
-    /// Of the simulated machine, what PyTorch says in its processes, by PID. They have none.
+    driver: Driver,
+    /// Every GPU, by index. The instances of a split GPU come right after it.
+    gpus: Vec<GpuReadings>,
+    /// Allocator stats of the simulated machine's processes, by PID. These processes have no PyTorch.
     simulated: Vec<(u32, Vec<pytorch::Stats>)>,
 }
 
-/// What one pass brought of one GPU, or of one MIG instance.
+/// The readings of one GPU or MIG instance.
 #[derive(Debug, Clone)]
-pub struct GpuReadings {
-    /// Its id.
-    pub uuid: GpuUuid,
-    /// What does not change.
-    pub facts: GpuFacts,
-    /// What changes each second.
-    pub load: GpuLoad,
-    /// What changes now and then.
-    pub health: GpuHealth,
-    /// What few ask for; absent unless it was asked for.
-    pub detail: Option<Box<GpuDetail>>,
-    /// Who uses it, by PID, each once.
-    pub holds: Vec<Hold>,
-    /// Who holds it besides, by PID: on the simulated machine, which has no device files.
-    pub device_file_holders: Vec<u32>,
-    /// Why it does not answer; absent when all is well.
-    pub trouble: Option<Trouble>,
-    /// What fails while the rest goes on.
-    pub failures: Vec<Failure>,
+struct GpuReadings {
+    uuid: GpuUuid,
+    facts: GpuFacts,
+    load: GpuLoad,
+    health: GpuHealth,
+    /// `None` unless it is asked for.
+    detail: Option<Box<GpuDetail>>,
+    /// The processes in NVML's lists, by PID, each once.
+    processes: Vec<NvmlProcess>,
+    /// PIDs of the simulated machine that hold the GPU without being listed: that machine has no device files.
+    device_file_holders: Vec<u32>,
+    /// The reason why the GPU does not answer; `None` when all is well.
+    trouble: Option<Trouble>,
+    /// Calls that fail while others succeed.
+    failures: Vec<Failure>,
 }
 
-/// One entry of NVML's process lists: a PID that `/proc` was not asked about yet.
+impl GpuReadings {
+    /// A GPU of which no reading is known, and why.
+    fn missing(uuid: GpuUuid, index: u32, parent: Option<GpuUuid>, now: Moment, why: Missing) -> Self {
+        Self {
+            uuid,
+            facts: GpuFacts::missing(index, parent, false, why),
+            load: GpuLoad::missing(now, why),
+            health: GpuHealth::missing(now, vec![], why),
+            detail: None,
+            processes: vec![],
+            device_file_holders: vec![],
+            trouble: None,
+            failures: vec![],
+        }
+    }
+
+    /// A GPU that could not tell its UUID.
+    fn unknown(index: u32, now: Moment, why: Missing) -> Self {
+        Self::missing(Self::unknown_uuid(index), index, None, now, why)
+    }
+
+    /// The placeholder for the UUID of such a GPU.
+    fn unknown_uuid(index: u32) -> GpuUuid {
+        GpuUuid(format!("unknown-{index}").into())
+    }
+}
+
+/// A process in NVML's lists of one GPU. Whether `/proc` knows its PID is not known yet.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Hold {
-    /// As NVML says it; in a container it may be the host's.
-    pub pid: u32,
-    /// When the list that named it was asked for. A process that started later is another one.
-    pub listed: Moment,
-    /// In which of the lists it was.
-    pub usage: Use,
-    /// Device memory that the driver gave it.
-    pub memory: Reading<Bytes>,
+struct NvmlProcess {
+    /// The PID that NVML gives. In a container it may be a PID of the host.
+    pid: u32,
+    /// The time when the list was asked for. A process that started later is another one.
+    listed: Moment,
+    /// The lists that name it.
+    usage: Use,
+    /// Device memory that it uses.
+    memory: Reading<Bytes>,
     /// Share of the time since the last pass in which its kernels ran.
-    pub sm: Reading<Percent>,
+    sm: Reading<Percent>,
 }
 
 /// Everything that wakes the loop.

@@ -1,6 +1,6 @@
 //! The simulated machine of `--demo`: GPUs that do not exist, and real, harmless processes on them.
 //!
-//! The processes ([`cast`]) are this program again, under other names, so `/proc` knows them and they
+//! The processes ([`processes`]) are this program again, under other names, so `/proc` knows them and they
 //! can be ended for good. What they do to the GPUs is a play of the clock alone ([`scene`]).
 
 mod board;
@@ -11,7 +11,7 @@ use std::io;
 
 use self::processes::{Actor, Role};
 pub use self::processes::{ROLE_VARIABLE, be};
-use super::{Hold, Readings, clock};
+use super::{NvmlProcess, Readings, clock};
 use crate::base::units::{Moment, Percent};
 use crate::protocol::snapshot::{Driver, GpuUuid, Use};
 
@@ -32,8 +32,8 @@ impl Machine {
     pub(super) fn pass(&mut self, now: Moment, wanted: Option<&GpuUuid>) -> Readings {
         self.actors.retain(Actor::lives);
         let seconds = now.since(self.started).as_secs_f64();
-        let holds = self.actors.iter().map(|actor| (actor.role(), hold(actor, now, seconds)));
-        let (hidden, listed): (Vec<_>, Vec<_>) = holds.partition(|(role, _)| *role == Role::Hidden);
+        let processes = self.actors.iter().map(|actor| (actor.role(), process(actor, now, seconds)));
+        let (hidden, listed): (Vec<_>, Vec<_>) = processes.partition(|(role, _)| *role == Role::Hidden);
         Readings {
             driver: Driver { version: Some("demo".into()), cuda_version: None, trouble: None, failures: Vec::new() },
             simulated: self
@@ -49,11 +49,17 @@ impl Machine {
     }
 }
 
-fn hold(actor: &Actor, now: Moment, seconds: f64) -> Hold {
+fn process(actor: &Actor, now: Moment, seconds: f64) -> NvmlProcess {
     let part = scene::part(actor.role(), seconds);
-    Hold { pid: actor.pid(), listed: now, usage: Use::Compute, memory: Ok(part.memory), sm: Ok(Percent::new(part.sm)) }
+    NvmlProcess {
+        pid: actor.pid(),
+        listed: now,
+        usage: Use::Compute,
+        memory: Ok(part.memory),
+        sm: Ok(Percent::new(part.sm)),
+    }
 }
 
-fn on(gpu: u32, holds: &[(Role, Hold)]) -> Vec<Hold> {
-    holds.iter().filter(|(role, _)| scene::gpu_of(*role) == gpu).map(|(_, hold)| hold.clone()).collect()
+fn on(gpu: u32, processes: &[(Role, NvmlProcess)]) -> Vec<NvmlProcess> {
+    processes.iter().filter(|(role, _)| scene::gpu_of(*role) == gpu).map(|(_, process)| process.clone()).collect()
 }

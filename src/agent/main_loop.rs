@@ -226,10 +226,10 @@ impl Loop {
 
     /// Reads the processes that hold most, before the others.
     fn see_largest(&mut self) {
-        let mut holds: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.holds).collect();
-        holds.sort_by_key(|hold| Reverse(hold.memory.ok()));
-        for hold in holds {
-            self.processes.read_listed(hold.pid, hold.listed, hold.memory);
+        let mut listed: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.processes).collect();
+        listed.sort_by_key(|process| Reverse(process.memory.ok()));
+        for process in listed {
+            self.processes.read_listed(process.pid, process.listed, process.memory);
         }
     }
 
@@ -303,11 +303,11 @@ impl Loop {
 }
 
 fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
-    let gpu_processes = gpu.holds.iter().map(|hold| GpuProcess {
-        process: processes.read_listed(hold.pid, hold.listed, hold.memory),
-        usage: hold.usage,
-        memory: hold.memory,
-        sm: hold.sm,
+    let gpu_processes = gpu.processes.iter().map(|process| GpuProcess {
+        process: processes.read_listed(process.pid, process.listed, process.memory),
+        usage: process.usage,
+        memory: process.memory,
+        sm: process.sm,
     });
     Gpu {
         uuid: gpu.uuid.clone(),

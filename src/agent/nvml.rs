@@ -1,27 +1,30 @@
-//! Asks the driver about every GPU, through NVML.
+//! Reads the driver and every GPU through NVML.
 //!
-//! A pass cannot fail: a GPU that does not answer stays in its place with what was last known of it, and
-//! its trouble. This runs on a thread that may hang at any call; [`watch`] is how others see that, and
-//! a fresh thread takes over from the last readings.
+//! A pass cannot fail: a GPU that does not answer keeps its slot, with its last readings and its trouble. All of this runs on
+//! a thread that may hang at any call; a [`CallWatch`] shows that to the owner, which starts a thread in its place that goes
+//! on from the last readings.
 
 pub(super) mod call_watch;
 mod calls;
 mod errors;
 mod field_values;
-mod gpu;
+mod gpu_calls;
 mod gpu_detail;
-mod gpu_list;
-mod gpu_processes;
+mod gpu_process_lists;
+mod gpu_slot;
 pub(super) mod library;
-mod mig;
+mod nvml_gpu;
 mod on_demand;
-mod process_lists;
+mod physical_gpu;
+mod plausible;
+mod process_list_reader;
 mod process_utilization;
 mod raw;
 mod topology;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,85 +32,73 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings::nvmlProcessUtilizationSample_t;
 
-use self::call_watch::{Subject, Watch};
+use self::call_watch::{CallSubject, CallWatch, Unresponsive};
 use self::errors::concerns_driver;
-use self::gpu::{Detail, Gpu, Pass};
-use self::gpu_list::Seat;
-pub(super) use self::gpu_list::unknown;
-use self::library::Library;
-use self::process_lists::Lists;
-use self::raw::{EventSet, Handle};
+use self::gpu_calls::CallError;
+use self::gpu_slot::GpuSlot;
+use self::nvml_gpu::{DetailLevel, GpuPass};
+use self::physical_gpu::PhysicalGpu;
+use self::process_list_reader::ProcessListReader;
+use self::raw::{EventSet, Handle, Library};
 use super::{Readings, clock};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Driver, GpuUuid, Trouble, Xid};
 
-/// A driver that does not start, and a GPU that was lost, are tried again so often.
+/// The interval at which a driver that did not start, and a GPU that was lost, are tried again.
 const AGAIN: Duration = Duration::from_secs(3);
-/// GPUs are counted so often.
+/// The interval at which GPUs are counted.
 const COUNT: Duration = Duration::from_secs(10);
+/// The interval at which Xid events are fetched. They are fetched at once when a GPU is lost: an event may say why.
+const EVENTS: Duration = Duration::from_secs(5);
 /// Xid events that one pass takes at most.
 const MOST_EVENTS: usize = 64;
 
-/// Xid events are fetched so often, and at once when a GPU falls silent: one of them may say why.
-const EVENTS: Duration = Duration::from_secs(5);
-
-/// What makes the driver start a GPU that nobody uses.
+/// The function at which the driver starts a GPU that no process uses.
 pub(super) const HANDLE: &str = "nvmlDeviceGetHandleByIndex_v2";
 const COUNT_CALL: &str = "nvmlDeviceGetCount_v2";
 const VERSION: &str = "nvmlSystemGetDriverVersion";
 const CUDA_VERSION: &str = "nvmlSystemGetCudaDriverVersion_v2";
 const WAIT: &str = "nvmlEventSetWait_v2";
 
-/// What a thread in a hung call leaves to the next.
-pub(super) type Started = Arc<Mutex<Legacy>>;
+/// What the next thread inherits from one that is abandoned.
+pub(super) type SharedInheritance = Arc<Mutex<Inherited>>;
 
-/// The driver once it was started, and what was set up with it.
+/// A started driver, and what was set up with it.
 #[derive(Debug, Default)]
-pub(super) struct Legacy {
+pub(super) struct Inherited {
     library: Option<Library>,
-    /// The set that the GPUs are registered with: the Xid that came just before a hang is in it.
+    /// The event set that the GPUs are registered with. It holds the Xid that came just before a hang.
     events: Option<Arc<EventSet>>,
-    /// Whose handles NVML gave out. A GPU that is lost cannot be asked who it is.
+    /// The UUID of each GPU by its handle: a GPU that is lost does not tell it.
     handles: HashMap<Handle, GpuUuid>,
 }
 
-/// Someone who hung, and must not be asked before its time.
-#[derive(Debug, Clone)]
-pub(super) struct Sick {
-    /// Who.
-    pub(super) subject: Subject,
-    /// At which function.
-    pub(super) function: &'static str,
-    /// When to ask again; absent while that is of no use.
-    pub(super) again: Option<Moment>,
-    /// What stands on the screen.
-    pub(super) trouble: Trouble,
-}
+/// The GPU at an index.
+type FoundGpu = Result<(Device<'static>, GpuUuid), CallError>;
 
-/// Who was found at a place.
-type Found = Result<(Device<'static>, GpuUuid), gpu::Failure>;
-
-/// The eyes on the driver.
+/// Reads the driver and its GPUs.
 #[derive(Debug)]
-pub(super) struct Eyes {
+pub(super) struct NvmlReader {
+    /// The library that the user named.
     only: Option<PathBuf>,
+    /// Whether to read the detail of every GPU.
     detail: bool,
-    /// Of this one, all is wanted.
+    /// The GPU of which a person looks at everything.
     wanted: Option<GpuUuid>,
-    watch: Watch,
-    started: Started,
+    watch: Rc<CallWatch>,
+    shared: SharedInheritance,
     library: Option<Library>,
     driver: Driver,
-    seats: Vec<Seat>,
+    slots: Vec<GpuSlot>,
     /// Functions of the driver as a whole that hung.
-    avoid: Vec<Sick>,
-    lists: Lists,
+    avoided: Vec<Unresponsive>,
+    lists: ProcessListReader,
     samples: Vec<nvmlProcessUtilizationSample_t>,
     events: Option<Arc<EventSet>>,
-    /// The GPUs that answered when that set was made.
-    waits_for: Vec<Handle>,
+    /// The GPUs that are registered with that set.
+    registered: Vec<Handle>,
     /// GPUs at the last count.
     counted: Option<u32>,
     start_due: Moment,
@@ -115,24 +106,30 @@ pub(super) struct Eyes {
     events_due: Moment,
 }
 
-impl Eyes {
-    /// Eyes that go on from `last`, and leave the sick alone.
-    pub(super) fn new(options: &AgentOptions, watch: Watch, started: Started, last: Readings, sick: Vec<Sick>) -> Self {
-        let (seats, avoid) = gpu_list::from_readings(last.gpus, sick);
+impl NvmlReader {
+    /// Creates a reader that goes on from `last`, and does not make the calls that hung.
+    pub(super) fn new(
+        options: &AgentOptions,
+        watch: CallWatch,
+        shared: SharedInheritance,
+        last: Readings,
+        unresponsive: Vec<Unresponsive>,
+    ) -> Self {
+        let (slots, avoided) = gpu_slot::from_readings(last.gpus, unresponsive);
         Self {
             only: options.nvml_lib.clone(),
             detail: options.detail,
             wanted: None,
-            watch,
+            watch: Rc::new(watch),
             library: None,
-            started,
+            shared,
             driver: last.driver,
-            seats,
-            avoid,
-            lists: Lists::new(),
+            slots,
+            avoided,
+            lists: ProcessListReader::new(),
             samples: vec![],
             events: None,
-            waits_for: vec![],
+            registered: vec![],
             counted: None,
             start_due: Moment(0),
             count_due: Moment(0),
@@ -140,15 +137,15 @@ impl Eyes {
         }
     }
 
-    /// From now on, all there is to know of this GPU is wanted, or of none.
+    /// Sets the GPU of which to read everything.
     pub(super) fn want(&mut self, gpu: Option<GpuUuid>) {
         self.wanted = gpu;
     }
 
-    /// Reads only names, memory and processes if nothing was read before: the first line does not wait for the rest.
+    /// Reads only names, memory and compute processes if nothing was read before: the first line does not wait for the rest.
     /// `None` if there are older readings, or no GPU.
     pub(super) fn first_stage(&mut self, now: Moment) -> Option<Readings> {
-        if self.library.is_some() || !self.seats.is_empty() {
+        if self.library.is_some() || !self.slots.is_empty() {
             return None;
         }
         self.start(now);
@@ -156,10 +153,10 @@ impl Eyes {
         self.read(false, true);
         // The whole pass begins with a count: a GPU may be missing, and the versions were not asked for.
         self.count_due = now;
-        (!self.seats.is_empty()).then(|| self.readings())
+        (!self.slots.is_empty()).then(|| self.readings())
     }
 
-    /// Asks everyone who is well.
+    /// Reads the driver and every GPU that responds.
     pub(super) fn pass(&mut self, now: Moment, scan: bool) -> Readings {
         if self.library.is_none() {
             self.start(now);
@@ -178,34 +175,31 @@ impl Eyes {
     }
 
     fn readings(&mut self) -> Readings {
-        let trouble = self.driver.trouble.as_ref().and_then(|it| it.call.as_ref());
-        self.driver.failures = self.watch.failures(Subject::Driver);
+        let trouble = self.driver.trouble.as_ref().and_then(|trouble| trouble.call.as_ref());
+        self.driver.failures = self.watch.failures(CallSubject::Driver);
         self.driver.failures.retain(|failure| Some(&failure.call) != trouble);
         Readings {
             driver: self.driver.clone(),
-            gpus: self.seats.iter().flat_map(|seat| seat.last.clone()).collect(),
+            gpus: self.slots.iter().flat_map(GpuSlot::all_readings).cloned().collect(),
             simulated: Vec::new(),
         }
     }
 
-    /// Tries those again who hung and whose time has come. This may hang again: so it comes after the pass.
+    /// Makes the calls again that hung and are due. They may hang again: this comes after the pass.
     pub(super) fn retry(&mut self, now: Moment) {
-        let due = |sick: &Sick| sick.again.is_some_and(|again| now >= again);
-        while let Some(at) = self.avoid.iter().position(due) {
-            let function = self.avoid.swap_remove(at).function;
-            self.ask_again(function, now);
-            if self.watch.is_left_behind() {
+        let is_due = |hung: &Unresponsive| hung.again.is_some_and(|again| now >= again);
+        while let Some(at) = self.avoided.iter().position(is_due) {
+            let function = self.avoided.swap_remove(at).function;
+            self.call_again(function, now);
+            if self.watch.is_abandoned() {
                 return;
             }
-            // It answered; the trouble goes when no other function is avoided.
+            // The function answered. The trouble goes when no other function is avoided.
             self.set_driver_trouble(None);
         }
         let mut any = false;
-        for seat in &mut self.seats {
-            if seat.sick.as_ref().is_some_and(due) {
-                seat.sick = None;
-                any = true;
-            }
+        for slot in &mut self.slots {
+            any |= slot.unresponsive.take_if(|hung| is_due(hung)).is_some();
         }
         if let (true, Some(library)) = (any, self.library) {
             self.counted = None;
@@ -214,8 +208,8 @@ impl Eyes {
         }
     }
 
-    /// Asks the driver as a whole what it did not answer before.
-    fn ask_again(&mut self, function: &'static str, now: Moment) {
+    /// Makes a call to the driver as a whole that hung before.
+    fn call_again(&mut self, function: &'static str, now: Moment) {
         match (self.library, function) {
             (None, _) => {
                 self.start_due = now;
@@ -230,35 +224,35 @@ impl Eyes {
         }
     }
 
-    /// A hung call came back: what it asked is worth another try.
+    /// Makes every call that hung again as soon as possible: one of them has returned.
     pub(super) fn came_back(&mut self, now: Moment) {
-        for sick in self.avoid.iter_mut().chain(self.seats.iter_mut().filter_map(|seat| seat.sick.as_mut())) {
-            sick.again = Some(now);
+        let of_gpus = self.slots.iter_mut().filter_map(|slot| slot.unresponsive.as_mut());
+        for hung in self.avoided.iter_mut().chain(of_gpus) {
+            hung.again = Some(now);
         }
     }
 
     /// Calls a function of the driver as a whole, unless it hung.
     fn ask<T>(&self, function: &'static str, call: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
-        if self.avoid.iter().any(|sick| sick.function == function) {
+        if self.avoided.iter().any(|hung| hung.function == function) {
             return Err(NvmlError::Timeout);
         }
-        self.watch.about(Subject::Driver);
-        self.watch.call(function, call)
+        self.watch.call(CallSubject::Driver, function, call)
     }
 
-    fn legacy(&self) -> MutexGuard<'_, Legacy> {
-        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inherited(&self) -> MutexGuard<'_, Inherited> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn start(&mut self, now: Moment) {
         // Another start beside one that hangs would hang too, and both would do it at once.
-        let hangs = |sick: &Sick| sick.function == library::INIT || sick.function == VERSION;
-        if now < self.start_due || self.avoid.iter().any(hangs) {
+        let hangs = |hung: &Unresponsive| hung.function == library::INIT || hung.function == VERSION;
+        if now < self.start_due || self.avoided.iter().any(hangs) {
             return;
         }
         let (already, events) = {
-            let legacy = self.legacy();
-            (legacy.library, legacy.events.clone())
+            let inherited = self.inherited();
+            (inherited.library, inherited.events.clone())
         };
         let library = match already {
             Some(library) => library,
@@ -274,10 +268,10 @@ impl Eyes {
                 }
             },
         };
-        self.legacy().library = Some(library);
+        self.inherited().library = Some(library);
         self.library = Some(library);
-        // A thread may hang in the set: then this one has a set of its own.
-        self.events = events.filter(|_| !self.avoid.iter().any(|sick| sick.function == WAIT));
+        // If a thread hangs in the set, this thread makes a set of its own.
+        self.events = events.filter(|_| !self.avoided.iter().any(|hung| hung.function == WAIT));
         (self.counted, self.count_due) = (None, Moment(0));
         self.set_driver_trouble(None);
     }
@@ -289,41 +283,41 @@ impl Eyes {
         }
         if self.driver.cuda_version.is_none() {
             let version = self.ask(CUDA_VERSION, || library.sys_cuda_driver_version());
-            self.driver.cuda_version = version.ok().map(|it| format!("{}.{}", it / 1000, it % 1000 / 10).into());
+            self.driver.cuda_version = version.ok().map(|cuda| format!("{}.{}", cuda / 1000, cuda % 1000 / 10).into());
         }
     }
 
-    /// The trouble of the driver; one that hung at some call keeps that one until it comes back.
+    /// Sets the trouble of the driver. While a call hangs, that trouble stays.
     fn set_driver_trouble(&mut self, trouble: Option<Trouble>) {
-        let new = trouble.or_else(|| self.avoid.first().map(|sick| sick.trouble.clone()));
+        let new = trouble.or_else(|| self.avoided.first().map(|hung| hung.trouble.clone()));
         let same = matches!((&new, &self.driver.trouble), (Some(new), Some(old)) if new.cause == old.cause && new.sentence == old.sentence);
         if !same {
             self.driver.trouble = new;
         }
     }
 
-    /// The driver went away under us.
+    /// Forgets the driver, which does not answer any more.
     fn lose_driver(&mut self, function: &'static str, error: &NvmlError, now: Moment) {
         let trouble = errors::of_driver(function, error, now);
-        for seat in &mut self.seats {
-            seat.suffers(&trouble);
+        for slot in &mut self.slots {
+            slot.set_trouble(&trouble);
         }
         self.set_driver_trouble(Some(trouble));
         self.library = None;
-        *self.legacy() = Legacy::default();
-        // After an update of the driver all of this is asked anew.
+        *self.inherited() = Inherited::default();
+        // The driver may have been updated.
         (self.driver.version, self.driver.cuda_version) = (None, None);
         self.start_due = now.after(AGAIN);
-        self.lists = Lists::new();
+        self.lists = ProcessListReader::new();
     }
 
-    /// Counts the GPUs, and looks at each place when the count changed or someone is missing.
+    /// Counts the GPUs, and looks at each index when the count changed or a GPU is missing.
     fn enumerate(&mut self, library: Library, now: Moment) {
         self.count_due = now.after(COUNT);
         let count = match self.ask(COUNT_CALL, || library.device_count()) {
             Ok(count) => count,
-            // It hangs. A thread that took over has no handles yet: the GPUs are as many as there were.
-            Err(NvmlError::Timeout) => match self.seats.iter().map(|seat| seat.index + 1).max() {
+            // The call hangs. A thread without handles assumes as many GPUs as before.
+            Err(NvmlError::Timeout) => match self.slots.iter().map(|slot| slot.index + 1).max() {
                 Some(count) if self.counted.is_none() => count,
                 _ => return,
             },
@@ -333,7 +327,7 @@ impl Eyes {
             }
         };
         self.set_driver_trouble(None);
-        let missing = self.seats.iter().any(|seat| seat.gpu.is_none() && seat.sick.is_none());
+        let missing = self.slots.iter().any(|slot| slot.gpu.is_none() && slot.unresponsive.is_none());
         if self.counted == Some(count) && !missing {
             return;
         }
@@ -343,102 +337,90 @@ impl Eyes {
         self.counted = Some(count);
         let mut found = vec![];
         for index in 0..count {
-            if self.seats.iter().any(|seat| seat.index == index && seat.sick.is_some()) {
+            if self.slots.iter().any(|slot| slot.index == index && slot.unresponsive.is_some()) {
                 continue;
             }
             found.push((index, self.find(library, index)));
-            if self.watch.is_left_behind() {
+            if self.watch.is_abandoned() {
                 return;
             }
         }
         self.place(found, now);
     }
 
-    /// The GPU at a place, and its id.
-    fn find(&self, library: Library, index: u32) -> Found {
+    /// The GPU at an index, and its UUID.
+    fn find(&self, library: Library, index: u32) -> FoundGpu {
         const UUID: &str = "nvmlDeviceGetUUID";
-        self.watch.about(Subject::Gpu(index));
-        let device = self.watch.call(HANDLE, || library.device_by_index(index)).map_err(|error| (HANDLE, error))?;
-        let uuid = self.watch.call(UUID, || device.uuid()).map_err(|error| (UUID, error))?;
+        let gpu = CallSubject::Gpu(index);
+        let device =
+            self.watch.call(gpu, HANDLE, || library.device_by_index(index)).map_err(|error| (HANDLE, error))?;
+        let uuid = self.watch.call(gpu, UUID, || device.uuid()).map_err(|error| (UUID, error))?;
         Ok((device, GpuUuid(uuid.into())))
     }
 
-    /// Gives each GPU that was found its seat, and those that were not their trouble.
-    fn place(&mut self, found: Vec<(u32, Found)>, now: Moment) {
+    /// Gives each GPU that was found its slot, and each other GPU its trouble.
+    fn place(&mut self, found: Vec<(u32, FoundGpu)>, now: Moment) {
         let mut present = vec![];
         let mut failed = vec![];
         for (index, result) in found {
             match result {
                 Ok((device, uuid)) => {
                     present.push(uuid.clone());
-                    self.seat(index, device, uuid);
+                    self.put(index, device, uuid);
                 }
                 Err((function, error)) if concerns_driver(&error) => return self.lose_driver(function, &error, now),
                 Err(failure) => failed.push((index, failure)),
             }
         }
-        gpu_list::settle(&mut self.seats, &present, failed, now);
+        gpu_slot::set_missing(&mut self.slots, &present, failed, now);
     }
 
-    /// Seats a GPU: in its own place if it was here before, at whatever index.
-    fn seat(&mut self, index: u32, device: Device<'static>, uuid: GpuUuid) {
-        let at = self.seats.iter().position(|seat| seat.is(&uuid));
-        if let Some(seat) = at.map(|at| &mut self.seats[at]) {
-            seat.index = index;
-            for readings in &mut seat.last {
-                readings.facts.index = index;
-            }
-            if let Some(gpu) = &mut seat.gpu {
-                gpu.readings.facts.index = index;
-                for part in &mut gpu.parts {
-                    part.readings.facts.index = index;
-                }
+    /// Puts a GPU into its slot, which it keeps at another index.
+    fn put(&mut self, index: u32, device: Device<'static>, uuid: GpuUuid) {
+        let at = self.slots.iter().position(|slot| slot.is(&uuid));
+        if let Some(slot) = at.map(|at| &mut self.slots[at]) {
+            slot.set_index(index);
+            if slot.gpu.is_some() {
                 return;
             }
         }
-        self.watch.about(Subject::Gpu(index));
-        self.legacy().handles.insert(raw::handle_of(&device), uuid.clone());
-        let mut gpu = Gpu::open(device, uuid, index, None, &self.watch);
-        if let Some(at) = at {
-            let last = &self.seats[at].last[0];
-            gpu.readings.health.xids.clone_from(&last.health.xids);
-            // What is still wrong with it began when it began.
-            gpu.readings.trouble.clone_from(&last.trouble);
-            self.seats[at].gpu = Some(gpu);
+        self.inherited().handles.insert(raw::handle_of(&device), uuid.clone());
+        let mut gpu = PhysicalGpu::new(device, uuid, index, &self.watch);
+        if let Some(slot) = at.map(|at| &mut self.slots[at]) {
+            gpu.gpu.readings.health.xids.clone_from(&slot.readings().health.xids);
+            // A trouble that goes on began when it began.
+            gpu.gpu.readings.trouble.clone_from(&slot.readings().trouble);
+            slot.gpu = Some(gpu);
         } else {
-            let last = vec![gpu.readings.clone()];
-            self.seats.push(Seat { index, last, gpu: Some(gpu), sick: None });
+            self.slots.push(GpuSlot { index, gpu: Some(gpu), last: vec![], unresponsive: None });
         }
     }
 
-    /// What NVML calls the GPUs that answer.
-    fn here(&self) -> Vec<Handle> {
-        self.seats.iter().filter_map(|seat| Some(raw::handle_of(&seat.gpu.as_ref()?.device))).collect()
+    /// The handles of the GPUs that answer.
+    fn handles(&self) -> Vec<Handle> {
+        self.slots.iter().filter_map(|slot| Some(raw::handle_of(&slot.gpu.as_ref()?.gpu.calls.device))).collect()
     }
 
-    /// Reads every GPU that is well.
+    /// Reads every GPU that responds.
     fn read(&mut self, scan: bool, is_first_stage: bool) {
         let mut lost_driver = None;
-        let well = self.seats.iter().filter(|seat| self.wanted.is_some() && seat.sick.is_none());
-        let everyone: Vec<_> =
-            well.filter_map(|seat| Some((seat.index, raw::handle(&seat.gpu.as_ref()?.device)))).collect();
-        for seat in &mut self.seats {
-            let Some(gpu) = &mut seat.gpu else { continue };
-            self.watch.about(Subject::Gpu(seat.index));
+        let well = self.slots.iter().filter(|slot| self.wanted.is_some() && slot.unresponsive.is_none());
+        let gpus: Vec<_> =
+            well.filter_map(|slot| Some((slot.index, raw::handle(&slot.gpu.as_ref()?.gpu.calls.device)))).collect();
+        for slot in &mut self.slots {
+            let is_wanted = self.wanted.as_ref() == Some(&slot.readings().uuid);
+            let Some(gpu) = &mut slot.gpu else { continue };
             let detail = match () {
-                () if self.wanted.as_ref() == Some(&gpu.readings.uuid) => Detail::Live(&everyone),
-                () if self.detail => Detail::Once,
-                () => Detail::No,
+                () if is_wanted => DetailLevel::Live(&gpus),
+                () if self.detail => DetailLevel::Once,
+                () => DetailLevel::No,
             };
             let (lists, samples) = (&mut self.lists, &mut self.samples);
             let driver = self.driver.version.as_ref().map_or("", Text::as_str);
-            let mut pass = Pass { watch: &self.watch, lists, samples, driver, scan, is_first_stage, detail };
-            match gpu.read(&mut pass) {
+            match gpu.read(&mut GpuPass { lists, samples, driver, scan, is_first_stage, detail }) {
                 Ok(()) => {
-                    gpu.readings.failures = self.watch.failures(Subject::Gpu(seat.index));
-                    seat.last.clear();
-                    seat.last.push(gpu.readings.clone());
-                    seat.last.extend(gpu.parts.iter().map(|part| part.readings.clone()));
+                    gpu.gpu.readings.failures = self.watch.failures(CallSubject::Gpu(slot.index));
+                    slot.last.clear();
                 }
                 Err((function, error)) => {
                     let now = clock::now();
@@ -446,14 +428,14 @@ impl Eyes {
                         lost_driver = Some((function, error, now));
                         break;
                     }
-                    let trouble = errors::of_gpu(function, &error, &gpu.readings.facts, now);
-                    seat.suffers(&trouble);
-                    // It may be back soon, at another index.
+                    let trouble = errors::of_gpu(function, &error, &gpu.gpu.readings.facts, now);
+                    slot.set_trouble(&trouble);
+                    // The GPU may be back soon, at another index.
                     self.count_due = now.after(AGAIN);
                     self.events_due = Moment(0);
                 }
             }
-            if self.watch.is_left_behind() {
+            if self.watch.is_abandoned() {
                 return;
             }
         }
@@ -462,7 +444,7 @@ impl Eyes {
         }
     }
 
-    /// Fetches the Xid errors that came.
+    /// Fetches new Xid errors.
     fn fetch_events(&mut self, library: Library, now: Moment) {
         if now < self.events_due || self.library.is_none() {
             return;
@@ -470,43 +452,42 @@ impl Eyes {
         self.events_due = now.after(EVENTS);
         if self.events.is_none() {
             let Ok(set) = self.ask("nvmlEventSetCreate", || EventSet::create(library)) else { return };
-            self.waits_for.clear();
+            self.registered.clear();
             self.events = Some(Arc::new(set));
-            self.legacy().events.clone_from(&self.events);
+            self.inherited().events.clone_from(&self.events);
         }
         let Some(set) = self.events.clone() else { return };
-        // Those that answered in this pass, and are new or came back.
-        for gpu in self.seats.iter().filter_map(|seat| seat.gpu.as_ref()) {
-            if !self.waits_for.contains(&raw::handle_of(&gpu.device)) {
-                self.waits_for.push(raw::handle_of(&gpu.device));
-                self.watch.about(Subject::Gpu(gpu.readings.facts.index));
-                // A GPU that has no events answers so; there is nothing to do about it.
-                let _unsupported = self.watch.call("nvmlDeviceRegisterEvents", || set.register(&gpu.device));
+        for calls in self.slots.iter().filter_map(|slot| Some(&slot.gpu.as_ref()?.gpu.calls)) {
+            let handle = raw::handle_of(&calls.device);
+            if !self.registered.contains(&handle) {
+                self.registered.push(handle);
+                // A GPU without events answers that it supports none.
+                let _unsupported = calls.call("nvmlDeviceRegisterEvents", || set.register(&calls.device));
             }
         }
-        // Bounded, since a broken GPU can send them faster than they are read.
+        // Bounded, since a broken GPU can send events faster than they are read.
         for _ in 0..MOST_EVENTS {
             let (handle, code) = match self.ask(WAIT, || set.next()) {
                 Ok(event) => event,
                 Err(NvmlError::Timeout) => return,
                 Err(_) => {
-                    // A set with a lost GPU says that at once, and nothing of the others any more (nvml.h at
-                    // nvmlEventSetWait_v2; NVIDIA/k8s-test-infra#746). They get one of their own.
-                    let here = self.here();
-                    if self.waits_for.iter().any(|handle| !here.contains(handle)) {
+                    // A set with a lost GPU always answers with an error (nvml.h at nvmlEventSetWait_v2;
+                    // NVIDIA/k8s-test-infra#746). The other GPUs get a new set.
+                    let handles = self.handles();
+                    if self.registered.iter().any(|handle| !handles.contains(handle)) {
                         self.events = None;
-                        self.legacy().events = None;
+                        self.inherited().events = None;
                         self.events_due = now;
                     }
                     return;
                 }
             };
-            let Some(uuid) = self.legacy().handles.get(&handle).cloned() else { continue };
-            if let Some(seat) = self.seats.iter_mut().find(|seat| seat.is(&uuid)) {
-                seat.note_xid(Xid { at: now, code });
+            let Some(uuid) = self.inherited().handles.get(&handle).cloned() else { continue };
+            if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is(&uuid)) {
+                slot.note_xid(Xid { at: now, code });
             }
         }
-        // There may be more, and the next pass goes on with them.
+        // There may be more events: the next pass goes on.
         self.events_due = now;
     }
 }

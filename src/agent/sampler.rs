@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use super::nvml::call_watch::{Call, Subject, Watch};
-use super::nvml::{self, Eyes, HANDLE, Sick, Started, library};
+use super::nvml::call_watch::{Call, CallSubject, CallWatch, Unresponsive};
+use super::nvml::{HANDLE, NvmlReader, SharedInheritance, library};
 use super::worker::{Received, Worker, WorkerMessage, WorkerThread};
 use super::{GpuReadings, Readings, Wake, clock, demo};
 use crate::base::units::Moment;
@@ -29,8 +29,8 @@ const GPU_START: Duration = Duration::from_secs(8);
 const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
 
 /// Where readings come from.
-enum Source {
-    Nvml(Box<Eyes>),
+enum ReadingSource {
+    Nvml(Box<NvmlReader>),
     Demo(demo::Machine),
 }
 
@@ -53,9 +53,9 @@ impl Wishes {
 pub(super) struct Sampler {
     options: AgentOptions,
     wishes: Arc<Wishes>,
-    started: Started,
+    shared: SharedInheritance,
     worker: Worker<(), Call, Box<Readings>>,
-    sick: Vec<(Sick, Duration)>,
+    unresponsive: Vec<(Unresponsive, Duration)>,
 }
 
 impl Sampler {
@@ -65,23 +65,23 @@ impl Sampler {
         let mut sampler = Self {
             options: options.clone(),
             wishes: Arc::default(),
-            started: Started::default(),
+            shared: SharedInheritance::default(),
             worker: Worker::new("nvml", 1, Call::limit, deliver),
-            sick: vec![],
+            unresponsive: vec![],
         };
         sampler.start_thread(last)?;
         Ok(sampler)
     }
 
     fn start_thread(&mut self, last: Readings) -> io::Result<()> {
-        let sick = self.sick.iter().map(|(sick, _)| sick.clone()).collect();
-        let (options, started, wishes) = (self.options.clone(), self.started.clone(), self.wishes.clone());
+        let unresponsive = self.unresponsive.iter().map(|(hung, _)| hung.clone()).collect();
+        let (options, shared, wishes) = (self.options.clone(), self.shared.clone(), self.wishes.clone());
         self.worker.start(move |thread| {
             let source = if options.demo {
-                demo::Machine::start().map(Source::Demo)
+                demo::Machine::start().map(ReadingSource::Demo)
             } else {
-                let watch = Watch::new(thread.progress.clone());
-                Ok(Source::Nvml(Box::new(Eyes::new(&options, watch, started, last, sick))))
+                let watch = CallWatch::new(thread.progress.clone());
+                Ok(ReadingSource::Nvml(Box::new(NvmlReader::new(&options, watch, shared, last, unresponsive))))
             };
             match source {
                 Ok(source) => run(&thread, source, &wishes),
@@ -122,10 +122,12 @@ impl Sampler {
 
     /// Forgets that GPUs and the driver hung when they answer again.
     fn forget_recovered(&mut self, readings: &Readings) {
-        let hung = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(Trouble::is_silence);
-        self.sick.retain(|(sick, _)| match sick.subject {
-            Subject::Driver => hung(&readings.driver.trouble),
-            Subject::Gpu(index) => readings.gpus.iter().any(|gpu| gpu.facts.index == index && hung(&gpu.trouble)),
+        let is_silent = |trouble: &Option<Trouble>| trouble.as_ref().is_some_and(Trouble::is_silence);
+        self.unresponsive.retain(|(hung, _)| match hung.subject {
+            CallSubject::Driver => is_silent(&readings.driver.trouble),
+            CallSubject::Gpu(index) => {
+                readings.gpus.iter().any(|gpu| gpu.facts.index == index && is_silent(&gpu.trouble))
+            }
         });
     }
 
@@ -138,11 +140,11 @@ impl Sampler {
     /// starts another. Returns whether it did.
     pub(super) fn check(&mut self, now: Moment, last: &mut Readings) -> io::Result<bool> {
         let Some((call, called)) = self.worker.abandon_overdue(now) else { return Ok(false) };
-        let before = self.sick.iter().position(|(sick, _)| {
-            sick.subject == call.subject && (call.subject != Subject::Driver || sick.function == call.function)
+        let before = self.unresponsive.iter().position(|(hung, _)| {
+            hung.subject == call.subject && (call.subject != CallSubject::Driver || hung.function == call.function)
         });
-        let (since, patience) = match before.map(|at| self.sick.swap_remove(at)) {
-            Some((sick, patience)) => (sick.trouble.since, (patience * 2).min(PATIENCE[1])),
+        let (since, patience) = match before.map(|at| self.unresponsive.swap_remove(at)) {
+            Some((hung, patience)) => (hung.trouble.since, (patience * 2).min(PATIENCE[1])),
             None => (called, PATIENCE[0]),
         };
         let trouble = silence(&call, since, now);
@@ -150,7 +152,8 @@ impl Sampler {
         let useless = self.worker.is_exhausted() || call.function == library::INIT;
         let again = (!useless).then(|| now.after(patience));
         mark(last, &call, &trouble, now);
-        self.sick.push((Sick { subject: call.subject, function: call.function, again, trouble }, patience));
+        self.unresponsive
+            .push((Unresponsive { subject: call.subject, function: call.function, again, trouble }, patience));
         self.start_thread(last.clone())?;
         self.wake(false);
         Ok(true)
@@ -168,15 +171,15 @@ impl Call {
 fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     let starts = call.function == HANDLE && now.since(since) < GPU_START;
     let sentence = match call.subject {
-        Subject::Driver => format!(
+        CallSubject::Driver => format!(
             "the NVIDIA driver has not answered {}; it is asked again from time to time, and `dmesg | grep -i -e xid -e nvrm` may say why",
             call.function
         ),
-        Subject::Gpu(index) if starts => format!(
+        CallSubject::Gpu(index) if starts => format!(
             "GPU {index} has not answered {} yet; without persistence mode the driver starts a GPU then, which takes seconds",
             call.function
         ),
-        Subject::Gpu(index) => format!(
+        CallSubject::Gpu(index) => format!(
             "GPU {index} has not answered {}; it is asked again from time to time, and `dmesg | grep -i xid` may say why",
             call.function
         ),
@@ -187,7 +190,7 @@ fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
 
 /// Puts the trouble where it belongs. What was read last stays.
 fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
-    let Subject::Gpu(index) = call.subject else {
+    let CallSubject::Gpu(index) = call.subject else {
         last.driver.trouble = Some(trouble.clone());
         return;
     };
@@ -197,7 +200,7 @@ fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     };
     if !last.gpus.iter().any(is_it) {
         let place = last.gpus.partition_point(|gpu| gpu.facts.index < index);
-        last.gpus.insert(place, nvml::unknown(index, now, Missing::NotYet));
+        last.gpus.insert(place, GpuReadings::unknown(index, now, Missing::NotYet));
     }
     for gpu in last.gpus.iter_mut().filter(|gpu| is_it(gpu)) {
         gpu.trouble = Some(trouble.clone());
@@ -223,30 +226,30 @@ pub(super) fn nothing_yet(now: Moment) -> Readings {
 }
 
 /// Makes passes until the thread is abandoned or its owner is gone.
-fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: Source, wishes: &Wishes) {
+fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: ReadingSource, wishes: &Wishes) {
     while thread.requests.recv().is_ok() {
         let now = clock::now();
         let scan = wishes.scan.swap(false, Ordering::AcqRel);
         let readings = match &mut source {
-            Source::Demo(machine) => machine.pass(now, wishes.detail().as_ref()),
-            Source::Nvml(eyes) => {
-                if let Some(readings) = eyes.first_stage(now)
+            ReadingSource::Demo(machine) => machine.pass(now, wishes.detail().as_ref()),
+            ReadingSource::Nvml(reader) => {
+                if let Some(readings) = reader.first_stage(now)
                     && !thread.deliver(Box::new(readings))
                 {
                     return;
                 }
                 if wishes.came_back.swap(false, Ordering::AcqRel) {
-                    eyes.came_back(now);
+                    reader.came_back(now);
                 }
-                eyes.want(wishes.detail());
-                eyes.pass(now, scan)
+                reader.want(wishes.detail());
+                reader.pass(now, scan)
             }
         };
         if !thread.deliver(Box::new(readings)) {
             return;
         }
-        if let Source::Nvml(eyes) = &mut source {
-            eyes.retry(clock::now());
+        if let ReadingSource::Nvml(reader) = &mut source {
+            reader.retry(clock::now());
         }
     }
 }
@@ -268,7 +271,7 @@ mod tests {
         };
         let mut readings = nothing_yet(Moment(7));
         for index in 0..2 {
-            let mut gpu = nvml::unknown(index, Moment(7), Missing::NotYet);
+            let mut gpu = GpuReadings::unknown(index, Moment(7), Missing::NotYet);
             gpu.load.memory_used = Ok(Bytes(1));
             readings.gpus.push(gpu);
         }
@@ -276,14 +279,14 @@ mod tests {
         (Sampler::spawn(&options, readings.clone(), events).unwrap(), readings, happened)
     }
 
-    fn hang(sampler: &mut Sampler, function: &'static str, subject: Subject, since: u64) {
+    fn hang(sampler: &mut Sampler, function: &'static str, subject: CallSubject, since: u64) {
         sampler.worker.pretend(Call { function, subject }, Moment(since));
     }
 
     #[test]
     fn a_gpu_that_hangs_keeps_its_readings_and_says_at_which_call() {
         let (mut sampler, mut readings, _happened) = two_gpus();
-        hang(&mut sampler, "nvmlDeviceGetPowerUsage", Subject::Gpu(1), 10_000);
+        hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(1), 10_000);
         assert!(!sampler.check(Moment(10_999), &mut readings).unwrap());
         assert!(sampler.check(Moment(11_000), &mut readings).unwrap());
         let [well, sick] = readings.gpus.as_slice() else { panic!("{readings:?}") };
@@ -298,7 +301,7 @@ mod tests {
         let (mut sampler, mut readings, _happened) = two_gpus();
         let mut causes = vec![];
         for since in [20_000, 23_000, 30_000] {
-            hang(&mut sampler, HANDLE, Subject::Gpu(0), since);
+            hang(&mut sampler, HANDLE, CallSubject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             let heard = readings.clone();
             sampler.forget_recovered(&heard);
@@ -315,11 +318,11 @@ mod tests {
         let mut again = vec![];
         for round in 0..MOST_ABANDONED as u64 {
             let since = 100_000 * round;
-            hang(&mut sampler, "nvmlDeviceGetPowerUsage", Subject::Gpu(0), since);
+            hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             // The thread that took over looks for the driver in vain, and then makes no call any more.
             while !matches!(happened.recv().unwrap(), Wake::Read(..)) {}
-            again.push(sampler.sick[0].0.again.map(|again| (again.0 - since - 1000) / 1000));
+            again.push(sampler.unresponsive[0].0.again.map(|again| (again.0 - since - 1000) / 1000));
         }
         // With the eighth thread stuck, no more are risked.
         assert_eq!(again, [Some(2), Some(4), Some(8), Some(16), Some(32), Some(60), Some(60), None]);
@@ -329,10 +332,10 @@ mod tests {
     #[test]
     fn a_start_that_hangs_is_the_drivers_trouble_and_is_not_tried_beside_itself() {
         let (mut sampler, mut readings, _happened) = two_gpus();
-        hang(&mut sampler, library::INIT, Subject::Driver, 0);
+        hang(&mut sampler, library::INIT, CallSubject::Driver, 0);
         assert!(!sampler.check(Moment(1999), &mut readings).unwrap());
         assert!(sampler.check(Moment(2000), &mut readings).unwrap());
         assert_eq!(readings.driver.trouble.map(|it| it.cause), Some(Cause::Hung));
-        assert_eq!(sampler.sick[0].0.again, None);
+        assert_eq!(sampler.unresponsive[0].0.again, None);
     }
 }

@@ -393,7 +393,7 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Whether only its name, memory and processes were read so far. The first line of an agent does not wait for the rest.
+    /// Whether only its name, memory and compute processes were read so far, as in the first line of an agent.
     pub fn is_partly_read(&self) -> bool {
         self.trouble.is_none() && self.facts.bus_id == Err(Missing::NotYet)
     }

@@ -72,7 +72,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/agent/procfs/files.rs", "as_raw_fd()", "a descriptor is never negative"),
     ("src/agent/procfs/files.rs", "path.split(", "what is before the first NUL of nothing is nothing"),
     ("src/agent/nvml/raw.rs", "bytes.split(", "what is before the first NUL of nothing is nothing"),
-    ("src/agent/nvml/mig.rs", "0..count", "places to look at, not a figure"),
+    ("src/agent/nvml/physical_gpu.rs", "0..count", "places to look at, not a figure"),
     ("src/model/history/curve.rs", "resolution.width <= window.part", "the finest resolution, not a figure"),
     ("src/model/health.rs", "throttle", "what is not known to slow it down is not called so"),
 ];

@@ -5,7 +5,7 @@ use std::f64::consts::TAU;
 
 use super::processes::Role;
 use crate::agent::pytorch::Stats;
-use crate::agent::{GpuReadings, Hold};
+use crate::agent::{GpuReadings, NvmlProcess};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle};
 
@@ -80,12 +80,18 @@ fn grown_mib(seconds: f64) -> f64 {
 }
 
 /// One GPU with the processes it has left. The driver does not list those who are hidden.
-pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold], hidden: &[Hold]) -> GpuReadings {
+pub(super) fn gpu(
+    index: u32,
+    now: Moment,
+    seconds: f64,
+    processes: &[NvmlProcess],
+    hidden: &[NvmlProcess],
+) -> GpuReadings {
     let uuid = GpuUuid(format!("GPU-demo-{index}").into());
     // A sum of no floats is -0.
-    let sm = holds.iter().filter_map(|hold| hold.sm.ok()).fold(0.0, |sum, sm| sum + sm.value());
+    let sm = processes.iter().filter_map(|process| process.sm.ok()).fold(0.0, |sum, sm| sum + sm.value());
     let sm = f64::from(sm.min(100.0));
-    let used: Bytes = holds.iter().chain(hidden).filter_map(|hold| hold.memory.ok()).sum();
+    let used: Bytes = processes.iter().chain(hidden).filter_map(|process| process.memory.ok()).sum();
     let (total, reserved) = (Bytes::from_mib(MEMORY_MIB.0), Bytes::from_mib(MEMORY_MIB.1));
 
     let limit: f64 = if index == CAPPED { 450.0 } else { 700.0 };
@@ -146,8 +152,8 @@ pub(super) fn gpu(index: u32, now: Moment, seconds: f64, holds: &[Hold], hidden:
             decoder: Ok(Percent::new(0.0)),
         },
         detail: None,
-        holds: holds.to_vec(),
-        device_file_holders: hidden.iter().map(|hold| hold.pid).collect(),
+        processes: processes.to_vec(),
+        device_file_holders: hidden.iter().map(|process| process.pid).collect(),
         trouble: None,
         failures: vec![],
     }
@@ -186,11 +192,11 @@ mod tests {
     /// The GPU, so many seconds after the start, while all of its processes live.
     fn at(index: u32, seconds: u32) -> GpuReadings {
         let seconds = f64::from(seconds);
-        let holds: Vec<Hold> = Role::TENANTS
+        let processes: Vec<NvmlProcess> = Role::TENANTS
             .into_iter()
             .filter(|role| gpu_of(*role) == index)
             .map(|role| part(role, seconds))
-            .map(|part| Hold {
+            .map(|part| NvmlProcess {
                 pid: 7,
                 listed: Moment(0),
                 usage: Use::Compute,
@@ -198,7 +204,7 @@ mod tests {
                 sm: Ok(Percent::new(part.sm)),
             })
             .collect();
-        gpu(index, Moment(0), seconds, &holds, &[])
+        gpu(index, Moment(0), seconds, &processes, &[])
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Says aloud which call into the driver is in progress, so that another thread can tell when it hangs.
+//! Announces each call into the driver, so that another thread can tell when one hangs, and remembers which calls fail.
 //!
-//! A call that hangs cannot be ended. Its thread is left behind: when the call comes back after all,
-//! everything that thread still asks is refused here, and the driver hears no more from it.
+//! A call that hangs cannot be ended. Its thread is abandoned: when the call returns after all, every further call of that
+//! thread is refused here.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -11,11 +11,12 @@ use nvml_wrapper::error::NvmlError;
 use super::errors;
 use crate::agent::clock;
 use crate::agent::worker::Progress;
-use crate::protocol::snapshot::Failure;
+use crate::base::units::Moment;
+use crate::protocol::snapshot::{Failure, Trouble};
 
-/// Whom a call asks.
+/// The receiver of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::agent) enum Subject {
+pub(in crate::agent) enum CallSubject {
     /// The driver as a whole.
     Driver,
     /// The GPU at this index.
@@ -27,86 +28,95 @@ pub(in crate::agent) enum Subject {
 pub(in crate::agent) struct Call {
     /// The NVML function.
     pub(in crate::agent) function: &'static str,
-    /// Whom it asks.
-    pub(in crate::agent) subject: Subject,
+    pub(in crate::agent) subject: CallSubject,
+}
+
+/// A GPU or driver function that hung.
+#[derive(Debug, Clone)]
+pub(in crate::agent) struct Unresponsive {
+    pub(in crate::agent) subject: CallSubject,
+    /// The function that hung.
+    pub(in crate::agent) function: &'static str,
+    /// When to call it again; `None` while that is useless.
+    pub(in crate::agent) again: Option<Moment>,
+    pub(in crate::agent) trouble: Trouble,
+}
+
+/// A call that failed the last time it was made.
+#[derive(Debug)]
+struct FailedCall {
+    subject: CallSubject,
+    function: &'static str,
+    failure: Failure,
+    /// Whether the call is made only while a person looks at that GPU.
+    is_on_demand: bool,
 }
 
 /// Announces each call of this thread, and remembers which calls fail.
 #[derive(Debug)]
-pub(in crate::agent) struct Watch {
+pub(in crate::agent) struct CallWatch {
     progress: Arc<Progress<Call>>,
-    subject: Cell<Subject>,
-    /// Calls that failed the last time they were made, and whether they are made only while someone looks.
-    failures: RefCell<Vec<(Subject, &'static str, Failure, bool)>>,
-    is_aside: Cell<bool>,
+    failed: RefCell<Vec<FailedCall>>,
+    is_on_demand: Cell<bool>,
 }
 
-impl Watch {
-    /// A watch over the calls of this thread.
+impl CallWatch {
     pub(in crate::agent) fn new(progress: Arc<Progress<Call>>) -> Self {
-        Self { progress, subject: Cell::new(Subject::Driver), failures: RefCell::default(), is_aside: Cell::new(false) }
+        Self { progress, failed: RefCell::default(), is_on_demand: Cell::new(false) }
     }
 
-    /// The calls that follow ask this one.
-    pub(super) fn about(&self, subject: Subject) {
-        self.subject.set(subject);
+    /// Says whether the calls that follow are made only while a person looks.
+    pub(super) fn set_on_demand(&self, is_on_demand: bool) {
+        self.is_on_demand.set(is_on_demand);
     }
 
-    /// Whether the calls that follow are made only while someone looks.
-    pub(super) fn aside(&self, is_aside: bool) {
-        self.is_aside.set(is_aside);
+    /// Forgets the failures of calls that were made because a person looked at the GPU at this index.
+    pub(super) fn forget_on_demand(&self, index: u32) {
+        self.failed.borrow_mut().retain(|failed| failed.subject != CallSubject::Gpu(index) || !failed.is_on_demand);
     }
 
-    /// Nobody looks any more: what failed then is not asked again.
-    pub(super) fn look_away(&self) {
-        let subject = self.subject.get();
-        self.failures.borrow_mut().retain(|(whom, .., is_aside)| *whom != subject || !is_aside);
-    }
-
-    /// Makes a call, announced.
-    ///
-    /// A thread that was left behind gets a timeout without calling.
+    /// Announces a call and makes it. An abandoned thread gets a timeout, and no call is made.
     pub(super) fn call<T>(
         &self,
+        subject: CallSubject,
         function: &'static str,
-        ask: impl FnOnce() -> Result<T, NvmlError>,
+        call: impl FnOnce() -> Result<T, NvmlError>,
     ) -> Result<T, NvmlError> {
-        if !self.progress.begin(Call { function, subject: self.subject.get() }, clock::now()) {
+        if !self.progress.begin(Call { function, subject }, clock::now()) {
             return Err(NvmlError::Timeout);
         }
-        let result = ask();
+        let result = call();
         self.progress.end();
-        self.note(function, result.as_ref().err());
+        self.note(subject, function, result.as_ref().err());
         result
     }
 
-    /// Takes note of whether a call fails, and since when.
-    fn note(&self, function: &'static str, error: Option<&NvmlError>) {
-        let subject = self.subject.get();
-        let mut failures = self.failures.borrow_mut();
-        let before = failures.iter().position(|(whom, call, ..)| (*whom, *call) == (subject, function));
+    /// Remembers whether a call fails, and since when.
+    fn note(&self, subject: CallSubject, function: &'static str, error: Option<&NvmlError>) {
+        let mut all = self.failed.borrow_mut();
+        let before = all.iter().position(|failed| (failed.subject, failed.function) == (subject, function));
         match (error.filter(|error| errors::is_partial(error)), before) {
-            (None, Some(at)) => drop(failures.swap_remove(at)),
+            (None, Some(at)) => drop(all.swap_remove(at)),
             (Some(error), None) => {
                 let failure = Failure { call: function.into(), error: error.to_string().into(), since: clock::now() };
-                failures.push((subject, function, failure, self.is_aside.get()));
+                all.push(FailedCall { subject, function, failure, is_on_demand: self.is_on_demand.get() });
             }
-            (Some(error), Some(at)) => failures[at].2.error = error.to_string().into(),
+            (Some(error), Some(at)) => all[at].failure.error = error.to_string().into(),
             (None, None) => {}
         }
     }
 
-    /// What fails of what this one was asked.
-    pub(super) fn failures(&self, subject: Subject) -> Vec<Failure> {
-        let failures = self.failures.borrow();
-        let mut failures: Vec<_> =
-            failures.iter().filter(|(whom, ..)| *whom == subject).map(|(_, _, failure, _)| failure.clone()).collect();
+    /// The calls to this subject that fail, by name.
+    pub(super) fn failures(&self, subject: CallSubject) -> Vec<Failure> {
+        let all = self.failed.borrow();
+        let mut failures: Vec<Failure> =
+            all.iter().filter(|failed| failed.subject == subject).map(|failed| failed.failure.clone()).collect();
         failures.sort_by(|one, other| one.call.cmp(&other.call));
         failures
     }
 
-    /// Whether this thread was left behind.
-    pub(super) fn is_left_behind(&self) -> bool {
+    /// Whether this thread was abandoned.
+    pub(super) fn is_abandoned(&self) -> bool {
         self.progress.is_abandoned()
     }
 }

@@ -1,4 +1,4 @@
-//! The calls that fill plain numbers and names, of which nvml-wrapper has some, and not all.
+//! Calls that return plain numbers and names. nvml-wrapper has some of them only.
 //!
 //! A function that the library lacks is an error, never a panic.
 
@@ -108,21 +108,25 @@ text! {
     inforom_image = nvmlDeviceGetInforomImageVersion;
 }
 
-/// A function's name, and the call of it.
-pub(super) type Ask<T> = (&'static str, fn(&Device<'static>) -> Result<T, NvmlError>);
+/// The name of a function, and a call of it.
+pub(super) type NamedCall<T> = (&'static str, fn(&Device<'static>) -> Result<T, NvmlError>);
 
-/// What holds the clocks, as NVML's bits: by the older name of the function and by the newer.
-pub(super) const CLOCK_REASONS: [Ask<u64>; 2] = [
+/// NVML's arguments for the clocks that are read.
+pub(super) const SM_CLOCK: u32 = 1;
+pub(super) const MEMORY_CLOCK: u32 = 2;
+
+/// The reasons that hold the clocks, as NVML's bits: by the older function and by the newer.
+pub(super) const CLOCK_REASONS: [NamedCall<u64>; 2] = [
     ("nvmlDeviceGetCurrentClocksThrottleReasons", throttle_reasons),
     ("nvmlDeviceGetCurrentClocksEventReasons", event_reasons),
 ];
-/// What can hold them.
-pub(super) const CLOCK_REASONS_SUPPORTED: [Ask<u64>; 2] = [
+/// The reasons that can hold the clocks.
+pub(super) const CLOCK_REASONS_SUPPORTED: [NamedCall<u64>; 2] = [
     ("nvmlDeviceGetSupportedClocksThrottleReasons", throttle_reasons_supported),
     ("nvmlDeviceGetSupportedClocksEventReasons", event_reasons_supported),
 ];
-/// Of the core.
-pub(super) const TEMPERATURE: [Ask<u32>; 2] =
+/// The temperature of the core.
+pub(super) const TEMPERATURE: [NamedCall<u32>; 2] =
     [("nvmlDeviceGetTemperature", temperature), ("nvmlDeviceGetTemperatureV", temperature_v)];
 
 /// `nvmlDeviceGetTemperature` of the core.

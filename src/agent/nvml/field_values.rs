@@ -6,9 +6,9 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
 
-use super::call_watch::Watch;
 use super::errors;
-use super::gpu::{Gpu, celsius, milliwatts};
+use super::gpu_calls::GpuCalls;
+use super::plausible::{celsius, milliwatts};
 use super::raw::handle;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{GpuDetail, GpuHealth, Missing, Reading};
@@ -95,15 +95,15 @@ fn number(value: &nvmlFieldValue_t) -> Reading<u64> {
     }
 }
 
-impl Gpu {
-    fn field_values<const N: usize>(&mut self, watch: &Watch, fields: [Field; N]) -> [Reading<u64>; N] {
-        self.ask(watch, "nvmlDeviceGetFieldValues", 0, |gpu| values(gpu, fields)).unwrap_or_else(|why| [Err(why); N])
+impl GpuCalls {
+    fn field_values<const N: usize>(&mut self, fields: [Field; N]) -> [Reading<u64>; N] {
+        self.ask("nvmlDeviceGetFieldValues", |gpu| values(gpu, fields)).unwrap_or_else(|why| [Err(why); N])
     }
 
     /// Its memory errors, whether it waits to be mended, and what the driver says should be done: one call.
-    pub(super) fn read_damage(&mut self, watch: &Watch, health: &mut GpuHealth) {
+    pub(super) fn read_damage(&mut self, health: &mut GpuHealth) {
         let fields = [CORRECTED, UNCORRECTED, RETIRED_PENDING, REMAPPED_PENDING, REMAPPED_FAILED, RECOVERY_ACTION];
-        let [corrected, uncorrected, retired, pending, failed, action] = self.field_values(watch, fields);
+        let [corrected, uncorrected, retired, pending, failed, action] = self.field_values(fields);
         (health.ecc_corrected, health.ecc_uncorrected) = (corrected, uncorrected);
         health.retired_pending = retired.map(|it| it != 0);
         health.remap_pending = pending.map(|it| it != 0);
@@ -112,14 +112,14 @@ impl Gpu {
     }
 
     /// How many NVLink connections there are, and how many work.
-    pub(super) fn read_links(&mut self, watch: &Watch, it: &mut GpuDetail) {
-        let [links] = self.field_values(watch, [LINKS]);
+    pub(super) fn read_links(&mut self, it: &mut GpuDetail) {
+        let [links] = self.field_values([LINKS]);
         it.nvlinks = links.and_then(small).and_then(|it| if it <= MOST_LINKS { Ok(it) } else { Err(Missing::Failed) });
         (it.nvlinks_up, it.nvlink_speed) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
         let Ok(count @ 1..) = it.nvlinks else { return };
         let mut up = Ok(0);
         for link in 0..count {
-            let [state, speed] = self.field_values(watch, [(LINK_STATE, link), (LINK_SPEED, link)]);
+            let [state, speed] = self.field_values([(LINK_STATE, link), (LINK_SPEED, link)]);
             match (state, speed) {
                 (Ok(state), speed) if UP.contains(&state) => {
                     up = up.map(|it| it + 1);
@@ -136,8 +136,8 @@ impl Gpu {
     }
 
     /// What the module of GPU and processor draws and may draw, on boards where they are one.
-    pub(super) fn read_module_power(&mut self, watch: &Watch, it: &mut GpuDetail) {
-        let watts = self.field_values(watch, MODULE_POWER.map(|field| (field, MODULE)));
+    pub(super) fn read_module_power(&mut self, it: &mut GpuDetail) {
+        let watts = self.field_values(MODULE_POWER.map(|field| (field, MODULE)));
         [
             it.module_power_average,
             it.module_power_instant,
@@ -150,10 +150,9 @@ impl Gpu {
     }
 
     /// What a GPU as a whole says in fields.
-    pub(super) fn read_fields(&mut self, watch: &Watch, it: &mut GpuDetail, driver: &str) {
+    pub(super) fn read_fields(&mut self, it: &mut GpuDetail, driver: &str) {
         let of_gpu = DETAILS.map(|field| (field, 0));
-        let [single, double, power_cap, sync_boost, memory, average, instant, action] =
-            self.field_values(watch, of_gpu);
+        let [single, double, power_cap, sync_boost, memory, average, instant, action] = self.field_values(of_gpu);
         (it.retired_single, it.retired_double) = (single, double);
         (it.held_power_cap, it.held_sync_boost) = (power_cap, sync_boost);
         // 0 is what boards without a sensor say.
@@ -166,31 +165,31 @@ impl Gpu {
         it.recovery_action = action.and_then(small);
         let unknown = [Err(Missing::Unsupported); 3];
         [it.held_thermal, it.held_hardware_thermal, it.held_power_brake] =
-            held(driver).map_or(unknown, |fields| self.field_values(watch, fields));
+            held(driver).map_or(unknown, |fields| self.field_values(fields));
     }
 
     /// What only new drivers know of.
-    pub(super) fn read_rare(&mut self, watch: &Watch, it: &mut GpuDetail, driver: &str) {
+    pub(super) fn read_rare(&mut self, it: &mut GpuDetail, driver: &str) {
         let major = driver.split('.').next().and_then(|it| it.parse::<u32>().ok());
         let has = |since| major.is_some_and(|it| it >= since);
-        let inactive = if has(595) { self.field_values(watch, INACTIVE) } else { [Err(Missing::Unsupported); 2] };
+        let inactive = if has(595) { self.field_values(INACTIVE) } else { [Err(Missing::Unsupported); 2] };
         [it.remapped_correctable_inactive, it.remapped_uncorrectable_inactive] = inactive;
         (it.edpp, it.power_smoothing) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
         if !has(590) {
             return;
         }
-        let [edpp] = self.field_values(watch, [EDPP]);
+        let [edpp] = self.field_values([EDPP]);
         // Nobody says in which unit it comes; as percent, it can be no more.
         it.edpp = edpp.and_then(small).and_then(|it| if it <= 1000 { Ok(it) } else { Err(Missing::Failed) });
-        let board = self.field_values(watch, SMOOTHING);
+        let board = self.field_values(SMOOTHING);
         if board.iter().all(Result::is_err) {
             it.power_smoothing = board[0].map(|_| Vec::new());
             return;
         }
-        let profile = self.field_values(watch, [PROFILE])[0].and_then(small);
-        let profile = profile.map(|profile| self.field_values(watch, OF_PROFILE.map(|field| (field, profile))));
+        let profile = self.field_values([PROFILE])[0].and_then(small);
+        let profile = profile.map(|profile| self.field_values(OF_PROFILE.map(|field| (field, profile))));
         let profile = profile.unwrap_or_else(|why| [Err(why); OF_PROFILE.len()]);
-        let set = self.field_values(watch, OF_ADMINISTRATOR);
+        let set = self.field_values(OF_ADMINISTRATOR);
         let or_not_set = |it: Reading<u64>| match it {
             Err(Missing::Unsupported) => Ok(None),
             other => other.map(Some),
@@ -199,8 +198,8 @@ impl Gpu {
     }
 
     /// What went over all NVLink connections so far: sent and received.
-    pub(super) fn transferred(&mut self, watch: &Watch) -> [Reading<Bytes>; 2] {
-        self.field_values(watch, [SENT, RECEIVED]).map(|it| it.map(Bytes::from_kib))
+    pub(super) fn transferred(&mut self) -> [Reading<Bytes>; 2] {
+        self.field_values([SENT, RECEIVED]).map(|it| it.map(Bytes::from_kib))
     }
 }
 

@@ -1,6 +1,6 @@
-//! Finds the NVML library, loads it and starts it, and says in a sentence why it could not.
+//! Finds, loads and starts the NVML library, or says in a sentence why it cannot.
 //!
-//! What was started is never shut down: `nvmlShutdown` can hang. A new start goes on beside the old one.
+//! A started driver is never shut down: `nvmlShutdown` can hang. After a failure a new start is made beside the old one.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,30 +8,28 @@ use std::path::{Path, PathBuf};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
-use super::call_watch::{Subject, Watch};
+use super::call_watch::{CallSubject, CallWatch};
+use super::raw::Library;
 use super::{VERSION, errors, raw};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Cause, Trouble};
 
-/// A driver that was started. It lives as long as the process: threads in hung calls use it.
-pub(in crate::agent) type Library = &'static Nvml;
-
-/// The name by which the system's loader knows it.
+/// The name by which the system's loader finds the library.
 const NAME: &str = "libnvidia-ml.so.1";
 
-/// Where the loader does not look: WSL's driver, and what container runtimes mount.
+/// Files outside of the loader's path: WSL's driver, and the mounts of container runtimes.
 const PLACES: [&str; 3] = [
     "/usr/lib/wsl/lib/libnvidia-ml.so.1",
     "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
     "/usr/local/nvidia/lib/libnvidia-ml.so.1",
 ];
 
-/// What starts a driver, as the watch announces it.
+/// The function that starts a driver.
 pub(in crate::agent) const INIT: &str = "nvmlInit_v2";
 
 /// Loads the library and starts the driver. Also returns the driver's version; `None` if it does not tell.
-pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<(Library, Option<Text>), Trouble> {
+pub(super) fn start(watch: &CallWatch, only: Option<&Path>, now: Moment) -> Result<(Library, Option<Text>), Trouble> {
     let candidates: Vec<PathBuf> = if let Some(path) = only {
         vec![path.to_owned()]
     } else {
@@ -40,10 +38,9 @@ pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<(
     };
     let mut trouble = None;
     for candidate in &candidates {
-        watch.about(Subject::Driver);
         match begin(watch, candidate.as_os_str()) {
             Ok((nvml, version)) => return Ok((Box::leak(Box::new(nvml)), version)),
-            // The first that is there at all has the say: what is wrong with it is what to mend.
+            // The error of the first file that exists is the one to report.
             Err(error) => match &trouble {
                 Some(Trouble { cause: Cause::NoLibrary, .. }) | None => {
                     trouble = Some(trouble_of(candidate.as_os_str(), &error, now));
@@ -55,24 +52,23 @@ pub(super) fn start(watch: &Watch, only: Option<&Path>, now: Moment) -> Result<(
     Err(trouble.unwrap_or_else(|| no_library(OsStr::new(NAME), now)))
 }
 
-/// Starts the driver in steps of our own, so that a hang is told by its name: nvml-wrapper's start asks for
-/// the driver's version too.
-fn begin(watch: &Watch, file: &OsStr) -> Result<(Nvml, Option<Text>), NvmlError> {
+/// Starts the driver in several steps, so that a hang is reported with its function: nvml-wrapper's start also asks for the
+/// version.
+fn begin(watch: &CallWatch, file: &OsStr) -> Result<(Nvml, Option<Text>), NvmlError> {
     let library = raw::load(file)?;
-    watch.call(INIT, || raw::init(&library))?;
+    watch.call(CallSubject::Driver, INIT, || raw::init(&library))?;
     // The start goes on without a version. The watch remembers the failure.
-    let version = watch.call(VERSION, || raw::driver_version(&library)).ok();
-    Ok((watch.call(INIT, || Nvml::builder().lib_path(file).init())?, version))
+    let version = watch.call(CallSubject::Driver, VERSION, || raw::driver_version(&library)).ok();
+    Ok((watch.call(CallSubject::Driver, INIT, || Nvml::builder().lib_path(file).init())?, version))
 }
 
-/// Where the library may lie, for those who look and do not load: as [`start`] tries, the loader's usual
-/// places for its name.
+/// The files that [`start`] may load, in its order, for a caller that loads none.
 pub(in crate::agent) fn places(only: Option<&Path>) -> impl Iterator<Item = PathBuf> {
     const USUAL: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
-    // Where the loader looks first. A library of another version that was left there is a common reason why none starts.
+    // The loader looks here first. A library of another version that was left here is a common reason for a failed start.
     let set = std::env::var_os("LD_LIBRARY_PATH");
     let first = set.iter().flat_map(|paths| std::env::split_paths(paths).collect::<Vec<_>>());
-    let first: Vec<PathBuf> = first.filter(|it| it.is_absolute()).map(|it| it.join(NAME)).collect();
+    let first: Vec<PathBuf> = first.filter(|folder| folder.is_absolute()).map(|folder| folder.join(NAME)).collect();
     let usual = first.into_iter().chain(USUAL.iter().map(|directory| Path::new(directory).join(NAME)));
     let all = usual.chain(PLACES.iter().map(PathBuf::from));
     let only_it = only.map(Path::to_owned);
@@ -87,7 +83,7 @@ fn no_library(file: &OsStr, now: Moment) -> Trouble {
     Trouble { cause: Cause::NoLibrary, sentence: sentence.into(), call: None, since: now }
 }
 
-/// What a failed start means.
+/// The trouble that a failed start means.
 fn trouble_of(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
     let name = Text::new(file.as_encoded_bytes());
     let (cause, sentence) = match error {

@@ -1,19 +1,21 @@
-//! The calls that nvml-wrapper has no use for as they are: names that may hold any byte, memory of old
-//! drivers, process utilisation in one call, the set of Xid events.
+//! Calls that nvml-wrapper lacks or makes in another way: names that may hold any byte, memory of old drivers, process
+//! utilization in one call, the set of Xid events.
 //!
-//! All unsafe code for single figures is here. A function that the library lacks is an error, never a panic.
+//! A function that the library lacks is an error, never a panic.
 
 use std::ffi::{OsStr, c_char, c_uint, c_ulonglong};
 use std::mem;
 
-use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlMemory_t, nvmlProcessUtilizationSample_t,
 };
 
-use super::library::Library;
 use crate::base::text::Text;
+
+/// A driver that was started. It lives as long as the process: threads in hung calls use it.
+pub(in crate::agent) type Library = &'static Nvml;
 
 pub(super) fn handle(device: &Device<'static>) -> nvmlDevice_t {
     // SAFETY: the handle is only passed back to NVML, whose driver lives as long as the process.
@@ -83,6 +85,10 @@ pub(super) fn compute_instance(device: &Device<'static>) -> Result<u32, NvmlErro
     Ok(id)
 }
 
+/// Samples that the buffer has room for at first, and at most.
+const FIRST_SAMPLES: usize = 256;
+const MOST_SAMPLES: usize = 1 << 16;
+
 /// `nvmlDeviceGetProcessUtilization`: fills `samples` with those after a time in microseconds since 1970.
 pub(super) fn process_utilization(
     device: &Device<'static>,
@@ -92,15 +98,15 @@ pub(super) fn process_utilization(
     const NONE: nvmlProcessUtilizationSample_t =
         nvmlProcessUtilizationSample_t { pid: 0, timeStamp: 0, smUtil: 0, memUtil: 0, encUtil: 0, decUtil: 0 };
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetProcessUtilization.as_ref())?;
-    // A large buffer at once: asking for the size first would be a call more each second.
-    let room = samples.capacity().max(256);
+    // A buffer that mostly suffices: asking for the size first takes one more call in each pass.
+    let room = samples.capacity().max(FIRST_SAMPLES);
     samples.clear();
     samples.resize(room, NONE);
     let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
     // SAFETY: `samples` has room for `count` of them.
     let result = nvml_try(unsafe { function(handle(device), samples.as_mut_ptr(), &raw mut count, after) });
     if let Err(NvmlError::InsufficientSize(_)) = result {
-        samples.reserve((count as usize).clamp(room, 1 << 16));
+        samples.reserve((count as usize).clamp(room, MOST_SAMPLES));
     }
     samples.truncate(if result.is_ok() { count as usize } else { 0 });
     result
@@ -113,7 +119,7 @@ pub(super) struct EventSet {
     library: Library,
 }
 
-// SAFETY: only the thread in charge uses a set; NVML does not mind which that is.
+// SAFETY: only the thread that was not abandoned uses a set, and NVML allows any thread.
 unsafe impl Send for EventSet {}
 // SAFETY: as above.
 unsafe impl Sync for EventSet {}
@@ -149,11 +155,11 @@ impl EventSet {
     }
 }
 
-/// What NVML calls a GPU, to tell it from others.
+/// NVML's handle of a GPU as a number, to tell GPUs apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Handle(usize);
 
-/// What NVML calls this GPU.
+/// The handle of this GPU as a number.
 pub(super) fn handle_of(device: &Device<'static>) -> Handle {
     Handle(handle(device) as usize)
 }

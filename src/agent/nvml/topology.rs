@@ -8,9 +8,8 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlPlatformInfo_v2_t};
 
-use super::call_watch::Watch;
 use super::calls;
-use super::gpu::Gpu;
+use super::gpu_calls::GpuCalls;
 use super::raw::handle;
 use crate::base::text::Text;
 use crate::base::units::Percent;
@@ -30,23 +29,22 @@ const VGPU: [u32; 6] = [0, 1, 2, 9, 10, 11];
 /// More fans than any board has.
 const MOST_FANS: u32 = 16;
 
-impl Gpu {
+impl GpuCalls {
     /// What does not change while the driver runs.
-    pub(super) fn read_place(&mut self, watch: &Watch, it: &mut GpuDetail) {
-        let cpus = self.ask(watch, "nvmlDeviceGetCpuAffinity", 0, |gpu| gpu.cpu_affinity(CPU_WORDS));
+    pub(super) fn read_place(&mut self, it: &mut GpuDetail, bus_id: &Reading<Text>) {
+        let cpus = self.ask("nvmlDeviceGetCpuAffinity", |gpu| gpu.cpu_affinity(CPU_WORDS));
         it.cpus = cpus.and_then(|set| members(&set));
-        let nodes =
-            self.ask(watch, "nvmlDeviceGetMemoryAffinity", 0, |gpu| gpu.memory_affinity(NODE_WORDS, SCOPE_NODE));
+        let nodes = self.ask("nvmlDeviceGetMemoryAffinity", |gpu| gpu.memory_affinity(NODE_WORDS, SCOPE_NODE));
         it.numa_nodes = nodes.and_then(|set| members(&set));
-        it.numa_node = self.ask(watch, "nvmlDeviceGetNumaNodeId", 0, Device::numa_node_id);
-        let virtualization = self.ask(watch, "nvmlDeviceGetVirtualizationMode", 0, calls::virtualization);
-        it.pcie_generation_host_max = match (virtualization, &self.readings.facts.bus_id) {
+        it.numa_node = self.ask("nvmlDeviceGetNumaNodeId", Device::numa_node_id);
+        let virtualization = self.ask("nvmlDeviceGetVirtualizationMode", calls::virtualization);
+        it.pcie_generation_host_max = match (virtualization, bus_id) {
             (Ok(BARE), Ok(bus_id)) => generation_of_port(Path::new("/sys/bus/pci/devices"), bus_id.as_str()),
             // What a virtual machine sees above it is made up.
             _ => Err(Missing::Unsupported),
         };
-        it.vgpu = if virtualization == Ok(SHARED) { Ok(self.vgpu(watch)) } else { Err(Missing::Unsupported) };
-        let platform = self.ask(watch, "nvmlDeviceGetPlatformInfo", 0, platform);
+        it.vgpu = if virtualization == Ok(SHARED) { Ok(self.vgpu()) } else { Err(Missing::Unsupported) };
+        let platform = self.ask("nvmlDeviceGetPlatformInfo", platform);
         let number = |pick: fn(&nvmlPlatformInfo_v2_t) -> u8| {
             platform.as_ref().map_or_else(|why| Err(*why), |it| Ok(pick(it).into()))
         };
@@ -60,29 +58,29 @@ impl Gpu {
     }
 
     /// Its state in the fabric of NVLink switches, and how fast its fans are to turn.
-    pub(super) fn read_fabric_and_fans(&mut self, watch: &Watch, it: &mut GpuDetail) {
-        let fabric = self.ask(watch, "nvmlDeviceGetGpuFabricInfoV", 0, fabric);
+    pub(super) fn read_fabric_and_fans(&mut self, it: &mut GpuDetail) {
+        let fabric = self.ask("nvmlDeviceGetGpuFabricInfoV", fabric);
         let fabric = fabric.and_then(|it| if it.state == 0 { Err(Missing::Unsupported) } else { Ok(it) });
         it.fabric =
             fabric.map(|it| [u32::from(it.state), it.status, it.cliqueId, it.healthMask, it.healthSummary.into()]);
         it.fabric_cluster = fabric.map(|it| uuid(it.clusterUuid).into());
-        it.fans = self.fans(watch);
+        it.fans = self.fans();
     }
 
     /// What driver and GPU can do for virtual machines that share it, in nvidia-smi's order.
-    fn vgpu(&mut self, watch: &Watch) -> Vec<Option<bool>> {
-        let driver = self.ask(watch, "nvmlGetVgpuDriverCapabilities", 0, |gpu| calls::vgpu_of_driver(gpu, 0));
-        let mut can = |it| self.ask(watch, "nvmlDeviceGetVgpuCapabilities", it, |gpu| calls::vgpu(gpu, it)).ok();
+    fn vgpu(&mut self) -> Vec<Option<bool>> {
+        let driver = self.ask("nvmlGetVgpuDriverCapabilities", |gpu| calls::vgpu_of_driver(gpu, 0));
+        let mut can = |it| self.ask_with("nvmlDeviceGetVgpuCapabilities", it, |gpu| calls::vgpu(gpu, it)).ok();
         std::iter::once(driver.ok()).chain(VGPU.map(&mut can)).collect()
     }
 
-    fn fans(&mut self, watch: &Watch) -> Reading<Vec<Percent>> {
-        let count = self.ask(watch, "nvmlDeviceGetNumFans", 0, Device::num_fans)?;
+    fn fans(&mut self) -> Reading<Vec<Percent>> {
+        let count = self.ask("nvmlDeviceGetNumFans", Device::num_fans)?;
         match count {
             0 => Err(Missing::Unsupported),
             1..=MOST_FANS => (0..count)
                 .map(|fan| {
-                    let percent = self.ask(watch, "nvmlDeviceGetFanSpeed_v2", fan, |gpu| gpu.fan_speed(fan))?;
+                    let percent = self.ask_with("nvmlDeviceGetFanSpeed_v2", fan, |gpu| gpu.fan_speed(fan))?;
                     u16::try_from(percent).map(|it| Percent::new(it.into())).map_err(|_| Missing::Failed)
                 })
                 .collect(),

@@ -21,7 +21,7 @@ impl Unaccounted {
         for gpu in gpus {
             let Ok(used) = gpu.load.memory_used else { continue };
             // One that is not known makes the sum too small, and the rest too large by a part that stays.
-            let claimed: Bytes = gpu.holds.iter().filter_map(|hold| hold.memory.ok()).sum();
+            let claimed: Bytes = gpu.processes.iter().filter_map(|process| process.memory.ok()).sum();
             let unaccounted = used.saturating_sub(claimed);
             let before = self.0.entry(gpu.uuid.clone()).or_insert(unaccounted);
             if unaccounted.saturating_sub(*before) > JUMP {
@@ -37,7 +37,6 @@ impl Unaccounted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::nvml::unknown;
     use crate::base::units::Moment;
     use crate::protocol::snapshot::Missing;
 
@@ -45,7 +44,7 @@ mod tests {
     fn only_a_jump_upwards_is_worth_a_look() {
         let mut unaccounted = Unaccounted::default();
         let mut jumped = |mib| {
-            let mut gpu = unknown(0, Moment(0), Missing::Failed);
+            let mut gpu = GpuReadings::unknown(0, Moment(0), Missing::Failed);
             gpu.load.memory_used = Ok(Bytes::from_mib(mib));
             unaccounted.jumped(&[gpu])
         };

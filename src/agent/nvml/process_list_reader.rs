@@ -1,28 +1,27 @@
 //! NVML's own lists of the processes on a GPU, read raw.
 //!
-//! Some drivers write entries of another size than the header says. So each list is read twice over
-//! different poisons the first time: where the poison stayed, nothing was written, and that shows the
-//! true size of an entry. A PID that no process can have rejects the whole list.
+//! Some drivers write entries of another size than the header says. Therefore the first reading of each list reads it twice
+//! over different poisons: where the poison stayed, nothing was written, which shows the size of an entry. A PID that no
+//! process can have rejects the whole list.
 //!
-//! In a container, drivers since 515 or so name PIDs of its own (`_gpuConvertPid` in NVIDIA's open kernel modules), and
-//! those others that they leave out. Then the trainer itself may be PID 1, and its memory may be told as 0, since it
-//! is looked up by the other PID (pull request 614 there; 560.35 in Project-HAMi/HAMi-core#112).
+//! In a container, drivers since about 515 name PIDs of the container's namespace (`_gpuConvertPid` in NVIDIA's open kernel
+//! modules) and leave out other processes. The trainer itself may then be PID 1, and its memory may be given as 0, since the
+//! driver looks it up by the other PID (pull request 614 there; 560.35 in Project-HAMi/HAMi-core#112).
 
 use std::ffi::c_uint;
 use std::ops::RangeInclusive;
 
-use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t};
 
-use super::call_watch::Watch;
+use super::gpu_calls::GpuCalls;
 use crate::agent::procfs::is_initial_pid_namespace;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// Which processes.
+/// One of NVML's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum List {
+pub(super) enum ListKind {
     Compute,
     Graphics,
     Mps,
@@ -38,128 +37,131 @@ enum Version {
 
 /// One process that NVML named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ListEntry {
     pub(super) pid: u32,
     pub(super) memory: Reading<Bytes>,
 }
 
-/// Why there is no list.
+/// The reason why a list could not be read.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum ListError {
     /// The call failed.
-    Error(NvmlError),
-    /// It named this PID, which no process can have.
-    Garbage(u32),
+    Call(NvmlError),
+    /// The driver named this PID, which no process can have.
+    ImpossiblePid(u32),
 }
 
 /// The sizes of an entry that drivers were seen to write: 16, 24 and 32 bytes, in words of 8.
 const STRIDES: [usize; 3] = [2, 3, 4];
 const LARGEST: usize = 4;
 
-/// What the buffer is filled with before a call.
+/// Entries that the buffer has room for at first, and at most.
+const FIRST_ROOM: usize = 64;
+const MOST_ROOM: usize = 1 << 16;
+
+/// Patterns that the buffer is filled with before a call.
 const POISONS: [u64; 2] = [0xAAAA_AAAA_AAAA_AAAA, 0x5555_5555_5555_5555];
 
-/// PIDs that a process can have and that may be spoken of. 0 is the kernel, 1 is init, except in a container; the most
-/// is what any Linux allows, since a container's own limit says nothing of the host's PIDs.
+/// PIDs that a GPU process can have. 0 is the kernel; 1 is init, except in a container. The largest is the limit of Linux
+/// itself, since the limit of a container does not bound the host's PIDs.
 const PIDS: RangeInclusive<u32> = 2..=1 << 22;
 
-/// What was found out about one list's functions.
+/// The functions that read one list, as far as they are known.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct ListFunction {
+    /// The newest version that the library has.
     version: Version,
+    /// The size of an entry in words of 8 bytes; `None` until a list with an entry was read.
     stride: Option<usize>,
 }
 
-/// Reads process lists, and remembers what it found out about this driver.
+/// Reads process lists, and remembers versions and sizes of this driver.
 #[derive(Debug)]
-pub(super) struct Lists {
-    known: [Known; 3],
+pub(super) struct ProcessListReader {
+    functions: [ListFunction; 3],
     /// Words, so that it is aligned as NVML's entries are.
     buffer: Vec<u64>,
-    /// Whether this is a PID namespace of its own.
+    /// Whether gputop runs in a PID namespace of its own.
     is_contained: bool,
 }
 
-impl Lists {
+impl ProcessListReader {
     pub(super) fn new() -> Self {
-        let known = Known { version: Version::V3, stride: None };
-        Self { known: [known; 3], buffer: vec![0; 64 * LARGEST], is_contained: !is_initial_pid_namespace() }
+        let function = ListFunction { version: Version::V3, stride: None };
+        Self {
+            functions: [function; 3],
+            buffer: vec![0; FIRST_ROOM * LARGEST],
+            is_contained: !is_initial_pid_namespace(),
+        }
     }
 
-    /// Whether this is a PID namespace of its own.
+    /// Whether gputop runs in a PID namespace of its own.
     pub(super) fn is_contained(&self) -> bool {
         self.is_contained
     }
 
     /// The name of the function that reads this list.
-    pub(super) fn function(&self, list: List) -> &'static str {
-        name(list, self.known[list as usize].version)
+    pub(super) fn function(&self, list: ListKind) -> &'static str {
+        name(list, self.functions[list as usize].version)
     }
 
     /// Reads one list of one GPU into `entries`, which is emptied first.
     pub(super) fn read(
         &mut self,
-        watch: &Watch,
-        device: &Device<'static>,
-        list: List,
-        entries: &mut Vec<Entry>,
-    ) -> Result<(), Fault> {
+        calls: &GpuCalls,
+        list: ListKind,
+        entries: &mut Vec<ListEntry>,
+    ) -> Result<(), ListError> {
         entries.clear();
-        if let Some(stride) = self.known[list as usize].stride {
-            let count = self.fill(watch, device, list, POISONS[0]).map_err(Fault::Error)?;
+        if let Some(stride) = self.functions[list as usize].stride {
+            let count = self.fill(calls, list, POISONS[0]).map_err(ListError::Call)?;
             if decode(&self.buffer[..count * stride], stride, self.is_contained, entries).is_ok() {
                 return Ok(());
             }
             // A stride that was found out with one entry can be wrong for two.
-            self.known[list as usize].stride = None;
+            self.functions[list as usize].stride = None;
         }
-        self.probe(watch, device, list, entries)
+        self.probe(calls, list, entries)
     }
 
     /// Reads a list without knowing how large an entry is.
-    fn probe(
-        &mut self,
-        watch: &Watch,
-        device: &Device<'static>,
-        list: List,
-        entries: &mut Vec<Entry>,
-    ) -> Result<(), Fault> {
-        let count = self.fill(watch, device, list, POISONS[0]).map_err(Fault::Error)?;
+    fn probe(&mut self, calls: &GpuCalls, list: ListKind, entries: &mut Vec<ListEntry>) -> Result<(), ListError> {
+        let count = self.fill(calls, list, POISONS[0]).map_err(ListError::Call)?;
         if count == 0 {
             return Ok(());
         }
         let first = self.buffer.clone();
-        let again = self.fill(watch, device, list, POISONS[1]).map_err(Fault::Error)?;
+        let again = self.fill(calls, list, POISONS[1]).map_err(ListError::Call)?;
         // A process may have come or gone between the two: the longer list reaches furthest.
         let (count, longest) = (again, count.max(again));
         let stride = stride_of(&first, &self.buffer, longest);
-        decode(&self.buffer[..count * stride], stride, self.is_contained, entries).map_err(Fault::Garbage)?;
-        self.known[list as usize].stride = Some(stride);
+        decode(&self.buffer[..count * stride], stride, self.is_contained, entries).map_err(ListError::ImpossiblePid)?;
+        self.functions[list as usize].stride = Some(stride);
         Ok(())
     }
 
-    /// Fills the buffer with `poison`, has the driver write into it, and says how many entries it wrote.
-    fn fill(&mut self, watch: &Watch, device: &Device<'static>, list: List, poison: u64) -> Result<usize, NvmlError> {
-        let lib = device.nvml().lib();
+    /// Fills the buffer with `poison`, has the driver write into it, and returns the number of entries that it wrote.
+    fn fill(&mut self, calls: &GpuCalls, list: ListKind, poison: u64) -> Result<usize, NvmlError> {
+        let lib = calls.device.nvml().lib();
         // SAFETY: the handle is only passed on to NVML, and the driver lives as long as the process.
-        let handle = unsafe { device.handle() };
+        let handle = unsafe { calls.device.handle() };
         loop {
             self.buffer.fill(poison);
-            let version = self.known[list as usize].version;
-            // However large an entry is, so many of them have room.
+            let version = self.functions[list as usize].version;
+            // There is room for this many entries of the largest size.
             let room = self.buffer.len() / LARGEST;
             let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
             let function = name(list, version);
-            match watch.call(function, || call(lib, list, version, handle, &mut count, &mut self.buffer)) {
+            match calls.call(function, || call(lib, list, version, handle, &mut count, &mut self.buffer)) {
                 Ok(()) => return Ok((count as usize).min(room)),
-                Err(NvmlError::InsufficientSize(_)) if room < 1 << 16 => {
+                Err(NvmlError::InsufficientSize(_)) if room < MOST_ROOM => {
                     // More may come until the next call.
-                    let wanted = (count as usize).max(room).saturating_mul(2).min(1 << 16);
+                    let wanted = (count as usize).max(room).saturating_mul(2).min(MOST_ROOM);
                     self.buffer.resize(wanted * LARGEST, poison);
                 }
                 Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) if version != Version::V1 => {
                     let older = if version == Version::V3 { Version::V2 } else { Version::V1 };
-                    self.known[list as usize] = Known { version: older, stride: None };
+                    self.functions[list as usize] = ListFunction { version: older, stride: None };
                 }
                 Err(error) => return Err(error),
             }
@@ -174,8 +176,8 @@ fn stride_of(first: &[u64], second: &[u64], longest: usize) -> usize {
     STRIDES.into_iter().find(|stride| stride * longest >= written).unwrap_or(LARGEST)
 }
 
-/// Takes the entries out of what the driver wrote; a PID that cannot be is the error.
-fn decode(words: &[u64], stride: usize, is_contained: bool, entries: &mut Vec<Entry>) -> Result<(), u32> {
+/// Decodes the entries that the driver wrote. The error is an impossible PID.
+fn decode(words: &[u64], stride: usize, is_contained: bool, entries: &mut Vec<ListEntry>) -> Result<(), u32> {
     entries.clear();
     for entry in words.chunks_exact(stride) {
         // The PID is the first four bytes; the next four are padding.
@@ -191,35 +193,35 @@ fn decode(words: &[u64], stride: usize, is_contained: bool, entries: &mut Vec<En
             0 if is_contained => Err(Missing::Unsupported),
             bytes => Ok(Bytes(bytes)),
         };
-        entries.push(Entry { pid, memory });
+        entries.push(ListEntry { pid, memory });
     }
     Ok(())
 }
 
-fn name(list: List, version: Version) -> &'static str {
+fn name(list: ListKind, version: Version) -> &'static str {
     match (list, version) {
-        (List::Compute, Version::V3) => "nvmlDeviceGetComputeRunningProcesses_v3",
-        (List::Compute, Version::V2) => "nvmlDeviceGetComputeRunningProcesses_v2",
-        (List::Compute, Version::V1) => "nvmlDeviceGetComputeRunningProcesses",
-        (List::Graphics, Version::V3) => "nvmlDeviceGetGraphicsRunningProcesses_v3",
-        (List::Graphics, Version::V2) => "nvmlDeviceGetGraphicsRunningProcesses_v2",
-        (List::Graphics, Version::V1) => "nvmlDeviceGetGraphicsRunningProcesses",
-        (List::Mps, Version::V3) => "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-        (List::Mps, Version::V2) => "nvmlDeviceGetMPSComputeRunningProcesses_v2",
-        (List::Mps, Version::V1) => "nvmlDeviceGetMPSComputeRunningProcesses",
+        (ListKind::Compute, Version::V3) => "nvmlDeviceGetComputeRunningProcesses_v3",
+        (ListKind::Compute, Version::V2) => "nvmlDeviceGetComputeRunningProcesses_v2",
+        (ListKind::Compute, Version::V1) => "nvmlDeviceGetComputeRunningProcesses",
+        (ListKind::Graphics, Version::V3) => "nvmlDeviceGetGraphicsRunningProcesses_v3",
+        (ListKind::Graphics, Version::V2) => "nvmlDeviceGetGraphicsRunningProcesses_v2",
+        (ListKind::Graphics, Version::V1) => "nvmlDeviceGetGraphicsRunningProcesses",
+        (ListKind::Mps, Version::V3) => "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        (ListKind::Mps, Version::V2) => "nvmlDeviceGetMPSComputeRunningProcesses_v2",
+        (ListKind::Mps, Version::V1) => "nvmlDeviceGetMPSComputeRunningProcesses",
     }
 }
 
 fn call(
     lib: &NvmlLib,
-    list: List,
+    list: ListKind,
     version: Version,
     device: nvmlDevice_t,
     count: &mut c_uint,
     buffer: &mut [u64],
 ) -> Result<(), NvmlError> {
     let out = buffer.as_mut_ptr();
-    // One arm a function: each has a type of its own for the entries, and none of them is believed.
+    // Each function has its own type of entry. None of these types is trusted.
     macro_rules! call {
         ($function:ident) => {{
             let function = nvml_sym(lib.$function.as_ref())?;
@@ -229,15 +231,15 @@ fn call(
         }};
     }
     match (list, version) {
-        (List::Compute, Version::V3) => call!(nvmlDeviceGetComputeRunningProcesses_v3),
-        (List::Compute, Version::V2) => call!(nvmlDeviceGetComputeRunningProcesses_v2),
-        (List::Compute, Version::V1) => call!(nvmlDeviceGetComputeRunningProcesses),
-        (List::Graphics, Version::V3) => call!(nvmlDeviceGetGraphicsRunningProcesses_v3),
-        (List::Graphics, Version::V2) => call!(nvmlDeviceGetGraphicsRunningProcesses_v2),
-        (List::Graphics, Version::V1) => call!(nvmlDeviceGetGraphicsRunningProcesses),
-        (List::Mps, Version::V3) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v3),
-        (List::Mps, Version::V2) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v2),
-        (List::Mps, Version::V1) => call!(nvmlDeviceGetMPSComputeRunningProcesses),
+        (ListKind::Compute, Version::V3) => call!(nvmlDeviceGetComputeRunningProcesses_v3),
+        (ListKind::Compute, Version::V2) => call!(nvmlDeviceGetComputeRunningProcesses_v2),
+        (ListKind::Compute, Version::V1) => call!(nvmlDeviceGetComputeRunningProcesses),
+        (ListKind::Graphics, Version::V3) => call!(nvmlDeviceGetGraphicsRunningProcesses_v3),
+        (ListKind::Graphics, Version::V2) => call!(nvmlDeviceGetGraphicsRunningProcesses_v2),
+        (ListKind::Graphics, Version::V1) => call!(nvmlDeviceGetGraphicsRunningProcesses),
+        (ListKind::Mps, Version::V3) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v3),
+        (ListKind::Mps, Version::V2) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v2),
+        (ListKind::Mps, Version::V1) => call!(nvmlDeviceGetMPSComputeRunningProcesses),
     }
 }
 
@@ -281,7 +283,7 @@ mod tests {
         let mut words = written(&[1, 7], 3, 0);
         words[4] = 0;
         assert_eq!(decode(&words[..6], 3, true, &mut entries), Ok(()));
-        let memory: Vec<_> = entries.iter().map(|it| (it.pid, it.memory)).collect();
+        let memory: Vec<_> = entries.iter().map(|entry| (entry.pid, entry.memory)).collect();
         assert_eq!(memory, [(1, Ok(Bytes::from_gib(1))), (7, Err(Missing::Unsupported))]);
         assert_eq!(decode(&words[..3], 3, false, &mut entries), Err(1));
     }

@@ -1,0 +1,165 @@
+//! The list of GPUs. Each GPU keeps its slot and its last readings, whether it answers or not.
+
+use super::COUNT_CALL;
+use super::call_watch::{CallSubject, Unresponsive};
+use super::errors::{self, the_gpu};
+use super::gpu_calls::CallError;
+use super::physical_gpu::PhysicalGpu;
+use crate::agent::GpuReadings;
+use crate::base::units::Moment;
+use crate::protocol::snapshot::{Cause, GpuUuid, Missing, Trouble, Xid};
+
+/// A GPU's slot in the list.
+#[derive(Debug)]
+pub(super) struct GpuSlot {
+    pub(super) index: u32,
+    /// `None` while the GPU does not answer.
+    pub(super) gpu: Option<PhysicalGpu>,
+    /// The last readings of the GPU, then of its instances. Empty while those of `gpu` are newer.
+    pub(super) last: Vec<GpuReadings>,
+    /// The hung call of this GPU.
+    pub(super) unresponsive: Option<Unresponsive>,
+}
+
+impl GpuSlot {
+    /// The newest readings of the GPU, then of its instances.
+    pub(super) fn all_readings(&self) -> impl Iterator<Item = &GpuReadings> {
+        let newer = self.gpu.as_ref().filter(|_| self.last.is_empty());
+        self.last.iter().chain(newer.into_iter().flat_map(PhysicalGpu::readings))
+    }
+
+    /// The newest readings of the GPU.
+    pub(super) fn readings(&self) -> &GpuReadings {
+        match &self.gpu {
+            Some(gpu) if self.last.is_empty() => &gpu.gpu.readings,
+            _ => &self.last[0],
+        }
+    }
+
+    pub(super) fn is(&self, uuid: &GpuUuid) -> bool {
+        self.readings().uuid == *uuid
+    }
+
+    pub(super) fn set_index(&mut self, index: u32) {
+        self.index = index;
+        self.last.iter_mut().for_each(|readings| readings.facts.index = index);
+        if let Some(gpu) = &mut self.gpu {
+            gpu.set_index(index);
+        }
+    }
+
+    /// Adds an Xid error. It may be the last thing that is heard of a GPU.
+    pub(super) fn note_xid(&mut self, xid: Xid) {
+        const MOST: usize = 16;
+        let newer = self.gpu.as_mut().map(|gpu| &mut gpu.gpu.readings);
+        for readings in self.last.first_mut().into_iter().chain(newer) {
+            let xids = &mut readings.health.xids;
+            xids.push(xid);
+            if xids.len() > MOST {
+                // A process that a hardware error ends causes an Xid of its own: many alike, which must not push out their
+                // cause.
+                let comes_again = |at: &usize| xids[at + 1..].iter().any(|later| later.code == xids[*at].code);
+                let oldest_alike = (0..MOST).find(comes_again);
+                drop(xids.drain(oldest_alike.map_or(0..1, |at| at..at + 1)));
+            }
+        }
+    }
+
+    /// Sets the trouble of the GPU and its instances, and keeps their last readings. A trouble that goes on, perhaps at
+    /// another call, keeps the time when it began.
+    pub(super) fn set_trouble(&mut self, trouble: &Trouble) {
+        if let Some(gpu) = self.gpu.take().filter(|_| self.last.is_empty()) {
+            self.last = gpu.into_readings();
+        }
+        for readings in &mut self.last {
+            let since = match &readings.trouble {
+                Some(old) if old.cause == trouble.cause => old.since,
+                _ => trouble.since,
+            };
+            readings.trouble = Some(Trouble { since, ..trouble.clone() });
+        }
+    }
+}
+
+/// Slots with the readings of an abandoned thread. Also returns the calls that hung and concern the driver as a whole.
+pub(super) fn from_readings(
+    gpus: Vec<GpuReadings>,
+    unresponsive: Vec<Unresponsive>,
+) -> (Vec<GpuSlot>, Vec<Unresponsive>) {
+    let mut slots: Vec<GpuSlot> = vec![];
+    for readings in gpus {
+        let index = readings.facts.index;
+        match slots.last_mut() {
+            Some(slot) if readings.facts.parent.is_some() => slot.last.push(readings),
+            _ => slots.push(GpuSlot { index, gpu: None, last: vec![readings], unresponsive: None }),
+        }
+    }
+    let mut of_driver = vec![];
+    for hung in unresponsive {
+        match hung.subject {
+            CallSubject::Driver => of_driver.push(hung),
+            CallSubject::Gpu(index) => {
+                // A lost GPU may have had the same index before.
+                let is_hung = |slot: &&mut GpuSlot| {
+                    let trouble = slot.readings().trouble.as_ref();
+                    slot.index == index && trouble.is_some_and(Trouble::is_silence)
+                };
+                if let Some(slot) = slots.iter_mut().find(is_hung) {
+                    slot.unresponsive = Some(hung);
+                }
+            }
+        }
+    }
+    (slots, of_driver)
+}
+
+/// Sets the trouble of GPUs that failed, and of those that the driver no longer lists.
+pub(super) fn set_missing(slots: &mut Vec<GpuSlot>, present: &[GpuUuid], failed: Vec<(u32, CallError)>, now: Moment) {
+    // The placeholder of a GPU that could not tell its UUID is removed when a GPU is found at its index.
+    let found = |slot: &GpuSlot| present.iter().any(|uuid| slot.is(uuid));
+    let taken: Vec<u32> = slots.iter().filter(|slot| found(slot)).map(|slot| slot.index).collect();
+    slots.retain(|slot| !(slot.is(&GpuReadings::unknown_uuid(slot.index)) && taken.contains(&slot.index)));
+    let mut explained = vec![];
+    for (index, (function, error)) in failed {
+        let at = slots.iter().position(|slot| slot.index == index && !found(slot));
+        let at = at.unwrap_or_else(|| {
+            let last = vec![GpuReadings::unknown(index, now, Missing::Failed)];
+            slots.push(GpuSlot { index, gpu: None, last, unresponsive: None });
+            slots.len() - 1
+        });
+        let trouble = errors::of_gpu(function, &error, &slots[at].readings().facts, now);
+        slots[at].set_trouble(&trouble);
+        explained.push(slots[at].readings().uuid.clone());
+    }
+    for slot in slots.iter_mut() {
+        if slot.unresponsive.is_none() && !present.iter().chain(&explained).any(|uuid| slot.is(uuid)) {
+            let sentence = format!(
+                "{} is not listed by the driver any more; `dmesg | grep -i xid` may say why",
+                the_gpu(&slot.readings().facts)
+            );
+            let call = Some(COUNT_CALL.into());
+            slot.set_trouble(&Trouble { cause: Cause::Lost, sentence: sentence.into(), call, since: now });
+        }
+    }
+    slots.sort_by_key(|slot| slot.index);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_errors_alike_do_not_push_out_the_one_that_came_before_them() {
+        let last = vec![GpuReadings::unknown(0, Moment(0), Missing::NotYet)];
+        let mut slot = GpuSlot { index: 0, last, gpu: None, unresponsive: None };
+        let codes = |slot: &GpuSlot| slot.last[0].health.xids.iter().map(|xid| xid.code).collect::<Vec<_>>();
+        for (code, at) in [48].into_iter().chain([45; 30]).chain([31]).zip(0..) {
+            slot.note_xid(Xid { code, at: Moment(at) });
+        }
+        assert_eq!(codes(&slot), [&[48][..], &[45; 14], &[31]].concat());
+        let times = slot.last[0].health.xids.iter().map(|xid| xid.at);
+        assert!(times.is_sorted() && slot.last[0].health.xids[1].at == Moment(17), "the latest of them stay");
+        (100..116).for_each(|code| slot.note_xid(Xid { code, at: Moment(code) }));
+        assert_eq!(codes(&slot), (100..116).collect::<Vec<_>>(), "of those that are all different, the latest");
+    }
+}
