@@ -15,6 +15,8 @@ use anyhow::Context;
 use crossterm::event::{KeyCode, KeyEvent};
 use gputop::app::event::{Effect, Event};
 use gputop::app::{App, Options};
+use gputop::base::units::Moment;
+use gputop::model::HostModel;
 use gputop::protocol::host_key::HostKey;
 use gputop::protocol::line::Line;
 use gputop::view::{self, Theme};
@@ -52,7 +54,7 @@ fn main() -> anyhow::Result<()> {
             letter => KeyCode::Char(letter.chars().next().unwrap_or(' ')),
         };
         if let Some(Effect::Commands(asked)) = app.update(Event::Key(KeyEvent::from(code))) {
-            for command in asked {
+            for (_, command) in asked {
                 command.write(&mut commands)?;
             }
         }
@@ -67,16 +69,21 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The latest moment of the agent.
+fn now(app: &App) -> Moment {
+    app.fleet().host(HostKey::FIRST).map_or_else(Moment::default, HostModel::now)
+}
+
 /// Takes in what the agent says, for so many seconds of its own time.
 fn watch(app: &mut App, lines: &mut impl Iterator<Item = io::Result<Vec<u8>>>, seconds: u64) -> anyhow::Result<()> {
-    let until = app.model().now().after(Duration::from_secs(seconds));
-    let is_first = app.model().latest().is_none();
+    let until = now(app).after(Duration::from_secs(seconds));
+    let is_first = app.fleet().host(HostKey::FIRST).is_none();
     let mut begin = None;
     for line in lines {
         if let Some(line) = Line::parse(&line?)? {
             app.update(Event::Line(HostKey::FIRST, Box::new(line)));
         }
-        let now = app.model().now();
+        let now = now(app);
         let begin = *begin.get_or_insert(now);
         if if is_first { now.since(begin) >= Duration::from_secs(seconds) } else { now >= until } {
             return Ok(());

@@ -11,6 +11,7 @@ pub mod gpu_cells;
 pub mod gpu_columns;
 pub mod gpu_list;
 pub mod graph;
+mod host_trouble;
 mod intents;
 pub mod keymap;
 pub mod labels;
@@ -35,6 +36,7 @@ pub mod settings_panel;
 mod text_wrap;
 pub mod unread_stats;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
@@ -42,10 +44,11 @@ use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
 use self::alerts::Alerts;
 use self::end_dialog::{EndDialog, PlannedEnd};
 use self::event::{Effect, Event};
-use self::gpu_list::GpuList;
+use self::gpu_list::{GpuList, gpu_rows};
 use self::graph::GraphView;
 use self::graph::panel::{self, KnownScale, Panel};
 use self::graph::scale::Scale;
+pub use self::host_trouble::HostTrouble;
 use self::keymap::Intent;
 use self::layout::{Area, Layout};
 use self::marks::Marks;
@@ -60,8 +63,9 @@ use self::rows::RowSubject;
 use self::settings::Look;
 pub use self::text_wrap::{wrap, wrap_figures};
 use crate::base::text::Text;
-use crate::model::{GpuOrProcess, HostModel};
+use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
 use crate::protocol::command::{Command, Outcome, Reply};
+use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{ProcessId, Snapshot};
 
@@ -83,8 +87,8 @@ pub struct App {
     /// Whether the line about the host is shown while nothing is wrong.
     host_line: bool,
     data: Pausable,
-    /// Why there is no agent; `None` while there is one.
-    lost: Option<Text>,
+    /// The hosts whose source has ended, and why.
+    lost: BTreeMap<HostKey, Text>,
     notice: Notice,
     alerts: Alerts,
     focus: List,
@@ -98,13 +102,18 @@ pub struct App {
 impl App {
     /// The app before the first event.
     pub fn new(options: Options) -> Self {
+        Self::with_hosts(options, Fleet::default())
+    }
+
+    /// The app before the first event, with these hosts.
+    pub fn with_hosts(options: Options, fleet: Fleet) -> Self {
         Self {
             options,
             size: (0, 0),
             look: Look::default(),
             host_line: true,
-            data: Pausable::default(),
-            lost: None,
+            data: Pausable::new(fleet),
+            lost: BTreeMap::new(),
             notice: Notice::default(),
             alerts: Alerts::default(),
             focus: List::Processes,
@@ -119,9 +128,9 @@ impl App {
     /// Changes the state for an event. Returns the effect that the event asks for, if any.
     pub fn update(&mut self, event: Event) -> Option<Effect> {
         let effect = match event {
-            Event::Line(_, line) => self.take_line(*line),
+            Event::Line(host, line) => self.take_line(host, *line),
             Event::Key(key) => {
-                self.alerts.read(self.model().now());
+                self.alerts.read(self.data.shown());
                 self.press(key)
             }
             Event::Mouse(mouse) => {
@@ -136,16 +145,21 @@ impl App {
                 self.data.pass(elapsed);
                 self.notice.pass(elapsed);
                 // Another event follows right after a tick. Time alone moves no row.
-                let now = self.model().now();
-                return self.modes.end_dialog_mut().and_then(|dialog| commands(dialog.pass(now)));
+                let dialog = self.modes.end_dialog_mut()?;
+                let now = self.data.shown().host(dialog.host())?.now();
+                return commands(dialog.host(), dialog.pass(now));
             }
             Event::Done(text) => {
                 self.say(text.to_string());
                 None
             }
-            Event::SourceLost(_, reason) => {
-                self.lost = Some(reason);
-                if let Some(dialog) = self.modes.end_dialog_mut() {
+            Event::Host(host, label) => {
+                self.data.live_mut().set_label(host, label);
+                None
+            }
+            Event::SourceLost(host, reason) => {
+                self.lost.insert(host, reason);
+                if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host() == host) {
                     dialog.lose_agent();
                 }
                 None
@@ -155,36 +169,39 @@ impl App {
         effect
     }
 
-    fn take_line(&mut self, line: Line) -> Option<Effect> {
+    fn take_line(&mut self, host: HostKey, line: Line) -> Option<Effect> {
         let mut effect = None;
-        match line {
+        match &line {
             Line::Full(snapshot) => {
-                let latest = self.data.live().latest();
-                let is_next = latest.is_some_and(|latest| latest.sequence.checked_add(1) == Some(snapshot.sequence));
+                let latest = self.data.live().host(host).and_then(HostModel::latest);
+                let is_next = latest.is_some_and(|latest| latest.sequence + 1 == snapshot.sequence);
                 if !is_next {
                     // A new agent does not know which GPU the open page is about.
-                    effect = self.modes.page().and_then(|page| detail_command(page, &snapshot));
+                    effect = self.modes.page().and_then(|page| detail_command(page, host, snapshot));
                 }
-                self.lost = None;
+                self.lost.remove(&host);
                 self.options.interval = Duration::from_millis(snapshot.interval_ms);
-                self.data.live_mut().replace(*snapshot);
             }
             Line::Tick(change) => {
                 if let Some(interval) = change.interval_ms {
                     self.options.interval = Duration::from_millis(interval);
                 }
-                if self.data.live_mut().change(change).is_err() {
-                    return Some(Effect::Commands(vec![Command::Full]));
-                }
             }
-            Line::Reply(reply) => {
-                self.take_reply(&reply);
-                return None;
-            }
+            Line::Reply(reply) => self.take_reply(host, reply),
         }
-        let model = self.data.shown();
-        if let (Some(dialog), Some(snapshot)) = (self.modes.end_dialog_mut(), model.latest()) {
-            let job = dialog.first_chosen().map_or_else(Vec::new, |id| job(model, id));
+        let is_reply = matches!(line, Line::Reply(_));
+        if self.data.live_mut().apply(host, line).is_err() {
+            return commands(host, vec![Command::Full]);
+        }
+        if is_reply {
+            return None;
+        }
+        let model = self.data.shown().host(host);
+        if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host() == host)
+            && let Some(model) = model
+            && let Some(snapshot) = model.latest()
+        {
+            let job = dialog.first_chosen().map_or_else(Vec::new, |process| job(model, process));
             dialog.add_to_job(&job, model, snapshot);
             dialog.see(snapshot);
         }
@@ -192,24 +209,21 @@ impl App {
             // The next line raises the same alerts, and comes soon.
             return effect;
         }
-        let alerts = self.alerts.learn(self.data.live(), self.options.warn_before);
+        let alerts = self.alerts.learn(host, self.data.live(), self.options.warn_before);
         (!alerts.is_empty()).then_some(Effect::Alert(alerts))
     }
 
-    fn take_reply(&mut self, reply: &Reply) {
-        if let Outcome::Sent { signal, at } = reply.outcome {
-            self.data.shown_mut().signalled(reply.process, signal, at);
-        }
-        if let Some(Page { topic: PageTopic::Process(process, inspection), .. }) = self.modes.page_mut()
-            && process.id == reply.process
+    fn take_reply(&mut self, host: HostKey, reply: &Reply) {
+        if let Some(Page { topic: PageTopic::Process(topic), .. }) = self.modes.page_mut()
+            && topic.id() == (HostProcess { host, process: reply.process })
         {
             match &reply.outcome {
-                Outcome::Inspected(found) => *inspection = Some(Ok(found.clone())),
-                Outcome::NotInspected { reason } => *inspection = Some(Err(reason.clone())),
+                Outcome::Inspected(found) => topic.inspection = Some(Ok(found.clone())),
+                Outcome::NotInspected { reason } => topic.inspection = Some(Err(reason.clone())),
                 _ => {}
             }
         }
-        if let Some(dialog) = self.modes.end_dialog_mut() {
+        if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host() == host) {
             dialog.take_reply(reply);
         }
     }
@@ -251,16 +265,21 @@ impl App {
         self.processes.refresh(self.data.shown());
         self.gpus.refresh(self.data.shown());
         let Some(layout) = self.layout() else { return };
-        let gpus = self.model().latest().map_or(0, |snapshot| snapshot.gpus.len());
         self.processes.fit(layout.processes.height);
-        self.gpus.fit(gpus, layout.gpus.height);
+        self.gpus.fit(gpu_rows(self.data.shown()).count(), layout.gpus.height);
         let panels = self.lay_out_graphs(KnownScale::Previous);
-        let now = self.model().now();
-        self.graph.settle(panels, now);
-        self.marks.fit(self.data.shown().history().began(), now);
+        let shown = self.graph_model().map(|(host, model)| (host, model.now()));
+        self.graph.settle(panels, shown);
+        self.marks.fit(self.data.shown());
         if let Some(page) = self.modes.page_mut() {
             page.fit(self.data.shown(), layout.body.width, layout.body.height);
         }
+    }
+
+    /// The host that the graph is about, and its model.
+    fn graph_model(&self) -> Option<(HostKey, &HostModel)> {
+        let host = self.subject()?.host;
+        Some((host, self.fleet().host(host)?))
     }
 
     /// Puts the graph over the whole screen on what is under the cursor of the lists, which has moved.
@@ -269,13 +288,13 @@ impl App {
     }
 
     /// The subject under the cursor of the focused list; `None` on a row that has no graph.
-    fn under_cursor(&self) -> Option<GpuOrProcess> {
+    fn under_cursor(&self) -> Option<HostSubject> {
         match self.focus {
-            List::Gpus => Some(GpuOrProcess::Gpu(self.gpus.selected_gpu(self.model())?.uuid.clone())),
+            List::Gpus => Some(self.gpus.selected_row(self.fleet())?.id().into()),
             List::Processes => match &self.processes.selected_row()?.subject {
-                RowSubject::Process(id) => Some(GpuOrProcess::Process(*id)),
+                RowSubject::Process(process) => Some((*process).into()),
                 // The graph of the GPU shows the unaccounted memory on top of its processes.
-                RowSubject::Unaccounted(gpu) => Some(GpuOrProcess::Gpu(gpu.clone())),
+                RowSubject::Unaccounted(gpu) => Some(gpu.clone().into()),
                 RowSubject::Group(_) | RowSubject::Heading(_) => None,
             },
         }
@@ -283,7 +302,8 @@ impl App {
 
     fn lay_out_graphs(&self, known: impl Fn(Scale) -> KnownScale) -> Vec<Panel> {
         let (Some(area), Some(subject)) = (self.graph_area(), self.subject()) else { return Vec::new() };
-        self.graph.panels(self.model(), subject, area, known)
+        let Some(model) = self.fleet().host(subject.host) else { return Vec::new() };
+        self.graph.panels(model, subject, area, known)
     }
 
     /// The area for graphs: the whole screen, or the panel below the lists; `None` if neither has room.
@@ -295,27 +315,29 @@ impl App {
 
     /// Whether the line about the host is shown: as the user chose, and whenever something is wrong.
     fn shows_host(&self) -> bool {
-        let is_real = self.model().latest().is_some_and(|host| host.gpus.iter().all(|gpu| !gpu.facts.simulated));
-        self.host_line || !is_real || self.lost.is_some() || self.silence().is_some() || self.paused().is_some()
+        let is_fine = self.fleet().hosts().all(|(host, model)| {
+            let is_real = |snapshot: &Snapshot| snapshot.gpus.iter().all(|gpu| !gpu.facts.simulated);
+            self.trouble(host).is_none() && model.latest().is_some_and(is_real)
+        });
+        self.host_line || !is_fine || !self.lost.is_empty() || self.paused().is_some()
     }
 }
 
 /// What the view and the session read.
 impl App {
-    /// The model on the screen.
-    pub fn model(&self) -> &HostModel {
+    /// The fleet on the screen.
+    pub fn fleet(&self) -> &Fleet {
         self.data.shown()
     }
 
     /// The areas of the screen; `None` if the screen is too small.
     pub fn layout(&self) -> Option<Layout> {
-        let snapshot = self.model().latest();
-        let gpus = snapshot.map_or(0, |snapshot| snapshot.gpus.len());
+        let gpus = gpu_rows(self.fleet()).count();
         let layout = layout::divide(self.size.0, self.size.1, gpus, self.graph.visibility, self.shows_host())?;
         if self.processes.view.suspects {
             return Some(layout.with_reason());
         }
-        let unread = snapshot.map(unread_stats::sentences).unwrap_or_default();
+        let unread = unread_stats::sentences(self.fleet());
         let has_room = unread.is_empty() || layout.has_room_for(&unread, self.processes.rows().len());
         Some(if has_room { layout } else { layout.with_unread() })
     }
@@ -335,14 +357,15 @@ impl App {
         self.options.interval
     }
 
-    /// Why there is no agent; `None` while there is one.
-    pub fn lost(&self) -> Option<&Text> {
-        self.lost.as_ref()
+    /// Why no data comes from a host; `None` while lines arrive in time.
+    pub fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
+        let silence = || self.data.live().host(host)?.silence().map(HostTrouble::Silent);
+        self.lost.get(&host).map(HostTrouble::Lost).or_else(silence)
     }
 
-    /// The time since the last line, once a line is overdue; `None` while lines arrive in time.
-    pub fn silence(&self) -> Option<Duration> {
-        self.data.live().silence()
+    /// The hosts from which no data comes, with the reason.
+    pub fn troubles(&self) -> impl Iterator<Item = (HostKey, HostTrouble<'_>)> {
+        self.data.live().hosts().filter_map(|(host, _)| Some((host, self.trouble(host)?)))
     }
 
     /// The time since the screen was paused; `None` while the screen is live.
@@ -357,7 +380,7 @@ impl App {
 
     /// The worst leak in a few words; `None` while no memory leaks.
     pub fn leak(&self) -> Option<String> {
-        alerts::summary(self.model())
+        alerts::summary(self.fleet())
     }
 
     /// The latest news about watched processes and GPUs; `None` once the user has read the news.
@@ -366,7 +389,7 @@ impl App {
     }
 
     /// Whether the user watches this process or GPU.
-    pub fn is_watched(&self, subject: &GpuOrProcess) -> bool {
+    pub fn is_watched(&self, subject: &HostSubject) -> bool {
         self.alerts.is_watched(subject)
     }
 
@@ -401,7 +424,7 @@ impl App {
     }
 
     /// The subject of the graph over the whole screen; `None` while that is closed.
-    pub fn whole_screen_graph(&self) -> Option<&GpuOrProcess> {
+    pub fn whole_screen_graph(&self) -> Option<&HostSubject> {
         self.modes.graph()
     }
 
@@ -425,9 +448,9 @@ impl App {
         &self.graph
     }
 
-    /// The span of time that the graphs show.
+    /// The span of time that the graphs show; zero while there is nothing to draw.
     pub fn graph_span(&self) -> Duration {
-        self.graph.span(self.model())
+        self.graph_model().map_or(Duration::ZERO, |(_, model)| self.graph.span(model))
     }
 
     /// Every graph on the screen, laid out.
@@ -436,7 +459,7 @@ impl App {
     }
 
     /// The subject of the graph: over the whole screen, the one it was opened on, else the one under the cursor.
-    pub fn subject(&self) -> Option<GpuOrProcess> {
+    pub fn subject(&self) -> Option<HostSubject> {
         self.modes.graph().cloned().or_else(|| self.under_cursor())
     }
 
@@ -454,16 +477,18 @@ fn job(model: &HostModel, process: ProcessId) -> Vec<ProcessId> {
     job.root.into_iter().chain(others).collect()
 }
 
-/// The effect of these commands; `None` if there are none.
-fn commands(commands: Vec<Command>) -> Option<Effect> {
+/// The effect of these commands to one host; `None` if there are none.
+fn commands(host: HostKey, commands: Vec<Command>) -> Option<Effect> {
+    let commands: Vec<_> = commands.into_iter().map(|command| (host, command)).collect();
     (!commands.is_empty()).then_some(Effect::Commands(commands))
 }
 
-/// Asks for the details of the GPU that a page is about; for a MIG instance, of its parent.
-fn detail_command(page: &Page, snapshot: &Snapshot) -> Option<Effect> {
-    let PageTopic::Gpu(uuid, _) = &page.topic else { return None };
-    let gpu = snapshot.gpu(uuid)?.facts.parent.as_ref().unwrap_or(uuid).clone();
-    Some(Effect::Commands(vec![Command::Detail { gpu: Some(gpu) }]))
+/// Asks for the details of the GPU that a page is about, if it is on this host; for a MIG instance, of its parent.
+fn detail_command(page: &Page, host: HostKey, snapshot: &Snapshot) -> Option<Effect> {
+    let PageTopic::Gpu(topic, _) = &page.topic else { return None };
+    let gpu = snapshot.gpu(&topic.gpu).filter(|_| topic.host == host)?;
+    let gpu = gpu.facts.parent.as_ref().unwrap_or(&topic.gpu).clone();
+    commands(host, vec![Command::Detail { gpu: Some(gpu) }])
 }
 
 #[cfg(test)]

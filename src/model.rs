@@ -33,7 +33,7 @@ pub use self::history::{
     ProcessHistory, WEEK, Window,
 };
 pub use self::host::HostModel;
-pub use self::identity::{GpuOrProcess, HostGpu, HostProcess};
+pub use self::identity::{GpuOrProcess, HostGpu, HostProcess, HostSubject};
 pub use self::job::{Job, JobKey};
 pub use self::process_total::{ProcessTotal, Total};
 pub use self::process_tree::ProcessTree;

@@ -1,13 +1,14 @@
 //! What a person wants to hear of without looking: a leak, an end that is near, a GPU that becomes free, a process
 //! that ends. Each is told once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::labels;
-use crate::app::event::{Alert, News};
+use crate::app::event::{Alert, AlertKind};
 use crate::base::units::{Elapsed, Moment};
-use crate::model::{Evidence, GpuOrProcess, HostModel, LeakVerdict};
+use crate::model::{Evidence, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, HostSubject, LeakVerdict};
+use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Identity, ProcessId, Snapshot, State, Use};
 
 /// A leak that was withdrawn and comes back within this time is the same one.
@@ -19,7 +20,7 @@ const FARTHER: u32 = 2;
 /// What is seen in so many snapshots after each other is so: a list may have a hole.
 const SURE: u8 = 2;
 
-/// News stay on the screen for so long at least, and then until a key is pressed.
+/// AlertKind stay on the screen for so long at least, and then until a key is pressed.
 const READ: Duration = Duration::from_secs(5);
 
 /// A leak that was told.
@@ -38,20 +39,73 @@ struct Watched<T> {
     seen: u8,
 }
 
-/// All of it.
+/// The alerts of every host.
 #[derive(Debug, Default)]
 pub(super) struct Alerts {
+    hosts: BTreeMap<HostKey, HostAlerts>,
+    /// The latest sentence about a watched process or GPU, its host, and the moment by the clock of that host.
+    news: Option<(String, HostKey, Moment)>,
+}
+
+impl Alerts {
+    /// Watches a process until it ends, or stops watching it. Returns a notice; `None` if the process is gone.
+    pub(super) fn watch_process(&mut self, process: HostProcess, fleet: &Fleet) -> Option<String> {
+        self.hosts.entry(process.host).or_default().watch_process(process.process, fleet.host(process.host)?)
+    }
+
+    /// Watches a GPU until it is free, or stops watching it. Returns a notice; `None` if the GPU is gone.
+    pub(super) fn watch_gpu(&mut self, gpu: &HostGpu, fleet: &Fleet) -> Option<String> {
+        self.hosts.entry(gpu.host).or_default().watch_gpu(&gpu.gpu, fleet.host(gpu.host)?)
+    }
+
+    /// Whether the user watches this process or GPU.
+    pub(super) fn is_watched(&self, subject: &HostSubject) -> bool {
+        self.hosts.get(&subject.host).is_some_and(|alerts| alerts.is_watched(&subject.subject))
+    }
+
+    /// The latest sentence about a watched process or GPU; `None` once the user has read it.
+    pub(super) fn news(&self) -> Option<&str> {
+        self.news.as_ref().map(|(text, ..)| text.as_str())
+    }
+
+    /// Marks news as read if they have been on the screen long enough: a key was pressed, so the user is there.
+    pub(super) fn read(&mut self, fleet: &Fleet) {
+        let age = |host: HostKey, at: Moment| fleet.host(host).map_or(Duration::MAX, |model| model.now().since(at));
+        self.news.take_if(|(_, host, at)| age(*host, *at) >= READ);
+    }
+
+    /// Returns the new alerts of a host, of which a line arrived.
+    pub(super) fn learn(&mut self, host: HostKey, fleet: &Fleet, warn_before: Duration) -> Vec<Alert> {
+        let Some(model) = fleet.host(host) else { return Vec::new() };
+        let mut alerts = self.hosts.entry(host).or_default().learn(model, warn_before);
+        if fleet.has_many() {
+            for alert in &mut alerts {
+                alert.sentence = format!("{}: {}", fleet.name(host), alert.sentence);
+                alert.facts.push(("HOST", fleet.name(host).to_owned()));
+            }
+        }
+        // The header names leaks for as long as they last.
+        let news = alerts.iter().rfind(|alert| matches!(alert.kind, AlertKind::GpuFree | AlertKind::ProcessEnded));
+        if let Some(alert) = news {
+            self.news = Some((alert.sentence.clone(), host, model.now()));
+        }
+        alerts
+    }
+}
+
+/// The alerts of one host.
+#[derive(Debug, Default)]
+struct HostAlerts {
     leaks: HashMap<GpuOrProcess, Told>,
     /// Until they end, with what they run.
     processes: Vec<Watched<(ProcessId, String)>>,
     /// Until they are free.
     gpus: Vec<Watched<GpuUuid>>,
-    news: Option<(String, Moment)>,
 }
 
-impl Alerts {
+impl HostAlerts {
     /// Watches a process until it ends, or watches it no more. Says which.
-    pub(super) fn watch_process(&mut self, id: ProcessId, model: &HostModel) -> Option<String> {
+    fn watch_process(&mut self, id: ProcessId, model: &HostModel) -> Option<String> {
         let before = self.processes.len();
         self.processes.retain(|it| it.what.0 != id);
         if self.processes.len() < before {
@@ -67,7 +121,7 @@ impl Alerts {
     }
 
     /// Watches a GPU until it is free, or watches it no more. Says which.
-    pub(super) fn watch_gpu(&mut self, uuid: &GpuUuid, model: &HostModel) -> Option<String> {
+    fn watch_gpu(&mut self, uuid: &GpuUuid, model: &HostModel) -> Option<String> {
         let gpu = model.latest()?.gpu(uuid)?;
         let label = labels::gpu_label(gpu);
         let before = self.gpus.len();
@@ -82,25 +136,15 @@ impl Alerts {
         Some(format!("GPU {label} is watched: gputop says when nobody is on it"))
     }
 
-    pub(super) fn is_watched(&self, subject: &GpuOrProcess) -> bool {
+    fn is_watched(&self, subject: &GpuOrProcess) -> bool {
         match subject {
             GpuOrProcess::Process(id) => self.processes.iter().any(|it| it.what.0 == *id),
             GpuOrProcess::Gpu(uuid) => self.gpus.iter().any(|it| it.what == *uuid),
         }
     }
 
-    /// What happened last, until it was read.
-    pub(super) fn news(&self) -> Option<&str> {
-        self.news.as_ref().map(|(text, _)| text.as_str())
-    }
-
-    /// A key was pressed: the person is there.
-    pub(super) fn read(&mut self, now: Moment) {
-        self.news.take_if(|(_, at)| now.since(*at) >= READ);
-    }
-
     /// Looks at the host, which was seen again, and says what is to be told.
-    pub(super) fn learn(&mut self, model: &HostModel, warn_before: Duration) -> Vec<Alert> {
+    fn learn(&mut self, model: &HostModel, warn_before: Duration) -> Vec<Alert> {
         let Some(snapshot) = model.latest() else { return Vec::new() };
         let mut alerts = self.leaks(model, snapshot, warn_before);
         for watched in &mut self.processes {
@@ -111,7 +155,7 @@ impl Alerts {
             let (id, command) = watched.what;
             let facts = vec![("PID", id.pid.to_string()), ("COMMAND", command.clone())];
             alerts.push(Alert {
-                news: News::ProcessEnded,
+                kind: AlertKind::ProcessEnded,
                 sentence: format!("{} ({command}) has ended", id.pid),
                 facts,
             });
@@ -124,14 +168,10 @@ impl Alerts {
             let Some(gpu) = snapshot.gpu(&watched.what) else { continue };
             let facts = gpu_facts(gpu);
             alerts.push(Alert {
-                news: News::GpuFree,
+                kind: AlertKind::GpuFree,
                 sentence: format!("GPU {} is free", labels::gpu_label(gpu)),
                 facts,
             });
-        }
-        if let Some(last) = alerts.iter().rfind(|it| matches!(it.news, News::GpuFree | News::ProcessEnded)) {
-            // Of a leak the header says so while it lasts.
-            self.news = Some((last.sentence.clone(), snapshot.at));
         }
         alerts
     }
@@ -154,8 +194,8 @@ impl Alerts {
             let is_sooner = is_soon && !told.is_soon;
             told.is_soon |= is_soon;
             if is_new || is_sooner {
-                let news = if is_sooner { News::OutOfMemorySoon } else { News::Leak };
-                alerts.push(about_leak(model, snapshot, &subject, &evidence, news));
+                let kind = if is_sooner { AlertKind::OutOfMemorySoon } else { AlertKind::Leak };
+                alerts.push(about_leak(model, snapshot, &subject, &evidence, kind));
             }
         }
         alerts
@@ -174,23 +214,29 @@ fn leaking(model: &HostModel, snapshot: &Snapshot) -> Vec<(GpuOrProcess, Evidenc
     suspects.iter().map(|id| GpuOrProcess::Process(*id)).chain(gpus).filter_map(leak).collect()
 }
 
-/// For the header: `LEAK 4711 full in 3h10m`, of the one that ends first; `LEAK 4711 and 2 more` where nobody knows.
-pub(super) fn summary(model: &HostModel) -> Option<String> {
-    let snapshot = model.latest()?;
-    let mut leaks = leaking(model, snapshot);
-    let left = |evidence: &Evidence| evidence.forecast.map_or(Duration::MAX, |it| it.likely);
-    leaks.sort_by_key(|it| left(&it.1));
-    let (first, evidence) = leaks.first()?;
-    let who = match first {
+/// The leak that runs out of memory first, for the header: `LEAK: 4711, full in 3h10m, 2 more`; `None` while nothing leaks.
+pub(super) fn summary(fleet: &Fleet) -> Option<String> {
+    let mut leaks = Vec::new();
+    for (host, model) in fleet.hosts() {
+        let Some(snapshot) = model.latest() else { continue };
+        leaks.extend(
+            leaking(model, snapshot).into_iter().map(|(subject, evidence)| (host, snapshot, subject, evidence)),
+        );
+    }
+    let left = |evidence: &Evidence| evidence.forecast.map_or(Duration::MAX, |forecast| forecast.likely);
+    leaks.sort_by_key(|(.., evidence)| left(evidence));
+    let (host, snapshot, first, evidence) = leaks.first()?;
+    let name = match first {
         GpuOrProcess::Process(id) => id.pid.to_string(),
         GpuOrProcess::Gpu(uuid) => format!("GPU {}", snapshot.gpu(uuid).map(labels::gpu_label).unwrap_or_default()),
     };
-    let when = evidence.forecast.map_or_else(String::new, |it| format!(", full in {}", Elapsed(it.likely)));
+    let on_host = if fleet.has_many() { format!(" on {}", fleet.name(*host)) } else { String::new() };
+    let when = evidence.forecast.map_or_else(String::new, |forecast| format!(", full in {}", Elapsed(forecast.likely)));
     let others = match leaks.len() {
         1 => String::new(),
         count => format!(", {} more", count - 1),
     };
-    Some(format!("LEAK: {who}{when}{others}"))
+    Some(format!("LEAK: {name}{on_host}{when}{others}"))
 }
 
 fn about_leak(
@@ -198,7 +244,7 @@ fn about_leak(
     snapshot: &Snapshot,
     subject: &GpuOrProcess,
     evidence: &Evidence,
-    news: News,
+    kind: AlertKind,
 ) -> Alert {
     let (who, mut facts) = match subject {
         GpuOrProcess::Process(id) => {
@@ -224,8 +270,8 @@ fn about_leak(
     if let Some(forecast) = evidence.forecast {
         facts.push(("OOM_IN_S", forecast.likely.as_secs().to_string()));
     }
-    let does = if news == News::Leak { "leaks" } else { "runs out of memory soon" };
-    Alert { news, sentence: format!("{who} {does}: {evidence}"), facts }
+    let does = if kind == AlertKind::Leak { "leaks" } else { "runs out of memory soon" };
+    Alert { kind, sentence: format!("{who} {does}: {evidence}"), facts }
 }
 
 fn gpu_facts(gpu: &Gpu) -> Vec<(&'static str, String)> {
@@ -287,7 +333,11 @@ mod tests {
             host.gpus[0].load.memory_used = host.gpus[0].processes[0].memory;
             told.extend(see(&mut app, &host));
         }
-        assert_eq!(told.iter().map(|it| it.news).collect::<Vec<_>>(), [News::Leak, News::OutOfMemorySoon], "{told:#?}");
+        assert_eq!(
+            told.iter().map(|it| it.kind).collect::<Vec<_>>(),
+            [AlertKind::Leak, AlertKind::OutOfMemorySoon],
+            "{told:#?}"
+        );
         let sentence = &told[0].sentence;
         assert!(sentence.starts_with("101 (python train.py) leaks: +80"), "{sentence}");
         let fact = |name| told[1].facts.iter().find(|it| it.0 == name).map(|it| it.1.as_str());
@@ -333,8 +383,8 @@ mod tests {
         let without = host.clone().without(101);
         let told: Vec<_> = (1..5).flat_map(|second| see(&mut app, &without.later(second))).collect();
         assert_eq!(
-            told.iter().map(|it| (it.news, it.sentence.as_str())).collect::<Vec<_>>(),
-            [(News::GpuFree, "GPU 1 is free")]
+            told.iter().map(|it| (it.kind, it.sentence.as_str())).collect::<Vec<_>>(),
+            [(AlertKind::GpuFree, "GPU 1 is free")]
         );
         // Watched and then not.
         see(&mut app, &host.later(10));

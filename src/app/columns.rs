@@ -9,6 +9,9 @@ use strum::VariantArray;
 
 use crate::model::Severity;
 
+/// The width of the name of a host.
+pub const HOST_WIDTH: usize = 10;
+
 /// The end of its cell that a text keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {

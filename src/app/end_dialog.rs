@@ -14,6 +14,7 @@ use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment};
 use crate::model::{HostModel, Reclaim, Returned};
 use crate::protocol::command::{Command, Outcome, Reply, Signal, is_advice};
+use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
 /// How much of what the panel shows is meant.
@@ -38,7 +39,7 @@ pub enum Choice {
 
 /// What Enter would do, and to whom, which run what.
 #[derive(Debug, PartialEq, Eq)]
-pub struct PlannedEnd(Choice, Vec<(ProcessId, Option<Argv>)>);
+pub struct PlannedEnd(HostKey, Choice, Vec<(ProcessId, Option<Argv>)>);
 
 /// For one process, from gentle to hard, then what ends nothing by itself.
 const FOR_ONE: &[Choice] = &[
@@ -79,6 +80,8 @@ pub const MANY: usize = 20;
 /// The panel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndDialog {
+    /// The host of all of its processes: a dialog never spans hosts.
+    host: HostKey,
     /// Everyone of the job, the root first, then who joined.
     members: Vec<Member>,
     /// The job, the root first, as last seen before it was meant.
@@ -102,6 +105,7 @@ impl EndDialog {
     /// Opens the panel on some processes of a job, and says what the agent is to do first. The job's
     /// root comes first among its members; without a job, they are the chosen ones.
     pub(super) fn open(
+        host: HostKey,
         chosen: Vec<ProcessId>,
         job: &[ProcessId],
         model: &HostModel,
@@ -110,6 +114,7 @@ impl EndDialog {
         let others = chosen.iter().filter(|id| !job.contains(id));
         let members = job.iter().chain(others).filter_map(|id| Member::of(*id, model, snapshot));
         let mut panel = Self {
+            host,
             members: members.collect(),
             job: job.to_vec(),
             scope: Scope::Chosen,
@@ -147,6 +152,11 @@ impl EndDialog {
         self.members.iter().filter(|it| it.joined || self.scope == Scope::Job || self.chosen.contains(&it.id()))
     }
 
+    /// The host of all of its processes.
+    pub fn host(&self) -> HostKey {
+        self.host
+    }
+
     /// The first of them: of a job, its root.
     pub fn root(&self) -> Option<&Member> {
         self.targets().next()
@@ -164,7 +174,11 @@ impl EndDialog {
 
     /// What Enter would do, and to whom.
     pub fn planned(&self) -> PlannedEnd {
-        PlannedEnd(self.choice, self.targets().map(|it| (it.id(), it.process.facts.argv.clone().ok())).collect())
+        PlannedEnd(
+            self.host,
+            self.choice,
+            self.targets().map(|it| (it.id(), it.process.facts.argv.clone().ok())).collect(),
+        )
     }
 
     /// Whether Tab can switch between the chosen processes and their whole job: nothing was sent yet, and the job has more

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crossterm::event::{KeyEvent, MouseEvent};
 
 use crate::base::text::Text;
+use crate::model::HostLabel;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -12,6 +13,8 @@ use crate::protocol::line::Line;
 /// Everything that can happen to the app.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
+    /// A host joins the fleet, or has another name for people.
+    Host(HostKey, HostLabel),
     /// A line arrived from this host.
     Line(HostKey, Box<Line>),
     /// A key was pressed.
@@ -31,12 +34,12 @@ pub enum Event {
 /// Everything the app can ask of the world.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Ask this of the agent, in this order. What comes of it is events.
-    Commands(Vec<Command>),
+    /// Send each command to the agent of its host, in this order. The replies come back as lines.
+    Commands(Vec<(HostKey, Command)>),
     /// Tell the person, wherever they look.
     Alert(Vec<Alert>),
-    /// Start an agent in place of the one that is lost or silent.
-    Reconnect,
+    /// Start the sources of these hosts again: they are lost or silent.
+    Reconnect(Vec<HostKey>),
     /// Ask the terminal to take this text into its clipboard.
     Copy(String),
     /// Write the app's settings where each run finds them.
@@ -51,7 +54,7 @@ pub enum Effect {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alert {
     /// What it is.
-    pub news: News,
+    pub kind: AlertKind,
     /// For a person.
     pub sentence: String,
     /// For a program: names in capitals, and values. What is not known is not there.
@@ -60,7 +63,7 @@ pub struct Alert {
 
 /// What an alert is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum AlertKind {
     /// Memory leaks.
     Leak,
     /// It leaks, and runs out within the time that was set.
@@ -71,7 +74,7 @@ pub enum News {
     ProcessEnded,
 }
 
-impl News {
+impl AlertKind {
     /// Its name for a program; it never changes.
     pub fn name(self) -> &'static str {
         match self {

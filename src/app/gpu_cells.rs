@@ -7,10 +7,11 @@ use crate::base::units::{Bytes, Elapsed};
 use crate::model::HostModel;
 use crate::protocol::snapshot::Gpu;
 
-/// Returns the content of one column. `mark` stands before the index: watched, or nothing.
-pub fn cell(column: GpuColumn, model: &HostModel, gpu: &Gpu, mark: &str) -> Cell {
+/// Returns the content of one column. `host` is the name of its host; `mark` stands before the index: watched, or nothing.
+pub fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu, mark: &str) -> Cell {
     let (facts, load, health) = (&gpu.facts, &gpu.load, &gpu.health);
     match column {
+        GpuColumn::Host => Cell::reading(host),
         GpuColumn::Index => Cell::reading(format!("{mark}{}", gpu_label(gpu))),
         GpuColumn::Name => {
             let name = word(facts.name.as_ref().map_err(|why| *why));

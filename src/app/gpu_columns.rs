@@ -6,12 +6,13 @@
 
 use strum::VariantArray;
 
-use super::columns::{ColumnSpec, Columns, ListColumn};
+use super::columns::{ColumnSpec, Columns, HOST_WIDTH, ListColumn};
 
 /// A column of the GPU list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 #[expect(missing_docs, reason = "`spec` says what each column shows, in the words that the user reads")]
 pub enum GpuColumn {
+    Host,
     Index,
     Name,
     Memory,
@@ -43,6 +44,12 @@ impl ListColumn for GpuColumn {
         /// The width of a share, as in `100%`.
         const SHARE: usize = 4;
         match self {
+            Self::Host => ColumnSpec::left(
+                "host",
+                "HOST",
+                HOST_WIDTH,
+                "its host; always there with several hosts, never with one",
+            ),
             Self::Index => ColumnSpec::right("index", "#", 2, "the index, as in nvidia-smi"),
             Self::Name => ColumnSpec::left("name", "GPU", 8, "the model name"),
             Self::Memory => ColumnSpec::left("memory", "MEMORY", MEMORY_WIDTH + 1, "memory used and total, with a bar"),
@@ -81,13 +88,19 @@ impl ListColumn for GpuColumn {
 
 impl Columns<GpuColumn> {
     /// The columns on a screen of that width: the chosen ones, or those that it has room for.
-    pub fn shown_at(chosen: Option<&Self>, width: u16) -> Vec<GpuColumn> {
-        match chosen {
+    pub fn shown_at(chosen: Option<&Self>, width: u16, has_hosts: bool) -> Vec<GpuColumn> {
+        let mut shown = match chosen {
             Some(columns) => columns.chosen().to_vec(),
             None => {
                 let fits = |column: &GpuColumn| column.spec().from_screen_width <= width;
                 GpuColumn::VARIANTS.iter().copied().filter(fits).collect()
             }
+        };
+        shown.retain(|column| *column != GpuColumn::Host || has_hosts);
+        // An index alone would be ambiguous, whatever the user chose.
+        if has_hosts && !shown.contains(&GpuColumn::Host) {
+            shown.insert(0, GpuColumn::Host);
         }
+        shown
     }
 }

@@ -1,18 +1,45 @@
-//! The list of GPUs: the cursor, and which columns there are.
+//! The list of GPUs of all hosts: the cursor, and which columns there are.
 
 use super::columns::Columns;
 use super::gpu_columns::GpuColumn;
 use super::scroll;
-use crate::model::HostModel;
-use crate::protocol::snapshot::{Gpu, GpuUuid};
+use crate::model::{Fleet, HostGpu, HostModel};
+use crate::protocol::host_key::HostKey;
+use crate::protocol::snapshot::Gpu;
 
-/// The list of GPUs. Its rows are the GPUs of the latest snapshot, in their order.
+/// A row of the list: a GPU of the latest snapshot of its host.
+#[derive(Debug, Clone, Copy)]
+pub struct GpuRow<'a> {
+    /// The host.
+    pub host: HostKey,
+    /// The model of the host.
+    pub model: &'a HostModel,
+    /// The GPU.
+    pub gpu: &'a Gpu,
+}
+
+impl GpuRow<'_> {
+    /// The identity of the GPU within the fleet.
+    pub fn id(&self) -> HostGpu {
+        HostGpu { host: self.host, gpu: self.gpu.uuid.clone() }
+    }
+}
+
+/// The rows of the list: the GPUs of each host, one host after the other.
+pub fn gpu_rows(fleet: &Fleet) -> impl Iterator<Item = GpuRow<'_>> {
+    fleet.hosts().flat_map(|(host, model)| {
+        let gpus = model.latest().map(|snapshot| snapshot.gpus.as_slice()).unwrap_or_default();
+        gpus.iter().map(move |gpu| GpuRow { host, model, gpu })
+    })
+}
+
+/// The list of GPUs.
 #[derive(Debug, Default)]
 pub struct GpuList {
     /// The columns that the user chose; `None` while the width of the screen decides.
     pub(super) columns: Option<Columns<GpuColumn>>,
     /// The GPU under the cursor; `None` until the user moves the cursor, which then stays in the first row.
-    selected: Option<GpuUuid>,
+    selected: Option<HostGpu>,
     cursor: usize,
     top: usize,
 }
@@ -29,20 +56,21 @@ impl GpuList {
     }
 
     /// The GPU under the cursor; `None` if there is no GPU.
-    pub fn selected_gpu<'a>(&self, model: &'a HostModel) -> Option<&'a Gpu> {
-        model.latest()?.gpus.get(self.cursor)
+    pub fn selected_row<'a>(&self, fleet: &'a Fleet) -> Option<GpuRow<'a>> {
+        gpu_rows(fleet).nth(self.cursor)
     }
 
     /// The columns for a screen of this width, from left to right.
-    pub fn columns(&self, width: u16) -> Vec<GpuColumn> {
-        Columns::shown_at(self.columns.as_ref(), width)
+    pub fn columns(&self, width: u16, fleet: &Fleet) -> Vec<GpuColumn> {
+        Columns::shown_at(self.columns.as_ref(), width, fleet.has_many())
     }
 
     /// Keeps the cursor on its GPU, wherever that is listed now.
-    pub(super) fn refresh(&mut self, model: &HostModel) {
-        let gpus = model.latest().map(|snapshot| snapshot.gpus.as_slice()).unwrap_or_default();
-        let place = self.selected.as_ref().and_then(|uuid| gpus.iter().position(|gpu| gpu.uuid == *uuid));
-        self.cursor = place.unwrap_or(self.cursor).min(gpus.len().saturating_sub(1));
+    pub(super) fn refresh(&mut self, fleet: &Fleet) {
+        let is_selected =
+            |row: GpuRow<'_>| self.selected.as_ref().is_some_and(|gpu| gpu.host == row.host && gpu.gpu == row.gpu.uuid);
+        let place = gpu_rows(fleet).position(is_selected);
+        self.cursor = place.unwrap_or(self.cursor).min(gpu_rows(fleet).count().saturating_sub(1));
     }
 
     /// Scrolls so that the cursor is on the screen.
@@ -51,14 +79,13 @@ impl GpuList {
     }
 
     /// Moves the cursor to a row, or to the last one.
-    pub(super) fn select(&mut self, row: usize, model: &HostModel) {
-        let gpus = model.latest().map(|snapshot| snapshot.gpus.as_slice()).unwrap_or_default();
-        self.cursor = row.min(gpus.len().saturating_sub(1));
-        self.selected = gpus.get(self.cursor).map(|gpu| gpu.uuid.clone());
+    pub(super) fn select(&mut self, row: usize, fleet: &Fleet) {
+        self.cursor = row.min(gpu_rows(fleet).count().saturating_sub(1));
+        self.selected = self.selected_row(fleet).map(|row| row.id());
     }
 
     /// Moves the cursor by this many rows.
-    pub(super) fn step(&mut self, by: isize, model: &HostModel) {
-        self.select(self.cursor.saturating_add_signed(by), model);
+    pub(super) fn step(&mut self, by: isize, fleet: &Fleet) {
+        self.select(self.cursor.saturating_add_signed(by), fleet);
     }
 }

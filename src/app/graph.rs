@@ -11,7 +11,8 @@ use self::panel::{KnownScale, Panel};
 use self::scale::Scale;
 use super::layout::{Area, GraphVisibility};
 use crate::base::units::Moment;
-use crate::model::{GpuOrProcess, HostModel, WEEK};
+use crate::model::{GpuOrProcess, HostGpu, HostModel, HostSubject, WEEK};
+use crate::protocol::host_key::HostKey;
 
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_mins(minutes)
@@ -48,9 +49,11 @@ pub struct GraphView {
     end: Option<Moment>,
     /// The span while the graph stands still and the user has not chosen one.
     frozen_span: Option<Duration>,
+    /// The host whose clock the edge and the cursor are read on.
+    frozen_on: Option<HostKey>,
     cursor: Option<Moment>,
     /// The scale of each graph on the screen.
-    scales: Vec<(GpuOrProcess, Scale)>,
+    scales: Vec<(HostSubject, Scale)>,
 }
 
 impl GraphView {
@@ -71,19 +74,19 @@ impl GraphView {
 
     /// Returns to the present.
     pub(super) fn follow_present(&mut self) {
-        (self.end, self.frozen_span, self.cursor) = (None, None, None);
+        (self.end, self.frozen_span, self.frozen_on, self.cursor) = (None, None, None, None);
     }
 
     /// Moves the cursor this many steps into the past, or towards the present.
-    pub(super) fn step_back(&mut self, steps: isize, model: &HostModel) {
+    pub(super) fn step_back(&mut self, steps: isize, host: HostKey, model: &HostModel) {
         let from = self.cursor.unwrap_or_else(|| model.now());
         let distance = self.span(model) / CURSOR_STEPS * u32::try_from(steps.unsigned_abs()).unwrap_or(CURSOR_STEPS);
         let to = if steps < 0 { from.after(distance) } else { Moment(from.0.saturating_sub(millis(distance))) };
-        self.point(to, model);
+        self.point(to, host, model);
     }
 
     /// Puts the cursor on a moment. The graph stands still, and moves only to keep the cursor visible.
-    pub(super) fn point(&mut self, at: Moment, model: &HostModel) {
+    pub(super) fn point(&mut self, at: Moment, host: HostKey, model: &HostModel) {
         let now = model.now();
         let Some(began) = model.history().began() else { return };
         if at >= now {
@@ -92,7 +95,7 @@ impl GraphView {
         let at = at.max(began).max(Moment(now.0.saturating_sub(millis(WEEK))));
         let span = self.span(model);
         let end = self.end.unwrap_or(now);
-        (self.frozen_span, self.cursor) = (Some(span), Some(at));
+        (self.frozen_span, self.frozen_on, self.cursor) = (Some(span), Some(host), Some(at));
         self.end = Some(match () {
             () if at >= end => at.after(span / 4).min(now),
             () if end.since(at) >= span => at.after(span * 3 / 4).min(now),
@@ -116,7 +119,7 @@ impl GraphView {
     pub(super) fn panels(
         &self,
         model: &HostModel,
-        subject: GpuOrProcess,
+        subject: HostSubject,
         area: Area,
         known: impl Fn(Scale) -> KnownScale,
     ) -> Vec<Panel> {
@@ -137,10 +140,14 @@ impl GraphView {
         panels.collect()
     }
 
-    /// Remembers the scale of each graph on the screen, and returns to the present if the host's clock started again.
-    pub(super) fn settle(&mut self, panels: Vec<Panel>, now: Moment) {
+    /// Remembers the scale of each graph on the screen. Returns to the present if the cursor is on the clock of another host,
+    /// or the clock of its host started again. `shown` is the host of the graph and its present.
+    pub(super) fn settle(&mut self, panels: Vec<Panel>, shown: Option<(HostKey, Moment)>) {
         self.scales = panels.into_iter().map(|panel| (panel.subject, panel.scale)).collect();
-        if self.cursor.is_some_and(|cursor| cursor > now) {
+        let is_elsewhere = |(host, now): (HostKey, Moment)| {
+            self.frozen_on.is_some_and(|frozen_on| frozen_on != host) || self.cursor.is_some_and(|cursor| cursor > now)
+        };
+        if shown.is_some_and(is_elsewhere) {
             self.follow_present();
         }
     }
@@ -151,11 +158,11 @@ fn millis(span: Duration) -> u64 {
 }
 
 /// The GPU on which a process holds, or held, the most memory.
-fn gpu_of(model: &HostModel, subject: &GpuOrProcess) -> Option<GpuOrProcess> {
-    let GpuOrProcess::Process(id) = subject else { return None };
+fn gpu_of(model: &HostModel, subject: &HostSubject) -> Option<HostSubject> {
+    let GpuOrProcess::Process(id) = &subject.subject else { return None };
     let parts = &model.history().process(*id)?.parts;
     let (gpu, _) = parts.iter().max_by_key(|(_, series)| series.latest())?;
-    Some(GpuOrProcess::Gpu(gpu.clone()))
+    Some(HostGpu { host: subject.host, gpu: gpu.clone() }.into())
 }
 
 #[cfg(test)]

@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use super::end_dialog::EndDialog;
 use super::event::Effect;
+use super::gpu_list::gpu_rows;
 use super::keymap::Intent;
 use super::labels;
 use super::layout::GraphVisibility;
 use super::list_view::Grouping;
 use super::marks::Mark;
 use super::mode::{Mode, NewMark};
-use super::page::{Page, PageTopic};
+use super::page::{Page, PageTopic, ProcessTopic};
 use super::rows::RowSubject;
 use super::settings_panel::SettingsPanel;
 use super::{App, List, commands, detail_command, job};
-use crate::model::GpuOrProcess;
+use crate::model::{GpuOrProcess, HostProcess, HostSubject};
 use crate::protocol::command::Command;
-use crate::protocol::snapshot::ProcessId;
+use crate::protocol::host_key::HostKey;
 
 /// The intervals that the user can step through.
 const INTERVALS_MS: [u64; 9] = [100, 200, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
@@ -55,12 +56,13 @@ impl App {
             }
             Intent::KeepFilter | Intent::DropMark => _ = self.modes.close(),
             Intent::Graph => self.toggle_graph(),
-            Intent::Zoom(by) => self.graph.zoom(by, self.data.shown()),
-            Intent::Back(steps) => self.graph.step_back(steps, self.data.shown()),
+            Intent::Zoom(_) | Intent::Back(_) => self.move_graph(intent),
             Intent::Now => self.graph.follow_present(),
-            Intent::Mark if self.model().latest().is_none() => self.say("there is nothing to mark yet"),
+            Intent::Mark if self.fleet().hosts().all(|(_, model)| model.latest().is_none()) => {
+                self.say("there is nothing to mark yet")
+            }
             Intent::Mark => {
-                let mark = NewMark { mark: Mark::now(self.model()), name: tui_input::Input::default() };
+                let mark = NewMark { mark: Mark::now(self.fleet()), name: tui_input::Input::default() };
                 self.modes.open(Mode::Mark(mark));
             }
             Intent::KeepMark => {
@@ -77,8 +79,9 @@ impl App {
                 }
             }
             Intent::Widen => {
-                let snapshot = self.data.shown().latest()?;
-                return commands(self.modes.end_dialog_mut()?.widen(snapshot));
+                let dialog = self.modes.end_dialog_mut()?;
+                let snapshot = self.data.shown().host(dialog.host())?.latest()?;
+                return commands(dialog.host(), dialog.widen(snapshot));
             }
             Intent::Confirm => return self.confirm(),
             Intent::Suspects => {
@@ -111,11 +114,7 @@ impl App {
             Intent::Close => return self.close(),
             Intent::Faster => return Some(self.change_interval(-1)),
             Intent::Slower => return Some(self.change_interval(1)),
-            Intent::Refresh if self.lost.is_some() || self.silence().is_some() => {
-                self.say("starting an agent…");
-                return Some(Effect::Reconnect);
-            }
-            Intent::Refresh => return Some(Effect::Commands(vec![Command::Scan])),
+            Intent::Refresh => return Some(self.refresh_hosts()),
             Intent::Suspend => return Some(Effect::Suspend),
             Intent::Quit => return Some(Effect::Quit),
         }
@@ -149,6 +148,30 @@ impl App {
         usize::from(height.saturating_sub(head)).max(1)
     }
 
+    fn move_graph(&mut self, intent: Intent) {
+        let Some(host) = self.subject().map(|subject| subject.host) else { return };
+        let Some(model) = self.data.shown().host(host) else { return };
+        match intent {
+            Intent::Zoom(by) => self.graph.zoom(by, model),
+            Intent::Back(steps) => self.graph.step_back(steps, host, model),
+            _ => {}
+        }
+    }
+
+    /// Starts the sources of lost and silent hosts again. If there are none, all hosts are scanned.
+    fn refresh_hosts(&mut self) -> Effect {
+        let hosts: Vec<HostKey> = self.troubles().map(|(host, _)| host).collect();
+        if hosts.is_empty() {
+            return self.to_all_hosts(&Command::Scan);
+        }
+        self.say("starting an agent…");
+        Effect::Reconnect(hosts)
+    }
+
+    fn to_all_hosts(&self, command: &Command) -> Effect {
+        Effect::Commands(self.fleet().hosts().map(|(host, _)| (host, command.clone())).collect())
+    }
+
     fn sort_by_neighbour(&mut self, by: isize) {
         let columns = self.processes.columns(self.size.0, self.data.shown());
         self.processes.sort_by_neighbour(columns, by);
@@ -161,8 +184,7 @@ impl App {
 
     fn toggle_host_line(&mut self) {
         self.host_line = !self.host_line;
-        let is_simulated = |gpu: &crate::protocol::snapshot::Gpu| gpu.facts.simulated;
-        if !self.host_line && self.model().latest().is_some_and(|host| host.gpus.iter().any(is_simulated)) {
+        if !self.host_line && gpu_rows(self.fleet()).any(|row| row.gpu.facts.simulated) {
             self.say("a simulated machine always says in its first line that it is one");
         }
     }
@@ -173,7 +195,7 @@ impl App {
         let milliseconds = INTERVALS_MS[place.saturating_add_signed(by).min(INTERVALS_MS.len() - 1)];
         self.options.interval = Duration::from_millis(milliseconds);
         self.say(format!("reading every {:?}", self.options.interval));
-        Effect::Commands(vec![Command::Interval { milliseconds }])
+        self.to_all_hosts(&Command::Interval { milliseconds })
     }
 
     /// Shows the graph below the lists, then over the whole screen, then not at all.
@@ -199,11 +221,11 @@ impl App {
 
     /// Watches the process or GPU under the cursor, or stops watching it.
     fn watch(&mut self) {
-        let model = self.data.shown();
+        let fleet = self.data.shown();
         let notice = match self.focus {
-            List::Gpus => self.gpus.selected_gpu(model).and_then(|gpu| self.alerts.watch_gpu(&gpu.uuid, model)),
+            List::Gpus => self.gpus.selected_row(fleet).and_then(|row| self.alerts.watch_gpu(&row.id(), fleet)),
             List::Processes => {
-                self.processes.selected_process().and_then(|process| self.alerts.watch_process(process, model))
+                self.processes.selected_process().and_then(|process| self.alerts.watch_process(process, fleet))
             }
         };
         self.say(notice.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
@@ -214,25 +236,27 @@ impl App {
     }
 
     fn open_detail(&mut self) -> Option<Effect> {
-        let snapshot = self.data.shown().latest()?;
         if self.focus == List::Gpus {
-            let gpu = self.gpus.selected_gpu(self.data.shown())?;
-            let page = Page::new(PageTopic::Gpu(gpu.uuid.clone(), labels::gpu_label(gpu)));
-            let effect = detail_command(&page, snapshot);
+            let row = self.gpus.selected_row(self.data.shown())?;
+            let page = Page::new(PageTopic::Gpu(row.id(), labels::gpu_label(row.gpu)));
+            let effect = detail_command(&page, row.host, row.model.latest()?);
             self.modes.open(Mode::Page(Box::new(page)));
             return effect;
         }
         // The graph over the whole screen stays with a process that has ended.
-        let id = match self.modes.graph() {
-            Some(GpuOrProcess::Process(id)) => *id,
+        let HostProcess { host, process } = match self.modes.graph() {
+            Some(HostSubject { host, subject: GpuOrProcess::Process(process) }) => {
+                HostProcess { host: *host, process: *process }
+            }
             _ => self.processes.selected_process()?,
         };
-        let Some(process) = snapshot.process(id).cloned() else {
+        let Some((_, seen)) = self.fleet().process(HostProcess { host, process }) else {
             self.say("this process has ended");
             return None;
         };
-        self.open_page(PageTopic::Process(Box::new(process), None));
-        Some(Effect::Commands(vec![Command::Inspect { process: id }]))
+        let topic = ProcessTopic { host, process: seen.clone(), inspection: None };
+        self.open_page(PageTopic::Process(Box::new(topic)));
+        commands(host, vec![Command::Inspect { process }])
     }
 
     fn open_end_dialog(&mut self) -> Option<Effect> {
@@ -240,42 +264,55 @@ impl App {
             self.say("gputop was started with --readonly: it signals nobody");
             return None;
         }
-        if self.lost.is_some() {
-            self.say("there is no agent to signal through: press R to start one");
-            return None;
-        }
         // A signal is sent to what is there now, so the screen shows that.
         if self.paused().is_some() {
             self.data.resume();
             self.refresh();
         }
-        let model = self.data.shown();
-        let snapshot = model.latest()?;
-        let mut chosen: Vec<ProcessId> = match self.mode() {
-            Mode::List if !self.processes.tagged().is_empty() => self.processes.tagged().to_vec(),
-            Mode::List if self.focus == List::Gpus => {
-                self.say("only processes are ended: Tab goes to them");
-                return None;
-            }
-            Mode::List => self.processes.selected_process().into_iter().collect(),
-            Mode::Graph(GpuOrProcess::Process(process)) => vec![*process],
-            Mode::Page(page) => match &page.topic {
-                PageTopic::Process(process, _) => vec![process.id],
-                PageTopic::Gpu(..) | PageTopic::Help => Vec::new(),
-            },
-            _ => Vec::new(),
-        };
-        chosen.retain(|id| snapshot.process(*id).is_some());
-        let Some(first) = chosen.first() else {
+        if matches!(self.mode(), Mode::List) && self.processes.tagged().is_empty() && self.focus == List::Gpus {
+            self.say("only processes are ended: Tab goes to them");
+            return None;
+        }
+        let mut chosen = self.processes_to_end();
+        chosen.retain(|process| self.fleet().process(*process).is_some());
+        let Some(first) = chosen.first().copied() else {
             self.say("there is no process under the cursor");
             return None;
         };
-        let job = job(model, *first);
-        let (dialog, mut asked) = EndDialog::open(chosen, &job, model, snapshot);
+        let host = first.host;
+        if chosen.iter().any(|process| process.host != host) {
+            self.say("the tagged processes are on several hosts: end those of one host at a time (U untags all)");
+            return None;
+        }
+        if self.lost.contains_key(&host) {
+            self.say("there is no agent to signal through: press R to start one");
+            return None;
+        }
+        let model = self.fleet().host(host)?;
+        let chosen = chosen.into_iter().map(|process| process.process).collect();
+        let job = job(model, first.process);
+        let (dialog, mut asked) = EndDialog::open(host, chosen, &job, model, model.latest()?);
         self.modes.open(Mode::EndDialog(Box::new(dialog)));
         // A scan finds members of the job that the agent has not seen yet.
         asked.push(Command::Scan);
-        commands(asked)
+        commands(host, asked)
+    }
+
+    /// The processes that the end-process dialog opens on: those that are tagged, else the one that is shown or under the
+    /// cursor.
+    fn processes_to_end(&self) -> Vec<HostProcess> {
+        match self.mode() {
+            Mode::List if !self.processes.tagged().is_empty() => self.processes.tagged().to_vec(),
+            Mode::List => self.processes.selected_process().into_iter().collect(),
+            Mode::Graph(HostSubject { host, subject: GpuOrProcess::Process(process) }) => {
+                vec![HostProcess { host: *host, process: *process }]
+            }
+            Mode::Page(page) => match &page.topic {
+                PageTopic::Process(topic) => vec![topic.id()],
+                PageTopic::Gpu(..) | PageTopic::Help => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
     }
 
     fn confirm(&mut self) -> Option<Effect> {
@@ -283,7 +320,7 @@ impl App {
         if dialog.is_over() {
             return self.close();
         }
-        commands(dialog.confirm())
+        commands(dialog.host(), dialog.confirm())
     }
 
     /// Closes the highest open thing. A graph of the past returns to the present first.
@@ -293,10 +330,11 @@ impl App {
             return None;
         }
         match self.modes.close()? {
-            Mode::EndDialog(dialog) => commands(dialog.release()),
-            Mode::Page(page) if matches!(page.topic, PageTopic::Gpu(..)) => {
-                Some(Effect::Commands(vec![Command::Detail { gpu: None }]))
-            }
+            Mode::EndDialog(dialog) => commands(dialog.host(), dialog.release()),
+            Mode::Page(page) => match &page.topic {
+                PageTopic::Gpu(gpu, _) => commands(gpu.host, vec![Command::Detail { gpu: None }]),
+                PageTopic::Process(_) | PageTopic::Help => None,
+            },
             _ => None,
         }
     }
@@ -313,32 +351,31 @@ impl App {
 
     /// The text to copy, and its name in the notice; `None` if there is nothing to copy.
     fn text_to_copy(&self, intent: Intent) -> Option<(String, String)> {
-        let snapshot = self.model().latest()?;
         let on_page = match self.page().map(|page| &page.topic) {
-            Some(PageTopic::Process(process, _)) => Some(process.id),
-            Some(PageTopic::Gpu(uuid, _)) => return Some((uuid.to_string(), uuid.to_string())),
+            Some(PageTopic::Process(topic)) => Some(topic.id()),
+            Some(PageTopic::Gpu(gpu, _)) => return Some((gpu.gpu.to_string(), gpu.gpu.to_string())),
             Some(PageTopic::Help) | None => None,
         };
         if on_page.is_none() && self.focus == List::Gpus {
-            let uuid = self.gpus.selected_gpu(self.model())?.uuid.to_string();
+            let uuid = self.gpus.selected_row(self.fleet())?.gpu.uuid.to_string();
             return Some((uuid.clone(), uuid));
         }
-        let id = on_page.or_else(|| self.processes.selected_process());
+        let shown = on_page.or_else(|| self.processes.selected_process());
         if intent == Intent::CopyCommand {
-            let process = snapshot.process(id?)?;
+            let (_, process) = self.fleet().process(shown?)?;
             let command = match &process.facts.argv {
                 Ok(argv) if !argv.is_empty() => argv.line().clone(),
                 _ => labels::command(process).ok()?,
             };
             return Some((command, format!("the command of {}", process.id.pid)));
         }
-        let ids: Vec<ProcessId> = match (on_page, self.processes.selected_row().map(|row| &row.subject)) {
+        let processes: Vec<HostProcess> = match (on_page, self.processes.selected_row().map(|row| &row.subject)) {
             (None, _) if !self.processes.tagged().is_empty() => self.processes.tagged().to_vec(),
-            (None, Some(RowSubject::Group(group))) => group.members.clone(),
-            _ => vec![id?],
+            (None, Some(RowSubject::Group(group))) => group.processes().collect(),
+            _ => vec![shown?],
         };
-        let pids = ids.iter().map(|id| id.pid.to_string()).collect::<Vec<_>>().join(" ");
-        let name = if ids.len() == 1 { pids.clone() } else { format!("{} PIDs", ids.len()) };
+        let pids = processes.iter().map(|process| process.process.pid.to_string()).collect::<Vec<_>>().join(" ");
+        let name = if processes.len() == 1 { pids.clone() } else { format!("{} PIDs", processes.len()) };
         Some((pids, name))
     }
 }

@@ -1,51 +1,66 @@
-//! Marks: names that a person gives to moments, to compare memory before and after a phase of a job
-//! without touching its script.
+//! Marks: names that the user gives to moments, to compare memory before and after a phase of a job without touching its
+//! script.
 
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{GpuOrProcess, HostModel, MemoryHistory};
+use crate::model::{Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, HostSubject, MemoryHistory};
+use crate::protocol::host_key::HostKey;
 
-/// So many stay, the latest.
+/// The number of marks that are kept, the latest ones.
 const MOST: usize = 32;
 
-/// A moment with a name, and what was held then. The history forgets details, a mark does not.
+/// A named moment, with the memory of every GPU and process then. The history loses detail over time, a mark does not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mark {
-    /// What the person calls it.
+    /// The name that the user gave.
     pub name: Text,
-    /// When the key was pressed.
-    pub at: Moment,
-    held: Vec<(GpuOrProcess, Bytes)>,
+    /// The moment of the key press, by the clock of each host.
+    moments: Vec<(HostKey, Moment)>,
+    memory: Vec<(HostSubject, Bytes)>,
 }
 
 impl Mark {
-    /// Records the memory of every GPU and process now.
-    pub(super) fn now(model: &HostModel) -> Self {
-        let gpus = model.latest().into_iter().flat_map(|it| &it.gpus);
-        let gpus = gpus.filter_map(|it| Some((GpuOrProcess::Gpu(it.uuid.clone()), it.load.memory_used.ok()?)));
-        let known = |subject: GpuOrProcess| Some((subject.clone(), model.series(&subject)?.latest()?));
-        let processes = model.process_totals().iter().filter_map(|it| known(GpuOrProcess::Process(it.process)));
-        Self { name: Text::from(""), at: model.now(), held: gpus.chain(processes).collect() }
+    /// Records the memory of every GPU and process of every host now.
+    pub(super) fn now(fleet: &Fleet) -> Self {
+        let mut mark = Self { name: Text::from(""), moments: Vec::new(), memory: Vec::new() };
+        for (host, model) in fleet.hosts().filter(|(_, model)| model.latest().is_some()) {
+            mark.moments.push((host, model.now()));
+            let gpus = model.latest().into_iter().flat_map(|snapshot| &snapshot.gpus);
+            mark.memory.extend(gpus.filter_map(|gpu| {
+                let subject = HostGpu { host, gpu: gpu.uuid.clone() };
+                Some((subject.into(), gpu.load.memory_used.ok()?))
+            }));
+            mark.memory.extend(model.process_totals().iter().filter_map(|total| {
+                let memory = model.series(&GpuOrProcess::Process(total.process))?.latest()?;
+                Some((HostProcess { host, process: total.process }.into(), memory))
+            }));
+        }
+        mark
     }
 
-    /// What a subject held; absent when that was not known, or it was not there.
-    pub fn held(&self, subject: &GpuOrProcess) -> Option<Bytes> {
-        self.held.iter().find(|(it, _)| it == subject).map(|(_, bytes)| *bytes)
+    /// The moment of the mark, by the clock of a host; `None` if the host was not there, or was booted since.
+    pub fn at(&self, host: HostKey) -> Option<Moment> {
+        self.moments.iter().find(|(known, _)| *known == host).map(|(_, at)| *at)
+    }
+
+    /// The memory of a subject at the mark; `None` if it was not known.
+    pub fn memory(&self, subject: &HostSubject) -> Option<Bytes> {
+        self.memory.iter().find(|(known, _)| known == subject).map(|(_, bytes)| *bytes)
     }
 }
 
-/// A line of the list of marks: what a subject held, and what became of it.
+/// A line of the list of marks: the memory of a subject at one mark, and its change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MarkLine {
-    /// The mark's name; absent for the present.
+    /// The mark's name; `None` for the present.
     pub name: Option<Text>,
-    /// When.
+    /// The moment, by the clock of the subject's host.
     pub at: Moment,
-    /// What was held; absent when not known.
+    /// The memory; `None` if it was not known.
     pub held: Option<Bytes>,
-    /// What that is more than at the mark before, in bytes; absent for the first.
+    /// The change since the mark before, in bytes; `None` for the first mark.
     pub since_last: Option<i64>,
-    /// What that is more than when gputop first saw the subject, in bytes.
+    /// The change since gputop first saw the subject, in bytes.
     pub over_baseline: Option<i64>,
 }
 
@@ -53,7 +68,7 @@ pub struct MarkLine {
 #[derive(Debug, Default)]
 pub struct Marks {
     list: Vec<Mark>,
-    /// The number of marks that were ever added: names of marks without a name.
+    /// The number of marks that were ever added. It names marks without a name.
     added: usize,
 }
 
@@ -73,14 +88,26 @@ impl Marks {
         self.list.drain(..surplus);
     }
 
-    /// Forgets marks of another boot: their times mean other moments there.
-    pub(super) fn fit(&mut self, began: Option<Moment>, now: Moment) {
-        self.list.retain(|it| began.is_some_and(|began| (began..=now).contains(&it.at)));
+    /// Forgets what marks say about hosts that were booted since: the clock of such a host started again.
+    pub(super) fn fit(&mut self, fleet: &Fleet) {
+        let is_valid = |host: HostKey, at: Moment| {
+            let Some(model) = fleet.host(host) else { return false };
+            model.history().began().is_some_and(|began| (began..=model.now()).contains(&at))
+        };
+        self.list.retain_mut(|mark| {
+            let moments = mark.moments.len();
+            mark.moments.retain(|(host, at)| is_valid(*host, *at));
+            if mark.moments.len() < moments {
+                let hosts: Vec<HostKey> = mark.moments.iter().map(|(host, _)| *host).collect();
+                mark.memory.retain(|(subject, _)| hosts.contains(&subject.host));
+            }
+            !mark.moments.is_empty()
+        });
     }
 
-    /// What a subject held at each mark and holds now, the latest last.
-    pub fn lines(&self, model: &HostModel, subject: &GpuOrProcess) -> Vec<MarkLine> {
-        let series = model.series(subject);
+    /// The memory of a subject at each mark and now, the latest last.
+    pub fn lines(&self, model: &HostModel, subject: &HostSubject) -> Vec<MarkLine> {
+        let series = model.series(&subject.subject);
         let baseline = series.and_then(MemoryHistory::baseline);
         let mut last = None;
         let mut line = |name: Option<Text>, at, held: Option<Bytes>| {
@@ -88,14 +115,15 @@ impl Marks {
             last = held.or(last);
             MarkLine { name, at, held, since_last, over_baseline: difference(held, baseline) }
         };
+        let marks = self.list.iter().filter_map(|mark| Some((mark, mark.at(subject.host)?)));
         let mut lines: Vec<MarkLine> =
-            self.list.iter().map(|it| line(Some(it.name.clone()), it.at, it.held(subject))).collect();
+            marks.map(|(mark, at)| line(Some(mark.name.clone()), at, mark.memory(subject))).collect();
         lines.push(line(None, model.now(), series.and_then(MemoryHistory::latest)));
         lines
     }
 }
 
-/// What one amount is more than another.
+/// The change from one amount to another, in bytes.
 fn difference(amount: Option<Bytes>, before: Option<Bytes>) -> Option<i64> {
     Some(amount?.0.cast_signed() - before?.0.cast_signed())
 }
@@ -103,27 +131,29 @@ fn difference(amount: Option<Bytes>, before: Option<Bytes>) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::line::Line;
     use crate::protocol::snapshot::ProcessId;
     use crate::protocol::snapshot::example::host;
 
     #[test]
     fn memory_before_and_after_a_phase_is_compared() {
-        let mut model = HostModel::default();
+        let mut fleet = Fleet::default();
         let mut marks = Marks::default();
         let mut snapshot = host(1).with(100, "python train.py", 0, Bytes::from_gib(10));
-        let mut grow = |model: &mut HostModel, gib: u64| {
+        let mut grow = |fleet: &mut Fleet, gib: u64| {
             snapshot = snapshot.later(60);
             snapshot.gpus[0].processes[0].memory = Ok(Bytes::from_gib(gib));
             snapshot.gpus[0].load.memory_used = Ok(Bytes::from_gib(gib + 1));
-            model.replace(snapshot.clone());
+            _ = fleet.apply(HostKey::FIRST, Line::Full(Box::new(snapshot.clone())));
         };
         for (gib, name) in [(10, "epoch 1"), (14, "after eval"), (13, "")] {
-            grow(&mut model, gib);
-            marks.add(Mark::now(&model), name);
+            grow(&mut fleet, gib);
+            marks.add(Mark::now(&fleet), name);
         }
-        grow(&mut model, 15);
+        grow(&mut fleet, 15);
         let id = ProcessId { pid: 100, start_ticks: Some(100) };
-        let lines = marks.lines(&model, &GpuOrProcess::Process(id));
+        let model = fleet.host(HostKey::FIRST).unwrap();
+        let lines = marks.lines(model, &HostProcess { host: HostKey::FIRST, process: id }.into());
         let gib = |it: Option<i64>| it.map(|it| it >> 30);
         let found: Vec<_> = lines
             .iter()
@@ -139,10 +169,13 @@ mod tests {
             ("now", held(15), Some(2), Some(5)),
         ];
         assert_eq!(found, expected);
-        let gpu = GpuOrProcess::Gpu(model.latest().unwrap().gpus[0].uuid.clone());
-        assert_eq!(marks.lines(&model, &gpu)[1].held, held(15));
+        let gpu = HostGpu { host: HostKey::FIRST, gpu: model.latest().unwrap().gpus[0].uuid.clone() };
+        assert_eq!(marks.lines(model, &gpu.into())[1].held, held(15));
         // A host that was booted anew has a clock of its own.
-        marks.fit(Some(Moment(1)), Moment(2));
+        let mut booted = host(1);
+        booted.host.facts.boot_id = "another boot".into();
+        _ = fleet.apply(HostKey::FIRST, Line::Full(Box::new(booted)));
+        marks.fit(&fleet);
         assert!(marks.list().is_empty());
     }
 }

@@ -7,7 +7,7 @@ use super::keymap::KeyContext;
 use super::marks::Mark;
 use super::page::Page;
 use super::settings_panel::SettingsPanel;
-use crate::model::GpuOrProcess;
+use crate::model::HostSubject;
 
 /// The longest name of a mark, in characters.
 const LONGEST_MARK_NAME: usize = 24;
@@ -22,7 +22,7 @@ pub enum Mode {
     /// A mark is being named.
     Mark(NewMark),
     /// The graph over the whole screen. Its subject stays when the process ends.
-    Graph(GpuOrProcess),
+    Graph(HostSubject),
     /// A page of text.
     Page(Box<Page>),
     /// The panel of settings.
@@ -91,12 +91,12 @@ impl ModeStack {
     }
 
     /// The subject of the graph over the whole screen; `None` while that is closed.
-    pub(super) fn graph(&self) -> Option<&GpuOrProcess> {
+    pub(super) fn graph(&self) -> Option<&HostSubject> {
         self.0.iter().find_map(|mode| if let Mode::Graph(subject) = mode { Some(subject) } else { None })
     }
 
     /// Changes the subject of the graph over the whole screen; `None` closes the graph. Nothing happens while it is closed.
-    pub(super) fn set_graph(&mut self, subject: Option<GpuOrProcess>) {
+    pub(super) fn set_graph(&mut self, subject: Option<HostSubject>) {
         let Some(place) = self.0.iter().position(|mode| matches!(mode, Mode::Graph(_))) else { return };
         match subject {
             Some(subject) => self.0[place] = Mode::Graph(subject),

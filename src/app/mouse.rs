@@ -35,8 +35,9 @@ impl App {
             return;
         }
         if let Some(panel) = self.panels().into_iter().find(|panel| panel.area.contains(x, y)) {
-            if let Some(at) = panel.moment(x) {
-                self.graph.point(at, self.data.shown());
+            let host = panel.subject.host;
+            if let (Some(at), Some(model)) = (panel.moment(x), self.data.shown().host(host)) {
+                self.graph.point(at, host, model);
             }
             return;
         }
@@ -44,7 +45,7 @@ impl App {
         let row = |area: super::layout::Area, top: usize| {
             (y > area.y && area.contains(x, y)).then(|| top + usize::from(y - area.y - 1))
         };
-        let gpus = self.model().latest().map_or(0, |snapshot| snapshot.gpus.len());
+        let gpus = super::gpu_list::gpu_rows(self.fleet()).count();
         if let Some(row) = row(layout.gpus, self.gpus.top()) {
             self.focus = List::Gpus;
             if row < gpus {

@@ -12,9 +12,10 @@ use super::labels::{self, elapsed, state_in_words, use_in_words};
 use super::text_wrap::{BOUND, bound};
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
-use crate::model::{Breakdown, GpuOrProcess, HostModel, LeakVerdict};
+use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict};
 use crate::protocol::command::Inspection;
-use crate::protocol::snapshot::{GpuUuid, Identity, Missing, Process, Reading};
+use crate::protocol::host_key::HostKey;
+use crate::protocol::snapshot::{Identity, Missing, Process, Reading};
 
 /// Columns of the names at the left of a page.
 pub const LABEL: usize = 16;
@@ -36,10 +37,27 @@ pub enum PageTopic {
     /// The keys.
     Help,
     /// A GPU, and its short name in the list when the page was opened.
-    Gpu(GpuUuid, String),
-    /// A process as it was last seen, and what the agent found out: absent until it answers, its
-    /// words when it could not.
-    Process(Box<Process>, Option<Result<Box<Inspection>, Text>>),
+    Gpu(HostGpu, String),
+    /// A process.
+    Process(Box<ProcessTopic>),
+}
+
+/// The process that a page is about.
+#[derive(Debug, Clone)]
+pub struct ProcessTopic {
+    /// Its host.
+    pub(super) host: HostKey,
+    /// The process as last seen.
+    pub(super) process: Process,
+    /// What the agent found out, or why it could not; `None` until the agent answers.
+    pub(super) inspection: Option<Result<Box<Inspection>, Text>>,
+}
+
+impl ProcessTopic {
+    /// The identity of the process within the fleet.
+    pub(super) fn id(&self) -> HostProcess {
+        HostProcess { host: self.host, process: self.process.id }
+    }
 }
 
 /// A page.
@@ -60,7 +78,7 @@ impl Page {
         match &self.topic {
             PageTopic::Help => "Keys".to_owned(),
             PageTopic::Gpu(_, label) => format!("GPU {label}"),
-            PageTopic::Process(process, _) => format!("Process {}", process.id.pid),
+            PageTopic::Process(topic) => format!("Process {}", topic.process.id.pid),
         }
     }
 
@@ -74,26 +92,39 @@ impl Page {
     }
 
     /// Writes the lines anew, for what is known now and for a screen of that size.
-    pub(super) fn fit(&mut self, model: &HostModel, width: u16, height: u16) {
+    pub(super) fn fit(&mut self, fleet: &Fleet, width: u16, height: u16) {
         let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
         match &mut self.topic {
             PageTopic::Help => help(&mut writer),
-            PageTopic::Gpu(uuid, _) => match model.latest().and_then(|it| it.gpu(uuid)) {
-                Some(gpu) => gpu::describe(&mut writer, model, gpu),
-                None => writer.head("This GPU is gone from the list."),
-            },
-            PageTopic::Process(process, inspection) => {
-                if let Some(seen) = model.latest().and_then(|it| it.process(process.id)) {
-                    **process = seen.clone();
+            PageTopic::Gpu(HostGpu { host, gpu }, _) => {
+                let model = fleet.host(*host);
+                match model.and_then(|model| Some((model, model.latest()?.gpu(gpu)?))) {
+                    Some((model, gpu)) => gpu::describe(&mut writer, model, gpu),
+                    None => writer.head("This GPU is gone from the list."),
                 }
-                describe_process(&mut writer, model, process);
-                advise(&mut writer, model, &GpuOrProcess::Process(process.id));
-                match inspection {
+            }
+            PageTopic::Process(topic) => {
+                if let Some((_, seen)) = fleet.process(topic.id()) {
+                    topic.process.clone_from(seen);
+                }
+                if let Some(model) = fleet.host(topic.host) {
+                    describe_process(&mut writer, model, &topic.process);
+                    advise(&mut writer, model, &GpuOrProcess::Process(topic.process.id));
+                }
+                match &topic.inspection {
                     None => writer.field("environment", "asking the agent…"),
                     Some(Err(reason)) => writer.field("environment", reason),
                     Some(Ok(inspection)) => describe_inspection(&mut writer, inspection),
                 }
             }
+        }
+        let host = match &self.topic {
+            PageTopic::Help => None,
+            PageTopic::Gpu(gpu, _) => Some(gpu.host),
+            PageTopic::Process(topic) => Some(topic.host),
+        };
+        if let Some(host) = host.filter(|_| fleet.has_many()) {
+            writer.lines.insert(0, PageLine::Field("host".to_owned(), fleet.name(host).to_owned()));
         }
         self.lines = writer.lines;
         self.top = self.top.min(self.lines.len().saturating_sub(usize::from(height.saturating_sub(2))));

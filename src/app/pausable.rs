@@ -1,34 +1,35 @@
-//! Pausing: the screen shows a copy of the model, while lines go to the live one.
+//! Pausing: the screen shows a copy of the fleet, while lines go to the live one.
 
 use std::time::Duration;
 
-use crate::model::HostModel;
+use crate::model::Fleet;
 
-/// The model on the screen and the live model. Both are one until the user pauses the screen.
+/// The fleet on the screen and the live fleet. Both are one until the user pauses the screen.
 #[derive(Debug, Default)]
 pub(super) struct Pausable {
-    shown: HostModel,
-    /// While paused: the live model, and the time since the pause began.
-    live: Option<(Box<HostModel>, Duration)>,
+    shown: Fleet,
+    /// While paused: the live fleet, and the time since the pause began.
+    live: Option<(Box<Fleet>, Duration)>,
 }
 
 impl Pausable {
-    /// The model on the screen.
-    pub(super) fn shown(&self) -> &HostModel {
+    /// Shows this fleet, live.
+    pub(super) fn new(fleet: Fleet) -> Self {
+        Self { shown: fleet, live: None }
+    }
+
+    /// The fleet on the screen.
+    pub(super) fn shown(&self) -> &Fleet {
         &self.shown
     }
 
-    pub(super) fn shown_mut(&mut self) -> &mut HostModel {
-        &mut self.shown
+    /// The fleet that lines go to.
+    pub(super) fn live(&self) -> &Fleet {
+        self.live.as_ref().map_or(&self.shown, |(fleet, _)| fleet)
     }
 
-    /// The model that lines go to.
-    pub(super) fn live(&self) -> &HostModel {
-        self.live.as_ref().map_or(&self.shown, |(model, _)| model)
-    }
-
-    pub(super) fn live_mut(&mut self) -> &mut HostModel {
-        self.live.as_mut().map_or(&mut self.shown, |(model, _)| model)
+    pub(super) fn live_mut(&mut self) -> &mut Fleet {
+        self.live.as_mut().map_or(&mut self.shown, |(fleet, _)| fleet)
     }
 
     /// The time since the pause began; `None` while the screen is live.
@@ -36,7 +37,7 @@ impl Pausable {
         self.live.as_ref().map(|(_, paused)| *paused)
     }
 
-    /// Advances the live model's clock. The paused screen stands still.
+    /// Advances the clocks of the live fleet. The paused screen stands still.
     pub(super) fn pass(&mut self, elapsed: Duration) {
         self.live_mut().pass(elapsed);
         if let Some((_, paused)) = &mut self.live {
@@ -51,8 +52,8 @@ impl Pausable {
     }
 
     pub(super) fn resume(&mut self) {
-        if let Some((model, _)) = self.live.take() {
-            self.shown = *model;
+        if let Some((fleet, _)) = self.live.take() {
+            self.shown = *fleet;
         }
     }
 }

@@ -14,6 +14,8 @@ use crate::protocol::snapshot::{Missing, Process, ProcessId, Snapshot, State};
 /// A process on one line, with what its cells are made from.
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessLine<'a> {
+    /// The name of its host.
+    pub host: &'a str,
     /// The model of its host.
     pub model: &'a HostModel,
     /// The latest snapshot of its host.
@@ -37,6 +39,7 @@ pub fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
     let ProcessLine { model, snapshot, process, process_total, .. } = *line;
     let (load, facts) = (&process.load, &process.facts);
     match column {
+        ProcessColumn::Host => Cell::plain(line.host),
         ProcessColumn::Gpu => {
             // A process that the driver does not list may have a GPU open, and keep memory there.
             let open = model.verdict(process.id).map(|verdict| verdict.open.as_slice()).unwrap_or_default();
@@ -84,6 +87,7 @@ pub fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
 /// Amounts that are shown alike are equal: lines do not change places over a difference that nobody sees.
 pub(super) fn sort_key<'a>(
     column: ProcessColumn,
+    host: &'a str,
     model: &HostModel,
     process: &'a Process,
     process_total: Option<&'a ProcessTotal>,
@@ -91,6 +95,7 @@ pub(super) fn sort_key<'a>(
     let amount = |bytes: Bytes| SortKey::Amount(bytes.as_shown());
     let share = |percent: Percent| SortKey::Share(percent.as_shown());
     match column {
+        ProcessColumn::Host => Some(SortKey::Word(host.into())),
         ProcessColumn::Gpu => process_total.map(|total| SortKey::Gpus(&total.gpus)),
         ProcessColumn::Pid => Some(SortKey::Number(process.id.pid.into())),
         ProcessColumn::User => process.facts.user.as_ref().ok().map(|user| SortKey::Word(user.as_str().into())),

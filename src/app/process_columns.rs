@@ -9,12 +9,13 @@ use std::str::FromStr;
 
 use strum::VariantArray;
 
-use super::columns::{ColumnSpec, Columns, ListColumn, SortOrder, names, parse_column};
+use super::columns::{ColumnSpec, Columns, HOST_WIDTH, ListColumn, SortOrder, names, parse_column};
 
 /// A column of the process list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 #[expect(missing_docs, reason = "`spec` says what each column shows, in the words that the user reads")]
 pub enum ProcessColumn {
+    Host,
     Gpu,
     Pid,
     User,
@@ -50,6 +51,13 @@ impl ListColumn for ProcessColumn {
         use SortOrder::{Ascending, Descending};
         const BYTES: usize = BYTES_WIDTH;
         match self {
+            Self::Host => ColumnSpec::left(
+                "host",
+                "HOST",
+                HOST_WIDTH,
+                "its host; always there with several hosts, never with one",
+            )
+            .sorted(Ascending),
             Self::Gpu => ColumnSpec::left("gpu", "GPU", 3, "the GPUs that it uses").sorted(Ascending),
             Self::Pid => ColumnSpec::right("pid", "PID", 7, "its PID").sorted(Ascending),
             Self::User => ColumnSpec::left("user", "USER", 8, "its user").sorted(Ascending),
@@ -115,12 +123,22 @@ impl ProcessColumn {
 impl Columns<ProcessColumn> {
     /// The columns on a screen of that width: the chosen ones, or those that it has room for. The cache has a column
     /// where somebody's is known, or the screen is wide.
-    pub fn shown(chosen: Option<&Self>, width: u16, only_suspects: bool, has_cache: bool) -> Vec<ProcessColumn> {
-        use ProcessColumn::{Cache, Command, Gpu, Memory, Origin, Pid, Rss, User, Verdict};
+    pub fn shown(
+        chosen: Option<&Self>,
+        width: u16,
+        only_suspects: bool,
+        has_cache: bool,
+        has_hosts: bool,
+    ) -> Vec<ProcessColumn> {
+        use ProcessColumn::{Cache, Command, Gpu, Host, Memory, Origin, Pid, Rss, User, Verdict};
         // In the short list the room is for the reasons.
         if only_suspects {
-            let short = [Gpu, Pid, User, Memory, Origin, Verdict];
-            let fits = |column: &ProcessColumn| *column == Verdict || column.spec().from_screen_width <= width;
+            let short = [Host, Gpu, Pid, User, Memory, Origin, Verdict];
+            let fits = |column: &ProcessColumn| match column {
+                Host => has_hosts,
+                Verdict => true,
+                _ => column.spec().from_screen_width <= width,
+            };
             return short.into_iter().filter(fits).chain([Command]).collect();
         }
         let has_room = |column: &ProcessColumn| match column {
@@ -129,10 +147,16 @@ impl Columns<ProcessColumn> {
             Rss if has_cache => width >= SCREEN_WITH_CACHE_AND_RSS,
             _ => column.spec().from_screen_width <= width,
         };
-        match chosen {
+        let mut shown = match chosen {
             Some(columns) => columns.chosen().to_vec(),
             None => ProcessColumn::VARIANTS.iter().copied().filter(has_room).collect(),
+        };
+        shown.retain(|column| *column != Host || has_hosts);
+        // A PID alone would be ambiguous, whatever the user chose.
+        if has_hosts && !shown.contains(&Host) {
+            shown.insert(0, Host);
         }
+        shown
     }
 }
 
@@ -214,7 +238,7 @@ mod tests {
 
     #[test]
     fn an_unknown_column_is_named_in_the_error() {
-        assert!("memry".parse::<Sort>().unwrap_err().contains("`memry` is no column; there are gpu, pid"));
+        assert!("memry".parse::<Sort>().unwrap_err().contains("`memry` is no column; there are host, gpu, pid"));
         assert!("verdict".parse::<Sort>().unwrap_err().contains("cannot be sorted"));
         assert!("pid,user,memory".parse::<Sort>().is_err());
         assert!(" , ".parse::<Columns<ProcessColumn>>().is_err());
@@ -222,11 +246,14 @@ mod tests {
 
     #[test]
     fn a_wider_screen_has_more_columns_unless_the_user_chose() {
-        let shown = |width, has_cache| Columns::shown(None, width, false, has_cache);
+        let shown = |width, has_cache| Columns::shown(None, width, false, has_cache, false);
         let count = |width| shown(width, false).len();
         assert!(count(80) < count(110) && count(110) < count(160));
         let chosen: Option<Columns<ProcessColumn>> = "command,cache".parse().ok();
-        assert_eq!(Columns::shown(chosen.as_ref(), 80, false, true), [ProcessColumn::Cache, ProcessColumn::Command]);
+        assert_eq!(
+            Columns::shown(chosen.as_ref(), 80, false, true, false),
+            [ProcessColumn::Cache, ProcessColumn::Command]
+        );
         let has = |width, has_cache| {
             [ProcessColumn::Cache, ProcessColumn::Rss].map(|column| shown(width, has_cache).contains(&column))
         };

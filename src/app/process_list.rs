@@ -9,8 +9,7 @@ use super::process_columns::{ProcessColumn, Sort};
 use super::row_order::RowOrder;
 use super::rows::{self, Row, RowSubject};
 use super::scroll;
-use crate::model::HostModel;
-use crate::protocol::snapshot::ProcessId;
+use crate::model::{Fleet, HostProcess};
 
 /// Columns of a command that one key press scrolls.
 const SCROLL_STEP: isize = 16;
@@ -31,7 +30,7 @@ pub struct ProcessList {
     selected: Option<RowSubject>,
     cursor: usize,
     top: usize,
-    tagged: Vec<ProcessId>,
+    tagged: Vec<HostProcess>,
     command_offset: usize,
 }
 
@@ -75,7 +74,7 @@ impl ProcessList {
     }
 
     /// The process under the cursor; `None` on a row that is not about one process.
-    pub fn selected_process(&self) -> Option<ProcessId> {
+    pub fn selected_process(&self) -> Option<HostProcess> {
         self.selected_row()?.process()
     }
 
@@ -95,7 +94,7 @@ impl ProcessList {
     }
 
     /// The tagged processes, in the order in which they were tagged.
-    pub fn tagged(&self) -> &[ProcessId] {
+    pub fn tagged(&self) -> &[HostProcess] {
         &self.tagged
     }
 
@@ -105,19 +104,19 @@ impl ProcessList {
     }
 
     /// The columns for a screen of this width, from left to right.
-    pub fn columns(&self, width: u16, model: &HostModel) -> Vec<ProcessColumn> {
-        Columns::shown(self.columns.as_ref(), width, self.view.suspects, labels::has_cache(model))
+    pub fn columns(&self, width: u16, fleet: &Fleet) -> Vec<ProcessColumn> {
+        Columns::shown(self.columns.as_ref(), width, self.view.suspects, has_cache(fleet), fleet.has_many())
     }
 
     /// The columns of the full list: the list of suspects has its own.
-    pub(super) fn columns_of_all(&self, width: u16, model: &HostModel) -> Columns<ProcessColumn> {
-        Columns::new(Columns::shown(self.columns.as_ref(), width, false, labels::has_cache(model)))
+    pub(super) fn columns_of_all(&self, width: u16, fleet: &Fleet) -> Columns<ProcessColumn> {
+        Columns::new(Columns::shown(self.columns.as_ref(), width, false, has_cache(fleet), fleet.has_many()))
     }
 
-    /// Builds the rows from the model and keeps the cursor on its subject. Tags of processes that ended are dropped.
-    pub(super) fn refresh(&mut self, model: &HostModel) {
-        self.rows = rows::rows(model, self.view, self.sort, self.filter.value(), &mut self.order);
-        self.tagged.retain(|id| model.latest().is_some_and(|snapshot| snapshot.process(*id).is_some()));
+    /// Builds the rows from the fleet and keeps the cursor on its subject. Tags of processes that ended are dropped.
+    pub(super) fn refresh(&mut self, fleet: &Fleet) {
+        self.rows = rows::rows(fleet, self.view, self.sort, self.filter.value(), &mut self.order);
+        self.tagged.retain(|process| fleet.process(*process).is_some());
         let place = self.selected.as_ref().and_then(|subject| self.rows.iter().position(|row| row.subject == *subject));
         match (place, &self.selected) {
             (Some(place), _) => self.cursor = place,
@@ -150,10 +149,10 @@ impl ProcessList {
     }
 
     /// Changes the grouping. Returns a notice, which says so where the list looks as before.
-    pub(super) fn group(&mut self, grouping: Grouping, model: &HostModel) -> String {
+    pub(super) fn group(&mut self, grouping: Grouping, fleet: &Fleet) -> String {
         let before = std::mem::take(&mut self.rows);
         self.view.grouping = grouping;
-        self.refresh(model);
+        self.refresh(fleet);
         let words = match grouping {
             Grouping::Flat => "each process for itself",
             Grouping::Tree => "processes below their parents",
@@ -187,18 +186,23 @@ impl ProcessList {
     }
 
     /// Tags the subject under the cursor, or untags it if it is tagged: a process, its whole job, or a group.
-    pub(super) fn tag(&mut self, whole_job: bool, model: &HostModel) {
+    pub(super) fn tag(&mut self, whole_job: bool, fleet: &Fleet) {
         let Some(row) = self.selected_row() else { return };
-        let processes = match &row.subject {
-            RowSubject::Process(id) if whole_job => model.job(*id).map(|job| job.members.clone()).unwrap_or_default(),
-            RowSubject::Process(id) => vec![*id],
-            RowSubject::Group(group) => group.members.clone(),
+        let processes: Vec<HostProcess> = match &row.subject {
+            RowSubject::Process(process) if whole_job => {
+                let job = fleet.host(process.host).and_then(|model| model.job(process.process));
+                let members = job.map(|job| job.members.as_slice()).unwrap_or_default();
+                members.iter().map(|member| HostProcess { host: process.host, process: *member }).collect()
+            }
+            RowSubject::Process(process) => vec![*process],
+            RowSubject::Group(group) => group.processes().collect(),
             RowSubject::Unaccounted(_) | RowSubject::Heading(_) => Vec::new(),
         };
-        if processes.iter().all(|id| self.tagged.contains(id)) {
-            self.tagged.retain(|id| !processes.contains(id));
+        if processes.iter().all(|process| self.tagged.contains(process)) {
+            self.tagged.retain(|process| !processes.contains(process));
         } else {
-            let new: Vec<ProcessId> = processes.into_iter().filter(|id| !self.tagged.contains(id)).collect();
+            let new: Vec<HostProcess> =
+                processes.into_iter().filter(|process| !self.tagged.contains(process)).collect();
             self.tagged.extend(new);
         }
     }
@@ -211,4 +215,9 @@ impl ProcessList {
     pub(super) fn scroll_commands(&mut self, steps: isize) {
         self.command_offset = self.command_offset.saturating_add_signed(steps * SCROLL_STEP).min(SCROLL_LIMIT);
     }
+}
+
+/// Whether the PyTorch cache of any process of any host is known.
+fn has_cache(fleet: &Fleet) -> bool {
+    fleet.hosts().any(|(_, model)| labels::has_cache(model))
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use super::process_columns::{ProcessColumn, Sort};
 use crate::base::units::{Bytes, Moment, Percent};
-use crate::protocol::snapshot::{ProcessId, State};
+use crate::model::HostProcess;
+use crate::protocol::snapshot::State;
 
 /// Of late: so long, and up to as long again.
 const LATE: Duration = Duration::from_secs(5);
@@ -39,7 +40,7 @@ type Spread = Option<(i64, i64)>;
 
 #[derive(Debug, Clone, Copy)]
 struct Stood {
-    id: ProcessId,
+    id: HostProcess,
     /// When the latter of the two spreads of each key begins.
     since: Moment,
     /// What it showed before that, and since.
@@ -47,7 +48,7 @@ struct Stood {
 }
 
 impl Stood {
-    fn new(id: ProcessId, now: Moment) -> Self {
+    fn new(id: HostProcess, now: Moment) -> Self {
         Self { id, since: now, spreads: [[None; 2]; 2] }
     }
 
@@ -92,17 +93,17 @@ impl SortKey<'_> {
 
 impl RowOrder {
     /// The order of these lines now. Who is new stands where it belongs at once.
-    pub(super) fn settle(&mut self, now: Moment, sort: Sort, lines: Vec<(ProcessId, SortKeys<'_>)>) -> Vec<ProcessId> {
+    pub(super) fn settle(&mut self, sort: Sort, lines: Vec<(HostProcess, Moment, SortKeys<'_>)>) -> Vec<HostProcess> {
         if self.sort.replace(sort) != Some(sort) {
             self.lines.clear();
         }
         // Where most are new, nobody has a line to lose.
         let is_another = lines.len() > 2 * self.lines.len();
         let known = self.lines.iter().map(|it| it.id).zip(0..).filter(|_| !is_another);
-        let known: HashMap<ProcessId, usize> = known.collect();
+        let known: HashMap<HostProcess, usize> = known.collect();
         let (mut settled, mut new): (Vec<_>, Vec<(Stood, SortKeys<'_>)>) =
             (Vec::with_capacity(lines.len()), Vec::new());
-        for (id, keys) in lines {
+        for (id, now, keys) in lines {
             let place = known.get(&id);
             let mut stood = place.map_or_else(|| Stood::new(id, now), |it| self.lines[*it]);
             stood.show(now, &keys);
@@ -185,11 +186,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::protocol::host_key::HostKey;
+    use crate::protocol::snapshot::ProcessId;
 
     const MIB: u64 = 1 << 20;
 
-    fn id(pid: u32) -> ProcessId {
-        ProcessId { pid, start_ticks: Some(1) }
+    fn id(pid: u32) -> HostProcess {
+        HostProcess { host: HostKey::FIRST, process: ProcessId { pid, start_ticks: Some(1) } }
     }
 
     /// The PIDs after each second, of processes 1, 2, … that hold so many MiB.
@@ -198,10 +201,9 @@ mod tests {
         for (second, held) in (0..).zip(seconds) {
             let lines = (1..).zip(held.iter()).map(|(pid, held)| {
                 let key = held.map(|mib| SortKey::Amount(Bytes(mib * MIB)));
-                (id(pid), [key, None])
+                (id(pid), Moment(second * 1000), [key, None])
             });
-            let now = Moment(second * 1000);
-            told.push(order.settle(now, sort, lines.collect()).into_iter().map(|it| it.pid).collect());
+            told.push(order.settle(sort, lines.collect()).into_iter().map(|id| id.process.pid).collect());
         }
         told
     }
@@ -243,8 +245,10 @@ mod tests {
         let mut order = RowOrder::default();
         let mut settle = |at: u64| {
             let held = if at.is_multiple_of(2) { [10_000, 10_200] } else { [10_300, 10_100] };
-            let lines = (1..).zip(held).map(|(pid, mib)| (id(pid), [Some(SortKey::Amount(Bytes(mib * MIB))), None]));
-            order.settle(Moment(at * 10_000), Sort::by(ProcessColumn::Memory), lines.collect())
+            let now = Moment(at * 10_000);
+            let lines =
+                (1..).zip(held).map(|(pid, mib)| (id(pid), now, [Some(SortKey::Amount(Bytes(mib * MIB))), None]));
+            order.settle(Sort::by(ProcessColumn::Memory), lines.collect())
         };
         let first = settle(0);
         assert!((1..60).all(|at| settle(at) == first));
@@ -268,12 +272,12 @@ mod tests {
                 .map(|it| Some(SortKey::Word(it.into())))
                 .into_iter()
                 .zip(1..)
-                .map(|(key, pid)| (id(pid), [key, None]))
+                .map(|(key, pid)| (id(pid), Moment(0), [key, None]))
                 .collect()
         };
         let mut order = RowOrder::default();
         let sort = Sort { descending: false, ..Sort::by(ProcessColumn::Command) };
-        let told = ["[python]", "python train.py"].map(|first| order.settle(Moment(0), sort, lines(first)));
+        let told = ["[python]", "python train.py"].map(|first| order.settle(sort, lines(first)));
         assert_eq!(told, [[1, 2, 3].map(id), [2, 3, 1].map(id)]);
     }
 

@@ -1,4 +1,4 @@
-//! Which processes the list shows, and in which order.
+//! The rows of the process list, of all hosts together.
 
 use std::collections::HashSet;
 
@@ -8,209 +8,285 @@ use super::process_cells::sort_key;
 use super::process_columns::Sort;
 use super::row_order::{RowOrder, SortKeys};
 use crate::base::text::Text;
-use crate::model::{HostModel, JobKey, ProcessTotal};
-use crate::protocol::snapshot::{GpuUuid, Process, ProcessId, Snapshot};
+use crate::base::units::Moment;
+use crate::model::{Fleet, HostGpu, HostModel, HostProcess, JobKey, ProcessTotal};
+use crate::protocol::host_key::HostKey;
+use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
-/// A line of the list.
+/// A row of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// What it is about.
+    /// The subject of the row.
     pub subject: RowSubject,
-    /// How far it is indented.
+    /// The number of levels by which the row is indented.
     pub depth: usize,
-    /// Its memory stands on the line of the one process that keeps it, and would be counted twice here.
+    /// Another row, of the one process that keeps the memory, shows this row's memory, which must not be counted twice.
     pub is_kept: bool,
 }
 
-/// What a line is about. The cursor stays with it.
+/// The subject of a row. The cursor stays on its subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RowSubject {
     /// A process.
-    Process(ProcessId),
-    /// Memory of a GPU that no listed process accounts for.
-    Unaccounted(GpuUuid),
+    Process(HostProcess),
+    /// The unaccounted memory of a GPU.
+    Unaccounted(HostGpu),
     /// The head of a group.
     Group(ProcessGroup),
-    /// A word on what follows.
+    /// A sentence about the rows that follow.
     Heading(&'static str),
 }
 
-/// Processes that stand together.
+/// The processes of one job, or of one user, on one host.
 #[derive(Debug, Clone)]
 pub struct ProcessGroup {
-    /// What they have in common: a user, or a job's name.
+    /// The host.
+    pub host: HostKey,
+    /// The name of the user or of the job.
     pub name: String,
-    /// Who they are.
+    /// The processes.
     pub members: Vec<ProcessId>,
-    /// What tells two jobs of one name apart.
+    /// Tells jobs of the same name apart; `None` for a user.
     job: Option<JobKey>,
 }
 
-/// Members come and go; the group stays.
+/// A group stays the same group when its members change.
 impl PartialEq for ProcessGroup {
     fn eq(&self, other: &Self) -> bool {
-        (&self.name, &self.job) == (&other.name, &other.job)
+        (self.host, &self.name, &self.job) == (other.host, &other.name, &other.job)
     }
 }
 
 impl Eq for ProcessGroup {}
+
+impl ProcessGroup {
+    /// The identities of the members within the fleet.
+    pub fn processes(&self) -> impl Iterator<Item = HostProcess> + '_ {
+        self.members.iter().map(|process| HostProcess { host: self.host, process: *process })
+    }
+}
 
 impl Row {
     fn new(subject: RowSubject, depth: usize) -> Self {
         Self { subject, depth, is_kept: false }
     }
 
-    fn of(process: ProcessId, depth: usize) -> Self {
+    fn of(process: HostProcess, depth: usize) -> Self {
         Self::new(RowSubject::Process(process), depth)
     }
 
-    /// The process, when it is about one.
-    pub fn process(&self) -> Option<ProcessId> {
-        if let RowSubject::Process(id) = self.subject { Some(id) } else { None }
+    /// The process; `None` if the row is not about one process.
+    pub fn process(&self) -> Option<HostProcess> {
+        if let RowSubject::Process(process) = self.subject { Some(process) } else { None }
     }
 }
 
-/// The lines to show.
-pub(super) fn rows(model: &HostModel, view: View, sort: Sort, filter: &str, order: &mut RowOrder) -> Vec<Row> {
-    let Some(snapshot) = model.latest() else { return Vec::new() };
-    let terms: Vec<String> = filter.split_whitespace().map(str::to_lowercase).collect();
-    let me = Ok(snapshot.host.facts.uid);
-    let is_shown = |line: &RowCandidate<'_>| {
-        (!view.mine || line.process.facts.uid == me) && (terms.is_empty() || matches(snapshot, line, &terms))
+/// The rows, from the top.
+pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &mut RowOrder) -> Vec<Row> {
+    let filter = Filter {
+        only_mine: view.mine,
+        terms: filter.split_whitespace().map(str::to_lowercase).collect(),
+        has_hosts: fleet.has_many(),
     };
-    let lines: Vec<(ProcessId, SortKeys<'_>)> = snapshot
-        .processes
-        .iter()
-        .map(|process| RowCandidate { process, process_total: model.process_total(process.id) })
-        .filter(|line| if view.suspects { is_suspect(model, line.process.id) } else { line.process_total.is_some() })
-        .filter(is_shown)
-        .map(|line| {
-            let key = |column| sort_key(column, model, line.process, line.process_total);
-            (line.process.id, [key(sort.column), sort.then.and_then(|(column, _)| key(column))])
-        })
-        .collect();
-    let ids = order.settle(model.now(), sort, lines);
-    let ids = || ids.iter().copied();
+    let mut sortable: Vec<(HostProcess, Moment, SortKeys<'_>)> = Vec::new();
+    for (host, model) in fleet.hosts() {
+        let candidates = RowCandidate::of_host(fleet.name(host), model);
+        let listed = candidates.filter(|candidate| match view.suspects {
+            true => is_suspect(model, candidate.process.id),
+            false => candidate.process_total.is_some(),
+        });
+        sortable.extend(listed.filter(|candidate| filter.matches(candidate)).map(|candidate| {
+            let key = |column| sort_key(column, candidate.host_name, model, candidate.process, candidate.process_total);
+            let keys = [key(sort.column), sort.then.and_then(|(column, _)| key(column))];
+            (HostProcess { host, process: candidate.process.id }, model.now(), keys)
+        }));
+    }
+    let sorted = order.settle(sort, sortable);
     let mut rows = match view.grouping {
-        Grouping::Flat => ids().map(|id| Row::of(id, 0)).collect(),
-        Grouping::Tree => {
-            let tree = with_kin(model, ids().collect());
-            model.process_tree().forest(&tree).into_iter().map(|(id, depth)| Row::of(id, depth)).collect()
-        }
-        Grouping::Job => grouped(ids(), |id| {
-            let job = model.job(id)?;
+        Grouping::Flat => sorted.into_iter().map(|process| Row::of(process, 0)).collect(),
+        Grouping::Tree => trees(fleet, &sorted),
+        Grouping::Job => grouped(sorted, |process| {
+            let job = fleet.host(process.host)?.job(process.process)?;
             Some((job.name.clone(), Some(job.key.clone())))
         }),
-        Grouping::User => grouped(ids(), |id| {
-            let user = snapshot.process(id)?.facts.user.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-            Some((user, None))
+        Grouping::User => grouped(sorted, |process| {
+            let user = &fleet.process(process)?.1.facts.user;
+            Some((user.as_ref().map_or_else(ToString::to_string, ToString::to_string), None))
         }),
     };
-    if terms.is_empty() && !view.mine {
-        rows.extend(model.unaccounted().iter().map(|it| Row::new(RowSubject::Unaccounted(it.gpu.clone()), 0)));
+    if filter.terms.is_empty() && !view.mine {
+        rows.extend(fleet.hosts().flat_map(|(host, model)| {
+            let gpus =
+                model.unaccounted().iter().map(move |unaccounted| HostGpu { host, gpu: unaccounted.gpu.clone() });
+            gpus.map(|gpu| Row::new(RowSubject::Unaccounted(gpu), 0))
+        }));
     }
-    count_once(model, snapshot, &mut rows);
+    count_once(fleet, &mut rows);
     if view.suspects {
-        let left = model.verdicts().iter().filter(|it| it.is_leftover());
-        let left = left
-            .filter_map(|it| snapshot.process(it.process))
-            .map(|process| RowCandidate { process, process_total: None })
-            .filter(is_shown);
-        let left: Vec<Row> = left.map(|line| Row::of(line.process.id, 0)).collect();
-        if !left.is_empty() {
+        let before = rows.len();
+        rows.extend(fleet.hosts().flat_map(|(host, model)| leftovers(host, fleet.name(host), model, &filter)));
+        if rows.len() > before {
             let text = "Python processes without GPU memory that a dead job left behind:";
-            rows.push(Row::new(RowSubject::Heading(text), 0));
-            rows.extend(left);
+            rows.insert(before, Row::new(RowSubject::Heading(text), 0));
         }
     }
     rows
 }
 
-/// What one listed process alone keeps stands on its line: a ghost's line says so, and what was unaccounted is not.
-fn count_once(model: &HostModel, snapshot: &Snapshot, rows: &mut Vec<Row>) {
-    // Of one that the driver lists, the line says what it lists.
-    let holders = rows.iter().filter_map(Row::process).filter(|id| model.process_total(*id).is_none());
-    let kept = holders.filter_map(|id| model.verdict(id)).flat_map(|it| &it.kept).filter(|it| it.holders == 1);
-    let kept: HashSet<(usize, Option<ProcessId>)> = kept.map(|it| (it.gpu, it.ghost)).collect();
+/// The processes without GPU memory that a dead job left behind.
+fn leftovers(host: HostKey, host_name: &str, model: &HostModel, filter: &Filter) -> Vec<Row> {
+    let Some(snapshot) = model.latest() else { return Vec::new() };
+    let verdicts = model.verdicts().iter().filter(|verdict| verdict.is_leftover());
+    let processes = verdicts.filter_map(|verdict| snapshot.process(verdict.process));
+    let candidates = processes.map(|process| RowCandidate { host_name, snapshot, process, process_total: None });
+    let shown = candidates.filter(|candidate| filter.matches(candidate));
+    shown.map(|candidate| Row::of(HostProcess { host, process: candidate.process.id }, 0)).collect()
+}
+
+/// Marks rows whose memory the row of its only keeper shows, and removes unaccounted memory that has only one keeper.
+fn count_once(fleet: &Fleet, rows: &mut Vec<Row>) {
+    let mut kept: HashSet<(HostKey, usize, Option<ProcessId>)> = HashSet::new();
+    for HostProcess { host, process } in rows.iter().filter_map(Row::process) {
+        let Some(model) = fleet.host(host) else { continue };
+        // The row of a process that the driver lists shows what the driver lists.
+        let verdict = model.verdict(process).filter(|_| model.process_total(process).is_none());
+        let memory = verdict.into_iter().flat_map(|verdict| &verdict.kept).filter(|memory| memory.holders == 1);
+        kept.extend(memory.map(|memory| (host, memory.gpu, memory.ghost)));
+    }
     rows.retain_mut(|row| match &row.subject {
-        RowSubject::Process(id) => {
-            let gpus = model.process_total(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
-            row.is_kept = !gpus.is_empty() && gpus.iter().all(|gpu| kept.contains(&(*gpu, Some(*id))));
+        RowSubject::Process(HostProcess { host, process }) => {
+            let total = fleet.host(*host).and_then(|model| model.process_total(*process));
+            let gpus = total.map(|total| total.gpus.as_slice()).unwrap_or_default();
+            row.is_kept = !gpus.is_empty() && gpus.iter().all(|gpu| kept.contains(&(*host, *gpu, Some(*process))));
             true
         }
-        RowSubject::Unaccounted(gpu) => {
-            let place = snapshot.gpus.iter().position(|it| it.uuid == *gpu);
-            place.is_none_or(|gpu| !kept.contains(&(gpu, None)))
+        RowSubject::Unaccounted(HostGpu { host, gpu }) => {
+            let snapshot = fleet.host(*host).and_then(HostModel::latest);
+            let place = snapshot.and_then(|snapshot| snapshot.gpus.iter().position(|listed| listed.uuid == *gpu));
+            place.is_none_or(|place| !kept.contains(&(*host, place, None)))
         }
         RowSubject::Group(_) | RowSubject::Heading(_) => true,
     });
 }
 
-/// Whether others' processes hold device memory, and none of one's own.
-pub fn is_only_others(model: &HostModel) -> bool {
-    let Some(snapshot) = model.latest() else { return false };
-    let mut owners = model.process_totals().iter().filter_map(|it| snapshot.process(it.process)).map(|it| it.facts.uid);
-    !model.process_totals().is_empty() && owners.all(|it| it != Ok(snapshot.host.facts.uid))
+/// Whether processes of other users hold GPU memory, and none of the user's own.
+pub fn is_only_others(fleet: &Fleet) -> bool {
+    let mut has_others = false;
+    for (_, model) in fleet.hosts() {
+        let Some(snapshot) = model.latest() else { continue };
+        for process in model.process_totals().iter().filter_map(|total| snapshot.process(total.process)) {
+            if process.facts.uid == Ok(snapshot.host.facts.uid) {
+                return false;
+            }
+            has_others = true;
+        }
+    }
+    has_others
 }
 
-/// Whether it holds device memory and should not.
-fn is_suspect(model: &HostModel, id: ProcessId) -> bool {
-    model.verdict(id).is_some_and(|it| it.is_suspect() && it.is_on_gpu())
+/// Whether a process holds GPU memory that it should not.
+fn is_suspect(model: &HostModel, process: ProcessId) -> bool {
+    model.verdict(process).is_some_and(|verdict| verdict.is_suspect() && verdict.is_on_gpu())
 }
 
-/// These processes and the rest of their jobs: a tree without the launcher between two ranks is two trees.
-fn with_kin(model: &HostModel, mut ids: Vec<ProcessId>) -> Vec<ProcessId> {
-    let mut seen: HashSet<ProcessId> = ids.iter().copied().collect();
-    let jobs: Vec<&[ProcessId]> = ids.iter().filter_map(|id| Some(model.job(*id)?.members.as_slice())).collect();
-    ids.extend(jobs.into_iter().flatten().copied().filter(|id| seen.insert(*id)));
-    ids
+/// The processes of each host below their parents, one host after the other.
+fn trees(fleet: &Fleet, sorted: &[HostProcess]) -> Vec<Row> {
+    let tree = |(host, model): (HostKey, &HostModel)| {
+        let on_host = sorted.iter().filter(|process| process.host == host).map(|process| process.process);
+        let tree = model.process_tree().forest(&with_related(model, on_host.collect()));
+        let rows = tree.into_iter().map(move |(process, depth)| Row::of(HostProcess { host, process }, depth));
+        rows.collect::<Vec<_>>()
+    };
+    fleet.hosts().flat_map(tree).collect()
 }
 
-/// Groups in the order of their first line, each below its head. A job of which one line shows needs no head:
-/// the line says it all.
-fn grouped(
-    ids: impl Iterator<Item = ProcessId>,
-    of: impl Fn(ProcessId) -> Option<(String, Option<JobKey>)>,
-) -> Vec<Row> {
+/// These processes and the rest of their jobs: without the launcher between two ranks, one tree would be two.
+fn with_related(model: &HostModel, mut processes: Vec<ProcessId>) -> Vec<ProcessId> {
+    let mut seen: HashSet<ProcessId> = processes.iter().copied().collect();
+    let jobs: Vec<&[ProcessId]> =
+        processes.iter().filter_map(|process| Some(model.job(*process)?.members.as_slice())).collect();
+    processes.extend(jobs.into_iter().flatten().copied().filter(|process| seen.insert(*process)));
+    processes
+}
+
+/// Groups in the order of their first process, each below its head. A job with one process has no head: the row of the
+/// process says everything.
+fn grouped(sorted: Vec<HostProcess>, group_of: impl Fn(HostProcess) -> Option<(String, Option<JobKey>)>) -> Vec<Row> {
     let mut groups: Vec<ProcessGroup> = Vec::new();
-    for id in ids {
-        let (name, job) = of(id).unwrap_or_default();
-        match groups.iter_mut().find(|it| it.name == name && it.job == job) {
-            Some(group) => group.members.push(id),
-            None => groups.push(ProcessGroup { name, members: vec![id], job }),
+    for process in sorted {
+        let (name, job) = group_of(process).unwrap_or_default();
+        let new = ProcessGroup { host: process.host, name, members: vec![process.process], job };
+        match groups.iter_mut().find(|group| **group == new) {
+            Some(group) => group.members.push(process.process),
+            None => groups.push(new),
         }
     }
     let rows = groups.into_iter().flat_map(|group| {
         let is_alone = group.job.is_some() && group.members.len() == 1;
         let depth = usize::from(!is_alone);
-        let members: Vec<Row> = group.members.iter().map(|id| Row::of(*id, depth)).collect();
+        let members: Vec<Row> = group.processes().map(|process| Row::of(process, depth)).collect();
         let head = (!is_alone).then(|| Row::new(RowSubject::Group(group), 0));
         head.into_iter().chain(members)
     });
     rows.collect()
 }
 
-/// A process, and what it holds if it is a GPU process.
+/// A process that may get a row.
 struct RowCandidate<'a> {
+    host_name: &'a str,
+    snapshot: &'a Snapshot,
     process: &'a Process,
+    /// `None` if the driver lists the process on no GPU.
     process_total: Option<&'a ProcessTotal>,
 }
 
-/// Whether each term stands somewhere in what the line shows.
-fn matches(snapshot: &Snapshot, line: &RowCandidate<'_>, terms: &[String]) -> bool {
-    let RowCandidate { process, process_total } = line;
-    let user = process.facts.user.as_ref().map_or("", Text::as_str);
-    let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
-    let gpus =
-        process_total.map(|it| it.gpus.as_slice()).unwrap_or_default().iter().map(|at| &snapshot.gpus[*at].facts);
-    let names: Vec<&str> = gpus.filter_map(|it| it.name.as_ref().ok().map(Text::as_str)).collect();
-    let text = format!(
-        "gpu{} {} {user} {comm} {} {}",
-        process_total.map(|it| gpu_labels(snapshot, &it.gpus)).unwrap_or_default(),
-        process.id.pid,
-        command(process).unwrap_or_default(),
-        names.join(" ")
-    )
-    .to_lowercase();
-    terms.iter().all(|term| text.contains(term))
+impl<'a> RowCandidate<'a> {
+    fn of_host(host_name: &'a str, model: &'a HostModel) -> impl Iterator<Item = Self> {
+        let snapshots = model.latest().into_iter();
+        snapshots.flat_map(move |snapshot| {
+            let processes = snapshot.processes.iter();
+            processes.map(move |process| Self {
+                host_name,
+                snapshot,
+                process,
+                process_total: model.process_total(process.id),
+            })
+        })
+    }
+}
+
+/// Which processes the user wants to see.
+struct Filter {
+    only_mine: bool,
+    /// Words in lower case; a row shows all of them.
+    terms: Vec<String>,
+    /// Rows show the name of their host.
+    has_hosts: bool,
+}
+
+impl Filter {
+    fn matches(&self, candidate: &RowCandidate<'_>) -> bool {
+        let RowCandidate { host_name, snapshot, process, process_total } = candidate;
+        if self.only_mine && process.facts.uid != Ok(snapshot.host.facts.uid) {
+            return false;
+        }
+        if self.terms.is_empty() {
+            return true;
+        }
+        let user = process.facts.user.as_ref().map_or("", Text::as_str);
+        let comm = process.facts.comm.as_ref().map_or("", Text::as_str);
+        let places = process_total.map(|total| total.gpus.as_slice()).unwrap_or_default();
+        let names = places.iter().filter_map(|place| snapshot.gpus[*place].facts.name.as_ref().ok());
+        let names: Vec<&str> = names.map(Text::as_str).collect();
+        let text = format!(
+            "{} gpu{} {} {user} {comm} {} {}",
+            if self.has_hosts { host_name } else { "" },
+            gpu_labels(snapshot, places),
+            process.id.pid,
+            command(process).unwrap_or_default(),
+            names.join(" ")
+        )
+        .to_lowercase();
+        self.terms.iter().all(|term| text.contains(term))
+    }
 }

@@ -103,11 +103,11 @@ impl App {
     }
 
     fn columns_of_processes(&self) -> Columns<ProcessColumn> {
-        self.processes.columns_of_all(self.size.0, self.model())
+        self.processes.columns_of_all(self.size.0, self.fleet())
     }
 
     fn columns_of_gpus(&self) -> Columns<GpuColumn> {
-        Columns::new(self.gpus.columns(self.size.0))
+        Columns::new(self.gpus.columns(self.size.0, self.fleet()))
     }
 }
 

@@ -1,11 +1,10 @@
 //! What a person does, and what the app asks for. A story: a host, keys, what follows.
 
-use proptest::prelude::*;
+mod signals;
+mod two_hosts;
 
 use super::*;
-use std::collections::HashSet;
-
-use crate::app::end_dialog::{Choice, Member, Stage};
+use crate::app::end_dialog::{Choice, Stage};
 use crate::app::rows::Row;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::change::Change;
@@ -64,6 +63,10 @@ impl Story {
         self
     }
 
+    fn model(&self) -> &HostModel {
+        self.app.fleet().host(HostKey::FIRST).unwrap()
+    }
+
     fn hears(mut self, pid: u32, outcome: Outcome) -> Self {
         let reply = Reply { process: id(pid), outcome };
         self.event(Event::Line(HostKey::FIRST, Box::new(Line::Reply(reply))));
@@ -84,9 +87,10 @@ impl Story {
 
     #[track_caller]
     fn shows(self, pids: &[u32], under_cursor: u32) -> Self {
-        let rows: Vec<u32> = self.app.processes().rows().iter().filter_map(Row::process).map(|id| id.pid).collect();
+        let rows: Vec<u32> =
+            self.app.processes().rows().iter().filter_map(Row::process).map(|id| id.process.pid).collect();
         assert_eq!(
-            (rows.as_slice(), self.app.processes().selected_process().map(|id| id.pid)),
+            (rows.as_slice(), self.app.processes().selected_process().map(|id| id.process.pid)),
             (pids, Some(under_cursor))
         );
         self
@@ -97,13 +101,18 @@ fn id(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: Some(u64::from(pid)) }
 }
 
+/// These commands to the first host.
+fn asked(commands: Vec<Command>) -> Effect {
+    Effect::Commands(commands.into_iter().map(|command| (HostKey::FIRST, command)).collect())
+}
+
 /// The panel opens on that one: it is held, and its job looked for.
 fn hold(pid: u32) -> Effect {
-    Effect::Commands(vec![Command::Hold { process: id(pid) }, Command::Scan])
+    asked(vec![Command::Hold { process: id(pid) }, Command::Scan])
 }
 
 fn signal(pid: u32, signal: Signal) -> Effect {
-    Effect::Commands(vec![Command::Signal { process: id(pid), signal }])
+    asked(vec![Command::Signal { process: id(pid), signal }])
 }
 
 /// The largest first: 103 (40 GiB), 102 (30 GiB), 101 (20 GiB).
@@ -181,7 +190,7 @@ fn nothing_is_sent_twice_by_an_impatient_enter() {
 #[test]
 fn a_refusal_ends_the_matter() {
     let refused = Outcome::Refused { reason: "no permission".into() };
-    let release = Effect::Commands(vec![Command::Release { process: id(103) }]);
+    let release = asked(vec![Command::Release { process: id(103) }]);
     story(three()).keys("F9").hears(103, refused).keys("Enter").asks(&[hold(103), release]);
 }
 
@@ -231,7 +240,7 @@ fn with_the_agent_goes_the_hold() {
     let mut lost = story(three()).keys("F9").hears(103, Outcome::Held { caution: None });
     lost.event(Event::SourceLost(HostKey::FIRST, "the agent ended".into()));
     assert!(matches!(lost.app.end_dialog().unwrap().root().unwrap().stage, Stage::Refused(_)));
-    lost.keys("Enter").asks(&[hold(103), Effect::Commands(vec![Command::Release { process: id(103) }])]);
+    lost.keys("Enter").asks(&[hold(103), asked(vec![Command::Release { process: id(103) }])]);
 }
 
 /// The family, with the panel open on the whole job of a rank, and everyone held.
@@ -246,14 +255,13 @@ fn job() -> Story {
 
 #[test]
 fn a_job_is_held_as_a_whole_its_root_first() {
-    let asked =
-        [hold(101), Effect::Commands(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }])];
+    let asked = [hold(101), asked(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }])];
     story(family()).keys("End F9 Tab").asks(&asked);
 }
 
 #[test]
 fn who_belongs_to_a_job_may_come_to_be_known_while_the_panel_stands_open() {
-    let others = Effect::Commands(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }]);
+    let others = asked(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }]);
     let open = story(three()).keys("End F9").asks(&[hold(101)]);
     assert_eq!(open.app.end_dialog().unwrap().spared(), 0);
     let open = open.pass(|_| family().later(1)).asks(&[]);
@@ -306,7 +314,7 @@ fn a_gentle_end_asks_the_root_alone_then_once_more_and_never_forces() {
 #[test]
 fn a_forced_end_is_one_act_on_all_that_are_held() {
     let processes = [100, 101, 102].map(id).to_vec();
-    let forced = job().keys("Down Down Down Enter").asks(&[Effect::Commands(vec![Command::Force { processes }])]);
+    let forced = job().keys("Down Down Down Enter").asks(&[asked(vec![Command::Force { processes }])]);
     let panel = forced.hears(500, Outcome::Joined { comm: "sh".into(), parent: id(101) });
     let shown: Vec<u32> = panel.app.end_dialog().unwrap().targets().map(|it| it.id().pid).collect();
     assert_eq!(shown, [100, 101, 102, 500]);
@@ -315,7 +323,7 @@ fn a_forced_end_is_one_act_on_all_that_are_held() {
 #[test]
 fn tagged_processes_are_ended_together_and_no_others() {
     let both = [103, 102].map(|pid| Command::Hold { process: id(pid) });
-    let both = Effect::Commands(both.into_iter().chain([Command::Scan]).collect());
+    let both = asked(both.into_iter().chain([Command::Scan]).collect());
     let mut tagged = story(three());
     for key in [' ', ' '] {
         tagged.event(Event::Key(KeyEvent::from(KeyCode::Char(key))));
@@ -382,11 +390,11 @@ fn readonly_opens_no_panel() {
 fn figures_that_get_old_say_so() {
     let mut story = story(three());
     let gpu = story.host.gpus[0].clone();
-    assert_eq!(story.app.model().age(&gpu), None);
+    assert_eq!(story.model().age(&gpu), None);
     story.event(Event::Tick(Duration::from_secs(4)));
-    assert_eq!(story.app.model().age(&gpu), Some(Duration::from_secs(4)));
-    assert_eq!(story.app.model().silence(), Some(Duration::from_secs(4)));
-    assert_eq!(story.pass(|host| host).app.model().silence(), None);
+    assert_eq!(story.model().age(&gpu), Some(Duration::from_secs(4)));
+    assert_eq!(story.model().silence(), Some(Duration::from_secs(4)));
+    assert_eq!(story.pass(|host| host).model().silence(), None);
 }
 
 /// The three, and a launcher that is the parent of two of them.
@@ -399,97 +407,11 @@ fn family() -> Snapshot {
     host
 }
 
-/// Anything that can happen, in no order.
-fn any_event() -> impl Strategy<Value = Event> {
-    let keys = prop::sample::select(vec![
-        KeyCode::Up,
-        KeyCode::Down,
-        KeyCode::Enter,
-        KeyCode::Esc,
-        KeyCode::Tab,
-        KeyCode::Char(' '),
-        KeyCode::Char('c'),
-        KeyCode::Char('o'),
-        KeyCode::Char('t'),
-        KeyCode::Char('b'),
-        KeyCode::Char('1'),
-        KeyCode::F(9),
-        KeyCode::Delete,
-        KeyCode::Char('x'),
-        KeyCode::Char('j'),
-        KeyCode::Char('/'),
-        KeyCode::Char('s'),
-        KeyCode::Char('?'),
-        KeyCode::Char('g'),
-    ]);
-    let outcomes = prop_oneof![
-        4 => Just(Outcome::Held { caution: None }),
-        1 => Just(Outcome::Refused { reason: "no".into() }),
-        1 => Just(Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) }),
-        1 => Just(Outcome::Ended { at: Moment(1_000_200) }),
-        1 => Just(Outcome::Zombie { at: Moment(1_000_200), parent: 1 }),
-    ];
-    let lists = (0..4u32, 0..3u64).prop_map(|(gone, bigger)| {
-        let host = family().without(100 + gone);
-        Event::Line(
-            HostKey::FIRST,
-            Box::new(Line::Full(Box::new(larger(101 + u32::try_from(bigger).unwrap())(host.later(1))))),
-        )
-    });
-    prop_oneof![
-        8 => keys.prop_map(|code| Event::Key(KeyEvent::from(code))),
-        4 => (101..104u32, outcomes)
-            .prop_map(|(pid, outcome)| Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process: id(pid), outcome })))),
-        4 => lists,
-        1 => (1..300u16, 1..100u16).prop_map(|(width, height)| Event::Resized(width, height)),
-        1 => Just(Event::SourceLost(HostKey::FIRST, "gone".into())),
-        1 => Just(Event::Tick(Duration::from_secs(1))),
-    ]
-}
-
-proptest! {
-    /// However things fall, only processes that the panel shows are ever signalled, with the signal
-    /// that it shows, and only after the agent said that it holds them.
-    #[test]
-    fn signals_hit_what_was_shown(events in prop::collection::vec(any_event(), 1..120)) {
-        let mut story = story(family());
-        let mut held = HashSet::new();
-        for event in events {
-            let panel = story.app.end_dialog();
-            let shown: HashSet<ProcessId> = panel.iter().flat_map(|it| it.targets()).map(Member::id).collect();
-            let choice = panel.map(EndDialog::choice);
-            match &event {
-                Event::Line(_, line) => if let Line::Reply(Reply { process, outcome: Outcome::Held { .. } }) = &**line {
-                    held.insert(*process);
-                },
-                Event::SourceLost(..) => held.clear(),
-                _ => {}
-            }
-            let Some(Effect::Commands(commands)) = story.app.update(event) else { continue };
-            for command in commands {
-                match command {
-                    Command::Hold { process } | Command::Release { process } => _ = held.remove(&process),
-                    Command::Signal { process, signal } => {
-                        prop_assert!(shown.contains(&process) && held.contains(&process), "{process:?}");
-                        let is_gentle = choice == Some(Choice::Gently) && signal != Signal::Kill;
-                        prop_assert!(is_gentle || choice == Some(Choice::Signal(signal)), "{signal} for {choice:?}");
-                    }
-                    Command::Force { processes } => {
-                        prop_assert_eq!(choice, Some(Choice::ByForce));
-                        prop_assert!(processes.iter().all(|it| shown.contains(it) && held.contains(it)), "{processes:?}");
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-}
-
 #[test]
 fn a_tick_that_starts_from_another_snapshot_asks_for_a_full_line() {
     let mut story = story(three());
     let (second, third) = (story.host.later(1), story.host.later(1).later(1));
     let tick = Change::between(&second, &third).expect("two passes of one host");
     story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(tick))));
-    assert_eq!(story.asked, [Effect::Commands(vec![Command::Full])]);
+    assert_eq!(story.asked, [asked(vec![Command::Full])]);
 }

@@ -2,13 +2,15 @@
 
 use std::cmp::Reverse;
 
+use crate::model::Fleet;
 use crate::protocol::snapshot::{AllocatorUnreadable, Snapshot};
 
 /// Counts the processes by the reason why their allocator stats are not known, the most frequent reason first. Reasons that
 /// nobody can do anything about are left out.
-fn reasons(snapshot: &Snapshot) -> Vec<(AllocatorUnreadable, usize)> {
+fn reasons<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<(AllocatorUnreadable, usize)> {
     let mut reasons: Vec<(AllocatorUnreadable, usize)> = Vec::new();
-    for why in snapshot.processes.iter().filter_map(|process| process.allocator.as_ref()?.unreadable) {
+    let processes = snapshots.flat_map(|snapshot| &snapshot.processes);
+    for why in processes.filter_map(|process| process.allocator.as_ref()?.unreadable) {
         if matches!(why, AllocatorUnreadable::NotYet | AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied) {
             continue;
         }
@@ -21,15 +23,21 @@ fn reasons(snapshot: &Snapshot) -> Vec<(AllocatorUnreadable, usize)> {
     reasons
 }
 
-/// A sentence for each reason, without a full stop.
-pub fn sentences(snapshot: &Snapshot) -> Vec<String> {
+/// A sentence for each reason on any host, without a full stop.
+pub fn sentences(fleet: &Fleet) -> Vec<String> {
+    sentences_about(fleet.hosts().filter_map(|(_, model)| model.latest()))
+}
+
+/// A sentence for each reason in these snapshots, without a full stop.
+pub fn sentences_about<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Vec<String> {
     let sentence = |(why, count)| format!("PyTorch's part of the memory of {} is not known: {why}", processes(count));
-    reasons(snapshot).into_iter().map(sentence).collect()
+    reasons(snapshots).into_iter().map(sentence).collect()
 }
 
 /// One line in place of the sentences, for screens without room for these.
-pub fn short_note(snapshot: &Snapshot) -> String {
-    let count = reasons(snapshot).into_iter().map(|(_, count)| count).sum();
+pub fn short_note(fleet: &Fleet) -> String {
+    let count =
+        reasons(fleet.hosts().filter_map(|(_, model)| model.latest())).into_iter().map(|(_, count)| count).sum();
     format!("PyTorch's part of {} is not known (Enter says why, and what to do)", processes(count))
 }
 

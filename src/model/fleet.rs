@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::HostModel;
+use super::{HostModel, HostProcess};
 use crate::base::text::Text;
 use crate::protocol::change::OutOfStep;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
+use crate::protocol::snapshot::Process;
 
 /// Every host's model, by its key.
 ///
@@ -101,6 +102,17 @@ impl Fleet {
     /// The model of a host; `None` for a host that is not in the fleet.
     pub fn host(&self, host: HostKey) -> Option<&HostModel> {
         self.models.get(&host)
+    }
+
+    /// Whether lists and messages have to say which host they are about.
+    pub fn has_many(&self) -> bool {
+        self.models.len() > 1
+    }
+
+    /// The latest snapshot of a process, with the model of its host; `None` once the process or the host is gone.
+    pub fn process(&self, id: HostProcess) -> Option<(&HostModel, &Process)> {
+        let model = self.host(id.host)?;
+        Some((model, model.latest()?.process(id.process)?))
     }
 
     /// All hosts, in the order of their keys.

@@ -31,3 +31,24 @@ pub enum GpuOrProcess {
     /// A process, with its memory on all of its GPUs.
     Process(ProcessId),
 }
+
+/// A GPU or a process within the fleet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostSubject {
+    /// Its host.
+    pub host: HostKey,
+    /// The GPU or process on that host.
+    pub subject: GpuOrProcess,
+}
+
+impl From<HostProcess> for HostSubject {
+    fn from(process: HostProcess) -> Self {
+        Self { host: process.host, subject: GpuOrProcess::Process(process.process) }
+    }
+}
+
+impl From<HostGpu> for HostSubject {
+    fn from(gpu: HostGpu) -> Self {
+        Self { host: gpu.host, subject: GpuOrProcess::Gpu(gpu.gpu) }
+    }
+}

@@ -31,7 +31,7 @@ use crate::app::event::{Effect, Event};
 use crate::app::keymap::Intent;
 use crate::base::terminal::size;
 use crate::base::text::Text;
-use crate::protocol::host_key::HostKey;
+use crate::model::{Fleet, HostLabel};
 use crate::source::{SourceEvent, Sources};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
@@ -204,7 +204,11 @@ impl<'a> Session<'a> {
         outside: &queue::UnboundedSender<Outside>,
     ) -> Self {
         let now = Instant::now();
-        let mut app = App::new(options.app);
+        let mut fleet = Fleet::default();
+        for (host, source) in sources.hosts() {
+            fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
+        }
+        let mut app = App::with_hosts(options.app, fleet);
         app.settle(options.settings.clone());
         for notice in &options.notices {
             app.update(Event::Done(notice.as_str().into()));
@@ -318,7 +322,10 @@ impl<'a> Session<'a> {
         let event = match event {
             SourceEvent::Line(host, line) => Event::Line(host, line),
             SourceEvent::Note(_, note) => Event::Done(note),
-            SourceEvent::Named(..) | SourceEvent::RecordingEnded(_) => return None,
+            SourceEvent::Named(host, name) => {
+                Event::Host(host, HostLabel { name: Some(name), source: "a recording".into() })
+            }
+            SourceEvent::RecordingEnded(_) => return None,
             SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
         };
         self.pass().or_else(|| self.happen(event))
@@ -353,7 +360,7 @@ impl<'a> Session<'a> {
     fn perform(&mut self, effect: Effect) -> Option<End> {
         match effect {
             Effect::Commands(commands) => {
-                commands.into_iter().for_each(|command| self.sources.send(HostKey::FIRST, command));
+                commands.into_iter().for_each(|(host, command)| self.sources.send(host, command));
             }
             Effect::Alert(alerts) => {
                 if self.herald.rings() {
@@ -363,7 +370,9 @@ impl<'a> Session<'a> {
                 return troubles.into_iter().find_map(|reason| self.happen(Event::Done(reason)));
             }
             // The interval that the user set lives on.
-            Effect::Reconnect => self.sources.restart(HostKey::FIRST, self.app.interval()),
+            Effect::Reconnect(hosts) => {
+                hosts.into_iter().for_each(|host| self.sources.restart(host, self.app.interval()));
+            }
             Effect::Copy(text) => self.screen.copy(&text),
             Effect::Keep => {
                 let trouble = self.keeper.write(&self.app.settings()).err();

@@ -15,7 +15,7 @@ use crate::app::labels;
 use crate::app::layout::Area;
 use crate::app::{App, wrap};
 use crate::base::units::{Elapsed, Moment};
-use crate::model::Returned;
+use crate::model::{HostModel, HostProcess, Returned};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Process, State};
 
@@ -31,11 +31,12 @@ const OTHERS: u16 = 20;
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let Some(panel) = app.end_dialog() else { return };
     let Some(root) = panel.root() else { return };
+    let Some(model) = app.fleet().host(panel.host()) else { return };
     let width = WIDTH.min(body.width);
     let is_one = panel.targets().nth(1).is_none();
     let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
     let columns = usize::from(width.saturating_sub(2));
-    let mut who = if is_one { one(theme, app, panel, root) } else { many(theme, app, panel, shown, columns) };
+    let mut who = if is_one { one(theme, model, panel, root) } else { many(theme, model, panel, shown, columns) };
     // What one is about to do, and what came of it, is there whatever the size; of the rest, what fits.
     let mut what = cautions(theme, panel);
     if !panel.is_over() {
@@ -45,7 +46,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
             what.push(Line::default());
         }
     }
-    what.extend(progress(theme, app, panel));
+    what.extend(progress(theme, model, panel));
     what.extend(panel.unrecorded().map(|reason| Line::styled(reason.to_string(), theme.notable())));
 
     let below = rows_of(&what, width.saturating_sub(2));
@@ -61,7 +62,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
         Scope::Job => format!(" End the job of {} ", root.id().pid),
         Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
         // One that is tagged may be far from the cursor.
-        Scope::Chosen if app.processes().tagged().contains(&root.id()) => {
+        Scope::Chosen if app.processes().tagged().contains(&HostProcess { host: panel.host(), process: root.id() }) => {
             format!(" End the tagged process {} ", root.id().pid)
         }
         Scope::Chosen => format!(" End process {} ", root.id().pid),
@@ -107,10 +108,10 @@ fn cut(mut text: String, most: usize) -> String {
 }
 
 /// One process, in full.
-fn one(theme: Theme, app: &App, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
+fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
     let process = &member.process;
     let user = word(process.facts.user.as_ref().map_err(|why| *why));
-    let started = app.model().latest().map(|it| labels::elapsed(it, process)).and_then(Result::ok);
+    let started = model.latest().map(|it| labels::elapsed(it, process)).and_then(Result::ok);
     let started = started.map_or("at an unknown time".to_owned(), |it| format!("{} ago", Elapsed(it)));
     // One that is gone was seen last on its way.
     let has_ended = matches!(member.stage, Stage::Ended { .. });
@@ -135,13 +136,13 @@ fn one(theme: Theme, app: &App, panel: &EndDialog, member: &Member) -> Vec<Line<
         lines.push(Line::styled(format!("it ran something else before: {}", cut(ran.line(), 60)), theme.notable()));
     }
     // What came of it is said below.
-    if let Some(verdict) = app.model().verdict(member.id()).filter(|it| it.is_suspect() && !has_ended) {
+    if let Some(verdict) = model.verdict(member.id()).filter(|it| it.is_suspect() && !has_ended) {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));
     }
     if panel.spared() > 0 && panel.first_sent().is_none() && !has_ended {
         let spared = panel.spared();
         lines.push(Line::styled(format!("Tab: its whole job, {spared} more"), theme.dim()));
-    } else if !app.model().is_complete() && panel.first_sent().is_none() && !has_ended {
+    } else if !model.is_complete() && panel.first_sent().is_none() && !has_ended {
         lines.push(Line::styled("who else belongs to its job is not known yet…", theme.dim()));
     }
     lines
@@ -153,11 +154,11 @@ const PID: usize = 9;
 const STATE: usize = 22;
 
 /// Several processes, a line each, so many at a time.
-fn many(theme: Theme, app: &App, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
+fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let count = panel.targets().count();
     let expected = panel.expected().map_or_else(String::new, |it| format!(", {it} expected back"));
     let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
-    let now = app.model().now();
+    let now = model.now();
     for member in panel.targets().skip(panel.top()).take(shown) {
         let (state, style) = stage(theme, member, now, panel.first_sent());
         let joined = if member.joined { "+" } else { " " };
@@ -285,14 +286,14 @@ fn meaning(choice: Choice, panel: &EndDialog) -> String {
     meaning.to_owned()
 }
 
-fn progress(theme: Theme, app: &App, panel: &EndDialog) -> Vec<Line<'static>> {
-    let now = app.model().now();
+fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static>> {
+    let now = model.now();
     let say = |text: String, style: Style| vec![Line::styled(text, style)];
     let is_one = panel.targets().nth(1).is_none();
     let what = deed(panel);
     let root = panel.root();
     match root.map(|root| &root.stage) {
-        _ if panel.has_ended() => ended(theme, app, panel),
+        _ if panel.has_ended() => ended(theme, model, panel),
         Some(Stage::Refused(reason)) if is_one => say(reason.to_string(), theme.alarm()),
         _ if panel.is_over() => say("Nothing can be done here.".to_owned(), theme.alarm()),
         _ if !panel.is_settled() => say("making sure that it is still the same process…".to_owned(), theme.dim()),
@@ -336,7 +337,7 @@ fn progress(theme: Theme, app: &App, panel: &EndDialog) -> Vec<Line<'static>> {
 }
 
 /// What came of it when all have ended: when, and whether the memory came back.
-fn ended(theme: Theme, app: &App, panel: &EndDialog) -> Vec<Line<'static>> {
+fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static>> {
     let end =
         |member: &Member| if let Stage::Ended { at, zombie_of } = member.stage { Some((at, zombie_of)) } else { None };
     let last = panel.targets().filter_map(end).map(|(at, _)| at).max();
@@ -362,15 +363,15 @@ fn ended(theme: Theme, app: &App, panel: &EndDialog) -> Vec<Line<'static>> {
         (None, _) => {}
         (Some(_), None) => lines.push(Line::styled("waiting for the GPU to say what came back…", theme.dim())),
         (Some(_), Some(returned)) => {
-            lines.extend(returned.iter().map(|it| came_back(theme, app, panel, it, returned.len() > 1)));
+            lines.extend(returned.iter().map(|it| came_back(theme, model, panel, it, returned.len() > 1)));
         }
     }
     lines
 }
 
 /// `returned 38.2 GiB of 38.4 GiB`, and who still has the GPU open when that is not all.
-fn came_back(theme: Theme, app: &App, panel: &EndDialog, returned: &Returned, named: bool) -> Line<'static> {
-    let gpu = app.model().latest().and_then(|it| it.gpu(&returned.gpu));
+fn came_back(theme: Theme, model: &HostModel, panel: &EndDialog, returned: &Returned, named: bool) -> Line<'static> {
+    let gpu = model.latest().and_then(|it| it.gpu(&returned.gpu));
     let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", labels::gpu_label(gpu)));
     let text = format!("{label}returned {} of {}", returned.returned, returned.expected);
     if returned.is_all() {

@@ -12,7 +12,7 @@ use crate::app::layout::Area;
 use crate::app::process_list::ProcessList;
 use crate::app::rows::RowSubject;
 use crate::app::{App, Mode};
-use crate::protocol::snapshot::ProcessId;
+use crate::model::HostProcess;
 
 /// The keys to name, the most useful first, and what to call them in a word: none where the next key has the same.
 const LIST: &[(Intent, &str)] = &[
@@ -126,10 +126,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 
 /// The number of tagged processes, and of those that the list does not show now.
 fn tagged(processes: &ProcessList) -> String {
-    let is_listed = |id: &ProcessId| {
+    let is_listed = |id: &HostProcess| {
         processes.rows().iter().any(|row| match &row.subject {
             RowSubject::Process(process) => process == id,
-            RowSubject::Group(group) => group.members.contains(id),
+            RowSubject::Group(group) => group.host == id.host && group.members.contains(&id.process),
             RowSubject::Unaccounted(_) | RowSubject::Heading(_) => false,
         })
     };

@@ -12,12 +12,14 @@ use super::theme::Theme;
 use super::{fitting, rect};
 use crate::app::columns::{Align, ListColumn};
 use crate::app::gpu_columns::{GpuColumn, MEMORY_WIDTH, WIDEST_FOR_GPUS};
+use crate::app::gpu_list::{GpuRow, gpu_rows};
 use crate::app::labels::gpu_label;
 use crate::app::layout::Area;
 use crate::app::{App, List, gpu_cells};
 use crate::base::units::Elapsed;
-use crate::model::{Breakdown, GpuOrProcess, Severity};
-use crate::protocol::snapshot::{Cause, Gpu, Snapshot, Trouble};
+use crate::model::{Breakdown, Severity};
+use crate::protocol::host_key::HostKey;
+use crate::protocol::snapshot::{Cause, Snapshot, Trouble};
 
 /// The columns that are shown, and the widths that depend on the screen and on the GPUs.
 struct GpuColumnWidths {
@@ -37,17 +39,18 @@ const FAIR_BAR: usize = 6;
 const HEALTH_AT_LENGTH: usize = 36;
 
 impl GpuColumnWidths {
-    fn of(app: &App, width: usize, gpus: &[Gpu]) -> Self {
-        let label = gpus.iter().map(|gpu| gpu_label(gpu).len()).max().unwrap_or(1).max(2);
+    fn of(app: &App, width: usize) -> Self {
+        let gpus = || gpu_rows(app.fleet()).map(|row| row.gpu);
+        let label = gpus().map(|gpu| gpu_label(gpu).len()).max().unwrap_or(1).max(2);
         let health =
             if width >= usize::from(WIDEST_FOR_GPUS) { HEALTH_AT_LENGTH } else { GpuColumn::Health.spec().width };
         // From 1000 W on the limit has one digit more, and so may the power that is drawn.
-        let limits = gpus.iter().filter_map(|gpu| gpu.health.power_limit.ok());
+        let limits = gpus().filter_map(|gpu| gpu.health.power_limit.ok());
         let widest = limits.map(|limit| 2 * limit.to_string().len()).max().unwrap_or(0);
         let power = widest.max(GpuColumn::Power.spec().width);
         let mut columns =
             Self { shown: Vec::new(), label, name: GpuColumn::Name.spec().width, bar: BAR, power, health };
-        columns.shown = fitting(app.gpus().columns(app.width()), width, |column| columns.width(column));
+        columns.shown = fitting(app.gpus().columns(app.width(), app.fleet()), width, |column| columns.width(column));
         (columns.name, columns.bar) = (0, 0);
         let fixed: usize = columns.shown.iter().map(|column| columns.width(*column) + 1).sum();
         let left = (width + 1).saturating_sub(fixed);
@@ -55,7 +58,7 @@ impl GpuColumnWidths {
         let has_bar = |column: &&GpuColumn| matches!(column, GpuColumn::Memory | GpuColumn::Sm);
         let bars = columns.shown.iter().filter(has_bar).count();
         if columns.shown.contains(&GpuColumn::Name) {
-            let names = gpus.iter().filter_map(|gpu| gpu.facts.name.as_ref().ok());
+            let names = gpus().filter_map(|gpu| gpu.facts.name.as_ref().ok());
             let longest = names.map(|name| gpu_cells::short_name(name.as_str()).chars().count()).max();
             columns.name = longest
                 .unwrap_or(4)
@@ -79,23 +82,21 @@ impl GpuColumnWidths {
 }
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(snapshot) = app.model().latest() else { return };
-    if snapshot.gpus.is_empty() {
-        let sentence = match &snapshot.driver.trouble {
-            Some(trouble) => trouble.sentence.to_string(),
-            None => "The NVIDIA driver works, and finds no GPU on this host.".to_owned(),
-        };
-        let style = if snapshot.driver.trouble.is_some() { theme.alarm() } else { theme.text() };
-        let hint = "`gputop doctor` says what is missing; `gputop --demo` shows a simulated machine.";
-        let lines = vec![Line::styled(sentence, style), Line::styled(hint, theme.dim())];
+    let latest = || app.fleet().hosts().filter_map(|(host, model)| Some((host, model.latest()?)));
+    let gpus = gpu_rows(app.fleet()).count();
+    if gpus == 0 {
+        let lines: Vec<Line<'_>> =
+            latest().flat_map(|(host, snapshot)| why_no_gpu(theme, app, host, snapshot)).collect();
         Paragraph::new(lines).wrap(Wrap { trim: true }).render(rect(area), buffer);
         return;
     }
-    let columns = GpuColumnWidths::of(app, usize::from(area.width), &snapshot.gpus);
-    let hidden = snapshot.gpus.len().saturating_sub(usize::from(area.height.saturating_sub(1)));
+    let columns = GpuColumnWidths::of(app, usize::from(area.width));
+    let hidden = gpus.saturating_sub(usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
-        match &snapshot.driver.trouble {
-            Some(trouble) => _ = pen.put(trouble.sentence.as_str(), theme.alarm()),
+        match latest().find_map(|(host, snapshot)| Some((host, snapshot.driver.trouble.as_ref()?))) {
+            Some((host, trouble)) => {
+                pen.put(format!("{}{}", on_host(app, host), trouble.sentence), theme.alarm());
+            }
             None => head(&mut pen, theme, &columns),
         }
     }
@@ -107,13 +108,28 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.tab_from_end(word.len()).put(word, theme.notable());
     }
     let (cursor, top) = (app.gpus().cursor(), app.gpus().top());
-    for (line, (at, gpu)) in (1..area.height).zip(snapshot.gpus.iter().enumerate().skip(top)) {
+    for (line, (at, row)) in (1..area.height).zip(gpu_rows(app.fleet()).enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
-        draw_line(&mut pen, theme, app, gpu, &columns);
+        draw_line(&mut pen, theme, app, row, &columns);
         if app.focus() == List::Gpus && at == cursor {
             pen.restyle(area, theme.cursor());
         }
     }
+}
+
+/// The name of a host before a sentence about it; empty with one host.
+fn on_host(app: &App, host: HostKey) -> String {
+    if app.fleet().has_many() { format!("{}: ", app.fleet().name(host)) } else { String::new() }
+}
+
+fn why_no_gpu(theme: Theme, app: &App, host: HostKey, snapshot: &Snapshot) -> [Line<'static>; 2] {
+    let sentence = match &snapshot.driver.trouble {
+        Some(trouble) => trouble.sentence.to_string(),
+        None => "The NVIDIA driver works, and finds no GPU on this host.".to_owned(),
+    };
+    let style = if snapshot.driver.trouble.is_some() { theme.alarm() } else { theme.text() };
+    let hint = "`gputop doctor` says what is missing; `gputop --demo` shows a simulated machine.";
+    [Line::styled(format!("{}{sentence}", on_host(app, host)), style), Line::styled(hint, theme.dim())]
 }
 
 fn head(pen: &mut Pen<'_>, theme: Theme, columns: &GpuColumnWidths) {
@@ -129,33 +145,34 @@ fn head(pen: &mut Pen<'_>, theme: Theme, columns: &GpuColumnWidths) {
     }
 }
 
-fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, columns: &GpuColumnWidths) {
-    let is_read = is_read(app, gpu);
+fn draw_line(pen: &mut Pen<'_>, theme: Theme, app: &App, row: GpuRow<'_>, columns: &GpuColumnWidths) {
+    let GpuRow { model, gpu, .. } = row;
+    let is_read = is_read(row);
     let style = if is_read { theme.text() } else { theme.dim() };
     let silent = gpu.trouble.as_ref().filter(|_| !is_read);
     // The age of old figures, or the trouble, is shown whichever columns the user chose: it takes the room of the last one.
-    let word = match app.model().age(gpu) {
+    let word = match model.age(gpu) {
         _ if silent.is_some() || columns.shown.contains(&GpuColumn::Health) => None,
         Some(age) => Some((format!("{} old", Elapsed(age)), theme.notable())),
-        None => gpu.trouble.as_ref().map(|_| (app.model().health(gpu).phrase, theme.alarm())),
+        None => gpu.trouble.as_ref().map(|_| (model.health(gpu).phrase, theme.alarm())),
     };
     let taken = word.as_ref().map_or(0, |(text, _)| text.len());
     for column in columns.shown.iter().filter(|column| silent.is_none() || is_kept(**column)) {
         if word.is_some() && pen.room() < columns.width(*column) + 1 + taken {
             break;
         }
-        draw_cell(pen, theme, app, gpu, columns, style, *column);
+        draw_cell(pen, theme, app, row, columns, style, *column);
     }
     if let Some(trouble) = silent {
-        draw_trouble(pen, theme, app, gpu, trouble);
+        draw_trouble(pen, theme, row, trouble);
     } else if let Some((word, style)) = word {
         pen.tab_from_end(taken).put(word, style);
     }
 }
 
 /// Whether the figures of a GPU are current. They may be although its processes cannot be listed.
-fn is_read(app: &App, gpu: &Gpu) -> bool {
-    if app.model().age(gpu).is_some() {
+fn is_read(GpuRow { model, gpu, .. }: GpuRow<'_>) -> bool {
+    if model.age(gpu).is_some() {
         return false;
     }
     let is_figure = || gpu.load.sm.is_ok() || gpu.load.temperature.is_ok() || gpu.load.power.is_ok();
@@ -165,37 +182,37 @@ fn is_read(app: &App, gpu: &Gpu) -> bool {
 
 /// Whether the line of a GPU that does not answer keeps this column. The rest of the line says what is wrong.
 fn is_kept(column: GpuColumn) -> bool {
-    matches!(column, GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
+    matches!(column, GpuColumn::Host | GpuColumn::Index | GpuColumn::Name | GpuColumn::Memory)
 }
 
 /// Returns a sentence on each GPU in trouble whose line has no room for it: what is wrong, and what to do.
-pub(super) fn troubles<'a>(app: &'a App, snapshot: &'a Snapshot, width: usize) -> impl Iterator<Item = &'a str> {
-    let columns = GpuColumnWidths::of(app, width, &snapshot.gpus);
+pub(super) fn troubles(app: &App, width: usize) -> Vec<String> {
+    let columns = GpuColumnWidths::of(app, width);
     let kept = columns.shown.iter().filter(|column| is_kept(**column)).map(|column| columns.width(*column) + 1);
     let room = width.saturating_sub(kept.sum::<usize>());
-    let troubled = snapshot.gpus.iter().filter_map(|gpu| Some((gpu, gpu.trouble.as_ref()?)));
-    let untold = troubled.filter(move |(gpu, trouble)| is_read(app, gpu) || !tells_all(app, gpu, trouble, room));
-    untold.map(|(_, trouble)| trouble.sentence.as_str())
+    let troubled = gpu_rows(app.fleet()).filter_map(|row| Some((row, row.gpu.trouble.as_ref()?)));
+    let untold = troubled.filter(|(row, trouble)| is_read(*row) || !tells_all(*row, trouble, room));
+    untold.map(|(row, trouble)| format!("{}{}", on_host(app, row.host), trouble.sentence)).collect()
 }
 
 /// The age of the figures on the line of a GPU that does not answer; `None` when it has none.
-fn age_of_kept(app: &App, gpu: &Gpu) -> Option<Duration> {
-    app.model().age(gpu).filter(|_| gpu.load.memory_used.is_ok())
+fn age_of_kept(GpuRow { model, gpu, .. }: GpuRow<'_>) -> Option<Duration> {
+    model.age(gpu).filter(|_| gpu.load.memory_used.is_ok())
 }
 
 /// Whether the line has room for the whole sentence.
-fn tells_all(app: &App, gpu: &Gpu, trouble: &Trouble, room: usize) -> bool {
-    trouble.sentence.as_str().len() <= room && age_of_kept(app, gpu).is_none()
+fn tells_all(row: GpuRow<'_>, trouble: &Trouble, room: usize) -> bool {
+    trouble.sentence.as_str().len() <= room && age_of_kept(row).is_none()
 }
 
 /// Draws what is wrong with a GPU, at the length that fits.
-fn draw_trouble(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: &Trouble) {
-    if tells_all(app, gpu, trouble, pen.room()) {
+fn draw_trouble(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>, trouble: &Trouble) {
+    if tells_all(row, trouble, pen.room()) {
         pen.rest(trouble.sentence.as_str(), theme.alarm());
         return;
     }
-    let mut text = app.model().health(gpu).phrase;
-    if let Some(age) = age_of_kept(app, gpu) {
+    let mut text = row.model.health(row.gpu).phrase;
+    if let Some(age) = age_of_kept(row) {
         text = format!("{text}, figures {} old", Elapsed(age));
     }
     if let Some(call) = trouble.call.as_ref().filter(|_| trouble.is_silence()) {
@@ -206,34 +223,34 @@ fn draw_trouble(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu, trouble: 
 
 /// The columns that the user chose, and that a screen of that width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<GpuColumn> {
-    let gpus = app.model().latest().map(|snapshot| snapshot.gpus.as_slice()).unwrap_or_default();
-    let shown = GpuColumnWidths::of(app, width, gpus).shown;
-    app.gpus().columns(app.width()).into_iter().filter(|column| !shown.contains(column)).collect()
+    let shown = GpuColumnWidths::of(app, width).shown;
+    app.gpus().columns(app.width(), app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
 }
 
 fn draw_cell(
     pen: &mut Pen<'_>,
     theme: Theme,
     app: &App,
-    gpu: &Gpu,
+    row: GpuRow<'_>,
     columns: &GpuColumnWidths,
     style: Style,
     column: GpuColumn,
 ) {
+    let GpuRow { host, model, gpu } = row;
     let load = &gpu.load;
     let is_old = style == theme.dim();
     if column == GpuColumn::Health {
-        return draw_health(pen, theme, app, gpu);
+        return draw_health(pen, theme, row);
     }
-    let mark = if app.is_watched(&GpuOrProcess::Gpu(gpu.uuid.clone())) { "w" } else { "" };
-    let cell = gpu_cells::cell(column, app.model(), gpu, mark);
+    let mark = if app.is_watched(&row.id().into()) { "w" } else { "" };
+    let cell = gpu_cells::cell(column, app.fleet().name(host), model, gpu, mark);
     let cell_style = theme.tone(cell.tone, style, style);
     match column {
         GpuColumn::Memory => {
             let share = load.memory_used.ok().zip(load.memory_total.ok());
             let share = share.and_then(|(used, total)| used.share_of(total));
             let full = if is_old { style } else { theme.full(share) };
-            let latest = app.model().latest().filter(|_| !is_old);
+            let latest = model.latest().filter(|_| !is_old);
             let parts = latest.and_then(|snapshot| Breakdown::of_used(snapshot, gpu));
             match parts.zip(load.memory_total.ok()) {
                 Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, full).skip(1),
@@ -253,12 +270,12 @@ fn draw_cell(
     }
 }
 
-fn draw_health(pen: &mut Pen<'_>, theme: Theme, app: &App, gpu: &Gpu) {
-    if let Some(age) = app.model().age(gpu) {
+fn draw_health(pen: &mut Pen<'_>, theme: Theme, GpuRow { model, gpu, .. }: GpuRow<'_>) {
+    if let Some(age) = model.age(gpu) {
         pen.put(format!("{} old", Elapsed(age)), theme.notable());
         return;
     }
-    let health = app.model().health(gpu);
+    let health = model.health(gpu);
     // The phrase explains the word where it fits.
     let words = if health.phrase.len() <= pen.room() { &health.phrase } else { &health.word };
     pen.put(words, theme.severity(health.severity));

@@ -52,10 +52,10 @@ fn title(model: &HostModel, subject: &GpuOrProcess) -> Option<String> {
 }
 
 fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
-    let model = app.model();
+    let Some(model) = app.fleet().host(panel.subject.host) else { return };
     let now = model.now();
-    let Some(series) = model.series(&panel.subject) else { return };
-    head(buffer, theme, app, panel, series);
+    let Some(series) = model.series(&panel.subject.subject) else { return };
+    head(buffer, theme, app, model, panel, series);
     // Amounts beside nothing would say 0.
     if series.peak().is_some() {
         axes::amounts(buffer, theme, panel);
@@ -63,7 +63,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         pen.put("its memory is not known, so there is nothing to draw", theme.dim());
     }
     axes::time(buffer, theme, panel, now);
-    let baseline = series.baseline().filter(|_| matches!(panel.subject, GpuOrProcess::Process(_)));
+    let baseline = series.baseline().filter(|_| matches!(panel.subject.subject, GpuOrProcess::Process(_)));
     let levels = [
         (panel.capacity, "capacity", theme.notable()),
         (series.peak(), "peak", theme.dim()),
@@ -76,7 +76,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     if let Some(x) = app.graph().cursor().and_then(|at| panel.column(at)) {
         axes::upright(buffer, theme.accent(), panel, x);
     }
-    match &panel.subject {
+    match &panel.subject.subject {
         GpuOrProcess::Gpu(uuid) => {
             stack::draw(buffer, theme, model, uuid, panel, app.graph().cursor());
             if let Some(gpu) = model.history().gpu(uuid) {
@@ -84,7 +84,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
             }
         }
         GpuOrProcess::Process(id) => {
-            match model.allocator_history(&panel.subject) {
+            match model.allocator_history(&panel.subject.subject) {
                 Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.graph().cursor()),
                 None => curve(buffer, theme, panel, series, now),
             }
@@ -100,8 +100,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
 }
 
 /// The line above: who, and the figures that say most; at the right, the time it shows.
-fn head(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel, series: &MemoryHistory) {
-    let model = app.model();
+fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
     let span = axes::span(app.graph_span());
     let (span, style) = match app.graph().end() {
         Some(_) => (format!("{span}, still (Esc: now)"), theme.notable()),
@@ -114,10 +113,15 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel, series: &Me
     }
     let left = Area { width: panel.area.width - if has_room { width } else { 0 }, ..panel.area };
     let Some(mut pen) = Pen::at(buffer, left, 0) else { return };
-    pen.put(title(model, &panel.subject).unwrap_or_default(), theme.head()).skip(2);
+    let on_host = match app.fleet().has_many() {
+        true => format!("{}: ", app.fleet().name(panel.subject.host)),
+        false => String::new(),
+    };
+    let title = title(model, &panel.subject.subject).unwrap_or_default();
+    pen.put(format!("{on_host}{title}"), theme.head()).skip(2);
     match app.graph().cursor() {
         Some(at) => under_cursor(&mut pen, theme, model, panel, at),
-        None => figures(&mut pen, theme, app, panel, series),
+        None => figures(&mut pen, theme, app, model, panel, series),
     }
 }
 
@@ -129,16 +133,16 @@ fn figure(pen: &mut Pen<'_>, theme: Theme, name: &str, text: &str, style: Style)
     }
 }
 
-fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &MemoryHistory) {
+fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
     let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
-    let now = app.model().now();
-    let gone = match &panel.subject {
-        GpuOrProcess::Process(id) => app.model().history().process(*id).and_then(|it| Some((*id, it.gone?))),
+    let now = model.now();
+    let gone = match &panel.subject.subject {
+        GpuOrProcess::Process(id) => model.history().process(*id).and_then(|it| Some((*id, it.gone?))),
         GpuOrProcess::Gpu(_) => None,
     };
     match gone {
         Some((id, gone)) => {
-            let lives = app.model().latest().is_some_and(|it| it.lives(id));
+            let lives = model.latest().is_some_and(|it| it.lives(id));
             let what = if lives { "let go" } else { "ended" };
             let text = format!("{what} {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
             figure(pen, theme, "", &text, theme.notable());
@@ -149,14 +153,14 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &M
         let [low, likely, high] = [full.low, full.likely, full.high].map(Elapsed);
         figure(pen, theme, "", &format!("out of memory in {likely} ({low} to {high})"), theme.alarm());
     }
-    let lines = app.marks().lines(app.model(), &panel.subject);
+    let lines = app.marks().lines(model, &panel.subject);
     if let [.., mark, present] = lines.as_slice()
         && let (Some(name), Some(change)) = (&mark.name, present.since_last)
     {
         figure(pen, theme, "", &format!("{} since {name}", lists::signed(change)), theme.notable());
     }
     // Where there is room, they stand at the right.
-    if let Some(split) = app.model().allocator_history(&panel.subject).filter(|_| panel.legend.width == 0)
+    if let Some(split) = model.allocator_history(&panel.subject.subject).filter(|_| panel.legend.width == 0)
         && let (Some(allocated), Some(reserved)) = (split.allocated.latest(), split.reserved.latest())
     {
         figure(pen, theme, "allocated", &allocated.to_string(), theme.text());
@@ -175,12 +179,12 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, panel: &Panel, series: &M
 fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Panel, at: Moment) {
     let now = model.now();
     pen.put(format!("at -{}", Elapsed(now.since(at))), theme.accent()).skip(2);
-    let held = model.series(&panel.subject).and_then(|it| it.at(at, now));
+    let held = model.series(&panel.subject.subject).and_then(|it| it.at(at, now));
     let held = held.map_or_else(|| "unknown".to_owned(), |it| it.high.to_string());
     pen.put(held, theme.text()).skip(2);
     let high = |curve: &Curve| curve.at(at, now).map(|it| it.high);
     let mut parts = Vec::new();
-    match &panel.subject {
+    match &panel.subject.subject {
         GpuOrProcess::Gpu(uuid) => {
             if let Some(gpu) = model.history().gpu(uuid) {
                 parts.extend(high(&gpu.sm).map(|it| format!("SM {it}%")));
@@ -194,7 +198,7 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
         }
         GpuOrProcess::Process(id) => {
             // Where there is room, they stand at the right.
-            if let Some(split) = model.allocator_history(&panel.subject).filter(|_| panel.legend.width == 0) {
+            if let Some(split) = model.allocator_history(&panel.subject.subject).filter(|_| panel.legend.width == 0) {
                 let held = |name: &str, bytes: Bytes| format!("{name} {bytes}");
                 let at = |series: &MemoryHistory| series.at(at, now).map(|it| it.high);
                 if let (Some(allocated), Some(reserved)) = (at(&split.allocated), at(&split.reserved)) {

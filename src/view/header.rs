@@ -6,11 +6,13 @@ use unicode_width::UnicodeWidthStr;
 
 use super::pen::Pen;
 use super::theme::Theme;
-use crate::app::App;
 use crate::app::columns::Align;
+use crate::app::gpu_list::gpu_rows;
 use crate::app::layout::Area;
+use crate::app::{App, HostTrouble};
 use crate::base::units::{Bytes, Elapsed, Percent};
-use crate::model::{Severity, Verdict};
+use crate::model::{Fleet, Severity, Verdict};
+use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Reading, Snapshot};
 
 /// So much of the machine's name stands there whatever else there is to say.
@@ -19,37 +21,31 @@ const NAME: usize = 8;
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     pen.put("gputop", theme.accent()).skip(1);
-    let Some(snapshot) = app.model().latest() else {
-        match app.lost() {
-            Some(reason) => pen.put(format!("{reason} (R starts a new one)"), theme.alarm()),
-            None => match app.silence() {
-                Some(silence) => pen.put(format!("no word from the agent for {}", Elapsed(silence)), theme.alarm()),
-                None => pen.put("starting…", theme.dim()),
-            },
-        };
-        return;
-    };
-    if let Some(reason) = app.lost() {
-        pen.put(format!("{reason} (R starts a new one)"), theme.alarm());
-        return;
-    }
-    if let Some(silence) = app.silence() {
-        pen.put(format!("no word from the agent for {} (R starts a new one)", Elapsed(silence)), theme.alarm());
+    let fleet = app.fleet();
+    let troubles: Vec<String> = app.troubles().map(|(host, trouble)| trouble_words(fleet, host, trouble)).collect();
+    if !troubles.is_empty() {
+        pen.put(format!("{} (R starts a new one)", troubles.join("; ")), theme.alarm()).skip(2);
+        if !fleet.has_many() {
+            return;
+        }
+    } else if fleet.hosts().all(|(_, model)| model.latest().is_none()) {
+        pen.put("starting…", theme.dim());
         return;
     }
     if let Some(paused) = app.paused() {
         let words = format!("PAUSED: all of this is {} old (p goes on)", Elapsed(paused));
         pen.put(words, theme.alarm()).skip(2);
     }
-    if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
+    if gpu_rows(fleet).any(|row| row.gpu.facts.simulated) {
         pen.put("SIMULATED MACHINE", theme.notable()).skip(2);
     }
     let warnings = warnings(theme, app);
-    // The name of a machine may be long, and gives way to what one has to know.
-    let name = snapshot.host.facts.name.as_str();
+    // A long name gives way to the warnings.
+    let names: Vec<&str> = fleet.hosts().map(|(host, _)| fleet.name(host)).collect();
+    let name = if fleet.has_many() { format!("{} hosts: {}", names.len(), names.join(", ")) } else { names.concat() };
     let wanted: usize = warnings.iter().map(|(words, _)| 2 + words.width()).sum();
     let room = pen.room().saturating_sub(wanted).max(NAME);
-    pen.cell(name, room.min(name.width()), Align::Left, theme.text());
+    pen.cell(&name, room.min(name.width()), Align::Left, theme.text());
     for (words, style) in warnings {
         // Half of a figure would read as another one.
         match pen.skip(2).room() {
@@ -57,7 +53,29 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             _ => pen.put(words, style),
         };
     }
-    load(&mut pen, theme, snapshot);
+    let mut hosts = fleet.hosts();
+    if let (Some((_, model)), None) = (hosts.next(), hosts.next())
+        && let Some(snapshot) = model.latest()
+    {
+        load(&mut pen, theme, snapshot);
+        driver(&mut pen, theme, snapshot);
+    }
+    let every = format!("every {:?}", app.interval());
+    if pen.room() >= 2 + every.len() {
+        pen.tab_from_end(every.len()).put(every, theme.dim());
+    }
+}
+
+/// Why no data comes from a host; with several hosts, its name comes first.
+fn trouble_words(fleet: &Fleet, host: HostKey, trouble: HostTrouble<'_>) -> String {
+    let words = match trouble {
+        HostTrouble::Lost(reason) => reason.to_string(),
+        HostTrouble::Silent(silence) => format!("no word from the agent for {}", Elapsed(silence)),
+    };
+    if fleet.has_many() { format!("{}: {words}", fleet.name(host)) } else { words }
+}
+
+fn driver(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     if !snapshot.driver.failures.is_empty() && pen.room() > 12 {
         pen.skip(2).put("driver ERR", theme.notable());
     } else if pen.room() > 40 {
@@ -68,22 +86,21 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
             pen.put(format!(" CUDA {version}"), theme.dim());
         }
     }
-    let every = format!("every {:?}", app.interval());
-    if pen.room() >= 2 + every.len() {
-        pen.tab_from_end(every.len()).put(every, theme.dim());
-    }
 }
 
 /// What one has to know, the most urgent first.
 fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
     let leak = app.leak().map(|leak| (leak, theme.alarm()));
     let news = app.news().map(|news| (news.to_owned(), theme.notable()));
-    let summary = Verdict::summary(app.model().verdicts()).map(|summary| {
+    let fleet = app.fleet();
+    let summaries = fleet.hosts().filter_map(|(host, model)| {
+        let summary = Verdict::summary(model.verdicts())?;
+        let summary = if fleet.has_many() { format!("{}: {summary}", fleet.name(host)) } else { summary };
         // As loud as the worst of them is on its line.
-        let weights = app.model().verdicts().iter().filter(|it| it.is_on_gpu()).map(Verdict::severity);
-        (summary, theme.severity(weights.max().unwrap_or(Severity::Bad)))
+        let severities = model.verdicts().iter().filter(|verdict| verdict.is_on_gpu()).map(Verdict::severity);
+        Some((summary, theme.severity(severities.max().unwrap_or(Severity::Bad))))
     });
-    [leak, news, summary].into_iter().flatten().collect()
+    [leak, news].into_iter().flatten().chain(summaries).collect()
 }
 
 fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {

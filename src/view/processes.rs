@@ -12,12 +12,13 @@ use super::pen::Pen;
 use super::theme::Theme;
 use super::{fitting, rect};
 use crate::app::columns::{Align, ListColumn};
+use crate::app::gpu_list::gpu_rows;
 use crate::app::layout::Area;
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::{BYTES_WIDTH, ProcessColumn, WIDE, WIDEST};
 use crate::app::{App, List, rows, unread_stats};
-use crate::model::{Breakdown, GpuOrProcess, Total};
-use crate::protocol::snapshot::{Identity, Snapshot};
+use crate::model::{Breakdown, Total};
+use crate::protocol::snapshot::Identity;
 
 /// The columns that are shown, and the widths that depend on the screen.
 struct ColumnWidths {
@@ -44,7 +45,7 @@ impl ColumnWidths {
         let memory_bar = if app.processes().view().suspects { 0 } else { memory_bar };
         let columns = Self { shown: Vec::new(), gpu, user, memory_bar, history };
         Self {
-            shown: fitting(app.processes().columns(app.width(), app.model()), width, |column| columns.width(column)),
+            shown: fitting(app.processes().columns(app.width(), app.fleet()), width, |column| columns.width(column)),
             ..columns
         }
     }
@@ -62,9 +63,8 @@ impl ColumnWidths {
 }
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(snapshot) = app.model().latest() else { return };
     // The GPU list says why there is no GPU; a process list without one would be empty for ever.
-    if snapshot.gpus.is_empty() && app.processes().rows().is_empty() {
+    if gpu_rows(app.fleet()).next().is_none() && app.processes().rows().is_empty() {
         return;
     }
     let columns = ColumnWidths::of(app, usize::from(area.width));
@@ -77,26 +77,27 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
         match &row.subject {
             rows::RowSubject::Process(id) => {
-                if let Some(process) = snapshot.process(*id) {
-                    let mark = match () {
-                        () if app.processes().tagged().contains(id) => "*",
-                        () if app.is_watched(&GpuOrProcess::Process(*id)) => "w",
-                        () => "",
-                    };
-                    let process_line = ProcessLine {
-                        model: app.model(),
-                        snapshot,
-                        process,
-                        process_total: app.model().process_total(*id),
-                        mark,
-                        is_kept: row.is_kept,
-                        only_suspects: app.processes().view().suspects,
-                        history_width: columns.history,
-                    };
-                    draw_process(&mut pen, theme, app.processes().command_offset(), &columns, &process_line, row.depth);
-                }
+                let Some((model, process)) = app.fleet().process(*id) else { continue };
+                let Some(snapshot) = model.latest() else { continue };
+                let mark = match () {
+                    () if app.processes().tagged().contains(id) => "*",
+                    () if app.is_watched(&(*id).into()) => "w",
+                    () => "",
+                };
+                let process_line = ProcessLine {
+                    host: app.fleet().name(id.host),
+                    model,
+                    snapshot,
+                    process,
+                    process_total: model.process_total(id.process),
+                    mark,
+                    is_kept: row.is_kept,
+                    only_suspects: app.processes().view().suspects,
+                    history_width: columns.history,
+                };
+                draw_process(&mut pen, theme, app.processes().command_offset(), &columns, &process_line, row.depth);
             }
-            rows::RowSubject::Unaccounted(gpu) => unaccounted::draw(&mut pen, theme, app, snapshot, &columns, gpu),
+            rows::RowSubject::Unaccounted(gpu) => unaccounted::draw(&mut pen, theme, app, &columns, gpu),
             rows::RowSubject::Group(group) => draw_group(&mut pen, theme, app, group),
             rows::RowSubject::Heading(text) => _ = pen.put(text, theme.dim()),
         }
@@ -106,27 +107,27 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     }
     let used = u16::try_from(app.processes().rows().len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
     let below = Area { y: area.y + used, height: area.height.saturating_sub(used), ..area };
-    let mut reasons = unread_stats::sentences(snapshot);
+    let mut reasons = unread_stats::sentences(app.fleet());
     if let Some(mut pen) = app.layout().and_then(|layout| Pen::at(buffer, layout.unreadable, 0)) {
-        pen.rest(unread_stats::short_note(snapshot), theme.dim());
+        pen.rest(unread_stats::short_note(app.fleet()), theme.dim());
         reasons.clear();
     }
-    draw_notes(buffer, theme, app, snapshot, reasons, below);
+    draw_notes(buffer, theme, app, reasons, below);
     if app.processes().rows().is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
     {
-        pen.put(why_empty(app, snapshot), theme.dim());
+        pen.put(why_empty(app), theme.dim());
     }
 }
 
-fn why_empty(app: &App, snapshot: &Snapshot) -> &'static str {
+fn why_empty(app: &App) -> &'static str {
     match () {
         () if !app.processes().filter().value().is_empty() => "no process matches the filter (Esc clears it)",
-        () if app.processes().view().mine && rows::is_only_others(app.model()) => {
+        () if app.processes().view().mine && rows::is_only_others(app.fleet()) => {
             "no process of yours uses a GPU (u shows those of others)"
         }
         () if app.processes().view().suspects => "no process holds memory that it should not (o shows all)",
-        () if snapshot.gpus.iter().any(|gpu| gpu.trouble.is_some() || !gpu.failures.is_empty()) => {
+        () if gpu_rows(app.fleet()).any(|row| row.gpu.trouble.is_some() || !row.gpu.failures.is_empty()) => {
             "no process is listed; the processes of a GPU that fails are not known"
         }
         () => "no process uses a GPU",
@@ -134,8 +135,8 @@ fn why_empty(app: &App, snapshot: &Snapshot) -> &'static str {
 }
 
 /// Draws below the list, where there is room, what is wrong with GPUs and why PyTorch's figures are not known.
-fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, snapshot: &Snapshot, reasons: Vec<String>, area: Area) {
-    let troubles = super::gpus::troubles(app, snapshot, area.width.into());
+fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, reasons: Vec<String>, area: Area) {
+    let troubles = super::gpus::troubles(app, area.width.into()).into_iter();
     let troubles = troubles.map(|sentence| Line::styled(sentence, theme.alarm()));
     let reasons = reasons.into_iter().map(|sentence| Line::styled(sentence, theme.dim()));
     let area = rect(area).intersection(*buffer.area());
@@ -144,7 +145,8 @@ fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, snapshot: &Snapshot,
 
 /// Draws below the short list the whole evidence against the process under the cursor.
 pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(verdict) = app.processes().selected_process().and_then(|id| app.model().verdict(id)) else { return };
+    let Some(process) = app.processes().selected_process() else { return };
+    let Some(verdict) = app.fleet().host(process.host).and_then(|model| model.verdict(process.process)) else { return };
     let text = format!("{}: {}", verdict.process.pid, verdict.sentence());
     Paragraph::new(text).style(theme.notable()).wrap(Wrap { trim: true }).render(rect(area), buffer);
 }
@@ -152,7 +154,7 @@ pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: 
 /// The columns that the user chose, and that a screen of that width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<ProcessColumn> {
     let shown = ColumnWidths::of(app, width).shown;
-    app.processes().columns(app.width(), app.model()).into_iter().filter(|column| !shown.contains(column)).collect()
+    app.processes().columns(app.width(), app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
 }
 
 fn draw_process(
@@ -211,13 +213,17 @@ fn draw_command(
 
 /// Draws the heading of a group: its name, the number of its processes and their memory.
 fn draw_group(pen: &mut Pen<'_>, theme: Theme, app: &App, group: &rows::ProcessGroup) {
-    let process_totals = group.members.iter().filter_map(|id| app.model().process_total(*id));
+    let model = app.fleet().host(group.host);
+    let process_totals = group.members.iter().filter_map(|process| model?.process_total(*process));
     let total = match Total::sum(process_totals.map(|total| total.memory)) {
         Ok(Total { bytes, lower_bound }) => format!("{}{bytes}", if lower_bound { "≥ " } else { "" }),
         Err(why) => why.to_string(),
     };
     let count = group.members.len();
     let noun = if count == 1 { "process" } else { "processes" };
+    if app.fleet().has_many() {
+        pen.put(app.fleet().name(group.host), theme.dim()).skip(1);
+    }
     pen.put(&group.name, theme.accent()).skip(1).put(format!("{count} {noun}, {total}"), theme.text());
 }
 

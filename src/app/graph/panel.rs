@@ -14,7 +14,9 @@ use super::GraphView;
 use super::scale::Scale;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{Forecast, GpuOrProcess, HostModel, LeakVerdict, MemoryHistory, MemoryPart, MinMax, Rate, Window};
+use crate::model::{
+    Forecast, GpuOrProcess, HostModel, HostSubject, LeakVerdict, MemoryHistory, MemoryPart, MinMax, Rate, Window,
+};
 
 /// The least width of the screen for two graphs side by side.
 pub(super) const TWO_GRAPHS: u16 = 150;
@@ -112,8 +114,8 @@ pub(in crate::app) enum KnownScale {
 /// A graph, ready to be drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
-    /// Whom it is about.
-    pub subject: GpuOrProcess,
+    /// The GPU or process whose memory the graph shows.
+    pub subject: HostSubject,
     /// All of it.
     pub area: Area,
     /// Where the curve stands.
@@ -143,15 +145,15 @@ impl Panel {
     pub(super) fn new(
         model: &HostModel,
         graph_view: &GraphView,
-        subject: GpuOrProcess,
+        subject: HostSubject,
         area: Area,
         scale: KnownScale,
     ) -> Option<Self> {
-        let series = model.series(&subject)?;
+        let series = model.series(&subject.subject)?;
         let (has_events, has_work) = (area.height >= 9, area.height >= 11);
         let below = 1 + u16::from(has_events) + u16::from(has_work);
-        let is_gpu = matches!(subject, GpuOrProcess::Gpu(_));
-        let split = model.allocator_history(&subject);
+        let is_gpu = matches!(subject.subject, GpuOrProcess::Gpu(_));
+        let split = model.allocator_history(&subject.subject);
         let legend = if (is_gpu || split.is_some()) && area.width >= ROOM_FOR_LEGEND { LEGEND } else { 0 };
         let plot = Area {
             x: area.x + AXIS,
@@ -163,11 +165,11 @@ impl Panel {
             return None;
         }
         // Who looks at the past does not ask for what is to come.
-        let ahead = Ahead::of(model, &subject).filter(|_| graph_view.end().is_none());
+        let ahead = Ahead::of(model, &subject.subject).filter(|_| graph_view.end().is_none());
         let past = if ahead.is_some() { plot.width - plot.width / 4 } else { plot.width };
         let now = model.now();
         let window = Window::until(graph_view.end().unwrap_or(now), graph_view.span(model), usize::from(past) * DOTS);
-        let capacity = capacity(model, &subject);
+        let capacity = capacity(model, &subject.subject);
         let settle = |old| {
             let (low, high) = amounts(series, &window, now);
             let to_come = ahead.map(|ahead| {

@@ -64,6 +64,10 @@ impl Story {
         }
     }
 
+    fn model(&self) -> &HostModel {
+        self.app.fleet().host(HostKey::FIRST).unwrap()
+    }
+
     fn panel(&self) -> Panel {
         self.app.panels().remove(0)
     }
@@ -128,7 +132,7 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
         let (panel, cursor) = (story.panel(), story.app.graph().cursor().unwrap());
         assert!(panel.window.place(cursor).is_some(), "{:?} {cursor:?}", panel.window);
     }
-    assert_eq!(story.app.graph().cursor(), story.app.model().history().began());
+    assert_eq!(story.app.graph().cursor(), story.model().history().began());
     // Zooming out keeps it in its place.
     let column = |story: &Story| story.panel().column(story.app.graph().cursor().unwrap()).unwrap();
     let before = column(&story);
@@ -249,10 +253,9 @@ fn what_tensors_will_hold_goes_on_from_the_tops_of_what_they_held() {
         story.see(host);
     }
     let subject = GpuOrProcess::Process(story.host.processes[0].id);
-    assert_eq!(story.app.model().growth(&subject).and_then(|it| it.part), Some(MemoryPart::Allocated));
+    assert_eq!(story.model().growth(&subject).and_then(|it| it.part), Some(MemoryPart::Allocated));
     let panel = story.panel();
-    let drawn =
-        story.app.model().allocator_history(&subject).unwrap().allocated.over(&panel.window, story.app.model().now());
+    let drawn = story.model().allocator_history(&subject).unwrap().allocated.over(&panel.window, story.model().now());
     let top = drawn.iter().rev().take(panel.window.parts() / 15).flatten().map(|it| it.high).max();
     assert_eq!(panel.ahead.map(|it| it.from), top);
 }

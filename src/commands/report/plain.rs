@@ -35,7 +35,7 @@ pub(super) fn of(model: &HostModel, snapshot: &Snapshot, reasons: &[Text]) -> St
     if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|it| it.processes.is_empty()) {
         lines.push("No process uses a GPU.".to_owned());
     }
-    lines.extend(unread_stats::sentences(snapshot).into_iter().map(|it| it + "."));
+    lines.extend(unread_stats::sentences_about(std::iter::once(snapshot)).into_iter().map(|it| it + "."));
     lines.join("\n") + "\n"
 }
 

@@ -52,12 +52,12 @@ pub(in crate::commands::report) fn of(
     }
     let screen = width.map_or(PIPE_WIDTH, |width| u16::try_from(width).unwrap_or(u16::MAX));
     text.push('\n');
-    let columns = once(Columns::<GpuColumn>::shown_at(chosen.gpus.as_ref(), screen), chosen.gpus.is_some());
+    let columns = once(Columns::<GpuColumn>::shown_at(chosen.gpus.as_ref(), screen, false), chosen.gpus.is_some());
     let cells =
         snapshot.gpus.iter().map(|gpu| columns.iter().map(|column| gpu_cell(*column, model, gpu)).collect::<Vec<_>>());
     rows(&mut text, width, &headings(&columns), cells);
     text.push('\n');
-    let shown = Columns::<ProcessColumn>::shown(chosen.processes.as_ref(), screen, false, has_cache(model));
+    let shown = Columns::<ProcessColumn>::shown(chosen.processes.as_ref(), screen, false, has_cache(model), false);
     match process_rows(model, snapshot, &once(shown, chosen.processes.is_some())) {
         (_, none) if none.is_empty() => line(&mut text, width, "no processes on these GPUs"),
         (headings, cells) => rows(&mut text, width, &headings, cells.into_iter()),
@@ -77,7 +77,7 @@ fn headings<C: ListColumn>(columns: &[C]) -> Vec<Heading> {
 fn gpu_cell(column: GpuColumn, model: &HostModel, gpu: &Gpu) -> String {
     match column {
         GpuColumn::Health if gpu.trouble.is_some() => model.health(gpu).phrase,
-        _ => gpu_cells::cell(column, model, gpu, "").text,
+        _ => gpu_cells::cell(column, "", model, gpu, "").text,
     }
 }
 
@@ -96,6 +96,7 @@ fn process_rows(model: &HostModel, snapshot: &Snapshot, columns: &[ProcessColumn
             let on_gpu =
                 ProcessTotal { process: process.id, gpus: vec![place], memory: total, capacity, sm: gpu_process.sm };
             let process_line = ProcessLine {
+                host: "",
                 model,
                 snapshot,
                 process,

@@ -45,7 +45,7 @@ impl<'a> Herald<'a> {
         let mut command = Command::new(name);
         command
             .args(arguments)
-            .env("GPUTOP_ALERT", alert.news.name())
+            .env("GPUTOP_ALERT", alert.kind.name())
             .env("GPUTOP_ALERT_SENTENCE", &alert.sentence)
             .envs(alert.facts.iter().map(|(fact, value)| (format!("GPUTOP_ALERT_{fact}"), value)))
             .stdin(Stdio::null())

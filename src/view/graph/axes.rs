@@ -79,7 +79,7 @@ pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) 
 
 /// A line for each mark.
 pub(super) fn marks(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
-    for x in marks.iter().filter_map(|it| panel.column(it.at)) {
+    for x in marks.iter().filter_map(|it| panel.column(it.at(panel.subject.host)?)) {
         upright(buffer, theme.notable(), panel, x);
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn names(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[M
     const ROWS: usize = 3;
     let left = panel.plot.x;
     let mut ends = [left + panel.plot.width; ROWS];
-    for (x, mark) in marks.iter().rev().filter_map(|it| Some((panel.column(it.at)?, it))) {
+    for (x, mark) in marks.iter().rev().filter_map(|it| Some((panel.column(it.at(panel.subject.host)?)?, it))) {
         let name = mark.name.as_str();
         let width = u16::try_from(unicode_width::UnicodeWidthStr::width(name)).unwrap_or(u16::MAX);
         for (row, end) in (0..panel.plot.height).zip(&mut ends) {
@@ -231,7 +231,7 @@ pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel
     let row = Area { y, height: 1, ..panel.plot };
     let column = |it: &HistoryEvent| panel.column(it.at).map(|x| usize::from(x - panel.plot.x));
     let shown: Vec<(usize, &HistoryEvent)> =
-        model.history().events(&panel.subject).filter_map(|it| Some((column(it)?, it))).collect();
+        model.history().events(&panel.subject.subject).filter_map(|it| Some((column(it)?, it))).collect();
     let mut end = usize::from(panel.plot.width);
     for (at, (x, it)) in shown.iter().enumerate() {
         let mut x = *x;

@@ -7,8 +7,9 @@ use super::axes;
 use crate::app::App;
 use crate::app::columns::Align;
 use crate::app::layout::Area;
+use crate::app::marks::MarkLine;
 use crate::base::units::{Bytes, Elapsed, Moment};
-use crate::model::GpuOrProcess;
+use crate::model::{GpuOrProcess, HostModel, HostSubject};
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
@@ -18,7 +19,7 @@ const WIDE: u16 = 110;
 const AGO: usize = 8;
 const CHANGE: usize = 10;
 
-pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProcess, area: Area) {
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, subject: &HostSubject, area: Area) {
     let marked = u16::try_from(app.marks().list().len()).unwrap_or(u16::MAX).saturating_add(2);
     let (marks, events) = if area.width >= WIDE {
         let half = area.width / 2;
@@ -27,15 +28,16 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOr
         let height = marked.min(area.height.saturating_sub(2).max(area.height / 2));
         (Area { height, ..area }, Area { y: area.y + height, height: area.height - height, ..area })
     };
-    draw_marks(buffer, theme, app, subject, marks);
-    draw_events(buffer, theme, app, subject, events);
+    let Some(model) = app.fleet().host(subject.host) else { return };
+    draw_marks(buffer, theme, app.marks().lines(model, subject), model.now(), marks);
+    draw_events(buffer, theme, model, &subject.subject, events);
 }
 
 fn ago(now: Moment, at: Moment) -> String {
     format!("-{}", Elapsed(now.since(at)))
 }
 
-fn draw_marks(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProcess, area: Area) {
+fn draw_marks(buffer: &mut Buffer, theme: Theme, mut lines: Vec<MarkLine>, now: Moment, area: Area) {
     let figures = AGO + Bytes::WIDTH + 2 * CHANGE + 4;
     let name_width = usize::from(area.width).saturating_sub(figures + 1).clamp(8, 24);
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
@@ -45,7 +47,6 @@ fn draw_marks(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProce
         pen.cell("SINCE LAST", CHANGE, Align::Right, theme.head()).skip(1);
         pen.cell("OVER BASE", CHANGE, Align::Right, theme.head());
     }
-    let mut lines = app.marks().lines(app.model(), subject);
     if lines.len() == 1 {
         if let Some(mut pen) = Pen::at(buffer, area, 1) {
             pen.put("m marks this moment, to compare memory later", theme.dim());
@@ -58,7 +59,7 @@ fn draw_marks(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProce
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         let is_now = line.name.is_none();
         let (name, at) = match &line.name {
-            Some(name) => (name.as_str(), ago(app.model().now(), line.at)),
+            Some(name) => (name.as_str(), ago(now, line.at)),
             None => ("now", String::new()),
         };
         pen.cell(name, name_width, Align::Left, if is_now { theme.dim() } else { theme.notable() }).skip(1);
@@ -81,16 +82,16 @@ pub(super) fn signed(bytes: i64) -> String {
     format!("{sign}{}", Bytes(bytes.unsigned_abs()))
 }
 
-fn draw_events(buffer: &mut Buffer, theme: Theme, app: &App, subject: &GpuOrProcess, area: Area) {
+fn draw_events(buffer: &mut Buffer, theme: Theme, model: &HostModel, subject: &GpuOrProcess, area: Area) {
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         pen.cell("AT", AGO, Align::Right, theme.head()).skip(1).put("EVENT", theme.head());
     }
     let mut is_empty = true;
-    for (row, it) in (1..area.height).zip(app.model().history().events(subject)) {
+    for (row, it) in (1..area.height).zip(model.history().events(subject)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         let (letter, style) = axes::glyph(theme, it.kind);
-        pen.cell(ago(app.model().now(), it.at), AGO, Align::Right, theme.dim()).skip(1);
-        pen.put(letter.to_string(), style).skip(1).put(axes::sentence(app.model(), it), theme.text());
+        pen.cell(ago(model.now(), it.at), AGO, Align::Right, theme.dim()).skip(1);
+        pen.put(letter.to_string(), style).skip(1).put(axes::sentence(model, it), theme.text());
         is_empty = false;
     }
     if is_empty && let Some(mut pen) = Pen::at(buffer, area, 1) {

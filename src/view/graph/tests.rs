@@ -175,7 +175,7 @@ fn what_ended_stands_in_the_list_and_on_the_axis() {
 #[test]
 fn who_holds_nothing_any_more_and_lives_has_not_ended() {
     let mut app = app("\tg");
-    let host = app.model().latest().unwrap().later(1);
+    let host = app.fleet().host(HostKey::FIRST).unwrap().latest().unwrap().later(1);
     let mut idle = host.clone().without(200);
     idle.processes = host.processes;
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(idle)))));
@@ -185,7 +185,7 @@ fn who_holds_nothing_any_more_and_lives_has_not_ended() {
 #[test]
 fn words_on_the_axis_cover_no_letter_of_what_happened_before() {
     let mut app = app("\tg");
-    let mut host = app.model().latest().unwrap().later(1);
+    let mut host = app.fleet().host(HostKey::FIRST).unwrap().latest().unwrap().later(1);
     host.gpus[0].health.xids.push(Xid { at: host.at, code: 79 });
     for host in [host.clone(), host.later(12).without(200)] {
         app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
@@ -221,7 +221,8 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     let full = Forecast { low: minutes(2), likely: minutes(3), high: minutes(5) };
     panel.ahead = Some(Ahead { rate: Rate(5e7), from: Bytes::from_gib(44), limit: panel.capacity, full: Some(full) });
     panel.past = panel.plot.width * 3 / 4;
-    panel.window = Window::until(app.model().now(), minutes(5), usize::from(panel.past) * 2);
+    panel.window =
+        Window::until(app.fleet().host(HostKey::FIRST).unwrap().now(), minutes(5), usize::from(panel.past) * 2);
     let theme = Theme::new(false, true);
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
     terminal.draw(|frame| draw_one(frame.buffer_mut(), theme, &app, &panel)).unwrap();
@@ -241,7 +242,11 @@ fn what_is_to_come_has_no_holes_however_steep_it_is() {
     let full = Forecast { low: seconds(9), likely: seconds(10), high: seconds(11) };
     panel.ahead = Some(Ahead { rate: Rate(5e9), from: Bytes::from_gib(30), limit: panel.capacity, full: Some(full) });
     panel.past = panel.plot.width * 3 / 4;
-    panel.window = Window::until(app.model().now(), Duration::from_hours(1), usize::from(panel.past) * 2);
+    panel.window = Window::until(
+        app.fleet().host(HostKey::FIRST).unwrap().now(),
+        Duration::from_hours(1),
+        usize::from(panel.past) * 2,
+    );
     panel.capacity = None;
     let theme = Theme::new(false, true);
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();

@@ -48,13 +48,18 @@ fn title(column: ProcessColumn, app: &App, columns: &ColumnWidths) -> String {
     match column {
         ProcessColumn::Memory if columns.memory_bar > 0 => "MEMORY".to_owned(),
         ProcessColumn::History => {
-            let minutes = recent(app.model()).as_secs() / 60;
+            let longest = app.fleet().hosts().map(|(_, model)| recent(model)).max().unwrap_or_default();
+            let minutes = longest.as_secs() / 60;
             if columns.history > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") }
         }
         ProcessColumn::Command => {
             let mut text = if app.processes().view().suspects { "WHY" } else { column.spec().title }.to_owned();
             if !app.processes().filter().value().is_empty() || app.processes().view().mine {
-                text = format!("{text} ({}/{})", app.processes().rows().len(), app.model().process_totals().len());
+                text = format!(
+                    "{text} ({}/{})",
+                    app.processes().rows().len(),
+                    app.fleet().hosts().map(|(_, model)| model.process_totals().len()).sum::<usize>()
+                );
             }
             if app.processes().command_offset() > 0 {
                 text = format!("{text} from {}", app.processes().command_offset() + 1);

@@ -7,24 +7,21 @@ use crate::app::App;
 use crate::app::columns::Align;
 use crate::app::labels::{gpu_label, short};
 use crate::app::process_columns::{BYTES_WIDTH, ProcessColumn};
-use crate::protocol::snapshot::{GpuUuid, ProcessId, Snapshot};
+use crate::model::HostGpu;
+use crate::protocol::snapshot::ProcessId;
 
 /// Memory that nobody accounts for: how much, and who has the GPU open.
-pub(super) fn draw(
-    pen: &mut Pen<'_>,
-    theme: Theme,
-    app: &App,
-    snapshot: &Snapshot,
-    columns: &ColumnWidths,
-    gpu: &GpuUuid,
-) {
-    let Some(unaccounted) = app.model().unaccounted().iter().find(|it| it.gpu == *gpu) else { return };
-    let label = snapshot.gpu(gpu).map(gpu_label).unwrap_or_default();
+pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnWidths, gpu: &HostGpu) {
+    let Some(model) = app.fleet().host(gpu.host) else { return };
+    let Some(snapshot) = model.latest() else { return };
+    let Some(unaccounted) = model.unaccounted().iter().find(|it| it.gpu == gpu.gpu) else { return };
+    let label = snapshot.gpu(&gpu.gpu).map(gpu_label).unwrap_or_default();
     // In its columns up to the amount, then in words.
     let until = columns.shown.iter().position(|it| *it == ProcessColumn::Memory);
     let before = columns.shown.iter().take(until.unwrap_or(1));
     for column in before {
         let (text, align) = match column {
+            ProcessColumn::Host => (app.fleet().name(gpu.host), Align::Left),
             ProcessColumn::Gpu => (label.as_str(), Align::Left),
             ProcessColumn::Pid => ("-", Align::Right),
             ProcessColumn::User => ("-", Align::Left),
