@@ -1,15 +1,15 @@
-//! `gputop explain`: an out-of-memory message of PyTorch taken apart, from a file, a pipe or an argument.
+//! `gputop explain`: explains PyTorch's out-of-memory messages in a file, a pipe or an argument.
 //!
-//! In a pipe it is no more than a wire until the log is over: every byte goes on at once and as it came. It needs no
-//! GPU; where a message names other processes, an agent is asked who they are.
+//! In a pipe, every byte is passed on at once and unchanged, and the explanation follows the end of the log. No GPU is
+//! needed; if a message names other processes, an agent looks them up.
 
-mod anatomy;
+mod breakdown;
 mod find;
 mod grammar;
 mod json;
-mod judge;
-mod lookup;
 mod message;
+mod other_processes;
+mod shortage;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -23,13 +23,15 @@ use std::time::{Duration, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::find::{Finder, Found, Log};
-use self::lookup::Neighbours;
-use self::text::Style;
+use self::breakdown::MessageBreakdown;
+use self::find::{FoundMessage, MessageFinder, ScannedLog};
+use self::other_processes::OtherProcesses;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit};
+use crate::model::Shortage;
 use crate::protocol::agent_options::AgentOptions;
 
 /// What to explain, and how to write the result.
@@ -47,80 +49,87 @@ pub struct ExplainOptions {
     pub ascii: bool,
 }
 
-/// A message, and where it is from.
-struct Story<'a> {
-    found: &'a Found,
-    /// The file; absent for a pipe or an argument, or when there is one file only.
+/// A message, its place, and the reasons for it.
+struct ExplainedMessage<'a> {
+    found: &'a FoundMessage,
+    breakdown: MessageBreakdown,
+    /// The main one first.
+    shortages: Vec<Shortage>,
+    /// The file. `None` for a pipe or an argument, and if there is only one file.
     source: Option<&'a Text>,
-    /// When it was written, at the latest: milliseconds since 1970.
+    /// The latest time at which the message may have been written, in milliseconds since 1970.
     written: Option<u64>,
-    /// There is more than the one line.
+    /// The log has more than one line.
     has_lines: bool,
 }
 
-/// A log that was read.
-struct Source {
+/// A log and its messages.
+struct LogSource {
+    /// The file, `None` for a pipe or an argument.
     name: Option<Text>,
+    /// When the file was last modified, in milliseconds since 1970.
     written: Option<u64>,
-    log: Log,
+    log: ScannedLog,
 }
 
-/// Explains what was given, or what comes in.
+impl LogSource {
+    fn unnamed(log: ScannedLog) -> Self {
+        Self { name: None, written: None, log }
+    }
+
+    fn explain(&self, names_source: bool) -> impl Iterator<Item = ExplainedMessage<'_>> {
+        self.log.found.iter().map(move |found| {
+            let breakdown = MessageBreakdown::of(&found.message);
+            ExplainedMessage {
+                shortages: shortage::shortages(&found.message, &breakdown),
+                breakdown,
+                found,
+                source: self.name.as_ref().filter(|_| names_source),
+                written: self.written,
+                has_lines: self.log.lines > 1,
+            }
+        })
+    }
+}
+
+/// Explains the messages in the arguments or on the standard input.
 ///
 /// # Errors
 ///
-/// When a file cannot be read, or the standard output takes no more.
+/// If a file cannot be read, or if the standard output cannot be written.
 pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
-    let passes = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
-    let sources = match Given::of(&options.words)? {
-        Given::Input => vec![Source { name: None, written: None, log: pipe(passes)? }],
-        Given::Message(text) => {
-            vec![Source { name: None, written: None, log: read(&mut text.as_bytes(), |_| Ok(true))? }]
-        }
-        Given::Files(paths) => paths.iter().map(|path| file(path)).collect::<anyhow::Result<_>>()?,
-    };
-    let is_one = sources.len() == 1;
-    let stories: Vec<Story<'_>> = sources
-        .iter()
-        .flat_map(|source| {
-            let name = source.name.as_ref().filter(|_| !is_one);
-            let (written, has_lines) = (source.written, source.log.lines > 1);
-            source.log.found.iter().map(move |found| Story { found, source: name, written, has_lines })
-        })
-        .collect();
-    let lines: u64 = sources.iter().map(|it| it.log.lines).sum();
-    if stories.is_empty() {
-        let many = if lines == 1 { "1 line".to_owned() } else { format!("{lines} lines") };
-        report::complain(&Text::new(format!("no out-of-memory message of PyTorch in {many}")));
-        // At the end of a pipe, a job that went well is a pipe that went well: a shell with `pipefail` goes on.
-        return Ok(if passes { Exit::Success } else { Exit::Nothing }.into());
+    let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
+    let sources = sources(&options.words, passes_on)?;
+    let messages: Vec<_> = sources.iter().flat_map(|source| source.explain(sources.len() > 1)).collect();
+    if messages.is_empty() {
+        let lines: u64 = sources.iter().map(|source| source.log.lines).sum();
+        let plural = if lines == 1 { "" } else { "s" };
+        report::complain(&Text::new(format!("no out-of-memory message of PyTorch in {lines} line{plural}")));
+        // In a pipe, a job without such a message succeeds, for the sake of `set -o pipefail`.
+        return Ok(if passes_on { Exit::Success } else { Exit::Nothing }.into());
     }
-    let neighbours = if text::needs_neighbours(&stories) {
-        Neighbours::look(&options.agent, options.timeout)
-    } else {
-        Neighbours::default()
-    };
-    let more: u64 = sources.iter().map(|it| it.log.more).sum();
+    let names_processes = messages.iter().any(|message| message.breakdown.other_processes().next().is_some());
+    let processes =
+        if names_processes { OtherProcesses::look(&options.agent, options.timeout) } else { OtherProcesses::default() };
+    let left_out: u64 = sources.iter().map(|source| source.log.left_out).sum();
     if options.json {
-        report::put(format!("{}\n", json::of(&stories, more, &neighbours)).as_bytes())?;
+        output::print_json(&json::of(&messages, left_out, &processes))?;
         return Ok(Exit::Success.into());
     }
-    // What is passed on stays as it came: the words on it go beside it.
-    let beside = passes && !terminal::is_stdout();
-    let is_terminal = if beside { io::stderr().is_terminal() } else { terminal::is_stdout() };
-    let style = Style {
-        width: terminal::width().unwrap_or(100),
-        ascii: options.ascii,
-        bold: is_terminal && TerminalAbilities::from_env().colour,
-    };
-    let mut text = text::of(&stories, &neighbours, style);
-    if more > 0 {
-        text = format!("{text}\n{more} more messages, each unlike these, are left out.\n");
+    // The standard output has the log that is passed on, so the explanation goes to a terminal or the standard error.
+    let uses_stderr = passes_on && !terminal::is_stdout();
+    let mut style = TextStyle::of_stdout(options.ascii);
+    if uses_stderr {
+        style.bold = TerminalAbilities::from_env().colour && io::stderr().is_terminal();
     }
-    if passes {
+    let mut text = text::of(&messages, &processes, style);
+    if left_out > 0 {
+        text = format!("{text}\n{left_out} more messages, all different, are left out.\n");
+    }
+    if passes_on {
         text.insert(0, '\n');
     }
-    if beside {
+    if uses_stderr {
         io::stderr().write_all(text.as_bytes()).context("cannot write to the standard error")?;
     } else {
         report::put(text.as_bytes())?;
@@ -128,58 +137,48 @@ pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     Ok(Exit::Success.into())
 }
 
-/// What is to be explained.
-enum Given {
-    /// What comes in.
-    Input,
-    /// The message itself.
-    Message(String),
-    /// Logs.
-    Files(Vec<String>),
-}
-
-impl Given {
-    fn of(what: &[String]) -> anyhow::Result<Self> {
-        let is_file = |it: &String| Path::new(it).exists();
-        match what {
-            [] => Ok(Self::Input),
-            [dash] if dash == "-" => Ok(Self::Input),
-            files if files.iter().all(is_file) => Ok(Self::Files(files.to_vec())),
-            // Nobody calls a file so; and who forgets the quotes gives many words.
-            words if words.iter().any(|it| it.contains("memory") || it.contains("allocate")) => {
-                Ok(Self::Message(words.join(" ")))
-            }
-            files => match files.iter().find(|it| !is_file(it)) {
-                Some(missing) => bail!("{} is neither a file nor an out-of-memory message", Text::new(missing)),
-                None => Ok(Self::Files(files.to_vec())),
-            },
+/// Reads the files, the message in the arguments, or the standard input.
+fn sources(args: &[String], passes_on: bool) -> anyhow::Result<Vec<LogSource>> {
+    let is_file = |arg: &String| Path::new(arg).exists();
+    match args {
+        [] => Ok(vec![LogSource::unnamed(read_stdin(passes_on)?)]),
+        [dash] if dash == "-" => Ok(vec![LogSource::unnamed(read_stdin(passes_on)?)]),
+        files if files.iter().all(is_file) => files.iter().map(|path| read_file(path)).collect(),
+        // A message without quotes comes as many arguments.
+        words if words.iter().any(|word| word.contains("memory") || word.contains("allocate")) => {
+            Ok(vec![LogSource::unnamed(read(&mut words.join(" ").as_bytes(), |_| Ok(true))?)])
+        }
+        files => {
+            let missing = files.iter().find(|arg| !is_file(arg)).map_or("", String::as_str);
+            bail!("{} is neither a file nor an out-of-memory message", Text::new(missing))
         }
     }
 }
 
-fn file(path: &str) -> anyhow::Result<Source> {
+fn read_file(path: &str) -> anyhow::Result<LogSource> {
     let name = Text::new(path);
     let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
-    let written = file.metadata().ok().and_then(|it| it.modified().ok()?.duration_since(UNIX_EPOCH).ok());
-    let written = written.and_then(|it| u64::try_from(it.as_millis()).ok());
+    let modified = file.metadata().ok().and_then(|metadata| metadata.modified().ok());
+    let modified = modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok());
+    let written = modified.and_then(|modified| u64::try_from(modified.as_millis()).ok());
     let log = read(&mut file, |_| Ok(true)).with_context(|| format!("cannot read {name}"))?;
-    Ok(Source { name: Some(name), written, log })
+    Ok(LogSource { name: Some(name), written, log })
 }
 
-/// Reads the standard input to its end. What comes in goes out at once, where it is passed on.
-fn pipe(passes: bool) -> anyhow::Result<Log> {
+/// Reads the standard input to its end. With `passes_on`, each byte goes to the standard output at once.
+fn read_stdin(passes_on: bool) -> anyhow::Result<ScannedLog> {
     let input = io::stdin();
-    if !passes {
+    if !passes_on {
         if input.is_terminal() {
             report::complain(&Text::new("paste the message, then press Enter and Ctrl-D"));
         }
         return read(&mut input.lock(), |_| Ok(true)).context("cannot read the standard input");
     }
-    // Ctrl-C is for the one who writes: what that says at its end is still to be passed on.
+    // Ctrl-C ends the program that writes the log. Its last lines are still passed on.
     ignore_interrupt().context("cannot catch an interrupt")?;
     let log = read(&mut input.lock(), |bytes| match terminal::write_unbuffered(bytes) {
         Ok(()) => Ok(true),
-        // Who reads has had enough. The writer shall learn that as if we were not there.
+        // The reader has closed the pipe. Closing the input tells the writer.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error),
     });
@@ -194,9 +193,9 @@ fn ignore_interrupt() -> io::Result<()> {
     signal(SignalKind::interrupt()).map(drop)
 }
 
-/// Finds messages in all that can be read, or until `pass` says no.
-fn read(input: &mut dyn Read, mut pass: impl FnMut(&[u8]) -> io::Result<bool>) -> io::Result<Log> {
-    let mut finder = Finder::default();
+/// Scans `input` for messages until its end, or until `pass_on` returns `false`.
+fn read(input: &mut dyn Read, mut pass_on: impl FnMut(&[u8]) -> io::Result<bool>) -> io::Result<ScannedLog> {
+    let mut finder = MessageFinder::default();
     let mut chunk = vec![0; 1 << 16];
     loop {
         let length = match input.read(&mut chunk) {
@@ -205,23 +204,23 @@ fn read(input: &mut dyn Read, mut pass: impl FnMut(&[u8]) -> io::Result<bool>) -
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let goes_on = pass(&chunk[..length])?;
-        finder.take(&chunk[..length]);
-        if !goes_on {
+        let continues = pass_on(&chunk[..length])?;
+        finder.scan(&chunk[..length]);
+        if !continues {
             break;
         }
     }
     Ok(finder.finish())
 }
 
-/// An amount as PyTorch prints it, with two decimals, so that it can be compared with the message.
+/// Formats an amount as PyTorch does, with two decimals, so that it can be compared with the message.
 fn exact(bytes: Bytes) -> String {
     #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
-    let of = |unit: u64, name: &str| format!("{:.2} {name}", bytes.0 as f64 / unit as f64);
+    let in_unit = |unit: u64, name: &str| format!("{:.2} {name}", bytes.0 as f64 / unit as f64);
     match bytes.0 {
         0..0x400 => format!("{} bytes", bytes.0),
-        0x400..0x10_0000 => of(1 << 10, "KiB"),
-        0x10_0000..0x4000_0000 => of(1 << 20, "MiB"),
-        _ => of(1 << 30, "GiB"),
+        0x400..0x10_0000 => in_unit(1 << 10, "KiB"),
+        0x10_0000..0x4000_0000 => in_unit(1 << 20, "MiB"),
+        _ => in_unit(1 << 30, "GiB"),
     }
 }

@@ -4,7 +4,6 @@
 //! then what there is is printed, with the reason, and the exit code says that it is not all.
 
 mod plain;
-pub(crate) mod prose;
 pub(crate) mod table;
 
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! `gputop explain`: as a wire in a pipe, and what it says of files, arguments and living processes.
+//! `gputop explain` in a pipe, and on files, arguments and running processes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,7 +20,7 @@ const NOTHING: i32 = 6;
 
 const MESSAGE: &str = "RuntimeError: CUDA out of memory. Tried to allocate 14.14 GiB (GPU 0; 11.00 GiB total capacity; 71.43 \
     MiB already allocated; 9.17 GiB free; 80.00 MiB reserved in total by PyTorch)\n";
-const SAID: &str = "14.14 GiB were asked for at once, and the whole GPU has 11.00 GiB";
+const SAID: &str = "14.14 GiB were requested at once, and the whole GPU has 11.00 GiB";
 
 /// A message that names another process.
 fn beside(pid: u32) -> String {
@@ -32,7 +32,7 @@ fn beside(pid: u32) -> String {
     )
 }
 
-/// gputop in the middle of a pipe.
+/// gputop in a pipe.
 struct Wire {
     gputop: Started,
     input: Option<ChildStdin>,
@@ -53,7 +53,7 @@ impl Wire {
         input.write_all(bytes).expect("gputop reads");
     }
 
-    /// Waits for as many bytes as these are, and compares them.
+    /// Writes bytes, and checks that the same bytes come out.
     #[track_caller]
     fn passes(&mut self, bytes: &[u8]) {
         self.write(bytes);
@@ -62,7 +62,7 @@ impl Wire {
         assert_eq!(passed, bytes);
     }
 
-    /// The writer is done: what more came out, and what was said.
+    /// Closes the input, and returns the remaining output.
     fn end(mut self) -> Ran {
         self.input = None;
         let mut output = self.output.take().expect("it is open");
@@ -75,10 +75,10 @@ impl Wire {
 }
 
 #[test]
-fn a_pipe_passes_every_byte_on_at_once_and_is_explained_beside_it() {
+fn a_pipe_passes_every_byte_on_at_once() {
     let host = Host::with(["H100"]);
     let mut wire = Wire::start(&host, &[]);
-    // Each piece must be out before the next one goes in: no line's end, no UTF-8, nothing held back.
+    // Each piece must come out before the next one goes in, even without a line end or valid UTF-8.
     for piece in [b"epoch 1".as_slice(), b"\xff\xfe\0\x1b[31m", b"\r 37%", MESSAGE.as_bytes(), b"no end of line"] {
         wire.passes(piece);
     }
@@ -90,7 +90,7 @@ fn a_pipe_passes_every_byte_on_at_once_and_is_explained_beside_it() {
 }
 
 #[test]
-fn without_a_message_a_pipe_is_a_pipe_and_what_is_only_read_says_so_by_its_exit_code() {
+fn without_a_message_a_pipe_succeeds_and_a_file_does_not() {
     let host = Host::with(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     wire.passes(b"all is well\n");
@@ -103,12 +103,12 @@ fn without_a_message_a_pipe_is_a_pipe_and_what_is_only_read_says_so_by_its_exit_
 }
 
 #[test]
-fn a_reader_that_has_had_enough_ends_the_writer_too() {
+fn closing_the_output_closes_the_input() {
     let host = Host::with(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     wire.passes(MESSAGE.as_bytes());
     wire.output = None;
-    // A test beside this one that starts a program has a copy of every pipe until that runs: one line is not enough.
+    // A parallel test that is starting a program keeps the pipe open for a moment, so one line is not enough.
     let (input, life) = (wire.input.as_mut().expect("it is open"), &wire.gputop.life);
     wait_until("gputop ends", || {
         let _closed = input.write_all(b"more\n");
@@ -123,7 +123,7 @@ fn a_reader_that_has_had_enough_ends_the_writer_too() {
 }
 
 #[test]
-fn an_interrupt_is_for_the_writer_whose_last_words_pass() {
+fn an_interrupt_ends_the_writer_and_its_last_lines_pass() {
     let host = Host::with(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     wire.passes(b"epoch 1\n");
@@ -136,11 +136,11 @@ fn an_interrupt_is_for_the_writer_whose_last_words_pass() {
 }
 
 #[test]
-fn a_log_without_end_takes_no_more_memory() {
+fn an_endless_log_takes_bounded_memory() {
     const PIECES: usize = 256;
     let host = Host::with(["H100"]);
     let mut wire = Wire::start(&host, &[]);
-    // Half messages, which may go on; a line of 16 MB; and many different messages.
+    // Incomplete messages, a line of 16 MB, and many different messages.
     let mut piece = vec![b'x'; 1 << 16];
     piece.extend_from_slice(b"CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total");
     let mut output = wire.output.take().expect("it is open");
@@ -183,14 +183,14 @@ fn files_arguments_and_json_pass_nothing_on() {
 
     let ran = host.run(["explain", log]);
     assert_eq!(ran.code, OK, "{}", ran.err);
-    assert!(ran.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB asked for (line 2)\n"), "{}", ran.text());
+    assert!(ran.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB requested (line 2)\n"), "{}", ran.text());
     assert_eq!(ran.err, "");
 
     let ran = host.run(["explain", log, other.to_str().expect("UTF-8")]);
     assert!(ran.text().contains("train.log; line 2"), "{}", ran.text());
 
     let ran = host.run(["explain", MESSAGE]);
-    assert!(ran.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB asked for\n"), "{}", ran.text());
+    assert!(ran.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB requested\n"), "{}", ran.text());
     let ran = run(host.gputop(["explain"]).args(MESSAGE.split_whitespace()));
     assert!(ran.text().contains(SAID), "{}", ran.text());
 
@@ -207,7 +207,7 @@ fn files_arguments_and_json_pass_nothing_on() {
 }
 
 #[test]
-fn what_cannot_be_explained_is_said_in_a_sentence() {
+fn wrong_arguments_are_reported_in_a_sentence() {
     let host = Host::with(["H100"]);
     let ran = host.run(["explain", "/nowhere/train.log"]);
     assert_eq!(
@@ -221,7 +221,7 @@ fn what_cannot_be_explained_is_said_in_a_sentence() {
 }
 
 #[test]
-fn who_else_is_on_the_gpu_is_looked_up_with_care() {
+fn other_processes_are_looked_up_and_their_age_compared() {
     let mut host = Host::with(["H100"]);
     let pid = host.sleeper(0, 70 * GIB);
     let ran = host.run(["explain", &beside(pid)]);
@@ -231,19 +231,19 @@ fn who_else_is_on_the_gpu_is_looked_up_with_care() {
         format!("someone else: process {pid} holds 70.00 GiB of the GPU's 79.25 GiB"),
         format!("Process {pid} here and now: sleep 1000, of "),
         "holds 70.0 GiB of GPU memory".to_owned(),
-        "A PID is used again".to_owned(),
+        "PIDs are reused".to_owned(),
     ] {
         assert!(text.contains(&words), "no `{words}` in\n{text}");
     }
 
-    // A log that is older than the process means somebody else.
+    // The log is older than the process.
     let log = host.path("old.log");
     fs::write(&log, beside(pid)).expect("there is room in /tmp");
     let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
     fs::File::options().write(true).open(&log).expect("it is ours").set_times(times).expect("it is ours");
     let ran = host.run(["explain", log.to_str().expect("UTF-8")]);
     let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("it is not the one that is meant"), "{text}");
+    assert!(text.contains("the message means another process"), "{text}");
 
     let ran = host.run(["explain", "--json", &beside(pid)]);
     let other = &json(&ran)["messages"][0]["others"][0];
@@ -253,27 +253,27 @@ fn who_else_is_on_the_gpu_is_looked_up_with_care() {
 }
 
 #[test]
-fn a_process_that_is_not_here_is_not_made_up() {
+fn processes_that_are_not_here_are_named_as_such() {
     let mut host = Host::with(["H100"]);
-    // On the GPU, but of another host: its number is beyond any here.
+    // A PID that no process of this host has.
     host.put(0, Tenant::new(std::process::id(), GIB));
     let ran = host.run(["explain", &beside(4_190_000)]);
     let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("Process 4190000 has no GPU of this host open now"), "{text}");
+    assert!(text.contains("Process 4190000 is not on a GPU of this host now"), "{text}");
     let ran = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &beside(4_190_000)]);
     assert_eq!(ran.code, OK, "it needs no GPU");
     let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("Who process 4190000 is cannot be seen from here: "), "{text}");
-    // Of many it is said once.
+    assert!(text.contains("Process 4190000 is not visible from here: "), "{text}");
+    // The reason is given once for all processes.
     let two = beside(4_190_000)
         .replace("Process 4190000 has", "Process 4190001 has 1.00 GiB memory in use. Process 4190000 has");
     let ran = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &two]);
     let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("Who processes 4190001, 4190000 are cannot be seen from here: "), "{text}");
-    assert_eq!(text.matches("cannot be seen from here").count(), 1, "{text}");
+    assert!(text.contains("Processes 4190001, 4190000 are not visible from here: "), "{text}");
+    assert_eq!(text.matches("not visible from here").count(), 1, "{text}");
 }
 
-/// The screen of a terminal of that width with an explanation in it.
+/// Runs `gputop explain` in a terminal. Returns the text and the bytes of the screen.
 fn drawn(host: &Host, width: u16, env: &[(&str, &str)], args: &[&str]) -> (String, Vec<u8>) {
     let log = host.path("train.log");
     fs::write(&log, MESSAGE).expect("there is room in /tmp");
@@ -288,7 +288,7 @@ fn drawn(host: &Host, width: u16, env: &[(&str, &str)], args: &[&str]) -> (Strin
 }
 
 #[test]
-fn the_bar_suits_the_terminal() {
+fn the_bar_fits_the_terminal() {
     let host = Host::with(["H100"]);
     for width in [200, 80, 40] {
         let (text, bytes) = drawn(&host, width, &[], &[]);

@@ -1,109 +1,113 @@
 //! The grammar of PyTorch's out-of-memory messages, from 1.0 to 2.15.
 //!
-//! It reads text without any white space, so that a message says the same however its lines were wrapped. It
-//! knows nothing of logs: [`find`](super::find) brings it the text.
+//! Parses text without white space, so that a message reads the same however its lines were wrapped.
+//! [`find`](super::find) takes the text out of a log.
 
 use std::ops::Range;
+use std::str::FromStr;
 
-use super::message::{Amount, Form, Message};
+use super::message::{MessageForm, OomMessage, RoundedAmount};
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// Where reading came to.
+/// The result of parsing the start of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The message is whole.
-    Whole(Box<Message>),
-    /// So far so good, and the text is at its end: more of it may come.
-    More,
-    /// No message goes on like this.
-    Stop,
+pub(super) enum ParseOutcome {
+    /// The message is complete.
+    Complete(Box<OomMessage>),
+    /// The text ends inside a message.
+    Incomplete,
+    /// The text is not a message.
+    Invalid,
 }
 
-/// What begins a message, without white space.
-const DEVICES: [&str; 4] = ["CUDA", "HIP", "XPU", "NPU"];
+/// The first words of messages.
+const BACKENDS: [&str; 4] = ["CUDA", "HIP", "XPU", "NPU"];
 const MEMORY: &str = "outofmemory";
 const ASYNC: &str = "Allocationondevice";
-/// Where a message begins that lost its head: people leave it out when they copy one.
+/// The first words of a message that was copied without its first sentence.
 const HEADLESS: &str = "Triedtoallocate";
 
-/// What is said between brackets.
+/// The names of the figures in the brackets.
 const FIELDS: [&str; 6] =
     ["totalcapacity", "alreadyallocated", "free", "allowed", "reservedintotalbyPyTorch", "cached"];
 
-/// No text before the word that gives a message away is longer.
+/// No message has a longer text before the words by which it is recognized.
 pub(super) const LONGEST_START: usize = 96;
 
-/// Where a message begins.
+/// The start of a message in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Start {
+pub(super) struct MessageStart {
     pub at: usize,
-    /// It has lost its head, as people and terminals cut it; or it is the middle of one that began before.
-    pub headless: bool,
+    /// The first sentence is missing, because the message was cut or started in an earlier line.
+    pub is_headless: bool,
 }
 
-/// Where messages begin in a text without white space. One without a head begins only before all that have one:
-/// elsewhere it is a part of these.
-pub(super) fn starts(text: &str) -> Vec<Start> {
-    let whole: Vec<usize> = with_head(text).map(|it| it.start).collect();
-    let before = &text[..whole.first().copied().unwrap_or(text.len())];
-    let starts = whole.into_iter().map(|at| Start { at, headless: false });
-    headless(before).map(|at| Start { at, headless: true }).into_iter().chain(starts).collect()
+/// Returns the starts of all messages in a text without white space. A headless start counts only before all others,
+/// because after another start it is a part of that message.
+pub(super) fn starts(text: &str) -> Vec<MessageStart> {
+    let complete: Vec<usize> = heads(text).map(|head| head.start).collect();
+    let before = &text[..complete.first().copied().unwrap_or(text.len())];
+    let headless = headless(before).map(|at| MessageStart { at, is_headless: true });
+    headless.into_iter().chain(complete.into_iter().map(|at| MessageStart { at, is_headless: false })).collect()
 }
 
-/// Whether a message may begin with the end of this text.
+/// Whether the text ends inside the first words of a message.
 pub(super) fn may_begin(text: &str) -> bool {
-    let ends = |words: &str| (1..words.len()).any(|length| text.ends_with(&words[..length]));
-    DEVICES.iter().any(|it| ends(&format!("{it}{MEMORY}")) || ends(&format!("{it}error:{MEMORY}")))
+    let ends_with_part_of = |words: &str| (1..words.len()).any(|length| text.ends_with(&words[..length]));
+    BACKENDS.iter().any(|backend| {
+        ends_with_part_of(&format!("{backend}{MEMORY}")) || ends_with_part_of(&format!("{backend}error:{MEMORY}"))
+    })
 }
 
-/// Whether a message begins before that place, in words that end after it.
+/// Whether the first words of a message start before `place` and end after it.
 pub(super) fn splits(text: &str, place: usize) -> bool {
-    with_head(text).any(|it| it.start < place && place < it.end)
+    heads(text).any(|head| head.start < place && place < head.end)
 }
 
-/// `Tried to allocate …`, `GPU 0 has a total capacity …`, `GPU 0; 11.00 GiB total capacity; …`
+/// Returns where a headless message starts: at `Tried to allocate …`, `GPU 0 has a total capacity …`, or
+/// `GPU 0; 11.00 GiB total capacity; …`.
 fn headless(text: &str) -> Option<usize> {
     let tried = text.find(HEADLESS);
     let gpu = || {
         let (before, _) = text.split_once("totalcapac")?;
         let at = before.rfind("GPU")?;
-        (before.len() - at < 40).then_some(at)
+        /// No index and amount between these words is longer.
+        const LONGEST_AMOUNT: usize = 40;
+        (before.len() - at < LONGEST_AMOUNT).then_some(at)
     };
     tried.or_else(gpu)
 }
 
-/// Where the words stand that give a message away.
-fn with_head(text: &str) -> impl Iterator<Item = Range<usize>> {
+/// Returns the places of the words by which messages are recognized.
+fn heads(text: &str) -> impl Iterator<Item = Range<usize>> {
     let start = move |at: usize| {
         let before = &text[..at];
         if before.ends_with("allowedmemory.(") {
             return before.rfind(ASYNC);
         }
         let before = before.strip_suffix("error:").unwrap_or(before);
-        DEVICES.iter().find_map(|it| before.ends_with(it).then(|| before.len() - it.len()))
+        BACKENDS.iter().find_map(|backend| before.ends_with(backend).then(|| before.len() - backend.len()))
     };
     text.match_indices(MEMORY).filter_map(move |(at, _)| Some(start(at)?..at + MEMORY.len()))
 }
 
-/// Reads a message from the start of the text on.
-pub(super) fn read(text: &str) -> Outcome {
-    let mut cursor = Cursor(text);
-    match cursor.message() {
-        Ok(message) => Outcome::Whole(Box::new(message)),
-        Err(Break::End) => Outcome::More,
-        Err(Break::Other) => Outcome::Stop,
+/// Parses the message at the start of the text.
+pub(super) fn parse(text: &str) -> ParseOutcome {
+    match Cursor(text).message() {
+        Ok(message) => ParseOutcome::Complete(Box::new(message)),
+        Err(ParseStop::EndOfText) => ParseOutcome::Incomplete,
+        Err(ParseStop::Mismatch) => ParseOutcome::Invalid,
     }
 }
 
-/// What can still be said where the message is not whole: it was cut, or something came between.
-pub(super) fn salvage(text: &str) -> Message {
-    let device = DEVICES.into_iter().find(|it| text.starts_with(it));
-    let mut message = Message::new(Form::Bare, device);
-    message.is_cut = true;
+/// Collects the figures of a message that is cut off or mixed with other text.
+pub(super) fn salvage(text: &str) -> OomMessage {
+    let backend = BACKENDS.into_iter().find(|backend| text.starts_with(backend));
+    let mut message = OomMessage::new(MessageForm::Bare, backend);
     let mut cursor = Cursor(text);
     if cursor.take(ASYNC).is_ok() {
-        message.form = Form::Async;
+        message.form = MessageForm::Async;
         message.backend = Some("CUDA");
         message.gpu = cursor.number().ok();
     }
@@ -113,77 +117,77 @@ pub(super) fn salvage(text: &str) -> Message {
             cursor.0 = here.char_indices().nth(1).map_or("", |(at, _)| &here[at..]);
         }
     }
-    // `CUDA out of memory.` and nothing after it is whole as it is.
-    message.is_cut &= message.form != Form::Bare || message.requested.is_some();
+    // `CUDA out of memory.` alone is a complete message.
+    message.is_cut = message.form != MessageForm::Bare || message.requested.is_some();
     message
 }
 
-/// Why reading stopped.
-enum Break {
-    /// The text is at its end.
-    End,
-    /// Something else stands there.
-    Other,
+/// Why parsing stopped.
+enum ParseStop {
+    EndOfText,
+    /// The text does not match.
+    Mismatch,
 }
 
-type Read<T> = Result<T, Break>;
+type Parsed<T> = Result<T, ParseStop>;
 
-/// What is left of the text.
+/// The rest of the text.
 struct Cursor<'a>(&'a str);
 
 impl Cursor<'_> {
     /// Takes these words.
-    fn take(&mut self, words: &str) -> Read<()> {
+    fn take(&mut self, words: &str) -> Parsed<()> {
         match self.0.strip_prefix(words) {
             Some(rest) => {
                 self.0 = rest;
                 Ok(())
             }
-            None if words.starts_with(self.0) => Err(Break::End),
-            None => Err(Break::Other),
+            None if words.starts_with(self.0) => Err(ParseStop::EndOfText),
+            None => Err(ParseStop::Mismatch),
         }
     }
 
-    /// Takes one of these, the first that fits.
-    fn one_of(&mut self, words: &[&'static str]) -> Read<&'static str> {
-        let mut why = Break::Other;
-        for word in words {
-            match self.take(word) {
-                Ok(()) => return Ok(word),
-                Err(Break::End) => why = Break::End,
-                Err(Break::Other) => {}
+    /// Takes the first of these alternatives that matches.
+    fn one_of(&mut self, alternatives: &[&'static str]) -> Parsed<&'static str> {
+        let mut stop = ParseStop::Mismatch;
+        for words in alternatives {
+            match self.take(words) {
+                Ok(()) => return Ok(words),
+                Err(ParseStop::EndOfText) => stop = ParseStop::EndOfText,
+                Err(ParseStop::Mismatch) => {}
             }
         }
-        Err(why)
+        Err(stop)
     }
 
-    fn digits(&mut self) -> Read<&str> {
-        let end = self.0.find(|it: char| !it.is_ascii_digit()).ok_or(Break::End)?;
+    fn digits(&mut self) -> Parsed<&str> {
+        let end = self.0.find(|character: char| !character.is_ascii_digit()).ok_or(ParseStop::EndOfText)?;
         if end == 0 {
-            return Err(Break::Other);
+            return Err(ParseStop::Mismatch);
         }
         let (digits, rest) = self.0.split_at(end);
         self.0 = rest;
         Ok(digits)
     }
 
-    fn number(&mut self) -> Read<u32> {
-        self.digits()?.parse().map_err(|_| Break::Other)
+    fn number<T: FromStr>(&mut self) -> Parsed<T> {
+        self.digits()?.parse().map_err(|_| ParseStop::Mismatch)
     }
 
-    /// `71.43MiB`. What the driver did not say comes as the largest number there is.
-    fn amount(&mut self) -> Read<Reading<Amount>> {
-        const NOT_SAID: u128 = 1 << 62;
-        let (mut number, mut scale) = (self.digits()?.parse::<u128>().map_err(|_| Break::Other)?, 1);
+    /// Takes `71.43MiB`. An amount near 2^64 bytes stands for an unknown one.
+    fn amount_or_missing(&mut self) -> Parsed<Reading<RoundedAmount>> {
+        const UNKNOWN: u128 = 1 << 62;
+        /// PyTorch prints two decimals.
+        const MOST_DECIMALS: usize = 6;
+        let (mut number, mut scale) = (self.number::<u128>()?, 1);
         if self.0.starts_with('.') {
             self.take(".")?;
-            let fraction = self.digits()?;
-            // More digits than these are nothing that PyTorch prints.
-            if fraction.len() > 6 {
-                return Err(Break::Other);
+            let decimals = self.digits()?;
+            if decimals.len() > MOST_DECIMALS {
+                return Err(ParseStop::Mismatch);
             }
-            scale = 10_u128.pow(u32::try_from(fraction.len()).map_err(|_| Break::Other)?);
-            number = number.saturating_mul(scale) + fraction.parse::<u128>().map_err(|_| Break::Other)?;
+            scale = 10_u128.pow(u32::try_from(decimals.len()).map_err(|_| ParseStop::Mismatch)?);
+            number = number.saturating_mul(scale) + decimals.parse::<u128>().map_err(|_| ParseStop::Mismatch)?;
         }
         let unit: u128 = match self.one_of(&["bytes", "KiB", "MiB", "GiB", "TiB"])? {
             "bytes" => 1,
@@ -193,33 +197,39 @@ impl Cursor<'_> {
             _ => 1 << 40,
         };
         let bytes = (number.saturating_mul(unit) + scale / 2) / scale;
-        if bytes >= NOT_SAID {
+        if bytes >= UNKNOWN {
             return Ok(Err(Missing::Unsupported));
         }
         let slack = if unit == 1 { 0 } else { unit.div_ceil(2 * scale) };
-        let narrow = |it: u128| u64::try_from(it).map(Bytes).map_err(|_| Break::Other);
-        Ok(Ok(Amount { bytes: narrow(bytes)?, slack: narrow(slack)? }))
+        let narrow = |bytes: u128| u64::try_from(bytes).map(Bytes).map_err(|_| ParseStop::Mismatch);
+        Ok(Ok(RoundedAmount { bytes: narrow(bytes)?, slack: narrow(slack)? }))
     }
 
-    /// An amount that the driver always says, and then these words.
-    fn known(&mut self, words: &[&'static str]) -> Read<(Amount, &'static str)> {
-        let amount = self.amount()?.map_err(|_| Break::Other)?;
-        Ok((amount, self.one_of(words)?))
+    /// Takes an amount that is always known.
+    fn amount(&mut self) -> Parsed<RoundedAmount> {
+        self.amount_or_missing()?.map_err(|_| ParseStop::Mismatch)
     }
 
-    fn message(&mut self) -> Read<Message> {
+    /// Takes an amount that is always known, and then these words.
+    fn amount_before(&mut self, words: &'static str) -> Parsed<Option<RoundedAmount>> {
+        let amount = self.amount()?;
+        self.take(words)?;
+        Ok(Some(amount))
+    }
+
+    fn message(&mut self) -> Parsed<OomMessage> {
         if self.0.starts_with(ASYNC) {
             return self.of_async();
         }
         if self.0.starts_with("GPU") {
-            return self.middle();
+            return self.headless();
         }
         let mut backend = None;
         if !self.0.starts_with(HEADLESS) {
-            backend = Some(self.one_of(&DEVICES)?);
+            backend = Some(self.one_of(&BACKENDS)?);
             if self.0.starts_with("error:") {
                 self.take("error:outofmemory")?;
-                return Ok(Message::new(Form::Bare, backend));
+                return Ok(OomMessage::new(MessageForm::Bare, backend));
             }
             self.take("outofmemory.")?;
             if self.0.starts_with("Alloc") {
@@ -229,10 +239,10 @@ impl Cursor<'_> {
         self.take("Triedtoallocate")?;
         if self.0.starts_with('m') {
             self.take("morethan1EBmemory")?;
-            return Ok(Message::new(Form::Absurd, backend));
+            return Ok(OomMessage::new(MessageForm::Absurd, backend));
         }
-        let mut message = Message::new(Form::Brackets, backend);
-        message.requested = Some(self.amount()?.map_err(|_| Break::Other)?);
+        let mut message = OomMessage::new(MessageForm::Brackets, backend);
+        message.requested = Some(self.amount()?);
         match self.one_of(&["(", "."])? {
             "(" => self.brackets(&mut message)?,
             _ => self.sentences(&mut message)?,
@@ -240,13 +250,13 @@ impl Cursor<'_> {
         Ok(message)
     }
 
-    /// A message from its second sentence on.
-    fn middle(&mut self) -> Read<Message> {
-        let mut message = Message::new(Form::Brackets, None);
+    /// Takes a headless message from its second sentence on.
+    fn headless(&mut self) -> Parsed<OomMessage> {
+        let mut message = OomMessage::new(MessageForm::Brackets, None);
         message.is_cut = true;
         let whole = self.0;
         self.take("GPU")?;
-        self.number()?;
+        self.number::<u32>()?;
         let is_bracket = self.0.starts_with(';');
         self.0 = whole;
         if is_bracket {
@@ -257,8 +267,8 @@ impl Cursor<'_> {
         Ok(message)
     }
 
-    /// `GPU 0; 7.93 GiB total capacity; 130.35 MiB already allocated; 47.06 MiB free; 3.23 MiB cached)`
-    fn brackets(&mut self, message: &mut Message) -> Read<()> {
+    /// Takes `GPU 0; 7.93 GiB total capacity; 130.35 MiB already allocated; 47.06 MiB free; 3.23 MiB cached)`
+    fn brackets(&mut self, message: &mut OomMessage) -> Parsed<()> {
         self.one_of(&["GPU", "XPU", "NPU"])?;
         message.gpu = Some(self.number()?);
         self.take(";")?;
@@ -266,13 +276,13 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// One of these figures, and what ends it.
-    fn bracket(&mut self, message: &mut Message) -> Read<&'static str> {
-        let amount = self.amount()?.map_err(|_| Break::Other)?;
+    /// Takes one figure in the brackets. Returns the character after it.
+    fn bracket(&mut self, message: &mut OomMessage) -> Parsed<&'static str> {
+        const LONGEST_FIELD: usize = 40;
+        let amount = self.amount()?;
         let Some(end) = self.0.find([';', ')']) else {
-            // A line of somebody else's is no beginning of a name.
-            let may_go_on = FIELDS.iter().any(|name| name.starts_with(self.0));
-            return Err(if may_go_on { Break::End } else { Break::Other });
+            let is_part_of_name = FIELDS.iter().any(|name| name.starts_with(self.0));
+            return Err(if is_part_of_name { ParseStop::EndOfText } else { ParseStop::Mismatch });
         };
         let field = match &self.0[..end] {
             "totalcapacity" => &mut message.total,
@@ -280,93 +290,92 @@ impl Cursor<'_> {
             "free" => &mut message.free,
             "allowed" => &mut message.allowed,
             "reservedintotalbyPyTorch" => &mut message.reserved,
-            // Then, what the allocator held and no tensor did.
+            // PyTorch 1.0 to 1.3: reserved and not allocated.
             "cached" => &mut message.unallocated,
-            // Some builds say more, and it is said elsewhere too. What stands before a line has more than letters.
-            name if end < 40 && name.bytes().all(|it| it.is_ascii_alphabetic()) => &mut None,
-            _ => return Err(Break::Other),
+            // Some builds print more figures. The prefix of a line has more than letters, so it is not such a name.
+            name if end < LONGEST_FIELD && name.bytes().all(|byte| byte.is_ascii_alphabetic()) => &mut None,
+            _ => return Err(ParseStop::Mismatch),
         };
         *field = Some(amount);
         self.0 = &self.0[end..];
         self.one_of(&[";", ")"])
     }
 
-    /// `1.51 GiB reserved in total by PyTorch`, and the bracket is not closed.
-    fn last_of_brackets(&mut self, message: &mut Message) -> Read<()> {
-        let (reserved, _) = self.known(&["reservedintotalbyPyTorch"])?;
-        message.reserved = Some(reserved);
+    /// Takes `1.51 GiB reserved in total by PyTorch` without the closing bracket.
+    fn last_of_brackets(&mut self, message: &mut OomMessage) -> Parsed<()> {
+        message.reserved = self.amount_before("reservedintotalbyPyTorch")?;
         Ok(())
     }
 
-    /// `GPU 0 has a total capacity of 14.75 GiB of which 11.06 MiB is free. Process 3258 has … unallocated.`
-    fn sentences(&mut self, message: &mut Message) -> Read<()> {
-        message.form = Form::Sentences;
+    /// Takes `GPU 0 has a total capacity of 14.75 GiB of which 11.06 MiB is free. Process 3258 has … unallocated.`
+    fn sentences(&mut self, message: &mut OomMessage) -> Parsed<()> {
+        message.form = MessageForm::Sentences;
         self.take("GPU")?;
         message.gpu = Some(self.number()?);
         self.capacity(message)?;
         loop {
             match self.clause(message) {
                 Ok(()) => {}
-                Err(Break::Other) => break,
-                Err(Break::End) => return Err(Break::End),
+                Err(ParseStop::Mismatch) => break,
+                Err(ParseStop::EndOfText) => return Err(ParseStop::EndOfText),
             }
         }
         self.allocated(message)
     }
 
-    fn capacity(&mut self, message: &mut Message) -> Read<()> {
-        // The first of them is a slip of 2.1.
+    fn capacity(&mut self, message: &mut OomMessage) -> Parsed<()> {
+        // PyTorch 2.1 has a typo.
         self.one_of(&["hasatotalcapactyof", "hasatotalcapacityof"])?;
-        let (total, _) = self.known(&["ofwhich"])?;
-        message.total = Some(total);
-        let (free, _) = self.known(&["isfree."])?;
-        message.free = Some(free);
+        message.total = self.amount_before("ofwhich")?;
+        message.free = self.amount_before("isfree.")?;
         Ok(())
     }
 
-    /// What a process holds, or may.
-    fn clause(&mut self, message: &mut Message) -> Read<()> {
-        if self.0.starts_with(|it: char| it.is_ascii_digit()) {
-            message.allowed = Some(self.known(&["allowed;"])?.0);
+    /// Takes the memory of a process, or its limit.
+    fn clause(&mut self, message: &mut OomMessage) -> Parsed<()> {
+        if self.0.starts_with(|character: char| character.is_ascii_digit()) {
+            message.allowed = self.amount_before("allowed;")?;
             return Ok(());
         }
-        if self.one_of(&["Process", "Includingnon-PyTorchmemory,thisprocesshas", "thisprocesshas"])? != "Process" {
-            let held = self.amount()?;
-            self.take("memoryinuse.")?;
-            message.this_process = Some(held);
-            return Ok(());
+        let is_other =
+            self.one_of(&["Process", "Includingnon-PyTorchmemory,thisprocesshas", "thisprocesshas"])? == "Process";
+        let mut pid = None;
+        if is_other {
+            pid = Some(self.number()?);
+            self.take("has")?;
         }
-        let pid = self.number()?;
-        self.take("has")?;
-        let held = self.amount()?;
+        let held = self.amount_or_missing()?;
         self.take("memoryinuse.")?;
-        message.others.push((pid, held));
+        match pid {
+            Some(pid) => message.others.push((pid, held)),
+            None => message.this_process = Some(held),
+        }
         Ok(())
     }
 
-    fn allocated(&mut self, message: &mut Message) -> Read<()> {
+    fn allocated(&mut self, message: &mut OomMessage) -> Parsed<()> {
         self.take("Oftheallocatedmemory")?;
-        message.allocated = Some(self.known(&["isallocatedbyPyTorch,"])?.0);
+        message.allocated = self.amount_before("isallocatedbyPyTorch,")?;
         if self.one_of(&["and", "with"])? == "with" {
-            message.pools = Some(self.known(&["allocatedinprivatepools(e.g.,"])?.0);
+            message.pools = self.amount_before("allocatedinprivatepools(e.g.,")?;
             self.one_of(&["CUDAGraphs),and", "HIPGraphs),and", "XPUGraphs),and"])?;
         }
-        message.unallocated = Some(self.known(&["isreservedbyPyTorchbutunallocated"])?.0);
+        message.unallocated = self.amount_before("isreservedbyPyTorchbutunallocated")?;
         Ok(())
     }
 
-    fn rejected(&mut self, backend: Option<&'static str>) -> Read<Message> {
+    fn rejected(&mut self, backend: Option<&'static str>) -> Parsed<OomMessage> {
         self.take(
             "Allocationwaspreemptivelyrejectedbecauseitwouldexceedper_process_memory_fractionlimit.Requestedsize:",
         )?;
-        let mut message = Message::new(Form::Rejected, backend);
-        message.requested = Some(self.amount()?.map_err(|_| Break::Other)?);
+        let mut message = OomMessage::new(MessageForm::Rejected, backend);
+        message.requested = Some(self.amount()?);
         Ok(message)
     }
 
-    fn of_async(&mut self) -> Read<Message> {
+    fn of_async(&mut self) -> Parsed<OomMessage> {
         self.take(ASYNC)?;
-        let mut message = Message::new(Form::Async, Some("CUDA"));
+        let mut message = OomMessage::new(MessageForm::Async, Some("CUDA"));
         message.gpu = Some(self.number()?);
         self.take("wouldexceedallowedmemory.(outofmemory)")?;
         for _ in 0..5 {
@@ -375,8 +384,8 @@ impl Cursor<'_> {
         Ok(message)
     }
 
-    /// `Requested               : 567.00 MiB`
-    fn line_of_async(&mut self, message: &mut Message) -> Read<()> {
+    /// Takes `Requested               : 567.00 MiB`.
+    fn line_of_async(&mut self, message: &mut OomMessage) -> Parsed<()> {
         const LINES: [&str; 5] = [
             "Currentlyallocated:",
             "Requested:",
@@ -391,57 +400,55 @@ impl Cursor<'_> {
             "Free(accordingtoCUDA):" => &mut message.free,
             _ => &mut message.allowed,
         };
-        // No limit comes as the largest number there is.
-        *field = self.amount()?.ok();
+        // An amount near 2^64 bytes stands for no limit.
+        *field = self.amount_or_missing()?.ok();
         Ok(())
     }
 
-    /// Any part of a message, wherever it stands.
-    fn any_clause(&mut self, message: &mut Message) -> Read<()> {
-        type Clause = fn(&mut Cursor<'_>, &mut Message) -> Read<()>;
+    /// Takes any part of a message.
+    fn any_clause(&mut self, message: &mut OomMessage) -> Parsed<()> {
+        type Clause = fn(&mut Cursor<'_>, &mut OomMessage) -> Parsed<()>;
         const CLAUSES: [Clause; 8] = [
-            |it, message| {
-                it.one_of(&["Triedtoallocate", "Requestedsize:"])?;
-                message.requested = Some(it.amount()?.map_err(|_| Break::Other)?);
+            |cursor, message| {
+                cursor.one_of(&["Triedtoallocate", "Requestedsize:"])?;
+                message.requested = Some(cursor.amount()?);
                 Ok(())
             },
-            |it, message| {
-                it.take("preemptivelyrejected")?;
-                message.form = Form::Rejected;
+            |cursor, message| {
+                cursor.take("preemptivelyrejected")?;
+                message.form = MessageForm::Rejected;
                 Ok(())
             },
-            |it, message| {
-                it.take("GPU")?;
-                let gpu = it.number()?;
-                message.form = if it.one_of(&[";", "has"])? == ";" { Form::Brackets } else { Form::Sentences };
+            |cursor, message| {
+                cursor.take("GPU")?;
+                let gpu = cursor.number()?;
+                let is_bracket = cursor.one_of(&[";", "has"])? == ";";
+                message.form = if is_bracket { MessageForm::Brackets } else { MessageForm::Sentences };
                 message.gpu = Some(gpu);
                 Ok(())
             },
-            |it, message| {
-                let total = |it: &mut Cursor<'_>| {
-                    it.one_of(&["totalcapactyof", "totalcapacityof"])?;
-                    it.amount()?.map_err(|_| Break::Other)
-                };
-                message.total = Some(total(it)?);
+            |cursor, message| {
+                cursor.one_of(&["totalcapactyof", "totalcapacityof"])?;
+                message.total = Some(cursor.amount()?);
                 Ok(())
             },
-            |it, message| {
-                it.take("ofwhich")?;
-                message.free = Some(it.known(&["isfree"])?.0);
+            |cursor, message| {
+                cursor.take("ofwhich")?;
+                message.free = cursor.amount_before("isfree")?;
                 Ok(())
             },
-            |it, message| it.clause(message),
-            |it, message| it.allocated(message),
-            |it, message| match message.form {
-                Form::Brackets => {
-                    let here = it.0;
-                    it.bracket(message).map(|_| ()).or_else(|_| {
-                        it.0 = here;
-                        it.last_of_brackets(message)
+            |cursor, message| cursor.clause(message),
+            |cursor, message| cursor.allocated(message),
+            |cursor, message| match message.form {
+                MessageForm::Brackets => {
+                    let here = cursor.0;
+                    cursor.bracket(message).map(|_| ()).or_else(|_| {
+                        cursor.0 = here;
+                        cursor.last_of_brackets(message)
                     })
                 }
-                Form::Async => it.line_of_async(message),
-                _ => Err(Break::Other),
+                MessageForm::Async => cursor.line_of_async(message),
+                _ => Err(ParseStop::Mismatch),
             },
         ];
         for clause in CLAUSES {
@@ -453,6 +460,6 @@ impl Cursor<'_> {
                 return Ok(());
             }
         }
-        Err(Break::Other)
+        Err(ParseStop::Mismatch)
     }
 }

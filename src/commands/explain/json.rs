@@ -1,48 +1,51 @@
-//! The explanation for a program: one JSON object.
+//! The explanation as one JSON object.
 
 use serde_json::{Value, json};
 
-use super::anatomy::{Me, Sum, Whose};
-use super::judge::sentence;
-use super::lookup::Neighbours;
-use super::message::{Amount, Message};
-use super::text::reasons;
-use super::{Story, exact};
-use crate::commands::report::prose::advice;
+use super::breakdown::{MemoryOwner, RoundedSum, WriterName};
+use super::message::RoundedAmount;
+use super::other_processes::OtherProcesses;
+use super::shortage::sentence;
+use super::{ExplainedMessage, exact};
+use crate::base::units::Bytes;
+use crate::commands::output::advice_json;
 use crate::commands::report::table;
 use crate::model::on_shortage;
-use crate::protocol::snapshot::{Reading, Snapshot};
+use crate::protocol::snapshot::Snapshot;
 
-/// All messages, in order; `more` different ones were found beside these.
-pub(super) fn of(stories: &[Story<'_>], more: u64, neighbours: &Neighbours) -> Value {
+/// Returns all messages in their order. `left_out` is the number of further different messages.
+pub(super) fn of(messages: &[ExplainedMessage<'_>], left_out: u64, processes: &OtherProcesses) -> Value {
     json!({
         "schema": Snapshot::SCHEMA,
-        "messages": stories.iter().map(|it| story(it, neighbours)).collect::<Vec<_>>(),
-        "messages_left_out": more,
+        "messages": messages.iter().map(|explained| one(explained, processes)).collect::<Vec<_>>(),
+        "messages_left_out": left_out,
     })
 }
 
-fn bytes(amount: Option<Amount>) -> Option<u64> {
-    amount.map(|it| it.bytes.0)
-}
-
-fn said(amount: Option<Reading<Amount>>) -> Option<u64> {
-    bytes(amount.and_then(Result::ok))
-}
-
-fn sum(sum: Option<Sum>) -> Option<u64> {
-    sum.map(|it| it.bytes().0)
-}
-
-fn story(story: &Story<'_>, neighbours: &Neighbours) -> Value {
-    let message = &story.found.message;
-    let (anatomy, shortages) = reasons(message);
-    let part = |wanted: Whose| anatomy.parts.iter().find(|(whose, _)| *whose == wanted).map(|(_, part)| *part);
+fn one(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
+    let (message, breakdown) = (&explained.found.message, &explained.breakdown);
+    let bytes = |amount: Option<RoundedAmount>| amount.map(|amount| amount.bytes);
+    let part = |owner: MemoryOwner| breakdown.part(owner).map(RoundedSum::bytes);
+    let has_reserved = message.reserved.is_some() || message.unallocated.is_some();
+    let contradictions = breakdown.contradictions.iter().map(|contradiction| {
+        let (by, slack) = (contradiction.by.bytes(), contradiction.by.slack());
+        json!({
+            "claim": contradiction.claim,
+            "by_bytes": by,
+            "rounding_bytes": slack,
+            "sentence":
+                format!("{}, by {}; rounding explains up to {}", contradiction.claim, exact(by), exact(slack)),
+        })
+    });
+    let reasons = explained
+        .shortages
+        .iter()
+        .map(|shortage| json!({ "name": shortage.name(), "sentence": sentence(*shortage, message, breakdown) }));
     json!({
-        "source": story.source,
-        "line": story.found.line,
-        "count": story.found.count,
-        "ranks": story.found.ranks,
+        "source": explained.source,
+        "line": explained.found.line,
+        "count": explained.found.count,
+        "ranks": explained.found.ranks,
         "backend": message.backend,
         "gpu": message.gpu,
         "is_cut": message.is_cut,
@@ -51,46 +54,40 @@ fn story(story: &Story<'_>, neighbours: &Neighbours) -> Value {
         "free_bytes": bytes(message.free),
         "allocated_bytes": bytes(message.allocated),
         "private_pools_bytes": bytes(message.pools),
-        "unallocated_bytes": sum(part(Whose::Unallocated)),
-        "reserved_bytes": sum(anatomy.own.filter(|_| message.reserved.is_some() || message.unallocated.is_some())),
+        "unallocated_bytes": part(MemoryOwner::Unallocated),
+        "reserved_bytes": breakdown.own.filter(|_| has_reserved).map(RoundedSum::bytes),
         "allowed_bytes": bytes(message.allowed),
-        "this_process_bytes": said(message.this_process),
-        "this_process_pid": match anatomy.me { Me::As(pid) => Some(pid), Me::Named | Me::Unnamed => None },
-        "not_pytorch_bytes": sum(part(Whose::NotPyTorch)),
-        "others": others(message, anatomy.me, story, neighbours),
-        "others_bytes": sum(anatomy.others),
-        "not_accounted_for_bytes": sum(part(Whose::Rest)),
-        "rounding_bytes": anatomy.rounding.0,
-        "adds_up": anatomy.mismatches.is_empty(),
-        "mismatches": anatomy.mismatches.iter().map(|it| json!({
-            "claim": it.claim,
-            "by_bytes": it.by.bytes().0,
-            "rounding_bytes": it.by.slack().0,
-            "sentence": format!("{}, by {}; rounding explains up to {}", it.claim, exact(it.by.bytes()), exact(it.by.slack())),
-        })).collect::<Vec<_>>(),
-        "reason": shortages.first().map(|it| it.name()),
-        "reasons": shortages.iter().map(|it| json!({
-            "name": it.name(),
-            "sentence": sentence(*it, message, &anatomy),
-        })).collect::<Vec<_>>(),
-        "advice": advice(&on_shortage(&shortages)),
+        "this_process_bytes": bytes(message.this_process.and_then(Result::ok)),
+        "this_process_pid": match breakdown.writer { WriterName::HostPid(pid) => Some(pid), _ => None },
+        "not_pytorch_bytes": part(MemoryOwner::NotPyTorch),
+        "others": others(explained, processes),
+        "others_bytes": breakdown.others.map(RoundedSum::bytes),
+        "not_accounted_for_bytes": part(MemoryOwner::Rest),
+        "rounding_bytes": breakdown.rounding,
+        "adds_up": breakdown.contradictions.is_empty(),
+        "mismatches": contradictions.collect::<Vec<_>>(),
+        "reason": explained.shortages.first().map(|shortage| shortage.name()),
+        "reasons": reasons.collect::<Vec<_>>(),
+        "advice": advice_json(&on_shortage(&explained.shortages)),
     })
 }
 
-fn others(message: &Message, me: Me, story: &Story<'_>, neighbours: &Neighbours) -> Vec<Value> {
-    let others = message.others.iter().filter(|(pid, _)| me != Me::As(*pid));
+fn others(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Vec<Value> {
+    let writer = explained.breakdown.writer;
+    let others = explained.found.message.others.iter().filter(|(pid, _)| writer != WriterName::HostPid(*pid));
     others
         .map(|(pid, held)| {
-            let now = neighbours.process(*pid).map(|(_, process)| {
+            let now = processes.find(*pid).map(|(_, process)| {
                 json!({
                     "process": process.id,
                     "user": process.facts.user.as_ref().ok(),
                     "command": table::command(process),
-                    "verdict": neighbours.verdict(*pid).map(|(name, _)| name),
-                    "started_after_the_message": neighbours.is_younger(*pid, story.written),
+                    "verdict": processes.verdict(*pid).map(|(name, _)| name),
+                    "started_after_the_message": processes.started_after(*pid, explained.written),
                 })
             });
-            json!({ "pid": pid, "memory_bytes": held.ok().map(|it| it.bytes.0), "here_and_now": now })
+            let bytes: Option<Bytes> = held.ok().map(|amount| amount.bytes);
+            json!({ "pid": pid, "memory_bytes": bytes, "here_and_now": now })
         })
         .collect()
 }

@@ -1,8 +1,8 @@
-//! Messages of every version and in every shape that logs give them, as files: what is expected, and the log.
+//! Messages of every version of PyTorch, and the logs that they stand in.
 //!
-//! `tests/data/oom/*.txt`: lines of `path value` up to `---`, then the log. A path names a field of the JSON of the
-//! only message, or after its number of one of several; `.#` is a list's length, `messages` how many there are. An
-//! amount is written as PyTorch does.
+//! Each file in `tests/data/oom` has lines of `path value` up to `---`, then a log. A path names a field in the JSON of the
+//! only message, or of the message whose index comes first. `.#` is the length of a list, and `messages` the number of
+//! messages. Amounts are written as PyTorch writes them.
 
 use std::fs;
 use std::path::Path;
@@ -10,28 +10,31 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::find::{Finder, Found, Log};
-use super::lookup::Neighbours;
-use super::text::{self, Style};
-use super::{Story, exact, json};
+use super::find::{FoundMessage, MessageFinder, ScannedLog};
+use super::other_processes::OtherProcesses;
+use super::{LogSource, exact, json, text};
 use crate::base::units::Bytes;
+use crate::commands::output::TextStyle;
 
-fn find(bytes: &[u8]) -> Log {
-    let mut finder = Finder::default();
-    finder.take(bytes);
+fn find(bytes: &[u8]) -> ScannedLog {
+    let mut finder = MessageFinder::default();
+    finder.scan(bytes);
     finder.finish()
 }
 
-fn stories(log: &Log) -> Vec<Story<'_>> {
-    let has_lines = log.lines > 1;
-    log.found.iter().map(|found| Story { found, source: None, written: None, has_lines }).collect()
+fn explained(log: ScannedLog) -> Value {
+    let source = LogSource::unnamed(log);
+    let messages: Vec<_> = source.explain(false).collect();
+    json::of(&messages, source.log.left_out, &OtherProcesses::default())
 }
 
-fn explained(log: &Log) -> Value {
-    json::of(&stories(log), log.more, &Neighbours::default())
+fn explained_text(log: ScannedLog, style: TextStyle) -> String {
+    let source = LogSource::unnamed(log);
+    let messages: Vec<_> = source.explain(false).collect();
+    text::of(&messages, &OtherProcesses::default(), style)
 }
 
-/// What stands at that path of the JSON, as text.
+/// Returns the value at a path of the JSON, as text.
 fn value(whole: &Value, path: &str) -> String {
     let messages = whole["messages"].as_array().expect("a list");
     if path == "messages" {
@@ -40,7 +43,7 @@ fn value(whole: &Value, path: &str) -> String {
     let mut steps = path.split('.').peekable();
     let number = steps.next_if(|step| step.parse::<usize>().is_ok()).map(|step| step.parse().expect("a number"));
     if number.is_none() {
-        assert_eq!(messages.len(), 1, "{path}: of which one?");
+        assert_eq!(messages.len(), 1, "{path}: several messages");
     }
     let mut value = &messages[number.unwrap_or(0)];
     for step in steps {
@@ -61,7 +64,7 @@ fn value(whole: &Value, path: &str) -> String {
     }
 }
 
-/// A name, what is expected at which path, and the log.
+/// The name, the paths with expected values, and the log.
 type File = (String, Vec<(String, String)>, Vec<u8>);
 
 fn files() -> Vec<File> {
@@ -74,7 +77,7 @@ fn files() -> Vec<File> {
         let lines = head.lines().filter(|line| !line.starts_with('#'));
         let expected = lines.map(|line| {
             let (path, value) = line.split_once(' ').unwrap_or((line, ""));
-            // `0` and `512` are amounts, too.
+            // Bare numbers are bytes.
             let is_amount = path.ends_with("_bytes") && value.parse::<u64>().is_ok();
             (path.to_owned(), if is_amount { format!("{value} bytes") } else { value.to_owned() })
         });
@@ -86,10 +89,10 @@ fn files() -> Vec<File> {
 }
 
 #[test]
-fn every_kind_of_message_and_of_log_is_read_as_its_file_says() {
+fn messages_and_logs_are_read_as_their_files_expect() {
     let mut wrong = Vec::new();
     for (name, expected, log) in files() {
-        let whole = explained(&find(&log));
+        let whole = explained(find(&log));
         for (path, expected) in expected {
             let value = value(&whole, &path);
             if value != expected {
@@ -101,9 +104,9 @@ fn every_kind_of_message_and_of_log_is_read_as_its_file_says() {
 }
 
 #[test]
-fn the_parts_of_a_message_that_adds_up_are_the_whole_gpu() {
+fn parts_without_contradictions_add_up_to_the_gpu() {
     for (name, _, log) in files() {
-        for message in explained(&find(&log))["messages"].as_array().expect("a list") {
+        for message in explained(find(&log))["messages"].as_array().expect("a list") {
             let (Some(total), Some(free), Some(true)) =
                 (message["total_bytes"].as_u64(), message["free_bytes"].as_u64(), message["adds_up"].as_bool())
             else {
@@ -121,34 +124,34 @@ fn the_parts_of_a_message_that_adds_up_are_the_whole_gpu() {
                 .sum();
             let own = of("allocated_bytes") + of("unallocated_bytes") + of("not_pytorch_bytes");
             let sum = own + others + of("not_accounted_for_bytes") + free;
-            // Where the parts come to more, rounding explains it.
+            // The sum may be too large because of rounding.
             assert!(sum == total || sum.abs_diff(total) <= of("rounding_bytes"), "{name}: {sum} of {total}");
         }
     }
 }
 
 #[test]
-fn the_example_is_drawn_in_full() {
+fn an_explanation_has_a_bar_and_a_list() {
     let log = find(
         b"RuntimeError: CUDA out of memory. Tried to allocate 14.14 GiB (GPU 0; 11.00 GiB total capacity; 71.43 MiB already \
           allocated; 9.17 GiB free; 80.00 MiB reserved in total by PyTorch)",
     );
-    let page = |width, ascii| text::of(&stories(&log), &Neighbours::default(), Style { width, ascii, bold: false });
+    let page = |width, ascii| explained_text(log.clone(), TextStyle { width, ascii, bold: false });
     let wide = page(100, false);
     let head: Vec<&str> = wide.lines().take(10).collect();
     assert_eq!(
         head,
         [
-            "CUDA out of memory on GPU 0: 14.14 GiB asked for",
+            "CUDA out of memory on GPU 0: 14.14 GiB requested",
             "  █▓╌╌╌╌╌╌╌╌╌╌╌···························································",
             "  █ 71.43 MiB   0.6%  this process: allocated by PyTorch",
             "  ▓  8.57 MiB   0.1%  this process: reserved by PyTorch, unallocated",
-            "  ╌  1.75 GiB  15.9%  others, the driver, and what this process holds beside PyTorch (by",
-            "                      arithmetic), give or take 10.25 MiB by rounding",
+            "  ╌  1.75 GiB  15.9%  others, the driver, and this process's memory outside PyTorch (by arithmetic),",
+            "                      give or take 10.25 MiB by rounding",
             "  ·  9.17 GiB  83.4%  free",
             "    11.00 GiB         the whole GPU",
             "",
-            "too big: 14.14 GiB were asked for at once, and the whole GPU has 11.00 GiB.",
+            "too big: 14.14 GiB were requested at once, and the whole GPU has 11.00 GiB.",
         ]
     );
     let narrow = page(40, true);
@@ -156,21 +159,21 @@ fn the_example_is_drawn_in_full() {
     assert!(narrow.is_ascii());
 }
 
-/// One message on one line, for what logs do to it.
+/// A message to be wrapped, cut and mixed with noise.
 const MESSAGE: &str = "CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity of 31.36 GiB of which 471.69 \
     MiB is free. Process 19239 has 14.26 GiB memory in use. Including non-PyTorch memory, this process has 16.63 GiB memory \
     in use. Of the allocated memory 15.03 GiB is allocated by PyTorch, with 12.00 MiB allocated in private pools (e.g., \
     CUDA Graphs), and 1.00 GiB is reserved by PyTorch but unallocated.";
 
-fn only(log: Log) -> Found {
+fn only(log: ScannedLog) -> FoundMessage {
     assert_eq!(log.found.len(), 1, "{:?}", log.found);
     log.found.into_iter().next().expect("there is one")
 }
 
 proptest! {
-    /// Whatever bytes come, and in whatever pieces, the same is found, and can be drawn.
+    /// Noise around a message, and the sizes of the pieces that are read, change nothing.
     #[test]
-    fn any_bytes_will_do(
+    fn noise_and_piece_sizes_do_not_matter(
         noise in proptest::collection::vec(any::<u8>(), 0..300),
         at in 0..300_usize,
         cuts in proptest::collection::vec(0..1000_usize, 0..4),
@@ -182,19 +185,19 @@ proptest! {
         let whole = find(&log);
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(log.len())).chain([0, log.len()]).collect();
         cuts.sort_unstable();
-        let mut finder = Finder::default();
+        let mut finder = MessageFinder::default();
         for pair in cuts.windows(2) {
-            finder.take(&log[pair[0]..pair[1]]);
+            finder.scan(&log[pair[0]..pair[1]]);
         }
         prop_assert_eq!(finder.finish(), whole.clone());
-        let page = text::of(&stories(&whole), &Neighbours::default(), Style { width, ascii: false, bold: true });
-        prop_assert!(page.chars().all(|character| character != '\u{FFFD}'), "what is not text is passed over");
-        prop_assert_eq!(explained(&whole)["messages"].as_array().map(Vec::len), Some(whole.found.len()));
+        let page = explained_text(whole.clone(), TextStyle { width, ascii: false, bold: true });
+        prop_assert!(page.chars().all(|character| character != '\u{FFFD}'), "bytes that are no text are dropped");
+        prop_assert_eq!(explained(whole.clone())["messages"].as_array().map(Vec::len), Some(whole.found.len()));
     }
 
-    /// Wherever lines are broken, the message says the same.
+    /// Line breaks inside a message change nothing.
     #[test]
-    fn wraps_change_nothing(breaks in proptest::collection::btree_set(1..MESSAGE.len(), 0..40), crlf in any::<bool>()) {
+    fn line_breaks_do_not_matter(breaks in proptest::collection::btree_set(1..MESSAGE.len(), 0..40), crlf in any::<bool>()) {
         let expected = only(find(MESSAGE.as_bytes())).message;
         let mut wrapped = MESSAGE.to_owned();
         for at in breaks.iter().rev() {
@@ -203,9 +206,9 @@ proptest! {
         prop_assert_eq!(only(find(wrapped.as_bytes())).message, expected);
     }
 
-    /// However much of its end is missing, what is said is a part of what it said, and never something else.
+    /// A message whose end is missing has some of the figures, and no others.
     #[test]
-    fn what_is_cut_off_says_less_and_nothing_false(end in 0..MESSAGE.len()) {
+    fn a_cut_message_has_no_false_figures(end in 0..MESSAGE.len()) {
         let whole = only(find(MESSAGE.as_bytes())).message;
         for found in find(&MESSAGE.as_bytes()[..end]).found {
             let message = found.message;

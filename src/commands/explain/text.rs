@@ -1,318 +1,237 @@
-//! The explanation for a person: a bar of the GPU, what each part is, why it failed, what to try first.
+//! The explanation as text: a bar of the GPU's memory, its parts, the reason, and what to try first.
 
-use std::fmt::Write;
-
-use unicode_width::UnicodeWidthStr;
-
-use super::anatomy::{Anatomy, Me, Mismatch, Whose};
-use super::judge::{judge, sentence};
-use super::lookup::Neighbours;
-use super::message::{Form, Message};
-use super::{Story, exact};
+use super::breakdown::{ContradictoryFigures, MemoryOwner, MessageBreakdown, WriterName};
+use super::message::{MessageForm, OomMessage};
+use super::other_processes::OtherProcesses;
+use super::shortage::sentence;
+use super::{ExplainedMessage, exact};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::commands::report::prose::wrap;
-use crate::model::{Advice, Shortage, on_shortage};
+use crate::commands::output::{StyledText, TextStyle};
+use crate::model::{Advice, on_shortage};
 
-/// How it is to look.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Style {
-    pub width: usize,
-    pub ascii: bool,
-    /// Heads are bold.
-    pub bold: bool,
-}
+/// The columns before each line of the list.
+const INDENT: usize = 2;
 
-/// What stands before each line of the list.
-const INDENT: &str = "  ";
-const LONGEST_BAR: usize = 72;
-const SHORTEST_BAR: usize = 12;
-
-/// All messages, in order.
-pub(super) fn of(stories: &[Story<'_>], neighbours: &Neighbours, style: Style) -> String {
-    let mut page = Page { text: String::new(), style };
-    let count: u64 = stories.iter().map(|it| it.found.count).sum();
-    if stories.len() > 1 {
-        page.paragraph(
-            "",
-            &format!(
-                "{} different out-of-memory messages, {count} in all. The first is usually the cause, and what follows \
-                 is what came of it.",
-                stories.len()
+/// Returns all messages in their order.
+pub(super) fn of(messages: &[ExplainedMessage<'_>], processes: &OtherProcesses, style: TextStyle) -> String {
+    let mut text = StyledText::new(style);
+    let are_many = messages.len() > 1;
+    if are_many {
+        let count: u64 = messages.iter().map(|explained| explained.found.count).sum();
+        text.paragraph(
+            0,
+            format_args!(
+                "{} different out-of-memory messages, {count} in all. The first is usually the cause, and the others its \
+                 consequences.",
+                messages.len()
             ),
         );
     }
     let mut given = Vec::new();
-    for (number, story) in (1..).zip(stories) {
-        if stories.len() > 1 {
-            page.text.push('\n');
+    for (number, explained) in (1..).zip(messages) {
+        if are_many {
+            text.line("");
         }
-        let number = (stories.len() > 1).then_some(number);
-        page.story(number, story, neighbours, &mut given);
+        one(&mut text, are_many.then_some(number), explained, processes, &mut given);
     }
-    if style.ascii { crate::commands::report::table::ascii(&page.text) } else { page.text }
+    text.finish()
 }
 
-struct Page {
-    text: String,
-    style: Style,
+/// Adds a message. `given` has the advice of earlier messages, with their numbers.
+fn one(
+    text: &mut StyledText,
+    number: Option<usize>,
+    explained: &ExplainedMessage<'_>,
+    processes: &OtherProcesses,
+    given: &mut Vec<(Advice, usize)>,
+) {
+    let (message, breakdown) = (&explained.found.message, &explained.breakdown);
+    text.heading(&headline(number, explained));
+    if message.is_cut {
+        text.paragraph(0, "The message is cut off or mixed with other text; this is what can still be read of it.");
+    }
+    if message.total.is_some() || !breakdown.parts.is_empty() {
+        bar(text, message, breakdown);
+        list(text, message, breakdown);
+        text.line("");
+    }
+    for (at, shortage) in explained.shortages.iter().enumerate() {
+        let also = if at > 0 { "also " } else { "" };
+        text.paragraph(0, format_args!("{also}{shortage}: {}", sentence(*shortage, message, breakdown)));
+    }
+    for contradiction in &breakdown.contradictions {
+        text.paragraph(0, contradiction_sentence(contradiction));
+    }
+    for note in notes(message, breakdown) {
+        text.paragraph(0, note);
+    }
+    let pids: Vec<u32> = breakdown.other_processes().map(|(pid, _)| pid).collect();
+    for sentence in processes.sentences(&pids, explained.written) {
+        text.paragraph(0, sentence);
+    }
+    let (known, new): (Vec<Advice>, Vec<Advice>) =
+        on_shortage(&explained.shortages).into_iter().partition(|advice| given.iter().any(|(old, _)| old == advice));
+    if !new.is_empty() {
+        text.line("");
+        text.heading("What to try first");
+        for (number, advice) in (1..).zip(&new) {
+            text.advice(number, advice, false);
+        }
+    }
+    let mut earlier: Vec<usize> = given.iter().filter(|(old, _)| known.contains(old)).map(|(_, at)| *at).collect();
+    earlier.dedup();
+    if !earlier.is_empty() {
+        let start = if new.is_empty() { "What to try: as" } else { "Then as" };
+        let earlier: Vec<String> = earlier.iter().map(usize::to_string).collect();
+        text.paragraph(0, format_args!("{start} for {}.", earlier.join(" and ")));
+    }
+    given.extend(new.into_iter().map(|advice| (advice, number.unwrap_or(1))));
 }
 
-impl Page {
-    fn story(
-        &mut self,
-        number: Option<usize>,
-        story: &Story<'_>,
-        neighbours: &Neighbours,
-        given: &mut Vec<(Advice, usize)>,
-    ) {
-        let message = &story.found.message;
-        let anatomy = Anatomy::of(message);
-        let shortages = judge(message, &anatomy);
-        self.head(&headline(number, story));
-        if message.is_cut {
-            self.paragraph(
-                "",
-                "The message is cut off or mixed with other text; this is what can still be read of it.",
-            );
-        }
-        if self.figures(message, &anatomy) {
-            self.text.push('\n');
-        }
-        for (at, shortage) in shortages.iter().enumerate() {
-            let also = if at > 0 { "also " } else { "" };
-            self.paragraph("", &format!("{also}{shortage}: {}", sentence(*shortage, message, &anatomy)));
-        }
-        for mismatch in &anatomy.mismatches {
-            self.paragraph("", &amiss(mismatch));
-        }
-        for note in notes(message, &anatomy) {
-            self.paragraph("", &note);
-        }
-        let others: Vec<u32> = anatomy.named_others().map(|it| it.0).collect();
-        for sentence in neighbours.sentences(&others, story.written) {
-            self.paragraph("", &sentence);
-        }
-        let texts = on_shortage(&shortages);
-        let mut seen: Vec<String> = Vec::new();
-        for (_, at) in given.iter().filter(|(it, _)| texts.contains(it)) {
-            let at = at.to_string();
-            if !seen.contains(&at) {
-                seen.push(at);
-            }
-        }
-        let fresh: Vec<Advice> = texts.into_iter().filter(|it| !given.iter().any(|(seen, _)| seen == it)).collect();
-        if !fresh.is_empty() {
-            self.text.push('\n');
-            self.head("What to try first");
-            for (number, advice) in (1..).zip(&fresh) {
-                self.advice(number, advice);
-            }
-        }
-        if !seen.is_empty() {
-            let head = if fresh.is_empty() { "What to try: as" } else { "Then as" };
-            self.paragraph("", &format!("{head} for {}.", seen.join(" and ")));
-        }
-        given.extend(fresh.into_iter().map(|it| (it, number.unwrap_or(1))));
-    }
-
-    fn head(&mut self, head: &str) {
-        let (on, off) = if self.style.bold { ("\x1b[1m", "\x1b[22m") } else { ("", "") };
-        for line in wrap(head, self.style.width, 0) {
-            let _infallible: std::fmt::Result = writeln!(self.text, "{on}{line}{off}");
+/// Adds a line for each part, for the whole GPU and for the limit.
+fn list(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdown) {
+    let mut lines: Vec<(Option<MemoryOwner>, Bytes, String)> = Vec::new();
+    for (owner, part) in &breakdown.parts {
+        let rounding = match owner {
+            MemoryOwner::Rest => format!(", give or take {} by rounding", exact(breakdown.rounding)),
+            _ => String::new(),
+        };
+        lines.push((Some(*owner), part.bytes(), format!("{}{rounding}", owner_name(*owner, breakdown.writer))));
+        if let (MemoryOwner::Allocated, Some(pools)) = (owner, message.pools) {
+            lines.push((None, pools.bytes, "  of that, in private pools (CUDA graphs)".to_owned()));
         }
     }
-
-    /// Text within the width; lines after the first begin with `indent`.
-    fn paragraph(&mut self, indent: &str, text: &str) {
-        for (at, line) in wrap(text, self.style.width, indent.width()).iter().enumerate() {
-            let indent = if at > 0 { indent } else { "" };
-            let _infallible: std::fmt::Result = writeln!(self.text, "{indent}{line}");
-        }
-    }
-
-    /// The bar and the list below it, if there is anything to put there.
-    fn figures(&mut self, message: &Message, anatomy: &Anatomy) -> bool {
-        let mut parts: Vec<(Option<Whose>, Bytes, String)> = Vec::new();
-        for (whose, part) in &anatomy.parts {
-            let rounding = match whose {
-                Whose::Rest => format!(", give or take {} by rounding", exact(anatomy.rounding)),
-                _ => String::new(),
-            };
-            parts.push((Some(*whose), part.bytes(), format!("{}{rounding}", self::whose(*whose, anatomy.me))));
-            if let (Whose::Allocated, Some(pools)) = (whose, message.pools) {
-                parts.push((None, pools.bytes, "  of that, in private pools (CUDA graphs)".to_owned()));
-            }
-        }
-        let whole = message.total.map(|it| it.bytes);
-        if let (Some(whole), Some(_), Some(_)) = (whole, message.free, anatomy.own) {
-            self.bar(&anatomy.parts.iter().map(|(whose, part)| (*whose, part.bytes())).collect::<Vec<_>>(), whole);
-        }
-        let most = parts.iter().map(|(_, part, _)| exact(*part).len());
-        let column = most.chain(whole.map(|it| exact(it).len())).max().unwrap_or_default();
-        for (whose, part, label) in parts {
-            let glyph = whose.map_or(' ', |it| glyph(it, self.style.ascii));
-            let share = match (whose, whole.and_then(|whole| part.share_of(whole))) {
-                (Some(_), Some(share)) => format!("{:5.1}%", share * 100.0),
-                _ => " ".repeat(6),
-            };
-            let before = format!("{INDENT}{glyph} {:>column$} {share}  ", exact(part));
-            self.paragraph(&" ".repeat(before.width()), &format!("{before}{label}"));
-        }
-        let blank = " ".repeat(6);
-        if let Some(whole) = whole {
-            let before = format!("{INDENT}  {:>column$} {blank}  ", exact(whole));
-            self.paragraph(&" ".repeat(before.width()), &format!("{before}the whole GPU"));
-        }
-        if let Some(allowed) = message.allowed {
-            let before = format!("{INDENT}  {:>column$} {blank}  ", exact(allowed.bytes));
-            self.paragraph(&" ".repeat(before.width()), &format!("{before}allowed to this process"));
-        }
-        !anatomy.parts.is_empty() || whole.is_some()
-    }
-
-    /// The GPU as a line of cells; whatever is there has one at least.
-    fn bar(&mut self, parts: &[(Whose, Bytes)], whole: Bytes) {
-        let width = self.style.width.saturating_sub(2 * INDENT.len()).clamp(SHORTEST_BAR, LONGEST_BAR);
-        let sum: Bytes = parts.iter().map(|(_, part)| *part).sum();
-        let cells = cells(parts.iter().map(|(_, part)| *part), sum.max(whole), width);
-        let bar: String = parts
-            .iter()
-            .zip(cells)
-            .flat_map(|((whose, _), cells)| std::iter::repeat_n(glyph(*whose, self.style.ascii), cells))
-            .collect();
-        let _infallible: std::fmt::Result = writeln!(self.text, "{INDENT}{bar}");
-    }
-
-    fn advice(&mut self, number: usize, advice: &Advice) {
-        self.paragraph("   ", &format!("{number}. {}", advice.title()));
-        for paragraph in advice.paragraphs() {
-            // Code is copied, not wrapped.
-            if paragraph.starts_with(' ') {
-                let _infallible: std::fmt::Result = writeln!(self.text, "   {paragraph}");
-            } else {
-                self.paragraph("   ", &format!("   {paragraph}"));
-            }
-        }
+    let total = message.total.map(|total| total.bytes);
+    lines.extend(total.map(|total| (None, total, "the whole GPU".to_owned())));
+    lines.extend(message.allowed.map(|allowed| (None, allowed.bytes, "allowed to this process".to_owned())));
+    let width = lines.iter().map(|(_, bytes, _)| exact(*bytes).len()).max().unwrap_or_default();
+    for (owner, bytes, label) in lines {
+        let glyph = owner.map_or(' ', |owner| glyph(owner, text.style.ascii));
+        let share = owner.and(total).and_then(|total| bytes.share_of(total));
+        let share = share.map_or_else(String::new, |share| format!("{:.1}%", share * 100.0));
+        let figures = format!("{:INDENT$}{glyph} {:>width$} {share:>6}  ", "", exact(bytes));
+        text.paragraph(figures.chars().count(), format_args!("{figures}{label}"));
     }
 }
 
-/// Cells of a bar for each part, of `whole` in all: none for nothing, one at least for something.
-fn cells(parts: impl Iterator<Item = Bytes>, whole: Bytes, width: usize) -> Vec<usize> {
-    let wide = u128::try_from(width).unwrap_or_default();
-    let of = |part: Bytes| u128::from(part.0) * wide / u128::from(whole.0.max(1));
-    let parts: Vec<Bytes> = parts.collect();
-    let mut cells: Vec<usize> =
-        parts.iter().map(|part| usize::try_from(of(*part)).unwrap_or(width).max(usize::from(part.0 > 0))).collect();
-    // What rounding left over goes to the largest, and comes from there.
+/// Adds the GPU's memory as a line of cells, if the parts of the whole are known.
+fn bar(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdown) {
+    const SHORTEST: usize = 12;
+    const LONGEST: usize = 72;
+    let (Some(total), Some(_), Some(_)) = (message.total, message.free, breakdown.own) else { return };
+    let width = text.style.width.saturating_sub(2 * INDENT).clamp(SHORTEST, LONGEST);
+    let parts: Vec<Bytes> = breakdown.parts.iter().map(|(_, part)| part.bytes()).collect();
+    let cells = cells(&parts, parts.iter().copied().sum::<Bytes>().max(total.bytes), width);
+    let glyphs = breakdown.parts.iter().map(|(owner, _)| glyph(*owner, text.style.ascii));
+    let bar: String = glyphs.zip(cells).flat_map(|(glyph, cells)| std::iter::repeat_n(glyph, cells)).collect();
+    text.line(format_args!("{:INDENT$}{bar}", ""));
+}
+
+/// Returns the number of cells of each part in a bar of `width` cells for `whole`. A part that is not 0 has one at least.
+fn cells(parts: &[Bytes], whole: Bytes, width: usize) -> Vec<usize> {
+    let exact = |part: Bytes| u128::from(part.0) * width as u128 / u128::from(whole.0.max(1));
+    let count = |part: &Bytes| usize::try_from(exact(*part)).unwrap_or(width).max(usize::from(part.0 > 0));
+    let mut cells: Vec<usize> = parts.iter().map(count).collect();
+    // The largest part takes up the difference that rounding makes.
     let used: usize = cells.iter().sum();
     if let Some(largest) = (0..parts.len()).max_by_key(|at| parts[*at]) {
-        let whole_bar = parts.iter().copied().sum::<Bytes>() >= whole;
         if used > width {
             cells[largest] = cells[largest].saturating_sub(used - width).max(1);
-        } else if whole_bar {
+        } else if parts.iter().copied().sum::<Bytes>() >= whole {
             cells[largest] += width - used;
         }
     }
     cells
 }
 
-fn glyph(whose: Whose, ascii: bool) -> char {
-    let (drawn, stand_in) = match whose {
-        Whose::Allocated => ('█', '#'),
-        Whose::Unallocated => ('▓', '='),
-        Whose::NotPyTorch | Whose::Held => ('▒', '+'),
-        Whose::Other(_) => ('░', 'o'),
-        Whose::Rest => ('╌', '-'),
-        Whose::Free => ('·', '.'),
+fn glyph(owner: MemoryOwner, ascii: bool) -> char {
+    let (block, stand_in) = match owner {
+        MemoryOwner::Allocated => ('█', '#'),
+        MemoryOwner::Unallocated => ('▓', '='),
+        MemoryOwner::NotPyTorch | MemoryOwner::ThisProcess => ('▒', '+'),
+        MemoryOwner::OtherProcess(_) => ('░', 'o'),
+        MemoryOwner::Rest => ('╌', '-'),
+        MemoryOwner::Free => ('·', '.'),
     };
-    if ascii { stand_in } else { drawn }
+    if ascii { stand_in } else { block }
 }
 
-fn whose(whose: Whose, me: Me) -> String {
-    match whose {
-        Whose::Allocated => "this process: allocated by PyTorch".to_owned(),
-        Whose::Unallocated => "this process: reserved by PyTorch, unallocated".to_owned(),
-        Whose::NotPyTorch => "this process: not PyTorch's (CUDA context, kernels, NCCL, other libraries)".to_owned(),
-        Whose::Held => "this process: PyTorch's or not, what can be read does not say".to_owned(),
-        Whose::Other(pid) => format!("process {pid}"),
-        Whose::Rest if me == Me::Unnamed => {
-            "others, the driver, and what this process holds beside PyTorch (by arithmetic)".to_owned()
+fn owner_name(owner: MemoryOwner, writer: WriterName) -> String {
+    match owner {
+        MemoryOwner::Allocated => "this process: allocated by PyTorch".to_owned(),
+        MemoryOwner::Unallocated => "this process: reserved by PyTorch, unallocated".to_owned(),
+        MemoryOwner::NotPyTorch => {
+            "this process: not PyTorch's (CUDA context, kernels, NCCL, other libraries)".to_owned()
         }
-        Whose::Rest => "not accounted for: the driver, graphics, processes that are not listed".to_owned(),
-        Whose::Free => "free".to_owned(),
+        MemoryOwner::ThisProcess => "this process: PyTorch's or not, the message does not say".to_owned(),
+        MemoryOwner::OtherProcess(pid) => format!("process {pid}"),
+        MemoryOwner::Rest if writer == WriterName::None => {
+            "others, the driver, and this process's memory outside PyTorch (by arithmetic)".to_owned()
+        }
+        MemoryOwner::Rest => "not accounted for: the driver, graphics, processes that are not listed".to_owned(),
+        MemoryOwner::Free => "free".to_owned(),
     }
 }
 
-/// `2. CUDA out of memory on GPU 0: 14.14 GiB asked for (train.log, line 12; rank 3; said 2 times)`
-fn headline(number: Option<usize>, story: &Story<'_>) -> String {
-    let (found, message) = (story.found, &story.found.message);
-    let number = number.map_or_else(String::new, |it| format!("{it}. "));
-    let gpu = message.gpu.map_or_else(String::new, |it| format!(" on GPU {it}"));
-    let asked = match (message.requested, message.form) {
-        (Some(requested), _) => format!(": {} asked for", exact(requested.bytes)),
-        (None, Form::Absurd) => ": more than 1 EB asked for".to_owned(),
+/// `2. CUDA out of memory on GPU 0: 14.14 GiB requested (train.log; line 12; rank 3; 2 times)`
+fn headline(number: Option<usize>, explained: &ExplainedMessage<'_>) -> String {
+    let (found, message) = (explained.found, &explained.found.message);
+    let number = number.map_or_else(String::new, |number| format!("{number}. "));
+    let gpu = message.gpu.map_or_else(String::new, |gpu| format!(" on GPU {gpu}"));
+    let requested = match (message.requested, message.form) {
+        (Some(requested), _) => format!(": {} requested", exact(requested.bytes)),
+        (None, MessageForm::Absurd) => ": more than 1 EB requested".to_owned(),
         (None, _) => String::new(),
     };
-    let mut place: Vec<String> = story.source.map(Text::to_string).into_iter().collect();
-    if story.has_lines {
-        place.push(format!("line {}", found.line));
+    let mut places: Vec<String> = explained.source.map(Text::to_string).into_iter().collect();
+    if explained.has_lines {
+        places.push(format!("line {}", found.line));
     }
     match found.ranks.as_slice() {
         [] => {}
-        [one] => place.push(format!("rank {one}")),
-        many => place.push(format!("ranks {}", many.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))),
+        [rank] => places.push(format!("rank {rank}")),
+        ranks => places.push(format!("ranks {}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))),
     }
     if found.count > 1 {
-        place.push(format!("said {} times", found.count));
+        places.push(format!("{} times", found.count));
     }
-    let backend = message.backend.map_or_else(|| "Out".to_owned(), |it| format!("{it} out"));
-    let place = if place.is_empty() { String::new() } else { format!(" ({})", place.join("; ")) };
-    format!("{number}{backend} of memory{gpu}{asked}{place}")
+    let start = message.backend.map_or_else(|| "Out".to_owned(), |backend| format!("{backend} out"));
+    let places = if places.is_empty() { String::new() } else { format!(" ({})", places.join("; ")) };
+    format!("{number}{start} of memory{gpu}{requested}{places}")
 }
 
-fn amiss(mismatch: &Mismatch) -> String {
-    let (by, rounding) = (exact(mismatch.by.bytes()), exact(mismatch.by.slack()));
+fn contradiction_sentence(contradiction: &ContradictoryFigures) -> String {
     format!(
-        "The figures of the message do not add up: {}, by {by}; rounding explains up to {rounding}. Memory that is not on \
-         the GPU is counted, too: the host's, which the driver lends on Windows and WSL, and addresses without memory \
-         behind them, as in expandable segments and pools that were put to sleep.",
-        mismatch.claim
+        "The figures of the message do not add up: {}, by {}; rounding explains up to {}. They may include memory that is \
+         not on the GPU: host memory that the driver lends on Windows and WSL, and addresses without memory behind them, \
+         as in expandable segments and pools that were put to sleep.",
+        contradiction.claim,
+        exact(contradiction.by.bytes()),
+        exact(contradiction.by.slack())
     )
 }
 
-/// What a reader may trip over.
-fn notes(message: &Message, anatomy: &Anatomy) -> Vec<String> {
+/// Returns notes on figures that are easily misread.
+fn notes(message: &OomMessage, breakdown: &MessageBreakdown) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Me::As(pid) = anatomy.me {
-        let one_of = if message.others.len() > 1 { ", most likely," } else { "" };
+    if let WriterName::HostPid(pid) = breakdown.writer {
+        let most_likely = if message.others.len() > 1 { ", most likely," } else { "" };
         notes.push(format!(
-            "Process {pid} is{one_of} this process itself: in a container it is listed under its PID of the host, and \
-             PyTorch does not know it by that."
+            "Process {pid} is{most_likely} this process itself: the driver lists a process of a container under its PID on \
+             the host, which PyTorch does not know."
         ));
     }
-    let unsaid = message.others.iter().filter(|(_, held)| held.is_err()).map(|(pid, _)| format!("process {pid}"));
     let this = message.this_process.filter(Result::is_err).map(|_| "this process".to_owned());
-    let unsaid: Vec<String> = this.into_iter().chain(unsaid).collect();
-    if !unsaid.is_empty() {
+    let others = message.others.iter().filter(|(_, held)| held.is_err()).map(|(pid, _)| format!("process {pid}"));
+    let unknown: Vec<String> = this.into_iter().chain(others).collect();
+    if !unknown.is_empty() {
         notes.push(format!(
-            "17179869184.00 GiB is how the message says that the driver gives no figure; so it is for {}.",
-            unsaid.join(", ")
+            "17179869184.00 GiB means that the driver gives no figure; so it is for {}.",
+            unknown.join(", ")
         ));
     }
     notes
-}
-
-/// Whether the reasons leave something to say of other processes.
-pub(super) fn needs_neighbours(stories: &[Story<'_>]) -> bool {
-    stories.iter().any(|it| Anatomy::of(&it.found.message).named_others().next().is_some())
-}
-
-/// Reasons as a program knows them, for [`super::json`].
-pub(super) fn reasons(message: &Message) -> (Anatomy, Vec<Shortage>) {
-    let anatomy = Anatomy::of(message);
-    let shortages = judge(message, &anatomy);
-    (anatomy, shortages)
 }
 
 #[cfg(test)]
@@ -320,9 +239,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_has_a_cell_for_all_that_is_there_and_is_as_wide_as_it_should() {
-        let parts = |list: &[u64]| list.iter().map(|it| Bytes(*it)).collect::<Vec<_>>();
-        let bar = |list: &[u64], whole, width| cells(parts(list).into_iter(), Bytes(whole), width);
+    fn every_part_has_a_cell_and_the_bar_has_its_width() {
+        let bar = |parts: &[u64], whole, width| {
+            cells(&parts.iter().map(|part| Bytes(*part)).collect::<Vec<_>>(), Bytes(whole), width)
+        };
         assert_eq!(bar(&[50, 25, 25], 100, 8), [4, 2, 2]);
         assert_eq!(bar(&[1, 99_998, 1], 100_000, 10), [1, 8, 1]);
         assert_eq!(bar(&[0, 100], 100, 10), [0, 10]);

@@ -1,0 +1,217 @@
+//! The owners of a GPU's memory according to a message, and whether the message's figures add up.
+//!
+//! ```text
+//! total = this process: allocated + unallocated + not PyTorch's
+//!       + other processes, each by PID
+//!       + the rest, which the message does not account for
+//!       + free
+//! ```
+
+use super::message::{MessageForm, OomMessage, RoundedAmount};
+use crate::base::units::Bytes;
+
+/// A sum of rounded amounts. May be negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct RoundedSum {
+    pub bytes: i128,
+    /// How far the exact sum may be from `bytes`.
+    pub slack: i128,
+}
+
+impl RoundedSum {
+    fn plus(self, other: impl Into<Self>) -> Self {
+        let other = other.into();
+        Self { bytes: self.bytes + other.bytes, slack: self.slack + other.slack }
+    }
+
+    fn minus(self, other: impl Into<Self>) -> Self {
+        self.plus(other.into().negated())
+    }
+
+    fn negated(self) -> Self {
+        Self { bytes: -self.bytes, ..self }
+    }
+
+    /// The sum, or 0 if it is negative.
+    pub(super) fn bytes(self) -> Bytes {
+        Bytes(u64::try_from(self.bytes.max(0)).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn slack(self) -> Bytes {
+        Self { bytes: self.slack, slack: 0 }.bytes()
+    }
+
+    /// Whether the sum is negative by more than rounding explains.
+    fn is_impossible(self) -> bool {
+        self.bytes < -self.slack
+    }
+}
+
+impl From<RoundedAmount> for RoundedSum {
+    fn from(amount: RoundedAmount) -> Self {
+        Self { bytes: amount.bytes.0.into(), slack: amount.slack.0.into() }
+    }
+}
+
+/// The owner of a part of the GPU's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MemoryOwner {
+    /// Tensors and private pools of this process.
+    Allocated,
+    /// PyTorch's cache in this process.
+    Unallocated,
+    /// Memory of this process outside PyTorch.
+    NotPyTorch,
+    /// Memory of this process of which the message does not say whether it is PyTorch's.
+    ThisProcess,
+    /// The process with that PID.
+    OtherProcess(u32),
+    /// Not accounted for in the message.
+    Rest,
+    Free,
+}
+
+/// How the message names the process that wrote it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WriterName {
+    /// The message does not have the memory of the process.
+    None,
+    /// "this process".
+    ThisProcess,
+    /// Its PID on the host, which the process in a container does not know.
+    HostPid(u32),
+}
+
+/// A sum of the message's figures that is impossible.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ContradictoryFigures {
+    /// The contradiction, without figures.
+    pub claim: &'static str,
+    /// The excess.
+    pub by: RoundedSum,
+}
+
+/// The figures of a message, split by owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MessageBreakdown {
+    /// The known parts, in the order of the bar. They add up to the total if total and free memory are known and
+    /// nothing contradicts.
+    pub parts: Vec<(MemoryOwner, RoundedSum)>,
+    /// Memory reserved by PyTorch in this process, or allocated if only that is known.
+    pub own: Option<RoundedSum>,
+    /// Memory of this process outside PyTorch, if known.
+    pub not_pytorch: Option<RoundedSum>,
+    /// Memory of other processes and memory that is not accounted for, if known.
+    pub others: Option<RoundedSum>,
+    pub writer: WriterName,
+    pub contradictions: Vec<ContradictoryFigures>,
+    /// How far rounding may have taken the sum of the parts from the total.
+    pub rounding: Bytes,
+}
+
+impl MessageBreakdown {
+    pub(super) fn of(message: &OomMessage) -> Self {
+        let mut contradictions = Vec::new();
+        let mut check = |claim, excess: RoundedSum| {
+            if excess.negated().is_impossible() {
+                contradictions.push(ContradictoryFigures { claim, by: excess });
+            }
+        };
+        let allocated = message.allocated.map(RoundedSum::from);
+        let reserved = message.reserved.map(RoundedSum::from);
+        let unallocated = match (message.unallocated, reserved, allocated) {
+            (Some(unallocated), ..) => Some(unallocated.into()),
+            (None, Some(reserved), Some(allocated)) => Some(reserved.minus(allocated)),
+            _ => None,
+        };
+        let own = match (reserved, allocated, unallocated) {
+            (Some(reserved), ..) => Some(reserved),
+            (None, Some(allocated), Some(unallocated)) => Some(allocated.plus(unallocated)),
+            (None, allocated, _) => allocated,
+        };
+        if let (Some(allocated), Some(reserved)) = (allocated, reserved) {
+            check("PyTorch has allocated more than it has reserved", allocated.minus(reserved));
+        }
+        if let (Some(pools), Some(allocated)) = (message.pools, allocated) {
+            check("private pools hold more than is allocated in all", RoundedSum::from(pools).minus(allocated));
+        }
+
+        let writer = writer(message, own.unwrap_or_default());
+        let held = match (writer, message.this_process) {
+            (WriterName::ThisProcess, Some(held)) => held.ok(),
+            (WriterName::HostPid(own), _) => {
+                message.others.iter().find(|(pid, _)| *pid == own).and_then(|(_, held)| held.ok())
+            }
+            _ => None,
+        };
+        let beside = held.map(|held| RoundedSum::from(held).minus(own.unwrap_or_default()));
+        if let Some(beside) = beside {
+            check("PyTorch has reserved more than the driver says this process holds", beside.negated());
+        }
+        // A message that was cut off earlier does not say how much of the memory PyTorch has reserved.
+        let not_pytorch = beside.filter(|_| unallocated.is_some() || reserved.is_some());
+
+        let mut parts = Vec::new();
+        parts.extend(allocated.map(|part| (MemoryOwner::Allocated, part)));
+        parts.extend(unallocated.map(|part| (MemoryOwner::Unallocated, part)));
+        let owner = if not_pytorch.is_some() { MemoryOwner::NotPyTorch } else { MemoryOwner::ThisProcess };
+        parts.extend(beside.map(|part| (owner, part)));
+        let others = message.others.iter().filter(|(pid, _)| writer != WriterName::HostPid(*pid));
+        parts.extend(others.filter_map(|(pid, held)| Some((MemoryOwner::OtherProcess(*pid), held.ok()?.into()))));
+        // A negative part is reported as a contradiction above.
+        for (_, part) in &mut parts {
+            part.bytes = part.bytes.max(0);
+        }
+        let mut others = None;
+        let mut rounding = Bytes(0);
+        if let (Some(total), Some(free), Some(own)) = (message.total, message.free, own) {
+            // One figure for this process has less rounding than the sum of its parts.
+            let this_process = held.map(RoundedSum::from).filter(|held| held.bytes >= own.bytes).unwrap_or(own);
+            let of_others = parts.iter().filter(|(owner, _)| matches!(owner, MemoryOwner::OtherProcess(_)));
+            let of_others = of_others.fold(RoundedSum::default(), |sum, (_, part)| sum.plus(*part));
+            let rest = RoundedSum::from(total).minus(free).minus(this_process).minus(of_others);
+            rounding = rest.slack();
+            check("the parts come to more than the GPU has", rest.negated());
+            others = Some(of_others);
+            if rest.bytes > 0 {
+                parts.push((MemoryOwner::Rest, rest));
+                others = Some(of_others.plus(rest));
+            }
+        } else if let (Some(total), Some(own)) = (message.total, own) {
+            check("PyTorch has more than the GPU has", own.minus(total));
+        }
+        parts.extend(message.free.map(|free| (MemoryOwner::Free, free.into())));
+        Self { parts, own, not_pytorch, others, writer, contradictions, rounding }
+    }
+
+    /// Returns the part of an owner, if known.
+    pub(super) fn part(&self, owner: MemoryOwner) -> Option<RoundedSum> {
+        self.parts.iter().find(|(known, _)| *known == owner).map(|(_, part)| *part)
+    }
+
+    /// Returns the PIDs of the other processes in the message, with their memory.
+    pub(super) fn other_processes(&self) -> impl Iterator<Item = (u32, RoundedSum)> {
+        self.parts.iter().filter_map(|(owner, part)| match owner {
+            MemoryOwner::OtherProcess(pid) => Some((*pid, *part)),
+            _ => None,
+        })
+    }
+}
+
+/// Finds the process that wrote the message. In a container, the driver lists it under a PID that it does not know as its
+/// own, and the message has it among the other processes.
+fn writer(message: &OomMessage, own: RoundedSum) -> WriterName {
+    if message.this_process.is_some() {
+        return WriterName::ThisProcess;
+    }
+    if message.form != MessageForm::Sentences || message.is_cut {
+        return WriterName::None;
+    }
+    // The process holds at least what PyTorch has reserved. Of several candidates, the smallest one leaves the least
+    // memory unexplained.
+    let candidates = message.others.iter().filter_map(|(pid, held)| {
+        let held = RoundedSum::from(held.ok()?);
+        (!held.minus(own).is_impossible()).then_some((held.bytes, *pid))
+    });
+    candidates.min().map_or(WriterName::None, |(_, pid)| WriterName::HostPid(pid))
+}

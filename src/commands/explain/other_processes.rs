@@ -1,0 +1,108 @@
+//! Looks up the processes that a message names by PID, through an agent.
+//!
+//! A PID is no identity: the message may be of another host, container or time. The sentences say so, and nothing is done
+//! to the processes.
+
+use std::time::Duration;
+
+use crate::base::units::{Elapsed, Moment};
+use crate::commands::report::{self, table};
+use crate::model::HostModel;
+use crate::protocol::agent_options::AgentOptions;
+use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
+
+/// The processes on this host.
+#[derive(Debug, Default)]
+pub(super) struct OtherProcesses {
+    model: Option<HostModel>,
+    /// Why the processes, or some of them, cannot be seen.
+    reason: Option<String>,
+}
+
+impl OtherProcesses {
+    pub(super) fn look(agent: &AgentOptions, timeout: Duration) -> Self {
+        match report::look(agent, timeout, |snapshot| snapshot.host.scan.at != Moment(0)) {
+            Ok((model, reason)) => {
+                let trouble = model.latest().and_then(|latest| latest.driver.trouble.as_ref());
+                let reason = trouble.map(|trouble| trouble.sentence.clone()).or(reason);
+                Self { model: Some(model), reason: reason.map(|reason| reason.to_string()) }
+            }
+            Err(error) => Self { model: None, reason: Some(format!("{error:#}")) },
+        }
+    }
+
+    pub(super) fn find(&self, pid: u32) -> Option<(&Snapshot, &Process)> {
+        let snapshot = self.model.as_ref()?.latest()?;
+        Some((snapshot, snapshot.processes.iter().find(|process| process.id.pid == pid)?))
+    }
+
+    /// Returns when a process started, in milliseconds since 1970.
+    fn started(snapshot: &Snapshot, id: ProcessId) -> Option<u64> {
+        let ticks = id.start_ticks?.saturating_mul(1000);
+        let started = Moment(ticks.checked_div(snapshot.host.facts.ticks_per_second)?);
+        snapshot.unix_ms.checked_sub(u64::try_from(snapshot.at.since(started).as_millis()).ok()?)
+    }
+
+    /// Whether the process started after the message was `written`, and so is not the one in the message. `None` if either
+    /// time is not known.
+    pub(super) fn started_after(&self, pid: u32, written: Option<u64>) -> Option<bool> {
+        let (snapshot, process) = self.find(pid)?;
+        Some(Self::started(snapshot, process.id)? > written?)
+    }
+
+    /// Returns the name and the sentence of the verdict on a process.
+    pub(super) fn verdict(&self, pid: u32) -> Option<(&'static str, String)> {
+        let verdict = self.model.as_ref()?.verdicts().iter().find(|verdict| verdict.process.pid == pid)?;
+        Some((verdict.name(), verdict.sentence()))
+    }
+
+    /// Returns a sentence for each process that is here, and one for all others. The message was `written` at the latest at
+    /// that time, in milliseconds since 1970.
+    pub(super) fn sentences(&self, pids: &[u32], written: Option<u64>) -> Vec<String> {
+        let unseen: Vec<String> =
+            pids.iter().filter(|pid| self.find(**pid).is_none()).map(ToString::to_string).collect();
+        let seen = pids.iter().filter_map(|pid| self.sentence(*pid, written));
+        seen.chain((!unseen.is_empty()).then(|| self.unseen_sentence(&unseen))).collect()
+    }
+
+    fn unseen_sentence(&self, pids: &[String]) -> String {
+        let (plural, are, they, have) =
+            if pids.len() == 1 { ("", "is", "it", "has") } else { ("es", "are", "they", "have") };
+        let pids = pids.join(", ");
+        match &self.reason {
+            Some(reason) => format!("Process{plural} {pids} {are} not visible from here: {reason}"),
+            None => format!(
+                "Process{plural} {pids} {are} not on a GPU of this host now: {they} {have} ended, or the message is of \
+                 another host or container."
+            ),
+        }
+    }
+
+    fn sentence(&self, pid: u32, written: Option<u64>) -> Option<String> {
+        let (snapshot, process) = self.find(pid)?;
+        let command = table::command(process);
+        if self.started_after(pid, written) == Some(true) {
+            return Some(format!(
+                "Process {pid} of this host, {command}, started after the message was written: the message means another \
+                 process."
+            ));
+        }
+        let user = table::cell(&process.facts.user);
+        let process_total = self.model.as_ref().and_then(|model| model.process_total(process.id));
+        let holds = match process_total.map(|total| total.memory) {
+            Some(Ok(total)) => {
+                let at_least = if total.lower_bound { "at least " } else { "" };
+                format!("holds {at_least}{} of GPU memory", total.bytes)
+            }
+            _ => "has a GPU open".to_owned(),
+        };
+        let age = Self::started(snapshot, process.id).and_then(|started| snapshot.unix_ms.checked_sub(started));
+        let age = age.map_or_else(String::new, |ms| format!(", runs for {}", Elapsed(Duration::from_millis(ms))));
+        let verdict = self.verdict(pid).filter(|(name, _)| *name != "active" && *name != "too_soon");
+        let verdict = verdict.map_or_else(String::new, |(_, sentence)| format!(" ({sentence})"));
+        Some(format!(
+            "Process {pid} here and now: {command}, of {user}{age}, {holds}{verdict}. PIDs are reused: the message means \
+             this process only if the message is of this host and recent."
+        ))
+    }
+}
