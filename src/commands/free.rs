@@ -1,7 +1,7 @@
-//! `gputop free`: which GPUs a job may take, as the variable that gives them to it.
+//! `gputop free`: prints the GPUs that a job may take, as `CUDA_VISIBLE_DEVICES`.
 //!
-//! It looks through an agent as every report does. A GPU is named by its UUID: an index means another GPU
-//! to CUDA, which counts the fastest first, than to NVML, which counts by bus.
+//! Reads an agent as every report does. GPUs are named by UUID, because CUDA's indexes (fastest first) differ from NVML's
+//! (by PCI bus).
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -31,53 +31,39 @@ pub struct FreeOptions {
     pub wait: bool,
 }
 
-/// Prints a line for the environment, as in `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, or says why there is none.
-///
-/// # Errors
-///
-/// When no agent can be started, or when nobody reads what is printed.
+/// Prints `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, or the reason why too few GPUs are free. Fails if no agent can be
+/// started, or if the standard output cannot be written.
 pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
-    let mut search = Search::new(options);
-    let sought = report::follow(&options.agent, options.timeout, true, |model| search.look(model))?;
-    let exit = match sought {
+    let mut search = FreeGpuSearch { options, began: None, idle_since: HashMap::new() };
+    let found = report::follow(&options.agent, options.timeout, true, |model| search.look(model))?;
+    let (exit, reason) = match found {
         Ok(Ok(line)) => {
             report::put(line.as_bytes())?;
-            Exit::Success
+            return Ok(Exit::Success.into());
         }
-        Ok(Err((exit, reason))) => {
-            report::complain(&reason.as_str().into());
-            exit
-        }
-        Err(reason) => {
-            report::complain(&reason);
-            Exit::Error
-        }
+        Ok(Err((exit, reason))) => (exit, reason.as_str().into()),
+        Err(reason) => (Exit::Error, reason),
     };
+    report::complain(&reason);
     Ok(exit.into())
 }
 
-/// What is looked for, and since when each GPU has been at rest.
-struct Search<'a> {
+struct FreeGpuSearch<'a> {
     options: &'a FreeOptions,
+    /// The time of the first snapshot.
     began: Option<Moment>,
-    at_rest_since: HashMap<GpuUuid, Moment>,
+    idle_since: HashMap<GpuUuid, Moment>,
 }
 
-/// The line to print, or why there is none.
-type Found = Result<String, (Exit, String)>;
-
-impl<'a> Search<'a> {
-    fn new(options: &'a FreeOptions) -> Self {
-        Self { options, began: None, at_rest_since: HashMap::new() }
-    }
-
-    /// Looks once more. Absent while there is something to wait for.
-    fn look(&mut self, model: &HostModel) -> Option<Found> {
+impl FreeGpuSearch<'_> {
+    /// Looks at the latest snapshot. Returns the line to print, or the reason why there is none. Returns `None` to wait for
+    /// the next snapshot.
+    fn look(&mut self, model: &HostModel) -> Option<Result<String, (Exit, String)>> {
         let snapshot = model.latest()?;
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {
             let reason = snapshot.driver.trouble.as_ref().map_or_else(
-                || "the NVIDIA driver says that there is no GPU on this host".to_owned(),
+                || "the NVIDIA driver finds no GPU on this host".to_owned(),
                 |trouble| trouble.sentence.to_string(),
             );
             return Some(Err((Exit::of(snapshot, true), reason)));
@@ -85,16 +71,16 @@ impl<'a> Search<'a> {
         let candidates: Vec<&Gpu> = snapshot.gpus.iter().filter(|gpu| !is_split(snapshot, gpu)).collect();
         for gpu in &candidates {
             if gpu.load.sm == Ok(Percent::new(0.0)) {
-                self.at_rest_since.entry(gpu.uuid.clone()).or_insert(snapshot.at);
+                self.idle_since.entry(gpu.uuid.clone()).or_insert(snapshot.at);
             } else {
-                self.at_rest_since.remove(&gpu.uuid);
+                self.idle_since.remove(&gpu.uuid);
             }
         }
         let (mut free, mut taken) = (Vec::new(), Vec::new());
         for gpu in candidates {
-            match self.objection(model, gpu) {
+            match self.objection(model, snapshot, gpu) {
                 None => free.push(gpu),
-                Some(why) => taken.push((gpu, why)),
+                Some(reason) => taken.push((gpu, reason)),
             }
         }
         let wanted = self.options.count;
@@ -103,64 +89,63 @@ impl<'a> Search<'a> {
             let uuids: Vec<&str> = free[..wanted].iter().map(|gpu| gpu.uuid.0.as_str()).collect();
             return Some(Ok(format!("CUDA_VISIBLE_DEVICES={}\n", uuids.join(","))));
         }
-        // Who was busy a moment ago may be at rest for long enough after as long a look.
-        let is_patient = self.options.wait || self.options.idle.is_some_and(|idle| snapshot.at.since(began) < idle);
-        (!is_patient).then(|| {
-            let mut reason = match (wanted, free.len()) {
-                (1, _) => "no GPU is free".to_owned(),
-                (_, count) => format!("only {count} of the {wanted} GPUs that are wanted are free"),
-            };
-            for (at, (gpu, why)) in taken.iter().enumerate() {
-                let _infallible: std::fmt::Result =
-                    write!(reason, "{} GPU {} {why}", if at == 0 { ":" } else { "," }, gpu.facts.index);
-            }
-            Err((Exit::NoneFree, reason))
-        })
+        // A GPU that was busy in the first snapshot needs that long to become idle for long enough.
+        if self.options.wait || self.options.idle.is_some_and(|idle| snapshot.at.since(began) < idle) {
+            return None;
+        }
+        let mut reason = match (wanted, free.len()) {
+            (1, _) => "no GPU is free".to_owned(),
+            (_, count) => format!("only {count} of the {wanted} GPUs that are wanted are free"),
+        };
+        for (at, (gpu, objection)) in taken.iter().enumerate() {
+            let separator = if at == 0 { ":" } else { "," };
+            let _infallible: std::fmt::Result = write!(reason, "{separator} GPU {} {objection}", gpu.facts.index);
+        }
+        Some(Err((Exit::NoneFree, reason)))
     }
 
-    /// Why a job should not take that GPU.
-    fn objection(&self, model: &HostModel, gpu: &Gpu) -> Option<String> {
+    /// Returns why a job should not take a GPU.
+    fn objection(&self, model: &HostModel, snapshot: &Snapshot, gpu: &Gpu) -> Option<String> {
         if let Some(trouble) = &gpu.trouble {
             return Some(format!("cannot be used ({})", trouble.cause));
         }
         if gpu.facts.parent.is_some() && self.options.count > 1 {
-            return Some("is an instance of a split GPU, and CUDA gives a process only one of these".to_owned());
+            return Some("is a MIG instance, and CUDA gives a process only one of these".to_owned());
         }
-        let least = self.options.memory.unwrap_or_default();
         match gpu.load.memory_free {
-            Ok(free) if free < least => return Some(format!("has {free} free")),
+            Ok(free) if free < self.options.memory.unwrap_or_default() => return Some(format!("has {free} free")),
             Ok(_) => {}
-            Err(why) => return Some(format!("does not say how much memory is free ({why})")),
+            Err(reason) => return Some(format!("does not report its free memory ({reason})")),
         }
         if self.options.memory.is_none() {
-            // A desktop is on its GPU all day, and leaves it to whoever computes.
-            let held: Vec<_> =
-                gpu.processes.iter().filter(|it| it.usage != Use::Graphics).map(|it| it.memory).collect();
-            if !held.is_empty() {
-                let amount = match Total::of(held.iter().copied()) {
-                    Ok(Total { bytes, lower_bound: false }) => format!(" with {bytes}"),
-                    Ok(Total { bytes, lower_bound: true }) => format!(" with {bytes} or more"),
+            // A desktop stays on its GPU, and leaves room for jobs.
+            let computing = gpu.processes.iter().filter(|gpu_process| gpu_process.usage != Use::Graphics);
+            let used: Vec<_> = computing.map(|gpu_process| gpu_process.memory).collect();
+            if !used.is_empty() {
+                let amount = match Total::of(used.iter().copied()) {
+                    Ok(Total { bytes, lower_bound }) => {
+                        format!(" with {bytes}{}", if lower_bound { " or more" } else { "" })
+                    }
                     Err(_) => String::new(),
                 };
-                let count = held.len();
-                return Some(format!("has {count} process{} on it{amount}", if count == 1 { "" } else { "es" }));
+                let plural = if used.len() == 1 { "" } else { "es" };
+                return Some(format!("has {} process{plural} on it{amount}", used.len()));
             }
-            if let Some(unaccounted) = model.unaccounted().iter().find(|it| it.gpu == gpu.uuid) {
+            if let Some(unaccounted) = model.unaccounted().iter().find(|memory| memory.gpu == gpu.uuid) {
                 return Some(format!("has {} in use that no process accounts for", unaccounted.memory));
             }
         }
         let idle = self.options.idle?;
-        let now = model.latest().map_or(Moment(0), |snapshot| snapshot.at);
-        match (gpu.load.sm, self.at_rest_since.get(&gpu.uuid)) {
-            (_, Some(since)) if now.since(*since) >= idle => None,
-            (_, Some(since)) => Some(format!("was seen at rest for {} only", Elapsed(now.since(*since)))),
+        match (gpu.load.sm, self.idle_since.get(&gpu.uuid).map(|since| snapshot.at.since(*since))) {
+            (_, Some(span)) if span >= idle => None,
+            (_, Some(span)) => Some(format!("has been idle for only {}", Elapsed(span))),
             (Ok(sm), None) => Some(format!("is busy ({sm})")),
-            (Err(why), None) => Some(format!("does not say whether it is busy ({why})")),
+            (Err(reason), None) => Some(format!("does not report whether it is busy ({reason})")),
         }
     }
 }
 
-/// Whether its memory is that of its instances.
+/// Whether the GPU is split into MIG instances, which have its memory.
 fn is_split(snapshot: &Snapshot, gpu: &Gpu) -> bool {
-    gpu.health.mig == Ok(true) || snapshot.gpus.iter().any(|it| it.facts.parent.as_ref() == Some(&gpu.uuid))
+    gpu.health.mig == Ok(true) || snapshot.gpus.iter().any(|instance| instance.facts.parent.as_ref() == Some(&gpu.uuid))
 }

@@ -1,4 +1,4 @@
-//! `gputop analyze` on logs whose truth is known: a small part of the labelled set of `benches/growth`, which has the figures.
+//! `gputop analyze` on logs with known leaks: a small part of the labelled set of `benches/growth`.
 
 use std::fmt::Write;
 use std::fs;
@@ -19,7 +19,7 @@ const ERROR: i32 = 1;
 const USAGE: i32 = 2;
 const NOTHING: i32 = 6;
 
-/// One of each shape that is quickly made. All but the hard ones, which have no place here, are among them.
+/// One seed of each shape, without the hard and the slow ones.
 const SEEDS: [(Shape, u64); 16] = [
     (Shape::Flat, 6),
     (Shape::SlowWarmUp, 10),
@@ -39,7 +39,7 @@ const SEEDS: [(Shape, u64); 16] = [
     (Shape::Pausing, 0),
 ];
 
-/// What `nvidia-smi` would have written.
+/// Returns the log that `nvidia-smi` would have written.
 fn log(case: &Case, sampling: Sampling) -> String {
     let mut log = "timestamp, memory.total [MiB], index, memory.used [MiB]\n".to_owned();
     for (at, bytes) in sampling.read(case, &mut Random::seeded(1)) {
@@ -59,7 +59,7 @@ fn analyze(host: &Host, log: &str, args: &[&str]) -> Ran {
     run(&mut host.gputop(["analyze", path].iter().chain(args).copied()))
 }
 
-/// What was said, with its times.
+/// Returns the verdicts with their times.
 fn timeline(series: &Value) -> Vec<(f64, String)> {
     let said = series["timeline"].as_array().expect("a list");
     said.iter()
@@ -70,7 +70,7 @@ fn timeline(series: &Value) -> Vec<(f64, String)> {
 }
 
 #[test]
-fn each_shape_is_called_what_it_is() {
+fn each_shape_gets_its_verdict() {
     let host = Host::with(["H100"]);
     assert!(Shape::ALL.len() > SEEDS.len());
     for (shape, seed) in SEEDS {
@@ -106,7 +106,7 @@ fn each_shape_is_called_what_it_is() {
 }
 
 #[test]
-fn a_person_reads_a_sentence_and_sees_a_picture() {
+fn text_has_sentences_and_a_graph() {
     let host = Host::with(["H100"]);
     let case = Shape::OneRank.make(2);
     let log = log(&case, Sampling::every(1.0));
@@ -122,7 +122,7 @@ fn a_person_reads_a_sentence_and_sees_a_picture() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_in_a_sentence() {
+fn unreadable_logs_are_reported_in_a_sentence() {
     let host = Host::with(["H100"]);
     let ran = host.run(["analyze", "/nowhere/log.csv"]);
     assert_eq!(ran.code, ERROR);
@@ -137,9 +137,9 @@ fn what_cannot_be_read_is_said_in_a_sentence() {
     assert!(nothing.err.contains("a GPU without memory holds nothing"), "{}", nothing.err);
 }
 
-/// Real memory of two real training loops: `tests/leak/run.py` made them, and says more.
+/// The memory of two real training loops, recorded by `tests/leak/run.py`.
 #[test]
-fn a_real_loop_that_leaks_is_called_a_leak_with_what_to_try_and_its_twin_is_not() {
+fn a_real_leak_gets_advice_and_the_same_loop_without_it_does_not() {
     let host = Host::still([]);
     let of = |name: &str| {
         let log = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/memory/{}.csv"), name);
@@ -153,7 +153,7 @@ fn a_real_loop_that_leaks_is_called_a_leak_with_what_to_try_and_its_twin_is_not(
     };
     let (leak, text) = of("leak");
     assert_eq!(leak["verdict"], "leak", "{leak:#}");
-    // The loop keeps half a megabyte a step, and takes some eight steps a second.
+    // The loop leaks half a megabyte per step, at eight steps per second.
     let rate =
         leak["timeline"].as_array().and_then(|timeline| timeline.last()?["rate_bytes_per_s"].as_f64()).expect("a rate");
     assert!((2e6..6e6).contains(&rate), "{rate}");

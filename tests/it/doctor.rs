@@ -1,4 +1,4 @@
-//! What works here and what does not: `gputop doctor`.
+//! The checks of `gputop doctor`.
 
 use std::fs;
 use std::process::Command;
@@ -11,28 +11,28 @@ use crate::say;
 use crate::terminal::{ESC, Terminal, frames};
 use crate::world::Host;
 
-/// The line on that subject, and the command below it.
+/// Returns the line on a subject, and the suggested command below it.
 #[track_caller]
 fn on(ran: &Ran, subject: &str) -> String {
     let text = ran.text();
-    let mut lines = text.lines().skip_while(|line| !line[6..].starts_with(subject));
+    let mut lines = text.lines().skip_while(|line| !line[9..].starts_with(subject));
     let found = lines.next().unwrap_or_else(|| panic!("nothing on {subject} in\n{text}{}", ran.err));
     let remedy = lines.next().filter(|line| line.trim_start().starts_with("try: ")).unwrap_or_default();
     format!("{found}\n{remedy}")
 }
 
 #[test]
-fn where_all_is_well_it_says_so() {
+fn a_good_setup_has_no_errors() {
     let host = Host::with(["H100", "A100-MIG"]);
     let ran = host.run(["doctor"]);
     assert_eq!(ran.code, 0, "{}{}", ran.text(), ran.err);
     assert!(on(&ran, "driver").starts_with("ok"), "{}", ran.text());
     assert!(on(&ran, "GPUs").contains("2, split into"), "{}", ran.text());
-    assert!(!ran.text().contains("NOT"), "{}", ran.text());
+    assert!(!ran.text().contains("error"), "{}", ran.text());
 }
 
 #[test]
-fn what_is_wrong_has_its_reason_and_a_command() {
+fn errors_have_a_reason_and_a_command() {
     for (error, code, reason, remedy) in [
         ("DRIVER_NOT_LOADED", 3, "not running", "modprobe"),
         ("LIB_RM_VERSION_MISMATCH", 3, "different versions", "rmmod"),
@@ -43,27 +43,27 @@ fn what_is_wrong_has_its_reason_and_a_command() {
         let ran = host.run(["doctor"]);
         let found = on(&ran, "driver");
         assert_eq!(ran.code, code, "{}", ran.text());
-        assert!(found.starts_with("NOT") && found.contains(reason), "{found}");
-        // In a container without GPUs, that is what to mend first, unless a driver is there.
+        assert!(found.starts_with("error") && found.contains(reason), "{found}");
+        // In a container without GPUs, the suggestion is to start it with GPUs.
         let container = error != "LIB_RM_VERSION_MISMATCH" && found.contains("docker run --gpus");
         assert!(found.contains(remedy) || container, "{found}");
     }
 }
 
 #[test]
-fn a_gpu_that_fails_in_part_is_named_with_its_call() {
+fn a_gpu_that_fails_in_part_is_named_with_the_call() {
     let mut host = Host::with(["H100", "H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetTemperature", "UNKNOWN").on(1)));
     let ran = host.run(["doctor"]);
     let found = on(&ran, "GPU ");
-    assert!(found.starts_with("less") && found.contains("GPU 1"), "{found}");
+    assert!(found.starts_with("warning") && found.contains("GPU 1"), "{found}");
     assert!(found.contains("nvmlDeviceGetTemperature") && found.contains("dmesg"), "{found}");
     host.change(|world| world.gpus[0].falls_off_the_bus());
     assert!(on(&host.run(["doctor"]), "GPU ").contains("fell off the bus"));
 }
 
 #[test]
-fn what_is_wrong_with_the_settings_is_said_as_at_the_start() {
+fn wrong_settings_are_reported_as_at_the_start() {
     let host = Host::with(["H100"]);
     let settings = |text: &str| {
         fs::create_dir_all(host.path("config/gputop")).expect("there is room in /tmp");
@@ -75,23 +75,23 @@ fn what_is_wrong_with_the_settings_is_said_as_at_the_start() {
     let (found, code) = settings("theme = 'light'\n");
     assert!(found.starts_with("ok") && found.contains("config.toml") && code == 0, "{found}");
     let (found, code) = settings("host = true\nthme = 'light'\n");
-    assert!(found.starts_with("less") && found.contains("`thme` (line 2)") && code == 0, "{found}");
+    assert!(found.starts_with("warning") && found.contains("`thme` (line 2)") && code == 0, "{found}");
     let (found, code) = settings("theme = 'dark'\n");
-    assert!(found.starts_with("NOT") && found.contains("config.toml:1: theme: `dark` is no theme"), "{found}");
+    assert!(found.starts_with("error") && found.contains("config.toml:1: theme: `dark` is no theme"), "{found}");
     assert_eq!(code, 1);
 }
 
 #[test]
-fn a_home_that_hangs_is_named_and_keeps_nobody_waiting() {
+fn a_home_directory_that_hangs_is_named_without_delay() {
     let host = Host::with(["H100"]);
     for (file, is_settings) in [("config/gputop/config.toml", true), ("gputop/screen.toml", false)] {
-        // Who opens a pipe that nobody writes to waits for ever.
+        // Opening a pipe without a writer blocks.
         let path = host.path(file);
         fs::create_dir_all(path.parent().expect("it has one")).expect("there is room in /tmp");
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("there is room in /tmp");
         let ran = host.run(["doctor"]);
         let found = on(&ran, "settings");
-        assert!(found.starts_with("less") && found.contains(&format!("{file} does not respond")), "{found}");
+        assert!(found.starts_with("warning") && found.contains(&format!("{file} does not respond")), "{found}");
         assert_eq!(ran.code, 0, "{}", ran.text());
         let mut terminal = Terminal::start_at(&host, 160, 24, []);
         terminal.wait_for(&format!("{file} does not respond: saved settings are not in use"));
@@ -99,7 +99,7 @@ fn a_home_that_hangs_is_named_and_keeps_nobody_waiting() {
         if is_settings {
             terminal.keys("W?");
             terminal.wait_for("does not respond: settings may not have been saved");
-            // The help came first: nobody waited for that.
+            // The help was drawn before, so nothing waited for the file.
             let bytes = terminal.bytes();
             let first = |words: &str| bytes.windows(words.len()).position(|window| window == words.as_bytes());
             let (help, late) =
@@ -117,29 +117,29 @@ fn a_home_that_hangs_is_named_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn a_driver_that_hangs_does_not_hang_it() {
+fn a_driver_that_hangs_does_not_hang_the_command() {
     let mut host = Host::with(["H100"]);
     host.change(|world| world.faults.push(Fault::hang("nvmlInit_v2")));
     let ran = host.run(["doctor"]);
     let found = on(&ran, "driver");
-    assert!(ran.code == 1 && found.starts_with("NOT") && found.contains("nvmlInit_v2"), "{}", ran.text());
+    assert!(ran.code == 1 && found.starts_with("error") && found.contains("nvmlInit_v2"), "{}", ran.text());
 }
 
 #[test]
-fn an_old_driver_and_a_poor_locale_do_less() {
+fn an_old_driver_and_an_ascii_locale_are_warnings() {
     let mut host = Host::with(["H100"]);
     host.change(|world| world.driver = "470.256.02".into());
     let ran = run(host.gputop(["doctor"]).env("LANG", "C"));
-    assert!(on(&ran, "old driver").starts_with("less"), "{}", ran.text());
+    assert!(on(&ran, "old driver").starts_with("warning"), "{}", ran.text());
     assert!(on(&ran, "locale").contains("export LANG"), "{}", ran.text());
     assert!(ran.text().is_ascii(), "{}", ran.text());
     assert_eq!(ran.code, 0);
 }
 
 #[test]
-fn a_pid_namespace_and_hidden_processes_are_found() {
+fn a_pid_namespace_and_hidden_processes_are_reported() {
     let host = Host::with(["H100"]);
-    // In namespaces of its own, where /proc hides.
+    // New namespaces with a /proc that hides processes.
     let script = "mount -t proc -o hidepid=2 proc /proc || exit 77; exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--pid", "--fork", "sh", "-c", script, "sh"]);

@@ -1,4 +1,4 @@
-//! Which GPUs a job may take: `gputop free`.
+//! The GPUs that `gputop free` prints.
 
 use std::process::Stdio;
 
@@ -7,7 +7,7 @@ use crate::world::{GIB, Host};
 
 const NONE_FREE: i32 = 11;
 
-/// The UUIDs that were printed.
+/// Returns the printed UUIDs.
 #[track_caller]
 fn given(ran: &Ran) -> Vec<String> {
     let text = ran.text();
@@ -22,7 +22,7 @@ fn uuid(host: &mut Host, gpu: usize) -> String {
     uuid
 }
 
-/// Four GPUs at rest, with a process on the first and on the third.
+/// Four idle GPUs, with a process on the first and on the third.
 fn four() -> Host {
     let mut host = Host::still(["H100"; 4]);
     host.change(|world| {
@@ -36,7 +36,7 @@ fn four() -> Host {
 }
 
 #[test]
-fn those_are_given_that_nobody_is_on() {
+fn gpus_without_processes_are_free() {
     let mut host = four();
     let ran = host.run(["free", "-n", "2"]);
     assert_eq!((ran.code, given(&ran)), (0, vec![uuid(&mut host, 1), uuid(&mut host, 3)]));
@@ -47,7 +47,7 @@ fn those_are_given_that_nobody_is_on() {
 }
 
 #[test]
-fn memory_that_nobody_accounts_for_is_not_free() {
+fn a_gpu_with_unaccounted_memory_is_not_free() {
     let mut host = four();
     host.change(|world| world.gpus[1].memory.unaccounted = 5 * GIB);
     let ran = host.run(["free"]);
@@ -55,17 +55,17 @@ fn memory_that_nobody_accounts_for_is_not_free() {
 }
 
 #[test]
-fn so_much_memory_may_be_beside_others() {
+fn with_memory_other_processes_do_not_matter() {
     let mut host = four();
     let ran = host.run(["free", "-n", "3", "--memory", "20GiB"]);
-    // Those with the most of it first.
+    // The most free memory comes first.
     assert_eq!((ran.code, given(&ran)), (0, [1, 3, 2].map(|gpu| uuid(&mut host, gpu)).to_vec()));
     let ran = host.run(["free", "--memory", "20 parsec"]);
     assert!(ran.code == 2 && ran.err.contains("no unit of memory"), "{}", ran.err);
 }
 
 #[test]
-fn one_that_works_is_not_at_rest() {
+fn a_busy_gpu_is_not_idle() {
     let mut host = four();
     host.change(|world| {
         world.gpus[1].utilization.gpu = Some(3);
@@ -73,19 +73,19 @@ fn one_that_works_is_not_at_rest() {
     });
     let ran = host.run(["free", "--interval", "100ms", "--idle", "300ms"]);
     assert_eq!((ran.code, ran.out.as_slice()), (NONE_FREE, b"".as_slice()));
-    assert!(ran.err.contains("GPU 1 is busy (3%)") && ran.err.contains("GPU 3 does not say"), "{}", ran.err);
+    assert!(ran.err.contains("GPU 1 is busy (3%)") && ran.err.contains("GPU 3 does not report"), "{}", ran.err);
     host.change(|world| world.gpus[1].utilization.gpu = Some(0));
     let ran = host.run(["free", "--interval", "100ms", "--idle", "300ms"]);
     assert_eq!((ran.code, given(&ran)), (0, vec![uuid(&mut host, 1)]));
 }
 
 #[test]
-fn it_waits_for_one_to_become_free() {
+fn wait_waits_for_a_free_gpu() {
     let mut host = Host::still(["H100"]);
     let pid = host.sleeper(0, GIB);
     let mut command = host.gputop(["free", "--wait", "--interval", "100ms"]);
     let mut waiting = Started::start(command.stdin(Stdio::null()).stdout(Stdio::piped()));
-    // It has looked, and looks on.
+    // The agent reads the GPU again and again.
     let is_looking = || {
         let counts = fake_nvml::counts(host.path("counts")).unwrap_or_default();
         counts.get("nvmlDeviceGetMemoryInfo_v2").is_some_and(|calls| *calls > 5)
@@ -101,7 +101,7 @@ fn it_waits_for_one_to_become_free() {
 }
 
 #[test]
-fn without_a_driver_there_is_none() {
+fn without_a_driver_no_gpu_is_free() {
     let mut host = Host::with(["H100"]);
     host.change(|world| world.faults.push(fake_nvml::Fault::error("nvmlInit_v2", "DRIVER_NOT_LOADED")));
     let ran = host.run(["free"]);
