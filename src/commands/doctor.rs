@@ -40,7 +40,7 @@ pub enum SettingsState {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Severity {
+enum DiagnosisResult {
     Ok,
     /// gputop works, but shows or does less.
     Warning,
@@ -51,7 +51,7 @@ enum Severity {
 /// The result of one check.
 #[derive(Debug)]
 struct Diagnosis {
-    severity: Severity,
+    result: DiagnosisResult,
     subject: &'static str,
     sentence: String,
     /// A command that may solve the problem.
@@ -60,15 +60,15 @@ struct Diagnosis {
 
 impl Diagnosis {
     fn ok(subject: &'static str, sentence: impl Into<String>) -> Self {
-        Self { severity: Severity::Ok, subject, sentence: sentence.into(), remedy: None }
+        Self { result: DiagnosisResult::Ok, subject, sentence: sentence.into(), remedy: None }
     }
 
     fn warning(subject: &'static str, sentence: impl Into<String>, remedy: &'static str) -> Self {
-        Self { severity: Severity::Warning, subject, sentence: sentence.into(), remedy: Some(remedy) }
+        Self { result: DiagnosisResult::Warning, subject, sentence: sentence.into(), remedy: Some(remedy) }
     }
 
     fn error(subject: &'static str, sentence: impl Into<String>, remedy: Option<&'static str>) -> Self {
-        Self { severity: Severity::Error, subject, sentence: sentence.into(), remedy }
+        Self { result: DiagnosisResult::Error, subject, sentence: sentence.into(), remedy }
     }
 }
 
@@ -98,7 +98,7 @@ pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     check_terminal(&mut diagnoses, able);
     let text = text(&diagnoses);
     report::put(if able.ascii { table::ascii(&text) } else { text }.as_bytes())?;
-    let has_errors = diagnoses.iter().any(|diagnosis| diagnosis.severity == Severity::Error);
+    let has_errors = diagnoses.iter().any(|diagnosis| diagnosis.result == DiagnosisResult::Error);
     let exit = match model.latest().map(|snapshot| Exit::of(snapshot, true)) {
         Some(exit @ (Exit::NoDriver | Exit::NoGpu)) => exit,
         _ if has_errors => Exit::Error,
@@ -286,11 +286,11 @@ fn check_terminal(diagnoses: &mut Vec<Diagnosis>, able: TerminalAbilities) {
 /// Returns a line for each diagnosis, followed by its remedy.
 fn text(diagnoses: &[Diagnosis]) -> String {
     let width = diagnoses.iter().map(|diagnosis| diagnosis.subject.len()).max().unwrap_or_default();
-    let lines = diagnoses.iter().map(|Diagnosis { severity, subject, sentence, remedy }| {
-        let word = match severity {
-            Severity::Ok => "ok",
-            Severity::Warning => "warning",
-            Severity::Error => "error",
+    let lines = diagnoses.iter().map(|Diagnosis { result, subject, sentence, remedy }| {
+        let word = match result {
+            DiagnosisResult::Ok => "ok",
+            DiagnosisResult::Warning => "warning",
+            DiagnosisResult::Error => "error",
         };
         let remedy = remedy.map_or_else(String::new, |remedy| format!("         {:width$}  try: {remedy}\n", ""));
         format!("{word:7}  {subject:width$}  {sentence}\n{remedy}")
