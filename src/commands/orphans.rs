@@ -319,7 +319,7 @@ mod tests {
             "1 orphan holds 11.0 GiB",
             "VERDICT  GPU  PID  USER     MEMORY      RSS  S  COMMAND",
             "orphan     0  101  alice  11.0 GiB  3.0 GiB  S  python train.py",
-            "         it was left to PID 1, the leader of its process group (100) is gone, though it computes; it still \
+            "         its parent exited (now under PID 1); its process group leader 100 is gone, but it still computes; still \
              holds 11.0 GiB",
         ];
         check(None, Exit::Found, &lines);

@@ -93,7 +93,7 @@ fn who_is_frozen_is_said_to_be_and_what_lets_it_go_on() {
         let (_, pid) = start_python(&mut host, 11 * GIB, PROGRAM);
         let Some(frozen) = Frozen::of(pid, way) else { continue };
         ways += 1;
-        let way_out = format!("{} in {} lets it go on", frozen.thawed, frozen.switch.display());
+        let way_out = format!("write {} to {} to resume it", frozen.thawed, frozen.switch.display());
         let ran = host.run(["orphans"]);
         assert!(ran.text().contains(&way_out), "{}", ran.text());
         let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);

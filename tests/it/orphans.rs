@@ -56,7 +56,7 @@ fn orphans_are_named_with_the_evidence_and_a_script_is_told_so() {
     for words in [
         "1 orphan holds 11.0 GiB",
         &format!("orphan     0  {worker}"),
-        &format!("the leader of its process group ({trainer}) is gone; it still keeps 11.0 GiB"),
+        &format!("its process group leader {trainer} is gone; still keeps 11.0 GiB"),
     ] {
         assert!(text.contains(words), "no `{words}` in\n{text}");
     }

@@ -358,7 +358,7 @@ fn a_process_of_another_pid_namespace_is_called_foreign() {
         let verdict = watch.model.verdicts().iter().find(|it| it.process.pid == outside.pid());
         if verdict.is_some_and(|it| it.word() == "foreign") {
             let sentence = verdict.map(gputop::model::Verdict::sentence).unwrap_or_default();
-            assert!(sentence.contains("of another PID namespace") && sentence.contains("holds 3.0 GiB"), "{sentence}");
+            assert!(sentence.contains("in another PID namespace") && sentence.contains("holds 3.0 GiB"), "{sentence}");
             return;
         }
         assert!(began.elapsed() < DEADLINE, "{verdict:?}");

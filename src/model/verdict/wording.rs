@@ -87,56 +87,52 @@ impl Verdict {
     pub fn sentence(&self) -> String {
         let holds = || self.holds();
         match &self.kind {
-            VerdictKind::Orphan(orphaned) => format!("{}; it still {}", orphaned.why(), holds()),
-            VerdictKind::MaybeOrphan(orphaned) => format!("perhaps left behind: {}; it {}", orphaned.why(), holds()),
-            VerdictKind::Zombie { parent: Some(parent) } => {
-                format!("it has ended and holds nothing; its parent ({parent}) has not asked how")
-            }
-            VerdictKind::Zombie { parent: None } => {
-                "it has ended and holds nothing; its parent has not asked how".to_owned()
+            VerdictKind::Orphan(orphaned) => format!("{}; still {}", orphaned.why(), holds()),
+            VerdictKind::MaybeOrphan(orphaned) => format!("possibly orphaned: {}; {}", orphaned.why(), holds()),
+            VerdictKind::Zombie { parent } => {
+                let parent = parent.as_ref().map_or_else(String::new, |parent| format!(" ({parent})"));
+                format!("has ended and holds nothing; its parent{parent} has not reaped it")
             }
             VerdictKind::Dying { threads } => {
-                let (threads, live) = (many(*threads, "other thread"), if *threads == 1 { "lives" } else { "live" });
-                format!("its first thread has ended, {threads} {live}; until then it {}", holds())
+                let (threads, run) = (many(*threads, "other thread"), if *threads == 1 { "runs" } else { "run" });
+                format!("its main thread has ended, {threads} still {run}; {}", holds())
             }
             VerdictKind::StuckInDriver { wchan, span } => {
-                format!("it waits in the driver{}: no signal reaches it; it {}", place(wchan.as_ref(), *span), holds())
+                format!("waits in the driver{}: signals have no effect; {}", place(wchan.as_ref(), *span), holds())
             }
             VerdictKind::Blocked { wchan, span } => {
-                format!("it waits in the kernel{}: no signal reaches it; it {}", place(wchan.as_ref(), *span), holds())
+                format!("waits in the kernel{}: signals have no effect; {}", place(wchan.as_ref(), *span), holds())
             }
             VerdictKind::Frozen { by } => {
                 let word = if by.as_str().ends_with("freezer.state") { "THAWED" } else { "0" };
-                format!("it is frozen with its control group, and {}; {word} in {by} lets it go on", holds())
+                format!("frozen with its control group; {}; write {word} to {by} to resume it", holds())
             }
-            VerdictKind::Stopped { traced: false } => {
-                format!("a signal stopped it (SIGCONT lets it go on); it {}", holds())
-            }
-            VerdictKind::Stopped { traced: true } => format!("a debugger stopped it; it {}", holds()),
+            VerdictKind::Stopped { traced: false } => format!("stopped by a signal (SIGCONT resumes it); {}", holds()),
+            VerdictKind::Stopped { traced: true } => format!("stopped by a debugger; {}", holds()),
             VerdictKind::Foreign { hidden: false } => {
-                format!("it is of another PID namespace, a container's or the host's; it {}", holds())
+                format!("in another PID namespace (a container's or the host's); {}", holds())
             }
-            VerdictKind::Foreign { hidden: true } => format!("this host hides it from us; it {}", holds()),
+            VerdictKind::Foreign { hidden: true } => format!("hidden from this user; {}", holds()),
             VerdictKind::Ghost { was, heirs } => {
                 let who = was.as_ref().map_or_else(
                     || "no process has this PID".to_owned(),
                     |process| format!("{} has ended", process.command()),
                 );
                 let heirs = match heirs.as_slice() {
-                    [] => "who keeps it open is not to be seen".to_owned(),
+                    [] => "no visible process keeps it".to_owned(),
                     [one] => format!("{} keeps it", one.pid),
                     [first, rest @ ..] => format!("{} and {} keep it", first.pid, many(rest.len(), "other")),
                 };
-                format!("{who}, and the driver still lists {}; {heirs}", self.amount())
+                format!("{who}, but the driver still lists {}; {heirs}", self.amount())
             }
             VerdictKind::Idle { span, notebook } => {
-                let notebook = if *notebook { "a notebook that " } else { "it " };
-                format!("{notebook}has computed nothing for {}, and holds {}", ago(*span), self.amount())
+                let notebook = if *notebook { "a notebook; " } else { "" };
+                format!("{notebook}has computed nothing for {}; holds {}", ago(*span), self.amount())
             }
-            VerdictKind::WorkerOf(creator) => format!("it works for {}, {}", creator.id.pid, creator.command()),
-            VerdictKind::Launcher => "it starts the processes of a job, or serves them".to_owned(),
-            VerdictKind::Active { trainer: true } => format!("it trains; it {}", holds()),
-            VerdictKind::Active { trainer: false } => format!("nothing speaks against it; it {}", holds()),
+            VerdictKind::WorkerOf(creator) => format!("worker of {}, {}", creator.id.pid, creator.command()),
+            VerdictKind::Launcher => "starts or serves the processes of a job".to_owned(),
+            VerdictKind::Active { trainer: true } => format!("training; {}", holds()),
+            VerdictKind::Active { trainer: false } => format!("no problem found; {}", holds()),
             VerdictKind::TooSoon => "not watched long enough to say".to_owned(),
         }
     }
@@ -193,7 +189,7 @@ impl Verdict {
         match self.listed {
             Some(Ok(total)) => amount(total),
             Some(Err(Missing::NotYet)) | None => "nothing yet".to_owned(),
-            Some(Err(_)) => "memory that the driver does not tell".to_owned(),
+            Some(Err(_)) => "an unknown amount of memory".to_owned(),
         }
     }
 }
@@ -223,11 +219,11 @@ impl OrphanEvidence {
             Some(sign) => self.say(sign),
             None => {
                 let signs: Vec<String> = self.signs.iter().map(|sign| self.say(sign)).collect();
-                signs.join(", ")
+                signs.join("; ")
             }
         };
         if self.computes {
-            let _infallible: std::fmt::Result = write!(why, ", though it computes");
+            let _infallible: std::fmt::Result = write!(why, ", but it still computes");
         }
         why
     }
@@ -240,10 +236,10 @@ impl OrphanEvidence {
                     if self.serves || ended.process.calling != "trainer" { ended.process.calling } else { "parent" };
                 format!("its {calling} ({}) ended {} ago", ended.process, ago(ended.ago))
             }
-            OrphanSign::Left { to } => format!("it was left to {to}"),
-            OrphanSign::GroupLeaderGone(leader) => format!("the leader of its process group ({leader}) is gone"),
-            OrphanSign::ServedGone(served) => format!("the process that it was to serve ({served}) is gone"),
-            OrphanSign::NoElasticAgent(run) => format!("the torchrun of its run ({run}) is gone"),
+            OrphanSign::Left { to } => format!("its parent exited (now under {to})"),
+            OrphanSign::GroupLeaderGone(leader) => format!("its process group leader {leader} is gone"),
+            OrphanSign::ServedGone(served) => format!("the process that it served ({served}) is gone"),
+            OrphanSign::NoElasticAgent(run) => format!("its torchrun (run {run}) is gone"),
         }
     }
 }
