@@ -27,9 +27,12 @@ pub(crate) fn regression(case: &Case, samples: &[Sample], told: impl FnMut(f64, 
     windows(case, samples, told, |points| {
         let count = points.len() as f64;
         let mean = |of: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-        let (x, y) = (mean(&|it| it.0), mean(&|it| it.1));
-        let (xx, xy, yy) =
-            (mean(&|it| (it.0 - x).powi(2)), mean(&|it| (it.0 - x) * (it.1 - y)), mean(&|it| (it.1 - y).powi(2)));
+        let (x, y) = (mean(&|point| point.0), mean(&|point| point.1));
+        let (xx, xy, yy) = (
+            mean(&|point| (point.0 - x).powi(2)),
+            mean(&|point| (point.0 - x) * (point.1 - y)),
+            mean(&|point| (point.1 - y).powi(2)),
+        );
         let explained = if yy > 0.0 { xy * xy / (xx * yy) } else { 0.0 };
         (explained > 0.8).then_some(xy / xx)
     });
@@ -42,7 +45,7 @@ pub(crate) fn mann_kendall(case: &Case, samples: &[Sample], told: impl FnMut(f64
         let (mut sign, mut slopes) = (0.0, Vec::new());
         for (at, a) in points.iter().enumerate() {
             for b in points.iter().skip(at + 1) {
-                sign += (b.1 - a.1).partial_cmp(&0.0).map_or(0.0, |it| f64::from(it as i8));
+                sign += (b.1 - a.1).partial_cmp(&0.0).map_or(0.0, |order| f64::from(order as i8));
                 slopes.push((b.1 - a.1) / (b.0 - a.0));
             }
         }
@@ -70,15 +73,16 @@ fn windows(
             due = now + PART;
             points.push_back((now, sum / count));
             (sum, count) = (0.0, 0.0);
-            while points.front().is_some_and(|it| now - it.0 > WINDOW) {
+            while points.front().is_some_and(|point| now - point.0 > WINDOW) {
                 points.pop_front();
             }
             let room = case.capacity.saturating_sub(*bytes) as f64;
             let slope = if points.len() >= 20 { slope(&points) } else { None };
-            let left = slope.filter(|it| *it > 0.0).map(|it| room / it).filter(|it| *it < RELEVANT);
+            let left =
+                slope.filter(|slope| *slope > 0.0).map(|slope| room / slope).filter(|seconds| *seconds < RELEVANT);
             said = Said {
                 outlook: if left.is_some() { LeakVerdict::Leak } else { LeakVerdict::Steady },
-                end: left.map(|it| [it, it * 0.8, it * 1.2]),
+                end: left.map(|seconds| [seconds, seconds * 0.8, seconds * 1.2]),
             };
         }
         told(now, said);

@@ -55,7 +55,7 @@ fn main() {
     };
     let mut words = env::args().skip(1);
     while let Some(word) = words.next() {
-        let mut number = || words.next().and_then(|it| it.parse::<f64>().ok()).unwrap_or(1.0);
+        let mut number = || words.next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(1.0);
         match word.as_str() {
             "--seeds" => order.count = number() as u64,
             "--first" => order.first = number() as u64,
@@ -63,12 +63,12 @@ fn main() {
             "--gputop" => order.judges = vec![Judge::Gputop],
             "--allocated" => {
                 order.judges = vec![Judge::Parts];
-                order.shapes.retain(|it| !matches!(it, Shape::Restarts | Shape::Neighbours));
+                order.shapes.retain(|shape| !matches!(shape, Shape::Restarts | Shape::Neighbours));
             }
             "--list" => order.list = true,
             "--shape" => {
                 let name = words.next().unwrap_or_default();
-                order.shapes.retain(|it| format!("{it:?}").contains(&name));
+                order.shapes.retain(|shape| format!("{shape:?}").contains(&name));
             }
             _ => {}
         }

@@ -117,8 +117,10 @@ impl Outcome {
                 let limit = Some(Bytes(case.capacity));
                 for (at, bytes) in samples {
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), limit);
-                    let forecast = growth.evidence().and_then(|it| it.forecast);
-                    let end = forecast.map(|it| [it.likely, it.low, it.high].map(|it| it.as_secs_f64()));
+                    let forecast = growth.evidence().and_then(|evidence| evidence.forecast);
+                    let end = forecast.map(|forecast| {
+                        [forecast.likely, forecast.low, forecast.high].map(|forecast| forecast.as_secs_f64())
+                    });
                     told(*at as f64 / 1000.0, Said { outlook: growth.verdict(), end });
                 }
             }
@@ -130,8 +132,10 @@ impl Outcome {
                     let parts = [Bytes(*bytes), Bytes((*allocated).min(*bytes))];
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
                     let growing = growth.growth();
-                    let forecast = growing.detector.evidence().and_then(|it| it.forecast);
-                    let end = forecast.map(|it| [it.likely, it.low, it.high].map(|it| it.as_secs_f64()));
+                    let forecast = growing.detector.evidence().and_then(|evidence| evidence.forecast);
+                    let end = forecast.map(|forecast| {
+                        [forecast.likely, forecast.low, forecast.high].map(|forecast| forecast.as_secs_f64())
+                    });
                     told(*at as f64 / 1000.0, Said { outlook: growing.verdict(), end });
                 }
             }
@@ -259,23 +263,23 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
         "linger",
         "turns"
     );
-    let line = |name: &str, it: &Tally| {
+    let line = |name: &str, tally: &Tally| {
         println!(
             "{name:<16} {:>5} {:>6} {:>6} {:>6} {:>7.1} {:>6.0} {:>6.3} {:>6.2} {:>6.3} {:>6.3} {:>6.2} {:>6.2} {:>6.0} {:>6.1}",
-            it.cases,
-            it.called,
-            it.false_cases[0] + it.false_cases[1],
-            it.false_alarms,
-            it.days,
-            median(&it.delays),
-            median(&it.ways),
-            quantile(&it.ways, 0.9),
-            median(&it.errors),
-            median(&it.biases),
-            f64::from(it.covered) / it.errors.len() as f64,
-            mean(&it.minutes),
-            quantile(&it.lingered, 0.9),
-            f64::from(it.turns) / it.hours,
+            tally.cases,
+            tally.called,
+            tally.false_cases[0] + tally.false_cases[1],
+            tally.false_alarms,
+            tally.days,
+            median(&tally.delays),
+            median(&tally.ways),
+            quantile(&tally.ways, 0.9),
+            median(&tally.errors),
+            median(&tally.biases),
+            f64::from(tally.covered) / tally.errors.len() as f64,
+            mean(&tally.minutes),
+            quantile(&tally.lingered, 0.9),
+            f64::from(tally.turns) / tally.hours,
         );
     };
     for (shape, tally) in shapes {
@@ -283,7 +287,7 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
     }
     line("all", all);
     let mut plain = Tally::default();
-    for tally in shapes.iter().filter(|(shape, _)| shape.label() == Label::Leak).map(|(_, it)| it) {
+    for tally in shapes.iter().filter(|(shape, _)| shape.label() == Label::Leak).map(|(_, tally)| tally) {
         plain.delays.extend(&tally.delays);
         plain.ways.extend(&tally.ways);
         plain.errors.extend(&tally.errors);

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_likeliest_comes_first_and_nothing_twice() {
+    fn the_most_likely_text_comes_first_and_none_twice() {
         check(&on_shortage(&[Shortage::Fragmentation, Shortage::SomeoneElse]), &["fragmentation", "someone-else"]);
         check(&on_shortage(&[Shortage::Full, Shortage::TooBig]), &["grew", "too-big"]);
         check(&on_shortage(&[]), &[]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_is_given_for_something() {
+    fn every_text_is_used() {
         use GrowthPattern::{Accelerating, Cache, InPhases, NotPyTorch, Steady, Steps, Tensors};
         use Shortage::{Absurd, Fragmentation, Full, Limit, Refused, SomeoneElse, TooBig, Unsaid};
         let mut given = on_shortage(&[TooBig, Full, Fragmentation, SomeoneElse, Limit, Refused, Absurd, Unsaid]);

@@ -236,8 +236,8 @@ mod tests {
                     let place = snapshot.processes.iter().position(|process| process.id.pid == pid).unwrap();
                     let peek = AllocatorStats { devices: vec![allocator(*parts)], unreadable: None };
                     snapshot.processes[place].allocator = Some(peek.into());
-                    if let Ok(it) = Breakdown::of_gpu_process(Ok(Bytes(memory >> 4)), &allocator(*parts)) {
-                        prop_assert_eq!(sum(&it), i128::from(it.whole.0));
+                    if let Ok(breakdown) = Breakdown::of_gpu_process(Ok(Bytes(memory >> 4)), &allocator(*parts)) {
+                        prop_assert_eq!(sum(&breakdown), i128::from(breakdown.whole.0));
                     }
                 }
             }
@@ -246,10 +246,10 @@ mod tests {
             load.memory_reserved = own.map(Bytes).ok_or(Missing::Unsupported);
             let mut model = HostModel::default();
             model.replace(snapshot.clone());
-            let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], model.unaccounted()).unwrap();
-            prop_assert_eq!(sum(&it), i128::from(it.whole.0));
-            for it in model.process_totals().iter().filter_map(|total| Breakdown::of_process(&snapshot, total)) {
-                prop_assert_eq!(sum(&it), i128::from(it.whole.0));
+            let breakdown = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], model.unaccounted()).unwrap();
+            prop_assert_eq!(sum(&breakdown), i128::from(breakdown.whole.0));
+            for breakdown in model.process_totals().iter().filter_map(|total| Breakdown::of_process(&snapshot, total)) {
+                prop_assert_eq!(sum(&breakdown), i128::from(breakdown.whole.0));
             }
         }
     }
@@ -258,7 +258,7 @@ mod tests {
         /// On GPUs with and without MIG, with GPU processes of known or unknown memory and devices: PyTorch's figures
         /// are all in the parts of their GPU, once, and the rest has a name.
         #[test]
-        fn what_pytorch_says_is_in_the_parts(
+        fn pytorch_s_figures_are_in_the_parts(
             gpu_processes in proptest::collection::vec(
                 (
                     proptest::array::uniform5(0..1_u64 << 50),
@@ -299,40 +299,40 @@ mod tests {
             let mut model = HostModel::default();
             model.replace(snapshot.clone());
             for (gpu, expected) in snapshot.gpus.iter().zip(expected) {
-                let it = Breakdown::of_gpu(&snapshot, gpu, model.unaccounted()).unwrap();
-                let said = [MemoryPart::Allocated, MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache].map(|part| it.part(part));
-                prop_assert_eq!(said.into_iter().map(i128::from).sum::<i128>(), expected);
-                prop_assert_eq!(sum(&it), i128::from(it.whole.0));
+                let breakdown = Breakdown::of_gpu(&snapshot, gpu, model.unaccounted()).unwrap();
+                let parts = [MemoryPart::Allocated, MemoryPart::Pending, MemoryPart::Fragmented, MemoryPart::Cache].map(|part| breakdown.part(part));
+                prop_assert_eq!(parts.into_iter().map(i128::from).sum::<i128>(), expected);
+                prop_assert_eq!(sum(&breakdown), i128::from(breakdown.whole.0));
             }
         }
     }
 
     #[test]
-    fn what_the_allocator_took_since_the_driver_was_asked_is_a_difference() {
-        let it = Breakdown::of_gpu_process(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
-        assert_eq!(it.parts.last(), Some(&(MemoryPart::Outside, -200)));
-        assert_eq!((it.part(MemoryPart::Cache), it.part(MemoryPart::Free)), (300, 0));
+    fn memory_reserved_after_the_driver_s_reading_is_a_negative_part() {
+        let breakdown = Breakdown::of_gpu_process(Ok(Bytes(900)), &allocator([500, 100, 200, 300, 7])).unwrap();
+        assert_eq!(breakdown.parts.last(), Some(&(MemoryPart::Outside, -200)));
+        assert_eq!((breakdown.part(MemoryPart::Cache), breakdown.part(MemoryPart::Free)), (300, 0));
     }
 
     #[test]
     fn an_allocator_that_does_not_add_up_is_no_figure() {
-        let mut it = allocator([500, 100, 200, 300, 7]);
-        it.active = Ok(Bytes(400));
-        assert_eq!(ReservedMemory::of(&it), Err(Missing::Failed));
-        it.active = Err(Missing::NotYet);
-        assert_eq!(ReservedMemory::of(&it), Err(Missing::NotYet));
+        let mut figures = allocator([500, 100, 200, 300, 7]);
+        figures.active = Ok(Bytes(400));
+        assert_eq!(ReservedMemory::of(&figures), Err(Missing::Failed));
+        figures.active = Err(Missing::NotYet);
+        assert_eq!(ReservedMemory::of(&figures), Err(Missing::NotYet));
     }
 
     #[test]
-    fn a_gpu_is_all_that_is_on_it() {
+    fn the_breakdown_of_a_gpu_has_all_its_processes() {
         let gib = Bytes::from_gib;
         let mut snapshot = host(1).with(7, "python train.py", 0, gib(20)).with(8, "python other.py", 0, gib(10));
         let peek = AllocatorStats { devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unreadable: None };
         snapshot.processes[0].allocator = Some(peek.into());
-        let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], &[]).unwrap();
+        let breakdown = Breakdown::of_gpu(&snapshot, &snapshot.gpus[0], &[]).unwrap();
         let parts =
             [MemoryPart::Allocated, MemoryPart::Fragmented, MemoryPart::Cache, MemoryPart::Outside, MemoryPart::Free]
-                .map(|part| it.part(part) >> 30);
+                .map(|part| breakdown.part(part) >> 30);
         assert_eq!(parts, [10, 2, 6, 12, 50]);
     }
 
@@ -350,7 +350,7 @@ mod tests {
         snapshot.processes[0].allocator = Some(peek.into());
         let mut model = HostModel::default();
         model.replace(snapshot.clone());
-        let it = Breakdown::of_gpu(&snapshot, &snapshot.gpus[2], model.unaccounted()).unwrap();
+        let breakdown = Breakdown::of_gpu(&snapshot, &snapshot.gpus[2], model.unaccounted()).unwrap();
         let parts = [
             MemoryPart::Allocated,
             MemoryPart::Fragmented,
@@ -358,6 +358,6 @@ mod tests {
             MemoryPart::Unaccounted,
             MemoryPart::Outside,
         ];
-        assert_eq!(parts.map(|part| it.part(part) >> 30), [10, 2, 6, 5, 3]);
+        assert_eq!(parts.map(|part| breakdown.part(part) >> 30), [10, 2, 6, 5, 3]);
     }
 }

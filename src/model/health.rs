@@ -209,11 +209,11 @@ mod tests {
         says("throttled: power cap", Notable, |load, _, _| load.throttle = Ok(vec![Throttle::PowerCap]));
         says("throttled: thermal", Bad, |load, _, _| load.throttle = Ok(vec![Throttle::PowerCap, Throttle::Thermal]));
         says("row remap pending: reset when idle", Notable, |_, health, _| health.remap_pending = Ok(true));
-        says("page retirement pending: reboot when idle", Notable, |_, it, _| it.retired_pending = Ok(true));
+        says("page retirement pending: reboot when idle", Notable, |_, health, _| health.retired_pending = Ok(true));
         says("reboot the host", Bad, |_, health, _| health.recovery_action = Ok(2));
-        says("Xid 79: fell off the bus", Bad, |_, it, at| it.xids.push(Xid { at, code: 79 }));
-        says("Xid 31: memory page fault, mostly the program's", Notable, |_, it, at| {
-            it.xids.push(Xid { at, code: 31 });
+        says("Xid 79: fell off the bus", Bad, |_, health, at| health.xids.push(Xid { at, code: 79 }));
+        says("Xid 31: memory page fault, mostly the program's", Notable, |_, health, at| {
+            health.xids.push(Xid { at, code: 31 });
         });
     }
 

@@ -310,7 +310,7 @@ impl History {
                 }
             }
         }
-        self.gpus.retain(|_, it| now.since(it.memory.end()) <= WEEK);
+        self.gpus.retain(|_, gpu| now.since(gpu.memory.end()) <= WEEK);
         for process_total in process_totals {
             let Some(process) = snapshot.process(process_total.process) else { continue };
             let known = self.processes.entry(process.id).or_insert_with(|| Box::new(ProcessHistory::new()));
@@ -345,21 +345,30 @@ impl History {
         if self.processes.len() == process_totals.len() {
             return;
         }
-        for (id, it) in &mut self.processes {
-            if it.gone.is_none() && process_totals.binary_search_by_key(id, |total| total.process).is_err() {
-                it.gone = Some(now);
-                for (gpu, series) in &it.parts {
-                    // The process left this GPU before it released the others: not its end.
-                    if it.memory().is_some_and(|all| series.end() >= all.end()) {
+        for (id, process) in &mut self.processes {
+            if process.gone.is_none() && process_totals.binary_search_by_key(id, |total| total.process).is_err() {
+                process.gone = Some(now);
+                for (gpu, series) in &process.parts {
+                    // The process left this GPU before process released the others: not its end.
+                    if process.memory().is_some_and(|all| series.end() >= all.end()) {
                         let (kind, gpu) = (HistoryEventKind::Ended(series.latest()), Some(gpu.clone()));
-                        self.events.add(HistoryEvent { at: now, kind, gpu, process: Some((*id, it.name.clone())) });
+                        self.events.add(HistoryEvent {
+                            at: now,
+                            kind,
+                            gpu,
+                            process: Some((*id, process.name.clone())),
+                        });
                     }
                 }
             }
         }
-        self.processes.retain(|_, it| it.gone.is_none_or(|gone| now.since(gone) <= REMEMBERED));
-        let mut gone: Vec<(Duration, ProcessId)> =
-            self.processes.iter().filter(|(_, it)| it.gone.is_some()).map(|(id, it)| (it.length(), *id)).collect();
+        self.processes.retain(|_, process| process.gone.is_none_or(|gone| now.since(gone) <= REMEMBERED));
+        let mut gone: Vec<(Duration, ProcessId)> = self
+            .processes
+            .iter()
+            .filter(|(_, process)| process.gone.is_some())
+            .map(|(id, process)| (process.length(), *id))
+            .collect();
         if gone.len() > MOST_GONE {
             gone.sort_unstable();
             for (_, id) in &gone[..gone.len() - MOST_GONE] {
@@ -380,7 +389,7 @@ impl History {
 
     /// Returns all processes that hold or held memory of a GPU, by the time of their first sample.
     pub fn gpu_processes(&self, gpu: &GpuUuid) -> Vec<(ProcessId, &ProcessHistory, &MemoryHistory)> {
-        let on = self.processes.iter().filter_map(|(id, it)| Some((*id, it.as_ref(), it.on(gpu)?)));
+        let on = self.processes.iter().filter_map(|(id, process)| Some((*id, process.as_ref(), process.on(gpu)?)));
         let mut gpu_processes: Vec<_> = on.collect();
         gpu_processes.sort_unstable_by_key(|(id, _, series)| (series.began(), *id));
         gpu_processes

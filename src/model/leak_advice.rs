@@ -60,13 +60,17 @@ impl GrownParts {
     fn of(parts: ReservedMemory, held: Bytes, gained: Bytes) -> Self {
         let cache = [parts.pending, parts.fragmented, parts.cache].into_iter().sum::<Bytes>();
         let grown = |part: Bytes| part >= gained;
-        let it = Self {
+        let parts_that_fit = Self {
             tensors: grown(parts.allocated),
             cache: grown(cache),
             other: grown(held.saturating_sub(parts.sum())),
         };
         // The gain is spread over several parts.
-        if it.tensors || it.cache || it.other { it } else { Self { tensors: true, cache: true, other: true } }
+        if parts_that_fit.tensors || parts_that_fit.cache || parts_that_fit.other {
+            parts_that_fit
+        } else {
+            Self { tensors: true, cache: true, other: true }
+        }
     }
 
     /// The possible patterns, most certain first.
@@ -102,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_gained_is_in_a_part_that_is_large_enough() {
+    fn the_gain_is_in_a_part_that_is_large_enough() {
         let check = |growth, allocated, cache, held, expected: &[GrowthPattern]| {
             let grown = GrownParts::of(parts(allocated, cache), Bytes::from_gib(held), Bytes::from_gib(5));
             assert_eq!(grown.patterns(growth), expected);

@@ -78,12 +78,13 @@ impl DeviceAllocator {
 
     /// Makes the one segment of a pool so much longer that the tensor fits at its end.
     fn expand(&mut self, size: u64, small: bool, page: u64, limit: u64) -> Option<Block> {
-        let at = self.segments.iter().position(|it| it.small == small && it.size > 0).unwrap_or_else(|| {
-            self.segments.push(Segment { small, ..Segment::default() });
-            self.segments.len() - 1
-        });
+        let at =
+            self.segments.iter().position(|segment| segment.small == small && segment.size > 0).unwrap_or_else(|| {
+                self.segments.push(Segment { small, ..Segment::default() });
+                self.segments.len() - 1
+            });
         let end = self.segments[at].size;
-        let last = self.segments[at].blocks.last_key_value().map(|(offset, it)| (*offset, *it));
+        let last = self.segments[at].blocks.last_key_value().map(|(offset, length)| (*offset, *length));
         let (offset, had) = match last {
             Some((offset, (had, true))) => (offset, had),
             _ => (end, 0),
@@ -138,7 +139,7 @@ impl DeviceAllocator {
 
     /// Returns to the driver what is wholly free.
     pub(crate) fn empty_cache(&mut self) {
-        for (at, segment) in self.segments.iter_mut().enumerate().filter(|(_, it)| it.size > 0) {
+        for (at, segment) in self.segments.iter_mut().enumerate().filter(|(_, segment)| segment.size > 0) {
             let Some((&offset, &(size, true))) = segment.blocks.last_key_value() else { continue };
             if size == segment.size {
                 self.free.remove(&(segment.small, size, at, offset));

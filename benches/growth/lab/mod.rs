@@ -68,7 +68,7 @@ impl Case {
     /// Forgets what was before that time.
     fn begin(&mut self, from: f64) {
         for log in [&mut self.log, &mut self.tensors] {
-            let first = log.partition_point(|it| it.0 <= from).saturating_sub(1);
+            let first = log.partition_point(|entry| entry.0 <= from).saturating_sub(1);
             log.drain(..first);
             for it in log {
                 it.0 = (it.0 - from).max(0.0);

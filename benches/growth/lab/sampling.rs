@@ -35,7 +35,7 @@ impl Sampling {
         let mut hole = self.until_hole(random);
         while due < case.end {
             let now = due + self.interval * self.jitter * random.unit();
-            while let Some((_, next)) = log.get(at).filter(|it| it.0 <= now) {
+            while let Some((_, next)) = log.get(at).filter(|entry| entry.0 <= now) {
                 held = *next;
                 at += 1;
             }

@@ -206,7 +206,7 @@ impl BucketLevels {
             let (width, newest) = (before << (2 * at), newest >> (2 * at));
             let buckets = std::iter::once(&level.open).chain(level.full.iter().rev());
             let begins = (0..=newest).rev().map(|number| number * width);
-            known.extend(begins.zip(buckets).filter(|(begin, it)| *begin < forgotten && !it.is_hole()));
+            known.extend(begins.zip(buckets).filter(|(begin, bucket)| *begin < forgotten && !bucket.is_hole()));
             if level.full.len() < LENGTH {
                 break;
             }
@@ -364,9 +364,9 @@ mod tests {
             for sample in 0..samples + then {
                 let (at, kib) = (first + sample * every, if sample < samples { 7 } else { 8 });
                 levels.push(Moment(at), kib);
-                for (level, it) in each.iter_mut().enumerate() {
-                    let width = FINEST << (2 * level);
-                    it.push(at / width - before / width, kib);
+                for (at_level, level) in each.iter_mut().enumerate() {
+                    let width = FINEST << (2 * at_level);
+                    level.push(at / width - before / width, kib);
                 }
                 before = at;
             }

@@ -42,16 +42,16 @@ impl LeakDetectors {
                     detectors.processes.entry(gpu_process.process).or_default().push(at, held, limit);
                 }
             }
-            detectors.processes.retain(|_, it| it.last().is_some_and(|last| at.since(last) < GONE));
+            detectors.processes.retain(|_, detector| detector.last().is_some_and(|last| at.since(last) < GONE));
         }
         let now = snapshot.at;
-        self.0.retain(|_, it| it.whole.last().is_none_or(|last| now.since(last) < GONE));
+        self.0.retain(|_, gpu| gpu.whole.last().is_none_or(|last| now.since(last) < GONE));
     }
 
     /// The processes whose memory grows like a leak on some GPU.
     pub(in crate::model) fn suspects(&self) -> impl Iterator<Item = ProcessId> {
         let gpu_processes = self.0.values().flat_map(|gpu| &gpu.processes);
-        gpu_processes.filter(|(_, it)| it.verdict() >= LeakVerdict::Suspect).map(|(id, _)| *id)
+        gpu_processes.filter(|(_, detector)| detector.verdict() >= LeakVerdict::Suspect).map(|(id, _)| *id)
     }
 
     /// The detector of a GPU.

@@ -176,11 +176,14 @@ impl<'a> MemoryGrowth<'a> {
         now: Moment,
     ) -> Self {
         let known = series.zip(detector.evidence());
-        let gains = || known.and_then(|((memory, allocator), it)| PartGains::between(memory, allocator, it.since, now));
+        let gains = || {
+            known.and_then(|((memory, allocator), evidence)| PartGains::between(memory, allocator, evidence.since, now))
+        };
         Self {
             detector,
             part: if is_part { Some(MemoryPart::Allocated) } else { gains().and_then(PartGains::largest) },
-            reserved: known.and_then(|((_, allocator), it)| reserved_gain(&allocator.reserved, it.since, now)),
+            reserved: known
+                .and_then(|((_, allocator), evidence)| reserved_gain(&allocator.reserved, evidence.since, now)),
         }
     }
 
@@ -310,8 +313,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// What a process's growth looks like after so many seconds: of the driver's figure, and of what PyTorch reserved
-    /// and allocated of it, in MiB at each second.
+    /// Returns the growth of a process after some seconds. The closure returns the MiB of the driver's figure, and of
+    /// PyTorch's reserved and allocated memory, at each second.
     fn watch(
         seconds: u64,
         held: [fn(u64) -> u64; 3],
@@ -339,13 +342,13 @@ mod tests {
         (growing.verdict(), growing.part, growing.sentence(), growing.pattern())
     }
 
-    /// What a step takes and gives back, in MiB.
+    /// The temporary memory of a step in MiB.
     fn swing(second: u64) -> u64 {
         second * 37 % 5 * 512
     }
 
     #[test]
-    fn a_leak_shows_in_what_tensors_hold_before_pytorch_takes_more() {
+    fn a_leak_shows_in_allocated_memory_before_reserved_memory_grows() {
         let (verdict, part, sentence, pattern) =
             watch(900, [|_| 31_000, |_| 30_500, |second| 10_000 + 5 * second + swing(second)]);
         assert_eq!(
@@ -358,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_that_reached_the_driver_is_of_the_same_part() {
+    fn a_leak_that_reached_the_driver_s_figure_is_still_of_tensors() {
         let grown = |second: u64| 10_000 + second / 4 * 20 + swing(second);
         let held = [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, grown];
         let (verdict, part, sentence, _) = watch(900, held);
@@ -367,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_beside_the_tensors_is_named() {
+    fn growth_of_cache_or_outside_memory_is_named() {
         let cache =
             [|second| 12_500 + second / 4 * 20, |second| 12_048 + second / 4 * 20, |second| 10_000 + swing(second)];
         let (verdict, part, sentence, pattern) = watch(900, cache);
@@ -387,8 +390,8 @@ mod tests {
     }
 
     #[test]
-    fn longer_batches_are_no_growth_of_what_tensors_hold() {
-        // From 400 s on, a step takes up to 4 GiB more than before, and gives it back.
+    fn longer_batches_are_no_growth_of_allocated_memory() {
+        // From 400 s on, a step takes up to 4 GiB more than before, and releases it.
         let held = [
             |second| 18_500 + second,
             |second| 18_048 + second,
@@ -408,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_step_takes_and_gives_back_is_counted_once_in_the_forecast() {
+    fn temporary_memory_counts_once_in_the_forecast() {
         let mut growth = PartedDetector::default();
         for second in 0..1200_u64 {
             let kept = 10_000 + 5 * second;

@@ -1,4 +1,4 @@
-//! Claims on single series; on many at once, `benches/growth` has the figures, and `tests/it/growth.rs` a part of them.
+//! Tests of single series. `benches/growth` has figures over many, and `tests/it/analyze.rs` tests some of them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::base::units::{Bytes, Moment};
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 30 << 10;
 
-/// A series with a sample each second, of which the closure says the MiB.
+/// Feeds a series with a sample each second; the closure returns the MiB.
 fn watched(seconds: u64, mib: impl Fn(u64) -> u64) -> LeakDetector {
     let mut growth = LeakDetector::default();
     for at in 0..seconds {
@@ -26,7 +26,7 @@ fn check(seconds: u64, mib: impl Fn(u64) -> u64, expected: LeakVerdict) -> LeakD
     growth
 }
 
-/// Weights in the first seconds, then what the closure adds.
+/// Weights in the first seconds, then the MiB that the closure adds.
 fn job(added: impl Fn(u64) -> u64) -> impl Fn(u64) -> u64 {
     move |at| if at < 20 { 500 + at * 1000 } else { 20_500 + added(at) }
 }
@@ -71,14 +71,14 @@ fn a_leak_is_called_with_its_rate_and_its_end() {
     let truth = Duration::from_secs((LIMIT - 20_500 - 450) * 2);
     assert!(forecast.low < truth && truth < forecast.high, "{evidence:?}");
     assert!(forecast.high < forecast.low + truth / 10, "{evidence:?}");
-    // The last of it may not be to be had.
+    // The last part of the memory may not be available.
     assert!(forecast.low < Duration::from_secs((LIMIT / 100 * 98 - 20_500 - 450) * 2), "{evidence:?}");
     assert!(evidence.maxima > 20 && evidence.chance < 6.0, "{evidence:?}");
 }
 
 #[test]
-fn a_rise_of_what_goes_up_and_down_is_no_leak() {
-    // The load of a server, in waves of 14, 40 and 95 minutes; and the same where some samples in a row came late.
+fn a_rise_in_a_series_that_goes_up_and_down_is_no_leak() {
+    // The load of a server, in waves of 14, 40 and 95 minutes, with and without some late samples in a row.
     let wave = |at: f64, period: f64, phase: f64| (at / period * std::f64::consts::TAU + phase).sin();
     for (late, by) in [(0, 0), (4, 60), (4, 15), (12, 60)] {
         let mut growth = LeakDetector::default();
@@ -97,18 +97,18 @@ fn a_rise_of_what_goes_up_and_down_is_no_leak() {
 }
 
 #[test]
-fn what_stands_still_after_it_warmed_up_is_steady() {
+fn a_series_that_is_constant_after_its_warm_up_is_steady() {
     check(50, job(|_| 0), LeakVerdict::TooSoon);
     check(600, job(|_| 0), LeakVerdict::Steady);
-    // Slower and slower, up to 6 GiB.
+    // Growth that slows down, up to 6 GiB.
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "MiB")]
     let slower = job(|at| (6000.0 * (1.0 - (-(at as f64) / 200.0).exp())) as u64);
     check(3000, slower, LeakVerdict::Steady);
 }
 
 #[test]
-fn what_grows_too_slowly_to_matter_within_a_day_says_what_it_did() {
-    // 31 MiB a minute, of which some room is for 3 days.
+fn growth_too_slow_to_matter_within_a_day_is_mentioned() {
+    // 31 MiB a minute: memory lasts for 3 days.
     let held = |at: u64| 20_500 + at * 31 / 60;
     let limit = 20_500 + 31 * 60 * 24 * 3;
     let mut growth = LeakDetector::default();
@@ -119,18 +119,18 @@ fn what_grows_too_slowly_to_matter_within_a_day_says_what_it_did() {
     let sentence = growth.sentence();
     assert!(sentence.starts_with("steady, though +1.") && sentence.contains(" GiB in 5"), "{sentence}");
     assert!(sentence.ends_with(" min; at this pace memory lasts 2 d 23 h"), "{sentence}");
-    // Once it stands still, that is past.
+    // After the growth has stopped, it is no longer mentioned.
     for at in 3500..4000 {
         growth.push(Moment(at * 1000), Bytes(held(3500) * MIB), Some(Bytes(limit * MIB)));
     }
     assert_eq!(growth.sentence(), "steady");
-    // Nor is it said of what was loaded, or comes and goes.
+    // Loading, or memory that comes and goes, is not mentioned either.
     assert_eq!(watched(3000, job(|_| 0)).sentence(), "steady");
     assert_eq!(watched(3000, job(|at| at * 37 % 101 * 20)).sentence(), "steady");
 }
 
 #[test]
-fn what_is_not_called_yet_or_never_ends_is_no_slow_growth() {
+fn growth_not_called_yet_or_over_years_is_not_mentioned_as_slow() {
     let sentence = |every: u64, count: u64, held: &dyn Fn(u64) -> u64| {
         let mut growth = LeakDetector::default();
         for at in (0..count).map(|sample| sample * every) {
@@ -138,9 +138,9 @@ fn what_is_not_called_yet_or_never_ends_is_no_slow_growth() {
         }
         (growth.verdict(), growth.sentence())
     };
-    // What is being loaded would end within two hours, and is not called for that.
+    // At the rate of loading, memory would last two hours, but loading is no growth.
     assert_eq!(sentence(1, 400, &|at| (1000 + at * 13) << 10), (LeakVerdict::Steady, "steady".to_owned()));
-    // 10 MiB a day end in years.
+    // At 10 MiB a day, memory lasts for years.
     assert_eq!(
         sentence(60, 10_000, &|at| (1000 << 10) + at * 10_240 / 86_400),
         (LeakVerdict::Steady, "steady".to_owned())
@@ -148,7 +148,7 @@ fn what_is_not_called_yet_or_never_ends_is_no_slow_growth() {
 }
 
 #[test]
-fn a_leak_whose_steps_are_little_rarer_than_its_readings_does_not_come_and_go() {
+fn a_leak_with_steps_little_rarer_than_its_samples_does_not_come_and_go() {
     for step in [61, 63, 65, 70, 90] {
         let mut growth = LeakDetector::default();
         let (mut calls, mut was) = (0, LeakVerdict::TooSoon);
@@ -171,7 +171,7 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes() {
 #[test]
 fn a_leak_that_stops_is_withdrawn_within_two_minutes_however_seldom_it_is_read() {
     for every in [1_u64, 10, 30, 60] {
-        // It stops between two readings; one of them is missing some time before.
+        // The leak stops between two samples; a sample is missing some time before.
         for stops in [3602, 3630, 3658] {
             let mut growth = LeakDetector::default();
             for at in (0..=stops + 120).step_by(usize::try_from(every).expect("it is small")).filter(|at| *at != 1800) {
@@ -184,7 +184,7 @@ fn a_leak_that_stops_is_withdrawn_within_two_minutes_however_seldom_it_is_read()
 }
 
 #[test]
-fn the_latest_end_of_a_leak_that_paused_leaves_room_for_one_more_pause() {
+fn the_upper_bound_for_a_leak_that_rested_allows_for_one_more_rest() {
     let paused = |pause: u64| {
         let growth = check(2400 + pause, |at| 500 + at.min(1200) + at.saturating_sub(1200 + pause), LeakVerdict::Leak);
         growth.evidence().and_then(|evidence| evidence.forecast).expect("the limit is known")
@@ -194,7 +194,7 @@ fn the_latest_end_of_a_leak_that_paused_leaves_room_for_one_more_pause() {
 }
 
 #[test]
-fn a_leak_that_stops_some_time_after_a_hole_is_withdrawn_as_soon() {
+fn a_leak_that_stops_after_missing_samples_is_withdrawn_as_soon() {
     let mut growth = LeakDetector::default();
     let mut told = Vec::new();
     for at in (0..600).chain(900..1400_u64) {
@@ -202,12 +202,12 @@ fn a_leak_that_stops_some_time_after_a_hole_is_withdrawn_as_soon() {
         growth.push(Moment(5_000_000 + at * 1000), Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
         told.push((at, growth.verdict()));
     }
-    assert!(told.iter().all(|(at, it)| !(920..1200).contains(at) || *it == LeakVerdict::Leak), "{told:?}");
-    assert!(told.iter().all(|(at, it)| *at < 1320 || *it < LeakVerdict::Suspect), "{told:?}");
+    assert!(told.iter().all(|(at, verdict)| !(920..1200).contains(at) || *verdict == LeakVerdict::Leak), "{told:?}");
+    assert!(told.iter().all(|(at, verdict)| *at < 1320 || *verdict < LeakVerdict::Suspect), "{told:?}");
 }
 
 #[test]
-fn a_sawtooth_with_a_rising_floor_stays_a_leak_though_its_teeth_differ() {
+fn an_uneven_sawtooth_with_a_rising_floor_stays_a_leak() {
     let mut growth = LeakDetector::default();
     let mut lengths = [60, 90, 40, 70, 50, 60, 55].into_iter().cycle();
     let (mut began, mut until) = (20, 60);
@@ -256,7 +256,7 @@ fn a_suspicion_ends_within_two_minutes_and_a_leak_that_stopped_does_not_come_bac
 }
 
 #[test]
-fn what_regains_an_earlier_amount_is_no_leak() {
+fn a_series_that_regains_an_earlier_amount_is_no_leak() {
     let server = |tops: u64| {
         job(move |at| match at {
             ..3000 => tops,
@@ -268,15 +268,15 @@ fn what_regains_an_earlier_amount_is_no_leak() {
 }
 
 #[test]
-fn a_floor_that_rises_under_teeth_is_a_leak_and_one_that_does_not_is_none() {
+fn a_sawtooth_is_a_leak_only_if_its_floor_rises() {
     let sawtooth = |rate: u64| job(move |at| at % 40 * 50 + at / 40 * 40 * rate);
     check(1500, sawtooth(0), LeakVerdict::Steady);
     check(1500, sawtooth(2), LeakVerdict::Leak);
 }
 
 #[test]
-fn the_sixth_tooth_that_ends_higher_than_the_one_before_makes_a_leak() {
-    // The first tooth ends at that; what the others end at rises by 300 MiB each.
+fn the_sixth_drop_to_a_higher_bottom_makes_a_leak() {
+    // The first drop ends at that amount; the bottoms of the others rise by 300 MiB each.
     let sawtooth = |first: u64| {
         job(move |at| {
             let tooth = at / 400;
@@ -289,15 +289,15 @@ fn the_sixth_tooth_that_ends_higher_than_the_one_before_makes_a_leak() {
     for seconds in (2900..8000).step_by(100) {
         check(seconds, sawtooth(300), LeakVerdict::Leak);
     }
-    // It held more before, and gave it back.
+    // The series held more before, and released it.
     for seconds in (400..3200).step_by(100) {
         assert_ne!(watched(seconds, sawtooth(3000)).verdict(), LeakVerdict::Leak, "after {seconds} s");
     }
 }
 
 #[test]
-fn the_end_of_teeth_is_that_of_the_first_whose_top_has_no_room() {
-    // Of 3000 MiB each, every 600 s, and 120 MiB are left of it.
+fn a_sawtooth_runs_out_of_memory_at_its_first_top_above_the_limit() {
+    // Rises of 3000 MiB every 600 s, of which 120 MiB stay.
     let sawtooth = |at: u64| at % 600 * 5 + at / 600 * 120;
     let end = (0..1_000_000).find(|at| 20_500 + sawtooth(*at) >= LIMIT).expect("it grows");
     for now in (end / 4..end * 3 / 4).step_by(1000) {
@@ -309,7 +309,7 @@ fn the_end_of_teeth_is_that_of_the_first_whose_top_has_no_room() {
 }
 
 #[test]
-fn a_warm_up_that_was_called_a_leak_is_not_called_one_at_each_further_piece() {
+fn a_warm_up_that_was_called_a_leak_is_not_called_again_at_each_further_step() {
     // Pieces of 20 to 420 MiB, ever less often.
     let (mut pieces, mut at, mut wait, mut random) = (Vec::new(), 20.0, 30.0, 2 * 7919_u64);
     for _ in 0..40 {
@@ -330,7 +330,7 @@ fn a_warm_up_that_was_called_a_leak_is_not_called_one_at_each_further_piece() {
 }
 
 #[test]
-fn the_earliest_end_of_what_has_little_room_is_not_now() {
+fn the_lower_bound_with_little_room_is_not_0() {
     // 300 MiB are left of 30 GiB.
     let growth = check(900, |at| 30_200 + at / 4, LeakVerdict::Leak);
     let forecast = growth.evidence().and_then(|evidence| evidence.forecast).expect("the limit is known");
@@ -338,7 +338,7 @@ fn the_earliest_end_of_what_has_little_room_is_not_now() {
 }
 
 #[test]
-fn a_bucket_counts_at_its_first_sample_only_where_it_has_no_other() {
+fn an_open_bucket_counts_only_where_buckets_have_a_single_sample() {
     let lowest = |interval: f64, samples: [(u64, u32); 3]| {
         let mut levels = BucketLevels::default();
         levels.fit(interval);
@@ -352,7 +352,7 @@ fn a_bucket_counts_at_its_first_sample_only_where_it_has_no_other() {
 }
 
 #[test]
-fn a_step_that_seems_earlier_than_the_one_before_is_as_late() {
+fn a_step_dated_before_the_previous_one_gets_its_time() {
     let mut steps = StepGrowth::since(Moment(0));
     for (at, low) in [(0.0, 1000.0), (100.0, 2000.0), (80.0, 2000.0), (90.0, 3000.0), (200.0, 3000.0)] {
         steps.push(Point { at, low, high: low });
@@ -361,7 +361,7 @@ fn a_step_that_seems_earlier_than_the_one_before_is_as_late() {
 }
 
 #[test]
-fn what_would_last_longer_than_a_day_is_no_leak() {
+fn a_growth_that_fills_memory_in_more_than_a_day_is_no_leak() {
     check(7000, job(|at| at / 60 * 2), LeakVerdict::Steady);
 }
 
@@ -370,7 +370,7 @@ fn no_verdict_comes_and_goes_while_nothing_new_happens() {
     let series: [fn(u64) -> u64; 3] = [
         // A cache that fills for three minutes and is emptied.
         |at| at % 200 * 10,
-        // Evenly, and so slowly that it would last for a week.
+        // An even growth so slow that memory lasts for a week.
         |at| at / 64,
         |at| at / 200 * 3,
     ];
@@ -388,7 +388,7 @@ fn no_verdict_comes_and_goes_while_nothing_new_happens() {
 }
 
 #[test]
-fn samples_that_are_rare_or_in_disorder_make_no_difference() {
+fn rare_or_unordered_samples_make_no_difference() {
     for interval in [200, 2000, 10_000, 60_000] {
         let mut growth = LeakDetector::default();
         for at in 0..18_000_000 / interval {
@@ -396,7 +396,7 @@ fn samples_that_are_rare_or_in_disorder_make_no_difference() {
             let time = Moment(1_000_000 + at * interval + late);
             let mib = 20_000 + at * interval / 4000 * 2;
             growth.push(time, Bytes(mib * MIB), Some(Bytes(LIMIT * MIB)));
-            // One that was late already, and says nothing.
+            // A sample that is not later than the one before is ignored.
             growth.push(Moment(time.0 - 1), Bytes(0), None);
         }
         assert_eq!(growth.verdict(), LeakVerdict::Leak, "every {interval} ms: {:?}", growth.evidence());
@@ -419,7 +419,7 @@ fn falls_have_names() {
 }
 
 #[test]
-fn the_sentence_has_all_numbers() {
+fn the_sentence_has_all_figures() {
     let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
     let forecast = Forecast { likely: minutes(190), low: minutes(168), high: minutes(222) };
     let evidence = Evidence {
@@ -433,12 +433,12 @@ fn the_sentence_has_all_numbers() {
     };
     assert_eq!(
         evidence.to_string(),
-        "+50 MiB per 100 s for 12 min, 38 new maxima where chance gives 1; \
+        "+30 MiB/min for 12 min (38 new highs, 1 expected by chance); \
          out of memory in 3 h 10 min (2 h 50 to 3 h 40)"
     );
 }
 
-/// Some kB for each of a thousand series.
+/// A thousand series may have some kB each.
 #[test]
 fn a_series_of_days_takes_little_memory() {
     assert!(size_of::<LeakDetector>() < 640, "{}", size_of::<LeakDetector>());

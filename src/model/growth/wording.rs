@@ -11,6 +11,9 @@ use crate::model::Severity;
 /// The KiB of slow growth that are worth a mention: less takes days to matter.
 const LEAST_GROWTH: f64 = 65_536.0;
 
+/// The bytes per minute from which a rate is shown by the minute.
+const LEAST_PER_MINUTE: f64 = 1_048_576.0;
+
 /// A month in seconds.
 const MONTH: f64 = 30.0 * 86_400.0;
 
@@ -61,12 +64,14 @@ impl fmt::Display for MemoryDrop {
 /// `+30 MiB/min for 12 min (38 new highs, 1 expected by chance); out of memory in 3 h 10 min (2 h 50 to 3 h 40)`
 impl fmt::Display for Evidence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what grows has a positive rate")]
-        let part = Bytes((self.rate.0 * 100.0).max(0.0) as u64).to_string().replace(".0 ", " ");
+        // A slow growth reads better by the hour.
+        let (seconds, unit) = if self.rate.0 * 60.0 >= LEAST_PER_MINUTE { (60.0, "min") } else { (3600.0, "h") };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a growth has a positive rate")]
+        let amount = Bytes((self.rate.0 * seconds).max(0.0) as u64).to_string().replace(".0 ", " ");
         let span = RoughSpan(Duration::try_from_secs_f64(self.span).unwrap_or(Duration::ZERO));
-        let maxima = if self.maxima == 1 { "maximum" } else { "maxima" };
+        let highs = if self.maxima == 1 { "high" } else { "highs" };
         let chance = self.chance.round().max(1.0);
-        write!(f, "+{part} per 100 s for {span}, {} new {maxima} where chance gives {chance}", self.maxima)?;
+        write!(f, "+{amount}/{unit} for {span} ({} new {highs}, {chance} expected by chance)", self.maxima)?;
         if let Some(end) = self.forecast {
             let (likely, low, high) = (RoughSpan(end.likely), RoughSpan(end.low), RoughSpan(end.high));
             write!(f, "; out of memory in {likely} ({low:#} to {high:#})")?;

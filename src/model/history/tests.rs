@@ -1,4 +1,4 @@
-//! Who is remembered, for how long, and what that takes.
+//! Tests of the history: the processes remembered, the time, the memory used, and the events.
 
 use super::*;
 use crate::base::units::Watts;
@@ -8,7 +8,7 @@ fn id(pid: u32) -> ProcessId {
     ProcessId { pid, start_ticks: Some(u64::from(pid)) }
 }
 
-/// Takes in passes over a host, one a second, each changed by the one before.
+/// Learns `passes` snapshots of a host, one a second, each changed from the one before.
 fn watch(
     history: &mut History,
     mut host: Snapshot,
@@ -23,59 +23,59 @@ fn watch(
 }
 
 #[test]
-fn a_process_on_two_gpus_has_a_curve_on_each_and_one_in_all() {
+fn a_process_on_two_gpus_has_a_curve_for_each_and_one_for_both() {
     let mut history = History::default();
     let one = host(2).with(100, "python train.py", 0, Bytes::from_gib(3));
-    let one = watch(&mut history, one, 10, |_, it| it);
+    let one = watch(&mut history, one, 10, |_, host| host);
     let both = one.with(100, "python train.py", 1, Bytes::from_gib(2));
-    let both = watch(&mut history, both, 10, |_, it| it);
-    let it = history.process(id(100)).unwrap();
+    let both = watch(&mut history, both, 10, |_, host| host);
+    let process = history.process(id(100)).unwrap();
     let latest = |series: Option<&MemoryHistory>| series.and_then(MemoryHistory::latest);
-    assert_eq!(latest(it.on(&both.gpus[0].uuid)), Some(Bytes::from_gib(3)));
-    assert_eq!(latest(it.on(&both.gpus[1].uuid)), Some(Bytes::from_gib(2)));
-    assert_eq!(latest(it.memory()), Some(Bytes::from_gib(5)));
-    let all = it.memory().unwrap();
+    assert_eq!(latest(process.on(&both.gpus[0].uuid)), Some(Bytes::from_gib(3)));
+    assert_eq!(latest(process.on(&both.gpus[1].uuid)), Some(Bytes::from_gib(2)));
+    assert_eq!(latest(process.memory()), Some(Bytes::from_gib(5)));
+    let all = process.memory().unwrap();
     assert_eq!((all.baseline(), all.peak()), (Some(Bytes::from_gib(3)), Some(Bytes::from_gib(5))));
     let before = all.at(Moment(both.at.0 - 15_000), both.at).unwrap();
     assert_eq!(before.high, Bytes::from_gib(3));
 }
 
 #[test]
-fn who_ended_is_remembered_for_hours_and_its_successor_is_another() {
+fn an_ended_process_is_remembered_for_hours_and_not_mistaken_for_its_successor() {
     let mut history = History::default();
     let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(3));
-    let host = watch(&mut history, host, 10, |_, it| it);
-    let host = watch(&mut history, host.without(100), 1, |_, it| it);
+    let host = watch(&mut history, host, 10, |_, host| host);
+    let host = watch(&mut history, host.without(100), 1, |_, host| host);
     assert_eq!(history.process(id(100)).unwrap().gone, Some(host.at));
     let ended = history.gpu_processes(&host.gpus[0].uuid);
     assert_eq!(ended.iter().map(|(id, ..)| id.pid).collect::<Vec<_>>(), [100]);
     let mut again = host.clone().with(100, "python other.py", 0, Bytes::from_gib(1));
     again.gpus[0].processes[0].process.start_ticks = Some(7);
     again.processes[0].id.start_ticks = Some(7);
-    let again = watch(&mut history, again, 10, |_, it| it);
+    let again = watch(&mut history, again, 10, |_, host| host);
     assert_eq!(history.gpu_processes(&again.gpus[0].uuid).len(), 2);
-    watch(&mut history, again.later(6 * 3600), 1, |_, it| it);
+    watch(&mut history, again.later(6 * 3600), 1, |_, host| host);
     assert!(history.process(id(100)).is_none());
 }
 
 #[test]
-fn of_many_that_ended_those_stay_that_were_there_longest() {
+fn of_many_ended_processes_the_longest_running_stay() {
     let mut history = History::default();
     let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
-    let host = watch(&mut history, host, 60, |_, it| it).without(7);
-    watch(&mut history, host, 500, |pass, it| {
+    let host = watch(&mut history, host, 60, |_, host| host).without(7);
+    watch(&mut history, host, 500, |pass, host| {
         let pid = 1000 + u32::try_from(pass).unwrap();
-        it.without(pid - 1).with(pid, "python eval.py", 0, Bytes::from_gib(1))
+        host.without(pid - 1).with(pid, "python eval.py", 0, Bytes::from_gib(1))
     });
     assert!(history.processes.len() <= MOST_GONE + 1, "{}", history.processes.len());
     assert!(history.process(id(7)).is_some());
 }
 
 #[test]
-fn work_heat_and_power_are_kept_too() {
+fn load_temperature_and_power_are_kept_too() {
     let mut history = History::default();
     let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(3));
-    let host = watch(&mut history, host, 10, |_, it| it);
+    let host = watch(&mut history, host, 10, |_, host| host);
     let gpu = history.gpu(&host.gpus[0].uuid).unwrap();
     let now = |curve: &Curve| curve.at(host.at, host.at).map(|range| range.high);
     assert_eq!((now(&gpu.sm), now(&gpu.power)), (Some(50), Some(300)));
@@ -85,16 +85,17 @@ fn work_heat_and_power_are_kept_too() {
 }
 
 #[test]
-fn a_thousand_young_processes_take_next_to_nothing() {
+fn a_thousand_young_processes_take_almost_no_memory() {
     let mut history = History::default();
     let crowd = (0..1000).fold(host(4), |host, at| {
         host.with(1000 + at, "python train.py", at as usize % 4, Bytes::from_mib(u64::from(at)))
     });
-    watch(&mut history, crowd, 10, |_, it| it);
+    watch(&mut history, crowd, 10, |_, host| host);
     assert!(history.bytes() < 1 << 20, "{}", history.bytes());
 }
 
-/// A week of figures that never repeat, of 8 GPUs and 64 processes, and as many that ended as are remembered.
+/// A week of figures that never repeat, of 8 GPUs and 64 processes, and of the most ended processes that are
+/// remembered.
 #[test]
 fn a_full_history_takes_less_than_six_mebibytes() {
     let mut history = History::default();
@@ -128,7 +129,7 @@ fn a_full_history_takes_less_than_six_mebibytes() {
             let [allocated, reserved] = [amounts.0, amounts.0 + amounts.1].map(|kib| Bytes::from_kib(kib.into()));
             process.allocator = Some(peek(None, reserved, allocated).into());
         }
-        // In the end, some are replaced.
+        // Some processes are replaced in the last pass.
         if pass % 20 == 0 && step == 1 {
             let pid = host.processes[0].id.pid;
             host = host.without(pid).with(pid + 64, "python train.py", pid as usize % 8, Bytes::from_gib(1));
@@ -142,18 +143,18 @@ fn a_full_history_takes_less_than_six_mebibytes() {
 }
 
 #[test]
-fn who_comes_goes_falls_and_is_signalled_is_noted() {
+fn begin_end_drop_and_signal_are_events() {
     let mut history = History::default();
     let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(8));
-    let host = watch(&mut history, host, 5, |_, it| it);
-    let mut host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
+    let host = watch(&mut history, host, 5, |_, host| host);
+    let mut host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, host| host);
     let came = host.at;
     host.gpus[0].processes[0].memory = Ok(Bytes::from_gib(3));
-    let mut host = watch(&mut history, host, 1, |_, it| it);
+    let mut host = watch(&mut history, host, 1, |_, host| host);
     let fell = host.at;
     host.gpus[0].health.xids.push(crate::protocol::snapshot::Xid { at: fell, code: 79 });
     history.signalled(id(200), Signal::Term, fell);
-    let host = watch(&mut history, host.without(200), 3, |_, it| it);
+    let host = watch(&mut history, host.without(200), 3, |_, host| host);
     let gpu = GpuOrProcess::Gpu(host.gpus[0].uuid.clone());
     let noted: Vec<_> = history
         .events(&gpu)
@@ -172,24 +173,24 @@ fn who_comes_goes_falls_and_is_signalled_is_noted() {
 }
 
 #[test]
-fn who_is_found_by_the_first_look_at_a_gpu_that_answers_late_did_not_begin_then() {
+fn processes_on_a_gpu_that_answers_late_did_not_begin_then() {
     let mut history = History::default();
     let late = host(1).with(100, "python train.py", 0, Bytes::from_gib(8));
     let gpus = late.gpus.clone();
-    let empty = watch(&mut history, Snapshot { gpus: vec![], ..late }, 4, |_, it| it);
+    let empty = watch(&mut history, Snapshot { gpus: vec![], ..late }, 4, |_, host| host);
     let at = Moment(empty.at.0 + empty.interval_ms);
     let mut host = Snapshot { at, gpus, ..empty };
     host.gpus[0].load.at = at;
-    host = watch(&mut history, host, 3, |_, it| it);
+    host = watch(&mut history, host, 3, |_, host| host);
     let gpu = GpuOrProcess::Gpu(host.gpus[0].uuid.clone());
     assert_eq!(history.events(&gpu).count(), 0);
-    let host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, it| it);
+    let host = watch(&mut history, host.with(200, "python eval.py", 0, Bytes::from_gib(1)), 1, |_, host| host);
     let kinds: Vec<_> = history.events(&gpu).map(|event| event.kind).collect();
     assert_eq!((kinds, host.gpus[0].processes.len()), (vec![HistoryEventKind::Began], 2));
 }
 
 #[test]
-fn what_a_process_had_when_first_seen_is_that_of_all_its_gpus() {
+fn the_baseline_of_a_process_is_the_sum_over_its_gpus() {
     let gib = Bytes::from_gib;
     let first = |hosts: &[Snapshot]| {
         let mut history = History::default();

@@ -44,7 +44,7 @@ impl Block {
     fn pack(slots: &[u32; BLOCK]) -> Self {
         let known = || slots.iter().copied().filter(|slot| *slot <= HIGHEST);
         let base = known().min().unwrap_or(HIGHEST);
-        let shift = known().fold(0, |bits, it| bits | (it - base)).trailing_zeros().min(31);
+        let shift = known().fold(0, |bits, slot| bits | (slot - base)).trailing_zeros().min(31);
         if known().any(|slot| (slot - base) >> shift >= u32::from(BLANK_BYTE)) {
             return Self::Wide(Box::new(*slots));
         }

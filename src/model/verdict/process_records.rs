@@ -142,8 +142,8 @@ impl ProcessRecords {
                     .take_while(|ancestor| self.records[*ancestor].activity != Activity::Computes)
                     .collect::<Vec<_>>();
                 line.retain(|ancestor| !self.records[*ancestor].role.is_keeper());
-                for it in line {
-                    self.records[it].activity = Activity::Computes;
+                for ancestor in line {
+                    self.records[ancestor].activity = Activity::Computes;
                 }
             }
         }
@@ -173,9 +173,12 @@ impl ProcessRecords {
     fn update(&mut self, at: usize, process: &Process, tree: &ProcessTree, snapshot: &Snapshot) {
         let now = snapshot.at;
         let has_same_argv = |creator: usize| {
-            let it = &self.records[creator];
-            it.role.runs_python()
-                && it.named.argv().is_some_and(|argv| !argv.is_empty() && self.records[at].named.argv() == Some(argv))
+            let creator = &self.records[creator];
+            creator.role.runs_python()
+                && creator
+                    .named
+                    .argv()
+                    .is_some_and(|argv| !argv.is_empty() && self.records[at].named.argv() == Some(argv))
         };
         // A daemon has a session of its own, and is no worker.
         let is_daemon = |creator: usize| {

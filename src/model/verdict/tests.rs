@@ -1,4 +1,4 @@
-//! The stories of `stories.txt`, told to a model, and what holds for every story.
+//! Runs the stories of `stories.txt` on a model, and tests properties of every story.
 
 use proptest::prelude::*;
 
@@ -11,11 +11,11 @@ use crate::protocol::snapshot::{
     GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Snapshot, State, Use, example,
 };
 
-/// A host while a story is told of it. See the head of `stories.txt`.
+/// The host of a story. The format is in the head of `stories.txt`.
 struct Story {
     host: Snapshot,
     model: HostModel,
-    /// By GPU, memory in use that the driver lists nobody for.
+    /// By GPU, the memory in use that the driver lists no process for.
     extra: [u64; 2],
 }
 
@@ -29,7 +29,7 @@ impl Story {
         story
     }
 
-    /// Takes in a line that is no claim.
+    /// Applies a line that is not a claim.
     fn line(&mut self, line: &str) {
         let (words, attributes) = line.split_once(" | ").unwrap_or((line, ""));
         let words: Vec<&str> = words.split_whitespace().collect();
@@ -59,7 +59,7 @@ impl Story {
             .unwrap_or_else(|| panic!("no process {pid}"))
     }
 
-    /// A new process, or a new parent or program of one.
+    /// Adds a process, or changes its parent or program.
     fn process(&mut self, pid: u32, parent: u32, argv: &[&str]) {
         if let Some(known) = self.host.processes.iter_mut().find(|process| process.id.pid == pid) {
             if !argv.is_empty() {
@@ -70,7 +70,7 @@ impl Story {
         }
         let above =
             self.host.processes.iter().find(|process| process.id.pid == parent).map(|process| process.facts.clone());
-        // As a shell does with what a person types, everything that a shell starts has a group of its own.
+        // Everything that a shell starts has a process group of its own, like a command typed into it.
         let is_shell =
             |facts: &ProcessFacts| matches!(facts.comm.as_ref().map_or("", Text::as_str), "bash" | "systemd");
         let group = above.as_ref().filter(|facts| !is_shell(facts)).map_or(Ok(pid), |facts| facts.group);
@@ -182,7 +182,7 @@ impl Story {
             let claimed: Bytes = gpu.processes.iter().filter_map(|gpu_process| gpu_process.memory.ok()).sum();
             gpu.load.memory_used = Ok(Bytes(claimed.0 + extra));
         }
-        // Second by second, as an agent would.
+        // Passes second by second, like an agent.
         for _ in 0..seconds {
             self.host = self.host.later(1);
             self.host.host.scan.at = self.host.at;
@@ -191,7 +191,7 @@ impl Story {
         }
     }
 
-    /// What a pass keeps of the one before is what one would find without it.
+    /// Checks that results kept from the previous pass equal those of a fresh computation.
     fn finds_the_same_afresh(&self) {
         let HostModel { latest: Some(latest), mut records, process_totals, tree, jobs, .. } = self.model.clone() else {
             return;
@@ -209,7 +209,7 @@ impl Story {
             .unwrap_or_else(|| panic!("no process {pid}"))
     }
 
-    /// What the model says to a question.
+    /// Returns the model's answer to a claim.
     fn answer(&self, question: &str) -> String {
         match question.split_whitespace().collect::<Vec<_>>().as_slice() {
             ["summary"] => Verdict::summary(self.model.verdicts()).unwrap_or_else(|| "nothing".to_owned()),
@@ -250,12 +250,12 @@ fn number<T: std::str::FromStr>(text: &str) -> T {
     text.parse().unwrap_or_else(|_| panic!("{text} is no number"))
 }
 
-/// An argument with spaces has `~` for them.
+/// Parses arguments; `~` stands for a space in one.
 fn arguments(words: &[&str]) -> crate::base::text::Argv {
     words.iter().map(|word| Text::from(word.replace('~', " "))).collect()
 }
 
-/// `11GiB`, `300MiB`, `0`.
+/// Parses `11GiB`, `300MiB` or `0`.
 fn bytes(text: &str) -> Bytes {
     match (text.strip_suffix("GiB"), text.strip_suffix("MiB")) {
         (Some(gib), _) => Bytes::from_gib(number(gib)),
@@ -265,7 +265,7 @@ fn bytes(text: &str) -> Bytes {
 }
 
 #[test]
-fn the_stories_come_out_as_told() {
+fn every_claim_of_the_stories_holds() {
     let (mut told, mut wrong) = (0, Vec::new());
     for text in include_str!("stories.txt").split("\n# ").skip(1) {
         let (title, lines) = text.split_once('\n').unwrap();
@@ -288,7 +288,7 @@ fn the_stories_come_out_as_told() {
     assert!(told >= 25, "{told}");
 }
 
-/// A forest of processes of a few kinds, some of them gone since, in lines of a story.
+/// Generates a forest of processes of some kinds, some of which end, as lines of a story.
 fn any_forest() -> impl Strategy<Value = Vec<(String, String)>> {
     let kinds = proptest::sample::select(vec![
         "python train.py",
@@ -319,7 +319,7 @@ fn any_forest() -> impl Strategy<Value = Vec<(String, String)>> {
     })
 }
 
-/// Tells the story of a forest, its lists turned round at every pass by so many places.
+/// Runs the story of a forest, with the snapshot's lists rotated by this much in every pass.
 fn tell(forest: &[(String, String)], turned: usize) -> Story {
     let mut story = Story::new();
     let turn = |story: &mut Story| {
@@ -345,9 +345,9 @@ fn tell(forest: &[(String, String)], turned: usize) -> Story {
 }
 
 proptest! {
-    /// Who computes, and is not made to serve another, is no orphan for its parents alone.
+    /// A process that computes and does not serve another is no orphan because of its parents alone.
     #[test]
-    fn who_computes_is_no_orphan_for_its_parent(forest in any_forest()) {
+    fn a_computing_process_is_no_orphan_because_of_its_parent(forest in any_forest()) {
         let story = tell(&forest, 0);
         for verdict in story.model.verdicts() {
             if let VerdictKind::Orphan(orphaned) | VerdictKind::MaybeOrphan(orphaned) = &verdict.kind {
@@ -359,7 +359,7 @@ proptest! {
         }
     }
 
-    /// The order in which processes are told of is nobody's evidence.
+    /// The order of processes in a snapshot does not change verdicts or jobs.
     #[test]
     fn the_order_of_processes_changes_nothing(forest in any_forest(), turned in 0..9_usize) {
         let (one, other) = (tell(&forest, 0), tell(&forest, turned));
@@ -368,7 +368,7 @@ proptest! {
         prop_assert_eq!(one.model.jobs(), other.model.jobs());
     }
 
-    /// Nobody is in two jobs, or in none, and a root is in its own.
+    /// Each process is in exactly one job, and each root is in its own.
     #[test]
     fn each_process_is_in_one_job(forest in any_forest()) {
         let story = tell(&forest, 0);
@@ -381,9 +381,9 @@ proptest! {
         }
     }
 
-    /// What stands in a line of a recording may be made up.
+    /// A process is never its own ancestor, even with invalid parents in a recording.
     #[test]
-    fn no_kin_is_its_own_ancestor(parents in proptest::collection::vec(0..12_u32, 1..12), ticks in 0..2_u64) {
+    fn no_process_is_its_own_ancestor(parents in proptest::collection::vec(0..12_u32, 1..12), ticks in 0..2_u64) {
         let mut host = example::host(0);
         for (pid, parent) in (0..).zip(parents) {
             host.gpus.clear();
@@ -406,7 +406,7 @@ proptest! {
 }
 
 #[test]
-fn a_tree_keeps_the_order_that_it_was_given() {
+fn a_forest_keeps_the_given_order() {
     let mut story = Story::new();
     let lines =
         ["50 bash", "100 < 50 python a.py", "101 < 100 ffmpeg x", "102 < 101 python b.py", "103 < 100 python c.py"];

@@ -176,7 +176,7 @@ impl Verdict {
         });
         match (listed, kept) {
             (Some(listed), Some(kept)) => format!("{listed} and {kept}"),
-            (Some(it), None) | (None, Some(it)) => it,
+            (Some(text), None) | (None, Some(text)) => text,
             (None, None) if self.is_on_gpu() => "has a GPU open".to_owned(),
             (None, None) => match self.rss {
                 Ok(rss) => format!("holds {rss} of host memory"),

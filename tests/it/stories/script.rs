@@ -76,7 +76,7 @@ fn story(text: &str) -> Story {
     let (title, rest) = text.split_once('\n').expect("a story is more than a title");
     let mut story = Story { title: title.to_owned(), scenes: vec![Scene::default()], ..Story::default() };
     let mut is_later = false;
-    for line in rest.lines().filter(|it| !it.is_empty()) {
+    for line in rest.lines().filter(|line| !line.is_empty()) {
         let scene = story.scenes.last_mut().expect("there is a scene");
         if let Some(code) = line.strip_prefix("    ") {
             let file = story.files.last_mut().unwrap_or_else(|| panic!("{title}: of which file is {code:?}?"));
@@ -84,7 +84,7 @@ fn story(text: &str) -> Story {
             file.1.push('\n');
         } else if let Some(command) = line.strip_prefix("run: ") {
             story.run = words(command);
-        } else if let Some(name) = line.strip_suffix(':').filter(|it| !it.contains(' ')) {
+        } else if let Some(name) = line.strip_suffix(':').filter(|name| !name.contains(' ')) {
             story.files.push((name.to_owned(), String::new()));
         } else if line == "later" {
             is_later = true;
@@ -143,7 +143,7 @@ fn act(line: &str) -> Option<Act> {
                 [] => {}
                 _ => return None,
             }
-            let holders = holders.iter().map(|it| (*it).to_owned()).collect();
+            let holders = holders.iter().map(|holder| (*holder).to_owned()).collect();
             Act::On { part: (*part).to_owned(), memory: bytes(memory)?, sm, holders }
         }
         _ => return None,
@@ -162,18 +162,22 @@ pub(super) fn words(text: &str) -> Vec<String> {
 impl Story {
     /// Every part that is played.
     pub(super) fn parts(&self) -> BTreeSet<&str> {
-        let acts = self.scenes.iter().flat_map(|it| &it.acts).flat_map(|act| match act {
+        let acts = self.scenes.iter().flat_map(|scene| &scene.acts).flat_map(|act| match act {
             Act::On { part, holders, .. } => std::iter::once(part).chain(holders).collect::<Vec<_>>(),
             Act::Ready(part) | Act::Kill(part) | Act::Stop(part) | Act::Ghost(part) | Act::Sm(part, _) => vec![part],
             Act::Extra(_) => Vec::new(),
         });
-        let claims = self.scenes.iter().flat_map(|it| &it.claims).chain(&self.later).flat_map(|claim| match claim {
-            Claim::Verdict { part, .. } | Claim::Gone(part) | Claim::Job { part, .. } | Claim::Origin { part, .. } => {
-                vec![part]
-            }
-            Claim::Never { parts, .. } => parts.iter().collect(),
-            Claim::Unaccounted(_) => Vec::new(),
-        });
+        let claims =
+            self.scenes.iter().flat_map(|scene| &scene.claims).chain(&self.later).flat_map(|claim| match claim {
+                Claim::Verdict { part, .. }
+                | Claim::Gone(part)
+                | Claim::Job { part, .. }
+                | Claim::Origin { part, .. } => {
+                    vec![part]
+                }
+                Claim::Never { parts, .. } => parts.iter().collect(),
+                Claim::Unaccounted(_) => Vec::new(),
+            });
         acts.chain(claims).map(String::as_str).collect()
     }
 }

@@ -169,7 +169,7 @@ pub(super) fn neighbours(random: &mut Random) -> Case {
     own.reverse();
     let (mut held, mut others, mut log) = (0_u64, 0_i64, Vec::new());
     for (at, change) in changes {
-        while own.last().is_some_and(|it| it.0 <= at) {
+        while own.last().is_some_and(|entry| entry.0 <= at) {
             let (at, now) = own.pop().unwrap_or_default();
             held = now;
             log.push((at, held.saturating_add_signed(others)));
@@ -263,7 +263,7 @@ pub(super) fn sorted_epoch(random: &mut Random) -> Case {
 pub(super) fn replay_buffer(random: &mut Random) -> Case {
     let lengths = mild(random);
     let mut job = some_job(random, 0.2, 0.7, lengths);
-    let whole = random.uniform(0.1, 0.9) * (job.plan.capacity - job.log.last().map_or(0, |it| it.1)) as f64;
+    let whole = random.uniform(0.1, 0.9) * (job.plan.capacity - job.log.last().map_or(0, |entry| entry.1)) as f64;
     let fill = random.log_uniform(180.0, 3.0 * HOUR);
     let mut due = 0.0;
     let part = random.log_uniform(0.01, 8.0) * MIB as f64;

@@ -25,7 +25,7 @@ impl Onset {
 
 /// Room that is left, and the rate at which a leak fills it within so many seconds.
 fn rate(job: &Job, span: f64) -> f64 {
-    let held = job.log.iter().map(|it| it.1).max().unwrap_or(0);
+    let held = job.log.iter().map(|entry| entry.1).max().unwrap_or(0);
     let room = (job.plan.capacity - held) as f64;
     (room / span).clamp(20.0 * 1024.0, 50.0 * MIB as f64)
 }

@@ -1,4 +1,4 @@
-//! What is kept of a curve, beside a list of everything that was read.
+//! Tests of curves against a plain list of all samples.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn curve(samples: &[(u64, Option<u32>)], patience: Duration) -> Curve {
     curve
 }
 
-/// The highest of each part of a span that ends at the second `now`; samples are by the second, too.
+/// Returns the highest value of each part of a span that ends at the second `now`; samples are one per second, too.
 #[track_caller]
 fn check(samples: &[(u64, Option<u32>)], now: u64, span: u64, expected: &[Option<u32>]) {
     let samples: Vec<_> = samples.iter().map(|(second, value)| (second * 1000, *value)).collect();
@@ -45,7 +45,7 @@ fn a_long_silence_is_a_gap() {
 }
 
 #[test]
-fn a_missing_reading_is_a_gap_and_never_nothing() {
+fn a_missing_reading_is_a_gap_and_never_0() {
     check(&[(100, Some(7)), (101, None), (102, Some(7))], 102, 3, &[Some(7), None, Some(7)]);
     check(&[(100, Some(7)), (101, None)], 103, 4, &[Some(7), None, None, None]);
 }
@@ -56,12 +56,12 @@ fn a_part_shows_the_highest_of_its_samples() {
 }
 
 #[test]
-fn nothing_is_known_of_a_present_without_samples() {
+fn a_present_without_samples_is_a_gap() {
     check(&[(100, Some(1))], 106, 8, &[None, Some(1), None, None, None, None, None, None]);
 }
 
 #[test]
-fn a_slow_interval_has_no_gaps_and_a_hole_in_it_has() {
+fn a_slow_interval_has_gaps_only_where_samples_are_missing() {
     let minute = Duration::from_mins(1);
     let samples: Vec<_> = (0..60u32)
         .filter(|minute| !(20..25).contains(minute))
@@ -72,16 +72,16 @@ fn a_slow_interval_has_no_gaps_and_a_hole_in_it_has() {
     let highs = |span, parts| -> Vec<Option<u32>> {
         curve.over(&Window::until(now, span, parts), now).iter().map(|part| part.map(|range| range.high)).collect()
     };
-    // By ten seconds, each minute six times.
+    // In the 10-second buckets, each minute appears six times.
     let expected: Vec<Option<u32>> = (325..355).map(|minute| Some(minute / 6)).collect();
     assert_eq!(highs(5 * minute, 30), expected);
-    // By the minute, with the hole.
+    // In parts of a minute, with the gap.
     let expected: Vec<_> = (0..60).map(|minute| (!(20..25).contains(&minute)).then_some(minute)).collect();
     assert_eq!(highs(60 * minute, 60), expected);
 }
 
 #[test]
-fn of_a_week_the_lowest_and_the_highest_stay() {
+fn lowest_and_highest_stay_for_a_week() {
     // A sawtooth whose floor rises by 1 a second: three days of it, one sample a second.
     let mut curve = Curve::long();
     let end = 3 * 86_400;
@@ -100,7 +100,7 @@ fn of_a_week_the_lowest_and_the_highest_stay() {
 }
 
 #[test]
-fn a_week_of_noise_takes_no_more_than_what_is_said() {
+fn a_week_of_noise_takes_no_more_memory_than_documented() {
     let mut curve = Curve::long();
     let mut noise = 1u32;
     for at in a_week() {
@@ -111,7 +111,7 @@ fn a_week_of_noise_takes_no_more_than_what_is_said() {
 }
 
 #[test]
-fn what_stays_the_same_and_what_is_short_take_next_to_nothing() {
+fn constant_and_short_curves_take_almost_no_memory() {
     let mut idle = Curve::long();
     for at in a_week() {
         idle.push(at, Some(4_194_304), Duration::from_mins(20));
@@ -124,7 +124,7 @@ fn what_stays_the_same_and_what_is_short_take_next_to_nothing() {
     assert!(short.bytes() < 500, "{}", short.bytes());
 }
 
-/// Moments that fill every resolution: five minutes apart, then ten seconds, then one.
+/// Returns moments that fill every resolution: five minutes apart, then ten seconds, then one.
 fn a_week() -> impl Iterator<Item = Moment> {
     let (week, six_hours, quarter) = (7 * 86_400, 6 * 3600, 900);
     let coarse = (0..week - six_hours).step_by(300);
@@ -132,7 +132,7 @@ fn a_week() -> impl Iterator<Item = Moment> {
     coarse.chain(middle).chain(week - quarter..week).map(|second| Moment(second * 1000))
 }
 
-/// Samples of one interval with jitter, missing readings and silences; in milliseconds.
+/// Generates samples of one interval with jitter, missing readings and silences; in milliseconds.
 fn any_samples() -> impl Strategy<Value = (Duration, Vec<(u64, Option<u32>)>)> {
     let intervals = prop::sample::select(vec![100u64, 500, 1000, 2000, 10_000, 60_000]);
     let step = (0..100u32, 0..40u64, prop::option::weighted(0.9, 0..5000u32));
@@ -140,7 +140,7 @@ fn any_samples() -> impl Strategy<Value = (Duration, Vec<(u64, Option<u32>)>)> {
         let mut at = 10_000_000 + begin;
         let samples = steps.into_iter().map(|(chance, jitter, value)| {
             at += interval + interval * jitter / 100;
-            // Now and then nobody looked, for a while or for long.
+            // Now and then there is a silence, short or long.
             at += match chance {
                 0 => 700_000_000,
                 1..3 => 2_000_000,
@@ -153,7 +153,7 @@ fn any_samples() -> impl Strategy<Value = (Duration, Vec<(u64, Option<u32>)>)> {
     })
 }
 
-/// What should be known, from a plain list: the samples by bucket, the parts from the buckets.
+/// Computes the expected parts from a plain list: the samples by bucket, the parts from the buckets.
 fn naive(
     samples: &[(u64, Option<u32>)],
     patience: u64,
@@ -169,7 +169,7 @@ fn naive(
     let part = |at: usize| window.moment(at).0..window.moment(at + 1).0;
     let of = |at: usize| {
         let own = buckets.range(part(at));
-        if let Some(own) = own.map(|(_, it)| *it).reduce(Option::max) {
+        if let Some(own) = own.map(|(_, value)| *value).reduce(Option::max) {
             return own;
         }
         let (_, before) = buckets.range(..part(at).start).next_back()?;
@@ -182,16 +182,16 @@ fn naive(
 }
 
 proptest! {
-    /// What is kept is what a list of everything would say, within the resolution of each resolution.
+    /// A curve has what a list of all samples has, in each resolution.
     #[test]
-    fn nothing_is_lost_or_made_up((patience, samples) in any_samples(), parts in 1..60usize, back in 0..10u64, wide in 1..5u64) {
+    fn nothing_is_lost_or_invented((patience, samples) in any_samples(), parts in 1..60usize, back in 0..10u64, wide in 1..5u64) {
         let curve = curve(&samples, patience);
         let (last, patience) = (samples[samples.len() - 1].0, u64::try_from(patience.as_millis()).unwrap().max(1000));
         for resolution in [Resolution::SECONDS, Resolution::TENS] {
             let part = resolution.width * wide;
             let end = last.saturating_sub(back * part);
             let window = Window::until(Moment(end), Duration::from_millis(part * parts as u64), parts);
-            // Where the resolution reaches back to; the first minutes of coarser ones come from the seconds.
+            // The beginning of the resolution. The first minutes of coarser ones come from the seconds.
             let first = match (&curve.long, resolution.width) {
                 (_, 1000) => curve.seconds.first().map(|second| u64::from(second) * 1000),
                 (Some(long), _) => long.tens.first().map(|bucket| (u64::from(bucket) * 10_000).max(samples[0].0 + 300_000)),
@@ -205,9 +205,9 @@ proptest! {
         }
     }
 
-    /// Whatever the zoom, what a graph shows was read, and lies about where the graph says.
+    /// At every zoom, a graph shows only values that were read, at about their time.
     #[test]
-    fn every_zoom_shows_what_was_read((patience, samples) in any_samples(), parts in 1..60usize, span in 1..604_800u64) {
+    fn every_zoom_shows_only_values_that_were_read((patience, samples) in any_samples(), parts in 1..60usize, span in 1..604_800u64) {
         let curve = curve(&samples, patience);
         let last = Moment(samples[samples.len() - 1].0);
         let window = Window::until(last, Duration::from_secs(span), parts);
