@@ -1,15 +1,15 @@
-//! Eyes and hands of one host: writes snapshots to the standard output, obeys commands from the
-//! standard input, and leaves when that closes.
+//! The agent of one host: writes snapshots to the standard output and obeys commands from the standard input, until that
+//! closes.
 //!
 //! ```text
-//! sampler (NVML, may hang) ──┐
-//! census (all of /proc) ─────┤
-//! argv, users (may hang) ────┤
-//! peek (PyTorch; may hang) ──┼─► loop (/proc, join) ─► writer (may block) ─► standard output
-//! hands (standard input) ────┘          ▲ never waits
+//! nvml (NVML, may hang) ─────────────┐
+//! scan (all of /proc) ───────────────┤
+//! slow files and users (may hang) ───┤
+//! pytorch (may hang) ────────────────┼─► main loop (/proc) ─► writer (may block) ─► standard output
+//! actions (standard input) ──────────┘       ▲ never waits
 //! ```
 //!
-//! It leaves by `_exit`, whatever its threads are at: destructors of the driver's library can hang.
+//! The agent ends by `_exit`, whatever its threads do: destructors of the driver's library can hang.
 
 mod actions;
 mod clock;
@@ -116,83 +116,88 @@ struct NvmlProcess {
     sm: Reading<Percent>,
 }
 
-/// Everything that wakes the loop.
+/// Everything that wakes the main loop.
 #[derive(Debug)]
-enum Wake {
+enum AgentEvent {
     /// A pass over the driver ended, or an abandoned thread came back from its call.
     Read(worker::WorkerMessage<Box<Readings>>),
-    /// Something was read aside.
+    /// A slow file was read.
     Found(procfs::SlowFilesMessage),
-    /// The census has news.
+    /// A scan has found something.
     Sighted(Box<scan::Sighting>),
     /// The thread of this number looked into these processes.
     Peeked(u64, Vec<(ProcessId, pytorch::Outcome)>),
     /// The first line was written.
     Written,
-    /// Pass so often from now on.
+    /// Start a pass at this interval from now on.
     Interval(Duration),
-    /// Pass now, and read what is otherwise read seldom.
+    /// Start a pass now, and read what is otherwise read seldom.
     Scan,
-    /// Pass now, and write a full line.
+    /// Start a pass now, and write a full line.
     Full,
-    /// One that was held has ended. It ran this: whoever runs the same soon may have taken its place.
+    /// A held process with these arguments has ended. A process that starts soon with the same arguments may be its
+    /// replacement.
     Ended(Argv),
-    /// Read all that there is to know of this GPU, or of none.
+    /// Read the detail of this GPU, or of none.
     Detail(Option<GpuUuid>),
 }
 
-/// Whom the newest snapshot shows, by PID: whom a command may be about.
+/// The processes of the newest snapshot, by PID. A command may be about these only.
 #[derive(Debug, Clone, Default)]
-struct Known(Arc<Mutex<Vec<Acquaintance>>>);
+struct CommandTargets(Arc<Mutex<Vec<CommandTarget>>>);
 
-/// What the hands need to know of a process before they take hold of it.
+/// A process as the newest snapshot shows it.
 #[derive(Debug, Clone)]
-struct Acquaintance {
+struct CommandTarget {
     process: ProcessId,
     facts: Arc<ProcessFacts>,
 }
 
-impl Known {
-    /// Who has this PID.
-    fn get(&self, pid: u32) -> Option<Acquaintance> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.binary_search_by_key(&pid, |it| it.process.pid).ok().map(|at| known[at].clone())
+impl CommandTargets {
+    /// The process with this PID.
+    fn get(&self, pid: u32) -> Option<CommandTarget> {
+        let targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.binary_search_by_key(&pid, |target| target.process.pid).ok().map(|at| targets[at].clone())
     }
 
-    /// Takes the processes of a snapshot, which are by PID.
+    /// Sets the processes of a snapshot, sorted by PID.
     fn set(&self, processes: &[Process]) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.clear();
-        known.reserve_exact(processes.len());
-        known.extend(processes.iter().map(|it| Acquaintance { process: it.id, facts: it.facts.clone() }));
+        let mut targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.clear();
+        targets.reserve_exact(processes.len());
+        let target = |process: &Process| CommandTarget { process: process.id, facts: process.facts.clone() };
+        targets.extend(processes.iter().map(target));
     }
 }
+
+/// The highest descriptor that the agent makes room for at its start.
+const LAST_DESCRIPTOR: i32 = 2047;
 
 /// Watches this host until the standard input closes, or nobody reads the standard output.
 ///
 /// # Errors
 ///
-/// When it cannot start.
+/// When a thread cannot be started.
 pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
-    // Its own session: a Ctrl-C in the viewer's terminal is the viewer's affair. A process that leads
-    // its group already, started by hand in a terminal, cannot leave it, and a Ctrl-C should end that one.
+    // In a session of its own, the agent gets no Ctrl-C from the viewer's terminal. An agent that was started by hand in a
+    // terminal leads its group and cannot leave it; a Ctrl-C should end that agent.
     let _leader = setsid();
-    // A descriptor stays open for each GPU process. Without more of them, files are opened for each reading.
+    // One descriptor stays open for each GPU process. Where the limit is too low, files are opened for each reading.
     let limit = getrlimit(Resource::Nofile);
     let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    // The kernel's table of descriptors doubles as it fills, and with threads each time waits some 10 ms
-    // for the other processors. While there are none it grows at once, to what a large host needs.
-    let _grown = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 2047);
+    // The kernel doubles the table of descriptors as it fills, and waits some 10 ms for the other processors each time if the
+    // process has threads. Without threads it grows at once, here to what a large host needs.
+    let _grown = fcntl_dupfd_cloexec(rustix::stdio::stdin(), LAST_DESCRIPTOR);
     end_on_panic();
     main_loop::run(options).context("cannot start a thread of the agent")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// From now on a panic in any thread is said in one sentence and ends the process.
+/// Makes a panic in any thread print one sentence and end the process.
 pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         say(&panic.to_string());
-        // That one has nobody to wait for: what it stopped goes on. No other thread stops anyone.
+        // The thread of actions cannot wait for itself: the processes that it stopped are continued here.
         if std::thread::current().name() == Some(actions::THREAD) {
             actions::break_off_act();
         } else {
@@ -202,25 +207,24 @@ pub fn end_on_panic() {
     }));
 }
 
-/// Ends the process, as soon as no one is stopped that should go on.
+/// Ends the process, after all processes that an action stopped were continued.
 fn leave() -> ! {
     actions::finish_act();
     exit_now(0)
 }
 
-/// Says one sentence and ends the process now.
+/// Prints one sentence and ends the process now.
 fn leave_with(sentence: &str) -> ! {
     say(sentence);
     exit_now(1)
 }
 
 fn say(sentence: &str) {
-    // Nobody may be there to read it.
+    // The reader may be gone.
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop agent: {}", Text::from(sentence));
 }
 
 fn exit_now(code: i32) -> ! {
-    // SAFETY: it runs no code of this process, and that is the point: a destructor of a library could
-    // hang in the driver.
+    // SAFETY: `_exit` runs no more code of this process. A destructor of a library could hang in the driver.
     unsafe { libc::_exit(code) }
 }

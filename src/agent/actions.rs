@@ -38,7 +38,7 @@ use self::inspect::Inspector;
 use self::refusal::Refusal;
 use super::line_writer::Replies;
 use super::procfs::stat;
-use super::{Known, Wake, clock, leave};
+use super::{AgentEvent, CommandTargets, clock, leave};
 use crate::base::text::Text;
 use crate::protocol::agent_options::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::protocol::command::{Command, Outcome, Reply};
@@ -51,7 +51,12 @@ const LAST_WORDS: Duration = Duration::from_millis(800);
 pub(super) const THREAD: &str = "hands";
 
 /// Starts the thread that obeys the standard input, and ends the agent when that closes.
-pub(super) fn spawn(known: Known, wake: mpsc::Sender<Wake>, replies: Replies, readonly: bool) -> io::Result<()> {
+pub(super) fn spawn(
+    known: CommandTargets,
+    wake: mpsc::Sender<AgentEvent>,
+    replies: Replies,
+    readonly: bool,
+) -> io::Result<()> {
     let tell: Tell = Arc::new(move |reply| replies.send(reply));
     let audit = Audit::new(state_home(), tell.clone());
     let mut hands = Hands::new(known, wake, tell, audit, readonly);
@@ -73,8 +78,8 @@ struct Woken {
 pub(super) type Tell = Arc<dyn Fn(Reply) + Send + Sync>;
 
 struct Hands {
-    known: Known,
-    wake: mpsc::Sender<Wake>,
+    known: CommandTargets,
+    wake: mpsc::Sender<AgentEvent>,
     tell: Tell,
     readonly: bool,
     own: Own,
@@ -91,7 +96,7 @@ impl Hands {
     /// Each costs a descriptor: so many, if the system lets us have twice that.
     const MOST_HELD: usize = 4096;
 
-    fn new(known: Known, wake: mpsc::Sender<Wake>, tell: Tell, audit: Audit, readonly: bool) -> Self {
+    fn new(known: CommandTargets, wake: mpsc::Sender<AgentEvent>, tell: Tell, audit: Audit, readonly: bool) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current.and_then(|it| usize::try_from(it).ok());
         Self {
             known,
@@ -157,11 +162,11 @@ impl Hands {
         match *command {
             Command::Interval { milliseconds } => {
                 let interval = Duration::from_millis(milliseconds).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
-                self.wake(Wake::Interval(interval));
+                self.wake(AgentEvent::Interval(interval));
             }
-            Command::Scan => self.wake(Wake::Scan),
-            Command::Full => self.wake(Wake::Full),
-            Command::Detail { ref gpu } => self.wake(Wake::Detail(gpu.clone())),
+            Command::Scan => self.wake(AgentEvent::Scan),
+            Command::Full => self.wake(AgentEvent::Full),
+            Command::Detail { ref gpu } => self.wake(AgentEvent::Detail(gpu.clone())),
             Command::Inspect { process } => self.inspector.begin(process),
             Command::Hold { process } => {
                 let outcome = match self.hold(process) {
@@ -252,7 +257,7 @@ impl Hands {
         }
         if has_one_ended {
             // Its memory is back, even before its parent has asked for it.
-            self.wake(Wake::Scan);
+            self.wake(AgentEvent::Scan);
         }
         for (process, outcome) in news {
             self.tell(process, outcome);
@@ -264,13 +269,13 @@ impl Hands {
         self.audit.fate(process, &outcome);
         if matches!(outcome, Outcome::Ended { .. }) {
             if let Some(argv) = self.held.remove(&process).and_then(Held::into_argv) {
-                self.wake(Wake::Ended(argv));
+                self.wake(AgentEvent::Ended(argv));
             }
             if self.gone.len() >= self.most_held {
                 self.gone.clear();
             }
             self.gone.insert(process);
-            self.wake(Wake::Scan);
+            self.wake(AgentEvent::Scan);
         }
         self.reply(process, outcome);
     }
@@ -279,9 +284,9 @@ impl Hands {
         (self.tell)(Reply { process, outcome });
     }
 
-    fn wake(&self, wake: Wake) {
+    fn wake(&self, wake: AgentEvent) {
         // The loop is gone only when the agent is leaving.
-        let _leaving: Result<(), mpsc::SendError<Wake>> = self.wake.send(wake);
+        let _leaving: Result<(), mpsc::SendError<AgentEvent>> = self.wake.send(wake);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where time comes in: the clocks of this host. No one else in the agent reads one.
+//! The clocks of this host. No other file of the agent reads a clock.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ pub(super) fn unix_ms() -> u64 {
     milliseconds(clock_gettime(ClockId::Realtime))
 }
 
-/// How long this thread has computed.
+/// The CPU time of this thread.
 pub(super) fn computed() -> Duration {
-    // It is never below 0; if it were, all that one may spend is spent.
+    // The time is never negative. If it were, a limited task would have no time left.
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or(Duration::MAX)
 }
 
@@ -27,7 +27,7 @@ fn milliseconds(time: Timespec) -> u64 {
     seconds.saturating_mul(1000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000_000)
 }
 
-/// How many seconds local time is ahead of UTC now; absent where nobody can say.
+/// Seconds that local time is ahead of UTC; `None` where the time zone is not known.
 pub(super) fn utc_offset() -> Option<i32> {
     let now = clock_gettime(ClockId::Realtime).tv_sec;
     // SAFETY: the structure is plain numbers and a pointer, for all of which zero is a value.

@@ -1,4 +1,4 @@
-//! The host itself: its name, its boot, its processors and memory.
+//! Reads the host's name, boot, processors and memory.
 
 use std::fs;
 
@@ -9,22 +9,22 @@ use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{HostFacts, HostLoad, Missing};
 
-/// Reads the host.
+/// Reads facts and load of the host.
 #[derive(Debug)]
-pub(super) struct Host {
-    /// Absent where this system cannot be read at all.
+pub(super) struct HostReader {
+    /// `None` where sysinfo does not know the system.
     system: Option<System>,
     last: HostLoad,
     read: Option<Moment>,
     asked: Option<Moment>,
 }
 
-impl Host {
+impl HostReader {
     pub(super) fn new() -> Self {
         Self { system: System::new().ok(), last: HostLoad::missing(Missing::NotYet), read: None, asked: None }
     }
 
-    /// What does not change.
+    /// Reads the facts.
     pub(super) fn facts() -> HostFacts {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         HostFacts {
@@ -39,9 +39,9 @@ impl Host {
         }
     }
 
-    /// What changes.
+    /// Reads the load.
     pub(super) fn load(&mut self, now: Moment) -> HostLoad {
-        // Two lines close to each other share one reading: the shares of so short a time say nothing.
+        // Two lines in quick succession share one reading: CPU use over so short a time is noise.
         if self.read.is_some_and(|read| now.since(read) < sysinfo::MINIMUM_CPU_UPDATE_INTERVAL / 2) {
             return self.last.clone();
         }
@@ -63,7 +63,7 @@ impl Host {
         if self.asked.is_none_or(|asked| now.since(asked) >= sysinfo::MINIMUM_CPU_UPDATE_INTERVAL) {
             self.asked = Some(now);
             system.refresh_cpu_specifics(CpuRefreshKind::nothing().with_usage());
-            // A share needs two readings.
+            // CPU use needs two readings.
             self.last.cpu = if first { Err(Missing::NotYet) } else { Ok(Percent::new(system.global_cpu_usage())) };
         }
         self.last.clone()

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::Wake;
+use super::AgentEvent;
 use crate::base::units::Moment;
 use crate::protocol::change::Change;
 use crate::protocol::command::Reply;
@@ -47,15 +47,15 @@ impl Slot {
 
 /// Where snapshots go.
 #[derive(Debug)]
-pub(super) struct Writer(Arc<Slot>);
+pub(super) struct LineWriter(Arc<Slot>);
 
 /// Where replies go. None is lost while someone reads.
 #[derive(Debug, Clone)]
 pub(super) struct Replies(Arc<Slot>);
 
-impl Writer {
-    /// Starts the thread. It says [`Wake::Written`] once, after the first line.
-    pub(super) fn spawn(events: mpsc::Sender<Wake>) -> io::Result<Self> {
+impl LineWriter {
+    /// Starts the thread. It says [`AgentEvent::Written`] once, after the first line.
+    pub(super) fn spawn(events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
         let slot = Arc::<Slot>::default();
         let taken = slot.clone();
         thread::Builder::new().name("writer".to_owned()).spawn(move || write_all(&taken, &events))?;
@@ -87,7 +87,7 @@ impl Replies {
     }
 }
 
-fn write_all(slot: &Slot, events: &mpsc::Sender<Wake>) {
+fn write_all(slot: &Slot, events: &mpsc::Sender<AgentEvent>) {
     let mut lines = Lines::default();
     // Less than a pipe holds: whoever reads can begin before the line is whole.
     let mut out = io::BufWriter::with_capacity(1 << 14, Output);
@@ -113,7 +113,7 @@ fn write_all(slot: &Slot, events: &mpsc::Sender<Wake>) {
         if first && wrote_snapshot {
             first = false;
             // Without a loop to hear it, the process is about to end.
-            let _gone = events.send(Wake::Written);
+            let _gone = events.send(AgentEvent::Written);
         }
     }
 }
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn only_the_newest_snapshot_waits_but_every_reply() {
-        let writer = Writer(Arc::default());
+        let writer = LineWriter(Arc::default());
         for at in 1..4 {
             writer.put(snapshot(at, "550"));
             let process = crate::protocol::snapshot::ProcessId { pid: 7, start_ticks: None };
@@ -253,7 +253,7 @@ mod tests {
                 .send(Reply { process, outcome: crate::protocol::command::Outcome::Held { caution: None } });
         }
         let waiting = writer.0.lock();
-        assert_eq!(waiting.snapshot.as_ref().map(|it| it.at), Some(Moment(3)));
+        assert_eq!(waiting.snapshot.as_ref().map(|snapshot| snapshot.at), Some(Moment(3)));
         assert_eq!(waiting.replies.len(), 3);
     }
 }

@@ -1,65 +1,68 @@
-//! The agent's loop: wakes the sampler each interval, joins what it brings with `/proc`, hands lines to
-//! the writer, and never waits for any of them.
+//! The agent's main loop: wakes the sampler at each interval, joins its readings with `/proc`, and gives snapshots to the
+//! writer. It never waits for another thread.
 
 use std::cmp::Reverse;
 use std::io;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use super::host::Host;
-use super::line_writer::Writer;
+use super::host::HostReader;
+use super::line_writer::LineWriter;
 use super::procfs::Processes;
 use super::procfs::device_files::DeviceFiles;
 use super::pytorch::{Peeker, Said, cuda_devices};
 use super::sampler::{self, Sampler};
 use super::scan::{Census, Order, Scope, Sighting, Unaccounted};
-use super::{GpuReadings, Known, Readings, Wake, actions, clock};
+use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock};
 use crate::base::units::Moment;
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{
-    Gpu, GpuProcess, Host as HostLanes, HostFacts, HostScan, Identity, Missing, Process, ProcessId, Snapshot,
+    Gpu, GpuProcess, Host, HostFacts, HostScan, Identity, Missing, Process, ProcessId, Snapshot,
 };
 
-/// The second pass comes this soon after the first line, since a rate needs two.
-const SECOND: Duration = Duration::from_millis(205);
-/// The others are looked at so long after the first line was written: whoever draws it needs a processor too.
-const HEAD_START: Duration = Duration::from_millis(20);
-/// A line waits no longer for the driver.
-const PATIENCE: Duration = Duration::from_millis(250);
-/// For so long after the end of a process that was held, one looks for who takes its place.
-const SUCCESSION: Duration = Duration::from_secs(30);
+/// The delay of the second pass after the first line. A rate needs two passes.
+const SECOND_PASS: Duration = Duration::from_millis(205);
+/// The delay of the first scan after the first line was written: the viewer needs a processor to draw it.
+const FIRST_SCAN: Duration = Duration::from_millis(20);
+/// The longest time that a line waits for the driver.
+const LINE_WAIT: Duration = Duration::from_millis(250);
+/// The time after the end of a held process in which its replacement is searched for.
+const REPLACEMENT: Duration = Duration::from_secs(30);
 
-/// The agent's loop.
-struct Loop {
+/// The longest time that commands wait for the first line.
+const ACTIONS_WAIT: Duration = Duration::from_secs(1);
+
+/// The state of the main loop.
+struct MainLoop {
     sampler: Sampler,
-    writer: Writer,
+    writer: LineWriter,
     processes: Processes,
-    /// Absent on the simulated machine, whose processes hold nothing.
+    /// `None` on the simulated machine, whose processes have no PyTorch.
     peeker: Option<Peeker>,
     census: Census,
     sighting: Option<Box<Sighting>>,
     unaccounted: Unaccounted,
-    /// The GPU processes that the census knows of.
-    counted: Vec<ProcessId>,
-    /// When to look at those who are not in the first line.
-    others: Option<Moment>,
-    /// The census has begun.
-    is_counting: bool,
-    /// Someone wants to know of everyone.
+    /// The GPU processes that the scan knows of.
+    scanned_for: Vec<ProcessId>,
+    /// When to begin the first scan.
+    first_scan: Option<Moment>,
+    /// Whether scans have begun.
+    is_scanning: bool,
+    /// Whether a full scan was asked for.
     scan: bool,
-    /// When the last one ended that was held, as long as one looks for who takes its place.
+    /// When the last held process ended, while its replacement is searched for.
     ended: Option<Moment>,
-    host: Host,
+    host: HostReader,
     host_facts: HostFacts,
-    known: Known,
-    /// What the driver said last, with the troubles that were found since.
+    targets: CommandTargets,
+    /// The last readings of the driver, with the troubles that were found since.
     readings: Readings,
     interval: Duration,
     next: Moment,
-    /// Until when a line waits for the pass that is under way.
+    /// Until when a line waits for the current pass.
     awaiting: Option<Moment>,
     /// Whether there was a line yet.
-    said: bool,
+    has_line: bool,
 }
 
 /// Runs until the process ends.
@@ -67,64 +70,64 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
     let (events, happened) = mpsc::channel();
     let now = clock::now();
     let readings = sampler::nothing_yet(now);
-    let known = Known::default();
-    let mut it = Loop {
+    let targets = CommandTargets::default();
+    let mut main_loop = MainLoop {
         sampler: Sampler::spawn(options, readings.clone(), events.clone())?,
-        writer: Writer::spawn(events.clone())?,
+        writer: LineWriter::spawn(events.clone())?,
         processes: Processes::new(options.demo, DeviceFiles::of_host(), events.clone()),
         peeker: (!options.demo).then(|| Peeker::new(events.clone())),
         census: Census::spawn((!options.demo).then(DeviceFiles::of_host), events.clone())?,
         sighting: None,
         unaccounted: Unaccounted::default(),
-        counted: vec![],
-        others: None,
-        is_counting: false,
+        scanned_for: vec![],
+        first_scan: None,
+        is_scanning: false,
         scan: false,
         ended: None,
-        host: Host::new(),
-        host_facts: Host::facts(),
-        known: known.clone(),
+        host: HostReader::new(),
+        host_facts: HostReader::facts(),
+        targets: targets.clone(),
         readings,
         interval: options.interval,
         next: now,
         awaiting: None,
-        said: false,
+        has_line: false,
     };
-    let replies = it.writer.replies();
-    // Commands wait for the first line, so that an agent without an input says what it sees before it
-    // leaves. They do not wait long: an input that closes ends the agent even when nobody reads.
-    let mut hands =
-        Some((it.next.after(Duration::from_secs(1)), move || actions::spawn(known, events, replies, options.readonly)));
+    let replies = main_loop.writer.replies();
+    // Commands wait for the first line, so that an agent without an input writes a line before it ends. They do not wait
+    // long: a closed input ends the agent even when nobody reads.
+    let mut start_actions =
+        Some((main_loop.next.after(ACTIONS_WAIT), move || actions::spawn(targets, events, replies, options.readonly)));
     loop {
         let now = clock::now();
-        it.on_time(now)?;
-        let due = hands.as_ref().map(|(due, _)| *due);
+        main_loop.on_time(now)?;
+        let due = start_actions.as_ref().map(|(due, _)| *due);
         let mut first_line = due.is_some_and(|due| now >= due);
-        match it.wait(&happened, due) {
-            Some(Wake::Written) => {
+        match main_loop.wait(&happened, due) {
+            Some(AgentEvent::Written) => {
                 first_line = true;
-                it.others = Some(clock::now().after(HEAD_START));
+                main_loop.first_scan = Some(clock::now().after(FIRST_SCAN));
             }
-            Some(event) => it.on(event, clock::now()),
+            Some(event) => main_loop.handle(event, clock::now()),
             None => (),
         }
-        if first_line && let Some((_, spawn)) = hands.take() {
+        if first_line && let Some((_, spawn)) = start_actions.take() {
             spawn()?;
         }
     }
 }
 
-impl Loop {
-    /// Waits for something to happen, or for the time to do something.
-    fn wait(&self, happened: &Receiver<Wake>, also: Option<Moment>) -> Option<Wake> {
+impl MainLoop {
+    /// Waits for an event, or until something is due.
+    fn wait(&self, happened: &Receiver<AgentEvent>, also: Option<Moment>) -> Option<AgentEvent> {
         let peek = self.peeker.as_ref().and_then(Peeker::deadline);
-        let times = [Some(self.next), self.awaiting, self.sampler.deadline(), peek, self.others, also];
+        let times = [Some(self.next), self.awaiting, self.sampler.deadline(), peek, self.first_scan, also];
         let until = times.into_iter().flatten().min();
         let until = until.unwrap_or(self.next);
         happened.recv_timeout(until.since(clock::now())).ok()
     }
 
-    /// Does what the time has come for.
+    /// Does everything that is due.
     fn on_time(&mut self, now: Moment) -> io::Result<()> {
         if self.sampler.check(now, &mut self.readings)? {
             self.line(now);
@@ -132,23 +135,23 @@ impl Loop {
         if self.awaiting.is_some_and(|until| now >= until) {
             self.line(now);
         }
-        if self.peeker.as_mut().is_some_and(|it| it.check(now)) {
-            // The others do not wait for the next pass.
+        if self.peeker.as_mut().is_some_and(|peeker| peeker.check(now)) {
+            // The other processes do not wait for the next pass.
             self.look_into(now);
         }
-        if self.others.take_if(|due| now >= *due).is_some() {
-            self.is_counting = true;
+        if self.first_scan.take_if(|due| now >= *due).is_some() {
+            self.is_scanning = true;
             self.census.order(Order {
-                gpu_processes: Some(self.counted.clone()),
+                gpu_processes: Some(self.scanned_for.clone()),
                 scope: Scope::Files,
                 ..Order::default()
             });
             self.processes.read_postponed();
-            // So the second line says it, which is the one that `--json` prints.
+            // In time for the second line, which `--json` prints.
             self.look_into(now);
         }
         if now >= self.next {
-            // In step with the clock, unless we were stopped for a while.
+            // In step with the clock, unless this process was stopped for a while.
             let next = self.next.after(self.interval);
             self.next = if next > now { next } else { now.after(self.interval) };
             self.begin(now, false);
@@ -157,75 +160,75 @@ impl Loop {
     }
 
     fn begin(&mut self, now: Moment, scan: bool) {
-        self.awaiting = Some(now.after(self.interval.min(PATIENCE)));
+        self.awaiting = Some(now.after(self.interval.min(LINE_WAIT)));
         self.sampler.wake(scan);
-        // At the time at which the driver says what they hold.
+        // At the same time as the driver lists their memory.
         self.look_into(now);
     }
 
-    /// Has the GPU processes looked into.
+    /// Orders the allocator stats of all GPU processes.
     fn look_into(&mut self, now: Moment) {
         if let Some(peeker) = &mut self.peeker {
             peeker.order(self.processes.listed(), now);
         }
     }
 
-    /// Takes what happened.
-    fn on(&mut self, event: Wake, now: Moment) {
+    /// Handles an event.
+    fn handle(&mut self, event: AgentEvent, now: Moment) {
         match event {
-            Wake::Read(message) => {
+            AgentEvent::Read(message) => {
                 if let Some(readings) = self.sampler.receive(message) {
                     self.readings = readings;
                     self.line(now);
                 }
             }
-            // The first line, which `run` waits for.
-            Wake::Written => (),
-            Wake::Peeked(generation, said) => {
+            // `run` handles it.
+            AgentEvent::Written => (),
+            AgentEvent::Peeked(generation, said) => {
                 if let Some(peeker) = &mut self.peeker {
                     peeker.learn(generation, said);
                 }
             }
-            Wake::Found(message) => self.processes.receive(message),
-            Wake::Sighted(sighting) => self.take(sighting, now),
-            Wake::Interval(interval) => {
+            AgentEvent::Found(message) => self.processes.receive(message),
+            AgentEvent::Sighted(sighting) => self.take(sighting, now),
+            AgentEvent::Interval(interval) => {
                 self.interval = interval;
                 self.next = self.next.min(now.after(interval));
             }
-            Wake::Scan => {
+            AgentEvent::Scan => {
                 self.scan = true;
                 self.begin(now, true);
             }
-            Wake::Full => {
+            AgentEvent::Full => {
                 self.writer.request_full();
                 self.begin(now, false);
             }
-            Wake::Ended(argv) => {
+            AgentEvent::Ended(argv) => {
                 self.processes.expect_argv(argv);
                 self.ended = Some(now);
             }
-            Wake::Detail(gpu) => {
-                let someone_waits = gpu.is_some();
+            AgentEvent::Detail(gpu) => {
+                let is_waited_for = gpu.is_some();
                 self.sampler.detail(gpu);
-                if someone_waits {
+                if is_waited_for {
                     self.begin(now, false);
                 }
             }
         }
     }
 
-    /// Takes what the census found. When it looked at everyone, someone waits to hear of it.
+    /// Takes the result of a scan. News of a full scan are written at once: a person may wait for it.
     fn take(&mut self, sighting: Box<Sighting>, now: Moment) {
         self.processes.examine(&sighting.strays);
         let is_news = sighting.is_full && self.sighting.as_ref().is_none_or(|old| old.related != sighting.related);
         self.sighting = Some(sighting);
-        if is_news && self.awaiting.is_none() && self.next.since(now) > PATIENCE {
+        if is_news && self.awaiting.is_none() && self.next.since(now) > LINE_WAIT {
             self.line(now);
         }
     }
 
-    /// Reads the processes that hold most, before the others.
-    fn see_largest(&mut self) {
+    /// Reads the processes with the most GPU memory before the others.
+    fn read_largest(&mut self) {
         let mut listed: Vec<_> = self.readings.gpus.iter().flat_map(|gpu| &gpu.processes).collect();
         listed.sort_by_key(|process| Reverse(process.memory.ok()));
         for process in listed {
@@ -233,16 +236,16 @@ impl Loop {
         }
     }
 
-    /// Joins what is known into a snapshot, and has it written.
+    /// Joins all readings into a snapshot, and gives it to the writer.
     fn line(&mut self, now: Moment) {
         self.awaiting = None;
-        if self.said {
+        if self.has_line {
             self.processes.begin_pass();
         } else {
-            self.said = true;
-            self.next = self.next.min(now.after(SECOND));
+            self.has_line = true;
+            self.next = self.next.min(now.after(SECOND_PASS));
             self.processes.begin_first_pass();
-            self.see_largest();
+            self.read_largest();
         }
         let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();
         let related = self.sighting.as_ref().map_or_else(|| [].into(), |sighting| sighting.related.clone());
@@ -251,15 +254,15 @@ impl Loop {
         for process in &mut processes {
             let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
             let simulated = simulated.map(|(_, stats)| Ok(Said { devices: stats.clone().into(), ..Said::default() }));
-            let said = self.peeker.as_ref().and_then(|it| it.said(process.id)).or(simulated.as_ref());
+            let said = self.peeker.as_ref().and_then(|peeker| peeker.said(process.id)).or(simulated.as_ref());
             let said = said.zip(self.processes.cuda_environment(process.id));
             process.allocator = said.map(|(said, cuda)| cuda_devices::peek(said, process.id, &gpus, cuda).into());
         }
         for gpu in &mut gpus {
             add_holders(gpu, self.sighting.as_deref(), &processes);
         }
-        self.known.set(&processes);
-        self.give_order(now);
+        self.targets.set(&processes);
+        self.order_scan(now);
         let scan = self.sighting.as_ref().map(|sighting| sighting.scan.clone());
         let snapshot = Snapshot {
             schema: Snapshot::SCHEMA,
@@ -267,7 +270,7 @@ impl Loop {
             at: now,
             unix_ms: clock::unix_ms(),
             interval_ms: u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX),
-            host: HostLanes {
+            host: Host {
                 facts: self.host_facts.clone(),
                 load: self.host.load(now),
                 scan: scan.unwrap_or_else(|| HostScan::missing(Moment(0), 0, 0, Missing::NotYet)),
@@ -279,21 +282,22 @@ impl Loop {
         self.writer.put(Box::new(snapshot));
     }
 
-    /// Tells the census who holds a GPU, and whether something happened.
-    fn give_order(&mut self, now: Moment) {
-        if self.ended.take_if(|ended| now.since(*ended) >= SUCCESSION).is_some() {
+    /// Tells the scan which processes use a GPU, and how far to look.
+    fn order_scan(&mut self, now: Moment) {
+        if self.ended.take_if(|ended| now.since(*ended) >= REPLACEMENT).is_some() {
             self.processes.clear_expected();
         }
-        let roots: Vec<ProcessId> = self.processes.gpu_users().collect();
-        let gpu_processes = (roots != self.counted).then(|| {
-            self.counted.clone_from(&roots);
-            roots
+        let gpu_users: Vec<ProcessId> = self.processes.gpu_users().collect();
+        let gpu_processes = (gpu_users != self.scanned_for).then(|| {
+            self.scanned_for.clone_from(&gpu_users);
+            gpu_users
         });
-        let (jumped, upset) = (self.unaccounted.jumped(&self.readings.gpus), self.processes.take_relation_changed());
-        if self.is_counting {
+        let (jumped, has_changed) =
+            (self.unaccounted.jumped(&self.readings.gpus), self.processes.take_relation_changed());
+        if self.is_scanning {
             let scope = match std::mem::take(&mut self.scan) || jumped {
                 true => Scope::Files,
-                false if upset || self.ended.is_some() => Scope::Everyone,
+                false if has_changed || self.ended.is_some() => Scope::Everyone,
                 false => Scope::Few,
             };
             let adopted = self.processes.take_accepted();
@@ -302,6 +306,7 @@ impl Loop {
     }
 }
 
+/// Joins the readings of a GPU with its processes.
 fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     let gpu_processes = gpu.processes.iter().map(|process| GpuProcess {
         process: processes.read_listed(process.pid, process.listed, process.memory),
@@ -322,7 +327,7 @@ fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     }
 }
 
-/// Adds its GPU processes, and who may hold memory by the files it had open, of those that are shown.
+/// Adds the GPU processes, and the shown processes whose open device files let them hold memory of the GPU.
 fn add_holders(gpu: &mut Gpu, sighting: Option<&Sighting>, processes: &[Process]) {
     let mut holders = std::mem::take(&mut gpu.device_file_holders);
     holders.extend(gpu.processes.iter().map(|gpu_process| gpu_process.process));
@@ -333,7 +338,7 @@ fn add_holders(gpu: &mut Gpu, sighting: Option<&Sighting>, processes: &[Process]
     }
     holders.sort_unstable();
     holders.dedup();
-    // A PID that may be a stranger's holds nothing, nor does one who has ended since.
+    // A process that is not certainly the listed one, or that has ended, holds nothing.
     holders.retain(|id| {
         let at = processes.binary_search_by_key(id, |process| process.id);
         at.is_ok_and(|at| processes[at].facts.identity != Identity::Unverified)

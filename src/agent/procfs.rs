@@ -31,7 +31,7 @@ pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
 use self::shown_process::{ReadContext, ShownProcess};
 use self::slow_files::SlowFiles;
 pub(super) use self::slow_files::SlowFilesMessage;
-use super::{Wake, clock};
+use super::{AgentEvent, clock};
 use crate::base::text::Argv;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Reading};
@@ -79,7 +79,7 @@ pub(super) struct Processes {
 
 impl Processes {
     /// Shows no process yet. `pids_are_local` says that NVML's PIDs are those of this PID namespace.
-    pub(super) fn new(pids_are_local: bool, devices: DeviceFiles, events: mpsc::Sender<Wake>) -> Self {
+    pub(super) fn new(pids_are_local: bool, devices: DeviceFiles, events: mpsc::Sender<AgentEvent>) -> Self {
         Self {
             shown: BTreeMap::new(),
             procfs: Procfs::new(pids_are_local, devices),

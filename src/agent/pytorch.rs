@@ -39,7 +39,7 @@ use self::stats::Scratch;
 use self::target::Target;
 pub(super) use self::target::{Outcome, Said, Whose};
 use super::procfs::ListedProcess;
-use super::{Wake, clock};
+use super::{AgentEvent, clock};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId};
 
@@ -70,7 +70,7 @@ type At = Arc<Mutex<(Option<(ProcessId, Moment)>, bool)>>;
 /// The thread, seen from the agent's loop.
 #[derive(Debug)]
 pub(super) struct Peeker {
-    events: mpsc::Sender<Wake>,
+    events: mpsc::Sender<AgentEvent>,
     thread: Option<(SyncSender<Order>, At)>,
     /// Counts the threads: what an earlier one says comes too late.
     generation: u64,
@@ -83,7 +83,7 @@ pub(super) struct Peeker {
 
 impl Peeker {
     /// Looks at nobody yet.
-    pub(super) fn new(events: mpsc::Sender<Wake>) -> Self {
+    pub(super) fn new(events: mpsc::Sender<AgentEvent>) -> Self {
         Self {
             events,
             thread: None,
@@ -166,7 +166,7 @@ fn names(order: &Order, id: ProcessId) -> bool {
     order.binary_search_by_key(&id, |request| request.process.id).is_ok()
 }
 
-fn start(generation: u64, events: mpsc::Sender<Wake>) -> io::Result<(SyncSender<Order>, At)> {
+fn start(generation: u64, events: mpsc::Sender<AgentEvent>) -> io::Result<(SyncSender<Order>, At)> {
     let (sender, orders) = mpsc::sync_channel(1);
     let at = At::default();
     let place = at.clone();
@@ -174,10 +174,10 @@ fn start(generation: u64, events: mpsc::Sender<Wake>) -> io::Result<(SyncSender<
     Ok((sender, at))
 }
 
-fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender<Wake>) {
+fn run(generation: u64, orders: &Receiver<Order>, at: &At, events: &mpsc::Sender<AgentEvent>) {
     let mut targets: BTreeMap<ProcessId, Target> = BTreeMap::new();
     let (mut scratch, mut searches) = (Scratch::default(), AT_ONCE);
-    let say = |said| events.send(Wake::Peeked(generation, said)).is_ok();
+    let say = |said| events.send(AgentEvent::Peeked(generation, said)).is_ok();
     // Says whether it goes on: one that was left behind says that it is back, and ends.
     let is_at = |what| {
         let was_left = {

@@ -1,8 +1,7 @@
-//! The thread that asks the driver, seen from the agent's loop, which never waits for it.
+//! The thread that reads the driver. The main loop never waits for it.
 //!
-//! When a call is past its deadline the thread is left behind in it, whom it asked is marked as hung, and
-//! a fresh thread goes on with the others. The sick are asked again after a while that doubles, or as
-//! soon as the hung call comes back.
+//! When a call is past its deadline, the thread is abandoned, its GPU or the driver is marked as hung, and a new thread goes
+//! on with the other GPUs. A hung call is made again after a delay that doubles, or as soon as the call returns.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,59 +11,59 @@ use std::time::Duration;
 use super::nvml::call_watch::{Call, CallSubject, CallWatch, Unresponsive};
 use super::nvml::{HANDLE, NvmlReader, SharedInheritance, library};
 use super::worker::{Received, Worker, WorkerMessage, WorkerThread};
-use super::{GpuReadings, Readings, Wake, clock, demo};
+use super::{AgentEvent, GpuReadings, Readings, clock, demo};
 use crate::base::units::Moment;
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
 
-/// A call that takes longer hangs.
+/// A call that takes longer counts as hung.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// So does a start of the driver, which loads firmware at times.
+/// The same for the start of the driver, which may load firmware.
 const START_DEADLINE: Duration = Duration::from_secs(2);
-/// Without persistence mode a GPU that nobody uses is started when NVML is asked for it, which takes "seconds" (NVIDIA's
-/// driver persistence guide), and 3 s each on a host of eight A100 (Azure/AgentBaker#2829). The others go on meanwhile,
-/// and for so long it is starting; then it hangs.
+/// The time for which a GPU counts as starting, before it counts as hung. Without persistence mode, NVML starts an unused GPU
+/// when it is asked for, which takes "seconds" (NVIDIA's driver persistence guide), and 3 s each on a host with eight A100
+/// (Azure/AgentBaker#2829).
 const GPU_START: Duration = Duration::from_secs(8);
-/// How long the sick are left alone, at first and at most.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
+/// The delay until a hung call is made again, at first and at most.
+const RETRY_DELAY: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(1)];
 
-/// Where readings come from.
+/// The source of readings.
 enum ReadingSource {
     Nvml(Box<NvmlReader>),
     Demo(demo::Machine),
 }
 
-/// What the loop asks of the thread besides a pass.
+/// Requests of the main loop besides a pass.
 #[derive(Debug, Default)]
-struct Wishes {
+struct SamplerRequests {
     scan: AtomicBool,
     came_back: AtomicBool,
-    /// The GPU of which all is wanted.
+    /// The GPU whose detail to read.
     detail: Mutex<Option<GpuUuid>>,
 }
 
-impl Wishes {
+impl SamplerRequests {
     fn detail(&self) -> Option<GpuUuid> {
         self.detail.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// The thread that asks the driver.
+/// The owner of the thread that reads the driver.
 pub(super) struct Sampler {
     options: AgentOptions,
-    wishes: Arc<Wishes>,
+    requests: Arc<SamplerRequests>,
     shared: SharedInheritance,
     worker: Worker<(), Call, Box<Readings>>,
     unresponsive: Vec<(Unresponsive, Duration)>,
 }
 
 impl Sampler {
-    /// Starts the thread. It says what it read through `events`.
-    pub(super) fn spawn(options: &AgentOptions, last: Readings, events: mpsc::Sender<Wake>) -> io::Result<Self> {
-        let deliver = move |message| events.send(Wake::Read(message)).is_ok();
+    /// Starts the thread. It sends its readings to `events`.
+    pub(super) fn spawn(options: &AgentOptions, last: Readings, events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
+        let deliver = move |message| events.send(AgentEvent::Read(message)).is_ok();
         let mut sampler = Self {
             options: options.clone(),
-            wishes: Arc::default(),
+            requests: Arc::default(),
             shared: SharedInheritance::default(),
             worker: Worker::new("nvml", 1, Call::limit, deliver),
             unresponsive: vec![],
@@ -75,7 +74,7 @@ impl Sampler {
 
     fn start_thread(&mut self, last: Readings) -> io::Result<()> {
         let unresponsive = self.unresponsive.iter().map(|(hung, _)| hung.clone()).collect();
-        let (options, shared, wishes) = (self.options.clone(), self.shared.clone(), self.wishes.clone());
+        let (options, shared, requests) = (self.options.clone(), self.shared.clone(), self.requests.clone());
         self.worker.start(move |thread| {
             let source = if options.demo {
                 demo::Machine::start().map(ReadingSource::Demo)
@@ -84,27 +83,27 @@ impl Sampler {
                 Ok(ReadingSource::Nvml(Box::new(NvmlReader::new(&options, watch, shared, last, unresponsive))))
             };
             match source {
-                Ok(source) => run(&thread, source, &wishes),
+                Ok(source) => run(&thread, source, &requests),
                 Err(error) => super::leave_with(&format!("cannot start the simulated machine: {error}")),
             }
         })
     }
 
-    /// Asks for a pass now; with `scan`, for all that is otherwise read seldom.
+    /// Asks for a pass now; with `scan`, also for what is otherwise read seldom.
     pub(super) fn wake(&mut self, scan: bool) {
         if scan {
-            self.wishes.scan.store(true, Ordering::Release);
+            self.requests.scan.store(true, Ordering::Release);
         }
         // If a wake is already waiting, it is as good as this one.
         self.worker.send(());
     }
 
-    /// From now on, all there is to know of this GPU is wanted, or of none.
+    /// Sets the GPU whose detail to read.
     pub(super) fn detail(&self, gpu: Option<GpuUuid>) {
-        *self.wishes.detail.lock().unwrap_or_else(PoisonError::into_inner) = gpu;
+        *self.requests.detail.lock().unwrap_or_else(PoisonError::into_inner) = gpu;
     }
 
-    /// Takes a message of the thread, or of one that was abandoned. Returns the readings that it brings.
+    /// Takes a message of the thread or of an abandoned one. Returns the readings of the thread.
     pub(super) fn receive(&mut self, message: WorkerMessage<Box<Readings>>) -> Option<Readings> {
         match self.worker.receive(message) {
             Received::Output(readings) => {
@@ -113,7 +112,7 @@ impl Sampler {
             }
             Received::Late => None,
             Received::CameBack(_) => {
-                self.wishes.came_back.store(true, Ordering::Release);
+                self.requests.came_back.store(true, Ordering::Release);
                 self.wake(false);
                 None
             }
@@ -143,17 +142,17 @@ impl Sampler {
         let before = self.unresponsive.iter().position(|(hung, _)| {
             hung.subject == call.subject && (call.subject != CallSubject::Driver || hung.function == call.function)
         });
-        let (since, patience) = match before.map(|at| self.unresponsive.swap_remove(at)) {
-            Some((hung, patience)) => (hung.trouble.since, (patience * 2).min(PATIENCE[1])),
-            None => (called, PATIENCE[0]),
+        let (since, delay) = match before.map(|at| self.unresponsive.swap_remove(at)) {
+            Some((hung, delay)) => (hung.trouble.since, (delay * 2).min(RETRY_DELAY[1])),
+            None => (called, RETRY_DELAY[0]),
         };
         let trouble = silence(&call, since, now);
-        // A start beside one that hangs would hang too.
-        let useless = self.worker.is_exhausted() || call.function == library::INIT;
-        let again = (!useless).then(|| now.after(patience));
+        // A start beside a start that hangs would hang too.
+        let is_useless = self.worker.is_exhausted() || call.function == library::INIT;
+        let again = (!is_useless).then(|| now.after(delay));
         mark(last, &call, &trouble, now);
         self.unresponsive
-            .push((Unresponsive { subject: call.subject, function: call.function, again, trouble }, patience));
+            .push((Unresponsive { subject: call.subject, function: call.function, again, trouble }, delay));
         self.start_thread(last.clone())?;
         self.wake(false);
         Ok(true)
@@ -167,7 +166,7 @@ impl Call {
     }
 }
 
-/// What is wrong where a call does not come back.
+/// The trouble that a hung call means.
 fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     let starts = call.function == HANDLE && now.since(since) < GPU_START;
     let sentence = match call.subject {
@@ -188,30 +187,30 @@ fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     Trouble { cause, sentence: sentence.into(), call: Some(call.function.into()), since }
 }
 
-/// Puts the trouble where it belongs. What was read last stays.
+/// Sets the trouble of a hung call. The last readings stay.
 fn mark(last: &mut Readings, call: &Call, trouble: &Trouble, now: Moment) {
     let CallSubject::Gpu(index) = call.subject else {
         last.driver.trouble = Some(trouble.clone());
         return;
     };
-    // A lost GPU may have had this index before; another has it now.
-    let is_it = |gpu: &GpuReadings| {
+    // A lost GPU may have had this index before.
+    let is_subject = |gpu: &GpuReadings| {
         gpu.facts.index == index && gpu.trouble.as_ref().is_none_or(|trouble| trouble.cause != Cause::Lost)
     };
-    if !last.gpus.iter().any(is_it) {
+    if !last.gpus.iter().any(is_subject) {
         let place = last.gpus.partition_point(|gpu| gpu.facts.index < index);
         last.gpus.insert(place, GpuReadings::unknown(index, now, Missing::NotYet));
     }
-    for gpu in last.gpus.iter_mut().filter(|gpu| is_it(gpu)) {
+    for gpu in last.gpus.iter_mut().filter(|gpu| is_subject(gpu)) {
         gpu.trouble = Some(trouble.clone());
     }
-    // The driver answered: it is one GPU that does not.
-    if last.driver.trouble.as_ref().is_some_and(|it| it.cause == Cause::Starting) {
+    // The driver answered; only one GPU did not.
+    if last.driver.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Starting) {
         last.driver.trouble = None;
     }
 }
 
-/// What is known before the first pass.
+/// The readings before the first pass.
 pub(super) fn nothing_yet(now: Moment) -> Readings {
     let sentence =
         "the NVIDIA driver is being asked for the first time; without persistence mode it starts each GPU then, \
@@ -226,22 +225,22 @@ pub(super) fn nothing_yet(now: Moment) -> Readings {
 }
 
 /// Makes passes until the thread is abandoned or its owner is gone.
-fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: ReadingSource, wishes: &Wishes) {
+fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: ReadingSource, requests: &SamplerRequests) {
     while thread.requests.recv().is_ok() {
         let now = clock::now();
-        let scan = wishes.scan.swap(false, Ordering::AcqRel);
+        let scan = requests.scan.swap(false, Ordering::AcqRel);
         let readings = match &mut source {
-            ReadingSource::Demo(machine) => machine.pass(now, wishes.detail().as_ref()),
+            ReadingSource::Demo(machine) => machine.pass(now, requests.detail().as_ref()),
             ReadingSource::Nvml(reader) => {
                 if let Some(readings) = reader.first_stage(now)
                     && !thread.deliver(Box::new(readings))
                 {
                     return;
                 }
-                if wishes.came_back.swap(false, Ordering::AcqRel) {
+                if requests.came_back.swap(false, Ordering::AcqRel) {
                     reader.came_back(now);
                 }
-                reader.want(wishes.detail());
+                reader.want(requests.detail());
                 reader.pass(now, scan)
             }
         };
@@ -261,7 +260,7 @@ mod tests {
     use crate::base::units::Bytes;
 
     /// Two GPUs, read at 7 ms, and a sampler that finds no driver.
-    fn two_gpus() -> (Sampler, Readings, mpsc::Receiver<Wake>) {
+    fn two_gpus() -> (Sampler, Readings, mpsc::Receiver<AgentEvent>) {
         let options = AgentOptions {
             interval: Duration::from_secs(1),
             nvml_lib: Some("/nowhere/libnvidia-ml.so.1".into()),
@@ -289,9 +288,9 @@ mod tests {
         hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(1), 10_000);
         assert!(!sampler.check(Moment(10_999), &mut readings).unwrap());
         assert!(sampler.check(Moment(11_000), &mut readings).unwrap());
-        let [well, sick] = readings.gpus.as_slice() else { panic!("{readings:?}") };
-        assert_eq!((&well.trouble, sick.load.memory_used, sick.load.at), (&None, Ok(Bytes(1)), Moment(7)));
-        let trouble = sick.trouble.as_ref().unwrap();
+        let [well, hung] = readings.gpus.as_slice() else { panic!("{readings:?}") };
+        assert_eq!((&well.trouble, hung.load.memory_used, hung.load.at), (&None, Ok(Bytes(1)), Moment(7)));
+        let trouble = hung.trouble.as_ref().unwrap();
         assert_eq!((trouble.cause, trouble.since), (Cause::Hung, Moment(10_000)));
         assert_eq!(trouble.call.as_ref().map(crate::base::text::Text::as_str), Some("nvmlDeviceGetPowerUsage"));
     }
@@ -305,7 +304,7 @@ mod tests {
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             let heard = readings.clone();
             sampler.forget_recovered(&heard);
-            causes.push(readings.gpus[0].trouble.as_ref().map(|it| (it.cause, it.since)));
+            causes.push(readings.gpus[0].trouble.as_ref().map(|trouble| (trouble.cause, trouble.since)));
             assert_eq!(readings.gpus[1].trouble, None);
         }
         let of = |cause| Some((cause, Moment(20_000)));
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sick_are_left_alone_for_longer_each_time() {
+    fn a_gpu_that_hangs_again_is_asked_after_a_longer_delay_each_time() {
         let (mut sampler, mut readings, happened) = two_gpus();
         let mut again = vec![];
         for round in 0..MOST_ABANDONED as u64 {
@@ -321,12 +320,12 @@ mod tests {
             hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             // The thread that took over looks for the driver in vain, and then makes no call any more.
-            while !matches!(happened.recv().unwrap(), Wake::Read(..)) {}
+            while !matches!(happened.recv().unwrap(), AgentEvent::Read(..)) {}
             again.push(sampler.unresponsive[0].0.again.map(|again| (again.0 - since - 1000) / 1000));
         }
         // With the eighth thread stuck, no more are risked.
         assert_eq!(again, [Some(2), Some(4), Some(8), Some(16), Some(32), Some(60), Some(60), None]);
-        assert_eq!(readings.gpus[0].trouble.as_ref().map(|it| it.since), Some(Moment(0)));
+        assert_eq!(readings.gpus[0].trouble.as_ref().map(|trouble| trouble.since), Some(Moment(0)));
     }
 
     #[test]
@@ -335,7 +334,7 @@ mod tests {
         hang(&mut sampler, library::INIT, CallSubject::Driver, 0);
         assert!(!sampler.check(Moment(1999), &mut readings).unwrap());
         assert!(sampler.check(Moment(2000), &mut readings).unwrap());
-        assert_eq!(readings.driver.trouble.map(|it| it.cause), Some(Cause::Hung));
+        assert_eq!(readings.driver.trouble.map(|trouble| trouble.cause), Some(Cause::Hung));
         assert_eq!(sampler.unresponsive[0].0.again, None);
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use self::scanner::Stroll;
 pub(super) use self::unaccounted::Unaccounted;
-use super::Wake;
+use super::AgentEvent;
 use super::procfs::device_files::{DeviceFiles, OpenDeviceFiles};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{HostScan, ProcessId};
@@ -73,7 +73,7 @@ pub(super) struct Census {
 impl Census {
     /// Starts the thread. It waits for its first order. Without `devices` it looks for related processes only: on the
     /// simulated machine, where this host's GPUs do not count.
-    pub(super) fn spawn(devices: Option<DeviceFiles>, events: mpsc::Sender<Wake>) -> io::Result<Self> {
+    pub(super) fn spawn(devices: Option<DeviceFiles>, events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
         let (orders, asked) = mpsc::channel::<Order>();
         thread::Builder::new().name("census".to_owned()).spawn(move || {
             let mut stroll = Stroll::new(devices);
@@ -93,7 +93,7 @@ impl Census {
                     order.scope = order.scope.max(later.scope);
                 }
                 if let Some(sighting) = stroll.go(order)
-                    && events.send(Wake::Sighted(Box::new(sighting))).is_err()
+                    && events.send(AgentEvent::Sighted(Box::new(sighting))).is_err()
                 {
                     return;
                 }

@@ -191,7 +191,7 @@ fn the_interval_stays_within_reason() {
     for (asked, given) in [(0, SHORTEST_INTERVAL), (2000, Duration::from_secs(2)), (u64::MAX, LONGEST_INTERVAL)] {
         bench.ask(&Command::Interval { milliseconds: asked });
         let woken = bench.woken.recv_timeout(DEADLINE);
-        assert!(matches!(woken, Ok(Wake::Interval(interval)) if interval == given), "{asked} ms");
+        assert!(matches!(woken, Ok(AgentEvent::Interval(interval)) if interval == given), "{asked} ms");
     }
     bench.ask(&Command::Scan);
     bench.asks_for_a_scan();

@@ -15,7 +15,7 @@ use uzers::get_user_by_uid;
 use super::origin::Environment;
 use super::{files, stat};
 use crate::agent::worker::{Received, Worker, WorkerMessage, WorkerThread};
-use crate::agent::{Wake, clock};
+use crate::agent::{AgentEvent, clock};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Missing, ProcessId, Reading};
@@ -120,10 +120,10 @@ pub(super) struct SlowFiles {
 }
 
 impl SlowFiles {
-    pub(super) fn new(events: mpsc::Sender<Wake>) -> Self {
+    pub(super) fn new(events: mpsc::Sender<AgentEvent>) -> Self {
         let wake = events.clone();
-        let deliver = move |message| wake.send(Wake::Found(SlowFilesMessage::Process(message))).is_ok();
-        let deliver_user = move |message| events.send(Wake::Found(SlowFilesMessage::User(message))).is_ok();
+        let deliver = move |message| wake.send(AgentEvent::Found(SlowFilesMessage::Process(message))).is_ok();
+        let deliver_user = move |message| events.send(AgentEvent::Found(SlowFilesMessage::User(message))).is_ok();
         Self {
             processes: ReadQueue::new("argv", read_process, deliver),
             users: ReadQueue::new("users", user_name, deliver_user),

@@ -84,7 +84,7 @@ fn id(pid: u32) -> ProcessId {
 
 struct Watched {
     census: Census,
-    events: Receiver<Wake>,
+    events: Receiver<AgentEvent>,
 }
 
 impl Watched {
@@ -113,7 +113,7 @@ impl Watched {
         let end = clock::now().after(DEADLINE);
         let mut last = None;
         while clock::now() < end {
-            if let Ok(Wake::Sighted(sighting)) = self.events.recv_timeout(interval) {
+            if let Ok(AgentEvent::Sighted(sighting)) = self.events.recv_timeout(interval) {
                 if shows(&sighting) {
                     return *sighting;
                 }

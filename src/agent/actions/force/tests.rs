@@ -14,7 +14,7 @@ use rustix::process::{Pid, kill_process};
 use self::frozen::Frozen;
 use super::super::audit::Audit;
 use super::super::tests::{Bench, DEADLINE, Sleeper, comes_to, id_of};
-use super::super::{Known, Tell};
+use super::super::{CommandTargets, Tell};
 use super::*;
 use crate::agent::procfs::stat;
 use crate::protocol::command::{Command, Reply};
@@ -386,7 +386,8 @@ fn one_that_hangs_in_the_kernel_is_killed_and_said_to_live_until_it_is_gone() {
 fn a_bug_halfway_lets_all_go_on() {
     let tree = Tree::of("sleep 1000 & echo ready; wait").ready();
     let tell: Tell = Arc::new(drop);
-    let mut hands = Hands::new(Known::default(), mpsc::channel().0, tell.clone(), Audit::new(None, tell), false);
+    let mut hands =
+        Hands::new(CommandTargets::default(), mpsc::channel().0, tell.clone(), Audit::new(None, tell), false);
     hands.held.insert(tree.root(), Held::open(tree.root()).expect("it lives"));
     let members = tree.members();
     // The act of another test has one of its own; here there is one act a process.

@@ -21,9 +21,9 @@ pub(in crate::agent::actions) const DEADLINE: Duration = Duration::from_secs(20)
 /// A pair of hands at work, and all that goes in and out of them.
 pub(in crate::agent::actions) struct Bench {
     lines: Option<OwnedFd>,
-    known: Known,
+    known: CommandTargets,
     replies: Receiver<Reply>,
-    pub(in crate::agent::actions) woken: Receiver<Wake>,
+    pub(in crate::agent::actions) woken: Receiver<AgentEvent>,
     thread: Option<thread::JoinHandle<()>>,
     home: Home,
 }
@@ -50,7 +50,7 @@ impl Bench {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         let (wake, woken) = mpsc::channel();
         let (sender, replies) = mpsc::channel();
-        let known = Known::default();
+        let known = CommandTargets::default();
         let tell: Tell = Arc::new(move |reply| {
             // The test may be over.
             let _over: Result<(), mpsc::SendError<Reply>> = sender.send(reply);
@@ -139,7 +139,7 @@ impl Bench {
 
     #[track_caller]
     pub(in crate::agent::actions) fn asks_for_a_scan(&self) {
-        assert!(matches!(self.woken.recv_timeout(DEADLINE), Ok(Wake::Scan)));
+        assert!(matches!(self.woken.recv_timeout(DEADLINE), Ok(AgentEvent::Scan)));
     }
 }
 
