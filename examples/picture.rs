@@ -63,7 +63,7 @@ fn main() -> anyhow::Result<()> {
     }
 
     let mut terminal = Terminal::new(TestBackend::new(width, height))?;
-    let theme = Theme::new(false, true).with(app.look());
+    let theme = Theme::new(false, true).with(app.theme());
     terminal.draw(|frame| view::draw(frame.buffer_mut(), &theme, &app))?;
     svg(terminal.backend().buffer(), io::stdout().lock())?;
     Ok(())

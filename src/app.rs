@@ -60,7 +60,7 @@ use self::page::{Page, PageTopic};
 use self::pausable::Pausable;
 use self::process_list::ProcessList;
 use self::rows::RowSubject;
-use self::settings::Look;
+use self::settings::ThemeName;
 pub use self::text_wrap::{wrap, wrap_figures};
 use crate::base::text::Text;
 use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
@@ -83,7 +83,7 @@ pub enum List {
 pub struct App {
     options: Options,
     size: (u16, u16),
-    look: Look,
+    theme: ThemeName,
     /// Whether the line about the host is shown while nothing is wrong.
     host_line: bool,
     data: Pausable,
@@ -110,7 +110,7 @@ impl App {
         Self {
             options,
             size: (0, 0),
-            look: Look::default(),
+            theme: ThemeName::default(),
             host_line: true,
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
@@ -348,8 +348,8 @@ impl App {
     }
 
     /// The colours.
-    pub fn look(&self) -> Look {
-        self.look
+    pub fn theme(&self) -> ThemeName {
+        self.theme
     }
 
     /// The time between two readings.

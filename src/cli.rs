@@ -16,10 +16,9 @@ use crate::app::columns::Columns;
 use crate::app::gpu_columns::GpuColumn;
 use crate::app::list_view::Grouping;
 use crate::app::process_columns::{ProcessColumn, Sort};
-use crate::app::settings::Look;
+use crate::app::settings::ThemeName;
 use crate::base::units::Bytes;
-
-pub(crate) use self::values::interval;
+use crate::protocol::agent_options::{Interval, parse_span};
 
 /// See every GPU, who holds its memory, and end the right process.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
@@ -110,8 +109,8 @@ pub(crate) struct QueryArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentArgs {
     /// Time between two readings, such as `500ms` or `2s` [default: 1s]
-    #[arg(long, value_name = "TIME", env = "GPUTOP_INTERVAL", value_parser = interval)]
-    pub(crate) interval: Option<Duration>,
+    #[arg(long, value_name = "TIME", env = "GPUTOP_INTERVAL")]
+    pub(crate) interval: Option<Interval>,
 
     /// Load this NVML library instead of the system's libnvidia-ml.so.1
     #[arg(long, value_name = "FILE", env = "GPUTOP_NVML_LIB")]
@@ -145,8 +144,8 @@ pub(crate) struct ScreenArgs {
 
     /// Colours: `terminal` (the terminal's own), `safe` (for colour-blind people), `light` (light backgrounds) or `mono`
     /// (none)
-    #[arg(long, value_name = "THEME", env = "GPUTOP_THEME", value_parser = values::one_of::<Look>(Look::ALL.map(Look::name)), hide_possible_values = true)]
-    pub(crate) theme: Option<Look>,
+    #[arg(long, value_name = "THEME", env = "GPUTOP_THEME", value_parser = values::one_of::<ThemeName>(), hide_possible_values = true)]
+    pub(crate) theme: Option<ThemeName>,
 
     /// Columns of the process list, from left to right [default: as many as fit]
     #[arg(long, value_name = "COLUMN,…", env = "GPUTOP_COLUMNS")]
@@ -161,7 +160,7 @@ pub(crate) struct ScreenArgs {
     pub(crate) sort: Option<Sort>,
 
     /// Group processes: `none`, `tree`, `job` or `user`
-    #[arg(long, value_name = "BY", env = "GPUTOP_GROUP", value_parser = values::one_of::<Grouping>(Grouping::ALL.map(Grouping::name)), hide_possible_values = true)]
+    #[arg(long, value_name = "BY", env = "GPUTOP_GROUP", value_parser = values::one_of::<Grouping>(), hide_possible_values = true)]
     pub(crate) group: Option<Grouping>,
 
     /// Show only your own processes
@@ -177,7 +176,7 @@ pub(crate) struct ScreenArgs {
     pub(crate) config: Option<PathBuf>,
 
     /// Alert again when a leak will exhaust the memory within this time
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = values::span)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_span)]
     pub(crate) warn_before: Duration,
 
     /// Ring the terminal bell at each alert
@@ -197,7 +196,7 @@ pub(crate) struct ReadArgs {
     agent: AgentArgs,
 
     /// How long to wait for the driver before printing what is known
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::span)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_span)]
     timeout: Duration,
 }
 
@@ -277,7 +276,7 @@ pub(crate) struct FreeArgs {
     memory: Option<Bytes>,
 
     /// Take only GPUs on which no kernel ran for this time, such as `5m`; they are first watched for as long
-    #[arg(long, value_name = "TIME", value_parser = values::span)]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
     idle: Option<Duration>,
 
     /// Wait until enough GPUs are free

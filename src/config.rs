@@ -8,19 +8,18 @@ use std::fs;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::app::Options;
-use crate::app::settings::Settings;
+use crate::app::settings::{SettingForm, Settings};
+use crate::app::{App, Options};
 use crate::base::terminal::TerminalAbilities;
-use crate::cli::{self, Cli};
+use crate::cli::Cli;
 use crate::commands::doctor::SettingsState;
-use crate::protocol::agent_options::AgentOptions;
+use crate::protocol::agent_options::{AgentOptions, Interval};
 use crate::source::Source;
 use crate::tui::session::{SessionOptions, SettingsFiles};
 use crate::view::Theme;
@@ -54,7 +53,7 @@ struct Config {
 pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     let config = Arc::new(Config::load(cli)?);
     let mut agent = AgentOptions::from(&cli.agent);
-    agent.interval = config.settings.interval.unwrap_or(agent.interval);
+    agent.interval = config.settings.interval.map_or(agent.interval, |Interval(interval)| interval);
     let ascii = cli.screen.ascii || config.ascii.unwrap_or(false);
     let abilities = TerminalAbilities::from_env();
     let file = config.file.as_deref().unwrap_or(Path::new("config.toml"));
@@ -151,19 +150,11 @@ impl Config {
 
     /// Saves the settings that were changed on the screen for the next run. Waits no longer than `patience`.
     fn save_changes(&self, now: &Settings, patience: Duration) {
-        let last_run = Settings { mine: None, interval: None, ..self.last_run.clone() };
-        let start = &self.settings;
-        let changed = Settings {
-            theme: now.theme.filter(|theme| *theme != start.theme.unwrap_or_default()),
-            columns: now.columns.clone().filter(|columns| Some(columns) != start.columns.as_ref()),
-            gpu_columns: now.gpu_columns.clone().filter(|columns| Some(columns) != start.gpu_columns.as_ref()),
-            sort: now.sort.filter(|sort| Some(*sort) != start.sort),
-            group: now.group.filter(|group| *group != start.group.unwrap_or_default()),
-            host: now.host.filter(|host| *host != start.host.unwrap_or(true)),
-            // Like a filter, these are for one run.
-            mine: None,
-            interval: None,
-        };
+        // Like a filter, these two are for one run.
+        let for_next_run = |settings: Settings| Settings { mine: None, interval: None, ..settings };
+        let start = self.settings.clone().or(App::new(Options::default()).settings());
+        let last_run = for_next_run(self.last_run.clone());
+        let changed = for_next_run(now.changed_since(&start));
         // Without the settings of the last run, writing would lose them.
         if changed == Settings::default() || self.unreadable.is_some() {
             return;
@@ -239,29 +230,20 @@ fn parse(text: &str, path: &Path) -> Result<Config, String> {
 
 /// Sets one value. Returns false if the key is unknown.
 fn set(config: &mut Config, key: &str, value: &DeValue<'_>) -> Result<bool, String> {
-    let settings = &mut config.settings;
     match key {
-        "theme" => settings.theme = Some(word(value)?),
-        "interval" => settings.interval = Some(cli::interval(&text(value)?)?),
-        "columns" => settings.columns = Some(word(value)?),
-        "gpu_columns" => settings.gpu_columns = Some(word(value)?),
-        "sort" => settings.sort = Some(word(value)?),
-        "group" => settings.group = Some(word(value)?),
-        "mine" => settings.mine = Some(flag(value)?),
-        "host" => settings.host = Some(flag(value)?),
         "mouse" => config.mouse = Some(flag(value)?),
         "ascii" => config.ascii = Some(flag(value)?),
-        _ => return Ok(false),
+        key => match Settings::form(key) {
+            Some(SettingForm::Flag) => config.settings.set(key, &flag(value)?.to_string())?,
+            Some(SettingForm::Text | SettingForm::List) => config.settings.set(key, &text(value)?)?,
+            None => return Ok(false),
+        },
     }
     Ok(true)
 }
 
 fn flag(value: &DeValue<'_>) -> Result<bool, String> {
     value.as_bool().ok_or_else(|| "must be true or false".to_owned())
-}
-
-fn word<T: FromStr<Err = String>>(value: &DeValue<'_>) -> Result<T, String> {
-    text(value)?.parse()
 }
 
 /// Returns a text, or a list of texts joined by commas.
@@ -277,21 +259,13 @@ fn text(value: &DeValue<'_>) -> Result<String, String> {
 
 /// Returns each setting as key and value of TOML.
 fn lines(settings: &Settings) -> Vec<(&'static str, String)> {
-    let quoted = |text: String| format!("\"{text}\"");
-    let list = |text: String| {
-        format!("[{}]", text.split(',').map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", "))
+    let quoted = |text: &str| format!("\"{text}\"");
+    let written = |form, text: String| match form {
+        SettingForm::Text => quoted(&text),
+        SettingForm::List => format!("[{}]", text.split(',').map(quoted).collect::<Vec<_>>().join(", ")),
+        SettingForm::Flag => text,
     };
-    let lines = [
-        ("theme", settings.theme.map(|theme| quoted(theme.to_string()))),
-        ("interval", settings.interval.map(|interval| quoted(humantime::format_duration(interval).to_string()))),
-        ("columns", settings.columns.as_ref().map(|columns| list(columns.to_string()))),
-        ("gpu_columns", settings.gpu_columns.as_ref().map(|columns| list(columns.to_string()))),
-        ("sort", settings.sort.map(|sort| list(sort.to_string()))),
-        ("group", settings.group.map(|group| quoted(group.to_string()))),
-        ("mine", settings.mine.map(|mine| mine.to_string())),
-        ("host", settings.host.map(|host| host.to_string())),
-    ];
-    lines.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    settings.entries().into_iter().map(|(key, form, text)| (key, written(form, text))).collect()
 }
 
 /// Returns the text of a file with these values set and everything else unchanged.
@@ -325,7 +299,7 @@ fn merged(text: &str, lines: &[(&'static str, String)]) -> Result<String, String
 mod tests {
     use super::*;
     use crate::app::process_columns::ProcessColumn;
-    use crate::app::settings::Look;
+    use crate::app::settings::ThemeName;
 
     fn read(text: &str) -> Result<Config, String> {
         parse(text, Path::new("config.toml"))
@@ -334,7 +308,7 @@ mod tests {
     #[test]
     fn unknown_keys_are_reported_and_ignored() {
         let config = read("theme = 'light'\nsort = ['user', 'memory']\nthme = 1\n[future]\nx = 1\n").unwrap();
-        assert_eq!(config.settings.theme, Some(Look::Light));
+        assert_eq!(config.settings.theme, Some(ThemeName::Light));
         let sort = config.settings.sort.unwrap();
         assert_eq!((sort.column, sort.then), (ProcessColumn::User, Some((ProcessColumn::Memory, true))));
         let unknown = config.unknown.unwrap();
@@ -356,7 +330,7 @@ mod tests {
 
     #[test]
     fn writing_a_setting_keeps_comments_and_other_keys() {
-        let settings = Settings { theme: Some(Look::Safe), host: Some(false), ..Settings::default() };
+        let settings = Settings { theme: Some(ThemeName::Safe), host: Some(false), ..Settings::default() };
         let old = "# mine\ntheme = \"mono\" # for the beamer\n[future]\nhost = 1\n";
         let new = merged(old, &lines(&settings)).unwrap();
         assert_eq!(new, "host = false\n# mine\ntheme = \"safe\" # for the beamer\n[future]\nhost = 1\n");

@@ -1,5 +1,7 @@
 //! Which processes the list shows, and how it groups them.
 
+use strum::VariantArray;
+
 /// Which processes the list shows, and how it groups them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct View {
@@ -12,10 +14,12 @@ pub struct View {
 }
 
 /// How rows are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Grouping {
     /// Not at all.
     #[default]
+    #[strum(serialize = "none")]
     Flat,
     /// Below their parents; related processes without a GPU are listed too.
     Tree,
@@ -26,19 +30,6 @@ pub enum Grouping {
 }
 
 impl Grouping {
-    /// Every grouping.
-    pub const ALL: [Self; 4] = [Self::Flat, Self::Tree, Self::Job, Self::User];
-
-    /// The name in the configuration file and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Flat => "none",
-            Self::Tree => "tree",
-            Self::Job => "job",
-            Self::User => "user",
-        }
-    }
-
     /// The grouping that the `b` key chooses next.
     #[must_use]
     pub fn next(self) -> Self {

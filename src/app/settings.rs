@@ -1,139 +1,206 @@
-//! What a person can set about the screen and keep: plain data, and the words for it. Where it is kept is not known here.
+//! The settings of the screen, and their texts. Knows no file and no flag.
+//!
+//! A new setting is a line of [`settings!`], and a field each in [`App::apply_settings`], [`App::settings`] and where
+//! flags become settings in `config.rs`. The compiler asks for the last three.
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
+
+use strum::VariantArray;
 
 use super::App;
-use super::columns::Columns;
+use super::columns::{Columns, ListColumn};
 use super::gpu_columns::GpuColumn;
 use super::list_view::Grouping;
 use super::process_columns::{ProcessColumn, Sort};
+use crate::protocol::agent_options::Interval;
 
-/// Which colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Look {
-    /// The terminal's own sixteen.
+/// A theme: which colours the screen has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, VariantArray, strum::Display, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub enum ThemeName {
+    /// The terminal's own sixteen colours.
     #[default]
     Terminal,
-    /// Blue and orange instead of green and red, so that people who cannot tell these apart see the same.
+    /// Blue and orange instead of green and red, for people who cannot tell these apart.
     Safe,
     /// Dark colours, for a light background.
     Light,
-    /// None: bold, dim and reversed.
+    /// No colours: bold, dim and reversed.
     Mono,
 }
 
-impl Look {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Terminal, Self::Safe, Self::Light, Self::Mono];
-
-    /// As it is written.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Terminal => "terminal",
-            Self::Safe => "safe",
-            Self::Light => "light",
-            Self::Mono => "mono",
-        }
-    }
-
-    /// The next one, or the one before, around the end.
+impl ThemeName {
+    /// The next theme, or the one before; after the last comes the first.
     #[must_use]
     pub fn step(self, by: isize) -> Self {
-        let at = Self::ALL.iter().position(|it| *it == self).unwrap_or(0);
-        Self::ALL[(at.cast_signed() + by).rem_euclid(Self::ALL.len().cast_signed()).cast_unsigned()]
+        let at = Self::VARIANTS.iter().position(|theme| *theme == self).unwrap_or(0);
+        Self::VARIANTS[(at.cast_signed() + by).rem_euclid(Self::VARIANTS.len().cast_signed()).cast_unsigned()]
     }
 }
 
-impl fmt::Display for Look {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Look {
+impl FromStr for ThemeName {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = || Self::ALL.map(|it| it.to_string()).join(", ");
-        let found = Self::ALL.into_iter().find(|it| it.to_string() == name);
-        found.ok_or_else(|| format!("`{name}` is no theme; there are {}", known()))
+        parse_name(name, "theme")
     }
 }
 
-impl fmt::Display for Grouping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
+/// Parses the name of one of a few values.
+fn parse_name<T: VariantArray + Copy + fmt::Display>(name: &str, what: &str) -> Result<T, String> {
+    let found = T::VARIANTS.iter().copied().find(|value| value.to_string() == name);
+    found.ok_or_else(|| {
+        let known: Vec<String> = T::VARIANTS.iter().map(ToString::to_string).collect();
+        format!("`{name}` is no {what}; there are {}", known.join(", "))
+    })
 }
 
 impl FromStr for Grouping {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let known = || Self::ALL.map(|it| it.to_string()).join(", ");
-        let found = Self::ALL.into_iter().find(|it| it.to_string() == name);
-        found.ok_or_else(|| format!("`{name}` is no way to group; there are {}", known()))
+        parse_name(name, "grouping")
     }
 }
 
-/// What was set; absent where nothing was.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Settings {
-    /// Which colours.
-    pub theme: Option<Look>,
-    /// From one reading to the next.
-    pub interval: Option<Duration>,
-    /// Which columns the list of processes has, and in which order.
-    pub columns: Option<Columns<ProcessColumn>>,
-    /// Which columns the list of GPUs has, and in which order.
-    pub gpu_columns: Option<Columns<GpuColumn>>,
-    /// How it is sorted.
-    pub sort: Option<Sort>,
-    /// How its lines stand together.
-    pub group: Option<Grouping>,
-    /// Whether it shows only processes of the user that gputop runs as.
-    pub mine: Option<bool>,
-    /// Whether the line of the host is there.
-    pub host: Option<bool>,
+/// How a value stands in a settings file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettingForm {
+    /// A text in quotes.
+    Text,
+    /// A list of texts in quotes, which `Display` and `FromStr` separate by commas.
+    List,
+    /// `true` or `false`.
+    Flag,
 }
 
-impl Settings {
-    /// These, and the others where these say nothing.
-    #[must_use]
-    pub fn or(self, others: Self) -> Self {
-        Self {
-            theme: self.theme.or(others.theme),
-            interval: self.interval.or(others.interval),
-            columns: self.columns.or(others.columns),
-            gpu_columns: self.gpu_columns.or(others.gpu_columns),
-            sort: self.sort.or(others.sort),
-            group: self.group.or(others.group),
-            mine: self.mine.or(others.mine),
-            host: self.host.or(others.host),
+/// A value that a settings file can hold. `Display` and `FromStr` are its text.
+pub trait SettingValue: fmt::Display + FromStr<Err: fmt::Display> {
+    /// How the value stands in the file.
+    const FORM: SettingForm;
+}
+
+impl SettingValue for ThemeName {
+    const FORM: SettingForm = SettingForm::Text;
+}
+
+impl SettingValue for Interval {
+    const FORM: SettingForm = SettingForm::Text;
+}
+
+impl<C: ListColumn> SettingValue for Columns<C> {
+    const FORM: SettingForm = SettingForm::List;
+}
+
+impl SettingValue for Sort {
+    const FORM: SettingForm = SettingForm::List;
+}
+
+impl SettingValue for Grouping {
+    const FORM: SettingForm = SettingForm::Text;
+}
+
+impl SettingValue for bool {
+    const FORM: SettingForm = SettingForm::Flag;
+}
+
+/// Declares [`Settings`]: one line for each setting, whose name is its key in `config.toml`.
+macro_rules! settings {
+    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty, )+) => {
+        /// What the user set; `None` where nothing was set.
+        #[derive(Debug, Clone, PartialEq, Default)]
+        pub struct Settings {
+            $( $(#[doc = $doc])+ pub $name: Option<$type>, )+
         }
-    }
+
+        impl Settings {
+            /// These settings, and `others` where these are not set.
+            #[must_use]
+            pub fn or(self, others: Self) -> Self {
+                Self { $( $name: self.$name.or(others.$name), )+ }
+            }
+
+            /// The settings that differ from `before`.
+            #[must_use]
+            pub fn changed_since(&self, before: &Self) -> Self {
+                Self { $( $name: self.$name.clone().filter(|value| Some(value) != before.$name.as_ref()), )+ }
+            }
+
+            /// How the value of a key stands in a settings file; `None` when there is no such key.
+            pub fn form(key: &str) -> Option<SettingForm> {
+                match key {
+                    $( stringify!($name) => Some(<$type as SettingValue>::FORM), )+
+                    _ => None,
+                }
+            }
+
+            /// Sets the value of a key from its text. An unknown key changes nothing.
+            ///
+            /// # Errors
+            ///
+            /// When the text is not a valid value; the message says why.
+            pub fn set(&mut self, key: &str, text: &str) -> Result<(), String> {
+                match key {
+                    $( stringify!($name) => {
+                        self.$name = Some(text.parse::<$type>().map_err(|why| why.to_string())?);
+                    } )+
+                    _ => {}
+                }
+                Ok(())
+            }
+
+            /// The key, the form and the text of each setting that is set.
+            pub fn entries(&self) -> Vec<(&'static str, SettingForm, String)> {
+                let entries = [
+                    $( self.$name.as_ref().map(|value| {
+                        (stringify!($name), <$type as SettingValue>::FORM, value.to_string())
+                    }), )+
+                ];
+                entries.into_iter().flatten().collect()
+            }
+        }
+    };
+}
+
+settings! {
+    /// The theme.
+    theme: ThemeName,
+    /// The time from one reading to the next.
+    interval: Interval,
+    /// The columns of the process list, from left to right.
+    columns: Columns<ProcessColumn>,
+    /// The columns of the GPU list, from left to right.
+    gpu_columns: Columns<GpuColumn>,
+    /// How the process list is sorted.
+    sort: Sort,
+    /// How the process list is grouped.
+    group: Grouping,
+    /// Whether the process list shows only processes of the user that gputop runs as.
+    mine: bool,
+    /// Whether the host line is shown.
+    host: bool,
 }
 
 impl App {
-    /// Takes these settings over; what they do not say stays.
-    pub fn settle(&mut self, settings: Settings) {
-        self.look = settings.theme.unwrap_or(self.look);
-        self.options.interval = settings.interval.unwrap_or(self.options.interval);
-        self.processes.columns = settings.columns.or(self.processes.columns.take());
-        self.gpus.columns = settings.gpu_columns.or(self.gpus.columns.take());
-        self.processes.sort = settings.sort.unwrap_or(self.processes.sort);
-        self.processes.view.grouping = settings.group.unwrap_or(self.processes.view.grouping);
-        self.processes.view.mine = settings.mine.unwrap_or(self.processes.view.mine);
-        self.host_line = settings.host.unwrap_or(self.host_line);
+    /// Applies the settings that are set; the others stay as they are.
+    pub fn apply_settings(&mut self, settings: Settings) {
+        let Settings { theme, interval, columns, gpu_columns, sort, group, mine, host } = settings;
+        self.theme = theme.unwrap_or(self.theme);
+        self.options.interval = interval.map_or(self.options.interval, |Interval(interval)| interval);
+        self.processes.columns = columns.or(self.processes.columns.take());
+        self.gpus.columns = gpu_columns.or(self.gpus.columns.take());
+        self.processes.sort = sort.unwrap_or(self.processes.sort);
+        self.processes.view.grouping = group.unwrap_or(self.processes.view.grouping);
+        self.processes.view.mine = mine.unwrap_or(self.processes.view.mine);
+        self.host_line = host.unwrap_or(self.host_line);
     }
 
-    /// All settings as they are now.
+    /// Returns all settings as they are now.
     pub fn settings(&self) -> Settings {
         Settings {
-            theme: Some(self.look),
-            interval: Some(self.options.interval),
+            theme: Some(self.theme),
+            interval: Some(Interval(self.options.interval)),
             columns: self.processes.columns.clone(),
             gpu_columns: self.gpus.columns.clone(),
             sort: Some(self.processes.sort),

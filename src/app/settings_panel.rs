@@ -4,13 +4,13 @@ use super::App;
 use super::columns::{Columns, ListColumn};
 use super::gpu_columns::GpuColumn;
 use super::process_columns::ProcessColumn;
-use super::settings::Look;
+use super::settings::ThemeName;
 
 /// A line of the panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item {
     /// Which colours.
-    Theme(Look),
+    Theme(ThemeName),
     /// Whether the line of the host shows.
     Host(bool),
     /// Whether the list shows the person's own processes only.
@@ -31,7 +31,7 @@ impl App {
     /// The panel of settings: its lines, and which is under the cursor; absent while it is closed.
     pub fn settings_panel(&self) -> Option<(Vec<Item>, usize)> {
         let panel = self.modes.settings_panel()?;
-        let first = [Item::Theme(self.look), Item::Host(self.host_line), Item::Mine(self.processes.view.mine)];
+        let first = [Item::Theme(self.theme), Item::Host(self.host_line), Item::Mine(self.processes.view.mine)];
         let (shown, of_gpus) = (self.columns_of_processes(), self.columns_of_gpus());
         let columns = shown.and_others().into_iter().map(|it| Item::Column(it, shown.contains(it)));
         let gpu_columns = of_gpus.and_others().into_iter().map(|it| Item::GpuColumn(it, of_gpus.contains(it)));
@@ -49,7 +49,7 @@ impl App {
     pub(super) fn toggle(&mut self) {
         let Some((items, at)) = self.settings_panel() else { return };
         match items[at] {
-            Item::Theme(look) => self.look = look.step(1),
+            Item::Theme(theme) => self.theme = theme.step(1),
             Item::Host(is_shown) => self.host_line = !is_shown,
             Item::Mine(is_so) => self.processes.view.mine = !is_so,
             Item::Column(column, _) => match self.columns_of_processes().toggled(column) {
@@ -68,7 +68,7 @@ impl App {
     pub(super) fn shift(&mut self, by: isize) {
         let Some((items, at)) = self.settings_panel() else { return };
         match items[at] {
-            Item::Theme(look) => self.look = look.step(by),
+            Item::Theme(theme) => self.theme = theme.step(by),
             Item::Host(_) | Item::Mine(_) => self.toggle(),
             Item::Column(_, false) | Item::GpuColumn(_, false) => {
                 self.say("a column that is hidden has no place: Space shows it");

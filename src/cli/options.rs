@@ -11,7 +11,7 @@ use crate::commands::free::FreeOptions;
 use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ReportFormat, ReportOptions};
-use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, SHORTEST_INTERVAL};
+use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_INTERVAL};
 
 impl Cli {
     /// Returns the options of a report, or `None` if the command line asks for the screen and the standard output is a
@@ -81,7 +81,7 @@ impl ScreenArgs {
 impl From<&AgentArgs> for AgentOptions {
     fn from(args: &AgentArgs) -> Self {
         Self {
-            interval: args.interval.unwrap_or(DEFAULT_INTERVAL),
+            interval: args.interval.map_or(DEFAULT_INTERVAL, |Interval(interval)| interval),
             nvml_lib: args.nvml_lib.clone(),
             demo: args.demo,
             readonly: args.readonly,

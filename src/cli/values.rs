@@ -5,29 +5,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use strum::VariantArray;
 
 use crate::base::units::Bytes;
-use crate::protocol::agent_options::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
-
-/// Parses a span of time: `2`, `0.5`, `500ms`, `1m 30s`.
-pub(super) fn span(text: &str) -> Result<Duration, String> {
-    seconds(text).or_else(|_| humantime::parse_duration(text).map_err(|error| error.to_string()))
-}
-
-/// Parses the time between two readings.
-pub(crate) fn interval(text: &str) -> Result<Duration, String> {
-    let span = span(text)?;
-    if span < SHORTEST_INTERVAL {
-        return Err("the shortest interval is 100ms".to_owned());
-    }
-    if span > LONGEST_INTERVAL {
-        return Err("the longest interval is 24h".to_owned());
-    }
-    Ok(span)
-}
+use crate::protocol::agent_options::parse_span;
 
 pub(super) fn positive_span(text: &str) -> Result<Duration, String> {
-    positive(span(text)?)
+    positive(parse_span(text)?)
 }
 
 pub(super) fn positive_seconds(text: &str) -> Result<Duration, String> {
@@ -64,9 +48,10 @@ pub(super) fn check_program(text: &str) -> Result<String, String> {
 }
 
 /// Parses one of a few names, which shell completions offer.
-pub(super) fn one_of<T>(names: [&'static str; 4]) -> impl TypedValueParser<Value = T>
+pub(super) fn one_of<T>() -> impl TypedValueParser<Value = T>
 where
-    T: FromStr<Err = String> + Clone + Send + Sync + 'static,
+    T: VariantArray + Into<&'static str> + Copy + FromStr<Err = String> + Clone + Send + Sync + 'static,
 {
-    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+    PossibleValuesParser::new(T::VARIANTS.iter().map(|value| -> &'static str { (*value).into() }))
+        .try_map(|name| name.parse::<T>())
 }

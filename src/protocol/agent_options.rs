@@ -1,6 +1,8 @@
 //! How an agent is started, by a viewer or by hand.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The shortest interval between two passes: below it, reading would be most of what the host does.
@@ -25,4 +27,38 @@ pub struct AgentOptions {
     pub readonly: bool,
     /// Whether to read the detail of every GPU, which takes about a hundred more NVML calls per pass.
     pub detail: bool,
+}
+
+/// Parses a span of time: `2`, `0.5`, `500ms`, `1m 30s`.
+///
+/// # Errors
+///
+/// When the text is no span of time.
+pub fn parse_span(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
+        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string()),
+    }
+}
+
+/// The time from one reading to the next, within [`SHORTEST_INTERVAL`] and [`LONGEST_INTERVAL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interval(pub Duration);
+
+impl FromStr for Interval {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match parse_span(text)? {
+            span if span < SHORTEST_INTERVAL => Err("the shortest interval is 100ms".to_owned()),
+            span if span > LONGEST_INTERVAL => Err("the longest interval is 24h".to_owned()),
+            span => Ok(Self(span)),
+        }
+    }
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        humantime::format_duration(self.0).fmt(f)
+    }
 }

@@ -209,7 +209,7 @@ impl<'a> Session<'a> {
             fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
         }
         let mut app = App::with_hosts(options.app, fleet);
-        app.settle(options.settings.clone());
+        app.apply_settings(options.settings.clone());
         for notice in &options.notices {
             app.update(Event::Done(notice.as_str().into()));
         }
@@ -261,7 +261,7 @@ impl<'a> Session<'a> {
     }
 
     fn draw(&mut self) {
-        let theme = self.theme.with(self.app.look());
+        let theme = self.theme.with(self.app.theme());
         self.screen.draw(|buffer| view::draw(buffer, &theme, &self.app));
         self.panel_shown = self.app.planned_end();
         self.picture = Picture::UpToDate;

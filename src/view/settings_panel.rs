@@ -1,6 +1,7 @@
 //! The panel of settings, a line each.
 
 use ratatui::buffer::Buffer;
+use strum::VariantArray;
 
 use super::pen::Pen;
 use super::theme::Theme;
@@ -8,7 +9,7 @@ use super::{gpus, page, processes};
 use crate::app::App;
 use crate::app::columns::{Align, ListColumn};
 use crate::app::layout::Area;
-use crate::app::settings::Look;
+use crate::app::settings::ThemeName;
 use crate::app::settings_panel::Item;
 
 /// Columns of a setting's name.
@@ -28,8 +29,8 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[Item],
         let check = |is_so| if is_so { "[x]" } else { "[ ]" };
         let (mark, name, help) = match item {
             Item::Theme(look) => {
-                let word = |it: &Look| if it == look { format!("({it})") } else { format!(" {it} ") };
-                let all: String = Look::ALL.iter().map(word).collect();
+                let word = |it: &ThemeName| if it == look { format!("({it})") } else { format!(" {it} ") };
+                let all: String = ThemeName::VARIANTS.iter().map(word).collect();
                 ("   ", "theme".to_owned(), format!("{all}  safe is for the colour-blind"))
             }
             Item::Host(is_shown) => {

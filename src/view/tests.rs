@@ -485,7 +485,7 @@ fn what_one_types_is_seen_although_there_is_something_to_say() {
 /// The app on that host, with these settings.
 fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
     let mut app = App::new(Options::default());
-    app.settle(settings);
+    app.apply_settings(settings);
     app.update(Event::Resized(width, 24));
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));
     app

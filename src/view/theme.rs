@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
 use crate::app::columns::Tone;
-use crate::app::settings::Look;
+use crate::app::settings::ThemeName;
 use crate::base::units::Bytes;
 use crate::model::Severity;
 
@@ -16,7 +16,7 @@ use crate::model::Severity;
 pub struct Theme {
     is_ascii: bool,
     has_colour: bool,
-    look: Look,
+    name: ThemeName,
 }
 
 /// The meaning of a colour. Each theme has a colour for each meaning.
@@ -33,7 +33,7 @@ enum Hue {
 impl Hue {
     /// The colour of this meaning in a theme. The colours of `Safe` are those of Okabe and Ito, and those of `Light` are
     /// dark enough to be read on white; both come from the palette of 256.
-    fn colour(self, look: Look) -> Color {
+    fn colour(self, name: ThemeName) -> Color {
         let own = match self {
             Self::Accent => (Color::Cyan, 74, 24),
             Self::Notable => (Color::Yellow, 220, 94),
@@ -42,10 +42,10 @@ impl Hue {
             Self::Cached => (Color::Blue, 250, 19),
             Self::Outside => (Color::Magenta, 175, 90),
         };
-        match look {
-            Look::Terminal | Look::Mono => own.0,
-            Look::Safe => Color::Indexed(own.1),
-            Look::Light => Color::Indexed(own.2),
+        match name {
+            ThemeName::Terminal | ThemeName::Mono => own.0,
+            ThemeName::Safe => Color::Indexed(own.1),
+            ThemeName::Light => Color::Indexed(own.2),
         }
     }
 }
@@ -53,21 +53,21 @@ impl Hue {
 impl Theme {
     /// The default theme on a terminal that shows only ASCII or not, and colour or not.
     pub fn new(is_ascii: bool, has_colour: bool) -> Self {
-        Self { is_ascii, has_colour, look: Look::default() }
+        Self { is_ascii, has_colour, name: ThemeName::default() }
     }
 
     /// The same with the theme that the user chose.
     #[must_use]
-    pub fn with(self, look: Look) -> Self {
-        Self { look, ..self }
+    pub fn with(self, name: ThemeName) -> Self {
+        Self { name, ..self }
     }
 
     fn role(self, hue: Hue, otherwise: Modifier) -> Style {
-        self.painted(hue.colour(self.look), otherwise)
+        self.painted(hue.colour(self.name), otherwise)
     }
 
     fn painted(self, colour: Color, otherwise: Modifier) -> Style {
-        let has_colour = self.has_colour && self.look != Look::Mono;
+        let has_colour = self.has_colour && self.name != ThemeName::Mono;
         if has_colour { Style::new().fg(colour) } else { Style::new().add_modifier(otherwise) }
     }
 
@@ -145,10 +145,10 @@ impl Theme {
             [Color::Green, Color::Yellow, Color::Magenta, Color::LightBlue, Color::Cyan, Color::LightRed];
         const SAFE: [u8; 6] = [39, 220, 175, 74, 208, 250];
         const DARK: [u8; 6] = [22, 94, 90, 19, 24, 124];
-        let colour = match self.look {
-            Look::Terminal | Look::Mono => COLOURS[at % COLOURS.len()],
-            Look::Safe => Color::Indexed(SAFE[at % SAFE.len()]),
-            Look::Light => Color::Indexed(DARK[at % DARK.len()]),
+        let colour = match self.name {
+            ThemeName::Terminal | ThemeName::Mono => COLOURS[at % COLOURS.len()],
+            ThemeName::Safe => Color::Indexed(SAFE[at % SAFE.len()]),
+            ThemeName::Light => Color::Indexed(DARK[at % DARK.len()]),
         };
         self.painted(colour, Modifier::empty())
     }

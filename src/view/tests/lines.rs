@@ -153,7 +153,7 @@ fn without_a_gpu_there_is_no_list_of_processes() {
     let mut host = host(0);
     host.processes.clear();
     let text = screen(Theme::new(false, true), &app_with(&host, 120, Settings::default()), 120, 24);
-    assert!(text.contains("says that there is no GPU") && !text.contains("COMMAND"), "{text}");
+    assert!(text.contains("finds no GPU on this host") && !text.contains("COMMAND"), "{text}");
     assert!(text.contains("`gputop doctor`") && text.contains("`gputop --demo`"), "{text}");
 }
 
