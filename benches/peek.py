@@ -84,8 +84,8 @@ class Agent:
         for line in self.process.stdout:
             self.lines += 1
             for process in json.loads(line).get("processes", []):
-                if process.get("allocator", {}).get("devices"):
-                    self.read.add(process["id"]["pid"])
+                if process.get("allocator_stats", {}).get("devices"):
+                    self.read.add(process["pid"])
 
     def end(self):
         self.process.send_signal(signal.SIGCONT)

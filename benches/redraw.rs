@@ -124,36 +124,35 @@ impl Noise {
 /// The host as an agent says it: what is left out is missing.
 fn host() -> anyhow::Result<Snapshot> {
     let at = 1_000_000;
-    let id = |at: u32| json!({"pid": 1000 + at, "start_ticks": at});
     let gpu = |index: u32| {
         let mine = (0..PROCESSES).filter(|it| it % GPUS == index);
-        let gpu_process =
-            |it| json!({"process": id(it), "usage": "compute", "memory_used_bytes": 0, "sm_utilization_percent": 40.0});
+        let gpu_process = |it| json!({"pid": 1000 + it, "start_ticks": it, "type": "compute", "memory_used_bytes": 0, "sm_utilization_percent": 40.0});
         json!({
             "uuid": format!("GPU-{index}"),
             "facts": {"index": index, "parent_uuid": null, "simulated": false, "name": "H100"},
             "load": {
-                "at_ms": at, "memory_used_bytes": 0, "memory_total_bytes": 80_u64 << 30, "sm_utilization_percent": 50.0,
+                "time_ms": at, "memory_used_bytes": 0, "memory_total_bytes": 80_u64 << 30, "sm_utilization_percent": 50.0,
                 "temperature_celsius": 50, "power_watts": 300.0,
             },
-            "health": {"at_ms": at, "xids": []},
+            "health": {"time_ms": at, "xids": []},
             "processes": mine.map(gpu_process).collect::<Vec<_>>(),
             "device_file_holders": [],
         })
     };
     let process = |it: u32| {
         json!({
-            "id": id(it),
+            "pid": 1000 + it,
+            "start_ticks": it,
             "facts": {"identity": "sure", "user": "alice", "parent_pid": 1, "comm": "python"},
             "load": {"state": "sleeping", "cpu_percent": 99.0, "rss_bytes": 3_u64 << 30},
         })
     };
     let host = json!({
-        "schema": Snapshot::SCHEMA, "sequence": 0, "at_ms": at, "unix_ms": 1_700_000_000_000_u64, "interval_ms": 1000,
+        "schema": Snapshot::SCHEMA, "sequence": 0, "time_ms": at, "unix_time_ms": 1_700_000_000_000_u64, "interval_ms": 1000,
         "host": {
-            "facts": {"name": "box", "boot_id": "b007", "ticks_per_second": 100, "uid": 1000},
+            "facts": {"name": "box", "boot_id": "b007", "ticks_per_second": 100, "agent_uid": 1000},
             "load": {},
-            "scan": {"at_ms": at, "processes": 300, "unreadable": 0},
+            "scan": {"time_ms": at, "processes": 300, "unreadable_processes": 0},
         },
         "driver": {},
         "gpus": (0..GPUS).map(gpu).collect::<Vec<_>>(),

@@ -64,9 +64,10 @@ use self::settings::ThemeName;
 pub use self::text_wrap::{wrap, wrap_figures};
 use crate::base::text::Text;
 use crate::model::{Fleet, HostModel, HostProcess, HostSubject};
-use crate::protocol::command::{Command, Outcome, Reply};
+use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
+use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::{ProcessId, Snapshot};
 
 /// One of the two lists.

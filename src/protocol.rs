@@ -8,4 +8,5 @@ pub mod change;
 pub mod command;
 pub mod host_key;
 pub mod line;
+pub mod reply;
 pub mod snapshot;

@@ -41,7 +41,8 @@ use super::procfs::stat;
 use super::{AgentEvent, CommandTargets, clock, leave};
 use crate::base::text::Text;
 use crate::protocol::agent_options::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
-use crate::protocol::command::{Command, Outcome, Reply};
+use crate::protocol::command::Command;
+use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::{Identity, ProcessId};
 
 /// How long an agent that leaves waits for its audit to be written. Nobody waits for it; still, it is gone within a second.

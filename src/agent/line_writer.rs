@@ -16,8 +16,8 @@ use rustix::io::Errno;
 use super::AgentEvent;
 use crate::base::units::Moment;
 use crate::protocol::change::Change;
-use crate::protocol::command::Reply;
 use crate::protocol::line::Line;
+use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::Snapshot;
 
 /// Time between full lines. A program that begins to read in the middle of the stream, or of a recording of it, knows
@@ -248,9 +248,7 @@ mod tests {
         for at in 1..4 {
             writer.put(snapshot(at, "550"));
             let process = crate::protocol::snapshot::ProcessId { pid: 7, start_ticks: None };
-            writer
-                .replies()
-                .send(Reply { process, outcome: crate::protocol::command::Outcome::Held { caution: None } });
+            writer.replies().send(Reply { process, outcome: crate::protocol::reply::Outcome::Held { caution: None } });
         }
         let waiting = writer.0.lock();
         assert_eq!(waiting.snapshot.as_ref().map(|snapshot| snapshot.at), Some(Moment(3)));

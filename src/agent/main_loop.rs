@@ -313,6 +313,7 @@ fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
         usage: process.usage,
         memory: process.memory,
         sm: process.sm,
+        names: None,
     });
     Gpu {
         uuid: gpu.uuid.clone(),

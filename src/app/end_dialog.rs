@@ -13,8 +13,9 @@ pub use self::member::{Member, Stage};
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Moment};
 use crate::model::{HostModel, Reclaim, Returned};
-use crate::protocol::command::{Command, Outcome, Reply, Signal, is_advice};
+use crate::protocol::command::{Command, Signal};
 use crate::protocol::host_key::HostKey;
+use crate::protocol::reply::{Outcome, Reply, is_advice};
 use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
 /// How much of what the panel shows is meant.
@@ -390,7 +391,7 @@ impl EndDialog {
             }
             return;
         }
-        if let Outcome::Unrecorded { reason } = &reply.outcome {
+        if let Outcome::NotRecorded { reason } = &reply.outcome {
             self.unrecorded = Some(reason.clone());
         }
         if let Outcome::Sent { at, .. } = reply.outcome

@@ -13,8 +13,8 @@ use super::text_wrap::{BOUND, bound};
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
 use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict};
-use crate::protocol::command::Inspection;
 use crate::protocol::host_key::HostKey;
+use crate::protocol::reply::Inspection;
 use crate::protocol::snapshot::{Identity, Missing, Process, Reading};
 
 /// Columns of the names at the left of a page.

@@ -238,7 +238,7 @@ impl<'a> FoundOrphans<'a> {
         });
         json!({
             "schema": Snapshot::SCHEMA,
-            "is_all": is_all,
+            "is_complete": is_all,
             "summary": Verdict::summary(self.suspects.iter().copied()),
             "memory_bytes": total.bytes,
             "memory_is_lower_bound": total.lower_bound,
@@ -250,10 +250,12 @@ impl<'a> FoundOrphans<'a> {
     }
 
     fn entry(&self, verdict: &Verdict) -> Value {
-        let facts = self.snapshot.process(verdict.process).map(|process| &process.facts);
+        let process = self.snapshot.process(verdict.process);
+        let facts = process.map(|process| &process.facts);
         let job = self.model.job(verdict.process);
         json!({
-            "process": verdict.process,
+            "pid": verdict.process.pid,
+            "start_ticks": verdict.process.start_ticks,
             "verdict": verdict.name(),
             "sentence": verdict.sentence(),
             "gpu_uuids": self.gpus(verdict).iter().map(|gpu| &gpu.uuid).collect::<Vec<_>>(),
@@ -261,6 +263,7 @@ impl<'a> FoundOrphans<'a> {
             "memory_kept_bytes": verdict.kept.iter().map(|kept| kept.memory).sum::<Bytes>(),
             "rss_bytes": known(&verdict.rss),
             "user": facts.and_then(|facts| known(&facts.user)),
+            "command": process.map(table::command),
             "argv": facts.and_then(|facts| known(&facts.argv)),
             "origin": facts.and_then(|facts| known(&facts.origin)),
             "job": job.map(|job| json!({ "name": job.name, "root": job.root, "members": job.members })),

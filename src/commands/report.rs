@@ -20,7 +20,7 @@ use crate::model::HostModel;
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, Snapshot};
+use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, ProcessNames, Snapshot};
 use crate::source::{Source, SourceEvent, Sources};
 
 /// What the program says to whoever started it. Signals end it with 128 and their number, a bug with 101.
@@ -256,10 +256,23 @@ pub(crate) fn put(out: &[u8]) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
+/// Writes the user and the command of each GPU process beside it, so that nobody has to join two lists.
+fn with_names(mut snapshot: Snapshot) -> Snapshot {
+    let mut gpus = std::mem::take(&mut snapshot.gpus);
+    for gpu_process in gpus.iter_mut().flat_map(|gpu| &mut gpu.processes) {
+        gpu_process.names = snapshot.process(gpu_process.process).map(|process| {
+            let user = process.facts.user.clone().ok();
+            Box::new(ProcessNames { user, command: table::command(process).into() })
+        });
+    }
+    snapshot.gpus = gpus;
+    snapshot
+}
+
 fn print(options: &ReportOptions, model: &HostModel, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
     let mut out = Vec::new();
     if options.format == ReportFormat::Json {
-        Line::Full(Box::new(snapshot.clone())).write(&mut out)?;
+        Line::Full(Box::new(with_names(snapshot.clone()))).write(&mut out)?;
         if let Some(reason) = reason {
             complain(reason);
         }

@@ -15,8 +15,9 @@ use super::verdict::process_records::ProcessRecords;
 use super::verdict::{self, Verdict};
 use crate::base::units::Moment;
 use crate::protocol::change::{Change, OutOfStep};
-use crate::protocol::command::{Outcome, Signal};
+use crate::protocol::command::Signal;
 use crate::protocol::line::Line;
+use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{Gpu, ProcessFacts, ProcessId, Snapshot};
 
 /// The model of one host.

@@ -44,9 +44,10 @@ pub struct Change {
     /// The number of the snapshot that this change leads to: one more than that of the snapshot it starts from.
     pub sequence: u64,
     /// When the pass ended, in milliseconds since boot.
-    #[serde(rename = "at_ms")]
+    #[serde(rename = "time_ms")]
     pub at: Moment,
     /// The same by the host's wall clock: milliseconds since 1970 (UTC).
+    #[serde(rename = "unix_time_ms")]
     pub unix_ms: u64,
     /// The new time from one pass to the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,7 +66,7 @@ pub struct Change {
     pub processes: Vec<ProcessChange>,
     /// Processes that ended, or that no longer relate to a GPU.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub gone: Vec<ProcessId>,
+    pub removed_processes: Vec<ProcessId>,
 }
 
 /// What changed about the host.
@@ -145,13 +146,13 @@ pub struct GpuChange {
     /// Readings of the GPU's page; `null` when nobody asks for them any more.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub detail: Update<Option<Box<GpuDetail>>>,
-    /// All GPU processes of the GPU, when `held` cannot express the difference.
+    /// All GPU processes of the GPU, when `process_columns` cannot express the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Update<Vec<GpuProcess>>,
     /// The changed readings of the GPU processes, when these are the same, in the same order, and no changed reading is
     /// missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Update<GpuProcessColumns>,
+    pub process_columns: Update<GpuProcessColumns>,
     /// The processes that have the GPU's device file open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_file_holders: Update<Vec<ProcessId>>,
@@ -168,15 +169,16 @@ impl GpuChange {
     fn between(old: &Gpu, new: &Gpu) -> Option<Self> {
         let Gpu { uuid, facts, load, health, detail, processes, device_file_holders, trouble, failures } = new;
         let changed_processes = old.processes != *processes;
-        let held = changed_processes.then(|| GpuProcessColumns::between(&old.processes, processes)).flatten();
+        let process_columns =
+            changed_processes.then(|| GpuProcessColumns::between(&old.processes, processes)).flatten();
         let change = Self {
             uuid: uuid.clone(),
             facts: update(&old.facts, facts),
             load: update(&old.load, load),
             health: update(&old.health, health),
             detail: update(&old.detail, detail),
-            processes: (changed_processes && held.is_none()).then(|| processes.clone()),
-            held,
+            processes: (changed_processes && process_columns.is_none()).then(|| processes.clone()),
+            process_columns,
             device_file_holders: update(&old.device_file_holders, device_file_holders),
             trouble: update(&old.trouble, trouble),
             failures: update(&old.failures, failures),
@@ -185,14 +187,24 @@ impl GpuChange {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { uuid: _, facts, load, health, detail, processes, held, device_file_holders, trouble, failures } =
-            self;
+        let Self {
+            uuid: _,
+            facts,
+            load,
+            health,
+            detail,
+            processes,
+            process_columns,
+            device_file_holders,
+            trouble,
+            failures,
+        } = self;
         facts.is_none()
             && load.is_none()
             && health.is_none()
             && detail.is_none()
             && processes.is_none()
-            && held.is_none()
+            && process_columns.is_none()
             && device_file_holders.is_none()
             && trouble.is_none()
             && failures.is_none()
@@ -201,7 +213,7 @@ impl GpuChange {
     /// Returns whether the change can be applied to this GPU: its columns have one value for each GPU process.
     fn fits(&self, gpu: &Gpu) -> bool {
         let length = self.processes.as_ref().unwrap_or(&gpu.processes).len();
-        self.held.as_ref().is_none_or(|columns| columns.fits(length))
+        self.process_columns.as_ref().is_none_or(|columns| columns.fits(length))
     }
 
     fn apply(self, gpu: &mut Gpu) {
@@ -210,7 +222,7 @@ impl GpuChange {
         replace(&mut gpu.health, self.health);
         replace(&mut gpu.detail, self.detail);
         replace(&mut gpu.processes, self.processes);
-        if let Some(columns) = self.held {
+        if let Some(columns) = self.process_columns {
             columns.apply(&mut gpu.processes);
         }
         replace(&mut gpu.device_file_holders, self.device_file_holders);
@@ -237,8 +249,8 @@ impl GpuProcessColumns {
     fn between(old: &[GpuProcess], new: &[GpuProcess]) -> Option<Self> {
         let is_same_process = |(old, new): (&GpuProcess, &GpuProcess)| {
             // A new reading needs a column.
-            let GpuProcess { process, usage, memory: _, sm: _ } = new;
-            (process, usage) == (&old.process, &old.usage)
+            let GpuProcess { process, usage, memory: _, sm: _, names } = new;
+            (process, usage, names) == (&old.process, &old.usage, &old.names)
         };
         if old.len() != new.len() || !old.iter().zip(new).all(is_same_process) {
             return None;
@@ -277,8 +289,11 @@ fn column<T: PartialEq>(
 
 /// What changed about a process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "ProcessChangeJson")]
+#[schemars(!from)]
 pub struct ProcessChange {
     /// The identity of the process.
+    #[serde(flatten)]
     pub id: ProcessId,
     /// Readings that change only by an `exec`, a new user ID or a new parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -287,8 +302,26 @@ pub struct ProcessChange {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Update<ProcessLoad>,
     /// PyTorch's allocator stats; `null` when they are no longer read.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    #[serde(rename = "allocator_stats", default, skip_serializing_if = "Option::is_none")]
     pub allocator: Update<Option<Box<AllocatorStats>>>,
+}
+
+/// A [`ProcessChange`] as serde reads it. Its own `flatten` would first copy the object into a tree.
+#[derive(Deserialize)]
+struct ProcessChangeJson {
+    pid: u32,
+    start_ticks: Option<u64>,
+    facts: Update<Arc<ProcessFacts>>,
+    load: Update<ProcessLoad>,
+    #[serde(default, deserialize_with = "present")]
+    allocator_stats: Update<Option<Box<AllocatorStats>>>,
+}
+
+impl From<ProcessChangeJson> for ProcessChange {
+    fn from(json: ProcessChangeJson) -> Self {
+        let ProcessChangeJson { pid, start_ticks, facts, load, allocator_stats: allocator } = json;
+        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator }
+    }
 }
 
 impl ProcessChange {
@@ -333,7 +366,12 @@ impl Change {
             driver: DriverChange::between(&old.driver, driver)?,
             gpus: old.gpus.iter().zip(gpus).filter_map(|(old, new)| GpuChange::between(old, new)).collect(),
             processes: processes.iter().filter_map(process_change).collect(),
-            gone: old.processes.iter().map(|process| process.id).filter(|id| new.process(*id).is_none()).collect(),
+            removed_processes: old
+                .processes
+                .iter()
+                .map(|process| process.id)
+                .filter(|id| new.process(*id).is_none())
+                .collect(),
         })
     }
 }
@@ -367,9 +405,9 @@ impl Snapshot {
                 change.apply(gpu);
             }
         }
-        if !change.gone.is_empty() {
-            let gone: HashSet<ProcessId> = change.gone.into_iter().collect();
-            self.processes.retain(|process| !gone.contains(&process.id));
+        if !change.removed_processes.is_empty() {
+            let removed: HashSet<ProcessId> = change.removed_processes.into_iter().collect();
+            self.processes.retain(|process| !removed.contains(&process.id));
         }
         self.apply_processes(change.processes);
         Ok(())

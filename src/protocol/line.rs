@@ -9,10 +9,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::change::Change;
-use crate::protocol::command::{Command, Reply};
+use crate::protocol::command::Command;
+use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::Snapshot;
 
 /// A line from the agent to the viewer.
+///
+/// This is version 1 of the format, and it is frozen: later versions of gputop may add properties, kinds and words, and never
+/// change or remove any. Readers ignore what they do not know. Times ending in `_ms` count milliseconds from the boot of the
+/// host, sleep included; `unix_time_ms` counts from 1970 (UTC).
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {

@@ -14,6 +14,7 @@ pub(crate) mod arbitrary;
 #[cfg(test)]
 pub(crate) mod example;
 mod gpu_detail;
+mod gpu_process;
 mod readings;
 
 use std::cmp::Ordering;
@@ -26,9 +27,9 @@ use serde::{Deserialize, Serialize};
 
 pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
+pub use self::gpu_process::{GpuProcess, ProcessNames};
 pub use self::readings::{
-    DeviceAllocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, GpuProcess, HostFacts, HostLoad, HostScan, ProcessFacts,
-    ProcessLoad,
+    DeviceAllocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad,
 };
 use crate::base::text::Text;
 use crate::base::units::Moment;
@@ -249,7 +250,7 @@ impl fmt::Display for Throttle {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Xid {
     /// When it came.
-    #[serde(rename = "at_ms")]
+    #[serde(rename = "time_ms")]
     pub at: Moment,
     /// Its number; 79 is a GPU that fell off the bus.
     pub code: u64,
@@ -258,10 +259,12 @@ pub struct Xid {
 /// How one GPU reaches another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Route {
-    /// The index of the other.
+    /// The index of the other GPU.
+    #[serde(rename = "gpu_index")]
     pub to: u32,
     /// NVML's level of what lies between: 0 one board, 10 a PCIe switch, 20 several, 30 a host bridge, 40 a NUMA node,
     /// 50 the link between processors.
+    #[serde(rename = "topology_level")]
     pub level: u32,
     /// Whether they can use NVLink; absent where the driver does not say.
     pub nvlink: Option<bool>,
@@ -275,9 +278,10 @@ pub struct Trouble {
     /// One sentence for a person: what was done, to what, what to do about it.
     pub sentence: Text,
     /// The NVML function that failed or hangs; absent when no call was reached.
+    #[serde(rename = "nvml_function")]
     pub call: Option<Text>,
     /// When it began.
-    #[serde(rename = "since_ms")]
+    #[serde(rename = "start_time_ms")]
     pub since: Moment,
 }
 
@@ -292,11 +296,12 @@ impl Trouble {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// The NVML function.
+    #[serde(rename = "nvml_function")]
     pub call: Text,
     /// What NVML says of it.
     pub error: Text,
     /// Since when it fails.
-    #[serde(rename = "since_ms")]
+    #[serde(rename = "start_time_ms")]
     pub since: Moment,
 }
 
@@ -321,6 +326,7 @@ pub enum Cause {
     /// There is a driver, and it finds no GPU.
     NoGpu,
     /// Library and kernel module are of different versions.
+    #[serde(rename = "version_mismatch")]
     Mismatch,
     /// The driver did not let us.
     Denied,
@@ -329,6 +335,7 @@ pub enum Cause {
     /// The GPU fell off the bus.
     Lost,
     /// The GPU needs a reset. Some of its figures, and its processes, can be read all the same.
+    #[serde(rename = "needs_reset")]
     Reset,
     /// A call failed in another way.
     Failed,
@@ -399,19 +406,39 @@ impl Gpu {
     }
 }
 
-/// A process that is a GPU process of some GPU, holds one open, or is related processes of one that does.
+/// A GPU process, a device-file holder, or a process that is related to one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "ProcessJson")]
+#[schemars(!from)]
 pub struct Process {
-    /// Who it is.
+    /// The identity of the process.
+    #[serde(flatten)]
     pub id: ProcessId,
-    /// What does not change, or only by an `exec`: one piece of memory for all snapshots, while it does not.
+    /// Readings that change only by an `exec`, a new user ID or a new parent. Snapshots share them while they do not change.
     pub facts: Arc<ProcessFacts>,
-    /// What changes each second.
+    /// Readings that change each second.
     pub load: ProcessLoad,
-    /// What its PyTorch says of the memory it holds; absent when nobody looked: it is no GPU process, or not
-    /// surely the one that NVML means.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// PyTorch's allocator stats; absent when they are not read: of processes that are no GPU process, or not surely the
+    /// one that NVML means.
+    #[serde(rename = "allocator_stats", default, skip_serializing_if = "Option::is_none")]
     pub allocator: Option<Box<AllocatorStats>>,
+}
+
+/// A [`Process`] as serde reads it. Its own `flatten` would first copy the object into a tree.
+#[derive(Deserialize)]
+struct ProcessJson {
+    pid: u32,
+    start_ticks: Option<u64>,
+    facts: Arc<ProcessFacts>,
+    load: ProcessLoad,
+    allocator_stats: Option<Box<AllocatorStats>>,
+}
+
+impl From<ProcessJson> for Process {
+    fn from(json: ProcessJson) -> Self {
+        let ProcessJson { pid, start_ticks, facts, load, allocator_stats: allocator } = json;
+        Self { id: ProcessId { pid, start_ticks }, facts, load, allocator }
+    }
 }
 
 impl Process {
@@ -452,14 +479,15 @@ pub struct Host {
 /// All that was seen in one pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshot {
-    /// The version of this schema: [`Snapshot::SCHEMA`]. A new field does not raise it, a change of meaning does.
+    /// The version of the format: 1.
     pub schema: u32,
     /// Counts the lines of a link. A tick says what changed since the line before it.
     pub sequence: u64,
     /// When this pass ended, in milliseconds since boot.
-    #[serde(rename = "at_ms")]
+    #[serde(rename = "time_ms")]
     pub at: Moment,
     /// The same, by the host's wall clock: milliseconds since 1970 (UTC).
+    #[serde(rename = "unix_time_ms")]
     pub unix_ms: u64,
     /// The time from one pass to the next.
     pub interval_ms: u64,
@@ -476,7 +504,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The version of the schema that this program writes.
+    /// The version of the format that this program writes. It is frozen: additions do not raise it.
     pub const SCHEMA: u32 = 1;
 
     /// A lane older than so many intervals is stale.

@@ -10,9 +10,10 @@ use super::*;
 use crate::app::settings::Settings;
 use crate::app::{Options, event::Event};
 use crate::base::units::{Bytes, Elapsed, Moment, Watts};
-use crate::protocol::command::{Outcome, Reply, Signal};
+use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
+use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::example::{host, peek};
 use crate::protocol::snapshot::{
     AllocatorStats, AllocatorUnreadable, Cause, DeviceAllocator, Missing, Snapshot, State, Trouble,

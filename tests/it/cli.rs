@@ -22,15 +22,17 @@ pub(crate) fn json(ran: &Ran) -> Value {
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-/// The PIDs of the processes that hold a GPU. Others of the host are their kin.
-fn tenants(line: &Value) -> Vec<u64> {
-    let list = |value: &Value| value.as_array().expect("a list").clone();
-    let of_gpu = |gpu: &Value| {
-        list(&gpu["processes"]).into_iter().map(|gpu_process| gpu_process["process"].clone()).collect::<Vec<_>>()
-    };
-    let ids: Vec<Value> = list(&line["gpus"]).iter().flat_map(of_gpu).collect();
-    let processes = list(&line["processes"]).into_iter().filter(|process| ids.contains(&process["id"]));
-    processes.filter_map(|process| process["id"]["pid"].as_u64()).collect()
+/// The PIDs of the GPU processes.
+fn gpu_processes(line: &Value) -> Vec<u64> {
+    let gpus = line["gpus"].as_array().expect("a list").iter();
+    let processes = gpus.flat_map(|gpu| gpu["processes"].as_array().expect("a list"));
+    processes.filter_map(|process| process["pid"].as_u64()).collect()
+}
+
+/// The user of a process in the list of all processes.
+fn process_user(line: &Value, pid: u32) -> Value {
+    let processes = line["processes"].as_array().expect("a list");
+    processes.iter().find(|process| process["pid"] == pid).expect("it is there")["facts"]["user"].clone()
 }
 
 #[test]
@@ -56,10 +58,12 @@ fn json_is_one_line_with_rates() {
     assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
     let line = json(&ran);
     assert_eq!(line["kind"], "full");
-    assert_eq!(line["gpus"][0]["processes"][0]["memory_used_bytes"], 5 * GIB);
-    assert_eq!(tenants(&line), [u64::from(pid)]);
+    let gpu_process = &line["gpus"][0]["processes"][0];
+    assert_eq!((&gpu_process["memory_used_bytes"], &gpu_process["command"]), (&(5 * GIB).into(), &"sleep 1000".into()));
+    assert_eq!(gpu_process["user"], process_user(&line, pid), "{line:#}");
+    assert_eq!(gpu_processes(&line), [u64::from(pid)]);
     let processes = line["processes"].as_array().expect("a list");
-    let process = processes.iter().find(|process| process["id"]["pid"] == pid).expect("it is a tenant");
+    let process = processes.iter().find(|process| process["pid"] == pid).expect("it is a tenant");
     assert!(process["load"]["cpu_percent"].is_number(), "a rate needs two samples: {line:#}");
     assert!(line["host"]["load"]["cpu_percent"].is_number(), "{line:#}");
     assert_eq!(line["gpus"][0]["facts"]["simulated"], false);
@@ -101,7 +105,7 @@ fn a_driver_that_is_absent_is_said_and_host_figures_go_on() {
 fn what_is_wrong_with_the_driver_is_said() {
     for (error, exit, word) in [
         ("DRIVER_NOT_LOADED", NO_DRIVER, "no_driver"),
-        ("LIB_RM_VERSION_MISMATCH", NO_DRIVER, "mismatch"),
+        ("LIB_RM_VERSION_MISMATCH", NO_DRIVER, "version_mismatch"),
         ("NO_PERMISSION", NO_DRIVER, "denied"),
     ] {
         let mut host = Host::with(["H100"]);
@@ -222,7 +226,7 @@ fn an_old_driver_without_new_functions_is_read_all_the_same() {
     let ran = host.run(["--json"]);
     let line = json(&ran);
     assert_eq!(ran.code, OK, "{}{line:#}", ran.err);
-    assert_eq!(tenants(&line), [u64::from(pid)]);
+    assert_eq!(gpu_processes(&line), [u64::from(pid)]);
     assert!(line["gpus"][0]["load"]["memory_used_bytes"].as_u64().is_some_and(|bytes| bytes >= 5 * GIB));
 }
 
@@ -233,7 +237,7 @@ fn whatever_size_the_driver_gives_its_list_entries_the_pids_are_right() {
         let pids = [host.sleeper(0, GIB), host.sleeper(0, 2 * GIB), host.sleeper(0, 3 * GIB)];
         host.change(|world| world.stride = stride);
         let line = json(&host.run(["--json"]));
-        assert_eq!(tenants(&line), pids.map(u64::from), "stride {stride}");
+        assert_eq!(gpu_processes(&line), pids.map(u64::from), "stride {stride}");
     }
 }
 

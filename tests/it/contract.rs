@@ -6,8 +6,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
 use fake_nvml::{Kind, Tenant};
-use gputop::protocol::command::{Command, Outcome};
+use gputop::protocol::command::Command;
 use gputop::protocol::line::Line;
+use gputop::protocol::reply::Outcome;
 use gputop::protocol::snapshot::{Process, Snapshot};
 use serde_json::Value;
 
@@ -189,7 +190,12 @@ fn ticks_lead_to_what_the_next_whole_line_says() {
         tenants(it).iter().all(|it| it.facts.argv.is_ok() && it.facts.user.is_ok())
     });
     let whole = Line::parse(&host.run(["--json"]).out).expect("our own line");
-    let Some(Line::Full(whole)) = whole else { panic!("{whole:?}") };
+    let Some(Line::Full(mut whole)) = whole else { panic!("{whole:?}") };
+    // Beside each GPU process, `--json` prints its user and command, which the stream has in the list of processes.
+    for gpu_process in whole.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes) {
+        let names = gpu_process.names.take().expect("the process is listed");
+        assert_eq!(names.command.as_str(), "sleep 1000");
+    }
     let still = |it: &Snapshot| {
         let gpus = it.gpus.iter().map(|gpu| {
             (

@@ -69,7 +69,7 @@ fn in_a_container_pid_one_is_listed_and_what_its_driver_cannot_say_is_not_zero()
     }
     let line = json(&ran);
     let tenant = &line["gpus"][0]["processes"][0];
-    assert_eq!(tenant["process"]["pid"], 1, "{line:#}");
+    assert_eq!(tenant["pid"], 1, "{line:#}");
     assert!(tenant["memory_used_bytes"].is_null() && tenant["sm_utilization_percent"].is_null(), "{tenant:#}");
 }
 

@@ -199,7 +199,7 @@ fn files_arguments_and_json_pass_nothing_on() {
     let ran = wire.end();
     let message = &json(&ran)["messages"][0];
     assert_eq!((ran.code, message["reason"].as_str()), (OK, Some("too_big")), "{message:#}");
-    assert_eq!(message["others_bytes"].as_u64().map(|bytes| bytes / (GIB / 100)), Some(175), "{message:#}");
+    assert_eq!(message["other_processes_bytes"].as_u64().map(|bytes| bytes / (GIB / 100)), Some(175), "{message:#}");
 
     let mut wire = Wire::start(&host, &["-"]);
     wire.write(MESSAGE.as_bytes());
@@ -246,10 +246,10 @@ fn other_processes_are_looked_up_and_their_age_compared() {
     assert!(text.contains("the message means another process"), "{text}");
 
     let ran = host.run(["explain", "--json", &beside(pid)]);
-    let other = &json(&ran)["messages"][0]["others"][0];
-    assert_eq!(other["here_and_now"]["process"]["pid"], pid, "{other:#}");
-    assert_eq!(other["here_and_now"]["command"], "sleep 1000", "{other:#}");
-    assert_eq!(other["here_and_now"]["started_after_the_message"], serde_json::Value::Null, "{other:#}");
+    let other = &json(&ran)["messages"][0]["other_processes"][0];
+    assert_eq!(other["pid"], pid, "{other:#}");
+    assert_eq!(other["running_process"]["command"], "sleep 1000", "{other:#}");
+    assert_eq!(other["running_process"]["started_after_message"], serde_json::Value::Null, "{other:#}");
 }
 
 #[test]

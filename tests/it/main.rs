@@ -24,6 +24,7 @@ mod free;
 mod frozen;
 mod gpu_page;
 mod hostile;
+mod json_names;
 mod many;
 mod matrix;
 mod moving_over;

@@ -17,8 +17,8 @@ use crate::world::{GIB, Host};
 const FOUND: i32 = 10;
 
 /// A host on which a `DataLoader`'s worker keeps the memory of a trainer that was killed.
-struct Left {
-    host: Host,
+pub(crate) struct Left {
+    pub(crate) host: Host,
     trainer: u32,
     worker: Life,
 }
@@ -31,7 +31,7 @@ impl Drop for Left {
 
 impl Left {
     #[track_caller]
-    fn behind() -> Self {
+    pub(crate) fn behind() -> Self {
         let mut host = Host::still(["H100"]);
         let parts = Parts::of(&host);
         let program = "hold()\nloader = DataLoader(Stuck(), 1)\nloader.ask()\nrest('trainer')\n";
@@ -67,10 +67,10 @@ fn orphans_are_named_with_the_evidence_and_a_script_is_told_so() {
     assert_eq!(ran.code, FOUND, "{}", ran.err);
     let found = json(&ran);
     let entry = &found["processes"][0];
-    assert_eq!((&entry["process"]["pid"], &entry["verdict"]), (&worker.into(), &"orphan".into()), "{found:#}");
+    assert_eq!((&entry["pid"], &entry["verdict"]), (&worker.into(), &"orphan".into()), "{found:#}");
     assert_eq!(entry["memory_kept_bytes"], 11 * GIB);
     assert_eq!(
-        (&found["memory_bytes"], &found["is_all"]),
+        (&found["memory_bytes"], &found["is_complete"]),
         (&(11 * GIB).into(), &true.into()),
         "{} {:?}",
         ran.err,
@@ -147,7 +147,7 @@ fn what_is_typed_before_the_panel_stands_there_sends_nothing() {
 
 /// Ends a process on that host by the panel. Gives what the screen says then.
 #[track_caller]
-fn end_one(host: &mut Host) -> String {
+pub(crate) fn end_one(host: &mut Host) -> String {
     let pid = host.sleeper(0, GIB);
     let mut terminal = Terminal::start_at(host, 100, 30, ["--interval", "100ms"]);
     crate::ending_a_process::open(&terminal, pid);
@@ -169,7 +169,7 @@ fn what_was_done_is_written_down_for_its_owner_only() {
     let lines = audit(&host);
     let act = &lines[0];
     assert_eq!((&act["signal"], &act["comm"], &act["mode"]), (&"TERM".into(), &"sleep".into(), &"one".into()));
-    assert!(act["start_ticks"].is_u64() && act["boot_id"].is_string() && act["time_ms"].is_u64(), "{act:#}");
+    assert!(act["start_ticks"].is_u64() && act["boot_id"].is_string() && act["unix_time_ms"].is_u64(), "{act:#}");
     let fates: Vec<&Value> = lines.iter().filter(|line| line["id"] == act["id"]).map(|line| &line["outcome"]).collect();
     assert!(fates.contains(&&"ended".into()), "{lines:#?}");
     // The next one is added.

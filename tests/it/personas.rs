@@ -30,7 +30,7 @@ fn a_gpu_that_shares_the_host_s_memory_has_none_of_its_own() {
     let pid = host.sleeper(0, 5 * GIB).to_string();
     let line = seen(&host);
     lacks(&line, "load", &["memory_used_bytes", "memory_free_bytes", "memory_total_bytes"]);
-    lacks(&line, "health", &["power_limit_watts", "memory_clock_hertz", "fan_percent", "ecc_corrected_errors"]);
+    lacks(&line, "health", &["power_limit_watts", "memory_clock_hertz", "fan_speed_percent", "ecc_corrected_errors"]);
     // What a process holds is told.
     assert_eq!(line["gpus"][0]["processes"][0]["memory_used_bytes"], 5 * GIB);
     let mut terminal = Terminal::start_at(&host, 120, 40, []);
@@ -77,7 +77,7 @@ fn in_a_virtual_machine_heat_and_power_are_the_host_s_affair() {
     let pid = host.sleeper(0, 2 * GIB).to_string();
     let line = seen(&host);
     lacks(&line, "load", &["temperature_celsius", "power_watts", "sm_clock_hertz", "throttle_reasons"]);
-    lacks(&line, "health", &["pcie_generation", "row_remap_pending", "recovery_action"]);
+    lacks(&line, "health", &["pcie_generation", "remapped_rows_pending", "recovery_action"]);
     let mut terminal = Terminal::start_at(&host, 120, 60, []);
     terminal.wait_for(&pid);
     terminal.wait_for("31%");

@@ -482,7 +482,7 @@ fn csv_has_the_names_and_units_of_json() {
     let host = host();
     let text = host.run(["--csv"]).text();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!(rows[0][..4], ["unix_ms", "index", "uuid", "name"]);
+    assert_eq!(rows[0][..4], ["unix_time_ms", "index", "uuid", "name"]);
     let at =
         |name: &str| rows[0].iter().position(|column| *column == name).unwrap_or_else(|| panic!("no {name} in {text}"));
     assert_eq!(rows[2][at("memory_total_bytes")], (8192 * MIB).to_string());

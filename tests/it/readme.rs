@@ -65,7 +65,11 @@ fn each_command_of_the_first_walk_runs() {
     if has_jq {
         let used: Vec<u64> = of(".gpus[].load").lines().map(|it| it.parse().expect("a number")).collect();
         assert!(used == [3 * GIB, 0], "{used:?}");
-        assert!(of("processes[]").starts_with(&format!("{pid} ")), "{said:?}");
+        let row = of("processes[]");
+        assert!(
+            row.starts_with(&format!("[{pid},")) && row.contains(&format!("\"sleep 1000\",{}]", 3 * GIB)),
+            "{said:?}"
+        );
     }
     assert!(of("gputop free").trim().starts_with("GPU-00000001"), "{said:?}");
     assert_eq!(commands.len(), 6, "a command that is new is looked at here, too");

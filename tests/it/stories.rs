@@ -330,7 +330,7 @@ fn check_report(host: &Host, told: &[Told]) {
     assert_eq!(ran.code, 10, "{}", ran.err);
     let found = json(&ran);
     let entries = found["processes"].as_array().expect("a list");
-    let verdict = |pid: u32| entries.iter().find(|entry| entry["process"]["pid"] == pid).map(|entry| &entry["verdict"]);
+    let verdict = |pid: u32| entries.iter().find(|entry| entry["pid"] == pid).map(|entry| &entry["verdict"]);
     let mut proved = 0;
     for case in told {
         // Only stories without further scenes: nothing happened since the agent started.

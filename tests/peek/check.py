@@ -232,8 +232,8 @@ class Watcher:
         """What the next line says of the process, if it says anything new."""
         line = self.agent.read()
         for process in line.get("processes", []):
-            if process["id"]["pid"] == self.pid and "allocator" in process:
-                self.process = process["allocator"]
+            if process["pid"] == self.pid and "allocator_stats" in process:
+                self.process = process["allocator_stats"]
         return self.process
 
 

@@ -21,7 +21,8 @@ use super::Tell;
 use super::refusal::Owner;
 use crate::agent::clock;
 use crate::base::text::{Argv, Text};
-use crate::protocol::command::{Outcome, Reply, Signal};
+use crate::protocol::command::Signal;
+use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
 /// What was meant to end.
@@ -42,7 +43,7 @@ struct Line<'a> {
     /// The same for an act and what became of it.
     id: &'a str,
     /// Milliseconds since 1970.
-    time_ms: u64,
+    unix_time_ms: u64,
     #[serde(flatten)]
     what: What<'a>,
 }
@@ -78,7 +79,7 @@ enum Word {
     Ended,
     Zombie,
     Alive,
-    LetGo,
+    Resumed,
     Refused,
 }
 
@@ -89,12 +90,12 @@ impl Word {
             Outcome::Ended { .. } => Some((Self::Ended, None)),
             Outcome::Zombie { .. } => Some((Self::Zombie, None)),
             Outcome::Alive { .. } => Some((Self::Alive, None)),
-            Outcome::LetGo { reason } => Some((Self::LetGo, Some(reason.clone()))),
+            Outcome::Resumed { reason } => Some((Self::Resumed, Some(reason.clone()))),
             Outcome::Refused { reason } => Some((Self::Refused, Some(reason.clone()))),
             Outcome::Held { .. }
             | Outcome::Joined { .. }
             | Outcome::Sent { .. }
-            | Outcome::Unrecorded { .. }
+            | Outcome::NotRecorded { .. }
             | Outcome::Inspected(_)
             | Outcome::NotInspected { .. } => None,
         }
@@ -123,7 +124,7 @@ enum Entry {
 struct Note {
     id: String,
     process: ProcessId,
-    time_ms: u64,
+    unix_time_ms: u64,
     entry: Entry,
 }
 
@@ -189,14 +190,14 @@ impl Audit {
         *last = Some(word);
         let id = id.clone();
         // Nothing more can become of it.
-        if matches!(word, Word::Ended | Word::LetGo) {
+        if matches!(word, Word::Ended | Word::Resumed) {
             self.acts.remove(&process);
         }
         self.note(id, process, Entry::Fate(word, reason));
     }
 
     fn note(&mut self, id: String, process: ProcessId, entry: Entry) {
-        let note = Note { id, process, time_ms: clock::unix_ms(), entry };
+        let note = Note { id, process, unix_time_ms: clock::unix_ms(), entry };
         if self.writer.is_none() {
             match start(self.home.take(), self.tell.clone()) {
                 Ok(writer) => self.writer = Some(writer),
@@ -273,12 +274,12 @@ fn line<'a>(note: &'a Note, uid: u32, boot_id: Option<&'a str>) -> Line<'a> {
         },
         Entry::Fate(outcome, reason) => What::Fate { outcome: *outcome, reason: reason.as_ref() },
     };
-    Line { id: &note.id, time_ms: note.time_ms, what }
+    Line { id: &note.id, unix_time_ms: note.unix_time_ms, what }
 }
 
 fn complain(tell: &Tell, process: ProcessId, why: &str) {
     use std::io::Write;
     let reason = Text::new(format!("what is done is not written down: {why}"));
     let _closed = writeln!(std::io::stderr(), "gputop agent: {reason}");
-    tell(Reply { process, outcome: Outcome::Unrecorded { reason } });
+    tell(Reply { process, outcome: Outcome::NotRecorded { reason } });
 }

@@ -5,7 +5,7 @@
 
 use super::refusal::Owner;
 use crate::base::text::Text;
-use crate::protocol::command::SUGGESTION;
+use crate::protocol::reply::SUGGESTION;
 
 /// What ends with a process of that name. The kernel keeps 15 bytes of a name; here they stand whole.
 const INFRASTRUCTURE: &[(&[&str], &str)] = &[
@@ -82,7 +82,7 @@ impl Asker {
 
 /// Why to think twice about a process of that name, owner and origin; absent when there is no such reason.
 ///
-/// Advice alone (see [`crate::protocol::command::is_advice`]) is no reason to.
+/// Advice alone (see [`crate::protocol::reply::is_advice`]) is no reason to.
 pub(super) fn about(comm: &Text, owner: Option<&Owner>, origin: Option<&str>, asker: Asker) -> Option<Text> {
     let infrastructure = INFRASTRUCTURE.iter().find(|(names, _)| names.iter().any(|name| is_named(comm, name)));
     let infrastructure = infrastructure.map(|(_, why)| (*why).to_owned());
@@ -100,7 +100,7 @@ fn is_named(comm: &Text, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::command::is_advice;
+    use crate::protocol::reply::is_advice;
 
     const ROOT: Asker = Asker { uid: 0, sudo: None };
 

@@ -29,7 +29,8 @@ use super::held::Held;
 use super::refusal::Refusal;
 use super::{Hands, clock};
 use crate::base::units::Moment;
-use crate::protocol::command::{Outcome, Signal};
+use crate::protocol::command::Signal;
+use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{ProcessId, State};
 
 /// Locked while processes are stopped for an act: an agent that left now would leave them stopped.
@@ -298,7 +299,7 @@ impl<'a> Act<'a> {
         // It may have failed before the last of them was stopped.
         let all: BTreeSet<ProcessId> = members.values().map(|it| it.process).chain(shown.iter().copied()).collect();
         for process in all {
-            hands.tell(process, Outcome::LetGo { reason: reason.as_str().into() });
+            hands.tell(process, Outcome::Resumed { reason: reason.as_str().into() });
         }
     }
 

@@ -17,7 +17,8 @@ use super::refusal::{Owner, Refusal};
 use crate::agent::procfs::stat::{self, ProcStat, living_thread};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
-use crate::protocol::command::{Outcome, Signal};
+use crate::protocol::command::Signal;
+use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{ProcessId, State};
 
 /// A process that can be signalled safely.

@@ -18,7 +18,7 @@ use super::Tell;
 use crate::agent::procfs::stat;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
-use crate::protocol::command::{Inspection, Outcome, Reply};
+use crate::protocol::reply::{Inspection, Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
 /// Looks that are under way. Dropping this ends none of them.

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::io::Errno;
 
 use crate::base::text::Text;
-use crate::protocol::command::Outcome;
+use crate::protocol::reply::Outcome;
 
 /// Why nothing was done.
 #[derive(Debug, Clone, PartialEq, Eq)]

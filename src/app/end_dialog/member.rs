@@ -3,7 +3,8 @@
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::model::HostModel;
-use crate::protocol::command::{Outcome, Signal};
+use crate::protocol::command::Signal;
+use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State};
 
 /// How far it has come.
@@ -152,7 +153,7 @@ impl Member {
                     *alive = Some((*state, wchan.clone()));
                 }
             }
-            Outcome::LetGo { reason } if matches!(self.stage, Stage::Asked(_) | Stage::Sent { .. }) => {
+            Outcome::Resumed { reason } if matches!(self.stage, Stage::Asked(_) | Stage::Sent { .. }) => {
                 self.stage = Stage::LetGo(reason.clone());
             }
             // The memory counts from the first word of the end: a zombie holds none.

@@ -37,7 +37,7 @@ pub(super) fn of(logs: &[(Text, AnalyzedLog)]) -> Value {
 fn one(judged: &JudgedSeries, file: Option<&Text>) -> Value {
     let series = &judged.series;
     let index = series.gpu.as_ref().filter(|_| series.is_index).and_then(|gpu| gpu.as_str().parse::<u64>().ok());
-    let falls = judged.falls.iter().map(|(at, fall)| json!({"at": at, "what": fall.to_string()}));
+    let falls = judged.falls.iter().map(|(at, fall)| json!({"at": at, "sentence": fall.to_string()}));
     let mut value = json!({
         "gpu": index.map_or_else(|| json!(series.gpu), |index| json!(index)),
         "pid": series.pid,
@@ -57,7 +57,7 @@ fn one(judged: &JudgedSeries, file: Option<&Text>) -> Value {
         "requested_bytes": series.allocator.map(|allocator| allocator.active().saturating_sub(allocator.rounding)),
         "capacity_bytes": judged.capacity,
         "samples": judged.samples,
-        "seconds": judged.span,
+        "span_seconds": judged.span,
         "falls": falls.collect::<Vec<_>>(),
     });
     if let Some(file) = file {

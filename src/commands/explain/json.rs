@@ -31,7 +31,7 @@ fn one(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
         let (by, slack) = (contradiction.by.bytes(), contradiction.by.slack());
         json!({
             "claim": contradiction.claim,
-            "by_bytes": by,
+            "difference_bytes": by,
             "rounding_bytes": slack,
             "sentence":
                 format!("{}, by {}; rounding explains up to {}", contradiction.claim, exact(by), exact(slack)),
@@ -48,7 +48,7 @@ fn one(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
         "ranks": explained.found.ranks,
         "backend": message.backend,
         "gpu": message.gpu,
-        "is_cut": message.is_cut,
+        "is_truncated": message.is_cut,
         "requested_bytes": bytes(message.requested),
         "total_bytes": bytes(message.total),
         "free_bytes": bytes(message.free),
@@ -60,12 +60,12 @@ fn one(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
         "this_process_bytes": bytes(message.this_process.and_then(Result::ok)),
         "this_process_pid": match breakdown.writer { WriterName::HostPid(pid) => Some(pid), _ => None },
         "not_pytorch_bytes": part(MemoryOwner::NotPyTorch),
-        "others": others(explained, processes),
-        "others_bytes": breakdown.others.map(RoundedSum::bytes),
-        "not_accounted_for_bytes": part(MemoryOwner::Rest),
+        "other_processes": others(explained, processes),
+        "other_processes_bytes": breakdown.others.map(RoundedSum::bytes),
+        "unaccounted_bytes": part(MemoryOwner::Rest),
         "rounding_bytes": breakdown.rounding,
         "adds_up": breakdown.contradictions.is_empty(),
-        "mismatches": contradictions.collect::<Vec<_>>(),
+        "contradictions": contradictions.collect::<Vec<_>>(),
         "reason": explained.shortages.first().map(|shortage| shortage.name()),
         "reasons": reasons.collect::<Vec<_>>(),
         "advice": advice_json(&on_shortage(&explained.shortages)),
@@ -79,15 +79,15 @@ fn others(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Vec<V
         .map(|(pid, held)| {
             let now = processes.find(*pid).map(|(_, process)| {
                 json!({
-                    "process": process.id,
+                    "start_ticks": process.id.start_ticks,
                     "user": process.facts.user.as_ref().ok(),
                     "command": table::command(process),
                     "verdict": processes.verdict(*pid).map(|(name, _)| name),
-                    "started_after_the_message": processes.started_after(*pid, explained.written),
+                    "started_after_message": processes.started_after(*pid, explained.written),
                 })
             });
             let bytes: Option<Bytes> = held.ok().map(|amount| amount.bytes);
-            json!({ "pid": pid, "memory_bytes": bytes, "here_and_now": now })
+            json!({ "pid": pid, "memory_used_bytes": bytes, "running_process": now })
         })
         .collect()
 }

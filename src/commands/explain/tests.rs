@@ -116,14 +116,14 @@ fn parts_without_contradictions_add_up_to_the_gpu() {
                 continue;
             }
             let of = |key: &str| message[key].as_u64().unwrap_or(0);
-            let others: u64 = message["others"]
+            let others: u64 = message["other_processes"]
                 .as_array()
                 .expect("a list")
                 .iter()
-                .filter_map(|other| other["memory_bytes"].as_u64())
+                .filter_map(|other| other["memory_used_bytes"].as_u64())
                 .sum();
             let own = of("allocated_bytes") + of("unallocated_bytes") + of("not_pytorch_bytes");
-            let sum = own + others + of("not_accounted_for_bytes") + free;
+            let sum = own + others + of("unaccounted_bytes") + free;
             // The sum may be too large because of rounding.
             assert!(sum == total || sum.abs_diff(total) <= of("rounding_bytes"), "{name}: {sum} of {total}");
         }

@@ -6,7 +6,7 @@ use crate::base::units::Moment;
 use crate::protocol::snapshot::{Cause, Gpu, GpuLoad, Missing, Snapshot};
 
 /// The columns before the readings.
-const IDENTITY: [&str; 4] = ["unix_ms", "index", "uuid", "name"];
+const IDENTITY: [&str; 4] = ["unix_time_ms", "index", "uuid", "name"];
 
 /// Returns one row for each GPU, below the header.
 pub(super) fn table(snapshot: &Snapshot, gpus: &[&Gpu], header: bool) -> String {
@@ -36,7 +36,7 @@ fn is_silent(gpu: &Gpu) -> bool {
 fn names() -> Vec<String> {
     let empty = serde_json::to_value(GpuLoad::missing(Moment(0), Missing::Unsupported)).unwrap_or(Value::Null);
     let fields = empty.as_object().into_iter().flatten();
-    fields.map(|(name, _)| name.clone()).filter(|name| name != "at_ms" && name != "missing").collect()
+    fields.map(|(name, _)| name.clone()).filter(|name| name != "time_ms" && name != "missing").collect()
 }
 
 fn cell(value: &Value) -> String {

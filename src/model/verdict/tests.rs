@@ -133,6 +133,7 @@ impl Story {
                     usage: Use::Compute,
                     memory: Ok(bytes(memory)),
                     sm: Ok(Percent::new(0.0)),
+                    names: None,
                 });
                 gpu.device_file_holders.push(id);
             }

@@ -53,7 +53,7 @@ proptest! {
         let (mut viewed, new) = (host_with(&old), Snapshot { sequence: 1, ..host_with(&new) });
         let change = Change::between(&viewed, &new).unwrap();
         if let Some(gpu) = change.gpus.first() {
-            prop_assert_eq!((gpu.held.is_some(), gpu.processes.is_some()), (is_known, !is_known));
+            prop_assert_eq!((gpu.process_columns.is_some(), gpu.processes.is_some()), (is_known, !is_known));
         }
         viewed.apply(over_the_wire(change)).unwrap();
         prop_assert_eq!(viewed, new);
@@ -72,7 +72,10 @@ fn a_full_line_keeps_the_reasons_of_missing_readings() {
     Line::Full(Box::new(host.clone())).write(&mut line).unwrap();
     assert_eq!(Line::parse(&line).unwrap(), Some(Line::Full(Box::new(host))));
     let text = String::from_utf8(line).unwrap();
-    assert!(text.contains(r#""fan_percent":null"#) && text.contains(r#""fan_percent":"unsupported""#), "{text}");
+    assert!(
+        text.contains(r#""fan_speed_percent":null"#) && text.contains(r#""fan_speed_percent":"unsupported""#),
+        "{text}"
+    );
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn a_change_from_another_snapshot_is_refused_and_changes_nothing() {
     let mut viewed = old.clone();
     let mut change = Change::between(&old, &new).unwrap();
     // A column for four of the five GPU processes.
-    change.gpus[0].held.as_mut().unwrap().memory.as_mut().unwrap().pop();
+    change.gpus[0].process_columns.as_mut().unwrap().memory.as_mut().unwrap().pop();
     assert_eq!((viewed.apply(change), viewed), (Err(OutOfStep), old));
 }
 

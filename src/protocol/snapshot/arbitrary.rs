@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRng;
 
 use super::{
-    AllocatorStats, AllocatorUnreadable, Cause, Driver, Failure, Gpu, GpuUuid, Host, HostFacts, Identity, Missing,
-    Process, ProcessId, Reading, Route, Snapshot, State, Throttle, Trouble, Use, Xid,
+    AllocatorStats, AllocatorUnreadable, Cause, Driver, Failure, Gpu, GpuProcess, GpuUuid, Host, HostFacts, Identity,
+    Missing, Process, ProcessId, ProcessNames, Reading, Route, Snapshot, State, Throttle, Trouble, Use, Xid,
 };
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
@@ -113,6 +113,8 @@ arbitrary_structs! {
     Host { facts, load, scan }
     Driver { version, cuda_version, trouble, failures }
     Gpu { uuid, facts, load, health, detail, processes, device_file_holders, trouble, failures }
+    GpuProcess { process, usage, memory, sm, names }
+    ProcessNames { user, command }
     Process { id, facts, load, allocator }
     ProcessId { pid, start_ticks }
     AllocatorStats { devices, unreadable }

@@ -87,8 +87,13 @@ impl Snapshot {
     /// again for another GPU.
     pub(crate) fn with(mut self, pid: u32, command: &str, gpu: usize, memory: Bytes) -> Self {
         let id = ProcessId { pid, start_ticks: Some(u64::from(pid)) };
-        let gpu_process =
-            GpuProcess { process: id, usage: Use::Compute, memory: Ok(memory), sm: Ok(Percent::new(40.0)) };
+        let gpu_process = GpuProcess {
+            process: id,
+            usage: Use::Compute,
+            memory: Ok(memory),
+            sm: Ok(Percent::new(40.0)),
+            names: None,
+        };
         self.gpus[gpu].processes.push(gpu_process);
         if let Ok(used) = &mut self.gpus[gpu].load.memory_used {
             used.0 += memory.0;

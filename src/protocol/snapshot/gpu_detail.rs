@@ -19,7 +19,7 @@ lanes! {
     /// All that is seldom asked about a GPU.
     GpuDetail {
         /// When this lane was read.
-        at: Moment = "at_ms",
+        at: Moment = "time_ms",
         /// Mended, since the driver was loaded.
         corrected: EccCounts = "ecc_corrected_volatile",
         /// Mended, since the board was made.
@@ -79,19 +79,19 @@ lanes! {
         /// CUDA compute capability, as in `9.0`.
         compute_capability: Text = "compute_capability",
         /// NVML's bits for what can hold the clocks.
-        clock_reasons_supported: u64 = "clock_reasons_supported",
+        clock_reasons_supported: u64 = "clock_event_reasons_supported",
         /// NVML's bits for what holds the clocks.
-        clock_reasons: u64 = "clock_reasons",
+        clock_reasons: u64 = "clock_event_reasons",
         /// Time that the power cap held the clocks, in nanoseconds; so with the next ones.
-        held_power_cap: u64 = "held_by_power_cap_ns",
+        held_power_cap: u64 = "throttled_by_power_cap_ns",
         /// The sync group.
-        held_sync_boost: u64 = "held_by_sync_boost_ns",
+        held_sync_boost: u64 = "throttled_by_sync_boost_ns",
         /// Heat, by software.
-        held_thermal: u64 = "held_by_thermal_ns",
+        held_thermal: u64 = "throttled_by_thermal_ns",
         /// Heat, by hardware.
-        held_hardware_thermal: u64 = "held_by_hardware_thermal_ns",
+        held_hardware_thermal: u64 = "throttled_by_hardware_thermal_ns",
         /// The power brake.
-        held_power_brake: u64 = "held_by_power_brake_ns",
+        held_power_brake: u64 = "throttled_by_power_brake_ns",
         /// Use of the encoder.
         encoder: Percent = "encoder_utilization_percent",
         /// Use of the decoder.
@@ -205,7 +205,7 @@ lanes! {
         /// What one of them can carry in a second.
         nvlink_speed: Bytes = "nvlink_speed_bytes_per_second",
         /// The intended speed of each of its fans.
-        fans: Vec<Percent> = "fan_percents",
+        fans: Vec<Percent> = "fan_speeds_percent",
         /// Processors of the host that are near it, as in `0-15,32-47`.
         cpus: Text = "cpu_affinity",
         /// NUMA nodes of the host whose memory is near it.

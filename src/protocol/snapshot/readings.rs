@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{GpuUuid, Identity, Missing, ProcessId, Reading, State, Throttle, Use, Xid};
+use super::{GpuUuid, Identity, Missing, Reading, State, Throttle, Xid};
 use crate::base::text::{Argv, Text};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 
@@ -118,7 +118,7 @@ lanes! {
         /// Clock ticks a second, the unit of start ticks.
         ticks_per_second: u64 = "ticks_per_second",
         /// The user that the agent runs as.
-        uid: u32 = "uid",
+        uid: u32 = "agent_uid",
         readings:
         /// Logical processors.
         cpus: u32 = "cpus",
@@ -129,11 +129,11 @@ lanes! {
     /// The last look at every process of the host.
     HostScan {
         /// When it ended.
-        at: Moment = "at_ms",
+        at: Moment = "time_ms",
         /// Processes that there were.
         processes: u32 = "processes",
         /// Those of them whose open files we may not see: other users', unless we are root.
-        unreadable: u32 = "unreadable",
+        unreadable: u32 = "unreadable_processes",
         readings:
         /// What is in use of `/dev/shm`, where DataLoader workers leave what nobody fetched.
         shm_used: Bytes = "shm_used_bytes",
@@ -168,7 +168,7 @@ lanes! {
         /// Product name.
         name: Text = "name",
         /// PCI domain, bus, device and function, as in `00000000:17:00.0`.
-        bus_id: Text = "bus_id",
+        bus_id: Text = "pci_bus_id",
         /// The number of its device file: `/dev/nvidia0`.
         minor: u32 = "minor_number",
         /// Where the GPU slows down to stay whole.
@@ -182,7 +182,7 @@ lanes! {
     /// What changes each second about a GPU.
     GpuLoad {
         /// When this lane was read.
-        at: Moment = "at_ms",
+        at: Moment = "time_ms",
         readings:
         /// Device memory given out, without the driver's reserve: nvidia-smi's `memory.used`.
         memory_used: Bytes = "memory_used_bytes",
@@ -209,7 +209,7 @@ lanes! {
     /// What changes now and then about a GPU.
     GpuHealth {
         /// When this lane was read.
-        at: Moment = "at_ms",
+        at: Moment = "time_ms",
         /// The Xid errors that came while the agent ran, the latest last, 16 at most.
         xids: Vec<Xid> = "xids",
         readings:
@@ -220,7 +220,7 @@ lanes! {
         /// 0 is fastest, 15 slowest: `P0` to `P15`.
         performance_state: u32 = "performance_state",
         /// Intended speed; may pass 100.
-        fan: Percent = "fan_percent",
+        fan: Percent = "fan_speed_percent",
         /// Whether MIG splits it.
         mig: bool = "mig_enabled",
         /// Memory errors that ECC mended since the driver was loaded.
@@ -228,9 +228,9 @@ lanes! {
         /// Memory errors that it could not mend, since the driver was loaded.
         ecc_uncorrected: u64 = "ecc_uncorrected_errors",
         /// Whether rows of its memory wait for a reset to be replaced.
-        remap_pending: bool = "row_remap_pending",
+        remap_pending: bool = "remapped_rows_pending",
         /// Whether a row of its memory could not be replaced: no spare one is left.
-        remap_failed: bool = "row_remap_failed",
+        remap_failed: bool = "remapped_rows_failed",
         /// Whether pages of its memory wait for a reboot to be taken out of use. Before Ampere.
         retired_pending: bool = "retired_pages_pending",
         /// What the driver says should be done to mend it: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
@@ -265,19 +265,6 @@ lanes! {
         sram: u64 = "sram",
         /// Everywhere.
         total: u64 = "total",
-    }
-
-    /// A process's hold on one GPU.
-    GpuProcess {
-        /// Who holds.
-        process: ProcessId = "process",
-        /// In which of NVML's lists it is.
-        usage: Use = "usage",
-        readings:
-        /// Device memory that the driver gave it.
-        memory: Bytes = "memory_used_bytes",
-        /// Share of the last second in which its kernels ran.
-        sm: Percent = "sm_utilization_percent",
     }
 
     /// PyTorch's caching allocator for one CUDA device of a process, as `torch.cuda.memory_stats()` says it.
@@ -341,7 +328,7 @@ lanes! {
         origin: Text = "origin",
         /// The file that freezes it with its control group, as `docker pause` does: `cgroup.freeze`, where 0 lets it go on, or
         /// `freezer.state`, where `THAWED` does. Unsupported when it is not frozen, as far as can be seen.
-        frozen_by: Text = "frozen_by",
+        frozen_by: Text = "freezer_file",
         /// `TORCHELASTIC_RUN_ID`: the run of `torchrun` that it belongs to. Unsupported when it has none.
         elastic_run: Text = "torchelastic_run_id",
         /// `RANK`, or else `LOCAL_RANK`: its place in a distributed run. Unsupported when it has none.

@@ -55,7 +55,7 @@ impl Home {
     #[track_caller]
     fn is_mistrusted(&self, because: &str) {
         match self.is_used().as_slice() {
-            [Outcome::Unrecorded { reason }] => assert!(reason.as_str().contains(because), "{reason}"),
+            [Outcome::NotRecorded { reason }] => assert!(reason.as_str().contains(because), "{reason}"),
             other => panic!("{other:?}"),
         }
     }
@@ -100,7 +100,8 @@ fn an_act_and_its_end_are_two_lines_with_one_id() {
     );
     assert_eq!(act["uid"], rustix::process::getuid().as_raw());
     assert!(
-        act["boot_id"].as_str().is_some_and(|it| it.len() == 36) && act["time_ms"].as_u64() > Some(1_700_000_000_000)
+        act["boot_id"].as_str().is_some_and(|it| it.len() == 36)
+            && act["unix_time_ms"].as_u64() > Some(1_700_000_000_000)
     );
     assert_eq!((&end["id"], end["outcome"].as_str()), (&act["id"], Some("ended")));
 }

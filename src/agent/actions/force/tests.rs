@@ -17,7 +17,8 @@ use super::super::tests::{Bench, DEADLINE, Sleeper, comes_to, id_of};
 use super::super::{CommandTargets, Tell};
 use super::*;
 use crate::agent::procfs::stat;
-use crate::protocol::command::{Command, Reply};
+use crate::protocol::command::Command;
+use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::Identity;
 
 /// The name of the variable by which all processes of a tree are found, wherever they went.
@@ -333,7 +334,7 @@ fn when_one_may_not_be_ended_all_go_on() {
     bench.holds(&[root]);
     bench.forces(&[root]);
     match bench.answer_about(root) {
-        Outcome::LetGo { reason } => {
+        Outcome::Resumed { reason } => {
             let reason = reason.as_str();
             assert!(reason.starts_with("nothing was ended: no permission to signal"), "{reason}");
             assert!(reason.contains("owned by root"), "{reason}");

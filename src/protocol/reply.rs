@@ -1,0 +1,126 @@
+//! Lines from the agent about a command, and about what became of a process afterwards.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Moment};
+use crate::protocol::command::Signal;
+use crate::protocol::snapshot::{ProcessId, State};
+
+/// A line from the agent about a command.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Reply {
+    /// The process that the command named.
+    pub process: ProcessId,
+    /// The result of the command, or what became of the process after it.
+    pub outcome: Outcome,
+}
+
+/// The result of a command, or what became of a process after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Outcome {
+    /// The process is held: only it can get the signals that follow.
+    Held {
+        /// A reason to type the PID before a signal is sent, unless it [is advice](is_advice): one sentence for the user, as
+        /// in `it belongs to alice`. `null` when there is none.
+        caution: Option<Text>,
+    },
+    /// A descendant was found while its job was being ended by force. It is held and stopped like the others.
+    Joined {
+        /// The kernel's name of the descendant.
+        comm: Text,
+        /// Its parent.
+        parent: ProcessId,
+    },
+    /// The process was stopped to end its job and then continued, because the job could not be ended as a whole. It is still
+    /// held. A process that someone else had stopped before stays stopped.
+    Resumed {
+        /// Why the job could not be ended: one sentence for the user.
+        reason: Text,
+    },
+    /// The command was refused, and nothing was done.
+    Refused {
+        /// Why: one sentence for the user, as in `no permission to signal 4711 (alice): run gputop as alice or root`.
+        reason: Text,
+    },
+    /// The signal was sent. This does not mean that the process ended.
+    Sent {
+        /// The signal.
+        signal: Signal,
+        /// When, in milliseconds since boot.
+        #[serde(rename = "time_ms")]
+        at: Moment,
+    },
+    /// The process ended, and its parent reaped it.
+    Ended {
+        /// When, in milliseconds since boot.
+        #[serde(rename = "time_ms")]
+        at: Moment,
+    },
+    /// The process ended, and its parent has not reaped it. It holds no memory.
+    Zombie {
+        /// When, in milliseconds since boot.
+        #[serde(rename = "time_ms")]
+        at: Moment,
+        /// The PID of the parent.
+        #[serde(rename = "parent_pid")]
+        parent: u32,
+    },
+    /// The process is still alive some time after the signal.
+    Alive {
+        /// The state of the process; of a living thread where the first thread has ended.
+        state: State,
+        /// The kernel function it waits in; `null` when it does not wait, or when reading it is not permitted.
+        wchan: Option<Text>,
+        /// Whole seconds since the last signal.
+        #[serde(rename = "since_signal_seconds")]
+        seconds: u64,
+    },
+    /// The audit log could not be written. The commands are carried out all the same. Sent once.
+    NotRecorded {
+        /// Why: one sentence for the user.
+        reason: Text,
+    },
+    /// The answer to `inspect`.
+    Inspected(Box<Inspection>),
+    /// `inspect` failed. This says nothing about a held process.
+    NotInspected {
+        /// Why: one sentence for the user.
+        reason: Text,
+    },
+}
+
+/// The beginning of a caution that is advice.
+pub const SUGGESTION: &str = "scancel ";
+
+/// Returns whether a caution only names a better way. Such a caution does not ask for the PID.
+pub fn is_advice(caution: &Text) -> bool {
+    caution.as_str().starts_with(SUGGESTION)
+}
+
+/// The answer to `inspect`: readings of a process that snapshots do not contain. `null` where reading is not permitted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Inspection {
+    /// The ancestors, from the parent to PID 1: PID and the kernel's name.
+    pub ancestors: Vec<(u32, Text)>,
+    /// The working directory.
+    pub cwd: Option<Text>,
+    /// The program file.
+    pub exe: Option<Text>,
+    /// `NAME=value`, sorted by name.
+    pub environment: Option<Vec<Text>>,
+    /// The resource limits as `/proc/PID/limits` prints them: name, soft limit and hard limit.
+    pub limits: Option<Vec<(Text, Text, Text)>>,
+    /// The targets of the open files, by descriptor.
+    pub files: Option<Vec<(u32, Text)>>,
+    /// The control group: the last line of `/proc/PID/cgroup`.
+    pub cgroup: Option<Text>,
+    /// Host memory in use, with a proportional share of shared pages (PSS).
+    #[serde(rename = "pss_bytes")]
+    pub pss: Option<Bytes>,
+    /// Why parts are null or cut off although reading is permitted: one sentence for the user.
+    #[serde(rename = "incomplete_reason", default)]
+    pub trouble: Option<Text>,
+}

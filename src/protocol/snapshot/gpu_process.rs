@@ -1,0 +1,108 @@
+//! One process's use of one GPU.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Missing, ProcessId, Reading, Use};
+use crate::base::text::Text;
+use crate::base::units::{Bytes, Percent};
+
+/// One process's use of one GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "GpuProcessJson", into = "GpuProcessJson")]
+pub struct GpuProcess {
+    /// The identity of the process.
+    pub process: ProcessId,
+    /// The list of NVML that names the process.
+    pub usage: Use,
+    /// Device memory that the driver gave to the process.
+    pub memory: Reading<Bytes>,
+    /// Share of the last second in which kernels of the process ran.
+    pub sm: Reading<Percent>,
+    /// `None` in the stream of an agent. `--json` fills them, so that its readers need not join two lists.
+    pub names: Option<Box<ProcessNames>>,
+}
+
+/// The user and the command of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessNames {
+    /// The user name, or the user ID where the user has no name; `None` when it could not be read.
+    pub user: Option<Text>,
+    /// The command line, or the kernel's name of the process where the command line could not be read.
+    pub command: Text,
+}
+
+/// A [`GpuProcess`] in JSON.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "GpuProcess")]
+struct GpuProcessJson {
+    /// The PID.
+    pid: u32,
+    /// Clock ticks from boot to the start of the process: field 22 of `/proc/PID/stat`. Null for a PID that NVML names and
+    /// `/proc` does not know.
+    start_ticks: Option<u64>,
+    /// The list of NVML that names the process.
+    r#type: Use,
+    /// Device memory that the driver gave to the process.
+    memory_used_bytes: Option<Bytes>,
+    /// Share of the last second in which kernels of the process ran.
+    sm_utilization_percent: Option<Percent>,
+    /// Why a value above is null, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    missing: BTreeMap<Cow<'static, str>, Missing>,
+    /// The user name, or the user ID where the user has no name. Only in the output of `--json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    user: Option<Text>,
+    /// The command line, or the kernel's name of the process where the command line could not be read. Only in the output of
+    /// `--json`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: Option<Text>,
+}
+
+const MEMORY: &str = "memory_used_bytes";
+const SM: &str = "sm_utilization_percent";
+
+impl From<GpuProcess> for GpuProcessJson {
+    fn from(gpu_process: GpuProcess) -> Self {
+        let GpuProcess { process: ProcessId { pid, start_ticks }, usage, memory, sm, names } = gpu_process;
+        let missing = [(MEMORY, memory.err()), (SM, sm.err())];
+        let missing = missing.into_iter().filter_map(|(name, why)| Some((name.into(), why?)));
+        let (user, command) = names.map_or((None, None), |names| (names.user, Some(names.command)));
+        Self {
+            pid,
+            start_ticks,
+            r#type: usage,
+            memory_used_bytes: memory.ok(),
+            sm_utilization_percent: sm.ok(),
+            missing: missing.collect(),
+            user,
+            command,
+        }
+    }
+}
+
+impl From<GpuProcessJson> for GpuProcess {
+    fn from(json: GpuProcessJson) -> Self {
+        let why = |name| json.missing.get(name).copied().unwrap_or(Missing::Unsupported);
+        Self {
+            process: ProcessId { pid: json.pid, start_ticks: json.start_ticks },
+            usage: json.r#type,
+            memory: json.memory_used_bytes.ok_or_else(|| why(MEMORY)),
+            sm: json.sm_utilization_percent.ok_or_else(|| why(SM)),
+            names: json.command.map(|command| Box::new(ProcessNames { user: json.user, command })),
+        }
+    }
+}
+
+impl JsonSchema for GpuProcess {
+    fn schema_name() -> Cow<'static, str> {
+        GpuProcessJson::schema_name()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        GpuProcessJson::json_schema(generator)
+    }
+}

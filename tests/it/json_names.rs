@@ -1,0 +1,207 @@
+//! JSON is frozen as version 1: every name in `tests/data/json-v1.txt` stays, with its type. New names may be added.
+//!
+//! Each line of the file is an output, a path in it and the types of the values there. The paths of lines and commands come
+//! from the types in the program; those of the other outputs from what the program prints in the cases below.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use fake_nvml::Tenant;
+use gputop::protocol::command::Command;
+use gputop::protocol::line::Line;
+use schemars::{JsonSchema, schema_for};
+use serde_json::Value;
+
+use crate::cli::json;
+use crate::orphans::{Left, end_one};
+use crate::trees::audit;
+use crate::world::{GIB, Host};
+
+/// The types of the values at each path.
+type Paths = BTreeMap<String, BTreeSet<String>>;
+
+const FROZEN: &str = "tests/data/json-v1.txt";
+
+fn frozen() -> Paths {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(FROZEN)).expect("it is checked in");
+    let line = |line: &str| {
+        let (path, types) = line.rsplit_once(": ").expect("a path and its types");
+        (path.to_owned(), types.split(" or ").map(str::to_owned).collect())
+    };
+    text.lines().map(line).collect()
+}
+
+/// Where the paths of an output come from.
+#[derive(Clone, Copy, PartialEq)]
+enum Source {
+    /// The types in the program: all that an output can contain.
+    Types,
+    /// One output, in which a value may be null that could have been a number.
+    Values,
+}
+
+/// Whether values have their frozen types, and no word that stands for a value is gone.
+fn is_kept(frozen: &BTreeSet<String>, now: &BTreeSet<String>, source: Source) -> bool {
+    let types = |set: &BTreeSet<String>| -> BTreeSet<String> {
+        set.iter().filter(|name| !name.starts_with('`')).cloned().collect()
+    };
+    match source {
+        Source::Types => frozen.is_subset(now) && types(frozen) == types(now),
+        Source::Values => now.is_subset(frozen),
+    }
+}
+
+/// Fails for each frozen path of the output that is gone or has a value of another type.
+#[track_caller]
+fn check(output: &str, current: &Paths, source: Source) {
+    let name = format!("json-v1-{}.txt", output.replace(' ', "-"));
+    let list: String = current.iter().map(|(path, types)| format!("{path}: {}\n", words(types))).collect();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::write(&path, list).expect("there is room in the target folder");
+    let mut broken = Vec::new();
+    let prefix = format!("{output} ");
+    let frozen: Paths = frozen().into_iter().filter(|(path, _)| path.starts_with(&prefix)).collect();
+    assert!(!frozen.is_empty(), "{FROZEN} has no line for `{output}`: add those of {}", path.display());
+    for (path, types) in frozen {
+        match current.get(&path) {
+            None => broken.push(format!("{path}: is gone")),
+            Some(now) if is_kept(&types, now, source) => {}
+            Some(now) => broken.push(format!("{path}: was {}, is {}", words(&types), words(now))),
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "JSON is frozen as version 1, and these names changed:\n{}\nGive them back their names and types. New names may be \
+         added beside them: add their lines from {} to {FROZEN}.",
+        broken.join("\n"),
+        path.display()
+    );
+}
+
+fn words(types: &BTreeSet<String>) -> String {
+    types.iter().map(String::as_str).collect::<Vec<_>>().join(" or ")
+}
+
+/// The paths of all values that a schema allows.
+fn paths_of_type<T: JsonSchema>(output: &str) -> Paths {
+    let schema = schema_for!(T).to_value();
+    let mut paths = Paths::new();
+    walk_schema(&format!("{output} "), &schema, &schema, &mut paths);
+    paths
+}
+
+fn walk_schema(path: &str, schema: &Value, root: &Value, paths: &mut Paths) {
+    if let Some(name) = schema["$ref"].as_str().and_then(|name| name.strip_prefix("#/$defs/")) {
+        walk_schema(path, &root["$defs"][name], root, paths);
+    }
+    for alternative in ["oneOf", "anyOf", "allOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten() {
+        walk_schema(path, alternative, root, paths);
+    }
+    let types = match &schema["type"] {
+        Value::String(one) => vec![one.clone()],
+        Value::Array(several) => several.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect(),
+        _ => Vec::new(),
+    };
+    let known = paths.entry(path.to_owned()).or_default();
+    known.extend(types);
+    // The words that stand for a value are as much a part of the format as names.
+    let values = schema["enum"].as_array().into_iter().flatten().chain(schema.get("const"));
+    known.extend(values.filter_map(Value::as_str).map(|word| format!("`{word}`")));
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        walk_schema(&format!("{path}.{name}"), property, root, paths);
+    }
+    if schema["items"].is_object() {
+        walk_schema(&format!("{path}[]"), &schema["items"], root, paths);
+    }
+    for (at, item) in schema["prefixItems"].as_array().into_iter().flatten().enumerate() {
+        walk_schema(&format!("{path}[{at}]"), item, root, paths);
+    }
+    if schema["additionalProperties"].is_object() {
+        walk_schema(&format!("{path}.*"), &schema["additionalProperties"], root, paths);
+    }
+}
+
+/// The paths of the values that the program printed.
+fn paths_of_values(output: &str, values: &[Value]) -> Paths {
+    let mut paths = Paths::new();
+    for value in values {
+        walk_value(&format!("{output} "), value, &mut paths);
+    }
+    paths
+}
+
+fn walk_value(path: &str, value: &Value, paths: &mut Paths) {
+    let of_type = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    paths.entry(path.to_owned()).or_default().insert(of_type.to_owned());
+    for (name, value) in value.as_object().into_iter().flatten() {
+        walk_value(&format!("{path}.{name}"), value, paths);
+    }
+    for value in value.as_array().into_iter().flatten() {
+        walk_value(&format!("{path}[]"), value, paths);
+    }
+}
+
+#[test]
+fn names_of_lines_stay() {
+    check("line", &paths_of_type::<Line>("line"), Source::Types);
+}
+
+#[test]
+fn names_of_commands_stay() {
+    check("command", &paths_of_type::<Command>("command"), Source::Types);
+}
+
+#[test]
+fn names_of_orphans_stay() {
+    let mut left = Left::behind();
+    left.host.put(0, Tenant { kinds: Vec::new(), ..Tenant::fictional(4_000_001, 20 * GIB) });
+    let ran = left.host.run(["orphans", "--json", "--timeout", "20s"]);
+    check("orphans --json", &paths_of_values("orphans --json", &[json(&ran)]), Source::Values);
+}
+
+/// A message of PyTorch that names everything that one can, and does not add up.
+const OUT_OF_MEMORY: &str = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a \
+    total capacity of 79.25 GiB of which 1.25 GiB is free. Process 4711 has 60.00 GiB memory in use. Including non-PyTorch \
+    memory, this process has 7.50 GiB memory in use. Of the allocated memory 9.00 GiB is allocated by PyTorch, and 20.00 MiB \
+    is reserved by PyTorch but unallocated.";
+
+#[test]
+fn names_of_explain_stay() {
+    let mut host = Host::still(["H100"]);
+    let pid = host.sleeper(0, 2 * GIB);
+    let message = OUT_OF_MEMORY.replace("4711", &pid.to_string());
+    let ran = host.run(["explain", "--json", &message]);
+    check("explain --json", &paths_of_values("explain --json", &[json(&ran)]), Source::Values);
+}
+
+#[test]
+fn names_of_analyze_stay() {
+    let host = Host::still(["H100"]);
+    let logs = ["leak.csv", "twin.csv"].map(|log| format!("{}/tests/data/memory/{log}", env!("CARGO_MANIFEST_DIR")));
+    let mut log = "time,gpu,pid,allocated_bytes,reserved_bytes\n".to_owned();
+    for second in 0..600_u64 {
+        // An epoch ends each 200 s, and each batch leaks.
+        let allocated = ((10 + second % 200) << 24) + (second << 24);
+        writeln!(log, "{second},0,4711,{allocated},{}", allocated + GIB).expect("there is memory");
+    }
+    let parts = host.path("parts.csv");
+    fs::write(&parts, log).expect("there is room in /tmp");
+    let ran = host.run(["analyze", "--json", &logs[0], &logs[1], &parts.display().to_string()]);
+    check("analyze --json", &paths_of_values("analyze --json", &[json(&ran)]), Source::Values);
+}
+
+#[test]
+fn names_of_the_audit_log_stay() {
+    let mut host = Host::still(["H100"]);
+    end_one(&mut host);
+    check("audit log", &paths_of_values("audit log", &audit(&host)), Source::Values);
+}
