@@ -15,11 +15,11 @@ pub(crate) mod arbitrary;
 pub(crate) mod example;
 mod gpu_detail;
 mod gpu_process;
+mod process_id;
 mod readings;
+mod trouble;
 
-use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use schemars::JsonSchema;
@@ -28,9 +28,11 @@ use serde::{Deserialize, Serialize};
 pub use self::allocator_stats::{AllocatorStats, AllocatorUnreadable};
 pub use self::gpu_detail::GpuDetail;
 pub use self::gpu_process::{GpuProcess, ProcessNames};
+pub use self::process_id::{Identity, ProcessId, State};
 pub use self::readings::{
     DeviceAllocator, EccCounts, GpuFacts, GpuHealth, GpuLoad, HostFacts, HostLoad, HostScan, ProcessFacts, ProcessLoad,
 };
+pub use self::trouble::{Cause, Failure, Trouble};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 
@@ -72,121 +74,6 @@ pub struct GpuUuid(pub Text);
 impl fmt::Display for GpuUuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// A process on one boot of one host. This is not its PID, which is used again.
-///
-/// Without start ticks it is only a PID that NVML named and `/proc` does not know: nobody to signal.
-#[derive(Debug, Clone, Copy, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ProcessId {
-    /// Its number.
-    pub pid: u32,
-    /// Clock ticks from boot to its start: field 22 of `/proc/PID/stat`. Absent when it is not in `/proc`.
-    pub start_ticks: Option<u64>,
-}
-
-// Everything is found by them, tens of thousands of times a second on a large host, in a program that is built for its
-// size: derived, comparing and hashing them was a fifth of what the viewer does.
-impl PartialEq for ProcessId {
-    #[expect(clippy::inline_always, reason = "see above")]
-    #[inline(always)]
-    fn eq(&self, other: &Self) -> bool {
-        self.pid == other.pid && self.start_ticks == other.start_ticks
-    }
-}
-
-impl Ord for ProcessId {
-    #[expect(clippy::inline_always, reason = "see above")]
-    #[inline(always)]
-    fn cmp(&self, other: &Self) -> Ordering {
-        match self.pid.cmp(&other.pid) {
-            Ordering::Equal => self.start_ticks.cmp(&other.start_ticks),
-            unequal => unequal,
-        }
-    }
-}
-
-impl PartialOrd for ProcessId {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Hash for ProcessId {
-    /// By the PID: two processes that have had the same one are few.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u32(self.pid);
-    }
-}
-
-/// How surely a [`ProcessId`] names the process that holds the GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Identity {
-    /// It was read at least one whole tick after it started, so that no successor with its PID can
-    /// have its start ticks too. Only such a process may be signalled.
-    Sure,
-    /// It started within the last tick. Sure at the next pass.
-    Fresh,
-    /// NVML may mean a process of another PID namespace: this one may be an innocent stranger.
-    Unverified,
-}
-
-/// What a process was doing, as `/proc/PID/stat` says in its third field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// `R`.
-    Running,
-    /// `S`.
-    Sleeping,
-    /// `D`: in the kernel, out of reach of signals.
-    DiskSleep,
-    /// `T`.
-    Stopped,
-    /// `t`: a debugger holds it.
-    Traced,
-    /// `Z`: ended, and its parent has not asked how.
-    Zombie,
-    /// `X`.
-    Dead,
-    /// `I`: a kernel thread without work.
-    Idle,
-    /// A letter that the manual page `proc_pid_stat(5)` did not name when this was written.
-    Other,
-}
-
-impl State {
-    /// The kernel's letter for it; `?` for one not known here.
-    pub fn letter(self) -> char {
-        match self {
-            Self::Running => 'R',
-            Self::Sleeping => 'S',
-            Self::DiskSleep => 'D',
-            Self::Stopped => 'T',
-            Self::Traced => 't',
-            Self::Zombie => 'Z',
-            Self::Dead => 'X',
-            Self::Idle => 'I',
-            Self::Other => '?',
-        }
-    }
-}
-
-impl From<u8> for State {
-    fn from(letter: u8) -> Self {
-        match letter {
-            b'R' => Self::Running,
-            b'S' => Self::Sleeping,
-            b'D' => Self::DiskSleep,
-            b'T' => Self::Stopped,
-            b't' => Self::Traced,
-            b'Z' => Self::Zombie,
-            b'X' | b'x' => Self::Dead,
-            b'I' => Self::Idle,
-            _ => Self::Other,
-        }
     }
 }
 
@@ -268,95 +155,6 @@ pub struct Route {
     pub level: u32,
     /// Whether they can use NVLink; absent where the driver does not say.
     pub nvlink: Option<bool>,
-}
-
-/// What keeps the driver, or one GPU, from answering.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Trouble {
-    /// What kind it is, for a program to tell.
-    pub cause: Cause,
-    /// One sentence for a person: what was done, to what, what to do about it.
-    pub sentence: Text,
-    /// The NVML function that failed or hangs; absent when no call was reached.
-    #[serde(rename = "nvml_function")]
-    pub call: Option<Text>,
-    /// When it began.
-    #[serde(rename = "start_time_ms")]
-    pub since: Moment,
-}
-
-impl Trouble {
-    /// Whether a call has not come back.
-    pub fn is_silence(&self) -> bool {
-        matches!(self.cause, Cause::Starting | Cause::Hung)
-    }
-}
-
-/// A function of the driver that fails while the rest goes on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Failure {
-    /// The NVML function.
-    #[serde(rename = "nvml_function")]
-    pub call: Text,
-    /// What NVML says of it.
-    pub error: Text,
-    /// Since when it fails.
-    #[serde(rename = "start_time_ms")]
-    pub since: Moment,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.call, self.error)
-    }
-}
-
-/// The kinds of [`Trouble`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// The first pass is not over; or a call has not come back that takes seconds at times.
-    Starting,
-    /// There is no NVML library on this host.
-    NoLibrary,
-    /// There is one, and it cannot be loaded.
-    NotLoading,
-    /// The library found no driver, or none that runs.
-    NoDriver,
-    /// There is a driver, and it finds no GPU.
-    NoGpu,
-    /// Library and kernel module are of different versions.
-    #[serde(rename = "version_mismatch")]
-    Mismatch,
-    /// The driver did not let us.
-    Denied,
-    /// A call has not come back.
-    Hung,
-    /// The GPU fell off the bus.
-    Lost,
-    /// The GPU needs a reset. Some of its figures, and its processes, can be read all the same.
-    #[serde(rename = "needs_reset")]
-    Reset,
-    /// A call failed in another way.
-    Failed,
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Starting => "starting",
-            Self::NoLibrary => "no NVML",
-            Self::NotLoading => "not loading",
-            Self::NoDriver => "no driver",
-            Self::NoGpu => "no GPU",
-            Self::Mismatch => "mismatch",
-            Self::Denied => "denied",
-            Self::Hung => "hung",
-            Self::Lost => "lost",
-            Self::Reset => "needs reset",
-            Self::Failed => "failed",
-        })
-    }
 }
 
 /// The NVIDIA driver.
