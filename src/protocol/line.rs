@@ -1,7 +1,6 @@
-//! The lines of a link: what the agent writes, and what it is told.
+//! Reading and writing lines: one JSON object each.
 //!
-//! Each is one JSON object with a `kind`. Later programs may add fields and kinds; what is not known
-//! here is passed over.
+//! Programs of later versions may add properties and kinds. Unknown ones are ignored.
 
 use std::io;
 
@@ -21,36 +20,37 @@ use crate::protocol::snapshot::Snapshot;
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
-    /// All that was seen in a pass.
+    /// Everything that the agent saw in a pass.
     Full(Box<Snapshot>),
     /// What changed since the line before.
     Tick(Change),
-    /// What came of a command.
+    /// The result of a command, or what became of a process after it.
     Reply(Reply),
 }
 
+/// The part of a line that says its kind.
 #[derive(Deserialize)]
-struct Head<'a> {
+struct LineKind<'a> {
     kind: &'a str,
 }
 
-/// The kind of a line. It stands first in what gputop writes; to find it elsewhere takes as long as to read it all.
+/// Returns the kind of a line. gputop writes it first; finding it elsewhere takes as long as parsing the line.
 fn kind(line: &[u8]) -> serde_json::Result<&str> {
     let first = line.strip_prefix(br#"{"kind":""#).and_then(|rest| rest.split(|byte| *byte == b'"').next());
     match first.and_then(|kind| str::from_utf8(kind).ok()) {
         Some(kind) => Ok(kind),
-        None => Ok(serde_json::from_slice::<Head<'_>>(line)?.kind),
+        None => Ok(serde_json::from_slice::<LineKind<'_>>(line)?.kind),
     }
 }
 
 impl Line {
-    /// Reads a line. Absent for a kind that is not known here.
+    /// Parses a line. Returns `None` for a kind that this version does not know.
     ///
     /// # Errors
     ///
-    /// When it is no JSON object, or not one of this schema.
+    /// When the line is not a JSON object of this schema.
     pub fn parse(line: &[u8]) -> serde_json::Result<Option<Self>> {
-        // Deriving this would copy the whole line into a tree first: the kind could stand last.
+        // The derived implementation would first copy the line into a tree, since the kind could come last.
         Ok(Some(match kind(line)? {
             "full" => Self::Full(serde_json::from_slice(line)?),
             "tick" => Self::Tick(serde_json::from_slice(line)?),
@@ -59,46 +59,46 @@ impl Line {
         }))
     }
 
-    /// Writes the line and its end.
+    /// Writes the line and a line feed.
     ///
     /// # Errors
     ///
-    /// When `out` does not take it.
+    /// When writing to `out` fails.
     pub fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
         write(self, out)
     }
 }
 
 impl Command {
-    /// Reads a line that the viewer wrote.
+    /// Parses a line that the viewer wrote.
     ///
     /// # Errors
     ///
-    /// When it is no command of this schema.
+    /// When the line is not a command of this schema.
     pub fn parse(line: &[u8]) -> serde_json::Result<Self> {
         serde_json::from_slice(line)
     }
 
-    /// Writes the line and its end.
+    /// Writes the line and a line feed.
     ///
     /// # Errors
     ///
-    /// When `out` does not take it.
+    /// When writing to `out` fails.
     pub fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
         write(self, out)
     }
 }
 
-/// To anything: once for each place that lines go to, this is a tenth of a MiB of code.
+/// Writes to a trait object: one copy of this code for each type of writer takes a tenth of a MiB.
 fn write(line: &impl Serialize, out: &mut dyn io::Write) -> io::Result<()> {
     serde_json::to_writer(&mut *out, line)?;
     out.write_all(b"\n")
 }
 
-/// The JSON Schema of the agent's lines: what [`schema`] says, as a text, so that the program need not make it.
+/// The JSON Schema of the agent's lines as text. The program does not contain the code that makes it.
 pub const SCHEMA: &str = include_str!("../../assets/schema.json");
 
-/// The JSON Schema of the agent's lines, by their types.
+/// Makes the JSON Schema of the agent's lines from their types.
 pub fn schema() -> schemars::Schema {
     schemars::schema_for!(Line)
 }
@@ -106,7 +106,7 @@ pub fn schema() -> schemars::Schema {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_schema_is_that_of_the_types() {
+    fn the_checked_in_schema_matches_the_types() {
         let types = serde_json::to_string_pretty(&super::schema()).unwrap() + "\n";
         assert!(types == super::SCHEMA, "run: cargo run --example schema > assets/schema.json");
     }

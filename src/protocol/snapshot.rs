@@ -1,12 +1,12 @@
-//! What was seen of one host: plain data, and the schema of every line that says it.
+//! Everything that an agent saw of its host in one pass, as plain data, and its JSON form.
 //!
-//! A [`Snapshot`] is whole; a [`Change`](crate::protocol::change::Change) is what became of it since. The agent writes the one as a
-//! `full` line and the other as a `tick` line ([`line`](crate::protocol::line)); the viewer, a recording and `--json` read
-//! and write the same. Nothing here knows where the facts come from, or what they mean.
+//! The agent writes a [`Snapshot`] as a `full` line, and the [`Change`](crate::protocol::change::Change) to the next one as a
+//! `tick` line. The viewer, recordings and `--json` use the same lines. Nothing here reads a device or a file, or judges what
+//! was read.
 //!
-//! - A *lane* is a group of readings taken together, with one time for all of them ([`readings`]).
-//! - A *GPU process* is a process's hold on one GPU; a [`Process`] stands once, however many GPUs it is on.
-//! - An instance of a split GPU (MIG) is a [`Gpu`] of its own that names its parent.
+//! - Readings that are taken together are a group with one time ([`readings`]).
+//! - A [`GpuProcess`] is one process's use of one GPU. A [`Process`] is listed once, however many GPUs it uses.
+//! - An instance of a GPU that is split by MIG is a [`Gpu`] of its own that names its parent.
 
 mod allocator_stats;
 #[cfg(test)]
@@ -39,19 +39,19 @@ use crate::base::units::Moment;
 /// A value that was read, or why there is none.
 pub type Reading<T> = Result<T, Missing>;
 
-/// Why a reading has no value. What asks something else of the person looking prints differently.
+/// Why a reading has no value. Reasons that ask for different actions of the user print differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
-    /// This GPU, driver or system never reports it. `N/A`.
+    /// This GPU, driver or system does not report the value. Prints `N/A`.
     Unsupported,
-    /// Someone else may see it. `perm`.
+    /// Reading the value needs other permissions. Prints `perm`.
     Denied,
-    /// Of a process that the driver lists, and that is not here any more: there is nobody to ask. `N/A`.
+    /// The driver lists the process, and it has ended. Prints `N/A`.
     Gone,
-    /// It should have worked. `ERR`.
+    /// Reading the value failed. Prints `ERR`.
     Failed,
-    /// Not read yet, or a rate that needs a second reading. `…`.
+    /// Not read yet, or a rate that needs a second reading. Prints `…`.
     NotYet,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// A GPU's own id, or a MIG instance's. This is not its index, which shifts when a GPU is lost.
+/// The UUID of a GPU or of a MIG instance. Unlike the index, it stays when another GPU is lost.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct GpuUuid(pub Text);
@@ -77,7 +77,7 @@ impl fmt::Display for GpuUuid {
     }
 }
 
-/// How a process uses a GPU. A process can be in more than one of NVML's lists; it is counted once.
+/// How a process uses a GPU, by the lists of NVML that name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Use {
@@ -85,7 +85,7 @@ pub enum Use {
     Compute,
     /// In the list of graphics processes.
     Graphics,
-    /// In both.
+    /// In both lists.
     ComputeAndGraphics,
     /// A client of the MPS server.
     Mps,
@@ -102,21 +102,21 @@ impl fmt::Display for Use {
     }
 }
 
-/// Why a clock is below what was asked for. NVML's clocks event reasons, those that slow a job down.
+/// Why a clock is below the requested one: the NVML clocks event reasons that slow a job down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Throttle {
     /// The power limit set in software.
     PowerCap,
-    /// The temperature limit of software.
+    /// The temperature limit set in software.
     Thermal,
-    /// The temperature limit of hardware: clocks halved or worse.
+    /// The temperature limit of the hardware: clocks are halved, or lower.
     HardwareThermal,
-    /// The power supply asked for it.
+    /// The power supply requested it.
     PowerBrake,
-    /// Hardware slowdown, for heat or power.
+    /// Hardware slowdown, for temperature or power.
     Hardware,
-    /// Another GPU of its sync group is slower.
+    /// Another GPU of the sync group is slower.
     SyncBoost,
 }
 
@@ -133,40 +133,40 @@ impl fmt::Display for Throttle {
     }
 }
 
-/// An error that the driver reported by NVIDIA's catalogue of Xid numbers.
+/// An error that the driver reported by an Xid number of NVIDIA's catalogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Xid {
-    /// When it came.
+    /// When the driver reported it, in milliseconds since boot.
     #[serde(rename = "time_ms")]
     pub at: Moment,
-    /// Its number; 79 is a GPU that fell off the bus.
+    /// The Xid number; 79: the GPU has fallen off the bus.
     pub code: u64,
 }
 
-/// How one GPU reaches another.
+/// The path from one GPU to another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Route {
     /// The index of the other GPU.
     #[serde(rename = "gpu_index")]
     pub to: u32,
-    /// NVML's level of what lies between: 0 one board, 10 a PCIe switch, 20 several, 30 a host bridge, 40 a NUMA node,
-    /// 50 the link between processors.
+    /// The part that both share, as `nvmlGpuTopologyLevel_t`: 0 board, 10 PCIe switch, 20 several PCIe switches, 30 host
+    /// bridge, 40 NUMA node, 50 the link between CPUs.
     #[serde(rename = "topology_level")]
     pub level: u32,
-    /// Whether they can use NVLink; absent where the driver does not say.
+    /// Whether both can use NVLink; `null` when the driver does not report it.
     pub nvlink: Option<bool>,
 }
 
 /// The NVIDIA driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Driver {
-    /// Its version, as in `580.65.06`; absent when it could not be asked.
+    /// The driver version, as in `580.65.06`; `null` when it could not be read.
     pub version: Option<Text>,
-    /// The newest CUDA it runs, as in `13.0`; absent when it could not be asked.
+    /// The newest CUDA version that the driver supports, as in `13.0`; `null` when it could not be read.
     pub cuda_version: Option<Text>,
-    /// Why there is no answer from it at all; absent when all is well.
+    /// Why the driver does not answer at all; `null` while it does.
     pub trouble: Option<Trouble>,
-    /// What fails while the rest goes on.
+    /// The functions of the driver that fail while others work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }
@@ -174,25 +174,26 @@ pub struct Driver {
 /// One GPU, or one instance of a GPU that is split by MIG.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Gpu {
-    /// Its id.
+    /// The UUID.
     pub uuid: GpuUuid,
-    /// What does not change.
+    /// Static facts.
     pub facts: GpuFacts,
-    /// What changes each second.
+    /// Readings that change each second.
     pub load: GpuLoad,
-    /// What changes now and then.
+    /// Readings that change now and then.
     pub health: GpuHealth,
-    /// What few ask for; absent unless the agent was started with `--detail`, or a person looked at this GPU.
+    /// Readings of the GPU's page; absent unless the agent was started with `--detail`, or the page was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<Box<GpuDetail>>,
-    /// Who uses it; on a split GPU, the instances name their own.
+    /// The processes that use the GPU; of a GPU that is split by MIG, those of the instances are listed there.
     pub processes: Vec<GpuProcess>,
-    /// Who had its device file and that of CUDA (`/dev/nvidia-uvm`) open at the last scan, and so may hold memory;
-    /// GPU processes too. Of those that we may look at. What only watches, as nvidia-smi, lacks the second.
+    /// The processes that had the device file of the GPU and that of CUDA (`/dev/nvidia-uvm`) open at the last scan, and so may
+    /// hold memory, GPU processes included, as far as the agent may read their open files. Monitors such as nvidia-smi do not
+    /// open the second.
     pub device_file_holders: Vec<ProcessId>,
-    /// Why it does not answer, or not to all, as one that needs a reset; absent when all is well.
+    /// Why the GPU does not answer, or only in part, as a GPU that needs a reset; `null` while it works.
     pub trouble: Option<Trouble>,
-    /// What fails while the rest goes on: why some reading is missing.
+    /// The functions of the driver that fail for this GPU while others work: why some readings are missing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
 }
@@ -240,15 +241,15 @@ impl From<ProcessJson> for Process {
 }
 
 impl Process {
-    /// Its facts, to be written. Other snapshots keep theirs.
+    /// Returns the facts for writing. Other snapshots keep theirs.
     pub fn facts_mut(&mut self) -> &mut ProcessFacts {
         Arc::make_mut(&mut self.facts)
     }
 }
 
 impl ProcessFacts {
-    /// Has what reads the same in one piece with another's: the workers of a job differ in little, and there may be
-    /// hundreds.
+    /// Shares the memory of equal texts with the facts of another process: the workers of a job differ in little, and there
+    /// may be hundreds.
     pub(crate) fn share(&mut self, other: &Self) {
         fn share<T: Clone + PartialEq>(mine: &mut Reading<T>, other: &Reading<T>) {
             if mine == other {
@@ -266,22 +267,22 @@ impl ProcessFacts {
 /// The host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
-    /// What does not change.
+    /// Static facts.
     pub facts: HostFacts,
-    /// What changes each second.
+    /// Readings that change each second.
     pub load: HostLoad,
-    /// The last look at every process.
+    /// The last scan of every process.
     pub scan: HostScan,
 }
 
-/// All that was seen in one pass.
+/// Everything that an agent saw of its host in one pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Snapshot {
     /// The version of the format: 1.
     pub schema: u32,
-    /// Counts the lines of a link. A tick says what changed since the line before it.
+    /// Counts `full` and `tick` lines from 1. A `tick` line starts from the snapshot with the number before.
     pub sequence: u64,
-    /// When this pass ended, in milliseconds since boot.
+    /// When the pass ended, in milliseconds since boot.
     #[serde(rename = "time_ms")]
     pub at: Moment,
     /// The same, by the host's wall clock: milliseconds since 1970 (UTC).
@@ -293,11 +294,11 @@ pub struct Snapshot {
     pub host: Host,
     /// The driver.
     pub driver: Driver,
-    /// Every GPU, by index; the instances of a split one come right after it.
+    /// Every GPU, by index; MIG instances follow their GPU.
     pub gpus: Vec<Gpu>,
-    /// Every GPU process and holder of a GPU, and their related processes: ancestors, descendants, and who shares their session.
-    /// Related processes stays while it lives, also when its GPU process has ended. By PID.
-    /// On a host of hundreds, a GPU process may be in the list of its GPU for one line before it is here.
+    /// Every GPU process and device-file holder, and their related processes (ancestors, descendants, and processes of the
+    /// same group or session), by PID. A related process stays in the list when its GPU process has ended. With hundreds of
+    /// processes, a GPU process may be in the list of its GPU one line before it is here.
     pub processes: Vec<Process>,
 }
 
@@ -305,22 +306,23 @@ impl Snapshot {
     /// The version of the format that this program writes. It is frozen: additions do not raise it.
     pub const SCHEMA: u32 = 1;
 
-    /// A lane older than so many intervals is stale.
+    /// The age, in intervals, from which a group of readings is stale.
     pub const STALE_AFTER: u32 = 3;
 
-    /// The GPU of that id.
+    /// Returns the GPU with that UUID.
     pub fn gpu(&self, uuid: &GpuUuid) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.uuid == *uuid)
     }
 
-    /// The process of that id.
+    /// Returns the process with that identity.
     pub fn process(&self, id: ProcessId) -> Option<&Process> {
         self.processes.binary_search_by_key(&id, |process| process.id).ok().map(|at| &self.processes[at])
     }
 
-    /// Whether a process is there and has not ended.
+    /// Returns whether the process is listed and has not ended.
     pub fn lives(&self, id: ProcessId) -> bool {
-        let has_ended = |it: &Process| matches!(it.load.state, Ok(State::Zombie | State::Dead) | Err(Missing::Gone));
-        self.process(id).is_some_and(|it| !has_ended(it))
+        let has_ended =
+            |process: &Process| matches!(process.load.state, Ok(State::Zombie | State::Dead) | Err(Missing::Gone));
+        self.process(id).is_some_and(|process| !has_ended(process))
     }
 }

@@ -1,4 +1,4 @@
-//! What PyTorch's caching allocator says in a running process, read from outside, or why it does not.
+//! PyTorch's allocator stats of a running process, read from outside.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{DeviceAllocator, Missing};
 
-/// What was read in the memory of a GPU process, in this pass or one of the two before it.
+/// PyTorch's allocator stats, as read from the memory of a GPU process in this pass or one of the two before.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct AllocatorStats {
-    /// One for each CUDA device that PyTorch allocated on, in CUDA's order. Empty when it could not be read.
+    /// The stats of each CUDA device that PyTorch allocated on, in CUDA's order. Empty when they could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceAllocator>,
-    /// Why there are none; absent when there are.
+    /// Why the stats could not be read; absent when they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<AllocatorUnreadable>,
 }
 
 impl AllocatorStats {
-    /// Nothing was read, and this is why.
+    /// Returns stats that could not be read.
     pub fn unreadable(why: AllocatorUnreadable) -> Self {
         Self { devices: Vec::new(), unreadable: Some(why) }
     }
@@ -30,36 +30,36 @@ impl AllocatorStats {
     }
 }
 
-/// Why a process's allocator cannot be read. Each has another way out: see its text.
+/// Why the allocator stats of a process cannot be read. The text of each says what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AllocatorUnreadable {
-    /// It was not looked at yet, or has allocated nothing yet.
+    /// The process was not read yet, or has allocated nothing yet.
     NotYet,
-    /// It belongs to another user.
+    /// The process belongs to another user.
     OtherUser,
-    /// Yama lets nobody but root and parents look: `kernel.yama.ptrace_scope`.
+    /// Yama permits only root and parents: `kernel.yama.ptrace_scope`.
     PtraceScope,
-    /// The kernel does not let us for another reason: it changed its user, or this is a container.
+    /// The kernel refuses for another reason: the process changed its user, or the agent runs in a container.
     Protected,
-    /// It has not loaded PyTorch's CUDA library.
+    /// The process has not loaded PyTorch's CUDA library.
     NoPytorch,
-    /// Its PyTorch exports no allocator: older than 2.1.
+    /// PyTorch is older than 2.1 and exports no allocator.
     OldPytorch,
-    /// Its allocator is `cudaMallocAsync`.
+    /// The allocator is `cudaMallocAsync`.
     CudaMallocAsync,
-    /// Its allocator was put in PyTorch's place.
+    /// The program replaced PyTorch's allocator.
     Pluggable,
-    /// What was found breaks the rules of the allocator: torn again and again, or of another layout.
+    /// The stats are inconsistent: they change too fast, or have another layout.
     Implausible,
-    /// What stands there is another process's, as it was when this one was forked.
+    /// The stats are a stale copy of another process's, from a fork.
     Copied,
-    /// Reading its memory does not come back.
+    /// Reading the memory of the process hangs.
     Hung,
 }
 
 impl AllocatorUnreadable {
-    /// What stands in the place of the figures.
+    /// Returns the reason that is shown in the place of a figure.
     pub fn missing(self) -> Missing {
         match self {
             Self::NotYet => Missing::NotYet,

@@ -10,12 +10,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::readings::{EccCounts, lanes};
+use super::readings::{EccCounts, reading_groups};
 use super::{Missing, Reading, Route};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent};
 
-lanes! {
+reading_groups! {
     /// All that is seldom asked about a GPU.
     GpuDetail {
         /// When this lane was read.
@@ -45,7 +45,7 @@ lanes! {
         pcie_generation_gpu_max: u32 = "pcie_generation_gpu_max",
         /// The highest that the port of the host can do: of GPUs that no virtual machine was given.
         pcie_generation_host_max: u32 = "pcie_generation_host_max",
-        /// PCIe lanes in use.
+        /// PCIe reading_groups in use.
         pcie_width: u32 = "pcie_width",
         /// The most there can be.
         pcie_width_max: u32 = "pcie_width_max",

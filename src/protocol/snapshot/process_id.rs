@@ -6,19 +6,20 @@ use std::hash::{Hash, Hasher};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A process on one boot of one host. This is not its PID, which is used again.
+/// The identity of a process on one boot of one host. Unlike a PID, it is never used again.
 ///
-/// Without start ticks it is only a PID that NVML named and `/proc` does not know: nobody to signal.
+/// Without start ticks it is a PID that NVML named and `/proc` does not know. Such a process cannot be signalled.
 #[derive(Debug, Clone, Copy, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessId {
-    /// Its number.
+    /// The PID.
     pub pid: u32,
-    /// Clock ticks from boot to its start: field 22 of `/proc/PID/stat`. Absent when it is not in `/proc`.
+    /// Clock ticks from boot to the start of the process: field 22 of `/proc/PID/stat`. `null` when `/proc` does not know the
+    /// process.
     pub start_ticks: Option<u64>,
 }
 
-// Everything is found by them, tens of thousands of times a second on a large host, in a program that is built for its
-// size: derived, comparing and hashing them was a fifth of what the viewer does.
+// On a large host, identities are compared tens of thousands of times a second, in a program that is built for size. The
+// derived comparing and hashing took a fifth of the viewer's CPU time.
 impl PartialEq for ProcessId {
     #[expect(clippy::inline_always, reason = "see above")]
     #[inline(always)]
@@ -45,26 +46,26 @@ impl PartialOrd for ProcessId {
 }
 
 impl Hash for ProcessId {
-    /// By the PID: two processes that have had the same one are few.
+    /// Hashes only the PID: few processes have had the same one.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(self.pid);
     }
 }
 
-/// How surely a [`ProcessId`] names the process that holds the GPU.
+/// How certain it is that a [`ProcessId`] names the process that uses the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Identity {
-    /// It was read at least one whole tick after it started, so that no successor with its PID can
-    /// have its start ticks too. Only such a process may be signalled.
+    /// The process was read at least one whole tick after it started, so that no later process with its PID can have the same
+    /// start ticks. Only such a process may be signalled.
     Sure,
-    /// It started within the last tick. Sure at the next pass.
+    /// The process started within the last tick. It is sure at the next pass.
     Fresh,
-    /// NVML may mean a process of another PID namespace: this one may be an innocent stranger.
+    /// NVML may mean a process of another PID namespace with the same PID.
     Unverified,
 }
 
-/// What a process was doing, as `/proc/PID/stat` says in its third field.
+/// The state of a process: field 3 of `/proc/PID/stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -72,24 +73,24 @@ pub enum State {
     Running,
     /// `S`.
     Sleeping,
-    /// `D`: in the kernel, out of reach of signals.
+    /// `D`: uninterruptible, in the kernel.
     DiskSleep,
     /// `T`.
     Stopped,
-    /// `t`: a debugger holds it.
+    /// `t`: stopped by a debugger.
     Traced,
-    /// `Z`: ended, and its parent has not asked how.
+    /// `Z`: ended, and not reaped by its parent.
     Zombie,
     /// `X`.
     Dead,
-    /// `I`: a kernel thread without work.
+    /// `I`: an idle kernel thread.
     Idle,
-    /// A letter that the manual page `proc_pid_stat(5)` did not name when this was written.
+    /// A letter that is not in the manual page `proc_pid_stat(5)`.
     Other,
 }
 
 impl State {
-    /// The kernel's letter for it; `?` for one not known here.
+    /// Returns the kernel's letter of the state; `?` for [`State::Other`].
     pub fn letter(self) -> char {
         match self {
             Self::Running => 'R',

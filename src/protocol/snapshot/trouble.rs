@@ -11,34 +11,34 @@ use crate::base::units::Moment;
 /// What keeps the driver, or one GPU, from answering.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trouble {
-    /// What kind it is, for a program to tell.
+    /// The kind of trouble.
     pub cause: Cause,
-    /// One sentence for a person: what was done, to what, what to do about it.
+    /// One sentence for the user: what failed, on what, and what to do.
     pub sentence: Text,
-    /// The NVML function that failed or hangs; absent when no call was reached.
+    /// The NVML function that failed or hangs; `null` when none was called.
     #[serde(rename = "nvml_function")]
     pub call: Option<Text>,
-    /// When it began.
+    /// When the trouble began, in milliseconds since boot.
     #[serde(rename = "start_time_ms")]
     pub since: Moment,
 }
 
 impl Trouble {
-    /// Whether a call has not come back.
+    /// Returns whether a call has not returned.
     pub fn is_silence(&self) -> bool {
         matches!(self.cause, Cause::Starting | Cause::Hung)
     }
 }
 
-/// A function of the driver that fails while the rest goes on.
+/// A function of the driver that fails while others work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Failure {
     /// The NVML function.
     #[serde(rename = "nvml_function")]
     pub call: Text,
-    /// What NVML says of it.
+    /// The error as NVML describes it.
     pub error: Text,
-    /// Since when it fails.
+    /// When the function first failed, in milliseconds since boot.
     #[serde(rename = "start_time_ms")]
     pub since: Moment,
 }
@@ -53,29 +53,29 @@ impl fmt::Display for Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// The first pass is not over; or a call has not come back that takes seconds at times.
+    /// The first pass is not complete, or a call that can take seconds has not returned.
     Starting,
-    /// There is no NVML library on this host.
+    /// No NVML library was found on this host.
     NoLibrary,
-    /// There is one, and it cannot be loaded.
+    /// The NVML library cannot be loaded.
     NotLoading,
-    /// The library found no driver, or none that runs.
+    /// The library found no running driver.
     NoDriver,
-    /// There is a driver, and it finds no GPU.
+    /// The driver found no GPU.
     NoGpu,
-    /// Library and kernel module are of different versions.
+    /// The library and the kernel module have different versions.
     #[serde(rename = "version_mismatch")]
     Mismatch,
-    /// The driver did not let us.
+    /// The driver refused access.
     Denied,
-    /// A call has not come back.
+    /// A call has not returned.
     Hung,
-    /// The GPU fell off the bus.
+    /// The GPU has fallen off the bus.
     Lost,
-    /// The GPU needs a reset. Some of its figures, and its processes, can be read all the same.
+    /// The GPU needs a reset. Some of its readings, and its processes, can still be read.
     #[serde(rename = "needs_reset")]
     Reset,
-    /// A call failed in another way.
+    /// A call failed for another reason.
     Failed,
 }
 
