@@ -179,10 +179,10 @@ mod tests {
     use super::*;
     use crate::protocol::snapshot::{Driver, Host, HostFacts, HostLoad, HostScan, Missing};
 
-    fn snapshot(at: u64, version: &str) -> Box<Snapshot> {
+    fn snapshot(at: u64, boot_id: &str) -> Box<Snapshot> {
         let facts = HostFacts {
             name: "host".into(),
-            boot_id: "boot".into(),
+            boot_id: boot_id.into(),
             ticks_per_second: 100,
             uid: 0,
             utc_offset: Ok(0),
@@ -199,28 +199,28 @@ mod tests {
                 load: HostLoad::missing(Missing::NotYet),
                 scan: HostScan::missing(Moment(0), 0, 0, Missing::NotYet),
             },
-            driver: Driver { version: Some(version.into()), cuda_version: None, trouble: None, failures: Vec::new() },
+            driver: Driver { version: None, cuda_version: None, trouble: None, failures: Vec::new() },
             gpus: vec![],
             processes: vec![],
         })
     }
 
     #[test]
-    fn a_line_is_full_at_first_after_another_driver_on_request_and_every_minute() {
+    fn a_line_is_full_at_first_after_another_boot_on_request_and_every_minute() {
         let mut lines = Lines::default();
         let mut written = vec![];
         let passes = [
-            (1, "550", false),
-            (2, "550", false),
-            (9, "550", false),
-            (10, "560", false),
-            (11, "560", true),
-            (60_010, "560", false),
-            (60_011, "560", false),
-            (60_012, "560", false),
+            (1, "first", false),
+            (2, "first", false),
+            (9, "first", false),
+            (10, "second", false),
+            (11, "second", true),
+            (60_010, "second", false),
+            (60_011, "second", false),
+            (60_012, "second", false),
         ];
-        for (at, version, full) in passes {
-            lines.write(snapshot(at, version), full, &mut written).unwrap();
+        for (at, boot_id, full) in passes {
+            lines.write(snapshot(at, boot_id), full, &mut written).unwrap();
         }
         let kinds = written.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let kinds = kinds.map(|line| match Line::parse(line).unwrap() {
@@ -246,7 +246,7 @@ mod tests {
     fn only_the_newest_snapshot_waits_but_every_reply() {
         let writer = LineWriter(Arc::default());
         for at in 1..4 {
-            writer.put(snapshot(at, "550"));
+            writer.put(snapshot(at, "first"));
             let process = crate::protocol::snapshot::ProcessId { pid: 7, start_ticks: None };
             writer.replies().send(Reply { process, outcome: crate::protocol::reply::Outcome::Held { caution: None } });
         }

@@ -1,8 +1,8 @@
 //! The difference between two snapshots: what a `tick` line says.
 //!
 //! A change names only what differs. It replaces a group of readings as a whole, and adds and removes processes. A change
-//! can express any difference between two snapshots of one boot that list the same GPUs in the same order and come from
-//! the same version of the driver; other differences need a `full` line.
+//! can express any difference between two snapshots of one boot that list the same GPUs in the same order; other
+//! differences need a `full` line.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -55,9 +55,9 @@ pub struct Change {
     /// What changed about the host.
     #[serde(default, skip_serializing_if = "HostChange::is_empty")]
     pub host: HostChange,
-    /// What changed about the driver.
-    #[serde(default, skip_serializing_if = "DriverChange::is_empty")]
-    pub driver: DriverChange,
+    /// The new readings of the driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Update<Driver>,
     /// What changed about GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuChange>,
@@ -97,35 +97,6 @@ impl HostChange {
         replace(&mut host.facts, self.facts);
         replace(&mut host.load, self.load);
         replace(&mut host.scan, self.scan);
-    }
-}
-
-/// What changed about the driver.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct DriverChange {
-    /// Why the driver does not answer; `null` when it answers again.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    pub trouble: Update<Option<Trouble>>,
-    /// The functions of the driver that fail while the rest goes on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failures: Update<Vec<Failure>>,
-}
-
-impl DriverChange {
-    /// Returns the difference; `None` between two versions of the driver.
-    fn between(old: &Driver, new: &Driver) -> Option<Self> {
-        let Driver { version, cuda_version, trouble, failures } = new;
-        let same_version = (version, cuda_version) == (&old.version, &old.cuda_version);
-        same_version.then(|| Self { trouble: update(&old.trouble, trouble), failures: update(&old.failures, failures) })
-    }
-
-    fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    fn apply(self, driver: &mut Driver) {
-        replace(&mut driver.trouble, self.trouble);
-        replace(&mut driver.failures, self.failures);
     }
 }
 
@@ -363,7 +334,7 @@ impl Change {
             unix_ms: *unix_ms,
             interval_ms: update(&old.interval_ms, interval_ms),
             host: HostChange::between(&old.host, host),
-            driver: DriverChange::between(&old.driver, driver)?,
+            driver: update(&old.driver, driver),
             gpus: old.gpus.iter().zip(gpus).filter_map(|(old, new)| GpuChange::between(old, new)).collect(),
             processes: processes.iter().filter_map(process_change).collect(),
             removed_processes: old
@@ -399,7 +370,7 @@ impl Snapshot {
         self.unix_ms = change.unix_ms;
         replace(&mut self.interval_ms, change.interval_ms);
         change.host.apply(&mut self.host);
-        change.driver.apply(&mut self.driver);
+        replace(&mut self.driver, change.driver);
         for change in change.gpus {
             if let Some(gpu) = self.gpus.iter_mut().find(|gpu| gpu.uuid == change.uuid) {
                 change.apply(gpu);
