@@ -45,11 +45,7 @@ pub struct AnalyzeOptions {
     pub ascii: bool,
 }
 
-/// Reads the logs and prints the verdict on each series.
-///
-/// # Errors
-///
-/// If a log cannot be read, or if the standard output cannot be written.
+/// Reads the logs and prints the verdict on each series. Fails if a log cannot be read or the output cannot be written.
 pub fn run(options: &AnalyzeOptions) -> anyhow::Result<ExitCode> {
     let mut logs = Vec::new();
     for path in &options.files {

@@ -108,6 +108,8 @@ pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
 }
 
 fn check_driver(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Surroundings) {
+    /// The first driver whose NVML separates reserved memory from memory in use.
+    const SEPARATES_RESERVED: u32 = 510;
     let library_version = around.library.as_ref().and_then(|(_, version)| version.as_ref());
     let versions = match (&around.kernel_module, library_version) {
         (Some(module), Some(library)) => format!(" (kernel module {module}, library {library})"),
@@ -119,8 +121,6 @@ fn check_driver(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Su
         let version = snapshot.driver.version.as_ref().map_or("of unknown version", |version| version.as_str());
         let cuda = snapshot.driver.cuda_version.as_ref().map_or("unknown", |version| version.as_str());
         diagnoses.push(Diagnosis::ok("driver", format!("{version}, CUDA {cuda}{versions}")));
-        /// The first driver whose NVML separates reserved memory from memory in use.
-        const SEPARATES_RESERVED: u32 = 510;
         let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
         if major.is_some_and(|major| major < SEPARATES_RESERVED) {
             diagnoses.push(Diagnosis::warning(

@@ -92,11 +92,8 @@ impl LogSource {
     }
 }
 
-/// Explains the messages in the arguments or on the standard input.
-///
-/// # Errors
-///
-/// If a file cannot be read, or if the standard output cannot be written.
+/// Explains the messages in the arguments or on the standard input. Fails if a file cannot be read or the output cannot be
+/// written.
 pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
     let sources = sources(&options.words, passes_on)?;

@@ -123,42 +123,39 @@ impl<'a> FoundOrphans<'a> {
     /// Returns the report. `dims` says whether processes without GPU memory are dim.
     fn text(&self, dims: bool) -> String {
         let troubles = self.snapshot.gpus.iter().map(|gpu| &gpu.trouble).chain([&self.snapshot.driver.trouble]);
-        let mut text: String = troubles.flatten().map(|trouble| format!("{}\n", trouble.sentence)).collect();
+        let mut lines: Vec<String> = troubles.flatten().map(|trouble| trouble.sentence.to_string()).collect();
         let summary = Verdict::summary(self.suspects.iter().copied());
-        text += summary.as_deref().unwrap_or("no orphans on these GPUs");
-        text.push('\n');
-        self.table(&mut text, &self.suspects);
+        lines.push(summary.unwrap_or_else(|| "no orphans on these GPUs".to_owned()));
+        lines.extend(self.table(&self.suspects));
         // Memory that only one process keeps is in the row of that process.
-        let is_listed = |memory: &&UnaccountedMemory| self.is_kept_by_one(|gpu| gpu.uuid == memory.gpu, None);
+        let is_listed = |memory: &UnaccountedMemory| self.is_kept_by_one(|gpu| gpu.uuid == memory.gpu, None);
         for memory in self.model.unaccounted().iter().filter(|memory| !is_listed(memory)) {
-            text += &format!("\n{}\n", self.unaccounted(memory));
+            lines.extend([String::new(), self.unaccounted(memory)]);
         }
+        let (dim, plain) = if dims && !self.leftovers.is_empty() { ("\x1b[2m", "\x1b[22m") } else { ("", "") };
         if !self.leftovers.is_empty() {
-            let (dim, plain) = if dims { ("\x1b[2m", "\x1b[22m") } else { ("", "") };
             let rss: Bytes = self.leftovers.iter().filter_map(|verdict| verdict.rss.ok()).sum();
             let shm = cell(&self.snapshot.host.scan.shm_used);
-            text += &format!(
-                "\n{dim}left behind without GPU memory: {rss} of host memory (RSS); {shm} in use in /dev/shm\n"
-            );
-            self.table(&mut text, &self.leftovers);
-            text.push_str(plain);
+            lines.push(format!(
+                "\n{dim}left behind without GPU memory: {rss} of host memory (RSS); {shm} in use in /dev/shm"
+            ));
+            lines.extend(self.table(&self.leftovers));
         }
-        text
+        lines.join("\n") + "\n" + plain
     }
 
-    /// Adds a row for each verdict, followed by the evidence, which is not cut because its end has the figures.
-    fn table(&self, text: &mut String, verdicts: &[&Verdict]) {
+    /// Returns a row for each verdict, followed by the evidence, which is not cut because its end has the figures.
+    fn table(&self, verdicts: &[&Verdict]) -> Vec<String> {
         if verdicts.is_empty() {
-            return;
+            return Vec::new();
         }
         let mut rows = String::new();
         table::rows(&mut rows, None, &COLUMNS, verdicts.iter().map(|verdict| self.row(verdict)));
-        let (headings, rows) = rows.split_once('\n').unwrap_or_default();
-        text.push_str(headings);
-        text.push('\n');
-        for (row, verdict) in rows.lines().zip(verdicts) {
-            text.push_str(&format!("{row}\n         {}\n", verdict.sentence()));
-        }
+        let evidence = verdicts.iter().map(|verdict| format!("\n         {}", verdict.sentence()));
+        rows.lines()
+            .zip(std::iter::once(String::new()).chain(evidence))
+            .map(|(row, line)| row.to_owned() + &line)
+            .collect()
     }
 
     fn row(&self, verdict: &Verdict) -> [String; 8] {

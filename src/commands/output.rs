@@ -95,10 +95,6 @@ pub(super) fn advice_json(pieces: &[Advice]) -> Value {
 }
 
 /// Prints one line of JSON.
-///
-/// # Errors
-///
-/// If it cannot be written.
 pub(super) fn print_json(value: &Value) -> anyhow::Result<()> {
     report::put(format!("{value}\n").as_bytes())
 }

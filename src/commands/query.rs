@@ -62,11 +62,7 @@ pub struct QueryOptions {
     pub file: Option<PathBuf>,
 }
 
-/// Answers once, or every `options.every`.
-///
-/// # Errors
-///
-/// If no agent can be started, or if the answer cannot be written.
+/// Answers once, or every `options.every`. Fails if no agent can be started or the answer cannot be written.
 pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     let question = match Question::new(options) {
         Ok(Question::Help(text)) => {
@@ -249,16 +245,16 @@ fn exit(snapshot: &Snapshot, gpus: &[&Gpu]) -> Exit {
 
 /// Returns `GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-…)` for each GPU, followed by its MIG instances.
 fn list(snapshot: &Snapshot, gpus: &[&Gpu]) -> String {
-    let mut text = String::new();
+    let mut lines = Vec::new();
     let name = |gpu: &Gpu| gpu.facts.name.as_ref().map_or_else(Missing::to_string, Text::to_string);
     for gpu in gpus {
-        text += &format!("GPU {}: {} (UUID: {})\n", gpu.facts.index, name(gpu), gpu.uuid);
+        lines.push(format!("GPU {}: {} (UUID: {})\n", gpu.facts.index, name(gpu), gpu.uuid));
         let instances = snapshot.gpus.iter().filter(|instance| instance.facts.parent.as_ref() == Some(&gpu.uuid));
         for (number, instance) in instances.enumerate() {
             let name = name(instance);
             let profile = name.rsplit_once("MIG ").map_or(name.as_str(), |(_, profile)| profile);
-            text += &format!("  MIG {profile:<11} Device {number:>2}: (UUID: {})\n", instance.uuid);
+            lines.push(format!("  MIG {profile:<11} Device {number:>2}: (UUID: {})\n", instance.uuid));
         }
     }
-    text
+    lines.concat()
 }

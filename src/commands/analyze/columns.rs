@@ -81,11 +81,7 @@ fn name_and_unit(cell: &str) -> (String, Option<u64>) {
 }
 
 impl LogColumns {
-    /// Finds the columns by their names.
-    ///
-    /// # Errors
-    ///
-    /// The column that is not there.
+    /// Finds the columns by their names. An error names the missing column.
     pub(super) fn of_header(header: &[&str]) -> Result<Self, &'static str> {
         /// Counters that stand in for a time.
         const STEPS: [&str; 5] = ["step", "steps", "global_step", "iteration", "iter"];
@@ -148,6 +144,8 @@ impl LogColumns {
 
     /// Guesses the columns from the first rows of a log without a header. All rows have the same length.
     pub(super) fn guess(rows: &[Vec<String>]) -> Option<Self> {
+        /// Indexes, percentages and temperatures are at most this.
+        const SMALL: u64 = 127;
         let count = rows.first()?.len();
         let rows = Rows(rows);
         let columns = || 0..count;
@@ -171,8 +169,6 @@ impl LogColumns {
         }
         let numbers: Vec<usize> = columns().filter(|at| rows.all(*at, is_whole) && *at != time).collect();
         let index = numbers.iter().copied().find(|at| rows.is_index(*at));
-        /// Indexes, percentages and temperatures are at most this.
-        const SMALL: u64 = 127;
         let mut large = numbers.iter().copied().filter(|at| rows.highest(*at) > Some(SMALL));
         let mut pid = None;
         match memory.len() {

@@ -28,11 +28,7 @@ pub(super) struct SnapshotSample<'a> {
 }
 
 impl GputopLines {
-    /// Applies a line. Returns its time in milliseconds since 1970, and the samples that are new.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the line cannot be used.
+    /// Applies a line. Returns its time in milliseconds since 1970 and the new samples, or why it cannot be used.
     pub(super) fn apply(&mut self, line: &str) -> Result<(i64, Vec<SnapshotSample<'_>>), String> {
         match Line::parse(line.as_bytes()) {
             Err(error) => return Err(format!("not a line of gputop: {error}")),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::log::AnalyzedLog;
-use super::series::{JudgedSeries, TimedOutlook};
+use super::series::{JudgedSeries, TimedVerdict};
 use crate::base::text::Text;
 use crate::commands::output::advice_json;
 use crate::model::{on_growth, part_name};
@@ -41,9 +41,9 @@ fn one(judged: &JudgedSeries, file: Option<&Text>) -> Value {
     let mut value = json!({
         "gpu": index.map_or_else(|| json!(series.gpu), |index| json!(index)),
         "pid": series.pid,
-        "verdict": judged.last.outlook.name(),
-        "timeline": judged.timeline.iter().map(outlook).collect::<Vec<_>>(),
-        "forecasts": judged.forecasts.iter().map(outlook).collect::<Vec<_>>(),
+        "verdict": judged.last.verdict.name(),
+        "timeline": judged.timeline.iter().map(verdict_json).collect::<Vec<_>>(),
+        "forecasts": judged.forecasts.iter().map(verdict_json).collect::<Vec<_>>(),
         "gpu_uuid": series.uuid,
         "process_name": series.name,
         "advice": advice_json(&judged.way.map_or_else(Vec::new, |way| on_growth(&[way]))),
@@ -66,19 +66,19 @@ fn one(judged: &JudgedSeries, file: Option<&Text>) -> Value {
     value
 }
 
-fn outlook(verdict: &TimedOutlook) -> Value {
-    let forecast = verdict.evidence.and_then(|evidence| evidence.forecast);
+fn verdict_json(timed: &TimedVerdict) -> Value {
+    let forecast = timed.evidence.and_then(|evidence| evidence.forecast);
     let seconds = |span: Option<Duration>| span.map(|span| (span.as_secs_f64() * 10.0).round() / 10.0);
     let mut value = json!({
-        "at": verdict.at,
-        "verdict": verdict.outlook.name(),
-        "rate_bytes_per_s": verdict.evidence.map(|evidence| evidence.rate.0.round()),
+        "at": timed.at,
+        "verdict": timed.verdict.name(),
+        "rate_bytes_per_s": timed.evidence.map(|evidence| evidence.rate.0.round()),
         "oom_in_s": seconds(forecast.map(|forecast| forecast.likely)),
         "oom_low_s": seconds(forecast.map(|forecast| forecast.low)),
         "oom_high_s": seconds(forecast.map(|forecast| forecast.high)),
     });
     // Few logs have parts, so the key is left out of the others.
-    if let Some(part) = verdict.part {
+    if let Some(part) = timed.part {
         value["part"] = json!(part_name(part));
     }
     value

@@ -213,11 +213,7 @@ impl LogReader {
         reserved.zip(allocated).filter(|(reserved, allocated)| reserved >= allocated).map(<[Bytes; 2]>::from)
     }
 
-    /// Returns the time, the memory in use and the index of the series.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the row cannot be read.
+    /// Returns the time, the memory in use and the index of the series, or why the row cannot be read.
     fn read_row(&mut self, cells: &[&str]) -> Result<(i64, Reading<Bytes>, usize), String> {
         let Some(columns) = &self.columns else { return Err("no columns are known".to_owned()) };
         let quote = |cell: &str| Text::new(cell.chars().take(40).collect::<String>());

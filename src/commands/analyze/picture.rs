@@ -47,7 +47,7 @@ pub(super) fn draw(judged: &JudgedSeries, points: &[(f64, u64)], width: usize, a
     let end = Elapsed(Duration::try_from_secs_f64(judged.span).unwrap_or_default()).to_string();
     let gap = columns.saturating_sub(end.len() + 1);
     lines.push(format!("{:>LABEL$}  0{:gap$}{end}", "", ""));
-    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    lines.iter().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
 /// Returns the highest amount in each column, `None` in columns without a sample.
@@ -70,13 +70,13 @@ fn peaks(points: &[(f64, u64)], span: f64, columns: usize) -> Vec<Option<u64>> {
 fn marks(judged: &JudgedSeries, columns: usize) -> String {
     let mut marks = vec![' '; columns];
     let ends = judged.timeline.iter().skip(1).map(|next| next.at).chain([judged.span]);
-    for (verdict, end) in judged.timeline.iter().zip(ends) {
-        let mark = match verdict.outlook {
+    for (timed, end) in judged.timeline.iter().zip(ends) {
+        let mark = match timed.verdict {
             LeakVerdict::Leak => '!',
             LeakVerdict::Suspect => '?',
             _ => continue,
         };
-        for place in &mut marks[column(verdict.at, judged.span, columns)..=column(end, judged.span, columns)] {
+        for place in &mut marks[column(timed.at, judged.span, columns)..=column(end, judged.span, columns)] {
             *place = if *place == '!' { '!' } else { mark };
         }
     }

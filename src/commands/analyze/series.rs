@@ -49,11 +49,11 @@ pub(super) struct MemorySplit {
 
 /// The verdict at one sample.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct TimedOutlook {
+pub(super) struct TimedVerdict {
     /// Seconds since the start of the series.
     pub(super) at: f64,
-    pub(super) outlook: LeakVerdict,
-    /// `None` unless the outlook is suspect or leak.
+    pub(super) verdict: LeakVerdict,
+    /// `None` unless the verdict is suspect or leak.
     pub(super) evidence: Option<Evidence>,
     /// The part of memory that grows, if known.
     pub(super) part: Option<MemoryPart>,
@@ -70,13 +70,13 @@ pub(super) struct JudgedSeries {
     pub(super) samples: usize,
     /// The number of samples whose time another sample has.
     pub(super) duplicates: u64,
-    /// The verdict at each change of the outlook.
-    pub(super) timeline: Vec<TimedOutlook>,
+    /// The verdict at each change.
+    pub(super) timeline: Vec<TimedVerdict>,
     /// The verdict at least once a minute during a leak.
-    pub(super) forecasts: Vec<TimedOutlook>,
+    pub(super) forecasts: Vec<TimedVerdict>,
     /// The verdict at the last sample.
-    pub(super) last: TimedOutlook,
-    /// How the memory grows at the end. `None` unless the outlook is suspect or leak.
+    pub(super) last: TimedVerdict,
+    /// How the memory grows at the end. `None` unless the verdict is suspect or leak.
     pub(super) way: Option<GrowthPattern>,
     /// The reason for the last verdict.
     pub(super) reason: Option<String>,
@@ -153,15 +153,15 @@ impl LogSeries {
                 judged.split = Some(MemorySplit { reserved, allocated, outside });
             }
             detector.push(moment, sample.used, parts, sample.limit);
-            let (at, outlook) = (moment.since(Moment(0)).as_secs_f64(), detector.verdict());
-            if judged.timeline.last().is_none_or(|last| last.outlook != outlook) {
-                judged.timeline.push(TimedOutlook::of(&detector, at));
+            let (at, verdict) = (moment.since(Moment(0)).as_secs_f64(), detector.verdict());
+            if judged.timeline.last().is_none_or(|last| last.verdict != verdict) {
+                judged.timeline.push(TimedVerdict::of(&detector, at));
             }
-            if outlook != LeakVerdict::Leak {
+            if verdict != LeakVerdict::Leak {
                 last_forecast = f64::NEG_INFINITY;
             } else if at - last_forecast >= FORECAST_INTERVAL {
                 last_forecast = at;
-                judged.forecasts.push(TimedOutlook::of(&detector, at));
+                judged.forecasts.push(TimedVerdict::of(&detector, at));
             }
             if let Some((when, fall)) = detector.held().last_drop()
                 && when == moment
@@ -175,7 +175,7 @@ impl LogSeries {
         let growing = detector.growth();
         (judged.way, judged.reason, judged.creep) =
             (growing.pattern(), growing.reason(), growing.detector.slow_growth());
-        judged.last = TimedOutlook::of(&detector, judged.span);
+        judged.last = TimedVerdict::of(&detector, judged.span);
         if growing.part != Some(MemoryPart::Allocated) {
             judged.allocated = Vec::new();
         }
@@ -183,10 +183,10 @@ impl LogSeries {
     }
 }
 
-impl TimedOutlook {
+impl TimedVerdict {
     fn of(detector: &PartedDetector, at: f64) -> Self {
         let growing = detector.growth();
-        Self { at, outlook: growing.verdict(), evidence: growing.detector.evidence().copied(), part: growing.part }
+        Self { at, verdict: growing.verdict(), evidence: growing.detector.evidence().copied(), part: growing.part }
     }
 }
 

@@ -78,7 +78,7 @@ fn a_leak_has_a_forecast_every_minute_at_any_interval() {
         rows.for_each(|row| log.line(&row));
         let found = log.finish();
         let [judged] = found.series.as_slice() else { panic!("{:?}", found.unreadable.first) };
-        assert_eq!(judged.last.outlook, LeakVerdict::Leak);
+        assert_eq!(judged.last.verdict, LeakVerdict::Leak);
         let gaps = judged.forecasts.windows(2).map(|pair| pair[1].at - pair[0].at);
         assert!(gaps.clone().all(|gap| gap <= 60.0), "{step}: {:?}", gaps.collect::<Vec<_>>());
         assert!(judged.forecasts.len() > 2);
@@ -279,8 +279,8 @@ fn a_process_runs_out_of_what_others_leave() {
     let mut log = LogReader::new(Some(Bytes(40_000 << 20)));
     text.lines().for_each(|line| log.line(line));
     let found = log.finish();
-    assert_eq!(found.series[0].last.outlook, LeakVerdict::Steady);
-    assert_eq!(found.series[1].last.outlook, LeakVerdict::Leak);
+    assert_eq!(found.series[0].last.verdict, LeakVerdict::Steady);
+    assert_eq!(found.series[1].last.verdict, LeakVerdict::Leak);
     let end = found.series[1].last.evidence.and_then(|evidence| evidence.forecast).expect("the capacity is known");
     // The other process leaves 20,000 MiB. 4,900 MiB are in use, and they grow by 1 MiB/s.
     assert!((end.likely.as_secs_f64() - 15_100.0).abs() < 300.0, "{end:?}");
@@ -317,7 +317,7 @@ fn a_leak_inside_reserved_memory_is_found_in_pytorchs_columns() {
     let found = read(&(head.to_owned() + &(0..900).map(row).collect::<String>()));
     let [judged] = found.series.as_slice() else { panic!("{:?}", found.unreadable.first) };
     let reason = judged.reason.clone().unwrap_or_default();
-    assert_eq!((judged.last.outlook, judged.last.part), (LeakVerdict::Leak, Some(MemoryPart::Allocated)), "{reason}");
+    assert_eq!((judged.last.verdict, judged.last.part), (LeakVerdict::Leak, Some(MemoryPart::Allocated)), "{reason}");
     assert!(reason.starts_with("allocated +") && reason.ends_with("; reserved has not moved yet"), "{reason}");
     let (reserved, allocated) = (Bytes(30_208 << 20), Bytes((10_240 + 5 * 899) << 20));
     assert_eq!(judged.split, Some(MemorySplit { reserved, allocated, outside: Some(512 << 20) }));
@@ -357,7 +357,7 @@ fn gputops_full_lines_and_ticks_are_read() {
     let said: Vec<_> = found
         .series
         .iter()
-        .map(|judged| (judged.series.pid, judged.samples, judged.last.outlook, judged.last.part))
+        .map(|judged| (judged.series.pid, judged.samples, judged.last.verdict, judged.last.part))
         .collect();
     let expected =
         [(None, 900, LeakVerdict::Steady, None), (Some(7), 900, LeakVerdict::Leak, Some(MemoryPart::Allocated))];

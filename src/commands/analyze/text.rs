@@ -10,7 +10,7 @@ use crate::base::units::{Bytes, Elapsed};
 use crate::commands::output::{StyledText, TextStyle};
 use crate::model::{GrowthPattern, LeakVerdict, describe_evidence, on_growth};
 
-/// Changes of the outlook, and sudden falls, that are listed. The others are counted.
+/// Changes of the verdict, and sudden falls, that are listed. The others are counted.
 const LISTED: usize = 12;
 /// Columns by which the wrapped lines of a paragraph are indented.
 const INDENT: usize = 4;
@@ -23,7 +23,7 @@ pub(super) fn of(logs: &[(Text, AnalyzedLog)], style: TextStyle) -> String {
             text.line(format_args!("{name}:"));
         }
         let mut series: Vec<&JudgedSeries> = log.series.iter().collect();
-        series.sort_by_key(|judged| std::cmp::Reverse(judged.last.outlook));
+        series.sort_by_key(|judged| std::cmp::Reverse(judged.last.verdict));
         for judged in series {
             one(&mut text, judged);
         }
@@ -101,10 +101,10 @@ fn name(judged: &JudgedSeries) -> String {
 fn one(text: &mut StyledText, judged: &JudgedSeries) {
     let mut paragraph = |paragraph: std::fmt::Arguments<'_>| text.paragraph(INDENT, paragraph);
     let creep = judged.creep.as_ref().map_or_else(String::new, |creep| format!(", though {creep}"));
-    paragraph(format_args!("{}: {}{creep}", name(judged), word(judged.last.outlook)));
+    paragraph(format_args!("{}: {}{creep}", name(judged), word(judged.last.verdict)));
     if let Some(reason) = &judged.reason {
         paragraph(format_args!("  {reason}"));
-    } else if let Some(leak) = judged.timeline.iter().rev().find(|verdict| verdict.outlook == LeakVerdict::Leak) {
+    } else if let Some(leak) = judged.timeline.iter().rev().find(|timed| timed.verdict == LeakVerdict::Leak) {
         paragraph(format_args!("  called a leak after {}, later withdrawn", elapsed(leak.at)));
     }
     // A leak of allocated memory may not show in the total.
@@ -128,16 +128,16 @@ fn one(text: &mut StyledText, judged: &JudgedSeries) {
         });
         paragraph(format_args!("  at the end: {allocated} allocated, {unallocated} unallocated{fragmented}{outside}"));
     }
-    let changes: Vec<_> = judged.timeline.iter().filter(|verdict| verdict.outlook != LeakVerdict::TooSoon).collect();
+    let changes: Vec<_> = judged.timeline.iter().filter(|timed| timed.verdict != LeakVerdict::TooSoon).collect();
     let skipped = changes.len().saturating_sub(LISTED);
     if skipped > 0 {
         paragraph(format_args!("  {skipped} earlier changes"));
     }
-    for verdict in &changes[skipped..] {
-        let evidence = verdict.evidence.as_ref();
+    for timed in &changes[skipped..] {
+        let evidence = timed.evidence.as_ref();
         let evidence =
-            evidence.map_or_else(String::new, |evidence| format!(": {}", describe_evidence(verdict.part, evidence)));
-        paragraph(format_args!("  after {}: {}{evidence}", elapsed(verdict.at), word(verdict.outlook)));
+            evidence.map_or_else(String::new, |evidence| format!(": {}", describe_evidence(timed.part, evidence)));
+        paragraph(format_args!("  after {}: {}{evidence}", elapsed(timed.at), word(timed.verdict)));
     }
     for (at, fall) in judged.falls.iter().take(LISTED) {
         paragraph(format_args!("  after {}: {fall}", elapsed(*at)));
@@ -148,12 +148,12 @@ fn one(text: &mut StyledText, judged: &JudgedSeries) {
     text.line("");
 }
 
-fn word(outlook: LeakVerdict) -> &'static str {
-    match outlook {
+fn word(verdict: LeakVerdict) -> &'static str {
+    match verdict {
         LeakVerdict::TooSoon => "too soon to say",
         LeakVerdict::WarmingUp => "warming up",
         LeakVerdict::Suspect => "suspect",
-        LeakVerdict::Steady | LeakVerdict::Leak => outlook.word(),
+        LeakVerdict::Steady | LeakVerdict::Leak => verdict.word(),
     }
 }
 

@@ -6,31 +6,12 @@ const SECOND_MS: i64 = 1000;
 const HOUR_MS: i64 = 3600 * SECOND_MS;
 const DAY_MS: i64 = 24 * HOUR_MS;
 
-/// LineSteps of the same kind: how many, and the first of them.
-#[derive(Default)]
-struct LineSteps {
-    count: u64,
-    /// Line number, and the step in milliseconds.
-    first: Option<(u64, i64)>,
-}
-
-impl LineSteps {
-    fn add(&mut self, line: u64, step: i64) {
-        self.count += 1;
-        self.first.get_or_insert((line, step));
-    }
-
-    fn others(&self) -> String {
-        if self.count > 1 { format!(", and {} times more", self.count - 1) } else { String::new() }
-    }
-}
-
 /// Shifts `times` (in milliseconds) so that the clock never steps, and returns a note for each kind of shift. Late lines
 /// keep their times and their places. `lines` are the line numbers of the rows; `has_dates` tells times of day from
 /// times since the start of the log.
 pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> Vec<String> {
     let interval = usual_interval(times);
-    let (mut steps, mut midnights, mut late, mut offset) = (LineSteps::default(), LineSteps::default(), 0_u64, 0_i64);
+    let (mut steps, mut midnights, mut late, mut offset) = (Vec::new(), Vec::new(), 0_u64, 0_i64);
     let mut latest = times.first().copied().unwrap_or_default();
     for at in 1..times.len() {
         let raw = times[at];
@@ -43,32 +24,33 @@ pub(super) fn straighten(times: &mut [i64], lines: &[u64], has_dates: bool) -> V
                 late += 1;
             } else if !has_dates && (DAY_MS - back).abs() < 2 * interval + SECOND_MS {
                 offset += DAY_MS;
-                midnights.add(lines[at], 0);
+                midnights.push(lines[at]);
             } else {
                 offset += back + interval;
-                steps.add(lines[at], -back);
+                steps.push((lines[at], -back));
             }
         } else if has_dates && skips_the_hour_of_spring(latest - offset, time - latest, interval) {
             offset -= HOUR_MS;
-            steps.add(lines[at], HOUR_MS);
+            steps.push((lines[at], HOUR_MS));
         }
         times[at] = raw + offset;
         latest = latest.max(times[at]);
     }
+    let others = |count: usize| if count > 1 { format!(", and {} times more", count - 1) } else { String::new() };
     let mut notes = Vec::new();
-    if let Some((line, step)) = steps.first {
-        let direction = if step < 0 { "back" } else { "ahead" };
+    if let Some((line, step)) = steps.first() {
+        let direction = if *step < 0 { "back" } else { "ahead" };
         let is_hour = step.abs().abs_diff(HOUR_MS) < 60_000;
         let cause = if is_hour { " (daylight saving?)" } else { "" };
         #[expect(clippy::cast_precision_loss, reason = "for a person to read")]
         let seconds = step.abs() as f64 / 1000.0;
-        let others = steps.others();
+        let others = others(steps.len());
         notes.push(format!(
             "at line {line} the clock was set {direction} by {seconds:.0} s{cause}{others}: taken as no gap"
         ));
     }
-    if let Some((line, _)) = midnights.first {
-        let others = midnights.others();
+    if let Some(line) = midnights.first() {
+        let others = others(midnights.len());
         notes.push(format!("at line {line} the time starts again after a day{others}: taken as the next day"));
     }
     if late > 0 {

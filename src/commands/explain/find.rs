@@ -97,7 +97,7 @@ impl MessageFinder {
                 (EscapeState::Started, b'[') => self.escape = EscapeState::Control,
                 (EscapeState::Started, b']') => self.escape = EscapeState::Title,
                 (EscapeState::Started, _) | (EscapeState::Control, 0x40..=0x7e) | (EscapeState::Title, 0x07) => {
-                    self.escape = EscapeState::Outside
+                    self.escape = EscapeState::Outside;
                 }
                 (EscapeState::Control | EscapeState::Title, _) => {}
                 // A progress bar starts its line again.

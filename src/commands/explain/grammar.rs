@@ -68,12 +68,12 @@ pub(super) fn splits(text: &str, place: usize) -> bool {
 /// Returns where a headless message starts: at `Tried to allocate …`, `GPU 0 has a total capacity …`, or
 /// `GPU 0; 11.00 GiB total capacity; …`.
 fn headless(text: &str) -> Option<usize> {
+    /// No index and amount between these words is longer.
+    const LONGEST_AMOUNT: usize = 40;
     let tried = text.find(HEADLESS);
     let gpu = || {
         let (before, _) = text.split_once("totalcapac")?;
         let at = before.rfind("GPU")?;
-        /// No index and amount between these words is longer.
-        const LONGEST_AMOUNT: usize = 40;
         (before.len() - at < LONGEST_AMOUNT).then_some(at)
     };
     tried.or_else(gpu)

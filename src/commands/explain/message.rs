@@ -65,7 +65,7 @@ impl OomMessage {
 
     /// Whether `whole` has all figures of this message.
     pub(super) fn is_part_of(&self, whole: &Self) -> bool {
-        fn fits<T: PartialEq>(part: Option<T>, whole: Option<T>) -> bool {
+        fn fits<T: PartialEq + Copy>(part: Option<T>, whole: Option<T>) -> bool {
             part.is_none() || part == whole
         }
         let amounts = |message: &Self| {

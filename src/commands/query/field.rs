@@ -23,11 +23,7 @@ impl<F> QueryField<F> {
     }
 }
 
-/// Picks the fields with these names out of `all`.
-///
-/// # Errors
-///
-/// The first name that no field has.
+/// Returns the fields with these names, or the first name that no field has.
 pub(super) fn select<F>(all: fn() -> Vec<QueryField<F>>, names: &[String]) -> Result<Vec<QueryField<F>>, String> {
     let find = |name: &String| {
         let is_named = |field: &QueryField<F>| field.names.split(' ').any(|alias| alias == name.trim());

@@ -174,11 +174,11 @@ fn bus(fields: &mut GpuFields) {
 }
 
 fn modes(fields: &mut GpuFields) {
+    /// The first driver that calls `display_mode` deprecated.
+    const WITHOUT_DISPLAY_MODE: u32 = 580;
     fields.fixed("index", "Index of the GPU, which can change at each boot.", |queried| {
         QueryValue::plain(queried.gpu.facts.index)
     });
-    /// The first driver that calls `display_mode` deprecated.
-    const WITHOUT_DISPLAY_MODE: u32 = 580;
     fields.add("display_mode", "", "As display_attached; deprecated since driver 580.", |queried| {
         if queried.driver_is_before(WITHOUT_DISPLAY_MODE) {
             enabled(queried.detail(|detail| detail.display_attached))

@@ -1,45 +1,44 @@
-//! The report as sentences, for those who have a screen read to them: a line for each thing, each figure with its name,
-//! nothing that must be seen in a column. What cannot be known is said in words.
+//! The report as sentences, for screen readers: each figure has its name, nothing depends on a column, and missing values
+//! are words.
 
 use std::fmt::Display;
 
 use super::table;
-use crate::app::unread_stats;
+use crate::app::{labels, unread_stats};
 use crate::base::text::Text;
-use crate::base::units::{Bytes, Elapsed, Moment, Percent, Watts};
+use crate::base::units::{Bytes, Elapsed, Percent, Watts};
 use crate::model::{self, GpuOrProcess, HostModel, LeakVerdict, Verdict};
 use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, Snapshot};
 
-/// The whole report; `reasons` say why it is not all there is.
+/// Returns the report. `reasons` are sentences on what is missing in it.
 pub(super) fn of(model: &HostModel, snapshot: &Snapshot, reasons: &[Text]) -> String {
-    let mut lines = vec![host(snapshot)];
+    let mut lines = vec![host_sentence(snapshot)];
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         lines.push("This is a simulated machine: none of these GPUs exists.".to_owned());
     }
     let troubles = [&snapshot.driver.trouble].into_iter().chain(snapshot.gpus.iter().map(|gpu| &gpu.trouble)).flatten();
-    lines.extend(troubles.map(|trouble| &trouble.sentence).chain(reasons).map(|it| format!("Trouble: {it}.")));
+    lines.extend(
+        troubles.map(|trouble| &trouble.sentence).chain(reasons).map(|sentence| format!("Trouble: {sentence}.")),
+    );
     lines.extend(Verdict::summary(model.verdicts()).map(|summary| format!("Watch out: {summary}.")));
-    for it in &snapshot.gpus {
-        lines.push(gpu(model, it));
-        let mut gpu_processes: Vec<&GpuProcess> = it.processes.iter().collect();
+    for gpu in &snapshot.gpus {
+        lines.push(gpu_sentence(model, gpu));
+        let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
-        lines.extend(gpu_processes.into_iter().map(|held| gpu_process(model, snapshot, it, held)));
-        if let Some(unaccounted) = model.unaccounted().iter().find(|left| left.gpu == it.uuid) {
-            lines.push(format!(
-                "Unaccounted on GPU {}: {}, held by no listed process.",
-                table::number(it),
-                unaccounted.memory
-            ));
+        lines.extend(gpu_processes.into_iter().map(|used| process_sentence(model, snapshot, gpu, used)));
+        if let Some(unaccounted) = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.uuid) {
+            let number = table::number(gpu);
+            lines.push(format!("Unaccounted on GPU {number}: {}, held by no listed process.", unaccounted.memory));
         }
     }
-    if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|it| it.processes.is_empty()) {
+    if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|gpu| gpu.processes.is_empty()) {
         lines.push("No process uses a GPU.".to_owned());
     }
-    lines.extend(unread_stats::sentences_about(std::iter::once(snapshot)).into_iter().map(|it| it + "."));
+    lines.extend(unread_stats::sentences_about(std::iter::once(snapshot)).into_iter().map(|sentence| sentence + "."));
     lines.join("\n") + "\n"
 }
 
-fn host(snapshot: &Snapshot) -> String {
+fn host_sentence(snapshot: &Snapshot) -> String {
     let (host, driver) = (&snapshot.host, &snapshot.driver);
     let version = |version: &Option<Text>| version.as_ref().map_or_else(|| "unknown".to_owned(), Text::to_string);
     format!(
@@ -48,84 +47,83 @@ fn host(snapshot: &Snapshot) -> String {
         version(&driver.version),
         version(&driver.cuda_version),
         percent(host.load.cpu),
-        said(&host.load.memory_used),
-        said(&host.load.memory_total),
+        describe(&host.load.memory_used),
+        describe(&host.load.memory_total),
     )
 }
 
-fn gpu(model: &HostModel, gpu: &Gpu) -> String {
+fn gpu_sentence(model: &HostModel, gpu: &Gpu) -> String {
     let (load, health) = (&gpu.load, &gpu.health);
     format!(
         "GPU {}, {}: memory {} of {} in use, a kernel ran {} of the time, temperature {}, power {}, health {}.",
         table::number(gpu),
-        said(&gpu.facts.name),
-        said(&load.memory_used),
-        said(&load.memory_total),
+        describe(&gpu.facts.name),
+        describe(&load.memory_used),
+        describe(&load.memory_total),
         percent(load.sm),
-        said(&load.temperature.map(|it| format!("{} degrees Celsius", it.0))),
+        describe(&load.temperature.map(|temperature| format!("{} degrees Celsius", temperature.0))),
         power(load.power, health.power_limit),
         model.health(gpu).phrase,
     )
 }
 
-fn gpu_process(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, gpu_process: &GpuProcess) -> String {
+fn process_sentence(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, gpu_process: &GpuProcess) -> String {
     let id = gpu_process.process;
     let process = snapshot.process(id);
-    let of = |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "unknown".to_owned(), show);
-    let since = id.start_ticks.and_then(|it| it.saturating_mul(1000).checked_div(snapshot.host.facts.ticks_per_second));
-    let since = since.map_or_else(|| "unknown".to_owned(), |it| Elapsed(snapshot.at.since(Moment(it))).to_string());
-    let verdict =
-        model.verdict(id).filter(|it| it.is_suspect()).map(|it| format!(" {}: {}.", it.word(), it.sentence()));
-    let leak = model.growth(&GpuOrProcess::Process(id)).filter(|it| it.verdict() == LeakVerdict::Leak);
-    let leak = leak.map(|it| format!(" Its memory: {}.", it.sentence()));
+    let show = |show: &dyn Fn(&Process) -> String| process.map_or_else(|| "unknown".to_owned(), show);
+    let verdict = model.verdict(id).filter(|verdict| verdict.is_suspect());
+    let verdict = verdict.map(|verdict| format!(" {}: {}.", verdict.word(), verdict.sentence()));
+    let leak = model.growth(&GpuOrProcess::Process(id)).filter(|growth| growth.verdict() == LeakVerdict::Leak);
+    let leak = leak.map(|growth| format!(" Its memory: {}.", growth.sentence()));
     format!(
-        "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {since} ago, runs {}.{}{}{}",
+        "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {} ago, runs {}.{}{}{}",
         id.pid,
-        of(&|it| said(&it.facts.user)),
+        show(&|process| describe(&process.facts.user)),
         table::number(gpu),
-        said(&gpu_process.memory),
+        describe(&gpu_process.memory),
         percent(gpu_process.sm),
-        of(&table::command),
-        process.and_then(|it| pytorch(snapshot, gpu, it, gpu_process.memory)).unwrap_or_default(),
+        show(&|process| labels::elapsed(snapshot, process).map_or("unknown".to_owned(), |age| Elapsed(age).to_string())),
+        show(&table::command),
+        process.and_then(|process| pytorch(snapshot, gpu, process, gpu_process.memory)).unwrap_or_default(),
         verdict.unwrap_or_default(),
         leak.unwrap_or_default(),
     )
 }
 
-/// What of it PyTorch has; absent where it runs none, or nobody looked.
-fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process, held: Reading<Bytes>) -> Option<String> {
-    let peek = process.allocator.as_ref()?;
-    let parts = |it: &model::ReservedMemory| {
-        format!("{} allocated, {} unallocated", it.allocated, it.sum().saturating_sub(it.allocated))
-    };
-    Some(match peek.unreadable {
+/// Returns a sentence on the memory that PyTorch has reserved; `None` if the process does not run PyTorch, or if its
+/// allocator has not been read.
+fn pytorch(snapshot: &Snapshot, gpu: &Gpu, process: &Process, used: Reading<Bytes>) -> Option<String> {
+    let stats = process.allocator.as_ref()?;
+    let has_unknown_gpu = stats.devices.iter().any(|device| device.gpu.is_none());
+    match stats.unreadable {
         Some(AllocatorUnreadable::NoPytorch) => return None,
-        Some(why) => format!(" What PyTorch has of it: {}.", said(&Err::<Missing, _>(why.missing()))),
-        None if peek.devices.iter().any(|it| it.gpu.is_none()) => {
-            let it = model::reserved(snapshot, process.id, None)?;
-            format!(" PyTorch has {} on its GPUs, on which cannot be told: {}.", it.sum(), parts(&it))
-        }
-        None => {
-            let it = model::reserved(snapshot, process.id, Some(gpu))?;
-            let of_it = if held.is_ok_and(|held| held < it.sum()) { "by its own account" } else { "of it" };
-            format!(" PyTorch has {} {of_it}: {}.", it.sum(), parts(&it))
-        }
-    })
+        Some(reason) => return Some(format!(" PyTorch's memory: {}.", describe(&Err::<Missing, _>(reason.missing())))),
+        None => {}
+    }
+    let reserved = model::reserved(snapshot, process.id, (!has_unknown_gpu).then_some(gpu))?;
+    let (sum, allocated) = (reserved.sum(), reserved.allocated);
+    let scope = match used {
+        _ if has_unknown_gpu => "on its GPUs, without telling on which",
+        Ok(used) if used < sum => "by its own account",
+        _ => "of it",
+    };
+    let unallocated = sum.saturating_sub(allocated);
+    Some(format!(" PyTorch has {sum} {scope}: {allocated} allocated, {unallocated} unallocated."))
 }
 
 fn percent(share: Reading<Percent>) -> String {
-    said(&share.map(|it| format!("{:.0} percent", it.value())))
+    describe(&share.map(|share| format!("{:.0} percent", share.value())))
 }
 
 fn power(drawn: Reading<Watts>, limit: Reading<Watts>) -> String {
     match (drawn, limit) {
         (Ok(drawn), Ok(limit)) => format!("{:.0} of {:.0} watts", drawn.value(), limit.value()),
-        (drawn, _) => said(&drawn.map(|it| format!("{:.0} watts", it.value()))),
+        (drawn, _) => describe(&drawn.map(|power| format!("{:.0} watts", power.value()))),
     }
 }
 
-/// A reading, or in words why there is none.
-fn said(reading: &Reading<impl Display>) -> String {
+/// Returns a reading, or the reason why it is missing in words.
+fn describe(reading: &Reading<impl Display>) -> String {
     match reading {
         Ok(value) => value.to_string(),
         Err(Missing::Unsupported) => "not reported".to_owned(),
@@ -142,7 +140,7 @@ mod tests {
     use crate::protocol::snapshot::{AllocatorStats, DeviceAllocator, example};
 
     #[test]
-    fn each_figure_has_its_name_and_nothing_needs_a_column() {
+    fn every_figure_has_its_name() {
         let mut host = example::host(1).with(100, "python train.py", 0, Bytes::from_gib(20));
         host.gpus[0].load.power = Err(Missing::Failed);
         let gib = |gib| Ok(Bytes::from_gib(gib));
@@ -165,16 +163,16 @@ mod tests {
             ]
         );
         let mut snapshot = model.latest().unwrap().clone();
-        let said = |snapshot: &Snapshot, held| pytorch(snapshot, &snapshot.gpus[0], &snapshot.processes[0], held);
+        let sentence = |snapshot: &Snapshot, used| pytorch(snapshot, &snapshot.gpus[0], &snapshot.processes[0], used);
         let more =
             Some(" PyTorch has 18.0 GiB by its own account: 10.0 GiB allocated, 8.0 GiB unallocated.".to_owned());
-        assert_eq!(said(&snapshot, gib(2)), more);
+        assert_eq!(sentence(&snapshot, gib(2)), more);
         snapshot.processes[0].allocator.as_mut().unwrap().devices[0].gpu = None;
         let somewhere =
-            " PyTorch has 18.0 GiB on its GPUs, on which cannot be told: 10.0 GiB allocated, 8.0 GiB unallocated.";
-        assert_eq!(said(&snapshot, gib(20)).as_deref(), Some(somewhere));
+            " PyTorch has 18.0 GiB on its GPUs, without telling on which: 10.0 GiB allocated, 8.0 GiB unallocated.";
+        assert_eq!(sentence(&snapshot, gib(20)).as_deref(), Some(somewhere));
         snapshot.processes[0].allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into());
-        assert_eq!(said(&snapshot, gib(20)).as_deref(), Some(" What PyTorch has of it: not permitted to be read."));
+        assert_eq!(sentence(&snapshot, gib(20)).as_deref(), Some(" PyTorch's memory: not permitted to be read."));
         let last = of(&model, &snapshot, &[]).lines().last().map(str::to_owned);
         let way_out = "PyTorch's part of the memory of 1 process is not known: it belongs to another user: \
                        run gputop as that user or as root.";
