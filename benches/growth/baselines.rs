@@ -1,4 +1,4 @@
-//! Three other judges, as they are usually written: a threshold, a regression, and the test of Mann and Kendall.
+//! Three baseline judges: a threshold, a linear regression, and the Mann-Kendall test.
 
 use std::collections::VecDeque;
 
@@ -8,13 +8,13 @@ use crate::lab::Case;
 use crate::lab::sampling::Sample;
 use crate::score::Said;
 
-/// Seconds that the others look back.
+/// The seconds of samples that the baselines use.
 const WINDOW: f64 = 600.0;
-/// Seconds from one look to the next, and of the means that they look at.
+/// The seconds between two verdicts, and of one mean.
 const PART: f64 = 10.0;
 const RELEVANT: f64 = 86_400.0;
 
-/// More than nine tenths in use.
+/// Reports a leak when more than nine tenths are in use.
 pub(crate) fn threshold(case: &Case, samples: &[Sample], mut told: impl FnMut(f64, Said)) {
     for (at, bytes) in samples {
         let outlook = if *bytes > case.capacity / 10 * 9 { LeakVerdict::Leak } else { LeakVerdict::Steady };
@@ -22,7 +22,7 @@ pub(crate) fn threshold(case: &Case, samples: &[Sample], mut told: impl FnMut(f6
     }
 }
 
-/// A line through the last ten minutes that explains most of them, and comes to the end within a day.
+/// Fits a line to the last ten minutes. Returns its slope if the line explains most of the variance.
 pub(crate) fn regression(case: &Case, samples: &[Sample], told: impl FnMut(f64, Said)) {
     windows(case, samples, told, |points| {
         let count = points.len() as f64;
@@ -38,7 +38,7 @@ pub(crate) fn regression(case: &Case, samples: &[Sample], told: impl FnMut(f64, 
     });
 }
 
-/// Later values are larger ones too often for chance (one in a thousand), by Sen's slope the end is within a day.
+/// The Mann-Kendall test at a level of 0.1 %. Returns Sen's slope if later values are larger.
 pub(crate) fn mann_kendall(case: &Case, samples: &[Sample], told: impl FnMut(f64, Said)) {
     windows(case, samples, told, |points| {
         let count = points.len() as f64;
@@ -55,7 +55,7 @@ pub(crate) fn mann_kendall(case: &Case, samples: &[Sample], told: impl FnMut(f64
     });
 }
 
-/// Means of ten seconds over ten minutes; `slope` gives bytes a second where it sees growth.
+/// Judges means of ten seconds over ten minutes. `slope` returns bytes per second where it detects growth.
 fn windows(
     case: &Case,
     samples: &[Sample],

@@ -1,16 +1,16 @@
-//! How well a leak is told from what is none: the judge of gputop, and three others, on a labelled set.
+//! Measures leak detection on a labelled set of series: gputop's judge and three baselines.
 //!
-//! `cargo bench --bench growth` goes through 48 seeds of each shape, some 170 process-days of healthy jobs, and prints
-//! a table for each judge: cases and how many were called a leak; cases with a false alarm, false alarms, days without a
-//! leak; the median delay in samples and as a share of the way to the end, its ninth tenth; the median error of the
-//! forecast at half of the way, its bias, and how often the truth was in the interval there and each minute; and how many
-//! seconds after its end a growth that is no leak was suspected still, in nine of ten cases; and how often in an hour the
-//! verdict changed.
+//! `cargo bench --bench growth` runs 48 seeds of each shape, with some 170 process-days of healthy jobs, and prints a
+//! table for each judge. Its columns: cases; cases called a leak; cases with a false alarm; false alarms; days without
+//! a leak; median delay in samples; median and ninth decile of the delay as a share of the time to the end; median
+//! error and bias of the forecast at half of that time; share of forecasts whose interval was right, at that time and
+//! each minute; ninth decile of the seconds for which a growth that is no leak stayed suspect after it ended; verdict
+//! changes per hour.
 //!
-//! After `--`: `--seeds N`, `--first N` (the first of them; those from 0 and from 2^32 on were looked at while the judge
-//! was written, those from 2^33 to 2^37 and, the default, from 2^38 on, only when it is done), `--interval SECONDS`, `--shape NAME`,
-//! `--gputop` (no other judge), `--allocated` (gputop where it reads what PyTorch's tensors hold, too), `--list` (a line
-//! for each case).
+//! Arguments after `--`: `--seeds N`; `--first N`, the first seed (seeds from 0 and from 2^32 on were used while the
+//! judge was written, seeds from 2^33 to 2^37 and, by default, from 2^38 on only to check it); `--interval SECONDS`;
+//! `--shape NAME`; `--gputop` (no baselines); `--allocated` (gputop with allocator stats); `--list` (a line for each
+//! case).
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -34,7 +34,7 @@ use lab::random::Random;
 use lab::{Sampling, Shape};
 use score::{Judge, Outcome, Tally};
 
-/// What is asked for on the command line.
+/// The command line.
 struct Order {
     first: u64,
     count: u64,

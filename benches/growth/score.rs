@@ -1,4 +1,4 @@
-//! What a judge said of a case, and what that comes to over many.
+//! Scores the verdicts of a judge on a case, and sums them over many cases.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::lab::{Case, Label, Shape};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Judge {
     Gputop,
-    /// gputop where it reads what PyTorch's tensors hold.
+    /// gputop with allocator stats.
     Parts,
     Threshold,
     Regression,
@@ -23,40 +23,40 @@ impl Judge {
     pub(crate) const ALL: [Self; 4] = [Self::Gputop, Self::Threshold, Self::Regression, Self::MannKendall];
 }
 
-/// What is said at one sample, and the time until the end in seconds: likely, low, high.
+/// A verdict at one sample, and the forecast time to the end in seconds: likely, low, high.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Said {
     pub(crate) outlook: LeakVerdict,
     pub(crate) end: Option<[f64; 3]>,
 }
 
-/// What a judge said of a case. Times are seconds since the series began.
+/// The result of a judge on a case. Times are in seconds since the beginning of the series.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// Each time that it became a leak while it was none.
+    /// The times of false alarms.
     pub(crate) false_alarms: Vec<f64>,
-    /// When the leak was called.
+    /// The time of the first alarm for a leak.
     pub(crate) called: Option<f64>,
-    /// Samples from when one could tell.
+    /// The delay of the alarm in samples, from when the leak could be detected.
     pub(crate) delay: f64,
-    /// Share of the way to the end.
+    /// The delay as a share of the time to the end.
     pub(crate) way: f64,
-    /// What was said at the half of the way, as a share of what was left, and whether the end was in the interval.
+    /// The relative error of the forecast at half of the time to the end, and whether its interval was right.
     pub(crate) half: Option<(f64, bool)>,
-    /// The same in half widths of the interval.
+    /// That error in half widths of the interval.
     pub(crate) widths: f64,
-    /// Of all forecasts, one a minute, those in the interval.
+    /// The number of forecasts, one a minute, and of those whose interval was right.
     pub(crate) minutes: (u32, u32),
-    /// Seconds after the plateau in which it was suspected still.
+    /// The seconds for which a growth stayed suspect after it had ended.
     pub(crate) lingered: f64,
-    /// Seconds of the leak during which it was called one.
+    /// The seconds for which a leak was called one.
     pub(crate) stood: f64,
-    /// Seconds without a leak.
+    /// The seconds without a leak.
     pub(crate) healthy: f64,
     pub(crate) suspected: bool,
-    /// How often another verdict was given.
+    /// The number of verdict changes.
     turns: u32,
-    /// When the last sample was taken.
+    /// The time of the last sample in hours.
     hours: f64,
 }
 
@@ -128,7 +128,7 @@ impl Outcome {
                 let mut growth = PartedDetector::default();
                 let limit = Some(Bytes(case.capacity));
                 for ((at, bytes), (_, allocated)) in samples.iter().zip(tensors) {
-                    // As if the context were a tensor.
+                    // Counts the context as a tensor.
                     let parts = [Bytes(*bytes), Bytes((*allocated).min(*bytes))];
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
                     let growing = growth.growth();
@@ -168,12 +168,12 @@ impl Outcome {
     }
 }
 
-/// Outcomes of many cases.
+/// The sum of many results.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     cases: u32,
     called: u32,
-    /// Cases called a leak while, or though, they were none: healthy ones, and those that only look like one.
+    /// Cases with a false alarm: healthy ones, and those that only look like a leak.
     false_cases: [u32; 2],
     false_alarms: usize,
     days: f64,

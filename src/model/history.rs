@@ -421,31 +421,6 @@ impl History {
         let known = self.began.map_or(Duration::ZERO, |began| now.since(began));
         SPANS.into_iter().find(|span| *span >= known).unwrap_or(SPANS[SPANS.len() - 1])
     }
-
-    /// The heap memory of the whole history.
-    #[cfg(test)]
-    fn bytes(&self) -> usize {
-        let gpu =
-            |gpu: &GpuHistory| gpu.memory.curve.bytes() + gpu.sm.bytes() + gpu.power.bytes() + gpu.temperature.bytes();
-        let process = |history: &ProcessHistory| {
-            let own = size_of::<ProcessHistory>();
-            let parts = history.parts.iter().map(|(_, series)| series.curve.bytes()).sum::<usize>();
-            let all = history.all.as_ref().map_or(0, |history| size_of::<MemoryHistory>() + history.curve.bytes());
-            let allocator = history.allocator.as_ref().map_or(0, |allocator| {
-                size_of::<AllocatorHistory>() + allocator.allocated.curve.bytes() + allocator.reserved.curve.bytes()
-            });
-            own + allocator
-                + parts
-                + history.parts.capacity() * size_of::<(GpuUuid, MemoryHistory)>()
-                + all
-                + history.sm.bytes()
-                + history.rss.bytes()
-        };
-        self.gpus.values().map(gpu).sum::<usize>()
-            + self.processes.values().map(|history| process(history)).sum::<usize>()
-            + self.gpus.capacity() * size_of::<(GpuUuid, GpuHistory)>()
-            + 2 * self.processes.len() * size_of::<(ProcessId, Box<ProcessHistory>)>()
-    }
 }
 
 #[cfg(test)]

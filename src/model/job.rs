@@ -75,7 +75,7 @@ impl Jobs {
             let places =
                 job.members.iter().filter_map(|id| process_totals.binary_search_by_key(id, |total| total.process).ok());
             let held = places.map(|at| &process_totals[at]);
-            (job.memory, job.gpus) = (sum(&held), places_of(held));
+            (job.memory, job.gpus) = (Total::sum(held.clone().map(|total| total.memory)), places_of(held));
         }
         let order = |a: &Job, b: &Job| by_memory(&a.memory, &b.memory).then_with(|| a.key.cmp(&b.key));
         if self.list.is_sorted_by(|a, b| order(a, b).is_le()) {
@@ -142,13 +142,6 @@ fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, tree: &ProcessT
 fn first<'a>(mut readings: impl Iterator<Item = &'a Reading<Text>> + Clone) -> Reading<Text> {
     let known = readings.clone().find(|reading| reading.is_ok());
     known.or_else(|| readings.next()).cloned().unwrap_or(Err(Missing::NotYet))
-}
-
-/// Sums the memory of some processes.
-fn sum<'a>(process_totals: &(impl Iterator<Item = &'a ProcessTotal> + Clone)) -> Reading<Total> {
-    let total = Total::of(process_totals.clone().map(|total| total.memory.map(|memory| memory.bytes)))?;
-    let is_bound = process_totals.clone().any(|total| total.memory.is_ok_and(|memory| memory.lower_bound));
-    Ok(Total { lower_bound: total.lower_bound || is_bound, ..total })
 }
 
 fn places_of<'a>(process_totals: impl Iterator<Item = &'a ProcessTotal>) -> Vec<usize> {

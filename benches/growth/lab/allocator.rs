@@ -1,14 +1,14 @@
-//! A model of PyTorch's caching allocator: what it takes from the driver is what `nvidia-smi` shows.
+//! A model of PyTorch's caching allocator: the memory that it takes from the driver is the figure of `nvidia-smi`.
 //!
-//! Requests are rounded to 512 B. Up to 1 MiB they share segments of 2 MiB, up to 10 MiB segments of 20 MiB;
-//! beyond, a segment is as large as the request, rounded to 2 MiB. What is given back stays cached, is joined
-//! with its neighbours, and goes to the smallest request that fits best. Only whole free segments can be returned.
+//! Requests are rounded up to 512 B. Requests up to 1 MiB share segments of 2 MiB, those up to 10 MiB segments of 20
+//! MiB; a larger request has a segment of its own, rounded up to 2 MiB. Freed blocks stay cached, are merged with free
+//! neighbours, and are reused by best fit. Only segments that are free as a whole can be returned.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Where a tensor lies.
+/// The place of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
     segment: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Block {
 struct Segment {
     small: bool,
     size: u64,
-    /// By offset, the size of each block, and whether it is free.
+    /// By offset, the size of each block and whether it is free.
     blocks: BTreeMap<u64, (u64, bool)>,
 }
 
@@ -40,17 +40,17 @@ impl DeviceAllocator {
         Self { expandable, ..Self::default() }
     }
 
-    /// What was taken from the driver.
+    /// The memory taken from the driver.
     pub(crate) fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// What tensors hold.
+    /// The memory held by tensors.
     pub(crate) fn allocated(&self) -> u64 {
         self.allocated
     }
 
-    /// Finds room for a tensor; none when the driver would have to give more than up to `limit`.
+    /// Allocates a tensor; `None` when the driver's memory would exceed `limit`.
     pub(crate) fn take(&mut self, bytes: u64, limit: u64) -> Option<Block> {
         let size = bytes.max(1).next_multiple_of(512);
         let small = size <= MIB;
@@ -76,7 +76,7 @@ impl DeviceAllocator {
         Some(self.cut(segment, 0, whole, size))
     }
 
-    /// Makes the one segment of a pool so much longer that the tensor fits at its end.
+    /// Extends the only segment of a pool so that the tensor fits at its end.
     fn expand(&mut self, size: u64, small: bool, page: u64, limit: u64) -> Option<Block> {
         let at =
             self.segments.iter().position(|segment| segment.small == small && segment.size > 0).unwrap_or_else(|| {
@@ -117,7 +117,7 @@ impl DeviceAllocator {
         Block { segment, offset }
     }
 
-    /// Takes a tensor back into the cache.
+    /// Frees a tensor into the cache.
     pub(crate) fn give(&mut self, block: Block) {
         let segment = &mut self.segments[block.segment];
         let (mut offset, small) = (block.offset, segment.small);
@@ -137,7 +137,7 @@ impl DeviceAllocator {
         self.free.insert((small, size, block.segment, offset));
     }
 
-    /// Returns to the driver what is wholly free.
+    /// Returns all free segments to the driver.
     pub(crate) fn empty_cache(&mut self) {
         for (at, segment) in self.segments.iter_mut().enumerate().filter(|(_, segment)| segment.size > 0) {
             let Some((&offset, &(size, true))) = segment.blocks.last_key_value() else { continue };

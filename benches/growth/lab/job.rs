@@ -1,17 +1,17 @@
-//! A training job on the model of the allocator, told step by step: what its memory does is what follows.
+//! Simulates a training job, step by step, on the model allocator.
 
 use super::allocator::{Block, DeviceAllocator, MIB};
 use super::random::Random;
 
-/// How long the batches of a job are, as a share of the longest there can be.
+/// The lengths of a job's batches, as a share of the longest possible one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Lengths {
     Fixed,
     Uniform(f64),
     LogNormal(f64),
-    /// Lengths of few kinds.
+    /// A few different lengths.
     Buckets(u64),
-    /// Most are short, and now and then one is very long.
+    /// Mostly short, with a very long one now and then.
     HeavyTail,
 }
 
@@ -27,17 +27,17 @@ impl Lengths {
     }
 }
 
-/// What a job is made of.
+/// The parameters of a job.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) capacity: u64,
     pub(crate) context: u64,
     pub(crate) weights: u64,
-    /// Activations of the longest batch.
+    /// The activations of the longest batch.
     pub(crate) activations: u64,
     pub(crate) shares: Vec<f64>,
     pub(crate) lengths: Lengths,
-    /// MiB a second.
+    /// The loading rate in MiB per second.
     pub(crate) load: f64,
     /// Seconds.
     pub(crate) step: f64,
@@ -45,7 +45,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Some job that leaves between `low` and `high` of the GPU's memory free.
+    /// Draws a job that leaves between `low` and `high` of the GPU's memory free.
     pub(crate) fn some(random: &mut Random, low: f64, high: f64) -> Self {
         let gib = random.pick(&[8, 11, 12, 16, 24, 24, 32, 40, 48, 80, 80, 80]);
         let capacity = (gib << 30) / 50 * 49;
@@ -72,18 +72,18 @@ impl Plan {
     }
 }
 
-/// A job that runs.
+/// A running job.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) plan: Plan,
     pub(crate) random: Random,
     pub(crate) now: f64,
     memory: DeviceAllocator,
-    /// Every change of what the process holds, with its time.
+    /// The time and amount of each change of the process's memory.
     pub(crate) log: Vec<(f64, u64)>,
-    /// The same of the context and what tensors hold, at some times of each step.
+    /// The same for the memory of context and tensors, at some times of each step.
     pub(crate) tensors: Vec<(f64, u64)>,
-    /// When an allocation failed.
+    /// The time at which an allocation failed.
     pub(crate) died: Option<f64>,
     kept: Vec<Block>,
 }
@@ -104,7 +104,7 @@ impl Job {
         job
     }
 
-    /// The context, then the weights, layer by layer, then all that the first steps make.
+    /// Creates the context, loads the weights layer by layer, and runs the first steps.
     fn load(&mut self) {
         self.now += self.random.uniform(0.5, 5.0);
         self.note();
@@ -117,11 +117,11 @@ impl Job {
             self.now += (mine / layers as f64 / (load * MIB as f64)).max(0.02);
         }
         self.step();
-        // Gradients and the state of the optimizer come with the first step.
+        // The first step creates gradients and optimizer state.
         for _ in 0..layers {
             self.keep((weights as f64 * optimizer / layers as f64) as u64);
         }
-        // Kernels are tried out with workspaces of many sizes.
+        // Autotuning tries kernels with workspaces of many sizes.
         for _ in 0..self.random.whole(0, 6) {
             let size = self.random.log_uniform(MIB as f64, 0.03 * self.plan.capacity as f64) as u64;
             if let Some(block) = self.take(size) {
@@ -129,7 +129,7 @@ impl Job {
                 self.memory.give(block);
             }
         }
-        // PyTorch does so after a trial.
+        // PyTorch empties its cache after autotuning.
         self.empty_cache();
         self.step();
     }
@@ -141,7 +141,7 @@ impl Job {
         }
     }
 
-    /// Notes what tensors hold, so many seconds from now.
+    /// Logs the memory of tensors at that many seconds from now.
     fn tell(&mut self, later: f64) {
         self.tensors.push((self.now + later, self.plan.context + self.memory.allocated()));
     }
@@ -167,7 +167,7 @@ impl Job {
         block
     }
 
-    /// A tensor that is never given back.
+    /// Allocates a tensor that is never freed.
     pub(crate) fn keep(&mut self, bytes: u64) {
         if bytes > 0
             && let Some(block) = self.take(bytes)
@@ -177,7 +177,7 @@ impl Job {
         self.tell(0.0);
     }
 
-    /// Gives back everything that was kept since there were so many.
+    /// Frees all kept tensors but the first `count`.
     pub(crate) fn release(&mut self, since: usize) {
         for block in self.kept.drain(since..) {
             self.memory.give(block);
@@ -194,18 +194,18 @@ impl Job {
         self.note();
     }
 
-    /// One batch, forward and backward.
+    /// Runs one batch, forward and backward.
     pub(crate) fn step(&mut self) {
         let length = self.plan.lengths.draw(&mut self.random);
         self.batch(length);
     }
 
-    /// One batch of that length.
+    /// Runs one batch of a length.
     pub(crate) fn batch(&mut self, length: f64) {
         self.batch_with(length, |_| ());
     }
 
-    /// One batch of that length; between forward and backward, with all activations held, what the closure does.
+    /// Runs one batch of a length, and calls the closure between forward and backward, while all activations are held.
     pub(crate) fn batch_with(&mut self, length: f64, between: impl FnOnce(&mut Self)) {
         let whole = self.plan.activations as f64 * length;
         let mut held = Vec::with_capacity(self.plan.shares.len());
@@ -227,7 +227,7 @@ impl Job {
         self.now += span;
     }
 
-    /// Steps until then, and after each what the closure does.
+    /// Runs steps until a time, and calls the closure after each.
     pub(crate) fn run(&mut self, until: f64, mut after: impl FnMut(&mut Self)) {
         while self.now < until && self.is_alive() {
             self.step();

@@ -1,4 +1,4 @@
-//! The labelled set: memory of jobs of which one knows whether they leak, and when they run out.
+//! The labelled set: memory of simulated jobs that are known to leak or not, and when they run out of memory.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -17,36 +17,36 @@ use self::job::Job;
 pub(crate) use self::sampling::Sampling;
 pub(crate) use self::shapes::Shape;
 
-/// What may be said of a series.
+/// The expected verdict on a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Label {
     /// Never a leak.
     Healthy,
-    /// Never a leak either, but nobody can tell before it stops.
+    /// Not a leak, but not distinguishable from one before it stops.
     AtMostSuspect,
-    /// A leak, and it must be found.
+    /// A leak that must be found.
     Leak,
-    /// A leak, and it is reported apart.
+    /// A leak that is reported separately.
     HardLeak,
 }
 
-/// A series with its label. Times are seconds since it begins.
+/// A series with its label. Times are in seconds since its beginning.
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) shape: Shape,
     pub(crate) capacity: u64,
-    /// Every change of the memory held, with its time.
+    /// The time and amount of each change of memory.
     pub(crate) log: Vec<(f64, u64)>,
-    /// Of that, all but PyTorch's cache; not of what several processes hold, or one after the other.
+    /// The same without PyTorch's cache; empty for series of several processes.
     pub(crate) tensors: Vec<(f64, u64)>,
     pub(crate) end: f64,
-    /// When the leak began.
+    /// The beginning of the leak.
     pub(crate) onset: Option<f64>,
-    /// From when on one could tell: the onset, or the sixth step of stairs. A delay counts from here.
+    /// The time from which a leak can be detected: its beginning, or its sixth step. The delay counts from here.
     pub(crate) tellable: f64,
-    /// When memory ran out.
+    /// The time at which memory ran out.
     pub(crate) died: Option<f64>,
-    /// When a growth that is none ended.
+    /// The end of a growth that is no leak.
     pub(crate) plateau: Option<f64>,
 }
 
@@ -65,7 +65,7 @@ impl Case {
         }
     }
 
-    /// Forgets what was before that time.
+    /// Drops the changes before a time.
     fn begin(&mut self, from: f64) {
         for log in [&mut self.log, &mut self.tensors] {
             let first = log.partition_point(|entry| entry.0 <= from).saturating_sub(1);
@@ -81,7 +81,7 @@ impl Case {
         }
     }
 
-    /// From when on a delay counts.
+    /// The time from which the delay counts.
     pub(crate) fn tellable(&self) -> f64 {
         self.onset.map_or(f64::INFINITY, |onset| onset.max(self.tellable))
     }

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same on every machine: `SplitMix64`, and what is drawn from it.
+//! Pseudo-random numbers that are the same on every machine: `SplitMix64`, and distributions on it.
 
 /// A generator with a seed.
 #[derive(Debug, Clone)]
@@ -7,7 +7,7 @@ pub(crate) struct Random(u64);
 impl Random {
     pub(crate) fn seeded(seed: u64) -> Self {
         let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d);
-        // Seeds next to each other have little in common from here on.
+        // Mixes the seed, so that neighbouring seeds give unrelated numbers.
         random.next();
         random
     }
@@ -20,7 +20,7 @@ impl Random {
         it ^ (it >> 31)
     }
 
-    /// From 0 up to, and without, 1.
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -29,7 +29,7 @@ impl Random {
         low + (high - low) * self.unit()
     }
 
-    /// Each factor of two is as likely as every other.
+    /// Returns a number whose logarithm is uniform.
     pub(crate) fn log_uniform(&mut self, low: f64, high: f64) -> f64 {
         (self.uniform(low.ln(), high.ln())).exp()
     }

@@ -1,19 +1,19 @@
-//! How a series is looked at: how often, how evenly, and with which holes.
+//! Samples a series: interval, jitter and gaps.
 
 use super::Case;
 use super::allocator::MIB;
 use super::random::Random;
 
-/// What was read, in milliseconds and bytes.
+/// A sample: milliseconds and bytes.
 pub(crate) type Sample = (u64, u64);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sampling {
-    /// Seconds.
+    /// The interval in seconds.
     pub(crate) interval: f64,
-    /// Share of the interval by which a sample may be late.
+    /// The most that a sample may be late, as a share of the interval.
     pub(crate) jitter: f64,
-    /// Holes in an hour.
+    /// The gaps per hour.
     pub(crate) holes: f64,
 }
 
@@ -22,12 +22,12 @@ impl Sampling {
         Self { interval, jitter: 0.05, holes: 0.1 }
     }
 
-    /// Reads a case. As `nvidia-smi` prints it, in whole MiB.
+    /// Samples a case, in whole MiB like `nvidia-smi`.
     pub(crate) fn read(self, case: &Case, random: &mut Random) -> Vec<Sample> {
         self.read_log(case, &case.log, random)
     }
 
-    /// Reads one of its logs.
+    /// Samples one of its logs.
     pub(crate) fn read_log(self, case: &Case, log: &[(f64, u64)], random: &mut Random) -> Vec<Sample> {
         let mut samples = Vec::with_capacity((case.end / self.interval) as usize + 1);
         let (mut at, mut held) = (0, 0);

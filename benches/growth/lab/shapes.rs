@@ -1,6 +1,6 @@
-//! The shapes that memory has over time, healthy and leaking, each told by a job on the model allocator.
+//! The shapes of memory over time, healthy and leaking, each simulated by a job on the model allocator.
 //!
-//! What a shape is made of (sizes, rates, lengths of epochs, noise) is drawn anew for each seed, over wide ranges.
+//! Sizes, rates, lengths of epochs and noise are drawn anew for each seed, over wide ranges.
 
 mod healthy;
 mod leaks;
@@ -9,7 +9,7 @@ use super::job::{Job, Lengths, Plan};
 use super::random::Random;
 use super::{Case, Label};
 
-/// What is drawn.
+/// The shape of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Shape {
     Flat,
@@ -81,7 +81,7 @@ impl Shape {
         }
     }
 
-    /// The case of that seed. One that is over before anybody could tell is drawn again.
+    /// Returns the case of a seed. Draws again if it ends before anything could be detected.
     pub(crate) fn make(self, seed: u64) -> Case {
         let mut random = Random::seeded(seed ^ ((self as u64) << 40));
         loop {
@@ -129,7 +129,7 @@ impl Shape {
             Self::SlowerThanNoise => leaks::slower_than_noise(random),
         };
         case.shape = self;
-        // Someone may look only later: then the series begins in the middle of the job.
+        // The observer may start late: the series then begins in the middle of the job.
         let first = case.onset.or(case.plateau.map(|_| 0.0)).unwrap_or(HOUR);
         if random.chance(0.2) && first > 0.0 {
             case.begin(random.uniform(0.0, first));
@@ -138,7 +138,7 @@ impl Shape {
     }
 }
 
-/// How long healthy jobs are watched.
+/// The seconds for which healthy jobs are observed.
 fn hours(random: &mut Random) -> f64 {
     random.log_uniform(2.0 * HOUR, 16.0 * HOUR)
 }

@@ -392,7 +392,7 @@ fn each_way_of_growing_has_its_own_advice() {
     let (tensors, cache) = text.split_once("What to try for memory, process 8").unwrap_or_else(|| panic!("{text}"));
     assert!(tensors.contains("What to try for memory, process 7, the most likely first"), "{text}");
     assert!(tensors.contains("1. A loss or metric") && !tensors.contains("1. PyTorch's cache"), "{text}");
-    assert!(cache.contains("1. PyTorch's cache grows, not what tensors hold\n   Sizes that change"), "{text}");
+    assert!(cache.contains("1. PyTorch's cache grows, not the memory of tensors\n   Sizes that change"), "{text}");
 }
 
 #[test]

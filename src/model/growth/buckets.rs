@@ -337,13 +337,6 @@ impl BucketLevels {
         let middle = points[points.len() / 2];
         0.75 * (middle.low - first.low) > last.low - middle.low
     }
-
-    /// The heap memory in bytes.
-    #[cfg(test)]
-    pub(super) fn heap(&self) -> usize {
-        let level = |level: &BucketLevel| size_of::<BucketLevel>() + level.full.capacity() * size_of::<Bucket>();
-        self.varying.iter().flat_map(|varying| &varying.levels).map(level).sum()
-    }
 }
 
 #[cfg(test)]
@@ -351,6 +344,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl BucketLevels {
+        /// The heap memory in bytes.
+        pub(in crate::model::growth) fn heap(&self) -> usize {
+            let level = |level: &BucketLevel| size_of::<BucketLevel>() + level.full.capacity() * size_of::<Bucket>();
+            self.varying.iter().flat_map(|varying| &varying.levels).map(level).sum()
+        }
+    }
 
     proptest! {
         /// A constant series, described by its ends, gives the same levels as all of its samples.

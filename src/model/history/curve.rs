@@ -283,15 +283,6 @@ impl Curve {
             begin = until;
         }
     }
-
-    /// The heap memory that it uses.
-    #[cfg(test)]
-    pub(super) fn bytes(&self) -> usize {
-        let long = self.long.as_ref().map_or(0, |long| {
-            size_of::<CoarseTracks>() + [&long.tens, &long.low, &long.high].into_iter().map(Track::bytes).sum::<usize>()
-        });
-        self.seconds.bytes() + long
-    }
 }
 
 #[cfg(test)]

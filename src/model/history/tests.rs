@@ -22,6 +22,32 @@ fn watch(
     host
 }
 
+impl History {
+    /// The heap memory of the whole history.
+    fn bytes(&self) -> usize {
+        let gpu =
+            |gpu: &GpuHistory| gpu.memory.curve.bytes() + gpu.sm.bytes() + gpu.power.bytes() + gpu.temperature.bytes();
+        let process = |history: &ProcessHistory| {
+            let own = size_of::<ProcessHistory>();
+            let parts = history.parts.iter().map(|(_, series)| series.curve.bytes()).sum::<usize>();
+            let all = history.all.as_ref().map_or(0, |history| size_of::<MemoryHistory>() + history.curve.bytes());
+            let allocator = history.allocator.as_ref().map_or(0, |allocator| {
+                size_of::<AllocatorHistory>() + allocator.allocated.curve.bytes() + allocator.reserved.curve.bytes()
+            });
+            own + allocator
+                + parts
+                + history.parts.capacity() * size_of::<(GpuUuid, MemoryHistory)>()
+                + all
+                + history.sm.bytes()
+                + history.rss.bytes()
+        };
+        self.gpus.values().map(gpu).sum::<usize>()
+            + self.processes.values().map(|history| process(history)).sum::<usize>()
+            + self.gpus.capacity() * size_of::<(GpuUuid, GpuHistory)>()
+            + 2 * self.processes.len() * size_of::<(ProcessId, Box<ProcessHistory>)>()
+    }
+}
+
 #[test]
 fn a_process_on_two_gpus_has_a_curve_for_each_and_one_for_both() {
     let mut history = History::default();

@@ -252,20 +252,3 @@ fn attribute(verdicts: &mut [Verdict], input: JudgeInput<'_>, unaccounted: &[Una
         }
     }
 }
-
-/// Returns the device memory of some processes together, counting memory that several may keep once.
-pub(super) fn total<'a>(verdicts: &(impl Iterator<Item = &'a Verdict> + Clone)) -> Total {
-    let listed = verdicts.clone().filter_map(|verdict| verdict.listed);
-    let mut pools: Vec<&RetainedMemory> = verdicts.clone().flat_map(|verdict| &verdict.kept).collect();
-    pools.sort_unstable_by_key(|pool| (pool.gpu, pool.ghost));
-    pools.dedup_by_key(|pool| (pool.gpu, pool.ghost));
-    // The memory of a ghost among them is already in its listing.
-    pools.retain(|pool| pool.ghost.is_none_or(|ghost| verdicts.clone().all(|verdict| verdict.process != ghost)));
-    let parts = listed.map(|memory| memory.map(|total| total.bytes)).chain(pools.iter().map(|pool| Ok(pool.memory)));
-    let is_bound =
-        verdicts.clone().any(|verdict| matches!(verdict.listed, Some(Err(_) | Ok(Total { lower_bound: true, .. }))));
-    Total::of(parts).map_or(Total { bytes: Bytes(0), lower_bound: true }, |total| Total {
-        lower_bound: total.lower_bound || is_bound,
-        ..total
-    })
-}

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::judge::total;
-use super::{KnownProcess, OrphanEvidence, OrphanSign, Verdict, VerdictKind};
+use super::{KnownProcess, OrphanEvidence, OrphanSign, RetainedMemory, Verdict, VerdictKind};
 use crate::base::text::Text;
+use crate::base::units::Bytes;
 use crate::model::{Severity, Total};
 use crate::protocol::snapshot::Missing;
 
@@ -44,9 +44,16 @@ impl Verdict {
         }
     }
 
-    /// Returns the device memory of some processes together, each part once.
+    /// Returns the device memory of some processes together. Memory that several may keep counts once.
     pub fn total<'a>(verdicts: &(impl Iterator<Item = &'a Self> + Clone)) -> Total {
-        total(verdicts)
+        let listed = verdicts.clone().filter_map(|verdict| verdict.listed);
+        let mut pools: Vec<&RetainedMemory> = verdicts.clone().flat_map(|verdict| &verdict.kept).collect();
+        pools.sort_unstable_by_key(|pool| (pool.gpu, pool.ghost));
+        pools.dedup_by_key(|pool| (pool.gpu, pool.ghost));
+        // The memory of a ghost among them is already in its listing.
+        pools.retain(|pool| pool.ghost.is_none_or(|ghost| verdicts.clone().all(|verdict| verdict.process != ghost)));
+        let kept = pools.iter().map(|pool| Ok(Total { bytes: pool.memory, lower_bound: false }));
+        Total::sum(listed.chain(kept)).unwrap_or(Total { bytes: Bytes(0), lower_bound: true })
     }
 
     /// How much the user should care.
@@ -154,7 +161,7 @@ impl Verdict {
                 continue;
             }
             let holds = if count == 1 { "holds" } else { "hold" };
-            let total = amount(total(&group));
+            let total = amount(Self::total(&group));
             parts.push(match () {
                 () if parts.is_empty() && !group.clone().any(|verdict| is_orphan(verdict) && total == "0 B") => {
                     format!("{} {holds} {total}", many(count, noun))
@@ -169,7 +176,7 @@ impl Verdict {
     fn holds(&self) -> String {
         let listed = self.listed.map(|_| format!("holds {}", self.amount()));
         let kept = (!self.kept.is_empty()).then(|| {
-            let memory = amount(total(&[&Self { listed: None, ..self.clone() }].into_iter()));
+            let memory = amount(Self::total(&[&Self { listed: None, ..self.clone() }].into_iter()));
             let others = self.kept.iter().map(|kept| kept.holders).max().unwrap_or(1).saturating_sub(1);
             let with = if others == 0 { String::new() } else { format!(" with {}", many(others, "other")) };
             format!("keeps {memory}{with}")

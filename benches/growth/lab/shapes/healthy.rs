@@ -1,4 +1,4 @@
-//! Jobs that do not leak, though some of them look like it for a while.
+//! Jobs that do not leak, though some look like it for a while.
 
 use super::super::Case;
 use super::super::allocator::MIB;
@@ -18,7 +18,7 @@ pub(super) fn warm_up(random: &mut Random) -> Case {
     let end = hours(random);
     let plan = Plan::some(random, 0.1, 0.8);
     let mut job = Job::start(Plan { load: random.log_uniform(20.0, 200.0), ..plan }, random.clone());
-    // Buffers, caches of kernels and the like, fewer and fewer.
+    // Buffers, caches of kernels and the like, ever fewer.
     let mut wait = random.log_uniform(2.0, 20.0);
     for _ in 0..random.whole(5, 40) {
         let until = job.now + wait;
@@ -142,7 +142,7 @@ pub(super) fn recompiles(random: &mut Random) -> Case {
     Case::of(job, end)
 }
 
-/// A whole GPU: others come and go on it, and stay healthy.
+/// A whole GPU with healthy processes that come and go.
 pub(super) fn neighbours(random: &mut Random) -> Case {
     let end = hours(random);
     let plan = Plan::some(random, 0.2, 0.5);
@@ -193,7 +193,7 @@ pub(super) fn emptied_cache(random: &mut Random) -> Case {
     Case::of(job, end)
 }
 
-/// Cycles of references, which wait for Python's collector.
+/// Reference cycles that wait for Python's garbage collector.
 pub(super) fn garbage(random: &mut Random) -> Case {
     let end = hours(random);
     let mut job = some_job(random, 0.3, 0.8, Lengths::Fixed);
@@ -212,7 +212,7 @@ pub(super) fn garbage(random: &mut Random) -> Case {
     Case::of(job, end)
 }
 
-/// A server: each request holds memory while it is answered, their number drifts, and at times the cache is emptied.
+/// A server: each request holds memory until it is answered, their number drifts, and the cache is emptied at times.
 pub(super) fn serving(random: &mut Random) -> Case {
     let end = hours(random);
     let mut job = some_job(random, 0.4, 0.8, Lengths::Fixed);
@@ -247,7 +247,7 @@ pub(super) fn sorted_epoch(random: &mut Random) -> Case {
     let count = (epoch / job.plan.step) as usize;
     let mut sorted: Vec<f64> = (0..count).map(|_| lengths.draw(random)).collect();
     sorted.sort_by(f64::total_cmp);
-    // The first, fixed batches would hide it all: of this job the weights alone are there.
+    // Only the weights: fixed batches would hide the requests.
     job.empty_cache();
     let began = job.now;
     for length in &sorted {

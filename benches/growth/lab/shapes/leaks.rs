@@ -7,9 +7,9 @@ use super::super::random::Random;
 use super::{HOUR, some_job, varied};
 
 pub(super) enum Onset {
-    /// With training, or after some minutes of it.
+    /// At the beginning of training, or some minutes later.
     Early,
-    /// After hours.
+    /// After some hours.
     Late,
 }
 
@@ -23,19 +23,19 @@ impl Onset {
     }
 }
 
-/// Room that is left, and the rate at which a leak fills it within so many seconds.
+/// Returns the free memory, and the rate at which a leak fills it within that many seconds.
 fn rate(job: &Job, span: f64) -> f64 {
     let held = job.log.iter().map(|entry| entry.1).max().unwrap_or(0);
     let room = (job.plan.capacity - held) as f64;
     (room / span).clamp(20.0 * 1024.0, 50.0 * MIB as f64)
 }
 
-/// How long leaks take.
+/// The seconds that leaks take.
 fn way(random: &mut Random) -> f64 {
     random.log_uniform(0.4 * HOUR, 16.0 * HOUR)
 }
 
-/// What leaks at each step: tensors of one size, so many that the rate comes out.
+/// The tensors that leak at each step: of one size, as many as the rate needs.
 struct Leak {
     size: f64,
     due: f64,
@@ -44,7 +44,7 @@ struct Leak {
 impl Leak {
     fn some(random: &mut Random, large: bool, rate: f64) -> Self {
         let size = if large { random.log_uniform(1.1, 9.5) } else { random.log_uniform(0.02, 1.0) } * MIB as f64;
-        // The model would need too many blocks.
+        // The model allocator would need too many blocks.
         Self { size: if large { size } else { size.max((rate * 0.5).min(MIB as f64)) }, due: 0.0 }
     }
 
@@ -57,7 +57,7 @@ impl Leak {
     }
 }
 
-/// Runs a leak to its end.
+/// Runs a leak until memory runs out.
 fn leak(mut job: Job, onset: f64, mut after: impl FnMut(&mut Job, f64)) -> Case {
     let end = onset + 26.0 * HOUR;
     let mut last = job.now;
@@ -84,7 +84,7 @@ pub(super) fn steady(random: &mut Random, large: bool, onset: &Onset) -> Case {
     })
 }
 
-/// One of eight ranks: collectives add some buffers at first, of which the others have as many.
+/// One of eight ranks: collectives first add some buffers, as on the other ranks.
 pub(super) fn one_rank(random: &mut Random) -> Case {
     let mut job = some_job(random, 0.15, 0.7, Lengths::Fixed);
     for _ in 0..random.whole(1, 8) {
@@ -134,7 +134,7 @@ pub(super) fn sawtooth(random: &mut Random) -> Case {
             next += period * job.random.uniform(0.8, 1.2);
             job.release(floor);
             job.empty_cache();
-            // What leaks hides among the garbage, and is left when that is gone.
+            // The leak is among the garbage, and stays when that is collected.
             drops.drip(job, 0.0);
             floor = job.kept();
         }
@@ -155,7 +155,7 @@ pub(super) fn accelerating(random: &mut Random) -> Case {
     leak(job, onset, |job, elapsed| {
         let way = (job.now - onset) / span;
         let speed = if exponential {
-            // From `share` of the mean speed on, it grows by the same factor in the same time.
+            // Grows exponentially from `share` of the mean rate on.
             let growth = 3.0 * (1.0 - share);
             share.max(0.2) * (growth * way).exp()
         } else {

@@ -16,6 +16,16 @@ fn curve(samples: &[(u64, Option<u32>)], patience: Duration) -> Curve {
     curve
 }
 
+impl Curve {
+    /// The heap memory that it uses.
+    pub(in crate::model::history) fn bytes(&self) -> usize {
+        let long = self.long.as_ref().map_or(0, |long| {
+            size_of::<CoarseTracks>() + [&long.tens, &long.low, &long.high].into_iter().map(Track::bytes).sum::<usize>()
+        });
+        self.seconds.bytes() + long
+    }
+}
+
 /// Returns the highest value of each part of a span that ends at the second `now`; samples are one per second, too.
 #[track_caller]
 fn check(samples: &[(u64, Option<u32>)], now: u64, span: u64, expected: &[Option<u32>]) {
