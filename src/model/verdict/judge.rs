@@ -20,7 +20,7 @@ use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::model::process_role::ProcessRole;
 use crate::model::process_tree::ProcessTree;
-use crate::model::{ProcessTotal, Total, UnaccountedMemory};
+use crate::model::{ProcessTotal, UnaccountedMemory};
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Snapshot, State, Use};
 
 /// The time in the kernel after which a process is blocked. A healthy driver does not take that long.
