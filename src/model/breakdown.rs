@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! driver's figure
-//! = outside      not PyTorch's: CUDA context, kernels, NCCL, other libraries
-//! + cache        freed by empty_cache()
-//! + fragmented   free, in segments of which a part is in use
-//! + pending      freed, waiting for another stream
-//! + allocated    held by tensors
+//!  = outside      not PyTorch's: CUDA context, kernels, NCCL, other libraries
+//!  + cache        freed by empty_cache()
+//!  + fragmented   free, in segments of which a part is in use
+//!  + pending      freed, waiting for another stream
+//!  + allocated    held by tensors
 //! allocated + pending = requested by the program + rounding
 //! ```
 

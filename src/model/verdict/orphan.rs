@@ -41,9 +41,9 @@ pub(super) fn serves(record: &ProcessRecord) -> bool {
 
 /// Returns the index of a living creator: the nearest ancestor that is not a helper, if it runs Python.
 pub(super) fn creator(input: JudgeInput<'_>, at: usize) -> Option<usize> {
-    let maker =
+    let creator =
         input.tree.ancestors_of(at).find(|ancestor| input.records.record(*ancestor).role != ProcessRole::Helper)?;
-    input.records.record(maker).role.runs_python().then_some(maker)
+    input.records.record(creator).role.runs_python().then_some(creator)
 }
 
 /// Returns *orphan*, *orphan?* or *too soon*; `None` when the process was not left behind.
@@ -54,24 +54,26 @@ pub(super) fn judge(input: JudgeInput<'_>, at: usize, is_listed: bool, is_on_gpu
     }
     let signs = signs(input, at);
     // Its creator lives: a missing group leader or agent is a sign about the creator.
-    let has_lost = signs.iter().any(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
-    if serves(record) && !has_lost && creator(input, at).is_some() {
+    let summary = SignSummary::of(&signs);
+    if signs.is_empty() || serves(record) && !summary.ended && creator(input, at).is_some() {
         return None;
     }
-    let summary = SignSummary::of(&signs)?;
     let evidence = |signs: Vec<OrphanSign>| OrphanEvidence {
         signs,
         serves: serves(record),
         computes: record.activity == Activity::Computes,
     };
     let verdict = match record.role {
-        ProcessRole::Launcher if !record.forked => launcher(&summary, record),
-        ProcessRole::Helper => (summary.ended.is_some() || summary.left).then_some(OrphanAnswer::Yes),
+        // (1)
+        ProcessRole::Launcher if !record.forked => {
+            (summary.ended && record.activity != Activity::Computes).then_some(OrphanAnswer::Yes)
+        }
+        ProcessRole::Helper => (summary.ended || summary.left).then_some(OrphanAnswer::Yes),
         // (2)
-        _ if serves(record) => Some(if summary.proves() { OrphanAnswer::Yes } else { OrphanAnswer::Maybe }),
+        _ if serves(record) => Some(if summary.proves { OrphanAnswer::Yes } else { OrphanAnswer::Maybe }),
         role => {
-            let is_enough =
-                summary.ended.is_some() || summary.elastic || role.is_python() && (is_on_gpu || summary.served);
+            // (5)
+            let is_enough = summary.ended || summary.elastic || role.is_python() && (is_on_gpu || summary.served);
             let trains = input.snapshot.processes[at].facts.trainer_threads == Ok(true);
             is_enough.then(|| main(&summary, record, trains, is_listed, input.snapshot.at)).flatten()
         }
@@ -83,52 +85,39 @@ pub(super) fn judge(input: JudgeInput<'_>, at: usize, is_listed: bool, is_on_gpu
     })
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether a process is an orphan.
 enum OrphanAnswer {
     Yes,
     Maybe,
     TooSoon,
 }
 
-/// The signs in summary.
-#[derive(Debug, Clone, Copy)]
+/// The signs that a process shows.
 struct SignSummary {
-    /// The time since (a).
-    ended: Option<Duration>,
+    /// Whether (a) holds.
+    ended: bool,
     /// Whether (b) holds.
     left: bool,
     /// Whether (d) holds.
     served: bool,
     /// Whether (e) holds.
     elastic: bool,
-    /// The number of signs among (b) to (e).
-    count: usize,
+    /// Whether (a) holds, or two of the others.
+    proves: bool,
 }
 
 impl SignSummary {
-    fn of(signs: &[OrphanSign]) -> Option<Self> {
-        let ended = signs.iter().find_map(|sign| match sign {
-            OrphanSign::CreatorEnded(ended) => Some(ended.ago),
-            _ => None,
-        });
-        (!signs.is_empty()).then(|| Self {
+    fn of(signs: &[OrphanSign]) -> Self {
+        let any = |is_one: fn(&OrphanSign) -> bool| signs.iter().any(is_one);
+        let ended = any(|sign| matches!(sign, OrphanSign::CreatorEnded(_)));
+        Self {
             ended,
-            left: signs.iter().any(|sign| matches!(sign, OrphanSign::Left { .. })),
-            served: signs.iter().any(|sign| matches!(sign, OrphanSign::ServedGone(_))),
-            elastic: signs.iter().any(|sign| matches!(sign, OrphanSign::NoElasticAgent(_))),
-            count: signs.len() - usize::from(ended.is_some()),
-        })
+            left: any(|sign| matches!(sign, OrphanSign::Left { .. })),
+            served: any(|sign| matches!(sign, OrphanSign::ServedGone(_))),
+            elastic: any(|sign| matches!(sign, OrphanSign::NoElasticAgent(_))),
+            proves: ended || signs.len() >= 2,
+        }
     }
-
-    /// Whether (a) holds, or two of the others.
-    fn proves(&self) -> bool {
-        self.ended.is_some() || self.count >= 2
-    }
-}
-
-/// (1)
-fn launcher(summary: &SignSummary, record: &ProcessRecord) -> Option<OrphanAnswer> {
-    (summary.ended.is_some() && record.activity != Activity::Computes).then_some(OrphanAnswer::Yes)
 }
 
 /// (3) and (4)
@@ -139,18 +128,17 @@ fn main(
     is_listed: bool,
     now: Moment,
 ) -> Option<OrphanAnswer> {
-    let proves = summary.proves();
     // `nohup` does not cause these signs.
     let is_telling = summary.served || summary.elastic;
     match record.activity {
-        _ if is_telling && proves => Some(OrphanAnswer::Yes),
+        _ if is_telling && summary.proves => Some(OrphanAnswer::Yes),
         Activity::Computes => None,
-        Activity::Unknown => proves.then_some(OrphanAnswer::TooSoon),
-        Activity::Quiet if proves => {
+        Activity::Unknown => summary.proves.then_some(OrphanAnswer::TooSoon),
+        Activity::Quiet if summary.proves => {
             let quiet = record.quiet_since.map_or(Duration::ZERO, |since| now.since(since));
             match () {
-                () if trains && summary.ended.is_none() => None,
-                () if is_listed && summary.ended.is_none() => (!record.computed).then_some(OrphanAnswer::Maybe),
+                () if trains && !summary.ended => None,
+                () if is_listed && !summary.ended => (!record.computed).then_some(OrphanAnswer::Maybe),
                 () if quiet >= QUIET_AFTER => Some(OrphanAnswer::Yes),
                 () => Some(OrphanAnswer::Maybe),
             }

@@ -1,41 +1,41 @@
-//! Reads the stories. After a title, each is told in this order:
+//! Reads the stories. After its title, a story has these lines, in this order:
 //!
 //! ```text
-//! # what it is about
-//! train.py:                     a file of its folder, indented below; `from stage import *` goes before it
-//!     rest("trainer")           a process says which part it plays
-//! run: bash run.sh              what is started; without it, `python3` with the first file
-//! on trainer 11GiB sm 90 kept by worker0      the driver lists it on the story's GPU, busy so many percent; its
-//!                               memory stays while one of those lives who keep it
-//! ready monitor                 a process that is waited for, and that the driver does not list
-//! extra 11GiB                   memory of the GPU that the driver lists for nobody
-//! kill trainer                  it is sent SIGKILL, and has ended; `stop`: SIGSTOP
-//! ghost trainer                 from now on the driver lists it whether it lives or not
-//! sm trainer 0                  it is busy so many percent from now on
+//! # the title
+//! train.py:                     a file, indented below; `from stage import *` is prepended
+//!     rest("trainer")           a process reports the part that it plays
+//! run: bash run.sh              the first command; by default, `python3` with the first file
+//! on trainer 11GiB sm 90 kept by worker0      the driver lists it on the story's GPU, with this utilisation; its
+//!                               memory stays while one of the processes lives that keep it
+//! ready monitor                 waits for a process that the driver does not list
+//! extra 11GiB                   memory of the GPU that the driver lists no process for
+//! kill trainer                  sends SIGKILL and waits for the end; `stop`: SIGSTOP
+//! ghost trainer                 from now on the driver lists it even after its end
+//! sm trainer 0                  sets its utilisation
 //! = worker0 => orphan: its trainer ({trainer}     the word of its verdict, and a part of its sentence, with PIDs by part
 //! = worker0 => gone             it has ended
-//! = job worker0 => train.py: trainer worker0      its job's name, and who of the parts is in it
-//! = origin trainer => tmux      where it comes from
-//! = unaccounted => 11.0 GiB, open in worker0        memory of its GPU that nobody accounts for, and who has that open
-//! never trainer => orphan orphan?      none of these words is said of it, from here to the end
-//! later                         what is claimed below is so eleven minutes later
+//! = job worker0 => train.py: trainer worker0      the name of its job, and the parts in the job
+//! = origin trainer => tmux      its origin
+//! = unaccounted => 11.0 GiB, open in worker0      the unaccounted memory of its GPU, and its possible holders
+//! never trainer => orphan orphan?      its verdict is none of these words, from here to the end
+//! later                         the claims below hold eleven minutes later
 //! ```
 //!
-//! What is done before the first claim is done before gputop begins to look. Claims that follow each other hold
-//! together before the story goes on.
+//! The acts before the first claim happen before gputop starts. Consecutive claims must hold together before the story
+//! continues.
 
 use std::collections::BTreeSet;
 
-/// A story, as it is written.
+/// A story.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) title: String,
-    /// Names and texts of its files.
+    /// The names and texts of its files.
     pub(super) files: Vec<(String, String)>,
     pub(super) run: Vec<String>,
-    /// What is done, and what is so then.
+    /// Acts, and the claims after them.
     pub(super) scenes: Vec<Scene>,
-    /// What is so eleven minutes after the last scene.
+    /// The claims eleven minutes after the last scene.
     pub(super) later: Vec<Claim>,
 }
 
@@ -66,7 +66,7 @@ pub(super) enum Claim {
     Unaccounted(String),
 }
 
-/// The stories of a file. What stands before the first title is for the reader.
+/// Returns the stories of a file. Ignores the text before the first title.
 pub(super) fn read(text: &str) -> Vec<Story> {
     let stories = text.split("\n# ").skip(1);
     stories.map(story).collect()
@@ -160,7 +160,7 @@ pub(super) fn words(text: &str) -> Vec<String> {
 }
 
 impl Story {
-    /// Every part that is played.
+    /// Returns all parts of the story.
     pub(super) fn parts(&self) -> BTreeSet<&str> {
         let acts = self.scenes.iter().flat_map(|scene| &scene.acts).flat_map(|act| match act {
             Act::On { part, holders, .. } => std::iter::once(part).chain(holders).collect::<Vec<_>>(),
