@@ -343,7 +343,7 @@ mod tests {
         for gpu in &mut snapshot.gpus[..2] {
             gpu.facts.parent = Some(GpuUuid("GPU-2".into()));
         }
-        // On the second instance nobody accounts for what is in use.
+        // The memory in use on the second instance is unaccounted.
         snapshot.gpus[1].load.memory_used = Ok(gib(5));
         snapshot.gpus[2].load.memory_used = Ok(gib(26));
         let peek = AllocatorStats { devices: vec![allocator([10 << 30, 0, 2 << 30, 6 << 30, 7])], unreadable: None };
