@@ -160,7 +160,7 @@ fn damage_of_the_memory_is_said_with_what_to_do() {
     });
     let mut terminal = Terminal::start_at(&host, 200, 40, ["--interval", "100ms"]);
     terminal.wait_for("row remap pending: reset when idle");
-    terminal.wait_for("reset it when nobody is on it");
+    terminal.wait_for("reset it when idle");
     terminal.resize(80, 24);
     terminal.wait_for("row remap");
     terminal.wait_for("needs reset");
