@@ -32,7 +32,7 @@ use crate::base::units::Bytes;
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::{self, Exit};
 
-/// Which logs to analyze, and how to write the result.
+/// The logs to analyze, and the format of the output.
 #[derive(Debug)]
 pub struct AnalyzeOptions {
     /// The logs; `-` is the standard input.

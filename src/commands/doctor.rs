@@ -13,18 +13,18 @@ use crate::commands::report::{self, Exit, table};
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Cause, Snapshot};
 
-/// What to check.
+/// The setup to check.
 #[derive(Debug)]
 pub struct DoctorOptions {
     /// How the agent is started.
     pub agent: AgentOptions,
     /// How long to wait for the driver.
     pub timeout: Duration,
-    /// What became of the settings files.
+    /// The result of reading the settings files.
     pub settings: SettingsState,
 }
 
-/// What became of the settings files.
+/// The result of reading the settings files.
 #[derive(Debug)]
 pub enum SettingsState {
     /// A file has an invalid value: an error message.

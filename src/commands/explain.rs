@@ -34,7 +34,7 @@ use crate::commands::report::{self, Exit};
 use crate::model::Shortage;
 use crate::protocol::agent_options::AgentOptions;
 
-/// What to explain, and how to write the result.
+/// The input to explain, and the format of the output.
 #[derive(Debug)]
 pub struct ExplainOptions {
     /// Log files, or the words of a message; empty or `-` for the standard input.

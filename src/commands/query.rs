@@ -26,7 +26,7 @@ use crate::commands::report::{self, Exit};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL};
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
 
-/// What is queried.
+/// A query of nvidia-smi.
 #[derive(Debug)]
 pub enum Query {
     /// The names of the fields of `--query-gpu`.
@@ -43,7 +43,7 @@ pub enum Query {
     Csv,
 }
 
-/// What to query, how often, and how to write the answer.
+/// A query, its interval and the format of the answer.
 #[derive(Debug)]
 pub struct QueryOptions {
     /// How the agent is started. Its interval follows from `every`.

@@ -29,7 +29,7 @@ const HEALTH: [HealthBits; 5] = [
     ("access_timeout_recovery", 6, ["True", "False"], "Whether access timeouts are being recovered."),
     ("partition_assigned", 12, ["True", "False"], "Whether the GPU has been assigned its partition."),
 ];
-/// What can be wrong with the configuration, from NVML's 1 on.
+/// The problems of a configuration, in the order of NVML's enumeration, which counts from 1.
 const CONFIGURATION: [&str; 8] = [
     "None",
     "Incorrect SysGUID",
