@@ -59,7 +59,12 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     let file = config.file.as_deref().unwrap_or(Path::new("config.toml"));
     let (writer, saver) = (Arc::clone(&config), Arc::clone(&config));
     Ok(SessionOptions {
-        app: Options { readonly: agent.readonly, interval: agent.interval, warn_before: cli.screen.warn_before },
+        app: Options {
+            readonly: agent.readonly,
+            is_recording: false,
+            interval: agent.interval,
+            warn_before: cli.screen.warn_before,
+        },
         sources: vec![Source::LocalAgent(agent)],
         settings: config.settings.clone(),
         theme: Theme::new(ascii || abilities.ascii, abilities.colour),

@@ -14,7 +14,7 @@ use super::mode::{Mode, NewMark};
 use super::page::{Page, PageTopic, ProcessTopic};
 use super::rows::RowSubject;
 use super::settings_panel::SettingsPanel;
-use super::{App, List, commands, detail_command, job};
+use super::{App, List, RECORDING, commands, detail_command, job};
 use crate::model::{GpuOrProcess, HostProcess, HostSubject};
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
@@ -31,6 +31,9 @@ impl App {
     /// Does what the user wants. Returns the effect that the intent asks for, if any.
     pub(super) fn obey(&mut self, intent: Intent) -> Option<Effect> {
         match intent {
+            Intent::OpenEndDialog | Intent::Refresh | Intent::Faster | Intent::Slower if self.options.is_recording => {
+                self.say(RECORDING);
+            }
             Intent::Move(by) => self.step(by),
             Intent::MovePage(by) => self.step(by * self.page_length().cast_signed()),
             Intent::First => self.step(isize::MIN),

@@ -1,20 +1,27 @@
-//! What the command line says about the screen.
+//! The options of the screen that the user sets when gputop starts.
 
 use std::time::Duration;
 
-/// What the command line says about the screen.
+/// The options of the screen that the user sets when gputop starts.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Signal no process.
+    /// Whether processes are never signalled.
     pub readonly: bool,
-    /// From one reading to the next.
+    /// Whether the lines come from a recording: there is no agent that commands could go to.
+    pub is_recording: bool,
+    /// The time between two readings.
     pub interval: Duration,
-    /// So long before a leak runs out of memory, it is told.
+    /// How long before a leak runs out of memory the user is warned.
     pub warn_before: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { readonly: false, interval: Duration::from_secs(1), warn_before: Duration::from_hours(1) }
+        Self {
+            readonly: false,
+            is_recording: false,
+            interval: Duration::from_secs(1),
+            warn_before: Duration::from_hours(1),
+        }
     }
 }

@@ -4,7 +4,7 @@ mod signals;
 mod two_hosts;
 
 use super::*;
-use crate::app::end_dialog::{Choice, Stage};
+use crate::app::end_dialog::{Choice, EndDialog, Stage};
 use crate::app::rows::Row;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::change::Change;
@@ -384,6 +384,29 @@ fn readonly_opens_no_panel() {
     story.app.options.readonly = true;
     let story = story.keys("F9").asks(&[]);
     assert!(story.app.end_dialog().is_none());
+}
+
+#[test]
+fn a_recording_is_not_acted_on_and_can_be_paused() {
+    let mut story = story(three());
+    story.app.options.is_recording = true;
+    for key in ["F9", "R", "+", "-"] {
+        story = story.keys(key).asks(&[]);
+        assert_eq!(story.app.notice(), Some("this is a recording"), "{key}");
+        story.event(Event::Tick(Duration::from_secs(6)));
+    }
+    assert!(story.app.end_dialog().is_none());
+    // The page of a process says why the rest is not known.
+    story = story.keys("Enter").asks(&[]);
+    let lines = story.app.page().unwrap().lines().0;
+    assert!(lines.iter().any(|line| format!("{line:?}").contains("this is a recording")), "{lines:?}");
+    // A line is missing: no agent could be asked for a full one.
+    story = story.keys("Esc");
+    let (second, third) = (story.host.later(1), story.host.later(1).later(1));
+    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Change::between(&second, &third).unwrap()))));
+    let paused = story.asks(&[]).keys("p").pass(|host| host.without(103)).shows(&[103, 102, 101], 103);
+    assert!(paused.app.paused().is_some());
+    paused.keys("p").shows(&[102, 101], 102);
 }
 
 #[test]
