@@ -1,4 +1,4 @@
-//! What around gputop decides what it can see and do: for `gputop doctor`. Calls no driver, opens no device.
+//! Finds what limits gputop on this host, for `gputop doctor`. Calls no driver and opens no device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,34 +16,34 @@ use crate::base::text::Text;
 /// How long a home directory may take to answer: it may be on a file server that does not.
 const HOME_LIMIT: Duration = Duration::from_secs(1);
 
-/// What was found. Nothing here can fail: what cannot be read is absent.
+/// The facts of this host and user that matter to gputop. A fact that cannot be read is `None`.
 #[derive(Debug, Clone)]
-pub struct Surroundings {
-    /// The version of NVIDIA's kernel module; absent when it is not loaded.
+pub struct Diagnostics {
+    /// The version of NVIDIA's kernel module; `None` when the module is not loaded.
     pub kernel_module: Option<Text>,
-    /// The NVML library's file and, where its name says so, its version.
+    /// The file of the NVML library and, if its name tells, its version.
     pub library: Option<(Text, Option<Text>)>,
     /// Device files of GPUs and of the driver, and whether this user may open them.
     pub devices: Vec<(Text, bool)>,
-    /// What made the container that this is; absent when none is known.
+    /// The software that runs this container; `None` outside of a known container.
     pub container: Option<&'static str>,
-    /// Whether NVML's PIDs are those of this `/proc`.
+    /// Whether NVML and this `/proc` use the same PIDs.
     pub initial_pid_namespace: bool,
-    /// The mount option by which other users' processes are hidden.
+    /// The mount option that hides other users' processes.
     pub hidepid: Option<Text>,
-    /// Yama's rule on who may look into whose memory: 0 is the same user; absent where there is none.
+    /// Yama's rule for reading the memory of other processes: 0 allows those of the same user. `None` without Yama.
     pub ptrace_scope: Option<u8>,
-    /// Whether a process can be held by a descriptor, as ending one safely needs: Linux 5.3.
+    /// Whether Linux has pidfds (5.3 or later), which are needed to end a process safely.
     pub pidfd: bool,
-    /// Where the record of what was ended is kept.
+    /// The folder of the log of ended processes.
     pub state_home: Option<PathBuf>,
-    /// Whether it can be kept there; absent when nothing said so for a second: a home may be far away.
+    /// Whether that log can be written; `None` when the file system did not answer within a second.
     pub keeps_record: Option<bool>,
 }
 
-impl Surroundings {
-    /// Looks around; `only` is the library that the person named.
-    pub fn look(only: Option<&Path>) -> Self {
+impl Diagnostics {
+    /// Reads all facts. `only` is the library that the user named.
+    pub fn read(only: Option<&Path>) -> Self {
         let read = |path: &str| fs::read_to_string(path).ok();
         Self {
             kernel_module: read("/proc/driver/nvidia/version").and_then(|text| module_version(&text)),
@@ -65,32 +65,34 @@ impl Surroundings {
     }
 }
 
-/// The first word that is a version: the words before it differ between the open and the closed module.
+/// The first word that is a version. The words before it differ between the open and the closed module.
 fn module_version(text: &str) -> Option<Text> {
     let is_version =
         |word: &&str| word.contains('.') && word.split('.').all(|part| !part.is_empty() && part.parse::<u32>().is_ok());
     text.lines().next()?.split_whitespace().find(is_version).map(Text::from)
 }
 
-/// A library that is there, and the version that the file behind its link is named after.
+/// The path of an existing library, and the version in the name of the file that it links to.
 fn version_of(file: &Path) -> Option<(Text, Option<Text>)> {
     let real = fs::canonicalize(file).ok()?;
     let name = real.file_name()?.to_string_lossy().into_owned();
-    let version = name.split_once(".so.").map(|(_, version)| version).filter(|it| it.contains('.'));
+    let version = name.split_once(".so.").map(|(_, version)| version).filter(|version| version.contains('.'));
     Some((Text::new(file.as_os_str().as_encoded_bytes()), version.map(Text::from)))
 }
 
-/// Whether this user may write a file, or make it and the folders above it.
+/// Whether this user may write a file, or create it and the folders above it.
 fn may_write(file: &Path) -> bool {
-    let there = file.ancestors().find(|it| it.exists());
-    there.is_some_and(|it| (it == file || it.is_dir()) && access(it, Access::WRITE_OK).is_ok())
+    let existing = file.ancestors().find(|ancestor| ancestor.exists());
+    existing.is_some_and(|path| (path == file || path.is_dir()) && access(path, Access::WRITE_OK).is_ok())
 }
 
 fn devices() -> Vec<(Text, bool)> {
     let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
     let is_wanted = |name: &str| {
         let rest = name.strip_prefix("nvidia");
-        rest.is_some_and(|it| it == "ctl" || it == "-uvm" || !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
+        rest.is_some_and(|rest| {
+            rest == "ctl" || rest == "-uvm" || !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
+        })
     };
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_wanted(name));
     let mut devices: Vec<_> = names
@@ -110,11 +112,11 @@ fn container() -> Option<&'static str> {
     kubernetes.or_else(|| by_file.into_iter().find(|(file, _)| Path::new(file).exists()).map(|(_, name)| name))
 }
 
-/// The option of the mount on `/proc`, unless it hides nothing.
+/// The `hidepid` option of `/proc`'s mount; `None` if it hides nothing.
 fn hidepid(mounts: &str) -> Option<Text> {
     let proc = mounts.lines().rfind(|line| line.split(' ').nth(1) == Some("/proc"))?;
     let options = proc.split(' ').nth(3)?.split(',');
-    let option = options.into_iter().find(|it| it.starts_with("hidepid="))?;
+    let option = options.into_iter().find(|option| option.starts_with("hidepid="))?;
     (!["hidepid=0", "hidepid=off"].contains(&option)).then(|| option.into())
 }
 
@@ -124,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_module_says_its_version_in_many_words() {
-        let version = |text| module_version(text).map(|it| it.to_string());
+        let version = |text| module_version(text).map(|text| text.to_string());
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (root@b)  Sun\nGCC version:  gcc version 12.3.0";
         assert_eq!(version(open).as_deref(), Some("580.65.06"));
         let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC 2024";
@@ -146,7 +148,10 @@ mod tests {
     fn hidden_processes_are_an_option_of_proc() {
         let hides =
             |options: &str| hidepid(&format!("tmp /tmp tmpfs rw,hidepid=2 0 0\nproc /proc proc {options} 0 0\n"));
-        assert_eq!(hides("rw,nosuid,hidepid=invisible").map(|it| it.to_string()).as_deref(), Some("hidepid=invisible"));
+        assert_eq!(
+            hides("rw,nosuid,hidepid=invisible").map(|option| option.to_string()).as_deref(),
+            Some("hidepid=invisible")
+        );
         assert_eq!((hides("rw,relatime"), hides("rw,hidepid=0")), (None, None));
     }
 }

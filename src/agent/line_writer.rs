@@ -1,7 +1,7 @@
-//! Writes lines to the standard output, on a thread of its own: whoever reads them may stop for a while.
+//! Writes lines to the standard output, on a thread of its own: the reader may pause.
 //!
-//! Of snapshots only the newest waits, and a tick says what changed since the one that was written last,
-//! whatever was dropped between. Replies all wait. When nobody reads any more, the agent leaves.
+//! Only the newest snapshot waits to be written, and a tick tells what changed since the last written snapshot. All replies
+//! wait. When the reader is gone, the agent ends.
 //!
 //! Every [`FULL_LINE_EVERY`], and on request, the line is a full one instead of a tick.
 
@@ -45,16 +45,16 @@ impl Slot {
     }
 }
 
-/// Where snapshots go.
+/// The writer of snapshots, with its thread.
 #[derive(Debug)]
 pub(super) struct LineWriter(Arc<Slot>);
 
-/// Where replies go. None is lost while someone reads.
+/// The writer of replies. No reply is lost while the standard output is read.
 #[derive(Debug, Clone)]
 pub(super) struct Replies(Arc<Slot>);
 
 impl LineWriter {
-    /// Starts the thread. It says [`AgentEvent::Written`] once, after the first line.
+    /// Starts the thread. It sends [`AgentEvent::Written`] once, after the first line.
     pub(super) fn spawn(events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
         let slot = Arc::<Slot>::default();
         let taken = slot.clone();
@@ -62,7 +62,7 @@ impl LineWriter {
         Ok(Self(slot))
     }
 
-    /// Puts a snapshot in the slot, in place of one that nobody took. Its number is given when it is written.
+    /// Has a snapshot written, in place of one that still waits. It is numbered when it is written.
     pub(super) fn put(&self, snapshot: Box<Snapshot>) {
         self.0.lock().snapshot = Some(snapshot);
         self.0.filled.notify_one();
@@ -73,7 +73,7 @@ impl LineWriter {
         self.0.lock().full = true;
     }
 
-    /// Where replies go.
+    /// Returns the writer of replies.
     pub(super) fn replies(&self) -> Replies {
         Replies(self.0.clone())
     }
@@ -89,7 +89,7 @@ impl Replies {
 
 fn write_all(slot: &Slot, events: &mpsc::Sender<AgentEvent>) {
     let mut lines = Lines::default();
-    // Less than a pipe holds: whoever reads can begin before the line is whole.
+    // Less than a pipe holds: the reader can begin before the line is complete.
     let mut out = io::BufWriter::with_capacity(1 << 14, Output);
     let mut first = true;
     loop {
@@ -112,13 +112,13 @@ fn write_all(slot: &Slot, events: &mpsc::Sender<AgentEvent>) {
         }
         if first && wrote_snapshot {
             first = false;
-            // Without a loop to hear it, the process is about to end.
+            // Without a main loop, the process is about to end.
             let _gone = events.send(AgentEvent::Written);
         }
     }
 }
 
-/// Numbers snapshots, and makes of each the shortest line that says it.
+/// Numbers snapshots, and turns each into a full line or a tick.
 #[derive(Debug, Default)]
 struct Lines {
     last: Option<Box<Snapshot>>,
@@ -150,11 +150,11 @@ impl Lines {
 struct Output;
 
 impl Write for Output {
-    /// Waits for as long as it takes.
+    /// Waits until the reader takes the bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match rustix::io::write(rustix::stdio::stdout(), bytes) {
-                // The other end shares its setting with us and made it non-blocking.
+                // The reader shares the file description and made it non-blocking.
                 Err(Errno::AGAIN) => {
                     let stdout = rustix::stdio::stdout();
                     let mut ready = [rustix::event::PollFd::new(&stdout, rustix::event::PollFlags::OUT)];
@@ -163,7 +163,7 @@ impl Write for Output {
                         Err(error) => return Err(error.into()),
                     }
                 }
-                // A write that was interrupted is tried again by whoever asked for it.
+                // The caller repeats a write that was interrupted.
                 written => return Ok(written?),
             }
         }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::agent::diagnostics::Surroundings;
+use crate::agent::diagnostics::Diagnostics;
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::units::Moment;
 use crate::commands::report::{self, Exit, table};
@@ -77,7 +77,7 @@ const KERNEL_LOG: &str = "sudo dmesg | grep -i -e nvrm -e xid | tail";
 /// Prints the results of all checks. The exit code is 0 unless there is an error. Fails if no agent can be started, or if
 /// the standard output cannot be written.
 pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
-    let around = Surroundings::look(options.agent.nvml_lib.as_deref());
+    let around = Diagnostics::read(options.agent.nvml_lib.as_deref());
     let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
     let (model, reason) = report::look(&options.agent, options.timeout, is_scanned)?;
     let able = TerminalAbilities::from_env();
@@ -107,7 +107,7 @@ pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     Ok(exit.into())
 }
 
-fn check_driver(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Surroundings) {
+fn check_driver(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Diagnostics) {
     /// The first driver whose NVML separates reserved memory from memory in use.
     const SEPARATES_RESERVED: u32 = 510;
     let library_version = around.library.as_ref().and_then(|(_, version)| version.as_ref());
@@ -147,7 +147,7 @@ fn check_driver(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Su
     diagnoses.push(Diagnosis::error("driver", format!("{}{versions}{container}", trouble.sentence), Some(remedy)));
 }
 
-fn check_gpus(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Surroundings) {
+fn check_gpus(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Diagnostics) {
     for gpu in &snapshot.gpus {
         let sentence = match &gpu.trouble {
             Some(trouble) => trouble.sentence.to_string(),
@@ -178,7 +178,7 @@ fn check_gpus(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Surr
     }
 }
 
-fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Surroundings) {
+fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: &Diagnostics) {
     diagnoses.push(if around.initial_pid_namespace {
         Diagnosis::ok("processes", "NVML's PIDs are those of this host")
     } else {
@@ -229,7 +229,7 @@ fn check_processes(diagnoses: &mut Vec<Diagnosis>, snapshot: &Snapshot, around: 
 }
 
 /// Checks the file that records ended processes.
-fn check_audit_log(around: &Surroundings) -> Diagnosis {
+fn check_audit_log(around: &Diagnostics) -> Diagnosis {
     const SUBJECT: &str = "audit log";
     const OTHER_FOLDER: &str = "export XDG_STATE_HOME=$(mktemp -d)   # or any folder of yours";
     let Some(home) = &around.state_home else {

@@ -1,12 +1,12 @@
-//! What few ask of a simulated GPU: the figures of an H100's board, and what its parts do under that load.
+//! The detail of a simulated GPU: the values of an H100's board, and the activity of its parts under the current load.
 
-use super::processes::Role;
+use super::processes::DemoRole;
 use super::scene::{GPUS, gpu_of, percent, whole};
 use crate::agent::GpuReadings;
 use crate::base::units::{Bytes, Celsius, Hertz, Percent};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Route};
 
-/// The GPU that someone looks at, with all that its driver would say.
+/// Adds the detail to a GPU.
 pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     let (Ok(sm), Ok(temperature), Ok(clock)) = (gpu.load.sm, gpu.load.temperature, gpu.load.sm_clock) else {
         return gpu;
@@ -15,8 +15,8 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     let clean = || EccCounts { dram: Ok(0), sram: Ok(0), total: Ok(0), ..EccCounts::missing(Missing::Unsupported) };
     let share = |of: f64| Ok(Percent::new(percent((sm * of).round())));
     let mib = |mib: f64| Ok(Bytes::from_mib(u64::from(whole(mib))));
-    // The two ranks of a job talk to each other.
-    let talks = [Role::Rank0, Role::Rank1].into_iter().any(|role| gpu_of(role) == index);
+    // The two ranks of the distributed job communicate over NVLink.
+    let talks = [DemoRole::Rank0, DemoRole::Rank1].into_iter().any(|role| gpu_of(role) == index);
     let nvlink = mib(if talks { sm * 310.0 } else { 0.0 });
     let routes = (0..GPUS).filter(|to| *to != index).map(|to| Route {
         to,
@@ -78,7 +78,7 @@ pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     gpu
 }
 
-/// The NUMA node near it: there are two processors of 24 cores, with two GPUs each.
+/// The NUMA node near a GPU: there are two processors with 24 cores and two GPUs each.
 fn near(index: u32) -> u32 {
     index / 2
 }

@@ -1,7 +1,7 @@
 //! The processes of the simulated machine: this program, started again under other names.
 //!
-//! Each waits for its standard input to close, which happens when the agent ends in whatever way,
-//! and ends then. None ignores a signal, and none takes more than a hundredth of a processor.
+//! Each process ends when its standard input closes, which happens when the agent ends in whatever way. None ignores a
+//! signal, and none takes more than a hundredth of a processor.
 
 use std::ffi::CStr;
 use std::io::{self, BufRead, BufReader, Write};
@@ -22,39 +22,39 @@ use crate::agent::leave;
 /// plays.
 pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
 
-/// Who plays.
+/// What a process of the simulated machine pretends to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum DemoRole {
     /// Trains, and leaks memory.
     Growing,
-    /// Trains with [`Role::Rank1`] on two GPUs.
+    /// Trains with [`DemoRole::Rank1`] on two GPUs.
     Rank0,
-    /// Trains with [`Role::Rank0`] on two GPUs.
+    /// Trains with [`DemoRole::Rank0`] on two GPUs.
     Rank1,
     /// Answers now and then.
     Server,
     /// Holds memory, does nothing, and takes its time to end.
     Notebook,
-    /// Starts [`Role::Worker`] and ends.
+    /// Starts [`DemoRole::Worker`] and ends.
     Trainer,
     /// Loaded data for a trainer that has ended, and holds its memory.
     Worker,
-    /// Starts [`Role::Hidden`] and ends.
+    /// Starts [`DemoRole::Hidden`] and ends.
     Forker,
-    /// Holds memory that a dead trainer left it, and the driver does not list it.
+    /// Holds memory of a dead trainer; the driver does not list it.
     Hidden,
 }
 
-impl Role {
-    /// Those that are on a GPU.
+impl DemoRole {
+    /// The roles that use a GPU.
     pub(super) const TENANTS: [Self; 6] =
         [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Worker];
 
-    /// Those that the agent starts.
+    /// The roles that the agent starts.
     const STARTED: [Self; 7] =
         [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Trainer, Self::Forker];
 
-    /// Whom it leaves behind, of those who start someone and end.
+    /// The role that this role starts before it ends.
     fn leaves(self) -> Option<Self> {
         match self {
             Self::Trainer => Some(Self::Worker),
@@ -100,7 +100,7 @@ impl Role {
         }
     }
 
-    /// How much of each quarter of a second it computes, so that its CPU column is not 0.
+    /// The CPU time in each quarter of a second, so that the CPU column is not 0.
     fn work(self) -> Duration {
         match self {
             Self::Growing => Duration::from_millis(2),
@@ -109,7 +109,7 @@ impl Role {
         }
     }
 
-    /// The command that starts it.
+    /// The command that starts the role.
     fn command(self) -> Command {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)").env(ROLE_VARIABLE, self.name());
@@ -122,15 +122,15 @@ impl Role {
 /// A process of the simulated machine, seen from the agent.
 #[derive(Debug)]
 pub(super) struct Actor {
-    role: Role,
+    role: DemoRole,
     pid: u32,
     pidfd: OwnedFd,
-    /// Closes when the agent ends, and then the process does.
+    /// The process's standard input. It closes when the agent ends, which ends the process.
     _agent_lives: ChildStdin,
 }
 
 impl Actor {
-    pub(super) fn role(&self) -> Role {
+    pub(super) fn role(&self) -> DemoRole {
         self.role
     }
 
@@ -143,13 +143,13 @@ impl Actor {
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
     }
 
-    /// Waits until the process says that it is ready, and who it is: the one we started, or its child.
-    fn ready(role: Role, mut child: Child) -> io::Result<Self> {
+    /// Waits until the process is ready and has written its PID: its own or that of its child.
+    fn ready(role: DemoRole, mut child: Child) -> io::Result<Self> {
         let gone = || io::Error::other("a process of the simulated machine did not start");
         let agent_lives = child.stdin.take().ok_or_else(gone)?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or_else(gone)?).read_line(&mut line)?;
-        // Someone must ask how a child ended, or it stays as a zombie. Nothing else has the time to wait.
+        // Without a thread that waits for it, an ended child stays a zombie.
         thread::Builder::new().name("reaper".to_owned()).spawn(move || child.wait())?;
         let pid: Pid = line.trim().parse().ok().and_then(Pid::from_raw).ok_or_else(gone)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
@@ -158,26 +158,26 @@ impl Actor {
     }
 }
 
-/// Starts them all.
+/// Starts all processes.
 pub(super) fn start() -> io::Result<Vec<Actor>> {
-    let start = |role: Role| {
+    let start = |role: DemoRole| {
         let mut command = role.command();
-        // As a shell would: that its leader is gone marks the worker as an orphan.
+        // A process group of its own, as from a shell: without its leader, the worker is recognised as an orphan.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         Ok((role, command.spawn()?))
     };
-    // All are under way before the first is waited for.
-    let children = Role::STARTED.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
+    // All processes start before the first is waited for.
+    let children = DemoRole::STARTED.into_iter().map(start).collect::<io::Result<Vec<_>>>()?;
     children.into_iter().map(|(role, child)| Actor::ready(role, child)).collect()
 }
 
-/// Is one of the processes of the simulated machine, until the agent ends.
+/// Runs as a process of the simulated machine until the agent ends.
 ///
 /// # Errors
 ///
 /// When there is no such role.
 pub fn be(role: &str) -> anyhow::Result<ExitCode> {
-    let Some(role) = Role::named(role) else { anyhow::bail!("no such role: {role}") };
+    let Some(role) = DemoRole::named(role) else { anyhow::bail!("no such role: {role}") };
     rustix::thread::set_name(role.comm())?;
     if let Some(child) = role.leaves() {
         // It has our input and output, and speaks for itself.
@@ -186,19 +186,19 @@ pub fn be(role: &str) -> anyhow::Result<ExitCode> {
     }
     match role {
         // They must outlive their parents.
-        Role::Worker | Role::Hidden => (),
+        DemoRole::Worker | DemoRole::Hidden => (),
         // This reaches it even while it is stopped.
         _ => set_parent_process_death_signal(Some(Signal::KILL))?,
     }
-    if role == Role::Notebook {
+    if role == DemoRole::Notebook {
         thread::Builder::new().name("shutdown".to_owned()).spawn(end_slowly)?;
     }
     writeln!(io::stdout(), "{}", std::process::id())?;
     live(role);
 }
 
-/// Waits for the agent to end, and works a little meanwhile.
-fn live(role: Role) -> ! {
+/// Uses a little CPU until the agent ends.
+fn live(role: DemoRole) -> ! {
     let quarter = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
     let timeout = (!role.work().is_zero()).then_some(&quarter);
     loop {
@@ -207,7 +207,7 @@ fn live(role: Role) -> ! {
         match poll(&mut fds, timeout) {
             Ok(0) => work(role.work()),
             Err(rustix::io::Errno::INTR) => (),
-            // Nobody ever writes to it: it is closed.
+            // Nothing is ever written to the standard input, so it was closed.
             _ => leave(),
         }
     }
@@ -221,7 +221,7 @@ fn work(span: Duration) {
     }
 }
 
-/// As a notebook that saves itself: SIGTERM ends it 3 seconds later.
+/// Ends 3 seconds after SIGTERM, as a notebook that saves its state.
 fn end_slowly() -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -1,85 +1,83 @@
-//! What the processes of the simulated machine do to its GPUs: curves of the time since it started,
-//! the same at every start.
+//! The use of the simulated GPUs: curves of the time since the start, the same at every start.
 
 use std::f64::consts::TAU;
 
-use super::processes::Role;
+use super::processes::DemoRole;
 use crate::agent::pytorch::Stats;
 use crate::agent::{GpuReadings, NvmlProcess};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle};
 
-/// How many GPUs there are.
+/// The number of GPUs.
 pub(super) const GPUS: u32 = 4;
 
-/// The one with a lower power limit than its work asks for.
+/// The GPU whose power limit is lower than its load needs.
 const CAPPED: u32 = 2;
 
-/// All memory of a GPU in MiB, and the driver's part of it.
+/// The memory of a GPU in MiB, and the driver's reserve of it.
 const MEMORY_MIB: (u64, u64) = (81_559, 551);
 
-/// What one process takes of its GPU.
+/// The use of a GPU by one process.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Part {
+pub(super) struct RoleUsage {
     pub(super) memory: Bytes,
     /// In percent.
     pub(super) sm: f32,
 }
 
-/// Where a role plays.
-pub(super) fn gpu_of(role: Role) -> u32 {
+/// The GPU of a role.
+pub(super) fn gpu_of(role: DemoRole) -> u32 {
     match role {
-        Role::Growing => 0,
-        Role::Rank0 | Role::Server => 1,
-        Role::Rank1 | Role::Forker | Role::Hidden => 2,
-        Role::Notebook | Role::Trainer | Role::Worker => 3,
+        DemoRole::Growing => 0,
+        DemoRole::Rank0 | DemoRole::Server => 1,
+        DemoRole::Rank1 | DemoRole::Forker | DemoRole::Hidden => 2,
+        DemoRole::Notebook | DemoRole::Trainer | DemoRole::Worker => 3,
     }
 }
 
-/// What a role takes, so many seconds after the start.
-pub(super) fn part(role: Role, seconds: f64) -> Part {
+/// The use of a GPU by a role, this many seconds after the start.
+pub(super) fn part(role: DemoRole, seconds: f64) -> RoleUsage {
     let (mib, sm) = match role {
-        Role::Growing => (grown_mib(seconds), 90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0)),
+        DemoRole::Growing => (grown_mib(seconds), 90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0)),
         // The ranks wait for each other, so they move together.
-        Role::Rank0 => (34_816.0, 86.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
-        Role::Rank1 => (34_692.0, 87.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
-        Role::Server => (21_504.0, 8.0 * wave(seconds, 30.0).powi(12)),
-        Role::Notebook => (6144.0, 0.0),
-        Role::Trainer | Role::Worker => (11_264.0, 0.0),
-        Role::Forker | Role::Hidden => (9318.0, 0.0),
+        DemoRole::Rank0 => (34_816.0, 86.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
+        DemoRole::Rank1 => (34_692.0, 87.0 + 6.0 * wave(seconds, 17.0) - 60.0 * pause(seconds, 70.0)),
+        DemoRole::Server => (21_504.0, 8.0 * wave(seconds, 30.0).powi(12)),
+        DemoRole::Notebook => (6144.0, 0.0),
+        DemoRole::Trainer | DemoRole::Worker => (11_264.0, 0.0),
+        DemoRole::Forker | DemoRole::Hidden => (9318.0, 0.0),
     };
-    Part { memory: Bytes::from_mib(u64::from(whole(mib))), sm: percent(sm) }
+    RoleUsage { memory: Bytes::from_mib(u64::from(whole(mib))), sm: percent(sm) }
 }
 
-/// What PyTorch would say in a process of that role, so many seconds after the start: of those that run it.
-pub(super) fn allocator(role: Role, seconds: f64) -> Option<Stats> {
+/// The allocator stats of a role, this many seconds after the start; `None` for a role without PyTorch.
+pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<Stats> {
     const MIB: u64 = 1 << 20;
-    /// A context, kernels and libraries: what is not PyTorch's.
+    /// Memory outside of PyTorch's allocator: context, kernels and libraries.
     const BESIDE: u64 = 468 * MIB;
     let reserved = part(role, seconds).memory.0.saturating_sub(BESIDE);
     let share = |share: f64| reserved / 1000 * u64::from(whole(share * 1000.0));
     let (cache, fragmented) = match role {
-        // What a step gives back stays in the cache until the next one takes it.
-        Role::Growing => (u64::from(whole(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB, share(0.03)),
-        Role::Rank0 | Role::Rank1 => (share(0.06 + 0.12 * wave(seconds, 31.0)), share(0.04)),
-        Role::Server => (share(0.35), share(0.05)),
-        // It kept what one cell took, long ago.
-        Role::Notebook => (share(0.72), share(0.02)),
-        Role::Trainer | Role::Worker | Role::Forker | Role::Hidden => return None,
+        // Memory that a training step frees stays in the cache until the next step.
+        DemoRole::Growing => (u64::from(whole(1536.0 - 768.0 * (seconds / 7.0).fract())) * MIB, share(0.03)),
+        DemoRole::Rank0 | DemoRole::Rank1 => (share(0.06 + 0.12 * wave(seconds, 31.0)), share(0.04)),
+        DemoRole::Server => (share(0.35), share(0.05)),
+        // The memory of one cell stays cached since long ago.
+        DemoRole::Notebook => (share(0.72), share(0.02)),
+        DemoRole::Trainer | DemoRole::Worker | DemoRole::Forker | DemoRole::Hidden => return None,
     };
     Some(Stats::of_parts(reserved, cache, fragmented))
 }
 
-/// A leak of 1.5 GiB a minute. What a step takes and gives back stays with PyTorch. Before the GPU is full, the job starts
-/// over.
+/// Memory of a leak of 1.5 GiB per minute, in MiB. The job starts over before the GPU is full.
 fn grown_mib(seconds: f64) -> f64 {
     const FIRST: f64 = 19_200.0;
     const LEAK: f64 = 25.6;
-    // PyTorch takes memory in pieces of 20 MiB.
+    // PyTorch allocates segments of 20 MiB.
     FIRST + (LEAK * seconds % 60_000.0 / 20.0).floor() * 20.0
 }
 
-/// One GPU with the processes it has left. The driver does not list those who are hidden.
+/// A GPU with the processes that still live on it. The driver does not list the hidden ones.
 pub(super) fn gpu(
     index: u32,
     now: Moment,
@@ -88,7 +86,7 @@ pub(super) fn gpu(
     hidden: &[NvmlProcess],
 ) -> GpuReadings {
     let uuid = GpuUuid(format!("GPU-demo-{index}").into());
-    // A sum of no floats is -0.
+    // The sum of no floats is -0, so the fold starts at 0.
     let sm = processes.iter().filter_map(|process| process.sm.ok()).fold(0.0, |sum, sm| sum + sm.value());
     let sm = f64::from(sm.min(100.0));
     let used: Bytes = processes.iter().chain(hidden).filter_map(|process| process.memory.ok()).sum();
@@ -101,7 +99,7 @@ pub(super) fn gpu(
     let power = if is_capped { limit - 2.0 * wave(seconds, 5.0) } else { wanted };
     let clock = match () {
         () if sm < 1.0 => 345.0,
-        // What is wanted above the limit is taken from the clock.
+        // The clock falls with the power that the load would need above the limit.
         () if is_capped => 1980.0 * (limit / wanted).sqrt(),
         () => 1980.0 - 15.0 * wave(seconds, 23.0).round(),
     };
@@ -137,7 +135,7 @@ pub(super) fn gpu(
             power_limit: Ok(Watts::from_milliwatts(whole(limit * 1000.0))),
             memory_clock: Ok(Hertz::from_mhz(2619)),
             performance_state: Ok(0),
-            // Boards of servers have none.
+            // Server boards have no fan.
             fan: Err(Missing::Unsupported),
             mig: Ok(false),
             ecc_corrected: Ok(0),
@@ -192,7 +190,7 @@ mod tests {
     /// The GPU, so many seconds after the start, while all of its processes live.
     fn at(index: u32, seconds: u32) -> GpuReadings {
         let seconds = f64::from(seconds);
-        let processes: Vec<NvmlProcess> = Role::TENANTS
+        let processes: Vec<NvmlProcess> = DemoRole::TENANTS
             .into_iter()
             .filter(|role| gpu_of(*role) == index)
             .map(|role| part(role, seconds))

@@ -1,4 +1,4 @@
-//! `nvmlDeviceGetFieldValues`: many numbers in one call, each of its own type and with its own answer.
+//! `nvmlDeviceGetFieldValues`: many numbers in one call, each with its own type and its own error.
 
 use std::mem;
 
@@ -13,50 +13,54 @@ use super::raw::handle;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{GpuDetail, GpuHealth, Missing, Reading};
 
-/// A field by its number in nvml.h (`NVML_FI_DEV_…`), which must be one that no driver has renumbered; and of which link.
+/// A field's number in nvml.h (`NVML_FI_DEV_…`) and its scope, such as a link. No driver may have renumbered the field.
 type Field = (u32, u32);
 
-/// Of whole GPUs, in the order of [`Gpu::read_fields`].
+/// Fields of whole GPUs, in the order of [`GpuCalls::read_fields`].
 const DETAILS: [u32; 8] = [29, 30, 74, 76, 82, 185, 186, 230];
 
-/// Of all links together.
+/// The scope of all links together.
 const ALL: u32 = u32::MAX;
 
+/// The largest plausible floating-point value, which a `u64` can hold.
+const MOST_DOUBLE: f64 = 1e15;
+/// The largest plausible percentage of EDPP.
+const MOST_EDPP: u32 = 1000;
 /// More links than any GPU has.
 const MOST_LINKS: u32 = 36;
 
-/// Memory errors since the driver was loaded: those that ECC mended, and the others.
+/// Memory errors since the driver was loaded: corrected and uncorrected by ECC.
 const CORRECTED: Field = (3, 0);
 const UNCORRECTED: Field = (4, 0);
 const RETIRED_PENDING: Field = (31, 0);
 const REMAPPED_PENDING: Field = (144, 0);
 const REMAPPED_FAILED: Field = (145, 0);
 const RECOVERY_ACTION: Field = (230, 0);
-/// Average, instant, the lowest, highest and default limit, the one in force, the one asked for; in milliwatts.
+/// Milliwatts of the module: average and instant power; lowest, highest, default, enforced and requested limit.
 const MODULE_POWER: [u32; 7] = [185, 186, 187, 188, 189, 190, 192];
-/// Of the module, and not of the GPU alone.
+/// The scope of the module, as opposed to the GPU alone.
 const MODULE: u32 = 1;
 const LINKS: Field = (91, 0);
-/// In MB.
+/// In MB per second.
 const LINK_SPEED: u32 = 164;
 const LINK_STATE: u32 = 165;
-/// `NVML_NVLINK_STATE_ACTIVE`, and since 575 `NVML_NVLINK_STATE_SLEEP`: a link that nobody uses sleeps, and wakes by itself.
+/// `NVML_NVLINK_STATE_ACTIVE`, and since 575 `NVML_NVLINK_STATE_SLEEP`: an unused link sleeps, and wakes by itself.
 const UP: [u64; 2] = [1, 2];
-/// In percent; so with the ones below since driver 590.
+/// Of undocumented unit, read as percent. This field and those below exist since driver 590.
 const EDPP: Field = (274, 0);
-/// Of power smoothing: whether it can be delayed, the floors, the least activation, the window.
+/// Power smoothing of the board: whether it can be delayed, the floors, the least activation, the window.
 const SMOOTHING: [Field; 6] = [(280, 0), (275, 0), (276, 0), (277, 0), (278, 0), (279, 0)];
-/// The number of the profile in force, which is the scope of its fields.
+/// The number of the active profile, which is the scope of the profile's fields.
 const PROFILE: Field = (264, 0);
 const OF_PROFILE: [u32; 4] = [281, 282, 283, 284];
 const OF_ADMINISTRATOR: [Field; 4] = [(285, 0), (286, 0), (287, 0), (288, 0)];
-/// Rows whose replacement is not in force, since driver 595: after errors that were mended, and after others.
+/// Rows whose replacement is inactive, since driver 595: after corrected errors, and after uncorrected errors.
 const INACTIVE: [Field; 2] = [(301, 0), (302, 0)];
-/// In KiB, since the driver was loaded; so with the next.
+/// KiB sent and received over NVLink since the driver was loaded.
 const SENT: Field = (138, ALL);
 const RECEIVED: Field = (139, ALL);
 
-/// What each field says.
+/// Reads the value of each field.
 fn values<const N: usize>(device: &Device<'static>, fields: [Field; N]) -> Result<[Reading<u64>; N], NvmlError> {
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
     let mut values = fields.map(|(field, scope)| {
@@ -66,7 +70,7 @@ fn values<const N: usize>(device: &Device<'static>, fields: [Field; N]) -> Resul
         value
     });
     let count = i32::try_from(N).map_err(|_| NvmlError::InvalidArg)?;
-    // SAFETY: there are so many of the structures that this function fills.
+    // SAFETY: `values` has `count` of the structures that this function fills.
     nvml_try(unsafe { function(handle(device), count, values.as_mut_ptr()) })?;
     Ok(values.map(|value| number(&value)))
 }
@@ -77,20 +81,20 @@ fn number(value: &nvmlFieldValue_t) -> Reading<u64> {
         Missing::Failed if matches!(error, NvmlError::InvalidArg) => Missing::Unsupported,
         why => why,
     })?;
-    let it = &value.value;
+    let member = &value.value;
     if value.valueType == 0 {
-        // SAFETY: NVML says that it wrote this member.
-        let double = unsafe { it.dVal };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in range")]
-        return if (0.0..1e15).contains(&double) { Ok(double.round() as u64) } else { Err(Missing::Failed) };
+        // SAFETY: the type says that NVML wrote this member.
+        let double = unsafe { member.dVal };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the value is in range")]
+        return if (0.0..MOST_DOUBLE).contains(&double) { Ok(double.round() as u64) } else { Err(Missing::Failed) };
     }
-    // SAFETY: NVML says which member it wrote, and every bit pattern is a number.
-    match unsafe { (value.valueType, it.uiVal, it.ullVal, it.sllVal, it.siVal, it.usVal) } {
-        (1, it, ..) => Ok(it.into()),
-        (2 | 3, _, it, ..) => Ok(it),
-        (4, _, _, it, ..) => u64::try_from(it).map_err(|_| Missing::Failed),
-        (5, .., it, _) => u64::try_from(it).map_err(|_| Missing::Failed),
-        (6, .., it) => Ok(it.into()),
+    // SAFETY: every bit pattern is a number, whichever member NVML wrote.
+    match unsafe { (value.valueType, member.uiVal, member.ullVal, member.sllVal, member.siVal, member.usVal) } {
+        (1, number, ..) => Ok(number.into()),
+        (2 | 3, _, number, ..) => Ok(number),
+        (4, _, _, number, ..) => u64::try_from(number).map_err(|_| Missing::Failed),
+        (5, .., number, _) => u64::try_from(number).map_err(|_| Missing::Failed),
+        (6, .., number) => Ok(number.into()),
         _ => Err(Missing::Failed),
     }
 }
@@ -100,114 +104,116 @@ impl GpuCalls {
         self.ask("nvmlDeviceGetFieldValues", |gpu| values(gpu, fields)).unwrap_or_else(|why| [Err(why); N])
     }
 
-    /// Its memory errors, whether it waits to be mended, and what the driver says should be done: one call.
+    /// Reads memory errors, pending repairs and the driver's recommendation, in one call.
     pub(super) fn read_damage(&mut self, health: &mut GpuHealth) {
         let fields = [CORRECTED, UNCORRECTED, RETIRED_PENDING, REMAPPED_PENDING, REMAPPED_FAILED, RECOVERY_ACTION];
         let [corrected, uncorrected, retired, pending, failed, action] = self.field_values(fields);
         (health.ecc_corrected, health.ecc_uncorrected) = (corrected, uncorrected);
-        health.retired_pending = retired.map(|it| it != 0);
-        health.remap_pending = pending.map(|it| it != 0);
-        health.remap_failed = failed.map(|it| it != 0);
+        health.retired_pending = retired.map(|count| count != 0);
+        health.remap_pending = pending.map(|count| count != 0);
+        health.remap_failed = failed.map(|count| count != 0);
         health.recovery_action = action.and_then(small);
     }
 
-    /// How many NVLink connections there are, and how many work.
-    pub(super) fn read_links(&mut self, it: &mut GpuDetail) {
+    /// Reads the number of NVLink connections, and how many of them are up.
+    pub(super) fn read_links(&mut self, detail: &mut GpuDetail) {
         let [links] = self.field_values([LINKS]);
-        it.nvlinks = links.and_then(small).and_then(|it| if it <= MOST_LINKS { Ok(it) } else { Err(Missing::Failed) });
-        (it.nvlinks_up, it.nvlink_speed) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
-        let Ok(count @ 1..) = it.nvlinks else { return };
+        detail.nvlinks =
+            links.and_then(small).and_then(|links| if links <= MOST_LINKS { Ok(links) } else { Err(Missing::Failed) });
+        (detail.nvlinks_up, detail.nvlink_speed) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
+        let Ok(count @ 1..) = detail.nvlinks else { return };
         let mut up = Ok(0);
         for link in 0..count {
             let [state, speed] = self.field_values([(LINK_STATE, link), (LINK_SPEED, link)]);
             match (state, speed) {
                 (Ok(state), speed) if UP.contains(&state) => {
-                    up = up.map(|it| it + 1);
-                    // One that sleeps may have none.
+                    up = up.map(|links| links + 1);
+                    // A link that sleeps may have no speed.
                     if let Ok(speed @ 1..) = speed {
-                        it.nvlink_speed = Ok(Bytes(speed.saturating_mul(1_000_000)));
+                        detail.nvlink_speed = Ok(Bytes(speed.saturating_mul(1_000_000)));
                     }
                 }
                 (Ok(_), _) => {}
                 (Err(why), _) => up = Err(why),
             }
         }
-        it.nvlinks_up = up;
+        detail.nvlinks_up = up;
     }
 
-    /// What the module of GPU and processor draws and may draw, on boards where they are one.
-    pub(super) fn read_module_power(&mut self, it: &mut GpuDetail) {
+    /// Reads power and power limits of the module, on boards that join GPU and processor in one module.
+    pub(super) fn read_module_power(&mut self, detail: &mut GpuDetail) {
         let watts = self.field_values(MODULE_POWER.map(|field| (field, MODULE)));
         [
-            it.module_power_average,
-            it.module_power_instant,
-            it.module_power_limit_min,
-            it.module_power_limit_max,
-            it.module_power_limit_default,
-            it.module_power_limit_enforced,
-            it.module_power_limit,
-        ] = watts.map(|it| it.and_then(small).and_then(milliwatts));
+            detail.module_power_average,
+            detail.module_power_instant,
+            detail.module_power_limit_min,
+            detail.module_power_limit_max,
+            detail.module_power_limit_default,
+            detail.module_power_limit_enforced,
+            detail.module_power_limit,
+        ] = watts.map(|value| value.and_then(small).and_then(milliwatts));
     }
 
-    /// What a GPU as a whole says in fields.
-    pub(super) fn read_fields(&mut self, it: &mut GpuDetail, driver: &str) {
+    /// Reads the fields of a GPU as a whole.
+    pub(super) fn read_fields(&mut self, detail: &mut GpuDetail, driver: &str) {
         let of_gpu = DETAILS.map(|field| (field, 0));
         let [single, double, power_cap, sync_boost, memory, average, instant, action] = self.field_values(of_gpu);
-        (it.retired_single, it.retired_double) = (single, double);
-        (it.held_power_cap, it.held_sync_boost) = (power_cap, sync_boost);
-        // 0 is what boards without a sensor say.
-        it.memory_temperature = match memory.and_then(small) {
+        (detail.retired_single, detail.retired_double) = (single, double);
+        (detail.held_power_cap, detail.held_sync_boost) = (power_cap, sync_boost);
+        // Boards without a sensor answer 0.
+        detail.memory_temperature = match memory.and_then(small) {
             Ok(0) => Err(Missing::Unsupported),
             temperature => temperature.and_then(celsius),
         };
-        it.power_average = average.and_then(small).and_then(milliwatts);
-        it.power_instant = instant.and_then(small).and_then(milliwatts);
-        it.recovery_action = action.and_then(small);
+        detail.power_average = average.and_then(small).and_then(milliwatts);
+        detail.power_instant = instant.and_then(small).and_then(milliwatts);
+        detail.recovery_action = action.and_then(small);
         let unknown = [Err(Missing::Unsupported); 3];
-        [it.held_thermal, it.held_hardware_thermal, it.held_power_brake] =
+        [detail.held_thermal, detail.held_hardware_thermal, detail.held_power_brake] =
             held(driver).map_or(unknown, |fields| self.field_values(fields));
     }
 
-    /// What only new drivers know of.
-    pub(super) fn read_rare(&mut self, it: &mut GpuDetail, driver: &str) {
-        let major = driver.split('.').next().and_then(|it| it.parse::<u32>().ok());
-        let has = |since| major.is_some_and(|it| it >= since);
+    /// Reads fields that only new drivers have.
+    pub(super) fn read_rare(&mut self, detail: &mut GpuDetail, driver: &str) {
+        let major = driver.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        let has = |since| major.is_some_and(|major| major >= since);
         let inactive = if has(595) { self.field_values(INACTIVE) } else { [Err(Missing::Unsupported); 2] };
-        [it.remapped_correctable_inactive, it.remapped_uncorrectable_inactive] = inactive;
-        (it.edpp, it.power_smoothing) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
+        [detail.remapped_correctable_inactive, detail.remapped_uncorrectable_inactive] = inactive;
+        (detail.edpp, detail.power_smoothing) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
         if !has(590) {
             return;
         }
         let [edpp] = self.field_values([EDPP]);
-        // Nobody says in which unit it comes; as percent, it can be no more.
-        it.edpp = edpp.and_then(small).and_then(|it| if it <= 1000 { Ok(it) } else { Err(Missing::Failed) });
+        detail.edpp = edpp
+            .and_then(small)
+            .and_then(|percent| if percent <= MOST_EDPP { Ok(percent) } else { Err(Missing::Failed) });
         let board = self.field_values(SMOOTHING);
         if board.iter().all(Result::is_err) {
-            it.power_smoothing = board[0].map(|_| Vec::new());
+            detail.power_smoothing = board[0].map(|_| Vec::new());
             return;
         }
         let profile = self.field_values([PROFILE])[0].and_then(small);
         let profile = profile.map(|profile| self.field_values(OF_PROFILE.map(|field| (field, profile))));
         let profile = profile.unwrap_or_else(|why| [Err(why); OF_PROFILE.len()]);
         let set = self.field_values(OF_ADMINISTRATOR);
-        let or_not_set = |it: Reading<u64>| match it {
+        let or_not_set = |value: Reading<u64>| match value {
             Err(Missing::Unsupported) => Ok(None),
             other => other.map(Some),
         };
-        it.power_smoothing = board.into_iter().chain(profile).chain(set).map(or_not_set).collect();
+        detail.power_smoothing = board.into_iter().chain(profile).chain(set).map(or_not_set).collect();
     }
 
-    /// What went over all NVLink connections so far: sent and received.
+    /// Reads the bytes sent and received over all NVLink connections so far.
     pub(super) fn transferred(&mut self) -> [Reading<Bytes>; 2] {
-        self.field_values([SENT, RECEIVED]).map(|it| it.map(Bytes::from_kib))
+        self.field_values([SENT, RECEIVED]).map(|value| value.map(Bytes::from_kib))
     }
 }
 
-/// The fields that say for how long heat, by software and by hardware, and the power brake held the clocks.
+/// The fields that tell how long heat, by software and by hardware, and the power brake held the clocks.
 ///
 /// nvml.h has them as 251 to 253 in CUDA 12.9 and 13.0, and as 269 to 271 since 13.0 update 1, where 251 to 253 are again
-/// what they were in 12.8: settings of power smoothing. nvml-wrapper draws the line at 580.82. What is between 580.65, which
-/// came with 13.0, and that is not known.
+/// what they were in 12.8: settings of power smoothing. nvml-wrapper changes the numbers at 580.82. The numbers between 580.65,
+/// which came with 13.0, and 580.82 are not known.
 fn held(driver: &str) -> Option<[Field; 3]> {
     let mut numbers = driver.split('.').map(str::parse::<u32>);
     let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
@@ -230,7 +236,7 @@ mod tests {
 
     #[test]
     fn what_held_the_clocks_is_asked_by_the_numbers_of_the_driver() {
-        let first = |driver| held(driver).map(|it| it[0].0);
+        let first = |driver| held(driver).map(|fields| fields[0].0);
         assert_eq!(first("535.183.01"), None);
         assert_eq!(first("570.86.16"), None, "251 is whether power smoothing is on");
         assert_eq!(first("575.51.03"), Some(251));

@@ -1,4 +1,4 @@
-//! Where a GPU sits: near which processors and memory of the host, in which fabric, in which rack. And its fans.
+//! The place of a GPU: nearby processors and memory of the host, its fabric and its rack. Also its fans.
 
 use std::ffi::c_ulong;
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::base::text::Text;
 use crate::base::units::Percent;
 use crate::protocol::snapshot::{GpuDetail, Missing, Reading};
 
-/// Words of a set of processors: room for 4096.
+/// Words of a bit set with room for 4096 processors.
 const CPU_WORDS: usize = 4096 / c_ulong::BITS as usize;
-/// Words of a set of NUMA nodes: room for 1024.
+/// Words of a bit set with room for 1024 NUMA nodes.
 const NODE_WORDS: usize = 1024 / c_ulong::BITS as usize;
-/// The NUMA node, and not the socket.
+/// NVML's scope for NUMA nodes, as opposed to sockets.
 const SCOPE_NODE: u32 = 0;
 /// `NVML_GPU_VIRTUALIZATION_MODE_NONE`, and `…_HOST_VGPU`.
 const BARE: u32 = 0;
@@ -30,47 +30,51 @@ const VGPU: [u32; 6] = [0, 1, 2, 9, 10, 11];
 const MOST_FANS: u32 = 16;
 
 impl GpuCalls {
-    /// What does not change while the driver runs.
-    pub(super) fn read_place(&mut self, it: &mut GpuDetail, bus_id: &Reading<Text>) {
+    /// Reads the place of the GPU, which does not change while the driver runs.
+    pub(super) fn read_place(&mut self, detail: &mut GpuDetail, bus_id: &Reading<Text>) {
         let cpus = self.ask("nvmlDeviceGetCpuAffinity", |gpu| gpu.cpu_affinity(CPU_WORDS));
-        it.cpus = cpus.and_then(|set| members(&set));
+        detail.cpus = cpus.and_then(|set| members(&set));
         let nodes = self.ask("nvmlDeviceGetMemoryAffinity", |gpu| gpu.memory_affinity(NODE_WORDS, SCOPE_NODE));
-        it.numa_nodes = nodes.and_then(|set| members(&set));
-        it.numa_node = self.ask("nvmlDeviceGetNumaNodeId", Device::numa_node_id);
+        detail.numa_nodes = nodes.and_then(|set| members(&set));
+        detail.numa_node = self.ask("nvmlDeviceGetNumaNodeId", Device::numa_node_id);
         let virtualization = self.ask("nvmlDeviceGetVirtualizationMode", calls::virtualization);
-        it.pcie_generation_host_max = match (virtualization, bus_id) {
+        detail.pcie_generation_host_max = match (virtualization, bus_id) {
             (Ok(BARE), Ok(bus_id)) => generation_of_port(Path::new("/sys/bus/pci/devices"), bus_id.as_str()),
-            // What a virtual machine sees above it is made up.
+            // The PCI bridges that a virtual machine sees are made up.
             _ => Err(Missing::Unsupported),
         };
-        it.vgpu = if virtualization == Ok(SHARED) { Ok(self.vgpu()) } else { Err(Missing::Unsupported) };
+        detail.vgpu = if virtualization == Ok(SHARED) { Ok(self.vgpu()) } else { Err(Missing::Unsupported) };
         let platform = self.ask("nvmlDeviceGetPlatformInfo", platform);
         let number = |pick: fn(&nvmlPlatformInfo_v2_t) -> u8| {
-            platform.as_ref().map_or_else(|why| Err(*why), |it| Ok(pick(it).into()))
+            platform.as_ref().map_or_else(|why| Err(*why), |info| Ok(pick(info).into()))
         };
-        it.chassis = platform.as_ref().map_or_else(|why| Err(*why), |it| Ok(until_nul(&it.chassisSerialNumber)));
-        it.slot = number(|it| it.slotNumber);
-        it.tray = number(|it| it.trayIndex);
-        it.rack_host = number(|it| it.hostId);
-        it.peer_type = number(|it| it.peerType);
-        it.module = number(|it| it.moduleId);
-        it.fabric_guid = platform.map(|it| hex(&it.ibGuid[..8]).into());
+        detail.chassis =
+            platform.as_ref().map_or_else(|why| Err(*why), |info| Ok(until_nul(&info.chassisSerialNumber)));
+        detail.slot = number(|info| info.slotNumber);
+        detail.tray = number(|info| info.trayIndex);
+        detail.rack_host = number(|info| info.hostId);
+        detail.peer_type = number(|info| info.peerType);
+        detail.module = number(|info| info.moduleId);
+        detail.fabric_guid = platform.map(|info| hex(&info.ibGuid[..8]).into());
     }
 
     /// Its state in the fabric of NVLink switches, and how fast its fans are to turn.
-    pub(super) fn read_fabric_and_fans(&mut self, it: &mut GpuDetail) {
+    pub(super) fn read_fabric_and_fans(&mut self, detail: &mut GpuDetail) {
         let fabric = self.ask("nvmlDeviceGetGpuFabricInfoV", fabric);
-        let fabric = fabric.and_then(|it| if it.state == 0 { Err(Missing::Unsupported) } else { Ok(it) });
-        it.fabric =
-            fabric.map(|it| [u32::from(it.state), it.status, it.cliqueId, it.healthMask, it.healthSummary.into()]);
-        it.fabric_cluster = fabric.map(|it| uuid(it.clusterUuid).into());
-        it.fans = self.fans();
+        let fabric = fabric.and_then(|fabric| if fabric.state == 0 { Err(Missing::Unsupported) } else { Ok(fabric) });
+        detail.fabric = fabric.map(|fabric| {
+            [u32::from(fabric.state), fabric.status, fabric.cliqueId, fabric.healthMask, fabric.healthSummary.into()]
+        });
+        detail.fabric_cluster = fabric.map(|fabric| uuid(fabric.clusterUuid).into());
+        detail.fans = self.fans();
     }
 
-    /// What driver and GPU can do for virtual machines that share it, in nvidia-smi's order.
+    /// The capabilities of driver and GPU for virtual machines that share the GPU, in nvidia-smi's order.
     fn vgpu(&mut self) -> Vec<Option<bool>> {
         let driver = self.ask("nvmlGetVgpuDriverCapabilities", |gpu| calls::vgpu_of_driver(gpu, 0));
-        let mut can = |it| self.ask_with("nvmlDeviceGetVgpuCapabilities", it, |gpu| calls::vgpu(gpu, it)).ok();
+        let mut can = |capability| {
+            self.ask_with("nvmlDeviceGetVgpuCapabilities", capability, |gpu| calls::vgpu(gpu, capability)).ok()
+        };
         std::iter::once(driver.ok()).chain(VGPU.map(&mut can)).collect()
     }
 
@@ -81,7 +85,7 @@ impl GpuCalls {
             1..=MOST_FANS => (0..count)
                 .map(|fan| {
                     let percent = self.ask_with("nvmlDeviceGetFanSpeed_v2", fan, |gpu| gpu.fan_speed(fan))?;
-                    u16::try_from(percent).map(|it| Percent::new(it.into())).map_err(|_| Missing::Failed)
+                    u16::try_from(percent).map(|percent| Percent::new(percent.into())).map_err(|_| Missing::Failed)
                 })
                 .collect(),
             _ => Err(Missing::Failed),
@@ -89,13 +93,13 @@ impl GpuCalls {
     }
 }
 
-/// `nvmlDeviceGetGpuFabricInfoV`: the third version of what it fills, or on an older driver the second, which has no summary.
+/// `nvmlDeviceGetGpuFabricInfoV`: fills version 3 of the structure, or on an older driver version 2, which has no summary.
 fn fabric(device: &Device<'static>) -> Result<nvmlGpuFabricInfo_v3_t, NvmlError> {
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuFabricInfoV.as_ref())?;
     // SAFETY: the structure is plain numbers, for all of which zero is a value.
     let mut info: nvmlGpuFabricInfo_v3_t = unsafe { mem::zeroed() };
     info.version = version::<nvmlGpuFabricInfo_v3_t>(3);
-    // SAFETY: it is the structure that this function fills, of the version that it says.
+    // SAFETY: `info` is the structure that this function fills, of the version in its field.
     match nvml_try(unsafe { function(handle(device), &raw mut info) }) {
         Err(NvmlError::UnexpectedVariant(_) | NvmlError::InvalidArg) => {
             info.version = version::<nvmlGpuFabricInfo_v2_t>(2);
@@ -113,25 +117,25 @@ fn platform(device: &Device<'static>) -> Result<nvmlPlatformInfo_v2_t, NvmlError
     // SAFETY: the structure is plain numbers, for all of which zero is a value.
     let mut info: nvmlPlatformInfo_v2_t = unsafe { mem::zeroed() };
     info.version = version::<nvmlPlatformInfo_v2_t>(2);
-    // SAFETY: it is the structure that this function fills, of the version that it says.
+    // SAFETY: `info` is the structure that this function fills, of the version in its field.
     nvml_try(unsafe { function(handle(device), &raw mut info) })?;
     Ok(info)
 }
 
-/// What NVML wants to find in the first field of a structure of that version.
+/// The value that NVML expects in the first field of a structure of that version.
 fn version<T>(number: u32) -> u32 {
     u32::try_from(size_of::<T>()).map_or(0, |size| size | number << 24)
 }
 
-/// The highest PCIe generation of the host's port that the GPU hangs on, through whichever switches.
+/// The highest PCIe generation of the host's port above the GPU and its switches.
 fn generation_of_port(devices: &Path, bus_id: &str) -> Reading<u32> {
-    // NVML has eight figures for the domain, the kernel four, and more only for one that needs them.
+    // NVML writes the PCI domain with eight digits; the kernel writes four, and more only where needed.
     let (domain, place) = bus_id.split_once(':').ok_or(Missing::Failed)?;
     let name = format!("{}:{place}", domain.strip_prefix("0000").unwrap_or(domain)).to_lowercase();
     let path = fs::canonicalize(devices.join(&name)).map_err(|_| Missing::Unsupported)?;
-    let is_root = |it: &&Path| it.file_name().is_some_and(|it| it.to_string_lossy().starts_with("pci"));
+    let is_root = |path: &&Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("pci"));
     let root = path.ancestors().find(is_root).ok_or(Missing::Unsupported)?;
-    let port = path.ancestors().find(|it| it.parent() == Some(root)).filter(|it| *it != path);
+    let port = path.ancestors().find(|ancestor| ancestor.parent() == Some(root)).filter(|port| *port != path);
     let speed = fs::read_to_string(port.ok_or(Missing::Unsupported)?.join("max_link_speed"));
     let speed = speed.map_err(|_| Missing::Unsupported)?;
     match speed.split_whitespace().next() {
@@ -159,7 +163,7 @@ fn uuid(bytes: [u8; 16]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// The members of a set of bits as `0-15,32-47`; a set of none says that nobody knows.
+/// The members of a bit set as `0-15,32-47`. An empty set means that they are not known.
 fn members(set: &[c_ulong]) -> Reading<Text> {
     let has = |at: usize| set[at / c_ulong::BITS as usize] >> (at % c_ulong::BITS as usize) & 1 == 1;
     let all: Vec<usize> = (0..set.len() * c_ulong::BITS as usize).filter(|at| has(*at)).collect();
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_set_of_processors_is_said_as_the_kernel_says_it() {
-        let says = |set: &[c_ulong]| members(set).map(|it| it.to_string());
+        let says = |set: &[c_ulong]| members(set).map(|text| text.to_string());
         assert_eq!(says(&[0b1111]), Ok("0-3".to_owned()));
         assert_eq!(says(&[1 << 63 | 0b101, 0b11]), Ok("0,2,63-65".to_owned()));
         assert_eq!(says(&[0, 0]), Err(Missing::Unsupported));
