@@ -100,7 +100,9 @@ impl<'a> FoundOrphans<'a> {
             snapshot.processes.iter().filter(is_of_user).map(|process| process.id).collect();
         // A process that has ended belongs to the users of the processes that keep its memory.
         let is_wanted = |verdict: &&Verdict| match &verdict.kind {
-            VerdictKind::Ghost { heirs, .. } => user.is_none() || heirs.iter().any(|heir| of_user.contains(heir)),
+            VerdictKind::Ghost { keepers, .. } => {
+                user.is_none() || keepers.iter().any(|keeper| of_user.contains(keeper))
+            }
             _ => of_user.contains(&verdict.process),
         };
         let verdicts = || model.verdicts().iter().filter(is_wanted);

@@ -119,13 +119,13 @@ fn describe(key: JobKey, members: &[usize], snapshot: &Snapshot, tree: &ProcessT
     let gone = match &key {
         JobKey::Ended(id) => members.iter().find_map(|at| {
             let ghost = records.root_of_ghost(snapshot.processes[*at].id.pid);
-            records.record(*at).root.as_ref().or(ghost).filter(|named| named.id == *id)
+            records.record(*at).root.as_ref().or(ghost).filter(|known| known.id == *id)
         }),
         _ => None,
     };
     let name = gone
-        .or_else(|| representative.map(|at| &records.record(at).named))
-        .map_or_else(String::new, |named| named.program());
+        .or_else(|| representative.map(|at| &records.record(at).known))
+        .map_or_else(String::new, |known| known.program());
     Job {
         root,
         name,

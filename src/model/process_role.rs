@@ -116,7 +116,7 @@ impl ProcessRole {
     }
 
     /// Its relation to the processes that it creates.
-    pub(in crate::model) fn calling(self) -> &'static str {
+    pub(in crate::model) fn relation(self) -> &'static str {
         match self {
             Self::Launcher => "launcher",
             Self::Helper => "helper",

@@ -28,7 +28,7 @@ pub struct KnownProcess {
     /// Its facts when last seen; `None` when it was never seen.
     facts: Option<Arc<ProcessFacts>>,
     /// Its relation to the processes it started: `trainer`, `launcher`.
-    pub calling: &'static str,
+    pub relation: &'static str,
 }
 
 impl KnownProcess {
@@ -132,7 +132,7 @@ pub enum VerdictKind {
         /// The process that had the PID, if it was seen alive.
         was: Option<Arc<KnownProcess>>,
         /// The processes that most likely keep its memory.
-        heirs: Vec<ProcessId>,
+        keepers: Vec<ProcessId>,
     },
     /// It holds memory and has not computed for long.
     Idle {

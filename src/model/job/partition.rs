@@ -36,8 +36,8 @@ pub(super) fn partition(
         if let JobKey::Root(root) = &keys[*job]
             && let Some(root) = tree.place(*root)
         {
-            let named = records.record(root).named.clone();
-            records.set_root(at, named);
+            let known = records.record(root).known.clone();
+            records.set_root(at, known);
         }
     }
     (keys, of)
@@ -144,7 +144,7 @@ impl JobPartition {
         name: &Text,
     ) {
         let start = |at: usize| snapshot.processes[at].id.start_ticks;
-        let program = |at: usize| records.record(at).named.program();
+        let program = |at: usize| records.record(at).known.program();
         let gap = START_GAP.saturating_mul(snapshot.host.facts.ticks_per_second);
         let is_soon = |a: usize, b: usize| start(a).zip(start(b)).is_some_and(|(a, b)| b.saturating_sub(a) <= gap);
         ranks.sort_by_cached_key(|at| (program(*at), start(*at)));
@@ -176,7 +176,7 @@ impl JobPartition {
             let what = match records.record(at).role {
                 ProcessRole::Worker | ProcessRole::Helper => "".into(),
                 // A trainer is a job of its own.
-                ProcessRole::Python if facts.trainer_threads != Ok(true) => records.record(at).named.command().into(),
+                ProcessRole::Python if facts.trainer_threads != Ok(true) => records.record(at).known.command().into(),
                 _ => continue,
             };
             match left.entry(JobKey::Group(uid, group, what)) {

@@ -127,8 +127,8 @@ impl JudgeInput<'_> {
             Some(Missing::Denied) => VerdictKind::Foreign { hidden: true },
             Some(Missing::NotYet) => VerdictKind::TooSoon,
             Some(Missing::Gone | Missing::Failed | Missing::Unsupported) | None => VerdictKind::Ghost {
-                was: self.records.ended_process(process.id.pid).map(|ended| ended.named.clone()),
-                heirs: orphan::heirs(self, process.id),
+                was: self.records.ended_process(process.id.pid).map(|ended| ended.known.clone()),
+                keepers: orphan::keepers(self, process.id),
             },
         })
     }
@@ -146,10 +146,10 @@ impl JudgeInput<'_> {
         let is_dead_for = |span: Duration| record.dead_since.is_some_and(|since| self.snapshot.at.since(since) >= span);
         let is_listed = process_total.is_some_and(|total| total.memory.is_ok_and(|bytes| bytes.bytes > Bytes(0)));
         Some(if threads <= 1 && is_listed && is_dead_for(GHOST_AFTER) {
-            VerdictKind::Ghost { was: Some(record.named.clone()), heirs: orphan::heirs(self, process.id) }
+            VerdictKind::Ghost { was: Some(record.known.clone()), keepers: orphan::keepers(self, process.id) }
         } else if threads <= 1 {
             VerdictKind::Zombie {
-                parent: self.tree.parent_of(at).map(|parent| self.records.record(parent).named.clone()),
+                parent: self.tree.parent_of(at).map(|parent| self.records.record(parent).known.clone()),
             }
         } else if state == Ok(State::DiskSleep) || process.load.wchan.is_ok() {
             VerdictKind::StuckInDriver { wchan: process.load.wchan.clone().ok(), span: self.blocked(record) }
@@ -181,7 +181,7 @@ impl JudgeInput<'_> {
             return Some(VerdictKind::Launcher);
         }
         let creator = orphan::creator(self, at).filter(|_| orphan::serves(record))?;
-        Some(VerdictKind::WorkerOf(self.records.record(creator).named.clone()))
+        Some(VerdictKind::WorkerOf(self.records.record(creator).known.clone()))
     }
 
     /// Rule 6.
@@ -224,14 +224,15 @@ fn attribute(verdicts: &mut [Verdict], input: JudgeInput<'_>, unaccounted: &[Una
     let mut pools: Vec<(RetainedMemory, Vec<usize>)> = Vec::new();
     let is_orphan = |at: &usize| matches!(verdicts[*at].kind, VerdictKind::Orphan(_) | VerdictKind::MaybeOrphan(_));
     for verdict in &*verdicts {
-        let VerdictKind::Ghost { heirs, .. } = &verdict.kind else { continue };
-        let heirs: Vec<usize> = heirs.iter().filter_map(|heir| input.tree.place(*heir)).filter(is_orphan).collect();
+        let VerdictKind::Ghost { keepers, .. } = &verdict.kind else { continue };
+        let keepers: Vec<usize> =
+            keepers.iter().filter_map(|keeper| input.tree.place(*keeper)).filter(is_orphan).collect();
         for (gpu, gpu_processes) in input.snapshot.gpus.iter().map(|gpu| &gpu.processes).enumerate() {
             let memory = gpu_processes
                 .iter()
                 .find(|gpu_process| gpu_process.process == verdict.process)
                 .and_then(|gpu_process| gpu_process.memory.ok());
-            let holders: Vec<usize> = heirs.iter().copied().filter(|at| verdicts[*at].open.contains(&gpu)).collect();
+            let holders: Vec<usize> = keepers.iter().copied().filter(|at| verdicts[*at].open.contains(&gpu)).collect();
             if let Some(memory) = memory {
                 pools.push((
                     RetainedMemory { gpu, ghost: Some(verdict.process), memory, holders: holders.len() },

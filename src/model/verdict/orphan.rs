@@ -159,7 +159,7 @@ fn signs(input: JudgeInput<'_>, at: usize) -> Vec<OrphanSign> {
     });
     if let Some(lost_parent) = lost_parent {
         signs.push(OrphanSign::CreatorEnded(ProcessEnd {
-            process: lost_parent.who.clone(),
+            process: lost_parent.process.clone(),
             ago: input.snapshot.at.since(lost_parent.at),
         }));
     }
@@ -178,7 +178,7 @@ fn left(input: JudgeInput<'_>, at: usize) -> Option<OrphanSign> {
         Some(parent) => {
             let record = input.records.record(parent);
             // In a container, the trainer itself may be PID 1.
-            record.role.is_keeper().then(|| format!("{} ({})", record.named.program(), record.named.id.pid).into())?
+            record.role.is_keeper().then(|| format!("{} ({})", record.known.program(), record.known.id.pid).into())?
         }
         None if parent == 1 => "PID 1".into(),
         None if parent == 0 => "something outside of its PID namespace".into(),
@@ -236,7 +236,7 @@ fn is_alive(input: JudgeInput<'_>, pid: u32) -> bool {
 /// 3. `DataLoader` workers and others that only serve;
 /// 4. processes with its arguments;
 /// 5. all that run Python.
-pub(super) fn heirs(input: JudgeInput<'_>, ghost: ProcessId) -> Vec<ProcessId> {
+pub(super) fn keepers(input: JudgeInput<'_>, ghost: ProcessId) -> Vec<ProcessId> {
     let was = input.records.shared_ids(input.tree, ghost);
     let mut found: Vec<usize> = Vec::new();
     for gpu in

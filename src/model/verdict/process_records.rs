@@ -36,7 +36,7 @@ pub(super) enum Activity {
 /// A parent that ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LostParent {
-    pub(super) who: Arc<KnownProcess>,
+    pub(super) process: Arc<KnownProcess>,
     pub(super) role: ProcessRole,
     pub(super) at: Moment,
 }
@@ -45,7 +45,7 @@ pub(super) struct LostParent {
 #[derive(Debug, Clone)]
 pub(in crate::model) struct ProcessRecord {
     /// The process with its last known arguments: an ended process has none.
-    pub(in crate::model) named: Arc<KnownProcess>,
+    pub(in crate::model) known: Arc<KnownProcess>,
     pub(in crate::model) role: ProcessRole,
     /// Whether it had the arguments of its Python parent: it was forked, not started.
     pub(in crate::model) forked: bool,
@@ -82,7 +82,7 @@ pub(super) struct SharedIds {
 /// A GPU process that ended.
 #[derive(Debug, Clone)]
 pub(super) struct EndedProcess {
-    pub(super) named: Arc<KnownProcess>,
+    pub(super) known: Arc<KnownProcess>,
     shared_ids: SharedIds,
     root: Option<Arc<KnownProcess>>,
     at: Moment,
@@ -104,8 +104,8 @@ impl ProcessRecords {
     /// Never while zombies or unlisted PIDs exist: their jobs depend on more.
     pub(in crate::model) fn is_settled(&self, snapshot: &Snapshot) -> bool {
         let is_same = |(record, process): (&ProcessRecord, &Process)| {
-            let facts = record.named.facts.as_ref();
-            record.named.id == process.id
+            let facts = record.known.facts.as_ref();
+            record.known.id == process.id
                 && facts.is_some_and(|facts| *facts == process.facts || have_equal_ties(facts, &process.facts))
         };
         let is_dead = |(record, process): (&ProcessRecord, &Process)| {
@@ -120,7 +120,7 @@ impl ProcessRecords {
     /// Updates the records from the latest snapshot.
     pub(in crate::model) fn learn(&mut self, snapshot: &Snapshot, tree: &ProcessTree, process_totals: &[ProcessTotal]) {
         let is_same =
-            self.records.iter().map(|record| record.named.id).eq(snapshot.processes.iter().map(|process| process.id));
+            self.records.iter().map(|record| record.known.id).eq(snapshot.processes.iter().map(|process| process.id));
         if !is_same {
             self.match_processes(snapshot);
         }
@@ -158,11 +158,11 @@ impl ProcessRecords {
         let mut gone = Vec::new();
         self.records.reserve(snapshot.processes.len());
         for process in &snapshot.processes {
-            while let Some(record) = old.next_if(|record| record.named.id < process.id) {
+            while let Some(record) = old.next_if(|record| record.known.id < process.id) {
                 gone.push(record);
             }
             self.records.push(
-                old.next_if(|record| record.named.id == process.id).unwrap_or_else(|| ProcessRecord::of(process)),
+                old.next_if(|record| record.known.id == process.id).unwrap_or_else(|| ProcessRecord::of(process)),
             );
         }
         gone.extend(old);
@@ -176,9 +176,9 @@ impl ProcessRecords {
             let creator = &self.records[creator];
             creator.role.runs_python()
                 && creator
-                    .named
+                    .known
                     .argv()
-                    .is_some_and(|argv| !argv.is_empty() && self.records[at].named.argv() == Some(argv))
+                    .is_some_and(|argv| !argv.is_empty() && self.records[at].known.argv() == Some(argv))
         };
         // A daemon has a session of its own, and is no worker.
         let is_daemon = |creator: usize| {
@@ -187,7 +187,7 @@ impl ProcessRecords {
         };
         let is_fork = tree.parent_of(at).filter(|creator| has_same_argv(*creator)).map(|creator| !is_daemon(creator));
         let creator =
-            tree.parent_of(at).map(|parent| &self.records[parent]).map(|record| (record.named.clone(), record.role));
+            tree.parent_of(at).map(|parent| &self.records[parent]).map(|record| (record.known.clone(), record.role));
         let record = &mut self.records[at];
         record.forked = is_fork.unwrap_or(record.forked);
         if let Ok(parent) = process.facts.parent {
@@ -207,9 +207,9 @@ impl ProcessRecords {
 
     fn remember_ended(&mut self, gone: Vec<ProcessRecord>, now: Moment) {
         let gpu_processes =
-            gone.into_iter().filter(|record| record.gpu_process && record.named.id.start_ticks.is_some());
+            gone.into_iter().filter(|record| record.gpu_process && record.known.id.start_ticks.is_some());
         self.ended.extend(gpu_processes.map(|record| EndedProcess {
-            named: record.named,
+            known: record.known,
             shared_ids: record.shared_ids,
             root: record.root,
             at: now,
@@ -220,16 +220,16 @@ impl ProcessRecords {
 
     /// Returns the last ended GPU process with a PID.
     pub(super) fn ended_process(&self, pid: u32) -> Option<&EndedProcess> {
-        self.ended.iter().rev().find(|ended| ended.named.id.pid == pid)
+        self.ended.iter().rev().find(|ended| ended.known.id.pid == pid)
     }
 
     /// Returns the shared ids and the arguments of an ended GPU process, by a ghost's PID or a zombie's identity.
     pub(super) fn shared_ids(&self, tree: &ProcessTree, id: ProcessId) -> Option<(SharedIds, Option<&Argv>)> {
-        let dead = || tree.place(id).map(|at| (self.records[at].shared_ids, self.records[at].named.argv()));
+        let dead = || tree.place(id).map(|at| (self.records[at].shared_ids, self.records[at].known.argv()));
         if id.start_ticks.is_some() {
             dead()
         } else {
-            self.ended_process(id.pid).map(|ended| (ended.shared_ids, ended.named.argv()))
+            self.ended_process(id.pid).map(|ended| (ended.shared_ids, ended.known.argv()))
         }
     }
 
@@ -259,7 +259,7 @@ impl KnownProcess {
 impl ProcessRecord {
     fn of(process: &Process) -> Self {
         Self {
-            named: KnownProcess { id: process.id, facts: None, calling: "" }.into(),
+            known: KnownProcess { id: process.id, facts: None, relation: "" }.into(),
             role: ProcessRole::Unknown,
             forked: false,
             served: None,
@@ -284,20 +284,20 @@ impl ProcessRecord {
     /// Updates the name and arguments. A process that has ended keeps its arguments; returns whether it has lost them.
     fn name(&mut self, process: &Process) -> bool {
         let facts = &process.facts;
-        let is_same = self.named.facts.as_ref() == Some(facts);
-        let is_cleared = !is_same && self.named.argv().is_some() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
+        let is_same = self.known.facts.as_ref() == Some(facts);
+        let is_cleared = !is_same && self.known.argv().is_some() && facts.argv.as_ref().is_ok_and(Argv::is_empty);
         if is_same || is_cleared {
             return is_cleared;
         }
-        self.forked &= self.named.argv() == facts.argv.as_ref().ok();
+        self.forked &= self.known.argv() == facts.argv.as_ref().ok();
         self.role = ProcessRole::of(process);
         let mut arguments = facts.argv.iter().flat_map(Argv::iter);
         self.served =
             arguments.find_map(|pid| pid.strip_prefix("--parent=")).and_then(|argument| argument.parse().ok());
         // A tool like `vllm` is no trainer.
         let is_script = self.role == ProcessRole::Python && process_role::program(facts).strip_suffix(".py").is_some();
-        let calling = if is_script { "trainer" } else { self.role.calling() };
-        self.named = KnownProcess { id: process.id, facts: Some(facts.clone()), calling }.into();
+        let relation = if is_script { "trainer" } else { self.role.relation() };
+        self.known = KnownProcess { id: process.id, facts: Some(facts.clone()), relation }.into();
         false
     }
 
@@ -308,9 +308,9 @@ impl ProcessRecord {
             return;
         }
         let id = ProcessId { pid, start_ticks: None };
-        let stranger = || (KnownProcess { id, facts: None, calling: "parent" }.into(), ProcessRole::Unknown);
-        let (who, role) = self.creator.take().filter(|creator| creator.0.id.pid == pid).unwrap_or_else(stranger);
-        self.lost_parent = Some(LostParent { who, role, at: now });
+        let stranger = || (KnownProcess { id, facts: None, relation: "parent" }.into(), ProcessRole::Unknown);
+        let (process, role) = self.creator.take().filter(|creator| creator.0.id.pid == pid).unwrap_or_else(stranger);
+        self.lost_parent = Some(LostParent { process, role, at: now });
     }
 }
 

@@ -120,17 +120,17 @@ impl Verdict {
                 format!("in another PID namespace (a container's or the host's); {}", holds())
             }
             VerdictKind::Foreign { hidden: true } => format!("hidden from this user; {}", holds()),
-            VerdictKind::Ghost { was, heirs } => {
-                let who = was.as_ref().map_or_else(
+            VerdictKind::Ghost { was, keepers } => {
+                let process = was.as_ref().map_or_else(
                     || "no process has this PID".to_owned(),
                     |process| format!("{} has ended", process.command()),
                 );
-                let heirs = match heirs.as_slice() {
+                let keepers = match keepers.as_slice() {
                     [] => "no visible process keeps it".to_owned(),
                     [one] => format!("{} keeps it", one.pid),
                     [first, rest @ ..] => format!("{} and {} keep it", first.pid, many(rest.len(), "other")),
                 };
-                format!("{who}, but the driver still lists {}; {heirs}", self.amount())
+                format!("{process}, but the driver still lists {}; {keepers}", self.amount())
             }
             VerdictKind::Idle { span, notebook } => {
                 let notebook = if *notebook { "a notebook; " } else { "" };
@@ -239,9 +239,9 @@ impl OrphanEvidence {
         match sign {
             OrphanSign::CreatorEnded(ended) => {
                 // A process that does not serve another has a parent, not a trainer.
-                let calling =
-                    if self.serves || ended.process.calling != "trainer" { ended.process.calling } else { "parent" };
-                format!("its {calling} ({}) ended {} ago", ended.process, ago(ended.ago))
+                let relation =
+                    if self.serves || ended.process.relation != "trainer" { ended.process.relation } else { "parent" };
+                format!("its {relation} ({}) ended {} ago", ended.process, ago(ended.ago))
             }
             OrphanSign::Left { to } => format!("its parent exited (now under {to})"),
             OrphanSign::GroupLeaderGone(leader) => format!("its process group leader {leader} is gone"),
