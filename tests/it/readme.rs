@@ -164,7 +164,7 @@ fn the_keys_of_the_first_walk_do_what_it_says() {
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
     terminal.quit();
-    assert!(part("A first walk").contains("`F9` opens the panel"), "the keys above are those of the README");
+    assert!(part("A first walk").contains("`F9` opens the dialog"), "the keys above are those of the README");
 }
 
 #[test]
