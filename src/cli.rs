@@ -7,6 +7,7 @@ mod values;
 use std::env;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -19,10 +20,11 @@ use crate::app::process_columns::{ProcessColumn, Sort};
 use crate::app::settings::ThemeName;
 use crate::base::units::Bytes;
 use crate::protocol::agent_options::{Interval, parse_span};
+use crate::source::{Speed, ViaCommand};
 
 /// See every GPU, who holds its memory, and end the right process.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     #[command(subcommand)]
@@ -30,6 +32,9 @@ pub struct Cli {
 
     #[command(flatten)]
     pub(crate) agent: AgentArgs,
+
+    #[command(flatten)]
+    hosts: HostArgs,
 
     #[command(flatten)]
     pub(crate) screen: ScreenArgs,
@@ -61,6 +66,21 @@ pub struct Cli {
     /// How long to wait for the driver before printing what is known
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::positive_span)]
     timeout: Duration,
+}
+
+/// The hosts to show.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Other hosts")]
+struct HostArgs {
+    /// Show the host that this command connects to, such as `ssh HOST gputop agent`; repeat it for more hosts. The command
+    /// is split as a shell does, and run without a shell and without the terminal
+    #[arg(long, value_name = "[NAME=]COMMAND", value_parser = ViaCommand::from_str)]
+    #[arg(conflicts_with_all = ["gpu", "query_compute_apps", "list", "csv"])]
+    via: Vec<ViaCommand>,
+
+    /// With `--via`: show this host too
+    #[arg(long, requires = "via")]
+    local: bool,
 }
 
 /// The flags of nvidia-smi.
@@ -284,6 +304,33 @@ pub(crate) struct FreeArgs {
     wait: bool,
 }
 
+/// `gputop replay`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReplayArgs {
+    /// Lines as `gputop agent` or `gputop --json -l` print them; `-` for the standard input
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// How many times as fast as recorded, or `max`
+    #[arg(long, value_name = "NUMBER|max", default_value = "1", value_parser = Speed::from_str)]
+    speed: Speed,
+
+    /// Print a table of the state at the end and exit (default if the output is not a terminal)
+    #[arg(long, conflicts_with = "json")]
+    once: bool,
+
+    /// Print sentences about the state at the end and exit
+    #[arg(long, conflicts_with = "json")]
+    plain: bool,
+
+    /// Print the state at the end as JSON, one line for each host, and exit
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    screen: ScreenArgs,
+}
+
 /// The subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Task {
@@ -299,6 +346,8 @@ pub(crate) enum Task {
     Free(FreeArgs),
     /// List processes that hold GPU memory and should not, and why; the exit code is 10 if there are any
     Orphans(OrphansArgs),
+    /// Show a recording on the same screens; nothing in it can be signalled
+    Replay(ReplayArgs),
     /// Print the JSON Schema of the agent's lines
     Schema,
     /// Run one process of the simulated machine

@@ -17,10 +17,9 @@ use toml::de::{DeTable, DeValue};
 use crate::app::settings::{SettingForm, Settings};
 use crate::app::{App, Options};
 use crate::base::terminal::TerminalAbilities;
-use crate::cli::Cli;
+use crate::cli::{Cli, Task};
 use crate::commands::doctor::SettingsState;
 use crate::protocol::agent_options::{AgentOptions, Interval};
-use crate::source::Source;
 use crate::tui::session::{SessionOptions, SettingsFiles};
 use crate::view::Theme;
 
@@ -61,11 +60,11 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     Ok(SessionOptions {
         app: Options {
             readonly: agent.readonly,
-            is_recording: false,
+            is_recording: matches!(cli.task, Some(Task::Replay(_))),
             interval: agent.interval,
             warn_before: cli.screen.warn_before,
         },
-        sources: vec![Source::LocalAgent(agent)],
+        sources: cli.sources(config.settings.interval.map(|Interval(interval)| interval)),
         settings: config.settings.clone(),
         theme: Theme::new(ascii || abilities.ascii, abilities.colour),
         mouse: !cli.screen.no_mouse && config.mouse.unwrap_or(true),

@@ -48,10 +48,18 @@ pub fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             io::stdout().write_all(protocol::line::SCHEMA.as_bytes())?;
             Ok(ExitCode::SUCCESS)
         }
-        None => match (cli.query(), cli.report()) {
-            (Some(query), _) => commands::query::run(&query),
-            (None, Some(report)) => commands::report::run(&report),
-            (None, None) => tui::session::run(&config::session_options(cli).map_err(anyhow::Error::msg)?),
+        Some(Task::Replay(replay)) => show(&cli.with_replay(replay)),
+        None => match cli.query() {
+            Some(query) => commands::query::run(&query),
+            None => show(cli),
         },
+    }
+}
+
+/// Prints a report, or shows the screen.
+fn show(cli: &Cli) -> anyhow::Result<ExitCode> {
+    match cli.report() {
+        Some(report) => commands::report::run(&report),
+        None => tui::session::run(&config::session_options(cli).map_err(anyhow::Error::msg)?),
     }
 }

@@ -157,6 +157,11 @@ impl Sources {
         (0..).map(HostKey).zip(self.sources.iter().map(|(source, _)| source))
     }
 
+    /// Returns whether the lines come from a recording.
+    pub fn is_recording(&self) -> bool {
+        self.sources.iter().any(|(source, _)| matches!(source, Source::Recording(_)))
+    }
+
     /// Waits for the next event of any source. Without a source that can report, waits for ever. Safe to cancel.
     pub async fn next(&mut self) -> SourceEvent {
         loop {
@@ -176,8 +181,9 @@ impl Sources {
 
     /// Sends a command to the agent of this host, without waiting until the agent reads it.
     pub fn send(&self, host: HostKey, command: Command) {
-        if let Some((_, connection)) = self.sources.get(usize::from(host.0)) {
-            connection.send(command);
+        let place = if self.is_recording() { 0 } else { usize::from(host.0) };
+        if let Some((_, connection)) = self.sources.get(place) {
+            connection.send(host, command);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AgentArgs, AnalyzeArgs, Cli, ExplainArgs, FreeArgs, OrphansArgs, ReadArgs, ScreenArgs};
+use super::{AgentArgs, AnalyzeArgs, Cli, ExplainArgs, FreeArgs, OrphansArgs, ReadArgs, ReplayArgs, ScreenArgs, Task};
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::analyze::AnalyzeOptions;
 use crate::commands::doctor::{DoctorOptions, SettingsState};
@@ -12,6 +12,7 @@ use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ReportFormat, ReportOptions};
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_INTERVAL};
+use crate::source::{Recording, Source, Speed};
 
 impl Cli {
     /// Returns the options of a report, or `None` if the command line asks for the screen and the standard output is a
@@ -24,12 +25,11 @@ impl Cli {
             _ if self.once || every.is_some() || !terminal::is_stdout() => ReportFormat::Table,
             _ => return None,
         };
-        let mut agent = AgentOptions::from(&self.agent);
-        if let Some(every) = every {
-            agent.interval = every.max(SHORTEST_INTERVAL);
-        }
+        let interval =
+            every.map(|every| every.max(SHORTEST_INTERVAL)).or(self.agent.interval.map(|Interval(interval)| interval));
         Some(ReportOptions {
-            agent,
+            sources: self.sources(interval),
+            interval: interval.unwrap_or(DEFAULT_INTERVAL),
             timeout: self.timeout,
             format,
             every,
@@ -64,6 +64,33 @@ impl Cli {
             ids: args.id.clone(),
             file: args.filename.clone(),
         })
+    }
+
+    /// Returns the sources of lines. `interval` is the time from one pass of an agent to the next; `None` leaves it to the
+    /// agents.
+    pub(crate) fn sources(&self, interval: Option<Duration>) -> Vec<Source> {
+        if let Some(Task::Replay(replay)) = &self.task {
+            return vec![Source::Recording(Recording { path: replay.file.clone(), speed: replay.speed })];
+        }
+        let agent = AgentOptions::from(&self.agent);
+        let local = Source::LocalAgent(AgentOptions { interval: interval.unwrap_or(agent.interval), ..agent });
+        let is_local = self.hosts.local || self.hosts.via.is_empty();
+        let via = self.hosts.via.iter().map(|via| Source::Via(via.clone().with_interval(interval)));
+        is_local.then_some(local).into_iter().chain(via).collect()
+    }
+
+    /// Returns the command line of a replay: its own flags, and those of the screen in the place of the usual ones.
+    pub(crate) fn with_replay(&self, replay: &ReplayArgs) -> Self {
+        let is_report = replay.once || replay.plain || replay.json || !terminal::is_stdout();
+        let speed = if is_report { Speed::Max } else { replay.speed };
+        Self {
+            task: Some(Task::Replay(ReplayArgs { speed, ..replay.clone() })),
+            screen: replay.screen.clone(),
+            once: replay.once,
+            plain: replay.plain,
+            json: replay.json,
+            ..self.clone()
+        }
     }
 
     fn every(&self) -> Option<Duration> {

@@ -1,27 +1,28 @@
-//! What there is to see, without a screen: a table, or a line of JSON, once or again and again.
+//! Reports without a screen: a table, sentences or lines of JSON, once or at an interval.
 //!
-//! It comes from an agent like everything else, so a driver that hangs costs the timeout and no more:
-//! then what there is is printed, with the reason, and the exit code says that it is not all.
+//! Agents read the hosts, so a driver that hangs costs the timeout and no more: then the report has what was read, says what
+//! is missing, and the exit code tells scripts that it is not complete.
 
 mod plain;
 pub(crate) mod table;
+mod watch;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 
 pub use self::table::ChosenColumns;
+use self::watch::Watch;
+pub(crate) use self::watch::{follow, look};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::model::HostModel;
-use crate::protocol::agent_options::AgentOptions;
-use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
-use crate::protocol::snapshot::{Cause, Failure, Gpu, Identity, ProcessNames, Snapshot};
-use crate::source::{Source, SourceEvent, Sources};
+use crate::protocol::snapshot::{Cause, Failure, Identity, ProcessNames, Snapshot};
+use crate::source::{HostTag, Source};
 
 /// What the program says to whoever started it. Signals end it with 128 and their number, a bug with 101.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,8 +141,10 @@ pub enum ReportFormat {
 /// What to report and how often.
 #[derive(Debug)]
 pub struct ReportOptions {
-    /// How the agent is started.
-    pub agent: AgentOptions,
+    /// The sources of lines, in the order of their host keys.
+    pub sources: Vec<Source>,
+    /// The time from one pass of an agent to the next.
+    pub interval: Duration,
     /// How long to wait for the driver.
     pub timeout: Duration,
     /// How the report is written.
@@ -154,95 +157,89 @@ pub struct ReportOptions {
     pub columns: ChosenColumns,
 }
 
-/// Prints a report, or one each so often until a signal ends the program.
+/// What is reported of one host.
+#[derive(Debug)]
+struct HostReport<'a> {
+    name: &'a str,
+    model: &'a HostModel,
+    snapshot: &'a Snapshot,
+    /// Why the report is not complete, in sentences.
+    reasons: Vec<Text>,
+}
+
+/// Prints a report, or one at each interval until a signal ends the program.
 ///
 /// # Errors
 ///
-/// When no agent can be started, when it says nothing at all, or when nobody reads what is printed.
+/// When no source can be started, or the standard output is closed.
 pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut watch = Watch::start(&options.agent)?;
-        let mut patience = options.timeout;
+        let mut watch = Watch::start(options.sources.clone())?;
+        let mut timeout = options.timeout;
         loop {
-            let begun = Instant::now();
-            let mut reason = watch.settle(patience, |_| true).await;
-            // The table has no column for it.
-            if reason.is_none() && options.every.is_none() && options.format != ReportFormat::Table {
-                // Milliseconds, more on a busy host, and seconds where one hangs. Not to know it is no failure.
-                let late = watch.settle(patience.saturating_sub(begun.elapsed()), were_looked_into).await;
-                reason = late.filter(|_| watch.is_lost);
+            let start = Instant::now();
+            watch.settle(timeout, |_| true).await;
+            // The table has no column for allocator stats. They take milliseconds, more on a busy host; a report without
+            // them is complete.
+            if options.every.is_none() && options.format != ReportFormat::Table {
+                watch.settle(timeout.saturating_sub(start.elapsed()), has_allocator_stats).await;
             }
-            let exit = match watch.model.latest() {
-                Some(snapshot) => {
-                    print(options, &watch.model, snapshot, reason.as_ref())?;
-                    Exit::of(snapshot, reason.is_none())
-                }
-                None => Exit::Error,
-            };
-            if let (Exit::Error, Some(reason)) = (exit, &reason) {
-                complain(reason);
-            }
+            let exit = print(options, &watch, timeout)?;
             if options.every.is_none() {
                 return Ok(exit.into());
             }
-            if watch.is_lost {
-                sleep(options.agent.interval).await;
-                watch.sources.restart(HostKey::FIRST, options.agent.interval);
-                (watch.model, watch.passes, watch.is_lost) = (HostModel::default(), 0, false);
-                patience = options.timeout;
-            } else {
-                watch.passes = watch.passes.min(1);
-                patience = options.agent.interval + options.timeout;
-            }
+            watch.next_report(options.interval).await;
+            timeout = options.interval + options.timeout;
         }
     })
 }
 
-/// What there is to know of this host after two passes and `enough`; should that not come, why.
-///
-/// # Errors
-///
-/// When no agent can be started.
-pub(crate) fn look(
-    agent_options: &AgentOptions,
-    patience: Duration,
-    enough: fn(&Snapshot) -> bool,
-) -> anyhow::Result<(HostModel, Option<Text>)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut watch = Watch::start(agent_options)?;
-        let reason = watch.settle(patience, enough).await;
-        Ok((watch.model, reason))
-    })
-}
-
-/// Shows `see` what there is after each pass, with `rates` from the second on, until it has seen enough; should the agent
-/// fall silent for `patience` meanwhile, says so.
-///
-/// # Errors
-///
-/// When no agent can be started.
-pub(crate) fn follow<T>(
-    agent_options: &AgentOptions,
-    patience: Duration,
-    rates: bool,
-    mut see: impl FnMut(&HostModel) -> Option<T>,
-) -> anyhow::Result<Result<T, Text>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut watch = Watch::start(agent_options)?;
-        watch.passes = u32::from(!rates);
-        loop {
-            if let Some(reason) = watch.settle(agent_options.interval + patience, |_| true).await {
-                return Ok(Err(reason));
-            }
-            if let Some(seen) = see(&watch.model) {
-                return Ok(Ok(seen));
-            }
-            watch.passes = 1;
+/// Prints one report on all hosts. Returns the exit code: that of all hosts if they have the same, else that of a partial
+/// report.
+fn print(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
+    let has_one_host = watch.hosts().count() == 1;
+    let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (host, seen) in watch.hosts() {
+        let name = watch.fleet.name(host);
+        let trouble = watch.trouble(host, timeout, |_| true);
+        let is_complete = trouble.is_none();
+        let reason =
+            trouble.map(|trouble| if has_one_host { trouble } else { Text::new(format!("{name}: {trouble}")) });
+        let Some((model, snapshot)) = seen else {
+            exits.push(Exit::Error);
+            unreached.extend(reason);
+            continue;
+        };
+        exits.push(Exit::of(snapshot, is_complete));
+        if options.format == ReportFormat::Json {
+            let mut line = Vec::new();
+            Line::Full(Box::new(with_names(snapshot.clone()))).write(&mut line)?;
+            HostTag { host_key: host.0.into(), name: Some(name.into()) }.append_to(&mut line);
+            out.append(&mut line);
+            reason.iter().for_each(complain);
+        } else {
+            let reasons = reason.into_iter().chain(sentence(&failed(snapshot))).collect();
+            reports.push(HostReport { name, model, snapshot, reasons });
         }
-    })
+    }
+    if reports.is_empty() {
+        unreached.iter().for_each(complain);
+    } else {
+        let text = match options.format {
+            ReportFormat::Plain => plain::of(&reports, &unreached),
+            _ => table::of(&reports, &unreached, terminal::width(), &options.columns),
+        };
+        out = if options.ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
+        if options.every.is_some() {
+            out.push(b'\n');
+        }
+    }
+    if !out.is_empty() {
+        put(&out)?;
+    }
+    let first = exits.first().copied().unwrap_or(Exit::Error);
+    Ok(if exits.iter().all(|exit| *exit == first) { first } else { Exit::Partial })
 }
 
 /// Writes a report to the standard output.
@@ -256,7 +253,7 @@ pub(crate) fn put(out: &[u8]) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
-/// Writes the user and the command of each GPU process beside it, so that nobody has to join two lists.
+/// Writes the user and the command of each GPU process beside it, so that `jq` needs no join.
 fn with_names(mut snapshot: Snapshot) -> Snapshot {
     let mut gpus = std::mem::take(&mut snapshot.gpus);
     for gpu_process in gpus.iter_mut().flat_map(|gpu| &mut gpu.processes) {
@@ -269,114 +266,17 @@ fn with_names(mut snapshot: Snapshot) -> Snapshot {
     snapshot
 }
 
-fn print(options: &ReportOptions, model: &HostModel, snapshot: &Snapshot, reason: Option<&Text>) -> anyhow::Result<()> {
-    let mut out = Vec::new();
-    if options.format == ReportFormat::Json {
-        Line::Full(Box::new(with_names(snapshot.clone()))).write(&mut out)?;
-        if let Some(reason) = reason {
-            complain(reason);
-        }
-    } else {
-        let reasons: Vec<Text> = reason.cloned().into_iter().chain(sentence(&failed(snapshot))).collect();
-        let text = match options.format {
-            ReportFormat::Plain => plain::of(model, snapshot, &reasons),
-            _ => table::of(model, snapshot, &reasons, terminal::width(), &options.columns),
-        };
-        out = if options.ascii { table::ascii(&text).into_bytes() } else { text.into_bytes() };
-        if options.every.is_some() {
-            out.push(b'\n');
-        }
-    }
-    put(&out)
-}
-
-/// Says to a person, beside what is printed, why that is not all.
+/// Prints a sentence to the standard error.
 pub fn complain(reason: &Text) {
     let _closed: io::Result<()> = writeln!(io::stderr(), "gputop: {reason}");
 }
 
-/// What an agent has told up to now.
-#[derive(Debug)]
-struct Watch {
-    sources: Sources,
-    model: HostModel,
-    /// Lines since the last report that came from passes with an answer from every GPU, or a reason.
-    passes: u32,
-    is_lost: bool,
-}
-
-impl Watch {
-    /// Starts an agent of this host. The caller must be inside of the runtime.
-    fn start(options: &AgentOptions) -> io::Result<Self> {
-        let sources = Sources::start(vec![Source::LocalAgent(options.clone())], None)?;
-        Ok(Self { sources, model: HostModel::default(), passes: 0, is_lost: false })
-    }
-
-    /// Waits for two passes, because rates need two, and until there is enough. Should that not come, says why.
-    async fn settle(&mut self, patience: Duration, enough: fn(&Snapshot) -> bool) -> Option<Text> {
-        let deadline = Instant::now() + patience;
-        while self.passes < 2 || !self.model.latest().is_some_and(enough) {
-            match timeout_at(deadline, self.sources.next()).await {
-                Ok(SourceEvent::Line(_, line)) => self.hear(*line),
-                Ok(SourceEvent::Note(..) | SourceEvent::Named(..) | SourceEvent::RecordingEnded(_)) => {}
-                Ok(SourceEvent::Ended(_, reason)) => {
-                    self.is_lost = true;
-                    return Some(reason);
-                }
-                Err(_) => return Some(self.excuse(patience)),
-            }
-        }
-        None
-    }
-
-    fn hear(&mut self, line: Line) {
-        let before = self.model.latest().map(|latest| latest.sequence);
-        match line {
-            Line::Full(snapshot) => self.model.replace(*snapshot),
-            // Out of step: the next full line mends it.
-            Line::Tick(change) => drop(self.model.change(change)),
-            Line::Reply(_) => {}
-        }
-        if self.model.latest().is_some_and(|it| Some(it.sequence) != before && !is_starting(it) && lists_all(it)) {
-            self.passes += 1;
-        }
-    }
-
-    fn excuse(&self, patience: Duration) -> Text {
-        let patience = humantime::format_duration(patience);
-        Text::new(match self.model.latest() {
-            None => format!("the agent said nothing for {patience}"),
-            Some(latest) if is_starting(latest) => {
-                format!("the driver did not answer within {patience}; --timeout waits longer")
-            }
-            Some(_) if self.passes >= 2 => format!("not every process was looked at within {patience}"),
-            Some(_) => format!("there was no second reading within {patience}, so rates are missing"),
-        })
-    }
-}
-
-/// Whether it is known of all GPU processes what PyTorch holds in them, or why not. A host that is busy takes a while.
-fn were_looked_into(snapshot: &Snapshot) -> bool {
-    let gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);
-    let gpu_processes =
-        gpus.flat_map(|gpu| &gpu.processes).filter_map(|gpu_process| snapshot.process(gpu_process.process));
-    gpu_processes.filter(|it| it.facts.identity == Identity::Sure).all(|it| it.allocator.is_some())
-}
-
-/// Whether the driver or a GPU has neither answered nor failed yet, or a GPU was only partly read.
-fn is_starting(snapshot: &Snapshot) -> bool {
-    if snapshot.gpus.iter().any(Gpu::is_partly_read) {
-        return true;
-    }
-    let troubles = snapshot.gpus.iter().map(|gpu| &gpu.trouble).chain([&snapshot.driver.trouble]);
-    troubles.flatten().any(|trouble| trouble.cause == Cause::Starting)
-}
-
-/// Whether every GPU is there: when the first pass hangs at one, those before it come with the next.
-fn lists_all(snapshot: &Snapshot) -> bool {
-    let indexes: Vec<u32> =
-        snapshot.gpus.iter().filter(|it| it.facts.parent.is_none()).map(|it| it.facts.index).collect();
-    indexes.iter().all(|it| (*it as usize) < indexes.len())
+/// Returns whether the allocator stats of all GPU processes were read, or failed to be read.
+fn has_allocator_stats(snapshot: &Snapshot) -> bool {
+    let real_gpus = snapshot.gpus.iter().filter(|gpu| !gpu.facts.simulated);
+    let processes = real_gpus.flat_map(|gpu| &gpu.processes).filter_map(|user| snapshot.process(user.process));
+    let mut verified = processes.filter(|process| process.facts.identity == Identity::Sure);
+    verified.all(|process| process.allocator.is_some())
 }
 
 #[cfg(test)]
@@ -387,14 +287,6 @@ mod tests {
 
     fn trouble(cause: Cause) -> Trouble {
         Trouble { cause, sentence: "no luck".into(), call: None, since: Moment(0) }
-    }
-
-    #[test]
-    fn a_line_without_the_gpus_before_one_that_hangs_is_not_all_there_is() {
-        let mut host = example::host(3);
-        assert!(lists_all(&host));
-        host.gpus.drain(..2);
-        assert!(!lists_all(&host));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::process::ChildStdout;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::{Connection, Reporter};
@@ -18,8 +18,10 @@ use super::line_reader::LineReader;
 use super::{SourceEvent, limits};
 use crate::base::text::Text;
 use crate::base::units::Moment;
+use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
+use crate::protocol::reply::{Outcome, Reply};
 
 /// The largest number of hosts in one recording.
 const MOST_HOSTS: usize = 1024;
@@ -87,7 +89,31 @@ impl Recording {
             ignored: None,
             reporter,
         };
-        Ok(Connection::to_task(player.reporter.connection, player.run()))
+        let reporter = player.reporter.clone();
+        Ok(Connection::to_task(reporter.connection, player.run()).with_commands(|commands| refuse(commands, reporter)))
+    }
+}
+
+/// Answers commands about processes: nothing in a recording can be acted on.
+async fn refuse(mut commands: mpsc::UnboundedReceiver<(HostKey, Command)>, reporter: Reporter) {
+    let reason = || Text::from("this is a recording");
+    while let Some((host, command)) = commands.recv().await {
+        let (processes, outcome) = match command {
+            Command::Hold { process } | Command::Signal { process, .. } => {
+                (vec![process], Outcome::Refused { reason: reason() })
+            }
+            Command::Force { processes } => (processes, Outcome::Refused { reason: reason() }),
+            Command::Inspect { process } => (vec![process], Outcome::NotInspected { reason: reason() }),
+            Command::Release { .. }
+            | Command::Interval { .. }
+            | Command::Scan
+            | Command::Full
+            | Command::Detail { .. } => continue,
+        };
+        for process in processes {
+            let reply = Line::Reply(Reply { process, outcome: outcome.clone() });
+            reporter.send(SourceEvent::Line(host, Box::new(reply))).await;
+        }
     }
 }
 
@@ -140,7 +166,7 @@ impl Player {
                     return;
                 }
             } else {
-                problem = Some("its last line is cut off".to_owned());
+                problem = Some("the last line of the recording is cut off".to_owned());
             }
         }
         let read_result = self.read_result.await.unwrap_or(Ok(()));
@@ -203,7 +229,7 @@ impl Player {
     }
 
     fn ignore(&mut self, number: u64, reason: &str) {
-        let (_, count) = self.ignored.get_or_insert_with(|| (format!("line {number}: {reason}"), 0));
+        let (_, count) = self.ignored.get_or_insert_with(|| (format!("line {number} of the recording: {reason}"), 0));
         *count += 1;
     }
 
@@ -342,13 +368,13 @@ mod tests {
         let (first, second) = (line(1000, None), line(2000, None));
         let whole = [&first[..], &second[..second.len() - 1]].concat();
         check(&whole, &["0 1000", "0 2000", "end"]);
-        check(&whole[..whole.len() - 10], &["0 1000", "end: its last line is cut off"]);
+        check(&whole[..whole.len() - 10], &["0 1000", "end: the last line of the recording is cut off"]);
     }
 
     #[test]
     fn lines_that_are_not_understood_are_ignored_and_said() {
         let lines = [&line(1000, None)[..], b"hello\n", b"{\"kind\":\"later\"}\n", &line(2000, None), b"[]\n"].concat();
-        let problem = "end: 2 lines are not understood; the first is line 2: its line is not understood: \
+        let problem = "end: 2 lines are not understood; the first is line 2 of the recording: its line is not understood: \
                        expected value at line 1 column 1: hello";
         check(&lines, &["0 1000", "0 2000", problem]);
     }
@@ -356,7 +382,7 @@ mod tests {
     #[test]
     fn a_file_without_a_line_is_an_error() {
         check(b"", &["the recording cannot be replayed: there is no line in it"]);
-        check(b"{", &["the recording cannot be replayed: its last line is cut off"]);
+        check(b"{", &["the recording cannot be replayed: the last line of the recording is cut off"]);
         let missing = Source::Recording(Recording { path: "/does/not/exist".into(), speed: Speed::Max });
         let folder = Source::Recording(Recording { path: "/".into(), speed: Speed::Max });
         run(async {

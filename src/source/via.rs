@@ -20,7 +20,7 @@ pub struct ViaCommand {
     /// Its arguments.
     arguments: Vec<String>,
     /// The interval between two passes to ask the agent for; `None` leaves it to the agent.
-    pub interval: Option<Duration>,
+    pub(super) interval: Option<Duration>,
 }
 
 impl FromStr for ViaCommand {
@@ -45,6 +45,12 @@ fn is_name(text: &str) -> bool {
 }
 
 impl ViaCommand {
+    /// Returns the command with this interval to ask the agent for.
+    #[must_use]
+    pub fn with_interval(self, interval: Option<Duration>) -> Self {
+        Self { interval, ..self }
+    }
+
     /// The command as words with spaces between them.
     pub(super) fn command_line(&self) -> Text {
         let words = std::iter::once(&self.program).chain(&self.arguments);
@@ -62,10 +68,11 @@ impl ViaCommand {
         let child = detach(&mut command)
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("cannot start {}: {error}", self.program)))?;
+        let host = reporter.host;
         let connection = Connection::to_process(child, "the command", StandardErrorUse::Always, reporter)?;
         if let Some(interval) = self.interval {
             let milliseconds = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-            connection.send(AgentCommand::Interval { milliseconds });
+            connection.send(host, AgentCommand::Interval { milliseconds });
         }
         Ok(connection)
     }

@@ -325,7 +325,10 @@ impl<'a> Session<'a> {
             SourceEvent::Named(host, name) => {
                 Event::Host(host, HostLabel { name: Some(name), source: "a recording".into() })
             }
-            SourceEvent::RecordingEnded(_) => return None,
+            SourceEvent::RecordingEnded(problem) => {
+                let problem = problem.map_or_else(String::new, |problem| format!(": {problem}"));
+                Event::Done(Text::new(format!("end of the recording{problem}")))
+            }
             SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
         };
         self.pass().or_else(|| self.happen(event))

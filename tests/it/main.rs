@@ -33,12 +33,14 @@ mod peek;
 mod personas;
 mod query;
 mod readme;
+mod replay;
 mod screens;
 mod sources;
 mod stories;
 mod table;
 mod tidy;
 mod trees;
+mod two_hosts;
 
 use std::time::Duration;
 

@@ -3,16 +3,23 @@
 
 use std::fmt::Display;
 
-use super::table;
+use super::{HostReport, table};
 use crate::app::{labels, unread_stats};
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Elapsed, Percent, Watts};
 use crate::model::{self, GpuOrProcess, HostModel, LeakVerdict, Verdict};
 use crate::protocol::snapshot::{AllocatorUnreadable, Gpu, GpuProcess, Missing, Process, Reading, Snapshot};
 
-/// Returns the report. `reasons` are sentences on what is missing in it.
-pub(super) fn of(model: &HostModel, snapshot: &Snapshot, reasons: &[Text]) -> String {
-    let mut lines = vec![host_sentence(snapshot)];
+/// Returns the whole report; `unreached` says why other hosts are not in it.
+pub(super) fn of(hosts: &[HostReport<'_>], unreached: &[Text]) -> String {
+    let mut text = hosts.iter().map(of_host).collect::<Vec<_>>().join("\n");
+    text.extend(unreached.iter().map(|reason| format!("Trouble: {reason}.\n")));
+    text
+}
+
+fn of_host(report: &HostReport<'_>) -> String {
+    let HostReport { name, model, snapshot, reasons } = report;
+    let mut lines = vec![host_sentence(name, snapshot)];
     if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
         lines.push("This is a simulated machine: none of these GPUs exists.".to_owned());
     }
@@ -34,16 +41,15 @@ pub(super) fn of(model: &HostModel, snapshot: &Snapshot, reasons: &[Text]) -> St
     if !snapshot.gpus.is_empty() && snapshot.gpus.iter().all(|gpu| gpu.processes.is_empty()) {
         lines.push("No process uses a GPU.".to_owned());
     }
-    lines.extend(unread_stats::sentences_about(std::iter::once(snapshot)).into_iter().map(|sentence| sentence + "."));
+    lines.extend(unread_stats::sentences_about(std::iter::once(*snapshot)).into_iter().map(|sentence| sentence + "."));
     lines.join("\n") + "\n"
 }
 
-fn host_sentence(snapshot: &Snapshot) -> String {
+fn host_sentence(name: &str, snapshot: &Snapshot) -> String {
     let (host, driver) = (&snapshot.host, &snapshot.driver);
     let version = |version: &Option<Text>| version.as_ref().map_or_else(|| "unknown".to_owned(), Text::to_string);
     format!(
-        "Host {}: driver {}, CUDA {}, processors {} busy, memory {} of {} in use.",
-        host.facts.name,
+        "Host {name}: driver {}, CUDA {}, processors {} busy, memory {} of {} in use.",
         version(&driver.version),
         version(&driver.cuda_version),
         percent(host.load.cpu),
@@ -139,6 +145,10 @@ mod tests {
     use super::*;
     use crate::protocol::snapshot::{AllocatorStats, DeviceAllocator, example};
 
+    fn of_box(model: &HostModel, snapshot: &Snapshot) -> String {
+        of(&[HostReport { name: "box", model, snapshot, reasons: Vec::new() }], &[])
+    }
+
     #[test]
     fn every_figure_has_its_name() {
         let mut host = example::host(1).with(100, "python train.py", 0, Bytes::from_gib(20));
@@ -151,7 +161,7 @@ mod tests {
         host.processes[0].allocator = Some(AllocatorStats { devices: vec![figures], unreadable: None }.into());
         let mut model = HostModel::default();
         model.replace(host);
-        let text = of(&model, model.latest().unwrap(), &[]);
+        let text = of_box(&model, model.latest().unwrap());
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
             [
@@ -173,7 +183,7 @@ mod tests {
         assert_eq!(sentence(&snapshot, gib(20)).as_deref(), Some(somewhere));
         snapshot.processes[0].allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into());
         assert_eq!(sentence(&snapshot, gib(20)).as_deref(), Some(" PyTorch's memory: not permitted to be read."));
-        let last = of(&model, &snapshot, &[]).lines().last().map(str::to_owned);
+        let last = of_box(&model, &snapshot).lines().last().map(str::to_owned);
         let way_out = "PyTorch's part of the memory of 1 process is not known: it belongs to another user: \
                        run gputop as that user or as root.";
         assert_eq!(last.as_deref(), Some(way_out));

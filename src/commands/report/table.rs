@@ -6,6 +6,7 @@ use std::fmt::{Display, Write};
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use super::HostReport;
 use crate::app::columns::{Align, Columns, ListColumn};
 use crate::app::gpu_cells;
 use crate::app::gpu_columns::GpuColumn;
@@ -13,7 +14,7 @@ use crate::app::labels::has_cache;
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::ProcessColumn;
 use crate::base::text::Text;
-use crate::model::{HostModel, ProcessTotal, Total};
+use crate::model::{ProcessTotal, Total};
 use crate::protocol::snapshot::{Gpu, GpuProcess, Process, Reading, Snapshot};
 
 /// A file or a pipe gets the columns of a screen of this width: those that say something on most hosts.
@@ -28,39 +29,45 @@ pub struct ChosenColumns {
     pub gpus: Option<Columns<GpuColumn>>,
 }
 
-/// Returns the whole table. `reasons` say why it is not all there is; `width` is that of the terminal, or `None` where
-/// the output is none.
-pub(in crate::commands::report) fn of(
-    model: &HostModel,
-    snapshot: &Snapshot,
-    reasons: &[Text],
-    width: Option<usize>,
-    chosen: &ChosenColumns,
-) -> String {
+/// Returns the whole table. `unreached` says why other hosts are not in it; `width` is that of the terminal, or `None` where
+/// the output is none. With several hosts, each row names its host.
+pub(super) fn of(hosts: &[HostReport<'_>], unreached: &[Text], width: Option<usize>, chosen: &ChosenColumns) -> String {
     let mut text = String::new();
-    line(&mut text, width, &heading(snapshot));
-    if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
-        line(&mut text, width, "simulated machine (--demo): none of these GPUs exists");
+    for HostReport { name, snapshot, reasons, .. } in hosts {
+        line(&mut text, width, &heading(name, snapshot));
+        if snapshot.gpus.iter().any(|gpu| gpu.facts.simulated) {
+            line(&mut text, width, "simulated machine (--demo): none of these GPUs exists");
+        }
+        let gpu_troubles = snapshot.gpus.iter().map(|gpu| &gpu.trouble);
+        let troubles = [&snapshot.driver.trouble].into_iter().chain(gpu_troubles).flatten();
+        for sentence in troubles.map(|trouble| &trouble.sentence).chain(reasons) {
+            // The end of a sentence says what to do, so it is not cut.
+            line(&mut text, None, sentence.as_str());
+        }
     }
-    let troubles = [&snapshot.driver.trouble].into_iter().chain(snapshot.gpus.iter().map(|gpu| &gpu.trouble)).flatten();
-    for sentence in troubles.map(|trouble| &trouble.sentence).chain(reasons) {
-        // It is not cut: its end is what to do about it.
+    for sentence in unreached {
         line(&mut text, None, sentence.as_str());
     }
-    if snapshot.gpus.is_empty() {
+    if hosts.iter().all(|host| host.snapshot.gpus.is_empty()) {
         return text;
     }
+    let has_hosts = hosts.len() + unreached.len() > 1;
     let screen = width.map_or(PIPE_WIDTH, |width| u16::try_from(width).unwrap_or(u16::MAX));
     text.push('\n');
-    let columns = once(Columns::<GpuColumn>::shown_at(chosen.gpus.as_ref(), screen, false), chosen.gpus.is_some());
-    let cells =
-        snapshot.gpus.iter().map(|gpu| columns.iter().map(|column| gpu_cell(*column, model, gpu)).collect::<Vec<_>>());
+    let shown = Columns::<GpuColumn>::shown_at(chosen.gpus.as_ref(), screen, has_hosts);
+    let columns = once(shown, chosen.gpus.is_some());
+    let gpus = hosts.iter().flat_map(|host| host.snapshot.gpus.iter().map(move |gpu| (host, gpu)));
+    let cells = gpus.map(|(host, gpu)| columns.iter().map(|column| gpu_cell(*column, host, gpu)).collect::<Vec<_>>());
     rows(&mut text, width, &headings(&columns), cells);
     text.push('\n');
-    let shown = Columns::<ProcessColumn>::shown(chosen.processes.as_ref(), screen, false, has_cache(model), false);
-    match process_rows(model, snapshot, &once(shown, chosen.processes.is_some())) {
-        (_, none) if none.is_empty() => line(&mut text, width, "no processes on these GPUs"),
-        (headings, cells) => rows(&mut text, width, &headings, cells.into_iter()),
+    let has_cache = hosts.iter().any(|host| has_cache(host.model));
+    let shown = Columns::<ProcessColumn>::shown(chosen.processes.as_ref(), screen, false, has_cache, has_hosts);
+    let columns = once(shown, chosen.processes.is_some());
+    let cells: Vec<Vec<String>> = hosts.iter().flat_map(|host| process_rows(host, &columns)).collect();
+    if cells.is_empty() {
+        line(&mut text, width, "no processes on these GPUs");
+    } else {
+        rows(&mut text, width, &headings(&columns), cells.into_iter());
     }
     text
 }
@@ -74,17 +81,18 @@ fn headings<C: ListColumn>(columns: &[C]) -> Vec<Heading> {
     columns.iter().map(|column| (column.spec().title, column.spec().align == Align::Right)).collect()
 }
 
-fn gpu_cell(column: GpuColumn, model: &HostModel, gpu: &Gpu) -> String {
+fn gpu_cell(column: GpuColumn, host: &HostReport<'_>, gpu: &Gpu) -> String {
     match column {
-        GpuColumn::Health if gpu.trouble.is_some() => model.health(gpu).phrase,
-        _ => gpu_cells::cell(column, "", model, gpu, "").text,
+        GpuColumn::Health if gpu.trouble.is_some() => host.model.health(gpu).phrase,
+        _ => gpu_cells::cell(column, host.name, host.model, gpu, "").text,
     }
 }
 
 /// One row for each process on each GPU, by GPU, the processes with most memory first.
-fn process_rows(model: &HostModel, snapshot: &Snapshot, columns: &[ProcessColumn]) -> (Vec<Heading>, Vec<Vec<String>>) {
+fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<String>> {
     /// The width of the history, in terminal columns, where the user asks for it.
     const HISTORY_WIDTH: usize = 8;
+    let HostReport { name, model, snapshot, .. } = *host;
     let mut table = Vec::new();
     for (place, gpu) in snapshot.gpus.iter().enumerate() {
         let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
@@ -96,7 +104,7 @@ fn process_rows(model: &HostModel, snapshot: &Snapshot, columns: &[ProcessColumn
             let on_gpu =
                 ProcessTotal { process: process.id, gpus: vec![place], memory: total, capacity, sm: gpu_process.sm };
             let process_line = ProcessLine {
-                host: "",
+                host: name,
                 model,
                 snapshot,
                 process,
@@ -109,7 +117,7 @@ fn process_rows(model: &HostModel, snapshot: &Snapshot, columns: &[ProcessColumn
             table.push(columns.iter().map(|column| process_cells::cell(*column, &process_line).text).collect());
         }
     }
-    (headings(columns), table)
+    table
 }
 
 /// The same in ASCII.
@@ -127,12 +135,11 @@ pub(crate) fn ascii(text: &str) -> String {
 }
 
 /// `box  driver 580.65.06  CUDA 13.0  cpu 3%  memory 8.0 GiB of 64.0 GiB`
-fn heading(snapshot: &Snapshot) -> String {
+fn heading(name: &str, snapshot: &Snapshot) -> String {
     let (host, driver) = (&snapshot.host, &snapshot.driver);
     let version = |version: &Option<Text>| version.as_ref().map_or_else(|| "N/A".to_owned(), Text::to_string);
     format!(
-        "{}  driver {}  CUDA {}  cpu {}  memory {} of {}",
-        host.facts.name,
+        "{name}  driver {}  CUDA {}  cpu {}  memory {} of {}",
         version(&driver.version),
         version(&driver.cuda_version),
         cell(&host.load.cpu),
@@ -213,13 +220,16 @@ pub(crate) fn line(text: &mut String, width: Option<usize>, line: &str) {
 mod tests {
     use super::*;
     use crate::base::units::{Bytes, Moment};
+    use crate::model::HostModel;
     use crate::protocol::snapshot::{Cause, Missing, Trouble, example};
 
     #[track_caller]
     fn check(snapshot: Snapshot, width: Option<usize>, expected: &[&str]) {
         let mut model = HostModel::default();
         model.replace(snapshot);
-        let text = of(&model, model.latest().unwrap(), &[], width, &ChosenColumns::default());
+        let snapshot = model.latest().unwrap();
+        let host = HostReport { name: "box", model: &model, snapshot, reasons: Vec::new() };
+        let text = of(&[host], &[], width, &ChosenColumns::default());
         assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     }
 

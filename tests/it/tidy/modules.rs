@@ -17,7 +17,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("view", &["app", "base", "model", "protocol"]),
     ("tui", &["app", "base", "model", "protocol", "source", "view"]),
     ("commands", &["agent", "app", "base", "model", "protocol", "source", "view"]),
-    ("cli", &["agent", "app", "base", "commands", "protocol"]),
+    ("cli", &["agent", "app", "base", "commands", "protocol", "source"]),
     ("config", &["app", "base", "cli", "commands", "protocol", "source", "tui", "view"]),
     ("lib", &["agent", "cli", "commands", "config", "protocol", "tui"]),
     ("main", &["base", "cli", "commands", "lib"]),

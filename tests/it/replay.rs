@@ -1,0 +1,187 @@
+//! `gputop replay`: a recording gives the same screens and verdicts at any speed as the lines gave live.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gputop::base::units::{Bytes, Celsius, Moment};
+use gputop::protocol::line::Line;
+use gputop::protocol::snapshot::Snapshot;
+use rustix::process::Signal;
+
+use crate::contract::{Agent, Seen};
+use crate::process::{Ran, run};
+use crate::terminal::{ESC, F9, Terminal};
+use crate::two_hosts::agent_of;
+use crate::world::{GIB, Host};
+
+/// The bytes by which the process grows from one pass to the next.
+const GROWTH: u64 = 200 << 20;
+
+/// The temperature of the GPU in the last pass of a recording, which no other pass has.
+const LAST_TEMPERATURE: &str = "77°C";
+
+/// A host with one process, which its agent has read once.
+struct Recorder {
+    host: Host,
+    snapshot: Snapshot,
+    pid: u32,
+}
+
+impl Recorder {
+    fn new() -> Self {
+        let mut host = Host::still(["H100"]);
+        let pid = host.sleeper(0, GIB);
+        let agent = Agent::start(&host);
+        let mut seen = Seen::default();
+        seen.until(&agent, "the process", |snapshot| {
+            snapshot.host.scan.at != Moment(0) && snapshot.processes.iter().any(|process| process.facts.argv.is_ok())
+        });
+        let mut snapshot = seen.snapshot.expect("it was read");
+        // A viewer calls data stale after some intervals, and live lines stop at the end of the file.
+        snapshot.interval_ms = 24 * 3600 * 1000;
+        Self { host, snapshot, pid }
+    }
+
+    /// Writes a recording of this many passes with this data time between them, in which the process leaks.
+    fn record(&self, name: &str, passes: u64, step_ms: u64) -> PathBuf {
+        let mut bytes = Vec::new();
+        let mut snapshot = self.snapshot.clone();
+        for pass in 0..passes {
+            let gpu = &mut snapshot.gpus[0];
+            let memory = Ok(Bytes(GIB + GROWTH * pass));
+            gpu.processes[0].memory = memory;
+            gpu.load.memory_used = memory;
+            gpu.load.at = snapshot.at;
+            gpu.load.temperature = Ok(Celsius(if pass + 1 == passes { 77 } else { 60 }));
+            Line::Full(Box::new(snapshot.clone())).write(&mut bytes).expect("memory takes all");
+            snapshot.sequence += 1;
+            snapshot.at = Moment(snapshot.at.0 + step_ms);
+            snapshot.unix_ms += step_ms;
+        }
+        let path = self.host.path(name);
+        fs::write(&path, bytes).expect("there is room in /tmp");
+        path
+    }
+}
+
+/// `gputop replay` in an environment that says nothing else, without a driver.
+fn replay(path: &Path, args: &[&str]) -> Ran {
+    let mut command = Host::still([]).gputop(["replay"]);
+    run(command.arg(path).args(args))
+}
+
+fn terminal(path: &Path, args: &[&str]) -> Terminal {
+    let mut command = Host::still([]).gputop(["replay"]);
+    Terminal::run(command.arg(path).args(args), 120, 24)
+}
+
+/// The lists of the screen: without the first lines, which name the source, and the last, which shows notices.
+fn lists(terminal: &Terminal) -> Vec<String> {
+    let text = terminal.text();
+    // Blanks that were never drawn are no part of the text.
+    let lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();
+    let first = lines.iter().position(|line| line.contains("HEALTH")).expect("there is a list of GPUs");
+    lines[first..lines.len() - 1].to_vec()
+}
+
+/// Waits until the last pass of the recording is on the screen, then returns its lists.
+fn final_lists(terminal: &Terminal) -> Vec<String> {
+    terminal.wait_for(LAST_TEMPERATURE);
+    lists(terminal)
+}
+
+#[test]
+fn at_every_speed_and_after_a_pause_the_last_screen_is_that_of_the_live_lines() {
+    let recorder = Recorder::new();
+    let path = recorder.record("short.jsonl", 31, 100);
+    let script = format!("cat {}; read forever", path.display());
+    let mut command = Host::still([]).gputop(["--via", &shell_words::join(["sh", "-c", &script])]);
+    let live = final_lists(&Terminal::run(&mut command, 120, 24));
+    for speed in ["1", "10", "max"] {
+        assert_eq!(final_lists(&terminal(&path, &["--speed", speed])), live, "at {speed}");
+    }
+    let paused = terminal(&path, &["--speed", "10"]);
+    paused.wait_for("sleep 1000");
+    paused.keys("p");
+    paused.wait_until("a paused screen", |screen| screen.contents().to_lowercase().contains("paused"));
+    paused.keys("p");
+    assert_eq!(final_lists(&paused), live, "after a pause");
+}
+
+#[test]
+fn a_leak_is_called_at_the_same_data_time_at_any_speed() {
+    let recorder = Recorder::new();
+    let path = recorder.record("long.jsonl", 241, 10_000);
+    let screens = ["1000", "max"].map(|speed| final_lists(&terminal(&path, &["--speed", speed])));
+    assert!(screens[0].iter().any(|line| line.contains("LEAK")), "{screens:#?}");
+    assert_eq!(screens[0], screens[1]);
+}
+
+#[test]
+fn a_replay_says_where_it_ends_and_acts_on_nothing() {
+    let mut recorder = Recorder::new();
+    let path = recorder.record("short.jsonl", 3, 100);
+    let mut terminal = terminal(&path, &["--speed", "max"]);
+    terminal.wait_for("end of the recording");
+    terminal.keys(F9);
+    terminal.wait_for("this is a recording");
+    terminal.keys(ESC);
+    terminal.wait_without("this is a recording");
+    terminal.quit();
+    assert!(recorder.host.process(recorder.pid).life.is_there());
+}
+
+#[test]
+fn once_and_json_print_the_state_at_the_end_of_the_recording() {
+    let recorder = Recorder::new();
+    let path = recorder.record("short.jsonl", 3, 3_600_000);
+    let memory = GIB + 2 * GROWTH;
+    let table = replay(&path, &["--once"]);
+    assert_eq!(table.code, 0, "{}", table.err);
+    assert!(table.text().contains(LAST_TEMPERATURE) && table.text().contains(" 1.4G "), "{}", table.text());
+    assert_eq!(table.err, "");
+    let json: serde_json::Value = serde_json::from_str(&replay(&path, &["--json"]).text()).expect("one line of JSON");
+    assert_eq!(json["gpus"][0]["processes"][0]["memory_used_bytes"], memory);
+}
+
+#[test]
+fn a_recording_whose_last_line_is_cut_off_is_shown_and_that_is_said() {
+    let recorder = Recorder::new();
+    let path = recorder.record("cut.jsonl", 3, 100);
+    let bytes = fs::read(&path).expect("it was written");
+    fs::write(&path, &bytes[..bytes.len() - 20]).expect("there is room in /tmp");
+    let table = replay(&path, &["--once"]);
+    assert!(table.text().contains(" 1.2G "), "{}", table.text());
+    assert!(table.text().contains("the last line of the recording is cut off"), "{}", table.text());
+}
+
+#[test]
+fn a_file_that_is_missing_or_no_recording_is_an_error() {
+    let missing = replay(Path::new("/does/not/exist"), &["--once"]);
+    assert_eq!(
+        (missing.code, missing.err.as_str()),
+        (1, "gputop: cannot read /does/not/exist: No such file or directory (os error 2)\n")
+    );
+    let text = replay(Path::new(env!("CARGO_MANIFEST_PATH")), &["--once"]);
+    assert_eq!(text.code, 1);
+    assert!(text.err.contains("the recording cannot be replayed"), "{}", text.err);
+}
+
+#[test]
+fn what_json_prints_again_and_again_of_two_hosts_can_be_replayed() {
+    let [mut left, mut right] = [Host::still(["H100"]), Host::still(["H100"])];
+    left.sleeper(0, 3 * GIB);
+    right.sleeper(0, 5 * GIB);
+    let mut command = Host::still([]).gputop(["--json", "-l", "1"]);
+    command.args(["--via", &format!("left={}", agent_of(&left)), "--via", &format!("right={}", agent_of(&right))]);
+    let path = left.path("two.jsonl");
+    let file = fs::File::create(&path).expect("there is room in /tmp");
+    let gputop = crate::process::Started::start(command.stdout(file));
+    crate::process::wait_until("two reports", || {
+        fs::read_to_string(&path).is_ok_and(|text| text.lines().count() >= 4 && text.ends_with('\n'))
+    });
+    gputop.life.signal(Signal::KILL);
+    let table = replay(&path, &["--once"]);
+    let has = |name: &str, memory: &str| table.text().lines().any(|line| line.contains(name) && line.contains(memory));
+    assert!(has("left", "3.0G") && has("right", "5.0G"), "{}{}", table.text(), table.err);
+}

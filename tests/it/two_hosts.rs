@@ -1,0 +1,169 @@
+//! Two hosts at once: agents with drivers of their own, the same PIDs and GPU UUIDs on both, connected by `--via`.
+
+use std::process::{Command, Stdio};
+
+use fake_nvml::Tenant;
+use gputop::protocol::line::Line;
+use serde_json::Value;
+
+use crate::process::run;
+use crate::world::{GIB, Host};
+
+/// The memory of the process on each host. Nothing else tells the two apart.
+const LEFT_GIB: u64 = 3;
+const RIGHT_GIB: u64 = 5;
+
+/// Returns a command line that runs an agent of this host: a value of `--via`.
+pub(crate) fn agent_of(host: &Host) -> String {
+    let command = host.gputop(["agent", "--interval", "100ms"]);
+    let variables = command.get_envs().filter_map(|(name, value)| Some((name.to_str()?, value?.to_str()?)));
+    let variables = variables.map(|(name, value)| format!("{name}={value}"));
+    let words = ["env".to_owned(), "-i".to_owned()].into_iter().chain(variables);
+    let program = command.get_program().to_str().expect("the path is UTF-8").to_owned();
+    let arguments = command.get_args().map(|argument| argument.to_str().expect("it is ours").to_owned());
+    let words: Vec<String> = words.chain([program]).chain(arguments).collect();
+    shell_words::join(words)
+}
+
+/// Two hosts that share one process, which is on the first GPU of both. Both GPUs have the same UUID.
+struct Pair {
+    left: Host,
+    right: Host,
+    pid: u32,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let [mut left, mut right] = [Host::still(["H100"]), Host::still(["H100"])];
+        right.change(|world| world.gpus[0].name = "NVIDIA A100-SXM4-80GB".to_owned());
+        left.change(|world| world.gpus[0].uuid = "GPU-the-same".to_owned());
+        right.change(|world| world.gpus[0].uuid = "GPU-the-same".to_owned());
+        // Both device files are open: in a container, gputop trusts a PID only then.
+        let mut command = Command::new("sleep");
+        command.arg("1000").stdout(right.device(0)).stderr(Stdio::null());
+        let pid = left.start(0, LEFT_GIB * GIB, &mut command).pid();
+        right.put(0, Tenant::new(pid, RIGHT_GIB * GIB));
+        Self { left, right, pid }
+    }
+
+    /// `gputop` with both hosts and these arguments.
+    fn gputop<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
+        let viewer = Host::still([]);
+        let mut command = viewer.gputop([]);
+        let via = |name: &str, host: &Host| format!("{name}={}", agent_of(host));
+        command.args(["--via", &via("left", &self.left), "--via", &via("right", &self.right)]);
+        command.args(args);
+        command
+    }
+}
+
+/// The lines of a table, each as its words.
+fn rows(text: &str) -> Vec<Vec<&str>> {
+    text.lines().map(|line| line.split_whitespace().collect()).collect()
+}
+
+#[track_caller]
+fn check_row(text: &str, words: &[&str]) {
+    let is_it = |row: &Vec<&str>| words.iter().all(|word| row.contains(word));
+    assert_eq!(rows(text).into_iter().filter(is_it).count(), 1, "{words:?} in\n{text}");
+}
+
+#[test]
+fn a_table_has_a_host_column_and_each_gpu_its_model() {
+    let pair = Pair::new();
+    let ran = run(&mut pair.gputop(["--once"]));
+    let text = ran.text();
+    assert_eq!(ran.code, 0, "{text}{}", ran.err);
+    let pid = pair.pid.to_string();
+    check_row(&text, &["left", "H100", "3.0/79.6G"]);
+    check_row(&text, &["right", "A100-SXM4-80GB", "5.0/79.6G"]);
+    check_row(&text, &["left", &pid, "3.0G"]);
+    check_row(&text, &["right", &pid, "5.0G"]);
+}
+
+#[test]
+fn json_has_one_line_for_each_host_with_its_key_and_name() {
+    let pair = Pair::new();
+    let ran = run(&mut pair.gputop(["--json"]));
+    let lines: Vec<Value> = ran.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let seen: Vec<(&Value, &Value, &Value, &Value)> = lines
+        .iter()
+        .map(|line| {
+            let gpu = &line["gpus"][0];
+            (
+                &line["source"]["host_key"],
+                &line["source"]["name"],
+                &gpu["uuid"],
+                &gpu["processes"][0]["memory_used_bytes"],
+            )
+        })
+        .collect();
+    let uuid = Value::from("GPU-the-same");
+    let expected = [
+        (&Value::from(0), &Value::from("left"), &uuid, &Value::from(LEFT_GIB * GIB)),
+        (&Value::from(1), &Value::from("right"), &uuid, &Value::from(RIGHT_GIB * GIB)),
+    ];
+    assert_eq!(seen, expected, "{}", ran.err);
+}
+
+#[test]
+fn hosts_without_a_name_are_numbered_when_their_own_names_are_the_same() {
+    let pair = Pair::new();
+    let mut command = Host::still([]).gputop(["--json"]);
+    command.args(["--via", &agent_of(&pair.left), "--via", &agent_of(&pair.right)]);
+    let ran = run(&mut command);
+    let lines: Vec<Value> = ran.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let names: Vec<&str> = lines.iter().filter_map(|line| line["source"]["name"].as_str()).collect();
+    let Ok(Some(Line::Full(snapshot))) = Line::parse(ran.text().lines().next().expect("two lines").as_bytes()) else {
+        panic!("{}", ran.text());
+    };
+    let own = snapshot.host.facts.name.as_str();
+    assert_eq!(names, [own, &format!("{own}#2")]);
+}
+
+#[test]
+fn the_local_host_is_there_only_with_local() {
+    let pair = Pair::new();
+    let via = format!("right={}", agent_of(&pair.right));
+    for (args, hosts) in [(&["--json"][..], 1), (&["--json", "--local"], 2)] {
+        let mut command = pair.left.gputop(args.iter().copied());
+        let ran = run(command.args(["--via", &via]));
+        assert_eq!(ran.text().lines().count(), hosts, "{}", ran.err);
+        assert_eq!(ran.text().lines().last().is_some_and(|line| line.contains("\"right\"")), true);
+    }
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_named_with_the_reason_and_the_other_is_reported() {
+    let pair = Pair::new();
+    let good = format!("left={}", agent_of(&pair.left));
+    let cases = [
+        ("gone=/does/not/exist", "gone: cannot start /does/not/exist: No such file or directory"),
+        ("silent=true", "silent: the command ended without a word"),
+        (
+            "refused=sh -c 'echo \"ssh: connect to host x port 22: Connection refused\" >&2; exit 255'",
+            "refused: the command ended: ssh: connect to host x port 22: Connection refused",
+        ),
+        ("talks=echo 'Welcome to gpu-02!'", "talks: the command: its line is not understood"),
+        ("tty=sh -c 'read password < /dev/tty'", "/dev/tty: No such device or address"),
+        (
+            "endless=sh -c 'tr \"\\\\0\" x < /dev/zero'",
+            "endless: cannot read from the command: its line is longer than 64 MiB",
+        ),
+    ];
+    for (bad, reason) in cases {
+        let mut command = Host::still([]).gputop(["--once"]);
+        let ran = run(command.args(["--via", bad, "--via", &good]));
+        assert_eq!(ran.code, 5, "{bad}: {}{}", ran.text(), ran.err);
+        assert!(ran.text().contains(reason), "{bad}: {}{}", ran.text(), ran.err);
+        check_row(&ran.text(), &["left", &pair.pid.to_string(), "3.0G"]);
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_split_is_a_mistake_on_the_command_line() {
+    for bad in ["", "name=", "ssh 'gpu"] {
+        let ran = Host::still([]).run(["--once", "--via", bad]);
+        assert_eq!(ran.code, 2, "{bad}: {}", ran.err);
+    }
+}
