@@ -32,7 +32,7 @@ use crate::app::layout::{Area, SMALLEST};
 pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
     let screen = buffer.area;
     // The terminal may have been resized since the app last heard of it.
-    match app.layout().filter(|it| it.host.width == screen.width && it.footer.y + 1 == screen.height) {
+    match app.layout().filter(|layout| layout.host.width == screen.width && layout.footer.y + 1 == screen.height) {
         Some(layout) => {
             header::draw(buffer, *theme, app, layout.host);
             if let Some((items, cursor)) = app.settings_panel() {
@@ -62,8 +62,8 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
 /// As many of the columns as fit beside each other, each at least that wide. The one that takes the rest of the line
 /// stays; of the others, those at the right go first.
 fn fitting<C: ListColumn>(mut columns: Vec<C>, width: usize, least: impl Fn(C) -> usize) -> Vec<C> {
-    while columns.iter().map(|it| least(*it) + 1).sum::<usize>() > width + 1
-        && let Some(at) = columns.iter().rposition(|it| !it.spec().is_last).filter(|_| columns.len() > 1)
+    while columns.iter().map(|column| least(*column) + 1).sum::<usize>() > width + 1
+        && let Some(at) = columns.iter().rposition(|column| !column.spec().is_last).filter(|_| columns.len() > 1)
     {
         columns.remove(at);
     }

@@ -1,5 +1,5 @@
-//! What a person wants to hear of without looking: a leak, an end that is near, a GPU that becomes free, a process
-//! that ends. Each is told once.
+//! Alerts: a leak, memory that runs out soon, a watched GPU that becomes free, a watched process that ends. Each is raised
+//! once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,30 +11,31 @@ use crate::model::{Evidence, Fleet, GpuOrProcess, HostGpu, HostModel, HostProces
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Identity, ProcessId, Snapshot, State, Use};
 
-/// A leak that was withdrawn and comes back within this time is the same one.
+/// A leak that stops and starts again within this time is the same leak, and raises no second alert.
 const SAME: Duration = Duration::from_mins(10);
 
-/// An end that was near and is so many times farther away now would be news again.
+/// After memory was about to run out, the forecast must exceed the warning time by this factor before it raises another
+/// alert.
 const FARTHER: u32 = 2;
 
-/// What is seen in so many snapshots after each other is so: a list may have a hole.
+/// The number of consecutive snapshots that must agree: one list of the driver may lack a process.
 const SURE: u8 = 2;
 
 /// AlertKind stay on the screen for so long at least, and then until a key is pressed.
 const READ: Duration = Duration::from_secs(5);
 
-/// A leak that was told.
+/// A leak that raised an alert.
 #[derive(Debug)]
-struct Told {
-    /// So was that its end is near.
+struct ReportedLeak {
+    /// Whether an alert said that memory runs out soon.
     is_soon: bool,
-    /// Since when it leaks no more; absent while it does.
+    /// The moment when the leak stopped; `None` while it goes on.
     calm: Option<Moment>,
 }
 
-/// What is watched for the person, and in how many snapshots it was seen as it is awaited.
+/// A watched process or GPU, and the number of consecutive snapshots in which it had ended or was free.
 #[derive(Debug)]
-struct Watched<T> {
+struct WatchedItem<T> {
     what: T,
     seen: u8,
 }
@@ -96,18 +97,18 @@ impl Alerts {
 /// The alerts of one host.
 #[derive(Debug, Default)]
 struct HostAlerts {
-    leaks: HashMap<GpuOrProcess, Told>,
-    /// Until they end, with what they run.
-    processes: Vec<Watched<(ProcessId, String)>>,
-    /// Until they are free.
-    gpus: Vec<Watched<GpuUuid>>,
+    leaks: HashMap<GpuOrProcess, ReportedLeak>,
+    /// Watched until they end; each with its command.
+    processes: Vec<WatchedItem<(ProcessId, String)>>,
+    /// Watched until they are free.
+    gpus: Vec<WatchedItem<GpuUuid>>,
 }
 
 impl HostAlerts {
-    /// Watches a process until it ends, or watches it no more. Says which.
+    /// Watches a process until it ends, or stops watching it. Returns a notice; `None` if the process is gone.
     fn watch_process(&mut self, id: ProcessId, model: &HostModel) -> Option<String> {
         let before = self.processes.len();
-        self.processes.retain(|it| it.what.0 != id);
+        self.processes.retain(|watched| watched.what.0 != id);
         if self.processes.len() < before {
             return Some(format!("{} is no longer watched", id.pid));
         }
@@ -116,42 +117,42 @@ impl HostAlerts {
         if !is_known {
             return Some(format!("the end of {} cannot be seen from here", id.pid));
         }
-        self.processes.push(Watched { what: (id, command(model, id)), seen: 0 });
+        self.processes.push(WatchedItem { what: (id, command(model, id)), seen: 0 });
         Some(format!("{} is watched: gputop says when it ends", id.pid))
     }
 
-    /// Watches a GPU until it is free, or watches it no more. Says which.
+    /// Watches a GPU until it is free, or stops watching it. Returns a notice; `None` if the GPU is gone.
     fn watch_gpu(&mut self, uuid: &GpuUuid, model: &HostModel) -> Option<String> {
         let gpu = model.latest()?.gpu(uuid)?;
         let label = labels::gpu_label(gpu);
         let before = self.gpus.len();
-        self.gpus.retain(|it| it.what != *uuid);
+        self.gpus.retain(|watched| watched.what != *uuid);
         if self.gpus.len() < before {
             return Some(format!("GPU {label} is no longer watched"));
         }
         if is_free(model, gpu) {
             return Some(format!("GPU {label} is free now"));
         }
-        self.gpus.push(Watched { what: uuid.clone(), seen: 0 });
+        self.gpus.push(WatchedItem { what: uuid.clone(), seen: 0 });
         Some(format!("GPU {label} is watched: gputop says when nobody is on it"))
     }
 
     fn is_watched(&self, subject: &GpuOrProcess) -> bool {
         match subject {
-            GpuOrProcess::Process(id) => self.processes.iter().any(|it| it.what.0 == *id),
-            GpuOrProcess::Gpu(uuid) => self.gpus.iter().any(|it| it.what == *uuid),
+            GpuOrProcess::Process(id) => self.processes.iter().any(|watched| watched.what.0 == *id),
+            GpuOrProcess::Gpu(uuid) => self.gpus.iter().any(|watched| watched.what == *uuid),
         }
     }
 
-    /// Looks at the host, which was seen again, and says what is to be told.
+    /// Returns the new alerts of the host after a line.
     fn learn(&mut self, model: &HostModel, warn_before: Duration) -> Vec<Alert> {
         let Some(snapshot) = model.latest() else { return Vec::new() };
         let mut alerts = self.leaks(model, snapshot, warn_before);
         for watched in &mut self.processes {
-            // A new agent sees a few first, and the others soon after.
+            // The first snapshots of a new agent lack processes.
             watched.seen = if !snapshot.lives(watched.what.0) && model.is_complete() { watched.seen + 1 } else { 0 };
         }
-        for watched in self.processes.extract_if(.., |it| it.seen >= SURE) {
+        for watched in self.processes.extract_if(.., |watched| watched.seen >= SURE) {
             let (id, command) = watched.what;
             let facts = vec![("PID", id.pid.to_string()), ("COMMAND", command.clone())];
             alerts.push(Alert {
@@ -164,7 +165,7 @@ impl HostAlerts {
             let is_free = snapshot.gpu(&watched.what).is_some_and(|gpu| is_free(model, gpu));
             watched.seen = if is_free { watched.seen + 1 } else { 0 };
         }
-        for watched in self.gpus.extract_if(.., |it| it.seen >= SURE) {
+        for watched in self.gpus.extract_if(.., |watched| watched.seen >= SURE) {
             let Some(gpu) = snapshot.gpu(&watched.what) else { continue };
             let facts = gpu_facts(gpu);
             alerts.push(Alert {
@@ -183,10 +184,10 @@ impl HostAlerts {
         self.leaks.values_mut().for_each(|told| _ = told.calm.get_or_insert(now));
         let mut alerts = Vec::new();
         for (subject, evidence) in leaking(model, snapshot) {
-            let left = evidence.forecast.map(|it| it.likely);
+            let left = evidence.forecast.map(|forecast| forecast.likely);
             let is_soon = left.is_some_and(|left| left <= warn_before);
             let is_new = !self.leaks.contains_key(&subject);
-            let told = self.leaks.entry(subject.clone()).or_insert(Told { is_soon: false, calm: None });
+            let told = self.leaks.entry(subject.clone()).or_insert(ReportedLeak { is_soon: false, calm: None });
             told.calm = None;
             if left.is_some_and(|left| left > warn_before.saturating_mul(FARTHER)) {
                 told.is_soon = false;
@@ -202,14 +203,14 @@ impl HostAlerts {
     }
 }
 
-/// Everything that leaks now. A GPU does where it is not one of its processes that does.
+/// Everything that leaks now. A GPU leaks if its memory grows and none of its processes leaks.
 fn leaking(model: &HostModel, snapshot: &Snapshot) -> Vec<(GpuOrProcess, Evidence)> {
     let leak = |subject: GpuOrProcess| {
-        let growing = model.growth(&subject).filter(|it| it.verdict() == LeakVerdict::Leak)?;
+        let growing = model.growth(&subject).filter(|growth| growth.verdict() == LeakVerdict::Leak)?;
         Some((subject, *growing.detector.evidence()?))
     };
     let suspects = model.suspects();
-    let is_whole = |gpu: &&Gpu| !gpu.processes.iter().any(|it| suspects.binary_search(&it.process).is_ok());
+    let is_whole = |gpu: &&Gpu| !gpu.processes.iter().any(|process| suspects.binary_search(&process.process).is_ok());
     let gpus = snapshot.gpus.iter().filter(is_whole).map(|gpu| GpuOrProcess::Gpu(gpu.uuid.clone()));
     suspects.iter().map(|id| GpuOrProcess::Process(*id)).chain(gpus).filter_map(leak).collect()
 }
@@ -250,10 +251,10 @@ fn about_leak(
         GpuOrProcess::Process(id) => {
             let command = command(model, *id);
             let mut facts = vec![("PID", id.pid.to_string()), ("COMMAND", command.clone())];
-            if let Some(Ok(user)) = snapshot.process(*id).map(|it| &it.facts.user) {
+            if let Some(Ok(user)) = snapshot.process(*id).map(|process| &process.facts.user) {
                 facts.push(("USER", user.to_string()));
             }
-            let places = model.process_total(*id).map(|it| it.gpus.as_slice()).unwrap_or_default();
+            let places = model.process_total(*id).map(|total| total.gpus.as_slice()).unwrap_or_default();
             match places {
                 [one] => facts.extend(gpu_facts(&snapshot.gpus[*one])),
                 more => facts.push(("GPU", labels::gpu_labels(snapshot, more))),
@@ -279,16 +280,16 @@ fn gpu_facts(gpu: &Gpu) -> Vec<(&'static str, String)> {
 }
 
 fn command(model: &HostModel, id: ProcessId) -> String {
-    let process = model.latest().and_then(|it| it.process(id));
-    process.and_then(|it| labels::command(it).ok()).unwrap_or_else(|| "?".to_owned())
+    let process = model.latest().and_then(|snapshot| snapshot.process(id));
+    process.and_then(|process| labels::command(process).ok()).unwrap_or_else(|| "?".to_owned())
 }
 
-/// Whether nobody computes on it, and nobody's memory is left there. One that does not answer is not free.
+/// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does not answer is not free.
 fn is_free(model: &HostModel, gpu: &Gpu) -> bool {
     gpu.trouble.is_none()
         && gpu.load.memory_used.is_ok()
-        && gpu.processes.iter().all(|it| it.usage == Use::Graphics)
-        && model.unaccounted().iter().all(|it| it.gpu != gpu.uuid)
+        && gpu.processes.iter().all(|process| process.usage == Use::Graphics)
+        && model.unaccounted().iter().all(|unaccounted| unaccounted.gpu != gpu.uuid)
 }
 
 #[cfg(test)]
@@ -329,25 +330,28 @@ mod tests {
         for _ in 0..800 {
             host = host.later(10);
             let gpu_processes = host.gpus.iter_mut().flat_map(|gpu| &mut gpu.processes);
-            gpu_processes.filter_map(|it| it.memory.as_mut().ok()).for_each(|it| it.0 += 80 << 20);
+            gpu_processes.filter_map(|process| process.memory.as_mut().ok()).for_each(|memory| memory.0 += 80 << 20);
             host.gpus[0].load.memory_used = host.gpus[0].processes[0].memory;
             told.extend(see(&mut app, &host));
         }
         assert_eq!(
-            told.iter().map(|it| it.kind).collect::<Vec<_>>(),
+            told.iter().map(|told| told.kind).collect::<Vec<_>>(),
             [AlertKind::Leak, AlertKind::OutOfMemorySoon],
             "{told:#?}"
         );
         let sentence = &told[0].sentence;
-        assert!(sentence.starts_with("101 (python train.py) leaks: +80"), "{sentence}");
-        let fact = |name| told[1].facts.iter().find(|it| it.0 == name).map(|it| it.1.as_str());
+        assert!(
+            sentence.starts_with("101 (python train.py) leaks: +48") && sentence.contains(" MiB/min "),
+            "{sentence}"
+        );
+        let fact = |name| told[1].facts.iter().find(|fact| fact.0 == name).map(|fact| fact.1.as_str());
         assert_eq!(
             (fact("PID"), fact("USER"), fact("GPU"), fact("GPU_UUID")),
             (Some("101"), Some("alice"), Some("0"), Some("GPU-0"))
         );
         let left: u64 = fact("OOM_IN_S").unwrap().parse().unwrap();
         assert!((3000..=3600).contains(&left), "{left}");
-        assert!(app.leak().is_some_and(|it| it.starts_with("LEAK: 101, full in ")), "{:?}", app.leak());
+        assert!(app.leak().is_some_and(|leak| leak.starts_with("LEAK: 101, full in ")), "{:?}", app.leak());
     }
 
     #[test]
@@ -356,12 +360,15 @@ mod tests {
         let host = host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
         see(&mut app, &host);
         key(&mut app, KeyCode::Char('w'));
-        assert!(app.notice().is_some_and(|it| it.contains("101 is watched")));
+        assert!(app.notice().is_some_and(|notice| notice.contains("101 is watched")));
         assert_eq!(see(&mut app, &host.later(1)), []);
         let without = host.clone().without(101);
         assert_eq!(see(&mut app, &without.later(2)), [], "a list may have a hole");
         let told = see(&mut app, &without.later(3));
-        assert_eq!(told.iter().map(|it| it.sentence.as_str()).collect::<Vec<_>>(), ["101 (python train.py) has ended"]);
+        assert_eq!(
+            told.iter().map(|told| told.sentence.as_str()).collect::<Vec<_>>(),
+            ["101 (python train.py) has ended"]
+        );
         assert_eq!(see(&mut app, &without.later(4)), []);
         key(&mut app, KeyCode::Down);
         assert_eq!(app.news(), Some("101 (python train.py) has ended"), "nobody reads that fast");
@@ -377,16 +384,16 @@ mod tests {
         see(&mut app, &host);
         key(&mut app, KeyCode::Tab);
         key(&mut app, KeyCode::Char('w'));
-        assert!(app.notice().is_some_and(|it| it.contains("GPU 0 is free now")), "{:?}", app.notice());
+        assert!(app.notice().is_some_and(|notice| notice.contains("GPU 0 is free now")), "{:?}", app.notice());
         key(&mut app, KeyCode::Down);
         key(&mut app, KeyCode::Char('w'));
         let without = host.clone().without(101);
         let told: Vec<_> = (1..5).flat_map(|second| see(&mut app, &without.later(second))).collect();
         assert_eq!(
-            told.iter().map(|it| (it.kind, it.sentence.as_str())).collect::<Vec<_>>(),
+            told.iter().map(|told| (told.kind, told.sentence.as_str())).collect::<Vec<_>>(),
             [(AlertKind::GpuFree, "GPU 1 is free")]
         );
-        // Watched and then not.
+        // WatchedItem and then not.
         see(&mut app, &host.later(10));
         key(&mut app, KeyCode::Char('w'));
         key(&mut app, KeyCode::Char('w'));

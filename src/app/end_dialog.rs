@@ -1,9 +1,9 @@
-//! The panel that ends processes: whom it shows is whom it can hit, and nobody else.
+//! The dialog that ends processes. It signals only the processes that it shows.
 //!
-//! The targets are fixed when the panel opens: what is under the cursor or tagged; and the job it belongs
-//! to, as far as that is known when the person turns to it. The list may move, PIDs may be used again: the
-//! agent holds each process by a pidfd from then on, and every command names the same identities. Only what
-//! the agent itself finds as a child of a process that it stopped for a forced end joins them, and is shown.
+//! The targets are fixed when the dialog opens: the process under the cursor or the tagged ones, or their whole job once the
+//! user presses Tab. From then on the agent holds each process by a pidfd, and every command names the same identities,
+//! whatever moves in the list and whichever PID is used again. Only children that the agent finds below a process that it
+//! stopped for a forced end join the targets, and the dialog shows them.
 
 mod member;
 
@@ -18,31 +18,31 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::{Outcome, Reply, is_advice};
 use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
-/// How much of what the panel shows is meant.
+/// The processes that Enter reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// What was under the cursor, or tagged.
+    /// The process that was under the cursor, or the tagged ones.
     Chosen,
     /// The whole job: its root launcher and all its related processes.
     Job,
 }
 
-/// What Enter would do.
+/// The way to end the targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// Send it to each.
+    /// Send this signal to each target.
     Signal(Signal),
-    /// SIGINT to the root; SIGTERM if that did not end it in time; no more.
+    /// Send SIGINT to the root, then SIGTERM if the root does not end in time, and never SIGKILL.
     Gently,
-    /// Stop all, look for more, end all: one act of the agent.
+    /// Stop all targets, scan for children, send SIGKILL to all: one command to the agent.
     ByForce,
 }
 
-/// What Enter would do, and to whom, which run what.
+/// Everything that decides about the effect of Enter: the host, the choice, and each target with its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlannedEnd(HostKey, Choice, Vec<(ProcessId, Option<Argv>)>);
 
-/// For one process, from gentle to hard, then what ends nothing by itself.
+/// The choices for one process: from gentle to hard, then signals that do not end a process.
 const FOR_ONE: &[Choice] = &[
     Choice::Signal(Signal::Int),
     Choice::Signal(Signal::Term),
@@ -55,7 +55,7 @@ const FOR_ONE: &[Choice] = &[
     Choice::Signal(Signal::Cont),
 ];
 
-/// For several.
+/// The choices for several processes.
 const FOR_MANY: &[Choice] = &[
     Choice::Gently,
     Choice::Signal(Signal::Int),
@@ -66,45 +66,45 @@ const FOR_MANY: &[Choice] = &[
     Choice::Signal(Signal::Cont),
 ];
 
-/// How long after the end memory may still come back: the driver frees in the background.
+/// How long memory may still come back after the end: the driver frees in the background.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a root has to end after a gentle signal.
+/// The time that a root has to end after SIGINT.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// torchrun gives its own ranks 30 s before it kills them.
+/// The same for torchrun, which gives its own ranks 30 s before it kills them.
 const TORCHRUN_GRACE: Duration = Duration::from_secs(35);
 
-/// From so many processes on, the person types the root's PID: nobody means that many by accident.
+/// With more processes than this the user types the root's PID to confirm.
 pub const MANY: usize = 20;
 
-/// The panel.
+/// The state of the dialog.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndDialog {
     /// The host of all of its processes: a dialog never spans hosts.
     host: HostKey,
-    /// Everyone of the job, the root first, then who joined.
+    /// All processes of the job, the root first, then those that the agent found.
     members: Vec<Member>,
-    /// The job, the root first, as last seen before it was meant.
+    /// The job, the root first, as last seen before the scope became [`Scope::Job`].
     job: Vec<ProcessId>,
-    /// Those of the members that were under the cursor, or tagged.
+    /// The members that were under the cursor, or tagged.
     chosen: Vec<ProcessId>,
     scope: Scope,
     choice: Choice,
-    /// What was typed to confirm.
+    /// The confirmation as typed.
     typed: String,
     first_sent: Option<Moment>,
     reclaim: Reclaim,
     returned: Option<Vec<Returned>>,
     respawned: Vec<(ProcessId, Process)>,
-    /// Why what was done is not written down; absent while it is.
+    /// Why the audit log was not written; `None` while it is.
     unrecorded: Option<Text>,
     top: usize,
 }
 
 impl EndDialog {
-    /// Opens the panel on some processes of a job, and says what the agent is to do first. The job's
-    /// root comes first among its members; without a job, they are the chosen ones.
+    /// Opens the dialog on some processes of a job, which lists its root first. Returns the first commands to the agent as
+    /// well.
     pub(super) fn open(
         host: HostKey,
         chosen: Vec<ProcessId>,
@@ -114,7 +114,7 @@ impl EndDialog {
     ) -> (Self, Vec<Command>) {
         let others = chosen.iter().filter(|id| !job.contains(id));
         let members = job.iter().chain(others).filter_map(|id| Member::of(*id, model, snapshot));
-        let mut panel = Self {
+        let mut dialog = Self {
             host,
             members: members.collect(),
             job: job.to_vec(),
@@ -129,18 +129,15 @@ impl EndDialog {
             top: 0,
             chosen,
         };
-        if panel.chosen.len() > 1 {
-            panel.choice = Choice::Signal(Signal::Term);
-        }
-        let commands = panel.hold();
-        (panel, commands)
+        let commands = dialog.hold();
+        (dialog, commands)
     }
 
-    /// Asks the agent to hold everyone that is meant and not held yet.
+    /// Asks the agent to hold every target that is not held yet.
     fn hold(&mut self) -> Vec<Command> {
         let chosen = (self.scope == Scope::Chosen).then(|| self.chosen.clone());
         let is_meant = |id: ProcessId| chosen.as_ref().is_none_or(|chosen| chosen.contains(&id));
-        let new = self.members.iter_mut().filter(|it| it.stage == Stage::Unasked && is_meant(it.id()));
+        let new = self.members.iter_mut().filter(|member| member.stage == Stage::Unasked && is_meant(member.id()));
         new.map(|member| {
             member.stage = Stage::Verifying;
             Command::Hold { process: member.id() }
@@ -148,37 +145,39 @@ impl EndDialog {
         .collect()
     }
 
-    /// Everyone that Enter would reach, the root first.
+    /// The processes that Enter reaches, the root first.
     pub fn targets(&self) -> impl Iterator<Item = &Member> {
-        self.members.iter().filter(|it| it.joined || self.scope == Scope::Job || self.chosen.contains(&it.id()))
+        self.members
+            .iter()
+            .filter(|member| member.joined || self.scope == Scope::Job || self.chosen.contains(&member.id()))
     }
 
-    /// The host of all of its processes.
+    /// The host of all targets.
     pub fn host(&self) -> HostKey {
         self.host
     }
 
-    /// The first of them: of a job, its root.
+    /// The first target: the root of a job.
     pub fn root(&self) -> Option<&Member> {
         self.targets().next()
     }
 
-    /// The first of those that were under the cursor, or tagged: its job is the one to turn to.
+    /// The first of the processes that were under the cursor, or tagged. Tab switches to its job.
     pub(super) fn first_chosen(&self) -> Option<ProcessId> {
         self.chosen.first().copied()
     }
 
-    /// The processes of the job that are not meant.
+    /// The number of processes of the job that are not targets.
     pub fn spared(&self) -> usize {
         self.members.len() - self.targets().count()
     }
 
-    /// What Enter would do, and to whom.
+    /// Everything that decides about the effect of Enter.
     pub fn planned(&self) -> PlannedEnd {
         PlannedEnd(
             self.host,
             self.choice,
-            self.targets().map(|it| (it.id(), it.process.facts.argv.clone().ok())).collect(),
+            self.targets().map(|target| (target.id(), target.process.facts.argv.clone().ok())).collect(),
         )
     }
 
@@ -188,91 +187,91 @@ impl EndDialog {
         self.first_sent.is_none() && (self.scope == Scope::Job || self.spared() > 0)
     }
 
-    /// How much is meant.
+    /// The processes that Enter reaches.
     pub fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// What Enter would do.
+    /// The way to end the targets that is chosen.
     pub fn choice(&self) -> Choice {
         self.choice
     }
 
-    /// What there is to choose from.
+    /// The ways to end the targets.
     pub fn choices(&self) -> &'static [Choice] {
         if self.targets().nth(1).is_some() { FOR_MANY } else { FOR_ONE }
     }
 
-    /// The memory that should come back; absent when no GPU says how much it is.
+    /// The memory that should come back; `None` if no GPU reports how much that is.
     pub fn expected(&self) -> Option<Bytes> {
         self.reclaim.expected()
     }
 
-    /// The memory that came back; absent before the GPUs were read again after the end.
+    /// The memory that came back, GPU by GPU; `None` until the GPUs are read after the end.
     pub fn returned(&self) -> Option<&[Returned]> {
         self.returned.as_deref()
     }
 
-    /// Processes that took the place of one that was ended.
+    /// The processes that a supervisor started again, each after the ended process that it replaces.
     pub fn respawned(&self) -> &[(ProcessId, Process)] {
         &self.respawned
     }
 
-    /// Why what was done is not written down; absent while it is.
+    /// Why the audit log was not written; `None` while it is.
     pub fn unrecorded(&self) -> Option<&Text> {
         self.unrecorded.as_ref()
     }
 
-    /// When the first signal was sent; absent before.
+    /// The moment of the first signal; `None` before.
     pub fn first_sent(&self) -> Option<Moment> {
         self.first_sent
     }
 
-    /// The first of the targets on the screen.
+    /// The index of the first target on the screen.
     pub fn top(&self) -> usize {
         self.top
     }
 
-    /// Whether everyone is held or refused, so that it can begin.
+    /// Whether the agent has answered for every target: it holds the process, or refused.
     pub fn is_settled(&self) -> bool {
-        self.targets().all(|it| !matches!(it.stage, Stage::Unasked | Stage::Verifying))
+        self.targets().all(|target| !matches!(target.stage, Stage::Unasked | Stage::Verifying))
     }
 
-    /// Whether Enter would send now.
+    /// Whether Enter sends a signal now.
     pub fn can_send(&self) -> bool {
         self.is_settled()
             && self.targets().any(Member::is_held)
-            && !self.targets().any(|it| matches!(it.stage, Stage::Asked(_)))
+            && !self.targets().any(|target| matches!(target.stage, Stage::Asked(_)))
             && self.word_to_type().is_none_or(|word| word == self.typed)
     }
 
-    /// What has to be typed before anything is sent; absent when Enter is enough.
+    /// The text that the user types before anything is sent; `None` if Enter is enough.
     pub fn word_to_type(&self) -> Option<String> {
         let is_grave = self.cautions().any(|(_, caution)| !is_advice(caution)) || self.targets().count() > MANY;
         is_grave.then(|| self.root().map(|root| root.id().pid.to_string())).flatten()
     }
 
-    /// What was typed of it.
+    /// The confirmation as typed.
     pub fn typed(&self) -> &str {
         &self.typed
     }
 
-    /// Reasons to think twice.
+    /// The warnings about targets.
     pub fn cautions(&self) -> impl Iterator<Item = (&Member, &Text)> {
-        self.targets().filter_map(|it| Some((it, it.caution.as_ref()?)))
+        self.targets().filter_map(|target| Some((target, target.caution.as_ref()?)))
     }
 
-    /// Whether there is nothing left to do but to close it.
+    /// Whether every target has ended or was refused, so that the dialog can only be closed.
     pub fn is_over(&self) -> bool {
         self.targets().all(Member::is_over)
     }
 
-    /// Whether everyone that was signalled has ended.
+    /// Whether every target has ended, except for refused ones.
     pub fn has_ended(&self) -> bool {
         self.ended().is_some()
     }
 
-    /// When the last of them ended; absent while one lives.
+    /// The end of the last target; `None` while one lives.
     fn ended(&self) -> Option<Moment> {
         let mut last = None;
         for member in self.targets() {
@@ -285,20 +284,20 @@ impl EndDialog {
         last
     }
 
-    /// Chooses what comes before or after.
+    /// Moves the choice by this many places.
     pub(super) fn choose(&mut self, by: isize) {
         let choices = self.choices();
-        let at = choices.iter().position(|it| *it == self.choice).unwrap_or(0);
+        let at = choices.iter().position(|choice| *choice == self.choice).unwrap_or(0);
         self.choice = choices[at.saturating_add_signed(by).min(choices.len() - 1)];
     }
 
-    /// Who belongs to the job is found out while one looks: as long as it is not what is meant, it grows. Nobody
-    /// leaves it, and nobody of those that are meant changes.
+    /// Adds processes that were found to belong to the job, unless the whole job is the target already. No process leaves the
+    /// job, and the targets stay.
     pub(super) fn add_to_job(&mut self, job: &[ProcessId], model: &HostModel, snapshot: &Snapshot) {
         if self.scope == Scope::Job || self.first_sent.is_some() {
             return;
         }
-        let is_new = |id: &&ProcessId| self.members.iter().all(|it| it.id() != **id);
+        let is_new = |id: &&ProcessId| self.members.iter().all(|member| member.id() != **id);
         let new: Vec<Member> = job.iter().filter(is_new).filter_map(|id| Member::of(*id, model, snapshot)).collect();
         if !new.is_empty() {
             self.members.extend(new);
@@ -306,14 +305,14 @@ impl EndDialog {
         }
     }
 
-    /// Between the chosen and the whole job.
+    /// Switches between the chosen processes and the whole job.
     pub(super) fn widen(&mut self, snapshot: &Snapshot) -> Vec<Command> {
         if self.first_sent.is_some() || self.members.len() == self.chosen.len() {
             return Vec::new();
         }
         self.scope = if self.scope == Scope::Chosen { Scope::Job } else { Scope::Chosen };
         // The root first.
-        self.members.sort_by_key(|it| self.job.iter().position(|id| *id == it.id()).unwrap_or(usize::MAX));
+        self.members.sort_by_key(|member| self.job.iter().position(|id| *id == member.id()).unwrap_or(usize::MAX));
         self.choice = if self.choices() == FOR_MANY { Choice::Gently } else { Choice::Signal(Signal::Term) };
         self.typed.clear();
         self.expect(snapshot);
@@ -325,7 +324,7 @@ impl EndDialog {
         self.top = self.top.saturating_add_signed(by).min(self.targets().count().saturating_sub(1));
     }
 
-    /// A character was typed, or taken back.
+    /// Adds a digit to the confirmation; `None` deletes the last one.
     pub(super) fn type_in(&mut self, character: Option<char>) {
         match character {
             Some(digit) if digit.is_ascii_digit() && self.typed.len() < 10 => self.typed.push(digit),
@@ -334,12 +333,12 @@ impl EndDialog {
         }
     }
 
-    /// Enter was pressed: what the agent is to do, if anything can be done.
+    /// Returns the commands for Enter; none if nothing can be sent now.
     pub(super) fn confirm(&mut self) -> Vec<Command> {
         if !self.can_send() {
             return Vec::new();
         }
-        let held: Vec<ProcessId> = self.targets().filter(|it| it.is_held()).map(Member::id).collect();
+        let held: Vec<ProcessId> = self.targets().filter(|target| target.is_held()).map(Member::id).collect();
         match self.choice {
             Choice::Signal(signal) => self.ask(&held, signal),
             Choice::Gently => self.ask(&held[..1], Signal::Int),
@@ -351,13 +350,13 @@ impl EndDialog {
     }
 
     fn ask(&mut self, processes: &[ProcessId], signal: Signal) -> Vec<Command> {
-        for member in self.members.iter_mut().filter(|it| processes.contains(&it.id())) {
+        for member in self.members.iter_mut().filter(|member| processes.contains(&member.id())) {
             member.stage = Stage::Asked(signal);
         }
         processes.iter().map(|process| Command::Signal { process: *process, signal }).collect()
     }
 
-    /// Time has come to here: a gentle end goes one step on when its first signal did nothing.
+    /// Returns the commands that are due: SIGTERM, if the root has not ended in time after SIGINT.
     pub(super) fn pass(&mut self, now: Moment) -> Vec<Command> {
         match self.next_step() {
             Some(at) if now >= at => {
@@ -368,7 +367,7 @@ impl EndDialog {
         }
     }
 
-    /// When SIGTERM follows SIGINT by itself; absent when nothing follows.
+    /// The moment when SIGTERM follows SIGINT; `None` if nothing follows.
     pub fn next_step(&self) -> Option<Moment> {
         let root = self.root().filter(|_| self.choice == Choice::Gently)?;
         match root.stage {
@@ -377,16 +376,16 @@ impl EndDialog {
         }
     }
 
-    /// How long the root has.
+    /// The time that the root has to end after SIGINT.
     pub fn grace(&self) -> Duration {
         if self.root().is_some_and(Member::is_torchrun) { TORCHRUN_GRACE } else { GRACE }
     }
 
-    /// The agent said something; other processes are not this panel's business.
+    /// Takes a reply of the agent. Replies about other processes are ignored.
     pub(super) fn take_reply(&mut self, reply: &Reply) {
         if let Outcome::Joined { comm, parent } = &reply.outcome {
-            let is_ours = self.targets().any(|it| it.id() == *parent);
-            if is_ours && self.members.iter().all(|it| it.id() != reply.process) {
+            let is_ours = self.targets().any(|target| target.id() == *parent);
+            if is_ours && self.members.iter().all(|member| member.id() != reply.process) {
                 self.members.push(Member::joined(reply.process, comm.clone(), *parent));
             }
             return;
@@ -395,16 +394,16 @@ impl EndDialog {
             self.unrecorded = Some(reason.clone());
         }
         if let Outcome::Sent { at, .. } = reply.outcome
-            && self.members.iter().any(|it| it.id() == reply.process && matches!(it.stage, Stage::Asked(_)))
+            && self.members.iter().any(|member| member.id() == reply.process && matches!(member.stage, Stage::Asked(_)))
         {
             self.first_sent.get_or_insert(at);
         }
-        if let Some(member) = self.members.iter_mut().find(|it| it.id() == reply.process) {
+        if let Some(member) = self.members.iter_mut().find(|member| member.id() == reply.process) {
             member.take_outcome(&reply.outcome);
         }
     }
 
-    /// The host was seen again: what is held now is what is expected back, until the end; then, what came back.
+    /// Takes a new snapshot: until the end it says how much memory to expect back, then how much came back.
     pub(super) fn see(&mut self, snapshot: &Snapshot) {
         for member in &mut self.members {
             member.see(snapshot);
@@ -416,8 +415,8 @@ impl EndDialog {
                 }
                 self.look_for_respawned(snapshot);
             }
-            // Once a signal is on its way, what is missing may have ended: that still counts.
-            None if self.targets().all(|it| matches!(it.stage, Stage::Verifying | Stage::Held)) => {
+            // After a signal a process that is missing may have ended, and its memory is still expected.
+            None if self.targets().all(|target| matches!(target.stage, Stage::Verifying | Stage::Held)) => {
                 let now = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
                 if now.covers(&self.reclaim) {
                     self.reclaim = now;
@@ -431,32 +430,33 @@ impl EndDialog {
         self.reclaim = Reclaim::expect(self.targets().map(Member::id).collect(), snapshot);
     }
 
-    /// A supervisor starts its child again, after we sent the signal.
+    /// Finds processes that a supervisor started in place of targets, after the first signal.
     fn look_for_respawned(&mut self, snapshot: &Snapshot) {
         let Some(sent) = self.first_sent else { return };
         let per_second = snapshot.host.facts.ticks_per_second.max(1);
-        // It may be there within the tick in which the signal was sent.
-        let is_new = |it: &Process| {
-            let started = it.id.start_ticks.is_some_and(|ticks| (ticks + 1) * 1000 / per_second > sent.0);
-            started && self.members.iter().all(|member| member.id() != it.id)
+        // The supervisor may be as fast as one clock tick.
+        let is_new = |process: &Process| {
+            let started = process.id.start_ticks.is_some_and(|ticks| (ticks + 1) * 1000 / per_second > sent.0);
+            started && self.members.iter().all(|member| member.id() != process.id)
         };
-        let like = |it: &Process| self.targets().find(|member| member.is_succeeded_by(it, snapshot)).map(Member::id);
-        let found = snapshot.processes.iter().filter(|it| is_new(it));
-        self.respawned = found.filter_map(|it| Some((like(it)?, it.clone()))).collect();
+        let replaced =
+            |new: &Process| self.targets().find(|member| member.is_succeeded_by(new, snapshot)).map(Member::id);
+        let found = snapshot.processes.iter().filter(|process| is_new(process));
+        self.respawned = found.filter_map(|new| Some((replaced(new)?, new.clone()))).collect();
     }
 
-    /// The agent is gone, and with it the hold on everyone.
+    /// The agent is gone, and no process is held any more.
     pub(super) fn lose_agent(&mut self) {
-        for member in self.members.iter_mut().filter(|it| !it.is_over()) {
+        for member in self.members.iter_mut().filter(|member| !member.is_over()) {
             member.stage = Stage::Refused(Text::from(
                 "the agent is gone, and with it the hold on this process: close this panel, press R, and look again",
             ));
         }
     }
 
-    /// What the agent need not hold any more.
+    /// Tells the agent to release every process of the dialog.
     pub(super) fn release(&self) -> Vec<Command> {
-        let held = self.members.iter().filter(|it| it.stage != Stage::Unasked);
+        let held = self.members.iter().filter(|member| member.stage != Stage::Unasked);
         held.map(|member| Command::Release { process: member.id() }).collect()
     }
 }

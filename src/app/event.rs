@@ -1,4 +1,4 @@
-//! The whole vocabulary of the app, on one page: what can happen, and what it can ask for.
+//! Events, which the app takes in, and effects, which it asks the session to perform.
 
 use std::time::Duration;
 
@@ -23,54 +23,54 @@ pub enum Event {
     Mouse(MouseEvent),
     /// The terminal has this size now, in columns and rows.
     Resized(u16, u16),
-    /// Time went by since the event before. The app has no other clock.
+    /// This much time passed since the event before. The app has no other clock.
     Tick(Duration),
-    /// What came of an effect: one sentence for a person.
+    /// The result of an effect, in one sentence.
     Done(Text),
     /// No more lines come from this host; the text says why, in one sentence.
     SourceLost(HostKey, Text),
 }
 
-/// Everything the app can ask of the world.
+/// Everything the app can ask the session to do.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Send each command to the agent of its host, in this order. The replies come back as lines.
     Commands(Vec<(HostKey, Command)>),
-    /// Tell the person, wherever they look.
+    /// Notify the user outside of the screen too.
     Alert(Vec<Alert>),
     /// Start the sources of these hosts again: they are lost or silent.
     Reconnect(Vec<HostKey>),
-    /// Ask the terminal to take this text into its clipboard.
+    /// Ask the terminal to put this text into its clipboard.
     Copy(String),
-    /// Write the app's settings where each run finds them.
+    /// Write the settings to the configuration file.
     Keep,
-    /// Give the terminal back to the shell until the person returns (Ctrl-Z).
+    /// Stop and give the terminal back to the shell until `fg` (Ctrl-Z).
     Suspend,
-    /// Leave.
+    /// Quit gputop.
     Quit,
 }
 
-/// Something that a person wants to hear of at once.
+/// Something that the user wants to know at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alert {
-    /// What it is.
+    /// The kind of alert.
     pub kind: AlertKind,
-    /// For a person.
+    /// A sentence for people.
     pub sentence: String,
-    /// For a program: names in capitals, and values. What is not known is not there.
+    /// Facts for programs: names in capitals, and values. Unknown facts are left out.
     pub facts: Vec<(&'static str, String)>,
 }
 
-/// What an alert is about.
+/// The kind of an alert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlertKind {
     /// Memory leaks.
     Leak,
-    /// It leaks, and runs out within the time that was set.
+    /// A leak runs out of memory within the warning time.
     OutOfMemorySoon,
-    /// Nobody is on a GPU any more that was watched.
+    /// A watched GPU is free.
     GpuFree,
-    /// A process has ended that was watched.
+    /// A watched process has ended.
     ProcessEnded,
 }
 

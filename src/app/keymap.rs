@@ -1,17 +1,18 @@
-//! Every key and what the person means by it. Help prints this table, the footer some of it; nothing else knows a key.
+//! The table of all keys and their intents. The help page prints the table, the footer a part of it; no other code knows a
+//! key.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::process_columns::ProcessColumn;
 
-/// Where keys go.
+/// The part of the screen that keys go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyContext {
     /// The lists of GPUs and processes.
     List,
     /// The filter is being typed.
     Filter,
-    /// The panel that ends a process.
+    /// The dialog that ends processes.
     EndDialog,
     /// A page of text over the lists: help, or a process in detail.
     Page,
@@ -23,18 +24,18 @@ pub enum KeyContext {
     SettingsPanel,
 }
 
-/// What a person means by a key.
+/// What the user wants with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// Move the cursor, or the page, by so many lines.
+    /// Move the cursor, or the page, by this many lines.
     Move(isize),
-    /// By so many screenfuls.
+    /// Move the cursor, or the page, by this many screenfuls.
     MovePage(isize),
-    /// To the first line.
+    /// Move to the first line.
     First,
-    /// To the last line.
+    /// Move to the last line.
     Last,
-    /// Between GPUs and processes.
+    /// Switch between GPUs and processes.
     OtherList,
     /// Sort by the next column.
     NextColumn,
@@ -42,9 +43,9 @@ pub enum Intent {
     PreviousColumn,
     /// Sort by this column.
     SortBy(ProcessColumn),
-    /// The other way around.
+    /// Invert the order.
     Invert,
-    /// Show only who holds memory and should not.
+    /// Show only processes that hold memory and should not.
     Suspects,
     /// Show processes below their parents.
     Tree,
@@ -66,9 +67,9 @@ pub enum Intent {
     ClearFilter,
     /// Show the graph, then over the whole screen, then not at all.
     Graph,
-    /// Show more time, or less, by so many steps.
+    /// Show more time, or less, by this many steps.
     Zoom(isize),
-    /// Move the cursor of the graph so many steps into the past.
+    /// Move the cursor of the graph this many steps into the past.
     Back(isize),
     /// Let the graph follow the present.
     Now,
@@ -76,73 +77,73 @@ pub enum Intent {
     Mark,
     /// Keep the mark.
     KeepMark,
-    /// Forget it.
+    /// Drop the mark.
     DropMark,
-    /// What is known of the process.
+    /// Open the page of the process or GPU.
     Detail,
-    /// The keys.
+    /// Open the help page.
     Help,
-    /// The panel that ends a process.
+    /// Open the dialog that ends processes.
     OpenEndDialog,
-    /// Choose the signal before or after.
+    /// Move the choice of the signal by this many places.
     Choose(isize),
-    /// Between the process and its whole job.
+    /// Switch between the process and its whole job.
     Widen,
     /// Send the chosen signal.
     Confirm,
-    /// Show only the person's own processes.
+    /// Show only the user's own processes.
     Mine,
-    /// Hide the line of the host, or show it.
+    /// Hide or show the line about the host.
     HostLine,
-    /// Let the screen stand still, or go on.
+    /// Pause or resume the screen.
     Pause,
-    /// Scroll the commands to the right by so many steps.
+    /// Scroll the commands to the right by this many steps.
     ScrollCommand(isize),
     /// Copy the PID under the cursor.
     CopyPid,
-    /// Copy its command.
+    /// Copy the command under the cursor.
     CopyCommand,
-    /// The panel of settings.
+    /// Open the panel of settings.
     SettingsPanel,
     /// Change the setting under the cursor.
     Toggle,
-    /// Move the column under the cursor so many places to the right, or take another value.
+    /// Move the column under the cursor this many places to the right, or choose another value.
     Shift(isize),
-    /// Write the settings down.
+    /// Write the settings to the configuration file.
     Keep,
-    /// Leave a page or panel.
+    /// Close a page, panel or dialog.
     Close,
     /// Read more often.
     Faster,
     /// Read less often.
     Slower,
-    /// Read everything now; start an agent where there is none.
+    /// Scan all hosts now; start a new agent where one is lost or silent.
     Refresh,
-    /// Give the terminal back for a while.
+    /// Stop and give the terminal back to the shell.
     Suspend,
-    /// Leave gputop.
+    /// Quit gputop.
     Quit,
 }
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct Binding {
-    /// Where it holds.
+    /// The context in which the row holds.
     pub context: KeyContext,
-    /// Any of these keys.
+    /// The keys.
     pub keys: &'static [Key],
-    /// What they mean.
+    /// The intent of each of these keys.
     pub intent: Intent,
-    /// What the help says; empty where the line before says it.
+    /// The text of the help page; empty if the row before covers this one.
     pub help: &'static str,
 }
 
-/// A key, and how it is written.
+/// A key and its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Key {
     code: KeyCode,
     control: bool,
-    /// As the help writes it.
+    /// The name on the help page.
     pub name: &'static str,
 }
 

@@ -1,38 +1,37 @@
-//! Where things stand on the screen: rows and columns, no colours. The app needs it to know what was
-//! clicked and how far a page is; the ui draws by it.
+//! The areas of the screen. The app needs them to find what was clicked and how long a page is; the view draws into them.
 //!
 //! ```text
 //!  host                        one line, unless it was hidden
-//!  GPUs                        a head, a line each, scrolled when they would take over half
+//!  GPUs                        a head, a line each, scrolled when they need more than half
 //!  processes                   a head, the rest
-//!  reason                      of the short list, for the process under the cursor
-//!  unread                      of a list without room for reasons, that PyTorch's figures are not known
+//!  reason                      in the list of suspects: the reason for the process under the cursor
+//!  unread                      a note that allocator stats are not known, when the list has no room for sentences
 //!  graph                       when there is room, or when asked for
 //!  keys                        one line
 //! ```
 
-/// A part of the screen.
+/// A rectangle of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Area {
-    /// Columns from the left.
+    /// The column of the left edge, from 0.
     pub x: u16,
-    /// Rows from the top.
+    /// The row of the upper edge, from 0.
     pub y: u16,
-    /// Columns.
+    /// The width in columns.
     pub width: u16,
-    /// Rows; 0 when there is no room for it.
+    /// The height in rows; 0 if there is no room.
     pub height: u16,
 }
 
 impl Area {
-    /// Whether that cell is in it.
+    /// Whether the cell is inside.
     pub fn contains(self, x: u16, y: u16) -> bool {
         (self.x..self.x.saturating_add(self.width)).contains(&x)
             && (self.y..self.y.saturating_add(self.height)).contains(&y)
     }
 }
 
-/// Every part of the screen.
+/// The areas of all parts of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Layout {
     /// The host, one line or none.
@@ -41,29 +40,29 @@ pub struct Layout {
     pub gpus: Area,
     /// Processes, the head first.
     pub processes: Area,
-    /// Below the short list: why the process under the cursor is in it. No rows elsewhere.
+    /// Below the list of suspects: the reason for the process under the cursor. No rows otherwise.
     pub reason: Area,
-    /// Below a list that leaves no room for reasons: of how many PyTorch's figures are not known. No rows elsewhere.
+    /// The note that allocator stats are not known, below a list without room for sentences. No rows otherwise.
     pub unreadable: Area,
     /// The graph.
     pub graph: Area,
     /// Keys, or the filter.
     pub footer: Area,
-    /// What a page or panel may cover.
+    /// The area that a page or panel covers.
     pub body: Area,
 }
 
 /// The smallest screen that shows more than one line.
 pub const SMALLEST: (u16, u16) = (40, 10);
 
-/// The fewest rows of the list of processes, its head included, that a graph leaves.
+/// The least rows of the list of processes, its head included, beside a graph.
 const PROCESSES: u16 = 4;
 
-/// Rows of a graph: its head, its time axis, and as much between as reads well.
+/// The rows of a graph: its head, its time axis, and enough between them to be readable.
 const GRAPH: std::ops::RangeInclusive<u16> = 7..=28;
 
 impl Layout {
-    /// The same with room for a sentence below the list of processes, if that leaves some of them.
+    /// The same layout with room for the reason below the list of suspects, if enough rows of the list remain.
     pub(super) fn with_reason(mut self) -> Self {
         let rows = if self.processes.width < 100 { 4 } else { 3 };
         if self.processes.height >= PROCESSES + rows {
@@ -74,15 +73,15 @@ impl Layout {
         self
     }
 
-    /// Whether there is room for these sentences below so many processes, with a blank row between. Words are wrapped, and
-    /// leave some of each row blank.
+    /// Whether these sentences fit below this many processes, with a blank row between. A tenth of each row counts as lost to
+    /// word wrap.
     pub(super) fn has_room_for(&self, sentences: &[String], processes: usize) -> bool {
         let width = usize::from(self.processes.width) * 9 / 10;
         let rows: usize = sentences.iter().map(|it| it.len() / width.max(1) + 1).sum();
         processes + 2 + rows <= usize::from(self.processes.height)
     }
 
-    /// The same with a row that says of how many PyTorch's figures are not known, if that leaves enough processes.
+    /// The same layout with a row for the note about allocator stats, if enough rows of the list remain.
     pub(super) fn with_unread(mut self) -> Self {
         if self.processes.height > 2 * PROCESSES {
             self.processes.height -= 1;
@@ -93,19 +92,19 @@ impl Layout {
     }
 }
 
-/// Whether the graph shows.
+/// Whether the graph is open below the lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GraphVisibility {
-    /// When the screen has room for it beside ten processes.
+    /// Open if the screen has room for it beside ten processes.
     #[default]
     WhenRoomy,
-    /// Yes.
+    /// Open.
     Shown,
-    /// No.
+    /// Closed.
     Hidden,
 }
 
-/// Divides a screen; absent when it is smaller than [`SMALLEST`].
+/// Divides a screen; `None` if the screen is smaller than [`SMALLEST`].
 pub fn divide(width: u16, height: u16, gpus: usize, graph: GraphVisibility, host: bool) -> Option<Layout> {
     if width < SMALLEST.0 || height < SMALLEST.1 {
         return None;
@@ -118,7 +117,7 @@ pub fn divide(width: u16, height: u16, gpus: usize, graph: GraphVisibility, host
     };
     let host_rows = u16::from(host);
     let between = height - 1 - host_rows;
-    // Without a GPU, the place says why in a few lines.
+    // Without a GPU the area explains why in a few lines.
     let wanted = if gpus == 0 { 4 } else { u16::try_from(gpus).unwrap_or(u16::MAX).saturating_add(1) };
     let gpu_rows = wanted.min(between / 2 - 1).max(wanted.min(3)).min(between);
     let rest = between - gpu_rows;

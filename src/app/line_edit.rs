@@ -1,9 +1,9 @@
-//! The keys of a line that is being typed, as a shell has them.
+//! The editing keys of a line that is being typed, as in a shell.
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use tui_input::InputRequest;
 
-/// What a key does to the filter; absent when nothing.
+/// The edit that a key means; `None` if the key does not edit.
 pub(super) fn edit(key: KeyEvent) -> Option<InputRequest> {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     Some(match key.code {

@@ -157,8 +157,13 @@ mod tests {
         let gib = |it: Option<i64>| it.map(|it| it >> 30);
         let found: Vec<_> = lines
             .iter()
-            .map(|it| {
-                (it.name.as_ref().map_or("now", Text::as_str), it.held, gib(it.since_last), gib(it.over_baseline))
+            .map(|line| {
+                (
+                    line.name.as_ref().map_or("now", Text::as_str),
+                    line.held,
+                    gib(line.since_last),
+                    gib(line.over_baseline),
+                )
             })
             .collect();
         let held = |gib| Some(Bytes::from_gib(gib));

@@ -17,7 +17,7 @@ use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::Inspection;
 use crate::protocol::snapshot::{Identity, Missing, Process, Reading};
 
-/// Columns of the names at the left of a page.
+/// The width of the names at the left of a page.
 pub const LABEL: usize = 16;
 
 /// A line of a page, no wider than the screen.
@@ -25,16 +25,16 @@ pub const LABEL: usize = 16;
 pub enum PageLine {
     /// A heading.
     Head(String),
-    /// A name, empty where the line before goes on, and what is to be said of it.
+    /// A name and a text. The name is empty where the text of the line before continues.
     Field(String, String),
-    /// Parts of memory as a bar.
+    /// The parts of memory as a bar.
     Bar(Breakdown),
 }
 
-/// What a page is about.
+/// The topic of a page.
 #[derive(Debug, Clone)]
 pub enum PageTopic {
-    /// The keys.
+    /// The keys, on the help page.
     Help,
     /// A GPU, and its short name in the list when the page was opened.
     Gpu(HostGpu, String),
@@ -73,7 +73,7 @@ impl Page {
         Self { topic, lines: Vec::new(), top: 0 }
     }
 
-    /// Its heading.
+    /// The heading.
     pub fn title(&self) -> String {
         match &self.topic {
             PageTopic::Help => "Keys".to_owned(),
@@ -82,7 +82,7 @@ impl Page {
         }
     }
 
-    /// All of its lines, and which is the first on the screen.
+    /// All lines, and the index of the first one on the screen.
     pub fn lines(&self) -> (&[PageLine], usize) {
         (&self.lines, self.top)
     }
@@ -91,7 +91,7 @@ impl Page {
         self.top = self.top.saturating_add_signed(by);
     }
 
-    /// Writes the lines anew, for what is known now and for a screen of that size.
+    /// Writes the lines for the latest data and for a screen of this size.
     pub(super) fn fit(&mut self, fleet: &Fleet, width: u16, height: u16) {
         let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
         match &mut self.topic {
@@ -131,7 +131,7 @@ impl Page {
     }
 }
 
-/// Lines that are broken where the screen ends.
+/// Writes lines that are wrapped to the width of the screen.
 struct Writer {
     width: usize,
     lines: Vec<PageLine>,
@@ -146,16 +146,16 @@ impl Writer {
         self.hanging(label, text, 0);
     }
 
-    /// A field whose further lines begin so many columns to the right.
+    /// Writes a field whose further lines are indented by this many columns.
     fn hanging(&mut self, label: &str, text: impl Display, indent: usize) {
         let mut label = label.to_owned();
-        // Where that would leave a word or two to a line, there is no room for it.
+        // On a narrow screen the indent would leave room for only a word or two.
         let indent = if indent + 24 > self.width { 0 } else { indent };
         let (mut line, mut columns) = (String::new(), 0);
         for character in bound(&text.to_string()).chars() {
             let width = character.width().unwrap_or(0);
             if columns + width > self.width {
-                // At a space, unless that would leave half of it blank.
+                // Break at a space, unless that would leave half of the line blank.
                 let last = |space: char| line.rfind(space).filter(|at| line[..*at].width() * 2 > columns);
                 let space = last(' ').or_else(|| last(BOUND)).filter(|_| character != ' ');
                 let rest = space.map(|at| line.split_off(at).trim_start().to_owned()).unwrap_or_default();
@@ -180,7 +180,7 @@ impl Writer {
         }
     }
 
-    /// One line for each, the label at the first; a word when there are none to say.
+    /// Writes one line for each part, or `none`. `None` stands for parts that this user may not read.
     fn list<T: Display>(&mut self, label: &str, parts: Option<impl IntoIterator<Item = T>>) {
         let Some(parts) = parts else { return self.field(label, "may not be read by this user") };
         let mut label = label;
@@ -205,7 +205,7 @@ fn help(writer: &mut Writer) {
     ];
     for (context, place) in places {
         writer.head(place);
-        for binding in BINDINGS.iter().filter(|it| it.context == context && !it.help.is_empty()) {
+        for binding in BINDINGS.iter().filter(|binding| binding.context == context && !binding.help.is_empty()) {
             let keys: Vec<&str> = binding.keys.iter().map(|key| key.name).collect();
             writer.field(&keys.join(" "), binding.help);
         }
@@ -229,7 +229,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     writer.reading("name", facts.comm.as_ref().map_err(|why| *why));
     writer.reading("user", facts.user.as_ref().map_err(|why| *why));
     if let Some(snapshot) = model.latest() {
-        writer.reading("started", elapsed(snapshot, process).map(|it| format!("{} ago", Elapsed(it))));
+        writer.reading("started", elapsed(snapshot, process).map(|elapsed| format!("{} ago", Elapsed(elapsed))));
         if snapshot.process(process.id).is_none() {
             writer.field("now", "on no GPU any more: what stands here is how it was last seen");
         }
@@ -246,36 +246,38 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
         },
     );
     if let Some(verdict) = model.verdict(process.id) {
-        let grows = model.growth(&GpuOrProcess::Process(process.id)).map(|it| it.verdict());
-        let text = match grows.filter(|it| *it >= LeakVerdict::Suspect && !verdict.is_suspect()) {
-            // The word of the list; more of it stands below.
+        let grows = model.growth(&GpuOrProcess::Process(process.id)).map(|growth| growth.verdict());
+        let text = match grows.filter(|grows| *grows >= LeakVerdict::Suspect && !verdict.is_suspect()) {
+            // The word is that of the list. The growth is described below.
             Some(grows) => format!("{}: see growth; besides, {}", grows.word(), verdict.sentence()),
             None => format!("{}: {}", verdict.word(), verdict.sentence()),
         };
         writer.field("verdict", text);
     }
-    // What leaks is why one came: on a small screen, too, it stands on the first page.
+    // Growth is what most readers look for, so it is on the first screenful even of a small screen.
     describe_growth(writer, model, &GpuOrProcess::Process(process.id));
-    if let Some(job) = model.job(process.id).filter(|it| it.members.len() > 1) {
+    if let Some(job) = model.job(process.id).filter(|job| job.members.len() > 1) {
         let root = job.root.map_or_else(|| "its root has ended".to_owned(), |root| format!("root {}", root.pid));
         writer.field("job", format!("{}, {} processes, {root} (in the panel of F9: Tab)", job.name, job.members.len()));
     }
     if let Ok(origin) = &facts.origin {
         writer.field("origin", origin);
     }
-    writer.reading("state", process.load.state.map(|it| state_in_words(process, it)));
+    writer.reading("state", process.load.state.map(|state| state_in_words(process, state)));
     writer.reading("threads", process.load.threads);
     writer.reading("CPU", process.load.cpu);
     writer.reading("host memory", process.load.rss);
     if let (Some(snapshot), Some(process_total)) = (model.latest(), model.process_total(process.id)) {
         for gpu in process_total.gpus.iter().map(|at| &snapshot.gpus[*at]) {
-            let Some(gpu_process) = gpu.processes.iter().find(|it| it.process == process.id) else { continue };
+            let Some(gpu_process) = gpu.processes.iter().find(|gpu_process| gpu_process.process == process.id) else {
+                continue;
+            };
             let memory = match gpu_process.memory {
                 Ok(memory) => memory.to_string(),
                 Err(Missing::Unsupported) => "N/A (the driver does not say what one process holds)".to_owned(),
                 Err(why) => why.to_string(),
             };
-            let sm = gpu_process.sm.map_or_else(|why| why.to_string(), |it| it.to_string());
+            let sm = gpu_process.sm.map_or_else(|why| why.to_string(), |sm| sm.to_string());
             writer.field(
                 &format!("on GPU {}", labels::gpu_label(gpu)),
                 format!("{memory}, SM {sm}, {}", use_in_words(gpu_process.usage)),
@@ -290,7 +292,7 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     }
 }
 
-/// Whether memory leaks, and the last time that much of it was given back.
+/// Writes how memory grows, and when much of it was freed last.
 fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
     let Some(growth) = model.leak_detector(subject) else { return };
     if let Some(growing) = model.growth(subject) {
@@ -301,7 +303,7 @@ fn describe_growth(writer: &mut Writer, model: &HostModel, subject: &GpuOrProces
     }
 }
 
-/// What to try against a leak, the most likely first.
+/// Writes advice against a leak, the most likely cause first.
 fn advise(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
     let advice = model.advice(subject);
     if advice.is_empty() {
@@ -310,7 +312,7 @@ fn advise(writer: &mut Writer, model: &HostModel, subject: &GpuOrProcess) {
     writer.head("What to try, the most likely first: memory alone cannot tell which it is");
     for (number, advice) in (1..).zip(&advice) {
         writer.field(&format!("{number}."), advice.title());
-        advice.paragraphs().iter().for_each(|it| writer.field("", it));
+        advice.paragraphs().iter().for_each(|paragraph| writer.field("", paragraph));
     }
     writer.head("And besides");
 }
@@ -320,15 +322,18 @@ fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
         writer.field("not all", trouble);
     }
     writer.list("parents", Some(inspection.ancestors.iter().map(|(pid, comm)| format!("{pid} {comm}"))));
-    writer.list("program", inspection.exe.as_ref().map(|it| [it]));
-    writer.list("directory", inspection.cwd.as_ref().map(|it| [it]));
-    writer.list("control group", inspection.cgroup.as_ref().map(|it| [it]));
-    writer.list("PSS", inspection.pss.map(|it| [it]));
+    writer.list("program", inspection.exe.as_ref().map(|exe| [exe]));
+    writer.list("directory", inspection.cwd.as_ref().map(|cwd| [cwd]));
+    writer.list("control group", inspection.cgroup.as_ref().map(|cgroup| [cgroup]));
+    writer.list("PSS", inspection.pss.map(|pss| [pss]));
     let limits = inspection.limits.as_ref();
-    writer.list("limits", limits.map(|it| it.iter().map(|(name, soft, hard)| format!("{name}: {soft} (hard {hard})"))));
+    writer.list(
+        "limits",
+        limits.map(|limits| limits.iter().map(|(name, soft, hard)| format!("{name}: {soft} (hard {hard})"))),
+    );
     writer.list("environment", inspection.environment.as_ref());
     let files = inspection.files.as_ref();
-    writer.list("open files", files.map(|it| it.iter().map(|(number, path)| format!("{number} {path}"))));
+    writer.list("open files", files.map(|files| files.iter().map(|(number, path)| format!("{number} {path}"))));
 }
 
 #[cfg(test)]
@@ -346,7 +351,7 @@ mod tests {
             let lines: Vec<&str> = writer
                 .lines
                 .iter()
-                .map(|it| if let PageLine::Field(_, text) = it { text.as_str() } else { "" })
+                .map(|line| if let PageLine::Field(_, text) = line { text.as_str() } else { "" })
                 .collect();
             assert_eq!(lines.join(" "), sentence);
             for pair in lines.windows(2) {

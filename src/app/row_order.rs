@@ -1,5 +1,5 @@
-//! The order of the list. Of lines that show nearly the same one passes the other every second, and whoever reads the list
-//! would lose the line: so one goes above another when all that it showed of late belongs there, or when it clearly does.
+//! The order of the process list, with hysteresis: rows with nearly equal values do not swap on every refresh. A row moves
+//! above another when all values that it showed recently belong there, or when the difference is large.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -11,10 +11,10 @@ use crate::base::units::{Bytes, Moment, Percent};
 use crate::model::HostProcess;
 use crate::protocol::snapshot::State;
 
-/// Of late: so long, and up to as long again.
-const LATE: Duration = Duration::from_secs(5);
+/// Values of the last 5 to 10 seconds count as recent.
+const RECENT: Duration = Duration::from_secs(5);
 
-/// What a line shows in the column that the list is sorted by.
+/// The value of a row in a column that the list is sorted by.
 #[derive(PartialEq, PartialOrd)]
 pub(super) enum SortKey<'a> {
     Number(i64),
@@ -25,53 +25,53 @@ pub(super) enum SortKey<'a> {
     State(State),
 }
 
-/// That, and what decides where it is the same; absent where the value is missing.
+/// The values that decide first and second; `None` where the value is missing or there is no second column.
 pub(super) type SortKeys<'a> = [Option<SortKey<'a>>; 2];
 
-/// Who stood where when the list was last looked at.
+/// The order of the rows at the last refresh.
 #[derive(Debug, Default)]
 pub(super) struct RowOrder {
     sort: Option<Sort>,
-    lines: Vec<Stood>,
+    lines: Vec<RowHistory>,
 }
 
-/// The least and the most of some numbers; absent where there were none.
-type Spread = Option<(i64, i64)>;
+/// The smallest and the largest of some numbers; `None` if there are none.
+type ValueRange = Option<(i64, i64)>;
 
 #[derive(Debug, Clone, Copy)]
-struct Stood {
+struct RowHistory {
     id: HostProcess,
-    /// When the latter of the two spreads of each key begins.
+    /// The moment when the later of the two ranges of each key begins.
     since: Moment,
-    /// What it showed before that, and since.
-    spreads: [[Spread; 2]; 2],
+    /// The range of each key before that moment, and since.
+    ranges: [[ValueRange; 2]; 2],
 }
 
-impl Stood {
+impl RowHistory {
     fn new(id: HostProcess, now: Moment) -> Self {
-        Self { id, since: now, spreads: [[None; 2]; 2] }
+        Self { id, since: now, ranges: [[None; 2]; 2] }
     }
 
     fn show(&mut self, now: Moment, keys: &SortKeys<'_>) {
-        let is_old = now.since(self.since) >= LATE;
+        let is_old = now.since(self.since) >= RECENT;
         if is_old {
             self.since = now;
         }
-        for (spreads, key) in self.spreads.iter_mut().zip(keys) {
+        for (ranges, key) in self.ranges.iter_mut().zip(keys) {
             if is_old {
-                *spreads = [spreads[1], None];
+                *ranges = [ranges[1], None];
             }
-            spreads[1] = join(spreads[1], key.as_ref().and_then(SortKey::number).map(|it| (it, it)));
+            ranges[1] = join(ranges[1], key.as_ref().and_then(SortKey::number).map(|number| (number, number)));
         }
     }
 
-    /// What it showed of late.
-    fn spread(&self, key: usize) -> Spread {
-        join(self.spreads[key][0], self.spreads[key][1])
+    /// The range of recent values.
+    fn range(&self, key: usize) -> ValueRange {
+        join(self.ranges[key][0], self.ranges[key][1])
     }
 }
 
-fn join(a: Spread, b: Spread) -> Spread {
+fn join(a: ValueRange, b: ValueRange) -> ValueRange {
     match (a, b) {
         (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
         _ => a.or(b),
@@ -79,7 +79,7 @@ fn join(a: Spread, b: Spread) -> Spread {
 }
 
 impl SortKey<'_> {
-    /// What goes up and down: a word does not.
+    /// The key as a number; `None` for words, which do not go up and down.
     #[expect(clippy::cast_possible_truncation, reason = "thousandths of a percent are not that many")]
     fn number(&self) -> Option<i64> {
         match self {
@@ -92,34 +92,34 @@ impl SortKey<'_> {
 }
 
 impl RowOrder {
-    /// The order of these lines now. Who is new stands where it belongs at once.
+    /// Returns the order of these rows now. A new row is sorted in at once.
     pub(super) fn settle(&mut self, sort: Sort, lines: Vec<(HostProcess, Moment, SortKeys<'_>)>) -> Vec<HostProcess> {
         if self.sort.replace(sort) != Some(sort) {
             self.lines.clear();
         }
-        // Where most are new, nobody has a line to lose.
+        // When most rows are new, the reader has no row to lose.
         let is_another = lines.len() > 2 * self.lines.len();
-        let known = self.lines.iter().map(|it| it.id).zip(0..).filter(|_| !is_another);
+        let known = self.lines.iter().map(|line| line.id).zip(0..).filter(|_| !is_another);
         let known: HashMap<HostProcess, usize> = known.collect();
-        let (mut settled, mut new): (Vec<_>, Vec<(Stood, SortKeys<'_>)>) =
+        let (mut settled, mut new): (Vec<_>, Vec<(RowHistory, SortKeys<'_>)>) =
             (Vec::with_capacity(lines.len()), Vec::new());
         for (id, now, keys) in lines {
             let place = known.get(&id);
-            let mut stood = place.map_or_else(|| Stood::new(id, now), |it| self.lines[*it]);
+            let mut stood = place.map_or_else(|| RowHistory::new(id, now), |place| self.lines[*place]);
             stood.show(now, &keys);
             match place {
                 Some(place) => settled.push((*place, (stood, keys))),
                 None => new.push((stood, keys)),
             }
         }
-        settled.sort_unstable_by_key(|it| it.0);
+        settled.sort_unstable_by_key(|(place, _)| *place);
         new.sort_unstable_by(|a, b| compare(sort, &a.1, &b.1).then_with(|| a.0.id.cmp(&b.0.id)));
-        let mut settled: Vec<(Stood, SortKeys<'_>)> = settled.into_iter().map(|it| it.1).collect();
+        let mut settled: Vec<(RowHistory, SortKeys<'_>)> = settled.into_iter().map(|(_, row)| row).collect();
         if settled.is_empty() {
             settled = new;
         } else {
             for (stood, keys) in new {
-                let place = settled.iter().position(|it| compare(sort, &keys, &it.1).is_lt());
+                let place = settled.iter().position(|(_, other)| compare(sort, &keys, other).is_lt());
                 settled.insert(place.unwrap_or(settled.len()), (stood, keys));
             }
         }
@@ -128,18 +128,22 @@ impl RowOrder {
             let to = from - (1..=from).rev().take_while(goes_up).count();
             settled[to..=from].rotate_right(1);
         }
-        self.lines = settled.iter().map(|it| it.0).collect();
-        self.lines.iter().map(|it| it.id).collect()
+        self.lines = settled.iter().map(|(row, _)| *row).collect();
+        self.lines.iter().map(|line| line.id).collect()
     }
 }
 
-/// Whether a line belongs above another by all that both showed of late, or clearly does now.
-fn is_surely_above(sort: Sort, (stood, keys): &(Stood, SortKeys<'_>), (other, theirs): &(Stood, SortKeys<'_>)) -> bool {
-    let descending = [sort.descending, sort.then.is_some_and(|it| it.1)];
+/// Whether a row belongs above another by all recent values of both, or by a large difference now.
+fn is_surely_above(
+    sort: Sort,
+    (stood, keys): &(RowHistory, SortKeys<'_>),
+    (other, theirs): &(RowHistory, SortKeys<'_>),
+) -> bool {
+    let descending = [sort.descending, sort.then.is_some_and(|(_, descending)| descending)];
     for (at, descending) in descending.into_iter().enumerate() {
         let order = compare_one(keys[at].as_ref(), theirs[at].as_ref(), descending);
-        match (stood.spread(at), other.spread(at)) {
-            // One number, and the same: what comes next decides.
+        match (stood.range(at), other.range(at)) {
+            // Both rows showed one and the same number: the second key decides.
             (Some(a), Some(b)) if a == b && a.0 == a.1 => (),
             (Some(a), Some(b)) => {
                 let is_all = if descending { a.0 > b.1 } else { a.1 < b.0 };
@@ -153,8 +157,8 @@ fn is_surely_above(sort: Sort, (stood, keys): &(Stood, SortKeys<'_>), (other, th
     false
 }
 
-/// Whether what these hold differs by more than a quarter: what a job takes and gives back with each step is less. Of
-/// figures that jump as a rule, nothing is clear at once.
+/// Whether two amounts of memory differ by more than a quarter, which is more than a job allocates and frees with each step.
+/// Values of other columns jump, so no single difference counts.
 fn is_clear(column: ProcessColumn, a: &SortKeys<'_>, b: &SortKeys<'_>) -> bool {
     match (column, &a[0], &b[0]) {
         (ProcessColumn::Memory | ProcessColumn::Rss, Some(SortKey::Amount(a)), Some(SortKey::Amount(b))) => {
@@ -226,7 +230,7 @@ mod tests {
         seconds.extend((0..20).map(|at| if at % 2 == 0 { other } else { one }));
         let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
         assert_eq!((&told[0], &told[18]), (&vec![1, 2], &vec![2, 1]));
-        assert!(told[18..].iter().all(|it| *it == [2, 1]), "{told:?}");
+        assert!(told[18..].iter().all(|told| *told == [2, 1]), "{told:?}");
     }
 
     #[test]
@@ -236,7 +240,7 @@ mod tests {
         let seconds: Vec<Vec<_>> = (0..600).map(|second| (0..8).map(|rank| held(rank, second)).collect()).collect();
         let seconds: Vec<&[_]> = seconds.iter().map(Vec::as_slice).collect();
         let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
-        let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
+        let changes = told.windows(2).filter(|told| told[0] != told[1]).count();
         assert!(changes < 6, "{changes}");
     }
 
@@ -261,7 +265,7 @@ mod tests {
         let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
         assert_eq!(told[..7], vec![[1, 2, 3]; 7]);
         assert_eq!(told.last(), Some(&vec![3, 1, 2]));
-        let changes = told.windows(2).filter(|it| it[0] != it[1]).count();
+        let changes = told.windows(2).filter(|told| told[0] != told[1]).count();
         assert_eq!(changes, 1, "{told:?}");
     }
 

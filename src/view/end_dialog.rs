@@ -111,13 +111,13 @@ fn cut(mut text: String, most: usize) -> String {
 fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
     let process = &member.process;
     let user = word(process.facts.user.as_ref().map_err(|why| *why));
-    let started = model.latest().map(|it| labels::elapsed(it, process)).and_then(Result::ok);
-    let started = started.map_or("at an unknown time".to_owned(), |it| format!("{} ago", Elapsed(it)));
+    let started = model.latest().map(|snapshot| labels::elapsed(snapshot, process)).and_then(Result::ok);
+    let started = started.map_or("at an unknown time".to_owned(), |started| format!("{} ago", Elapsed(started)));
     // One that is gone was seen last on its way.
     let has_ended = matches!(member.stage, Stage::Ended { .. });
     let state = match member.stage {
         Stage::Ended { zombie_of: None, .. } => "ended",
-        _ => process.load.state.map_or("in an unknown state", |it| labels::state_in_words(process, it)),
+        _ => process.load.state.map_or("in an unknown state", |state| labels::state_in_words(process, state)),
     };
     let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
     let holds = if has_ended { "held" } else { "holds" };
@@ -136,7 +136,7 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
         lines.push(Line::styled(format!("it ran something else before: {}", cut(ran.line(), 60)), theme.notable()));
     }
     // What came of it is said below.
-    if let Some(verdict) = model.verdict(member.id()).filter(|it| it.is_suspect() && !has_ended) {
+    if let Some(verdict) = model.verdict(member.id()).filter(|verdict| verdict.is_suspect() && !has_ended) {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));
     }
     if panel.spared() > 0 && panel.first_sent().is_none() && !has_ended {
@@ -182,7 +182,7 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
 
 /// Several processes, where there is no room for a line each.
 fn briefly(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
-    let pids: Vec<String> = panel.targets().skip(panel.top()).map(|it| it.id().pid.to_string()).collect();
+    let pids: Vec<String> = panel.targets().skip(panel.top()).map(|member| member.id().pid.to_string()).collect();
     let text = format!("{} processes: {}", panel.targets().count(), pids.join(" "));
     vec![Line::styled(text, theme.accent())]
 }
@@ -267,7 +267,7 @@ fn deed(panel: &EndDialog) -> String {
 fn meaning(choice: Choice, panel: &EndDialog) -> String {
     let signal = match choice {
         Choice::Gently => {
-            let (root, grace) = (panel.root().map_or(0, |it| it.id().pid), panel.grace().as_secs());
+            let (root, grace) = (panel.root().map_or(0, |root| root.id().pid), panel.grace().as_secs());
             return format!("SIGINT to {root} only, after {grace} s SIGTERM, and no more");
         }
         Choice::ByForce => return "stop all, look for more, then SIGKILL: nothing is saved".to_owned(),
@@ -307,7 +307,8 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
                 lines.push(Line::from(format!("SIGTERM follows in {left}; Esc leaves it at this.")));
             } else if let (Some((state, wchan)), Some(root)) = (alive, root) {
                 let is_frozen = root.process.facts.frozen_by.is_ok();
-                let waits = wchan.as_ref().filter(|_| !is_frozen).map(|it| format!(" (in {it})")).unwrap_or_default();
+                let waits =
+                    wchan.as_ref().filter(|_| !is_frozen).map(|wchan| format!(" (in {wchan})")).unwrap_or_default();
                 let is_reached = !is_frozen && !matches!(state, State::DiskSleep | State::Stopped | State::Traced);
                 let may_ignore = is_reached && matches!(signal, Signal::Int | Signal::Term | Signal::Hup);
                 let way_out =
@@ -371,7 +372,7 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
 
 /// `returned 38.2 GiB of 38.4 GiB`, and who still has the GPU open when that is not all.
 fn came_back(theme: Theme, model: &HostModel, panel: &EndDialog, returned: &Returned, named: bool) -> Line<'static> {
-    let gpu = model.latest().and_then(|it| it.gpu(&returned.gpu));
+    let gpu = model.latest().and_then(|snapshot| snapshot.gpu(&returned.gpu));
     let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", labels::gpu_label(gpu)));
     let text = format!("{label}returned {} of {}", returned.returned, returned.expected);
     if returned.is_all() {

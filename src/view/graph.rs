@@ -93,7 +93,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
             }
         }
     }
-    axes::ahead(buffer, theme, panel);
+    axes::projection(buffer, theme, panel);
     levels.iter().flatten().for_each(|it| it.name(buffer, panel));
     axes::events(buffer, theme, model, panel);
     axes::names(buffer, theme, panel, app.marks().list());
@@ -149,7 +149,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
         }
         None => figure(pen, theme, "now", &format!("{:>8}", word(series.latest())), theme.text()),
     }
-    if let Some(full) = panel.ahead.and_then(|it| it.full) {
+    if let Some(full) = panel.projection.and_then(|it| it.full) {
         let [low, likely, high] = [full.low, full.likely, full.high].map(Elapsed);
         figure(pen, theme, "", &format!("out of memory in {likely} ({low} to {high})"), theme.alarm());
     }

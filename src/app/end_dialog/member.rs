@@ -1,4 +1,4 @@
-//! One process of the panel, and how far it has come.
+//! One process of the end-process dialog, and its progress.
 
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
@@ -7,63 +7,63 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{Identity, Missing, Process, ProcessFacts, ProcessId, ProcessLoad, Snapshot, State};
 
-/// How far it has come.
+/// The progress of ending one process.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stage {
-    /// Of the job, but not meant: nobody was asked to hold it.
+    /// The process belongs to the job and is no target: the agent was not asked to hold it.
     Unasked,
-    /// The agent is making sure of the process.
+    /// The agent is verifying the identity of the process.
     Verifying,
-    /// It is held; a signal would reach it, and only it.
+    /// The agent holds the process: a signal reaches this process only.
     Held,
-    /// Nothing can be done, and why.
+    /// The process cannot be signalled, for this reason.
     Refused(Text),
-    /// A signal was asked for, and the agent has not answered yet.
+    /// The agent was asked to send this signal, and has not answered yet.
     Asked(Signal),
     /// A signal was sent.
     Sent {
-        /// Which.
+        /// The signal.
         signal: Signal,
         /// When.
         at: Moment,
-        /// What the process does instead of ending, once that was worth a word: state, and what it waits in.
+        /// The state of the process while it does not end, and the kernel function that it waits in; `None` at first.
         alive: Option<(State, Option<Text>)>,
     },
-    /// It was stopped for the end of its job, and let go on, since that failed; why.
+    /// The process was stopped for a forced end and continued, because that failed for this reason.
     LetGo(Text),
-    /// It ended.
+    /// The process has ended.
     Ended {
         /// When.
         at: Moment,
-        /// The parent that has not reaped it; absent when it is gone for good.
+        /// The parent that has not reaped the process; `None` if it was reaped.
         zombie_of: Option<u32>,
     },
 }
 
-/// A process of the panel.
+/// A process of the dialog.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
-    /// The process, with its user, command and state, as last seen.
+    /// The process as last seen.
     pub process: Process,
-    /// Its GPUs, by label and name.
+    /// The label and the model name of each of its GPUs.
     pub gpus: Vec<(String, String)>,
-    /// How far it has come.
+    /// The progress.
     pub stage: Stage,
-    /// Why to think twice.
+    /// A warning about ending the process.
     pub caution: Option<Text>,
-    /// The agent found it below a process that it had stopped.
+    /// Whether the agent found the process below one that it had stopped.
     pub joined: bool,
-    /// What its parent ran; absent when that is not known.
+    /// The arguments of its parent; `None` if they are not known.
     parent: Option<Argv>,
-    /// What it ran when it was first known here; absent when that is not known.
+    /// The arguments that were known first; `None` if none were known yet.
     ran: Option<Argv>,
 }
 
 impl Member {
-    /// A process that the host has.
+    /// Returns a member for a process of the snapshot; `None` if the process is gone.
     pub(super) fn of(id: ProcessId, model: &HostModel, snapshot: &Snapshot) -> Option<Self> {
         let process = snapshot.process(id)?.clone();
-        let places = model.process_total(id).map(|it| it.gpus.as_slice()).unwrap_or_default();
+        let places = model.process_total(id).map(|total| total.gpus.as_slice()).unwrap_or_default();
         let gpus = places.iter().map(|at| {
             let gpu = &snapshot.gpus[*at];
             let name = gpu.facts.name.as_ref().map_or_else(ToString::to_string, ToString::to_string);
@@ -74,7 +74,7 @@ impl Member {
         Some(Self { process, gpus: gpus.collect(), stage: Stage::Unasked, caution: None, joined: false, parent, ran })
     }
 
-    /// A process that only the agent has seen yet.
+    /// Returns a member for a process that only the agent has seen yet.
     pub(super) fn joined(id: ProcessId, comm: Text, parent: ProcessId) -> Self {
         let facts = ProcessFacts {
             comm: Ok(comm),
@@ -91,27 +91,27 @@ impl Member {
         self.process.id
     }
 
-    /// What it ran when the panel opened, if that was something else.
+    /// The arguments when the dialog opened, if the process runs another program now.
     pub fn ran(&self) -> Option<&Argv> {
         self.ran.as_ref().filter(|ran| argv_of(&self.process).is_some_and(|runs| runs != **ran))
     }
 
-    /// Whether a signal would reach it.
+    /// Whether the agent holds the process, so that a signal reaches it.
     pub fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Held | Stage::Sent { .. } | Stage::LetGo(_))
     }
 
-    /// Whether there is nothing left to do about it.
+    /// Whether the process has ended or cannot be signalled.
     pub fn is_over(&self) -> bool {
         matches!(self.stage, Stage::Refused(_) | Stage::Ended { .. })
     }
 
-    /// Whether it launches ranks that it ends itself, and gives them time.
+    /// Whether the process is torchrun, which ends its ranks itself and gives them time.
     pub(super) fn is_torchrun(&self) -> bool {
         let facts = &self.process.facts;
         facts.comm.as_ref().is_ok_and(|comm| comm.as_str() == "pt_elastic")
             || facts.argv.as_ref().is_ok_and(|argv| {
-                argv.iter().any(|it| it.ends_with("torchrun") || it.starts_with("torch.distributed."))
+                argv.iter().any(|word| word.ends_with("torchrun") || word.starts_with("torch.distributed."))
             })
     }
 
@@ -123,9 +123,8 @@ impl Member {
         }
     }
 
-    /// Whether that process has its place: a supervisor starts its child again, with the same arguments. Others
-    /// of its name may start at any time, a trainer's workers have its arguments; so the parent is the same, too,
-    /// or runs what the parent ran.
+    /// Whether a supervisor started `new` in place of this process: with the same arguments and user, and with the same parent
+    /// or one that runs the same program. Arguments alone do not suffice: the workers of a trainer have those of the trainer.
     pub(super) fn is_succeeded_by(&self, new: &Process, snapshot: &Snapshot) -> bool {
         let (facts, mine) = (&new.facts, &self.process.facts);
         let is_alike = facts.argv.is_ok() && facts.argv == mine.argv && facts.uid == mine.uid;
@@ -144,7 +143,7 @@ impl Member {
             Outcome::Refused { reason } if !self.is_over() && self.stage != Stage::Unasked => {
                 self.stage = Stage::Refused(reason.clone());
             }
-            // An answer to an earlier panel says nothing of the hold of this one.
+            // A reply to an earlier dialog says nothing about this one.
             Outcome::Sent { signal, at } if matches!(self.stage, Stage::Asked(_) | Stage::Sent { .. }) => {
                 self.stage = Stage::Sent { signal: *signal, at: *at, alive: None };
             }
@@ -156,7 +155,7 @@ impl Member {
             Outcome::Resumed { reason } if matches!(self.stage, Stage::Asked(_) | Stage::Sent { .. }) => {
                 self.stage = Stage::LetGo(reason.clone());
             }
-            // The memory counts from the first word of the end: a zombie holds none.
+            // A zombie holds no memory, so the first report of the end counts.
             Outcome::Zombie { at, parent } => self.end(*at, Some(*parent)),
             Outcome::Ended { at } => self.end(*at, None),
             _ => {}
@@ -169,16 +168,16 @@ impl Member {
     }
 }
 
-/// What the parent of a process runs.
+/// The arguments of the parent of a process; `None` if they are not known.
 fn parent_of(process: &Process, snapshot: &Snapshot) -> Option<Argv> {
     let pid = process.facts.parent.ok()?;
-    // They are by PID.
-    let at = snapshot.processes.partition_point(|it| it.id.pid < pid);
-    let parent = snapshot.processes.get(at).filter(|it| it.id.pid == pid)?;
+    // Processes are sorted by PID.
+    let at = snapshot.processes.partition_point(|process| process.id.pid < pid);
+    let parent = snapshot.processes.get(at).filter(|process| process.id.pid == pid)?;
     argv_of(parent)
 }
 
-/// What a process runs; absent when that is not known, or when it has ended.
+/// The arguments of a process; `None` if they are not known, or the process has ended.
 fn argv_of(process: &Process) -> Option<Argv> {
     process.facts.argv.clone().ok().filter(|argv| !argv.is_empty())
 }

@@ -1,9 +1,9 @@
-//! One graph: where its parts stand, which time each column shows, and which amount each row.
+//! The layout of one graph: the areas of its parts, the time of each column and the amount of each row.
 //!
 //! ```text
-//!  head                    whose, and its figures; or what was there under the cursor
-//!  plot           │ ahead  the past, and what is to come if it goes on so
-//!  events                  what happened, where there is room
+//!  head                    the subject and its figures, or those at the moment under the cursor
+//!  plot       │ projection the past, and the future if the growth continues
+//!  events                  events, where there is room
 //!  work                    use of the multiprocessors, where there is room
 //!  time
 //! ```
@@ -21,16 +21,16 @@ use crate::model::{
 /// The least width of the screen for two graphs side by side.
 pub(super) const TWO_GRAPHS: u16 = 150;
 
-/// Columns of the amounts at the left.
+/// The width of the amounts at the left.
 pub const AXIS: u16 = 11;
 
-/// Columns of the names of layers at the right, where there is room.
+/// The width of the names of layers at the right.
 const LEGEND: u16 = 28;
 
-/// From this width of a graph on there is.
+/// The least width of a graph with the names of layers.
 const ROOM_FOR_LEGEND: u16 = 84;
 
-/// Dots of a cell from left to right.
+/// The number of dots side by side in a cell.
 const DOTS: usize = 2;
 
 /// Divides the body of the screen for the graph over the whole screen: the graph, and the lists below.
@@ -40,40 +40,40 @@ pub fn whole_screen(body: Area) -> (Area, Area) {
     (graph, Area { y: body.y + graph.height, height: lists, ..body })
 }
 
-/// What is to come, if memory goes on to grow as it does.
+/// The future of a leak, if memory continues to grow as it does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ahead {
-    /// How fast.
+pub struct Projection {
+    /// The growth.
     pub rate: Rate,
-    /// What is held of it now: by tensors, if it is that part which grows.
+    /// The memory now; only that of tensors if they are what grows.
     pub from: Bytes,
-    /// How much could be held before memory runs out; absent when that is not known.
+    /// The amount at which memory runs out; `None` if it is not known.
     pub limit: Option<Bytes>,
-    /// When that is; absent when it is not known, or beyond all plans.
+    /// The time until memory runs out; `None` if it is not known or too far away.
     pub full: Option<Forecast>,
 }
 
-impl Ahead {
-    /// What is to come of a leak. Of what may stop by itself, nobody can say; and what has ended is over.
+impl Projection {
+    /// Returns the projection of a leak; `None` for other growth, which may stop by itself, and for ended processes.
     fn of(model: &HostModel, subject: &GpuOrProcess) -> Option<Self> {
         if matches!(subject, GpuOrProcess::Process(id) if model.process_total(*id).is_none()) {
             return None;
         }
-        let growing = model.growth(subject).filter(|it| it.verdict() == LeakVerdict::Leak)?;
+        let growing = model.growth(subject).filter(|growth| growth.verdict() == LeakVerdict::Leak)?;
         let evidence = growing.detector.evidence()?;
         let (held, limit) = (model.series(subject)?.latest()?, limit(model, subject));
         let split = model.allocator_history(subject).filter(|_| growing.part == Some(MemoryPart::Allocated));
-        // A step that needs more than is left ends it, so what is foretold goes on from the tops of what is drawn.
-        let parts = split.and_then(|it| it.top(model.now()).zip(it.reserved.latest()));
-        // Tensors may have what PyTorch can get: what is not PyTorch's stays.
+        // The step of a job that needs more than is left runs out of memory, so the projection continues the peaks.
+        let parts = split.and_then(|split| split.top(model.now()).zip(split.reserved.latest()));
+        // Tensors can grow into everything that PyTorch can allocate: memory of other libraries stays.
         let (from, limit) = match parts {
-            Some((from, reserved)) => (from, limit.map(|it| it.saturating_sub(held.saturating_sub(reserved)))),
+            Some((from, reserved)) => (from, limit.map(|limit| limit.saturating_sub(held.saturating_sub(reserved)))),
             None => (held, limit),
         };
         Some(Self { rate: evidence.rate, from, limit, full: evidence.forecast })
     }
 
-    /// What would be held after so long: if it ends soonest, as it looks, and if it ends latest. At the limit it ends.
+    /// The memory after this time: by the earliest, the likeliest and the latest forecast, up to the limit.
     pub fn held(&self, after: Duration) -> [Bytes; 3] {
         let now = self.from;
         let most = self.limit.map_or(f64::MAX, Bytes::gib);
@@ -82,21 +82,21 @@ impl Ahead {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "never below 0")]
             Bytes((gib * f64::from(1 << 30)) as u64)
         };
-        let left = self.limit.map(|it| it.saturating_sub(now).gib());
+        let left = self.limit.map(|limit| limit.saturating_sub(now).gib());
         let paths = self
             .full
             .zip(left)
-            .map(|(full, left)| [full.low, full.likely, full.high].map(|it| left / it.as_secs_f64().max(1.0)));
+            .map(|(full, left)| [full.low, full.likely, full.high].map(|time| left / time.as_secs_f64().max(1.0)));
         paths.unwrap_or([self.rate.0 / f64::from(1 << 30); 3]).map(grown)
     }
 }
 
-/// How much a subject could hold: what it has, and what nobody has.
+/// The amount that a subject could hold: its own memory and the free memory of its GPUs; `None` if either is not known.
 fn limit(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
     let GpuOrProcess::Process(id) = subject else { return capacity(model, subject) };
     let snapshot = model.latest()?;
     let gpus = model.process_total(*id)?.gpus.iter().map(|at| &snapshot.gpus[*at].load);
-    let free: Option<Bytes> = gpus.map(|it| Some(it.memory_total.ok()?.saturating_sub(it.memory_used.ok()?))).sum();
+    let free: Option<Bytes> = gpus.map(|gpu| Some(gpu.memory_total.ok()?.saturating_sub(gpu.memory_used.ok()?))).sum();
     Some(Bytes(free?.0.saturating_add(model.series(subject)?.latest()?.0)))
 }
 
@@ -133,7 +133,7 @@ pub struct Panel {
     /// Columns of the plot that the past has. Those at its right are for what is to come.
     pub past: u16,
     /// What that is; absent when nobody can say.
-    pub ahead: Option<Ahead>,
+    pub projection: Option<Projection>,
     /// The amounts.
     pub scale: Scale,
     /// All memory of the GPU, or of those that the process is on; absent when not known.
@@ -165,23 +165,23 @@ impl Panel {
             return None;
         }
         // Who looks at the past does not ask for what is to come.
-        let ahead = Ahead::of(model, &subject.subject).filter(|_| graph_view.end().is_none());
-        let past = if ahead.is_some() { plot.width - plot.width / 4 } else { plot.width };
+        let projection = Projection::of(model, &subject.subject).filter(|_| graph_view.end().is_none());
+        let past = if projection.is_some() { plot.width - plot.width / 4 } else { plot.width };
         let now = model.now();
         let window = Window::until(graph_view.end().unwrap_or(now), graph_view.span(model), usize::from(past) * DOTS);
         let capacity = capacity(model, &subject.subject);
         let settle = |old| {
             let (low, high) = amounts(series, &window, now);
-            let to_come = ahead.map(|ahead| {
+            let to_come = projection.map(|projection| {
                 let end = window.part() * u32::from((plot.width - past) * 2);
-                ahead.held(end).into_iter().fold(ahead.from, Bytes::max)
+                projection.held(end).into_iter().fold(projection.from, Bytes::max)
             });
             let high = high.max(to_come.unwrap_or_default());
             // A GPU that is well filled is shown up to its end.
-            let end = capacity.filter(|it| is_gpu && high.0 >= it.0 / 2);
+            let end = capacity.filter(|capacity| is_gpu && high.0 >= capacity.0 / 2);
             // Layers are compared by their heights, which begin at nothing.
             let has_layers = is_gpu || split.is_some();
-            Scale::settle(old, low, end.map_or(high, |it| high.max(it)), has_layers, plot.height)
+            Scale::settle(old, low, end.map_or(high, |end| high.max(end)), has_layers, plot.height)
         };
         let scale = match scale {
             KnownScale::Current(scale) if scale.fits(plot.height) => scale,
@@ -199,7 +199,7 @@ impl Panel {
             time: area.y + area.height - 1,
             window,
             past,
-            ahead,
+            projection,
             scale,
             capacity,
         })
@@ -221,7 +221,7 @@ impl Panel {
 /// The least and the most that was held in a window.
 fn amounts(series: &MemoryHistory, window: &Window, now: Moment) -> (Bytes, Bytes) {
     let seen = series.over(window, now).into_iter().flatten().reduce(MinMax::with);
-    seen.map_or((Bytes(0), Bytes(0)), |it| (it.low, it.high))
+    seen.map_or((Bytes(0), Bytes(0)), |seen| (seen.low, seen.high))
 }
 
 fn capacity(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {

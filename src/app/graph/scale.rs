@@ -1,23 +1,23 @@
-//! Which amounts a graph spans: round ones, on fixed rows, and the same ones for as long as that will do.
+//! The vertical scale of a graph: round amounts on fixed rows, which stay for as long as they fit.
 
 use crate::base::units::Bytes;
 
-/// An amount for each row of a graph.
+/// The amount of each row of a graph.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scale {
-    /// Rows of the graph.
+    /// The number of rows of the graph.
     rows: u16,
-    /// From one labelled row to the next.
+    /// The number of rows from one label to the next.
     stride: u16,
-    /// All that follows is in this.
+    /// The unit of the other fields.
     unit: Unit,
     /// The amount at the bottom: a multiple of the step.
     low: f64,
-    /// From one label to the next.
+    /// The amount from one label to the next.
     step: f64,
 }
 
-/// What the labels count.
+/// The unit of the labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Mib,
@@ -40,12 +40,12 @@ impl Unit {
     }
 }
 
-/// Less than this is no hill: the driver gives memory out in pieces.
+/// The smallest range: the driver allocates in blocks, and smaller changes are noise.
 const LEAST: Bytes = Bytes(128 << 20);
 
 impl Scale {
-    /// The scale for amounts between these, with a little air, in a graph of so many rows. One that was there
-    /// stays while it fits, and while a fresh one would not show much more.
+    /// Returns the scale for amounts from `low` to `high`, with a margin, in a graph of this many rows. The old scale stays
+    /// while it fits and a new one would not show much more detail.
     pub(super) fn settle(old: Option<Self>, low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
         let fresh = Self::fit(low, high, from_zero, rows);
         match old.filter(|old| old.fits(rows) && (old.low <= 0.0 || !from_zero)) {
@@ -58,7 +58,7 @@ impl Scale {
         }
     }
 
-    /// Whether it is one for a graph of so many rows.
+    /// Whether the scale is for a graph of this many rows.
     pub(super) fn fits(&self, rows: u16) -> bool {
         self.rows == rows
     }
@@ -67,7 +67,7 @@ impl Scale {
         let rows = rows.max(1);
         let unit = if high >= Bytes::from_gib(1) { Unit::Gib } else { Unit::Mib };
         let (bottom, top) = (if from_zero { 0.0 } else { unit.of(low) }, unit.of(high));
-        // What hardly moves is in the middle; what moves has a little air.
+        // A nearly flat curve is centred; others get a margin of a tenth.
         let air = if from_zero { 0.0 } else { (0.1 * (top - bottom)).max((unit.of(LEAST) - (top - bottom)) / 2.0) };
         let (low, high) = ((bottom - air).max(0.0), (top + air).max(unit.of(LEAST)));
         let strides = match rows {
@@ -99,20 +99,20 @@ impl Scale {
         self.low + self.range()
     }
 
-    /// Whether an amount lies within.
+    /// Whether an amount lies within the scale.
     pub fn holds(&self, amount: Bytes) -> bool {
         (self.low..=self.top()).contains(&self.unit.of(amount))
     }
 
-    /// How high an amount stands: 0 at the lower edge, 1 at the upper one; beyond these where it does not lie within.
+    /// The height of an amount: 0 at the lower edge, 1 at the upper edge, outside of that range for amounts off the scale.
     pub fn height(&self, amount: Bytes) -> f64 {
-        // What lies on a labelled edge is on it, whatever the last digit of the division says.
+        // An amount on a labelled edge stays there despite the rounding of the division.
         (self.unit.of(amount) - self.low) / (self.top() - self.low) + 1e-9
     }
 
     /// The labels, from the bottom: the row, counted from the bottom, on whose lower edge the amount lies.
     pub fn labels(&self) -> impl Iterator<Item = (u16, String)> {
-        let decimals = (0..4).find(|it| (self.step * 10_f64.powi(*it)).fract() < 1e-6).unwrap_or(4);
+        let decimals = (0..4).find(|decimals| (self.step * 10_f64.powi(*decimals)).fract() < 1e-6).unwrap_or(4);
         let decimals = usize::try_from(decimals).unwrap_or_default();
         (0..self.rows).step_by(usize::from(self.stride)).map(move |row| {
             let amount = self.low + self.step * f64::from(row / self.stride);
@@ -121,7 +121,7 @@ impl Scale {
     }
 }
 
-/// The next number of 1, 2, 5, 10, 20, 50…
+/// The smallest of 1, 2, 5, 10, 20, 50… that is at least this.
 fn nice(least: f64) -> f64 {
     let ten = libm::exp10(libm::log10(least).floor());
     [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * ten).find(|it| *it >= least * 0.999_999).unwrap_or(10.0 * ten)
@@ -175,7 +175,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is shown lies within, fills a good part, and labels stand on rows.
+        /// All amounts lie within the scale and fill a good part of it, and each label has a row of its own.
         #[test]
         fn every_amount_has_its_place(low in 0..1u64 << 42, range in 0..1u64 << 42, from_zero: bool, rows in 1..60u16) {
             let (low, high) = (Bytes(low), Bytes(low + range));

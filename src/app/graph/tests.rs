@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent};
 
-use super::panel::Ahead;
+use super::panel::Projection;
 use super::*;
 use crate::app::event::Event;
 use crate::app::keymap::KeyContext;
@@ -205,20 +205,20 @@ fn the_scale_stays_while_memory_wobbles() {
 fn what_is_to_come_ends_where_memory_does() {
     let seconds = Duration::from_secs;
     let full = Forecast { low: seconds(50), likely: seconds(100), high: seconds(200) };
-    let ahead =
-        Ahead { rate: Rate(1.0), from: Bytes::from_gib(60), limit: Some(Bytes::from_gib(80)), full: Some(full) };
+    let projection =
+        Projection { rate: Rate(1.0), from: Bytes::from_gib(60), limit: Some(Bytes::from_gib(80)), full: Some(full) };
     // To the MiB: times as divisors leave a rest.
     let gib = |of: [Bytes; 3]| of.map(|it| (it.0 + (1 << 20)) >> 30);
-    assert_eq!(gib(ahead.held(seconds(50))), [80, 70, 65]);
-    assert_eq!(gib(ahead.held(seconds(500))), [80; 3]);
-    let unknown = Ahead { rate: Rate(f64::from(1 << 30)), limit: None, full: None, ..ahead };
+    assert_eq!(gib(projection.held(seconds(50))), [80, 70, 65]);
+    assert_eq!(gib(projection.held(seconds(500))), [80; 3]);
+    let unknown = Projection { rate: Rate(f64::from(1 << 30)), limit: None, full: None, ..projection };
     assert_eq!(gib(unknown.held(seconds(50))), [110; 3]);
 }
 
 #[test]
 fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
     let mut story = Story::begin();
-    assert_eq!((story.panel().ahead, story.panel().past), (None, story.panel().plot.width));
+    assert_eq!((story.panel().projection, story.panel().past), (None, story.panel().plot.width));
     for _ in 0..1200 {
         let mut host = story.host.later(1);
         let gpu = &mut host.gpus[0];
@@ -228,17 +228,17 @@ fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
         story.see(host);
     }
     let panel = story.panel();
-    let ahead = panel.ahead.unwrap();
-    assert!((15e6..30e6).contains(&ahead.rate.0) && ahead.full.is_some(), "{ahead:?}");
+    let projection = panel.projection.unwrap();
+    assert!((15e6..30e6).contains(&projection.rate.0) && projection.full.is_some(), "{projection:?}");
     assert!(panel.past < panel.plot.width);
     story.keys("←");
-    assert_eq!((story.panel().ahead, story.panel().past), (None, panel.plot.width));
+    assert_eq!((story.panel().projection, story.panel().past), (None, panel.plot.width));
     // What has ended leaks no more.
     story.keys("\u{1b}g");
-    assert!(story.panel().ahead.is_some());
+    assert!(story.panel().projection.is_some());
     let without = story.host.later(1).without(story.host.processes[0].id.pid);
     story.see(without);
-    assert_eq!(story.panel().ahead, None);
+    assert_eq!(story.panel().projection, None);
 }
 
 #[test]
@@ -257,5 +257,5 @@ fn what_tensors_will_hold_goes_on_from_the_tops_of_what_they_held() {
     let panel = story.panel();
     let drawn = story.model().allocator_history(&subject).unwrap().allocated.over(&panel.window, story.model().now());
     let top = drawn.iter().rev().take(panel.window.parts() / 15).flatten().map(|it| it.high).max();
-    assert_eq!(panel.ahead.map(|it| it.from), top);
+    assert_eq!(panel.projection.map(|it| it.from), top);
 }

@@ -1,4 +1,4 @@
-//! Where device memory went, on the page of a process or a GPU: a bar, and lines that add up.
+//! The breakdown of GPU memory on the page of a process or a GPU: a bar, and lines that add up.
 
 use super::{PageLine, Writer};
 use crate::app::labels;
@@ -6,10 +6,10 @@ use crate::base::units::Bytes;
 use crate::model::{Breakdown, HostModel, MemoryPart, ReservedMemory, with_instances};
 use crate::protocol::snapshot::{AllocatorUnreadable, DeviceAllocator, Gpu, Process, Reading, Snapshot};
 
-/// What CUDA and its libraries take of each GPU of their own accord is less.
+/// The most that CUDA and its libraries take of each GPU without the program asking for memory.
 const CONTEXT: i64 = 4 << 30;
 
-/// What PyTorch says in that process, or why it does not.
+/// Writes the allocator stats of a process, or why they are not known.
 pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Process) {
     let (Some(snapshot), Some(peek)) = (model.latest(), &process.allocator) else { return };
     if let Some(why) = peek.unreadable {
@@ -18,32 +18,36 @@ pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Proce
     for allocator in &peek.devices {
         of_allocator(writer, snapshot, process, allocator);
     }
-    let is_placed = peek.devices.iter().all(|it| it.gpu.is_some());
+    let is_placed = peek.devices.iter().all(|device| device.gpu.is_some());
     for gpu in snapshot.gpus.iter().filter(|_| is_placed && !peek.devices.is_empty()) {
-        let is_used = peek.devices.iter().any(|it| it.gpu.as_ref() == Some(&gpu.uuid));
-        let gpu_process = gpu.processes.iter().find(|it| it.process == process.id && !is_used);
-        if let Some(memory) = gpu_process.and_then(|it| it.memory.ok()) {
+        let is_used = peek.devices.iter().any(|device| device.gpu.as_ref() == Some(&gpu.uuid));
+        let gpu_process = gpu.processes.iter().find(|gpu_process| gpu_process.process == process.id && !is_used);
+        if let Some(memory) = gpu_process.and_then(|gpu_process| gpu_process.memory.ok()) {
             writer.head(&format!("Memory on GPU {}", labels::gpu_label(gpu)));
             amounts(writer, "- not PyTorch's", signed(memory), "all: PyTorch has nothing there, CUDA has a context");
         }
     }
     if !is_placed
-        && let Some(process_total) = model.process_totals().iter().find(|it| it.process == process.id)
+        && let Some(process_total) = model.process_totals().iter().find(|total| total.process == process.id)
         && let Some(whole) = Breakdown::of_process(snapshot, process_total)
     {
         writer.head("Memory on all its GPUs");
-        let gpus = snapshot.gpus.iter().filter(|gpu| gpu.processes.iter().any(|it| it.process == process.id)).count();
+        let gpus = snapshot
+            .gpus
+            .iter()
+            .filter(|gpu| gpu.processes.iter().any(|gpu_process| gpu_process.process == process.id))
+            .count();
         of_driver(writer, &whole, gpus);
-        let reserved: i64 = whole.parts.iter().filter(|it| it.0 != MemoryPart::Outside).map(|it| it.1).sum();
+        let reserved: i64 = whole.parts.iter().filter(|part| part.0 != MemoryPart::Outside).map(|part| part.1).sum();
         amounts(writer, "- reserved", reserved, "the rest: what PyTorch took from CUDA");
     }
 }
 
-/// What the cells of a bar stand for. No line breaks between one and its word.
+/// The legends of the bars. A line never breaks between a sign and its word.
 const OF_PROCESS: &str = "━\u{a0}allocated ┅\u{a0}unallocated ═\u{a0}not\u{a0}PyTorch's";
 const OF_GPU: &str = "━\u{a0}allocated ┅\u{a0}unallocated ═\u{a0}in\u{a0}use\u{a0}beside ─\u{a0}free";
 
-/// The driver's figure of so many GPUs, and what of it is not PyTorch's.
+/// Writes the driver's figure for this many GPUs, and the part that is not PyTorch's.
 fn of_driver(writer: &mut Writer, whole: &Breakdown, gpus: usize) {
     writer.lines.push(PageLine::Bar(whole.clone()));
     amounts(writer, "driver's figure", signed(whole.whole), OF_PROCESS);
@@ -69,15 +73,15 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
                 .field("which GPU", "cannot be told: neither its environment nor the amounts say which of them it is");
         }
     }
-    if gpu.is_some_and(|it| it.facts.simulated) {
+    if gpu.is_some_and(|gpu| gpu.facts.simulated) {
         writer.field("simulated", "no PyTorch runs there: these figures belong to --demo");
     }
     let reserved = match ReservedMemory::of(allocator) {
         Ok(reserved) => reserved,
         Err(why) => return writer.field("PyTorch", why),
     };
-    let gpu_process = gpu.and_then(|gpu| gpu.processes.iter().find(|it| it.process == process.id));
-    let whole = gpu_process.map(|it| Breakdown::of_gpu_process(it.memory, allocator));
+    let gpu_process = gpu.and_then(|gpu| gpu.processes.iter().find(|gpu_process| gpu_process.process == process.id));
+    let whole = gpu_process.map(|gpu_process| Breakdown::of_gpu_process(gpu_process.memory, allocator));
     match &whole {
         Some(Ok(whole)) => of_driver(writer, whole, 1),
         Some(Err(why)) => writer.field("driver's figure", format!("{why}: what is not PyTorch's cannot be told")),
@@ -94,7 +98,7 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
     }
     let rounding = "of allocated and pending: more than was asked for";
     amounts(writer, "    rounding", signed(reserved.rounding), rounding);
-    let peak = |is: Reading<Bytes>| is.map_or_else(|why| why.to_string(), |it| it.to_string());
+    let peak = |peak: Reading<Bytes>| peak.map_or_else(|why| why.to_string(), |peak| peak.to_string());
     let peaks = (peak(allocator.allocated_peak), peak(allocator.reserved_peak));
     writer.field("peaks", format!("allocated {}, reserved {}, since it began or reset them", peaks.0, peaks.1));
     if let (Ok(retries), Ok(ooms)) = (allocator.retries, allocator.ooms) {
@@ -106,7 +110,7 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
     }
 }
 
-/// The parts of a GPU's memory.
+/// Writes the parts of a GPU's memory.
 pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     let Some(snapshot) = model.latest() else { return };
     let Ok(whole) = Breakdown::of_gpu(snapshot, gpu, model.unaccounted()) else { return };
@@ -122,7 +126,7 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
         };
         amounts(writer, name(*part), *bytes, meaning);
     }
-    let has_parts = whole.parts.iter().any(|it| it.0 == MemoryPart::Allocated);
+    let has_parts = whole.parts.iter().any(|part| part.0 == MemoryPart::Allocated);
     let all = if has_parts { OF_GPU } else { "all of these" };
     amounts(writer, "total", signed(whole.whole), all);
 }
@@ -153,15 +157,16 @@ fn meaning(part: MemoryPart) -> &'static str {
     }
 }
 
-/// What the rest of a GPU's memory may be: who did not say what PyTorch has of it?
+/// Explains the rest of a GPU's memory, depending on the processes whose allocator stats are not known.
 fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
-    let peek = |process| snapshot.process(process).and_then(|it| it.allocator.as_deref());
+    let peek = |process| snapshot.process(process).and_then(|process| process.allocator.as_deref());
     let gpu_processes = || with_instances(snapshot, gpu).flat_map(|gpu| &gpu.processes);
-    let peeks = || gpu_processes().map(|it| peek(it.process));
-    // One without PyTorch has said all, and so has a forked worker.
+    let all_stats = || gpu_processes().map(|gpu_process| peek(gpu_process.process));
+    // A process without PyTorch and a forked worker have no stats to miss.
     let says_all = |why| matches!(why, AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied);
-    let is_unread = peeks().any(|it| it.is_none_or(|it| it.unreadable.is_some_and(|why| !says_all(why))));
-    let is_unplaced = peeks().flatten().flat_map(|it| &it.devices).any(|it| it.gpu.is_none());
+    let is_unread =
+        all_stats().any(|stats| stats.is_none_or(|stats| stats.unreadable.is_some_and(|why| !says_all(why))));
+    let is_unplaced = all_stats().flatten().flat_map(|stats| &stats.devices).any(|device| device.gpu.is_none());
     match (is_unread, is_unplaced) {
         (false, false) => "not PyTorch's: CUDA contexts, kernels, other libraries",
         (true, false) => "not PyTorch's, or of processes that could not be read",
@@ -173,27 +178,27 @@ fn signed(bytes: Bytes) -> i64 {
     bytes.0.min(1 << 60).cast_signed()
 }
 
-/// An amount and what it means, which goes on below itself where the screen is narrow.
+/// Writes an amount and its meaning, which continues below itself on a narrow screen.
 fn amounts(writer: &mut Writer, label: &str, bytes: i64, meaning: &str) {
     writer.hanging(label, amount(bytes, meaning), 10 + 1 + 17 + 2);
 }
 
-/// As one reads it, and to the byte, so that the lines can be added up.
+/// Formats an amount with its unit and to the byte, so that the lines can be added up.
 fn amount(bytes: i64, meaning: &str) -> String {
     let digits = bytes.unsigned_abs().to_string();
-    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|it| str::from_utf8(it).ok()).collect();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
     let sign = if bytes < 0 { "-" } else { "" };
     let (short, exact) = (format!("{sign}{}", Bytes(bytes.unsigned_abs())), format!("{sign}{}", groups.join(",")));
     format!("{short:>10} {exact:>17}  {meaning}").trim_end().to_owned()
 }
 
-/// What may help against the part that is larger than it should be.
+/// Returns advice about a part that is larger than it should be; `None` if there is none.
 fn advice(allocator: &DeviceAllocator, reserved: &ReservedMemory) -> Option<&'static str> {
     let free = Bytes(reserved.fragmented.0.saturating_add(reserved.cache.0));
     let share = |bytes: Bytes| bytes.share_of(reserved.sum());
     match () {
         () if share(reserved.fragmented) > Some(0.2)
-            || allocator.retries.is_ok_and(|it| it > 0) && share(free) > Some(0.2) =>
+            || allocator.retries.is_ok_and(|retries| retries > 0) && share(free) > Some(0.2) =>
         {
             Some("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or inputs of like lengths: free pieces do not fit")
         }

@@ -142,8 +142,8 @@ pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment
 }
 
 /// What is to come, if it goes on so: the likely path, and the paths beside it.
-pub(super) fn ahead(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
-    let Some(ahead) = panel.ahead else { return };
+pub(super) fn projection(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
+    let Some(ahead) = panel.projection else { return };
     let mut dots = Dots::new(panel.plot);
     let past = usize::from(panel.past) * 2;
     let mut before = dots.row(panel.scale.height(ahead.from));

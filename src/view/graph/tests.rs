@@ -9,7 +9,7 @@ use ratatui::backend::TestBackend;
 use super::*;
 use crate::app::Options;
 use crate::app::event::Event;
-use crate::app::graph::panel::Ahead;
+use crate::app::graph::panel::Projection;
 use crate::model::{Forecast, Rate, Window};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -219,7 +219,8 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
     let mut panel = app.panels().remove(0);
     let minutes = Duration::from_mins;
     let full = Forecast { low: minutes(2), likely: minutes(3), high: minutes(5) };
-    panel.ahead = Some(Ahead { rate: Rate(5e7), from: Bytes::from_gib(44), limit: panel.capacity, full: Some(full) });
+    panel.projection =
+        Some(Projection { rate: Rate(5e7), from: Bytes::from_gib(44), limit: panel.capacity, full: Some(full) });
     panel.past = panel.plot.width * 3 / 4;
     panel.window =
         Window::until(app.fleet().host(HostKey::FIRST).unwrap().now(), minutes(5), usize::from(panel.past) * 2);
@@ -240,7 +241,8 @@ fn what_is_to_come_has_no_holes_however_steep_it_is() {
     let mut panel = app.panels().remove(0);
     let seconds = Duration::from_secs;
     let full = Forecast { low: seconds(9), likely: seconds(10), high: seconds(11) };
-    panel.ahead = Some(Ahead { rate: Rate(5e9), from: Bytes::from_gib(30), limit: panel.capacity, full: Some(full) });
+    panel.projection =
+        Some(Projection { rate: Rate(5e9), from: Bytes::from_gib(30), limit: panel.capacity, full: Some(full) });
     panel.past = panel.plot.width * 3 / 4;
     panel.window = Window::until(
         app.fleet().host(HostKey::FIRST).unwrap().now(),
@@ -250,7 +252,7 @@ fn what_is_to_come_has_no_holes_however_steep_it_is() {
     panel.capacity = None;
     let theme = Theme::new(false, true);
     let mut terminal = Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
-    terminal.draw(|frame| axes::ahead(frame.buffer_mut(), theme, &panel)).unwrap();
+    terminal.draw(|frame| axes::projection(frame.buffer_mut(), theme, &panel)).unwrap();
     // From the first column on it is at the end: so it comes from where it began.
     let at = |gib| panel.plot.y + panel.plot.height - 1 - row_of(&panel, Bytes::from_gib(gib));
     let buffer = terminal.backend().buffer();

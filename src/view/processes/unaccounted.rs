@@ -14,10 +14,10 @@ use crate::protocol::snapshot::ProcessId;
 pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnWidths, gpu: &HostGpu) {
     let Some(model) = app.fleet().host(gpu.host) else { return };
     let Some(snapshot) = model.latest() else { return };
-    let Some(unaccounted) = model.unaccounted().iter().find(|it| it.gpu == gpu.gpu) else { return };
+    let Some(unaccounted) = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.gpu) else { return };
     let label = snapshot.gpu(&gpu.gpu).map(gpu_label).unwrap_or_default();
     // In its columns up to the amount, then in words.
-    let until = columns.shown.iter().position(|it| *it == ProcessColumn::Memory);
+    let until = columns.shown.iter().position(|column| *column == ProcessColumn::Memory);
     let before = columns.shown.iter().take(until.unwrap_or(1));
     for column in before {
         let (text, align) = match column {
@@ -38,7 +38,7 @@ pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnW
         pen.put(format!("{} on GPU {label} ", unaccounted.memory), theme.notable());
     }
     pen.put("unaccounted", theme.notable()).skip(1);
-    let comm = |id: &ProcessId| match snapshot.process(*id).map(|it| &it.facts.comm) {
+    let comm = |id: &ProcessId| match snapshot.process(*id).map(|process| &process.facts.comm) {
         Some(Ok(comm)) => format!("{} {comm}", id.pid),
         _ => id.pid.to_string(),
     };
