@@ -12,7 +12,7 @@ program and scene it measures, with the medians over the rounds:
     CPU           of the program and all its descendants, by the kernel's clock for each process. What
                   the fake does on their behalf is in it. A descendant that came and went is not.
     scans         what of it went into looking at all processes of the host: the time of gputop's thread
-                  `census`. Its first look at everyone is over by then.
+                  `scan`. Its first look at everyone is over by then.
     PSS           of the same processes, when the time is over
     NVML calls    as the fake counted them
     bytes         that went to the terminal
@@ -508,7 +508,7 @@ def scans_ns(pid: int) -> int:
     used = 0
     for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
         with contextlib.suppress(OSError):
-            if (task / "comm").read_text(encoding="utf-8") == "census\n":
+            if (task / "comm").read_text(encoding="utf-8") == "scan\n":
                 used += int((task / "schedstat").read_text(encoding="ascii").split()[0])
     return used
 

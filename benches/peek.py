@@ -5,7 +5,7 @@
 The processes are those of tests/peek/stand_in.c, which have PyTorch's symbol, its layout of torch 2.15, and its devices
 as far apart. They see one device; or eight and use one of them, as each process of a job does on a host of eight; or
 eight, and use all. They are at rest, or each device's figures change between any two looks. The agent looks ten times a
-second, so that there is more to measure. It prints the CPU time of gputop's thread `peek`, by the kernel's clock, for
+second, so that there is more to measure. It prints the CPU time of gputop's thread `pytorch`, by the kernel's clock, for
 each process and look, beside the noise: the least and the most of five rounds. The look that finds the allocator is
 before the first round. The thread is woken once for all of them, and finds nothing in the caches: where PROCESSES is 1,
 that one has to bear it alone, and costs some four times as much.
@@ -56,7 +56,7 @@ def start(program, library, devices, used, moves=False):
 def computed(pid):
     """Nanoseconds of CPU that the thread has had."""
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        if (task / "comm").read_text().strip() == "peek":
+        if (task / "comm").read_text().strip() == "pytorch":
             return int((task / "schedstat").read_text().split()[0])
     return 0
 

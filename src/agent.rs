@@ -52,7 +52,7 @@ struct Readings {
     /// Every GPU, by index. The instances of a split GPU come right after it.
     gpus: Vec<GpuReadings>,
     /// Allocator stats of the simulated machine's processes, by PID. These processes have no PyTorch.
-    simulated: Vec<(u32, Vec<pytorch::Stats>)>,
+    simulated: Vec<(u32, Vec<pytorch::DeviceStats>)>,
 }
 
 /// The readings of one GPU or MIG instance.
@@ -124,9 +124,9 @@ enum AgentEvent {
     /// A slow file was read.
     Found(procfs::SlowFilesMessage),
     /// A scan has found something.
-    Sighted(Box<scan::Sighting>),
+    Sighted(Box<scan::ScanResult>),
     /// The thread of this number looked into these processes.
-    Peeked(u64, Vec<(ProcessId, pytorch::Outcome)>),
+    Peeked(worker::WorkerMessage<Vec<(ProcessId, pytorch::ReadOutcome)>>),
     /// The first line was written.
     Written,
     /// Start a pass at this interval from now on.

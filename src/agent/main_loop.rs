@@ -10,9 +10,9 @@ use super::host::HostReader;
 use super::line_writer::LineWriter;
 use super::procfs::Processes;
 use super::procfs::device_files::DeviceFiles;
-use super::pytorch::{Peeker, Said, cuda_devices};
+use super::pytorch::{AllocatorReader, AllocatorReading, cuda_devices};
 use super::sampler::{self, Sampler};
-use super::scan::{Census, Order, Scope, Sighting, Unaccounted};
+use super::scan::{ScanRequest, ScanResult, ScanScope, ScanThread, UnaccountedBaseline};
 use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock};
 use crate::base::units::Moment;
 use crate::protocol::agent_options::AgentOptions;
@@ -38,10 +38,10 @@ struct MainLoop {
     writer: LineWriter,
     processes: Processes,
     /// `None` on the simulated machine, whose processes have no PyTorch.
-    peeker: Option<Peeker>,
-    census: Census,
-    sighting: Option<Box<Sighting>>,
-    unaccounted: Unaccounted,
+    peeker: Option<AllocatorReader>,
+    census: ScanThread,
+    sighting: Option<Box<ScanResult>>,
+    unaccounted: UnaccountedBaseline,
     /// The GPU processes that the scan knows of.
     scanned_for: Vec<ProcessId>,
     /// When to begin the first scan.
@@ -75,10 +75,10 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
         sampler: Sampler::spawn(options, readings.clone(), events.clone())?,
         writer: LineWriter::spawn(events.clone())?,
         processes: Processes::new(options.demo, DeviceFiles::of_host(), events.clone()),
-        peeker: (!options.demo).then(|| Peeker::new(events.clone())),
-        census: Census::spawn((!options.demo).then(DeviceFiles::of_host), events.clone())?,
+        peeker: (!options.demo).then(|| AllocatorReader::new(events.clone())),
+        census: ScanThread::spawn((!options.demo).then(DeviceFiles::of_host), events.clone())?,
         sighting: None,
-        unaccounted: Unaccounted::default(),
+        unaccounted: UnaccountedBaseline::default(),
         scanned_for: vec![],
         first_scan: None,
         is_scanning: false,
@@ -120,7 +120,7 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
 impl MainLoop {
     /// Waits for an event, or until something is due.
     fn wait(&self, happened: &Receiver<AgentEvent>, also: Option<Moment>) -> Option<AgentEvent> {
-        let peek = self.peeker.as_ref().and_then(Peeker::deadline);
+        let peek = self.peeker.as_ref().and_then(AllocatorReader::deadline);
         let times = [Some(self.next), self.awaiting, self.sampler.deadline(), peek, self.first_scan, also];
         let until = times.into_iter().flatten().min();
         let until = until.unwrap_or(self.next);
@@ -135,16 +135,16 @@ impl MainLoop {
         if self.awaiting.is_some_and(|until| now >= until) {
             self.line(now);
         }
-        if self.peeker.as_mut().is_some_and(|peeker| peeker.check(now)) {
+        if self.peeker.as_mut().is_some_and(|peeker| peeker.abandon_overdue(now)) {
             // The other processes do not wait for the next pass.
             self.look_into(now);
         }
         if self.first_scan.take_if(|due| now >= *due).is_some() {
             self.is_scanning = true;
-            self.census.order(Order {
-                gpu_processes: Some(self.scanned_for.clone()),
-                scope: Scope::Files,
-                ..Order::default()
+            self.census.request(ScanRequest {
+                gpu_users: Some(self.scanned_for.clone()),
+                scope: ScanScope::AllFiles,
+                ..ScanRequest::default()
             });
             self.processes.read_postponed();
             // In time for the second line, which `--json` prints.
@@ -169,7 +169,7 @@ impl MainLoop {
     /// Orders the allocator stats of all GPU processes.
     fn look_into(&mut self, now: Moment) {
         if let Some(peeker) = &mut self.peeker {
-            peeker.order(self.processes.listed(), now);
+            peeker.request(self.processes.listed(), now);
         }
     }
 
@@ -184,9 +184,9 @@ impl MainLoop {
             }
             // `run` handles it.
             AgentEvent::Written => (),
-            AgentEvent::Peeked(generation, said) => {
+            AgentEvent::Peeked(message) => {
                 if let Some(peeker) = &mut self.peeker {
-                    peeker.learn(generation, said);
+                    peeker.receive(message);
                 }
             }
             AgentEvent::Found(message) => self.processes.receive(message),
@@ -218,8 +218,8 @@ impl MainLoop {
     }
 
     /// Takes the result of a scan. News of a full scan are written at once: a person may wait for it.
-    fn take(&mut self, sighting: Box<Sighting>, now: Moment) {
-        self.processes.examine(&sighting.strays);
+    fn take(&mut self, sighting: Box<ScanResult>, now: Moment) {
+        self.processes.examine(&sighting.candidates);
         let is_news = sighting.is_full && self.sighting.as_ref().is_none_or(|old| old.related != sighting.related);
         self.sighting = Some(sighting);
         if is_news && self.awaiting.is_none() && self.next.since(now) > LINE_WAIT {
@@ -253,17 +253,20 @@ impl MainLoop {
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
         for process in &mut processes {
             let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
-            let simulated = simulated.map(|(_, stats)| Ok(Said { devices: stats.clone().into(), ..Said::default() }));
-            let said = self.peeker.as_ref().and_then(|peeker| peeker.said(process.id)).or(simulated.as_ref());
+            let simulated = simulated.map(|(_, stats)| {
+                Ok(AllocatorReading { devices: stats.clone().into(), ..AllocatorReading::default() })
+            });
+            let said = self.peeker.as_ref().and_then(|peeker| peeker.result(process.id)).or(simulated.as_ref());
             let said = said.zip(self.processes.cuda_environment(process.id));
-            process.allocator = said.map(|(said, cuda)| cuda_devices::peek(said, process.id, &gpus, cuda).into());
+            process.allocator =
+                said.map(|(said, cuda)| cuda_devices::allocator_stats(said, process.id, &gpus, cuda).into());
         }
         for gpu in &mut gpus {
             add_holders(gpu, self.sighting.as_deref(), &processes);
         }
         self.targets.set(&processes);
         self.order_scan(now);
-        let scan = self.sighting.as_ref().map(|sighting| sighting.scan.clone());
+        let scan = self.sighting.as_ref().map(|sighting| sighting.counts.clone());
         let snapshot = Snapshot {
             schema: Snapshot::SCHEMA,
             sequence: 0,
@@ -293,15 +296,15 @@ impl MainLoop {
             gpu_users
         });
         let (jumped, has_changed) =
-            (self.unaccounted.jumped(&self.readings.gpus), self.processes.take_relation_changed());
+            (self.unaccounted.has_grown(&self.readings.gpus), self.processes.take_relation_changed());
         if self.is_scanning {
             let scope = match std::mem::take(&mut self.scan) || jumped {
-                true => Scope::Files,
-                false if has_changed || self.ended.is_some() => Scope::Everyone,
-                false => Scope::Few,
+                true => ScanScope::AllFiles,
+                false if has_changed || self.ended.is_some() => ScanScope::AllProcesses,
+                false => ScanScope::Few,
             };
             let adopted = self.processes.take_accepted();
-            self.census.order(Order { gpu_processes, adopted, ended: self.ended, scope });
+            self.census.request(ScanRequest { gpu_users: gpu_processes, accepted: adopted, ended: self.ended, scope });
         }
     }
 }
@@ -329,7 +332,7 @@ fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
 }
 
 /// Adds the GPU processes, and the shown processes whose open device files let them hold memory of the GPU.
-fn add_holders(gpu: &mut Gpu, sighting: Option<&Sighting>, processes: &[Process]) {
+fn add_holders(gpu: &mut Gpu, sighting: Option<&ScanResult>, processes: &[Process]) {
     let mut holders = std::mem::take(&mut gpu.device_file_holders);
     holders.extend(gpu.processes.iter().map(|gpu_process| gpu_process.process));
     if let (Some(sighting), Ok(minor)) = (sighting, gpu.facts.minor) {

@@ -7,6 +7,7 @@
 pub(super) mod device_files;
 pub(super) mod files;
 mod freezer;
+mod host_procfs;
 mod origin;
 mod shown_process;
 mod slow_files;
@@ -15,16 +16,12 @@ pub(super) mod stat;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
-
 use self::device_files::DeviceFiles;
-use self::files::Procfs;
 pub(super) use self::files::is_initial_pid_namespace;
+use self::host_procfs::HostProcfs;
 pub(super) use self::origin::CudaEnvironment;
 use self::origin::Environment;
 pub(super) use self::shown_process::{ListedProcess, NvmlMemory};
@@ -54,7 +51,7 @@ const MULTIPROCESSING: [&str; 3] = ["--multiprocessing-fork", "multiprocessing.s
 pub(super) struct Processes {
     /// Boxed, since half of the slots in a `BTreeMap` are empty.
     shown: BTreeMap<u32, Box<ShownProcess>>,
-    procfs: Procfs,
+    procfs: HostProcfs,
     slow_files: SlowFiles,
     /// The number of the current pass, from 1.
     pass: u64,
@@ -82,7 +79,7 @@ impl Processes {
     pub(super) fn new(pids_are_local: bool, devices: DeviceFiles, events: mpsc::Sender<AgentEvent>) -> Self {
         Self {
             shown: BTreeMap::new(),
-            procfs: Procfs::new(pids_are_local, devices),
+            procfs: HostProcfs::new(pids_are_local, devices),
             slow_files: SlowFiles::new(events),
             pass: 0,
             first_reads_left: 0,
@@ -324,9 +321,4 @@ impl Processes {
             }
         }
     }
-}
-
-/// Opens a directory for listing.
-pub(super) fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }

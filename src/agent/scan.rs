@@ -1,8 +1,8 @@
-//! The census: who there is on this host, who has a GPU's device file open, and who belongs to whom.
+//! Scans all processes of the host: which exist, which have a GPU's device file open, and which are related.
 //!
-//! It has a thread of its own, which reads only files that cannot block. Mostly it strolls: a few
-//! processes a second. At once it looks at all of them when the loop says that something happened:
-//! [`Scope`]. It says who; the loop reads what they do.
+//! The scan has a thread of its own and reads only files that cannot block. Mostly it reads a few processes a second, in
+//! turn. It reads all of them at once when the main loop asks for it: [`ScanScope`]. The scan decides which processes are
+//! shown; the main loop reads their load.
 
 mod process_table;
 mod related;
@@ -17,94 +17,92 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use self::scanner::Stroll;
-pub(super) use self::unaccounted::Unaccounted;
+use self::scanner::Scanner;
+pub(super) use self::unaccounted::UnaccountedBaseline;
 use super::AgentEvent;
 use super::procfs::device_files::{DeviceFiles, OpenDeviceFiles};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{HostScan, ProcessId};
 
-/// How far to look.
+/// How much to scan at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) enum Scope {
-    /// A few, in turn.
+pub(super) enum ScanScope {
+    /// A few processes, in turn.
     #[default]
     Few,
-    /// Everyone, and the files of related processes: someone ended, or has another parent.
-    Everyone,
-    /// Everyone and all their files: memory went to someone unknown, or a person asks.
-    Files,
+    /// All processes, and the files of related ones: a process has ended or has another parent.
+    AllProcesses,
+    /// All processes and all their files: memory of an unlisted process has grown, or a person asks.
+    AllFiles,
 }
 
-/// What the loop asks for with each pass.
+/// What the main loop requests in each pass.
 #[derive(Debug, Default)]
-pub(super) struct Order {
-    /// Who holds a GPU by the driver's word; absent when they are the same as before.
-    pub(super) gpu_processes: Option<Vec<ProcessId>>,
-    /// Who was found to belong here by its arguments.
-    pub(super) adopted: Vec<ProcessId>,
-    /// One was ended then, and whoever has started since may have taken its place. Absent after a while.
+pub(super) struct ScanRequest {
+    /// The processes that use a GPU. `None` when they are the same as in the request before.
+    pub(super) gpu_users: Option<Vec<ProcessId>>,
+    /// Processes whose arguments show that they are related.
+    pub(super) accepted: Vec<ProcessId>,
+    /// When a person last ended a process: a process that has started since may be its replacement. `None` after a while.
     pub(super) ended: Option<Moment>,
-    /// How far to look now.
-    pub(super) scope: Scope,
+    pub(super) scope: ScanScope,
 }
 
-/// What the census found. Lists are by PID.
+/// The result of a scan. Lists are sorted by PID.
 #[derive(Debug, Clone)]
-pub(super) struct Sighting {
-    /// How far it has looked.
-    pub(super) scan: HostScan,
-    /// Every GPU process, holder, and related processes of these.
+pub(super) struct ScanResult {
+    /// The counts of this scan.
+    pub(super) counts: HostScan,
+    /// The processes that use a GPU, the device-file holders, and the processes related to these.
     pub(super) related: Arc<[ProcessId]>,
-    /// Who has which device file open.
     pub(super) device_file_holders: Arc<[(ProcessId, OpenDeviceFiles)]>,
-    /// Whose arguments would tell whether it belongs here.
-    pub(super) strays: Vec<ProcessId>,
-    /// Everyone was looked at.
+    /// Processes whose arguments decide whether they are related.
+    pub(super) candidates: Vec<ProcessId>,
+    /// Whether all processes were scanned at once.
     pub(super) is_full: bool,
 }
 
-/// The thread, seen from the agent's loop.
+/// The scanning thread, as the main loop sees it.
 #[derive(Debug)]
-pub(super) struct Census {
-    orders: mpsc::Sender<Order>,
+pub(super) struct ScanThread {
+    requests: mpsc::Sender<ScanRequest>,
 }
 
-impl Census {
-    /// Starts the thread. It waits for its first order. Without `devices` it looks for related processes only: on the
-    /// simulated machine, where this host's GPUs do not count.
+impl ScanThread {
+    /// Starts the thread, which waits for its first request. Without `devices` it finds only related processes: the GPUs of
+    /// the simulated machine have no device files.
     pub(super) fn spawn(devices: Option<DeviceFiles>, events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
-        let (orders, asked) = mpsc::channel::<Order>();
-        thread::Builder::new().name("census".to_owned()).spawn(move || {
-            let mut stroll = Stroll::new(devices);
-            // A scan goes on by itself, and one that was put off begins by itself; otherwise the loop sets the pace.
-            let next = |wait: Option<Duration>| match wait.map(|wait| asked.recv_timeout(wait)) {
-                None => asked.recv().ok(),
-                Some(Ok(order)) => Some(order),
-                Some(Err(mpsc::RecvTimeoutError::Timeout)) => Some(Order::default()),
+        let (requests, received) = mpsc::channel::<ScanRequest>();
+        thread::Builder::new().name("scan".to_owned()).spawn(move || {
+            let mut scanner = Scanner::new(devices);
+            // A full scan continues, or begins when it is due, without a request. Otherwise the main loop sets the pace.
+            let next = |wait: Option<Duration>| match wait.map(|wait| received.recv_timeout(wait)) {
+                None => received.recv().ok(),
+                Some(Ok(request)) => Some(request),
+                Some(Err(mpsc::RecvTimeoutError::Timeout)) => Some(ScanRequest::default()),
                 Some(Err(mpsc::RecvTimeoutError::Disconnected)) => None,
             };
-            while let Some(mut order) = next(stroll.next_scan()) {
-                // Those that came meanwhile are one with it.
-                for later in asked.try_iter() {
-                    order.gpu_processes = later.gpu_processes.or(order.gpu_processes);
-                    order.adopted.extend(later.adopted);
-                    order.ended = later.ended;
-                    order.scope = order.scope.max(later.scope);
+            while let Some(mut request) = next(scanner.next_full_scan()) {
+                // Merge the requests that have arrived meanwhile.
+                for later in received.try_iter() {
+                    request.gpu_users = later.gpu_users.or(request.gpu_users);
+                    request.accepted.extend(later.accepted);
+                    request.ended = later.ended;
+                    request.scope = request.scope.max(later.scope);
                 }
-                if let Some(sighting) = stroll.go(order)
-                    && events.send(AgentEvent::Sighted(Box::new(sighting))).is_err()
+                if let Some(result) = scanner.scan(request)
+                    && events.send(AgentEvent::Sighted(Box::new(result))).is_err()
                 {
                     return;
                 }
             }
         })?;
-        Ok(Self { orders })
+        Ok(Self { requests })
     }
 
-    /// Gives an order.
-    pub(super) fn order(&self, order: Order) {
-        // The thread ends only with the loop.
-        let _leaving: Result<(), mpsc::SendError<Order>> = self.orders.send(order);
+    /// Sends a request.
+    pub(super) fn request(&self, request: ScanRequest) {
+        // The thread ends only with the main loop.
+        let _leaving: Result<(), mpsc::SendError<ScanRequest>> = self.requests.send(request);
     }
 }

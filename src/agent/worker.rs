@@ -206,6 +206,14 @@ pub(super) struct WorkerThread<Request, Task, Output> {
     deliver: Deliver<Output>,
 }
 
+#[cfg(test)]
+impl<Output> WorkerMessage<Output> {
+    /// A message of the thread of this generation.
+    pub(super) fn pretend(generation: u64, output: Option<Output>) -> Self {
+        Self { generation, output }
+    }
+}
+
 impl<Request, Task, Output> WorkerThread<Request, Task, Output> {
     /// Delivers an output. Returns false when the thread should end: it was abandoned, or its owner is gone.
     pub(super) fn deliver(&self, output: Output) -> bool {

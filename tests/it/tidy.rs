@@ -69,7 +69,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/agent/actions/force.rs", "held.parent()", "no process has the PID 0: one without a parent stands at the top"),
     ("src/agent/host.rs", "boot_id", "a text, and one that is empty belongs to no other boot"),
     ("src/agent/actions/inspect.rs", "lines.next()", "the head of an empty file is empty"),
-    ("src/agent/procfs/files.rs", "as_raw_fd()", "a descriptor is never negative"),
+    ("src/agent/procfs/host_procfs.rs", "as_raw_fd()", "a descriptor is never negative"),
     ("src/agent/procfs/files.rs", "path.split(", "what is before the first NUL of nothing is nothing"),
     ("src/agent/nvml/raw.rs", "bytes.split(", "what is before the first NUL of nothing is nothing"),
     ("src/agent/nvml/physical_gpu.rs", "0..count", "places to look at, not a figure"),

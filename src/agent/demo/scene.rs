@@ -3,7 +3,7 @@
 use std::f64::consts::TAU;
 
 use super::processes::DemoRole;
-use crate::agent::pytorch::Stats;
+use crate::agent::pytorch::DeviceStats;
 use crate::agent::{GpuReadings, NvmlProcess};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle};
@@ -51,7 +51,7 @@ pub(super) fn part(role: DemoRole, seconds: f64) -> RoleUsage {
 }
 
 /// The allocator stats of a role, this many seconds after the start; `None` for a role without PyTorch.
-pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<Stats> {
+pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
     const MIB: u64 = 1 << 20;
     /// Memory outside of PyTorch's allocator: context, kernels and libraries.
     const BESIDE: u64 = 468 * MIB;
@@ -66,7 +66,7 @@ pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<Stats> {
         DemoRole::Notebook => (share(0.72), share(0.02)),
         DemoRole::Trainer | DemoRole::Worker | DemoRole::Forker | DemoRole::Hidden => return None,
     };
-    Some(Stats::of_parts(reserved, cache, fragmented))
+    Some(DeviceStats::of_parts(reserved, cache, fragmented))
 }
 
 /// Memory of a leak of 1.5 GiB per minute, in MiB. The job starts over before the GPU is full.

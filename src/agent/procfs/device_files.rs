@@ -15,7 +15,7 @@ use std::path::Path;
 use rustix::fs::{RawDir, readlinkat_raw};
 use rustix::io::Errno;
 
-use super::open_directory;
+use super::files::open_directory;
 use super::stat::living_thread;
 
 /// For tests: a prefix of paths that replaces `/dev/nvidia`, so that plain files can stand in for GPUs.

@@ -3,7 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use super::files::{self, Procfs};
+use super::files;
+use super::host_procfs::HostProcfs;
 use super::origin::{self, CudaEnvironment, Environment, Origin};
 use super::slow_files::SlowFiles;
 use super::stat::{self, ProcStat, living_thread};
@@ -88,7 +89,7 @@ impl NvmlMemory {
 /// What every reading of a process needs.
 pub(super) struct ReadContext<'a> {
     pub(super) buffer: &'a mut [u8],
-    pub(super) procfs: &'a Procfs,
+    pub(super) procfs: &'a HostProcfs,
     pub(super) slow_files: &'a mut SlowFiles,
     pub(super) now: Moment,
 }
@@ -168,7 +169,7 @@ impl ShownProcess {
     }
 
     /// Takes over what `stat` says. Facts are written only when they differ, since earlier snapshots share them.
-    fn update(&mut self, stat: &ProcStat<'_>, procfs: &Procfs, slow_files: &mut SlowFiles, now: Moment) {
+    fn update(&mut self, stat: &ProcStat<'_>, procfs: &HostProcfs, slow_files: &mut SlowFiles, now: Moment) {
         let id = self.process.id;
         // Offset by PID, so that the turns of many processes are spread over the passes.
         let turn = |at: Moment| (at.0 + u64::from(id.pid) * 1000) / CGROUP_INTERVAL_MS;
@@ -230,7 +231,7 @@ impl ShownProcess {
     }
 
     /// Reads the user and the control group, which `stat` lacks. Either may change.
-    pub(super) fn read_rarely(&mut self, procfs: &Procfs, slow_files: &mut SlowFiles) {
+    pub(super) fn read_rarely(&mut self, procfs: &HostProcfs, slow_files: &mut SlowFiles) {
         let Some(_) = self.process.id.start_ticks else { return };
         let uid = files::real_uid(self.process.id.pid);
         let known = self.process.facts.uid;
@@ -244,7 +245,7 @@ impl ShownProcess {
     }
 
     /// Reads the control group: where the process was started, and whether it is frozen.
-    fn read_cgroup(&mut self, procfs: &Procfs) {
+    fn read_cgroup(&mut self, procfs: &HostProcfs) {
         let mut buffer = [0; 4096];
         let group = files::open(self.process.id.pid, "cgroup").and_then(|file| files::read(file, &mut buffer));
         let Ok(group) = group else { return };
@@ -304,7 +305,7 @@ impl ShownProcess {
 
     /// Decides how certain it is that this is the process that NVML means. See [`Identity`]. A process that was found in
     /// `/proc` itself, so without `listed`, can only be too young.
-    pub(super) fn identify(&mut self, procfs: &Procfs, now: Moment, listed: Option<Moment>) {
+    pub(super) fn identify(&mut self, procfs: &HostProcfs, now: Moment, listed: Option<Moment>) {
         /// The fewest clock ticks from start to reading: then one tick has passed in full.
         const WHOLE_TICK: u64 = 2;
         if self.process.facts.identity == Identity::Sure && (listed.is_none() || self.is_verified) {

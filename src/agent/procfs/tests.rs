@@ -47,7 +47,7 @@ fn rates_need_a_second_reading() {
 #[test]
 fn the_control_group_is_read_only_when_a_process_seems_frozen() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-    let (procfs, mut slow_files) = (Procfs::new(true, DeviceFiles::of_host()), SlowFiles::new(mpsc::channel().0));
+    let (procfs, mut slow_files) = (HostProcfs::new(true, DeviceFiles::of_host()), SlowFiles::new(mpsc::channel().0));
     let (mut buffer, mut now) = ([0; 1024], clock::now());
     let mut shown = ShownProcess::unread(child.id());
     // Sets `frozen_by`, reads the process a second later, and returns whether the control group was read.
@@ -118,7 +118,7 @@ fn a_postponed_process_is_not_shown_until_it_is_read() {
 #[test]
 fn the_same_pid_in_another_namespace_does_not_verify_a_process() {
     let mut processes = no_processes();
-    processes.procfs = Procfs::foreign();
+    processes.procfs = HostProcfs::foreign();
     let me = read(&mut processes, std::process::id(), Moment(u64::MAX));
     assert_eq!(me.facts.identity, Identity::Unverified);
     let absent = read(&mut processes, 1 << 22, Moment(u64::MAX));
@@ -154,7 +154,7 @@ fn me() -> ProcessId {
 #[test]
 fn a_related_process_is_certain_in_any_namespace_and_its_successor_is_not_related() {
     let mut processes = no_processes();
-    processes.procfs = Procfs::foreign();
+    processes.procfs = HostProcfs::foreign();
     // NVML may mean another process; the scan means this one.
     let shown = pass(&mut processes, &[me().pid], &[me()]);
     assert_eq!(shown[0].facts.identity, Identity::Unverified);

@@ -1,25 +1,24 @@
 //! Finds a symbol of a library in the memory of the process that loaded it.
 //!
-//! What the dynamic linker needs is there: program headers, the dynamic section, and the hash table of
-//! names. So no file is opened, which may be in a container, deleted, or on a server that hangs; and of a
-//! library of any size some ten places are looked at. A crate that reads ELF files would want all of it.
+//! Uses what the dynamic linker needs: program headers, the dynamic section, and the hash table of names. So no file is
+//! opened, which may be in a container, deleted, or on a server that hangs. About ten reads suffice for a library of any
+//! size; a crate that parses ELF files would need the whole file.
 
 use super::memory::{Memory, word};
 
-/// What the System V ABI calls them.
+// Constants of the System V ABI.
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
-/// An object, which others may name.
+/// The `st_info` of a global object.
 const GLOBAL_OBJECT: u8 = 1 << 4 | 1;
 
-/// No library has more.
-const HEADERS: u64 = 64;
-const ENTRIES: u64 = 256;
-/// Names that share a bucket are few.
-const CHAIN: u32 = 256;
+/// The most program headers, entries of the dynamic section, and symbols in one hash bucket that are read.
+const MOST_HEADERS: u64 = 64;
+const MOST_ENTRIES: u64 = 256;
+const MOST_SYMBOLS: u32 = 256;
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
@@ -29,17 +28,17 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The address of an eight-byte object that the library at `base` exports under that name.
+/// Returns the address of an eight-byte object that the library at `base` exports under this name.
 pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64> {
     let header = memory.bytes::<64>(base)?;
-    // 64 bits, and the byte order of this machine.
+    // ELFCLASS64, and the byte order of this machine.
     let order = if cfg!(target_endian = "little") { 1 } else { 2 };
     if !header.starts_with(b"\x7fELF") || header[4..6] != [2, order] {
         return None;
     }
     let (headers, size, count) = (word(&header, 0x20)?, half(&header, 0x36)?, half(&header, 0x38)?);
     let (mut first, mut dynamic) = (None, None);
-    for at in 0..u64::from(count).min(HEADERS) {
+    for at in 0..u64::from(count).min(MOST_HEADERS) {
         let header = memory.bytes::<56>(base.checked_add(headers)?.checked_add(at * u64::from(size))?)?;
         match number(&header, 0)? {
             PT_LOAD if first.is_none() => first = word(&header, 16),
@@ -47,13 +46,13 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
             _ => {}
         }
     }
-    // What is at `first` in the file's own count of addresses was loaded at `base`.
+    // The segment with the file's address `first` was loaded at `base`.
     let shift = base.checked_sub(first? & !0xfff)?;
     let mut tables = [None; 3];
-    for at in 0..ENTRIES {
+    for at in 0..MOST_ENTRIES {
         let entry = memory.bytes::<16>(shift.checked_add(dynamic?)?.checked_add(at * 16)?)?;
         let value = word(&entry, 8)?;
-        // Some dynamic linkers put real addresses in the place of those of the file, others do not.
+        // Some dynamic linkers replace the file's addresses by real ones.
         let address = if value >= base { value } else { shift.checked_add(value)? };
         match word(&entry, 0)? {
             0 => break,
@@ -65,8 +64,8 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
     }
     let [Some(names), Some(symbols), Some(hashes)] = tables else { return None };
 
-    // Header, Bloom filter, buckets, then one word for each symbol: its hash, with the last bit set at the
-    // end of a bucket.
+    // The table has a header, a Bloom filter, buckets, then one word for each symbol: its hash, with the last bit set at
+    // the end of a bucket.
     let header = memory.bytes::<16>(hashes)?;
     let (buckets, skipped, filter) = (number(&header, 0)?, number(&header, 4)?, number(&header, 8)?);
     let buckets_at = hashes.checked_add(16 + 8 * u64::from(filter))?;
@@ -74,14 +73,14 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
     let hash = hash(name);
     let bucket = hash.checked_rem(buckets)?;
     let mut at = u32::from_ne_bytes(memory.bytes(buckets_at.checked_add(4 * u64::from(bucket))?)?);
-    for _ in 0..CHAIN {
+    for _ in 0..MOST_SYMBOLS {
         let place = u64::from(at.checked_sub(skipped)?);
         let known = u32::from_ne_bytes(memory.bytes(chains_at.checked_add(4 * place)?)?);
         if known | 1 == hash | 1 {
             let symbol = memory.bytes::<24>(symbols.checked_add(24 * u64::from(at))?)?;
             if memory.has_text(names.checked_add(number(&symbol, 0)?.into())?, name) {
-                let is_ours = symbol[4] == GLOBAL_OBJECT && word(&symbol, 16)? == 8;
-                return if is_ours { shift.checked_add(word(&symbol, 8)?) } else { None };
+                let is_object = symbol[4] == GLOBAL_OBJECT && word(&symbol, 16)? == 8;
+                return if is_object { shift.checked_add(word(&symbol, 8)?) } else { None };
             }
         }
         if known & 1 == 1 {
@@ -92,7 +91,7 @@ pub(super) fn find(memory: &mut Memory<'_>, base: u64, name: &str) -> Option<u64
     None
 }
 
-/// The hash of GNU's table: Bernstein's.
+/// The hash function of `DT_GNU_HASH` tables, by D. J. Bernstein.
 fn hash(name: &str) -> u32 {
     name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
 }

@@ -1,7 +1,7 @@
-//! Another process's memory, as far as a bounded number of looks reaches.
+//! Reads the memory of another process, with limits.
 //!
-//! Whatever stands there may be forged: a look is at a few KiB at most, their number is limited, and a
-//! chain that leads in a circle ends with them.
+//! The memory may be forged to do harm, so the number of reads and bytes is limited. A chain of pointers that leads in a
+//! circle ends when the limit is reached.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -11,54 +11,53 @@ use std::os::unix::fs::FileExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-/// So many looks find an allocator many times over. Each takes about a microsecond.
-const LOOKS: u32 = 8192;
-/// So much in all.
-const BYTES: usize = 16 << 20;
+/// The most reads, several times what finding an allocator takes. Each takes about a microsecond.
+const MOST_READS: u32 = 8192;
+/// The most bytes.
+const MOST_BYTES: usize = 16 << 20;
 
-/// A place in memory: its address, and how many bytes.
-pub(super) type Piece = (u64, usize);
-/// Fills a buffer with many pieces at once; false when that cannot be done.
-type Gather<'a> = &'a dyn Fn(&[Piece], &mut [u8]) -> bool;
+/// An address, and a number of bytes from there.
+pub(super) type MemoryRange = (u64, usize);
 
-/// Memory that can be looked at, some more times.
+/// The memory of a process, with the reads that are left.
 pub(super) struct Memory<'a> {
-    /// Fills the buffer from that address; false when not all of it is there.
+    /// Fills the buffer from an address. Returns false when not all of it is mapped.
     read: &'a dyn Fn(u64, &mut [u8]) -> bool,
-    gather: Option<Gather<'a>>,
-    looks: u32,
-    bytes: usize,
+    /// Fills the buffer with several ranges at once. Returns false when that is not possible.
+    read_many: Option<&'a dyn Fn(&[MemoryRange], &mut [u8]) -> bool>,
+    reads_left: u32,
+    bytes_left: usize,
 }
 
 impl<'a> Memory<'a> {
-    /// All that `read` reaches.
+    /// The memory that `read` reads.
     pub(super) fn new(read: &'a dyn Fn(u64, &mut [u8]) -> bool) -> Self {
-        Self { read, gather: None, looks: LOOKS, bytes: BYTES }
+        Self { read, read_many: None, reads_left: MOST_READS, bytes_left: MOST_BYTES }
     }
 
-    /// The same, with a quicker way to many pieces.
-    pub(super) fn gathering(self, gather: Gather<'a>) -> Self {
-        Self { gather: Some(gather), ..self }
+    /// The same memory, with a faster way to read several ranges.
+    pub(super) fn with_read_many(self, read_many: &'a dyn Fn(&[MemoryRange], &mut [u8]) -> bool) -> Self {
+        Self { read_many: Some(read_many), ..self }
     }
 
-    /// Fills the buffer; absent when not all of that is there, or when enough was looked at.
+    /// Fills the buffer. Returns `None` when not all of the range is mapped, or when the limit is reached.
     pub(super) fn read(&mut self, at: u64, buffer: &mut [u8]) -> Option<()> {
-        self.looks = self.looks.checked_sub(1)?;
-        self.bytes = self.bytes.checked_sub(buffer.len())?;
+        self.reads_left = self.reads_left.checked_sub(1)?;
+        self.bytes_left = self.bytes_left.checked_sub(buffer.len())?;
         at.checked_add(buffer.len() as u64)?;
         (self.read)(at, buffer).then_some(())
     }
 
-    /// Fills the buffer with these pieces, one after the other; absent when not all of them are there.
-    pub(super) fn read_all(&mut self, pieces: &[Piece], buffer: &mut [u8]) -> Option<()> {
-        let is_bounded = buffer.len() <= self.bytes && pieces.len() <= self.looks as usize;
-        if is_bounded && self.gather.is_some_and(|gather| gather(pieces, buffer)) {
-            self.looks -= 1;
-            self.bytes -= buffer.len();
+    /// Fills the buffer with these ranges, one after the other. Returns `None` as [`Memory::read`] does.
+    pub(super) fn read_all(&mut self, ranges: &[MemoryRange], buffer: &mut [u8]) -> Option<()> {
+        let is_within_limits = buffer.len() <= self.bytes_left && ranges.len() <= self.reads_left as usize;
+        if is_within_limits && self.read_many.is_some_and(|read_many| read_many(ranges, buffer)) {
+            self.reads_left -= 1;
+            self.bytes_left -= buffer.len();
             return Some(());
         }
         let mut rest = buffer;
-        for (at, size) in pieces {
+        for (at, size) in ranges {
             let (piece, others) = rest.split_at_mut_checked(*size)?;
             self.read(*at, piece)?;
             rest = others;
@@ -66,19 +65,19 @@ impl<'a> Memory<'a> {
         Some(())
     }
 
-    /// So many bytes.
+    /// Reads `N` bytes.
     pub(super) fn bytes<const N: usize>(&mut self, at: u64) -> Option<[u8; N]> {
         let mut buffer = [0; N];
         self.read(at, &mut buffer)?;
         Some(buffer)
     }
 
-    /// A number of eight bytes.
+    /// Reads a number of eight bytes.
     pub(super) fn word(&mut self, at: u64) -> Option<u64> {
         self.bytes(at).map(u64::from_ne_bytes)
     }
 
-    /// Whether a text stands there, and ends.
+    /// Whether this text, with a NUL after it, is at that address.
     pub(super) fn has_text(&mut self, at: u64, text: &str) -> bool {
         let mut buffer = [0; 128];
         let Some(buffer) = buffer.get_mut(..=text.len()) else { return false };
@@ -86,26 +85,26 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// The number of eight bytes at that place; absent past the end.
+/// Returns the number of eight bytes at that offset. `None` past the end.
 pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..)?.first_chunk()?;
     Some(u64::from_ne_bytes(*bytes))
 }
 
-/// Reads many pieces of a process's memory in one call, which costs a third of as many reads of a file. The call takes a
-/// PID, which is no identity: it was that process's memory when that has not ended afterwards, see [`ended`]. It may
-/// run another program since: who reads knows by what is there.
-pub(super) fn gather(pid: u32) -> impl Fn(&[Piece], &mut [u8]) -> bool {
-    move |pieces, buffer| {
+/// Reads several ranges of a process's memory in one call, `process_vm_readv`, at a third of the cost of as many reads
+/// of a file. The call takes a PID, which is no identity: the memory was that of the process only if the process has not
+/// ended afterwards; see [`ended`]. If the process has called `exec`, what was read shows it.
+pub(super) fn read_many(pid: u32) -> impl Fn(&[MemoryRange], &mut [u8]) -> bool {
+    move |ranges, buffer| {
         let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-        let remote = |(at, size): &Piece| {
-            // Nothing is at the end of the address space.
+        let remote = |(at, size): &MemoryRange| {
+            // Nothing is mapped at the end of the address space.
             let address = usize::try_from(*at).unwrap_or(usize::MAX);
             libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(address), iov_len: *size }
         };
-        let remote: Vec<libc::iovec> = pieces.iter().map(remote).collect();
+        let remote: Vec<libc::iovec> = ranges.iter().map(remote).collect();
         let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // SAFETY: it writes to the buffer, no more than its length; addresses of the other process are no pointers here.
+        // SAFETY: the call writes only to the buffer, within its length. Addresses of the other process are no pointers here.
         let read = unsafe {
             libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
         };
@@ -113,30 +112,30 @@ pub(super) fn gather(pid: u32) -> impl Fn(&[Piece], &mut [u8]) -> bool {
     }
 }
 
-/// So many are asked at once: no limit on open files is lower.
-const AT_ONCE: usize = 256;
+/// The most descriptors in one call of `poll`: no limit on open files is lower.
+const MOST_POLLED: usize = 256;
 
-/// Which of these processes have ended, and which may have, since the kernel would not say; a few hundred in one call,
-/// since each costs as much as a piece of memory.
+/// Returns those of these processes that have ended, and those of which the kernel would not tell. Polls hundreds of
+/// pidfds in one call, since a call costs as much as a read of memory.
 pub(super) fn ended<'a, T>(processes: impl Iterator<Item = (T, &'a OwnedFd)>) -> (Vec<T>, Vec<T>) {
     let (mut ended, mut unknown) = (Vec::new(), Vec::new());
-    let (mut who, mut handles): (Vec<_>, Vec<_>) =
-        processes.map(|(who, handle)| (who, PollFd::new(handle, PollFlags::IN))).unzip();
-    for handles in handles.chunks_mut(AT_ONCE) {
-        let is_known = retry_on_intr(|| poll(handles, Some(&Timespec::default()))).is_ok();
-        for (who, handle) in who.drain(..handles.len()).zip(handles) {
+    let (mut processes, mut pidfds): (Vec<_>, Vec<_>) =
+        processes.map(|(process, pidfd)| (process, PollFd::new(pidfd, PollFlags::IN))).unzip();
+    for pidfds in pidfds.chunks_mut(MOST_POLLED) {
+        let is_known = retry_on_intr(|| poll(pidfds, Some(&Timespec::default()))).is_ok();
+        for (process, pidfd) in processes.drain(..pidfds.len()).zip(pidfds) {
             if !is_known {
-                unknown.push(who);
-            } else if !handle.revents().is_empty() {
-                ended.push(who);
+                unknown.push(process);
+            } else if !pidfd.revents().is_empty() {
+                ended.push(process);
             }
         }
     }
     (ended, unknown)
 }
 
-/// Reads a `/proc/PID/mem`. It belongs to one address space: when its process has ended, or runs another
-/// program since, or its PID is used again, nothing is to be read any more.
+/// Reads an open `/proc/PID/mem`. The file belongs to one address space: after an end or an `exec` of the process, nothing
+/// can be read, also when another process has the PID.
 pub(super) fn of(file: &File) -> impl Fn(u64, &mut [u8]) -> bool {
     |at, buffer| file.read_exact_at(buffer, at).is_ok()
 }

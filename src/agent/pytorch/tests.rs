@@ -1,42 +1,46 @@
-//! Allocators in made-up memory: right ones of each layout, and every wrong one that one can think of.
+//! Tests with allocators in simulated memory: valid ones of each layout, and invalid ones.
 
-mod again;
+mod allocator_reader;
 mod fuzz;
-mod peeker;
+mod repeated_reads;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::find::{Absent, Other, Place, find};
-use super::layout::{Stat, Stats};
+use super::device_stats::{CurrentAndPeak, DeviceStats};
+use super::locate::{AllocatorLocation, ForeignAllocator, NotFound, locate};
 use super::memory::Memory;
-use super::stats::{Asks, Books, Sample, Scratch};
+use super::stats_reader::{SampleOutcome, StatsReader, ThreadState, UnusedCheck};
 
 const BASE: u64 = 0x7f00_0000_0000;
 const SYMBOL: u64 = BASE + 0x3008;
 const OBJECT: u64 = BASE + 0x8_0000;
 const HEAP: u64 = 0x5500_0000_0000;
 const DEVICE: u64 = HEAP + 0x1_0000;
-/// Between two devices.
+/// The distance between two devices.
 const STRIDE: u64 = 0x1000;
 const NAME: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
-/// Before the statistics of a device.
+/// The size of the mutex before the statistics of a device.
 const MUTEX: u64 = if cfg!(target_arch = "aarch64") { 48 } else { 40 };
 
-fn sample(books: &mut Books, asks: Asks, read: &dyn Fn(u64, &mut [u8]) -> bool) -> Result<Vec<Stats>, Sample> {
-    match books.sample(&mut Memory::new(read), asks, &mut Scratch::default()) {
-        Sample::Whole { .. } => Ok(books.stats().to_vec()),
+fn sample(
+    reader: &mut StatsReader,
+    check: UnusedCheck,
+    read: &dyn Fn(u64, &mut [u8]) -> bool,
+) -> Result<Vec<DeviceStats>, SampleOutcome> {
+    match reader.sample(&mut Memory::new(read), check, &mut ThreadState::default()) {
+        SampleOutcome::Complete { .. } => Ok(reader.stats().to_vec()),
         sample => Err(sample),
     }
 }
 
-/// Memory in which something stands, in pieces.
+/// The memory of a process: bytes by address.
 #[derive(Debug, Clone, Default)]
-struct Image(BTreeMap<u64, Vec<u8>>);
+struct MemoryImage(BTreeMap<u64, Vec<u8>>);
 
-impl Image {
+impl MemoryImage {
     fn read(&self, at: u64, buffer: &mut [u8]) -> bool {
         let piece = self.0.range(..=at).next_back().and_then(|(start, bytes)| {
             let from = usize::try_from(at - start).ok()?;
@@ -46,17 +50,17 @@ impl Image {
     }
 
     fn put(&mut self, at: u64, bytes: &[u8]) {
-        let (start, piece) = self.0.range_mut(..=at).next_back().expect("there is a piece");
+        let (start, piece) = self.0.range_mut(..=at).next_back().expect("the address is mapped");
         let from = usize::try_from(at - start).unwrap();
         piece[from..from + bytes.len()].copy_from_slice(bytes);
     }
 
     fn words(&mut self, at: u64, words: &[u64]) {
-        let bytes: Vec<u8> = words.iter().flat_map(|it| it.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         self.put(at, &bytes);
     }
 
-    /// A library that exports the allocator, its object with the vector at `vector`, and devices of zeros.
+    /// A library that exports the allocator, its object with the vector at offset `vector`, and devices of zeros.
     fn new(vector: u64, devices: u64) -> Self {
         let mut image = Self::default();
         image.0.insert(BASE, vec![0; 0x4000]);
@@ -69,7 +73,7 @@ impl Image {
         image.put(BASE + 64, &[1]);
         image.put(BASE + 120, &[2]);
         image.words(BASE + 120 + 16, &[0x400]);
-        // One name, one symbol, one bucket. The names' table by its real address, as glibc leaves it.
+        // One name, one symbol, one bucket. The table of names has its real address, as glibc leaves it.
         image.words(BASE + 0x400, &[5, BASE + 0x800, 6, 0x900, 0x6fff_fef5, 0xa00, 0, 0]);
         image.put(BASE + 0x801, NAME.as_bytes());
         image.put(BASE + 0x918, &[1, 0, 0, 0, 0x11, 0, 24, 0]);
@@ -85,51 +89,51 @@ impl Image {
         image
     }
 
-    /// Writes what a device's allocator has counted.
-    fn device(&mut self, device: u64, second: u64, books: &Ledger) {
+    /// Writes the counters of a device.
+    fn device(&mut self, device: u64, second: u64, counters: &Counters) {
         let at = DEVICE + device * STRIDE + MUTEX;
-        let places = (0..6).map(|it| it * 96).chain((0..3).map(|it| second + it * 96));
+        let places = (0..6).map(|index| index * 96).chain((0..3).map(|index| second + index * 96));
         if second > 576 {
             // A hash map: its first entry, a mask, a policy, a load factor, a count.
             self.words(at + 576, &[HEAP + 0x3_0000, 3, 0x3f00_0000_0004, 0]);
         }
-        for (place, array) in places.zip(&books.0) {
+        for (place, array) in places.zip(&counters.0) {
             self.words(at + place, array.as_flattened());
         }
         self.words(at + second + 288, &[2, 1]);
     }
 
-    /// The type of the allocator's object.
-    fn is_a(&mut self, name: &str) {
+    /// Sets the type of the allocator's object.
+    fn set_type(&mut self, name: &str) {
         self.words(OBJECT, &[HEAP + 0x3_8010]);
         self.words(HEAP + 0x3_8008, &[HEAP + 0x3_8100]);
         self.words(HEAP + 0x3_8108, &[HEAP + 0x3_8200]);
         self.put(HEAP + 0x3_8200, name.as_bytes());
     }
 
-    fn find(&self) -> Result<Place, Absent> {
-        find(&mut Memory::new(&|at, buffer| self.read(at, buffer)), BASE)
+    fn locate(&self) -> Result<AllocatorLocation, NotFound> {
+        locate(&mut Memory::new(&|at, buffer| self.read(at, buffer)), BASE)
     }
 
-    /// What the first sample says.
-    fn sample(&self, place: &Place) -> Result<Vec<Stats>, Sample> {
-        self.resample(&mut Books::of(place.clone()), Asks::One)
+    /// Takes a first sample.
+    fn sample(&self, location: &AllocatorLocation) -> Result<Vec<DeviceStats>, SampleOutcome> {
+        self.resample(&mut StatsReader::new(location.clone()), UnusedCheck::One)
     }
 
-    /// What the next one says.
-    fn resample(&self, books: &mut Books, asks: Asks) -> Result<Vec<Stats>, Sample> {
-        sample(books, asks, &|at, buffer| self.read(at, buffer))
+    /// Takes another sample.
+    fn resample(&self, reader: &mut StatsReader, check: UnusedCheck) -> Result<Vec<DeviceStats>, SampleOutcome> {
+        sample(reader, check, &|at, buffer| self.read(at, buffer))
     }
 }
 
-/// The allocator's books, kept as PyTorch keeps them: nine arrays of all, small and large, each of current,
-/// peak, allocated, freed.
+/// The counters of an allocator, updated as PyTorch does: nine arrays of whole, small pool and large pool, each with
+/// current, peak, allocated, freed.
 #[derive(Debug, Clone, Default)]
-struct Ledger([[[u64; 4]; 3]; 9]);
+struct Counters([[[u64; 4]; 3]; 9]);
 
-/// Where they stand.
+/// The index of a counter.
 #[derive(Debug, Clone, Copy)]
-enum Book {
+enum CounterKind {
     Allocations,
     Segments,
     ActiveBlocks,
@@ -140,73 +144,73 @@ enum Book {
     Requested,
 }
 
-impl Ledger {
-    fn add(&mut self, book: Book, pool: usize, amount: u64) {
+impl Counters {
+    fn add(&mut self, kind: CounterKind, pool: usize, amount: u64) {
         for pool in [0, 1 + pool] {
-            let [current, peak, added, _] = &mut self.0[book as usize][pool];
+            let [current, peak, added, _] = &mut self.0[kind as usize][pool];
             *current += amount;
             *peak = (*peak).max(*current);
             *added += amount;
         }
     }
 
-    fn take(&mut self, book: Book, pool: usize, amount: u64) {
+    fn remove(&mut self, kind: CounterKind, pool: usize, amount: u64) {
         for pool in [0, 1 + pool] {
-            let [current, _, _, taken] = &mut self.0[book as usize][pool];
+            let [current, _, _, removed] = &mut self.0[kind as usize][pool];
             *current -= amount;
-            *taken += amount;
+            *removed += amount;
         }
     }
 
-    fn stat(&self, book: Book) -> Stat {
-        let [current, peak, ..] = self.0[book as usize][0];
-        Stat { current, peak }
+    fn stat(&self, kind: CounterKind) -> CurrentAndPeak {
+        let [current, peak, ..] = self.0[kind as usize][0];
+        CurrentAndPeak { current, peak }
     }
 
-    fn stats(&self) -> Stats {
-        Stats {
-            allocations: self.stat(Book::Allocations),
-            handed_out: self.0[Book::Allocations as usize][0][2],
-            segments: self.stat(Book::Segments),
-            allocated: self.stat(Book::Allocated),
-            reserved: self.stat(Book::Reserved),
-            active: self.stat(Book::Active),
-            inactive_split: self.stat(Book::InactiveSplit),
-            requested: self.stat(Book::Requested),
+    fn stats(&self) -> DeviceStats {
+        DeviceStats {
+            allocations: self.stat(CounterKind::Allocations),
+            total_allocations: self.0[CounterKind::Allocations as usize][0][2],
+            segments: self.stat(CounterKind::Segments),
+            allocated: self.stat(CounterKind::Allocated),
+            reserved: self.stat(CounterKind::Reserved),
+            active: self.stat(CounterKind::Active),
+            inactive_split: self.stat(CounterKind::InactiveSplit),
+            requested: self.stat(CounterKind::Requested),
             retries: 2,
             ooms: 1,
         }
     }
 
-    /// Takes a segment of that many blocks of 512 bytes, and hands out of it what was asked for. Frees some of
-    /// it again, as the next use of the bits says.
+    /// Reserves a segment of so many blocks of 512 bytes, and allocates the requested bytes from it. The bits say what is
+    /// freed again.
     fn work(&mut self, pool: usize, blocks: u64, asked: u64, bits: u8) {
         let size = blocks * 512;
         let used = asked.min(size).div_ceil(512) * 512;
-        self.add(Book::Segments, pool, 1);
-        self.add(Book::Reserved, pool, size);
-        for (book, amount) in [
-            (Book::Allocations, 1),
-            (Book::ActiveBlocks, 1),
-            (Book::Allocated, used),
-            (Book::Active, used),
-            (Book::Requested, asked.min(size)),
+        self.add(CounterKind::Segments, pool, 1);
+        self.add(CounterKind::Reserved, pool, size);
+        for (kind, amount) in [
+            (CounterKind::Allocations, 1),
+            (CounterKind::ActiveBlocks, 1),
+            (CounterKind::Allocated, used),
+            (CounterKind::Active, used),
+            (CounterKind::Requested, asked.min(size)),
         ] {
-            self.add(book, pool, amount);
+            self.add(kind, pool, amount);
         }
-        self.add(Book::InactiveSplit, pool, size - used);
+        self.add(CounterKind::InactiveSplit, pool, size - used);
         if bits & 1 == 1 {
-            // Given back by the program, and for a while still in use by another stream.
-            self.take(Book::Allocations, pool, 1);
-            self.take(Book::Allocated, pool, used);
+            // Freed by the program, and still in use by another stream.
+            self.remove(CounterKind::Allocations, pool, 1);
+            self.remove(CounterKind::Allocated, pool, used);
             if bits & 2 == 2 {
-                self.take(Book::ActiveBlocks, pool, 1);
-                self.take(Book::Active, pool, used);
-                self.take(Book::Requested, pool, asked.min(size));
-                self.take(Book::InactiveSplit, pool, size - used);
+                self.remove(CounterKind::ActiveBlocks, pool, 1);
+                self.remove(CounterKind::Active, pool, used);
+                self.remove(CounterKind::Requested, pool, asked.min(size));
+                self.remove(CounterKind::InactiveSplit, pool, size - used);
                 if bits & 4 == 4 {
-                    self.take(Book::Reserved, pool, size);
-                    self.take(Book::Segments, pool, 1);
+                    self.remove(CounterKind::Reserved, pool, size);
+                    self.remove(CounterKind::Segments, pool, 1);
                 }
             }
         }
@@ -218,196 +222,196 @@ impl Ledger {
     }
 }
 
-fn any_books() -> impl Strategy<Value = Ledger> {
+fn any_counters() -> impl Strategy<Value = Counters> {
     proptest::collection::vec((0..2usize, 1..1_000_000u64, 1..600_000_000u64, any::<u8>()), 1..20).prop_map(|works| {
-        let mut books = Ledger::default();
+        let mut counters = Counters::default();
         for (pool, blocks, asked, bits) in works {
-            books.work(pool, blocks, asked, bits);
+            counters.work(pool, blocks, asked, bits);
         }
-        // One that is used now: a device that gave everything back is told by its peak alone.
-        books.work(1, 4096, 1000, 0);
-        books
+        // Ends in use: a device without any memory is recognized by its peak alone.
+        counters.work(1, 4096, 1000, 0);
+        counters
     })
 }
 
-/// A right one: the layouts of torch 2.1, of 2.5 and of 2.15.
+/// Offsets of the vector and of the second run of arrays in torch 2.1, 2.5 and 2.15.
 const LAYOUTS: [(u64, u64); 3] = [(80, 576), (22_584, 576), (22_584, 608)];
 
-fn right(layout: usize, devices: u64, used: u64, books: &Ledger) -> Image {
+fn valid_image(layout: usize, devices: u64, used: u64, counters: &Counters) -> MemoryImage {
     let (vector, second) = LAYOUTS[layout];
-    let mut image = Image::new(vector, devices);
-    for device in (0..devices).filter(|it| *it != used) {
-        image.device(device, second, &Ledger::default());
+    let mut image = MemoryImage::new(vector, devices);
+    for device in (0..devices).filter(|device| *device != used) {
+        image.device(device, second, &Counters::default());
         image.words(DEVICE + device * STRIDE + MUTEX + second + 288, &[0, 0]);
     }
-    image.device(used, second, books);
+    image.device(used, second, counters);
     image
 }
 
-fn books() -> Ledger {
-    let mut books = Ledger::default();
-    books.work(1, 40_960, 1_000_000, 0);
-    books.work(0, 4096, 700, 3);
-    books
+fn used_counters() -> Counters {
+    let mut counters = Counters::default();
+    counters.work(1, 40_960, 1_000_000, 0);
+    counters.work(0, 4096, 700, 3);
+    counters
 }
 
 proptest! {
-    /// Whatever a program does with its memory, its books are read as they are, in each layout.
+    /// The statistics of any program are read exactly, in each layout.
     #[test]
-    fn books_are_read_to_the_byte(books in any_books(), layout in 0..3usize, devices in 1..9u64, used in 0..8u64) {
+    fn statistics_are_read_exactly(counters in any_counters(), layout in 0..3usize, devices in 1..9u64, used in 0..8u64) {
         let used = used % devices;
-        let image = right(layout, devices, used, &books);
-        let place = image.find();
-        prop_assert!(place.is_ok(), "{place:?}");
-        let stats = image.sample(&place.unwrap()).expect("it does not change");
+        let image = valid_image(layout, devices, used, &counters);
+        let location = image.locate();
+        prop_assert!(location.is_ok(), "{location:?}");
+        let stats = image.sample(&location.unwrap()).expect("the image does not change");
         prop_assert_eq!(stats.len() as u64, devices);
         for (device, stats) in stats.iter().enumerate() {
-            let expected = if device as u64 == used { books.stats() } else { Stats::default() };
+            let expected = if device as u64 == used { counters.stats() } else { DeviceStats::default() };
             prop_assert_eq!(*stats, expected);
         }
     }
 }
 
 #[test]
-fn devices_lie_in_any_order_and_far_apart() {
-    let books = books();
-    let mut image = right(2, 4, 1, &books);
+fn devices_may_be_in_any_order_and_far_apart() {
+    let counters = used_counters();
+    let mut image = valid_image(2, 4, 1, &counters);
     image.0.insert(HEAP + (1 << 30), vec![0; 0x2000]);
     let device = |at: u64| DEVICE + at * STRIDE;
     image.words(HEAP, &[device(3), HEAP + (1 << 30), device(1), device(0)]);
-    let place = image.find().unwrap();
-    let none = Stats::default();
-    assert_eq!(image.sample(&place), Ok(vec![none, none, books.stats(), none]));
+    let location = image.locate().unwrap();
+    let none = DeviceStats::default();
+    assert_eq!(image.sample(&location), Ok(vec![none, none, counters.stats(), none]));
 }
 
 #[test]
-fn a_vector_of_a_billion_is_none() {
-    let mut image = right(0, 1, 0, &books());
+fn a_vector_of_a_billion_pointers_is_rejected() {
+    let mut image = valid_image(0, 1, 0, &used_counters());
     image.words(OBJECT + 80, &[HEAP, HEAP + (8 << 30), HEAP + (8 << 30)]);
-    assert_eq!(image.find(), Err(Absent::Nothing));
+    assert_eq!(image.locate(), Err(NotFound::NoAllocator));
 }
 
 #[test]
-fn pointers_that_lead_in_a_circle_end() {
-    let mut image = right(0, 4, 0, &books());
-    // The object is full of vectors of itself, and each element is that object.
+fn pointers_in_a_circle_are_rejected() {
+    let mut image = valid_image(0, 4, 0, &used_counters());
+    // The object is full of vectors whose elements are the object.
     for at in (8..0x6000 - 24).step_by(24) {
         image.words(OBJECT + at, &[OBJECT, OBJECT + 1024, OBJECT + 1024]);
     }
-    assert_eq!(image.find(), Err(Absent::Nothing));
-    // The elements of the vector are all one.
-    let mut image = right(0, 2, 0, &books());
+    assert_eq!(image.locate(), Err(NotFound::NoAllocator));
+    // The elements of the vector are the same.
+    let mut image = valid_image(0, 2, 0, &used_counters());
     image.words(HEAP, &[DEVICE, DEVICE]);
-    assert_eq!(image.find(), Err(Absent::Nothing));
+    assert_eq!(image.locate(), Err(NotFound::NoAllocator));
 }
 
 #[test]
-fn an_allocator_that_gave_out_nothing_yet_is_awaited() {
-    assert_eq!(right(1, 2, 0, &Ledger::default()).find(), Err(Absent::Nothing));
+fn an_unused_allocator_is_not_found_yet() {
+    assert_eq!(valid_image(1, 2, 0, &Counters::default()).locate(), Err(NotFound::NoAllocator));
 }
 
 #[test]
-fn other_allocators_are_known_by_their_type() {
-    let mut image = right(1, 1, 0, &books());
-    image.is_a("N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE");
-    assert_eq!(image.find(), Err(Absent::Other(Other::Async)));
-    let mut image = right(1, 1, 0, &books());
-    image.is_a("N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE");
-    assert_eq!(image.find(), Err(Absent::Other(Other::Pluggable)));
-    let mut image = right(1, 1, 0, &books());
-    image.is_a("N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE");
-    assert!(image.find().is_ok());
+fn foreign_allocators_are_recognized_by_their_type() {
+    let mut image = valid_image(1, 1, 0, &used_counters());
+    image.set_type("N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE");
+    assert_eq!(image.locate(), Err(NotFound::Foreign(ForeignAllocator::Async)));
+    let mut image = valid_image(1, 1, 0, &used_counters());
+    image.set_type("N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE");
+    assert_eq!(image.locate(), Err(NotFound::Foreign(ForeignAllocator::Pluggable)));
+    let mut image = valid_image(1, 1, 0, &used_counters());
+    image.set_type("N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE");
+    assert!(image.locate().is_ok());
 }
 
 #[test]
-fn an_older_library_exports_none() {
-    let mut image = right(0, 1, 0, &books());
+fn an_older_library_exports_no_allocator() {
+    let mut image = valid_image(0, 1, 0, &used_counters());
     image.put(BASE + 0x801, b"_ZN3c104cuda20CUDACachingAllocator3getEv\0");
-    assert_eq!(image.find(), Err(Absent::Symbol));
+    assert_eq!(image.locate(), Err(NotFound::NoSymbol));
 }
 
 #[test]
-fn books_whose_totals_were_reset_are_still_read() {
-    let mut books = books();
-    for [_, _, added, taken] in books.0.iter_mut().flatten() {
+fn statistics_with_reset_totals_are_read() {
+    let mut counters = used_counters();
+    for [_, _, added, taken] in counters.0.iter_mut().flatten() {
         (*added, *taken) = (0, 0);
     }
-    let image = right(2, 1, 0, &books);
-    let place = image.find().unwrap();
-    assert_eq!(image.sample(&place), Ok(vec![books.stats()]));
+    let image = valid_image(2, 1, 0, &counters);
+    let location = image.locate().unwrap();
+    assert_eq!(image.sample(&location), Ok(vec![counters.stats()]));
 }
 
 #[test]
-fn a_device_of_which_only_cache_is_left_is_one_in_use() {
-    // All tensors are gone, their memory is not; then the peaks were reset.
-    let mut books = Ledger::default();
-    books.work(1, 40_960, 1_000_000, 3 | 8);
-    assert_eq!(books.stat(Book::Allocations).peak, 0);
-    let image = right(1, 1, 0, &books);
-    let stats = image.sample(&image.find().unwrap()).expect("it does not change");
-    assert!(stats[0].is_used() && stats == [books.stats()]);
+fn a_device_with_only_cached_memory_is_in_use() {
+    // All tensors are freed, their memory is cached; then the peaks were reset.
+    let mut counters = Counters::default();
+    counters.work(1, 40_960, 1_000_000, 3 | 8);
+    assert_eq!(counters.stat(CounterKind::Allocations).peak, 0);
+    let image = valid_image(1, 1, 0, &counters);
+    let stats = image.sample(&image.locate().unwrap()).expect("the image does not change");
+    assert!(stats[0].is_used() && stats == [counters.stats()]);
 }
 
-/// An image that changes with every look at a device.
-struct Restless(RefCell<(Image, Ledger, u64)>);
+/// An image that changes with each read of a device.
+struct ChangingImage(RefCell<(MemoryImage, Counters, u64)>);
 
-impl Restless {
-    fn sample(&self, place: &Place, after: u64) -> Result<Vec<Stats>, Sample> {
+impl ChangingImage {
+    fn sample(&self, location: &AllocatorLocation, after: u64) -> Result<Vec<DeviceStats>, SampleOutcome> {
         let read = |at: u64, buffer: &mut [u8]| {
-            let (image, books, looks) = &mut *self.0.borrow_mut();
+            let (image, counters, reads) = &mut *self.0.borrow_mut();
             if (DEVICE..DEVICE + STRIDE).contains(&at) {
-                *looks += 1;
-                if *looks <= after {
-                    books.work(1, 4096, 1000, 0);
-                    image.device(0, 576, books);
+                *reads += 1;
+                if *reads <= after {
+                    counters.work(1, 4096, 1000, 0);
+                    image.device(0, 576, counters);
                 }
             }
             image.read(at, buffer)
         };
-        sample(&mut Books::of(place.clone()), Asks::One, &read)
+        sample(&mut StatsReader::new(location.clone()), UnusedCheck::One, &read)
     }
 }
 
 #[test]
-fn a_sample_waits_until_nothing_moves() {
-    let books = books();
-    let image = right(1, 1, 0, &books);
-    let place = image.find().unwrap();
-    let restless = Restless(RefCell::new((image, books, 0)));
-    let stats = restless.sample(&place, 4).expect("it came to rest");
-    assert_eq!(stats, [restless.0.borrow().1.stats()]);
-    restless.0.borrow_mut().2 = 0;
-    assert_eq!(restless.sample(&place, 1000), Err(Sample::Torn));
+fn a_sample_is_repeated_until_nothing_changes() {
+    let counters = used_counters();
+    let image = valid_image(1, 1, 0, &counters);
+    let location = image.locate().unwrap();
+    let changing = ChangingImage(RefCell::new((image, counters, 0)));
+    let stats = changing.sample(&location, 4).expect("the image stops changing");
+    assert_eq!(stats, [changing.0.borrow().1.stats()]);
+    changing.0.borrow_mut().2 = 0;
+    assert_eq!(changing.sample(&location, 1000), Err(SampleOutcome::Torn));
 }
 
 #[test]
-fn books_that_someone_is_writing_are_torn() {
-    let mut books = books();
-    let image = right(1, 1, 0, &books);
-    let place = image.find().unwrap();
-    // It holds the mutex, and was stopped before it wrote the last number.
-    books.0[Book::Allocated as usize][0][0] += 512;
+fn statistics_mid_update_are_not_accepted() {
+    let mut counters = used_counters();
+    let image = valid_image(1, 1, 0, &counters);
+    let location = image.locate().unwrap();
+    // The lock holder was stopped before it wrote the last number.
+    counters.0[CounterKind::Allocated as usize][0][0] += 512;
     let mut image = image;
-    image.device(0, 576, &books);
+    image.device(0, 576, &counters);
     image.put(DEVICE, &[1]);
-    assert_eq!(image.sample(&place), Err(Sample::Held));
+    assert_eq!(image.sample(&location), Err(SampleOutcome::Locked));
 }
 
 #[test]
-fn a_place_that_is_another_one_now_is_gone() {
-    let image = right(1, 2, 0, &books());
-    let place = image.find().unwrap();
-    let changed = |change: &dyn Fn(&mut Image)| {
-        let (mut image, mut of) = (image.clone(), Books::of(place.clone()));
-        image.resample(&mut of, Asks::One).unwrap();
+fn an_allocator_with_other_pointers_is_gone() {
+    let image = valid_image(1, 2, 0, &used_counters());
+    let location = image.locate().unwrap();
+    let after = |change: &dyn Fn(&mut MemoryImage)| {
+        let (mut image, mut reader) = (image.clone(), StatsReader::new(location.clone()));
+        image.resample(&mut reader, UnusedCheck::One).unwrap();
         change(&mut image);
-        assert_eq!(image.sample(&place).is_ok(), image.0 == right(1, 2, 0, &books()).0);
-        // Each part of the way has its turn.
-        [0; 12].map(|_| image.resample(&mut of, Asks::One)).into_iter().find_map(Result::err)
+        assert_eq!(image.sample(&location).is_ok(), image.0 == valid_image(1, 2, 0, &used_counters()).0);
+        // Each part of the pointer chain has its turn.
+        [0; 12].map(|_| image.resample(&mut reader, UnusedCheck::One)).into_iter().find_map(Result::err)
     };
-    assert_eq!(changed(&|_| ()), None);
-    assert_eq!(changed(&|it| it.words(SYMBOL, &[OBJECT + 8])), Some(Sample::Gone));
-    assert_eq!(changed(&|it| it.words(OBJECT + 22_592, &[HEAP + 8])), Some(Sample::Gone));
-    assert_eq!(changed(&|it| it.words(HEAP, &[DEVICE + STRIDE, DEVICE])), Some(Sample::Gone));
-    assert_eq!(changed(&|it| _ = it.0.remove(&HEAP)), Some(Sample::Gone));
+    assert_eq!(after(&|_| ()), None);
+    assert_eq!(after(&|image| image.words(SYMBOL, &[OBJECT + 8])), Some(SampleOutcome::Gone));
+    assert_eq!(after(&|image| image.words(OBJECT + 22_592, &[HEAP + 8])), Some(SampleOutcome::Gone));
+    assert_eq!(after(&|image| image.words(HEAP, &[DEVICE + STRIDE, DEVICE])), Some(SampleOutcome::Gone));
+    assert_eq!(after(&|image| _ = image.0.remove(&HEAP)), Some(SampleOutcome::Gone));
 }

@@ -1,7 +1,7 @@
-//! Every process of the host, a line each: who it is, whose child, in which group and session.
+//! Every process of the host, one row each: identity, parent, group, session, device files.
 //!
-//! The folder `/proc` stays open and is read on from where the last look ended, so a look may be as
-//! short as one likes. Whoever started since is found by the last PID that the kernel gave out.
+//! The directory `/proc` stays open, and each read continues where the last one ended, so that reads can be as short as
+//! needed. Processes that have just started are found by the last PID that the kernel assigned.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -13,62 +13,60 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{RawDir, SeekFrom, seek};
 
 use crate::agent::procfs::device_files::OpenDeviceFiles;
-use crate::agent::procfs::{self, files, stat};
+use crate::agent::procfs::{files, stat};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{ProcessId, State};
 
-/// Of a list of children, so many bytes are read: those of nine thousand.
-const CHILDREN: u64 = 64 << 10;
+/// The most bytes of a list of children that are read: about 9,000 PIDs.
+const MOST_CHILDREN: u64 = 64 << 10;
 
 /// What is known of one process.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
+pub(super) struct ProcessRow {
     pub(super) start_ticks: u64,
     pub(super) parent: u32,
     pub(super) group: u32,
     pub(super) session: u32,
-    /// The kernel's short name for it, cut at 16 bytes, which only threads of the kernel pass.
+    /// The short name and its length. Cut at 16 bytes, which only kernel threads exceed.
     comm: ([u8; 16], u8),
-    /// Its first thread has ended; `threads` tells whether others live on.
-    pub(super) zombie: bool,
+    /// Whether the main thread has ended. Other threads may live: `threads`.
+    pub(super) is_zombie: bool,
     pub(super) threads: u32,
-    /// Part of the kernel.
-    pub(super) kernel: bool,
-    /// Which device files it had open, when that was looked at.
-    pub(super) files: Files,
-    /// When to look at its files again.
+    pub(super) is_kernel_thread: bool,
+    pub(super) files: DeviceFileState,
+    /// When to read its files again.
     pub(super) files_due: Moment,
-    /// Whether its arguments were asked for.
-    pub(super) asked: bool,
-    /// The round that saw it last.
+    /// Whether its arguments were requested.
+    pub(super) is_examined: bool,
+    /// The round that read it last.
     round: u32,
 }
 
 /// What is known of the device files of a process.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Files {
-    NotYet,
-    /// We may not look.
+pub(super) enum DeviceFileState {
+    NotRead,
+    /// No permission.
     Denied,
-    /// None is open that memory hangs on.
-    None,
+    /// The process has not opened `/dev/nvidia-uvm`.
+    NotOpen,
     Open(Box<OpenDeviceFiles>),
 }
 
-/// What a look at one process brought.
+/// How a read changed a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
-    /// Nothing that concerns anyone else.
+pub(super) enum RowChange {
+    /// No change that matters to other processes.
     Nothing,
-    /// It is new, or another one with the same PID.
+    /// The process is new. Another process may have had its PID before.
     New,
-    /// Its parent, group, session or name is another one.
+    /// The parent, group, session or name changed.
     Changed,
-    /// It is gone.
+    /// The process has ended.
     Gone,
 }
 
-impl Row {
+impl ProcessRow {
     pub(super) fn comm(&self) -> &[u8] {
         &self.comm.0[..usize::from(self.comm.1)]
     }
@@ -83,204 +81,203 @@ impl Row {
             group: stat.group,
             session: stat.session,
             comm: (comm, u8::try_from(length).unwrap_or(16)),
-            zombie: matches!(stat.state, State::Zombie | State::Dead),
+            is_zombie: matches!(stat.state, State::Zombie | State::Dead),
             threads: stat.threads,
-            kernel: stat.is_kernel_thread(),
-            files: Files::NotYet,
+            is_kernel_thread: stat.is_kernel_thread(),
+            files: DeviceFileState::NotRead,
             files_due: Moment(0),
-            asked: false,
+            is_examined: false,
             round,
         }
     }
 
-    /// Takes what is new of the same process.
-    fn update(&mut self, new: Self) -> News {
-        let same = (self.parent, self.group, self.session) == (new.parent, new.group, new.session);
-        let renamed = self.comm != new.comm;
-        let news = if same && !renamed { News::Nothing } else { News::Changed };
+    /// Replaces this row by a newer one of the same process.
+    fn update(&mut self, new: Self) -> RowChange {
+        let is_related_same = (self.parent, self.group, self.session) == (new.parent, new.group, new.session);
+        let is_renamed = self.comm != new.comm;
         let old = std::mem::replace(self, new);
         (self.files, self.files_due) = (old.files, old.files_due);
-        // Another name is another program, with other arguments.
-        self.asked = old.asked && !renamed;
-        news
+        // A new name usually means an exec, and so other arguments.
+        self.is_examined = old.is_examined && !is_renamed;
+        if is_related_same && !is_renamed { RowChange::Nothing } else { RowChange::Changed }
     }
 }
 
 /// Every process of the host, by PID.
 #[derive(Debug)]
-pub(super) struct Table {
-    rows: BTreeMap<u32, Row>,
-    folder: Option<OwnedFd>,
-    /// PIDs that the folder named, and that were not looked at yet.
+pub(super) struct ProcessTable {
+    rows: BTreeMap<u32, ProcessRow>,
+    /// `/proc`. `None` when it cannot be opened.
+    directory: Option<OwnedFd>,
+    /// PIDs that the directory named, and that were not read yet.
     listed: VecDeque<u32>,
     round: u32,
-    /// The last PID that was given out when one last looked.
-    last: Option<u32>,
-    /// More were given out since the time before than one was ready to look at.
-    crowded: bool,
+    /// The last PID that the kernel had assigned at the last look.
+    last_pid: Option<u32>,
+    /// Whether more PIDs were assigned before that look than were wanted.
+    has_skipped_pids: bool,
     buffer: Box<[u8; 1024]>,
 }
 
-impl Table {
+impl ProcessTable {
     pub(super) fn new() -> Self {
         Self {
             rows: BTreeMap::new(),
-            // Without `/proc` there is nobody.
-            folder: procfs::open_directory("/proc".as_ref()).ok(),
+            directory: files::open_directory("/proc".as_ref()).ok(),
             listed: VecDeque::new(),
             round: 1,
-            last: None,
-            crowded: false,
+            last_pid: None,
+            has_skipped_pids: false,
             buffer: Box::new([0; 1024]),
         }
     }
 
-    pub(super) fn rows(&self) -> &BTreeMap<u32, Row> {
+    pub(super) fn rows(&self) -> &BTreeMap<u32, ProcessRow> {
         &self.rows
     }
 
-    pub(super) fn row_mut(&mut self, pid: u32) -> Option<&mut Row> {
+    pub(super) fn row_mut(&mut self, pid: u32) -> Option<&mut ProcessRow> {
         self.rows.get_mut(&pid)
     }
 
-    /// The process, if it is still there.
-    pub(super) fn get(&self, id: ProcessId) -> Option<&Row> {
+    /// Returns the row of a process. `None` when it has ended.
+    pub(super) fn get(&self, id: ProcessId) -> Option<&ProcessRow> {
         self.rows.get(&id.pid).filter(|row| Some(row.start_ticks) == id.start_ticks)
     }
 
-    /// Who has this PID.
+    /// Returns the process that has this PID.
     pub(super) fn id(&self, pid: u32) -> Option<ProcessId> {
         self.rows.get(&pid).map(|row| ProcessId { pid, start_ticks: Some(row.start_ticks) })
     }
 
-    /// Looks at one process.
-    pub(super) fn look(&mut self, pid: u32) -> News {
+    /// Reads one process.
+    pub(super) fn read(&mut self, pid: u32) -> RowChange {
         let line = files::open(pid, "stat").and_then(|file| files::read(file, &mut *self.buffer));
         let Some(stat) = line.ok().and_then(stat::parse) else {
-            return if self.rows.remove(&pid).is_some() { News::Gone } else { News::Nothing };
+            return if self.rows.remove(&pid).is_some() { RowChange::Gone } else { RowChange::Nothing };
         };
-        let new = Row::new(&stat, self.round);
+        let new = ProcessRow::new(&stat, self.round);
         match self.rows.get_mut(&pid) {
             Some(row) if row.start_ticks == new.start_ticks => row.update(new),
             _ => {
                 self.rows.insert(pid, new);
-                News::New
+                RowChange::New
             }
         }
     }
 
-    /// Looks at the next process of the round; absent when the round has ended.
-    pub(super) fn step(&mut self) -> Option<(u32, News)> {
+    /// Reads the next process of the round. Returns `None` when the round is complete.
+    pub(super) fn read_next(&mut self) -> Option<(u32, RowChange)> {
         if self.listed.is_empty() {
-            self.list();
+            self.list_more();
         }
         if let Some(pid) = self.listed.pop_front() {
-            let news = self.look(pid);
-            return Some((pid, news));
+            let change = self.read(pid);
+            return Some((pid, change));
         }
         let round = self.round;
-        // Anew, and not in place: a tree that grew in ascending order is half empty.
+        // Collected anew: a `BTreeMap` that grew in ascending order is half empty.
         let rows = std::mem::take(&mut self.rows);
         self.rows = rows.into_iter().filter(|(_, row)| row.round == round).collect();
-        self.rewind();
+        self.begin_round();
         None
     }
 
     /// Begins a round.
-    pub(super) fn rewind(&mut self) {
+    pub(super) fn begin_round(&mut self) {
         self.listed.clear();
         self.round = self.round.wrapping_add(1);
-        let Some(folder) = &self.folder else { return };
-        // `/proc` can be read from the beginning at any time.
-        let _start = seek(folder, SeekFrom::Start(0));
+        let Some(directory) = &self.directory else { return };
+        // Seeking to the start of `/proc` cannot fail.
+        let _start = seek(directory, SeekFrom::Start(0));
     }
 
-    /// Lists some more of the folder.
-    fn list(&mut self) {
-        let Some(folder) = &self.folder else { return };
-        // Some forty names: the kernel looks for each of them, which takes a microsecond.
+    /// Lists the next processes of the directory.
+    fn list_more(&mut self) {
+        let Some(directory) = &self.directory else { return };
+        // Enough for about forty names. The kernel takes about a microsecond for each.
         let mut buffer = [MaybeUninit::uninit(); 1024];
-        // The first pieces may name only files that are no processes.
+        // The first entries may all be files that are no processes.
         while self.listed.is_empty() {
-            let mut entries = RawDir::new(folder, &mut buffer);
-            let mut any = false;
+            let mut entries = RawDir::new(directory, &mut buffer);
+            let mut is_any = false;
             while let Some(entry) = entries.next() {
-                any = true;
+                is_any = true;
                 let Ok(entry) = entry else { return };
                 self.listed.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok()));
                 if entries.is_buffer_empty() {
                     break;
                 }
             }
-            if !any {
+            if !is_any {
                 return;
             }
         }
     }
 
-    /// The PIDs that were given out since one last asked, `most` of the latest.
-    pub(super) fn newborn(&mut self, most: u32) -> Range<u32> {
+    /// Returns the PIDs that were assigned since the last call, at most the last `most`.
+    pub(super) fn new_pids(&mut self, most: u32) -> Range<u32> {
         let last = std::fs::read("/proc/loadavg").ok().and_then(|line| last_pid(&line));
-        let before = last.and_then(|last| self.last.replace(last));
+        let before = last.and_then(|last| self.last_pid.replace(last));
         let (Some(last), Some(before)) = (last, before) else { return 0..0 };
-        // After the largest PID they begin again; those between are found by the round.
+        // After the largest PID, the kernel starts again at small ones. The round finds those between.
         let first = if before <= last { before + 1 } else { 2 };
-        self.crowded = before > last || first < last.saturating_sub(most);
+        self.has_skipped_pids = before > last || first < last.saturating_sub(most);
         first.max(last.saturating_sub(most))..last.saturating_add(1)
     }
 
-    /// Whether there were more than that.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.crowded
+    /// Whether more PIDs were assigned than the last call of [`ProcessTable::new_pids`] returned.
+    pub(super) fn has_skipped_pids(&self) -> bool {
+        self.has_skipped_pids
     }
 
-    /// Whom the first thread of a process has started and nobody has looked at yet, the latest first; nobody where the
-    /// kernel does not list them.
+    /// Returns the children of a process's main thread that have no row yet, the latest first. Empty if the kernel does not
+    /// list children.
     pub(super) fn new_children(&self, pid: u32) -> Vec<u32> {
         let mut line = String::new();
-        // When the process ends meanwhile, those who were read are as good as all.
+        // If the process ends while being read, the part that was read counts.
         let _ended = files::open(pid, &format!("task/{pid}/children"))
-            .map(|file| File::from(file).take(CHILDREN).read_to_string(&mut line));
+            .map(|file| File::from(file).take(MOST_CHILDREN).read_to_string(&mut line));
         children(&line).rev().filter(|child| !self.rows.contains_key(child)).collect()
     }
 
-    /// Looks at a PID that was given out: threads have some, too.
-    pub(super) fn look_at_newborn(&mut self, pid: u32) -> News {
+    /// Reads a PID that the kernel has just assigned, unless it is that of a thread.
+    pub(super) fn read_new_pid(&mut self, pid: u32) -> RowChange {
         let line = files::open(pid, "stat").and_then(|file| files::read(file, &mut *self.buffer));
         match line {
-            Ok(line) if !stat::is_thread(line) => self.look(pid),
-            _ => News::Nothing,
+            Ok(line) if !stat::is_thread(line) => self.read(pid),
+            _ => RowChange::Nothing,
         }
     }
 }
 
-/// The PIDs of a list in which each is followed by a space: one that is not, was cut.
+/// Parses a list of PIDs with a space after each. Without a space, the last PID was cut off.
 fn children(line: &str) -> impl DoubleEndedIterator<Item = u32> {
-    let whole = line.rsplit_once(' ').map_or("", |(whole, _)| whole);
-    whole.split(' ').filter_map(|pid| pid.parse().ok())
+    let complete = line.rsplit_once(' ').map_or("", |(complete, _)| complete);
+    complete.split(' ').filter_map(|pid| pid.parse().ok())
 }
 
-/// The last field of `/proc/loadavg`: the PID, or thread, that was started last.
+/// Parses the last field of `/proc/loadavg`: the PID or thread ID that was assigned last.
 fn last_pid(line: &[u8]) -> Option<u32> {
     str::from_utf8(line).ok()?.split_ascii_whitespace().last()?.parse().ok()
 }
 
 #[cfg(test)]
-impl Table {
-    /// One that nobody is in, and that never asks `/proc`.
+impl ProcessTable {
+    /// A table without processes that never reads `/proc`.
     pub(super) fn empty() -> Self {
-        Self { folder: None, ..Self::new() }
+        Self { directory: None, ..Self::new() }
     }
 
-    /// Puts a process in it, as its `stat` would.
-    pub(super) fn put(&mut self, pid: u32, comm: &str, parent: u32, group: u32, session: u32) -> ProcessId {
+    /// Adds a process, as reading its `stat` would.
+    pub(super) fn add(&mut self, pid: u32, comm: &str, parent: u32, group: u32, session: u32) -> ProcessId {
         let line = format!("{pid} ({comm}) S {parent} {group} {session} 0 -1 0 1 2 3 4 0 0 0 0 20 0 1 0 {pid} 1 9 0");
-        let row = Row::new(&stat::parse(line.as_bytes()).unwrap(), self.round);
+        let row = ProcessRow::new(&stat::parse(line.as_bytes()).unwrap(), self.round);
         self.rows.insert(pid, row);
         ProcessId { pid, start_ticks: Some(u64::from(pid)) }
     }
 
-    /// Takes a process out of it, as its end would; its children go to another parent.
+    /// Removes a process, as its end would; its children get another parent.
     pub(super) fn end(&mut self, pid: u32, parent: u32) {
         self.rows.remove(&pid);
         self.rows.values_mut().filter(|row| row.parent == pid).for_each(|row| row.parent = parent);
@@ -293,18 +290,18 @@ mod tests {
 
     use super::*;
 
-    fn round(table: &mut Table) {
-        table.rewind();
-        while table.step().is_some() {}
+    fn round(table: &mut ProcessTable) {
+        table.begin_round();
+        while table.read_next().is_some() {}
     }
 
     #[test]
-    fn a_round_sees_everyone_once_and_forgets_who_has_gone() {
+    fn a_round_reads_all_processes_and_forgets_ended_ones() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let mut table = Table::new();
+        let mut table = ProcessTable::new();
         round(&mut table);
         let me = &table.rows[&std::process::id()];
-        assert!(me.threads > 1 && !me.zombie && !me.kernel, "{me:?}");
+        assert!(me.threads > 1 && !me.is_zombie && !me.is_kernel_thread, "{me:?}");
         assert_eq!(table.rows[&child.id()].parent, std::process::id());
         assert!(table.rows.contains_key(&1));
         child.kill().unwrap();
@@ -314,33 +311,33 @@ mod tests {
     }
 
     #[test]
-    fn who_was_just_started_is_found_without_a_round() {
-        let mut table = Table::new();
-        // Other tests start processes too, though hardly a thousand. PIDs that begin anew do so once.
+    fn a_new_process_is_found_without_a_round() {
+        let mut table = ProcessTable::new();
+        // Other tests start processes too, though hardly a thousand. PIDs start again at small ones at most once.
         let mut child = loop {
-            table.newborn(64);
-            let before = table.last;
+            table.new_pids(64);
+            let before = table.last_pid;
             let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-            let newborn = table.newborn(1000);
-            if before < table.last {
-                assert!(newborn.contains(&child.id()) && !table.is_crowded());
+            let new_pids = table.new_pids(1000);
+            if before < table.last_pid {
+                assert!(new_pids.contains(&child.id()) && !table.has_skipped_pids());
                 break child;
             }
             child.kill().unwrap();
             child.wait().unwrap();
         };
-        assert_eq!(table.look_at_newborn(child.id()), News::New);
+        assert_eq!(table.read_new_pid(child.id()), RowChange::New);
         let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
-        assert_eq!(table.look_at_newborn(thread.join().unwrap()), News::Nothing);
+        assert_eq!(table.read_new_pid(thread.join().unwrap()), RowChange::Nothing);
         std::thread::spawn(|| ()).join().unwrap();
-        table.newborn(0);
-        assert!(table.is_crowded());
+        table.new_pids(0);
+        assert!(table.has_skipped_pids());
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
     #[test]
-    fn a_child_whose_pid_was_cut_is_none() {
+    fn a_pid_that_was_cut_off_is_ignored() {
         assert_eq!(children("12 345 ").collect::<Vec<_>>(), [12, 345]);
         assert_eq!(children("12 345 67").collect::<Vec<_>>(), [12, 345]);
         assert_eq!(children("12").count() + children("").count(), 0);

@@ -1,9 +1,9 @@
-//! The census's own side: how much to look at, and when.
+//! Decides which processes to read, and when.
 //!
-//! | when | whom |
+//! | when | what is read |
 //! |---|---|
-//! | each order, within [`ALLOWANCE`] | who has just started, and where those are too many, whom GPU processes started; files of related processes, every [`FILES`]; the next of a round over all |
-//! | an order of a wider [`Scope`] | everyone's `stat`, then files of related processes or of all, in pieces of [`PIECE`] |
+//! | each request, within [`ALLOWANCE`] | processes that have just started, or if these are too many, new children of processes that use a GPU; the files of related processes, every [`FILES_INTERVAL`]; the next processes in turn |
+//! | a request with a wider [`ScanScope`] | `stat` of all processes, then the files of related or of all processes, in pieces of [`PIECE`] |
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,422 +13,408 @@ use rustix::fs::statvfs;
 use rustix::io::Errno;
 use rustix::param::clock_ticks_per_second;
 
-use super::process_table::{Files, News, Row, Table};
-use super::related::RelatedProcesses;
-use super::{Order, Scope, Sighting};
+use super::process_table::{DeviceFileState, ProcessRow, ProcessTable, RowChange};
+use super::related::RelatedSet;
+use super::{ScanRequest, ScanResult, ScanScope};
 use crate::agent::clock;
 use crate::agent::procfs::device_files::{DeviceFiles, OpenDeviceFiles};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{HostScan, Missing, ProcessId, Reading};
 
-/// What strolling may cost: computing time, in parts of a million of the time that goes by.
+/// The CPU time that reading in turn may take, in nanoseconds for each millisecond that passes.
 const ALLOWANCE: i64 = 150;
-/// What was not used up is kept, and what was overdrawn is owed, to this limit: nanoseconds.
-const SAVED: i64 = 1_000_000;
-/// A scan is done in pieces, so that orders do not wait.
+/// The most CPU time that is saved up or owed, in nanoseconds.
+const MOST_CREDIT: i64 = 1_000_000;
+/// The CPU time of one piece of a full scan. Requests are taken between pieces.
 const PIECE: Duration = Duration::from_millis(100);
-/// Files of a process are looked at again after so long.
-const FILES: Duration = Duration::from_secs(10);
-/// Those of one that is new, after so long: it has hardly begun.
-const SOON: Duration = Duration::from_secs(1);
-/// The figures about the scan itself are renewed so often.
-const FIGURES: Duration = Duration::from_secs(5);
-/// From one scan to the next, at least so many times what the last one took. One that is asked for earlier waits.
-const REST: u32 = 8;
-/// Of those who have just started, no more than this are looked for.
-const NEWBORN: u32 = 32;
-/// Who takes the place of another may start a moment before that one's end is seen.
-const EARLY: Duration = Duration::from_secs(2);
-/// One that is so young may be about to run another program, with other arguments.
+/// How often the files of a process are read.
+const FILES_INTERVAL: Duration = Duration::from_secs(10);
+/// The same for a new process, which has hardly begun.
+const FIRST_FILES_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the counts are renewed.
+const COUNTS_INTERVAL: Duration = Duration::from_secs(5);
+/// The pause between two full scans, as a multiple of the CPU time of the first. An earlier request waits.
+const PAUSE_FACTOR: u32 = 8;
+/// The most new processes that are looked up by PID in one pass.
+const MOST_NEW: u32 = 32;
+/// A replacement may start so long before the end of the process that it replaces is noticed.
+const REPLACEMENT_LEAD: Duration = Duration::from_secs(2);
+/// A process this young may be about to call `exec`, and get other arguments.
 const YOUNG: Duration = Duration::from_secs(3);
-/// The arguments of so many newcomers are asked for after a scan: of the youngest.
-const NEWCOMERS: usize = 64;
-/// Related processes are not gathered anew more often than this for holders that come and go.
-const GATHER: Duration = Duration::from_secs(5);
+/// The most possible replacements whose arguments are read after one scan. The youngest come first.
+const MOST_REPLACEMENTS: usize = 64;
+/// The shortest time between two collections of related processes because of a change of device-file holders.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Everything that the census knows.
+/// The state of the scan.
 #[derive(Debug)]
-pub(super) struct Stroll {
+pub(super) struct Scanner {
     devices: Option<DeviceFiles>,
-    table: Table,
-    related: RelatedProcesses,
-    processes: BTreeSet<ProcessId>,
-    /// Whose children are yet to be looked for, since more started than one could look at: one that is spawned
-    /// starts tens of threads.
-    unasked: Vec<ProcessId>,
-    /// Who may hold memory by the device files it has open.
-    process_total: BTreeSet<u32>,
-    /// Nanoseconds; below 0 they are owed.
+    table: ProcessTable,
+    related: RelatedSet,
+    gpu_users: BTreeSet<ProcessId>,
+    /// Processes whose new children are yet to be looked up, because too many processes and threads have started.
+    parents_due: Vec<ProcessId>,
+    /// The PIDs of device-file holders.
+    holders: BTreeSet<u32>,
+    /// CPU time that may be spent, in nanoseconds. Below 0 it is owed.
     credit: i64,
-    since: Moment,
-    /// The scan that was asked for, and is yet to begin.
-    wanted: Scope,
-    /// Whose files are yet to be looked at, of a scan that is under way.
+    /// When credit was last added.
+    credited: Moment,
+    /// The scope of the full scan that was requested and has not begun.
+    wanted: ScanScope,
+    /// The PIDs whose files are yet to be read in the full scan under way. `None` when none is under way.
     unscanned: Option<Vec<u32>>,
-    /// What the last scan took, and when the next may begin.
-    took: Duration,
-    rested: Moment,
-    /// Who holds a GPU has changed since related processes were gathered, and when they are gathered next for it.
-    stale: bool,
-    gather_due: Moment,
-    /// One was ended then: who has started since may have taken its place.
+    /// The CPU time of the last full scan.
+    cost: Duration,
+    /// When the next full scan may begin.
+    full_scan_due: Moment,
+    /// Whether device-file holders have changed since related processes were collected.
+    have_holders_changed: bool,
+    /// When related processes may be collected again for that.
+    collect_due: Moment,
+    /// When a person last ended a process: [`ScanRequest::ended`].
     ended: Option<Moment>,
-    /// There may be something new to say.
-    changed: bool,
-    figures_due: Moment,
-    /// When everyone was looked at last.
+    /// Whether the result may differ from the last one.
+    has_changed: bool,
+    counts_due: Moment,
+    /// When all processes were last read. `None` before the first time.
     complete: Option<Moment>,
-    said: Option<Sighting>,
+    last_result: Option<ScanResult>,
 }
 
-impl Stroll {
+impl Scanner {
     pub(super) fn new(devices: Option<DeviceFiles>) -> Self {
         let is_real = devices.is_some();
         Self {
             devices,
-            table: Table::new(),
-            related: RelatedProcesses::new(ourselves(), is_real),
-            processes: BTreeSet::new(),
-            unasked: vec![],
-            process_total: BTreeSet::new(),
+            table: ProcessTable::new(),
+            related: RelatedSet::new(own_pids(), is_real),
+            gpu_users: BTreeSet::new(),
+            parents_due: vec![],
+            holders: BTreeSet::new(),
             credit: 0,
-            since: clock::now(),
-            wanted: Scope::Few,
+            credited: clock::now(),
+            wanted: ScanScope::Few,
             unscanned: None,
-            took: Duration::ZERO,
-            rested: Moment(0),
-            stale: false,
-            gather_due: Moment(0),
+            cost: Duration::ZERO,
+            full_scan_due: Moment(0),
+            have_holders_changed: false,
+            collect_due: Moment(0),
             ended: None,
-            changed: false,
-            figures_due: Moment(0),
+            has_changed: false,
+            counts_due: Moment(0),
             complete: None,
-            said: None,
+            last_result: None,
         }
     }
 
-    /// How soon a scan begins, or goes on; absent when nobody asked for one.
-    pub(super) fn next_scan(&self) -> Option<Duration> {
+    /// How long to wait until a full scan begins or continues. `None` when none is requested.
+    pub(super) fn next_full_scan(&self) -> Option<Duration> {
         match self.wanted {
-            _ if self.is_busy() => Some(Duration::ZERO),
-            Scope::Few => None,
-            Scope::Everyone | Scope::Files => Some(self.rested.since(clock::now())),
+            _ if self.unscanned.is_some() => Some(Duration::ZERO),
+            ScanScope::Few => None,
+            ScanScope::AllProcesses | ScanScope::AllFiles => Some(self.full_scan_due.since(clock::now())),
         }
     }
 
-    fn is_busy(&self) -> bool {
-        self.unscanned.is_some()
-    }
-
-    /// Looks around. Absent when there is nothing new to say.
-    pub(super) fn go(&mut self, order: Order) -> Option<Sighting> {
+    /// Scans as requested. Returns `None` when nothing has changed.
+    pub(super) fn scan(&mut self, request: ScanRequest) -> Option<ScanResult> {
         let now = clock::now();
-        // An order that the loop did not give says nothing of this.
-        self.ended = order.ended.or(self.ended.filter(|_| self.next_scan().is_some()));
-        self.wanted = self.wanted.max(order.scope);
-        let mut gather = !order.adopted.is_empty();
-        order.adopted.iter().for_each(|id| self.related.adopt(*id));
-        if let Some(gpu_processes) = order.gpu_processes {
-            self.processes = gpu_processes.into_iter().collect();
-            gather |= self.take_roots(now);
+        // While a full scan is due, a request may be a timeout, which has no `ended`.
+        self.ended = request.ended.or(self.ended.filter(|_| self.next_full_scan().is_some()));
+        self.wanted = self.wanted.max(request.scope);
+        let mut collect = !request.accepted.is_empty();
+        request.accepted.iter().for_each(|id| self.related.accept(*id));
+        if let Some(gpu_users) = request.gpu_users {
+            self.gpu_users = gpu_users.into_iter().collect();
+            collect |= self.update_gpu_users(now);
         }
-        let is_full = if self.is_busy() || self.wanted > Scope::Few && now >= self.rested {
-            self.scan(now)
+        let is_full = if self.unscanned.is_some() || self.wanted > ScanScope::Few && now >= self.full_scan_due {
+            self.scan_all(now)
         } else {
-            self.stroll(now);
+            self.scan_few(now);
             false
         };
-        // Someone may run `nvidia-smi` each second: what all that has changed can wait for some seconds.
-        if gather || is_full || self.stale && now >= self.gather_due {
-            (self.stale, self.gather_due, self.changed) = (false, now.after(GATHER), true);
-            self.take_roots(now);
-            self.related.gather(&self.table, now);
+        // A user may run `nvidia-smi` each second: such changes wait.
+        if collect || is_full || self.have_holders_changed && now >= self.collect_due {
+            (self.have_holders_changed, self.collect_due) = (false, now.after(COLLECT_INTERVAL));
+            self.update_gpu_users(now);
+            self.related.collect(&self.table, now);
         }
-        self.say(now, is_full)
+        self.result(now, is_full)
     }
 
-    /// Takes those as roots who hold a GPU. Says whether there is a new one.
-    fn take_roots(&mut self, now: Moment) -> bool {
-        for id in &self.processes {
+    /// Passes on the processes that use a GPU. Returns whether there is a new one.
+    fn update_gpu_users(&mut self, now: Moment) -> bool {
+        for id in &self.gpu_users {
             if self.table.get(*id).is_none() {
-                self.table.look(id.pid);
+                self.table.read(id.pid);
             }
         }
-        let holders = self.process_total.iter().filter_map(|pid| self.table.id(*pid));
-        let roots = holders.chain(self.processes.iter().copied()).collect();
-        self.changed = true;
-        self.related.set_roots(&roots, &self.table, now)
+        let holders = self.holders.iter().filter_map(|pid| self.table.id(*pid));
+        let users = holders.chain(self.gpu_users.iter().copied()).collect();
+        self.has_changed = true;
+        self.related.set_gpu_users(&users, &self.table, now)
     }
 
-    /// Looks at everyone, in pieces. Says whether that is done.
-    fn scan(&mut self, now: Moment) -> bool {
+    /// Scans all processes, one piece at a time. Returns whether the scan is complete.
+    fn scan_all(&mut self, now: Moment) -> bool {
         let begun = clock::computed();
         let mut queue = match self.unscanned.take() {
             Some(queue) => queue,
             None => {
                 let scope = std::mem::take(&mut self.wanted);
-                self.took = Duration::ZERO;
-                self.table.rewind();
-                while self.table.step().is_some() {}
-                self.forget(now);
-                // From the end: those who are related processes already, and then the youngest.
+                self.cost = Duration::ZERO;
+                self.table.begin_round();
+                while self.table.read_next().is_some() {}
+                self.forget_ended(now);
                 let rows = self.table.rows().iter();
                 let due = rows.filter(|(pid, row)| {
-                    scope == Scope::Files || row.files == Files::NotYet || self.related.knows(**pid)
+                    scope == ScanScope::AllFiles
+                        || row.files == DeviceFileState::NotRead
+                        || self.related.contains(**pid)
                 });
                 let mut queue: Vec<u32> = due.map(|(pid, _)| *pid).collect();
-                queue.sort_by_key(|pid| self.related.knows(*pid));
+                // Taken from the end: related processes first, then the youngest.
+                queue.sort_by_key(|pid| self.related.contains(*pid));
                 queue
             }
         };
         while let Some(pid) = queue.pop() {
-            self.look_at_files(pid, now);
+            self.read_files(pid, now);
             if clock::computed().saturating_sub(begun) > PIECE {
                 break;
             }
         }
-        self.took += clock::computed().saturating_sub(begun);
-        let is_over = queue.is_empty();
-        self.unscanned = (!is_over).then_some(queue);
-        if is_over {
+        self.cost += clock::computed().saturating_sub(begun);
+        let is_complete = queue.is_empty();
+        self.unscanned = (!is_complete).then_some(queue);
+        if is_complete {
             let now = clock::now();
-            (self.complete, self.rested) = (Some(now), now.after(self.took * REST));
+            (self.complete, self.full_scan_due) = (Some(now), now.after(self.cost * PAUSE_FACTOR));
         }
-        is_over
+        is_complete
     }
 
-    /// Looks at a few.
-    fn stroll(&mut self, now: Moment) {
+    /// Reads a few processes, within the allowance.
+    fn scan_few(&mut self, now: Moment) {
         let begun = clock::computed();
         let spent = || nanoseconds(clock::computed().saturating_sub(begun));
-        let earned = nanoseconds(now.since(self.since)) / 1_000_000 * ALLOWANCE;
-        self.credit = self.credit.saturating_add(earned).min(SAVED);
-        self.since = now;
+        let earned = nanoseconds(now.since(self.credited)) / 1_000_000 * ALLOWANCE;
+        self.credit = self.credit.saturating_add(earned).min(MOST_CREDIT);
+        self.credited = now;
         let credit = self.credit;
-        let mut due = self.due(now);
-        let mut any_gone = false;
-        // Where hundreds start each second, most are gone before they matter: half is for those who stay.
-        for pid in self.table.newborn(NEWBORN).rev() {
+        let mut files_due = self.files_due(now);
+        let mut is_any_gone = false;
+        // If hundreds start each second, most end before they matter. So half of the credit is for lasting processes.
+        for pid in self.table.new_pids(MOST_NEW).rev() {
             if spent() >= credit / 2 {
                 break;
             }
-            let news = self.table.look_at_newborn(pid);
-            any_gone |= self.settle(pid, news, now);
+            let change = self.table.read_new_pid(pid);
+            is_any_gone |= self.apply(pid, change, now);
         }
-        if self.table.is_crowded() && self.unasked.is_empty() {
-            self.unasked.extend(&self.processes);
+        if self.table.has_skipped_pids() && self.parents_due.is_empty() {
+            self.parents_due.extend(&self.gpu_users);
         }
-        // Where others start all the time, this still goes on, by one a time.
+        // Each of these advances by at least one, however many processes start.
         loop {
-            if let Some(id) = self.unasked.pop() {
-                any_gone |= self.meet_children(id.pid, now, || spent() >= credit);
+            if let Some(id) = self.parents_due.pop() {
+                for child in self.table.new_children(id.pid).into_iter().take(MOST_NEW as usize) {
+                    let change = self.table.read_new_pid(child);
+                    is_any_gone |= self.apply(child, change, now);
+                    if spent() >= credit {
+                        break;
+                    }
+                }
             }
-            if let Some(pid) = due.pop() {
-                let news = self.table.look(pid);
-                any_gone |= self.settle(pid, news, now);
-                self.look_at_files(pid, now);
+            if let Some(pid) = files_due.pop() {
+                let change = self.table.read(pid);
+                is_any_gone |= self.apply(pid, change, now);
+                self.read_files(pid, now);
             }
-            let Some((pid, news)) = self.table.step() else {
+            let Some((pid, change)) = self.table.read_next() else {
                 self.complete = self.complete.map(|_| now);
-                any_gone = true;
+                is_any_gone = true;
                 break;
             };
-            any_gone |= self.settle(pid, news, now);
+            is_any_gone |= self.apply(pid, change, now);
             if self.table.rows().get(&pid).is_some_and(|row| now >= row.files_due) {
-                self.look_at_files(pid, now);
+                self.read_files(pid, now);
             }
             if spent() >= credit {
                 break;
             }
         }
-        if any_gone {
-            self.forget(now);
+        if is_any_gone {
+            self.forget_ended(now);
         }
-        self.credit = self.credit.saturating_sub(spent()).max(-SAVED);
+        self.credit = self.credit.saturating_sub(spent()).max(-MOST_CREDIT);
     }
 
-    fn forget(&mut self, now: Moment) {
-        self.related.forget(&self.table, now);
-        self.process_total
-            .retain(|pid| self.table.rows().get(pid).is_some_and(|row| matches!(row.files, Files::Open(_))));
-        self.changed = true;
+    fn forget_ended(&mut self, now: Moment) {
+        self.related.forget_ended(&self.table, now);
+        let rows = self.table.rows();
+        self.holders.retain(|pid| rows.get(pid).is_some_and(|row| matches!(row.files, DeviceFileState::Open(_))));
+        self.has_changed = true;
     }
 
-    /// Whose files it is time to look at again, of those who matter; last who waits longest.
-    fn due(&self, now: Moment) -> Vec<u32> {
+    /// Returns holders and related processes whose files should be read again; last the one that has waited longest.
+    fn files_due(&self, now: Moment) -> Vec<u32> {
         if self.devices.is_none() {
             return vec![];
         }
         let due = |pid: u32| Some((Reverse(self.table.rows().get(&pid)?.files_due), pid));
-        let those = self.process_total.iter().copied().chain(self.related.members()).filter_map(due);
-        let mut due: Vec<_> = those.filter(|(Reverse(due), _)| now >= *due).collect();
+        let candidates = self.holders.iter().copied().chain(self.related.pids()).filter_map(due);
+        let mut due: Vec<_> = candidates.filter(|(Reverse(due), _)| now >= *due).collect();
         due.sort_unstable();
         due.dedup();
         due.into_iter().map(|(_, pid)| pid).collect()
     }
 
-    /// Looks at those whom a process has started and nobody has looked at yet, until it is enough. Says whether one was
-    /// related processes and has gone.
-    fn meet_children(&mut self, pid: u32, now: Moment, is_enough: impl Fn() -> bool) -> bool {
-        let mut any_gone = false;
-        for child in self.table.new_children(pid).into_iter().take(NEWBORN as usize) {
-            let news = self.table.look_at_newborn(child);
-            any_gone |= self.settle(child, news, now);
-            if is_enough() {
-                break;
-            }
+    /// Applies the change of a row to the related processes. Returns whether a related process has ended.
+    fn apply(&mut self, pid: u32, change: RowChange, now: Moment) -> bool {
+        if self.related.update(&self.table, pid, change) {
+            self.has_changed = true;
+            // A child inherits the open files of its parent.
+            self.read_files(pid, now);
         }
-        any_gone
+        change == RowChange::Gone && self.related.contains(pid)
     }
 
-    /// Takes note of what a look at a process brought. Says whether it was related processes and has gone.
-    fn settle(&mut self, pid: u32, news: News, now: Moment) -> bool {
-        if self.related.meet(&self.table, pid, news) {
-            self.changed = true;
-            // A child has the files of its parent from the beginning.
-            self.look_at_files(pid, now);
-        }
-        news == News::Gone && self.related.knows(pid)
-    }
-
-    /// Looks at the files of a process.
-    fn look_at_files(&mut self, pid: u32, now: Moment) {
+    /// Reads which device files a process has open.
+    fn read_files(&mut self, pid: u32, now: Moment) {
         let Some(devices) = &self.devices else { return };
-        let is_gpu_process = self.table.id(pid).is_some_and(|id| self.processes.contains(&id));
-        let Some(row) = self.table.row_mut(pid).filter(|row| !row.kernel) else { return };
-        row.files_due = now.after(if row.files == Files::NotYet { SOON } else { FILES });
-        // The driver lists it, which is proof enough.
-        if is_gpu_process && row.files != Files::NotYet {
+        let is_gpu_user = self.table.id(pid).is_some_and(|id| self.gpu_users.contains(&id));
+        let Some(row) = self.table.row_mut(pid).filter(|row| !row.is_kernel_thread) else { return };
+        let is_first = row.files == DeviceFileState::NotRead;
+        row.files_due = now.after(if is_first { FIRST_FILES_INTERVAL } else { FILES_INTERVAL });
+        // NVML lists the process, which is proof enough.
+        if is_gpu_user && !is_first {
             return;
         }
-        let files = match (row.zombie, row.threads) {
+        let files = match (row.is_zombie, row.threads) {
             (true, 0 | 1) => Ok(OpenDeviceFiles::default()),
             (true, _) => devices.open_by_threads(pid),
             (false, _) => devices.open_by(pid),
         };
         let files = match files {
-            Ok(open) if !open.uvm => Files::None,
-            Ok(open) => Files::Open(Box::new(open)),
-            Err(Errno::ACCESS | Errno::PERM) => Files::Denied,
-            // It has gone.
-            Err(_) => Files::None,
+            Ok(open) if open.uvm => DeviceFileState::Open(Box::new(open)),
+            Err(Errno::ACCESS | Errno::PERM) => DeviceFileState::Denied,
+            // The process has no such file open, or has ended.
+            Ok(_) | Err(_) => DeviceFileState::NotOpen,
         };
         if files != row.files {
-            self.changed = true;
+            self.has_changed = true;
             row.files = files;
-            let holds = matches!(row.files, Files::Open(_));
-            self.stale |= if holds { self.process_total.insert(pid) } else { self.process_total.remove(&pid) };
+            let is_holder = matches!(row.files, DeviceFileState::Open(_));
+            self.have_holders_changed |= if is_holder { self.holders.insert(pid) } else { self.holders.remove(&pid) };
         }
     }
 
-    fn say(&mut self, now: Moment, is_full: bool) -> Option<Sighting> {
+    fn result(&mut self, now: Moment, is_full: bool) -> Option<ScanResult> {
         let complete = self.complete?;
-        let figures = is_full || now >= self.figures_due;
-        if !figures && !std::mem::take(&mut self.changed) {
+        let renew_counts = is_full || now >= self.counts_due;
+        if !renew_counts && !std::mem::take(&mut self.has_changed) {
             return None;
         }
         let related = self.related.ids();
         let device_file_holders: Vec<_> = self.device_file_holders().collect();
-        // Who has lost its parent is seen by a scan; to look for such each time would cost too much.
-        let strays = if is_full && self.devices.is_some() { self.strays(now) } else { vec![] };
-        let old = self.said.as_ref();
-        if !figures
+        // Only full scans look for processes that have lost their parent: it costs too much.
+        let candidates = if is_full && self.devices.is_some() { self.candidates(now) } else { vec![] };
+        let old = self.last_result.as_ref();
+        if !renew_counts
             && old.is_some_and(|old| *old.related == *related && *old.device_file_holders == *device_file_holders)
         {
             return None;
         }
-        let scan = match old.filter(|_| !figures) {
-            Some(old) => old.scan.clone(),
+        let counts = match old.filter(|_| !renew_counts) {
+            Some(old) => old.counts.clone(),
             None => {
-                self.figures_due = now.after(FIGURES);
-                self.figures(complete)
+                self.counts_due = now.after(COUNTS_INTERVAL);
+                self.counts(complete)
             }
         };
-        let sighting = Sighting {
-            scan,
-            related: related.into(),
-            device_file_holders: device_file_holders.into(),
-            strays,
-            is_full,
-        };
-        self.said = Some(sighting.clone());
-        Some(sighting)
+        let (related, device_file_holders) = (related.into(), device_file_holders.into());
+        let result = ScanResult { counts, related, device_file_holders, candidates, is_full };
+        self.last_result = Some(result.clone());
+        Some(result)
     }
 
     fn device_file_holders(&self) -> impl Iterator<Item = (ProcessId, OpenDeviceFiles)> {
-        self.process_total.iter().filter_map(|pid| match &self.table.rows().get(pid)?.files {
-            Files::Open(open) if self.related.knows(*pid) => Some((self.table.id(*pid)?, (**open).clone())),
+        self.holders.iter().filter_map(|pid| match &self.table.rows().get(pid)?.files {
+            DeviceFileState::Open(open) if self.related.contains(*pid) => {
+                Some((self.table.id(*pid)?, (**open).clone()))
+            }
             _ => None,
         })
     }
 
-    fn figures(&self, at: Moment) -> HostScan {
-        let count = |is: fn(&Row) -> bool| {
+    fn counts(&self, at: Moment) -> HostScan {
+        let count = |is: fn(&ProcessRow) -> bool| {
             u32::try_from(self.table.rows().values().filter(|row| is(row)).count()).unwrap_or(u32::MAX)
         };
         HostScan {
             at,
             processes: count(|_| true),
-            unreadable: count(|row| row.files == Files::Denied),
+            unreadable: count(|row| row.files == DeviceFileState::Denied),
             shm_used: shm_used(),
         }
     }
 
-    /// Python processes that are nobody's related processes and seem to have lost their parent: children of
-    /// `multiprocessing` are known by their arguments, which are read elsewhere. Each is named once. So is whoever
-    /// started after one was ended: a supervisor's next child runs what the last one ran.
-    fn strays(&mut self, now: Moment) -> Vec<ProcessId> {
-        let is_python = |row: &Row| row.comm().starts_with(b"python") || row.comm().starts_with(b"pt_");
+    /// Returns unrelated processes whose arguments decide whether they are related, each once: Python processes that seem
+    /// to have lost their parent, which may be children of `multiprocessing`; and processes that started after a person
+    /// ended one, since the replacement that a supervisor starts has the same arguments.
+    fn candidates(&mut self, now: Moment) -> Vec<ProcessId> {
+        let is_python = |row: &ProcessRow| row.comm().starts_with(b"python") || row.comm().starts_with(b"pt_");
         let rows = self.table.rows();
-        let strays = rows.iter().filter(|(pid, row)| {
+        let lost = rows.iter().filter(|(pid, row)| {
             let parent = rows.get(&row.parent).filter(|_| row.parent > 1);
-            // Such a child leads no group. That it has lost its parent shows by the group's leader, who has
-            // gone too, or by the parent: it is younger than its child, or no Python.
+            // A child of `multiprocessing` leads no group. It has lost its parent if the leader of the group has ended too,
+            // or if the parent is younger than the child, or no Python.
             let is_lost = !rows.contains_key(&row.group)
                 || parent.is_none_or(|parent| parent.start_ticks > row.start_ticks || !is_python(parent));
-            is_python(row) && row.group != **pid && is_lost && !row.asked && !self.related.knows(**pid)
+            is_python(row) && row.group != **pid && is_lost && !row.is_examined && !self.related.contains(**pid)
         });
-        let mut pids: Vec<u32> = strays.map(|(pid, _)| *pid).collect();
+        let mut pids: Vec<u32> = lost.map(|(pid, _)| *pid).collect();
         if let Some(ended) = self.ended {
             let per_second = clock_ticks_per_second();
-            let started = |row: &Row| Moment(row.start_ticks.saturating_mul(1000) / per_second);
-            let is_new = |row: &Row| {
-                let is_due = !row.asked || now.since(started(row)) < YOUNG;
-                is_due && !row.kernel && started(row) >= Moment(ended.0.saturating_sub(millis(EARLY)))
+            let started = |row: &ProcessRow| Moment(row.start_ticks.saturating_mul(1000) / per_second);
+            let is_new = |row: &ProcessRow| {
+                let is_due = !row.is_examined || now.since(started(row)) < YOUNG;
+                is_due && !row.is_kernel_thread && started(row).after(REPLACEMENT_LEAD) >= ended
             };
-            let newcomers = rows.iter().filter(|(pid, row)| is_new(row) && !self.related.knows(**pid));
-            let mut newcomers: Vec<_> = newcomers.map(|(pid, row)| (Reverse(row.start_ticks), *pid)).collect();
-            newcomers.sort_unstable();
-            pids.extend(newcomers.into_iter().take(NEWCOMERS).map(|(_, pid)| pid));
+            let replacements = rows.iter().filter(|(pid, row)| is_new(row) && !self.related.contains(**pid));
+            let mut replacements: Vec<_> = replacements.map(|(pid, row)| (Reverse(row.start_ticks), *pid)).collect();
+            replacements.sort_unstable();
+            pids.extend(replacements.into_iter().take(MOST_REPLACEMENTS).map(|(_, pid)| pid));
             pids.sort_unstable();
             pids.dedup();
         }
-        let mut ask = |pid| {
-            self.table.row_mut(pid)?.asked = true;
+        let mut examine = |pid| {
+            self.table.row_mut(pid)?.is_examined = true;
             self.table.id(pid)
         };
-        pids.into_iter().filter_map(&mut ask).collect()
+        pids.into_iter().filter_map(&mut examine).collect()
     }
 }
 
-/// The agent, and the viewer that started it: they would be related processes of all that runs in their terminal.
-fn ourselves() -> Vec<u32> {
+/// Returns the PIDs of the agent and of the viewer that started it: they would be related to all that runs in their
+/// terminal.
+fn own_pids() -> Vec<u32> {
     let agent = std::process::id();
     let exe = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
     let viewer = rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get().unsigned_abs());
-    let viewer = viewer.filter(|viewer| exe(*viewer).is_some_and(|it| Some(it) == exe(agent)));
+    let viewer = viewer.filter(|viewer| exe(*viewer).is_some_and(|path| Some(path) == exe(agent)));
     [agent].into_iter().chain(viewer).collect()
-}
-
-fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn nanoseconds(span: Duration) -> i64 {
     i64::try_from(span.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// What is in use of `/dev/shm`, which is memory and never hangs.
+/// Reads how much of `/dev/shm` is in use, which is memory and never hangs.
 fn shm_used() -> Reading<Bytes> {
     let shm = statvfs("/dev/shm").map_err(|error| match error {
         Errno::NOENT => Missing::Unsupported,
@@ -448,19 +434,19 @@ mod tests {
 
     use super::*;
 
-    /// A process that leads a group, which ends with the test.
+    /// A process that leads a group. Dropping it ends the group.
     struct Leader(Child);
 
     impl Drop for Leader {
         fn drop(&mut self) {
-            // They may have ended.
+            // The processes may have ended.
             let _ended = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
             let _reaped = self.0.wait();
         }
     }
 
     #[test]
-    fn whom_a_tenant_starts_among_many_is_found_by_that_tenant() {
+    fn a_child_among_many_new_processes_is_found_by_its_parent() {
         if !std::fs::exists(format!("/proc/self/task/{}/children", std::process::id())).unwrap() {
             // This kernel lists no children.
             return;
@@ -469,31 +455,31 @@ mod tests {
         let mut sh = Command::new("sh");
         let sh = sh.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut leader = Leader(sh.spawn().unwrap());
-        let gpu_process = &mut leader.0;
-        let mut stroll = Stroll::new(None);
-        stroll.table.look(gpu_process.id());
-        let id = stroll.table.id(gpu_process.id()).unwrap();
-        stroll.go(Order { gpu_processes: Some(vec![id]), ..Order::default() });
-        gpu_process.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        let child = &mut leader.0;
+        let mut scanner = Scanner::new(None);
+        scanner.table.read(child.id());
+        let id = scanner.table.id(child.id()).unwrap();
+        scanner.scan(ScanRequest { gpu_users: Some(vec![id]), ..ScanRequest::default() });
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         let mut line = String::new();
-        BufReader::new(gpu_process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let child: u32 = line.trim().parse().unwrap();
-        // So many have started since that it is not among the latest.
-        stroll.table.newborn(0);
-        stroll.unasked.push(id);
-        stroll.stroll(clock::now());
-        assert!(stroll.related.knows(child));
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let grandchild: u32 = line.trim().parse().unwrap();
+        // More processes have started since than are looked up.
+        scanner.table.new_pids(0);
+        scanner.parents_due.push(id);
+        scanner.scan_few(clock::now());
+        assert!(scanner.related.contains(grandchild));
     }
 
     #[test]
-    fn whose_files_wait_longest_are_looked_at_first() {
-        let mut stroll = Stroll { table: Table::empty(), ..Stroll::new(Some(DeviceFiles::of_host())) };
+    fn files_that_have_waited_longest_are_read_first() {
+        let mut scanner = Scanner { table: ProcessTable::empty(), ..Scanner::new(Some(DeviceFiles::of_host())) };
         for (pid, due) in [(30, 5), (10, 9), (20, 1), (40, 99)] {
-            stroll.table.put(pid, "python", 1, pid, pid);
-            stroll.table.row_mut(pid).unwrap().files_due = Moment(due);
-            stroll.process_total.insert(pid);
+            scanner.table.add(pid, "python", 1, pid, pid);
+            scanner.table.row_mut(pid).unwrap().files_due = Moment(due);
+            scanner.holders.insert(pid);
         }
-        let mut due = stroll.due(Moment(10));
+        let mut due = scanner.files_due(Moment(10));
         assert_eq!([due.pop(), due.pop(), due.pop(), due.pop()], [Some(20), Some(30), Some(10), None]);
     }
 }

@@ -1,5 +1,5 @@
-//! Memory that no listed process accounts for: when it jumps, someone took it whom the driver does not
-//! list, or died and left it to others.
+//! Notices when unaccounted memory of a GPU grows: an unlisted process allocated it, or a listed process has ended and
+//! another one still holds its memory.
 
 use std::collections::HashMap;
 
@@ -7,30 +7,30 @@ use crate::agent::GpuReadings;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::GpuUuid;
 
-/// Less than this comes and goes.
-const JUMP: Bytes = Bytes(256 << 20);
+/// Smaller changes are normal.
+const GROWTH: Bytes = Bytes(256 << 20);
 
-/// What was unaccounted of each GPU.
+/// The lowest unaccounted memory of each GPU since it last grew.
 #[derive(Debug, Default)]
-pub(in crate::agent) struct Unaccounted(HashMap<GpuUuid, Bytes>);
+pub(in crate::agent) struct UnaccountedBaseline(HashMap<GpuUuid, Bytes>);
 
-impl Unaccounted {
-    /// Whether it grew by a jump on any GPU. What grows slowly adds up.
-    pub(in crate::agent) fn jumped(&mut self, gpus: &[GpuReadings]) -> bool {
-        let mut any = false;
+impl UnaccountedBaseline {
+    /// Whether unaccounted memory of a GPU is more than [`GROWTH`] above its baseline. Slow growth adds up.
+    pub(in crate::agent) fn has_grown(&mut self, gpus: &[GpuReadings]) -> bool {
+        let mut is_any = false;
         for gpu in gpus {
             let Ok(used) = gpu.load.memory_used else { continue };
-            // One that is not known makes the sum too small, and the rest too large by a part that stays.
-            let claimed: Bytes = gpu.processes.iter().filter_map(|process| process.memory.ok()).sum();
-            let unaccounted = used.saturating_sub(claimed);
-            let before = self.0.entry(gpu.uuid.clone()).or_insert(unaccounted);
-            if unaccounted.saturating_sub(*before) > JUMP {
-                any = true;
-                *before = unaccounted;
+            // Unknown memory of a process makes the difference larger by a constant part.
+            let listed: Bytes = gpu.processes.iter().filter_map(|process| process.memory.ok()).sum();
+            let unaccounted = used.saturating_sub(listed);
+            let baseline = self.0.entry(gpu.uuid.clone()).or_insert(unaccounted);
+            if unaccounted.saturating_sub(*baseline) > GROWTH {
+                is_any = true;
+                *baseline = unaccounted;
             }
-            *before = unaccounted.min(*before);
+            *baseline = unaccounted.min(*baseline);
         }
-        any
+        is_any
     }
 }
 
@@ -41,14 +41,14 @@ mod tests {
     use crate::protocol::snapshot::Missing;
 
     #[test]
-    fn only_a_jump_upwards_is_worth_a_look() {
-        let mut unaccounted = Unaccounted::default();
-        let mut jumped = |mib| {
+    fn only_growth_above_the_lowest_value_counts() {
+        let mut baseline = UnaccountedBaseline::default();
+        let mut has_grown = |mib| {
             let mut gpu = GpuReadings::unknown(0, Moment(0), Missing::Failed);
             gpu.load.memory_used = Ok(Bytes::from_mib(mib));
-            unaccounted.jumped(&[gpu])
+            baseline.has_grown(&[gpu])
         };
-        let seen = [5000, 5200, 5300, 5400, 1000, 1200, 1300].map(&mut jumped);
-        assert_eq!(seen, [false, false, true, false, false, false, true]);
+        let results = [5000, 5200, 5300, 5400, 1000, 1200, 1300].map(&mut has_grown);
+        assert_eq!(results, [false, false, true, false, false, false, true]);
     }
 }

@@ -1,0 +1,297 @@
+//! Reads the statistics of the devices of one process again and again, with as few bytes as prove them correct.
+//!
+//! Reading a page that was not read for a second costs about a microsecond, whether for eight bytes or a thousand. So one
+//! sample is one call, with mostly one range for each device that is used.
+//!
+//! A sample counts when the bytes did not change for a while. Some of them are totals that grow with each change, so the
+//! same bytes are the same state:
+//!
+//! - A device that did not change between the last two samples is read once. Unchanged bytes are the proven state of before.
+//! - A device that changed is read twice in one call, which copies the ranges one after the other. If both copies are the
+//!   same and the mutex, which is part of them, is free, nothing changed in between and no change was under way.
+//! - In all other cases the device is read again, in calls of its own, until two copies are the same.
+//!
+//! While the mutex is held, two equal copies are not enough: the lock holder may be preempted mid-update. Then the bytes
+//! have to be the same in two samples.
+//!
+//! The first sample verifies the whole pointer chain, later samples one part of it in turn. A change of the chain also
+//! shows at its end: unchanged bytes are still the allocator's, and changed bytes have to keep the allocator's rules.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::thread;
+
+use super::device_stats::{self, CheckLevel, DeviceStats, SIZE};
+use super::locate::AllocatorLocation;
+use super::memory::{Memory, MemoryRange, word};
+use crate::protocol::snapshot::ProcessId;
+
+/// How often a device is read in search of two equal copies.
+const TRIES: u32 = 8;
+
+/// Each of the three parts of the pointer chain is verified once in so many samples.
+const CHAIN_INTERVAL: usize = 12;
+
+/// The most allocator locations that are remembered.
+const MOST_LOCATIONS: usize = 4096;
+
+/// What the thread keeps for all processes: buffers, so that no read allocates, and the owners of allocator locations.
+#[derive(Debug, Default)]
+pub(super) struct ThreadState {
+    bytes: Vec<u8>,
+    ranges: Vec<MemoryRange>,
+    /// The oldest process with its allocator at a location, by the hash of all addresses. Two programs never have the same
+    /// addresses by chance; a forked process has those of its parent.
+    oldest: BTreeMap<u64, ProcessId>,
+}
+
+impl ThreadState {
+    /// Remembers the location of a process's allocator, and returns its hash.
+    pub(super) fn add_location(&mut self, reader: &StatsReader, id: ProcessId) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        reader.location.hash(&mut hasher);
+        let hash = hasher.finish();
+        if self.oldest.len() >= MOST_LOCATIONS {
+            self.oldest.clear();
+        }
+        let oldest = self.oldest.entry(hash).or_insert(id);
+        if id.start_ticks < oldest.start_ticks {
+            *oldest = id;
+        }
+        hash
+    }
+
+    /// Returns the oldest process with its allocator at that location, if it is another one.
+    pub(super) fn older(&self, location: u64, id: ProcessId) -> Option<ProcessId> {
+        self.oldest.get(&location).copied().filter(|oldest| *oldest != id)
+    }
+}
+
+/// Which unused devices a sample checks for first use. A process on a large host sees all GPUs and uses one, so checking
+/// all of them each time would be most of the cost of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnusedCheck {
+    /// One device, in turn.
+    One,
+    /// Half of the devices, in turn.
+    Half,
+    All,
+}
+
+/// The outcome of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SampleOutcome {
+    /// The statistics are current.
+    Complete {
+        /// Whether they differ from the last complete sample.
+        has_moved: bool,
+    },
+    /// Some devices changed while they were read. Their statistics are those of before.
+    Torn,
+    /// The mutex of a device was held, and its bytes have changed since the last sample. Its statistics are those of before.
+    Locked,
+    /// The allocator is not there any more.
+    Gone,
+}
+
+/// How a device is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadMode {
+    /// The device was unused: only the word that shows its first use, in turn.
+    Unused,
+    /// The device did not change between the last two samples: once.
+    Steady,
+    /// The device changed between them, or nothing is known: twice.
+    Changing,
+}
+
+/// The statistics of each device of a process, and how to read them again.
+#[derive(Debug)]
+pub(super) struct StatsReader {
+    location: AllocatorLocation,
+    /// In CUDA's order. Empty before the first sample.
+    stats: Vec<DeviceStats>,
+    /// The bytes of all devices that are steady, or that did not change while their mutex was held.
+    bytes: Vec<u8>,
+    modes: Vec<ReadMode>,
+    /// Whether a device has changed since the last complete sample.
+    has_moved: bool,
+    /// The number of samples.
+    turn: usize,
+}
+
+impl StatsReader {
+    pub(super) fn new(location: AllocatorLocation) -> Self {
+        let count = location.devices.len();
+        Self {
+            location,
+            stats: Vec::new(),
+            bytes: vec![0; count * SIZE],
+            modes: vec![ReadMode::Changing; count],
+            has_moved: false,
+            turn: 0,
+        }
+    }
+
+    /// Returns the statistics of each device, in CUDA's order.
+    pub(super) fn stats(&self) -> &[DeviceStats] {
+        &self.stats
+    }
+
+    /// Whether a device has allocated blocks since it had the statistics `before`.
+    pub(super) fn has_allocated_since(&self, before: &[DeviceStats]) -> bool {
+        self.stats.iter().zip(before).any(|(now, before)| now.total_allocations > before.total_allocations)
+    }
+
+    /// Reads the statistics of each device that is in use; the first time, of all.
+    pub(super) fn sample(
+        &mut self,
+        memory: &mut Memory<'_>,
+        check: UnusedCheck,
+        state: &mut ThreadState,
+    ) -> SampleOutcome {
+        let is_first = self.stats.is_empty();
+        let count = self.location.devices.len();
+        self.turn = self.turn.wrapping_add(1);
+        let turn = self.turn;
+        let is_checked = |device: usize| match check {
+            UnusedCheck::One => turn % count == device,
+            UnusedCheck::Half => turn % 2 == device % 2,
+            UnusedCheck::All => true,
+        };
+        let ThreadState { bytes, ranges, .. } = state;
+        ranges.clear();
+        let chain = self.location.chain();
+        if is_first {
+            ranges.extend(chain);
+        } else {
+            ranges.extend(chain.get(turn % CHAIN_INTERVAL));
+        }
+        let chain_parts = ranges.len();
+        for (device, (at, mode)) in self.location.devices.iter().zip(&self.modes).enumerate() {
+            match mode {
+                ReadMode::Unused if is_checked(device) => ranges.push((at + device_stats::RESERVED_PEAK, 8)),
+                ReadMode::Unused => (),
+                ReadMode::Steady => ranges.push((*at, SIZE)),
+                ReadMode::Changing => ranges.extend([(*at, SIZE); 2]),
+            }
+        }
+        let size = ranges.iter().map(|(_, size)| size).sum();
+        if bytes.len() < size {
+            bytes.resize(size, 0);
+        }
+        let mut rest = &mut bytes[..size];
+        if memory.read_all(ranges, rest).is_none() {
+            return SampleOutcome::Gone;
+        }
+        let mut next = |size: usize| {
+            let (piece, others) = std::mem::take(&mut rest).split_at_mut(size);
+            rest = others;
+            piece
+        };
+        for (at, size) in &ranges[..chain_parts] {
+            if !self.location.is_unchanged(*at, next(*size)) {
+                return SampleOutcome::Gone;
+            }
+        }
+        let mut failure = None;
+        self.stats.resize(count, DeviceStats::default());
+        for (device, at) in self.location.devices.iter().enumerate() {
+            let (stats, mode) = (&mut self.stats[device], &mut self.modes[device]);
+            let known = &mut self.bytes[device * SIZE..(device + 1) * SIZE];
+            let found = match mode {
+                ReadMode::Unused if !is_checked(device) || word(next(8), 0) == Some(0) => continue,
+                ReadMode::Steady if is_still(next(SIZE), known) => continue,
+                ReadMode::Unused | ReadMode::Steady => self.location.read_still(memory, *at, known),
+                ReadMode::Changing => {
+                    let first = &*next(SIZE);
+                    if is_still(first, next(SIZE)) {
+                        let found = self.location.decode(first);
+                        if found == Ok(*stats) {
+                            known.copy_from_slice(first);
+                        }
+                        found
+                    } else {
+                        self.location.read_still(memory, *at, known)
+                    }
+                }
+            };
+            match found {
+                Ok(found) => {
+                    let is_new = *stats != found;
+                    *mode = match () {
+                        () if !found.is_used() => ReadMode::Unused,
+                        () if is_new => ReadMode::Changing,
+                        () => ReadMode::Steady,
+                    };
+                    *stats = found;
+                    self.has_moved |= is_new;
+                }
+                Err(SampleOutcome::Gone) => return SampleOutcome::Gone,
+                Err(outcome) => {
+                    *mode = ReadMode::Changing;
+                    failure = Some(outcome);
+                }
+            }
+        }
+        if let Some(failure) = failure {
+            if is_first {
+                // A device that could not be read is not an unused one.
+                self.stats.clear();
+                self.modes.fill(ReadMode::Changing);
+            }
+            return failure;
+        }
+        SampleOutcome::Complete { has_moved: std::mem::take(&mut self.has_moved) }
+    }
+}
+
+/// Whether nothing changed between two copies, and no change was under way.
+fn is_still(bytes: &[u8], others: &[u8]) -> bool {
+    bytes == others && !device_stats::is_locked(bytes)
+}
+
+impl AllocatorLocation {
+    fn decode(&self, bytes: &[u8]) -> Result<DeviceStats, SampleOutcome> {
+        device_stats::decode(bytes, self.layout, CheckLevel::WithoutTotals).ok_or(SampleOutcome::Torn)
+    }
+
+    /// Reads a device until two copies are the same while the mutex is free. A mutex that stays held belongs to a thread
+    /// that is stopped, or that waits for the driver or a processor. Then the copy counts if it is the same as in the last
+    /// sample, `known`. Puts the copy into `known`.
+    fn read_still(&self, memory: &mut Memory<'_>, at: u64, known: &mut [u8]) -> Result<DeviceStats, SampleOutcome> {
+        let (mut bytes, mut locked) = ([0; 2 * SIZE], None);
+        for _ in 0..TRIES {
+            memory.read_all(&[(at, SIZE); 2], &mut bytes).ok_or(SampleOutcome::Gone)?;
+            let (first, second) = bytes.split_at(SIZE);
+            if first != second {
+                continue;
+            }
+            if !device_stats::is_locked(first) || device_stats::after_mutex(first) == device_stats::after_mutex(known) {
+                known.copy_from_slice(first);
+                return self.decode(first);
+            }
+            locked = first.first_chunk::<SIZE>().copied();
+            // The lock holder may be waiting for this processor.
+            thread::yield_now();
+        }
+        let Some(locked) = locked else { return Err(SampleOutcome::Torn) };
+        known.copy_from_slice(&locked);
+        Err(SampleOutcome::Locked)
+    }
+
+    /// Returns where the pointer chain to the devices is: symbol, vector, elements.
+    fn chain(&self) -> [MemoryRange; 3] {
+        [(self.symbol[0], 8), (self.vector[0], 16), (self.vector[1], 8 * self.devices.len())]
+    }
+
+    /// Whether the pointers at `at`, one part of the chain, are the same as before.
+    fn is_unchanged(&self, at: u64, pointers: &[u8]) -> bool {
+        let expected = match at {
+            _ if at == self.symbol[0] => &self.symbol[1..],
+            _ if at == self.vector[0] => &self.vector[1..],
+            _ => &self.devices,
+        };
+        pointers.chunks_exact(8).map(|bytes| word(bytes, 0)).eq(expected.iter().map(|pointer| Some(*pointer)))
+    }
+}

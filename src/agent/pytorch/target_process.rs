@@ -1,0 +1,315 @@
+//! One process whose memory is read: finds its allocator, samples it, and keeps the last result.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
+
+use super::ReadRequest;
+use super::device_stats::DeviceStats;
+use super::fork;
+use super::locate::{ForeignAllocator, NotFound, locate};
+use super::memory::{self, Memory};
+use super::stats_reader::{SampleOutcome, StatsReader, ThreadState, UnusedCheck};
+use crate::agent::procfs::{ListedProcess, NvmlMemory, stat};
+use crate::base::units::Moment;
+use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId, Reading};
+
+/// The allocator stats of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(in crate::agent) struct AllocatorReading {
+    /// One for each device, in CUDA's order.
+    pub(in crate::agent) devices: Arc<[DeviceStats]>,
+    pub(in crate::agent) owner: StatsOwner,
+}
+
+/// Which process the allocator stats in a process's memory describe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::agent) enum StatsOwner {
+    /// The process itself.
+    #[default]
+    Own,
+    /// An older process that forked this one: a stale copy.
+    Inherited,
+    /// One of both: the process was forked, and has not been seen to allocate.
+    Unknown,
+}
+
+/// The result of reading a process's memory.
+pub(in crate::agent) type ReadOutcome = Result<AllocatorReading, AllocatorUnreadable>;
+
+/// The first wait until a process without PyTorch is searched again, in seconds. Each further wait is four times as long:
+/// a process that uses a GPU has usually loaded PyTorch already.
+const FIRST_WAIT: u16 = 8;
+/// The wait for a process that has loaded PyTorch and not allocated yet, in seconds: it may allocate at any moment.
+const ALLOCATION_WAIT: u16 = 3;
+/// The longest wait, in seconds: a process may load PyTorch late.
+const LONGEST_WAIT: u16 = 300;
+/// The last result stays valid for so many torn samples in a row.
+const MOST_TORN: u8 = 2;
+/// The most bytes of `/proc/PID/maps` that are read.
+const MOST_MAPS: u64 = 16 << 20;
+
+/// A process whose memory is read.
+#[derive(Debug)]
+pub(super) struct TargetProcess {
+    /// Boxed, since most processes have none.
+    found: Option<Box<FoundAllocator>>,
+    last: ReadOutcome,
+    /// Whether the last result was returned.
+    is_reported: bool,
+    /// Torn samples in a row.
+    torn: u8,
+    /// Whether its allocator was seen to allocate blocks, which a copy cannot.
+    has_allocated: bool,
+    /// When to search for an allocator again, and the wait before that in seconds.
+    search_due: Moment,
+    wait: u16,
+}
+
+/// An allocator, and the memory that contains it.
+#[derive(Debug)]
+struct FoundAllocator {
+    memory: File,
+    /// `None` if the kernel has no pidfds: then every range is read from the file.
+    pidfd: Option<OwnedFd>,
+    reader: StatsReader,
+    /// The hash of its location: [`ThreadState::add_location`].
+    location: u64,
+    /// Whether the memory began as a copy of the parent's.
+    is_forked: bool,
+    /// The older process with its allocator at the same location, and the owner that followed from comparing both.
+    compared: Option<(ProcessId, StatsOwner)>,
+    /// What NVML reported at the last sample. A change is a reason to check every unused device.
+    nvml_memory: NvmlMemory,
+}
+
+impl TargetProcess {
+    pub(super) fn new() -> Self {
+        Self {
+            found: None,
+            last: Err(AllocatorUnreadable::NotYet),
+            is_reported: false,
+            torn: 0,
+            has_allocated: false,
+            search_due: Moment(0),
+            wait: 0,
+        }
+    }
+
+    /// Reads the process, and returns the result if it is new. Searches for an allocator only if `searches` are left.
+    pub(super) fn read(
+        &mut self,
+        request: ReadRequest,
+        now: Moment,
+        searches: &mut u32,
+        state: &mut ThreadState,
+    ) -> Option<&ReadOutcome> {
+        let process = request.process;
+        if let Some(found) = &mut self.found {
+            match found.sample(process, state) {
+                SampleOutcome::Complete { has_moved } => {
+                    self.torn = 0;
+                    let before = self.last.as_ref().ok();
+                    self.has_allocated |=
+                        has_moved && before.is_some_and(|before| found.reader.has_allocated_since(&before.devices));
+                    let owner = if self.has_allocated { StatsOwner::Own } else { found.owner(process.id, state) };
+                    if has_moved || before.is_none_or(|before| before.owner != owner) {
+                        self.last = Ok(AllocatorReading { devices: found.reader.stats().into(), owner });
+                        self.is_reported = false;
+                    }
+                }
+                SampleOutcome::Torn | SampleOutcome::Locked if self.torn < MOST_TORN => self.torn += 1,
+                // The process allocates whenever it is read: it may be about to run out of memory.
+                SampleOutcome::Locked => self.set(Err(AllocatorUnreadable::NotYet)),
+                // The process was stopped mid-update, or these bytes are no allocator.
+                SampleOutcome::Torn => self.set(Err(AllocatorUnreadable::Implausible)),
+                // The process has ended or called `exec`.
+                SampleOutcome::Gone => *self = Self::new(),
+            }
+        }
+        if self.found.is_none() && now >= self.search_due && *searches > 0 {
+            *searches -= 1;
+            match FoundAllocator::search(process, state) {
+                Ok((mut found, outcome)) => {
+                    let mut new = Self::new();
+                    // Otherwise the statistics were changing, and the next sample will read them.
+                    if matches!(outcome, SampleOutcome::Complete { .. }) {
+                        let owner = found.owner(process.id, state);
+                        new.last = Ok(AllocatorReading { devices: found.reader.stats().into(), owner });
+                    }
+                    *self = Self { found: Some(found.into()), ..new };
+                }
+                Err(why) => {
+                    self.set(Err(why));
+                    self.wait = match why {
+                        AllocatorUnreadable::NotYet => ALLOCATION_WAIT,
+                        _ => (self.wait * 4).clamp(FIRST_WAIT, LONGEST_WAIT),
+                    };
+                    self.search_due = now.after(Duration::from_secs(self.wait.into()));
+                }
+            }
+        }
+        let is_news = !std::mem::replace(&mut self.is_reported, true) || !request.is_known;
+        is_news.then_some(&self.last)
+    }
+
+    fn set(&mut self, outcome: ReadOutcome) {
+        if self.last != outcome {
+            (self.last, self.is_reported) = (outcome, false);
+        }
+    }
+
+    /// Has the last result returned once more: it was not passed on.
+    pub(super) fn report_again(&mut self) {
+        self.is_reported = false;
+    }
+
+    /// Whether the allocator was found.
+    pub(super) fn is_found(&self) -> bool {
+        self.found.is_some()
+    }
+
+    /// Returns the pidfd that was opened before the memory was first read. `None` while no memory is read by PID.
+    pub(super) fn pidfd(&self) -> Option<&OwnedFd> {
+        self.found.as_ref()?.pidfd.as_ref()
+    }
+}
+
+impl FoundAllocator {
+    fn sample(&mut self, process: ListedProcess, state: &mut ThreadState) -> SampleOutcome {
+        let check = match process.nvml_memory {
+            nvml if nvml != self.nvml_memory => UnusedCheck::All,
+            // Without NVML's figure, only this check shows that a device is used now.
+            nvml if nvml.memory.is_err() => UnusedCheck::Half,
+            _ => UnusedCheck::One,
+        };
+        let read = memory::of(&self.memory);
+        let read_many = memory::read_many(process.id.pid);
+        let mut memory = Memory::new(&read);
+        if self.pidfd.is_some() {
+            memory = memory.with_read_many(&read_many);
+        }
+        let outcome = self.reader.sample(&mut memory, check, state);
+        if matches!(outcome, SampleOutcome::Complete { .. }) {
+            self.nvml_memory = process.nvml_memory;
+        }
+        outcome
+    }
+
+    /// Searches the process for an allocator, and takes the first sample.
+    fn search(
+        ListedProcess { id, uid, nvml_memory }: ListedProcess,
+        state: &mut ThreadState,
+    ) -> Result<(Self, SampleOutcome), AllocatorUnreadable> {
+        let why = |error: io::Error| why_denied(&error, uid);
+        let memory = File::open(format!("/proc/{}/mem", id.pid)).map_err(why)?;
+        let pid = i32::try_from(id.pid).ok().and_then(Pid::from_raw);
+        let pidfd = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        let libraries = libraries(id.pid).map_err(why)?;
+        // The process existed before the files were opened and exists now, so the files are its own.
+        let mut line = Vec::new();
+        let stat = stat::of(id.pid, &mut line).map_err(why)?;
+        if Some(stat.start_ticks) != id.start_ticks {
+            return Err(AllocatorUnreadable::NotYet);
+        }
+        let is_forked = stat.is_forked();
+        let (reader, outcome) = search_libraries(&memory::of(&memory), libraries, state)?;
+        let location = state.add_location(&reader, id);
+        Ok((Self { memory, pidfd, reader, location, is_forked, compared: None, nvml_memory }, outcome))
+    }
+
+    /// Returns the owner of the statistics, as long as the process was not seen to allocate. Compares the process once with
+    /// each older process at the same location.
+    fn owner(&mut self, id: ProcessId, state: &ThreadState) -> StatsOwner {
+        if !self.is_forked {
+            return StatsOwner::Own;
+        }
+        // The parent may have ended before it was read.
+        let Some(older) = state.older(self.location, id) else { return StatsOwner::Unknown };
+        let compared = self.compared.filter(|(process, _)| *process == older).unwrap_or_else(|| {
+            let owner = match fork::is_inherited_from(older, id) {
+                Some(true) => StatsOwner::Inherited,
+                Some(false) => StatsOwner::Own,
+                None => StatsOwner::Unknown,
+            };
+            (older, owner)
+        });
+        self.compared = Some(compared);
+        compared.1
+    }
+}
+
+/// Finds the allocator behind one of the libraries, and takes the first sample.
+fn search_libraries(
+    read: &dyn Fn(u64, &mut [u8]) -> bool,
+    libraries: Vec<u64>,
+    state: &mut ThreadState,
+) -> Result<(StatsReader, SampleOutcome), AllocatorUnreadable> {
+    let mut reason = AllocatorUnreadable::NoPytorch;
+    for base in libraries {
+        let memory = &mut Memory::new(read);
+        reason = match locate(memory, base) {
+            Ok(location) => {
+                let mut reader = StatsReader::new(location);
+                match reader.sample(memory, UnusedCheck::All, state) {
+                    SampleOutcome::Gone => AllocatorUnreadable::NotYet,
+                    outcome => return Ok((reader, outcome)),
+                }
+            }
+            Err(NotFound::NoAllocator) => AllocatorUnreadable::NotYet,
+            Err(NotFound::NoSymbol) => AllocatorUnreadable::OldPytorch,
+            Err(NotFound::Foreign(ForeignAllocator::Async)) => AllocatorUnreadable::CudaMallocAsync,
+            Err(NotFound::Foreign(ForeignAllocator::Pluggable)) => AllocatorUnreadable::Pluggable,
+        };
+    }
+    Err(reason)
+}
+
+/// Returns the addresses where a process has loaded PyTorch's CUDA library, `libc10_cuda.so`.
+fn libraries(pid: u32) -> io::Result<Vec<u64>> {
+    const MOST_LIBRARIES: usize = 4;
+    let mut maps = BufReader::with_capacity(32 << 10, File::open(format!("/proc/{pid}/maps"))?.take(MOST_MAPS));
+    let mut line = Vec::new();
+    let mut found = Vec::new();
+    while found.len() < MOST_LIBRARIES && maps.read_until(b'\n', &mut line)? > 0 {
+        found.extend(library(&line));
+        line.clear();
+    }
+    Ok(found)
+}
+
+/// Parses a line of `maps`. Returns the address if the library begins there.
+fn library(line: &[u8]) -> Option<u64> {
+    // 7f12a0000000-7f12a0010000 r--p 00000000 08:01 4711       /env/torch/lib/libc10_cuda.so
+    let path = &line[line.iter().position(|byte| *byte == b'/')?..];
+    let name = path.rsplit(|byte| *byte == b'/').next()?;
+    // Tools that bundle libraries put a hash in the name.
+    let rest = name.strip_prefix(b"libc10_cuda")?;
+    if !rest.starts_with(b".so") && !rest.starts_with(b"-") {
+        return None;
+    }
+    let mut words = str::from_utf8(&line[..line.len() - path.len()]).ok()?.split_ascii_whitespace();
+    let (addresses, offset) = (words.next()?, words.nth(1)?);
+    let is_start = u64::from_str_radix(offset, 16).ok()? == 0;
+    let start = u64::from_str_radix(addresses.split('-').next()?, 16).ok()?;
+    is_start.then_some(start)
+}
+
+/// Returns why a process cannot be read, by the error of the kernel.
+fn why_denied(error: &io::Error, uid: Reading<u32>) -> AllocatorUnreadable {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        // The process has ended.
+        return AllocatorUnreadable::NotYet;
+    }
+    let ours = geteuid();
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    match uid {
+        Ok(uid) if uid != ours.as_raw() && !ours.is_root() => AllocatorUnreadable::OtherUser,
+        _ if scope.is_ok_and(|scope| scope.trim() != "0") && !ours.is_root() => AllocatorUnreadable::PtraceScope,
+        _ => AllocatorUnreadable::Protected,
+    }
+}
