@@ -33,8 +33,11 @@ impl App {
         let panel = self.modes.settings_panel()?;
         let first = [Item::Theme(self.theme), Item::Host(self.host_line), Item::Mine(self.processes.view.mine)];
         let (shown, of_gpus) = (self.columns_of_processes(), self.columns_of_gpus());
-        let columns = shown.and_others().into_iter().map(|other| Item::Column(other, shown.contains(other)));
-        let gpu_columns = of_gpus.and_others().into_iter().map(|other| Item::GpuColumn(other, of_gpus.contains(other)));
+        // The user cannot choose whether lists name the host.
+        let columns = shown.and_others().into_iter().filter(|column| *column != ProcessColumn::Host);
+        let columns = columns.map(|column| Item::Column(column, shown.contains(column)));
+        let gpu_columns = of_gpus.and_others().into_iter().filter(|column| *column != GpuColumn::Host);
+        let gpu_columns = gpu_columns.map(|column| Item::GpuColumn(column, of_gpus.contains(column)));
         let items: Vec<Item> = first.into_iter().chain(columns).chain(gpu_columns).collect();
         let at = panel.at.min(items.len() - 1);
         Some((items, at))
