@@ -145,7 +145,7 @@ impl App {
                 None
             }
             Event::Tick(elapsed) => {
-                self.data.pass(elapsed);
+                self.data.pass(elapsed, self.options.is_recording);
                 self.notice.pass(elapsed);
                 // Another event follows right after a tick. Time alone moves no row.
                 let dialog = self.modes.end_dialog_mut()?;

@@ -37,9 +37,11 @@ impl Pausable {
         self.live.as_ref().map(|(_, paused)| *paused)
     }
 
-    /// Advances the clocks of the live fleet. The paused screen stands still.
-    pub(super) fn pass(&mut self, elapsed: Duration) {
-        self.live_mut().pass(elapsed);
+    /// Advances the clocks of the live fleet, unless data time alone moves them. The paused screen stands still.
+    pub(super) fn pass(&mut self, elapsed: Duration, is_recording: bool) {
+        if !is_recording {
+            self.live_mut().pass(elapsed);
+        }
         if let Some((_, paused)) = &mut self.live {
             *paused += elapsed;
         }

@@ -63,7 +63,7 @@ impl Reporter {
 #[derive(Debug)]
 pub(super) struct Connection {
     number: u64,
-    commands: Option<mpsc::UnboundedSender<(HostKey, Command)>>,
+    commands: Option<mpsc::UnboundedSender<Command>>,
     /// The tasks hold the pipes and end with the connection.
     tasks: JoinSet<()>,
     child: Option<Child>,
@@ -75,16 +75,6 @@ impl Connection {
         let mut tasks = JoinSet::new();
         tasks.spawn(task);
         Self { number, commands: None, tasks, child: None }
-    }
-
-    /// Adds a task that takes the commands, each with the host that it is for.
-    pub(super) fn with_commands<T: Future<Output = ()> + Send + 'static>(
-        mut self,
-        task: impl FnOnce(mpsc::UnboundedReceiver<(HostKey, Command)>) -> T,
-    ) -> Self {
-        let (commands, receiver) = mpsc::unbounded_channel();
-        self.tasks.spawn(task(receiver));
-        Self { commands: Some(commands), ..self }
     }
 
     /// Connects to a process. `subject` begins the sentences about it.
@@ -112,8 +102,10 @@ impl Connection {
             subject,
             reporter,
         };
-        let connection = Self::to_task(number, receiver.run()).with_commands(|commands| send(stdin, commands));
-        Ok(Self { child: Some(child), ..connection })
+        let (commands, to_send) = mpsc::unbounded_channel();
+        let mut connection = Self::to_task(number, receiver.run());
+        connection.tasks.spawn(send(stdin, to_send));
+        Ok(Self { commands: Some(commands), child: Some(child), ..connection })
     }
 
     /// The number that events of this connection carry.
@@ -122,9 +114,9 @@ impl Connection {
     }
 
     /// Sends a command, without waiting until the agent reads it. After the end, does nothing: the end is an event.
-    pub(super) fn send(&self, host: HostKey, command: Command) {
+    pub(super) fn send(&self, command: Command) {
         if let Some(commands) = &self.commands {
-            let _ended: Result<(), mpsc::error::SendError<(HostKey, Command)>> = commands.send((host, command));
+            let _ended: Result<(), mpsc::error::SendError<Command>> = commands.send(command);
         }
     }
 
@@ -147,8 +139,8 @@ impl ExitingProcess {
     }
 }
 
-async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<(HostKey, Command)>) {
-    while let Some((_, command)) = commands.recv().await {
+async fn send(mut stdin: ChildStdin, mut commands: mpsc::UnboundedReceiver<Command>) {
+    while let Some(command) = commands.recv().await {
         let mut line = Vec::new();
         let is_sent = command.write(&mut line).is_ok() && stdin.write_all(&line).await.is_ok();
         if !is_sent {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::process::ChildStdout;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::{Connection, Reporter};
@@ -18,10 +18,8 @@ use super::line_reader::LineReader;
 use super::{SourceEvent, limits};
 use crate::base::text::Text;
 use crate::base::units::Moment;
-use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
-use crate::protocol::reply::{Outcome, Reply};
 
 /// The largest number of hosts in one recording.
 const MOST_HOSTS: usize = 1024;
@@ -89,31 +87,7 @@ impl Recording {
             ignored: None,
             reporter,
         };
-        let reporter = player.reporter.clone();
-        Ok(Connection::to_task(reporter.connection, player.run()).with_commands(|commands| refuse(commands, reporter)))
-    }
-}
-
-/// Answers commands about processes: nothing in a recording can be acted on.
-async fn refuse(mut commands: mpsc::UnboundedReceiver<(HostKey, Command)>, reporter: Reporter) {
-    let reason = || Text::from("this is a recording");
-    while let Some((host, command)) = commands.recv().await {
-        let (processes, outcome) = match command {
-            Command::Hold { process } | Command::Signal { process, .. } => {
-                (vec![process], Outcome::Refused { reason: reason() })
-            }
-            Command::Force { processes } => (processes, Outcome::Refused { reason: reason() }),
-            Command::Inspect { process } => (vec![process], Outcome::NotInspected { reason: reason() }),
-            Command::Release { .. }
-            | Command::Interval { .. }
-            | Command::Scan
-            | Command::Full
-            | Command::Detail { .. } => continue,
-        };
-        for process in processes {
-            let reply = Line::Reply(Reply { process, outcome: outcome.clone() });
-            reporter.send(SourceEvent::Line(host, Box::new(reply))).await;
-        }
+        Ok(Connection::to_task(player.reporter.connection, player.run()))
     }
 }
 

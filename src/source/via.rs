@@ -68,11 +68,10 @@ impl ViaCommand {
         let child = detach(&mut command)
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("cannot start {}: {error}", self.program)))?;
-        let host = reporter.host;
         let connection = Connection::to_process(child, "the command", StandardErrorUse::Always, reporter)?;
         if let Some(interval) = self.interval {
             let milliseconds = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
-            connection.send(host, AgentCommand::Interval { milliseconds });
+            connection.send(AgentCommand::Interval { milliseconds });
         }
         Ok(connection)
     }

@@ -1,8 +1,7 @@
-//! Where everything meets: link, keys, signals and time become events, effects are performed, the screen is drawn.
+//! The main loop of the screen: lines, keys, signals and time become events of the app, and its effects are performed.
 //!
-//! One loop on one thread; it waits for nobody. Keys are read by a thread of their own, and another
-//! watches for the end of the terminal. An app that leaves on a signal ends with 128 and its number, as
-//! a shell would say it.
+//! The loop runs on one thread and never blocks. One more thread reads keys, and one watches for the end of the terminal.
+//! After a signal the exit code is 128 and the number of the signal, as in a shell.
 
 mod notify;
 mod options;
@@ -22,9 +21,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc as queue;
 use tokio::time::{Instant, sleep_until};
 
-use self::notify::Herald;
+use self::notify::Notifier;
 pub use self::options::{SessionOptions, SettingsFiles};
-use self::save_settings::Keeper;
+use self::save_settings::SettingsWriter;
 use crate::app::App;
 use crate::app::end_dialog::PlannedEnd;
 use crate::app::event::{Effect, Event};
@@ -36,21 +35,21 @@ use crate::source::{SourceEvent, Sources};
 use crate::tui::terminal::{self, Screen};
 use crate::view::{self, Theme};
 
-/// Time goes by at least so often, for the ages on the screen. It is told with each event anyway; being a
-/// little longer than the usual interval, this wakes nobody while lines come.
+/// The longest time between two ticks, which let the ages on the screen grow. Each event comes with a tick, and this is a
+/// little longer than the default interval, so it wakes gputop only while no lines come.
 const TICK: Duration = Duration::from_millis(1050);
 
-/// How long the screen may stay empty at the start, while the agent's first line is on its way.
+/// How long the screen may stay empty at the start, until the first line arrives.
 const FIRST_FRAME: Duration = Duration::from_millis(50);
 
 /// The signals that end the session.
-const ENDING: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
+const ENDING_SIGNALS: [Signal; 4] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT];
 
-/// Shows the screen until the person leaves.
+/// Shows the screen until the user quits.
 ///
 /// # Errors
 ///
-/// When no agent can be started, the terminal cannot be taken over, or no key can be read.
+/// When no source can be started, the terminal cannot be taken over, or no key can be read.
 pub fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // Sources start first: an agent takes longer to its first line than the rest here.
@@ -60,72 +59,72 @@ pub fn run(options: &SessionOptions) -> anyhow::Result<ExitCode> {
     let screen = Screen::enter(options.mouse).context("cannot take over the terminal")?;
     terminal::end_on_panic(Some(screen.tty()));
     let end = runtime.block_on(async {
-        let (sender, outside) = outside()?;
-        Session::new(options, screen, sources, &sender).run(outside).await
+        let (sender, inputs) = listen()?;
+        Session::new(options, screen, sources, &sender).run(inputs).await
     })?;
     Ok(match end {
-        End::Quit => ExitCode::SUCCESS,
-        End::By(signal) => ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(1)),
+        SessionEnd::Quit => ExitCode::SUCCESS,
+        SessionEnd::Signal(signal) => ExitCode::from(u8::try_from(128 + signal.as_raw()).unwrap_or(1)),
     })
 }
 
-/// Why the session is over.
+/// Why the session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    /// The person left.
+enum SessionEnd {
+    /// The user quit.
     Quit,
-    /// A signal ended it; `SIGHUP` when the terminal went away, whether the signal came or not.
-    By(Signal),
+    /// A signal arrived; `SIGHUP` also stands for a terminal that is gone.
+    Signal(Signal),
 }
 
-/// What comes from outside, but for the link.
+/// What the loop receives beside the events of the sources.
 #[derive(Debug)]
-enum Outside {
+enum SessionInput {
     Terminal(terminal_event::Event),
     Signal(Signal),
-    /// An alert was passed on to a program, which is over; what went wrong, if anything did.
-    Told(Option<Text>),
-    /// Settings are written down, or not, or not yet: what there is to say of it.
-    Kept(Text),
-    /// The terminal cannot be read, so that not even the quit key would work.
-    Deaf(io::Error),
+    /// The program of an alert ended; a sentence on what went wrong, if anything did.
+    AlertProgramEnded(Option<Text>),
+    /// A sentence on whether settings were written.
+    SettingsWritten(Text),
+    /// The terminal cannot be read, so not even the key that quits would work.
+    KeysUnreadable(io::Error),
 }
 
-/// Starts to listen to keys, signals and the end of the terminal. Others may say something there, too.
-fn outside() -> io::Result<(queue::UnboundedSender<Outside>, queue::UnboundedReceiver<Outside>)> {
-    let (sender, outside) = queue::unbounded_channel();
-    let others = sender.clone();
-    for number in ENDING.into_iter().chain([Signal::TSTP, Signal::CONT, Signal::WINCH]) {
+/// Starts to listen to keys, signals and the end of the terminal. Returns a sender for further inputs, and the inputs.
+fn listen() -> io::Result<(queue::UnboundedSender<SessionInput>, queue::UnboundedReceiver<SessionInput>)> {
+    let (sender, inputs) = queue::unbounded_channel();
+    let further = sender.clone();
+    for number in ENDING_SIGNALS.into_iter().chain([Signal::TSTP, Signal::CONT, Signal::WINCH]) {
         let mut signals = signal(SignalKind::from_raw(number.as_raw()))?;
         let sender = sender.clone();
-        tokio::spawn(
-            async move { while signals.recv().await.is_some() && sender.send(Outside::Signal(number)).is_ok() {} },
-        );
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() && sender.send(SessionInput::Signal(number)).is_ok() {}
+        });
     }
     let keys = sender.clone();
     thread::Builder::new().name("keys".to_owned()).spawn(move || read_keys(&keys))?;
     thread::Builder::new().name("watchdog".to_owned()).spawn(move || watch_terminal(&sender))?;
-    Ok((others, outside))
+    Ok((further, inputs))
 }
 
-fn read_keys(outside: &queue::UnboundedSender<Outside>) {
+fn read_keys(inputs: &queue::UnboundedSender<SessionInput>) {
     loop {
-        let (event, last) = match terminal_event::read() {
-            Ok(event) => (Outside::Terminal(event), false),
-            Err(error) => (Outside::Deaf(error), true),
+        let (input, is_last) = match terminal_event::read() {
+            Ok(event) => (SessionInput::Terminal(event), false),
+            Err(error) => (SessionInput::KeysUnreadable(error), true),
         };
-        if outside.send(event).is_err() || last {
+        if inputs.send(input).is_err() || is_last {
             return;
         }
     }
 }
 
-/// Ends the program when the terminal goes away. Reading keys would not notice, but spin; and SIGHUP may
-/// be ignored, or go to another session.
-fn watch_terminal(outside: &queue::UnboundedSender<Outside>) {
-    /// How long the session may take to leave by itself.
+/// Ends the program when the terminal is gone. The thread that reads keys would not notice but use a whole core, and SIGHUP
+/// may be ignored or go to another session.
+fn watch_terminal(inputs: &queue::UnboundedSender<SessionInput>) {
+    /// How long the session may take to end by itself.
     const GRACE: Duration = Duration::from_millis(500);
-    // A hang-up of a pty wakes the poll; that of other terminals may be seen only when asked again.
+    // The end of a pty wakes the poll; the end of other terminals may show only in a new poll.
     let a_second = Timespec { tv_sec: 1, tv_nsec: 0 };
     let stdout = io::stdout();
     let is_gone = || {
@@ -136,38 +135,45 @@ fn watch_terminal(outside: &queue::UnboundedSender<Outside>) {
         }
     };
     while !is_gone() {}
-    if outside.send(Outside::Signal(Signal::HUP)).is_ok() {
-        let (_nobody_sends, never) = mpsc::channel::<()>();
+    if inputs.send(SessionInput::Signal(Signal::HUP)).is_ok() {
+        let (_never_sends, never) = mpsc::channel::<()>();
         let _timeout: Result<(), mpsc::RecvTimeoutError> = never.recv_timeout(GRACE);
     }
-    #[expect(clippy::exit, reason = "the session does not answer, and there is no terminal to restore")]
+    #[expect(clippy::exit, reason = "the session does not end by itself, and there is no terminal to restore")]
     std::process::exit(128 + Signal::HUP.as_raw());
 }
 
-/// How the picture on the screen stands to what is known.
+/// Whether the screen shows the state of the app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Picture {
+enum ScreenState {
     UpToDate,
-    /// Something happened by itself.
-    Old,
-    /// Something happened because of the person, who waits for it.
+    /// The app changed by itself.
+    Outdated,
+    /// The user acted and waits for the result.
     Awaited,
 }
 
-/// Spaces frames out: ten a second on average, but an answer to the person comes at once a few times in a row.
+/// Spaces frames out: ten a second on average, while a few frames in a row may answer the user at once.
 #[derive(Debug)]
-struct Pace {
+struct FramePacer {
     /// When the next frame is due, by the average.
     next: Instant,
 }
 
-impl Pace {
+impl FramePacer {
+    /// The average time from one frame to the next.
     const FRAME: Duration = Duration::from_millis(100);
 
-    /// When this picture may be drawn.
-    fn due(&self, picture: Picture) -> Instant {
-        // Lines may come in pairs, as the first ones do. More than that is kept for the person.
-        let ahead = if picture == Picture::Awaited { 4 * Self::FRAME } else { Self::FRAME };
+    /// Frames that may be drawn ahead of the average to answer the user.
+    const AHEAD_FOR_USER: u32 = 4;
+
+    /// Frames that may be drawn ahead of the average for lines, which may come in pairs, as the first ones do.
+    const AHEAD_FOR_LINES: u32 = 1;
+
+    /// Returns when the next frame may be drawn.
+    fn due(&self, screen: ScreenState) -> Instant {
+        let frames = if screen == ScreenState::Awaited { Self::AHEAD_FOR_USER } else { Self::AHEAD_FOR_LINES };
+        let ahead = frames * Self::FRAME;
         self.next.checked_sub(ahead).unwrap_or(self.next)
     }
 
@@ -176,24 +182,25 @@ impl Pace {
     }
 }
 
-/// All that the loop holds.
+/// The state of the loop.
 struct Session<'a> {
     app: App,
     theme: Theme,
     screen: Screen,
     sources: Sources,
-    /// Up to when the app knows the time.
+    /// The time that the app has been told.
     now: Instant,
-    picture: Picture,
-    pace: Pace,
-    /// What the panel on the screen says that Enter does, and to whom. What was typed ahead of that sends nothing.
-    panel_shown: Option<PlannedEnd>,
-    /// There was no line yet.
+    screen_state: ScreenState,
+    pacer: FramePacer,
+    /// What the dialog on the screen says that Enter does, and to which processes. An Enter typed before that dialog was
+    /// drawn sends no signal.
+    shown_end: Option<PlannedEnd>,
+    /// Whether no line has arrived yet.
     is_blank: bool,
-    /// A SIGCONT is on its way that we know of.
-    continued: bool,
-    herald: Herald<'a>,
-    keeper: Keeper<'a>,
+    /// Whether the SIGCONT that ends our own stop is still to come.
+    expects_continue: bool,
+    notifier: Notifier<'a>,
+    settings_writer: SettingsWriter<'a>,
 }
 
 impl<'a> Session<'a> {
@@ -201,7 +208,7 @@ impl<'a> Session<'a> {
         options: &'a SessionOptions,
         screen: Screen,
         sources: Sources,
-        outside: &queue::UnboundedSender<Outside>,
+        inputs: &queue::UnboundedSender<SessionInput>,
     ) -> Self {
         let now = Instant::now();
         let mut fleet = Fleet::default();
@@ -219,109 +226,110 @@ impl<'a> Session<'a> {
             screen,
             sources,
             now,
-            picture: Picture::Old,
-            pace: Pace { next: now + FIRST_FRAME + Pace::FRAME },
-            panel_shown: None,
+            screen_state: ScreenState::Outdated,
+            pacer: FramePacer { next: now + FIRST_FRAME + FramePacer::FRAME },
+            shown_end: None,
             is_blank: true,
-            continued: false,
-            herald: Herald::new(&options.alert_command, options.bell, outside.clone()),
-            keeper: Keeper::new(&options.settings_files, outside.clone()),
+            expects_continue: false,
+            notifier: Notifier::new(&options.alert_command, options.bell, inputs.clone()),
+            settings_writer: SettingsWriter::new(&options.settings_files, inputs.clone()),
         }
     }
 
-    async fn run(mut self, mut outside: queue::UnboundedReceiver<Outside>) -> anyhow::Result<End> {
+    async fn run(mut self, mut inputs: queue::UnboundedReceiver<SessionInput>) -> anyhow::Result<SessionEnd> {
         let mut end = self.resized();
         while end.is_none() {
-            let (is_old, is_ready) = (self.picture != Picture::UpToDate, self.screen.is_ready());
+            let (is_outdated, is_ready) = (self.screen_state != ScreenState::UpToDate, self.screen.is_ready());
             end = tokio::select! {
                 biased;
-                Some(event) = outside.recv() => match event {
-                    Outside::Terminal(event) => self.terminal(&event),
-                    Outside::Signal(signal) => self.signal(signal)?,
-                    Outside::Told(trouble) => {
-                        self.herald.is_back();
-                        trouble.and_then(|reason| self.happen(Event::Done(reason)))
+                Some(input) = inputs.recv() => match input {
+                    SessionInput::Terminal(event) => self.terminal(&event),
+                    SessionInput::Signal(signal) => self.signal(signal)?,
+                    SessionInput::AlertProgramEnded(problem) => {
+                        self.notifier.program_ended();
+                        problem.and_then(|problem| self.update(Event::Done(problem)))
                     }
-                    Outside::Kept(words) => self.happen(Event::Done(words)),
-                    Outside::Deaf(error) => return Err(error).context("cannot read keys from the terminal"),
+                    SessionInput::SettingsWritten(sentence) => self.update(Event::Done(sentence)),
+                    SessionInput::KeysUnreadable(error) => return Err(error).context("cannot read keys from the terminal"),
                 },
-                () = self.screen.ready(), if is_old && !is_ready => None,
+                () = self.screen.ready(), if is_outdated && !is_ready => None,
                 // Before lines: a host that sends without a pause must not keep the screen from being drawn.
-                () = sleep_until(self.pace.due(self.picture)), if is_old && is_ready => {
+                () = sleep_until(self.pacer.due(self.screen_state)), if is_outdated && is_ready => {
                     self.draw();
                     None
                 }
                 event = self.sources.next() => self.receive(event),
-                () = sleep_until(self.now + TICK) => self.pass(),
+                () = sleep_until(self.now + TICK) => self.tick(),
             };
         }
-        self.screen.tty().leave();
-        self.keeper.leave(&self.app.settings()).await;
+        self.screen.tty().restore();
+        self.settings_writer.finish(&self.app.settings()).await;
         end.context("the session ended without a reason")
     }
 
     fn draw(&mut self) {
         let theme = self.theme.with(self.app.theme());
         self.screen.draw(|buffer| view::draw(buffer, &theme, &self.app));
-        self.panel_shown = self.app.planned_end();
-        self.picture = Picture::UpToDate;
-        self.pace.drawn(Instant::now());
+        self.shown_end = self.app.planned_end();
+        self.screen_state = ScreenState::UpToDate;
+        self.pacer.drawn(Instant::now());
     }
 
-    /// Lets the app know that time went by. It is told so before each other event, too.
-    fn pass(&mut self) -> Option<End> {
+    /// Tells the app that time passed. Another event follows mostly at once.
+    fn tick(&mut self) -> Option<SessionEnd> {
         self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
-        self.happen(Event::Tick(self.now - before))
+        self.update(Event::Tick(self.now - before))
     }
 
-    fn happen(&mut self, event: Event) -> Option<End> {
-        self.picture = self.picture.max(Picture::Old);
+    /// Passes an event to the app and performs the effect that it asks for.
+    fn update(&mut self, event: Event) -> Option<SessionEnd> {
+        self.screen_state = self.screen_state.max(ScreenState::Outdated);
         let effect = self.app.update(event);
         if self.app.end_dialog().is_none() {
-            self.panel_shown = None;
+            self.shown_end = None;
         }
         effect.and_then(|effect| self.perform(effect))
     }
 
-    fn terminal(&mut self, event: &terminal_event::Event) -> Option<End> {
+    fn terminal(&mut self, event: &terminal_event::Event) -> Option<SessionEnd> {
         let event = match event {
             terminal_event::Event::Key(key) if self.is_unseen(*key) => return None,
             terminal_event::Event::Key(key) => Event::Key(*key),
             terminal_event::Event::Mouse(mouse) => Event::Mouse(*mouse),
             terminal_event::Event::Paste(text) => return self.paste(text),
-            // Resizing comes as a signal: whoever reads keys hears of it only after the rest of a key.
+            // A new size comes as a signal: the thread that reads keys would report it only after the rest of a key.
             terminal_event::Event::Resize(..)
             | terminal_event::Event::FocusGained
             | terminal_event::Event::FocusLost => return None,
         };
-        self.picture = Picture::Awaited;
-        self.pass().or_else(|| self.happen(event))
+        self.screen_state = ScreenState::Awaited;
+        self.tick().or_else(|| self.update(event))
     }
 
-    /// Whether a key would send a signal that the panel on the screen does not show, or not to these: typed ahead, or
-    /// while the terminal took no frame.
+    /// Returns whether a key would send a signal that no dialog on the screen announces: the key was typed ahead, or the
+    /// terminal accepted no frame.
     fn is_unseen(&self, key: KeyEvent) -> bool {
-        self.app.intent(key) == Some(Intent::Confirm) && self.panel_shown != self.app.planned_end()
+        self.app.intent(key) == Some(Intent::Confirm) && self.shown_end != self.app.planned_end()
     }
 
-    /// What is pasted is text, for the filter or a mark; its letters are no keys elsewhere.
-    fn paste(&mut self, text: &str) -> Option<End> {
+    /// Takes pasted text into the filter or the name of a mark. Elsewhere its letters would be keys, so it is ignored.
+    fn paste(&mut self, text: &str) -> Option<SessionEnd> {
         if !self.app.is_typing() {
             return None;
         }
-        self.picture = Picture::Awaited;
+        self.screen_state = ScreenState::Awaited;
         let letters = text.chars().filter(|letter| !letter.is_control());
-        letters.map(|letter| Event::Key(KeyCode::Char(letter).into())).find_map(|key| self.happen(key))
+        letters.map(|letter| Event::Key(KeyCode::Char(letter).into())).find_map(|key| self.update(key))
     }
 
-    fn receive(&mut self, event: SourceEvent) -> Option<End> {
+    fn receive(&mut self, event: SourceEvent) -> Option<SessionEnd> {
         if std::mem::take(&mut self.is_blank) {
-            self.pace.next = Instant::now();
+            self.pacer.next = Instant::now();
         }
         let event = match event {
             SourceEvent::Line(host, line) => Event::Line(host, line),
-            SourceEvent::Note(_, note) => Event::Done(note),
+            SourceEvent::Note(host, note) => Event::Done(Text::new(format!("{}: {note}", self.app.fleet().name(host)))),
             SourceEvent::Named(host, name) => {
                 Event::Host(host, HostLabel { name: Some(name), source: "a recording".into() })
             }
@@ -331,77 +339,77 @@ impl<'a> Session<'a> {
             }
             SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
         };
-        self.pass().or_else(|| self.happen(event))
+        self.tick().or_else(|| self.update(event))
     }
 
-    fn signal(&mut self, signal: Signal) -> anyhow::Result<Option<End>> {
+    fn signal(&mut self, signal: Signal) -> anyhow::Result<Option<SessionEnd>> {
         match signal {
             Signal::TSTP => Ok(self.perform(Effect::Suspend)),
             Signal::CONT => {
-                // Whoever stopped us, or the shell meanwhile, may have changed the terminal.
-                if !std::mem::take(&mut self.continued) {
+                // After a SIGSTOP from elsewhere, the shell has changed the modes of the terminal.
+                if !std::mem::take(&mut self.expects_continue) {
                     self.screen.take().context("cannot take over the terminal again")?;
                 }
                 Ok(self.resized())
             }
             Signal::WINCH => {
-                // A window that shrank and grew again has its old size, and lost what stood there.
-                self.screen.forget();
-                self.picture = Picture::Awaited;
+                // A window that shrank and grew again has its old size, but lost its content.
+                self.screen.redraw();
+                self.screen_state = ScreenState::Awaited;
                 Ok(self.resized())
             }
-            signal => Ok(Some(End::By(signal))),
+            signal => Ok(Some(SessionEnd::Signal(signal))),
         }
     }
 
-    fn resized(&mut self) -> Option<End> {
+    fn resized(&mut self) -> Option<SessionEnd> {
         let (columns, lines) = size();
-        self.happen(Event::Resized(columns, lines))
+        self.update(Event::Resized(columns, lines))
     }
 
-    /// Does what the app asks for: the only place where an effect becomes a deed.
-    fn perform(&mut self, effect: Effect) -> Option<End> {
+    /// Performs an effect. Nothing else here acts on the world.
+    fn perform(&mut self, effect: Effect) -> Option<SessionEnd> {
         match effect {
             Effect::Commands(commands) => {
                 commands.into_iter().for_each(|(host, command)| self.sources.send(host, command));
             }
             Effect::Alert(alerts) => {
-                if self.herald.rings() {
+                if self.notifier.rings_bell() {
                     self.screen.ring();
                 }
-                let troubles: Vec<Text> = alerts.iter().filter_map(|alert| self.herald.tell(alert).err()).collect();
-                return troubles.into_iter().find_map(|reason| self.happen(Event::Done(reason)));
+                let problems: Vec<Text> = alerts.iter().filter_map(|alert| self.notifier.notify(alert).err()).collect();
+                return problems.into_iter().find_map(|problem| self.update(Event::Done(problem)));
             }
-            // The interval that the user set lives on.
+            // The interval that the user chose stays.
             Effect::Reconnect(hosts) => {
                 hosts.into_iter().for_each(|host| self.sources.restart(host, self.app.interval()));
             }
             Effect::Copy(text) => self.screen.copy(&text),
             Effect::Keep => {
-                let trouble = self.keeper.write(&self.app.settings()).err();
-                return trouble.and_then(|reason| self.happen(Event::Done(reason)));
+                let problem = self.settings_writer.write(&self.app.settings()).err();
+                return problem.and_then(|problem| self.update(Event::Done(problem)));
             }
             Effect::Suspend => return self.suspend(),
-            Effect::Quit => return Some(End::Quit),
+            Effect::Quit => return Some(SessionEnd::Quit),
         }
         None
     }
 
-    /// Stops until the shell lets us go on.
-    fn suspend(&mut self) -> Option<End> {
-        // A shell with job control gives every job a process group of its own. In the first group of a
-        // session, as under `ssh -t HOST gputop`, nobody could ever wake us.
-        // SAFETY: neither takes a pointer. rustix has no word for 0, a session from outside of a PID namespace.
+    /// Stops the program until the shell continues it.
+    fn suspend(&mut self) -> Option<SessionEnd> {
+        // A shell with job control gives every job a process group of its own. In the first group of a session, as under
+        // `ssh -t HOST gputop`, nothing would continue a stopped program.
+        // SAFETY: neither call takes a pointer. rustix cannot express 0, a session from outside of the PID namespace.
         if unsafe { libc::getsid(0) == libc::getpgrp() } {
             return None;
         }
-        self.screen.tty().leave();
-        // The whole group, as the terminal would have done: the shell waits for a `sudo` or `time` around us.
-        self.continued = rustix::process::kill_current_process_group(Signal::STOP).is_ok();
+        self.screen.tty().restore();
+        // The whole group, as the terminal does it: the shell waits for a `sudo` or `time` that started gputop.
+        self.expects_continue = rustix::process::kill_current_process_group(Signal::STOP).is_ok();
         if self.screen.return_from_shell().is_err() {
-            return Some(End::By(Signal::HUP));
+            return Some(SessionEnd::Signal(Signal::HUP));
         }
-        self.picture = Picture::Awaited;
+        self.screen_state = ScreenState::Awaited;
         self.resized()
     }
 }
@@ -411,24 +419,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_comes_at_once_and_the_average_stays_at_ten_frames_a_second() {
+    fn an_answer_is_drawn_at_once_and_the_average_stays_at_ten_frames_a_second() {
         let start = Instant::now();
-        let mut pace = Pace { next: start };
+        let mut pacer = FramePacer { next: start };
         let mut now = start;
         let mut frames = 0;
         while now < start + Duration::from_secs(10) {
-            now = now.max(pace.due(Picture::Awaited));
-            pace.drawn(now);
+            now = now.max(pacer.due(ScreenState::Awaited));
+            pacer.drawn(now);
             frames += 1;
         }
         assert!((100..=105).contains(&frames), "{frames}");
 
-        // Lines of a fast agent leave room for the answer to a key.
-        let mut pace = Pace { next: now };
+        // Frames for the lines of a fast agent leave room for the answer to a key.
+        let mut pacer = FramePacer { next: now };
         for _ in 0..20 {
-            now = now.max(pace.due(Picture::Old));
-            pace.drawn(now);
+            now = now.max(pacer.due(ScreenState::Outdated));
+            pacer.drawn(now);
         }
-        assert_eq!(pace.due(Picture::Awaited), pace.due(Picture::Old) - 3 * Pace::FRAME);
+        assert_eq!(pacer.due(ScreenState::Awaited), pacer.due(ScreenState::Outdated) - 3 * FramePacer::FRAME);
     }
 }

@@ -1,8 +1,8 @@
-//! The person's terminal: taken over, drawn on, and given back as it was, whatever happens.
+//! The user's terminal: taken over, drawn on, and restored, also after a panic.
 //!
-//! A frame is painted in memory ([`mod@paint`]) and written by a thread of its own, because a terminal that
-//! nobody reads blocks its writer. While that thread writes, no frame is drawn. Giving the terminal
-//! back waits for nobody longer than [`PATIENCE`], and works from any thread, a panicking one too.
+//! A frame is painted in memory ([`mod@paint`]) and written by a thread of its own, because writing to a terminal that
+//! nothing reads blocks. While that thread writes, no frame is drawn. Restoring the terminal works from any thread and
+//! takes no longer than twice [`RESTORE_TIMEOUT`].
 
 mod clipboard;
 mod paint;
@@ -22,76 +22,75 @@ use self::paint::Painter;
 use crate::base::terminal::{self, write_unbuffered};
 use crate::base::text::Text;
 
-/// How long giving the terminal back waits for it to take what it is sent; at most twice.
-const PATIENCE: Duration = Duration::from_millis(80);
+/// How long restoring waits for the terminal to accept the last bytes, at most twice.
+const RESTORE_TIMEOUT: Duration = Duration::from_millis(80);
 
-/// Alternate screen, no cursor, and what is pasted comes marked: its letters are no keys.
+/// Switches to the alternate screen, hides the cursor, and turns on bracketed paste, so that pasted letters are no keys.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?2004h";
-/// Clicks and the wheel, with coordinates that do not end at 223. Not every move: those would wake us.
+/// Reports clicks and the wheel, with coordinates above 223 too; not movements, each of which would wake gputop.
 const MOUSE_ON: &str = "\x1b[?1000h\x1b[?1006h";
-/// Undoes it all, after a frame that was cut off in the middle too. The pen that comes back with the shell's
-/// screen may be ours, where the screen was taken twice.
+/// Undoes all of these, also after a frame that was cut off. Resets the style twice: the shell's screen comes back with the
+/// style that it was left with.
 const LEAVE: &str = "\x1b[?2026l\x1b[?2004l\x1b[?1006l\x1b[?1000l\x1b[m\x1b[?25h\x1b[?1049l\x1b[m";
 
-/// A synchronized update: the terminal shows what is between at once, or not yet.
+/// Begin and end of a synchronized update, which the terminal shows as a whole.
 const BEGIN: &str = "\x1b[?2026h";
 const END: &str = "\x1b[?2026l";
 
-/// Bytes in one write. A frame is given up between two of them.
+/// The bytes of one write. Restoring the terminal stops a frame between two writes.
 const CHUNK: usize = 4096;
 
-/// The terminal itself, as the session, its writer and a panic share it.
+/// The modes of the terminal, shared by the session, the writing thread and the panic hook.
 #[derive(Debug)]
 pub struct Tty {
-    /// As the terminal was before; how it is given back.
+    /// The modes to restore.
     prior: Mutex<Termios>,
-    /// It is the shell's: no more frames.
-    left: AtomicBool,
-    /// Held during a write, so that nothing comes between the end of the last frame and [`LEAVE`].
-    turn: Mutex<()>,
+    /// Whether the terminal is restored, so that no frame may be written.
+    is_restored: AtomicBool,
+    /// Held during a write, so that [`LEAVE`] comes after the last write of a frame.
+    write_lock: Mutex<()>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is inside is whole: nobody panics in the middle of changing it.
+    // Nothing panics while it holds the lock, so the content is consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Tty {
-    fn raw(&self) -> io::Result<()> {
+    fn set_raw_mode(&self) -> io::Result<()> {
         let mut raw = lock(&self.prior).clone();
         raw.make_raw();
         Ok(termios::tcsetattr(io::stdout(), OptionalActions::Now, &raw)?)
     }
 
-    /// Gives the terminal back. Doing so twice does no harm.
-    pub fn leave(self: &Arc<Self>) {
-        self.left.store(true, Ordering::SeqCst);
-        let (done, is_done) = mpsc::channel();
+    /// Restores the terminal. A second call does nothing more.
+    pub fn restore(self: &Arc<Self>) {
+        self.is_restored.store(true, Ordering::SeqCst);
+        let (done, end) = mpsc::channel();
         let tty = Arc::clone(self);
-        let writer = thread::Builder::new().name("leave".to_owned()).spawn(move || {
-            let _turn = lock(&tty.turn);
-            // A turn that comes too late finds us back from the shell.
-            if tty.left.load(Ordering::SeqCst) {
-                // Nobody is left to tell, should the terminal be gone.
+        let writer = thread::Builder::new().name("restore".to_owned()).spawn(move || {
+            let _lock = lock(&tty.write_lock);
+            // By now the user may be back from the shell, and the screen taken over again.
+            if tty.is_restored.load(Ordering::SeqCst) {
                 let _gone: io::Result<()> = write_unbuffered(LEAVE.as_bytes());
             }
-            let _late: Result<(), mpsc::SendError<()>> = done.send(());
+            let _timed_out: Result<(), mpsc::SendError<()>> = done.send(());
         });
-        let stuck = writer.is_ok() && is_done.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout);
-        if stuck {
+        let is_stuck = writer.is_ok() && end.recv_timeout(RESTORE_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout);
+        if is_stuck {
             let _gone: rustix::io::Result<()> = termios::tcflush(io::stdout(), QueueSelector::OFlush);
         }
-        // Setting the modes wakes a writer that waits for room, which flushing alone does not.
+        // Setting the modes wakes a writer that waits for room; flushing alone does not.
         let _gone: rustix::io::Result<()> = termios::tcsetattr(io::stdout(), OptionalActions::Now, &lock(&self.prior));
-        if stuck {
-            let _in_vain: Result<(), mpsc::RecvTimeoutError> = is_done.recv_timeout(PATIENCE);
+        if is_stuck {
+            let _timed_out: Result<(), mpsc::RecvTimeoutError> = end.recv_timeout(RESTORE_TIMEOUT);
         }
     }
 
     fn write(&self, frame: &str) -> io::Result<()> {
         for chunk in frame.as_bytes().chunks(CHUNK) {
-            let _turn = lock(&self.turn);
-            if self.left.load(Ordering::SeqCst) {
+            let _lock = lock(&self.write_lock);
+            if self.is_restored.load(Ordering::SeqCst) {
                 return Ok(());
             }
             write_unbuffered(chunk)?;
@@ -100,7 +99,7 @@ impl Tty {
     }
 }
 
-/// The screen: what was drawn last, and whether the next frame may be.
+/// The screen: the painter, and the thread that writes its frames.
 #[derive(Debug)]
 pub struct Screen {
     tty: Arc<Tty>,
@@ -108,28 +107,28 @@ pub struct Screen {
     mouse: bool,
     frames: mpsc::Sender<String>,
     written: queue::UnboundedReceiver<String>,
-    /// The one buffer there is, unless the writer has it.
+    /// The only frame buffer; `None` while the writing thread has it.
     spare: Option<String>,
 }
 
 impl Screen {
-    /// Takes the terminal over. The screen is cleared with the first frame.
+    /// Takes the terminal over. The first frame clears the screen.
     ///
     /// # Errors
     ///
-    /// When the standard output is no terminal, or there can be no more threads.
+    /// When the standard output is no terminal, or no thread can be started.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         let tty = Arc::new(Tty {
             prior: Mutex::new(termios::tcgetattr(io::stdout())?),
-            left: AtomicBool::new(false),
-            turn: Mutex::new(()),
+            is_restored: AtomicBool::new(false),
+            write_lock: Mutex::new(()),
         });
         let (frames, to_write) = mpsc::channel::<String>();
         let (done, written) = queue::unbounded_channel();
         let writer = Arc::clone(&tty);
         thread::Builder::new().name("frames".to_owned()).spawn(move || {
             for frame in to_write {
-                // A terminal that takes nothing more is noticed by whoever watches it.
+                // The watchdog of the session notices a terminal that is gone.
                 let _gone: io::Result<()> = writer.write(&frame);
                 if done.send(frame).is_err() {
                     return;
@@ -142,14 +141,14 @@ impl Screen {
         Ok(screen)
     }
 
-    /// Takes the terminal over, whatever became of it, and forgets what was on it.
+    /// Takes the terminal over again, in whatever state it is. The next frame draws the whole screen.
     ///
     /// # Errors
     ///
-    /// When it is gone.
+    /// When the terminal is gone.
     pub fn take(&mut self) -> io::Result<()> {
-        self.tty.raw()?;
-        self.tty.left.store(false, Ordering::SeqCst);
+        self.tty.set_raw_mode()?;
+        self.tty.is_restored.store(false, Ordering::SeqCst);
         self.painter = Painter::new(screen_size());
         self.painter.bytes.push_str(ENTER);
         if self.mouse {
@@ -159,13 +158,13 @@ impl Screen {
         Ok(())
     }
 
-    /// Asks the terminal to take a text into its clipboard, with the next frame.
+    /// Asks the terminal to copy a text to its clipboard, with the next frame.
     pub fn copy(&mut self, text: &str) {
         self.painter.bytes.push_str(&clipboard::sequence(text));
     }
 
-    /// Takes nothing on the screen for granted: the next frame draws all of it.
-    pub fn forget(&mut self) {
+    /// Has the next frame draw the whole screen.
+    pub fn redraw(&mut self) {
         self.painter.clear();
     }
 
@@ -174,29 +173,29 @@ impl Screen {
         self.painter.bytes.push('\x07');
     }
 
-    /// Takes the terminal over from a shell, which may have changed its modes.
+    /// Takes the terminal over from the shell, which may have changed the modes to restore.
     ///
     /// # Errors
     ///
-    /// When it is gone.
+    /// When the terminal is gone.
     pub fn return_from_shell(&mut self) -> io::Result<()> {
         *lock(&self.tty.prior) = termios::tcgetattr(io::stdout())?;
         self.take()
     }
 
-    /// For those who give the terminal back.
+    /// Returns the handle that restores the terminal.
     pub fn tty(&self) -> Arc<Tty> {
         Arc::clone(&self.tty)
     }
 
-    /// Waits until a frame may be drawn: until the one before is written.
+    /// Waits until the previous frame is written, so that a frame may be drawn.
     pub async fn ready(&mut self) {
         if self.spare.is_none() {
             self.spare = self.written.recv().await;
         }
     }
 
-    /// Whether a frame may be drawn.
+    /// Returns whether a frame may be drawn.
     pub fn is_ready(&mut self) -> bool {
         if self.spare.is_none() {
             self.spare = self.written.try_recv().ok();
@@ -204,12 +203,12 @@ impl Screen {
         self.spare.is_some()
     }
 
-    /// Draws a frame, if one may be drawn, and has what changed written. Nothing is when nothing did.
+    /// Draws a frame, if one may be drawn, and starts to write the cells that changed.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) {
         if !self.is_ready() {
             return;
         }
-        // Made anew: it is many times the size of what is remembered of it, and most seconds need one.
+        // Not kept between frames: the buffer is many times larger than what the painter remembers.
         let mut drawing = Buffer::empty(Rect::from((Position::ORIGIN, screen_size())));
         draw(&mut drawing);
         self.painter.paint(&mut drawing);
@@ -230,7 +229,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.tty.leave();
+        self.tty.restore();
     }
 }
 
@@ -238,21 +237,20 @@ fn screen_size() -> Size {
     Size::from(terminal::size())
 }
 
-/// From now on a panic in any thread gives the terminal back first, where one was taken over, then says
-/// in one line what happened, and ends the program.
+/// Has a panic in any thread restore the terminal, if there is one, print one line, and end the program.
 pub fn end_on_panic(tty: Option<Arc<Tty>>) {
     std::panic::set_hook(Box::new(move |panic| {
         if let Some(tty) = &tty {
-            tty.leave();
+            tty.restore();
         }
-        let what = Text::new(panic.payload_as_str().unwrap_or("panic").replace('\n', " "));
+        let message = Text::new(panic.payload_as_str().unwrap_or("panic").replace('\n', " "));
         let place = panic.location().map_or_else(String::new, |place| format!(" ({place})"));
         let _closed: io::Result<()> =
-            writeln!(io::stderr(), "gputop: this is a bug in gputop, please report it: {what}{place}");
-        #[expect(clippy::exit, reason = "the other threads know nothing of the panic, and would go on")]
+            writeln!(io::stderr(), "gputop: this is a bug in gputop, please report it: {message}{place}");
+        #[expect(clippy::exit, reason = "the other threads would go on after the panic")]
         std::process::exit(PANICKED);
     }));
 }
 
-/// The exit code of a program of Rust that panicked.
+/// The exit code of a Rust program that panicked.
 const PANICKED: i32 = 101;

@@ -108,7 +108,7 @@ fn a_home_directory_that_hangs_is_named_without_delay() {
             terminal.keys(ESC);
             terminal.wait_for("no process uses a GPU");
             terminal.keys("W");
-            terminal.wait_for("settings were not written: the last time they were has not ended yet");
+            terminal.wait_for("settings were not written: the last write has not ended yet");
         }
         terminal.keys("s");
         terminal.quit();

@@ -1,12 +1,15 @@
 //! Two hosts at once: agents with drivers of their own, the same PIDs and GPU UUIDs on both, connected by `--via`.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
 use fake_nvml::Tenant;
 use gputop::protocol::line::Line;
 use serde_json::Value;
 
-use crate::process::run;
+use crate::process::{Life, children, run};
+use crate::terminal::{ENTER, F9, Terminal};
+use crate::trees::audit;
 use crate::world::{GIB, Host};
 
 /// The memory of the process on each host. Nothing else tells the two apart.
@@ -166,4 +169,44 @@ fn a_command_that_cannot_be_split_is_a_mistake_on_the_command_line() {
         let ran = Host::still([]).run(["--once", "--via", bad]);
         assert_eq!(ran.code, 2, "{bad}: {}", ran.err);
     }
+}
+
+/// The agent of this host among the children of a viewer.
+#[track_caller]
+fn agent_process(viewer: &Terminal, host: &Host) -> Life {
+    let folder = host.path("").into_os_string().into_encoded_bytes();
+    let is_of_host = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.windows(folder.len()).any(|part| part == folder)
+    };
+    Life::of(children(viewer.pid(), "agent").into_iter().find(is_of_host).expect("each host has an agent"))
+}
+
+#[test]
+fn a_signal_goes_through_the_agent_of_its_host() {
+    let mut pair = Pair::new();
+    let terminal = Terminal::run(&mut pair.gputop(["--sort", "memory"]), 140, 30);
+    terminal.wait_for("3.0G");
+    terminal.wait_for("5.0G");
+    // The process on the right is the first row: it uses more memory.
+    terminal.keys(F9);
+    terminal.wait_for("Made sure");
+    terminal.keys(ENTER);
+    pair.left.process(pair.pid).wait();
+    terminal.wait_for("It ended after");
+    let signals: Vec<Value> = audit(&pair.right).into_iter().filter(|act| act["signal"].is_string()).collect();
+    assert_eq!(signals.len(), 1, "{signals:?}");
+    assert!(!pair.left.path("gputop/kills.jsonl").exists(), "the left agent was asked too");
+}
+
+#[test]
+fn a_host_that_is_lost_is_named_with_the_reason_and_the_other_goes_on() {
+    let mut pair = Pair::new();
+    let terminal = Terminal::run(&mut pair.gputop([]), 140, 30);
+    terminal.wait_for("3.0G");
+    terminal.wait_for("5.0G");
+    agent_process(&terminal, &pair.left).end();
+    terminal.wait_for("left: the command ended");
+    pair.right.change(|world| world.gpus[0].tenants[0].memory = Some(9 * GIB));
+    terminal.wait_for("9.0G");
 }

@@ -1,6 +1,6 @@
-//! Passes alerts on to the program of `--on-alert`, each once, and waits for none of them.
+//! Runs the program of `--on-alert` once for each alert, without waiting for it.
 //!
-//! Each runs in a session of its own, on no terminal, on a thread that reaps it. Its output goes nowhere.
+//! Each run has a session of its own without a terminal; a thread reaps it. Its output is discarded.
 
 use std::io;
 use std::process::{Command, ExitStatus, Stdio};
@@ -8,39 +8,43 @@ use std::thread;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::Outside;
+use super::SessionInput;
 use crate::app::event::Alert;
 use crate::base::text::Text;
 use crate::source::detach;
 
-/// So many programs at a time, should they hang.
-const MOST: usize = 8;
+/// The largest number of programs that run at the same time, should they hang.
+const MOST_RUNNING: usize = 8;
 
-/// Whoever passes alerts on.
+/// Passes alerts on: by the terminal's bell, and to the user's program.
 #[derive(Debug)]
-pub(super) struct Herald<'a> {
-    bell: bool,
+pub(super) struct Notifier<'a> {
+    rings_bell: bool,
+    /// The program and its arguments; empty for none.
     command: &'a [String],
-    outside: UnboundedSender<Outside>,
+    inputs: UnboundedSender<SessionInput>,
     running: usize,
 }
 
-impl<'a> Herald<'a> {
-    /// As the command line says.
-    pub(super) fn new(command: &'a [String], bell: bool, outside: UnboundedSender<Outside>) -> Self {
-        Self { bell, command, outside, running: 0 }
+impl<'a> Notifier<'a> {
+    pub(super) fn new(command: &'a [String], rings_bell: bool, inputs: UnboundedSender<SessionInput>) -> Self {
+        Self { rings_bell, command, inputs, running: 0 }
     }
 
-    /// Whether the bell rings.
-    pub(super) fn rings(&self) -> bool {
-        self.bell
+    /// Returns whether an alert rings the terminal's bell.
+    pub(super) fn rings_bell(&self) -> bool {
+        self.rings_bell
     }
 
-    /// Has the program told, if there is one, and says why not.
-    pub(super) fn tell(&mut self, alert: &Alert) -> Result<(), Text> {
+    /// Starts the program, if there is one. How it ends comes as a [`SessionInput::AlertProgramEnded`].
+    ///
+    /// # Errors
+    ///
+    /// When the program cannot be started, or too many still run: one sentence.
+    pub(super) fn notify(&mut self, alert: &Alert) -> Result<(), Text> {
         let Some((name, arguments)) = self.command.split_first() else { return Ok(()) };
-        if self.running >= MOST {
-            return Err(format!("{name} has not come back from {MOST} alerts: this one was not passed on").into());
+        if self.running >= MOST_RUNNING {
+            return Err(format!("{name} still runs for {MOST_RUNNING} alerts: this alert was not passed on").into());
         }
         let mut command = Command::new(name);
         command
@@ -52,29 +56,28 @@ impl<'a> Herald<'a> {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         detach(&mut command);
-        let (outside, name) = (self.outside.clone(), name.clone());
-        let told = move || {
-            let trouble = trouble(&name, command.spawn().and_then(|mut child| child.wait()));
-            // The session may be over.
-            let _leaving = outside.send(Outside::Told(trouble));
+        let (inputs, name) = (self.inputs.clone(), name.clone());
+        let run = move || {
+            let problem = problem(&name, command.spawn().and_then(|mut child| child.wait()));
+            let _session_over = inputs.send(SessionInput::AlertProgramEnded(problem));
         };
-        // Starting a program may take long, too, where it lies on another machine.
+        // Starting a program from a network file system may take long, so the thread starts it too.
         thread::Builder::new()
             .name("alert".to_owned())
-            .spawn(told)
+            .spawn(run)
             .map_err(|error| Text::from(format!("an alert was not passed on: {error}")))?;
         self.running += 1;
         Ok(())
     }
 
-    /// One of them is over.
-    pub(super) fn is_back(&mut self) {
+    /// Counts a program that has ended.
+    pub(super) fn program_ended(&mut self) {
         self.running = self.running.saturating_sub(1);
     }
 }
 
-/// What went wrong, in a sentence.
-fn trouble(name: &str, ended: io::Result<ExitStatus>) -> Option<Text> {
+/// Returns a sentence on what went wrong; `None` for success.
+fn problem(name: &str, ended: io::Result<ExitStatus>) -> Option<Text> {
     match ended {
         Ok(status) if status.success() => None,
         Ok(status) => Some(format!("{name}, which was to pass on an alert, ended with {status}").into()),

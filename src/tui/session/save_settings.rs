@@ -1,4 +1,4 @@
-//! Has settings written down. A home may be far away, and hang: a thread of its own waits for it.
+//! Writes settings on a thread of its own, because a home directory on a network may hang.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,64 +9,67 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::Outside;
+use super::SessionInput;
 use super::options::SettingsFiles;
 use crate::app::settings::Settings;
 use crate::base::text::Text;
 
-/// How long one who leaves waits for all that is to be written: nobody waits for a home that is far away longer than can be
-/// felt. A host that is busy needs some of it.
-const LAST_WORDS: Duration = Duration::from_millis(250);
+/// How long quitting waits for all writes: a user hardly notices the delay, and a busy host needs some of it.
+const QUIT_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Whoever keeps settings.
+/// Writes settings, one write at a time.
 #[derive(Debug)]
-pub(super) struct Keeper<'a> {
+pub(super) struct SettingsWriter<'a> {
     files: &'a SettingsFiles,
-    outside: UnboundedSender<Outside>,
-    /// Ends when what is being written is, and what there is to say of it was said.
-    writing: Option<JoinHandle<()>>,
+    inputs: UnboundedSender<SessionInput>,
+    /// Ends when the write is over and its result was sent.
+    write_task: Option<JoinHandle<()>>,
 }
 
-impl<'a> Keeper<'a> {
-    /// Nothing is being written.
-    pub(super) fn new(files: &'a SettingsFiles, outside: UnboundedSender<Outside>) -> Self {
-        Self { files, outside, writing: None }
+impl<'a> SettingsWriter<'a> {
+    pub(super) fn new(files: &'a SettingsFiles, inputs: UnboundedSender<SessionInput>) -> Self {
+        Self { files, inputs, write_task: None }
     }
 
-    /// Has them written into `config.toml`, and says why not. What comes of it is told later.
+    /// Starts to write settings into `config.toml`. The result comes as a [`SessionInput::SettingsWritten`].
+    ///
+    /// # Errors
+    ///
+    /// When the last write still runs, or no thread can be started: one sentence.
     pub(super) fn write(&mut self, settings: &Settings) -> Result<(), Text> {
-        if self.writing.as_ref().is_some_and(|it| !it.is_finished()) {
-            return Err("settings were not written: the last time they were has not ended yet".into());
+        if self.write_task.as_ref().is_some_and(|task| !task.is_finished()) {
+            return Err("settings were not written: the last write has not ended yet".into());
         }
-        let (done, mut written) = oneshot::channel::<String>();
+        let (sender, mut result) = oneshot::channel::<String>();
         let (write, settings) = (Arc::clone(&self.files.write_config), settings.clone());
         thread::Builder::new()
-            .name("keeper".to_owned())
-            .spawn(move || _ = done.send(write(&settings)))
+            .name("settings".to_owned())
+            .spawn(move || _ = sender.send(write(&settings)))
             .map_err(|error| Text::from(format!("settings were not written: {error}")))?;
-        let (outside, late, patience) = (self.outside.clone(), self.files.late.clone(), self.files.patience);
-        // The session may be over.
-        let say = move |words: String| _ = outside.send(Outside::Kept(words.into()));
-        self.writing = Some(tokio::spawn(async move {
-            let in_time = timeout(patience, &mut written).await;
-            let words = match in_time {
-                Ok(words) => words,
+        let (inputs, late, patience) = (self.inputs.clone(), self.files.late.clone(), self.files.patience);
+        // Nothing receives the sentence once the session is over.
+        let send = move |sentence: String| _ = inputs.send(SessionInput::SettingsWritten(sentence.into()));
+        self.write_task = Some(tokio::spawn(async move {
+            let in_time = timeout(patience, &mut result).await;
+            let sentence = match in_time {
+                Ok(sentence) => sentence,
                 Err(_) => {
-                    say(late);
-                    written.await
+                    send(late);
+                    result.await
                 }
             };
-            words.into_iter().for_each(say);
+            sentence.into_iter().for_each(send);
         }));
         Ok(())
     }
 
-    /// Waits, not for long, for what is being written, and keeps for the next run what was changed in this one.
-    pub(super) async fn leave(&mut self, settings: &Settings) {
-        let deadline = Instant::now() + LAST_WORDS;
-        // Mostly it is one home, and one is not waited for twice.
-        if let Some(writing) = self.writing.take()
-            && timeout_at(deadline, writing).await.is_err()
+    /// Waits for a write that runs, then saves for the next run what the user changed on the screen. Takes no longer than
+    /// [`QUIT_TIMEOUT`].
+    pub(super) async fn finish(&mut self, settings: &Settings) {
+        let deadline = Instant::now() + QUIT_TIMEOUT;
+        // Both files are mostly in one home directory. If it hangs, the second write would hang too.
+        if let Some(task) = self.write_task.take()
+            && timeout_at(deadline, task).await.is_err()
         {
             return;
         }
