@@ -1,4 +1,4 @@
-//! The panel that ends processes: whom, what would be done, what came of it.
+//! Draws the dialog that ends processes: the targets, the choice, and the progress.
 
 use std::time::Duration;
 
@@ -19,13 +19,13 @@ use crate::model::{HostModel, HostProcess, Returned};
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Process, State};
 
-/// As wide as reads well.
+/// The width of the dialog, in columns.
 const WIDTH: u16 = 76;
 
-/// Processes of a job that show at a time, at least, and choices.
+/// The least number of processes, and the number of choices, that are shown at a time.
 const SHOWN: usize = 6;
 const CHOICES: usize = 4;
-/// Rows for all but the processes: a higher screen has more of these.
+/// The rows for everything but the processes. A higher screen shows more processes.
 const OTHERS: u16 = 20;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
@@ -37,7 +37,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
     let columns = usize::from(width.saturating_sub(2));
     let mut who = if is_one { one(theme, model, panel, root) } else { many(theme, model, panel, shown, columns) };
-    // What one is about to do, and what came of it, is there whatever the size; of the rest, what fits.
+    // The choice and the progress are always shown. The description of the targets is cut if the screen is small.
     let mut what = cautions(theme, panel);
     if !panel.is_over() {
         let few = body.height < 18;
@@ -50,7 +50,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     what.extend(panel.unrecorded().map(|reason| Line::styled(reason.to_string(), theme.notable())));
 
     let below = rows_of(&what, width.saturating_sub(2));
-    // Whoever is meant is named, whatever the size.
+    // The PIDs of the targets are always shown.
     if !is_one && who.len() + usize::from(below) + 2 > usize::from(body.height) {
         who = briefly(theme, panel);
     }
@@ -61,7 +61,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let title = match panel.scope() {
         Scope::Job => format!(" End the job of {} ", root.id().pid),
         Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
-        // One that is tagged may be far from the cursor.
+        // A tagged process may be far from the cursor.
         Scope::Chosen if app.processes().tagged().contains(&HostProcess { host: panel.host(), process: root.id() }) => {
             format!(" End the tagged process {} ", root.id().pid)
         }
@@ -72,13 +72,13 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     block.render(area, buffer);
     let below = below.min(inside.height);
     let upper = Rect { height: inside.height - below, ..inside };
-    // With room to spare, the choices follow the rest at once.
+    // On a high screen the choices follow the description directly.
     let lower = Rect { y: inside.y + above.min(upper.height), height: below, ..inside };
     Paragraph::new(who).wrap(Wrap { trim: false }).render(upper, buffer);
     Paragraph::new(what).wrap(Wrap { trim: false }).render(lower, buffer);
 }
 
-/// Rows that lines take when they are broken between words, up to more than any screen has.
+/// The number of rows of wrapped lines, up to 100.
 fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
     let area = Rect { x: 0, y: 0, width, height: 100 };
     let mut drawn = Buffer::empty(area);
@@ -87,18 +87,18 @@ fn rows_of(lines: &[Line<'_>], width: u16) -> u16 {
     (0..area.height).rev().find(|row| !is_blank(*row)).map_or(0, |row| row + 1)
 }
 
-/// A text broken between words; the rows after the first begin below the word at that column.
+/// Wraps a text. Rows after the first are indented.
 fn hanging(text: &str, columns: usize, indent: usize) -> impl Iterator<Item = String> {
     let rows = wrap(text, columns, indent).into_iter().enumerate();
     rows.map(move |(at, row)| if at == 0 { row } else { format!("{:indent$}{row}", "") })
 }
 
-/// So much of a command as tells one from another; the detail page has it all.
+/// The beginning of a command. The page of the process has all of it.
 fn command(process: &Process, most: usize) -> String {
     cut(word(labels::command(process)), most)
 }
 
-/// At most so many characters of a text.
+/// Cuts a text after this many characters.
 fn cut(mut text: String, most: usize) -> String {
     if let Some((cut, _)) = text.char_indices().nth(most) {
         text.truncate(cut);
@@ -107,13 +107,13 @@ fn cut(mut text: String, most: usize) -> String {
     text
 }
 
-/// One process, in full.
+/// Describes one target in full.
 fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
     let process = &member.process;
     let user = word(process.facts.user.as_ref().map_err(|why| *why));
     let started = model.latest().map(|snapshot| labels::elapsed(snapshot, process)).and_then(Result::ok);
     let started = started.map_or("at an unknown time".to_owned(), |started| format!("{} ago", Elapsed(started)));
-    // One that is gone was seen last on its way.
+    // The last state of an ended process is out of date.
     let has_ended = matches!(member.stage, Stage::Ended { .. });
     let state = match member.stage {
         Stage::Ended { zombie_of: None, .. } => "ended",
@@ -135,7 +135,7 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
     if let Some(ran) = member.ran().filter(|_| !has_ended) {
         lines.push(Line::styled(format!("it ran something else before: {}", cut(ran.line(), 60)), theme.notable()));
     }
-    // What came of it is said below.
+    // After the end the progress says enough.
     if let Some(verdict) = model.verdict(member.id()).filter(|verdict| verdict.is_suspect() && !has_ended) {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));
     }
@@ -148,15 +148,15 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
     lines
 }
 
-/// Columns before a command in a list: whether it is new there, and its PID.
+/// The width before a command in a list: a mark for processes that the agent found, and the PID.
 const PID: usize = 9;
-/// Columns of what became of it, beside its command; more than that stands below.
+/// The width of the progress beside a command. A longer text continues below.
 const STATE: usize = 22;
 
-/// Several processes, a line each, so many at a time.
+/// Lists several targets, one line each.
 fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let count = panel.targets().count();
-    let expected = panel.expected().map_or_else(String::new, |it| format!(", {it} expected back"));
+    let expected = panel.expected().map_or_else(String::new, |bytes| format!(", {bytes} expected back"));
     let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
     let now = model.now();
     for member in panel.targets().skip(panel.top()).take(shown) {
@@ -180,14 +180,14 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
     lines
 }
 
-/// Several processes, where there is no room for a line each.
+/// Lists the PIDs of the targets, where there is no room for one line each.
 fn briefly(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
     let pids: Vec<String> = panel.targets().skip(panel.top()).map(|member| member.id().pid.to_string()).collect();
     let text = format!("{} processes: {}", panel.targets().count(), pids.join(" "));
     vec![Line::styled(text, theme.accent())]
 }
 
-/// What came of one process, in a few words.
+/// The progress of one target in a few words.
 fn stage(theme: Theme, member: &Member, now: Moment, sent: Option<Moment>) -> (String, Style) {
     let since = |at: Moment| format!("{:.1} s", at.since(sent.unwrap_or(at)).as_secs_f64());
     match &member.stage {
@@ -229,10 +229,10 @@ fn cautions(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
     lines
 }
 
-/// The choice, and what stands around it.
+/// The choice and its neighbours.
 fn choices(theme: Theme, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let choices = panel.choices();
-    let at = choices.iter().position(|it| *it == panel.choice()).unwrap_or(0);
+    let at = choices.iter().position(|choice| *choice == panel.choice()).unwrap_or(0);
     let top = (at + 1).saturating_sub(shown).min(choices.len() - shown.min(choices.len()));
     let line = |choice: &Choice| {
         let (mark, style) = if *choice == panel.choice() { ("●", theme.text()) } else { ("○", theme.dim()) };
@@ -242,7 +242,7 @@ fn choices(theme: Theme, panel: &EndDialog, shown: usize, columns: usize) -> Vec
     choices.iter().skip(top).take(shown).flat_map(line).collect()
 }
 
-/// A choice in a word.
+/// The name of a choice.
 fn name(choice: Choice) -> String {
     match choice {
         Choice::Signal(signal) => signal.to_string(),
@@ -251,7 +251,7 @@ fn name(choice: Choice) -> String {
     }
 }
 
-/// What Enter does, and what has to be typed first: `Enter sends SIGTERM`.
+/// The effect of Enter and what has to be typed first, as in `Enter sends SIGTERM`.
 fn deed(panel: &EndDialog) -> String {
     let deed = match panel.choice() {
         Choice::Signal(signal) => format!("Enter sends {signal}"),
@@ -337,7 +337,7 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
     }
 }
 
-/// What came of it when all have ended: when, and whether the memory came back.
+/// Describes the result when all targets have ended: the time, and the memory that came back.
 fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static>> {
     let end =
         |member: &Member| if let Stage::Ended { at, zombie_of } = member.stage { Some((at, zombie_of)) } else { None };
@@ -364,13 +364,13 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
         (None, _) => {}
         (Some(_), None) => lines.push(Line::styled("waiting for the GPU to say what came back…", theme.dim())),
         (Some(_), Some(returned)) => {
-            lines.extend(returned.iter().map(|it| came_back(theme, model, panel, it, returned.len() > 1)));
+            lines.extend(returned.iter().map(|gpu| came_back(theme, model, panel, gpu, returned.len() > 1)));
         }
     }
     lines
 }
 
-/// `returned 38.2 GiB of 38.4 GiB`, and who still has the GPU open when that is not all.
+/// `returned 38.2 GiB of 38.4 GiB`, and the device-file holders if memory is missing.
 fn came_back(theme: Theme, model: &HostModel, panel: &EndDialog, returned: &Returned, named: bool) -> Line<'static> {
     let gpu = model.latest().and_then(|snapshot| snapshot.gpu(&returned.gpu));
     let label = gpu.filter(|_| named).map_or_else(String::new, |gpu| format!("GPU {}: ", labels::gpu_label(gpu)));

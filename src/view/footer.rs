@@ -1,4 +1,4 @@
-//! The last line: what was just done, the filter being typed, or the keys that help most.
+//! Draws the last line: the notice, the text being typed, or the most useful keys.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Modifier;
@@ -14,7 +14,7 @@ use crate::app::rows::RowSubject;
 use crate::app::{App, Mode};
 use crate::model::HostProcess;
 
-/// The keys to name, the most useful first, and what to call them in a word: none where the next key has the same.
+/// The intents whose keys are shown, the most useful first, each with a word. The word is empty if the next key has the same.
 const LIST: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
     (Intent::Suspects, "orphans"),

@@ -1,6 +1,6 @@
-//! How memory went: of the GPU or process under the cursor, and on a wide screen of both, side by side.
+//! Draws memory over time: of the GPU or process under the cursor, and on a wide screen of both, side by side.
 //!
-//! A process is a curve; a GPU is its processes, one on the other. What stands around them is in [`axes`].
+//! A process is drawn as a curve, a GPU as a stack of its processes. [`axes`] draws the labels and lines around them.
 
 mod axes;
 mod dots;
@@ -23,7 +23,7 @@ use crate::base::units::{Bytes, Elapsed, Moment};
 use crate::model::{Curve, GpuHistory, GpuOrProcess, HostModel, MemoryHistory};
 use crate::protocol::snapshot::{ProcessId, Reading};
 
-/// Draws every graph that is on the screen, and below one over the whole screen its lists.
+/// Draws every graph on the screen, and the lists below the graph over the whole screen.
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     for panel in app.panels() {
         draw_one(buffer, theme, app, &panel);
@@ -33,7 +33,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     }
 }
 
-/// `4711 python`, and only the number where the name is not known.
+/// `4711 python`, or only the PID if the name is not known.
 fn name_of(id: ProcessId, name: &Reading<Text>) -> String {
     name.as_ref().map_or_else(|_| id.pid.to_string(), |name| format!("{} {name}", id.pid))
 }
@@ -56,7 +56,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     let now = model.now();
     let Some(series) = model.series(&panel.subject.subject) else { return };
     head(buffer, theme, app, model, panel, series);
-    // Amounts beside nothing would say 0.
+    // Amounts beside an empty graph would look like a reading of 0.
     if series.peak().is_some() {
         axes::amounts(buffer, theme, panel);
     } else if let Some(mut pen) = Pen::at(buffer, panel.plot, panel.plot.height / 2) {
@@ -70,8 +70,8 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         (baseline, "baseline", theme.dim()),
     ];
     let levels = levels.map(|(amount, name, style)| amount.map(|amount| Level { amount, name, style }));
-    levels.iter().flatten().for_each(|it| it.line(buffer, panel));
-    // Behind curves, and before fillings.
+    levels.iter().flatten().for_each(|level| level.line(buffer, panel));
+    // Drawn before the curves, which cover the marks, and over the fillings.
     axes::marks(buffer, theme, panel, app.marks().list());
     if let Some(x) = app.graph().cursor().and_then(|at| panel.column(at)) {
         axes::upright(buffer, theme.accent(), panel, x);
@@ -94,12 +94,12 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
         }
     }
     axes::projection(buffer, theme, panel);
-    levels.iter().flatten().for_each(|it| it.name(buffer, panel));
+    levels.iter().flatten().for_each(|level| level.name(buffer, panel));
     axes::events(buffer, theme, model, panel);
     axes::names(buffer, theme, panel, app.marks().list());
 }
 
-/// The line above: who, and the figures that say most; at the right, the time it shows.
+/// Draws the line above the graph: the subject, the most important figures, and the span of time at the right.
 fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
     let span = axes::span(app.graph_span());
     let (span, style) = match app.graph().end() {
@@ -125,7 +125,7 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: 
     }
 }
 
-/// A name and a figure, if there is room for both: a figure that is cut says something else.
+/// Draws a name and a figure if both fit: a figure that is cut would read as another figure.
 fn figure(pen: &mut Pen<'_>, theme: Theme, name: &str, text: &str, style: Style) {
     let gap = usize::from(!name.is_empty());
     if name.len() + gap + text.len() <= pen.room() {
@@ -134,22 +134,22 @@ fn figure(pen: &mut Pen<'_>, theme: Theme, name: &str, text: &str, style: Style)
 }
 
 fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
-    let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+    let word = |bytes: Option<Bytes>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string());
     let now = model.now();
     let gone = match &panel.subject.subject {
-        GpuOrProcess::Process(id) => model.history().process(*id).and_then(|it| Some((*id, it.gone?))),
+        GpuOrProcess::Process(id) => model.history().process(*id).and_then(|process| Some((*id, process.gone?))),
         GpuOrProcess::Gpu(_) => None,
     };
     match gone {
         Some((id, gone)) => {
-            let lives = model.latest().is_some_and(|it| it.lives(id));
+            let lives = model.latest().is_some_and(|snapshot| snapshot.lives(id));
             let what = if lives { "let go" } else { "ended" };
             let text = format!("{what} {} ago, held {}", Elapsed(now.since(gone)), word(series.latest()));
             figure(pen, theme, "", &text, theme.notable());
         }
         None => figure(pen, theme, "now", &format!("{:>8}", word(series.latest())), theme.text()),
     }
-    if let Some(full) = panel.projection.and_then(|it| it.full) {
+    if let Some(full) = panel.projection.and_then(|projection| projection.full) {
         let [low, likely, high] = [full.low, full.likely, full.high].map(Elapsed);
         figure(pen, theme, "", &format!("out of memory in {likely} ({low} to {high})"), theme.alarm());
     }
@@ -159,7 +159,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
     {
         figure(pen, theme, "", &format!("{} since {name}", lists::signed(change)), theme.notable());
     }
-    // Where there is room, they stand at the right.
+    // With names of layers at the right, they are there.
     if let Some(split) = model.allocator_history(&panel.subject.subject).filter(|_| panel.legend.width == 0)
         && let (Some(allocated), Some(reserved)) = (split.allocated.latest(), split.reserved.latest())
     {
@@ -175,40 +175,40 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
     }
 }
 
-/// What was there at the moment under the cursor.
+/// Draws the figures at the moment under the cursor.
 fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Panel, at: Moment) {
     let now = model.now();
     pen.put(format!("at -{}", Elapsed(now.since(at))), theme.accent()).skip(2);
-    let held = model.series(&panel.subject.subject).and_then(|it| it.at(at, now));
-    let held = held.map_or_else(|| "unknown".to_owned(), |it| it.high.to_string());
+    let held = model.series(&panel.subject.subject).and_then(|series| series.at(at, now));
+    let held = held.map_or_else(|| "unknown".to_owned(), |range| range.high.to_string());
     pen.put(held, theme.text()).skip(2);
-    let high = |curve: &Curve| curve.at(at, now).map(|it| it.high);
+    let high = |curve: &Curve| curve.at(at, now).map(|range| range.high);
     let mut parts = Vec::new();
     match &panel.subject.subject {
         GpuOrProcess::Gpu(uuid) => {
             if let Some(gpu) = model.history().gpu(uuid) {
-                parts.extend(high(&gpu.sm).map(|it| format!("SM {it}%")));
-                parts.extend(high(&gpu.power).map(|it| format!("{it} W")));
-                parts.extend(high(&gpu.temperature).map(|it| format!("{}°C", GpuHistory::celsius(it))));
+                parts.extend(high(&gpu.sm).map(|sm| format!("SM {sm}%")));
+                parts.extend(high(&gpu.power).map(|watts| format!("{watts} W")));
+                parts.extend(high(&gpu.temperature).map(|value| format!("{}°C", GpuHistory::celsius(value))));
             }
-            // Where there is room, they stand at the right.
+            // With names of layers at the right, they are there.
             if panel.legend.width == 0 {
                 parts.extend(stack::at(model, uuid, at).into_iter().map(|(name, held)| format!("{name} {held}")));
             }
         }
         GpuOrProcess::Process(id) => {
-            // Where there is room, they stand at the right.
+            // With names of layers at the right, they are there.
             if let Some(split) = model.allocator_history(&panel.subject.subject).filter(|_| panel.legend.width == 0) {
                 let held = |name: &str, bytes: Bytes| format!("{name} {bytes}");
-                let at = |series: &MemoryHistory| series.at(at, now).map(|it| it.high);
+                let at = |series: &MemoryHistory| series.at(at, now).map(|range| range.high);
                 if let (Some(allocated), Some(reserved)) = (at(&split.allocated), at(&split.reserved)) {
                     parts.push(held("allocated", allocated));
                     parts.push(held("unallocated", reserved.saturating_sub(allocated)));
                 }
             }
             if let Some(process) = model.history().process(*id) {
-                parts.extend(high(&process.sm).map(|it| format!("SM {it}%")));
-                parts.extend(high(&process.rss).map(|it| format!("RSS {}", Bytes::from_kib(it.into()))));
+                parts.extend(high(&process.sm).map(|sm| format!("SM {sm}%")));
+                parts.extend(high(&process.rss).map(|kib| format!("RSS {}", Bytes::from_kib(kib.into()))));
             }
         }
     }
@@ -217,14 +217,15 @@ fn under_cursor(pen: &mut Pen<'_>, theme: Theme, model: &HostModel, panel: &Pane
     }
 }
 
-/// The curve of one process: in each column of dots, all that it held there.
+/// Draws the curve of one process: each column of dots spans the amounts of its time.
 fn curve(buffer: &mut Buffer, theme: Theme, panel: &Panel, series: &MemoryHistory, now: Moment) {
     let mut dots = Dots::new(panel.plot);
     let mut before: Option<(usize, usize)> = None;
     for (x, part) in series.over(&panel.window, now).into_iter().enumerate() {
-        let rows = part.map(|it| (dots.row(panel.scale.height(it.high)), dots.row(panel.scale.height(it.low))));
+        let rows =
+            part.map(|range| (dots.row(panel.scale.height(range.high)), dots.row(panel.scale.height(range.low))));
         if let Some((top, bottom)) = rows {
-            // From one column to the next the curve has no holes, except where nothing is known.
+            // Neighbouring columns are joined, except where the amount is not known.
             let (top, bottom) = before.map_or((top, bottom), |(above, below)| (top.min(below), bottom.max(above)));
             dots.line(x, (top, bottom), theme.accent());
         }

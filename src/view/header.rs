@@ -1,4 +1,4 @@
-//! The first line: whose machine this is, how busy it is, and whether what follows is fresh.
+//! Draws the first line: the hosts, their load, warnings, and why no data comes from a host.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
@@ -15,7 +15,7 @@ use crate::model::{Fleet, Severity, Verdict};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::{Reading, Snapshot};
 
-/// So much of the machine's name stands there whatever else there is to say.
+/// The least width of the host's name beside warnings.
 const NAME: usize = 8;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
@@ -47,7 +47,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let room = pen.room().saturating_sub(wanted).max(NAME);
     pen.cell(&name, room.min(name.width()), Align::Left, theme.text());
     for (words, style) in warnings {
-        // Half of a figure would read as another one.
+        // A figure that is cut would read as another figure.
         match pen.skip(2).room() {
             room if room < words.width() => pen.rest(words, style),
             _ => pen.put(words, style),
@@ -88,7 +88,7 @@ fn driver(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     }
 }
 
-/// What one has to know, the most urgent first.
+/// The warnings, the most urgent first.
 fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
     let leak = app.leak().map(|leak| (leak, theme.alarm()));
     let news = app.news().map(|news| (news.to_owned(), theme.notable()));
@@ -96,7 +96,7 @@ fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
     let summaries = fleet.hosts().filter_map(|(host, model)| {
         let summary = Verdict::summary(model.verdicts())?;
         let summary = if fleet.has_many() { format!("{}: {summary}", fleet.name(host)) } else { summary };
-        // As loud as the worst of them is on its line.
+        // The summary has the style of the worst verdict.
         let severities = model.verdicts().iter().filter(|verdict| verdict.is_on_gpu()).map(Verdict::severity);
         Some((summary, theme.severity(severities.max().unwrap_or(Severity::Bad))))
     });
@@ -104,7 +104,7 @@ fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
 }
 
 fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
-    // What is cut would read as another figure.
+    // A figure that is cut would read as another figure.
     const LABEL: usize = "  CPU ".len();
     let load = &snapshot.host.load;
     if pen.room() < LABEL + Percent::WIDTH {
@@ -116,7 +116,7 @@ fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
         && let Ok([one, five, fifteen]) = load.load
     {
         pen.skip(2).put("load ", theme.dim());
-        // Each has as many figures from 1 to 1000, and what follows stays where it is.
+        // Values from 1 to 1000 have the same width, so the rest of the line does not move.
         let places = |load: f64| if load < 99.995 { 2 } else { 1 };
         for (at, load) in [one, five, fifteen].into_iter().enumerate() {
             pen.skip(at.min(1)).put(format!("{load:>5.*}", places(load)), theme.text());
@@ -144,7 +144,7 @@ fn of(part: Reading<Bytes>, whole: Reading<Bytes>) -> String {
     }
 }
 
-/// A reading, or why there is none.
+/// Formats a reading, or why it is missing.
 pub(super) fn word(reading: Reading<impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
 }

@@ -1,4 +1,4 @@
-//! A page of text: a heading, and names with what is to be said of them.
+//! Draws a page of text: a heading, and fields with names and texts.
 
 use ratatui::buffer::Buffer;
 
@@ -9,7 +9,7 @@ use crate::app::columns::Align;
 use crate::app::layout::Area;
 use crate::app::page::{LABEL, PageLine};
 
-/// What it is, and which of its lines are shown below when there is no room for all.
+/// Draws the heading, and which lines are shown if not all fit.
 pub(super) fn head(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, top: usize, lines: usize) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     pen.put(title, theme.accent());

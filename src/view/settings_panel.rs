@@ -1,4 +1,4 @@
-//! The panel of settings, a line each.
+//! Draws the panel of settings, one line each.
 
 use ratatui::buffer::Buffer;
 use strum::VariantArray;
@@ -12,9 +12,9 @@ use crate::app::layout::Area;
 use crate::app::settings::ThemeName;
 use crate::app::settings_panel::Item;
 
-/// Columns of a setting's name.
+/// The width of a setting's name.
 const NAME: usize = 12;
-/// From this width on there is room for what to do when there is none.
+/// The least width for advice beside a column that has no room.
 const ROOMY: usize = 80;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[Item], cursor: usize, area: Area) {

@@ -1,4 +1,4 @@
-//! What stands around a curve: amounts at the left, levels across, the time below, marks and what happened.
+//! Draws everything around a curve: amounts at the left, levels, the time axis, marks and events.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::model::{Curve, GpuOrProcess, HistoryEvent, HistoryEventKind, HostMode
 use crate::view::pen::Pen;
 use crate::view::theme::{self, Theme};
 
-/// Round amounts at the left.
+/// Draws round amounts at the left.
 pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
     let left = Area { x: panel.area.x, width: AXIS, ..panel.plot };
     for (row, label) in panel.scale.labels() {
@@ -27,7 +27,7 @@ pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
     }
 }
 
-/// An amount with a name.
+/// An amount with a name, such as the capacity.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Level {
     pub(super) amount: Bytes,
@@ -36,7 +36,7 @@ pub(super) struct Level {
 }
 
 impl Level {
-    /// The row of the screen; absent where the amount is not shown.
+    /// The row of the screen; `None` if the amount is off the scale.
     fn row(&self, panel: &Panel) -> Option<u16> {
         let rows = panel.plot.height;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and the rows there are")]
@@ -44,7 +44,7 @@ impl Level {
         panel.scale.holds(self.amount).then(|| panel.plot.y + rows - 1 - from_bottom)
     }
 
-    /// A line across.
+    /// Draws a line across the graph.
     pub(super) fn line(&self, buffer: &mut Buffer, panel: &Panel) {
         let Some(row) = self.row(panel) else { return };
         for x in (0..panel.plot.width).step_by(2) {
@@ -67,7 +67,7 @@ impl Level {
     }
 }
 
-/// A line from top to bottom.
+/// Draws a line from top to bottom.
 pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) {
     for y in panel.plot.y..panel.plot.y + panel.plot.height {
         let cell = &mut buffer[(x, y)];
@@ -77,19 +77,19 @@ pub(super) fn upright(buffer: &mut Buffer, style: Style, panel: &Panel, x: u16) 
     }
 }
 
-/// A line for each mark.
+/// Draws a line for each mark.
 pub(super) fn marks(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
-    for x in marks.iter().filter_map(|it| panel.column(it.at(panel.subject.host)?)) {
+    for x in marks.iter().filter_map(|mark| panel.column(mark.at(panel.subject.host)?)) {
         upright(buffer, theme.notable(), panel, x);
     }
 }
 
-/// The names of marks beside their lines, as high as the names of later ones let them.
+/// Draws the names of marks beside their lines, each as high as the names of later marks allow.
 pub(super) fn names(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[Mark]) {
     const ROWS: usize = 3;
     let left = panel.plot.x;
     let mut ends = [left + panel.plot.width; ROWS];
-    for (x, mark) in marks.iter().rev().filter_map(|it| Some((panel.column(it.at(panel.subject.host)?)?, it))) {
+    for (x, mark) in marks.iter().rev().filter_map(|mark| Some((panel.column(mark.at(panel.subject.host)?)?, mark))) {
         let name = mark.name.as_str();
         let width = u16::try_from(unicode_width::UnicodeWidthStr::width(name)).unwrap_or(u16::MAX);
         for (row, end) in (0..panel.plot.height).zip(&mut ends) {
@@ -105,7 +105,7 @@ pub(super) fn names(buffer: &mut Buffer, theme: Theme, panel: &Panel, marks: &[M
     }
 }
 
-/// Round times below, as far from now as they are.
+/// Draws round times before now below the graph.
 pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment) {
     const STEPS: [u64; 17] =
         [5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800];
@@ -113,11 +113,11 @@ pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment
     let row = Area { y: panel.time, height: 1, ..panel.plot };
     let cell = 2 * u64::try_from(panel.window.part().as_millis()).unwrap_or(u64::MAX);
     let step = STEPS.into_iter().map(|it| it * 1000).find(|it| it / cell >= APART).unwrap_or(345_600_000);
-    // The last column of a graph that follows the present is now, wherever in that column now is.
+    // The present is always in the last column of a graph that follows the present.
     let last = panel.window.end().0.saturating_sub(cell);
     let behind = now.0.saturating_sub(last) / cell * cell;
     let (past, width) = (u64::from(panel.past), u64::from(panel.plot.width));
-    // A label stands below its moment, and keeps within the graph.
+    // A label is below its moment, and stays within the graph.
     let mut put = |column: u64, label: String| {
         let half = label.len() as u64 / 2;
         let place = column.saturating_sub(half).min(width.saturating_sub(label.len() as u64));
@@ -141,19 +141,19 @@ pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment
     }
 }
 
-/// What is to come, if it goes on so: the likely path, and the paths beside it.
+/// Draws the projection: the likeliest path, and the earliest and the latest one.
 pub(super) fn projection(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
-    let Some(ahead) = panel.projection else { return };
+    let Some(projection) = panel.projection else { return };
     let mut dots = Dots::new(panel.plot);
     let past = usize::from(panel.past) * 2;
-    let mut before = dots.row(panel.scale.height(ahead.from));
+    let mut before = dots.row(panel.scale.height(projection.from));
     for x in past..usize::from(panel.plot.width) * 2 {
         let after = panel.window.part() * u32::try_from(x - past + 1).unwrap_or(u32::MAX);
-        let rows = ahead.held(after).map(|it| dots.row(panel.scale.height(it)));
+        let rows = projection.held(after).map(|bytes| dots.row(panel.scale.height(bytes)));
         for row in [rows[0], rows[2]].into_iter().filter(|_| x % 4 < 2) {
             dots.line(x, (row, row), theme.dim());
         }
-        // However steep it is, it has no holes.
+        // Neighbouring columns are joined, however steep the path is.
         dots.line(x, (before, rows[1]), theme.alarm_line());
         before = rows[1];
     }
@@ -171,12 +171,12 @@ pub(super) fn words(seconds: u64) -> String {
     }
 }
 
-/// How long a graph is, in a word.
+/// The span of a graph in a word.
 pub(super) fn span(span: Duration) -> String {
     words(span.as_secs())
 }
 
-/// The work below, in steps up to all of it.
+/// Draws the use of the multiprocessors below the graph.
 pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Curve, now: Moment) {
     let Some(y) = panel.work else { return };
     let left = Area { x: panel.area.x, y, width: AXIS, height: 1 };
@@ -192,7 +192,7 @@ pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Cur
     buffer.set_stringn(panel.plot.x, y, steps, usize::from(panel.past), theme.good());
 }
 
-/// A letter for what happened, and how it looks.
+/// The letter of an event and its style.
 pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
     match what {
         HistoryEventKind::Began => ('▲', theme.good()),
@@ -203,7 +203,7 @@ pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
     }
 }
 
-/// What happened, in a few words.
+/// An event in a few words.
 pub(super) fn sentence(model: &HostModel, it: &HistoryEvent) -> String {
     let who = it.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
     let lives = it.process.as_ref().is_some_and(|(id, _)| model.latest().is_some_and(|it| it.lives(*id)));
@@ -225,7 +225,7 @@ pub(super) fn sentence(model: &HostModel, it: &HistoryEvent) -> String {
     }
 }
 
-/// What happened, on a row of its own, in words where these fit.
+/// Draws the events in their row, in words where these fit.
 pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel: &Panel) {
     let Some(y) = panel.events else { return };
     let row = Area { y, height: 1, ..panel.plot };
@@ -239,7 +239,7 @@ pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel
         let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else { continue };
         pen.skip(x).put(letter.to_string(), style);
         let words = sentence(model, it);
-        // Of what happened before, the letter stays.
+        // Words must not cover the letter of the event before.
         let before = shown[at + 1..].iter().map(|it| it.0).find(|before| *before < x);
         let is_free = |place: &usize| before.is_none_or(|before| before + 1 < *place);
         if x + 2 + words.len() < end {

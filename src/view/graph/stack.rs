@@ -1,5 +1,5 @@
-//! Memory as layers: of a GPU, each process that holds or held some; of a process, what tensors hold and what PyTorch
-//! keeps beside, which is more than the cache that it could give back. The rest is on top.
+//! Draws memory as layers. The layers of a GPU are its processes, past and present; those of a process are the memory of
+//! tensors and the other memory that PyTorch reserved. The rest is on top.
 
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
@@ -14,26 +14,26 @@ use crate::protocol::snapshot::GpuUuid;
 use crate::view::pen::Pen;
 use crate::view::theme::Theme;
 
-/// The most processes with a layer of their own; the rest stands on top.
+/// The number of processes with a layer of their own. The others are part of the rest.
 const MOST: usize = FILL_COUNT;
 
-/// What is on top, where nobody knows better.
+/// The name of the rest.
 const OTHER: &str = "other";
 
-/// One layer: whose, how much in each column of dots, and how much under the cursor, or else now.
+/// One layer: its name, its amount in each column of dots, and its amount at the cursor, or now without a cursor.
 struct Layer {
     name: String,
     amounts: Vec<Option<Bytes>>,
     held: Option<Bytes>,
-    /// Without an amount it is not known, instead of not there.
+    /// Whether a missing amount is unknown. Otherwise it means that the process was not there.
     may_be_unknown: bool,
 }
 
-/// The layers of a GPU from the bottom: who was there first stays below.
+/// The layers of a GPU from the bottom, in the order of their first appearance.
 fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment>) -> Vec<Layer> {
     let now = model.now();
     let is_shown = |series: &MemoryHistory| {
-        series.end() >= panel.window.start() && series.began().is_some_and(|it| it < panel.window.end())
+        series.end() >= panel.window.start() && series.began().is_some_and(|began| began < panel.window.end())
     };
     let mut shown: Vec<_> = model.history().gpu_processes(gpu).into_iter().filter(|(_, _, it)| is_shown(it)).collect();
     let mut peaks: Vec<Option<Bytes>> = shown.iter().map(|(_, _, it)| it.peak()).collect();
@@ -45,9 +45,9 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
     }
     let layer = |(id, process, series): (_, &ProcessHistory, &MemoryHistory)| Layer {
         name: name_of(id, &process.name),
-        amounts: series.over(&panel.window, now).into_iter().map(|it| it.map(|it| it.high)).collect(),
+        amounts: series.over(&panel.window, now).into_iter().map(|range| range.map(|range| range.high)).collect(),
         held: match cursor {
-            Some(at) => series.at(at, now).map(|it| it.high),
+            Some(at) => series.at(at, now).map(|range| range.high),
             None => process.gone.is_none().then(|| series.latest()).flatten(),
         },
         may_be_unknown: false,
@@ -55,7 +55,7 @@ fn layers(model: &HostModel, gpu: &GpuUuid, panel: &Panel, cursor: Option<Moment
     shown.into_iter().map(layer).collect()
 }
 
-/// Draws the layers, and their names at the right where there is room.
+/// Draws the layers of a GPU, and their names at the right where there is room.
 pub(super) fn draw(
     buffer: &mut Buffer,
     theme: Theme,
@@ -64,16 +64,17 @@ pub(super) fn draw(
     panel: &Panel,
     cursor: Option<Moment>,
 ) {
-    let Some(series) = model.history().gpu(gpu).map(|it| &it.memory) else { return };
+    let Some(series) = model.history().gpu(gpu).map(|history| &history.memory) else { return };
     let layers = layers(model, gpu, panel, cursor);
-    // As in the list, which is of now, where the layers are all that somebody accounts for.
-    let is_unaccounted = cursor.is_none() && layers.len() < MOST && model.unaccounted().iter().any(|it| it.gpu == *gpu);
+    // The rest has the name that the list uses, which shows the present, when all processes have a layer.
+    let is_unaccounted =
+        cursor.is_none() && layers.len() < MOST && model.unaccounted().iter().any(|memory| memory.gpu == *gpu);
     let rest = if is_unaccounted { "unaccounted" } else { OTHER };
     draw_stack(buffer, theme, model.now(), panel, &Stack { whole: series, layers, rest }, cursor);
 }
 
-/// Draws what tensors hold of a process's memory, what PyTorch keeps beside, and the rest. Where the parts were not known,
-/// there is but the whole.
+/// Draws the memory of tensors, the other memory that PyTorch reserved, and the rest. Where the parts are not known, only the
+/// whole is drawn.
 pub(super) fn draw_parts(
     buffer: &mut Buffer,
     theme: Theme,
@@ -85,11 +86,11 @@ pub(super) fn draw_parts(
 ) {
     let now = model.now();
     let high = |series: &MemoryHistory, window: &Window| -> Vec<Option<Bytes>> {
-        series.over(window, now).into_iter().map(|it| it.map(|it| it.high)).collect()
+        series.over(window, now).into_iter().map(|range| range.map(|range| range.high)).collect()
     };
     let less = |a: Option<Bytes>, b: Option<Bytes>| Some(a?.saturating_sub(b?));
     let held = |series: &MemoryHistory| match cursor {
-        Some(at) => series.at(at, now).map(|it| it.high),
+        Some(at) => series.at(at, now).map(|range| range.high),
         None => series.latest(),
     };
     let (allocated, reserved) = (high(&split.allocated, &panel.window), high(&split.reserved, &panel.window));
@@ -106,11 +107,11 @@ pub(super) fn draw_parts(
     draw_stack(buffer, theme, now, panel, &Stack { whole: series, layers, rest: OTHER }, cursor);
 }
 
-/// Layers, and the whole that they are of.
+/// The layers and the whole.
 struct Stack<'a> {
     whole: &'a MemoryHistory,
     layers: Vec<Layer>,
-    /// What is on top of them.
+    /// The name of the rest.
     rest: &'static str,
 }
 
@@ -127,12 +128,12 @@ fn draw_stack(
     let mut dots = Dots::new(panel.plot);
     let mut before: Option<Vec<usize>> = None;
     for (x, whole) in whole.into_iter().enumerate() {
-        let is_known = layers.iter().all(|it| !it.may_be_unknown || it.amounts[x].is_some());
+        let is_known = layers.iter().all(|layer| !layer.may_be_unknown || layer.amounts[x].is_some());
         let layers = if is_known { layers } else { &[] };
         before = whole.map(|whole| column(&mut dots, theme, panel, layers, x, whole, before.as_deref()));
     }
     dots.draw(buffer);
-    let used = cursor.map_or(stack.whole.latest(), |at| stack.whole.at(at, now).map(|it| it.high));
+    let used = cursor.map_or(stack.whole.latest(), |at| stack.whole.at(at, now).map(|range| range.high));
     legend(buffer, theme, panel, stack, used);
 }
 
@@ -140,7 +141,7 @@ fn style(theme: Theme, layers: &[Layer], at: usize) -> Style {
     if at < layers.len() { theme.layer(at) } else { theme.dim() }
 }
 
-/// One column of dots: each layer filled up to its edge. Gives the rows of the edges.
+/// Draws one column of dots: each layer filled up to its edge. Returns the rows of the edges.
 fn column(
     dots: &mut Dots,
     theme: Theme,
@@ -154,7 +155,7 @@ fn column(
     let mut floor = dots.height();
     let mut edges = Vec::with_capacity(layers.len() + 1);
     for at in 0..=layers.len() {
-        // The rest reaches to what is in use in all. What was read a moment later may be more.
+        // The rest ends at the memory in use. The layers may be higher, because they were read a moment later.
         sum = layers
             .get(at)
             .map_or(Bytes(whole.high.0.max(sum.0)), |it| Bytes(sum.0 + it.amounts[x].map_or(0, |it| it.0)));
@@ -167,13 +168,13 @@ fn column(
             floor = edge;
         }
     }
-    // From the bottom to the top, so that the edge of the whole is on top of all; a layer without height has none.
+    // From the bottom to the top, so that the edge of the whole covers the others. A layer without height has no edge.
     let mut floor = dots.height();
     for (at, edge) in edges.iter().enumerate() {
         let is_there = *edge + 1 < floor || at == layers.len();
         if is_there {
             let is_top = at == layers.len();
-            // What was not known one column before has no line from there.
+            // An edge that was unknown in the column before is not joined to it.
             let from = before.filter(|it| is_top || it.len() == edges.len());
             let from = from.and_then(|it| if is_top { it.last() } else { it.get(at) }).unwrap_or(edge);
             let style = if is_top { theme.accent() } else { style(theme, layers, at) };
@@ -184,15 +185,15 @@ fn column(
     edges
 }
 
-/// The names of the layers, each as high as the layer is.
+/// Draws the names of the layers, each at the height of its layer.
 fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, stack: &Stack<'_>, used: Option<Bytes>) {
     if panel.legend.width == 0 {
         return;
     }
     let layers = stack.layers.as_slice();
-    let known: Bytes = layers.iter().filter_map(|it| it.held).sum();
-    let is_known = layers.iter().all(|it| !it.may_be_unknown || it.held.is_some());
-    let rest = used.map(|it| it.saturating_sub(known)).filter(|_| is_known);
+    let known: Bytes = layers.iter().filter_map(|layer| layer.held).sum();
+    let is_known = layers.iter().all(|layer| !layer.may_be_unknown || layer.held.is_some());
+    let rest = used.map(|used| used.saturating_sub(known)).filter(|_| is_known);
     let mut entries: Vec<(f64, usize, String, Option<Bytes>)> = Vec::new();
     let mut sum = Bytes(0);
     for (at, layer) in layers.iter().enumerate() {
@@ -201,7 +202,7 @@ fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, stack: &Stack<'_>, u
         entries.push((middle, at, layer.name.clone(), Some(amount)));
         sum = Bytes(sum.0 + amount.0);
     }
-    if let Some(rest) = rest.filter(|it| *it >= Bytes::from_mib(256)) {
+    if let Some(rest) = rest.filter(|rest| *rest >= Bytes::from_mib(256)) {
         let middle = panel.scale.height(Bytes(sum.0 + rest.0 / 2));
         entries.push((middle, layers.len(), stack.rest.to_owned(), Some(rest)));
     }
@@ -209,14 +210,14 @@ fn legend(buffer: &mut Buffer, theme: Theme, panel: &Panel, stack: &Stack<'_>, u
         let Some(mut pen) = Pen::at(buffer, panel.legend, row) else { continue };
         let sample = if at < layers.len() { dots::sample(at) } else { ' ' };
         pen.skip(1).put(sample.to_string(), style(theme, layers, at)).skip(1);
-        let amount = amount.map_or_else(String::new, |it| it.to_string());
+        let amount = amount.map_or_else(String::new, |amount| amount.to_string());
         let room = pen.room().saturating_sub(Bytes::WIDTH + 1);
         pen.cell(name, room, Align::Left, style(theme, layers, at)).skip(1);
         pen.cell(amount, Bytes::WIDTH, Align::Right, theme.text());
     }
 }
 
-/// Rows of names, as near to where they belong as the others let them. The lowest is the first.
+/// Places names in rows, as near to their layers as the others allow. The lowest name is the first.
 fn places<T: Clone>(entries: &[(f64, usize, String, T)], rows: u16) -> Vec<(u16, (f64, usize, String, T))> {
     let mut free = rows;
     let mut placed = Vec::new();
@@ -232,7 +233,7 @@ fn places<T: Clone>(entries: &[(f64, usize, String, T)], rows: u16) -> Vec<(u16,
     placed
 }
 
-/// What each layer held at that moment, the largest first: for the line of figures.
+/// The memory of each layer at a moment, the largest first, for the line of figures.
 pub(super) fn at(model: &HostModel, gpu: &GpuUuid, at: Moment) -> Vec<(String, Bytes)> {
     let held = |(id, process, series): (_, &ProcessHistory, &MemoryHistory)| {
         Some((name_of(id, &process.name), series.at(at, model.now())?.high))
