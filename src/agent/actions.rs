@@ -1,7 +1,7 @@
-//! The hands of the agent: a thread that obeys the viewer's commands.
+//! The thread that performs the viewer's commands.
 //!
-//! It waits for a line, for the end of a process that is held, and for nothing else: no driver, no
-//! pass, no lock of another process. So a process can be ended while all of these hang.
+//! The thread waits only for a line and for the end of a held process: for no driver, no pass, and no lock of another
+//! process. So a process can be ended while all of these hang.
 
 mod audit;
 mod caution;
@@ -29,11 +29,11 @@ use rustix::process::{Resource, getpid, getppid, getrlimit};
 use rustix::stdio;
 
 pub(super) use self::audit::state_home;
-use self::audit::{Audit, Mode};
-use self::caution::Asker;
-use self::command_reader::Input;
+use self::audit::{Audit, SignalMode};
+use self::caution::Requester;
+use self::command_reader::CommandReader;
 pub(super) use self::force::{break_off_act, finish_act};
-use self::held::Held;
+use self::held::HeldProcess;
 use self::inspect::Inspector;
 use self::refusal::Refusal;
 use super::line_writer::Replies;
@@ -45,66 +45,72 @@ use crate::protocol::command::Command;
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::{Identity, ProcessId};
 
-/// How long an agent that leaves waits for its audit to be written. Nobody waits for it; still, it is gone within a second.
-const LAST_WORDS: Duration = Duration::from_millis(800);
+/// How long an agent that leaves waits for its audit log to be written.
+const AUDIT_WAIT: Duration = Duration::from_millis(800);
 
-/// The thread's name.
-pub(super) const THREAD: &str = "hands";
+/// The name of the thread.
+pub(super) const THREAD: &str = "actions";
 
-/// Starts the thread that obeys the standard input, and ends the agent when that closes.
+/// Starts the thread, which performs commands from the standard input, and ends the agent when that closes.
 pub(super) fn spawn(
     known: CommandTargets,
     wake: mpsc::Sender<AgentEvent>,
     replies: Replies,
     readonly: bool,
 ) -> io::Result<()> {
-    let tell: Tell = Arc::new(move |reply| replies.send(reply));
+    let tell: ReplySender = Arc::new(move |reply| replies.send(reply));
     let audit = Audit::new(state_home(), tell.clone());
-    let mut hands = Hands::new(known, wake, tell, audit, readonly);
+    let mut handler = CommandHandler::new(known, wake, tell, audit, readonly);
     thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
-        hands.obey(stdio::stdin());
-        hands.audit.finish(LAST_WORDS);
+        handler.obey(stdio::stdin());
+        handler.audit.finish(AUDIT_WAIT);
         leave();
     })?;
     Ok(())
 }
 
-/// What ended a wait.
-struct Woken {
+/// Why a wait ended: a line can be read, or processes have ended.
+struct WaitResult {
     line: bool,
     ended: BTreeSet<ProcessId>,
 }
 
-/// Takes a reply to the viewer.
-pub(super) type Tell = Arc<dyn Fn(Reply) + Send + Sync>;
+/// Sends a reply to the viewer.
+pub(super) type ReplySender = Arc<dyn Fn(Reply) + Send + Sync>;
 
-struct Hands {
+struct CommandHandler {
     known: CommandTargets,
     wake: mpsc::Sender<AgentEvent>,
-    tell: Tell,
+    tell: ReplySender,
     readonly: bool,
-    own: Own,
-    asker: Asker,
+    own: ProtectedPids,
+    asker: Requester,
     inspector: Inspector,
     audit: Audit,
-    held: BTreeMap<ProcessId, Held>,
-    /// Those of whose end the viewer was told.
+    held: BTreeMap<ProcessId, HeldProcess>,
+    /// Processes whose end was reported to the viewer.
     gone: BTreeSet<ProcessId>,
     most_held: usize,
 }
 
-impl Hands {
-    /// Each costs a descriptor: so many, if the system lets us have twice that.
+impl CommandHandler {
+    /// The most held processes, each with a descriptor, if the limit on descriptors is at least twice that.
     const MOST_HELD: usize = 4096;
 
-    fn new(known: CommandTargets, wake: mpsc::Sender<AgentEvent>, tell: Tell, audit: Audit, readonly: bool) -> Self {
+    fn new(
+        known: CommandTargets,
+        wake: mpsc::Sender<AgentEvent>,
+        tell: ReplySender,
+        audit: Audit,
+        readonly: bool,
+    ) -> Self {
         let descriptors = getrlimit(Resource::Nofile).current.and_then(|it| usize::try_from(it).ok());
         Self {
             known,
             wake,
             readonly,
-            own: Own::now(),
-            asker: Asker::now(),
+            own: ProtectedPids::now(),
+            asker: Requester::now(),
             inspector: Inspector::new(tell.clone()),
             tell,
             audit,
@@ -114,12 +120,12 @@ impl Hands {
         }
     }
 
-    /// Obeys one line after another until there are no more.
+    /// Performs commands until the input closes.
     fn obey(&mut self, lines: impl AsFd) {
-        let mut input = Input::new(&lines);
+        let mut input = CommandReader::new(&lines);
         loop {
             match self.wait(&lines) {
-                Ok(Woken { line, ended }) => {
+                Ok(WaitResult { line, ended }) => {
                     if line {
                         match input.read() {
                             Ok(commands) => commands.into_iter().for_each(|command| self.perform(&command)),
@@ -129,7 +135,7 @@ impl Hands {
                     self.watch(&ended);
                 }
                 Err(error) => {
-                    // Without waiting there is no obeying, and an agent that obeys nobody must not stay.
+                    // An agent that cannot wait for commands must not stay.
                     let _closed = writeln!(io::stderr(), "gputop agent: cannot wait for commands: {error}");
                     return;
                 }
@@ -137,10 +143,10 @@ impl Hands {
         }
     }
 
-    /// Waits for a line, for the end of a process, or for the next time to look.
-    fn wait(&self, lines: &impl AsFd) -> io::Result<Woken> {
+    /// Waits for a line, for the end of a held process, or until a held process is due.
+    fn wait(&self, lines: &impl AsFd) -> io::Result<WaitResult> {
         let now = clock::now();
-        let due = self.held.values().filter_map(Held::due).min();
+        let due = self.held.values().filter_map(HeldProcess::due).min();
         let timeout = due.map(|due| due.since(now)).map(|span| Timespec {
             tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(span.subsec_nanos()),
@@ -152,11 +158,11 @@ impl Hands {
             Ok(_) | Err(Errno::INTR) => (),
             Err(error) => return Err(error.into()),
         }
-        // Hang-up and error count too: reading tells which.
+        // Hang-up and error count too: the read that follows returns them.
         let mut is_ready = fds.iter().map(|it| !it.revents().is_empty());
         let line = is_ready.next() == Some(true);
         let ended = ends().zip(is_ready).filter_map(|((process, _), is_ready)| is_ready.then_some(*process)).collect();
-        Ok(Woken { line, ended })
+        Ok(WaitResult { line, ended })
     }
 
     fn perform(&mut self, command: &Command) {
@@ -189,7 +195,7 @@ impl Hands {
                 self.learn_argv(process);
                 let outcome = match self.held.get_mut(&process) {
                     Some(held) => {
-                        self.audit.act(held.deed(signal, Mode::One));
+                        self.audit.act(held.deed(signal, SignalMode::One));
                         held.signal(signal, clock::now())
                     }
                     None if self.readonly => Refusal::ReadOnly.outcome(process.pid),
@@ -200,8 +206,7 @@ impl Hands {
         }
     }
 
-    /// Gets hold of a process, and says why to think twice, if there is a reason. The rules that need no
-    /// look at the process come first.
+    /// Holds a process. Returns a caution, if there is a reason for one. Rules that need no look at the process come first.
     fn hold(&mut self, process: ProcessId) -> Result<Option<Text>, Refusal> {
         let pid = process.pid;
         if self.readonly {
@@ -220,12 +225,12 @@ impl Hands {
             Identity::Fresh => return Err(Refusal::Fresh),
             Identity::Sure => (),
         }
-        // One that has ended is taken anew, so that the viewer is told of its end again.
+        // A process that has ended is held again, so that its end is reported again.
         if self.held.get(&process).is_none_or(|held| held.ends().is_none()) {
             if self.held.len() >= self.most_held {
                 return Err(Refusal::TooMany(self.most_held));
             }
-            self.held.insert(process, Held::open(process)?.known_by(known.facts.argv.clone().ok()));
+            self.held.insert(process, HeldProcess::open(process)?.known_by(known.facts.argv.clone().ok()));
             self.gone.remove(&process);
         }
         let Some(held) = self.held.get(&process) else { return Err(Refusal::NotHeld) };
@@ -233,7 +238,7 @@ impl Hands {
         Ok(caution::about(held.comm(), held.owner().as_ref(), origin, self.asker))
     }
 
-    /// What it ran may have been read since it is held.
+    /// Takes over the arguments of a held process, if they were read meanwhile.
     fn learn_argv(&mut self, process: ProcessId) {
         if let (Some(held), Some(known)) = (self.held.get_mut(&process), self.known.get(process.pid))
             && known.process == process
@@ -243,7 +248,7 @@ impl Hands {
         }
     }
 
-    /// Looks at these, and at every process whose time has come, and says what is new.
+    /// Checks these processes and those that are due, and reports what is new.
     fn watch(&mut self, ended: &BTreeSet<ProcessId>) {
         let now = clock::now();
         let mut news = Vec::new();
@@ -257,7 +262,7 @@ impl Hands {
             has_one_ended |= was_alive && held.ends().is_none();
         }
         if has_one_ended {
-            // Its memory is back, even before its parent has asked for it.
+            // Its memory is free, even before its parent has reaped it.
             self.wake(AgentEvent::Scan);
         }
         for (process, outcome) in news {
@@ -265,11 +270,11 @@ impl Hands {
         }
     }
 
-    /// Replies, and lets go of a process that is no more.
+    /// Records and sends an outcome, and releases a process that has ended.
     fn tell(&mut self, process: ProcessId, outcome: Outcome) {
         self.audit.fate(process, &outcome);
         if matches!(outcome, Outcome::Ended { .. }) {
-            if let Some(argv) = self.held.remove(&process).and_then(Held::into_argv) {
+            if let Some(argv) = self.held.remove(&process).and_then(HeldProcess::into_argv) {
                 self.wake(AgentEvent::Ended(argv));
             }
             if self.gone.len() >= self.most_held {
@@ -286,32 +291,32 @@ impl Hands {
     }
 
     fn wake(&self, wake: AgentEvent) {
-        // The loop is gone only when the agent is leaving.
+        // The main loop ends only with the agent.
         let _leaving: Result<(), mpsc::SendError<AgentEvent>> = self.wake.send(wake);
     }
 }
 
-/// The processes that gputop must not end: itself and whatever it runs in.
-struct Own {
+/// The processes that gputop must not end: the agent, its viewer, and their ancestors.
+struct ProtectedPids {
     ourselves: [u32; 2],
     ancestors: BTreeSet<u32>,
 }
 
-impl Own {
-    /// As it is now. The viewer is asked for at once: after its death the parent is someone else.
+impl ProtectedPids {
+    /// Reads the ancestors now: after the end of the viewer, the parent is another process.
     fn now() -> Self {
         let agent = getpid().as_raw_nonzero().get().unsigned_abs();
         let viewer = getppid().map_or(agent, |parent| parent.as_raw_nonzero().get().unsigned_abs());
         let mut ancestors = BTreeSet::new();
         let mut next = viewer;
-        // A process that is read while its parent ends can make a circle of it.
+        // Parents that change while they are read could form a circle.
         while next != 0 && ancestors.insert(next) {
             next = stat::of(next, &mut Vec::new()).map_or(0, |stat| stat.parent);
         }
         Self { ourselves: [agent, viewer], ancestors }
     }
 
-    /// Why a process with that PID must not be signalled, whoever it is; absent when there is no such reason.
+    /// Returns why no process with this PID may be signalled. `None` when there is no such reason.
     fn refusal(&self, pid: u32) -> Option<Refusal> {
         if pid <= 1 || i32::try_from(pid).is_err() {
             Some(Refusal::NoProcess)

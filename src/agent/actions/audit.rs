@@ -1,8 +1,7 @@
-//! Writes down what was done to whom: a line of JSON for each signal, and more for what became of it.
+//! The audit log: one line of JSON for each signal, and more for its effect.
 //!
-//! In `$XDG_STATE_HOME/gputop/kills.jsonl`, for its owner only. It has a thread of its own, because a home on
-//! the network may not answer, and no end of a process waits for it. What could not be written down is said
-//! once; what was done was done all the same.
+//! The file is `$XDG_STATE_HOME/gputop/kills.jsonl`, readable by its owner only. It is written by a thread of its own: a
+//! home directory on the network may hang, and no signal waits for it. A failure to write is reported once.
 
 mod log_file;
 #[cfg(test)]
@@ -16,8 +15,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use self::log_file::Book;
-use super::Tell;
+use self::log_file::LogFile;
+use super::ReplySender;
 use super::refusal::Owner;
 use crate::agent::clock;
 use crate::base::text::{Argv, Text};
@@ -25,10 +24,10 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
-/// What was meant to end.
+/// What the person meant to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Mode {
+pub(super) enum SignalMode {
     /// This process.
     One,
     /// A whole job, of which the person was shown this one.
@@ -37,20 +36,20 @@ pub(super) enum Mode {
     Joined,
 }
 
-/// A line of the book.
+/// A line of the log.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     /// The same for an act and what became of it.
     id: &'a str,
     /// Milliseconds since 1970.
     unix_time_ms: u64,
     #[serde(flatten)]
-    what: What<'a>,
+    what: AuditEvent<'a>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum What<'a> {
+enum AuditEvent<'a> {
     Act {
         /// Who did it.
         uid: u32,
@@ -63,19 +62,19 @@ enum What<'a> {
         owner_uid: Option<u32>,
         owner: Option<Text>,
         signal: Signal,
-        mode: Mode,
+        mode: SignalMode,
     },
     Fate {
-        outcome: Word,
+        outcome: AuditOutcome,
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<&'a Text>,
     },
 }
 
-/// What became of it.
+/// The effect of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Word {
+enum AuditOutcome {
     Ended,
     Zombie,
     Alive,
@@ -83,7 +82,7 @@ enum Word {
     Refused,
 }
 
-impl Word {
+impl AuditOutcome {
     /// The word for an outcome and its reason, if it is one to write down.
     fn of(outcome: &Outcome) -> Option<(Self, Option<Text>)> {
         match outcome {
@@ -102,48 +101,48 @@ impl Word {
     }
 }
 
-/// What is written down of a process that a signal goes to.
+/// The record of a signal to a process.
 #[derive(Debug)]
-pub(super) struct Deed {
+pub(super) struct SignalRecord {
     pub(super) process: ProcessId,
     pub(super) comm: Text,
     pub(super) argv: Option<Argv>,
     pub(super) owner: Option<Owner>,
     pub(super) signal: Signal,
-    pub(super) mode: Mode,
+    pub(super) mode: SignalMode,
 }
 
 #[derive(Debug)]
-enum Entry {
-    Deed(Deed),
-    Fate(Word, Option<Text>),
+enum AuditContent {
+    SignalRecord(SignalRecord),
+    Fate(AuditOutcome, Option<Text>),
 }
 
 /// An entry, with the id of its act and its time.
 #[derive(Debug)]
-struct Note {
+struct AuditEntry {
     id: String,
     process: ProcessId,
     unix_time_ms: u64,
-    entry: Entry,
+    entry: AuditContent,
 }
 
-/// The way to the book.
+/// The audit log, as the thread that sends signals sees it.
 pub(super) struct Audit {
     home: Option<PathBuf>,
-    tell: Tell,
+    tell: ReplySender,
     /// The thread that writes, once there was something to write.
-    writer: Option<Writer>,
+    writer: Option<AuditWriter>,
     /// The last act on each process, and the last word about it.
-    acts: BTreeMap<ProcessId, (String, Option<Word>)>,
+    acts: BTreeMap<ProcessId, (String, Option<AuditOutcome>)>,
     /// How many acts there were.
     count: u64,
     began_ms: u64,
     has_complained: bool,
 }
 
-struct Writer {
-    notes: mpsc::SyncSender<Note>,
+struct AuditWriter {
+    notes: mpsc::SyncSender<AuditEntry>,
     done: mpsc::Receiver<()>,
 }
 
@@ -158,7 +157,7 @@ impl Audit {
     const MOST_WAITING: usize = 1 << 14;
 
     /// An audit in that place. Nothing is touched before the first act.
-    pub(super) fn new(home: Option<PathBuf>, tell: Tell) -> Self {
+    pub(super) fn new(home: Option<PathBuf>, tell: ReplySender) -> Self {
         Self {
             home,
             tell,
@@ -171,18 +170,18 @@ impl Audit {
     }
 
     /// Writes down what is about to be done.
-    pub(super) fn act(&mut self, deed: Deed) {
+    pub(super) fn act(&mut self, deed: SignalRecord) {
         self.count += 1;
         // Two agents of one user write into one file; the PID tells them apart, the time their runs.
         let id = format!("{}-{}-{}", self.began_ms, std::process::id(), self.count);
         let process = deed.process;
         self.acts.insert(process, (id.clone(), None));
-        self.note(id, process, Entry::Deed(deed));
+        self.note(id, process, AuditContent::SignalRecord(deed));
     }
 
     /// Writes down what became of a process, if something was done to it, and once for each word.
     pub(super) fn fate(&mut self, process: ProcessId, outcome: &Outcome) {
-        let Some((word, reason)) = Word::of(outcome) else { return };
+        let Some((word, reason)) = AuditOutcome::of(outcome) else { return };
         let Some((id, last)) = self.acts.get_mut(&process) else { return };
         if *last == Some(word) {
             return;
@@ -190,14 +189,14 @@ impl Audit {
         *last = Some(word);
         let id = id.clone();
         // Nothing more can become of it.
-        if matches!(word, Word::Ended | Word::Resumed) {
+        if matches!(word, AuditOutcome::Ended | AuditOutcome::Resumed) {
             self.acts.remove(&process);
         }
-        self.note(id, process, Entry::Fate(word, reason));
+        self.note(id, process, AuditContent::Fate(word, reason));
     }
 
-    fn note(&mut self, id: String, process: ProcessId, entry: Entry) {
-        let note = Note { id, process, unix_time_ms: clock::unix_ms(), entry };
+    fn note(&mut self, id: String, process: ProcessId, entry: AuditContent) {
+        let note = AuditEntry { id, process, unix_time_ms: clock::unix_ms(), entry };
         if self.writer.is_none() {
             match start(self.home.take(), self.tell.clone()) {
                 Ok(writer) => self.writer = Some(writer),
@@ -219,14 +218,14 @@ impl Audit {
 
     /// Waits for what is still to be written, but not for long.
     pub(super) fn finish(self, patience: Duration) {
-        if let Some(Writer { notes, done }) = self.writer {
+        if let Some(AuditWriter { notes, done }) = self.writer {
             drop(notes);
             let _late = done.recv_timeout(patience);
         }
     }
 }
 
-fn start(home: Option<PathBuf>, tell: Tell) -> std::io::Result<Writer> {
+fn start(home: Option<PathBuf>, tell: ReplySender) -> std::io::Result<AuditWriter> {
     let (notes, arriving) = mpsc::sync_channel(Audit::MOST_WAITING);
     let (finished, done) = mpsc::channel();
     thread::Builder::new().name("audit".to_owned()).spawn(move || {
@@ -234,18 +233,18 @@ fn start(home: Option<PathBuf>, tell: Tell) -> std::io::Result<Writer> {
         // Nobody may wait for it.
         let _alone = finished.send(());
     })?;
-    Ok(Writer { notes, done })
+    Ok(AuditWriter { notes, done })
 }
 
-fn write_all(home: Option<PathBuf>, notes: &mpsc::Receiver<Note>, tell: &Tell) {
+fn write_all(home: Option<PathBuf>, notes: &mpsc::Receiver<AuditEntry>, tell: &ReplySender) {
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let boot_id = boot_id.as_deref().map(str::trim_end);
     let uid = rustix::process::getuid().as_raw();
-    let book = Book::new(home);
+    let book = LogFile::new(home);
     let mut has_complained = false;
     while let Ok(first) = notes.recv() {
         // The file is opened for all that waits at once: someone may move it away meanwhile.
-        let waiting: Vec<Note> = std::iter::once(first).chain(notes.try_iter()).collect();
+        let waiting: Vec<AuditEntry> = std::iter::once(first).chain(notes.try_iter()).collect();
         let mut lines = Vec::new();
         for note in &waiting {
             // Writing to memory cannot fail, and a line has a form in JSON.
@@ -259,9 +258,9 @@ fn write_all(home: Option<PathBuf>, notes: &mpsc::Receiver<Note>, tell: &Tell) {
     }
 }
 
-fn line<'a>(note: &'a Note, uid: u32, boot_id: Option<&'a str>) -> Line<'a> {
+fn line<'a>(note: &'a AuditEntry, uid: u32, boot_id: Option<&'a str>) -> AuditLine<'a> {
     let what = match &note.entry {
-        Entry::Deed(deed) => What::Act {
+        AuditContent::SignalRecord(deed) => AuditEvent::Act {
             uid,
             boot_id,
             process: deed.process,
@@ -272,12 +271,12 @@ fn line<'a>(note: &'a Note, uid: u32, boot_id: Option<&'a str>) -> Line<'a> {
             signal: deed.signal,
             mode: deed.mode,
         },
-        Entry::Fate(outcome, reason) => What::Fate { outcome: *outcome, reason: reason.as_ref() },
+        AuditContent::Fate(outcome, reason) => AuditEvent::Fate { outcome: *outcome, reason: reason.as_ref() },
     };
-    Line { id: &note.id, unix_time_ms: note.unix_time_ms, what }
+    AuditLine { id: &note.id, unix_time_ms: note.unix_time_ms, what }
 }
 
-fn complain(tell: &Tell, process: ProcessId, why: &str) {
+fn complain(tell: &ReplySender, process: ProcessId, why: &str) {
     use std::io::Write;
     let reason = Text::new(format!("what is done is not written down: {why}"));
     let _closed = writeln!(std::io::stderr(), "gputop agent: {reason}");

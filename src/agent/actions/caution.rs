@@ -60,14 +60,14 @@ const LONGEST_NAME: usize = 15;
 
 /// Who asks, as far as it matters here.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asker {
+pub(super) struct Requester {
     /// The user that the agent runs as.
     pub(super) uid: u32,
     /// The person who became root by sudo.
     pub(super) sudo: Option<u32>,
 }
 
-impl Asker {
+impl Requester {
     /// As it is now.
     pub(super) fn now() -> Self {
         let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
@@ -83,7 +83,7 @@ impl Asker {
 /// Why to think twice about a process of that name, owner and origin; absent when there is no such reason.
 ///
 /// Advice alone (see [`crate::protocol::reply::is_advice`]) is no reason to.
-pub(super) fn about(comm: &Text, owner: Option<&Owner>, origin: Option<&str>, asker: Asker) -> Option<Text> {
+pub(super) fn about(comm: &Text, owner: Option<&Owner>, origin: Option<&str>, asker: Requester) -> Option<Text> {
     let infrastructure = INFRASTRUCTURE.iter().find(|(names, _)| names.iter().any(|name| is_named(comm, name)));
     let infrastructure = infrastructure.map(|(_, why)| (*why).to_owned());
     let stranger = owner.filter(|it| asker.needs_root_for(it.uid)).map(|it| format!("it belongs to {}", it.name()));
@@ -102,10 +102,10 @@ mod tests {
     use super::*;
     use crate::protocol::reply::is_advice;
 
-    const ROOT: Asker = Asker { uid: 0, sudo: None };
+    const ROOT: Requester = Requester { uid: 0, sudo: None };
 
     #[track_caller]
-    fn check(comm: &str, owner: u32, origin: &str, asker: Asker, expected: Option<&str>) {
+    fn check(comm: &str, owner: u32, origin: &str, asker: Requester, expected: Option<&str>) {
         let owner = Owner { uid: owner };
         let caution = about(&comm.into(), Some(&owner), Some(origin), asker);
         assert_eq!(caution.as_ref().map(Text::as_str), expected);
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_training_process_of_one_s_own_needs_no_caution() {
-        check("python", 4_000_001, "tmux", Asker { uid: 4_000_001, sudo: None }, None);
+        check("python", 4_000_001, "tmux", Requester { uid: 4_000_001, sudo: None }, None);
         check("python", 0, "", ROOT, None);
     }
 
@@ -129,8 +129,8 @@ mod tests {
     #[test]
     fn root_is_told_whose_it_is_unless_it_is_the_person_s_own() {
         check("python", 4_000_001, "", ROOT, Some("it belongs to uid 4000001"));
-        check("python", 4_000_001, "", Asker { sudo: Some(4_000_001), ..ROOT }, None);
-        check("python", 4_000_001, "", Asker { uid: 1000, sudo: None }, None);
+        check("python", 4_000_001, "", Requester { sudo: Some(4_000_001), ..ROOT }, None);
+        check("python", 4_000_001, "", Requester { uid: 1000, sudo: None }, None);
     }
 
     #[test]

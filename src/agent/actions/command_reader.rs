@@ -9,7 +9,7 @@ use crate::base::text::Text;
 use crate::protocol::command::Command;
 
 /// The lines that come in, up to the one that is not whole yet.
-pub(super) struct Input<'a> {
+pub(super) struct CommandReader<'a> {
     from: BorrowedFd<'a>,
     rest: Vec<u8>,
     /// The line that comes in is too long to be a command.
@@ -17,7 +17,7 @@ pub(super) struct Input<'a> {
     complaints: u32,
 }
 
-impl<'a> Input<'a> {
+impl<'a> CommandReader<'a> {
     /// The longest command names every process of a job: 4,096 of them, 64 bytes each.
     const LONGEST: usize = 256 << 10;
 
@@ -80,14 +80,14 @@ impl<'a> Input<'a> {
 mod tests {
     use rustix::pipe::pipe;
 
-    use super::super::Hands;
+    use super::super::CommandHandler;
     use super::*;
     use crate::protocol::snapshot::ProcessId;
 
     #[track_caller]
     fn check(pieces: &[&[u8]], expected: &[Command]) {
         let (reader, writer) = pipe().expect("a pipe");
-        let mut input = Input::new(&reader);
+        let mut input = CommandReader::new(&reader);
         let mut commands = Vec::new();
         for piece in pieces {
             for part in piece.chunks(4096) {
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn a_job_may_be_as_large_as_can_be_held() {
         let process = ProcessId { pid: 4_194_304, start_ticks: Some(u64::MAX) };
-        let force = Command::Force { processes: vec![process; Hands::MOST_HELD] };
+        let force = Command::Force { processes: vec![process; CommandHandler::MOST_HELD] };
         let mut line = Vec::new();
         force.write(&mut line).expect("a line");
         check(&[&line], &[force]);

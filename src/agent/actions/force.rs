@@ -1,13 +1,13 @@
-//! Ends a whole job by force, in one act.
+//! Ends a whole job by force, all of it or nothing.
 //!
-//! 1. Everyone the person was shown is stopped.
-//! 2. Whoever is a child of one that stands still joins, is shown, and is stopped too, until a look at all of
-//!    `/proc` finds nobody new while everyone stands still. So nobody can start another process any more.
-//! 3. Everyone is killed, children before their parents. Child-first without a stop, a supervisor starts
+//! 1. Stop every process that the person was shown.
+//! 2. Stop the children of stopped processes too, and show them, until a scan of all of `/proc` finds no new ones while all
+//!    are stopped. Then none of them can start another process.
+//! 3. Kill all of them, children before their parents. Child-first without a stop, a supervisor starts
 //!    them anew; parent-first, they become orphans.
 //!
-//! When that cannot be done, everyone that was stopped for it goes on, and nobody is killed. A process that
-//! leaves its job before the look (its parent ended, so that another is its parent) is not found.
+//! If that fails, all processes that were stopped for it are continued, and none is killed. A process that left the job
+//! before the scan, because its parent ended and another process adopted it, is not found.
 
 mod observe;
 mod plan;
@@ -22,39 +22,39 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal as Number, pidfd_send_signal};
 
-use self::observe::Motion;
-use self::plan::{Plan, Seen};
-use super::audit::Mode;
-use super::held::Held;
+use self::observe::Activity;
+use self::plan::{EndPlan, SeenProcess};
+use super::audit::SignalMode;
+use super::held::HeldProcess;
 use super::refusal::Refusal;
-use super::{Hands, clock};
+use super::{CommandHandler, clock};
 use crate::base::units::Moment;
 use crate::protocol::command::Signal;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{ProcessId, State};
 
-/// Locked while processes are stopped for an act: an agent that left now would leave them stopped.
+/// Locked while processes are stopped: an agent that left now would leave them stopped.
 static ACT: Mutex<()> = Mutex::new(());
 
-/// Those that are stopped now for an act, by their pidfds: they go on should a bug end it halfway.
+/// The pidfds of the processes that are stopped now. They are continued if a bug ends the agent halfway.
 static STOPPED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
-/// Has everyone go on that is stopped for an act: it is at its end, by a bug.
+/// Continues all stopped processes, after a panic of the thread that stopped them.
 pub(in crate::agent) fn break_off_act() {
-    // Whoever has it locked is the one that calls this.
+    // If the mutex is locked, the calling thread itself holds it.
     let Ok(stopped) = STOPPED.try_lock() else { return };
     for pidfd in &*stopped {
-        // What has ended need not go on.
+        // The process may have ended.
         let _ended = pidfd_send_signal(pidfd, Number::CONT);
     }
 }
 
-/// Waits for the end of an act; there is none for longer than [`Act::LONGEST`].
+/// Waits until no process is stopped by this agent. That takes no longer than [`ForcedEnd::LONGEST`].
 pub(in crate::agent) fn finish_act() {
     drop(ACT.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
-impl Hands {
+impl CommandHandler {
     /// Ends these processes, all or none, and what descends from them.
     pub(super) fn force(&mut self, processes: &[ProcessId]) {
         // Who ended just now is no reason to keep the others: the viewer has been told.
@@ -72,7 +72,7 @@ impl Hands {
             return;
         }
         let undisturbed = ACT.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut act = Act::new(self);
+        let mut act = ForcedEnd::new(self);
         match act.stop_all(&shown) {
             Ok(()) => act.end_all(),
             Err(failure) => act.let_all_go(&shown, &failure),
@@ -85,7 +85,7 @@ impl Hands {
 
 /// Why the act cannot go on.
 #[derive(Debug, PartialEq, Eq)]
-enum Failure {
+enum ForceFailure {
     /// One of them may not be ended.
     Refused(u32, Refusal),
     /// One of them runs on.
@@ -96,7 +96,7 @@ enum Failure {
     Blind(String),
 }
 
-impl Failure {
+impl ForceFailure {
     fn sentence(&self) -> String {
         let why = match self {
             Self::Refused(pid, refusal) => refusal.sentence(*pid),
@@ -112,21 +112,21 @@ impl Failure {
 
 /// A process that is to end.
 #[derive(Debug)]
-struct Member {
+struct EndedMember {
     process: ProcessId,
     /// Someone else had stopped it: it is not ours to let go on.
     was_stopped: bool,
-    motion: Motion,
+    motion: Activity,
 }
 
-struct Act<'a> {
-    hands: &'a mut Hands,
-    plan: Plan,
-    members: BTreeMap<u32, Member>,
+struct ForcedEnd<'a> {
+    handler: &'a mut CommandHandler,
+    plan: EndPlan,
+    members: BTreeMap<u32, EndedMember>,
     began: Moment,
 }
 
-impl<'a> Act<'a> {
+impl<'a> ForcedEnd<'a> {
     /// The longest that anyone is kept stopped before it is known whether all can be ended.
     const LONGEST: Duration = Duration::from_secs(3);
 
@@ -137,14 +137,14 @@ impl<'a> Act<'a> {
     /// So often new ones may appear.
     const MOST_LOOKS: u32 = 10;
 
-    fn new(hands: &'a mut Hands) -> Self {
-        Self { hands, plan: Plan::default(), members: BTreeMap::new(), began: clock::now() }
+    fn new(handler: &'a mut CommandHandler) -> Self {
+        Self { handler, plan: EndPlan::default(), members: BTreeMap::new(), began: clock::now() }
     }
 
     /// Stops those shown and all that descends from them.
-    fn stop_all(&mut self, shown: &BTreeSet<ProcessId>) -> Result<(), Failure> {
+    fn stop_all(&mut self, shown: &BTreeSet<ProcessId>) -> Result<(), ForceFailure> {
         for process in shown {
-            self.stop(*process, Mode::Job)?;
+            self.stop(*process, SignalMode::Job)?;
         }
         let mut looks = 0;
         loop {
@@ -155,14 +155,14 @@ impl<'a> Act<'a> {
                 return Ok(());
             }
             if looks >= Self::MOST_LOOKS || self.lasts(Self::LONGEST) {
-                return Err(Failure::NoEnd);
+                return Err(ForceFailure::NoEnd);
             }
         }
     }
 
     /// Looks for who descends from members, and stops them. False when there was nobody new.
-    fn gather(&mut self) -> Result<bool, Failure> {
-        let look = observe::look().map_err(|error| Failure::Blind(error.to_string()))?;
+    fn gather(&mut self) -> Result<bool, ForceFailure> {
+        let look = observe::look().map_err(|error| ForceFailure::Blind(error.to_string()))?;
         let mut has_grown = false;
         // One look serves for generation after generation: each is a parent only once it stands still.
         loop {
@@ -179,16 +179,16 @@ impl<'a> Act<'a> {
     }
 
     /// Takes in a child of a member. False when it is none any more.
-    fn join(&mut self, seen: Seen) -> Result<bool, Failure> {
-        let refused = |refusal| Failure::Refused(seen.pid, refusal);
-        if let Some(refusal) = self.hands.own.refusal(seen.pid) {
+    fn join(&mut self, seen: SeenProcess) -> Result<bool, ForceFailure> {
+        let refused = |refusal| ForceFailure::Refused(seen.pid, refusal);
+        if let Some(refusal) = self.handler.own.refusal(seen.pid) {
             return Err(refused(refusal));
         }
-        if self.plan.len() >= self.hands.most_held {
-            return Err(refused(Refusal::TooMany(self.hands.most_held)));
+        if self.plan.len() >= self.handler.most_held {
+            return Err(refused(Refusal::TooMany(self.handler.most_held)));
         }
         let process = ProcessId { pid: seen.pid, start_ticks: Some(seen.start_ticks) };
-        let held = match Held::open(process) {
+        let held = match HeldProcess::open(process) {
             Ok(held) => held,
             Err(Refusal::Ended) => return Ok(false),
             Err(refusal) => return Err(refused(refusal)),
@@ -197,56 +197,56 @@ impl<'a> Act<'a> {
         let Some(parent) = held.parent().and_then(|pid| self.members.get(&pid)).map(|it| it.process) else {
             return Ok(false);
         };
-        if held.has_ended() || self.hands.held.get(&parent).is_none_or(Held::is_reaped) {
+        if held.has_ended() || self.handler.held.get(&parent).is_none_or(HeldProcess::is_reaped) {
             return Ok(false);
         }
         let comm = held.comm().clone();
-        let is_new = !self.hands.held.contains_key(&process);
+        let is_new = !self.handler.held.contains_key(&process);
         if is_new {
-            self.hands.held.insert(process, held);
+            self.handler.held.insert(process, held);
         }
-        if let Err(failure) = self.stop(process, Mode::Joined) {
+        if let Err(failure) = self.stop(process, SignalMode::Joined) {
             // The viewer never heard of it, and so would never let go of it.
             if is_new {
-                self.hands.held.remove(&process);
+                self.handler.held.remove(&process);
             }
             return Err(failure);
         }
-        self.hands.reply(process, Outcome::Joined { comm, parent });
+        self.handler.reply(process, Outcome::Joined { comm, parent });
         Ok(true)
     }
 
     /// Stops one that is held, and makes a member of it.
-    fn stop(&mut self, process: ProcessId, mode: Mode) -> Result<(), Failure> {
-        let Some(held) = self.hands.held.get(&process) else {
-            return Err(Failure::Refused(process.pid, Refusal::NotHeld));
+    fn stop(&mut self, process: ProcessId, mode: SignalMode) -> Result<(), ForceFailure> {
+        let Some(held) = self.handler.held.get(&process) else {
+            return Err(ForceFailure::Refused(process.pid, Refusal::NotHeld));
         };
         let was_stopped = held.state() == Some(State::Stopped);
-        held.send(Number::STOP).map_err(|refusal| Failure::Refused(process.pid, refusal))?;
+        held.send(Number::STOP).map_err(|refusal| ForceFailure::Refused(process.pid, refusal))?;
         if !was_stopped {
             STOPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(held.duplicate());
         }
-        self.hands.audit.act(held.deed(Signal::Kill, mode));
+        self.handler.audit.act(held.deed(Signal::Kill, mode));
         // One that is gone has no parent, and needs no end.
         let Some(parent) = held.parent() else { return Ok(()) };
         self.plan.add(process.pid, parent);
-        self.members.insert(process.pid, Member { process, was_stopped, motion: Motion::Moving });
+        self.members.insert(process.pid, EndedMember { process, was_stopped, motion: Activity::Moving });
         Ok(())
     }
 
     /// Waits until nobody moves.
-    fn settle(&mut self) -> Result<(), Failure> {
+    fn settle(&mut self) -> Result<(), ForceFailure> {
         loop {
             let mut moving = None;
-            for (pid, member) in self.members.iter_mut().filter(|(_, it)| it.motion == Motion::Moving) {
-                member.motion = Motion::of(*pid);
-                if member.motion == Motion::Moving {
+            for (pid, member) in self.members.iter_mut().filter(|(_, it)| it.motion == Activity::Moving) {
+                member.motion = Activity::of(*pid);
+                if member.motion == Activity::Moving {
                     moving = Some(*pid);
                 }
             }
             let Some(pid) = moving else { return Ok(()) };
             if self.lasts(Self::LONGEST) {
-                return Err(Failure::Runs(pid));
+                return Err(ForceFailure::Runs(pid));
             }
             self.wait();
         }
@@ -258,12 +258,12 @@ impl<'a> Act<'a> {
         let is_patient = !self.lasts(Self::BLOCKED);
         let (mut is_blocked, mut all) = (false, true);
         for (pid, member) in &mut self.members {
-            member.motion = Motion::of(*pid);
-            is_blocked |= member.motion == Motion::Blocked;
-            if member.motion == Motion::Moving {
+            member.motion = Activity::of(*pid);
+            is_blocked |= member.motion == Activity::Blocked;
+            if member.motion == Activity::Moving {
                 all = false;
                 // Should it not be possible any more, `settle` says who runs.
-                let _ended = self.hands.held.get(&member.process).map(|held| held.send(Number::STOP));
+                let _ended = self.handler.held.get(&member.process).map(|held| held.send(Number::STOP));
             }
         }
         if is_blocked && is_patient {
@@ -275,23 +275,23 @@ impl<'a> Act<'a> {
 
     /// Kills everyone, children before their parents.
     fn end_all(&mut self) {
-        let Self { hands, plan, members, .. } = self;
+        let Self { handler, plan, members, .. } = self;
         for process in plan.leaves_first().iter().filter_map(|pid| members.get(pid)).map(|it| it.process) {
-            if let Some(held) = hands.held.get_mut(&process) {
+            if let Some(held) = handler.held.get_mut(&process) {
                 let outcome = held.signal(Signal::Kill, clock::now());
-                hands.tell(process, outcome);
+                handler.tell(process, outcome);
             }
         }
     }
 
     /// Has everyone go on, and says why nobody was ended.
-    fn let_all_go(&mut self, shown: &BTreeSet<ProcessId>, failure: &Failure) {
-        let Self { hands, plan, members, .. } = self;
+    fn let_all_go(&mut self, shown: &BTreeSet<ProcessId>, failure: &ForceFailure) {
+        let Self { handler, plan, members, .. } = self;
         for member in plan.leaves_first().iter().filter_map(|pid| members.get(pid)) {
             if !member.was_stopped
-                && let Some(held) = hands.held.get(&member.process)
+                && let Some(held) = handler.held.get(&member.process)
             {
-                // What has ended need not go on.
+                // The process may have ended.
                 let _ended = held.send(Number::CONT);
             }
         }
@@ -299,7 +299,7 @@ impl<'a> Act<'a> {
         // It may have failed before the last of them was stopped.
         let all: BTreeSet<ProcessId> = members.values().map(|it| it.process).chain(shown.iter().copied()).collect();
         for process in all {
-            hands.tell(process, Outcome::Resumed { reason: reason.as_str().into() });
+            handler.tell(process, Outcome::Resumed { reason: reason.as_str().into() });
         }
     }
 
@@ -310,8 +310,8 @@ impl<'a> Act<'a> {
     /// Waits a moment, or until one of those that do not stand still has ended.
     fn wait(&self) {
         let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        let restless = self.members.values().filter(|it| it.motion != Motion::Still);
-        let pidfds = restless.filter_map(|it| self.hands.held.get(&it.process)?.ends());
+        let restless = self.members.values().filter(|it| it.motion != Activity::Still);
+        let pidfds = restless.filter_map(|it| self.handler.held.get(&it.process)?.ends());
         let mut fds: Vec<PollFd<'_>> = pidfds.map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)).collect();
         // An interrupted wait is a short one.
         let _woken = poll(&mut fds, Some(&a_millisecond));

@@ -1,8 +1,8 @@
-//! One process that is held: proven to be the one the person saw, signalled through its pidfd and
-//! nowhere else, and watched until it is gone.
+//! A held process: proven to be the one that the person saw, signalled only through its pidfd, and watched until it has
+//! ended.
 //!
-//! A PID alone is never signalled. Its pidfd reads as ready when the last thread of the process has
-//! ended, and its `fdinfo` says -1 when the parent has reaped it as well.
+//! A PID alone is never signalled. The pidfd polls readable when the last thread of the process has ended, and its `fdinfo`
+//! shows the PID -1 once the parent has reaped the process.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal, test_kill_process};
 
-use super::audit::{Deed, Mode};
+use super::audit::{SignalMode, SignalRecord};
 use super::refusal::{Owner, Refusal};
 use crate::agent::procfs::stat::{self, ProcStat, living_thread};
 use crate::base::text::{Argv, Text};
@@ -21,43 +21,42 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{ProcessId, State};
 
-/// A process that can be signalled safely.
+/// A process that can be signalled safely, by its pidfd.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct HeldProcess {
     process: ProcessId,
     comm: Text,
-    /// Its arguments, if the loop has read them: here, reading them could hang.
+    /// The arguments, if the main loop has read them: reading them here could hang.
     argv: Option<Argv>,
     pidfd: OwnedFd,
-    watch: Watch,
+    watch: WatchState,
 }
 
-/// What is being waited for.
+/// What the process is watched for.
 #[derive(Debug, Clone, Copy)]
-enum Watch {
-    /// It runs, and was not signalled.
+enum WatchState {
+    /// It runs and was not signalled: its end.
     Running,
-    /// It was signalled, and runs. When it still does at `report`, the viewer is told.
+    /// It was signalled and runs. At `report`, the viewer is told that it is still alive.
     Signalled { at: Moment, report: Moment },
-    /// Its last thread ended, and its parent has not asked how. `told` when the viewer knows. Whether it has
-    /// asked is looked at when it is time to `look`.
+    /// Its last thread has ended, and its parent has not reaped it. `told` when the viewer knows. Checked again at `look`.
     Unreaped { at: Moment, told: bool, look: Moment },
 }
 
-impl Held {
+impl HeldProcess {
     /// How long a parent may take to reap before its child is called a zombie.
     const REAPED_WITHIN: Duration = Duration::from_millis(200);
 
-    /// How often one looks whether it was reaped: at first, and once it is called a zombie.
-    /// The pidfd is ready all the time, so waiting on it would spin.
+    /// How often to check whether it was reaped: at first, and once it is reported as a zombie. Its pidfd stays readable, so
+    /// polling it would spin.
     const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-    /// Gets hold of that process, or says why not.
+    /// Opens a pidfd of that process, or returns why it must not be signalled.
     ///
-    /// 1. The pidfd comes first: from here on, whoever it names stays the one it names.
-    /// 2. The start ticks prove that this is the process the person saw. That they cannot repeat is
-    ///    the caller's part: it asks only for a process that was read a whole tick after its start.
-    /// 3. The `fdinfo` proves that `/proc` spoke of the same process, in the same PID namespace.
+    /// 1. The pidfd comes first: from here on, it refers to one process only.
+    /// 2. The start ticks prove that this is the process the person saw. The caller makes sure that they cannot repeat: it
+    ///    holds only a process that was read a whole tick after its start.
+    /// 3. The `fdinfo` proves that `/proc` described the same process, in the same PID namespace.
     pub(super) fn open(process: ProcessId) -> Result<Self, Refusal> {
         let pid = kernel_pid(process.pid)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
@@ -82,12 +81,12 @@ impl Held {
             Some(-1) => return Err(Refusal::Ended),
             Some(_) | None => return Err(Refusal::ForeignProc),
         }
-        let held = Self { process, comm: Text::new(stat.comm), argv: None, pidfd, watch: Watch::Running };
+        let held = Self { process, comm: Text::new(stat.comm), argv: None, pidfd, watch: WatchState::Running };
         held.check_permission(pid)?;
         Ok(held)
     }
 
-    /// Whether the kernel would let us signal it.
+    /// Checks whether the kernel permits signalling it.
     fn check_permission(&self, pid: Pid) -> Result<(), Refusal> {
         // This asks about the PID and signals nobody. When the process is still there afterwards,
         // it had the PID all the time, so the answer was about it.
@@ -107,45 +106,45 @@ impl Held {
         }
     }
 
-    /// The kernel's short name for it.
+    /// Returns the kernel's short name of the process.
     pub(super) fn comm(&self) -> &Text {
         &self.comm
     }
 
-    /// Whose it is; absent when it is gone.
+    /// Returns the owner. `None` when the process has been reaped.
     pub(super) fn owner(&self) -> Option<Owner> {
         Owner::of(self.process.pid).filter(|_| !self.is_reaped())
     }
 
-    /// The same, known by these arguments.
+    /// Sets the arguments.
     pub(super) fn known_by(self, argv: Option<Argv>) -> Self {
         Self { argv, ..self }
     }
 
-    /// It runs this, if that was not known before: what has ended has no arguments.
+    /// Sets the arguments unless they are known: an ended process has none.
     pub(super) fn learn_argv(&mut self, argv: &Argv) {
         if !argv.is_empty() {
             self.argv.get_or_insert_with(|| argv.clone());
         }
     }
 
-    /// What it ran; absent when that is not known.
+    /// Returns the arguments. `None` when they are not known.
     pub(super) fn into_argv(self) -> Option<Argv> {
         self.argv
     }
 
-    /// What is to be written down of a signal to it.
-    pub(super) fn deed(&self, signal: Signal, mode: Mode) -> Deed {
+    /// Returns the audit record of a signal to it.
+    pub(super) fn deed(&self, signal: Signal, mode: SignalMode) -> SignalRecord {
         let (process, comm, argv) = (self.process, self.comm.clone(), self.argv.clone());
-        Deed { process, comm, argv, owner: self.owner(), signal, mode }
+        SignalRecord { process, comm, argv, owner: self.owner(), signal, mode }
     }
 
-    /// Its parent now; absent when it is gone.
+    /// Returns the PID of its parent now. `None` when it has been reaped.
     pub(super) fn parent(&self) -> Option<u32> {
         self.read(|stat| stat.parent)
     }
 
-    /// What it does now; absent when it is gone.
+    /// Returns its state now. `None` when it has been reaped.
     pub(super) fn state(&self) -> Option<State> {
         self.read(|stat| stat.state)
     }
@@ -153,16 +152,16 @@ impl Held {
     fn read<T>(&self, part: impl FnOnce(ProcStat<'_>) -> T) -> Option<T> {
         let mut line = Vec::new();
         let part = stat::of(self.process.pid, &mut line).map(part).ok();
-        // While it is not reaped, nobody else had its PID.
+        // Until it is reaped, no other process has its PID.
         part.filter(|_| !self.is_reaped())
     }
 
-    /// Another descriptor of it; absent when there is no room for one.
+    /// Duplicates the pidfd. `None` when there are no descriptors left.
     pub(super) fn duplicate(&self) -> Option<OwnedFd> {
         self.pidfd.try_clone().ok()
     }
 
-    /// Sends a signal that ends nothing, and watches nothing. One that has ended does not mind.
+    /// Sends a signal without watching its effect. No error if the process has ended.
     pub(super) fn send(&self, signal: rustix::process::Signal) -> Result<(), Refusal> {
         match pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -171,20 +170,20 @@ impl Held {
         }
     }
 
-    /// What reads as ready when it ends; absent once it has.
+    /// Returns the pidfd, which polls readable at the end. `None` once the process has ended.
     pub(super) fn ends(&self) -> Option<BorrowedFd<'_>> {
         match self.watch {
-            Watch::Running | Watch::Signalled { .. } => Some(self.pidfd.as_fd()),
-            Watch::Unreaped { .. } => None,
+            WatchState::Running | WatchState::Signalled { .. } => Some(self.pidfd.as_fd()),
+            WatchState::Unreaped { .. } => None,
         }
     }
 
-    /// Sends the signal, and begins to watch what comes of it.
+    /// Sends the signal, and begins to watch its effect.
     pub(super) fn signal(&mut self, signal: Signal, now: Moment) -> Outcome {
         // A signal to a zombie "succeeds" and does nothing.
         if self.has_ended() {
             let fate = self.fate(now);
-            self.watch = Watch::Unreaped { at: self.ended_at(now), told: true, look: now.after(Self::LOOK.1) };
+            self.watch = WatchState::Unreaped { at: self.ended_at(now), told: true, look: now.after(Self::LOOK.1) };
             return fate;
         }
         let number = match signal {
@@ -200,7 +199,7 @@ impl Held {
         };
         match pidfd_send_signal(&self.pidfd, number) {
             Ok(()) => {
-                self.watch = Watch::Signalled { at: now, report: next_report(now, now) };
+                self.watch = WatchState::Signalled { at: now, report: next_report(now, now) };
                 Outcome::Sent { signal, at: now }
             }
             Err(Errno::SRCH) => Outcome::Ended { at: now },
@@ -209,53 +208,53 @@ impl Held {
         }
     }
 
-    /// Looks at it again. Absent when there is nothing new to say.
+    /// Checks it again. Returns `None` when there is nothing new.
     pub(super) fn look(&mut self, now: Moment) -> Option<Outcome> {
         if self.has_ended() {
             let fate = self.fate(now);
             let at = self.ended_at(now);
-            let told = matches!(self.watch, Watch::Unreaped { told: true, .. });
+            let told = matches!(self.watch, WatchState::Unreaped { told: true, .. });
             let is_zombie = matches!(fate, Outcome::Zombie { .. });
-            // A parent that is about to reap it makes no zombie.
+            // The parent may be about to reap it.
             let is_news = !is_zombie || (!told && now.since(at) >= Self::REAPED_WITHIN);
             let told = told || is_news;
             let look = now.after(if told { Self::LOOK.1 } else { Self::LOOK.0 });
-            self.watch = Watch::Unreaped { at, told, look };
+            self.watch = WatchState::Unreaped { at, told, look };
             return is_news.then_some(fate);
         }
-        let Watch::Signalled { at, report } = self.watch else { return None };
+        let WatchState::Signalled { at, report } = self.watch else { return None };
         if now < report {
             return None;
         }
-        self.watch = Watch::Signalled { at, report: next_report(at, now) };
+        self.watch = WatchState::Signalled { at, report: next_report(at, now) };
         Some(self.alive(now.since(at)))
     }
 
-    /// When to look again, should nothing happen before.
+    /// When to check again. `None` when only its end matters.
     pub(super) fn due(&self) -> Option<Moment> {
         match self.watch {
-            Watch::Running => None,
-            Watch::Signalled { report, .. } => Some(report),
-            Watch::Unreaped { look, .. } => Some(look),
+            WatchState::Running => None,
+            WatchState::Signalled { report, .. } => Some(report),
+            WatchState::Unreaped { look, .. } => Some(look),
         }
     }
 
     /// Whether its last thread has ended. A dead leader with living threads has not.
     pub(super) fn has_ended(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        // What cannot be asked is taken for alive: the next look asks again.
+        // If polling fails, it counts as alive until the next check.
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// When it ended, or was first seen to have.
     fn ended_at(&self, now: Moment) -> Moment {
         match self.watch {
-            Watch::Unreaped { at, .. } => at,
-            Watch::Running | Watch::Signalled { .. } => now,
+            WatchState::Unreaped { at, .. } => at,
+            WatchState::Running | WatchState::Signalled { .. } => now,
         }
     }
 
-    /// What became of it, now that it has ended.
+    /// Returns the outcome of its end.
     fn fate(&self, now: Moment) -> Outcome {
         let at = self.ended_at(now);
         match stat::of(self.process.pid, &mut Vec::new()) {
@@ -275,11 +274,11 @@ impl Held {
         named_by(self.pidfd.as_fd()) == Some(-1)
     }
 
-    /// What it does instead of ending.
+    /// Returns what it does instead of ending.
     fn alive(&self, since: Duration) -> Outcome {
         let pid = self.process.pid;
         let state = stat::of(pid, &mut Vec::new()).map_or(State::Other, |stat| stat.state);
-        // When the leader has ended and a thread lives on, what keeps that one is the answer.
+        // If the main thread has ended and another lives, the state of that one is reported.
         let thread = (state == State::Zombie).then(|| living_thread(pid)).flatten();
         let (task, state) = thread.unwrap_or_else(|| (format!("/proc/{pid}").into(), state));
         let wchan = fs::read(task.join("wchan")).ok().filter(|name| !matches!(name.as_slice(), b"" | b"0"));
@@ -287,7 +286,7 @@ impl Held {
     }
 }
 
-/// When the viewer is told next that a signalled process is alive: after 2, 5 and 10 seconds, then every 10.
+/// Returns when the viewer is told next that a signalled process is alive: after 2, 5 and 10 seconds, then every 10.
 fn next_report(signalled: Moment, now: Moment) -> Moment {
     let seconds = match now.since(signalled).as_secs() {
         0..2 => 2,

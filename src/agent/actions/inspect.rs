@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
 
-use super::Tell;
+use super::ReplySender;
 use crate::agent::procfs::stat;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
@@ -23,7 +23,7 @@ use crate::protocol::snapshot::ProcessId;
 
 /// Looks that are under way. Dropping this ends none of them.
 pub(super) struct Inspector {
-    tell: Tell,
+    tell: ReplySender,
     /// Who is being looked at, until the last thread that does so has gone.
     looks: BTreeMap<ProcessId, Weak<()>>,
 }
@@ -32,7 +32,7 @@ impl Inspector {
     /// Threads that hang stay until their process lets go: there is a limit to them.
     const MOST_LOOKS: usize = 8;
 
-    pub(super) fn new(tell: Tell) -> Self {
+    pub(super) fn new(tell: ReplySender) -> Self {
         Self { tell, looks: BTreeMap::new() }
     }
 
@@ -71,7 +71,7 @@ impl Inspector {
 }
 
 /// The parts that may hang.
-struct Guarded {
+struct LockedParts {
     environment: Option<(Vec<Text>, bool)>,
     pss: Option<Bytes>,
 }
@@ -90,7 +90,7 @@ const MOST_ANCESTORS: usize = 64;
 
 fn inspect(process: ProcessId, look: &Arc<()>) -> Result<Inspection, String> {
     let ended = || format!("{} has already ended", process.pid);
-    let place = Arc::new(Place::of(process.pid).map_err(|_| ended())?);
+    let place = Arc::new(ProcessDirectory::of(process.pid).map_err(|_| ended())?);
     // The open directory stays that of one process: once the start ticks are right, all that is
     // read through it is of the process the person asked for.
     let line = place.read("stat").map_err(|_| ended())?;
@@ -102,13 +102,13 @@ fn inspect(process: ProcessId, look: &Arc<()>) -> Result<Inspection, String> {
     let (answer, answered) = mpsc::sync_channel(1);
     let (guarded_place, guarded_look) = (Arc::clone(&place), Arc::clone(look));
     let started = thread::Builder::new().name("inspect-maps".to_owned()).spawn(move || {
-        let guarded = Guarded {
+        let guarded = LockedParts {
             environment: guarded_place.read("environ").ok().map(|environment| lines_of(&environment, 0)),
             pss: guarded_place.read("smaps_rollup").ok().and_then(|maps| pss(&maps)),
         };
         drop(guarded_look);
         // Nobody waits any more when it took too long.
-        let _late: Result<(), mpsc::TrySendError<Guarded>> = answer.try_send(guarded);
+        let _late: Result<(), mpsc::TrySendError<LockedParts>> = answer.try_send(guarded);
     });
 
     let files = place.files();
@@ -131,7 +131,7 @@ fn inspect(process: ProcessId, look: &Arc<()>) -> Result<Inspection, String> {
         }
     }
     match started.map(|_thread| answered.recv_timeout(PATIENCE)) {
-        Ok(Ok(Guarded { environment, pss })) => {
+        Ok(Ok(LockedParts { environment, pss })) => {
             inspection.pss = pss;
             if let Some((environment, is_cut)) = environment {
                 inspection.environment = Some(environment);
@@ -150,9 +150,9 @@ fn inspect(process: ProcessId, look: &Arc<()>) -> Result<Inspection, String> {
 }
 
 /// `/proc/PID` of one process, kept open.
-struct Place(OwnedFd);
+struct ProcessDirectory(OwnedFd);
 
-impl Place {
+impl ProcessDirectory {
     fn of(pid: u32) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty())?))

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use super::tests::{Bench, Sleeper, now_in_ticks};
+use super::tests::{Sleeper, TestHandler, now_in_ticks};
 use super::*;
 use crate::protocol::command::Signal;
 
@@ -17,7 +17,7 @@ const BATCH: usize = 16;
 
 /// What happened before the PID went to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Story {
+enum ReuseCase {
     /// The person saw the process, and asks for it when it is gone.
     Seen,
     /// The same, and it was seen as early as could be: a successor can have its start ticks too.
@@ -34,7 +34,7 @@ fn no_stranger_is_signalled_when_a_pid_is_used_again() {
         let _closed = writeln!(io::stderr(), "skipped: only root can say which PID comes next ({LAST_PID})");
         return;
     }
-    let bench = Bench::new();
+    let bench = TestHandler::new();
     let (mut played, mut alike) = (0, 0);
     let mut play = |victims: Vec<Sleeper>, story| {
         for is_alike in victims.into_iter().filter_map(|victim| round(&bench, victim, story)) {
@@ -43,11 +43,11 @@ fn no_stranger_is_signalled_when_a_pid_is_used_again() {
         }
         played
     };
-    while play((0..BATCH).map(|_| Sleeper::start()).map(Sleeper::grown).collect(), Story::Seen) < rounds {
+    while play((0..BATCH).map(|_| Sleeper::start()).map(Sleeper::grown).collect(), ReuseCase::Seen) < rounds {
         (0..BATCH).for_each(|_| {
-            play(vec![Sleeper::start()], Story::SeenYoung);
+            play(vec![Sleeper::start()], ReuseCase::SeenYoung);
         });
-        play((0..BATCH).map(|_| Sleeper::start()).map(Sleeper::grown).collect(), Story::Held);
+        play((0..BATCH).map(|_| Sleeper::start()).map(Sleeper::grown).collect(), ReuseCase::Held);
     }
     let _closed = writeln!(io::stderr(), "{played} PIDs used again, {alike} of them in the same tick: no one was hit");
 }
@@ -55,10 +55,10 @@ fn no_stranger_is_signalled_when_a_pid_is_used_again() {
 /// Ends the victim, gives its PID to a stranger, and signals. Says whether the two have the same start
 /// ticks; absent when another process was quicker to get the PID.
 #[track_caller]
-fn round(bench: &Bench, victim: Sleeper, story: Story) -> Option<bool> {
+fn round(bench: &TestHandler, victim: Sleeper, story: ReuseCase) -> Option<bool> {
     let process = victim.id();
     bench.sees(process, identity_of(process));
-    if story == Story::Held {
+    if story == ReuseCase::Held {
         assert_eq!(bench.hold(process), Outcome::Held { caution: None });
     }
     drop(victim);
@@ -74,7 +74,7 @@ fn round(bench: &Bench, victim: Sleeper, story: Story) -> Option<bool> {
         // A hold that was there before may be renewed: it is still of the victim, which has ended.
         let is_harmless = match reply.outcome {
             Outcome::Refused { .. } | Outcome::Ended { .. } => true,
-            Outcome::Held { .. } => story == Story::Held,
+            Outcome::Held { .. } => story == ReuseCase::Held,
             _ => false,
         };
         assert!(is_harmless, "{story:?}: {:?}", reply.outcome);

@@ -1,4 +1,4 @@
-//! The hands on real children.
+//! Tests of commands with real children.
 
 mod bench;
 
@@ -6,14 +6,14 @@ use std::process::Stdio;
 
 use rustix::process::test_kill_process;
 
-pub(super) use self::bench::{Bench, DEADLINE, Sleeper, comes_to, id_of, now_in_ticks};
+pub(super) use self::bench::{DEADLINE, Sleeper, TestHandler, comes_to, id_of, now_in_ticks};
 use super::*;
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::State;
 
 #[test]
 fn a_held_process_ends_and_the_loop_looks_at_once() {
-    let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
+    let (bench, mut child) = (TestHandler::new(), Sleeper::start().grown());
     bench.sees(child.id(), Identity::Sure);
     assert_eq!(bench.hold(child.id()), Outcome::Held { caution: None });
     assert!(matches!(bench.signal(child.id(), Signal::Term), Outcome::Sent { signal: Signal::Term, .. }));
@@ -29,7 +29,7 @@ fn a_held_process_ends_and_the_loop_looks_at_once() {
 
 #[test]
 fn a_held_process_that_ends_by_itself_is_told_of() {
-    let (bench, child) = (Bench::new(), Sleeper::start().grown());
+    let (bench, child) = (TestHandler::new(), Sleeper::start().grown());
     bench.sees(child.id(), Identity::Sure);
     assert_eq!(bench.hold(child.id()), Outcome::Held { caution: None });
     drop(child);
@@ -39,7 +39,7 @@ fn a_held_process_that_ends_by_itself_is_told_of() {
 
 #[test]
 fn a_process_that_its_parent_forgot_is_a_zombie_until_it_is_reaped() {
-    let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
+    let (bench, mut child) = (TestHandler::new(), Sleeper::start().grown());
     let id = child.id();
     bench.sees(id, Identity::Sure);
     assert_eq!(bench.hold(id), Outcome::Held { caution: None });
@@ -55,7 +55,7 @@ fn a_process_that_its_parent_forgot_is_a_zombie_until_it_is_reaped() {
 
 #[test]
 fn a_stopped_process_keeps_the_signal_and_is_said_to_live() {
-    let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
+    let (bench, mut child) = (TestHandler::new(), Sleeper::start().grown());
     let id = child.id();
     bench.sees(id, Identity::Sure);
     assert_eq!(bench.hold(id), Outcome::Held { caution: None });
@@ -84,7 +84,7 @@ fn a_dead_leader_with_a_living_thread_has_not_ended() {
         let _closed = writeln!(io::stderr(), "skipped: no python3 to make a leader that exits alone");
         return;
     }
-    let (bench, mut child) = (Bench::new(), Sleeper::of("python3", &["-c", PROGRAM]).grown());
+    let (bench, mut child) = (TestHandler::new(), Sleeper::of("python3", &["-c", PROGRAM]).grown());
     let id = child.id();
     // A dead leader is a zombie before any thread is.
     let mut ready = [0; 6];
@@ -104,7 +104,7 @@ fn a_dead_leader_with_a_living_thread_has_not_ended() {
 
 #[test]
 fn whoever_must_not_be_signalled_is_not_held() {
-    let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
+    let (bench, mut child) = (TestHandler::new(), Sleeper::start().grown());
     let id = child.id();
     for pid in [0, 1, u32::MAX, 1 << 31] {
         bench.is_refused(ProcessId { pid, start_ticks: Some(0) }, "not a process to signal");
@@ -135,7 +135,7 @@ fn whoever_must_not_be_signalled_is_not_held() {
 
 #[test]
 fn readonly_means_what_it_says() {
-    let (bench, mut child) = (Bench::readonly(), Sleeper::start().grown());
+    let (bench, mut child) = (TestHandler::readonly(), Sleeper::start().grown());
     bench.sees(child.id(), Identity::Sure);
     bench.is_refused(child.id(), "--readonly");
     assert!(child.lives());
@@ -147,7 +147,7 @@ fn a_process_of_another_user_is_named_with_its_owner() {
         let _closed = writeln!(io::stderr(), "skipped: only root can be someone else for a while");
         return;
     }
-    let bench = Bench::powerless();
+    let bench = TestHandler::powerless();
     let mut child = Sleeper::start().grown();
     bench.sees(child.id(), Identity::Sure);
     bench.is_refused(child.id(), "(sleep, owned by root): run gputop as root (`sudo gputop`)");
@@ -156,7 +156,7 @@ fn a_process_of_another_user_is_named_with_its_owner() {
 
 #[test]
 fn what_was_let_go_is_not_signalled() {
-    let (bench, mut child) = (Bench::new(), Sleeper::start().grown());
+    let (bench, mut child) = (TestHandler::new(), Sleeper::start().grown());
     let id = child.id();
     bench.sees(id, Identity::Sure);
     assert_eq!(bench.hold(id), Outcome::Held { caution: None });
@@ -171,7 +171,7 @@ fn what_was_let_go_is_not_signalled() {
 
 #[test]
 fn a_person_sees_inside_a_process() {
-    let (bench, child) = (Bench::new(), Sleeper::start().grown());
+    let (bench, child) = (TestHandler::new(), Sleeper::start().grown());
     bench.ask(&Command::Inspect { process: child.id() });
     let Outcome::Inspected(found) = bench.answer() else { panic!("not inspected") };
     assert_eq!(found.ancestors.first().map(|(pid, _)| *pid), Some(std::process::id()));
@@ -187,7 +187,7 @@ fn a_person_sees_inside_a_process() {
 
 #[test]
 fn the_interval_stays_within_reason() {
-    let bench = Bench::new();
+    let bench = TestHandler::new();
     for (asked, given) in [(0, SHORTEST_INTERVAL), (2000, Duration::from_secs(2)), (u64::MAX, LONGEST_INTERVAL)] {
         bench.ask(&Command::Interval { milliseconds: asked });
         let woken = bench.woken.recv_timeout(DEADLINE);

@@ -9,11 +9,11 @@ use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, open, openat};
 use rustix::io::Errno;
 
 /// Where it is, or would be.
-pub(super) struct Book {
+pub(super) struct LogFile {
     folder: Option<PathBuf>,
 }
 
-impl Book {
+impl LogFile {
     const NAME: &str = "kills.jsonl";
 
     pub(super) fn new(home: Option<PathBuf>) -> Self {

@@ -14,9 +14,9 @@ use crate::base::units::Moment;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A place of its own for each test.
-pub(in crate::agent::actions) struct Home(PathBuf);
+pub(in crate::agent::actions) struct TestHome(PathBuf);
 
-impl Home {
+impl TestHome {
     pub(in crate::agent::actions) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("gputop-audit-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -43,7 +43,7 @@ impl Home {
     /// Does and writes down one thing, and gives back what the viewer was told of it.
     fn is_used(&self) -> Vec<Outcome> {
         let (sender, told) = mpsc::channel();
-        let tell: Tell = Arc::new(move |reply| sender.send(reply).expect("it is heard"));
+        let tell: ReplySender = Arc::new(move |reply| sender.send(reply).expect("it is heard"));
         let mut audit = Audit::new(Some(self.0.clone()), tell);
         audit.act(deed());
         audit.fate(deed().process, &Outcome::Ended { at: Moment(0) });
@@ -61,26 +61,26 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for TestHome {
     fn drop(&mut self) {
         let _gone = fs::remove_dir_all(&self.0);
     }
 }
 
-fn deed() -> Deed {
-    Deed {
+fn deed() -> SignalRecord {
+    SignalRecord {
         process: ProcessId { pid: 4711, start_ticks: Some(99) },
         comm: Text::new("py\x1b[2J"),
         argv: Some(["python", "train.py\n"].map(Text::from).into_iter().collect()),
         owner: Some(Owner { uid: 4_000_001 }),
         signal: Signal::Kill,
-        mode: Mode::Job,
+        mode: SignalMode::Job,
     }
 }
 
 #[test]
 fn an_act_and_its_end_are_two_lines_with_one_id() {
-    let home = Home::new();
+    let home = TestHome::new();
     assert_eq!(home.is_used(), []);
     let lines = home.lines();
     let [act, end] = lines.as_slice() else { panic!("{lines:?}") };
@@ -108,7 +108,7 @@ fn an_act_and_its_end_are_two_lines_with_one_id() {
 
 #[test]
 fn the_book_is_its_owner_s_alone_and_only_grows() {
-    let home = Home::new();
+    let home = TestHome::new();
     home.is_used();
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     let folder = home.path().join("gputop");
@@ -121,7 +121,7 @@ fn the_book_is_its_owner_s_alone_and_only_grows() {
 
 #[test]
 fn no_link_is_followed() {
-    let home = Home::new();
+    let home = TestHome::new();
     let target = home.path().join("target");
     fs::write(&target, "precious").expect("it is new");
     fs::create_dir(home.path().join("gputop")).expect("it is new");
@@ -129,7 +129,7 @@ fn no_link_is_followed() {
     home.is_mistrusted("symbolic link");
     assert_eq!(fs::read_to_string(&target).ok().as_deref(), Some("precious"));
 
-    let home = Home::new();
+    let home = TestHome::new();
     fs::create_dir(home.path().join("elsewhere")).expect("it is new");
     symlink(home.path().join("elsewhere"), home.path().join("gputop")).expect("it is new");
     home.is_mistrusted("symbolic link");
@@ -137,11 +137,11 @@ fn no_link_is_followed() {
 
 #[test]
 fn what_is_no_file_or_someone_else_s_is_not_written_to() {
-    let home = Home::new();
+    let home = TestHome::new();
     fs::create_dir_all(home.book()).expect("it is new");
     home.is_mistrusted("directory");
 
-    let home = Home::new();
+    let home = TestHome::new();
     fs::create_dir(home.path().join("gputop")).expect("it is new");
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -155,7 +155,7 @@ fn what_is_no_file_or_someone_else_s_is_not_written_to() {
     home.is_mistrusted("No such device");
 
     if std::os::unix::fs::chown(home.path(), Some(65_534), None).is_ok() {
-        let home = Home::new();
+        let home = TestHome::new();
         home.is_used();
         std::os::unix::fs::chown(home.book(), Some(65_534), None).expect("root may");
         home.is_mistrusted("someone else");
@@ -179,7 +179,7 @@ fn without_a_home_it_is_said_once() {
 
 #[test]
 fn a_word_is_written_once_until_there_is_another() {
-    let home = Home::new();
+    let home = TestHome::new();
     let mut audit = Audit::new(Some(home.path().to_owned()), Arc::new(|reply| panic!("{reply:?}")));
     let process = deed().process;
     let alive = Outcome::Alive { state: crate::protocol::snapshot::State::DiskSleep, wchan: None, seconds: 2 };

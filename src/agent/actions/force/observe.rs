@@ -8,13 +8,13 @@ use std::path::Path;
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::plan::{Look, Seen};
+use super::plan::{ProcessSnapshot, SeenProcess};
 use crate::agent::procfs::stat::{self, ProcStat};
 use crate::protocol::snapshot::State;
 
 /// Whether a process can still run a line of its program. The further down, the more it can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Motion {
+pub(super) enum Activity {
     /// It is stopped, or ends, or has ended: every thread of it.
     Still,
     /// A thread is in the kernel, where no signal reaches it. When it leaves that, it stops before
@@ -24,7 +24,7 @@ pub(super) enum Motion {
     Moving,
 }
 
-impl Motion {
+impl Activity {
     /// Flag of a thread that is about to end (`PF_EXITING`): it runs no program any more.
     const EXITING: u32 = 0x4;
 
@@ -77,7 +77,7 @@ impl Motion {
 /// # Errors
 ///
 /// When one could not be read although it is there: the look would not be a whole one.
-pub(super) fn look() -> io::Result<Look> {
+pub(super) fn look() -> io::Result<ProcessSnapshot> {
     let root = rustix::fs::open("/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut all = Vec::new();
     for entry in Dir::read_from(&root)? {
@@ -89,7 +89,7 @@ pub(super) fn look() -> io::Result<Look> {
         match length {
             Ok(length) => {
                 let stat = stat::parse(&line[..length]).ok_or(io::ErrorKind::InvalidData)?;
-                all.push(Seen { pid, parent: stat.parent, start_ticks: stat.start_ticks });
+                all.push(SeenProcess { pid, parent: stat.parent, start_ticks: stat.start_ticks });
             }
             Err(Errno::NOENT | Errno::SRCH) => (),
             Err(error) => return Err(error.into()),

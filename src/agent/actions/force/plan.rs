@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// A process, as one look saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct SeenProcess {
     pub(super) pid: u32,
     pub(super) parent: u32,
     pub(super) start_ticks: u64,
@@ -16,10 +16,10 @@ pub(super) struct Seen {
 
 /// One look at every process, by parent.
 #[derive(Debug, Default)]
-pub(super) struct Look(BTreeMap<u32, Vec<Seen>>);
+pub(super) struct ProcessSnapshot(BTreeMap<u32, Vec<SeenProcess>>);
 
-impl FromIterator<Seen> for Look {
-    fn from_iter<T: IntoIterator<Item = Seen>>(all: T) -> Self {
+impl FromIterator<SeenProcess> for ProcessSnapshot {
+    fn from_iter<T: IntoIterator<Item = SeenProcess>>(all: T) -> Self {
         let mut look = Self::default();
         for seen in all {
             look.0.entry(seen.parent).or_default().push(seen);
@@ -30,9 +30,9 @@ impl FromIterator<Seen> for Look {
 
 /// The members, by PID, each with its parent.
 #[derive(Debug, Default)]
-pub(super) struct Plan(BTreeMap<u32, u32>);
+pub(super) struct EndPlan(BTreeMap<u32, u32>);
 
-impl Plan {
+impl EndPlan {
     /// Makes a member of it.
     pub(super) fn add(&mut self, pid: u32, parent: u32) {
         self.0.insert(pid, parent);
@@ -45,7 +45,7 @@ impl Plan {
 
     /// Who is to join next: the children of members that are none themselves. Their own children come
     /// when they are members.
-    pub(super) fn joining(&self, look: &Look) -> Vec<Seen> {
+    pub(super) fn joining(&self, look: &ProcessSnapshot) -> Vec<SeenProcess> {
         let children = self.0.keys().filter_map(|member| look.0.get(member)).flatten();
         children.filter(|seen| !self.0.contains_key(&seen.pid)).copied().collect()
     }
@@ -77,35 +77,36 @@ mod tests {
 
     /// A forest: the parent of 2, 3, 4…; 0 and 1 are outside. A process may be older than its parent, as PIDs
     /// begin anew after the largest.
-    fn forest() -> impl Strategy<Value = Vec<Seen>> {
+    fn forest() -> impl Strategy<Value = Vec<SeenProcess>> {
         let parents = proptest::collection::vec(any::<prop::sample::Index>(), 1..MOST as usize);
         let order = Just((2..2 + MOST).collect::<Vec<u32>>()).prop_shuffle();
         (parents, order).prop_map(|(parents, pids)| {
             let of = |(at, parent): (usize, &prop::sample::Index)| {
                 let parent = parent.index(at + 1).checked_sub(1).map_or(1, |above| pids[above]);
-                Seen { pid: pids[at], parent, start_ticks: 7 }
+                SeenProcess { pid: pids[at], parent, start_ticks: 7 }
             };
             parents.iter().enumerate().map(of).collect()
         })
     }
 
     /// The shown ones and all below them, by the plainest means.
-    fn closure(shown: &BTreeSet<u32>, forest: &[Seen]) -> BTreeSet<u32> {
+    fn closure(shown: &BTreeSet<u32>, forest: &[SeenProcess]) -> BTreeSet<u32> {
         let parent_of = |pid: u32| forest.iter().find(|it| it.pid == pid).map(|it| it.parent);
-        let is_below =
-            |seen: &&Seen| std::iter::successors(Some(seen.pid), |pid| parent_of(*pid)).any(|it| shown.contains(&it));
+        let is_below = |seen: &&SeenProcess| {
+            std::iter::successors(Some(seen.pid), |pid| parent_of(*pid)).any(|it| shown.contains(&it))
+        };
         forest.iter().filter(is_below).map(|seen| seen.pid).collect()
     }
 
-    fn plan_of(shown: &BTreeSet<u32>, forest: &[Seen]) -> Plan {
-        let mut plan = Plan::default();
+    fn plan_of(shown: &BTreeSet<u32>, forest: &[SeenProcess]) -> EndPlan {
+        let mut plan = EndPlan::default();
         for it in forest.iter().filter(|it| shown.contains(&it.pid)) {
             plan.add(it.pid, it.parent);
         }
         plan
     }
 
-    fn some_of(forest: &[Seen], picks: &[prop::sample::Index]) -> BTreeSet<u32> {
+    fn some_of(forest: &[SeenProcess], picks: &[prop::sample::Index]) -> BTreeSet<u32> {
         picks.iter().map(|it| forest[it.index(forest.len())].pid).collect()
     }
 
@@ -117,7 +118,7 @@ mod tests {
             picks in proptest::collection::vec(any::<prop::sample::Index>(), 1..6),
         ) {
             let shown = some_of(&forest, &picks);
-            let (mut plan, look) = (plan_of(&shown, &forest), forest.iter().copied().collect::<Look>());
+            let (mut plan, look) = (plan_of(&shown, &forest), forest.iter().copied().collect::<ProcessSnapshot>());
             while let joining = plan.joining(&look) && !joining.is_empty() {
                 for it in joining {
                     plan.add(it.pid, it.parent);
@@ -143,7 +144,7 @@ mod tests {
         ) {
             let mut plan = plan_of(&some_of(&looks[0], &picks), &looks[0]);
             for seen in &looks {
-                let look = seen.iter().copied().collect::<Look>();
+                let look = seen.iter().copied().collect::<ProcessSnapshot>();
                 for joining in plan.joining(&look) {
                     prop_assert!(seen.contains(&joining));
                     prop_assert!(plan.0.contains_key(&joining.parent) && !plan.0.contains_key(&joining.pid));
@@ -155,7 +156,7 @@ mod tests {
         /// Parents read one by one may make a circle: there is an order all the same.
         #[test]
         fn a_circle_has_an_end(pairs in proptest::collection::vec((2..20_u32, 2..20_u32), 1..30)) {
-            let mut plan = Plan::default();
+            let mut plan = EndPlan::default();
             for (pid, parent) in &pairs {
                 plan.add(*pid, *parent);
             }

@@ -11,10 +11,10 @@ use std::thread;
 
 use rustix::process::{Pid, kill_process};
 
-use self::frozen::Frozen;
+use self::frozen::FrozenFileSystem;
 use super::super::audit::Audit;
-use super::super::tests::{Bench, DEADLINE, Sleeper, comes_to, id_of};
-use super::super::{CommandTargets, Tell};
+use super::super::tests::{DEADLINE, Sleeper, TestHandler, comes_to, id_of};
+use super::super::{CommandTargets, ReplySender};
 use super::*;
 use crate::agent::procfs::stat;
 use crate::protocol::command::Command;
@@ -25,12 +25,12 @@ use crate::protocol::snapshot::Identity;
 const MARK: &str = "GPUTOP_TEST_TREE";
 
 /// A root process and all that descends from it, killed at the end of the test.
-struct Tree {
+struct TestTree {
     root: Child,
     mark: String,
 }
 
-impl Tree {
+impl TestTree {
     /// A shell that runs this, and says when it is `ready` if anything is to be waited for.
     fn of(script: &str) -> Self {
         Self::started("sh", &["-c", script])
@@ -85,7 +85,7 @@ impl Tree {
     }
 }
 
-impl Drop for Tree {
+impl Drop for TestTree {
     fn drop(&mut self) {
         // Those that it starts meanwhile come with the next look.
         while let members = self.members()
@@ -132,7 +132,7 @@ fn is_root() -> bool {
     is
 }
 
-impl Bench {
+impl TestHandler {
     /// Holds them all.
     #[track_caller]
     fn holds(&self, processes: &[ProcessId]) {
@@ -170,8 +170,8 @@ impl Bench {
 
 /// Has the job ended of which the person was shown these, and finds nobody of it.
 #[track_caller]
-fn ends_whole(tree: &Tree, shown: &[ProcessId]) -> Vec<Reply> {
-    let (bench, mut stranger) = (Bench::new(), Sleeper::start());
+fn ends_whole(tree: &TestTree, shown: &[ProcessId]) -> Vec<Reply> {
+    let (bench, mut stranger) = (TestHandler::new(), Sleeper::start());
     bench.holds(shown);
     bench.forces(shown);
     let replies = bench.tells_until_all_ended(shown.len());
@@ -200,7 +200,7 @@ fn killed(replies: &[Reply]) -> Vec<ProcessId> {
 
 #[test]
 fn a_supervisor_that_starts_its_child_anew_ends_with_it() {
-    let tree = Tree::of("while :; do sleep 1000; done").grown_to(2);
+    let tree = TestTree::of("while :; do sleep 1000; done").grown_to(2);
     let root = tree.root();
     let child = tree.children_of(root)[0];
     let replies = ends_whole(&tree, &[root, child]);
@@ -216,7 +216,7 @@ fn a_supervisor_of_many_has_no_time_for_any_of_them() {
         while os.wait(): subprocess.Popen(['sleep', '1000'])";
     if has("python3") {
         // It says so when the last child is about to run: for a moment more, that one has no environment yet.
-        let tree = Tree::started("python3", &["-c", PROGRAM]).ready().grown_to(41);
+        let tree = TestTree::started("python3", &["-c", PROGRAM]).ready().grown_to(41);
         let shown = tree.members();
         assert_eq!(joined(&ends_whole(&tree, &shown)), [], "none was started anew");
     }
@@ -224,7 +224,7 @@ fn a_supervisor_of_many_has_no_time_for_any_of_them() {
 
 #[test]
 fn who_was_not_shown_joins_generation_after_generation() {
-    let tree = Tree::of("sh -c 'sh -c \"sleep 1000; :\"; :'; :").grown_to(4);
+    let tree = TestTree::of("sh -c 'sh -c \"sleep 1000; :\"; :'; :").grown_to(4);
     let replies = ends_whole(&tree, &[tree.root()]);
     let order = killed(&replies);
     assert_eq!(order.len(), 4);
@@ -234,13 +234,13 @@ fn who_was_not_shown_joins_generation_after_generation() {
 
 #[test]
 fn sessions_of_their_own_do_not_save_them() {
-    let tree = Tree::of("setsid sleep 1000 & setsid sleep 1000 & wait").grown_to(3);
+    let tree = TestTree::of("setsid sleep 1000 & setsid sleep 1000 & wait").grown_to(3);
     assert_eq!(joined(&ends_whole(&tree, &[tree.root()])).len(), 2);
 }
 
 #[test]
 fn ignored_signals_do_not_save_them() {
-    let tree = Tree::of("trap '' TERM INT HUP; while :; do sleep 1000; done").grown_to(2);
+    let tree = TestTree::of("trap '' TERM INT HUP; while :; do sleep 1000; done").grown_to(2);
     ends_whole(&tree, &[tree.root()]);
 }
 
@@ -249,8 +249,8 @@ fn a_fork_storm_ends() {
     const STORM: &str = "f() { if [ $1 = 0 ]; then exec sleep 1000; fi; \
         f $(($1 - 1)) & f $(($1 - 1)) & wait; }; echo ready; f 8; :";
     // All is prepared before it breaks: else it has blown over when the act begins.
-    let bench = Bench::new();
-    let tree = Tree::of(STORM).ready();
+    let bench = TestHandler::new();
+    let tree = TestTree::of(STORM).ready();
     bench.holds(&[tree.root()]);
     bench.forces(&[tree.root()]);
     let ended = killed(&bench.tells_until_all_ended(1)).len();
@@ -260,7 +260,7 @@ fn a_fork_storm_ends() {
 
 #[test]
 fn a_job_at_rest_of_hundreds_ends() {
-    let tree = Tree::of("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i + 1)); done; wait").grown_to(301);
+    let tree = TestTree::of("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i + 1)); done; wait").grown_to(301);
     let began = clock::now();
     assert_eq!(joined(&ends_whole(&tree, &[tree.root()])).len(), 300);
     say(&format!("301 processes: {:?}", clock::now().since(began)));
@@ -268,10 +268,10 @@ fn a_job_at_rest_of_hundreds_ends() {
 
 #[test]
 fn a_parent_that_does_not_reap_is_named_and_lives() {
-    let tree = Tree::of("sleep 1000 & exec sleep 1000").grown_to(2);
+    let tree = TestTree::of("sleep 1000 & exec sleep 1000").grown_to(2);
     let root = tree.root();
     let child = tree.children_of(root)[0];
-    let bench = Bench::new();
+    let bench = TestHandler::new();
     bench.holds(&[child]);
     bench.forces(&[child]);
     let replies = bench.tells_until_all_ended(1);
@@ -284,14 +284,14 @@ fn a_parent_that_does_not_reap_is_named_and_lives() {
 
 #[test]
 fn one_that_someone_else_had_stopped_ends_too() {
-    let tree = Tree::of("sh -c 'kill -STOP $$'; :").grown_to(2);
+    let tree = TestTree::of("sh -c 'kill -STOP $$'; :").grown_to(2);
     comes_to(tree.children_of(tree.root())[0], State::Stopped);
     ends_whole(&tree, &[tree.root()]);
 }
 
 #[test]
 fn when_one_is_not_held_nobody_is_touched() {
-    let (bench, mut one, mut other) = (Bench::new(), Sleeper::start(), Sleeper::start());
+    let (bench, mut one, mut other) = (TestHandler::new(), Sleeper::start(), Sleeper::start());
     bench.holds(&[one.id()]);
     bench.forces(&[one.id(), other.id()]);
     for (id, because) in [(one.id(), "is not held: open"), (other.id(), "is not held: open")] {
@@ -305,7 +305,7 @@ fn when_one_is_not_held_nobody_is_touched() {
 
 #[test]
 fn one_that_ended_just_now_does_not_keep_the_others() {
-    let (bench, one, other) = (Bench::new(), Sleeper::start(), Sleeper::start());
+    let (bench, one, other) = (TestHandler::new(), Sleeper::start(), Sleeper::start());
     let (gone, id) = (one.id(), other.id());
     bench.holds(&[gone, id]);
     drop(one);
@@ -316,7 +316,7 @@ fn one_that_ended_just_now_does_not_keep_the_others() {
 
 #[test]
 fn when_one_may_not_be_ended_all_go_on() {
-    // The first child keeps root's rights when its parent gives them up; the hands have none.
+    // The first child keeps root's rights when its parent gives them up; the handler has none.
     const PROGRAM: &str = "import os, signal, time\n\
         if os.fork() == 0: time.sleep(1000)\n\
         os.setresuid(65534, 65534, 65534)\n\
@@ -329,8 +329,8 @@ fn when_one_may_not_be_ended_all_go_on() {
     if !is_root() || !has("python3") {
         return;
     }
-    let tree = Tree::started("python3", &["-c", PROGRAM]).ready();
-    let (root, bench) = (tree.root(), Bench::powerless());
+    let tree = TestTree::started("python3", &["-c", PROGRAM]).ready();
+    let (root, bench) = (tree.root(), TestHandler::powerless());
     bench.holds(&[root]);
     bench.forces(&[root]);
     match bench.answer_about(root) {
@@ -358,13 +358,13 @@ fn when_one_may_not_be_ended_all_go_on() {
 
 #[test]
 fn one_that_hangs_in_the_kernel_is_killed_and_said_to_live_until_it_is_gone() {
-    let Some(frozen) = is_root().then(Frozen::new).flatten() else {
+    let Some(frozen) = is_root().then(FrozenFileSystem::new).flatten() else {
         return say("skipped: no file system can be mounted and frozen here");
     };
-    let tree = Tree::of(&format!("sleep 1000 & echo x > {}/file", frozen.place.display())).grown_to(2);
+    let tree = TestTree::of(&format!("sleep 1000 & echo x > {}/file", frozen.place.display())).grown_to(2);
     let root = tree.root();
     comes_to(root, State::DiskSleep);
-    let bench = Bench::new();
+    let bench = TestHandler::new();
     bench.holds(&[root]);
     bench.forces(&[root]);
     loop {
@@ -385,15 +385,15 @@ fn one_that_hangs_in_the_kernel_is_killed_and_said_to_live_until_it_is_gone() {
 
 #[test]
 fn a_bug_halfway_lets_all_go_on() {
-    let tree = Tree::of("sleep 1000 & echo ready; wait").ready();
-    let tell: Tell = Arc::new(drop);
-    let mut hands =
-        Hands::new(CommandTargets::default(), mpsc::channel().0, tell.clone(), Audit::new(None, tell), false);
-    hands.held.insert(tree.root(), Held::open(tree.root()).expect("it lives"));
+    let tree = TestTree::of("sleep 1000 & echo ready; wait").ready();
+    let tell: ReplySender = Arc::new(drop);
+    let mut handler =
+        CommandHandler::new(CommandTargets::default(), mpsc::channel().0, tell.clone(), Audit::new(None, tell), false);
+    handler.held.insert(tree.root(), HeldProcess::open(tree.root()).expect("it lives"));
     let members = tree.members();
     // The act of another test has one of its own; here there is one act a process.
     let _alone = ACT.lock().unwrap_or_else(PoisonError::into_inner);
-    Act::new(&mut hands).stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
+    ForcedEnd::new(&mut handler).stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
     for it in &members {
         comes_to(*it, State::Stopped);
     }

@@ -1,4 +1,4 @@
-//! What the tests of the hands stand on: hands at work, and children for them.
+//! Helpers of the tests: a running command handler, and child processes.
 
 use std::os::fd::OwnedFd;
 use std::process::{Child, Stdio};
@@ -10,7 +10,7 @@ use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
 use serde_json::Value;
 
-use super::super::audit::tests::Home;
+use super::super::audit::tests::TestHome;
 use super::super::*;
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Missing, Process, ProcessFacts, ProcessLoad, State};
@@ -18,17 +18,17 @@ use crate::protocol::snapshot::{Missing, Process, ProcessFacts, ProcessLoad, Sta
 /// How long anything may take here before the test has failed.
 pub(in crate::agent::actions) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// A pair of hands at work, and all that goes in and out of them.
-pub(in crate::agent::actions) struct Bench {
+/// A running command handler, with its input and output.
+pub(in crate::agent::actions) struct TestHandler {
     lines: Option<OwnedFd>,
     known: CommandTargets,
     replies: Receiver<Reply>,
     pub(in crate::agent::actions) woken: Receiver<AgentEvent>,
     thread: Option<thread::JoinHandle<()>>,
-    home: Home,
+    home: TestHome,
 }
 
-impl Bench {
+impl TestHandler {
     pub(in crate::agent::actions) fn new() -> Self {
         Self::with(false, || ())
     }
@@ -37,7 +37,7 @@ impl Bench {
         Self::with(true, || ())
     }
 
-    /// Hands without rights; only root can have them made.
+    /// A handler without permissions. Only root can create one.
     pub(in crate::agent::actions) fn powerless() -> Self {
         let nobody = Uid::from_raw(65_534);
         let bench = Self::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
@@ -51,17 +51,17 @@ impl Bench {
         let (wake, woken) = mpsc::channel();
         let (sender, replies) = mpsc::channel();
         let known = CommandTargets::default();
-        let tell: Tell = Arc::new(move |reply| {
+        let tell: ReplySender = Arc::new(move |reply| {
             // The test may be over.
             let _over: Result<(), mpsc::SendError<Reply>> = sender.send(reply);
         });
-        let home = Home::new();
+        let home = TestHome::new();
         let audit = Audit::new(Some(home.path().to_owned()), tell.clone());
-        let mut hands = Hands::new(known.clone(), wake, tell, audit, readonly);
+        let mut handler = CommandHandler::new(known.clone(), wake, tell, audit, readonly);
         let thread = thread::spawn(move || {
             prepare();
-            hands.obey(reader);
-            hands.audit.finish(DEADLINE);
+            handler.obey(reader);
+            handler.audit.finish(DEADLINE);
         });
         Self { lines: Some(writer), known, replies, woken, thread: Some(thread), home }
     }
@@ -69,7 +69,7 @@ impl Bench {
     pub(in crate::agent::actions) fn ask(&self, command: &Command) {
         let mut line = Vec::new();
         command.write(&mut line).expect("a line");
-        rustix::io::write(self.lines.as_ref().expect("it is open"), &line).expect("the hands read");
+        rustix::io::write(self.lines.as_ref().expect("it is open"), &line).expect("the handler reads");
     }
 
     /// What the loop would have read of a process.
@@ -143,13 +143,13 @@ impl Bench {
     }
 }
 
-impl Bench {
-    /// Closes the input, and waits for the hands to leave.
+impl TestHandler {
+    /// Closes the input, and waits for the handler to end.
     fn close(&mut self) {
         drop(self.lines.take());
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
-            assert!(thread::panicking() || ended.is_ok(), "the hands leave in peace when the input closes");
+            assert!(thread::panicking() || ended.is_ok(), "the handler ends without a panic when the input closes");
         }
     }
 
@@ -163,7 +163,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for TestHandler {
     fn drop(&mut self) {
         self.close();
     }

@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 use super::waits_until;
 
 /// A file system on which whoever writes hangs in the kernel.
-pub(super) struct Frozen {
+pub(super) struct FrozenFileSystem {
     image: PathBuf,
     pub(super) place: PathBuf,
 }
 
-impl Frozen {
+impl FrozenFileSystem {
     pub(super) fn new() -> Option<Self> {
         let folder = std::env::temp_dir().join(format!("gputop-frozen-{}", std::process::id()));
         fs::create_dir_all(folder.join("mounted")).ok()?;
@@ -30,7 +30,7 @@ impl Frozen {
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenFileSystem {
     fn drop(&mut self) {
         self.thaw();
         let folder = self.image.parent().expect("it has one");
