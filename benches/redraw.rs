@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent};
 use gputop::app::event::Event;
-use gputop::app::{App, Options};
+use gputop::app::{App, AppOptions};
 use gputop::base::units::{Bytes, Moment};
 use gputop::protocol::host_key::HostKey;
 use gputop::protocol::line::Line;
@@ -31,7 +31,7 @@ fn main() -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     let mut noise = Noise(1);
     let mut host = host()?;
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(200, 60));
     // Every tier is full: five minutes apart, then ten seconds, then one.
     let (week, six_hours, quarter) = (7 * 86_400, 6 * 3600, 900);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Context;
 use crossterm::event::{KeyCode, KeyEvent};
 use gputop::app::event::{Effect, Event};
-use gputop::app::{App, Options};
+use gputop::app::{App, AppOptions};
 use gputop::base::units::Moment;
 use gputop::model::HostModel;
 use gputop::protocol::host_key::HostKey;
@@ -39,7 +39,7 @@ fn main() -> anyhow::Result<()> {
     let mut commands = agent.stdin.take().context("the agent has no standard input")?;
     let mut lines = BufReader::new(agent.stdout.take().context("the agent has no standard output")?).split(b'\n');
 
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(width, height));
     watch(&mut app, &mut lines, seconds)?;
     for key in keys.split_whitespace() {

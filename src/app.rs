@@ -54,7 +54,7 @@ use self::marks::Marks;
 pub use self::mode::Mode;
 use self::mode::ModeStack;
 use self::notice::Notice;
-pub use self::options::Options;
+pub use self::options::AppOptions;
 use self::page::{Page, PageTopic};
 use self::pausable::Pausable;
 use self::process_list::ProcessList;
@@ -84,7 +84,7 @@ pub enum List {
 /// The state of the viewer.
 #[derive(Debug)]
 pub struct App {
-    options: Options,
+    options: AppOptions,
     size: (u16, u16),
     theme: ThemeName,
     /// Whether the line about the host is shown while nothing is wrong.
@@ -104,12 +104,12 @@ pub struct App {
 
 impl App {
     /// The app before the first event.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: AppOptions) -> Self {
         Self::with_hosts(options, Fleet::default())
     }
 
     /// The app before the first event, with these hosts.
-    pub fn with_hosts(options: Options, fleet: Fleet) -> Self {
+    pub fn with_hosts(options: AppOptions, fleet: Fleet) -> Self {
         Self {
             options,
             size: (0, 0),

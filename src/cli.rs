@@ -30,18 +30,6 @@ pub struct Cli {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,
 
-    #[command(flatten)]
-    pub(crate) agent: AgentArgs,
-
-    #[command(flatten)]
-    hosts: HostArgs,
-
-    #[command(flatten)]
-    pub(crate) screen: ScreenArgs,
-
-    #[command(flatten)]
-    pub(crate) query: QueryArgs,
-
     /// Print a table and exit (default if the output is not a terminal)
     #[arg(long, conflicts_with = "json")]
     pub(crate) once: bool,
@@ -66,6 +54,18 @@ pub struct Cli {
     /// How long to wait for the driver before printing what is known
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = values::positive_span)]
     timeout: Duration,
+
+    #[command(flatten)]
+    pub(crate) agent: AgentArgs,
+
+    #[command(flatten)]
+    hosts: HostArgs,
+
+    #[command(flatten)]
+    pub(crate) screen: ScreenArgs,
+
+    #[command(flatten)]
+    pub(crate) query: QueryArgs,
 }
 
 /// The hosts to show.

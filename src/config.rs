@@ -15,7 +15,7 @@ use std::time::Duration;
 use toml::de::{DeTable, DeValue};
 
 use crate::app::settings::{SettingForm, Settings};
-use crate::app::{App, Options};
+use crate::app::{App, AppOptions};
 use crate::base::terminal::TerminalAbilities;
 use crate::cli::{Cli, Task};
 use crate::commands::doctor::SettingsState;
@@ -58,7 +58,7 @@ pub(crate) fn session_options(cli: &Cli) -> Result<SessionOptions, String> {
     let file = config.file.as_deref().unwrap_or(Path::new("config.toml"));
     let (writer, saver) = (Arc::clone(&config), Arc::clone(&config));
     Ok(SessionOptions {
-        app: Options {
+        app: AppOptions {
             readonly: agent.readonly,
             is_recording: matches!(cli.task, Some(Task::Replay(_))),
             interval: agent.interval,
@@ -156,7 +156,7 @@ impl Config {
     fn save_changes(&self, now: &Settings, patience: Duration) {
         // Like a filter, these two are for one run.
         let for_next_run = |settings: Settings| Settings { mine: None, interval: None, ..settings };
-        let start = self.settings.clone().or(App::new(Options::default()).settings());
+        let start = self.settings.clone().or(App::new(AppOptions::default()).settings());
         let last_run = for_next_run(self.last_run.clone());
         let changed = for_next_run(now.changed_since(&start));
         // Without the settings of the last run, writing would lose them.

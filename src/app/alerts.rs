@@ -298,7 +298,7 @@ mod tests {
 
     use super::*;
     use crate::app::event::{Effect, Event};
-    use crate::app::{App, Options};
+    use crate::app::{App, AppOptions};
     use crate::base::units::Bytes;
     use crate::protocol::host_key::HostKey;
     use crate::protocol::line::Line;
@@ -313,7 +313,7 @@ mod tests {
     }
 
     fn app() -> App {
-        let mut app = App::new(Options::default());
+        let mut app = App::new(AppOptions::default());
         app.update(Event::Resized(100, 30));
         app
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The options of the screen that the user sets when gputop starts.
 #[derive(Debug, Clone, Copy)]
-pub struct Options {
+pub struct AppOptions {
     /// Whether processes are never signalled.
     pub readonly: bool,
     /// Whether the lines come from a recording: there is no agent that commands could go to.
@@ -15,7 +15,7 @@ pub struct Options {
     pub warn_before: Duration,
 }
 
-impl Default for Options {
+impl Default for AppOptions {
     fn default() -> Self {
         Self {
             readonly: false,

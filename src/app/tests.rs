@@ -20,7 +20,7 @@ struct Story {
 }
 
 fn story(host: Snapshot) -> Story {
-    let app = App::new(Options::default());
+    let app = App::new(AppOptions::default());
     let mut story = Story { app, host: host.clone(), asked: Vec::new() };
     story.event(Event::Resized(80, 24));
     story.event(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));

@@ -8,7 +8,7 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::app::settings::Settings;
-use crate::app::{Options, event::Event};
+use crate::app::{AppOptions, event::Event};
 use crate::base::units::{Bytes, Elapsed, Moment, Watts};
 use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;
@@ -31,7 +31,7 @@ fn busy() -> Snapshot {
 
 /// The app after a minute of it, then after those keys.
 fn app(width: u16, height: u16, keys: &[KeyCode]) -> App {
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(width, height));
     let mut host = busy();
     for _ in 0..60 {
@@ -93,7 +93,7 @@ fn any_size_is_drawn() {
 
 /// Cheaper than [`app`]: one pass.
 fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(width, height));
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(busy())))));
     for key in keys {
@@ -135,7 +135,7 @@ fn with_allocator(width: u16, keys: &[KeyCode]) -> App {
         ..DeviceAllocator::missing(0, Some(host.gpus[0].uuid.clone()), Missing::NotYet)
     };
     host.processes[0].allocator = Some(Box::new(AllocatorStats { devices: vec![allocator], unreadable: None }));
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(width, 60));
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     for key in keys {
@@ -171,7 +171,7 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     // What is little is half a cell, as without parts.
     let mut host = with_parts(&[(6, 3)]);
     host.gpus[0].load.memory_total = Ok(Bytes::from_gib(80));
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(80, 24));
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     let screen = screen(Theme::new(false, true), &app, 80, 24);
@@ -198,7 +198,7 @@ fn why_figures_are_not_known_has_a_row_where_the_list_is_full() {
         host.processes
             .iter_mut()
             .for_each(|it| it.allocator = Some(AllocatorStats::unreadable(AllocatorUnreadable::OtherUser).into()));
-        let mut app = App::new(Options::default());
+        let mut app = App::new(AppOptions::default());
         app.update(Event::Resized(80, height));
         app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
         screen(Theme::new(false, true), &app, 80, height)
@@ -265,7 +265,7 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
         };
         host.processes[0].allocator = Some(Box::new(AllocatorStats { devices: vec![allocator], unreadable: None }));
         change(&mut host);
-        let mut app = App::new(Options::default());
+        let mut app = App::new(AppOptions::default());
         app.update(Event::Resized(120, 60));
         app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
         for key in keys {
@@ -337,7 +337,7 @@ fn why_pytorch_s_figures_are_not_known_stands_once_below_the_list() {
         host = host.with(pid, "python train.py", 0, Bytes::from_gib(4));
         host.processes.last_mut().unwrap().allocator = Some(Box::new(AllocatorStats::unreadable(why)));
     }
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host)))));
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
         app.update(Event::Resized(width, height));
@@ -485,7 +485,7 @@ fn what_one_types_is_seen_although_there_is_something_to_say() {
 
 /// The app on that host, with these settings.
 fn app_with(host: &Snapshot, width: u16, settings: Settings) -> App {
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.apply_settings(settings);
     app.update(Event::Resized(width, 24));
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone())))));

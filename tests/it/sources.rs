@@ -1,7 +1,7 @@
 //! A far agent is hostile input: no line that parses makes a viewer panic.
 
 use gputop::app::event::Event;
-use gputop::app::{App, Options};
+use gputop::app::{App, AppOptions};
 use gputop::base::units::Moment;
 use gputop::protocol::host_key::HostKey;
 use gputop::protocol::line::Line;
@@ -56,7 +56,7 @@ fn line(snapshot: &Snapshot) -> Value {
 
 /// Feeds an app with these lines, as far as they parse, and draws each.
 fn show(lines: &[&Value]) {
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(120, 40));
     for line in lines {
         let Ok(Some(line)) = Line::parse(line.to_string().as_bytes()) else { continue };

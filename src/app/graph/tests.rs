@@ -6,7 +6,7 @@ use super::panel::Projection;
 use super::*;
 use crate::app::event::Event;
 use crate::app::keymap::KeyContext;
-use crate::app::{App, Mode, Options};
+use crate::app::{App, AppOptions, Mode};
 use crate::base::units::Bytes;
 use crate::model::{Forecast, GpuOrProcess, MemoryPart, Rate};
 use crate::protocol::host_key::HostKey;
@@ -28,7 +28,7 @@ impl Story {
             0,
             Bytes::from_gib(10),
         );
-        let mut app = App::new(Options::default());
+        let mut app = App::new(AppOptions::default());
         app.update(Event::Resized(120, 40));
         let mut story = Self { app, host };
         story.watch(100);

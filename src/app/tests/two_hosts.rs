@@ -19,7 +19,7 @@ pub(super) fn two_hosts(snapshot: &Snapshot) -> App {
     for (host, name) in [(HostKey::FIRST, "node-a"), (SECOND, "node-b")] {
         fleet.set_label(host, HostLabel { name: Some(name.into()), source: "ssh".into() });
     }
-    let mut app = App::with_hosts(Options::default(), fleet);
+    let mut app = App::with_hosts(AppOptions::default(), fleet);
     app.update(Event::Resized(120, 40));
     for host in [HostKey::FIRST, SECOND] {
         app.update(full(host, snapshot));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::app::Options;
+use crate::app::AppOptions;
 use crate::app::settings::Settings;
 use crate::source::Source;
 use crate::view::Theme;
@@ -15,7 +15,7 @@ pub struct SessionOptions {
     /// The sources of lines, in the order of their host keys.
     pub sources: Vec<Source>,
     /// The options of the app.
-    pub app: Options,
+    pub app: AppOptions,
     /// The settings from flags, environment and files.
     pub settings: Settings,
     /// The theme, before the settings choose its colours.

@@ -7,7 +7,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use super::*;
-use crate::app::Options;
+use crate::app::AppOptions;
 use crate::app::event::Event;
 use crate::app::graph::panel::Projection;
 use crate::model::{Forecast, Rate, Window};
@@ -20,7 +20,7 @@ const SIZE: (u16, u16) = (120, 40);
 
 /// A GPU with three processes, of which the first grows by 50 MiB a second, after five minutes of it.
 fn app(keys: &str) -> App {
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(SIZE.0, SIZE.1));
     let mut host = [(100, 30), (200, 12), (300, 6)]
         .into_iter()
@@ -86,7 +86,7 @@ fn a_gpu_shows_its_processes_on_each_other_with_and_without_colour() {
 /// A process of 40 GiB, of which PyTorch took 36, and tensors hold 10 and more by 50 MiB a second. Of its first minute, and
 /// of half a minute later on, its parts are not known.
 fn with_parts(keys: &[KeyCode], size: (u16, u16)) -> App {
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(size.0, size.1));
     let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(40));
     for second in 0..300 {
@@ -128,7 +128,7 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
 
 #[test]
 fn what_nobody_accounts_for_has_the_name_that_the_list_gives_it() {
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(SIZE.0, SIZE.1));
     let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(30));
     host.gpus[0].load.memory_used.as_mut().unwrap().0 += 9 << 30;

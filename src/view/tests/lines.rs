@@ -264,7 +264,7 @@ fn two_marks_and_the_present_are_listed_below_a_graph() {
 #[test]
 fn why_something_is_called_a_leak_stands_on_the_first_page_of_a_small_screen() {
     let mut host = with_parts(&[(30, 10)]);
-    let mut app = App::new(Options::default());
+    let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(80, 24));
     for _ in 0..600 {
         host = host.later(1);

@@ -1,4 +1,4 @@
-//! Names and words: what `src` may have only so many of.
+//! Names and words: type names are unique, closures name their parameter, comments begin with a noun or a verb.
 
 use std::collections::BTreeMap;
 
