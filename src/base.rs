@@ -2,4 +2,5 @@
 
 pub mod terminal;
 pub mod text;
+pub mod time;
 pub mod units;

@@ -1,10 +1,9 @@
 //! Events, which the app takes in, and effects, which it asks the session to perform.
 
-use std::time::Duration;
-
 use crossterm::event::{KeyEvent, MouseEvent};
 
 use crate::base::text::Text;
+use crate::base::time::ViewerTime;
 use crate::model::HostLabel;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
@@ -24,7 +23,7 @@ pub enum Event {
     /// The terminal has this size now, in columns and rows.
     Resized(u16, u16),
     /// This much time passed since the event before. The app has no other clock.
-    Tick(Duration),
+    Tick(ViewerTime),
     /// The result of an effect, in one sentence.
     Done(Text),
     /// No more lines come from this host; the text says why, in one sentence.

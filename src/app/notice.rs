@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use crate::base::time::ViewerTime;
+
 /// How long a notice stays.
-const LIFETIME: Duration = Duration::from_secs(5);
+const LIFETIME: ViewerTime = ViewerTime::new(Duration::from_secs(5));
 
 /// The current notice, if any, and the time until it disappears.
 #[derive(Debug, Default)]
-pub(super) struct Notice(Option<(String, Duration)>);
+pub(super) struct Notice(Option<(String, ViewerTime)>);
 
 impl Notice {
     /// The text; `None` if there is no notice.
@@ -21,7 +23,7 @@ impl Notice {
     }
 
     /// Advances the clock.
-    pub(super) fn pass(&mut self, elapsed: Duration) {
-        self.0 = self.0.take().and_then(|(text, left)| Some((text, left.checked_sub(elapsed)?)));
+    pub(super) fn pass(&mut self, elapsed: ViewerTime) {
+        self.0 = self.0.take().and_then(|(text, left)| Some((text, left.left_after(elapsed)?)));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::time::ViewerTime;
 use crate::model::Fleet;
 
 /// The fleet on the screen and the live fleet. Both are one until the user pauses the screen.
@@ -9,7 +10,7 @@ use crate::model::Fleet;
 pub(super) struct Pausable {
     shown: Fleet,
     /// While paused: the live fleet, and the time since the pause began.
-    live: Option<(Box<Fleet>, Duration)>,
+    live: Option<(Box<Fleet>, ViewerTime)>,
 }
 
 impl Pausable {
@@ -34,11 +35,11 @@ impl Pausable {
 
     /// The time since the pause began; `None` while the screen is live.
     pub(super) fn paused(&self) -> Option<Duration> {
-        self.live.as_ref().map(|(_, paused)| *paused)
+        self.live.as_ref().map(|(_, paused)| paused.duration())
     }
 
     /// Advances the clocks of the live fleet, unless data time alone moves them. The paused screen stands still.
-    pub(super) fn pass(&mut self, elapsed: Duration, is_recording: bool) {
+    pub(super) fn pass(&mut self, elapsed: ViewerTime, is_recording: bool) {
         if !is_recording {
             self.live_mut().pass(elapsed);
         }
@@ -49,7 +50,7 @@ impl Pausable {
 
     pub(super) fn pause(&mut self) {
         if self.live.is_none() {
-            self.live = Some((Box::new(self.shown.clone()), Duration::ZERO));
+            self.live = Some((Box::new(self.shown.clone()), ViewerTime::ZERO));
         }
     }
 

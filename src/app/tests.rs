@@ -6,6 +6,7 @@ mod two_hosts;
 use super::*;
 use crate::app::end_dialog::{Choice, EndDialog, Stage};
 use crate::app::rows::Row;
+use crate::base::time::ViewerTime;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::change::Change;
 use crate::protocol::command::Signal;
@@ -302,7 +303,7 @@ fn a_gentle_end_asks_the_root_alone_then_once_more_and_never_forces() {
     gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Int, at: Moment(1_000_000) });
     // It looks like torchrun, so it gets 35 s.
     for seconds in [34, 1, 100] {
-        gentle.event(Event::Tick(Duration::from_secs(seconds)));
+        gentle.event(Event::Tick(ViewerTime::new(Duration::from_secs(seconds))));
         if seconds == 1 {
             gentle = gentle.asks(&[signal(100, Signal::Term)]);
             gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Term, at: Moment(1_035_000) });
@@ -414,7 +415,7 @@ fn figures_that_get_old_say_so() {
     let mut story = story(three());
     let gpu = story.host.gpus[0].clone();
     assert_eq!(story.model().age(&gpu), None);
-    story.event(Event::Tick(Duration::from_secs(4)));
+    story.event(Event::Tick(ViewerTime::new(Duration::from_secs(4))));
     assert_eq!(story.model().age(&gpu), Some(Duration::from_secs(4)));
     assert_eq!(story.model().silence(), Some(Duration::from_secs(4)));
     assert_eq!(story.pass(|host| host).model().silence(), None);

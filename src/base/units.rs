@@ -8,7 +8,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
+
+pub use super::time::Moment;
 
 /// An amount of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
@@ -211,34 +213,6 @@ impl Hertz {
 impl fmt::Display for Hertz {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("{} MHz", self.0 / 1_000_000))
-    }
-}
-
-/// A point in time of one host: milliseconds since it booted, sleep included (`CLOCK_BOOTTIME`).
-///
-/// It never jumps, unlike the wall clock, and it is the clock of a process's start ticks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub struct Moment(#[serde(deserialize_with = "bounded_milliseconds")] pub u64);
-
-/// Reads milliseconds since boot. A hostile agent may send any number; arithmetic with a larger one would overflow.
-fn bounded_milliseconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    Ok(u64::deserialize(deserializer)?.min(Moment::LATEST.0))
-}
-
-impl Moment {
-    /// The latest moment that is read from a line: 100 years after the boot.
-    pub const LATEST: Self = Self(100 * 365 * 24 * 3600 * 1000);
-
-    /// How long after `earlier` this is; nothing when it is not.
-    pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_millis(self.0.saturating_sub(earlier.0))
-    }
-
-    /// The moment so much later.
-    #[must_use]
-    pub fn after(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 

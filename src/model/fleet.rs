@@ -1,10 +1,10 @@
 //! The hosts, each with its own model. One host is a fleet of one.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::{HostModel, HostProcess};
 use crate::base::text::Text;
+use crate::base::time::ViewerTime;
 use crate::protocol::change::OutOfStep;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -93,7 +93,7 @@ impl Fleet {
     }
 
     /// Advances the clock of every host: this time passed without a line.
-    pub fn pass(&mut self, time: Duration) {
+    pub fn pass(&mut self, time: ViewerTime) {
         for host in self.models.values_mut() {
             host.pass(time);
         }
@@ -123,6 +123,8 @@ impl Fleet {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::base::units::Moment;
     use crate::model::GpuOrProcess;
@@ -197,7 +199,7 @@ mod tests {
     #[test]
     fn a_silent_host_is_overdue_and_the_other_is_not() {
         let mut fleet = twins();
-        fleet.pass(Duration::from_mins(1));
+        fleet.pass(ViewerTime::new(Duration::from_mins(1)));
         fleet.apply(B, full(65_000, "first")).unwrap();
         let silence = |host| fleet.host(host).unwrap().silence();
         assert_eq!((silence(A), silence(B)), (Some(Duration::from_mins(1)), None));

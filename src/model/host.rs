@@ -13,6 +13,7 @@ use super::process_tree::ProcessTree;
 use super::unaccounted::{self, UnaccountedMemory};
 use super::verdict::process_records::ProcessRecords;
 use super::verdict::{self, Verdict};
+use crate::base::time::ViewerTime;
 use crate::base::units::Moment;
 use crate::protocol::change::{Change, OutOfStep};
 use crate::protocol::command::Signal;
@@ -33,7 +34,7 @@ pub struct HostModel {
     history: History,
     leaks: LeakDetectors,
     allocated: TensorDetectors,
-    silence: Duration,
+    silence: ViewerTime,
 }
 
 /// The shortest time without data that counts as overdue: the first passes may take longer than a short interval.
@@ -97,7 +98,7 @@ impl HostModel {
     }
 
     /// Advances the clock: this time passed without a line.
-    pub fn pass(&mut self, time: Duration) {
+    pub fn pass(&mut self, time: ViewerTime) {
         self.silence += time;
     }
 
@@ -202,14 +203,16 @@ impl HostModel {
         self.history.span(self.now())
     }
 
-    /// The present by the host's clock: the time of the latest line, plus the silence since.
+    /// An estimate of the present by the host's clock: the time of the latest line, plus as much as passed for the viewer
+    /// since. The next line corrects it. This is the only sum of data time and viewer time.
     pub fn now(&self) -> Moment {
-        self.latest.as_ref().map_or_else(Moment::default, |latest| latest.at.after(self.silence))
+        self.latest.as_ref().map_or_else(Moment::default, |latest| latest.at.after(self.silence.duration()))
     }
 
     /// The time since the latest line; `None` unless the next one is overdue.
     pub fn silence(&self) -> Option<Duration> {
-        self.is_overdue(self.silence).then_some(self.silence)
+        let silence = self.silence.duration();
+        self.is_overdue(silence).then_some(silence)
     }
 
     /// The age of a GPU's readings; `None` unless the next ones are overdue.
@@ -233,7 +236,7 @@ impl HostModel {
 
     /// Derives everything from the latest snapshot.
     fn learn(&mut self) {
-        self.silence = Duration::ZERO;
+        self.silence = ViewerTime::ZERO;
         let Some(latest) = &self.latest else { return };
         self.process_totals = process_totals(latest);
         // Relations are most of the cost on a large host, and most passes leave them as they were.

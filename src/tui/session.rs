@@ -30,6 +30,7 @@ use crate::app::event::{Effect, Event};
 use crate::app::keymap::Intent;
 use crate::base::terminal::size;
 use crate::base::text::Text;
+use crate::base::time::ViewerTime;
 use crate::model::{Fleet, HostLabel};
 use crate::source::{SourceEvent, Sources};
 use crate::tui::terminal::{self, Screen};
@@ -279,7 +280,7 @@ impl<'a> Session<'a> {
     fn tick(&mut self) -> Option<SessionEnd> {
         self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
-        self.update(Event::Tick(self.now - before))
+        self.update(Event::Tick(ViewerTime::new(self.now - before)))
     }
 
     /// Passes an event to the app and performs the effect that it asks for.

@@ -53,7 +53,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         4 => lists,
         1 => (1..300u16, 1..100u16).prop_map(|(width, height)| Event::Resized(width, height)),
         1 => host().prop_map(|key| Event::SourceLost(key, "gone".into())),
-        1 => Just(Event::Tick(Duration::from_secs(1))),
+        1 => Just(Event::Tick(ViewerTime::new(Duration::from_secs(1)))),
     ]
 }
 

@@ -256,7 +256,7 @@ fn a_lost_host_affects_only_itself() {
 #[test]
 fn only_the_silent_host_is_called_silent() {
     let mut app = two_hosts(&three());
-    app.update(Event::Tick(Duration::from_secs(20)));
+    app.update(Event::Tick(ViewerTime::new(Duration::from_secs(20))));
     app.update(full(SECOND, &three().later(20)));
     let troubles: Vec<_> = app.troubles().collect();
     assert_eq!(troubles, [(HostKey::FIRST, HostTrouble::Silent(Duration::from_secs(20)))]);

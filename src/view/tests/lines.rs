@@ -82,7 +82,7 @@ fn what_to_do_about_a_lost_gpu_is_said_once_on_its_line_or_below_the_list() {
         host.gpus[0].load.memory_used = if was_read { Ok(Bytes::from_gib(3)) } else { Err(Missing::Failed) };
         let mut app = app_with(&host, width, Settings::default());
         if is_old {
-            app.update(Event::Tick(Duration::from_secs(30)));
+            app.update(Event::Tick(ViewerTime::new(Duration::from_secs(30))));
         }
         let text = screen(Theme::new(false, true), &app, width, 24);
         assert_eq!(words(&text).matches(sentence).count(), 1, "{width}: {text}");
@@ -162,7 +162,7 @@ fn the_age_of_figures_is_said_whichever_columns_there_are() {
     let settings = Settings { gpu_columns: "index,name,memory,sm".parse().ok(), ..Settings::default() };
     for width in [40, 80, 200] {
         let mut app = app_with(&busy(), width, settings.clone());
-        app.update(Event::Tick(Duration::from_secs(7)));
+        app.update(Event::Tick(ViewerTime::new(Duration::from_secs(7))));
         assert!(line_of(&app, width, "H100").trim_end().ends_with(" 7s old"), "{width}");
     }
     // Nothing of a figure that it takes the place of is left.
@@ -170,7 +170,7 @@ fn the_age_of_figures_is_said_whichever_columns_there_are() {
     let power = line_of(&app_with(&busy(), 60, settings.clone()), 60, "H100");
     let power = power.split_whitespace().last().unwrap_or_default();
     let mut app = app_with(&busy(), 60, settings);
-    app.update(Event::Tick(Duration::from_secs(7)));
+    app.update(Event::Tick(ViewerTime::new(Duration::from_secs(7))));
     let line = line_of(&app, 60, "H100");
     let figures: Vec<&str> = line.split_whitespace().rev().take(3).collect();
     assert!(figures.starts_with(&["old", "7s"]) && !power.starts_with(figures[2]), "{power}: {line}");
