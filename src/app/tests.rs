@@ -394,7 +394,7 @@ fn a_recording_is_not_acted_on_and_can_be_paused() {
     for key in ["F9", "R", "+", "-"] {
         story = story.keys(key).asks(&[]);
         assert_eq!(story.app.notice(), Some("this is a recording"), "{key}");
-        story.event(Event::Tick(Duration::from_secs(6)));
+        story.event(Event::Tick(ViewerTime::new(Duration::from_secs(6))));
     }
     assert!(story.app.end_dialog().is_none());
     // The page of a process says why the rest is not known.

@@ -114,7 +114,7 @@ fn a_poor_terminal_gets_ascii_only() {
 #[test]
 fn what_is_old_says_how_old() {
     let mut app = app(80, 24, &[]);
-    app.update(Event::Tick(ViewerTime::new(Duration::from_secs(7))));
+    app.update(Event::Tick(crate::base::time::ViewerTime::new(Duration::from_secs(7))));
     let screen = screen(Theme::new(false, true), &app, 80, 24);
     assert!(screen.contains("no word from the agent for 7s") && screen.contains("7s old"), "{screen}");
 }

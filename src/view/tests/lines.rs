@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::app::end_dialog::Member;
+use crate::base::time::ViewerTime;
 use crate::protocol::host_key::HostKey;
 
 #[test]
