@@ -9,7 +9,6 @@ use ratatui::backend::TestBackend;
 use super::*;
 use crate::app::settings::Settings;
 use crate::app::{AppOptions, event::Event};
-use crate::base::time::ViewerTime;
 use crate::base::units::{Bytes, Elapsed, Moment, Watts};
 use crate::protocol::command::Signal;
 use crate::protocol::host_key::HostKey;

@@ -353,7 +353,7 @@ fn when_one_may_not_be_ended_all_go_on() {
     };
     waits_until(is_told_right, "the one that was stopped before stays so, the other goes on");
     let told = bench.audit();
-    assert!(told.contains(&(root.pid.into(), "let_go".to_owned())), "{told:?}");
+    assert!(told.contains(&(root.pid.into(), "resumed".to_owned())), "{told:?}");
 }
 
 #[test]
