@@ -115,7 +115,7 @@ impl fmt::Debug for Tap {
 /// exit by themselves.
 #[derive(Debug)]
 pub struct Sources {
-    sources: Vec<(Source, Connection)>,
+    list: Vec<(Source, Connection)>,
     events: mpsc::Receiver<(u64, SourceEvent)>,
     sender: mpsc::Sender<(u64, SourceEvent)>,
     tap: Option<Tap>,
@@ -134,14 +134,14 @@ impl Sources {
     pub fn start(sources: Vec<Source>, tap: Option<Tap>) -> io::Result<Self> {
         let (sender, events) = mpsc::channel(WAITING_EVENTS);
         let is_only_one = sources.len() == 1;
-        let mut all = Self { sources: Vec::new(), events, sender, tap, newest: 0, exiting: Vec::new() };
+        let mut all = Self { list: Vec::new(), events, sender, tap, newest: 0, exiting: Vec::new() };
         for (number, source) in (0..).zip(sources) {
             let reporter = all.reporter(HostKey(number));
             let connection = match source.connect(reporter.clone()) {
                 Err(error) if is_only_one => return Err(error),
                 connection => connection.unwrap_or_else(|error| reporter.failed_to_start(&error)),
             };
-            all.sources.push((source, connection));
+            all.list.push((source, connection));
         }
         Ok(all)
     }
@@ -154,12 +154,12 @@ impl Sources {
 
     /// The sources, each with the key of its host.
     pub fn hosts(&self) -> impl Iterator<Item = (HostKey, &Source)> {
-        (0..).map(HostKey).zip(self.sources.iter().map(|(source, _)| source))
+        (0..).map(HostKey).zip(self.list.iter().map(|(source, _)| source))
     }
 
     /// Returns whether the lines come from a recording.
     pub fn is_recording(&self) -> bool {
-        self.sources.iter().any(|(source, _)| matches!(source, Source::Recording(_)))
+        self.list.iter().any(|(source, _)| matches!(source, Source::Recording(_)))
     }
 
     /// Waits for the next event of any source. Without a source that can report, waits for ever. Safe to cancel.
@@ -168,7 +168,7 @@ impl Sources {
             let Some((connection, event)) = self.events.recv().await else {
                 return std::future::pending().await;
             };
-            let Some((_, current)) = self.sources.iter_mut().find(|(_, current)| current.id() == connection) else {
+            let Some((_, current)) = self.list.iter_mut().find(|(_, current)| current.id() == connection) else {
                 // The event was on its way when that connection was closed.
                 continue;
             };
@@ -181,7 +181,7 @@ impl Sources {
 
     /// Sends a command to the agent of this host, without waiting until the agent reads it. A recording takes no commands.
     pub fn send(&self, host: HostKey, command: Command) {
-        if let Some((_, connection)) = self.sources.get(usize::from(host.0)) {
+        if let Some((_, connection)) = self.list.get(usize::from(host.0)) {
             connection.send(command);
         }
     }
@@ -189,7 +189,7 @@ impl Sources {
     /// Starts the source of this host anew, with this interval between two passes. The other hosts notice nothing.
     pub fn restart(&mut self, host: HostKey, interval: Duration) {
         let reporter = self.reporter(host);
-        let Some((source, connection)) = self.sources.get_mut(usize::from(host.0)) else { return };
+        let Some((source, connection)) = self.list.get_mut(usize::from(host.0)) else { return };
         source.set_interval(interval);
         self.exiting.extend(connection.close());
         *connection = source.connect(reporter.clone()).unwrap_or_else(|error| reporter.failed_to_start(&error));

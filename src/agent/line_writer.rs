@@ -132,7 +132,7 @@ impl Lines {
         let full = full || snapshot.at.since(self.last_full) >= FULL_LINE_EVERY;
         let last = self.last.as_ref().filter(|_| !full);
         if let Some(change) = last.and_then(|last| Change::between(last, &snapshot)) {
-            Line::Tick(change).write(out)?;
+            Line::Tick(Box::new(change)).write(out)?;
             self.last = Some(snapshot);
             return Ok(());
         }

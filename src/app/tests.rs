@@ -404,7 +404,7 @@ fn a_recording_is_not_acted_on_and_can_be_paused() {
     // A line is missing: no agent could be asked for a full one.
     story = story.keys("Esc");
     let (second, third) = (story.host.later(1), story.host.later(1).later(1));
-    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Change::between(&second, &third).unwrap()))));
+    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Box::new(Change::between(&second, &third).unwrap())))));
     let paused = story.asks(&[]).keys("p").pass(|host| host.without(103)).shows(&[103, 102, 101], 103);
     assert!(paused.app.paused().is_some());
     paused.keys("p").shows(&[102, 101], 102);
@@ -436,6 +436,6 @@ fn a_tick_that_starts_from_another_snapshot_asks_for_a_full_line() {
     let mut story = story(three());
     let (second, third) = (story.host.later(1), story.host.later(1).later(1));
     let tick = Change::between(&second, &third).expect("two passes of one host");
-    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(tick))));
+    story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Box::new(tick)))));
     assert_eq!(story.asked, [asked(vec![Command::Full])]);
 }

@@ -49,7 +49,7 @@ impl HostModel {
     pub fn apply(&mut self, line: Line) -> Result<(), OutOfStep> {
         match line {
             Line::Full(snapshot) => self.replace(*snapshot),
-            Line::Tick(change) => return self.change(change),
+            Line::Tick(change) => return self.change(*change),
             Line::Reply(reply) => {
                 if let Outcome::Sent { signal, at } = reply.outcome {
                     self.signalled(reply.process, signal, at);

@@ -23,7 +23,7 @@ pub enum Line {
     /// Everything that the agent saw in a pass.
     Full(Box<Snapshot>),
     /// What changed since the line before.
-    Tick(Change),
+    Tick(Box<Change>),
     /// The result of a command, or what became of a process after it.
     Reply(Reply),
 }
@@ -53,7 +53,7 @@ impl Line {
         // The derived implementation would first copy the line into a tree, since the kind could come last.
         Ok(Some(match kind(line)? {
             "full" => Self::Full(serde_json::from_slice(line)?),
-            "tick" => Self::Tick(serde_json::from_slice(line)?),
+            "tick" => Self::Tick(Box::new(serde_json::from_slice(line)?)),
             "reply" => Self::Reply(serde_json::from_slice(line)?),
             _ => return Ok(None),
         }))

@@ -84,7 +84,7 @@ impl Seen {
             Line::Tick(change) => {
                 self.ticks += 1;
                 let snapshot = self.snapshot.as_mut().expect("the first line is whole");
-                snapshot.apply(change).expect("a tick starts from the line before");
+                snapshot.apply(*change).expect("a tick starts from the line before");
             }
             Line::Reply(_) => {}
         }

@@ -270,7 +270,7 @@ impl Watch {
         let line = self.lines.recv_timeout(DEADLINE).expect("the agent goes on");
         match Line::parse(&line).expect("our own line").expect("our own kind") {
             Line::Full(full) => self.model.replace(*full),
-            Line::Tick(change) => self.model.change(change).expect("a tick starts from the line before"),
+            Line::Tick(change) => self.model.change(*change).expect("a tick starts from the line before"),
             Line::Reply(_) => {}
         }
     }

@@ -166,8 +166,8 @@ fn container(parts: &[&str]) -> Option<Origin> {
 
 /// Matches the last part if it is a systemd service that does not start programs for users.
 fn service(parts: &[&str]) -> Option<Origin> {
-    let unit = parts.last().filter(|unit| unit.ends_with(".service"))?;
     const LAUNCHERS: [&str; 6] = ["user@", "ssh", "systemd-", "docker.", "containerd.", "dbus"];
+    let unit = parts.last().filter(|unit| unit.ends_with(".service"))?;
     let is_launcher = LAUNCHERS.iter().any(|name| unit.starts_with(name));
     (!is_launcher).then(|| Origin::Service((*unit).into()))
 }

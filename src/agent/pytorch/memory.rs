@@ -19,12 +19,14 @@ const MOST_BYTES: usize = 16 << 20;
 /// An address, and a number of bytes from there.
 pub(super) type MemoryRange = (u64, usize);
 
+/// Fills the buffer with several ranges at once. Returns false when that is not possible.
+pub(super) type ReadMany<'a> = &'a dyn Fn(&[MemoryRange], &mut [u8]) -> bool;
+
 /// The memory of a process, with the reads that are left.
 pub(super) struct Memory<'a> {
     /// Fills the buffer from an address. Returns false when not all of it is mapped.
     read: &'a dyn Fn(u64, &mut [u8]) -> bool,
-    /// Fills the buffer with several ranges at once. Returns false when that is not possible.
-    read_many: Option<&'a dyn Fn(&[MemoryRange], &mut [u8]) -> bool>,
+    read_many: Option<ReadMany<'a>>,
     reads_left: u32,
     bytes_left: usize,
 }

@@ -148,7 +148,7 @@ impl StatsReader {
         &mut self,
         memory: &mut Memory<'_>,
         check: UnusedCheck,
-        state: &mut ThreadState,
+        thread: &mut ThreadState,
     ) -> SampleOutcome {
         let is_first = self.stats.is_empty();
         let count = self.location.devices.len();
@@ -159,7 +159,7 @@ impl StatsReader {
             UnusedCheck::Half => turn % 2 == device % 2,
             UnusedCheck::All => true,
         };
-        let ThreadState { bytes, ranges, .. } = state;
+        let ThreadState { bytes, ranges, .. } = thread;
         ranges.clear();
         let chain = self.location.chain();
         if is_first {

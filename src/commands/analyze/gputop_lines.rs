@@ -34,7 +34,7 @@ impl GputopLines {
             Err(error) => return Err(format!("not a line of gputop: {error}")),
             Ok(Some(Line::Full(snapshot))) => self.latest = Some(snapshot),
             Ok(Some(Line::Tick(change))) => {
-                let applied = self.latest.as_mut().map(|latest| latest.apply(change));
+                let applied = self.latest.as_mut().map(|latest| latest.apply(*change));
                 if !matches!(applied, Some(Ok(()))) {
                     return Err("a tick without the line before it".to_owned());
                 }

@@ -347,7 +347,7 @@ fn gputops_full_lines_and_ticks_are_read() {
         host.gpus[0].load.memory_used = Ok(held);
         host.processes[0].allocator = Some(peek(Some(host.gpus[0].uuid.clone()), reserved, allocated).into());
         let change = before.filter(|_| second % 100 != 0).and_then(|before| Change::between(&before, &host));
-        let line = change.map_or_else(|| Line::Full(Box::new(host.clone())), Line::Tick);
+        let line = change.map_or_else(|| Line::Full(Box::new(host.clone())), |change| Line::Tick(Box::new(change)));
         let mut bytes = Vec::new();
         line.write(&mut bytes).unwrap();
         text += str::from_utf8(&bytes).unwrap();

@@ -1,13 +1,14 @@
 //! Partitions processes into jobs: each process is in exactly one.
+//!
 //! 1. A process joins its parent's job when the parent is a Python process, launcher or helper of the same user, or has
-//! itself joined such a job. A shell that runs a script joins the Python process that started it, unless that is a
-//! notebook. Interactive shells, tmux, sshd, service managers, container shims and notebook servers start jobs and are
-//! in none of them.
+//!    itself joined such a job. A shell that runs a script joins the Python process that started it, unless that is a
+//!    notebook. Interactive shells, tmux, sshd, service managers, container shims and notebook servers start jobs and are
+//!    in none of them.
 //! 2. A process stays in its first job when its parent ends, also when the root ends.
 //! 3. Ranks of `torchrun` without a known agent are one job when they have the same run name, user and program, and
-//! started together. The name alone is not enough: people reuse it.
+//!    started together. The name alone is not enough: people reuse it.
 //! 4. Among processes left behind before gputop started: workers of one process group are one job, and so are other
-//! processes in it with the same arguments.
+//!    processes in it with the same arguments.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

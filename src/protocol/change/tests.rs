@@ -11,9 +11,9 @@ use crate::protocol::snapshot::example::host;
 /// Writes the change as a tick line and reads it back.
 fn over_the_wire(change: Change) -> Change {
     let mut line = Vec::new();
-    Line::Tick(change).write(&mut line).unwrap();
+    Line::Tick(Box::new(change)).write(&mut line).unwrap();
     let Ok(Some(Line::Tick(change))) = Line::parse(&line) else { panic!("{}", String::from_utf8_lossy(&line)) };
-    change
+    *change
 }
 
 /// The memory and the SM utilization of a GPU process, where they are known.

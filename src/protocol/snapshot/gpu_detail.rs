@@ -45,7 +45,7 @@ reading_groups! {
         pcie_generation_gpu_max: u32 = "pcie_generation_gpu_max",
         /// The highest that the port of the host can do: of GPUs that no virtual machine was given.
         pcie_generation_host_max: u32 = "pcie_generation_host_max",
-        /// PCIe reading_groups in use.
+        /// PCIe lanes in use.
         pcie_width: u32 = "pcie_width",
         /// The most there can be.
         pcie_width_max: u32 = "pcie_width_max",
