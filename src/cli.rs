@@ -23,7 +23,6 @@ use crate::protocol::agent_options::{Interval, parse_span};
 use crate::source::{Speed, ViaCommand};
 
 /// See every GPU, who holds its memory, and end the right process.
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[derive(Debug, Clone, Parser)]
 #[command(version, max_term_width = 100, args_conflicts_with_subcommands = true)]
 pub struct Cli {

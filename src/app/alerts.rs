@@ -21,7 +21,7 @@ const FARTHER: u32 = 2;
 /// The number of consecutive snapshots that must agree: one list of the driver may lack a process.
 const SURE: u8 = 2;
 
-/// AlertKind stay on the screen for so long at least, and then until a key is pressed.
+/// The least time that an alert stays on the screen; then it stays until a key is pressed.
 const READ: Duration = Duration::from_secs(5);
 
 /// A leak that raised an alert.

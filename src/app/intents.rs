@@ -62,7 +62,7 @@ impl App {
             Intent::Zoom(_) | Intent::Back(_) => self.move_graph(intent),
             Intent::Now => self.graph.follow_present(),
             Intent::Mark if self.fleet().hosts().all(|(_, model)| model.latest().is_none()) => {
-                self.say("there is nothing to mark yet")
+                self.say("there is nothing to mark yet");
             }
             Intent::Mark => {
                 let mark = NewMark { mark: Mark::now(self.fleet()), name: tui_input::Input::default() };

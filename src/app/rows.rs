@@ -91,9 +91,8 @@ pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &
     let mut sortable: Vec<(HostProcess, Moment, SortKeys<'_>)> = Vec::new();
     for (host, model) in fleet.hosts() {
         let candidates = RowCandidate::of_host(fleet.name(host), model);
-        let listed = candidates.filter(|candidate| match view.suspects {
-            true => is_suspect(model, candidate.process.id),
-            false => candidate.process_total.is_some(),
+        let listed = candidates.filter(|candidate| {
+            if view.suspects { is_suspect(model, candidate.process.id) } else { candidate.process_total.is_some() }
         });
         sortable.extend(listed.filter(|candidate| filter.matches(candidate)).map(|candidate| {
             let key = |column| sort_key(column, candidate.host_name, model, candidate.process, candidate.process_total);

@@ -372,7 +372,9 @@ impl<'a> Session<'a> {
     fn perform(&mut self, effect: Effect) -> Option<SessionEnd> {
         match effect {
             Effect::Commands(commands) => {
-                commands.into_iter().for_each(|(host, command)| self.sources.send(host, command));
+                for (host, command) in commands {
+                    self.sources.send(host, command);
+                }
             }
             Effect::Alert(alerts) => {
                 if self.notifier.rings_bell() {
@@ -383,7 +385,9 @@ impl<'a> Session<'a> {
             }
             // The interval that the user chose stays.
             Effect::Reconnect(hosts) => {
-                hosts.into_iter().for_each(|host| self.sources.restart(host, self.app.interval()));
+                for host in hosts {
+                    self.sources.restart(host, self.app.interval());
+                }
             }
             Effect::Copy(text) => self.screen.copy(&text),
             Effect::Keep => {

@@ -113,10 +113,8 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: 
     }
     let left = Area { width: panel.area.width - if has_room { width } else { 0 }, ..panel.area };
     let Some(mut pen) = Pen::at(buffer, left, 0) else { return };
-    let on_host = match app.fleet().has_many() {
-        true => format!("{}: ", app.fleet().name(panel.subject.host)),
-        false => String::new(),
-    };
+    let on_host =
+        if app.fleet().has_many() { format!("{}: ", app.fleet().name(panel.subject.host)) } else { String::new() };
     let title = title(model, &panel.subject.subject).unwrap_or_default();
     pen.put(format!("{on_host}{title}"), theme.head()).skip(2);
     match app.graph().cursor() {

@@ -57,7 +57,8 @@ fn is_kept(frozen: &BTreeSet<String>, now: &BTreeSet<String>, source: Source) ->
 #[track_caller]
 fn check(output: &str, current: &Paths, source: Source) {
     let name = format!("json-v1-{}.txt", output.replace(' ', "-"));
-    let list: String = current.iter().map(|(path, types)| format!("{path}: {}\n", words(types))).collect();
+    let lines: Vec<String> = current.iter().map(|(path, types)| format!("{path}: {}", words(types))).collect();
+    let list = lines.join("\n") + "\n";
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::write(&path, list).expect("there is room in the target folder");
     let mut broken = Vec::new();

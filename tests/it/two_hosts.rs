@@ -38,9 +38,9 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let [mut left, mut right] = [Host::still(["H100"]), Host::still(["H100"])];
-        right.change(|world| world.gpus[0].name = "NVIDIA A100-SXM4-80GB".to_owned());
-        left.change(|world| world.gpus[0].uuid = "GPU-the-same".to_owned());
-        right.change(|world| world.gpus[0].uuid = "GPU-the-same".to_owned());
+        right.change(|world| world.gpus[0].name = "NVIDIA A100-SXM4-80GB".into());
+        left.change(|world| world.gpus[0].uuid = "GPU-the-same".into());
+        right.change(|world| world.gpus[0].uuid = "GPU-the-same".into());
         // Both device files are open: in a container, gputop trusts a PID only then.
         let mut command = Command::new("sleep");
         command.arg("1000").stdout(right.device(0)).stderr(Stdio::null());
@@ -132,7 +132,7 @@ fn the_local_host_is_there_only_with_local() {
         let mut command = pair.left.gputop(args.iter().copied());
         let ran = run(command.args(["--via", &via]));
         assert_eq!(ran.text().lines().count(), hosts, "{}", ran.err);
-        assert_eq!(ran.text().lines().last().is_some_and(|line| line.contains("\"right\"")), true);
+        assert!(ran.text().lines().last().is_some_and(|line| line.contains("\"right\"")), "{}", ran.text());
     }
 }
 

@@ -47,8 +47,8 @@ fn listed(app: &App) -> Vec<HostProcess> {
     app.processes().rows().iter().filter_map(Row::process).collect()
 }
 
-fn commands_to(host: HostKey, commands: Vec<Command>) -> Option<Effect> {
-    Some(Effect::Commands(commands.into_iter().map(|command| (host, command)).collect()))
+fn commands_to(host: HostKey, commands: Vec<Command>) -> Effect {
+    Effect::Commands(commands.into_iter().map(|command| (host, command)).collect())
 }
 
 #[test]
@@ -122,16 +122,16 @@ fn a_process_is_ended_on_its_host_and_replies_of_the_other_host_do_not_count() {
     let mut app = two_hosts(&three());
     press(&mut app, KeyCode::Down);
     let opened = press(&mut app, KeyCode::F(9));
-    assert_eq!(opened, commands_to(SECOND, vec![Command::Hold { process: id(103) }, Command::Scan]));
+    assert_eq!(opened, Some(commands_to(SECOND, vec![Command::Hold { process: id(103) }, Command::Scan])));
     app.update(reply(HostKey::FIRST, 103, Outcome::Held { caution: None }));
     assert_eq!(press(&mut app, KeyCode::Enter), None, "the other host holds its own process");
     app.update(Event::SourceLost(HostKey::FIRST, "gone".into()));
     app.update(reply(SECOND, 103, Outcome::Held { caution: None }));
     let sent = press(&mut app, KeyCode::Enter);
-    assert_eq!(sent, commands_to(SECOND, vec![Command::Signal { process: id(103), signal: Signal::Term }]));
+    assert_eq!(sent, Some(commands_to(SECOND, vec![Command::Signal { process: id(103), signal: Signal::Term }])));
     app.update(reply(HostKey::FIRST, 103, Outcome::Ended { at: Moment(1_000_200) }));
     assert!(!app.end_dialog().unwrap().has_ended());
-    assert_eq!(press(&mut app, KeyCode::Esc), commands_to(SECOND, vec![Command::Release { process: id(103) }]));
+    assert_eq!(press(&mut app, KeyCode::Esc), Some(commands_to(SECOND, vec![Command::Release { process: id(103) }])));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn processes_of_two_hosts_are_not_ended_together() {
 fn a_page_takes_the_answer_of_its_own_host() {
     let mut app = two_hosts(&three());
     press(&mut app, KeyCode::Down);
-    assert_eq!(press(&mut app, KeyCode::Enter), commands_to(SECOND, vec![Command::Inspect { process: id(103) }]));
+    assert_eq!(press(&mut app, KeyCode::Enter), Some(commands_to(SECOND, vec![Command::Inspect { process: id(103) }])));
     let asks = |app: &App| app.page().unwrap().lines().0.iter().any(|line| format!("{line:?}").contains("asking the"));
     app.update(reply(HostKey::FIRST, 103, Outcome::NotInspected { reason: "not here".into() }));
     assert!(asks(&app));
@@ -160,12 +160,12 @@ fn a_page_takes_the_answer_of_its_own_host() {
     press(&mut app, KeyCode::End);
     let uuid = app.fleet().host(SECOND).unwrap().latest().unwrap().gpus[1].uuid.clone();
     let detail = |gpu| vec![Command::Detail { gpu }];
-    assert_eq!(press(&mut app, KeyCode::Enter), commands_to(SECOND, detail(Some(uuid))));
+    assert_eq!(press(&mut app, KeyCode::Enter), Some(commands_to(SECOND, detail(Some(uuid)))));
     // Another agent of the first host is not asked about a GPU of the second.
     let mut restarted = three();
     restarted.sequence = 700;
     assert_eq!(app.update(full(HostKey::FIRST, &restarted)), None);
-    assert_eq!(press(&mut app, KeyCode::Esc), commands_to(SECOND, detail(None)));
+    assert_eq!(press(&mut app, KeyCode::Esc), Some(commands_to(SECOND, detail(None))));
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_lost_host_affects_only_itself() {
     assert!(app.notice().is_some_and(|notice| notice.contains("no agent")));
     press(&mut app, KeyCode::Up);
     let opened = press(&mut app, KeyCode::F(9));
-    assert_eq!(opened, commands_to(HostKey::FIRST, vec![Command::Hold { process: id(103) }, Command::Scan]));
+    assert_eq!(opened, Some(commands_to(HostKey::FIRST, vec![Command::Hold { process: id(103) }, Command::Scan])));
     press(&mut app, KeyCode::Esc);
     assert_eq!(letter(&mut app, 'R'), Some(Effect::Reconnect(vec![SECOND])));
     app.update(full(SECOND, &three().later(5)));

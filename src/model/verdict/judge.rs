@@ -1,14 +1,14 @@
 //! The rules; the first match wins. Each rule is a function of its own.
 //! 1. The driver's PID is not in `/proc`: *foreign* when it belongs to another PID namespace, else *ghost*.
 //! 2. Ended: *zombie* with one thread, or *ghost* when the driver still lists it after [`GHOST_AFTER`]; with more
-//! threads *dying*, or *stuck* when one of them waits in the kernel.
+//!    threads *dying*, or *stuck* when one of them waits in the kernel.
 //! 3. Frozen with its control group: *frozen*. In the kernel, where signals have no effect, for [`BLOCKED_AFTER`]:
-//! *stuck* in the driver, else *blocked*.
+//!    *stuck* in the driver, else *blocked*.
 //! 4. and 5. Left behind ([`orphan`]): *orphan*, or *orphan?*. Between the two: a process that a signal stopped is
-//! *stopped*, as it cannot show whether it is needed. Then: a launcher or helper is a *launcher*, and a process that
-//! works for a living Python process is its *worker*.
+//!    *stopped*, as it cannot show whether it is needed. Then: a launcher or helper is a *launcher*, and a process that
+//!    works for a living Python process is its *worker*.
 //! 6. A notebook, or more than [`IDLE_MEMORY`] held, and no computation for [`IDLE_AFTER`]: *idle*. Until then *too
-//! soon*, unless the process was seen to compute.
+//!    soon*, unless the process was seen to compute.
 //! 7. Otherwise *active*.
 
 use std::time::Duration;

@@ -11,13 +11,13 @@
 //! The kind of process decides how many signs are enough:
 //! 1. A launcher (rule 4) is an orphan with (a), unless one of its descendants computes; a helper with (a) or (b).
 //! 2. A process that only serves another (worker, spawned or forked child) is an orphan with (a), or with two of (b) to
-//! (e); with one of them, *orphan?*. It may still compute: it may not have noticed yet that it is alone.
+//!    (e); with one of them, *orphan?*. It may still compute: it may not have noticed yet that it is alone.
 //! 3. Any other Python process that computes is an orphan only with (d) or (e) and one more sign: (a), (b) and (c) also
-//! appear with `nohup`, `tmux` and `setsid`.
+//!    appear with `nohup`, `tmux` and `setsid`.
 //! 4. One that has not computed for [`QUIET_AFTER`] is an orphan with (a), or with two of (b) to (e); before that time,
-//! or with a single sign other than (b), it is *orphan?*. With (b) and (c) alone, a process with a trainer's threads is
-//! no orphan, and one that the driver lists is *orphan?* until it computes: a server started with `nohup` from a script
-//! looks like that until its first request. A process that holds a GPU without being listed inherited it.
+//!    or with a single sign other than (b), it is *orphan?*. With (b) and (c) alone, a process with a trainer's threads
+//!    is no orphan, and one that the driver lists is *orphan?* until it computes: a server started with `nohup` from a
+//!    script looks like that until its first request. A process that holds a GPU without being listed inherited it.
 //! 5. A process on no GPU needs (a), (d) or (e); a program other than Python needs (a) or (e).
 
 use std::time::Duration;
@@ -93,6 +93,7 @@ enum OrphanAnswer {
 }
 
 /// The signs that a process shows.
+#[expect(clippy::struct_excessive_bools, reason = "each is one sign, as the rules above name them")]
 struct SignSummary {
     /// Whether (a) holds.
     ended: bool,

@@ -32,6 +32,9 @@ pub struct SessionOptions {
     pub settings_files: SettingsFiles,
 }
 
+/// Saves settings for the next run, within the given time.
+pub(crate) type SaveChanges = Box<dyn Fn(&Settings, Duration)>;
+
 /// Writes settings into files. Its functions block while the home directory hangs.
 pub struct SettingsFiles {
     /// Writes settings into `config.toml` and returns a sentence that says where, or why it failed.
@@ -41,7 +44,7 @@ pub struct SettingsFiles {
     /// How long a write may take before the user is told.
     pub patience: Duration,
     /// Saves settings that were changed on the screen for the next run. Waits no longer than the given time.
-    pub save_changes: Box<dyn Fn(&Settings, Duration)>,
+    pub save_changes: SaveChanges,
 }
 
 impl fmt::Debug for SettingsFiles {
