@@ -191,7 +191,7 @@ impl App {
         match &line {
             Line::Full(snapshot) => {
                 let latest = self.data.live().host(host).and_then(HostModel::latest);
-                let is_next = latest.is_some_and(|latest| latest.sequence + 1 == snapshot.sequence);
+                let is_next = latest.is_some_and(|latest| latest.sequence.checked_add(1) == Some(snapshot.sequence));
                 if !is_next {
                     // A new agent does not know which GPU the open page is about.
                     effect = self.modes.page().and_then(|page| detail_command(page, host, snapshot));

@@ -1,6 +1,6 @@
 //! The settings of the screen, and their texts. Knows no file and no flag.
 //!
-//! A new setting is a line of [`settings!`], and a field each in [`App::apply_settings`], [`App::settings`] and where
+//! A new setting is a line of `settings!`, and a field each in [`App::apply_settings`], [`App::settings`] and where
 //! flags become settings in `config.rs`. The compiler asks for the last three.
 
 use std::fmt;

@@ -201,7 +201,9 @@ pub struct Gpu {
 impl Gpu {
     /// Whether only its name, memory and compute processes were read so far, as in the first line of an agent.
     pub fn is_partly_read(&self) -> bool {
-        self.trouble.is_none() && self.facts.bus_id == Err(Missing::NotYet)
+        // A GPU without memory figures was not read at all, and one that hangs may never be read further.
+        let hangs = self.trouble.as_ref().is_some_and(Trouble::is_silence);
+        self.facts.bus_id == Err(Missing::NotYet) && self.load.memory_used != Err(Missing::NotYet) && !hangs
     }
 }
 

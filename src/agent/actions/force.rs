@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal as Number, pidfd_send_signal};
 
-use self::observe::Activity;
+use self::observe::StopActivity;
 use self::plan::{EndPlan, SeenProcess};
 use super::audit::SignalMode;
 use super::held::HeldProcess;
@@ -116,7 +116,7 @@ struct EndedMember {
     process: ProcessId,
     /// Someone else had stopped it: it is not ours to let go on.
     was_stopped: bool,
-    motion: Activity,
+    motion: StopActivity,
 }
 
 struct ForcedEnd<'a> {
@@ -230,7 +230,7 @@ impl<'a> ForcedEnd<'a> {
         // One that is gone has no parent, and needs no end.
         let Some(parent) = held.parent() else { return Ok(()) };
         self.plan.add(process.pid, parent);
-        self.members.insert(process.pid, EndedMember { process, was_stopped, motion: Activity::Moving });
+        self.members.insert(process.pid, EndedMember { process, was_stopped, motion: StopActivity::Moving });
         Ok(())
     }
 
@@ -238,9 +238,9 @@ impl<'a> ForcedEnd<'a> {
     fn settle(&mut self) -> Result<(), ForceFailure> {
         loop {
             let mut moving = None;
-            for (pid, member) in self.members.iter_mut().filter(|(_, it)| it.motion == Activity::Moving) {
-                member.motion = Activity::of(*pid);
-                if member.motion == Activity::Moving {
+            for (pid, member) in self.members.iter_mut().filter(|(_, it)| it.motion == StopActivity::Moving) {
+                member.motion = StopActivity::of(*pid);
+                if member.motion == StopActivity::Moving {
                     moving = Some(*pid);
                 }
             }
@@ -258,9 +258,9 @@ impl<'a> ForcedEnd<'a> {
         let is_patient = !self.lasts(Self::BLOCKED);
         let (mut is_blocked, mut all) = (false, true);
         for (pid, member) in &mut self.members {
-            member.motion = Activity::of(*pid);
-            is_blocked |= member.motion == Activity::Blocked;
-            if member.motion == Activity::Moving {
+            member.motion = StopActivity::of(*pid);
+            is_blocked |= member.motion == StopActivity::Blocked;
+            if member.motion == StopActivity::Moving {
                 all = false;
                 // Should it not be possible any more, `settle` says who runs.
                 let _ended = self.handler.held.get(&member.process).map(|held| held.send(Number::STOP));
@@ -310,7 +310,7 @@ impl<'a> ForcedEnd<'a> {
     /// Waits a moment, or until one of those that do not stand still has ended.
     fn wait(&self) {
         let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        let restless = self.members.values().filter(|it| it.motion != Activity::Still);
+        let restless = self.members.values().filter(|it| it.motion != StopActivity::Still);
         let pidfds = restless.filter_map(|it| self.handler.held.get(&it.process)?.ends());
         let mut fds: Vec<PollFd<'_>> = pidfds.map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)).collect();
         // An interrupted wait is a short one.

@@ -15,12 +15,12 @@ use crate::protocol::snapshot::Snapshot;
 use crate::protocol::snapshot::example::{host, peek};
 
 /// A person before a host of one GPU and two processes, of which one grows by a MiB a second.
-struct Story {
+struct GraphStory {
     app: App,
     host: Snapshot,
 }
 
-impl Story {
+impl GraphStory {
     fn begin() -> Self {
         let host = host(1).with(100, "python train.py", 0, Bytes::from_gib(20)).with(
             200,
@@ -75,7 +75,7 @@ impl Story {
 
 #[test]
 fn where_no_graph_fits_beside_the_lists_it_has_the_whole_screen() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     story.app.update(Event::Resized(40, 10));
     for is_whole in [true, false, true] {
         story.keys("g");
@@ -90,7 +90,7 @@ fn where_no_graph_fits_beside_the_lists_it_has_the_whole_screen() {
 
 #[test]
 fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     assert_eq!(story.app.graph_span(), minutes(2));
     story.keys("[");
     assert_eq!(story.app.graph_span(), minutes(1));
@@ -107,7 +107,7 @@ fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
 
 #[test]
 fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     story.keys("←←←");
     let cursor = story.app.graph().cursor().unwrap();
     assert_eq!(story.host.at.since(cursor), Duration::from_secs(6));
@@ -124,7 +124,7 @@ fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
 
 #[test]
 fn the_cursor_stays_in_sight_and_within_what_is_known() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     story.watch(1000);
     story.keys("[[[[[[[[[[");
     for _ in 0..100 {
@@ -134,7 +134,7 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
     }
     assert_eq!(story.app.graph().cursor(), story.model().history().began());
     // Zooming out keeps it in its place.
-    let column = |story: &Story| story.panel().column(story.app.graph().cursor().unwrap()).unwrap();
+    let column = |story: &GraphStory| story.panel().column(story.app.graph().cursor().unwrap()).unwrap();
     let before = column(&story);
     story.keys("]");
     assert!(column(&story).abs_diff(before) <= 1);
@@ -142,7 +142,7 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
 
 #[test]
 fn of_a_group_there_is_no_graph_and_that_is_said() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     story.keys("bb");
     assert!(story.app.processes().rows()[0].process().is_none() && story.app.subject().is_none());
     story.keys("g");
@@ -154,7 +154,7 @@ fn of_a_group_there_is_no_graph_and_that_is_said() {
 
 #[test]
 fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     story.keys("g");
     assert!(matches!(story.app.mode(), Mode::Graph(_)));
     let subject = story.app.subject().unwrap();
@@ -176,7 +176,7 @@ fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
 
 #[test]
 fn letters_of_a_marks_name_are_no_keys() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     story.keys("mquit gx");
     assert!(matches!(story.app.mode(), Mode::Mark(_)));
     story.keys("\n");
@@ -188,7 +188,7 @@ fn letters_of_a_marks_name_are_no_keys() {
 
 #[test]
 fn the_scale_stays_while_memory_wobbles() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     let (mut scale, mut moves) = (story.panel().scale, 0);
     for pass in 0..240 {
         let mut host = story.host.later(1);
@@ -217,7 +217,7 @@ fn what_is_to_come_ends_where_memory_does() {
 
 #[test]
 fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     assert_eq!((story.panel().projection, story.panel().past), (None, story.panel().plot.width));
     for _ in 0..1200 {
         let mut host = story.host.later(1);
@@ -243,7 +243,7 @@ fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
 
 #[test]
 fn what_tensors_will_hold_goes_on_from_the_tops_of_what_they_held() {
-    let mut story = Story::begin();
+    let mut story = GraphStory::begin();
     let gpu = story.host.gpus[0].uuid.clone();
     for second in 0..1200 {
         let mut host = story.host.later(1);

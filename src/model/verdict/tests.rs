@@ -12,14 +12,14 @@ use crate::protocol::snapshot::{
 };
 
 /// The host of a story. The format is in the head of `stories.txt`.
-struct Story {
+struct VerdictStory {
     host: Snapshot,
     model: HostModel,
     /// By GPU, the memory in use that the driver lists no process for.
     extra: [u64; 2],
 }
 
-impl Story {
+impl VerdictStory {
     fn new() -> Self {
         let mut story = Self { host: example::host(2), model: HostModel::default(), extra: [0; 2] };
         for gpu in &mut story.host.gpus {
@@ -270,7 +270,7 @@ fn every_claim_of_the_stories_holds() {
     let (mut told, mut wrong) = (0, Vec::new());
     for text in include_str!("stories.txt").split("\n# ").skip(1) {
         let (title, lines) = text.split_once('\n').unwrap();
-        let mut story = Story::new();
+        let mut story = VerdictStory::new();
         told += 1;
         for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
             match line.strip_prefix("= ") {
@@ -321,9 +321,9 @@ fn any_forest() -> impl Strategy<Value = Vec<(String, String)>> {
 }
 
 /// Runs the story of a forest, with the snapshot's lists rotated by this much in every pass.
-fn tell(forest: &[(String, String)], turned: usize) -> Story {
-    let mut story = Story::new();
-    let turn = |story: &mut Story| {
+fn tell(forest: &[(String, String)], turned: usize) -> VerdictStory {
+    let mut story = VerdictStory::new();
+    let turn = |story: &mut VerdictStory| {
         let count = story.host.processes.len();
         story.host.processes.rotate_left(turned % count);
         for gpu in &mut story.host.gpus {
@@ -408,7 +408,7 @@ proptest! {
 
 #[test]
 fn a_forest_keeps_the_given_order() {
-    let mut story = Story::new();
+    let mut story = VerdictStory::new();
     let lines =
         ["50 bash", "100 < 50 python a.py", "101 < 100 ffmpeg x", "102 < 101 python b.py", "103 < 100 python c.py"];
     for line in lines {

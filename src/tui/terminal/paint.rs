@@ -18,14 +18,14 @@ pub(super) struct Painter {
     /// The bytes painted so far.
     pub(super) bytes: String,
     size: Size,
-    pen: Pen,
+    pen: TerminalPen,
     /// The position of the cursor; `None` where terminals disagree on it.
     cursor: Option<Position>,
     /// The content of each cell, row by row; `None` for a cell that does not show one plain character.
-    shown: Vec<Option<(char, Pen)>>,
+    shown: Vec<Option<(char, TerminalPen)>>,
     /// The content of the other cells, by their place in `shown`. The right half of a wide character has no entry: once the
     /// left half is replaced, terminals differ in what the right half shows.
-    others: HashMap<usize, (String, Pen)>,
+    others: HashMap<usize, (String, TerminalPen)>,
 }
 
 /// Removes wide characters whose right half was overwritten: a terminal cannot show half a character.
@@ -40,7 +40,7 @@ fn remove_cut_characters(buffer: &mut Buffer) {
 
 /// The style of the next character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Pen {
+struct TerminalPen {
     foreground: Color,
     background: Color,
     modifier: Modifier,
@@ -62,7 +62,7 @@ const MODIFIERS: [(Modifier, &str, &str); 9] = [
 /// The modifiers that are visible on a blank.
 const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
 
-impl Pen {
+impl TerminalPen {
     fn of(cell: &Cell) -> Self {
         Self { foreground: cell.fg, background: cell.bg, modifier: cell.modifier }
     }
@@ -136,8 +136,8 @@ fn colour(parameters: &mut String, colour: Color, base: u8) {
 }
 
 /// Returns the cells of an empty screen.
-fn blank(size: Size) -> Vec<Option<(char, Pen)>> {
-    vec![Some((' ', Pen::default())); usize::from(size.width) * usize::from(size.height)]
+fn blank(size: Size) -> Vec<Option<(char, TerminalPen)>> {
+    vec![Some((' ', TerminalPen::default())); usize::from(size.width) * usize::from(size.height)]
 }
 
 fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
@@ -176,7 +176,7 @@ impl Painter {
         Self {
             bytes: String::new(),
             size,
-            pen: Pen::default(),
+            pen: TerminalPen::default(),
             cursor: None,
             shown: blank(size),
             others: HashMap::new(),
@@ -197,7 +197,7 @@ impl Painter {
                 let cell = &drawing.content[self.place(at)];
                 if !self.shows(at, cell) {
                     self.go_to(at);
-                    self.set_pen(Pen::of(cell), cell.symbol());
+                    self.set_pen(TerminalPen::of(cell), cell.symbol());
                     self.bytes.push_str(cell.symbol());
                     self.cursor = self.cursor_after(at, cell.symbol());
                     self.remember(at, cell.symbol());
@@ -214,7 +214,7 @@ impl Painter {
         if !self.bytes.ends_with(CLEAR) {
             self.bytes.push_str(CLEAR);
         }
-        self.pen = Pen::default();
+        self.pen = TerminalPen::default();
         self.cursor = None;
         self.shown = blank(self.size);
         self.others.clear();
@@ -222,7 +222,7 @@ impl Painter {
 
     /// Returns whether the terminal already shows this cell.
     fn shows(&self, at: Position, cell: &Cell) -> bool {
-        let (place, pen) = (self.place(at), Pen::of(cell));
+        let (place, pen) = (self.place(at), TerminalPen::of(cell));
         match self.shown[place] {
             Some((character, shown_pen)) => {
                 let looks_same = shown_pen == pen || character == ' ' && shown_pen.blank_looks_as(pen);
@@ -242,7 +242,7 @@ impl Painter {
     fn unchanged_between(&self, from: Position, to: Position) -> Option<String> {
         let start = self.place(from);
         let cells = self.shown.get(start..start + usize::from(to.x - from.x))?;
-        let unchanged = |cell: &Option<(char, Pen)>| {
+        let unchanged = |cell: &Option<(char, TerminalPen)>| {
             let (character, pen) = (*cell)?;
             (pen == self.pen || character == ' ' && self.pen.blank_looks_as(pen)).then_some(character)
         };
@@ -298,7 +298,7 @@ impl Painter {
         self.cursor = Some(to);
     }
 
-    fn set_pen(&mut self, pen: Pen, symbol: &str) {
+    fn set_pen(&mut self, pen: TerminalPen, symbol: &str) {
         if self.pen != pen && !(symbol == " " && self.pen.blank_looks_as(pen)) {
             let parameters = pen.parameters(self.pen);
             push(&mut self.bytes, format_args!("\x1b[{parameters}m"));
@@ -452,13 +452,13 @@ mod tests {
 
     #[test]
     fn the_pen_changes_with_the_fewest_parameters() {
-        let red = Pen { foreground: Color::Red, ..Pen::default() };
-        let loud = Pen { modifier: Modifier::BOLD | Modifier::UNDERLINED, ..red };
-        assert_eq!(Pen::default().parameters(loud), "");
+        let red = TerminalPen { foreground: Color::Red, ..TerminalPen::default() };
+        let loud = TerminalPen { modifier: Modifier::BOLD | Modifier::UNDERLINED, ..red };
+        assert_eq!(TerminalPen::default().parameters(loud), "");
         assert_eq!(loud.parameters(red), "1;4");
         assert_eq!(red.parameters(loud), "0;31");
-        let dim = Pen { modifier: Modifier::DIM, ..Pen::default() };
-        let bold_and_dim = Pen { modifier: Modifier::DIM | Modifier::BOLD, ..Pen::default() };
+        let dim = TerminalPen { modifier: Modifier::DIM, ..TerminalPen::default() };
+        let bold_and_dim = TerminalPen { modifier: Modifier::DIM | Modifier::BOLD, ..TerminalPen::default() };
         assert_eq!(dim.parameters(bold_and_dim), "0;2");
     }
 }

@@ -22,7 +22,7 @@ const FILLS: [fn(usize, usize) -> bool; 6] = [
 pub(super) const FILL_COUNT: usize = FILLS.len();
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Cell {
+struct DotCell {
     bits: u8,
     style: Style,
     is_line: bool,
@@ -31,12 +31,12 @@ struct Cell {
 /// The dots of an area.
 pub(super) struct Dots {
     area: Area,
-    cells: Vec<Cell>,
+    cells: Vec<DotCell>,
 }
 
 impl Dots {
     pub(super) fn new(area: Area) -> Self {
-        Self { area, cells: vec![Cell::default(); usize::from(area.width) * usize::from(area.height)] }
+        Self { area, cells: vec![DotCell::default(); usize::from(area.width) * usize::from(area.height)] }
     }
 
     /// Dots from the top to the bottom.
@@ -52,7 +52,7 @@ impl Dots {
         dots - 1 - ((height.clamp(0.0, 1.0) * dots as f64).floor() as usize).min(dots - 1)
     }
 
-    fn cell(&mut self, x: usize, y: usize) -> Option<&mut Cell> {
+    fn cell(&mut self, x: usize, y: usize) -> Option<&mut DotCell> {
         let width = usize::from(self.area.width);
         (x / 2 < width).then(|| self.cells.get_mut(y / 4 * width + x / 2))?
     }
@@ -63,7 +63,7 @@ impl Dots {
             if let Some(cell) = self.cell(x, y) {
                 // A line hides the filling of its cell, or it would fray.
                 let bits = if cell.is_line { cell.bits } else { 0 };
-                *cell = Cell { bits: bits | BITS[x % 2][y % 4], style, is_line: true };
+                *cell = DotCell { bits: bits | BITS[x % 2][y % 4], style, is_line: true };
             }
         }
     }
@@ -72,7 +72,7 @@ impl Dots {
     pub(super) fn fill(&mut self, x: usize, rows: std::ops::Range<usize>, way: usize, style: Style) {
         for y in rows.filter(|y| FILLS[way % FILL_COUNT](x, *y)) {
             if let Some(cell) = self.cell(x, y).filter(|it| !it.is_line) {
-                *cell = Cell { bits: cell.bits | BITS[x % 2][y % 4], style, is_line: false };
+                *cell = DotCell { bits: cell.bits | BITS[x % 2][y % 4], style, is_line: false };
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::protocol::snapshot::State;
 
 /// Whether a process can still run a line of its program. The further down, the more it can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Activity {
+pub(super) enum StopActivity {
     /// It is stopped, or ends, or has ended: every thread of it.
     Still,
     /// A thread is in the kernel, where no signal reaches it. When it leaves that, it stops before
@@ -24,7 +24,7 @@ pub(super) enum Activity {
     Moving,
 }
 
-impl Activity {
+impl StopActivity {
     /// Flag of a thread that is about to end (`PF_EXITING`): it runs no program any more.
     const EXITING: u32 = 0x4;
 
