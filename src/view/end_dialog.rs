@@ -58,6 +58,9 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let height = (above + below + 2).max(15).min(body.height);
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buffer);
+    // The same PID may exist on several hosts.
+    let on_host =
+        if app.fleet().has_many() { format!("on {} ", app.fleet().name(panel.host())) } else { String::new() };
     let title = match panel.scope() {
         Scope::Job => format!(" End the job of {} ", root.id().pid),
         Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
@@ -67,7 +70,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
         }
         Scope::Chosen => format!(" End process {} ", root.id().pid),
     };
-    let block = Block::bordered().border_style(theme.dim()).title(Span::styled(title, theme.accent()));
+    let block = Block::bordered().border_style(theme.dim()).title(Span::styled(title + &on_host, theme.accent()));
     let inside = block.inner(area);
     block.render(area, buffer);
     let below = below.min(inside.height);
@@ -318,20 +321,20 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
                     labels::state_in_words(&root.process, *state)
                 )));
             }
-            lines.push(Line::styled(format!("{what}, Esc leaves it alone."), theme.dim()));
+            lines.push(Line::styled(format!("{what}, Esc cancels."), theme.dim()));
             lines
         }
         _ if panel.first_sent().is_some() => {
             let mut lines = say("Some have not ended yet.".to_owned(), theme.notable());
-            lines.push(Line::styled(format!("{what} to those that are left, Esc leaves them alone."), theme.dim()));
+            lines.push(Line::styled(format!("{what} to those that are left, Esc cancels."), theme.dim()));
             lines
         }
         _ if is_one => {
-            let text = format!("Made sure: the signal can reach this process only. {what}, Esc leaves it alone.");
+            let text = format!("Verified: only this process will be signalled. {what}, Esc cancels.");
             say(text, theme.good())
         }
         _ => {
-            let text = format!("Made sure: signals can reach these processes only. {what}, Esc leaves them alone.");
+            let text = format!("Verified: only these processes will be signalled. {what}, Esc cancels.");
             say(text, theme.good())
         }
     }

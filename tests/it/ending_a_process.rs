@@ -15,7 +15,7 @@ use crate::world::{GIB, Host};
 fn panel(host: &Host, pid: u32) -> Terminal {
     let terminal = Terminal::start(host, ["--interval", "100ms"]);
     open(&terminal, pid);
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     terminal
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn open(terminal: &Terminal, pid: u32) {
 /// what the screen said at last.
 #[track_caller]
 pub(crate) fn end(terminal: &Terminal, host: &mut Host, pid: u32) -> String {
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
     host.process(pid).wait();
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
@@ -98,7 +98,7 @@ fn each_of_the_keys_opens_the_panel_and_escape_harms_nobody() {
     terminal.wait_without("End process");
     for keys in [F9, "x", DELETE] {
         terminal.keys(keys);
-        terminal.wait_for("Made sure");
+        terminal.wait_for("Verified: only");
         terminal.keys(ESC);
         terminal.wait_without("End process");
     }
@@ -113,7 +113,7 @@ fn what_is_pasted_is_text_for_the_filter_and_no_key() {
     let mut terminal = panel(&host, pid);
     terminal.keys("\x1b[200~\r\r\x1b[201~\x1b[B");
     terminal.wait_for("● SIGKILL");
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     terminal.keys(ESC);
     terminal.wait_without("End process");
     terminal.keys("/\x1b[200~sle\rep\x1b[201~");
@@ -361,7 +361,7 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     terminal.keys(ENTER);
     terminal.wait_for("sure: PID and start time were read together");
     terminal.keys(F9);
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     let agent = terminal.agent();
     terminal.keys(DOWN);
     terminal.wait_for("● SIGKILL");

@@ -103,7 +103,7 @@ fn who_is_frozen_is_said_to_be_and_what_lets_it_go_on() {
         terminal.keys(ESC);
         terminal.wait_without("control group");
         terminal.keys(F9);
-        terminal.wait_for("Made sure");
+        terminal.wait_for("Verified: only");
         terminal.wait_for("frozen with its control group");
         terminal.keys(ENTER);
         terminal.wait_for("It is frozen with its control group");

@@ -116,7 +116,7 @@ fn who_never_read_the_manual_ends_an_orphan_in_three_keys() {
     terminal.wait_until("the orphan with what it keeps", |screen| screen.contents().lines().any(row));
     terminal.keys(F9);
     terminal.wait_for(&format!("End process {}", left.worker.pid));
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
     left.worker.wait_end();
     terminal.wait_for("returned 11.0 GiB of 11.0 GiB");
@@ -133,12 +133,12 @@ fn what_is_typed_before_the_panel_stands_there_sends_nothing() {
     let pid = host.sleeper(0, GIB);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     crate::ending_a_process::open(&terminal, pid);
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     terminal.keys("\x1b");
     terminal.wait_without("End process");
     // One write, as a finger that slips, or a paste into a terminal that knows no pastes.
     terminal.keys("x\r\r\r");
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     assert_eq!(state(pid), Some('S'));
     assert!(!host.path("gputop/kills.jsonl").exists(), "nothing was done, so nothing is written down");
     crate::ending_a_process::end(&terminal, &mut host, pid);

@@ -79,7 +79,7 @@ impl Tree {
         terminal.wait_for("Tab: its whole job");
         terminal.keys(TAB);
         terminal.wait_for(&format!("End the job of {}", self.pid(root)));
-        terminal.wait_for("Made sure: signals can reach these processes only");
+        terminal.wait_for("Verified: only these processes will be signalled");
         terminal
     }
 
@@ -133,7 +133,7 @@ fn check_started_again(tree: &mut Tree, then: impl FnOnce(&mut Tree)) {
     let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
     let terminal = Terminal::start_at(&tree.host, 100, 40, ["--interval", "100ms"]);
     open(&terminal, child);
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
     let again = tree.next();
     then(tree);
@@ -181,7 +181,7 @@ fn what_the_panel_on_the_screen_does_not_mean_is_not_done() {
     // The same with another signal.
     terminal.keys(&format!("{DOWN}{ENTER}"));
     terminal.wait_for("● SIGKILL");
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     let book = tree.host.path("gputop/kills.jsonl");
     leave(terminal);
     assert!(!book.exists(), "nothing was done, so nothing is written down");
@@ -254,7 +254,7 @@ rest('trainer')
     // So seldom that nothing is looked at again by itself.
     let terminal = Terminal::start_at(&tree.host, 100, 30, ["--interval", "1m"]);
     open(&terminal, pid);
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     terminal.keys(ESC);
     terminal.wait_without("End process");
     // Everything was read twice.
@@ -371,7 +371,7 @@ rest('parent')
     terminal.keys(F9);
     terminal.wait_for("End the tagged processes");
     terminal.wait_for("2 processes, 3.0 GiB expected back");
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     // However small the screen, whom Enter reaches is on it.
     terminal.resize(40, 10);
     terminal.wait_for(&format!("2 processes: {one} {two}"));
@@ -464,7 +464,7 @@ fn what_hangs_in_the_kernel_is_said_to_and_ends_when_that_lets_it() {
     let terminal = Terminal::start(&frozen.host, ["--interval", "100ms"]);
     terminal.wait_for(" D ");
     open(&terminal, pid);
-    terminal.wait_for("Made sure");
+    terminal.wait_for("Verified: only");
     terminal.keys(DOWN);
     terminal.wait_for("Enter sends SIGKILL");
     terminal.keys(ENTER);

@@ -190,7 +190,8 @@ fn a_signal_goes_through_the_agent_of_its_host() {
     terminal.wait_for("5.0G");
     // The process on the right is the first row: it uses more memory.
     terminal.keys(F9);
-    terminal.wait_for("Made sure");
+    terminal.wait_for("on right");
+    terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
     pair.left.process(pair.pid).wait();
     terminal.wait_for("It ended after");

@@ -95,9 +95,9 @@ fn device_memory(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, det
         page.pair("BAR1 in use", detail.bar1_used, " of ", detail.bar1_total);
         page.pair(
             "confidential",
-            detail.protected_memory.map(|it| it[1]),
+            detail.protected_memory.map(|sizes| sizes[1]),
             " of ",
-            detail.protected_memory.map(|it| it[0]),
+            detail.protected_memory.map(|sizes| sizes[0]),
         );
     }
 }
@@ -107,24 +107,27 @@ fn work(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: Option<&GpuDetail>) {
     page.writer.head("Work");
     // The figures are aligned, and the words behind them too.
     let share = |it: Percent| format!("{it:>4}");
-    page.say("SM", load.sm.map(|it| format!("{it:>4} of the time, some kernel ran")));
+    page.say("SM", load.sm.map(|percent| format!("{percent:>4} of the time, some kernel ran")));
     if let Some(detail) = detail {
-        page.say("SM active", detail.sm_active.map(|it| format!("{it:>4} of the multiprocessors, on average")));
+        page.say(
+            "SM active",
+            detail.sm_active.map(|percent| format!("{percent:>4} of the multiprocessors, on average")),
+        );
         page.say("SM occupancy", detail.sm_occupancy.map(share));
         page.say("tensor cores", detail.tensor_active.map(share));
         page.say("DRAM bandwidth", detail.dram_active.map(share));
     }
-    page.say("memory access", load.memory_bandwidth.map(|it| format!("{it:>4} of the time")));
-    page.say("encoder", detail.map_or(health.encoder, |it| it.encoder).map(share));
-    page.say("decoder", detail.map_or(health.decoder, |it| it.decoder).map(share));
+    page.say("memory access", load.memory_bandwidth.map(|percent| format!("{percent:>4} of the time")));
+    page.say("encoder", detail.map_or(health.encoder, |detail| detail.encoder).map(share));
+    page.say("decoder", detail.map_or(health.decoder, |detail| detail.decoder).map(share));
     let most = |clock: fn(&GpuDetail) -> Reading<Hertz>| detail.map_or(Err(Missing::Unsupported), clock);
-    page.pair("SM clock", load.sm_clock, " of at most ", most(|it| it.sm_clock_max));
-    page.pair("memory clock", health.memory_clock, " of at most ", most(|it| it.memory_clock_max));
+    page.pair("SM clock", load.sm_clock, " of at most ", most(|detail| detail.sm_clock_max));
+    page.pair("memory clock", health.memory_clock, " of at most ", most(|detail| detail.memory_clock_max));
     if let Some(detail) = detail {
         page.pair("graphics clock", detail.graphics_clock, " of at most ", detail.graphics_clock_max);
         page.say("video clock", detail.video_clock);
     }
-    page.say("P-state", health.performance_state.map(|it| format!("P{it}")));
+    page.say("P-state", health.performance_state.map(|state| format!("P{state}")));
     page.say(
         "throttled by",
         load.throttle.as_ref().map_err(|why| *why).map(|reasons| match reasons.as_slice() {
@@ -157,7 +160,7 @@ fn heat(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: Option<&GpuDetail>) {
             watts(detail.module_power_limit_enforced),
         );
     }
-    match detail.map(|it| it.fans.as_deref()) {
+    match detail.map(|detail| detail.fans.as_deref()) {
         Some(Ok(fans @ [_, _, ..])) => {
             page.writer.field("fans", fans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
         }
@@ -170,9 +173,9 @@ fn errors(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, detail: Op
     page.writer.head("Errors");
     if let Some(detail) = detail {
         let mode = |it: bool| if it { "on" } else { "off" };
-        let pending = detail.ecc_pending.ok().filter(|it| Ok(*it) != detail.ecc);
-        let after = pending.map_or_else(String::new, |it| format!(", {} after a reboot", mode(it)));
-        page.say("ECC", detail.ecc.map(|it| format!("{}{after}", mode(it))));
+        let pending = detail.ecc_pending.ok().filter(|mode| Ok(*mode) != detail.ecc);
+        let after = pending.map_or_else(String::new, |pending_mode| format!(", {} after a reboot", mode(pending_mode)));
+        page.say("ECC", detail.ecc.map(|is_on| format!("{}{after}", mode(is_on))));
     }
     page.say("ECC, mended", health.ecc_corrected);
     page.say("ECC, not mended", health.ecc_uncorrected);
@@ -187,9 +190,12 @@ fn errors(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, detail: Op
             rows.map(|(mended, not)| format!("{mended} after mended errors, {not} after others")),
         );
     }
-    let pending = health.remap_pending.map(|it| if it { "yes: reset the GPU when nobody is on it" } else { "no" });
+    let pending = health.remap_pending.map(|is_pending| if is_pending { "yes: reset the GPU when idle" } else { "no" });
     page.say("rows waiting", pending);
-    page.say("unreplaced rows", health.remap_failed.map(|it| if it { "yes: no spare row is left" } else { "no" }));
+    page.say(
+        "unreplaced rows",
+        health.remap_failed.map(|has_failed| if has_failed { "yes: no spare row is left" } else { "no" }),
+    );
     if let Some(detail) = detail {
         let pages = detail.retired_single.and_then(|single| Ok((single, detail.retired_double?)));
         page.say(
@@ -197,7 +203,10 @@ fn errors(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, detail: Op
             pages.map(|(one, two)| format!("{one} after single-bit errors, {two} after double-bit")),
         );
     }
-    page.say("pages waiting", health.retired_pending.map(|it| if it { "yes: reboot when idle" } else { "no" }));
+    page.say(
+        "pages waiting",
+        health.retired_pending.map(|is_pending| if is_pending { "yes: reboot when idle" } else { "no" }),
+    );
     let action = |it: u32| health::recovery(it).map_or("nothing", |(_, words)| words);
     page.say("to be done", health.recovery_action.map(action));
     let xids = health.xids.iter().map(|it| {
@@ -236,13 +245,13 @@ fn bus(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
     page.pair("PCIe lanes", detail.pcie_width, " of at most ", detail.pcie_width_max);
     page.say("PCIe sends", detail.pcie_sent.map(rate));
     page.say("PCIe receives", detail.pcie_received.map(rate));
-    page.say("sent again", detail.pcie_replays.map(|it| format!("{it} packets")));
-    let speed = detail.nvlink_speed.map_or_else(|_| String::new(), |it| format!(", {} each", rate(it)));
-    page.pair("NVLink", detail.nvlinks_up, " up of ", detail.nvlinks.map(|it| format!("{it}{speed}")));
+    page.say("sent again", detail.pcie_replays.map(|count| format!("{count} packets")));
+    let speed = detail.nvlink_speed.map_or_else(|_| String::new(), |speed| format!(", {} each", rate(speed)));
+    page.pair("NVLink", detail.nvlinks_up, " up of ", detail.nvlinks.map(|count| format!("{count}{speed}")));
     page.say("NVLink sends", detail.nvlink_sent.map(rate));
     page.say("NVLink receives", detail.nvlink_received.map(rate));
     match &detail.routes {
-        Ok(routes) => routes.iter().for_each(|it| page.writer.field(&format!("to GPU {}", it.to), route(it))),
+        Ok(routes) => routes.iter().for_each(|other| page.writer.field(&format!("to GPU {}", other.to), route(other))),
         Err(why) => page.say("topology", Err::<u32, _>(*why)),
     }
     page.say("near CPUs", detail.cpus.as_ref().map_err(|why| *why));
@@ -278,7 +287,7 @@ fn board(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
     });
     page.say("compute mode", mode);
     page.say("capability", detail.compute_capability.as_ref().map_err(|why| *why));
-    page.say("display", detail.display_active.map(|it| if it { "drawn here" } else { "none" }));
+    page.say("display", detail.display_active.map(|is_active| if is_active { "drawn here" } else { "none" }));
     page.say("GSP firmware", detail.gsp.map(on));
     let addressing = detail.addressing.map(|it| match it {
         0 => "its own memory only",
