@@ -1,4 +1,4 @@
-//! What every other folder may use: quantities with their units, sanitized text and time. Uses nothing else of gputop.
+//! The base of every other folder: quantities with their units, sanitized text and time. Uses nothing else of gputop.
 
 pub mod terminal;
 pub mod text;

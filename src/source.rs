@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// What the source is, for a host that has not said its name yet.
+    /// Describes the source, for a host that has not said its name yet.
     pub fn description(&self) -> Text {
         match self {
             Self::LocalAgent(_) => "this host".into(),

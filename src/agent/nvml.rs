@@ -62,7 +62,7 @@ const VERSION: &str = "nvmlSystemGetDriverVersion";
 const CUDA_VERSION: &str = "nvmlSystemGetCudaDriverVersion_v2";
 const WAIT: &str = "nvmlEventSetWait_v2";
 
-/// What the next thread inherits from one that is abandoned.
+/// State that the next thread inherits from an abandoned one.
 pub(super) type SharedInheritance = Arc<Mutex<Inherited>>;
 
 /// A started driver, and what was set up with it.

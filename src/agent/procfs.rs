@@ -37,7 +37,7 @@ use crate::protocol::snapshot::{Identity, Missing, Process, ProcessId, Reading};
 const FIRST_READS: usize = 64;
 /// If more processes than this are shown, a resting process is read every fourth pass.
 const MANY: usize = 256;
-/// So many users are read for the first time in one pass. With a thousand new processes, the line would be late.
+/// The number of users that are read for the first time in one pass. With a thousand new processes, the line would be late.
 const USERS_PER_PASS: usize = 200;
 /// The thread names of so many processes are read in one pass: each may have hundreds of threads.
 const THREAD_READS_PER_PASS: usize = 4;
@@ -126,7 +126,7 @@ impl Processes {
             shown.nvml_memory.add(memory);
             return shown.process.id;
         }
-        // Of a thousand processes most are at rest, and reading them would be most of the cost of gputop.
+        // Most of a thousand processes are at rest, and reading them would be most of the cost of gputop.
         let is_turn = (u64::from(pid) + self.pass).is_multiple_of(4);
         if self.shown.len() > MANY && !is_turn && self.shown.get(&pid).is_some_and(|shown| shown.is_resting()) {
             // Keep the last reading.

@@ -36,7 +36,7 @@ pub(super) enum ScanScope {
     AllFiles,
 }
 
-/// What the main loop requests in each pass.
+/// The request of the main loop in each pass.
 #[derive(Debug, Default)]
 pub(super) struct ScanRequest {
     /// The processes that use a GPU. `None` when they are the same as in the request before.

@@ -143,7 +143,7 @@ pub(super) struct WorkerMessage<Output> {
     output: Option<Output>,
 }
 
-/// What a [`WorkerMessage`] means to the owner.
+/// The meaning of a [`WorkerMessage`] to the owner.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Received<Task, Output> {
     /// An output of the current thread.
@@ -154,7 +154,7 @@ pub(super) enum Received<Task, Output> {
     CameBack(Task),
 }
 
-/// What the current thread does, as its owner sees it.
+/// The state of the current thread, as its owner sees it.
 #[derive(Debug)]
 pub(super) struct Progress<Task>(Mutex<ProgressState<Task>>);
 

@@ -21,7 +21,7 @@ pub enum Align {
     Right,
 }
 
-/// What a text means to the reader; the theme turns it into a style.
+/// The meaning of a text to the reader; the theme turns it into a style.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     /// As the rest of the line.
@@ -45,7 +45,7 @@ pub enum Tone {
 pub struct Cell {
     /// The text, which may be wider than the column.
     pub text: String,
-    /// What it means.
+    /// The meaning of the text.
     pub tone: Tone,
 }
 
@@ -72,14 +72,14 @@ pub enum SortOrder {
     Descending,
 }
 
-/// What a column declares about itself.
+/// The declaration of a column.
 #[derive(Debug, Clone, Copy)]
 pub struct ColumnSpec {
     /// The name in the configuration and on the command line.
     pub name: &'static str,
     /// The heading.
     pub title: &'static str,
-    /// What the column shows, in a few words.
+    /// The content of the column, in a few words.
     pub help: &'static str,
     /// The end of the cell that the text keeps to.
     pub align: Align,
@@ -138,7 +138,7 @@ impl ColumnSpec {
 
 /// The columns of one list. The order of the variants is the order on the screen, from left to right.
 pub trait ListColumn: Copy + PartialEq + VariantArray {
-    /// What the column declares about itself.
+    /// Returns the declaration of the column.
     fn spec(self) -> ColumnSpec;
 }
 

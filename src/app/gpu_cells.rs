@@ -1,4 +1,4 @@
-//! What stands in the cells of the GPU list, for the screen and for `--once`.
+//! The cells of the GPU list, for the screen and for `--once`.
 
 use super::columns::{Cell, Tone};
 use super::gpu_columns::GpuColumn;

@@ -38,7 +38,7 @@ const ZOOMS: [Duration; 13] = [
 /// The number of steps in which the cursor crosses a graph.
 const CURSOR_STEPS: u32 = 60;
 
-/// What the user chose to see of the past.
+/// The stretch of the past that the user chose to see.
 #[derive(Debug, Default)]
 pub struct GraphView {
     /// Whether the panel below the lists is open.

@@ -1,4 +1,4 @@
-//! What the app does for each intent of the user.
+//! Carries out each intent of the user.
 
 use std::time::Duration;
 

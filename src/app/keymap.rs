@@ -24,7 +24,7 @@ pub enum KeyContext {
     SettingsPanel,
 }
 
-/// What the user wants with a key.
+/// The user's intent with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
     /// Move the cursor, or the page, by this many lines.
@@ -381,7 +381,7 @@ pub const BINDINGS: &[Binding] = &[
     binding(KeyContext::Page, &[control('c', "^C"), key(KeyCode::F(10), "F10")], Intent::Quit, "quit gputop"),
 ];
 
-/// What a key means there; absent when it means nothing.
+/// Returns the intent of a key in a context; `None` when the key does nothing there.
 pub fn intent(context: KeyContext, event: KeyEvent) -> Option<Intent> {
     let held = event.modifiers & (KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SUPER);
     let wanted = |key: &Key| {

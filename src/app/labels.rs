@@ -27,7 +27,7 @@ pub fn command(process: &Process) -> Reading<String> {
     }
 }
 
-/// What `torch.cuda.empty_cache()` would give back; `None` where nobody looked.
+/// The memory that `torch.cuda.empty_cache()` would give back; `None` where the allocator stats were not looked for.
 pub fn cache(snapshot: &Snapshot, process: &Process) -> Option<Reading<Bytes>> {
     let stats = process.allocator.as_ref()?;
     Some(match stats.unreadable {

@@ -1,4 +1,4 @@
-//! What is open on the screen, and so where keys go.
+//! The mode: which part of the screen is open, and so where keys go.
 
 use tui_input::{Input, InputRequest};
 

@@ -49,7 +49,7 @@ pub struct ProcessTopic {
     pub(super) host: HostKey,
     /// The process as last seen.
     pub(super) process: Process,
-    /// What the agent found out, or why it could not; `None` until the agent answers.
+    /// The result of the inspection, or the reason why there is none; `None` until the agent answers.
     pub(super) inspection: Option<Result<Box<Inspection>, Text>>,
 }
 

@@ -1,4 +1,4 @@
-//! What stands in the cells of the process list, for the screen and for `--once`, and what the list is sorted by.
+//! The cells of the process list, for the screen and for `--once`, and the keys by which the list is sorted.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub struct ProcessLine<'a> {
     pub snapshot: &'a Snapshot,
     /// The process.
     pub process: &'a Process,
-    /// What it uses of the GPUs that the line is about; `None` when the driver lists it for none.
+    /// The process total on the GPUs that the line is about; `None` when the driver lists the process for none.
     pub process_total: Option<&'a ProcessTotal>,
     /// A mark before the GPUs: tagged, or watched.
     pub mark: &'static str,

@@ -1,4 +1,4 @@
-//! What the view and the session read of the app. Nothing here changes the app.
+//! Getters of the app for the view and the session. Nothing here changes the app.
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ impl App {
         &self.gpus
     }
 
-    /// What is open on top of everything else.
+    /// The topmost mode.
     pub fn mode(&self) -> &Mode {
         self.modes.current()
     }
@@ -134,7 +134,7 @@ impl App {
         self.modes.end_dialog()
     }
 
-    /// What Enter does in the end-process dialog; `None` while the dialog is closed.
+    /// The act that Enter performs in the end-process dialog; `None` while the dialog is closed.
     pub fn planned_end(&self) -> Option<PlannedEnd> {
         self.end_dialog().map(EndDialog::planned)
     }

@@ -289,7 +289,7 @@ mod tests {
     fn whoever_clearly_belongs_higher_goes_there_at_once() {
         let seconds: [&[_]; 2] = [&[Some(10_000), Some(9_900), Some(500)], &[Some(10_000), Some(9_900), Some(15_000)]];
         assert_eq!(orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds), [[1, 2, 3], [3, 1, 2]]);
-        // What comes and goes with each step of a training says less.
+        // A value that rises and falls with each training step says less.
         assert_eq!(orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Cache), &seconds), [[1, 2, 3], [1, 2, 3]]);
     }
 

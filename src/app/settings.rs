@@ -108,7 +108,7 @@ impl SettingValue for bool {
 /// Declares [`Settings`]: one line for each setting, whose name is its key in `config.toml`.
 macro_rules! settings {
     ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty, )+) => {
-        /// What the user set; `None` where nothing was set.
+        /// The settings that the user set; `None` where nothing was set.
         #[derive(Debug, Clone, PartialEq, Default)]
         pub struct Settings {
             $( $(#[doc = $doc])+ pub $name: Option<$type>, )+

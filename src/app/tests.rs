@@ -1,4 +1,4 @@
-//! What a person does, and what the app asks for. A story: a host, keys, what follows.
+//! Tests of the app: a host, keys, and the effects that follow.
 
 mod signals;
 mod two_hosts;
@@ -80,7 +80,7 @@ impl Story {
         self
     }
 
-    /// What came back, of what, GPU by GPU.
+    /// The memory returned and expected, for each GPU.
     fn returned(&self) -> Vec<(Bytes, Bytes)> {
         let returned = self.app.end_dialog().unwrap().returned().unwrap();
         returned.iter().map(|it| (it.returned, it.expected)).collect()

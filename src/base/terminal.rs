@@ -11,7 +11,7 @@ use rustix::termios;
 /// The size of a VT100, for terminals that do not know theirs.
 const DEFAULT_SIZE: (u16, u16) = (80, 24);
 
-/// What the terminal and the locale can show.
+/// The abilities of the terminal and the locale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalAbilities {
     /// Whether only ASCII can be shown.

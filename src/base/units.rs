@@ -55,7 +55,7 @@ impl Bytes {
         Self(((value * ten).round_ties_even() / ten * 1024_f64.powi(i32::from(unit))) as u64)
     }
 
-    /// What is printed: the number, its unit as a power of 1024, and the digits after the point.
+    /// Returns the printed form: the number, its unit as a power of 1024, and the digits after the point.
     #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
     fn parts(self) -> (f64, u8, u8) {
         let (mut value, mut unit) = (self.0 as f64, 0);
@@ -83,7 +83,7 @@ impl Bytes {
         UNITS.iter().find_map(|(names, unit)| names.iter().any(|it| it.eq_ignore_ascii_case(name)).then_some(*unit))
     }
 
-    /// So many of a unit: `20`, `1.5`, `1.07e+10`. Absent for what is no amount, or more than can be.
+    /// Parses a number of units: `20`, `1.5`, `1.07e+10`. `None` for text that is no number, or too large.
     pub fn of(number: &str, unit: u64) -> Option<Self> {
         if let Ok(whole) = number.parse::<u64>() {
             return whole.checked_mul(unit).map(Self);

@@ -52,7 +52,7 @@ pub struct QueryOptions {
     pub timeout: Duration,
     /// The time from one answer to the next; `None` for one answer.
     pub every: Option<Duration>,
-    /// What is queried; `None` if only options without a query are given.
+    /// The query; `None` if only options without a query are given.
     pub query: Option<Query>,
     /// The words of `--format`.
     pub format: Vec<String>,

@@ -24,7 +24,7 @@ use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Cause, Failure, Identity, ProcessNames, Snapshot};
 use crate::source::{HostTag, Source};
 
-/// What the program says to whoever started it. Signals end it with 128 and their number, a bug with 101.
+/// The exit code of the program. Signals end it with 128 and their number, a bug with 101.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     /// Everything could be read.
@@ -70,7 +70,7 @@ impl Exit {
     }
 }
 
-/// What should have been read and was not, and why, as in `fan_percent of GPU 0 (nvmlDeviceGetFanSpeed_v2:
+/// Returns the readings that failed, and why, as in `fan_percent of GPU 0 (nvmlDeviceGetFanSpeed_v2:
 /// an unknown error)`. A GPU in trouble has said so.
 fn failed(snapshot: &Snapshot) -> Vec<String> {
     fn search(value: &Value, failed: &mut Vec<String>) {
@@ -101,7 +101,7 @@ fn failed(snapshot: &Snapshot) -> Vec<String> {
             search(&value.ok()?, &mut failed);
             match failed.as_slice() {
                 [] if why.is_empty() => None,
-                // What that call tells is no figure.
+                // The failed call returns no reading.
                 [] => Some(format!("{whose} in part{why}")),
                 some @ ([_] | [_, _]) => Some(format!("{} of {whose}{why}", some.join(" and "))),
                 many => Some(format!("{} readings of {whose}{why}", many.len())),
@@ -138,7 +138,7 @@ pub enum ReportFormat {
     Json,
 }
 
-/// What to report and how often.
+/// The content and interval of a report.
 #[derive(Debug)]
 pub struct ReportOptions {
     /// The sources of lines, in the order of their host keys.
@@ -157,7 +157,7 @@ pub struct ReportOptions {
     pub columns: ChosenColumns,
 }
 
-/// What is reported of one host.
+/// The report on one host.
 #[derive(Debug)]
 struct HostReport<'a> {
     name: &'a str,

@@ -25,7 +25,7 @@ pub struct Fleet {
 /// the number that makes it unique.
 const LONGEST_NAME: usize = 64;
 
-/// What the source of a host says about its name.
+/// The name of a host and a description of its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLabel {
     /// The name that the user gave to the host.

@@ -52,13 +52,13 @@ pub struct Change {
     /// The new time from one pass to the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_ms: Update<u64>,
-    /// What changed about the host.
+    /// Changes of the host.
     #[serde(default, skip_serializing_if = "HostChange::is_empty")]
     pub host: HostChange,
     /// The new readings of the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Update<Driver>,
-    /// What changed about GPUs.
+    /// Changes of GPUs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuChange>,
     /// Processes that are new, with all their groups of readings, or changed.
@@ -69,7 +69,7 @@ pub struct Change {
     pub removed_processes: Vec<ProcessId>,
 }
 
-/// What changed about the host.
+/// Changes of the host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostChange {
     /// Its new facts, of the same boot: for example another UTC offset.
@@ -100,7 +100,7 @@ impl HostChange {
     }
 }
 
-/// What changed about a GPU.
+/// Changes of a GPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GpuChange {
     /// The UUID of the GPU.
@@ -258,7 +258,7 @@ fn column<T: PartialEq>(
     new.iter().map(reading).collect::<Reading<_>>().map(Some)
 }
 
-/// What changed about a process.
+/// Changes of a process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "ProcessChangeJson")]
 #[schemars(!from)]

@@ -22,7 +22,7 @@ use crate::protocol::snapshot::Snapshot;
 pub enum Line {
     /// Everything that the agent saw in a pass.
     Full(Box<Snapshot>),
-    /// What changed since the line before.
+    /// The changes since the line before.
     Tick(Box<Change>),
     /// The result of a command, or what became of a process after it.
     Reply(Reply),

@@ -27,7 +27,7 @@ const REASON_TIMEOUT: Duration = Duration::from_millis(200);
 /// The shortest time between two notes, so that a program that writes all the time does not fill the screen's time.
 const NOTE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is done with the standard error of a process.
+/// The handling of a process's standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StandardErrorUse {
     /// Its last line is the reason for the end.

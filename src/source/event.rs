@@ -1,4 +1,4 @@
-//! What a source tells its reader.
+//! Events of a source.
 
 use crate::base::text::Text;
 use crate::protocol::host_key::HostKey;

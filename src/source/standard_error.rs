@@ -1,4 +1,4 @@
-//! What a process writes to its standard error: the last line is the reason when the process exits.
+//! Reads the standard error of a process: its last line is the reason when the process exits.
 
 use tokio::io::AsyncReadExt;
 use tokio::process::ChildStderr;

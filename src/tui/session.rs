@@ -78,7 +78,7 @@ enum SessionEnd {
     Signal(Signal),
 }
 
-/// What the loop receives beside the events of the sources.
+/// An input of the loop other than the events of the sources.
 #[derive(Debug)]
 enum SessionInput {
     Terminal(terminal_event::Event),

@@ -256,7 +256,7 @@ fn draw_cell(
                 Some((parts, total)) => pen.breakdown(theme, &parts, total, columns.bar, full).skip(1),
                 None => pen.gauge(theme, share, columns.bar, full).skip(1),
             };
-            // Of a bar that is split, little may have the colour of the whole.
+            // Only a small part of a split bar may have the colour of the whole.
             let figure = if share.is_some_and(|share| share >= Theme::FULL) { full } else { style };
             pen.cell(cell.text, MEMORY_WIDTH, Align::Right, figure).skip(1);
         }

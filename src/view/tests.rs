@@ -168,7 +168,7 @@ fn each_cell_of_a_bar_is_of_the_part_that_has_most_of_it() {
     // Nor is the one cell that there is for all of it the smaller part's.
     assert_eq!(cells([9, 3, 1], 4), [1, 0, 0]);
     assert_eq!((cells([0, 0, 0], 4), cells([80, 80, 80], 6)), ([0; 3], [2; 3]));
-    // What is little is half a cell, as without parts.
+    // A small amount takes half a cell, as without parts.
     let mut host = with_parts(&[(6, 3)]);
     host.gpus[0].load.memory_total = Ok(Bytes::from_gib(80));
     let mut app = App::new(AppOptions::default());
@@ -471,7 +471,7 @@ fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them()
         hear(&mut app, Outcome::Sent { signal: Signal::Term, at: host.at });
         hear(&mut app, Outcome::Alive { state, wchan: None, seconds: 2 });
         assert!(of(&app).contains(words) && of(&app).contains("ignore") == (state == State::Sleeping), "{}", of(&app));
-        // What has begun grows no more.
+        // A process that has just begun does not grow.
         assert!(!of(&app).contains("whole job"), "{}", of(&app));
     }
 }

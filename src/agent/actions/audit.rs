@@ -24,7 +24,7 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
-/// What the person meant to end.
+/// The extent of the end that the person chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SignalMode {
@@ -51,7 +51,7 @@ struct AuditLine<'a> {
 #[serde(untagged)]
 enum AuditEvent<'a> {
     Act {
-        /// Who did it.
+        /// The user who acted.
         uid: u32,
         /// To whom: the boot, the PID and the start ticks are a name that is never used again.
         boot_id: Option<&'a str>,
@@ -153,7 +153,7 @@ pub(in crate::agent) fn state_home() -> Option<PathBuf> {
 }
 
 impl Audit {
-    /// So many notes wait for a file that does not answer; more are lost, and that is said.
+    /// The number of notes that wait for a file that does not answer; further ones are lost, and that is reported.
     const MOST_WAITING: usize = 1 << 14;
 
     /// An audit in that place. Nothing is touched before the first act.

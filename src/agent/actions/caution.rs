@@ -7,7 +7,7 @@ use super::refusal::Owner;
 use crate::base::text::Text;
 use crate::protocol::reply::SUGGESTION;
 
-/// What ends with a process of that name. The kernel keeps 15 bytes of a name; here they stand whole.
+/// The consequences of ending a process of that name. The kernel keeps 15 bytes of a name; here they stand whole.
 const INFRASTRUCTURE: &[(&[&str], &str)] = &[
     (
         &[
@@ -58,7 +58,7 @@ const INFRASTRUCTURE: &[(&[&str], &str)] = &[
 /// The longest name that the kernel keeps.
 const LONGEST_NAME: usize = 15;
 
-/// Who asks, as far as it matters here.
+/// The properties of the asking user that matter here.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Requester {
     /// The user that the agent runs as.

@@ -57,7 +57,7 @@ pub(in crate::agent) fn finish_act() {
 impl CommandHandler {
     /// Ends these processes, all or none, and what descends from them.
     pub(super) fn force(&mut self, processes: &[ProcessId]) {
-        // Who ended just now is no reason to keep the others: the viewer has been told.
+        // A process that ended just now is no reason to keep the others: the viewer has been told.
         let shown: BTreeSet<ProcessId> = processes.iter().copied().filter(|it| !self.gone.contains(it)).collect();
         let stranger = shown.iter().find(|it| !self.held.contains_key(it)).copied();
         if self.readonly || stranger.is_some() {
@@ -134,7 +134,7 @@ impl<'a> ForcedEnd<'a> {
     /// one that hangs there would never, and is killed all the same.
     const BLOCKED: Duration = Duration::from_millis(500);
 
-    /// So often new ones may appear.
+    /// The number of times that new processes may appear.
     const MOST_LOOKS: u32 = 10;
 
     fn new(handler: &'a mut CommandHandler) -> Self {

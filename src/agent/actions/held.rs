@@ -32,7 +32,7 @@ pub(super) struct HeldProcess {
     watch: WatchState,
 }
 
-/// What the process is watched for.
+/// The change that a process is watched for.
 #[derive(Debug, Clone, Copy)]
 enum WatchState {
     /// It runs and was not signalled: its end.

@@ -24,7 +24,7 @@ use crate::protocol::snapshot::ProcessId;
 /// Looks that are under way. Dropping this ends none of them.
 pub(super) struct Inspector {
     tell: ReplySender,
-    /// Who is being looked at, until the last thread that does so has gone.
+    /// The processes under inspection, each until its last thread has gone.
     looks: BTreeMap<ProcessId, Weak<()>>,
 }
 
@@ -170,7 +170,7 @@ impl ProcessDirectory {
         Some(Text::new(readlinkat(&self.0, name, Vec::new()).ok()?.as_bytes()))
     }
 
-    /// What its descriptors are, and whether there are more than are named.
+    /// Returns the open files of a process, and whether there are more than are named.
     fn files(&self) -> io::Result<(Vec<(u32, Text)>, bool)> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = openat(&self.0, "fd", flags, Mode::empty())?;

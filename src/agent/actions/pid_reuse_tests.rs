@@ -12,10 +12,10 @@ use crate::protocol::command::Signal;
 /// Where the kernel keeps the PID that it gave last.
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
 
-/// So many processes wait out their first tick together.
+/// The number of processes that wait out their first tick together.
 const BATCH: usize = 16;
 
-/// What happened before the PID went to another.
+/// Events before the PID went to another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReuseCase {
     /// The person saw the process, and asks for it when it is gone.

@@ -38,7 +38,7 @@ pub(super) enum Refusal {
     NotHeld,
     /// It was to be ended with others, and this one of them is not held.
     NotAlone(u32),
-    /// So many are held already.
+    /// The limit of held processes is reached.
     TooMany(usize),
     /// The kernel has no pidfds, or a sandbox forbids them.
     NoPidfd,

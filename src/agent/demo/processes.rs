@@ -22,7 +22,7 @@ use crate::agent::leave;
 /// plays.
 pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
 
-/// What a process of the simulated machine pretends to be.
+/// The role that a process of the simulated machine plays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DemoRole {
     /// Trains, and leaks memory.

@@ -374,7 +374,7 @@ pub(super) fn protected_memory(device: &Device<'static>) -> Result<[u64; 2], Nvm
     Ok([memory.total, memory.used])
 }
 
-/// What NVML wants to find in the first field of such a structure: its size, and its first version.
+/// The first field that NVML expects in such a structure: its size, and its first version.
 fn version<T>() -> u32 {
     u32::try_from(size_of::<T>()).map_or(0, |size| size | 1 << 24)
 }

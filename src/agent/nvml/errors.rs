@@ -1,4 +1,4 @@
-//! What a failed call means: for a figure, for a GPU, for the driver as a whole. In sentences for a person.
+//! The consequences of a failed call for a reading, for a GPU and for the whole driver, in sentences for a person.
 
 use nvml_wrapper::error::NvmlError;
 
@@ -34,7 +34,7 @@ pub(super) const DEPRECATED: u32 = 26;
 /// `NVML_ERROR_GPU_NOT_FOUND`: a driver without a GPU.
 const NO_GPU: u32 = 28;
 
-/// What a failed call makes of its figure.
+/// Returns the reason why the reading of a failed call is missing.
 pub(super) fn missing(error: &NvmlError) -> Missing {
     match error {
         NvmlError::NotSupported
@@ -56,7 +56,7 @@ pub(super) fn the_gpu(facts: &GpuFacts) -> String {
     }
 }
 
-/// What it means for a GPU that a call failed.
+/// Returns the consequence of a failed call for a GPU.
 pub(super) fn of_gpu(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
     let gpu = the_gpu(facts);
     let (cause, sentence) = match error {
@@ -81,7 +81,7 @@ pub(super) fn of_gpu(function: &'static str, error: &NvmlError, facts: &GpuFacts
     Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }
 
-/// What it means for the whole driver that a call failed.
+/// Returns the consequence of a failed call for the whole driver.
 pub(super) fn of_driver(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
     let (cause, sentence) = match error {
         NvmlError::DriverNotLoaded | NvmlError::Uninitialized => (

@@ -46,7 +46,7 @@ const LINK_SPEED: u32 = 164;
 const LINK_STATE: u32 = 165;
 /// `NVML_NVLINK_STATE_ACTIVE`, and since 575 `NVML_NVLINK_STATE_SLEEP`: an unused link sleeps, and wakes by itself.
 const UP: [u64; 2] = [1, 2];
-/// Of undocumented unit, read as percent. This field and those below exist since driver 590.
+/// Its unit is undocumented; it is read as percent. This field and those below exist since driver 590.
 const EDPP: Field = (274, 0);
 /// Power smoothing of the board: whether it can be delayed, the floors, the least activation, the window.
 const SMOOTHING: [Field; 6] = [(280, 0), (275, 0), (276, 0), (277, 0), (278, 0), (279, 0)];

@@ -22,7 +22,7 @@ use crate::agent::{GpuReadings, clock};
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle, Trouble};
 
-/// What to read in a pass, and the buffers that all GPUs use in turn.
+/// The readings wanted in a pass, and the buffers that all GPUs use in turn.
 #[derive(Debug)]
 pub(super) struct GpuPass<'a> {
     pub(super) lists: &'a mut ProcessListReader,

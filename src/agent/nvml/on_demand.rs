@@ -103,7 +103,7 @@ impl OnDemand {
         (detail.nvlink_sent, detail.nvlink_received) = (rate(0), rate(1));
     }
 
-    /// What the parts of the chip did since the last look, where the chip counts that.
+    /// Returns the activity of the parts of the chip since the last look, where the chip counts it.
     fn activities(&mut self, calls: &mut GpuCalls) -> [Reading<Percent>; METRICS.len()] {
         let all = |why| [Err(why); METRICS.len()];
         match calls.ask("nvmlGpmQueryDeviceSupport", nvml_wrapper::Device::gpm_support) {

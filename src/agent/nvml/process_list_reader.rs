@@ -247,7 +247,7 @@ fn call(
 mod tests {
     use super::*;
 
-    /// What a driver with entries of `stride` words leaves of a poisoned buffer.
+    /// A poisoned buffer after a driver wrote entries of `stride` words.
     fn written(pids: &[u32], stride: usize, poison: u64) -> Vec<u64> {
         let mut buffer = vec![poison; 64 * LARGEST];
         for (entry, pid) in buffer.chunks_exact_mut(stride).zip(pids) {

@@ -51,7 +51,7 @@ pub(in crate::agent) struct Environment {
     pub(super) cuda: CudaEnvironment,
 }
 
-/// What decides the order of CUDA's devices in a process, as it was when the program started.
+/// The variables that decide the order of CUDA's devices in a process, as they were when the program started.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(in crate::agent) struct CudaEnvironment {
     /// `CUDA_VISIBLE_DEVICES`; an empty value counts as set.

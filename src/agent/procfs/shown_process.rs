@@ -36,7 +36,7 @@ pub(super) struct ShownProcess {
     pub(super) cpu: Option<(Moment, u64)>,
     /// The last pass in which NVML listed the process; 0 for never.
     pub(super) listed_pass: u64,
-    /// What NVML reported in that pass.
+    /// The report of NVML in that pass.
     pub(super) nvml_memory: NvmlMemory,
     /// The last pass in which the process was named as a device-file holder; 0 for never.
     pub(super) holder_pass: u64,
@@ -63,7 +63,7 @@ pub(in crate::agent) struct ListedProcess {
     pub(in crate::agent) nvml_memory: NvmlMemory,
 }
 
-/// What NVML reported of one process in one pass.
+/// The report of NVML on one process in one pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::agent) struct NvmlMemory {
     /// The number of GPUs that listed the process.
@@ -86,7 +86,7 @@ impl NvmlMemory {
     }
 }
 
-/// What every reading of a process needs.
+/// The inputs of every reading of a process.
 pub(super) struct ReadContext<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) procfs: &'a HostProcfs,

@@ -35,7 +35,7 @@ const CHAIN_INTERVAL: usize = 12;
 /// The most allocator locations that are remembered.
 const MOST_LOCATIONS: usize = 4096;
 
-/// What the thread keeps for all processes: buffers, so that no read allocates, and the owners of allocator locations.
+/// State that the thread keeps for all processes: buffers, so that no read allocates, and the owners of allocator locations.
 #[derive(Debug, Default)]
 pub(super) struct ThreadState {
     bytes: Vec<u8>,

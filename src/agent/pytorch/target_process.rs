@@ -83,7 +83,7 @@ struct FoundAllocator {
     is_forked: bool,
     /// The older process with its allocator at the same location, and the owner that followed from comparing both.
     compared: Option<(ProcessId, StatsOwner)>,
-    /// What NVML reported at the last sample. A change is a reason to check every unused device.
+    /// The report of NVML at the last sample. A change is a reason to check every unused device.
     nvml_memory: NvmlMemory,
 }
 

@@ -20,7 +20,7 @@ use crate::protocol::snapshot::{ProcessId, State};
 /// The most bytes of a list of children that are read: about 9,000 PIDs.
 const MOST_CHILDREN: u64 = 64 << 10;
 
-/// What is known of one process.
+/// The known facts of one process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct ProcessRow {
     pub(super) start_ticks: u64,
@@ -42,7 +42,7 @@ pub(super) struct ProcessRow {
     round: u32,
 }
 
-/// What is known of the device files of a process.
+/// The known state of the device files of a process.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum DeviceFileState {
     NotRead,

@@ -132,7 +132,7 @@ pub struct Panel {
     pub window: Window,
     /// Columns of the plot that the past has. Those at its right are for what is to come.
     pub past: u16,
-    /// What that is; absent when nobody can say.
+    /// The moment under the cursor; `None` when it is unknown.
     pub projection: Option<Projection>,
     /// The amounts.
     pub scale: Scale,
@@ -164,7 +164,7 @@ impl Panel {
         if plot.width < 4 || plot.height < 2 {
             return None;
         }
-        // Who looks at the past does not ask for what is to come.
+        // A graph of the past has no forecast.
         let projection = Projection::of(model, &subject.subject).filter(|_| graph_view.end().is_none());
         let past = if projection.is_some() { plot.width - plot.width / 4 } else { plot.width };
         let now = model.now();

@@ -233,7 +233,7 @@ fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
     assert!(panel.past < panel.plot.width);
     story.keys("←");
     assert_eq!((story.panel().projection, story.panel().past), (None, panel.plot.width));
-    // What has ended leaks no more.
+    // A process that has ended leaks no more.
     story.keys("\u{1b}g");
     assert!(story.panel().projection.is_some());
     let without = story.host.later(1).without(story.host.processes[0].id.pid);

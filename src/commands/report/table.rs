@@ -23,9 +23,9 @@ const PIPE_WIDTH: u16 = 120;
 /// The columns that the user chose, for both lists; `None` shows those that the terminal has room for.
 #[derive(Debug, Clone, Default)]
 pub struct ChosenColumns {
-    /// Of the process list.
+    /// Columns of the process list.
     pub processes: Option<Columns<ProcessColumn>>,
-    /// Of the GPU list.
+    /// Columns of the GPU list.
     pub gpus: Option<Columns<GpuColumn>>,
 }
 
@@ -151,7 +151,7 @@ fn heading(name: &str, snapshot: &Snapshot) -> String {
 /// A column's heading, and whether its cells keep to the right edge.
 pub(crate) type Heading = (&'static str, bool);
 
-/// What a reading prints as.
+/// Formats a reading.
 pub(crate) fn cell<T: Display>(reading: &Reading<T>) -> String {
     match reading {
         Ok(value) => value.to_string(),

@@ -72,7 +72,7 @@ pub(crate) fn follow<T>(
     })
 }
 
-/// What the sources have told so far.
+/// The state of all sources so far.
 #[derive(Debug)]
 pub(super) struct Watch {
     sources: Sources,

@@ -69,7 +69,7 @@ fn gpu(index: u32) -> Gpu {
     }
 }
 
-/// What PyTorch says in a process with one device: so much is reserved, and of that so much allocated.
+/// Allocator stats of a process with one device.
 pub(crate) fn peek(gpu: Option<GpuUuid>, reserved: Bytes, allocated: Bytes) -> AllocatorStats {
     let allocator = DeviceAllocator {
         allocated: Ok(allocated),

@@ -1,4 +1,4 @@
-//! What few ask about a GPU: identity to the last digit, bus, modes, limits, error counts.
+//! Details of a GPU: its full identity, bus, modes, limits and error counts.
 //!
 //! It costs some hundred calls of the driver, so an agent reads it only when it was started with `--detail`, or of
 //! the one GPU that a person looks at. What takes long, or needs two looks, is read only then.
@@ -71,7 +71,7 @@ reading_groups! {
         inforom_power: Text = "inforom_power_version",
         /// Whether its checksum is right.
         inforom_valid: bool = "inforom_valid",
-        /// What the driver says should be done to mend it: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
+        /// The recovery action that the driver recommends: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset,
         /// 5 recover the IMEX domain, 6 reset its bus, 7 reboot the system.
         recovery_action: u32 = "recovery_action",
         /// 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.
@@ -128,7 +128,7 @@ reading_groups! {
         remapped_banks: [u32; 5] = "remapped_rows_histogram",
         /// How far it is from slowing down for heat.
         temperature_margin: Celsius = "temperature_margin_celsius",
-        /// Of the device memory.
+        /// Clock of the device memory.
         memory_temperature: Celsius = "memory_temperature_celsius",
         /// Drawn, in milliwatts as all of these: on average on some chips, now on others.
         power_draw: u32 = "power_draw_milliwatts",
@@ -148,13 +148,13 @@ reading_groups! {
         power_limit_max: u32 = "power_limit_max_milliwatts",
         /// How far peaks of power may go beyond the limit, in percent of it.
         edpp: u32 = "edpp_multiplier_percent",
-        /// What smooths its power, in nvidia-smi's order: whether that can be delayed (0 or 1), the first and second floor, the
+        /// Power smoothing, in nvidia-smi's order: whether that can be delayed (0 or 1), the first and second floor, the
         /// least offset and point of activation in watts, the multiplier of the window in ms; the second floor, both
         /// multipliers and the offset of the profile in force; the same as an administrator set them. Absent there: not set.
         power_smoothing: Vec<Option<u64>> = "power_smoothing",
-        /// Of the graphics engine.
+        /// Clock of the graphics engine.
         graphics_clock: Hertz = "graphics_clock_hertz",
-        /// Of the video engines.
+        /// Clock of the video engines.
         video_clock: Hertz = "video_clock_hertz",
         /// The highest of the graphics engine.
         graphics_clock_max: Hertz = "graphics_clock_max_hertz",
@@ -171,7 +171,7 @@ reading_groups! {
         gsp: bool = "gsp_firmware_mode",
         /// Whether it does by default.
         gsp_default: bool = "gsp_firmware_mode_default",
-        /// What it is set up for, now and after a reboot: 0 all, 1 computing only, 2 graphics without double precision.
+        /// The operation mode, now and after a reboot: 0 all, 1 computing only, 2 graphics without double precision.
         operation_mode: [u32; 2] = "operation_mode",
         /// How Windows drives it, below WSL, now and after a reboot: 0 WDDM, 1 TCC, 2 MCDM.
         driver_model: [u32; 2] = "driver_model",
@@ -190,7 +190,7 @@ reading_groups! {
         sram_exceeded: bool = "sram_threshold_exceeded",
         /// Memory under confidential computing: all, and in use.
         protected_memory: [Bytes; 2] = "protected_memory_bytes",
-        /// Of the window through which the processor sees the device memory.
+        /// Size of the window (BAR1) through which the processor accesses the device memory.
         bar1_used: Bytes = "bar1_used_bytes",
         /// All of that window.
         bar1_total: Bytes = "bar1_total_bytes",
@@ -200,9 +200,9 @@ reading_groups! {
         pcie_replays: u64 = "pcie_replays",
         /// NVLink connections that there are.
         nvlinks: u32 = "nvlinks",
-        /// Those of them that work.
+        /// NVLink connections that work.
         nvlinks_up: u32 = "nvlinks_up",
-        /// What one of them can carry in a second.
+        /// Bandwidth of one NVLink connection, in bytes per second.
         nvlink_speed: Bytes = "nvlink_speed_bytes_per_second",
         /// The intended speed of each of its fans.
         fans: Vec<Percent> = "fan_speeds_percent",
@@ -248,13 +248,13 @@ reading_groups! {
         module_power_limit_enforced: u32 = "module_power_limit_enforced_milliwatts",
         /// The limit that was asked for.
         module_power_limit: u32 = "module_power_limit_requested_milliwatts",
-        /// What this GPU sent over PCIe in a second. Not read yet unless this GPU is looked at; so with all that follow.
+        /// Bytes per second that this GPU sent over PCIe. Not read, like all values below, unless the GPU's page is open.
         pcie_sent: Bytes = "pcie_sent_bytes_per_second",
-        /// What it received.
+        /// Bytes per second that it received.
         pcie_received: Bytes = "pcie_received_bytes_per_second",
-        /// What it sent over all of its NVLink connections in a second.
+        /// Bytes per second that it sent over all of its NVLink connections.
         nvlink_sent: Bytes = "nvlink_sent_bytes_per_second",
-        /// What it received.
+        /// Bytes per second that it received.
         nvlink_received: Bytes = "nvlink_received_bytes_per_second",
         /// Multiprocessors that worked, on average.
         sm_active: Percent = "sm_active_percent",

@@ -1,4 +1,4 @@
-//! What keeps a driver or a GPU from answering, and which of their functions fail.
+//! Troubles that keep a driver or a GPU from answering, and functions that fail.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 
-/// What keeps the driver, or one GPU, from answering.
+/// A trouble that keeps the driver, or one GPU, from answering.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Trouble {
     /// The kind of trouble.

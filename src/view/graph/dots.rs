@@ -83,7 +83,7 @@ impl Dots {
         for (at, cell) in self.cells.iter().enumerate().filter(|(_, cell)| cell.bits != 0) {
             let place = |offset: usize, start: u16| start + u16::try_from(offset).unwrap_or(0);
             let place = (place(at % width, self.area.x), place(at / width, self.area.y));
-            // What marked a level here would show through a line, and is worth more than a filling.
+            // A level mark is worth more than a filling, and would show through a line.
             if cell.is_line || buffer[place].symbol() == " " {
                 buffer[place].reset();
                 buffer[place].set_char(glyph(cell.bits)).set_style(cell.style);

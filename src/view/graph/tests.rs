@@ -1,4 +1,4 @@
-//! What a graph shows, in letters.
+//! Graphs as text.
 
 use std::time::Duration;
 

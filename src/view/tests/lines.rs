@@ -1,4 +1,4 @@
-//! What stands on one line, whatever its width: nothing cut, nothing hidden.
+//! Single lines of the screen at every width: nothing is cut or hidden.
 
 use super::*;
 use crate::app::end_dialog::Member;
@@ -142,7 +142,7 @@ fn figures_that_are_read_stand_beside_what_is_wrong() {
     }
     let settings = Settings { gpu_columns: "index,name,sm".parse().ok(), ..Settings::default() };
     assert!(line_of(&app_with(&host, 80, settings), 80, "H100").trim_end().ends_with("failed 0s"));
-    // Of one that is lost, nothing is known now.
+    // Nothing is known now of a lost GPU.
     if let Some(trouble) = &mut host.gpus[0].trouble {
         trouble.cause = Cause::Lost;
     }

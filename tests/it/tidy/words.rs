@@ -8,7 +8,7 @@ use syn::visit::{self, Visit};
 const MOST_CLOSURES_WITH_IT: usize = 150;
 
 /// The most comments that begin with one of these words. It only goes down, to 25.
-const MOST_COMMENTS_WITHOUT_NOUN: usize = 125;
+const MOST_COMMENTS_WITHOUT_NOUN: usize = 25;
 const WORDS_WITHOUT_NOUN: &[&str] = &["What", "Who", "Such", "Those", "Of", "So"];
 
 /// Names that several types still have. None may be added; remove a name when one type has it.
