@@ -2,21 +2,21 @@
 
 use std::fs;
 
+use crate::host::{GIB, Host};
 use crate::process::wait_until;
 use crate::terminal::{TAB, Terminal};
-use crate::world::{GIB, Host};
 
 /// A program that writes down what it is told, and says much that nobody wants to see.
 fn teller(host: &Host) -> String {
     let script = "#!/bin/sh\necho NOISE; echo NOISE >&2; (echo NOISE >/dev/tty) 2>/dev/null\n\
                   { echo \"argument=$1\"; env | grep ^GPUTOP_ALERT; echo; } >>\"$(dirname \"$0\")/told\"\n";
-    host.script("tell", script).display().to_string()
+    host.install_script("tell", script).display().to_string()
 }
 
 #[test]
 fn the_end_of_a_watched_process_rings_once_and_a_program_is_told() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
     let program = format!("{} hello", teller(&host));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms", "--bell", "--on-alert", &program]);
     terminal.wait_for(&format!(" {pid} "));
@@ -26,7 +26,7 @@ fn the_end_of_a_watched_process_rings_once_and_a_program_is_told() {
     terminal.keys(TAB);
     terminal.keys("w");
     terminal.wait_for("GPU 0 is watched");
-    host.process(pid).life.end();
+    host.process(pid).handle.kill();
     host.process(pid).wait();
     terminal.wait_for("GPU 0 is free");
     let told = || fs::read_to_string(host.path("told")).unwrap_or_default();
@@ -49,13 +49,13 @@ fn the_end_of_a_watched_process_rings_once_and_a_program_is_told() {
 
 #[test]
 fn a_program_that_cannot_be_told_is_named_once() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms", "--on-alert", "/nowhere/tell"]);
     terminal.wait_for("sleep 1000");
     terminal.keys("w");
     terminal.wait_for(&format!("{pid} is watched"));
-    host.process(pid).life.end();
+    host.process(pid).handle.kill();
     host.process(pid).wait();
     terminal.wait_for(&format!("{pid} (sleep 1000) has ended"));
     terminal.wait_for("cannot run /nowhere/tell to pass on an alert: No such file");

@@ -8,8 +8,8 @@ use serde_json::Value;
 use self::lab::random::Random;
 use self::lab::{Case, Label, Sampling, Shape};
 use crate::cli::json;
-use crate::process::{Ran, run};
-use crate::world::Host;
+use crate::host::Host;
+use crate::process::{Output, run};
 
 #[path = "../../benches/growth/lab/mod.rs"]
 mod lab;
@@ -52,7 +52,7 @@ fn log(case: &Case, sampling: Sampling) -> String {
     log
 }
 
-fn analyze(host: &Host, log: &str, args: &[&str]) -> Ran {
+fn analyze(host: &Host, log: &str, args: &[&str]) -> Output {
     let file = tempfile::NamedTempFile::new().expect("a place for files");
     fs::write(file.path(), log).expect("it can be written");
     let path = file.path().to_str().expect("a plain name");
@@ -71,13 +71,13 @@ fn timeline(series: &Value) -> Vec<(f64, String)> {
 
 #[test]
 fn each_shape_gets_its_verdict() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     assert!(Shape::ALL.len() > SEEDS.len());
     for (shape, seed) in SEEDS {
         let case = shape.make(seed);
-        let ran = analyze(&host, &log(&case, Sampling::every(2.0)), &["--json"]);
-        assert_eq!(ran.code, OK, "{shape:?} {seed}: {}", ran.err);
-        let said = json(&ran);
+        let output = analyze(&host, &log(&case, Sampling::every(2.0)), &["--json"]);
+        assert_eq!(output.code, OK, "{shape:?} {seed}: {}", output.stderr);
+        let said = json(&output);
         let series = &said["series"][0];
         assert_eq!((series["gpu"].as_u64(), series["pid"].as_u64()), (Some(0), None));
         assert_eq!(said["files"][0]["bad_lines"], 0, "{said}");
@@ -107,7 +107,7 @@ fn each_shape_gets_its_verdict() {
 
 #[test]
 fn text_has_sentences_and_a_graph() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let case = Shape::OneRank.make(2);
     let log = log(&case, Sampling::every(1.0));
     let text = analyze(&host, &log, &["--ascii"]).text();
@@ -123,24 +123,24 @@ fn text_has_sentences_and_a_graph() {
 
 #[test]
 fn unreadable_logs_are_reported_in_a_sentence() {
-    let host = Host::with(["H100"]);
-    let ran = host.run(["analyze", "/nowhere/log.csv"]);
-    assert_eq!(ran.code, ERROR);
-    assert!(ran.err.starts_with("gputop: cannot open /nowhere/log.csv: "), "{}", ran.err);
-    let ran = analyze(&host, "no log\nat all\n", &[]);
-    assert_eq!(ran.code, NOTHING);
-    assert!(ran.err.contains("no series of memory in "), "{}", ran.err);
+    let host = Host::with_jitter(["H100"]);
+    let output = host.run(["analyze", "/nowhere/log.csv"]);
+    assert_eq!(output.code, ERROR);
+    assert!(output.stderr.starts_with("gputop: cannot open /nowhere/log.csv: "), "{}", output.stderr);
+    let output = analyze(&host, "no log\nat all\n", &[]);
+    assert_eq!(output.code, NOTHING);
+    assert!(output.stderr.contains("no series of memory in "), "{}", output.stderr);
     assert_eq!(host.run(["analyze"]).code, USAGE);
     assert_eq!(host.run(["analyze", "x", "--capacity", "much"]).code, USAGE);
     let nothing = host.run(["analyze", "x", "--capacity", "0GiB"]);
     assert_eq!(nothing.code, USAGE);
-    assert!(nothing.err.contains("must be more than 0"), "{}", nothing.err);
+    assert!(nothing.stderr.contains("must be more than 0"), "{}", nothing.stderr);
 }
 
 /// The memory of two real training loops, recorded by `tests/leak/run.py`.
 #[test]
 fn a_real_leak_gets_advice_and_the_same_loop_without_it_does_not() {
-    let host = Host::still([]);
+    let host = Host::new([]);
     let of = |name: &str| {
         let log = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/memory/{}.csv"), name);
         let args = ["analyze", "--capacity", "24GiB", &log];

@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use fake_nvml::Fault;
 use serde_json::Value;
 
-use crate::process::{Ran, Started, code, run};
-use crate::world::{GIB, Host};
+use crate::host::{GIB, Host};
+use crate::process::{ChildProcess, Output, exit_code, run};
 
 const OK: i32 = 0;
 const USAGE: i32 = 2;
@@ -16,9 +16,9 @@ const PARTIAL: i32 = 5;
 
 /// The one line of JSON that was printed.
 #[track_caller]
-pub(crate) fn json(ran: &Ran) -> Value {
-    let text = ran.text();
-    assert_eq!(text.lines().count(), 1, "{text}\n{}", ran.err);
+pub(crate) fn json(output: &Output) -> Value {
+    let text = output.text();
+    assert_eq!(text.lines().count(), 1, "{text}\n{}", output.stderr);
     serde_json::from_str(&text).expect("it is JSON")
 }
 
@@ -37,12 +37,12 @@ fn process_user(line: &Value, pid: u32) -> Value {
 
 #[test]
 fn a_table_names_gpus_and_processes() {
-    let mut host = Host::with(["H100", "A100"]);
-    let pid = host.sleeper(1, 5 * GIB);
+    let mut host = Host::with_jitter(["H100", "A100"]);
+    let pid = host.start_sleep(1, 5 * GIB);
     for args in [["--once"].as_slice(), &[]] {
-        let ran = host.run(args.iter().copied());
-        let text = ran.text();
-        assert_eq!(ran.code, OK, "{text}{}", ran.err);
+        let output = host.run(args.iter().copied());
+        let text = output.text();
+        assert_eq!(output.code, OK, "{text}{}", output.stderr);
         for word in ["H100", "A100", &pid.to_string(), "sleep 1000", "5.0"] {
             assert!(text.contains(word), "no {word} in\n{text}");
         }
@@ -52,11 +52,11 @@ fn a_table_names_gpus_and_processes() {
 
 #[test]
 fn json_is_one_line_with_rates() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, 5 * GIB);
-    let ran = host.run(["--json"]);
-    assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
-    let line = json(&ran);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, 5 * GIB);
+    let output = host.run(["--json"]);
+    assert_eq!((output.code, output.stderr.as_str()), (OK, ""));
+    let line = json(&output);
     assert_eq!(line["kind"], "full");
     let gpu_process = &line["gpus"][0]["processes"][0];
     assert_eq!((&gpu_process["memory_used_bytes"], &gpu_process["command"]), (&(5 * GIB).into(), &"sleep 1000".into()));
@@ -71,34 +71,34 @@ fn json_is_one_line_with_rates() {
 
 #[test]
 fn again_and_again_until_interrupted() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut command = host.gputop(["--json", "-l", "0.2"]);
-    let mut gputop = Started::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()));
+    let mut gputop = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()));
     let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("it was asked for"));
     let mut lines = std::io::BufRead::lines(lines);
     for _ in 0..3 {
         let line = lines.next().expect("there is another").expect("it can be read");
         assert_eq!(serde_json::from_str::<Value>(&line).expect("it is JSON")["kind"], "full");
     }
-    gputop.life.signal(rustix::process::Signal::INT);
-    assert_eq!(code(gputop.wait()), 130);
+    gputop.handle.signal(rustix::process::Signal::INT);
+    assert_eq!(exit_code(gputop.wait()), 130);
 }
 
 #[test]
 fn a_driver_that_is_absent_is_said_and_host_figures_go_on() {
-    let host = Host::with(["H100"]);
-    let ran = run(host.gputop(["--json"]).env_remove("GPUTOP_NVML_LIB").env_remove("FAKE_NVML_WORLD"));
-    if ran.code == OK {
-        return crate::say("skipped: this machine has a driver of its own");
+    let host = Host::with_jitter(["H100"]);
+    let output = run(host.gputop(["--json"]).env_remove("GPUTOP_NVML_LIB").env_remove("FAKE_NVML_WORLD"));
+    if output.code == OK {
+        return crate::print_note("skipped: this machine has a driver of its own");
     }
-    assert_eq!(ran.code, NO_DRIVER, "{}", ran.err);
-    let line = json(&ran);
+    assert_eq!(output.code, NO_DRIVER, "{}", output.stderr);
+    let line = json(&output);
     assert!(line["host"]["load"]["memory_total_bytes"].as_u64().is_some_and(|bytes| bytes > 0));
     assert_eq!(line["driver"]["trouble"]["cause"], "no_library", "{line:#}");
 
-    let ran = host.run(["--once", "--nvml-lib", "/nowhere/libnvidia-ml.so.1"]);
-    assert_eq!(ran.code, NO_DRIVER);
-    assert!(ran.text().contains("/nowhere/libnvidia-ml.so.1"), "{}", ran.text());
+    let output = host.run(["--once", "--nvml-lib", "/nowhere/libnvidia-ml.so.1"]);
+    assert_eq!(output.code, NO_DRIVER);
+    assert!(output.text().contains("/nowhere/libnvidia-ml.so.1"), "{}", output.text());
 }
 
 #[test]
@@ -108,49 +108,49 @@ fn what_is_wrong_with_the_driver_is_said() {
         ("LIB_RM_VERSION_MISMATCH", NO_DRIVER, "version_mismatch"),
         ("NO_PERMISSION", NO_DRIVER, "denied"),
     ] {
-        let mut host = Host::with(["H100"]);
+        let mut host = Host::with_jitter(["H100"]);
         host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", error)));
-        let ran = host.run(["--json"]);
-        let trouble = &json(&ran)["driver"]["trouble"];
-        assert_eq!((ran.code, trouble["cause"].as_str()), (exit, Some(word)), "{error}: {trouble:#}");
-        let ran = host.run(["--once"]);
-        assert_eq!(ran.code, exit);
+        let output = host.run(["--json"]);
+        let trouble = &json(&output)["driver"]["trouble"];
+        assert_eq!((output.code, trouble["cause"].as_str()), (exit, Some(word)), "{error}: {trouble:#}");
+        let output = host.run(["--once"]);
+        assert_eq!(output.code, exit);
         let sentence = trouble["sentence"].as_str().expect("there is a sentence");
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
-        assert!(words(&ran.text()).contains(&words(sentence)), "no `{sentence}` in\n{}", ran.text());
+        assert!(words(&output.text()).contains(&words(sentence)), "no `{sentence}` in\n{}", output.text());
     }
 }
 
 #[test]
 fn a_library_that_is_none_is_not_loaded() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     std::fs::write(host.path("nonsense.so"), "no library").expect("there is room in /tmp");
     let path = host.path("nonsense.so");
-    let ran = host.run(["--json", "--nvml-lib", path.to_str().expect("it is UTF-8")]);
-    assert_eq!(ran.code, NO_DRIVER);
-    assert_eq!(json(&ran)["driver"]["trouble"]["cause"], "not_loading");
+    let output = host.run(["--json", "--nvml-lib", path.to_str().expect("it is UTF-8")]);
+    assert_eq!(output.code, NO_DRIVER);
+    assert_eq!(json(&output)["driver"]["trouble"]["cause"], "not_loading");
 }
 
 #[test]
 fn a_host_without_a_gpu_has_a_code_of_its_own() {
-    let host = Host::with([]);
+    let host = Host::with_jitter([]);
     for args in [["--once"], ["--json"]] {
-        let ran = host.run(args);
-        assert_eq!(ran.code, NO_GPU, "{}{}", ran.text(), ran.err);
+        let output = host.run(args);
+        assert_eq!(output.code, NO_GPU, "{}{}", output.text(), output.stderr);
     }
 }
 
 #[test]
 fn a_lost_gpu_makes_it_partial_and_the_others_are_there() {
-    let mut host = Host::with(["H100", "H100"]);
+    let mut host = Host::with_jitter(["H100", "H100"]);
     host.change(|world| world.gpus[0].falls_off_the_bus());
-    let ran = host.run(["--json"]);
-    let line = json(&ran);
-    assert_eq!(ran.code, PARTIAL);
+    let output = host.run(["--json"]);
+    let line = json(&output);
+    assert_eq!(output.code, PARTIAL);
     assert!(line["gpus"][1]["load"]["memory_used_bytes"].is_number(), "{line:#}");
-    let ran = host.run(["--once"]);
-    assert_eq!(ran.code, PARTIAL);
-    assert!(ran.text().contains("fell off the bus"), "{}", ran.text());
+    let output = host.run(["--once"]);
+    assert_eq!(output.code, PARTIAL);
+    assert!(output.text().contains("fell off the bus"), "{}", output.text());
 }
 
 #[test]
@@ -161,17 +161,22 @@ fn the_timeout_is_kept_whatever_hangs() {
         .into_iter()
         .flat_map(|fault| [(fault.clone(), ["--once", "--timeout", "0.5"]), (fault, ["--json", "--timeout", "500ms"])])
     {
-        let mut host = Host::with(["H100", "H100"]);
+        let mut host = Host::with_jitter(["H100", "H100"]);
         host.change(|world| world.faults.push(fault));
-        let ran = host.run(args);
-        assert_eq!(ran.code, PARTIAL, "{}{}", ran.text(), ran.err);
-        assert!(format!("{}{}", ran.text(), ran.err).contains("did not answer within"), "{}{}", ran.text(), ran.err);
+        let output = host.run(args);
+        assert_eq!(output.code, PARTIAL, "{}{}", output.text(), output.stderr);
+        assert!(
+            format!("{}{}", output.text(), output.stderr).contains("did not answer within"),
+            "{}{}",
+            output.text(),
+            output.stderr
+        );
     }
 }
 
 #[test]
 fn a_slip_of_the_pen_is_a_usage_error() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     for args in [
         ["--colour"].as_slice(),
         &["--interval", "10ms"],
@@ -183,15 +188,15 @@ fn a_slip_of_the_pen_is_a_usage_error() {
         &["trains"],
         &["--once", "schema"],
     ] {
-        let ran = host.run(args.iter().copied());
-        assert_eq!(ran.code, USAGE, "{args:?}: {}{}", ran.text(), ran.err);
-        assert!(ran.err.starts_with("error: ") && ran.out.is_empty(), "{args:?}: {}", ran.err);
+        let output = host.run(args.iter().copied());
+        assert_eq!(output.code, USAGE, "{args:?}: {}{}", output.text(), output.stderr);
+        assert!(output.stderr.starts_with("error: ") && output.stdout.is_empty(), "{args:?}: {}", output.stderr);
     }
 }
 
 #[test]
 fn help_and_version_are_no_errors() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let help = host.run(["--help"]);
     assert_eq!(help.code, OK);
     for flag in
@@ -204,28 +209,28 @@ fn help_and_version_are_no_errors() {
 
 #[test]
 fn a_simulated_machine_is_called_one() {
-    let host = Host::with([]);
-    let ran = host.run(["--demo", "--json"]);
-    assert_eq!(ran.code, OK, "{}", ran.err);
-    let line = json(&ran);
+    let host = Host::with_jitter([]);
+    let output = host.run(["--demo", "--json"]);
+    assert_eq!(output.code, OK, "{}", output.stderr);
+    let line = json(&output);
     let gpus = line["gpus"].as_array().expect("a list");
     assert!(!gpus.is_empty() && gpus.iter().all(|gpu| gpu["facts"]["simulated"] == true), "{line:#}");
     assert!(!line["processes"].as_array().expect("a list").is_empty(), "{line:#}");
-    let ran = host.run(["--demo", "--once"]);
-    assert!(ran.text().to_lowercase().contains("simulated"), "{}", ran.text());
+    let output = host.run(["--demo", "--once"]);
+    assert!(output.text().to_lowercase().contains("simulated"), "{}", output.text());
 }
 
 #[test]
 fn an_old_driver_without_new_functions_is_read_all_the_same() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, 5 * GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, 5 * GIB);
     let lacks = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"];
     let old = host.path("old.so");
     fake_nvml::library_without(&lacks, &old).expect("there is room in /tmp");
     host.library = old;
-    let ran = host.run(["--json"]);
-    let line = json(&ran);
-    assert_eq!(ran.code, OK, "{}{line:#}", ran.err);
+    let output = host.run(["--json"]);
+    let line = json(&output);
+    assert_eq!(output.code, OK, "{}{line:#}", output.stderr);
     assert_eq!(gpu_processes(&line), [u64::from(pid)]);
     assert!(line["gpus"][0]["load"]["memory_used_bytes"].as_u64().is_some_and(|bytes| bytes >= 5 * GIB));
 }
@@ -233,8 +238,8 @@ fn an_old_driver_without_new_functions_is_read_all_the_same() {
 #[test]
 fn whatever_size_the_driver_gives_its_list_entries_the_pids_are_right() {
     for stride in [16, 24, 32] {
-        let mut host = Host::with(["H100"]);
-        let pids = [host.sleeper(0, GIB), host.sleeper(0, 2 * GIB), host.sleeper(0, 3 * GIB)];
+        let mut host = Host::with_jitter(["H100"]);
+        let pids = [host.start_sleep(0, GIB), host.start_sleep(0, 2 * GIB), host.start_sleep(0, 3 * GIB)];
         host.change(|world| world.stride = stride);
         let line = json(&host.run(["--json"]));
         assert_eq!(gpu_processes(&line), pids.map(u64::from), "stride {stride}");
@@ -243,7 +248,7 @@ fn whatever_size_the_driver_gives_its_list_entries_the_pids_are_right() {
 
 #[test]
 fn the_schema_is_printed() {
-    let ran = run(Command::new(env!("CARGO_BIN_EXE_gputop")).arg("schema"));
-    assert_eq!(ran.code, OK);
-    assert!(serde_json::from_str::<Value>(&ran.text()).expect("it is JSON")["$schema"].is_string());
+    let output = run(Command::new(env!("CARGO_BIN_EXE_gputop")).arg("schema"));
+    assert_eq!(output.code, OK);
+    assert!(serde_json::from_str::<Value>(&output.text()).expect("it is JSON")["$schema"].is_string());
 }

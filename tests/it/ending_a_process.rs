@@ -5,28 +5,28 @@ use std::process::{Command, Stdio};
 use fake_nvml::Tenant;
 use rustix::process::Signal;
 
-use crate::process::{Life, Started, is_contained, state};
-use crate::say;
-use crate::terminal::{DELETE, DOWN, ENTER, ESC, F9, Terminal, UP};
-use crate::world::{GIB, Host};
+use crate::host::{GIB, Host};
+use crate::print_note;
+use crate::process::{ChildProcess, ProcessHandle, is_skipped_in_container, process_state};
+use crate::terminal::{CTRL_C, DELETE, DOWN, ENTER, ESC, F9, Terminal, UP};
 
 /// Opens the panel on the only process there is.
 #[track_caller]
 fn panel(host: &Host, pid: u32) -> Terminal {
     let terminal = Terminal::start(host, ["--interval", "100ms"]);
-    open(&terminal, pid);
+    open_dialog(&terminal, pid);
     terminal.wait_for("Verified: only");
     terminal
 }
 
 /// Opens the panel once the process is old enough to be told from any other.
 #[track_caller]
-pub(crate) fn open(terminal: &Terminal, pid: u32) {
+pub(crate) fn open_dialog(terminal: &Terminal, pid: u32) {
     terminal.wait_for(&format!(" {pid} "));
     terminal.keys(ENTER);
     terminal.wait_for("sure: PID and start time were read together");
     terminal.keys(ESC);
-    terminal.wait_without("identity");
+    terminal.wait_until_gone("identity");
     terminal.keys(F9);
     terminal.wait_for(&format!("End process {pid}"));
 }
@@ -41,7 +41,7 @@ pub(crate) fn end(terminal: &Terminal, host: &mut Host, pid: u32) -> String {
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
     let text = terminal.text();
     terminal.keys(ENTER);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     text
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn end(terminal: &Terminal, host: &mut Host, pid: u32) -> String {
 #[track_caller]
 fn leave(mut terminal: Terminal) {
     terminal.keys(ESC);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.quit();
 }
 
@@ -71,19 +71,19 @@ pub(crate) fn start_python(host: &mut Host, memory: u64, program: &str) -> (Stri
 
 #[test]
 fn a_process_ends_and_its_memory_is_back() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, 38 * GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, 38 * GIB);
     let terminal = panel(&host, pid);
     terminal.wait_for("sleep 1000");
     terminal.wait_for("holds 38.0 GiB on GPU 0");
-    assert_eq!(state(pid), Some('S'), "opening the panel harms nobody");
+    assert_eq!(process_state(pid), Some('S'), "opening the panel harms nobody");
     terminal.keys(ENTER);
     let process = host.process(pid);
-    process.life.wait_end();
+    process.handle.wait_for_end();
     // Its parent is the test: until it reaps, the process is a zombie, and then it is gone.
     terminal.wait_for("has not reaped it: a zombie");
     process.wait();
-    terminal.wait_without("zombie");
+    terminal.wait_until_gone("zombie");
     terminal.wait_for("It ended after");
     terminal.wait_for("returned 38.0 GiB of 38.0 GiB");
     leave(terminal);
@@ -91,41 +91,41 @@ fn a_process_ends_and_its_memory_is_back() {
 
 #[test]
 fn each_of_the_keys_opens_the_panel_and_escape_harms_nobody() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
     let mut terminal = panel(&host, pid);
     terminal.keys(ESC);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     for keys in [F9, "x", DELETE] {
         terminal.keys(keys);
         terminal.wait_for("Verified: only");
         terminal.keys(ESC);
-        terminal.wait_without("End process");
+        terminal.wait_until_gone("End process");
     }
     terminal.quit();
-    assert_eq!(state(pid), Some('S'));
+    assert_eq!(process_state(pid), Some('S'));
 }
 
 #[test]
 fn what_is_pasted_is_text_for_the_filter_and_no_key() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
     let mut terminal = panel(&host, pid);
     terminal.keys("\x1b[200~\r\r\x1b[201~\x1b[B");
     terminal.wait_for("● SIGKILL");
     terminal.wait_for("Verified: only");
     terminal.keys(ESC);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.keys("/\x1b[200~sle\rep\x1b[201~");
     terminal.wait_for("filter: sleep");
     terminal.keys(ENTER);
     terminal.quit();
-    assert_eq!(state(pid), Some('S'));
+    assert_eq!(process_state(pid), Some('S'));
 }
 
 #[test]
 fn the_gentlest_signal_lets_python_clean_up() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let program = "import time\ntry:\n print('ready', flush=True); time.sleep(1000)\nexcept KeyboardInterrupt:\n raise SystemExit(7)";
     let (_, pid) = start_python(&mut host, GIB, program);
     let terminal = panel(&host, pid);
@@ -139,7 +139,7 @@ fn the_gentlest_signal_lets_python_clean_up() {
 
 #[test]
 fn a_process_that_does_not_heed_sigterm_is_said_to_live_and_sigkill_ends_it() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(1000)";
     let (_, pid) = start_python(&mut host, 2 * GIB, program);
     let terminal = panel(&host, pid);
@@ -156,15 +156,15 @@ fn a_process_that_does_not_heed_sigterm_is_said_to_live_and_sigkill_ends_it() {
 
 #[test]
 fn a_process_that_is_stopped_is_said_to_be_and_only_sigkill_reaches_it() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, GIB);
-    host.process(pid).life.signal(Signal::STOP);
-    host.process(pid).life.wait_state('T');
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
+    host.process(pid).handle.signal(Signal::STOP);
+    host.process(pid).handle.wait_for_state('T');
     let terminal = panel(&host, pid);
     terminal.wait_for("stopped");
     terminal.keys(ENTER);
     terminal.wait_for("It is stopped: only SIGKILL and SIGCONT reach it");
-    assert_eq!(state(pid), Some('T'));
+    assert_eq!(process_state(pid), Some('T'));
     terminal.keys(DOWN);
     terminal.wait_for("Enter sends SIGKILL");
     terminal.keys(ENTER);
@@ -175,22 +175,22 @@ fn a_process_that_is_stopped_is_said_to_be_and_only_sigkill_reaches_it() {
 
 #[test]
 fn a_zombie_is_called_one_and_its_parent_is_named() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     // A parent that never asks how its child ended.
     let program =
         "import os, time\npid = os.fork()\nif pid == 0:\n time.sleep(1000)\nprint(pid, flush=True)\ntime.sleep(1000)";
     // It has the device file open, as a tenant has, and so has its child.
-    let mut parent = Started::start(python(program).stdin(host.device(0)));
+    let mut parent = ChildProcess::spawn(python(program).stdin(host.open_device(0)));
     let out = parent.child().stdout.take().expect("it was asked for");
     let mut word = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut word).expect("it says UTF-8");
     let pid: u32 = word.trim().parse().expect("a PID");
-    let child = Life::of(pid);
-    host.put(0, Tenant::new(pid, GIB));
+    let child = ProcessHandle::open(pid);
+    host.add_process(0, Tenant::new(pid, GIB));
     let terminal = panel(&host, pid);
     terminal.keys(ENTER);
     terminal.wait_for(&format!("Its parent {} has not reaped it", parent.pid()));
-    assert_eq!(state(pid), Some('Z'));
+    assert_eq!(process_state(pid), Some('Z'));
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
     leave(terminal);
     drop(parent);
@@ -199,15 +199,15 @@ fn a_zombie_is_called_one_and_its_parent_is_named() {
 
 #[test]
 fn gputop_and_those_it_runs_in_are_refused() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let us = std::process::id();
-    let _held = host.device(0);
-    host.put(0, Tenant::new(us, GIB));
+    let _held = host.open_device(0);
+    host.add_process(0, Tenant::new(us, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
-    open(&terminal, us);
+    open_dialog(&terminal, us);
     terminal.wait_for(&format!("gputop runs inside {us}"));
     terminal.keys(ENTER);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     // The viewer itself, and its agent.
     let agent = terminal.agent();
     for (pid, word) in [(terminal.pid(), "is gputop itself"), (agent.pid, "is gputop itself")] {
@@ -216,51 +216,51 @@ fn gputop_and_those_it_runs_in_are_refused() {
         terminal.keys(F9);
         terminal.wait_for(word);
         terminal.keys(ENTER);
-        terminal.wait_without("End process");
+        terminal.wait_until_gone("End process");
     }
     terminal.quit();
-    agent.wait_end();
+    agent.wait_for_end();
 }
 
 #[test]
 fn whoever_is_not_in_proc_is_refused() {
-    let mut host = Host::still(["H100"]);
-    host.put(0, Tenant::fictional(4_111_222, GIB));
+    let mut host = Host::new(["H100"]);
+    host.add_process(0, Tenant::fictional(4_111_222, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for(" 4111222 ");
     terminal.keys(F9);
     terminal.wait_for("no process 4111222 is seen here");
     terminal.keys(ENTER);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.quit();
 }
 
 #[test]
 fn in_a_pid_namespace_of_its_own_nobody_is_killable() {
     if !rustix::process::getuid().is_root() {
-        return say("skipped: only root can make a PID namespace");
+        return print_note("skipped: only root can make a PID namespace");
     }
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     // NVML names a PID, and in this gputop's world it may be a stranger's.
-    let stranger = Started::start(Command::new("sleep").arg("1000"));
+    let stranger = ChildProcess::spawn(Command::new("sleep").arg("1000"));
     let pid = stranger.pid();
-    host.put(0, Tenant::fictional(pid, GIB));
+    host.add_process(0, Tenant::fictional(pid, GIB));
     let mut command = Command::new("unshare");
-    host.dress(&mut command).args(["--pid", "--fork", "--kill-child", env!("CARGO_BIN_EXE_gputop")]);
+    host.set_environment(&mut command).args(["--pid", "--fork", "--kill-child", env!("CARGO_BIN_EXE_gputop")]);
     let mut terminal = Terminal::run(&mut command, 80, 24);
     terminal.wait_for(&format!(" {pid} "));
     terminal.keys(F9);
     terminal.wait_for("NVML may mean a process of another PID namespace");
     terminal.keys(ENTER);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.quit();
-    assert_eq!(state(pid), Some('S'));
+    assert_eq!(process_state(pid), Some('S'));
 }
 
 #[test]
 fn pid_one_is_refused() {
-    let mut host = Host::still(["H100"]);
-    host.put(0, Tenant::new(1, GIB));
+    let mut host = Host::new(["H100"]);
+    host.add_process(0, Tenant::new(1, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     // A list that names it is a list of nonsense.
     terminal.wait_for("H100");
@@ -271,14 +271,14 @@ fn pid_one_is_refused() {
             .iter()
             .any(|it| text.contains(it))
     });
-    terminal.keys("\x03");
-    terminal.wait_gone();
+    terminal.keys(CTRL_C);
+    terminal.wait_for_exit();
 }
 
 #[test]
 fn with_readonly_nobody_is_signalled() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start(&host, ["--readonly"]);
     terminal.wait_for(&pid.to_string());
     for keys in [F9, "x", DELETE] {
@@ -288,61 +288,61 @@ fn with_readonly_nobody_is_signalled() {
         terminal.wait_for("identity");
         terminal.keys(&format!("{F9}{F9}"));
         terminal.keys("q");
-        terminal.wait_without("identity");
+        terminal.wait_until_gone("identity");
     }
     assert!(!terminal.text().contains("End process"), "{}", terminal.text());
     terminal.quit();
-    assert_eq!(state(pid), Some('S'));
+    assert_eq!(process_state(pid), Some('S'));
 }
 
 #[test]
 fn a_process_of_someone_else_is_refused_with_the_way_out() {
-    if is_contained() {
+    if is_skipped_in_container() {
         return;
     }
     if !rustix::process::getuid().is_root() {
-        return say("skipped: only root can start gputop as someone else");
+        return print_note("skipped: only root can start gputop as someone else");
     }
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, GIB);
-    let gputop = host.open_to_all();
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
+    let gputop = host.open_to_other_users();
     let mut command = Command::new("setpriv");
-    host.dress(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    host.set_environment(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.args([gputop.to_str().expect("it is UTF-8"), "--interval", "100ms"]);
     let mut terminal = Terminal::run(&mut command, 110, 30);
-    open(&terminal, pid);
+    open_dialog(&terminal, pid);
     terminal.wait_for("no permission to signal");
     terminal.wait_for("owned by root");
     terminal.wait_for("sudo gputop");
     terminal.keys(ENTER);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.quit();
-    assert_eq!(state(pid), Some('S'));
+    assert_eq!(process_state(pid), Some('S'));
 }
 
 #[test]
 fn a_panel_whose_agent_is_gone_says_so_and_sends_nothing() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
     let mut terminal = panel(&host, pid);
     let agent = terminal.agent();
     agent.signal(Signal::KILL);
-    agent.wait_end();
+    agent.wait_for_end();
     terminal.wait_for("the agent is gone, and with it the hold on this process");
     terminal.keys(ENTER);
-    terminal.wait_without("End process");
-    assert_eq!(state(pid), Some('S'));
+    terminal.wait_until_gone("End process");
+    assert_eq!(process_state(pid), Some('S'));
     terminal.keys("R");
-    terminal.wait_without("the agent ended");
-    open(&terminal, pid);
+    terminal.wait_until_gone("the agent ended");
+    open_dialog(&terminal, pid);
     end(&terminal, &mut host, pid);
     terminal.quit();
 }
 
 #[test]
 fn a_process_can_be_ended_while_the_driver_hangs() {
-    let mut host = Host::still(["H100", "H100"]);
-    let pid = host.sleeper(0, GIB);
+    let mut host = Host::new(["H100", "H100"]);
+    let pid = host.start_sleep(0, GIB);
     let terminal = panel(&host, pid);
     host.change(|world| world.faults.push(fake_nvml::Fault::hang("*")));
     terminal.keys(ENTER);
@@ -353,7 +353,7 @@ fn a_process_can_be_ended_while_the_driver_hangs() {
 
 #[test]
 fn a_process_of_the_simulated_machine_can_be_ended() {
-    let host = Host::still([]);
+    let host = Host::new([]);
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--demo", "--interval", "100ms"]);
     terminal.wait_for("SIMULATED MACHINE");
     // One that ends at once, whoever it is.
@@ -369,9 +369,9 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     terminal.wait_for("It ended after");
     terminal.wait_for("returned");
     terminal.keys(ENTER);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.keys("q");
     terminal.wait_for("HEALTH");
     terminal.quit();
-    agent.wait_end();
+    agent.wait_for_end();
 }

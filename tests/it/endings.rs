@@ -7,15 +7,15 @@ use std::time::Duration;
 use ratatui::widgets::Widget;
 use rustix::process::Signal;
 
-use crate::process::{Started, code};
-use crate::terminal::{CTRL_Z, ESC, Terminal};
-use crate::world::Host;
-use crate::{DEADLINE, say};
+use crate::host::Host;
+use crate::process::{ChildProcess, exit_code};
+use crate::terminal::{CTRL_C, CTRL_Z, ESC, Terminal};
+use crate::{DEADLINE, print_note};
 
 /// A shell that runs `script` with gputop as `$0`.
 fn shell(host: &Host, script: &str) -> Command {
     let mut command = Command::new("bash");
-    host.dress(&mut command).args(["--norc", "--noprofile", "-c", script, env!("CARGO_BIN_EXE_gputop")]);
+    host.set_environment(&mut command).args(["--norc", "--noprofile", "-c", script, env!("CARGO_BIN_EXE_gputop")]);
     command
 }
 
@@ -27,34 +27,34 @@ fn check_gone_with_the_terminal(mut terminal: Terminal) {
     let agent = terminal.agent();
     let asked = crate::process::now();
     terminal.hang_up();
-    terminal.wait_gone();
-    agent.wait_end();
+    terminal.wait_for_exit();
+    agent.wait_for_end();
     let took = asked.elapsed();
-    say(format_args!("gone {} ms after the terminal", took.as_millis()));
+    print_note(format_args!("gone {} ms after the terminal", took.as_millis()));
 }
 
 #[test]
 fn gone_when_the_terminal_is_gone() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     check_gone_with_the_terminal(Terminal::start(&host, []));
 }
 
 #[test]
 fn gone_when_the_terminal_is_gone_and_hang_ups_are_ignored() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     check_gone_with_the_terminal(Terminal::run(&mut shell(&host, "trap '' HUP; exec \"$0\""), 80, 24));
 }
 
 #[test]
 fn gone_when_a_terminal_is_gone_that_controls_nobody() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     // In a session of its own, as under setsid(1), it is the terminal of nobody: no signal comes.
-    check_gone_with_the_terminal(Terminal::open(&mut host.gputop([]), 80, 24));
+    check_gone_with_the_terminal(Terminal::run_uncontrolled(&mut host.gputop([]), 80, 24));
 }
 
 #[test]
 fn gone_when_the_terminal_is_gone_in_the_middle_of_a_hung_call() {
-    let mut host = Host::with(["H100", "H100"]);
+    let mut host = Host::with_jitter(["H100", "H100"]);
     host.change(|world| world.faults.push(fake_nvml::Fault::hang("nvmlDeviceGetPowerUsage").on(0)));
     let terminal = Terminal::start(&host, []);
     terminal.wait_for("hung");
@@ -63,40 +63,40 @@ fn gone_when_the_terminal_is_gone_in_the_middle_of_a_hung_call() {
 
 #[test]
 fn a_signal_that_asks_to_end_ends_it_and_the_terminal_is_as_before() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     for (signal, number) in [(Signal::TERM, 15), (Signal::INT, 2), (Signal::HUP, 1), (Signal::QUIT, 3)] {
         let mut terminal = Terminal::start(&host, []);
         terminal.wait_for("H100");
         let agent = terminal.agent();
-        terminal.life().signal(signal);
-        assert_eq!(code(terminal.wait_gone()), 128 + number);
-        terminal.wait_as_before();
-        agent.wait_end();
+        terminal.handle().signal(signal);
+        assert_eq!(exit_code(terminal.wait_for_exit()), 128 + number);
+        terminal.wait_until_restored();
+        agent.wait_for_end();
     }
 }
 
 #[test]
 fn control_c_quits() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("H100");
-    terminal.keys("\x03");
-    assert_eq!(code(terminal.wait_gone()), 0);
-    terminal.wait_as_before();
+    terminal.keys(CTRL_C);
+    assert_eq!(exit_code(terminal.wait_for_exit()), 0);
+    terminal.wait_until_restored();
 }
 
 #[test]
 fn a_viewer_that_was_stopped_goes_on_with_a_whole_screen() {
-    let mut host = Host::with(["H100"]);
-    let pid = host.sleeper(0, 1 << 30);
+    let mut host = Host::with_jitter(["H100"]);
+    let pid = host.start_sleep(0, 1 << 30);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for(&pid.to_string());
-    terminal.life().signal(Signal::STOP);
-    terminal.life().wait_state('T');
+    terminal.handle().signal(Signal::STOP);
+    terminal.handle().wait_for_state('T');
     let before = terminal.bytes().len();
-    terminal.life().signal(Signal::CONT);
+    terminal.handle().signal(Signal::CONT);
     // What it wrote before it was stopped may be read only now.
-    terminal.wait_bytes("a screen that was drawn anew", |bytes| {
+    terminal.wait_for_bytes("a screen that was drawn anew", |bytes| {
         let since = String::from_utf8_lossy(&bytes[before..]);
         since.rsplit_once("\x1b[2J").is_some_and(|(_, anew)| anew.contains("H100"))
     });
@@ -106,14 +106,14 @@ fn a_viewer_that_was_stopped_goes_on_with_a_whole_screen() {
 
 #[test]
 fn control_z_gives_the_shell_back_and_fg_brings_all_of_the_screen_back() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let script = "set -m; \"$0\"; echo in the shell; read word; echo heard \"$word\"; fg >/dev/null; echo over: $?";
     let mut terminal = Terminal::run(&mut shell(&host, script), 80, 24);
     terminal.wait_for("H100");
     let modes = terminal.modes();
     terminal.keys(CTRL_Z);
     terminal.wait_for("in the shell");
-    let left = terminal.wait_left();
+    let left = terminal.wait_for_main_screen();
     assert!(!left.contains("H100"), "{left}");
     terminal.keys("hello\r");
     terminal.wait_for("H100");
@@ -124,26 +124,26 @@ fn control_z_gives_the_shell_back_and_fg_brings_all_of_the_screen_back() {
     terminal.wait_for("? help");
     terminal.keys("q");
     terminal.wait_for("over: 0");
-    terminal.wait_gone();
-    terminal.wait_left();
+    terminal.wait_for_exit();
+    terminal.wait_for_main_screen();
 }
 
 #[test]
 fn in_a_terminal_without_a_shell_control_z_does_nothing() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("H100");
     terminal.keys(CTRL_Z);
     terminal.keys("?");
     terminal.wait_for("In the lists");
     terminal.keys(ESC);
-    terminal.wait_without("In the lists");
+    terminal.wait_until_gone("In the lists");
     terminal.quit();
 }
 
 #[test]
 fn a_terminal_that_nobody_reads_does_not_keep_it_from_quitting() {
-    let host = Host::with(["H100"; 8]);
+    let host = Host::with_jitter(["H100"; 8]);
     let mut terminal = Terminal::start_at(&host, 200, 60, ["--interval", "100ms"]);
     terminal.wait_for("H100");
     terminal.stop_reading();
@@ -151,30 +151,33 @@ fn a_terminal_that_nobody_reads_does_not_keep_it_from_quitting() {
     for height in 40..60 {
         terminal.resize(200, height);
         terminal.keys("?");
-        assert!(!terminal.life().ends_within(Duration::from_millis(30)));
+        assert!(!terminal.handle().ends_within(Duration::from_millis(30)));
     }
-    terminal.keys("\x03");
+    terminal.keys(CTRL_C);
     let asked = crate::process::now();
-    terminal.life().wait_end();
-    say(format_args!("gone {} ms after Ctrl-C, with a terminal that takes nothing", asked.elapsed().as_millis()));
-    assert_eq!(code(terminal.wait_gone()), 0);
+    terminal.handle().wait_for_end();
+    print_note(format_args!(
+        "gone {} ms after Ctrl-C, with a terminal that takes nothing",
+        asked.elapsed().as_millis()
+    ));
+    assert_eq!(exit_code(terminal.wait_for_exit()), 0);
     assert_eq!(terminal.modes(), terminal.modes_before());
-    terminal.read_on();
+    terminal.resume_reading();
 }
 
 #[test]
 fn an_agent_that_was_killed_is_said_to_be_gone_and_r_starts_another() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("H100");
     for signal in [Signal::KILL, Signal::ABORT] {
         let agent = terminal.agent();
         agent.signal(signal);
-        agent.wait_end();
+        agent.wait_for_end();
         terminal.wait_for("the agent ended");
         terminal.wait_for("R starts a new one");
         terminal.keys("R");
-        terminal.wait_without("the agent ended");
+        terminal.wait_until_gone("the agent ended");
         terminal.wait_for("H100");
     }
     terminal.quit();
@@ -182,56 +185,57 @@ fn an_agent_that_was_killed_is_said_to_be_gone_and_r_starts_another() {
 
 #[test]
 fn an_agent_that_was_stopped_is_said_to_be_silent_and_r_starts_another() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for("H100");
     let agent = terminal.agent();
     agent.signal(Signal::STOP);
     terminal.wait_for("no word from the agent for");
     terminal.keys("R");
-    terminal.wait_without("no word from the agent");
+    terminal.wait_until_gone("no word from the agent");
     terminal.wait_for("H100");
     terminal.quit();
     agent.signal(Signal::CONT);
-    agent.wait_end();
+    agent.wait_for_end();
 }
 
 #[test]
 fn a_viewer_that_was_killed_takes_its_agent_along() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("H100");
     let agent = terminal.agent();
-    terminal.life().signal(Signal::KILL);
-    terminal.wait_gone();
-    agent.wait_end();
+    terminal.handle().signal(Signal::KILL);
+    terminal.wait_for_exit();
+    agent.wait_for_end();
 }
 
 #[test]
 fn output_that_nobody_reads_is_no_error() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     for args in [["--once"].as_slice(), &["--json"], &["schema"], &["--json", "-l", "0.2"], &["--help"]] {
         let mut command = host.gputop(args.iter().copied());
-        let mut gputop = Started::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+        let mut gputop =
+            ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
         drop(gputop.child().stdout.take());
         let status = gputop.wait();
         let mut words = String::new();
         gputop.child().stderr.take().expect("it was asked for").read_to_string(&mut words).expect("it is UTF-8");
-        assert_eq!((code(status), words.as_str()), (0, ""), "{args:?}");
+        assert_eq!((exit_code(status), words.as_str()), (0, ""), "{args:?}");
     }
 }
 
 #[test]
 fn an_agent_without_a_viewer_leaves() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     // Its input is closed from the start.
-    let ran = host.run(["agent"]);
-    assert_eq!(ran.code, 0, "{}", ran.err);
+    let output = host.run(["agent"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
     // Its output is closed, its input is not.
     let mut command = host.gputop(["agent"]);
-    let mut agent = Started::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+    let mut agent = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
     drop(agent.child().stdout.take());
-    assert!(agent.life.ends_within(DEADLINE));
+    assert!(agent.handle.ends_within(DEADLINE));
 }
 
 const AGENT_PANIC: &str = "endings::a_panic_in_a_thread_of_the_agent_ends_it_with_a_sentence";
@@ -244,10 +248,10 @@ fn a_panic_in_a_thread_of_the_agent_ends_it_with_a_sentence() {
         return thread.join().expect("it never gets here");
     }
     let program = std::env::current_exe().expect("it runs");
-    let ran = Command::new(program).args([AGENT_PANIC, "--exact", "--nocapture"]).env(ROLE, "").output();
-    let ran = ran.expect("it runs");
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert_eq!(ran.status.code(), Some(1), "{said}");
+    let output = Command::new(program).args([AGENT_PANIC, "--exact", "--nocapture"]).env(ROLE, "").output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
     let ours = said.lines().find(|line| line.starts_with("gputop agent: ")).expect("it says something");
     assert!(ours.contains("spilled") && !said.contains('\x1b'), "{said:?}");
 }
@@ -269,10 +273,10 @@ fn a_panic_in_a_thread_gives_the_terminal_back_and_is_said_in_a_line() {
     let program = std::env::current_exe().expect("it runs");
     let mut terminal =
         Terminal::run(Command::new(program).args([PANIC, "--exact", "--nocapture"]).env(ROLE, ""), 80, 24);
-    assert_eq!(code(terminal.wait_gone()), 101);
+    assert_eq!(exit_code(terminal.wait_for_exit()), 101);
     terminal.wait_for("this is a bug in gputop");
     terminal.wait_for("spilled");
-    let left = terminal.wait_left();
+    let left = terminal.wait_for_main_screen();
     assert!(!left.contains("all is well"), "{left}");
     let bytes = terminal.bytes();
     let words = String::from_utf8_lossy(&bytes);

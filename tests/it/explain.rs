@@ -10,9 +10,9 @@ use fake_nvml::Tenant;
 use rustix::process::Signal;
 
 use crate::cli::json;
-use crate::process::{Ran, Started, code, run, wait_until};
+use crate::host::{GIB, Host};
+use crate::process::{ChildProcess, Output, exit_code, run, wait_until};
 use crate::terminal::Terminal;
-use crate::world::{GIB, Host};
 
 const OK: i32 = 0;
 const ERROR: i32 = 1;
@@ -34,7 +34,7 @@ fn beside(pid: u32) -> String {
 
 /// gputop in a pipe.
 struct Wire {
-    gputop: Started,
+    gputop: ChildProcess,
     input: Option<ChildStdin>,
     output: Option<ChildStdout>,
 }
@@ -43,7 +43,7 @@ impl Wire {
     fn start(host: &Host, args: &[&str]) -> Self {
         let mut command = host.gputop(["explain"].iter().chain(args).copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut gputop = Started::start(&mut command);
+        let mut gputop = ChildProcess::spawn(&mut command);
         let (input, output) = (gputop.child().stdin.take(), gputop.child().stdout.take());
         Self { gputop, input, output }
     }
@@ -63,40 +63,39 @@ impl Wire {
     }
 
     /// Closes the input, and returns the remaining output.
-    fn end(mut self) -> Ran {
+    fn end(mut self) -> Output {
         self.input = None;
         let mut output = self.output.take().expect("it is open");
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        output.read_to_end(&mut out).expect("a pipe can be read");
-        self.gputop.child().stderr.take().expect("asked for").read_to_end(&mut err).expect("a pipe can be read");
-        let code = code(self.gputop.wait());
-        Ran { code, out, err: String::from_utf8(err).expect("UTF-8"), took: Duration::ZERO }
+        let (mut stdout, mut stderr) = (Vec::new(), String::new());
+        output.read_to_end(&mut stdout).expect("a pipe can be read");
+        self.gputop.child().stderr.take().expect("stderr is piped").read_to_string(&mut stderr).expect("UTF-8");
+        Output { code: exit_code(self.gputop.wait()), stdout, stderr }
     }
 }
 
 #[test]
 fn a_pipe_passes_every_byte_on_at_once() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     // Each piece must come out before the next one goes in, even without a line end or valid UTF-8.
     for piece in [b"epoch 1".as_slice(), b"\xff\xfe\0\x1b[31m", b"\r 37%", MESSAGE.as_bytes(), b"no end of line"] {
         wire.passes(piece);
     }
-    let ran = wire.end();
-    assert_eq!(ran.code, OK);
-    assert_eq!(ran.out, b"", "more than came in");
-    assert!(ran.err.contains(SAID), "{}", ran.err);
-    assert!(ran.err.contains("line 1") && !ran.err.contains('\x1b'), "{}", ran.err);
+    let output = wire.end();
+    assert_eq!(output.code, OK);
+    assert_eq!(output.stdout, b"", "more than came in");
+    assert!(output.stderr.contains(SAID), "{}", output.stderr);
+    assert!(output.stderr.contains("line 1") && !output.stderr.contains('\x1b'), "{}", output.stderr);
 }
 
 #[test]
 fn without_a_message_a_pipe_succeeds_and_a_file_does_not() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     wire.passes(b"all is well\n");
-    let ran = wire.end();
-    assert_eq!(ran.code, OK, "a shell with pipefail goes on");
-    assert_eq!(ran.err, "gputop: no out-of-memory message of PyTorch in 1 line\n");
+    let output = wire.end();
+    assert_eq!(output.code, OK, "a shell with pipefail goes on");
+    assert_eq!(output.stderr, "gputop: no out-of-memory message of PyTorch in 1 line\n");
     let mut wire = Wire::start(&host, &["-"]);
     wire.write(b"all is well\n");
     assert_eq!(wire.end().code, NOTHING);
@@ -104,12 +103,12 @@ fn without_a_message_a_pipe_succeeds_and_a_file_does_not() {
 
 #[test]
 fn closing_the_output_closes_the_input() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     wire.passes(MESSAGE.as_bytes());
     wire.output = None;
     // A parallel test that is starting a program keeps the pipe open for a moment, so one line is not enough.
-    let (input, life) = (wire.input.as_mut().expect("it is open"), &wire.gputop.life);
+    let (input, life) = (wire.input.as_mut().expect("it is open"), &wire.gputop.handle);
     wait_until("gputop ends", || {
         let _closed = input.write_all(b"more\n");
         life.ends_within(Duration::from_millis(5))
@@ -118,27 +117,27 @@ fn closing_the_output_closes_the_input() {
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
     let mut err = String::new();
     wire.gputop.child().stderr.take().expect("asked for").read_to_string(&mut err).expect("UTF-8");
-    assert_eq!(code(wire.gputop.wait()), OK);
+    assert_eq!(exit_code(wire.gputop.wait()), OK);
     assert!(err.contains(SAID), "what was seen is explained: {err}");
 }
 
 #[test]
 fn an_interrupt_ends_the_writer_and_its_last_lines_pass() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     wire.passes(b"epoch 1\n");
-    wire.gputop.life.signal(Signal::INT);
+    wire.gputop.handle.signal(Signal::INT);
     wire.passes(b"KeyboardInterrupt\n");
     wire.passes(MESSAGE.as_bytes());
-    let ran = wire.end();
-    assert_eq!(ran.code, OK, "{}", ran.err);
-    assert!(ran.err.contains(SAID), "{}", ran.err);
+    let output = wire.end();
+    assert_eq!(output.code, OK, "{}", output.stderr);
+    assert!(output.stderr.contains(SAID), "{}", output.stderr);
 }
 
 #[test]
 fn an_endless_log_takes_bounded_memory() {
     const PIECES: usize = 256;
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     // Incomplete messages, a line of 16 MB, and many different messages.
     let mut piece = vec![b'x'; 1 << 16];
@@ -170,35 +169,39 @@ fn an_endless_log_takes_bounded_memory() {
     assert!(late < early + 4096, "{early} kB became {late} kB");
     wire.input = None;
     assert!(reader.join().expect("reading does not panic") == sent, "what came out is not what went in");
-    assert_eq!(code(wire.gputop.wait()), OK);
+    assert_eq!(exit_code(wire.gputop.wait()), OK);
 }
 
 #[test]
 fn files_arguments_and_json_pass_nothing_on() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let (log, other) = (host.path("train.log"), host.path("other.log"));
     fs::write(&log, format!("epoch 1\n{MESSAGE}")).expect("there is room in /tmp");
     fs::write(&other, "epoch 1\n").expect("there is room in /tmp");
     let log = log.to_str().expect("UTF-8");
 
-    let ran = host.run(["explain", log]);
-    assert_eq!(ran.code, OK, "{}", ran.err);
-    assert!(ran.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB requested (line 2)\n"), "{}", ran.text());
-    assert_eq!(ran.err, "");
+    let output = host.run(["explain", log]);
+    assert_eq!(output.code, OK, "{}", output.stderr);
+    assert!(
+        output.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB requested (line 2)\n"),
+        "{}",
+        output.text()
+    );
+    assert_eq!(output.stderr, "");
 
-    let ran = host.run(["explain", log, other.to_str().expect("UTF-8")]);
-    assert!(ran.text().contains("train.log; line 2"), "{}", ran.text());
+    let output = host.run(["explain", log, other.to_str().expect("UTF-8")]);
+    assert!(output.text().contains("train.log; line 2"), "{}", output.text());
 
-    let ran = host.run(["explain", MESSAGE]);
-    assert!(ran.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB requested\n"), "{}", ran.text());
-    let ran = run(host.gputop(["explain"]).args(MESSAGE.split_whitespace()));
-    assert!(ran.text().contains(SAID), "{}", ran.text());
+    let output = host.run(["explain", MESSAGE]);
+    assert!(output.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB requested\n"), "{}", output.text());
+    let output = run(host.gputop(["explain"]).args(MESSAGE.split_whitespace()));
+    assert!(output.text().contains(SAID), "{}", output.text());
 
     let mut wire = Wire::start(&host, &["--json"]);
     wire.write(MESSAGE.as_bytes());
-    let ran = wire.end();
-    let message = &json(&ran)["messages"][0];
-    assert_eq!((ran.code, message["reason"].as_str()), (OK, Some("too_big")), "{message:#}");
+    let output = wire.end();
+    let message = &json(&output)["messages"][0];
+    assert_eq!((output.code, message["reason"].as_str()), (OK, Some("too_big")), "{message:#}");
     assert_eq!(message["other_processes_bytes"].as_u64().map(|bytes| bytes / (GIB / 100)), Some(175), "{message:#}");
 
     let mut wire = Wire::start(&host, &["-"]);
@@ -208,25 +211,25 @@ fn files_arguments_and_json_pass_nothing_on() {
 
 #[test]
 fn wrong_arguments_are_reported_in_a_sentence() {
-    let host = Host::with(["H100"]);
-    let ran = host.run(["explain", "/nowhere/train.log"]);
+    let host = Host::with_jitter(["H100"]);
+    let output = host.run(["explain", "/nowhere/train.log"]);
     assert_eq!(
-        (ran.code, ran.err.as_str()),
+        (output.code, output.stderr.as_str()),
         (ERROR, "gputop: /nowhere/train.log is neither a file nor an out-of-memory message\n")
     );
-    let ran = host.run(["explain", "/"]);
-    assert_eq!((ran.code, ran.err.as_str()), (ERROR, "gputop: cannot read /: Is a directory (os error 21)\n"));
-    let ran = host.run(["explain", "no memory of that"]);
-    assert_eq!((ran.code, ran.text()), (NOTHING, String::new()));
+    let output = host.run(["explain", "/"]);
+    assert_eq!((output.code, output.stderr.as_str()), (ERROR, "gputop: cannot read /: Is a directory (os error 21)\n"));
+    let output = host.run(["explain", "no memory of that"]);
+    assert_eq!((output.code, output.text()), (NOTHING, String::new()));
 }
 
 #[test]
 fn other_processes_are_looked_up_and_their_age_compared() {
-    let mut host = Host::with(["H100"]);
-    let pid = host.sleeper(0, 70 * GIB);
-    let ran = host.run(["explain", &beside(pid)]);
-    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(ran.code, OK);
+    let mut host = Host::with_jitter(["H100"]);
+    let pid = host.start_sleep(0, 70 * GIB);
+    let output = host.run(["explain", &beside(pid)]);
+    let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.code, OK);
     for words in [
         format!("someone else: process {pid} holds 70.00 GiB of the GPU's 79.25 GiB"),
         format!("Process {pid} here and now: sleep 1000, of "),
@@ -241,12 +244,12 @@ fn other_processes_are_looked_up_and_their_age_compared() {
     fs::write(&log, beside(pid)).expect("there is room in /tmp");
     let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
     fs::File::options().write(true).open(&log).expect("it is ours").set_times(times).expect("it is ours");
-    let ran = host.run(["explain", log.to_str().expect("UTF-8")]);
-    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    let output = host.run(["explain", log.to_str().expect("UTF-8")]);
+    let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("the message means another process"), "{text}");
 
-    let ran = host.run(["explain", "--json", &beside(pid)]);
-    let other = &json(&ran)["messages"][0]["other_processes"][0];
+    let output = host.run(["explain", "--json", &beside(pid)]);
+    let other = &json(&output)["messages"][0]["other_processes"][0];
     assert_eq!(other["pid"], pid, "{other:#}");
     assert_eq!(other["running_process"]["command"], "sleep 1000", "{other:#}");
     assert_eq!(other["running_process"]["started_after_message"], serde_json::Value::Null, "{other:#}");
@@ -254,21 +257,21 @@ fn other_processes_are_looked_up_and_their_age_compared() {
 
 #[test]
 fn processes_that_are_not_here_are_named_as_such() {
-    let mut host = Host::with(["H100"]);
+    let mut host = Host::with_jitter(["H100"]);
     // A PID that no process of this host has.
-    host.put(0, Tenant::new(std::process::id(), GIB));
-    let ran = host.run(["explain", &beside(4_190_000)]);
-    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    host.add_process(0, Tenant::new(std::process::id(), GIB));
+    let output = host.run(["explain", &beside(4_190_000)]);
+    let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("Process 4190000 is not on a GPU of this host now"), "{text}");
-    let ran = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &beside(4_190_000)]);
-    assert_eq!(ran.code, OK, "it needs no GPU");
-    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    let output = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &beside(4_190_000)]);
+    assert_eq!(output.code, OK, "it needs no GPU");
+    let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("Process 4190000 is not visible from here: "), "{text}");
     // The reason is given once for all processes.
     let two = beside(4_190_000)
         .replace("Process 4190000 has", "Process 4190001 has 1.00 GiB memory in use. Process 4190000 has");
-    let ran = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &two]);
-    let text = ran.text().split_whitespace().collect::<Vec<_>>().join(" ");
+    let output = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &two]);
+    let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("Processes 4190001, 4190000 are not visible from here: "), "{text}");
     assert_eq!(text.matches("not visible from here").count(), 1, "{text}");
 }
@@ -279,7 +282,7 @@ fn drawn(host: &Host, width: u16, env: &[(&str, &str)], args: &[&str]) -> (Strin
     fs::write(&log, MESSAGE).expect("there is room in /tmp");
     let log = log.to_str().expect("UTF-8");
     let mut command = Command::new("sh");
-    host.dress(&mut command).envs(env.iter().copied());
+    host.set_environment(&mut command).envs(env.iter().copied());
     let script = format!("\"$0\" explain {} {log}; echo; echo that is all; read _", args.join(" "));
     command.args(["-c", &script, env!("CARGO_BIN_EXE_gputop")]);
     let terminal = Terminal::run(&mut command, width, 50);
@@ -289,7 +292,7 @@ fn drawn(host: &Host, width: u16, env: &[(&str, &str)], args: &[&str]) -> (Strin
 
 #[test]
 fn the_bar_fits_the_terminal() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     for width in [200, 80, 40] {
         let (text, bytes) = drawn(&host, width, &[], &[]);
         let bar = text.lines().find(|line| line.starts_with("  █▓")).unwrap_or_else(|| panic!("no bar in\n{text}"));
@@ -308,11 +311,11 @@ fn the_bar_fits_the_terminal() {
 
 #[test]
 fn on_a_terminal_the_explanation_follows_the_log() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let log = host.path("train.log");
     fs::write(&log, format!("epoch 1\n{MESSAGE}")).expect("there is room in /tmp");
     let mut command = Command::new("sh");
-    host.dress(&mut command).args(["-c", "cat \"$1\" | \"$0\" explain 2>/dev/null; read _"]);
+    host.set_environment(&mut command).args(["-c", "cat \"$1\" | \"$0\" explain 2>/dev/null; read _"]);
     let terminal = Terminal::run(command.arg(env!("CARGO_BIN_EXE_gputop")).arg(&log), 120, 40);
     terminal.wait_for("What to try first");
     let text = terminal.text();

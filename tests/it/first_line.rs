@@ -4,15 +4,15 @@ use fake_nvml::{Fault, Tenant};
 use gputop::protocol::snapshot::{Gpu, Missing};
 use serde_json::Value;
 
-use crate::contract::{Agent, Seen};
-use crate::world::{GIB, Host};
+use crate::agent::{Agent, ReceivedLines};
+use crate::host::{GIB, Host};
 
 const GPUS: usize = 8;
 const PROCESSES_PER_GPU: usize = 8;
 
 /// A host on which each call into the driver takes a millisecond.
 fn slow_host(gpus: usize, processes_per_gpu: usize) -> Host {
-    let mut host = Host::still(vec!["H100"; gpus]);
+    let mut host = Host::new(vec!["H100"; gpus]);
     host.change(|world| {
         let mut pids = 4_000_000..;
         for gpu in &mut world.gpus {
@@ -42,10 +42,10 @@ fn value(gpu: &Gpu) -> Value {
 
 #[test]
 fn the_first_line_has_names_memory_and_processes_and_the_rest_follows() {
-    let agent = Agent::run(&mut slow_host(GPUS, PROCESSES_PER_GPU).gputop(["agent", "--interval", "1s"]));
-    let mut seen = Seen::default();
-    seen.until(&agent, "a line with GPUs", |snapshot| !snapshot.gpus.is_empty());
-    let first = seen.snapshot.clone().expect("a line was read");
+    let agent = Agent::spawn(&mut slow_host(GPUS, PROCESSES_PER_GPU).gputop(["agent", "--interval", "1s"]));
+    let mut received = ReceivedLines::default();
+    received.read_until(&agent, "a line with GPUs", |snapshot| !snapshot.gpus.is_empty());
+    let first = received.snapshot.clone().expect("a line was read");
     assert_eq!(first.gpus.len(), GPUS);
     for gpu in &first.gpus {
         assert!(gpu.facts.name.is_ok() && gpu.load.memory_used.is_ok() && gpu.load.memory_total.is_ok(), "{gpu:?}");
@@ -58,30 +58,30 @@ fn the_first_line_has_names_memory_and_processes_and_the_rest_follows() {
         assert_eq!(gpu.load.throttle, Err(Missing::NotYet));
         assert!(gpu.processes.iter().all(|process| process.sm == Err(Missing::NotYet)), "{:?}", gpu.processes);
     }
-    while seen.snapshot.as_ref().is_some_and(|snapshot| snapshot.gpus.iter().all(Gpu::is_partly_read)) {
-        seen.take(agent.next());
+    while received.snapshot.as_ref().is_some_and(|snapshot| snapshot.gpus.iter().all(Gpu::is_partly_read)) {
+        received.apply(agent.next_line());
     }
-    for gpu in &seen.snapshot.expect("a line was read").gpus {
+    for gpu in &received.snapshot.expect("a line was read").gpus {
         assert_eq!(not_yet(&value(gpu)), Vec::<String>::new(), "the rest of all GPUs comes with one line");
     }
 }
 
 #[test]
 fn instances_are_in_the_first_line_too() {
-    let mut host = Host::still(["A100-MIG"]);
+    let mut host = Host::new(["A100-MIG"]);
     host.change(|world| world.faults.push(Fault::slow("*", 1)));
     let agent = Agent::start(&host);
-    let mut seen = Seen::default();
-    seen.until(&agent, "a line with GPUs", |snapshot| !snapshot.gpus.is_empty());
-    let first = seen.snapshot.clone().expect("a line was read");
+    let mut received = ReceivedLines::default();
+    received.read_until(&agent, "a line with GPUs", |snapshot| !snapshot.gpus.is_empty());
+    let first = received.snapshot.clone().expect("a line was read");
     let instances: Vec<_> = first.gpus.iter().filter(|gpu| gpu.facts.parent.is_some()).collect();
     assert!(!instances.is_empty(), "{first:?}");
     for gpu in instances {
         assert!(gpu.facts.name.is_ok() && gpu.load.memory_used.is_ok() && gpu.is_partly_read(), "{gpu:?}");
         assert_eq!(gpu.load.power, Err(Missing::Unsupported), "its parent says it");
     }
-    seen.until(&agent, "all of it", |snapshot| !snapshot.gpus.iter().any(Gpu::is_partly_read));
-    let gpus = seen.snapshot.expect("a line was read").gpus;
+    received.read_until(&agent, "all of it", |snapshot| !snapshot.gpus.iter().any(Gpu::is_partly_read));
+    let gpus = received.snapshot.expect("a line was read").gpus;
     for gpu in &gpus {
         assert_eq!(not_yet(&value(gpu)), Vec::<String>::new());
         assert_eq!(gpu.facts.minor, gpus[0].facts.minor, "an instance has its parent's device file");
@@ -92,25 +92,29 @@ fn instances_are_in_the_first_line_too() {
 fn what_is_printed_once_waits_for_all_readings() {
     let host = slow_host(2, 0);
     let json = host.run(["--json"]);
-    assert_eq!(json.code, 0, "{}", json.err);
-    let json: Value = serde_json::from_slice(&json.out).expect("it is JSON");
+    assert_eq!(json.code, 0, "{}", json.stderr);
+    let json: Value = serde_json::from_slice(&json.stdout).expect("it is JSON");
     let gpus = json["gpus"].as_array().expect("a list of GPUs");
     assert_eq!(gpus.len(), 2);
     for gpu in gpus {
         assert_eq!(not_yet(gpu), Vec::<String>::new());
     }
     for report in ["--once", "--plain"] {
-        let ran = host.run([report]);
-        assert!(ran.code == 0 && !ran.text().contains('…') && !ran.text().contains("not read yet"), "{}", ran.text());
+        let output = host.run([report]);
+        assert!(
+            output.code == 0 && !output.text().contains('…') && !output.text().contains("not read yet"),
+            "{}",
+            output.text()
+        );
     }
     let fields =
         "--query-gpu=name,pci.bus_id,power.draw,temperature.gpu,utilization.gpu,enforced.power.limit,fan.speed";
-    let ran = host.run([fields, "--format=csv,noheader"]);
-    assert!(ran.code == 0 && !ran.text().contains("Unknown Error"), "{}{}", ran.text(), ran.err);
-    assert_eq!(ran.text().lines().count(), 2);
+    let output = host.run([fields, "--format=csv,noheader"]);
+    assert!(output.code == 0 && !output.text().contains("Unknown Error"), "{}{}", output.text(), output.stderr);
+    assert_eq!(output.text().lines().count(), 2);
     // A GPU is free only when its utilization is known.
-    let ran = host.run(["free", "-n", "2"]);
-    assert_eq!(ran.code, 0, "{}", ran.err);
-    let ran = host.run(["orphans", "--json"]);
-    assert_eq!(ran.code, 0, "{}", ran.err);
+    let output = host.run(["free", "-n", "2"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    let output = host.run(["orphans", "--json"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
 }

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::ending_a_process::start_python;
-use crate::say;
+use crate::host::{GIB, Host};
+use crate::print_note;
 use crate::terminal::{ENTER, ESC, F9, Terminal};
-use crate::world::{GIB, Host};
 
 /// Where groups are made, the file that freezes one, and what is written there to freeze it and to let it go on: the
 /// first version, the second alone, and the second beside the first.
@@ -69,7 +69,7 @@ const BUSY: &str = "print('ready', flush=True)\nwhile True: sum(range(10000))";
 fn who_is_frozen_while_one_looks_is_said_to_be() {
     let mut ways = 0;
     for way in WAYS {
-        let mut host = Host::with(["H100"]);
+        let mut host = Host::with_jitter(["H100"]);
         let (_, pid) = start_python(&mut host, 11 * GIB, BUSY);
         let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);
         terminal.wait_for(&format!(" {pid} "));
@@ -77,11 +77,11 @@ fn who_is_frozen_while_one_looks_is_said_to_be() {
         ways += 1;
         terminal.wait_for("1 frozen process holds 11.0 GiB");
         frozen.thaw();
-        terminal.wait_without("frozen process");
+        terminal.wait_until_gone("frozen process");
         terminal.quit();
     }
     if ways == 0 {
-        say("skipped: no control group can be frozen here");
+        print_note("skipped: no control group can be frozen here");
     }
 }
 
@@ -89,19 +89,19 @@ fn who_is_frozen_while_one_looks_is_said_to_be() {
 fn who_is_frozen_is_said_to_be_and_what_lets_it_go_on() {
     let mut ways = 0;
     for way in WAYS {
-        let mut host = Host::with(["H100"]);
+        let mut host = Host::with_jitter(["H100"]);
         let (_, pid) = start_python(&mut host, 11 * GIB, PROGRAM);
         let Some(frozen) = Frozen::of(pid, way) else { continue };
         ways += 1;
         let way_out = format!("write {} to {} to resume it", frozen.thawed, frozen.switch.display());
-        let ran = host.run(["orphans"]);
-        assert!(ran.text().contains(&way_out), "{}", ran.text());
+        let output = host.run(["orphans"]);
+        assert!(output.text().contains(&way_out), "{}", output.text());
         let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);
         terminal.wait_for("1 frozen process holds 11.0 GiB");
         terminal.keys(ENTER);
         terminal.wait_for("state            frozen with its control group");
         terminal.keys(ESC);
-        terminal.wait_without("control group");
+        terminal.wait_until_gone("control group");
         terminal.keys(F9);
         terminal.wait_for("Verified: only");
         terminal.wait_for("frozen with its control group");
@@ -111,10 +111,10 @@ fn who_is_frozen_is_said_to_be_and_what_lets_it_go_on() {
         host.process(pid).wait();
         terminal.wait_for("returned 11.0 GiB");
         terminal.keys(ENTER);
-        terminal.wait_without("End process");
+        terminal.wait_until_gone("End process");
         terminal.quit();
     }
     if ways == 0 {
-        say("skipped: no control group can be frozen here");
+        print_note("skipped: no control group can be frozen here");
     }
 }

@@ -2,9 +2,9 @@
 
 use fake_nvml::Fault;
 
+use crate::host::{GIB, Host};
 use crate::process::wait_until;
 use crate::terminal::{ENTER, ESC, TAB, Terminal};
-use crate::world::{GIB, Host};
 
 /// The lists, with the page of the first GPU over them.
 fn page(host: &Host, width: u16, height: u16) -> Terminal {
@@ -17,8 +17,8 @@ fn page(host: &Host, width: u16, height: u16) -> Terminal {
 
 #[test]
 fn a_page_says_all_that_the_driver_says_of_a_gpu() {
-    let mut host = Host::with(["H100", "H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::with_jitter(["H100", "H100"]);
+    host.start_sleep(0, GIB);
     host.change(|world| world.gpus[0].nvlink.as_mut().expect("an H100 has it").rate = 4 << 20);
     let mut terminal = page(&host, 120, 120);
     for words in [
@@ -53,7 +53,7 @@ fn a_page_says_all_that_the_driver_says_of_a_gpu() {
 
 #[test]
 fn a_page_says_where_a_gpu_sits_and_how_each_fan_turns() {
-    let mut host = Host::still(["RTX-4090", "GH200", "H100"]);
+    let mut host = Host::new(["RTX-4090", "GH200", "H100"]);
     host.change(|world| {
         world.gpus[0].fans = vec![38, 41];
         world.gpus[0].numa = Some(1);
@@ -79,10 +79,10 @@ fn a_page_says_where_a_gpu_sits_and_how_each_fan_turns() {
 
 #[test]
 fn what_takes_long_is_read_only_while_someone_looks() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     let mut terminal = page(&host, 100, 30);
     let calls = || {
-        let counts = host.counts();
+        let counts = host.call_counts();
         ["nvmlDeviceGetPcieThroughput", "nvmlGpmSampleGet", "nvmlDeviceGetBAR1MemoryInfo"]
             .map(|it| counts.get(it).copied().unwrap_or(0))
     };
@@ -93,12 +93,12 @@ fn what_takes_long_is_read_only_while_someone_looks() {
     // The agent hears of it a moment later, and may be in the middle of a look.
     let mut before = calls();
     wait_until("an end to that", || {
-        terminal.wait_frames(5);
+        terminal.wait_for_frames(5);
         let last = std::mem::replace(&mut before, calls());
         last == before
     });
     // Three seconds of the clock at which it was read.
-    terminal.wait_frames(30);
+    terminal.wait_for_frames(30);
     assert_eq!(calls(), before);
     terminal.quit();
 }
@@ -107,19 +107,19 @@ fn what_takes_long_is_read_only_while_someone_looks() {
 #[test]
 fn a_gpu_is_asked_eight_questions_in_a_pass_and_the_rest_rarely() {
     const PASSES: u64 = 30;
-    let mut host = Host::with(["H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::with_jitter(["H100"]);
+    host.start_sleep(0, GIB);
     let mut terminal = Terminal::start_at(&host, 100, 30, ["--interval", "100ms"]);
     terminal.wait_for("80G");
     // The second slow reading comes soon after the first, so that each GPU finds its own second.
     terminal.wait_until("both slow readings of the start", |_| {
-        host.counts().get("nvmlDeviceGetPerformanceState") == Some(&2)
+        host.call_counts().get("nvmlDeviceGetPerformanceState") == Some(&2)
     });
-    let before = host.counts();
+    let before = host.call_counts();
     terminal.wait_until("so many passes", |_| {
-        host.counts()["nvmlDeviceGetPowerUsage"] - before["nvmlDeviceGetPowerUsage"] >= PASSES
+        host.call_counts()["nvmlDeviceGetPowerUsage"] - before["nvmlDeviceGetPowerUsage"] >= PASSES
     });
-    let after = host.counts();
+    let after = host.call_counts();
     let grown = |name: &String| after[name] - before.get(name).copied().unwrap_or(0);
     let (each, rare): (Vec<&String>, Vec<&String>) = after.keys().partition(|name| grown(name) >= PASSES / 2);
     let expected = [
@@ -140,20 +140,20 @@ fn a_gpu_is_asked_eight_questions_in_a_pass_and_the_rest_rarely() {
 
 #[test]
 fn what_failed_while_someone_looked_is_said_there_and_forgotten_with_the_page() {
-    let mut host = Host::with(["H100"]);
+    let mut host = Host::with_jitter(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetBAR1MemoryInfo", "UNKNOWN")));
     let mut terminal = page(&host, 100, 30);
     terminal.wait_for("calls that fail");
     terminal.wait_for("nvmlDeviceGetBAR1MemoryInfo");
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
-    terminal.wait_without("ERR");
+    terminal.wait_until_gone("ERR");
     terminal.quit();
 }
 
 #[test]
 fn damage_of_the_memory_is_said_with_what_to_do() {
-    let mut host = Host::with(["A100", "H100", "GTX-970"]);
+    let mut host = Host::with_jitter(["A100", "H100", "GTX-970"]);
     host.change(|world| {
         world.gpus[0].remapped_rows.as_mut().expect("an A100 has them").pending = true;
         world.gpus[1].recovery_action = Some(1);
@@ -164,6 +164,6 @@ fn damage_of_the_memory_is_said_with_what_to_do() {
     terminal.resize(80, 24);
     terminal.wait_for("row remap");
     terminal.wait_for("needs reset");
-    terminal.wait_without("pending");
+    terminal.wait_until_gone("pending");
     terminal.quit();
 }

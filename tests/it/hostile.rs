@@ -7,10 +7,10 @@ use std::process::Command;
 
 use fake_nvml::Tenant;
 
+use crate::host::{GIB, Host};
+use crate::print_note;
 use crate::process::run;
-use crate::say;
 use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
-use crate::world::{GIB, Host};
 
 /// What a process may call itself, and what would come of it.
 const ARGUMENTS: [&str; 6] = [
@@ -36,7 +36,7 @@ fn is_hostile(character: char) -> bool {
 
 /// A host whose processes and GPUs have such names.
 fn host() -> Host {
-    let mut host = Host::still(["H100", "H100"]);
+    let mut host = Host::new(["H100", "H100"]);
     for argument in ARGUMENTS {
         host.start(0, GIB, Command::new("sleep").arg("1000").env_clear().arg0(argument).env("EVIL", argument));
     }
@@ -73,19 +73,19 @@ fn check_text(bytes: &[u8]) {
 fn a_table_and_json_hold_no_text_that_is_raw() {
     let host = host();
     for args in [["--once"], ["--json"]] {
-        let ran = host.run(args);
-        check_text(&ran.out);
-        check_text(ran.err.as_bytes());
+        let output = host.run(args);
+        check_text(&output.stdout);
+        check_text(output.stderr.as_bytes());
         for word in ["owned", "zalgo", "evil", "bytes"] {
-            assert!(ran.text().contains(word), "no {word} in\n{}", ran.text());
+            assert!(output.text().contains(word), "no {word} in\n{}", output.text());
         }
     }
 }
 
 #[test]
 fn a_user_name_is_no_more_trusted() {
-    let mut host = Host::still(["H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
     let names = host.path("passwd");
     let uid = rustix::process::getuid().as_raw();
     let entry = format!("boss\x1b[2J\x1b]0;owned\x07\u{202e}{}:x:{uid}:0::/:/bin/sh\n", "\u{301}".repeat(100));
@@ -96,12 +96,12 @@ fn a_user_name_is_no_more_trusted() {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(&names);
         let gputop = host.gputop(args);
-        let ran = run(host.dress(command.arg(gputop.get_program()).args(gputop.get_args())));
-        if matches!(ran.code, 1 | 77 | 127) {
-            return say(format_args!("skipped: only root can give users other names: {}", ran.err));
+        let output = run(host.set_environment(command.arg(gputop.get_program()).args(gputop.get_args())));
+        if matches!(output.code, 1 | 77 | 127) {
+            return print_note(format_args!("skipped: only root can give users other names: {}", output.stderr));
         }
-        check_text(&ran.out);
-        assert!(ran.text().contains("boss"), "{}{}", ran.text(), ran.err);
+        check_text(&output.stdout);
+        assert!(output.text().contains("boss"), "{}{}", output.text(), output.stderr);
     }
 }
 
@@ -149,14 +149,14 @@ fn nothing_on_the_terminal_is_anyone_elses_sequence() {
         terminal.wait_for(sign);
     }
     terminal.keys(ESC);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.keys(ESC);
     terminal.wait_for("HEALTH");
     // Every process in detail, and every GPU: with their environment, files and names.
     for _ in 0..ARGUMENTS.len() + 3 {
         terminal.keys(ENTER);
         terminal.wait_for("environment");
-        terminal.wait_without("asking the agent");
+        terminal.wait_until_gone("asking the agent");
         terminal.keys("G");
         terminal.keys(ESC);
         terminal.wait_for("HEALTH");

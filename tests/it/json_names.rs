@@ -15,9 +15,9 @@ use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
 use crate::cli::json;
-use crate::orphans::{Left, end_one};
-use crate::trees::audit;
-use crate::world::{GIB, Host};
+use crate::host::{GIB, Host};
+use crate::orphans::{HostWithOrphan, end_one};
+use crate::trees::audit_lines;
 
 /// The types of the values at each path.
 type Paths = BTreeMap<String, BTreeSet<String>>;
@@ -163,10 +163,10 @@ fn names_of_commands_stay() {
 
 #[test]
 fn names_of_orphans_stay() {
-    let mut left = Left::behind();
-    left.host.put(0, Tenant { kinds: Vec::new(), ..Tenant::fictional(4_000_001, 20 * GIB) });
-    let ran = left.host.run(["orphans", "--json", "--timeout", "20s"]);
-    check("orphans --json", &paths_of_values("orphans --json", &[json(&ran)]), Source::Values);
+    let mut left = HostWithOrphan::new();
+    left.host.add_process(0, Tenant { kinds: Vec::new(), ..Tenant::fictional(4_000_001, 20 * GIB) });
+    let output = left.host.run(["orphans", "--json", "--timeout", "20s"]);
+    check("orphans --json", &paths_of_values("orphans --json", &[json(&output)]), Source::Values);
 }
 
 /// A message of PyTorch that names everything that one can, and does not add up.
@@ -177,16 +177,16 @@ const OUT_OF_MEMORY: &str = "[rank3]: torch.OutOfMemoryError: CUDA out of memory
 
 #[test]
 fn names_of_explain_stay() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, 2 * GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, 2 * GIB);
     let message = OUT_OF_MEMORY.replace("4711", &pid.to_string());
-    let ran = host.run(["explain", "--json", &message]);
-    check("explain --json", &paths_of_values("explain --json", &[json(&ran)]), Source::Values);
+    let output = host.run(["explain", "--json", &message]);
+    check("explain --json", &paths_of_values("explain --json", &[json(&output)]), Source::Values);
 }
 
 #[test]
 fn names_of_analyze_stay() {
-    let host = Host::still(["H100"]);
+    let host = Host::new(["H100"]);
     let logs = ["leak.csv", "twin.csv"].map(|log| format!("{}/tests/data/memory/{log}", env!("CARGO_MANIFEST_DIR")));
     let mut log = "time,gpu,pid,allocated_bytes,reserved_bytes\n".to_owned();
     for second in 0..600_u64 {
@@ -196,13 +196,13 @@ fn names_of_analyze_stay() {
     }
     let parts = host.path("parts.csv");
     fs::write(&parts, log).expect("there is room in /tmp");
-    let ran = host.run(["analyze", "--json", &logs[0], &logs[1], &parts.display().to_string()]);
-    check("analyze --json", &paths_of_values("analyze --json", &[json(&ran)]), Source::Values);
+    let output = host.run(["analyze", "--json", &logs[0], &logs[1], &parts.display().to_string()]);
+    check("analyze --json", &paths_of_values("analyze --json", &[json(&output)]), Source::Values);
 }
 
 #[test]
 fn names_of_the_audit_log_stay() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     end_one(&mut host);
-    check("audit log", &paths_of_values("audit log", &audit(&host)), Source::Values);
+    check("audit log", &paths_of_values("audit log", &audit_lines(&host)), Source::Values);
 }

@@ -1,18 +1,19 @@
-//! The shipped binary against a driver that answers from a world file, and against real processes.
+//! Tests of the shipped binary, with a fake NVML driver that answers from a world file, and with real processes.
 //!
-//! Nothing here sleeps or tries again: a condition is waited for, and a deadline ends a test that waits in vain.
+//! No test sleeps or retries: each waits for a condition, and fails at a deadline.
 
-// The stage.
-mod alerts;
+// Helpers.
+mod agent;
+mod host;
 mod process;
-mod stage;
+mod ready_pipe;
 mod terminal;
-mod world;
 
-// The claims.
+// Tests.
+mod agent_lines;
+mod alerts;
 mod analyze;
 mod cli;
-mod contract;
 mod doctor;
 mod drivers;
 mod ending_a_process;
@@ -44,11 +45,11 @@ mod two_hosts;
 
 use std::time::Duration;
 
-/// Far beyond what anything here takes; a test that comes to it has failed.
+/// The longest wait for a condition, far beyond what any takes: a test that reaches it fails.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// A word to whoever runs the tests: what was measured, or why nothing was.
+/// Prints what a test measured, or why it was skipped.
 #[expect(clippy::print_stderr, reason = "libtest shows it with --nocapture, and when a test fails")]
-fn say(word: impl std::fmt::Display) {
-    eprintln!("{word}");
+fn print_note(note: impl std::fmt::Display) {
+    eprintln!("{note}");
 }

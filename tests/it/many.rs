@@ -8,9 +8,9 @@ use fake_nvml::Tenant;
 use gputop::protocol::snapshot::{Process, Snapshot, State};
 use rustix::process::Signal;
 
-use crate::contract::{Agent, Seen};
-use crate::process::{Life, Started};
-use crate::world::{GIB, Host};
+use crate::agent::{Agent, ReceivedLines};
+use crate::host::{GIB, Host};
+use crate::process::{ChildProcess, ProcessHandle};
 
 /// More than so many are not all read each time.
 const MANY: usize = 300;
@@ -40,10 +40,10 @@ fn find(snapshot: &Snapshot, pid: u32) -> Option<&Process> {
 
 #[test]
 fn of_hundreds_that_wait_a_few_are_read_each_time_and_what_becomes_of_one_is_soon_seen() {
-    let mut host = Host::still(["H100"; 8]);
+    let mut host = Host::new(["H100"; 8]);
     let mut command = Command::new("python3");
-    command.args(["-c", CROWD, &MANY.to_string()]).stdin(host.device(0)).stdout(Stdio::piped());
-    let mut parent = Started::start(&mut command);
+    command.args(["-c", CROWD, &MANY.to_string()]).stdin(host.open_device(0)).stdout(Stdio::piped());
+    let mut parent = ChildProcess::spawn(&mut command);
     let out = BufReader::new(parent.child().stdout.take().expect("it was asked for"));
     let pids: Vec<u32> = out.lines().take(MANY).map(|it| it.expect("UTF-8").parse().expect("a PID")).collect();
     host.change(|world| {
@@ -52,15 +52,15 @@ fn of_hundreds_that_wait_a_few_are_read_each_time_and_what_becomes_of_one_is_soo
         }
     });
     let agent = Agent::start(&host);
-    let mut seen = Seen::default();
-    seen.until(&agent, "all of them", |it| pids.iter().all(|pid| find(it, *pid).is_some()));
+    let mut received = ReceivedLines::default();
+    received.read_until(&agent, "all of them", |it| pids.iter().all(|pid| find(it, *pid).is_some()));
 
     // Once it is known that they wait, not even every second one is read for a line.
     let mut rounds = 0..30;
     let mut before = reads(agent.pid());
     loop {
         for _ in 0..8 {
-            seen.take(agent.next());
+            received.apply(agent.next_line());
         }
         let now = reads(agent.pid());
         let of_a_line = (now - std::mem::replace(&mut before, now)) / 8;
@@ -71,17 +71,17 @@ fn of_hundreds_that_wait_a_few_are_read_each_time_and_what_becomes_of_one_is_soo
     }
 
     // What becomes of one shows all the same, a few lines later.
-    let state = |seen: &Seen, pid| find(seen.snapshot.as_ref()?, pid).map(|it| it.load.state);
+    let state = |received: &ReceivedLines, pid| find(received.snapshot.as_ref()?, pid).map(|it| it.load.state);
     for pid in [pids[0], pids[1], pids[2], pids[3]] {
-        Life::of(pid).signal(Signal::STOP);
+        ProcessHandle::open(pid).signal(Signal::STOP);
         let mut lines = 0;
-        while state(&seen, pid) != Some(Ok(State::Stopped)) {
-            seen.take(agent.next());
+        while state(&received, pid) != Some(Ok(State::Stopped)) {
+            received.apply(agent.next_line());
             lines += 1;
             // Some may have been written before the signal.
-            assert!(lines < 120, "{pid} is {:?}", state(&seen, pid));
+            assert!(lines < 120, "{pid} is {:?}", state(&received, pid));
         }
     }
-    Life::of(pids[4]).signal(Signal::KILL);
-    seen.until(&agent, "the end of one", |it| it.gpus[4].processes.iter().all(|it| it.process.pid != pids[4]));
+    ProcessHandle::open(pids[4]).signal(Signal::KILL);
+    received.read_until(&agent, "the end of one", |it| it.gpus[4].processes.iter().all(|it| it.process.pid != pids[4]));
 }

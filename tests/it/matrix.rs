@@ -10,10 +10,10 @@ use std::thread;
 use fake_nvml::Fault;
 
 use crate::cli::json;
+use crate::host::{GIB, Host};
+use crate::print_note;
 use crate::process::now;
-use crate::say;
 use crate::terminal::{ENTER, ESC, TAB, Terminal};
-use crate::world::{GIB, Host};
 
 /// Cases at a time. Most of each is waiting for a deadline of gputop.
 const AT_ONCE: usize = 12;
@@ -44,9 +44,9 @@ impl Case {
 
     /// A host of two GPUs on whose first it goes wrong.
     fn host(&self) -> Host {
-        let mut host = Host::with(["H100", "H100"]);
-        host.sleeper(0, GIB);
-        host.sleeper(1, 2 * GIB);
+        let mut host = Host::with_jitter(["H100", "H100"]);
+        host.start_sleep(0, GIB);
+        host.start_sleep(1, 2 * GIB);
         let fault = if self.hangs { Fault::hang(&self.function) } else { Fault::error(&self.function, "UNKNOWN") };
         let concerns_one = self.function.starts_with("nvmlDevice") && !OF_THE_DRIVER.contains(&self.function.as_str());
         let fault = if concerns_one { fault.on(0) } else { fault };
@@ -62,16 +62,16 @@ impl Case {
 
 /// Every function that gputop calls in a life with all that it does.
 fn functions() -> BTreeSet<String> {
-    let mut host = Host::with(["H100", "H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::with_jitter(["H100", "H100"]);
+    host.start_sleep(0, GIB);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for("sleep 1000");
     // Rare lanes are read when one asks.
     terminal.keys("R");
-    terminal.wait_frames(5);
+    terminal.wait_for_frames(5);
     terminal.quit();
     host.run(["--json"]);
-    let called = host.counts().into_keys().collect::<BTreeSet<_>>();
+    let called = host.call_counts().into_keys().collect::<BTreeSet<_>>();
     assert!(called.len() > 15, "{called:?}");
     called
 }
@@ -114,7 +114,7 @@ fn name(case: &Case) -> String {
 fn moves_on(terminal: &Terminal, gpu: &str) {
     let line = |screen: &vt100::Screen| screen.contents().lines().find(|it| it.starts_with(gpu)).map(str::to_owned);
     terminal.wait_until("the other GPU", |screen| line(screen).is_some_and(|it| it.contains('W')));
-    let before = terminal.line_at(gpu);
+    let before = terminal.line_starting_with(gpu);
     terminal.wait_until("new figures of the other GPU", |screen| line(screen).is_some_and(|it| it != before));
 }
 
@@ -122,7 +122,7 @@ fn keys_are_answered(terminal: &Terminal) {
     terminal.keys("?");
     terminal.wait_for("In the lists");
     terminal.keys(ESC);
-    terminal.wait_without("In the lists");
+    terminal.wait_until_gone("In the lists");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn on_the_screen_the_cause_stands_the_rest_goes_on_and_one_can_leave() {
     });
     drop(slowest);
     let slowest = measured.into_iter().max().expect("there were cases");
-    say(format_args!("the slowest q took {} ms, as {}", slowest.0.as_millis(), slowest.1));
+    print_note(format_args!("the slowest q took {} ms, as {}", slowest.0.as_millis(), slowest.1));
 }
 
 #[test]
@@ -171,11 +171,11 @@ fn without_a_screen_it_is_partial_with_the_reason() {
         let host = case.host();
         let silent = case.is_silent();
         for args in [["--once", "--timeout", "3s"], ["--json", "--timeout", "3s"]] {
-            let ran = host.run(args);
-            let said = format!("{}{}", ran.text(), ran.err);
-            assert_eq!(ran.code, if silent { 0 } else { 5 }, "{args:?}: {said}");
+            let output = host.run(args);
+            let said = format!("{}{}", output.text(), output.stderr);
+            assert_eq!(output.code, if silent { 0 } else { 5 }, "{args:?}: {said}");
             if args[0] == "--json" {
-                let line = json(&ran);
+                let line = json(&output);
                 assert!(case.takes_all() || line["gpus"][1]["load"]["power_watts"].is_number(), "{line:#}");
             } else if !silent {
                 let reason = said.contains(&*case.function)
@@ -194,8 +194,8 @@ fn every_persona_is_shown_as_it_is() {
         personas,
         |it| it[0].to_owned(),
         |personas| {
-            let mut host = Host::with(personas.iter().copied());
-            let pid = host.sleeper(0, GIB);
+            let mut host = Host::with_jitter(personas.iter().copied());
+            let pid = host.start_sleep(0, GIB);
             let mut terminal = Terminal::start_at(&host, 160, 40, ["--interval", "100ms"]);
             let word = personas[0].split('-').next().expect("there is one");
             let word = if word == "RTX" {
@@ -214,8 +214,8 @@ fn every_persona_is_shown_as_it_is() {
             assert!(!terminal.text().contains("ERR"), "{}", terminal.text());
             keys_are_answered(&terminal);
             terminal.quit();
-            let ran = host.run(["--json"]);
-            assert_eq!(ran.code, 0, "{}{}", ran.err, ran.text());
+            let output = host.run(["--json"]);
+            assert_eq!(output.code, 0, "{}{}", output.stderr, output.text());
             assert_eq!(host.run(["--once"]).code, 0);
         },
     );
@@ -223,7 +223,7 @@ fn every_persona_is_shown_as_it_is() {
 
 #[test]
 fn a_gpu_that_hangs_under_way_keeps_its_figures_and_says_how_old_they_are() {
-    let mut host = Host::with(["H100", "H100"]);
+    let mut host = Host::with_jitter(["H100", "H100"]);
     let mut terminal = Terminal::start_at(&host, 160, 40, ["--interval", "100ms"]);
     moves_on(&terminal, " 0 H100");
     host.change(|world| world.faults.push(Fault::hang("nvmlDeviceGetTemperature").on(0)));
@@ -238,14 +238,14 @@ fn a_gpu_that_hangs_under_way_keeps_its_figures_and_says_how_old_they_are() {
     moves_on(&terminal, " 1 H100");
     // The driver comes round.
     host.change(|world| world.faults.clear());
-    terminal.wait_without("hung");
+    terminal.wait_until_gone("hung");
     moves_on(&terminal, " 0 H100");
     terminal.quit();
 }
 
 #[test]
 fn a_gpu_that_is_lost_and_comes_back_at_another_place_is_the_same() {
-    let mut host = Host::with(["H100", "RTX-4090"]);
+    let mut host = Host::with_jitter(["H100", "RTX-4090"]);
     let mut terminal = Terminal::start_at(&host, 160, 40, ["--interval", "100ms"]);
     moves_on(&terminal, " 0 H100");
     host.change(|world| world.gpus[0].falls_off_the_bus());
@@ -257,13 +257,13 @@ fn a_gpu_that_is_lost_and_comes_back_at_another_place_is_the_same() {
     });
     moves_on(&terminal, " 1 H100");
     moves_on(&terminal, " 0 GeForce");
-    terminal.wait_without("lost");
+    terminal.wait_until_gone("lost");
     terminal.quit();
 }
 
 #[test]
 fn a_driver_that_comes_back_is_taken_up() {
-    let mut host = Host::with(["H100"]);
+    let mut host = Host::with_jitter(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "DRIVER_NOT_LOADED")));
     let started = now();
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
@@ -272,6 +272,6 @@ fn a_driver_that_comes_back_is_taken_up() {
     assert!(!terminal.text().contains("H100"));
     host.change(|world| world.faults.clear());
     terminal.wait_for("H100");
-    say(format_args!("taken up {} ms after the start", started.elapsed().as_millis()));
+    print_note(format_args!("taken up {} ms after the start", started.elapsed().as_millis()));
     terminal.quit();
 }

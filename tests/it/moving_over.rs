@@ -4,7 +4,7 @@ use std::fs;
 
 use fake_nvml::{Fabric, Fault, Which};
 
-use crate::world::{GIB, Host};
+use crate::host::{GIB, Host};
 
 const OK: i32 = 0;
 const USAGE: i32 = 2;
@@ -21,7 +21,7 @@ fn said(host: &Host, fields: &str) -> String {
 
 #[test]
 fn what_stands_in_a_file_stays_until_there_is_an_answer() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let file = host.path("answers.csv");
     fs::write(&file, "of yesterday\n").expect("there is room in /tmp");
     let path = file.to_str().expect("it is UTF-8");
@@ -31,14 +31,14 @@ fn what_stands_in_a_file_stays_until_there_is_an_answer() {
     assert_eq!((ask(&host).code, read().as_str()), (NO_DRIVER, "of yesterday\n"));
     host.change(|world| world.faults.clear());
     assert_eq!((ask(&host).code, read().as_str()), (OK, "index, name\n0, NVIDIA H100 80GB HBM3\n"));
-    let ran = host.run(["--query-gpu=index", "--format=csv", "-f", "/nowhere/at all"]);
-    assert_eq!((ran.code, ran.err.lines().count()), (1, 1), "{}", ran.err);
-    assert!(ran.err.contains("cannot write /nowhere/at all"), "{}", ran.err);
+    let output = host.run(["--query-gpu=index", "--format=csv", "-f", "/nowhere/at all"]);
+    assert_eq!((output.code, output.stderr.lines().count()), (1, 1), "{}", output.stderr);
+    assert!(output.stderr.contains("cannot write /nowhere/at all"), "{}", output.stderr);
 }
 
 #[test]
 fn what_smooths_power_is_said_of_boards_that_have_it() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let fields = "edpp_multiplier,power_smoothing.delayed_power_smoothing_supported,\
         power_smoothing.primary_power_floor,power_smoothing.window_multiplier,\
         power_smoothing.curr_profile.primary_floor_act_offset,power_smoothing.admin_override.secondary_power_floor";
@@ -54,7 +54,7 @@ fn what_smooths_power_is_said_of_boards_that_have_it() {
 
 #[test]
 fn rows_out_of_force_are_counted_since_driver_595() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let fields = "remapped_rows.correctable_inactive,remapped_rows.uncorrectable_inactive";
     host.change(|world| world.gpus[0].fields = [(301, 2), (302, 1)].into());
     for (driver, expected) in [("590.48.01", "[N/A], [N/A]"), ("595.71.05", "2, 1")] {
@@ -65,7 +65,7 @@ fn rows_out_of_force_are_counted_since_driver_595() {
 
 #[test]
 fn a_fabric_says_what_is_wrong_with_it() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let fields = "fabric.state,fabric.status,fabric.health.incorrect_configuration,fabric.health.partition_assigned";
     let health = 4 << 8 | 2 << 12;
     host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 3, health, ..Fabric::default() }));
@@ -77,7 +77,7 @@ fn a_fabric_says_what_is_wrong_with_it() {
 /// The numbers are nvml.h's; the last two came with driver 615.
 #[test]
 fn every_action_that_a_driver_asks_for_has_its_name() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     for (action, name) in [
         (0, "None"),
         (1, "Reset"),
@@ -97,18 +97,18 @@ fn every_action_that_a_driver_asks_for_has_its_name() {
 /// Its memory and whose it is are what one needs to end them before the reset.
 #[test]
 fn a_gpu_that_needs_a_reset_says_so_beside_what_can_be_read() {
-    let mut host = Host::still(["H100", "H100"]);
-    let pid = host.sleeper(0, 3 * GIB);
+    let mut host = Host::new(["H100", "H100"]);
+    let pid = host.start_sleep(0, 3 * GIB);
     host.change(|world| {
         for function in ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"] {
             world.faults.push(Fault { gpu: Some(Which::Place(0)), ..Fault::error(function, "RESET_REQUIRED") });
         }
     });
-    let ran = host.run(["--query-gpu=index,temperature.gpu,utilization.gpu,memory.used", "--format=csv"]);
+    let output = host.run(["--query-gpu=index,temperature.gpu,utilization.gpu,memory.used", "--format=csv"]);
     let head = "index, temperature.gpu, utilization.gpu [%], memory.used [MiB]";
-    let rows: Vec<String> = ran.text().lines().map(str::to_owned).collect();
-    assert_eq!(rows[..2], [head, "0, [GPU requires reset], [GPU requires reset], 3072 MiB"], "{}", ran.err);
-    assert!(rows[2].ends_with("%, 0 MiB") && ran.code == PARTIAL, "{rows:?}");
+    let rows: Vec<String> = output.text().lines().map(str::to_owned).collect();
+    assert_eq!(rows[..2], [head, "0, [GPU requires reset], [GPU requires reset], 3072 MiB"], "{}", output.stderr);
+    assert!(rows[2].ends_with("%, 0 MiB") && output.code == PARTIAL, "{rows:?}");
     let table = host.run(["--once"]).text();
     assert!(table.contains("needs reset") && table.contains(&pid.to_string()), "{table}");
     assert!(table.contains("GPU 0 (00000000:1B:00.0) needs a reset: end its processes"), "{table}");
@@ -118,7 +118,7 @@ fn a_gpu_that_needs_a_reset_says_so_beside_what_can_be_read() {
 /// In a pod that has one instance, the memory of the whole GPU is not its to read: Stability-AI/StableSwarmUI#388.
 #[test]
 fn what_a_user_may_not_read_of_a_split_gpu_says_so() {
-    let mut host = Host::still(["A100-MIG"]);
+    let mut host = Host::new(["A100-MIG"]);
     host.change(|world| {
         for function in ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo"] {
             world.faults.push(Fault::error(function, "NO_PERMISSION"));
@@ -134,7 +134,7 @@ fn what_a_user_may_not_read_of_a_split_gpu_says_so() {
 /// One limit that fails leaves the others: Quake4/MindMiner#627. A fan, too: enkore/i3pystatus#850.
 #[test]
 fn a_figure_that_fails_is_an_unknown_error_beside_those_that_do_not() {
-    let mut host = Host::still(["RTX-4090"]);
+    let mut host = Host::new(["RTX-4090"]);
     host.change(|world| {
         for function in ["nvmlDeviceGetPowerManagementDefaultLimit", "nvmlDeviceGetFanSpeed_v2"] {
             world.faults.push(Fault::error(function, "UNKNOWN"));
@@ -147,7 +147,7 @@ fn a_figure_that_fails_is_an_unknown_error_beside_those_that_do_not() {
 /// A list of processes that fails says nothing of the figures.
 #[test]
 fn figures_are_said_of_a_gpu_whose_processes_cannot_be_listed() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetComputeRunningProcesses_v3", "UNKNOWN")));
     assert_eq!(said(&host, "index,memory.used,pstate"), "0, 0 MiB, P0");
 }
@@ -156,8 +156,8 @@ fn figures_are_said_of_a_gpu_whose_processes_cannot_be_listed() {
 #[test]
 fn boards_without_memory_of_their_own_have_none() {
     let fields = "index,name,memory.total,memory.free,temperature.gpu";
-    assert_eq!(said(&Host::still(["GB10"]), fields), "0, NVIDIA GB10, [N/A], [N/A], 58");
-    let jetson = said(&Host::still(["ORIN"]), fields);
+    assert_eq!(said(&Host::new(["GB10"]), fields), "0, NVIDIA GB10, [N/A], [N/A], 58");
+    let jetson = said(&Host::new(["ORIN"]), fields);
     assert_eq!(jetson, "0, Orin (nvgpu), [N/A], [N/A], [N/A]");
 }
 
@@ -165,61 +165,66 @@ fn boards_without_memory_of_their_own_have_none() {
 #[test]
 fn below_wsl_windows_has_a_driver_model() {
     let fields = "driver_model.current,driver_model.pending";
-    assert_eq!(said(&Host::still(["WSL"]), fields), "WDDM, WDDM");
-    assert_eq!(said(&Host::still(["H100"]), fields), "[N/A], [N/A]");
+    assert_eq!(said(&Host::new(["WSL"]), fields), "WDDM, WDDM");
+    assert_eq!(said(&Host::new(["H100"]), fields), "[N/A], [N/A]");
 }
 
 #[test]
 fn a_driver_without_a_gpu_is_no_failure_of_the_driver() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "GPU_NOT_FOUND")));
     for args in [vec!["--json"], vec!["--once"], vec!["--query-gpu=name", "--format=csv"], vec!["-L"], vec!["doctor"]] {
-        let ran = host.run(args.iter().copied());
-        assert_eq!(ran.code, NO_GPU, "{args:?}: {}{}", ran.text(), ran.err);
+        let output = host.run(args.iter().copied());
+        assert_eq!(output.code, NO_GPU, "{args:?}: {}{}", output.text(), output.stderr);
     }
 }
 
 #[test]
 fn an_option_before_a_subcommand_is_answered_in_one_sentence() {
-    let host = Host::still(["H100"]);
+    let host = Host::new(["H100"]);
     for (args, words) in [
         (["--once", "free"], "--once has no effect on free"),
         (["-L", "orphans"], "--list-gpus has no effect on orphans"),
         (["--csv", "doctor"], "--csv has no effect on doctor"),
     ] {
-        let ran = host.run(args);
-        assert_eq!((ran.code, ran.err.lines().count()), (USAGE, 1), "{}", ran.err);
-        assert!(ran.err.contains(words) && ran.err.contains("gputop"), "{}", ran.err);
+        let output = host.run(args);
+        assert_eq!((output.code, output.stderr.lines().count()), (USAGE, 1), "{}", output.stderr);
+        assert!(output.stderr.contains(words) && output.stderr.contains("gputop"), "{}", output.stderr);
     }
-    let ran = host.run(["free", "-n", "0"]);
-    assert!(ran.code == USAGE && ran.err.contains("whole number from 1"), "{}", ran.err);
+    let output = host.run(["free", "-n", "0"]);
+    assert!(output.code == USAGE && output.stderr.contains("whole number from 1"), "{}", output.stderr);
 }
 
 #[test]
 fn a_gpu_that_is_named_and_not_here_is_said_beside_those_that_are() {
-    let host = Host::still(["H100", "A100"]);
-    let ran = host.run(["--query-gpu=index", "--format=csv,noheader", "-i", "1,7,GPU-nobody"]);
-    assert_eq!((ran.code, ran.text().as_str()), (NOTHING, "1\n"));
-    assert_eq!(ran.err, "gputop: no such GPU here: 7,GPU-nobody\n");
+    let host = Host::new(["H100", "A100"]);
+    let output = host.run(["--query-gpu=index", "--format=csv,noheader", "-i", "1,7,GPU-nobody"]);
+    assert_eq!((output.code, output.text().as_str()), (NOTHING, "1\n"));
+    assert_eq!(output.stderr, "gputop: no such GPU here: 7,GPU-nobody\n");
 }
 
 #[test]
 fn of_instances_a_job_gets_no_more_than_cuda_would_use() {
-    let host = Host::still(["A100-MIG"]);
+    let host = Host::new(["A100-MIG"]);
     let one = host.run(["free"]);
-    assert!(one.code == OK && one.text().starts_with("CUDA_VISIBLE_DEVICES=MIG-"), "{}{}", one.text(), one.err);
+    assert!(one.code == OK && one.text().starts_with("CUDA_VISIBLE_DEVICES=MIG-"), "{}{}", one.text(), one.stderr);
     let two = host.run(["free", "-n", "2"]);
-    assert!(two.code == NONE_FREE && two.err.contains("CUDA gives a process only one"), "{}{}", two.text(), two.err);
+    assert!(
+        two.code == NONE_FREE && two.stderr.contains("CUDA gives a process only one"),
+        "{}{}",
+        two.text(),
+        two.stderr
+    );
 }
 
 #[test]
 fn doctor_reports_an_audit_log_that_cannot_be_written() {
-    let host = Host::still(["H100"]);
+    let host = Host::new(["H100"]);
     let file = host.path("a file");
     fs::write(&file, "").expect("there is room in /tmp");
     let mut command = host.gputop(["doctor"]);
-    let ran = crate::process::run(command.env("XDG_STATE_HOME", &file));
-    let text = ran.text();
+    let output = crate::process::run(command.env("XDG_STATE_HOME", &file));
+    let text = output.text();
     let line = text.lines().find(|it| it.contains("audit log")).unwrap_or_default();
     assert!(line.starts_with("warning") && line.contains("may not write"), "{text}");
     assert!(!host.run(["doctor"]).text().contains("may not write"));

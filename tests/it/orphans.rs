@@ -8,39 +8,42 @@ use serde_json::Value;
 
 use crate::DEADLINE;
 use crate::cli::json;
-use crate::process::{Life, Started, state};
-use crate::stage::Parts;
+use crate::host::{GIB, Host};
+use crate::process::{ChildProcess, ProcessHandle, process_state};
+use crate::ready_pipe::ReadyPipe;
 use crate::terminal::{ENTER, F9, Terminal};
-use crate::trees::audit;
-use crate::world::{GIB, Host};
+use crate::trees::audit_lines;
 
 const FOUND: i32 = 10;
 
-/// A host on which a `DataLoader`'s worker keeps the memory of a trainer that was killed.
-pub(crate) struct Left {
+/// A host on which a worker of a `DataLoader` keeps the memory of its killed trainer.
+pub(crate) struct HostWithOrphan {
     pub(crate) host: Host,
+    /// The PID of the trainer.
     trainer: u32,
-    worker: Life,
+    worker: ProcessHandle,
 }
 
-impl Drop for Left {
+impl Drop for HostWithOrphan {
     fn drop(&mut self) {
-        self.worker.end();
+        self.worker.kill();
     }
 }
 
-impl Left {
+impl HostWithOrphan {
     #[track_caller]
-    pub(crate) fn behind() -> Self {
-        let mut host = Host::still(["H100"]);
-        let parts = Parts::of(&host);
-        let program = "hold()\nloader = DataLoader(Stuck(), 1)\nloader.ask()\nrest('trainer')\n";
-        let mut trainer = Started::start(&mut parts.play(&host, 0, [("train.py", program)], &["python3", "train.py"]));
-        let (one, other) = (parts.next(DEADLINE), parts.next(DEADLINE));
-        let worker = one.into_iter().chain(other).find(|part| part.name == "worker0").expect("each part is played");
-        let worker = Life::of(worker.pid);
-        host.put(0, Tenant { holders: vec![worker.pid], ..Tenant::new(trainer.pid(), 11 * GIB) });
-        trainer.life.end();
+    pub(crate) fn new() -> Self {
+        let mut host = Host::new(["H100"]);
+        let pipe = ReadyPipe::create(&host);
+        let program =
+            "open_device_files()\nloader = DataLoader(Stuck(), 1)\nloader.request_items()\nsleep_as('trainer')\n";
+        let mut command = pipe.command(&host, 0, [("train.py", program)], &["python3", "train.py"]);
+        let mut trainer = ChildProcess::spawn(&mut command);
+        let ready = [pipe.next_within(DEADLINE), pipe.next_within(DEADLINE)];
+        let worker = ready.into_iter().flatten().find(|process| process.role == "worker0").expect("both are ready");
+        let worker = ProcessHandle::open(worker.pid);
+        host.add_process(0, Tenant { holders: vec![worker.pid], ..Tenant::new(trainer.pid(), 11 * GIB) });
+        trainer.handle.kill();
         trainer.wait();
         Self { host, trainer: trainer.pid(), worker }
     }
@@ -48,10 +51,10 @@ impl Left {
 
 #[test]
 fn orphans_are_named_with_the_evidence_and_a_script_is_told_so() {
-    let left = Left::behind();
-    let ran = left.host.run(["orphans", "--timeout", "20s"]);
-    let text = ran.text();
-    assert_eq!(ran.code, FOUND, "{text}{}", ran.err);
+    let left = HostWithOrphan::new();
+    let output = left.host.run(["orphans", "--timeout", "20s"]);
+    let text = output.text();
+    assert_eq!(output.code, FOUND, "{text}{}", output.stderr);
     let (worker, trainer) = (left.worker.pid, left.trainer);
     for words in [
         "1 orphan holds 11.0 GiB",
@@ -63,29 +66,28 @@ fn orphans_are_named_with_the_evidence_and_a_script_is_told_so() {
     let lines = text.lines().filter(|line| line.contains("11.0 GiB") && !line.contains("keeps 11.0 GiB")).count();
     assert_eq!(lines, 2, "in all, and on the worker's line, and not once more as unaccounted:\n{text}");
     // Beside other tests, a second look may take a while.
-    let ran = left.host.run(["orphans", "--json", "--timeout", "20s"]);
-    assert_eq!(ran.code, FOUND, "{}", ran.err);
-    let found = json(&ran);
+    let output = left.host.run(["orphans", "--json", "--timeout", "20s"]);
+    assert_eq!(output.code, FOUND, "{}", output.stderr);
+    let found = json(&output);
     let entry = &found["processes"][0];
     assert_eq!((&entry["pid"], &entry["verdict"]), (&worker.into(), &"orphan".into()), "{found:#}");
     assert_eq!(entry["memory_kept_bytes"], 11 * GIB);
     assert_eq!(
         (&found["memory_bytes"], &found["is_complete"]),
         (&(11 * GIB).into(), &true.into()),
-        "{} {:?}",
-        ran.err,
-        ran.took
+        "{}",
+        output.stderr
     );
     assert_eq!(found["unaccounted"][0]["device_file_holders"][0]["pid"], worker);
-    assert!(left.worker.is_there(), "to look is to harm nobody");
+    assert!(left.worker.is_alive(), "to look is to harm nobody");
 }
 
 #[test]
 fn orphans_of_others_are_left_out_for_who_asks_for_one_s_own() {
-    let left = Left::behind();
+    let left = HostWithOrphan::new();
     let count = |user: &str| {
-        let ran = left.host.run(["orphans", "--json", "--user", user, "--timeout", "20s"]);
-        (ran.code, json(&ran)["processes"].as_array().map(Vec::len))
+        let output = left.host.run(["orphans", "--json", "--user", user, "--timeout", "20s"]);
+        (output.code, json(&output)["processes"].as_array().map(Vec::len))
     };
     assert_eq!(count("me"), (FOUND, Some(1)));
     let found = json(&left.host.run(["orphans", "--json", "--timeout", "20s"]));
@@ -96,18 +98,18 @@ fn orphans_of_others_are_left_out_for_who_asks_for_one_s_own() {
 
 #[test]
 fn where_there_are_none_that_is_said_and_is_a_success() {
-    let mut host = Host::still(["H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
     // Others may have left something behind on this machine, other tests do.
-    let ran = host.run(["orphans", "--user", "nobody", "--timeout", "20s"]);
-    assert_eq!((ran.code, ran.text().trim_end()), (0, "no orphans on these GPUs"), "{}", ran.err);
-    let ran = host.run(["orphans", "--json", "--user", "nobody", "--timeout", "20s"]);
-    assert_eq!((ran.code, &json(&ran)["summary"]), (0, &Value::Null), "{}", ran.err);
+    let output = host.run(["orphans", "--user", "nobody", "--timeout", "20s"]);
+    assert_eq!((output.code, output.text().trim_end()), (0, "no orphans on these GPUs"), "{}", output.stderr);
+    let output = host.run(["orphans", "--json", "--user", "nobody", "--timeout", "20s"]);
+    assert_eq!((output.code, &json(&output)["summary"]), (0, &Value::Null), "{}", output.stderr);
 }
 
 #[test]
 fn who_never_read_the_manual_ends_an_orphan_in_three_keys() {
-    let left = Left::behind();
+    let left = HostWithOrphan::new();
     let mut terminal = Terminal::start(&left.host, ["--interval", "200ms"]);
     // The first thing one reads says what there is, and which key shows it.
     terminal.wait_for("1 orphan holds 11.0 GiB");
@@ -118,28 +120,28 @@ fn who_never_read_the_manual_ends_an_orphan_in_three_keys() {
     terminal.wait_for(&format!("End process {}", left.worker.pid));
     terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
-    left.worker.wait_end();
+    left.worker.wait_for_end();
     terminal.wait_for("returned 11.0 GiB of 11.0 GiB");
     terminal.keys(ENTER);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     // Other tests have left something behind on this machine, too.
-    terminal.wait_without(&left.worker.pid.to_string());
+    terminal.wait_until_gone(&left.worker.pid.to_string());
     terminal.quit();
 }
 
 #[test]
 fn what_is_typed_before_the_panel_stands_there_sends_nothing() {
-    let mut host = Host::still(["H100"]);
-    let pid = host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
-    crate::ending_a_process::open(&terminal, pid);
+    crate::ending_a_process::open_dialog(&terminal, pid);
     terminal.wait_for("Verified: only");
     terminal.keys("\x1b");
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     // One write, as a finger that slips, or a paste into a terminal that knows no pastes.
     terminal.keys("x\r\r\r");
     terminal.wait_for("Verified: only");
-    assert_eq!(state(pid), Some('S'));
+    assert_eq!(process_state(pid), Some('S'));
     assert!(!host.path("gputop/kills.jsonl").exists(), "nothing was done, so nothing is written down");
     crate::ending_a_process::end(&terminal, &mut host, pid);
     terminal.quit();
@@ -148,25 +150,25 @@ fn what_is_typed_before_the_panel_stands_there_sends_nothing() {
 /// Ends a process on that host by the panel. Gives what the screen says then.
 #[track_caller]
 pub(crate) fn end_one(host: &mut Host) -> String {
-    let pid = host.sleeper(0, GIB);
+    let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start_at(host, 100, 30, ["--interval", "100ms"]);
-    crate::ending_a_process::open(&terminal, pid);
+    crate::ending_a_process::open_dialog(&terminal, pid);
     let text = crate::ending_a_process::end(&terminal, host, pid);
     let agent = terminal.agent();
     terminal.quit();
     // What was done is written down by then.
-    agent.wait_end();
+    agent.wait_for_end();
     text
 }
 
 #[test]
 fn what_was_done_is_written_down_for_its_owner_only() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let text = end_one(&mut host);
     assert!(!text.contains("not written down"), "{text}");
     let mode = fs::metadata(host.path("gputop/kills.jsonl")).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let lines = audit(&host);
+    let lines = audit_lines(&host);
     let act = &lines[0];
     assert_eq!((&act["signal"], &act["comm"], &act["mode"]), (&"TERM".into(), &"sleep".into(), &"one".into()));
     assert!(act["start_ticks"].is_u64() && act["boot_id"].is_string() && act["unix_time_ms"].is_u64(), "{act:#}");
@@ -174,12 +176,12 @@ fn what_was_done_is_written_down_for_its_owner_only() {
     assert!(fates.contains(&&"ended".into()), "{lines:#?}");
     // The next one is added.
     end_one(&mut host);
-    assert!(audit(&host).len() > lines.len());
+    assert!(audit_lines(&host).len() > lines.len());
 }
 
 #[test]
 fn no_link_leads_what_is_written_down_elsewhere() {
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let elsewhere = host.path("elsewhere");
     fs::write(&elsewhere, "precious\n").expect("there is room in /tmp");
     fs::create_dir(host.path("gputop")).expect("there is room in /tmp");

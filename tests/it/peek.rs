@@ -11,9 +11,9 @@ use gputop::protocol::line::Line;
 use gputop::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, DeviceAllocator, GpuUuid};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
-use crate::contract::{Agent, Seen};
-use crate::process::{Started, run};
-use crate::world::{GIB, Host};
+use crate::agent::{Agent, ReceivedLines};
+use crate::host::{GIB, Host};
+use crate::process::{ChildProcess, run};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -22,13 +22,13 @@ fn compile(arguments: &[&str], to: &Path) {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peek/stand_in.c");
     let mut command = Command::new("cc");
     command.args(["-Wall", "-Werror", "-O1", "-pthread"]).args(arguments).arg(source).arg("-o").arg(to).arg("-ldl");
-    let ran = run(&mut command);
-    assert_eq!(ran.code, 0, "{}", ran.err);
+    let output = run(&mut command);
+    assert_eq!(output.code, 0, "{}", output.stderr);
 }
 
 /// A process with a stand-in for PyTorch's allocator.
 pub(crate) struct Torch {
-    process: Started,
+    process: ChildProcess,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
@@ -53,7 +53,7 @@ impl Torch {
         }
         let mut command = Command::new(program);
         command.arg(library).arg(devices.to_string()).args(files).env_clear().envs(environment.iter().copied());
-        let mut process = Started::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let mut process = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let stdin = process.child().stdin.take().expect("it was asked for");
         let stdout = BufReader::new(process.child().stdout.take().expect("it was asked for"));
         Self { process, stdin, stdout }
@@ -97,27 +97,27 @@ impl Torch {
 }
 
 pub(crate) fn host(gpus: usize) -> Host {
-    Host::still(vec!["H100"; gpus])
+    Host::new(vec!["H100"; gpus])
 }
 
 pub(crate) fn agent(host: &Host) -> Agent {
     let mut command = host.gputop(["agent", "--interval", "100ms"]);
-    Agent::run(command.env("GPUTOP_DEVICES", host.path("nvidia")))
+    Agent::spawn(command.env("GPUTOP_DEVICES", host.path("nvidia")))
 }
 
 /// What the agent says of a process, when it says what is asked for.
 #[track_caller]
 pub(crate) fn wait(
     agent: &Agent,
-    seen: &mut Seen,
+    received: &mut ReceivedLines,
     pid: u32,
     what: &str,
     is_it: impl Fn(&AllocatorStats) -> bool,
 ) -> AllocatorStats {
     let started = crate::process::now();
     loop {
-        seen.take(agent.next());
-        let processes = &seen.snapshot.as_ref().expect("there was a line").processes;
+        received.apply(agent.next_line());
+        let processes = &received.snapshot.as_ref().expect("there was a line").processes;
         let peek = processes.iter().find(|it| it.id.pid == pid).and_then(|it| it.allocator.as_deref());
         if let Some(peek) = peek.filter(|it| is_it(it)) {
             return peek.clone();
@@ -138,8 +138,8 @@ pub(crate) fn figures(it: &DeviceAllocator) -> Vec<u64> {
     pairs.into_iter().flat_map(|(is, peak)| [is.expect("it was read").0, peak.expect("it was read").0]).collect()
 }
 
-fn uuid(seen: &Seen, gpu: usize) -> Option<GpuUuid> {
-    Some(seen.snapshot.as_ref()?.gpus[gpu].uuid.clone())
+fn uuid(received: &ReceivedLines, gpu: usize) -> Option<GpuUuid> {
+    Some(received.snapshot.as_ref()?.gpus[gpu].uuid.clone())
 }
 
 #[test]
@@ -148,15 +148,15 @@ fn every_layout_is_read_to_the_byte_and_follows_what_the_process_does() {
     for layout in [21, 25, 215] {
         let mut torch = Torch::start(&host, layout, 1, &[]);
         torch.train(0);
-        host.put(1, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(1, Tenant::new(torch.pid(), 500 * MIB));
         let agent = agent(&host);
-        let mut seen = Seen::default();
+        let mut received = ReceivedLines::default();
         for _ in 0..3 {
             let books = torch.books(0);
             let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
-            let peek = wait(&agent, &mut seen, torch.pid(), "the same figures", is_it);
+            let peek = wait(&agent, &mut received, torch.pid(), "the same figures", is_it);
             let [allocator] = peek.devices.as_slice() else { panic!("{peek:?}") };
-            assert_eq!((allocator.device, &allocator.gpu), (0, &uuid(&seen, 1)));
+            assert_eq!((allocator.device, &allocator.gpu), (0, &uuid(&received, 1)));
             assert_eq!((allocator.allocations, allocator.segments), (Ok(books[0]), Ok(books[2])));
             torch.train(0);
         }
@@ -177,11 +177,11 @@ fn figures_of_a_process_that_never_rests_are_of_one_state() {
         handed_out[place] = handed_out[place].strict_add_signed(more);
     }
     assert_eq!(torch.ask("spin 0"), "0");
-    host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+    host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
     let agent = agent(&host);
-    let mut seen = Seen::default();
+    let mut received = ReceivedLines::default();
     for _ in 0..20 {
-        let peek = wait(&agent, &mut seen, torch.pid(), "figures", |it| !it.devices.is_empty());
+        let peek = wait(&agent, &mut received, torch.pid(), "figures", |it| !it.devices.is_empty());
         let is = figures(&peek.devices[0]);
         assert!(is == rest || is == handed_out, "{is:?} is neither {rest:?} nor {handed_out:?}");
     }
@@ -194,31 +194,33 @@ fn a_process_that_forges_the_way_or_the_books_shows_nothing_and_harms_nobody() {
     let mut torch = Torch::start(&host, 215, 1, &[]);
     for torch in [&mut hostile, &mut torch] {
         torch.train(0);
-        host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
     }
     let agent = agent(&host);
-    let mut seen = Seen::default();
+    let mut received = ReceivedLines::default();
     let has_figures = |it: &AllocatorStats| !it.devices.is_empty();
-    wait(&agent, &mut seen, hostile.pid(), "figures", has_figures);
+    wait(&agent, &mut received, hostile.pid(), "figures", has_figures);
     for how in 1..=7 {
         assert_eq!(hostile.ask(&format!("forge {how}")), "done");
-        wait(&agent, &mut seen, hostile.pid(), &format!("no figures of forgery {how}"), |it| it.unreadable.is_some());
+        wait(&agent, &mut received, hostile.pid(), &format!("no figures of forgery {how}"), |it| {
+            it.unreadable.is_some()
+        });
         // The other one goes on.
         torch.train(0);
         let books = torch.books(0);
         let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
-        wait(&agent, &mut seen, torch.pid(), "the other's figures", is_it);
+        wait(&agent, &mut received, torch.pid(), "the other's figures", is_it);
         assert_eq!(hostile.ask("forge 0"), "done");
-        wait(&agent, &mut seen, hostile.pid(), &format!("figures again after forgery {how}"), has_figures);
+        wait(&agent, &mut received, hostile.pid(), &format!("figures again after forgery {how}"), has_figures);
     }
     // One that is stopped is read as it stands.
-    hostile.process.life.signal(rustix::process::Signal::STOP);
+    hostile.process.handle.signal(rustix::process::Signal::STOP);
     torch.train(0);
     let books = torch.books(0);
     let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
-    wait(&agent, &mut seen, torch.pid(), "the other's figures", is_it);
-    wait(&agent, &mut seen, hostile.pid(), "figures of one that is stopped", has_figures);
-    hostile.process.life.signal(rustix::process::Signal::CONT);
+    wait(&agent, &mut received, torch.pid(), "the other's figures", is_it);
+    wait(&agent, &mut received, hostile.pid(), "figures of one that is stopped", has_figures);
+    hostile.process.handle.signal(rustix::process::Signal::CONT);
 }
 
 #[test]
@@ -228,19 +230,21 @@ fn a_process_whose_memory_does_not_come_back_says_so_and_the_others_go_on() {
     let mut torch = Torch::start(&host, 215, 1, &[]);
     for torch in [&mut stuck, &mut torch] {
         torch.train(0);
-        host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
     }
     let agent = agent(&host);
-    let mut seen = Seen::default();
-    wait(&agent, &mut seen, stuck.pid(), "figures", |it| !it.devices.is_empty());
+    let mut received = ReceivedLines::default();
+    wait(&agent, &mut received, stuck.pid(), "figures", |it| !it.devices.is_empty());
     if stuck.ask("hang 0") != "0" {
-        return crate::say("skipped: memory that hangs can be made by root, or where vm.unprivileged_userfaultfd is 1");
+        return crate::print_note(
+            "skipped: memory that hangs can be made by root, or where vm.unprivileged_userfaultfd is 1",
+        );
     }
-    wait(&agent, &mut seen, stuck.pid(), "hung", |it| it.unreadable == Some(AllocatorUnreadable::Hung));
+    wait(&agent, &mut received, stuck.pid(), "hung", |it| it.unreadable == Some(AllocatorUnreadable::Hung));
     torch.train(0);
     let books = torch.books(0);
     let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
-    wait(&agent, &mut seen, torch.pid(), "the other's figures", is_it);
+    wait(&agent, &mut received, torch.pid(), "the other's figures", is_it);
 }
 
 #[test]
@@ -249,19 +253,19 @@ fn processes_whose_memory_does_not_come_back_hold_up_nobody_who_asks_once() {
     let mut all: Vec<Torch> = (0..4).map(|_| Torch::start(&host, 215, 1, &[])).collect();
     for torch in &mut all {
         torch.train(0);
-        host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
     }
     // Those who are looked into first.
     all.sort_by_key(Torch::pid);
     for stuck in &mut all[..2] {
         if stuck.ask("hang 0") != "0" {
-            return crate::say(
+            return crate::print_note(
                 "skipped: memory that hangs can be made by root, or where vm.unprivileged_userfaultfd is 1",
             );
         }
     }
-    let ran = run(host.gputop(["--json"]).env("GPUTOP_DEVICES", host.path("nvidia")));
-    let Ok(Some(Line::Full(snapshot))) = Line::parse(&ran.out) else { panic!("{}", ran.text()) };
+    let output = run(host.gputop(["--json"]).env("GPUTOP_DEVICES", host.path("nvidia")));
+    let Ok(Some(Line::Full(snapshot))) = Line::parse(&output.stdout) else { panic!("{}", output.text()) };
     let peek = |torch: &Torch| snapshot.processes.iter().find(|it| it.id.pid == torch.pid())?.allocator.clone();
     for torch in &mut all[2..] {
         let peek = peek(torch).expect("it was looked into");
@@ -275,31 +279,32 @@ fn a_device_that_is_used_where_the_process_is_known_already_is_found_with_the_ne
     let mut torch = Torch::start(&host, 215, 8, &[]);
     torch.train(2);
     // It has a context on each.
-    (0..8).for_each(|gpu| host.put(gpu, Tenant::new(torch.pid(), 400 * MIB)));
+    (0..8).for_each(|gpu| host.add_process(gpu, Tenant::new(torch.pid(), 400 * MIB)));
     let mut command = host.gputop(["agent", "--interval", "500ms"]);
-    let agent = Agent::run(command.env("GPUTOP_DEVICES", host.path("nvidia")));
-    let mut seen = Seen::default();
-    wait(&agent, &mut seen, torch.pid(), "one device", |it| it.devices.len() == 1);
+    let agent = Agent::spawn(command.env("GPUTOP_DEVICES", host.path("nvidia")));
+    let mut received = ReceivedLines::default();
+    wait(&agent, &mut received, torch.pid(), "one device", |it| it.devices.len() == 1);
     for (count, device) in [(2, 0), (3, 5)] {
         torch.train(device);
         host.change(|world| world.gpus[device as usize].tenants[0].memory = Some(500 * MIB));
-        let figure = |seen: &Seen| seen.snapshot.as_ref()?.gpus[device as usize].processes.first()?.memory.ok();
-        while figure(&seen).is_none_or(|it| it.0 != 500 * MIB) {
-            seen.take(agent.next());
+        let figure =
+            |received: &ReceivedLines| received.snapshot.as_ref()?.gpus[device as usize].processes.first()?.memory.ok();
+        while figure(&received).is_none_or(|it| it.0 != 500 * MIB) {
+            received.apply(agent.next_line());
         }
         // With one in turn it would take up to eight passes of the driver.
-        let peek = |seen: &Seen| {
-            let process = seen.snapshot.as_ref()?.processes.iter().find(|it| it.id.pid == torch.pid())?;
+        let peek = |received: &ReceivedLines| {
+            let process = received.snapshot.as_ref()?.processes.iter().find(|it| it.id.pid == torch.pid())?;
             process.allocator.clone()
         };
-        let pass = |seen: &Seen| seen.snapshot.as_ref().map(|it| it.gpus[0].load.at);
-        let mut passes = vec![pass(&seen)];
-        while peek(&seen).is_none_or(|it| it.devices.len() != count) && passes.len() < 5 {
-            seen.take(agent.next());
-            passes.push(pass(&seen));
+        let pass = |received: &ReceivedLines| received.snapshot.as_ref().map(|it| it.gpus[0].load.at);
+        let mut passes = vec![pass(&received)];
+        while peek(&received).is_none_or(|it| it.devices.len() != count) && passes.len() < 5 {
+            received.apply(agent.next_line());
+            passes.push(pass(&received));
             passes.dedup();
         }
-        let peek = peek(&seen).expect("it was looked into");
+        let peek = peek(&received).expect("it was looked into");
         assert_eq!(peek.devices.len(), count, "{peek:?}");
     }
 }
@@ -309,16 +314,16 @@ fn a_device_that_is_used_later_is_found() {
     let mut host = host(4);
     let mut torch = Torch::start(&host, 215, 4, &[]);
     torch.train(2);
-    host.put(2, Tenant::new(torch.pid(), 500 * MIB));
+    host.add_process(2, Tenant::new(torch.pid(), 500 * MIB));
     let agent = agent(&host);
-    let mut seen = Seen::default();
-    wait(&agent, &mut seen, torch.pid(), "one device", |it| it.devices.len() == 1);
+    let mut received = ReceivedLines::default();
+    wait(&agent, &mut received, torch.pid(), "one device", |it| it.devices.len() == 1);
     // The driver names it on another GPU before anything is taken there, or as soon as it is.
-    host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+    host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
     torch.train(0);
-    wait(&agent, &mut seen, torch.pid(), "two devices", |it| it.devices.len() == 2);
+    wait(&agent, &mut received, torch.pid(), "two devices", |it| it.devices.len() == 2);
     torch.train(3);
-    let peek = wait(&agent, &mut seen, torch.pid(), "three devices", |it| it.devices.len() == 3);
+    let peek = wait(&agent, &mut received, torch.pid(), "three devices", |it| it.devices.len() == 3);
     assert_eq!(peek.devices.iter().map(|it| it.device).collect::<Vec<_>>(), [0, 2, 3]);
 }
 
@@ -328,12 +333,12 @@ fn of_whom_the_kernel_does_not_say_that_he_lives_nothing_is_shown_until_it_does(
     let mut all: Vec<Torch> = (0..3).map(|_| Torch::start(&host, 215, 1, &[])).collect();
     for torch in &mut all {
         torch.train(0);
-        host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
         // Each has something new to say at each look: all of them are asked about in one call.
         assert_eq!(torch.ask("stir"), "0");
     }
     let agent = agent(&host);
-    let mut seen = Seen::default();
+    let mut received = ReceivedLines::default();
     for (limit, what, is_it) in [
         (1024, "figures", (|it| !it.devices.is_empty()) as fn(&AllocatorStats) -> bool),
         // The kernel waits for no more files at once than one may have open.
@@ -342,7 +347,7 @@ fn of_whom_the_kernel_does_not_say_that_he_lives_nothing_is_shown_until_it_does(
     ] {
         limit_files(agent.pid(), limit);
         for torch in &all {
-            wait(&agent, &mut seen, torch.pid(), what, is_it);
+            wait(&agent, &mut received, torch.pid(), what, is_it);
         }
     }
 }
@@ -358,9 +363,9 @@ fn what_is_printed_once_has_the_figures() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 215, 1, &[]);
     torch.train(0);
-    host.put(0, Tenant::new(torch.pid(), 500 * MIB));
-    let ran = run(host.gputop(["--json"]).env("GPUTOP_DEVICES", host.path("nvidia")));
-    let Ok(Some(Line::Full(snapshot))) = Line::parse(&ran.out) else { panic!("{}", ran.text()) };
+    host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
+    let output = run(host.gputop(["--json"]).env("GPUTOP_DEVICES", host.path("nvidia")));
+    let Ok(Some(Line::Full(snapshot))) = Line::parse(&output.stdout) else { panic!("{}", output.text()) };
     let process = snapshot.processes.iter().find(|it| it.id.pid == torch.pid()).expect("it is a tenant");
     let peek = process.allocator.as_ref().expect("it was looked into");
     assert_eq!(peek.devices.iter().map(figures).collect::<Vec<_>>(), [torch.books(0)[8..].to_vec()]);
@@ -371,16 +376,18 @@ fn another_program_or_the_end_takes_the_figures_away() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 25, 1, &[]);
     torch.train(0);
-    host.put(0, Tenant::new(torch.pid(), 500 * MIB));
+    host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
     let agent = agent(&host);
-    let mut seen = Seen::default();
-    wait(&agent, &mut seen, torch.pid(), "figures", |it| it.devices.len() == 1);
+    let mut received = ReceivedLines::default();
+    wait(&agent, &mut received, torch.pid(), "figures", |it| it.devices.len() == 1);
     torch.tell("exec /bin/sleep");
-    wait(&agent, &mut seen, torch.pid(), "another program", |it| it.unreadable == Some(AllocatorUnreadable::NoPytorch));
-    torch.process.life.signal(rustix::process::Signal::KILL);
+    wait(&agent, &mut received, torch.pid(), "another program", |it| {
+        it.unreadable == Some(AllocatorUnreadable::NoPytorch)
+    });
+    torch.process.handle.signal(rustix::process::Signal::KILL);
     torch.process.wait();
-    while seen.snapshot.as_ref().is_some_and(|it| it.processes.iter().any(|it| it.id.pid == torch.pid())) {
-        seen.take(agent.next());
+    while received.snapshot.as_ref().is_some_and(|it| it.processes.iter().any(|it| it.id.pid == torch.pid())) {
+        received.apply(agent.next_line());
     }
 }
 
@@ -392,11 +399,11 @@ fn more_than_the_driver_says_is_a_difference_that_is_shown() {
         torch.train(0);
     }
     // As a driver does that looks a container's process up by its PID there.
-    host.put(0, Tenant::new(torch.pid(), 0));
-    let mut seen = Seen::default();
+    host.add_process(0, Tenant::new(torch.pid(), 0));
+    let mut received = ReceivedLines::default();
     let books = torch.books(0);
     let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..] && it.gpu.is_some());
-    wait(&agent(&host), &mut seen, torch.pid(), "its figures", is_it);
+    wait(&agent(&host), &mut received, torch.pid(), "its figures", is_it);
 }
 
 #[test]
@@ -407,14 +414,14 @@ fn devices_are_put_on_their_gpus() {
     torch.train(1);
     // Both hold the same: only the environment tells.
     for gpu in [0, 2] {
-        host.put(gpu, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(gpu, Tenant::new(torch.pid(), 500 * MIB));
     }
     let agent = agent(&host);
-    let mut seen = Seen::default();
+    let mut received = ReceivedLines::default();
     let is_it = |it: &AllocatorStats| it.devices.len() == 2 && it.devices.iter().all(|it| it.gpu.is_some());
-    let peek = wait(&agent, &mut seen, torch.pid(), "two devices on GPUs", is_it);
+    let peek = wait(&agent, &mut received, torch.pid(), "two devices on GPUs", is_it);
     let gpus: Vec<_> = peek.devices.iter().map(|it| it.gpu.clone()).collect();
-    assert_eq!(gpus, [uuid(&seen, 2), uuid(&seen, 0)]);
+    assert_eq!(gpus, [uuid(&received, 2), uuid(&received, 0)]);
 }
 
 #[test]
@@ -422,34 +429,34 @@ fn what_cannot_be_read_says_why() {
     let mut host = host(1);
     let old = Torch::start(&host, 0, 1, &[]);
     let new = Torch::start(&host, 25, 1, &[]);
-    let sleeper = host.sleeper(0, GIB);
+    let sleeper = host.start_sleep(0, GIB);
     for pid in [old.pid(), new.pid()] {
-        host.put(0, Tenant::new(pid, GIB));
+        host.add_process(0, Tenant::new(pid, GIB));
     }
     let agent = agent(&host);
-    let mut seen = Seen::default();
-    wait(&agent, &mut seen, old.pid(), "too old", |it| it.unreadable == Some(AllocatorUnreadable::OldPytorch));
-    wait(&agent, &mut seen, new.pid(), "nothing yet", |it| it.unreadable == Some(AllocatorUnreadable::NotYet));
-    if !crate::process::is_contained() {
-        wait(&agent, &mut seen, sleeper, "no PyTorch", |it| it.unreadable == Some(AllocatorUnreadable::NoPytorch));
+    let mut received = ReceivedLines::default();
+    wait(&agent, &mut received, old.pid(), "too old", |it| it.unreadable == Some(AllocatorUnreadable::OldPytorch));
+    wait(&agent, &mut received, new.pid(), "nothing yet", |it| it.unreadable == Some(AllocatorUnreadable::NotYet));
+    if !crate::process::is_skipped_in_container() {
+        wait(&agent, &mut received, sleeper, "no PyTorch", |it| it.unreadable == Some(AllocatorUnreadable::NoPytorch));
     }
 }
 
 #[test]
 fn another_user_may_not_look() {
-    if !rustix::process::getuid().is_root() || crate::process::is_contained() {
-        return crate::say("skipped: only root can start gputop as someone else");
+    if !rustix::process::getuid().is_root() || crate::process::is_skipped_in_container() {
+        return crate::print_note("skipped: only root can start gputop as someone else");
     }
     let mut host = host(1);
     let mut torch = Torch::start(&host, 25, 1, &[]);
     torch.train(0);
-    host.put(0, Tenant::new(torch.pid(), GIB));
-    let gputop: PathBuf = host.open_to_all();
+    host.add_process(0, Tenant::new(torch.pid(), GIB));
+    let gputop: PathBuf = host.open_to_other_users();
     let mut command = Command::new("setpriv");
-    host.dress(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    host.set_environment(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.args([gputop.to_str().expect("it is UTF-8"), "agent", "--interval", "100ms"]);
-    let agent = Agent::run(&mut command);
-    wait(&agent, &mut Seen::default(), torch.pid(), "another user's", |it| {
+    let agent = Agent::spawn(&mut command);
+    wait(&agent, &mut ReceivedLines::default(), torch.pid(), "another user's", |it| {
         it.unreadable == Some(AllocatorUnreadable::OtherUser)
     });
 }

@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use crate::cli::json;
+use crate::host::{GIB, Host};
 use crate::terminal::{ENTER, ESC, TAB, Terminal};
-use crate::world::{GIB, Host};
 
 /// Readings of the first GPU that should be missing, with their reason beside them.
 #[track_caller]
@@ -19,15 +19,15 @@ fn lacks(seen: &Value, lane: &str, names: &[&str]) {
 
 /// What `--json` says of a host with one such GPU and one process on it, all being well.
 fn seen(host: &Host) -> Value {
-    let ran = host.run(["--json"]);
-    assert_eq!(ran.code, 0, "{}{}", ran.err, ran.text());
-    json(&ran)
+    let output = host.run(["--json"]);
+    assert_eq!(output.code, 0, "{}{}", output.stderr, output.text());
+    json(&output)
 }
 
 #[test]
 fn a_gpu_that_shares_the_host_s_memory_has_none_of_its_own() {
-    let mut host = Host::still(["GB10"]);
-    let pid = host.sleeper(0, 5 * GIB).to_string();
+    let mut host = Host::new(["GB10"]);
+    let pid = host.start_sleep(0, 5 * GIB).to_string();
     let line = seen(&host);
     lacks(&line, "load", &["memory_used_bytes", "memory_free_bytes", "memory_total_bytes"]);
     lacks(&line, "health", &["power_limit_watts", "memory_clock_hertz", "fan_speed_percent", "ecc_corrected_errors"]);
@@ -36,7 +36,7 @@ fn a_gpu_that_shares_the_host_s_memory_has_none_of_its_own() {
     let mut terminal = Terminal::start_at(&host, 120, 40, []);
     terminal.wait_for(&pid);
     terminal.wait_for("64%");
-    let gpu = terminal.line_at(" 0 GB10");
+    let gpu = terminal.line_starting_with(" 0 GB10");
     assert!(gpu.contains(" N/A ") && gpu.contains("41W") && gpu.contains("ok"), "{gpu}");
     assert!(!gpu.contains("0.0"), "{gpu}");
     assert!(!terminal.text().contains("unaccounted"), "what is not known cannot be unaccounted: {}", terminal.text());
@@ -52,15 +52,15 @@ fn a_gpu_that_shares_the_host_s_memory_has_none_of_its_own() {
 
 #[test]
 fn under_windows_it_is_said_who_is_there_and_not_how_much() {
-    let mut host = Host::still(["WSL"]);
-    let pid = host.sleeper(0, 5 * GIB).to_string();
+    let mut host = Host::new(["WSL"]);
+    let pid = host.start_sleep(0, 5 * GIB).to_string();
     let line = seen(&host);
     let tenant = &line["gpus"][0]["processes"][0];
     assert_eq!(tenant["memory_used_bytes"], Value::Null);
     assert_eq!(tenant["missing"]["memory_used_bytes"], "unsupported");
     let mut terminal = Terminal::start_at(&host, 120, 40, []);
     terminal.wait_for(&pid);
-    let process = terminal.line_at("0       ");
+    let process = terminal.line_starting_with("0       ");
     assert!(process.contains("N/A") && !process.contains("0 B"), "{process}");
     terminal.keys(ENTER);
     terminal.wait_for("N/A (the driver does not say what one process holds)");
@@ -73,15 +73,15 @@ fn under_windows_it_is_said_who_is_there_and_not_how_much() {
 
 #[test]
 fn in_a_virtual_machine_heat_and_power_are_the_host_s_affair() {
-    let mut host = Host::still(["VGPU"]);
-    let pid = host.sleeper(0, 2 * GIB).to_string();
+    let mut host = Host::new(["VGPU"]);
+    let pid = host.start_sleep(0, 2 * GIB).to_string();
     let line = seen(&host);
     lacks(&line, "load", &["temperature_celsius", "power_watts", "sm_clock_hertz", "throttle_reasons"]);
     lacks(&line, "health", &["pcie_generation", "remapped_rows_pending", "recovery_action"]);
     let mut terminal = Terminal::start_at(&host, 120, 60, []);
     terminal.wait_for(&pid);
     terminal.wait_for("31%");
-    let gpu = terminal.line_at(" 0 A40-24Q");
+    let gpu = terminal.line_starting_with(" 0 A40-24Q");
     assert!(gpu.contains("2.0/24.0G") && gpu.contains("unknown"), "{gpu}");
     terminal.keys(&format!("{TAB}{ENTER}"));
     terminal.wait_until("what is not told", |screen| {
@@ -95,7 +95,7 @@ fn in_a_virtual_machine_heat_and_power_are_the_host_s_affair() {
 
 #[test]
 fn a_jetson_is_named_and_nothing_is_made_up() {
-    let host = Host::still(["ORIN"]);
+    let host = Host::new(["ORIN"]);
     let line = seen(&host);
     lacks(&line, "load", &["memory_used_bytes", "sm_utilization_percent", "temperature_celsius", "power_watts"]);
     let table = host.run(["--once"]).text();
@@ -108,8 +108,8 @@ fn a_jetson_is_named_and_nothing_is_made_up() {
 
 #[test]
 fn a_processor_and_a_gpu_on_one_board_say_so() {
-    let mut host = Host::still(["GH200"]);
-    let pid = host.sleeper(0, 40 * GIB).to_string();
+    let mut host = Host::new(["GH200"]);
+    let pid = host.start_sleep(0, 40 * GIB).to_string();
     assert_eq!(seen(&host)["gpus"][0]["load"]["memory_total_bytes"], 97_871_u64 << 20);
     let mut terminal = Terminal::start_at(&host, 120, 90, []);
     terminal.wait_for(&pid);
@@ -122,7 +122,7 @@ fn a_processor_and_a_gpu_on_one_board_say_so() {
 
 #[test]
 fn an_instance_is_as_well_as_its_gpu() {
-    let mut host = Host::still(["A100-MIG"]);
+    let mut host = Host::new(["A100-MIG"]);
     // The power cap.
     host.change(|world| world.gpus[0].throttle = Some(4));
     let mut terminal = Terminal::start_at(&host, 120, 30, ["--interval", "100ms"]);
@@ -130,6 +130,6 @@ fn an_instance_is_as_well_as_its_gpu() {
         let text = screen.contents();
         text.lines().filter(|line| line.contains("power cap")).count() == 4
     });
-    terminal.wait_without("unknown");
+    terminal.wait_until_gone("unknown");
     terminal.quit();
 }

@@ -1,9 +1,9 @@
-//! Real processes, their ends and their outputs. What a test starts, ends with it.
+//! Real processes, their ends and their output. A process that a test starts ends with the test.
 
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,152 +13,159 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::DEADLINE;
 
-/// A process that can be waited for, whoever's child it is.
-pub(crate) struct Life {
+/// A pidfd: waits for a process and signals it, also when it is no child of the test.
+pub(crate) struct ProcessHandle {
     pub(crate) pid: u32,
     pidfd: OwnedFd,
 }
 
-impl Life {
-    pub(crate) fn of(pid: u32) -> Self {
-        let number = pid.try_into().ok().and_then(Pid::from_raw).expect("a PID");
-        let pidfd = rustix::process::pidfd_open(number, PidfdFlags::empty()).expect("the process is there");
+impl ProcessHandle {
+    pub(crate) fn open(pid: u32) -> Self {
+        let number = pid.try_into().ok().and_then(Pid::from_raw).expect("a PID is positive");
+        let pidfd = rustix::process::pidfd_open(number, PidfdFlags::empty()).expect("the process exists");
         Self { pid, pidfd }
     }
 
-    /// Whether it ends within that time.
+    /// Whether the process ends within this time.
     pub(crate) fn ends_within(&self, time: Duration) -> bool {
         is_readable_within(&self.pidfd, time)
     }
 
-    pub(crate) fn is_there(&self) -> bool {
+    pub(crate) fn is_alive(&self) -> bool {
         !self.ends_within(Duration::ZERO)
     }
 
     #[track_caller]
-    pub(crate) fn wait_end(&self) {
-        assert!(self.ends_within(DEADLINE), "{} is still there: {}", self.pid, stat(self.pid));
+    pub(crate) fn wait_for_end(&self) {
+        assert!(self.ends_within(DEADLINE), "process {} does not end: {}", self.pid, stat(self.pid));
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        rustix::process::pidfd_send_signal(&self.pidfd, signal).expect("the process is there");
+        rustix::process::pidfd_send_signal(&self.pidfd, signal).expect("the process is alive");
     }
 
-    /// Ends it, if it is still there.
-    pub(crate) fn end(&self) {
+    /// Kills the process if it is alive.
+    pub(crate) fn kill(&self) {
         let _ended = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Waits until the kernel shows it in this state: a letter of `/proc/PID/stat`.
+    /// Waits until the kernel shows the process in this state: a letter of `/proc/PID/stat`.
     #[track_caller]
-    pub(crate) fn wait_state(&self, letter: char) {
-        // The kernel tells nobody of such a change, so the only way is to look again.
+    pub(crate) fn wait_for_state(&self, letter: char) {
+        // The kernel reports no change of state, so the state is polled.
         let started = now();
-        while state(self.pid) != Some(letter) {
-            assert!(started.elapsed() < DEADLINE, "{} is never {letter}: {}", self.pid, stat(self.pid));
-            assert!(!self.ends_within(Duration::from_millis(2)) || letter == 'Z', "{} has ended", self.pid);
+        while process_state(self.pid) != Some(letter) {
+            assert!(started.elapsed() < DEADLINE, "process {} is never {letter}: {}", self.pid, stat(self.pid));
+            assert!(!self.ends_within(Duration::from_millis(2)) || letter == 'Z', "process {} has ended", self.pid);
         }
     }
 }
 
-/// Waits for something that nobody tells of.
+/// Polls a condition of which no event reports the change. `description` completes "never: …" when it does not come true.
 #[track_caller]
-pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(description: &str, mut is_true: impl FnMut() -> bool) {
     let started = now();
-    while !is_so() {
-        assert!(started.elapsed() < DEADLINE, "never: {what}");
+    while !is_true() {
+        assert!(started.elapsed() < DEADLINE, "never: {description}");
         thread::yield_now();
     }
 }
 
-/// Whether it can be read within that time, or has hung up.
-pub(crate) fn is_readable_within(fd: &impl AsFd, time: Duration) -> bool {
-    let timeout = Timespec { tv_sec: time.as_secs().try_into().expect("short"), tv_nsec: time.subsec_nanos().into() };
+/// Whether a file descriptor becomes readable or hangs up within this time.
+fn is_readable_within(fd: &impl AsFd, time: Duration) -> bool {
+    let seconds = time.as_secs().try_into().expect("deadlines are short");
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&timeout)).expect("poll waits") > 0
 }
 
-#[expect(clippy::disallowed_methods, reason = "tests say how long things took")]
+#[expect(clippy::disallowed_methods, reason = "tests have deadlines, and print how long things took")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// The content of `/proc/PID/stat`, or the error of reading it.
 fn stat(pid: u32) -> String {
     fs::read(format!("/proc/{pid}/stat"))
-        .map_or_else(|error| error.to_string(), |it| String::from_utf8_lossy(&it).into_owned())
+        .map_or_else(|error| error.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn after_name(pid: u32) -> Option<String> {
+/// The fields of `/proc/PID/stat` from the state on; `None` when the process is gone.
+fn stat_fields(pid: u32) -> Option<String> {
     Some(stat(pid).rsplit_once(") ")?.1.to_owned())
 }
 
-/// The letter of its state; absent when it is gone.
-pub(crate) fn state(pid: u32) -> Option<char> {
-    after_name(pid)?.chars().next()
+/// The state letter of `/proc/PID/stat`; `None` when the process is gone.
+pub(crate) fn process_state(pid: u32) -> Option<char> {
+    stat_fields(pid)?.chars().next()
 }
 
-/// Who lives of a process group.
-pub(crate) fn members_of_group(group: u32) -> Vec<u32> {
-    let all =
-        fs::read_dir("/proc").expect("there is /proc").filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
+/// The PIDs in `/proc`.
+fn all_pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").expect("/proc is mounted");
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// The members of a process group that are no zombies.
+pub(crate) fn living_members_of_group(group: u32) -> Vec<u32> {
     let is_member = |pid: &u32| {
-        let stat = after_name(*pid).unwrap_or_default();
+        let stat = stat_fields(*pid).unwrap_or_default();
         let mut fields = stat.split(' ');
-        fields.next().is_some_and(|it| !["Z", "X"].contains(&it)) && fields.nth(1) == Some(&group.to_string())
+        fields.next().is_some_and(|state| !["Z", "X"].contains(&state)) && fields.nth(1) == Some(&group.to_string())
     };
-    all.filter(is_member).collect()
+    all_pids().filter(is_member).collect()
 }
 
-/// Whether this is a container, where gputop cannot be sure whom NVML means unless it sees its device file open.
-/// Says that a test is left out for it.
-pub(crate) fn is_contained() -> bool {
-    let is_contained = fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it.as_os_str() != "pid:[4026531836]");
+/// Whether the test runs in a container, where gputop trusts a PID of NVML only if the process has a device file open.
+/// Prints that the test is skipped.
+pub(crate) fn is_skipped_in_container() -> bool {
+    /// The link of the initial PID namespace.
+    const INITIAL_NAMESPACE: &str = "pid:[4026531836]";
+    let is_contained = fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != INITIAL_NAMESPACE);
     if is_contained {
-        crate::say("skipped: in a container gputop must see a process's files to be sure that NVML means it");
+        crate::print_note("skipped: in a container, gputop trusts no PID of a process whose files it cannot see");
     }
     is_contained
 }
 
-/// Children of a process whose command line has this word.
-pub(crate) fn children(parent: u32, word: &str) -> Vec<u32> {
-    let all =
-        fs::read_dir("/proc").expect("there is /proc").filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
-    all.filter(|pid| {
-        let is_child = after_name(*pid).and_then(|it| it.split(' ').nth(1)?.parse().ok()) == Some(parent);
-        is_child
-            && fs::read(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|it| it.split(|b| *b == 0).any(|it| it == word.as_bytes()))
-    })
-    .collect()
+/// The children of a process that have this argument.
+pub(crate) fn children_with_argument(parent: u32, argument: &str) -> Vec<u32> {
+    let is_child =
+        |pid: &u32| stat_fields(*pid).and_then(|fields| fields.split(' ').nth(1)?.parse().ok()) == Some(parent);
+    let has_argument = |pid: &u32| {
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
+    };
+    all_pids().filter(is_child).filter(has_argument).collect()
 }
 
-/// Has the command end when the test's thread does, even if that panics or is killed.
-pub(crate) fn ends_with_us(command: &mut Command) -> &mut Command {
+/// Makes the kernel kill the started process when the test's thread ends, even if that panics or is killed.
+fn kill_with_this_thread(command: &mut Command) -> &mut Command {
     // SAFETY: one system call, which allocates nothing and takes no lock.
     unsafe { command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }
 
-/// A child of the test.
-pub(crate) struct Started {
-    pub(crate) life: Life,
+/// A child of the test. Dropping it kills and reaps it.
+pub(crate) struct ChildProcess {
+    pub(crate) handle: ProcessHandle,
     child: Child,
 }
 
-impl Started {
-    pub(crate) fn start(command: &mut Command) -> Self {
-        let child = ends_with_us(command).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        Self { life: Life::of(child.id()), child }
+impl ChildProcess {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let child = kill_with_this_thread(command).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self { handle: ProcessHandle::open(child.id()), child }
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.life.pid
+        self.handle.pid
     }
 
-    /// Reaps it, so that it is no zombie.
+    /// Waits for the end and reaps the process.
     #[track_caller]
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        self.life.wait_end();
-        self.child.wait().expect("it is our child")
+        self.handle.wait_for_end();
+        self.child.wait().expect("the process is our child")
     }
 
     pub(crate) fn child(&mut self) -> &mut Child {
@@ -166,50 +173,48 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _reaped = self.child.wait();
     }
 }
 
-/// What a program that ran to its end left behind.
-pub(crate) struct Ran {
-    /// Exit code; 128 and the signal's number for one that was killed.
+/// The result of a program that ran to its end.
+pub(crate) struct Output {
+    /// The exit code; 128 plus the number of the signal that killed the program.
     pub(crate) code: i32,
-    pub(crate) out: Vec<u8>,
-    pub(crate) err: String,
-    pub(crate) took: Duration,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
 }
 
-impl Ran {
+impl Output {
+    /// The standard output.
     pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.out.clone()).expect("the output is UTF-8")
+        String::from_utf8(self.stdout.clone()).expect("the output is UTF-8")
     }
 }
 
-/// Runs a program until it has ended and nobody holds its outputs any more. Who hangs fails: see [`crate::DEADLINE`].
+/// Runs a program until it has ended and all writers of its output are gone. Fails after [`crate::DEADLINE`].
 #[track_caller]
-pub(crate) fn run(command: &mut Command) -> Ran {
-    let started = now();
-    let mut program = Started::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+pub(crate) fn run(command: &mut Command) -> Output {
+    let mut program = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
     let read = |pipe: Option<Box<dyn Read + Send>>| {
         thread::spawn(move || {
             let mut bytes = Vec::new();
-            pipe.expect("it was asked for").read_to_end(&mut bytes).expect("a pipe can be read");
+            pipe.expect("the output is piped").read_to_end(&mut bytes).expect("a pipe can be read");
             bytes
         })
     };
-    let out = read(program.child().stdout.take().map(|it| Box::new(it) as _));
-    let err = read(program.child().stderr.take().map(|it| Box::new(it) as _));
+    let stdout = read(program.child().stdout.take().map(|pipe| Box::new(pipe) as _));
+    let stderr = read(program.child().stderr.take().map(|pipe| Box::new(pipe) as _));
     let status = program.wait();
-    let took = started.elapsed();
     let bytes = |reader: thread::JoinHandle<Vec<u8>>| reader.join().expect("reading does not panic");
-    Ran { code: code(status), out: bytes(out), err: String::from_utf8_lossy(&bytes(err)).into_owned(), took }
+    let stderr = String::from_utf8_lossy(&bytes(stderr)).into_owned();
+    Output { code: exit_code(status), stdout: bytes(stdout), stderr }
 }
 
-/// As a shell says it.
-pub(crate) fn code(status: ExitStatus) -> i32 {
-    use std::os::unix::process::ExitStatusExt;
-    status.code().or_else(|| status.signal().map(|it| 128 + it)).expect("it has ended")
+/// The exit code as a shell gives it: 128 plus the number of the signal that ended the program.
+pub(crate) fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|number| 128 + number)).expect("the program has ended")
 }

@@ -6,8 +6,8 @@ use std::process::Stdio;
 
 use fake_nvml::{Clocks, Ecc, Fabric, Gpu, Inforom, Kind, Memory, Pcie, Power, Tenant, Utilization, World};
 
-use crate::process::{Started, wait_until};
-use crate::world::{GIB, Host};
+use crate::host::{GIB, Host};
+use crate::process::{ChildProcess, wait_until};
 
 const OK: i32 = 0;
 const USAGE: i32 = 2;
@@ -92,7 +92,7 @@ fn host() -> Host {
 }
 
 fn host_of(driver: &str) -> Host {
-    let mut host = Host::still(["H100", "RTX-4090"]);
+    let mut host = Host::new(["H100", "RTX-4090"]);
     host.change(|world: &mut World| {
         driver.clone_into(&mut world.driver);
         h100(&mut world.gpus[0]);
@@ -254,9 +254,9 @@ const FIELDS: &[(&str, &str, &str, &str)] = &[
 fn every_field_is_written_as_nvidia_smi_writes_it() {
     let host = host();
     let names: Vec<&str> = FIELDS.iter().map(|(name, ..)| *name).collect();
-    let ran = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv"]);
-    assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
-    let text = ran.text();
+    let output = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv"]);
+    assert_eq!((output.code, output.stderr.as_str()), (OK, ""));
+    let text = output.text();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(", ").collect()).collect();
     assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [names.len(); 3], "{text}");
     let said: Vec<_> = (0..names.len()).map(|at| (names[at], rows[0][at], rows[1][at], rows[2][at])).collect();
@@ -277,18 +277,18 @@ fn older_drivers_answer_withdrawn_fields() {
 /// A module of GPU and CPU has power fields of its own. The health of a fabric has a field for each problem.
 #[test]
 fn module_power_and_fabric_are_shown_where_they_exist() {
-    let mut host = Host::still(["GH200"]);
+    let mut host = Host::new(["GH200"]);
     // Bandwidth degraded, no route recovery, a route unhealthy.
     let health = 1 | 2 << 2 | 1 << 4;
     host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 3, clique: 7, health, summary: 2, status: 0 }));
     let fields = "module.power.draw.average,module.power.max_limit,fabric.cliqueId,fabric.health.summary,\
         fabric.health.bandwidth,fabric.health.route_recovery_in_progress,fabric.health.route_unhealthy,\
         fabric.health.access_timeout_recovery";
-    let ran = host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader"]);
-    assert_eq!(ran.text(), "731.40 W, 1000.00 W, 7, Unhealthy, Degraded, False, True, N/A\n");
+    let output = host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader"]);
+    assert_eq!(output.text(), "731.40 W, 1000.00 W, 7, Unhealthy, Degraded, False, True, N/A\n");
     host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 2, ..Fabric::default() }));
-    let ran = host.run(["--query-gpu=fabric.state,fabric.status", "--format=csv,noheader"]);
-    assert_eq!(ran.text(), "In Progress, N/A\n");
+    let output = host.run(["--query-gpu=fabric.state,fabric.status", "--format=csv,noheader"]);
+    assert_eq!(output.text(), "In Progress, N/A\n");
 }
 
 /// Driver 575 added three of the counters; driver 580.82 renumbered their NVML field IDs.
@@ -312,8 +312,8 @@ fn clock_event_counters_are_read_from_old_and_new_drivers() {
         let names =
             ["sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"];
         let fields = names.map(|name| format!("clocks_event_reasons_counters.{name}")).join(",");
-        let ran = host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits", "-i", "0"]);
-        assert_eq!(ran.text(), held, "{driver}");
+        let output = host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits", "-i", "0"]);
+        assert_eq!(output.text(), held, "{driver}");
     }
 }
 
@@ -326,9 +326,9 @@ fn help_lists_every_field_and_every_field_can_be_queried() {
         text.lines().filter(|line| line.starts_with('"')).flat_map(|line| line.split('"').skip(1).step_by(2)).collect();
     assert!(names.len() >= 230, "{}", names.len());
     assert!(FIELDS.iter().all(|(name, ..)| names.contains(name)));
-    let ran = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv,noheader"]);
-    assert_eq!((ran.code, ran.err.as_str()), (OK, ""));
-    assert_eq!(ran.text().lines().map(|line| line.split(", ").count()).collect::<Vec<_>>(), [names.len(); 2]);
+    let output = host.run([&format!("--query-gpu={}", names.join(",")), "--format=csv,noheader"]);
+    assert_eq!((output.code, output.stderr.as_str()), (OK, ""));
+    assert_eq!(output.text().lines().map(|line| line.split(", ").count()).collect::<Vec<_>>(), [names.len(); 2]);
 }
 
 #[test]
@@ -336,8 +336,8 @@ fn noheader_nounits_and_id_are_obeyed() {
     let host = host();
     let query = "--query-gpu=index,memory.total,power.draw,fan.speed";
     let said = |args: &[&str]| {
-        let ran = host.run([query].iter().chain(args).copied());
-        (ran.code, ran.text())
+        let output = host.run([query].iter().chain(args).copied());
+        (output.code, output.text())
     };
     let nounits = "0, 81559, 69.85, [N/A]\n1, 8192, 111.50, 38\n";
     assert_eq!(said(&["--format=csv,noheader,nounits"]), (OK, nounits.to_owned()));
@@ -358,22 +358,25 @@ fn noheader_nounits_and_id_are_obeyed() {
 #[test]
 fn invalid_queries_are_named() {
     let host = host();
-    let ran = host.run(["--query-gpu=index,nonsense", "--format=csv"]);
+    let output = host.run(["--query-gpu=index,nonsense", "--format=csv"]);
     assert_eq!(
-        (ran.code, ran.err.as_str()),
+        (output.code, output.stderr.as_str()),
         (USAGE, "gputop: Field \"nonsense\" is not a valid field to query; see gputop --help-query-gpu\n")
     );
-    let ran = host.run(["-i", "0"]);
+    let output = host.run(["-i", "0"]);
     let words = "gputop: -i, -f and --format go with --query-gpu, --query-compute-apps, -L or --csv\n";
-    assert_eq!((ran.code, ran.err.as_str()), (USAGE, words));
-    let ran = host.run(["--query-gpu=index", "-i", "9"]);
-    assert_eq!((ran.code, ran.text(), ran.err.as_str()), (NOTHING, String::new(), "gputop: no such GPU here: 9\n"));
-    let ran = host.run(["--query-gpu=index", "--nvml-lib", "/nowhere/libnvidia-ml.so.1"]);
-    assert_eq!((ran.code, ran.text()), (NO_DRIVER, String::new()));
-    assert!(ran.err.contains("/nowhere/libnvidia-ml.so.1"), "{}", ran.err);
-    let ran = host.run(["--query-gpu=index", "--format=xml"]);
+    assert_eq!((output.code, output.stderr.as_str()), (USAGE, words));
+    let output = host.run(["--query-gpu=index", "-i", "9"]);
     assert_eq!(
-        (ran.code, ran.err.as_str()),
+        (output.code, output.text(), output.stderr.as_str()),
+        (NOTHING, String::new(), "gputop: no such GPU here: 9\n")
+    );
+    let output = host.run(["--query-gpu=index", "--nvml-lib", "/nowhere/libnvidia-ml.so.1"]);
+    assert_eq!((output.code, output.text()), (NO_DRIVER, String::new()));
+    assert!(output.stderr.contains("/nowhere/libnvidia-ml.so.1"), "{}", output.stderr);
+    let output = host.run(["--query-gpu=index", "--format=xml"]);
+    assert_eq!(
+        (output.code, output.stderr.as_str()),
         (USAGE, "gputop: `xml` is no format; these are: csv, noheader, nounits\n")
     );
 }
@@ -394,29 +397,29 @@ fn timestamps_are_local_and_have_milliseconds() {
 fn a_lost_gpu_never_answers_with_old_values() {
     let mut host = host();
     host.change(|world| world.gpus[1].lost = true);
-    let ran = host.run(["--query-gpu=index,memory.used,power.draw", "--format=csv,noheader"]);
-    assert_eq!(ran.code, PARTIAL);
-    assert_eq!(ran.text(), "0, 0 MiB, 69.85 W\n1, [GPU is lost], [GPU is lost]\n");
+    let output = host.run(["--query-gpu=index,memory.used,power.draw", "--format=csv,noheader"]);
+    assert_eq!(output.code, PARTIAL);
+    assert_eq!(output.text(), "0, 0 MiB, 69.85 W\n1, [GPU is lost], [GPU is lost]\n");
 }
 
 #[test]
 fn compute_processes_are_listed_and_graphics_processes_are_not() {
     let mut host = host();
-    let pid = host.sleeper(0, 19 * GIB);
-    host.put(1, Tenant { kinds: vec![Kind::Graphics], ..Tenant::new(pid, GIB) });
-    let ran = host.run(["--query-compute-apps=gpu_name,pid,name,used_memory", "--format=csv"]);
+    let pid = host.start_sleep(0, 19 * GIB);
+    host.add_process(1, Tenant { kinds: vec![Kind::Graphics], ..Tenant::new(pid, GIB) });
+    let output = host.run(["--query-compute-apps=gpu_name,pid,name,used_memory", "--format=csv"]);
     let expected =
         format!("gpu_name, pid, process_name, used_gpu_memory [MiB]\nNVIDIA H100 80GB HBM3, {pid}, sleep, 19456 MiB\n");
-    assert_eq!((ran.code, ran.text()), (OK, expected));
-    let ran = host.run(["--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader,nounits"]);
-    assert_eq!(ran.text(), format!("{pid}, 19456\n"));
+    assert_eq!((output.code, output.text()), (OK, expected));
+    let output = host.run(["--query-compute-apps=pid,used_gpu_memory", "--format=csv,noheader,nounits"]);
+    assert_eq!(output.text(), format!("{pid}, 19456\n"));
     let help = host.run(["--help-query-compute-apps"]).text();
     assert!(help.contains("\"used_gpu_memory\" or \"used_memory\""), "{help}");
 }
 
 #[test]
 fn list_shows_gpus_and_mig_instances() {
-    let host = Host::still(["H100", "A100-MIG"]);
+    let host = Host::new(["H100", "A100-MIG"]);
     let text = host.run(["-L"]).text();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-00000000-1111-2222-3333-000000000000)");
@@ -429,7 +432,7 @@ fn list_shows_gpus_and_mig_instances() {
 fn a_loop_prints_the_header_once() {
     let host = host();
     let mut command = host.gputop(["--query-gpu=index,temperature.gpu", "--format=csv", "-i", "0", "-l", "0.1"]);
-    let mut gputop = Started::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()));
+    let mut gputop = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()));
     let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("it was asked for")).lines();
     let lines: Vec<String> = lines.take(4).map(|line| line.expect("line can be read")).collect();
     assert_eq!(lines, ["index, temperature.gpu", "0, 41", "0, 41", "0, 41"]);
@@ -443,7 +446,7 @@ fn a_loop_of_milliseconds_goes_into_a_file_once_an_interval() {
     let named = file.to_str().expect("a test's path is text");
     let mut command =
         host.gputop(["--query-gpu=timestamp", "--format=csv,noheader", "-i", "0", "-lms", "600", "-f", named]);
-    let _gputop = Started::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
+    let _gputop = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
     let text = || std::fs::read_to_string(&file).unwrap_or_default();
     wait_until("four lines", || text().lines().count() > 4);
     let text = text();
@@ -469,12 +472,12 @@ fn unsupported_nvidia_smi_options_name_the_replacement() {
         (&["topo", "-m"], "page"),
         (&["-i", "0", "-pl", "300"], "changes no setting"),
     ] {
-        let ran = host.run(args.iter().copied());
-        assert_eq!((ran.code, ran.err.lines().count()), (2, 1), "{args:?}: {}", ran.err);
-        assert!(ran.err.contains(words), "{}", ran.err);
+        let output = host.run(args.iter().copied());
+        assert_eq!((output.code, output.stderr.lines().count()), (2, 1), "{args:?}: {}", output.stderr);
+        assert!(output.stderr.contains(words), "{}", output.stderr);
     }
     // Other unknown options get clap's message.
-    assert!(host.run(["--bogus"]).err.contains("unexpected argument"));
+    assert!(host.run(["--bogus"]).stderr.contains("unexpected argument"));
 }
 
 #[test]

@@ -5,10 +5,10 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::process::{Started, run, wait_until};
-use crate::say;
+use crate::host::{GIB, Host};
+use crate::print_note;
+use crate::process::{ChildProcess, run, wait_until};
 use crate::terminal::{ENTER, ESC, Terminal};
-use crate::world::{GIB, Host};
 
 fn readme() -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).expect("it is there")
@@ -32,14 +32,14 @@ fn commands() -> Vec<String> {
 
 #[test]
 fn each_command_of_the_first_walk_runs() {
-    let mut host = Host::still(["H100", "H100"]);
-    let pid = host.sleeper(0, 3 * GIB);
+    let mut host = Host::new(["H100", "H100"]);
+    let pid = host.start_sleep(0, 3 * GIB);
     symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("there is room in /tmp");
     let path = format!("{}:{}", host.path("").display(), std::env::var("PATH").unwrap_or_default());
     let commands = commands();
     let has_jq = Command::new("jq").arg("--version").output().is_ok();
     if !has_jq {
-        say("there is no jq: what goes into it was not run");
+        print_note("there is no jq: what goes into it was not run");
     }
     let mut said = Vec::new();
     for line in &commands {
@@ -48,7 +48,7 @@ fn each_command_of_the_first_walk_runs() {
             continue;
         }
         let mut shell = Command::new("sh");
-        host.dress(shell.args(["-c", line])).env("PATH", &path);
+        host.set_environment(shell.args(["-c", line])).env("PATH", &path);
         if line == "gputop" {
             let mut terminal = Terminal::run(&mut shell, 100, 30);
             terminal.wait_for(&pid.to_string());
@@ -56,9 +56,9 @@ fn each_command_of_the_first_walk_runs() {
             said.push(String::new());
             continue;
         }
-        let ran = run(&mut shell);
-        assert_eq!(ran.code, 0, "{line}: {}{}", ran.text(), ran.err);
-        said.push(ran.text());
+        let output = run(&mut shell);
+        assert_eq!(output.code, 0, "{line}: {}{}", output.text(), output.stderr);
+        said.push(output.text());
     }
     let of = |words: &str| &said[commands.iter().position(|it| it.contains(words)).expect("it is among them")];
     assert!(of("--once").contains(&pid.to_string()), "{said:?}");
@@ -91,17 +91,17 @@ fn other_commands() -> Vec<String> {
 
 #[test]
 fn every_other_command_of_the_readme_runs() {
-    let mut host = Host::still(["H100", "H100"]);
+    let mut host = Host::new(["H100", "H100"]);
     host.change(|world| world.gpus.iter_mut().for_each(|gpu| gpu.utilization.gpu = Some(0)));
     symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("there is room in /tmp");
     let write = |name: &str, text: &str| fs::write(host.path(name), text).expect("there is room in /tmp");
     write("train.log", OUT_OF_MEMORY);
     write("train.py", &format!("print('''{OUT_OF_MEMORY}''')\n"));
-    host.script("tell-me", "#!/bin/sh\n");
+    host.install_script("tell-me", "#!/bin/sh\n");
     let path = format!("{}:{}", host.path("").display(), std::env::var("PATH").unwrap_or_default());
     let there = |command: &str| {
         let mut shell = Command::new("sh");
-        host.dress(shell.args(["-c", command])).env("PATH", &path).current_dir(host.path(""));
+        host.set_environment(shell.args(["-c", command])).env("PATH", &path).current_dir(host.path(""));
         shell
     };
     let commands = other_commands();
@@ -114,30 +114,30 @@ fn every_other_command_of_the_readme_runs() {
             terminal.wait_for("H100");
             terminal.quit();
         } else if let Some((_, file)) = line.split_once(">> ") {
-            let _gputop = Started::start(there(&format!("exec {line}")).stdin(Stdio::null()));
+            let _gputop = ChildProcess::spawn(there(&format!("exec {line}")).stdin(Stdio::null()));
             wait_until("the first line", || fs::read_to_string(host.path(file)).is_ok_and(|it| it.contains('\n')));
         } else {
-            let ran = run(&mut there(&line));
+            let output = run(&mut there(&line));
             // Some process of this host may be left behind without a GPU.
-            let is_well = ran.code == 0 || line.contains("orphans") && ran.code == 10;
-            assert!(is_well, "{line}: {} {}{}", ran.code, ran.text(), ran.err);
+            let is_well = output.code == 0 || line.contains("orphans") && output.code == 10;
+            assert!(is_well, "{line}: {} {}{}", output.code, output.text(), output.stderr);
         }
     }
 }
 
 #[test]
 fn the_keys_of_the_first_walk_do_what_it_says() {
-    let mut host = Host::with(["H100"]);
+    let mut host = Host::with_jitter(["H100"]);
     let mut train = Command::new("tail");
     train.args(["-f", "/dev/null", "--pid=1", "train.py"]).stderr(Stdio::null());
     let trainer = host.start(0, 3 * GIB, &mut train).pid().to_string();
-    let other = host.sleeper(0, GIB).to_string();
+    let other = host.start_sleep(0, GIB).to_string();
     // So low that no graph is drawn unasked.
     let mut terminal = Terminal::start_at(&host, 100, 18, []);
     terminal.wait_for(&other);
     terminal.keys("/train");
     terminal.keys(ENTER);
-    terminal.wait_without(&other);
+    terminal.wait_until_gone(&other);
     terminal.wait_for(&trainer);
     terminal.keys(ESC);
     terminal.wait_for(&other);
@@ -158,7 +158,7 @@ fn the_keys_of_the_first_walk_do_what_it_says() {
     terminal.keys("\x1b[20~");
     terminal.wait_for(&format!("End process {trainer}"));
     terminal.keys(ESC);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.keys("?");
     terminal.wait_for("In the lists");
     terminal.keys(ESC);
@@ -169,7 +169,7 @@ fn the_keys_of_the_first_walk_do_what_it_says() {
 
 #[test]
 fn every_flag_and_subcommand_that_the_readme_names_exists() {
-    let host = Host::still(["H100"]);
+    let host = Host::new(["H100"]);
     let help = host.run(["--help"]).text();
     let text = readme();
     let subcommands = ["orphans", "explain", "free", "doctor", "schema", "analyze"];
@@ -200,8 +200,8 @@ fn the_settings_that_the_readme_shows_are_those_without_a_file() {
     let part = part("Settings");
     let (_, block) = part.split_once("```toml\n").expect("it has an example");
     let (example, _) = block.split_once("```").expect("it ends");
-    let mut host = Host::still(["H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
     let shown = |host: &Host| {
         let mut terminal = Terminal::start_at(host, 100, 24, []);
         terminal.wait_for("sleep 1000");

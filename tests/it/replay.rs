@@ -8,11 +8,11 @@ use gputop::protocol::line::Line;
 use gputop::protocol::snapshot::Snapshot;
 use rustix::process::Signal;
 
-use crate::contract::{Agent, Seen};
-use crate::process::{Ran, run};
+use crate::agent::{Agent, ReceivedLines};
+use crate::host::{GIB, Host};
+use crate::process::{Output, run};
 use crate::terminal::{ESC, F9, Terminal};
 use crate::two_hosts::agent_of;
-use crate::world::{GIB, Host};
 
 /// The bytes by which the process grows from one pass to the next.
 const GROWTH: u64 = 200 << 20;
@@ -29,14 +29,14 @@ struct Recorder {
 
 impl Recorder {
     fn new() -> Self {
-        let mut host = Host::still(["H100"]);
-        let pid = host.sleeper(0, GIB);
+        let mut host = Host::new(["H100"]);
+        let pid = host.start_sleep(0, GIB);
         let agent = Agent::start(&host);
-        let mut seen = Seen::default();
-        seen.until(&agent, "the process", |snapshot| {
+        let mut received = ReceivedLines::default();
+        received.read_until(&agent, "the process", |snapshot| {
             snapshot.host.scan.at != Moment(0) && snapshot.processes.iter().any(|process| process.facts.argv.is_ok())
         });
-        let mut snapshot = seen.snapshot.expect("it was read");
+        let mut snapshot = received.snapshot.expect("it was read");
         // A viewer calls data stale after some intervals, and live lines stop at the end of the file.
         snapshot.interval_ms = 24 * 3600 * 1000;
         Self { host, snapshot, pid }
@@ -65,13 +65,13 @@ impl Recorder {
 }
 
 /// `gputop replay` in an environment that says nothing else, without a driver.
-fn replay(path: &Path, args: &[&str]) -> Ran {
-    let mut command = Host::still([]).gputop(["replay"]);
+fn replay(path: &Path, args: &[&str]) -> Output {
+    let mut command = Host::new([]).gputop(["replay"]);
     run(command.arg(path).args(args))
 }
 
 fn terminal(path: &Path, args: &[&str]) -> Terminal {
-    let mut command = Host::still([]).gputop(["replay"]);
+    let mut command = Host::new([]).gputop(["replay"]);
     Terminal::run(command.arg(path).args(args), 120, 24)
 }
 
@@ -95,7 +95,7 @@ fn at_every_speed_and_after_a_pause_the_last_screen_is_that_of_the_live_lines() 
     let recorder = Recorder::new();
     let path = recorder.record("short.jsonl", 31, 100);
     let script = format!("cat {}; read forever", path.display());
-    let mut command = Host::still([]).gputop(["--via", &shell_words::join(["sh", "-c", &script])]);
+    let mut command = Host::new([]).gputop(["--via", &shell_words::join(["sh", "-c", &script])]);
     let live = final_lists(&Terminal::run(&mut command, 120, 24));
     for speed in ["1", "10", "max"] {
         assert_eq!(final_lists(&terminal(&path, &["--speed", speed])), live, "at {speed}");
@@ -126,9 +126,9 @@ fn a_replay_says_where_it_ends_and_acts_on_nothing() {
     terminal.keys(F9);
     terminal.wait_for("this is a recording");
     terminal.keys(ESC);
-    terminal.wait_without("this is a recording");
+    terminal.wait_until_gone("this is a recording");
     terminal.quit();
-    assert!(recorder.host.process(recorder.pid).life.is_there());
+    assert!(recorder.host.process(recorder.pid).handle.is_alive());
 }
 
 #[test]
@@ -137,9 +137,9 @@ fn once_and_json_print_the_state_at_the_end_of_the_recording() {
     let path = recorder.record("short.jsonl", 3, 3_600_000);
     let memory = GIB + 2 * GROWTH;
     let table = replay(&path, &["--once"]);
-    assert_eq!(table.code, 0, "{}", table.err);
+    assert_eq!(table.code, 0, "{}", table.stderr);
     assert!(table.text().contains(LAST_TEMPERATURE) && table.text().contains(" 1.4G "), "{}", table.text());
-    assert_eq!(table.err, "");
+    assert_eq!(table.stderr, "");
     let json: serde_json::Value = serde_json::from_str(&replay(&path, &["--json"]).text()).expect("one line of JSON");
     assert_eq!(json["gpus"][0]["processes"][0]["memory_used_bytes"], memory);
 }
@@ -159,29 +159,29 @@ fn a_recording_whose_last_line_is_cut_off_is_shown_and_that_is_said() {
 fn a_file_that_is_missing_or_no_recording_is_an_error() {
     let missing = replay(Path::new("/does/not/exist"), &["--once"]);
     assert_eq!(
-        (missing.code, missing.err.as_str()),
+        (missing.code, missing.stderr.as_str()),
         (1, "gputop: cannot read /does/not/exist: No such file or directory (os error 2)\n")
     );
     let text = replay(Path::new(env!("CARGO_MANIFEST_PATH")), &["--once"]);
     assert_eq!(text.code, 1);
-    assert!(text.err.contains("the recording cannot be replayed"), "{}", text.err);
+    assert!(text.stderr.contains("the recording cannot be replayed"), "{}", text.stderr);
 }
 
 #[test]
 fn what_json_prints_again_and_again_of_two_hosts_can_be_replayed() {
-    let [mut left, mut right] = [Host::still(["H100"]), Host::still(["H100"])];
-    left.sleeper(0, 3 * GIB);
-    right.sleeper(0, 5 * GIB);
-    let mut command = Host::still([]).gputop(["--json", "-l", "1"]);
+    let [mut left, mut right] = [Host::new(["H100"]), Host::new(["H100"])];
+    left.start_sleep(0, 3 * GIB);
+    right.start_sleep(0, 5 * GIB);
+    let mut command = Host::new([]).gputop(["--json", "-l", "1"]);
     command.args(["--via", &format!("left={}", agent_of(&left)), "--via", &format!("right={}", agent_of(&right))]);
     let path = left.path("two.jsonl");
     let file = fs::File::create(&path).expect("there is room in /tmp");
-    let gputop = crate::process::Started::start(command.stdout(file));
+    let gputop = crate::process::ChildProcess::spawn(command.stdout(file));
     crate::process::wait_until("two reports", || {
         fs::read_to_string(&path).is_ok_and(|text| text.lines().count() >= 4 && text.ends_with('\n'))
     });
-    gputop.life.signal(Signal::KILL);
+    gputop.handle.signal(Signal::KILL);
     let table = replay(&path, &["--once"]);
     let has = |name: &str, memory: &str| table.text().lines().any(|line| line.contains(name) && line.contains(memory));
-    assert!(has("left", "3.0G") && has("right", "5.0G"), "{}{}", table.text(), table.err);
+    assert!(has("left", "3.0G") && has("right", "5.0G"), "{}{}", table.text(), table.stderr);
 }

@@ -4,14 +4,14 @@ use std::process::Command;
 
 use fake_nvml::Fault;
 
-use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal, frames, number_after};
-use crate::world::{GIB, Host};
+use crate::host::{GIB, Host};
+use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal, count_frames, number_after};
 
 /// Eight GPUs, and ten processes that sleep on them.
 fn busy() -> Host {
-    let mut host = Host::with(["H100"; 8]);
+    let mut host = Host::with_jitter(["H100"; 8]);
     for gpu in 0..10 {
-        host.sleeper(gpu % 8, (gpu as u64 + 1) * GIB);
+        host.start_sleep(gpu % 8, (gpu as u64 + 1) * GIB);
     }
     host
 }
@@ -47,7 +47,7 @@ fn larger_screens_use_their_room() {
 
 #[test]
 fn more_gpus_than_fit_can_be_scrolled_to() {
-    let host = Host::with(["H100"; 16]);
+    let host = Host::with_jitter(["H100"; 16]);
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("Tab: ");
     terminal.keys(TAB);
@@ -77,11 +77,11 @@ fn every_size_from_one_by_one_is_drawn() {
         terminal.wait_for(sign);
         terminal.wait_until("a whole screen", |screen| screen.contents().starts_with("gputop"));
         terminal.keys(ESC);
-        terminal.wait_without(sign);
+        terminal.wait_until_gone(sign);
     }
     terminal.keys("q");
-    terminal.wait_gone();
-    terminal.wait_left();
+    terminal.wait_for_exit();
+    terminal.wait_for_main_screen();
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_screen_that_is_too_small_says_so_in_one_line() {
 
 #[test]
 fn while_the_list_of_processes_fails_nobody_says_that_there_are_none() {
-    let mut host = Host::with(["H100"]);
+    let mut host = Host::with_jitter(["H100"]);
     let list = "nvmlDeviceGetComputeRunningProcesses_v3";
     host.change(|world| world.faults.push(Fault::error(list, "UNKNOWN")));
     let mut terminal = Terminal::start_at(&host, 120, 30, ["--interval", "100ms"]);
@@ -108,14 +108,14 @@ fn while_the_list_of_processes_fails_nobody_says_that_there_are_none() {
 
 #[test]
 fn the_filter_narrows_the_list_as_one_types() {
-    let mut host = Host::with(["H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::with_jitter(["H100"]);
+    host.start_sleep(0, GIB);
     host.start(0, GIB, Command::new("sleep").arg("2000"));
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("sleep 1000");
     terminal.wait_for("sleep 2000");
     terminal.keys("/2000");
-    terminal.wait_without("sleep 1000");
+    terminal.wait_until_gone("sleep 1000");
     terminal.wait_for("sleep 2000");
     terminal.keys("x");
     terminal.wait_for("no process matches");
@@ -126,8 +126,8 @@ fn the_filter_narrows_the_list_as_one_types() {
 
 #[test]
 fn the_list_is_sorted_as_one_asks_and_the_cursor_follows_its_process() {
-    let mut host = Host::with(["H100"]);
-    let (small, large) = (host.sleeper(0, GIB), host.sleeper(0, 8 * GIB));
+    let mut host = Host::with_jitter(["H100"]);
+    let (small, large) = (host.start_sleep(0, GIB), host.start_sleep(0, 8 * GIB));
     let mut terminal = Terminal::start(&host, []);
     let order = |screen: &vt100::Screen| {
         let text = screen.contents();
@@ -150,7 +150,7 @@ fn the_list_is_sorted_as_one_asks_and_the_cursor_follows_its_process() {
 
 #[test]
 fn detail_graph_and_help_are_a_key_away() {
-    let mut host = Host::with(["H100"]);
+    let mut host = Host::with_jitter(["H100"]);
     host.start(0, GIB, Command::new("sleep").arg("1000").env_clear().env("CUDA_VISIBLE_DEVICES", "7"));
     let mut terminal = Terminal::start_at(&host, 100, 40, []);
     terminal.wait_for("sleep 1000");
@@ -158,7 +158,7 @@ fn detail_graph_and_help_are_a_key_away() {
     terminal.wait_for("end process");
     terminal.wait_for("In the lists");
     terminal.keys(ESC);
-    terminal.wait_without("In the lists");
+    terminal.wait_until_gone("In the lists");
     terminal.keys("g");
     terminal.wait_for("SINCE LAST");
     terminal.keys("g");
@@ -169,7 +169,7 @@ fn detail_graph_and_help_are_a_key_away() {
     terminal.keys("G");
     terminal.wait_for("CUDA_VISIBLE_DEVICES=7");
     terminal.keys(ESC);
-    terminal.wait_without("CUDA_VISIBLE");
+    terminal.wait_until_gone("CUDA_VISIBLE");
     terminal.keys(&format!("{TAB}{ENTER}"));
     terminal.wait_for("slows down at");
     terminal.keys(ESC);
@@ -179,8 +179,8 @@ fn detail_graph_and_help_are_a_key_away() {
 
 /// A GPU with a process on it that takes 64 MiB more each second.
 fn growing() -> (Host, u32) {
-    let mut host = Host::with(["H100"]);
-    let pid = host.sleeper(0, 4 * GIB);
+    let mut host = Host::with_jitter(["H100"]);
+    let pid = host.start_sleep(0, 4 * GIB);
     host.change(|world| world.gpus[0].tenants[0].growth = 64.0 * 1024.0 * 1024.0);
     (host, pid)
 }
@@ -212,7 +212,7 @@ fn the_graph_goes_into_the_past_and_comes_back() {
     let (host, _) = growing();
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
     terminal.wait_for("sleep memory  now");
-    terminal.wait_frames(20);
+    terminal.wait_for_frames(20);
     terminal.keys("\x1b[D");
     terminal.wait_for("Esc: now");
     let is_back = |seconds: u32| {
@@ -222,7 +222,7 @@ fn the_graph_goes_into_the_past_and_comes_back() {
     // It stands still while time goes on.
     terminal.wait_until("two", is_back(2));
     terminal.keys(ESC);
-    terminal.wait_without("Esc: now");
+    terminal.wait_until_gone("Esc: now");
     terminal.wait_for("sleep memory  now");
     terminal.quit();
 }
@@ -259,11 +259,11 @@ fn the_graph_of_a_process_that_ended_stays_in_sight() {
     terminal.wait_for("sleep memory  now");
     terminal.keys("g");
     terminal.wait_for("SINCE LAST");
-    host.process(pid).life.signal(rustix::process::Signal::KILL);
+    host.process(pid).handle.signal(rustix::process::Signal::KILL);
     terminal.wait_for(&format!("{pid} sleep ended, held"));
     terminal.wait_for(&format!("{pid} sleep memory  ended"));
     terminal.keys(ESC);
-    terminal.wait_without("SINCE LAST");
+    terminal.wait_until_gone("SINCE LAST");
     terminal.quit();
 }
 
@@ -310,11 +310,11 @@ fn a_poor_terminal_gets_ascii_only() {
         }
         terminal.wait_for("In the lists");
         terminal.keys(ESC);
-        terminal.wait_without("In the lists");
+        terminal.wait_until_gone("In the lists");
         terminal.keys(F9);
         terminal.wait_for("SIGTERM");
         terminal.keys(ESC);
-        terminal.wait_without("SIGTERM");
+        terminal.wait_until_gone("SIGTERM");
         terminal.keys(ESC);
         terminal.wait_for("COMMAND");
         terminal.quit();
@@ -325,8 +325,8 @@ fn a_poor_terminal_gets_ascii_only() {
 
 #[test]
 fn the_mouse_chooses_a_process_and_can_be_left_to_the_terminal() {
-    let mut host = Host::with(["H100"]);
-    let pids = [host.sleeper(0, 3 * GIB), host.sleeper(0, 2 * GIB), host.sleeper(0, GIB)];
+    let mut host = Host::with_jitter(["H100"]);
+    let pids = [host.start_sleep(0, 3 * GIB), host.start_sleep(0, 2 * GIB), host.start_sleep(0, GIB)];
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for(&pids[2].to_string());
     let row = terminal.text().lines().position(|line| line.contains(&format!(" {} ", pids[2]))).expect("it is there");
@@ -334,7 +334,7 @@ fn the_mouse_chooses_a_process_and_can_be_left_to_the_terminal() {
     terminal.keys(F9);
     terminal.wait_for(&format!("End process {}", pids[2]));
     terminal.keys(ESC);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.quit();
 
     let mut terminal = Terminal::start(&host, ["--no-mouse"]);
@@ -348,16 +348,16 @@ fn the_mouse_chooses_a_process_and_can_be_left_to_the_terminal() {
 #[test]
 fn what_is_written_is_what_changed() {
     const FRAMES: usize = 10;
-    let mut host = Host::still(["H100"; 8]);
+    let mut host = Host::new(["H100"; 8]);
     host.change(|world| world.gpus[0].jitter = true);
     let mut terminal = Terminal::start_at(&host, 200, 60, ["--interval", "100ms"]);
     terminal.wait_for("every 100ms");
-    terminal.wait_frames(5);
+    terminal.wait_for_frames(5);
     let before = terminal.bytes().len();
-    terminal.wait_frames(FRAMES);
+    terminal.wait_for_frames(FRAMES);
     // Figures of one GPU of eight, and of the host. A whole screen has 12,000 cells.
     let since = &terminal.bytes()[before..];
-    let each = since.len() / frames(since);
+    let each = since.len() / count_frames(since);
     assert!(each < 400, "{each} bytes a frame");
     terminal.quit();
 }

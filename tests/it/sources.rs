@@ -11,8 +11,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use serde_json::Value;
 
-use crate::contract::{Agent, Seen};
-use crate::world::{GIB, Host};
+use crate::agent::{Agent, ReceivedLines};
+use crate::host::{GIB, Host};
 
 /// Values that a hostile agent may send in place of any number.
 const EXTREMES: [&str; 6] = ["0", "1", "4294967295", "18446744073709551615", "-1", "1e300"];
@@ -38,14 +38,14 @@ fn numbers(value: &Value, pointer: &str, found: &mut Vec<String>) {
 
 /// Returns the snapshot of a host with a process, after the process was read.
 fn snapshot() -> Snapshot {
-    let mut host = Host::still(["H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, GIB);
     let agent = Agent::start(&host);
-    let mut seen = Seen::default();
-    seen.until(&agent, "the process", |snapshot| {
+    let mut received = ReceivedLines::default();
+    received.read_until(&agent, "the process", |snapshot| {
         snapshot.host.scan.at != Moment(0) && snapshot.processes.iter().any(|process| process.facts.argv.is_ok())
     });
-    seen.snapshot.expect("it was read")
+    received.snapshot.expect("it was read")
 }
 
 fn line(snapshot: &Snapshot) -> Value {

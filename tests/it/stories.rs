@@ -1,4 +1,4 @@
-//! Runs the stories of real processes in `stories/*.txt`, and checks gputop's verdicts.
+//! Runs the stories of real processes in `stories/*.txt`, and checks gputop's verdicts on them.
 //!
 //! All stories run at the same time, each on a GPU of its own, with one agent: the shipped binary, which lists real
 //! processes, reads the real `/proc`, and takes plain files for `/dev/nvidia*`. The model judges its lines.
@@ -19,267 +19,263 @@ use gputop::model::HostModel;
 use gputop::protocol::line::Line;
 use rustix::process::Signal;
 
-use self::script::{Act, Claim, Story};
+use self::script::{Action, Claim, Story};
 use crate::cli::json;
-use crate::process::{Life, Started, now};
-use crate::stage::Parts;
-use crate::world::Host;
-use crate::{DEADLINE, say};
+use crate::host::{GIB, Host};
+use crate::process::{ChildProcess, ProcessHandle, now};
+use crate::ready_pipe::ReadyPipe;
+use crate::{DEADLINE, print_note};
 
 /// The files with the stories.
 const FILES: [&str; 3] =
     [include_str!("stories/workers.txt"), include_str!("stories/launchers.txt"), include_str!("stories/states.txt")];
 
-/// The time for a claim to come true: rules count seconds, as a process is quiet only after 10 s.
-const PATIENCE: Duration = DEADLINE.saturating_mul(3);
+/// The longest wait for a claim to hold: some verdicts need 10 s of observation.
+const CLAIM_DEADLINE: Duration = DEADLINE.saturating_mul(3);
 
-/// Longer than the time after which a process without computation is idle.
-const LATER: u64 = 11 * 60 * 1000;
+/// Milliseconds until the claims of `later`: longer than the 10 minutes after which a process without computation is idle.
+const LATER_MS: u64 = 11 * 60 * 1000;
 
-/// A story that is running.
-struct Told {
+/// A story whose processes run.
+struct RunningStory {
     story: Story,
     gpu: usize,
-    parts: BTreeMap<String, Life>,
-    /// The current scene, and whether the last one is over.
-    scene: usize,
+    /// The processes that reported a role.
+    processes: BTreeMap<String, ProcessHandle>,
+    /// The index of the current step.
+    step: usize,
     is_over: bool,
-    /// The end of the last act, and the time from there to the first orphan.
+    /// The time of the last action.
     acted: Instant,
-    orphaned: Option<Duration>,
-    /// The process that was started here; the others descend from it.
-    started: Started,
+    /// The time from the last action to the first orphan; `None` while there is none.
+    time_to_orphan: Option<Duration>,
+    /// The first process of the story, a child of the test. The others descend from it.
+    first_process: ChildProcess,
 }
 
-impl Drop for Told {
+impl Drop for RunningStory {
     fn drop(&mut self) {
-        for life in self.parts.values() {
-            life.end();
-        }
+        self.processes.values().for_each(ProcessHandle::kill);
     }
 }
 
-impl Told {
-    fn pid(&self, part: &str) -> u32 {
-        self.parts[part].pid
+impl RunningStory {
+    fn pid(&self, role: &str) -> u32 {
+        self.processes[role].pid
     }
 
-    /// The part that a PID plays; `None` for helpers of multiprocessing and other processes without a part.
-    fn part(&self, pid: u32) -> Option<&str> {
-        self.parts.iter().find(|(_, life)| life.pid == pid).map(|(part, _)| part.as_str())
+    /// The role of a process; `None` for helpers of multiprocessing and other processes without a role.
+    fn role(&self, pid: u32) -> Option<&str> {
+        self.processes.iter().find(|(_, process)| process.pid == pid).map(|(role, _)| role.as_str())
     }
 
-    /// The names of the parts among these PIDs.
-    fn names(&self, pids: impl Iterator<Item = u32>) -> String {
-        let mut names: Vec<&str> = pids.filter_map(|pid| self.part(pid)).collect();
-        names.sort_unstable();
-        if names.is_empty() { "nobody".to_owned() } else { names.join(" ") }
+    /// The roles of these processes, sorted.
+    fn roles(&self, pids: impl Iterator<Item = u32>) -> String {
+        let mut roles: Vec<&str> = pids.filter_map(|pid| self.role(pid)).collect();
+        roles.sort_unstable();
+        if roles.is_empty() { "nobody".to_owned() } else { roles.join(" ") }
     }
 
-    /// Replaces parts in braces by their PIDs.
+    /// Replaces roles in braces by PIDs.
     fn with_pids(&self, text: &str) -> String {
-        let put =
-            |text: String, (part, life): (&String, &Life)| text.replace(&format!("{{{part}}}"), &life.pid.to_string());
-        self.parts.iter().fold(text.to_owned(), put)
+        self.processes.iter().fold(text.to_owned(), |text, (role, process)| {
+            text.replace(&format!("{{{role}}}"), &process.pid.to_string())
+        })
     }
 
-    fn perform(&mut self, act: &Act, host: &mut Host) {
+    fn perform(&mut self, action: &Action, host: &mut Host) {
         let gpu = self.gpu;
-        let change_tenant = |host: &mut Host, pid: u32, change: &dyn Fn(&mut Tenant)| {
-            host.change(|world| world.gpus[gpu].tenants.iter_mut().filter(|tenant| tenant.pid == pid).for_each(change));
+        let change_process = |host: &mut Host, pid: u32, change: &dyn Fn(&mut Tenant)| {
+            host.change(|world| {
+                world.gpus[gpu].tenants.iter_mut().filter(|process| process.pid == pid).for_each(change);
+            });
         };
-        match act {
-            Act::Ready(_) => {}
-            Act::On { part, memory, sm, holders } => {
+        match action {
+            Action::Ready(_) => {}
+            Action::On { role, memory, sm, holders } => {
                 let holders = holders.iter().map(|holder| self.pid(holder)).collect();
-                host.put(gpu, Tenant { sm: *sm, holders, ..Tenant::new(self.pid(part), *memory) });
+                host.add_process(gpu, Tenant { sm: *sm, holders, ..Tenant::new(self.pid(role), *memory) });
             }
-            Act::Sm(part, percent) => change_tenant(host, self.pid(part), &|tenant| tenant.sm = Some(*percent)),
-            Act::Ghost(part) => change_tenant(host, self.pid(part), &|tenant| tenant.fictional = true),
-            Act::Extra(memory) => host.change(|world| world.gpus[gpu].memory.unaccounted = *memory),
-            Act::Kill(part) => {
-                self.parts[part].signal(Signal::KILL);
-                self.parts[part].wait_end();
-                if self.pid(part) == self.started.pid() {
-                    // Like a shell.
-                    self.started.wait();
+            Action::Sm(role, percent) => change_process(host, self.pid(role), &|process| process.sm = Some(*percent)),
+            Action::Ghost(role) => change_process(host, self.pid(role), &|process| process.fictional = true),
+            Action::Extra(memory) => host.change(|world| world.gpus[gpu].memory.unaccounted = *memory),
+            Action::Kill(role) => {
+                self.processes[role].signal(Signal::KILL);
+                self.processes[role].wait_for_end();
+                if self.pid(role) == self.first_process.pid() {
+                    // Reaps it, as a shell does.
+                    self.first_process.wait();
                 }
             }
-            Act::Stop(part) => {
-                self.parts[part].signal(Signal::STOP);
-                self.parts[part].wait_state('T');
+            Action::Stop(role) => {
+                self.processes[role].signal(Signal::STOP);
+                self.processes[role].wait_for_state('T');
             }
         }
         self.acted = now();
     }
 
     /// Returns the facts that contradict a claim; `None` when the claim holds.
-    fn deny(&self, claim: &Claim, model: &HostModel) -> Option<String> {
-        let found = |part: &str| {
-            let mut verdicts = model.verdicts().iter();
-            verdicts.find(|verdict| verdict.process.pid == self.pid(part))
-        };
-        let unlike = |is: String, claimed: &str| (is != claimed).then_some(is);
+    fn contradiction(&self, claim: &Claim, model: &HostModel) -> Option<String> {
+        let verdict_on = |role: &str| model.verdicts().iter().find(|verdict| verdict.process.pid == self.pid(role));
+        let unless_equal = |found: String, claimed: &str| (found != claimed).then_some(found);
         match claim {
-            Claim::Verdict { part, word, fragment } => match found(part) {
-                None => Some(format!("{part} is not seen")),
+            Claim::Verdict { role, word, fragment } => match verdict_on(role) {
+                None => Some(format!("{role} is not listed")),
                 Some(verdict) => {
-                    let (said, fragment) = (verdict.sentence(), self.with_pids(fragment));
-                    let holds = verdict.word() == word && said.contains(&fragment);
-                    (!holds).then(|| format!("{part} => {}: {said} (no `{fragment}`)", verdict.word()))
+                    let (sentence, fragment) = (verdict.sentence(), self.with_pids(fragment));
+                    let holds = verdict.word() == word && sentence.contains(&fragment);
+                    (!holds).then(|| format!("{role} => {}: {sentence} (no `{fragment}`)", verdict.word()))
                 }
             },
-            Claim::Gone(part) => {
-                (!self.parts[part].ends_within(Duration::ZERO)).then(|| format!("{part} is still there"))
-            }
-            Claim::Never { parts, words } => parts.iter().find_map(|part| {
-                let verdict = found(part).filter(|verdict| words.iter().any(|word| verdict.word() == word))?;
-                Some(format!("{part} => {}: {}", verdict.word(), verdict.sentence()))
+            Claim::Gone(role) => self.processes[role].is_alive().then(|| format!("{role} is alive")),
+            Claim::Never { roles, words } => roles.iter().find_map(|role| {
+                let verdict = verdict_on(role).filter(|verdict| words.iter().any(|word| verdict.word() == word))?;
+                Some(format!("{role} => {}: {}", verdict.word(), verdict.sentence()))
             }),
-            Claim::Job { part, job } => {
-                let Some(found) = found(part).and_then(|verdict| model.job(verdict.process)) else {
-                    return Some(format!("{part} is in no job"));
+            Claim::Job { role, job } => {
+                let Some(found) = verdict_on(role).and_then(|verdict| model.job(verdict.process)) else {
+                    return Some(format!("{role} is in no job"));
                 };
-                unlike(format!("{}: {}", found.name, self.names(found.members.iter().map(|member| member.pid))), job)
+                let members = self.roles(found.members.iter().map(|member| member.pid));
+                unless_equal(format!("{}: {members}", found.name), job)
             }
-            Claim::Origin { part, origin } => {
-                let found = found(part).and_then(|verdict| model.latest()?.process(verdict.process));
-                let found =
-                    found.and_then(|process| process.facts.origin.as_ref().ok()).map_or("nowhere", Text::as_str);
-                unlike(found.to_owned(), origin)
+            Claim::Origin { role, origin } => {
+                let process = verdict_on(role).and_then(|verdict| model.latest()?.process(verdict.process));
+                let found = process.and_then(|process| process.facts.origin.as_ref().ok());
+                unless_equal(found.map_or("nowhere", Text::as_str).to_owned(), origin)
             }
             Claim::Unaccounted(claimed) => {
-                let place =
-                    |uuid| model.latest().and_then(|snapshot| snapshot.gpus.iter().position(|gpu| gpu.uuid == uuid));
-                let found =
-                    model.unaccounted().iter().find(|unaccounted| place(unaccounted.gpu.clone()) == Some(self.gpu));
-                let said = found.map_or("none".to_owned(), |unaccounted| {
-                    format!(
-                        "{}, open in {}",
-                        unaccounted.memory,
-                        self.names(unaccounted.device_file_holders.iter().map(|unaccounted| unaccounted.pid))
-                    )
+                let uuid = model.latest().map(|snapshot| &snapshot.gpus[self.gpu].uuid);
+                let found = model.unaccounted().iter().find(|unaccounted| Some(&unaccounted.gpu) == uuid);
+                let found = found.map_or("none".to_owned(), |unaccounted| {
+                    let holders = unaccounted.device_file_holders.iter().map(|holder| holder.pid);
+                    format!("{}, open in {}", unaccounted.memory, self.roles(holders))
                 });
-                unlike(said, claimed)
+                unless_equal(found, claimed)
             }
         }
     }
 
-    /// Returns the contradicted claims of the current scene.
-    fn wrong(&self, model: &HostModel) -> Vec<String> {
-        self.story.scenes[self.scene].claims.iter().filter_map(|claim| self.deny(claim, model)).collect()
+    /// Returns what contradicts the claims of the current step.
+    fn contradictions(&self, model: &HostModel) -> Vec<String> {
+        let claims = &self.story.steps[self.step].claims;
+        claims.iter().filter_map(|claim| self.contradiction(claim, model)).collect()
     }
 
-    /// Checks `never` claims against each line from their scene on.
+    /// Checks the `never` claims of all steps so far.
     #[track_caller]
-    fn refute_never(&self, model: &HostModel) {
-        let claims = self.story.scenes[..=self.scene].iter().flat_map(|scene| &scene.claims);
+    fn check_never_claims(&self, model: &HostModel) {
+        let claims = self.story.steps[..=self.step].iter().flat_map(|step| &step.claims);
         let never = claims.filter(|claim| matches!(claim, Claim::Never { .. }));
-        let denials: Vec<String> = never.filter_map(|claim| self.deny(claim, model)).collect();
-        assert!(denials.is_empty(), "{}: {denials:?}", self.story.title);
+        let contradictions: Vec<String> = never.filter_map(|claim| self.contradiction(claim, model)).collect();
+        assert!(contradictions.is_empty(), "{}: {contradictions:?}", self.story.title);
     }
 
-    /// Performs the acts of the next scene.
-    fn begin(&mut self, host: &mut Host) {
-        self.orphaned = None;
-        for act in std::mem::take(&mut self.story.scenes[self.scene].acts) {
-            self.perform(&act, host);
+    /// Performs the actions of the current step.
+    fn begin_step(&mut self, host: &mut Host) {
+        self.time_to_orphan = None;
+        for action in std::mem::take(&mut self.story.steps[self.step].actions) {
+            self.perform(&action, host);
         }
     }
 
-    /// Continues with the next scene if all claims of this one hold.
-    fn go_on(&mut self, host: &mut Host, model: &HostModel) {
-        if self.is_over || !self.wrong(model).is_empty() {
+    /// Begins the next step if all claims of this one hold.
+    fn advance(&mut self, host: &mut Host, model: &HostModel) {
+        if self.is_over || !self.contradictions(model).is_empty() {
             return;
         }
-        if let Some(after) = self.orphaned.filter(|_| self.scene > 0) {
-            say(format_args!("an orphan after {} ms: {}", after.as_millis(), self.story.title));
+        if let Some(time) = self.time_to_orphan.filter(|_| self.step > 0) {
+            print_note(format_args!("an orphan after {} ms: {}", time.as_millis(), self.story.title));
         }
-        self.is_over = self.scene + 1 == self.story.scenes.len();
+        self.is_over = self.step + 1 == self.story.steps.len();
         if !self.is_over {
-            self.scene += 1;
-            self.begin(host);
+            self.step += 1;
+            self.begin_step(host);
         }
     }
 
-    /// Notes the time of the first orphan after an act.
-    fn note_orphan(&mut self, model: &HostModel) {
-        let is_orphan = model
-            .verdicts()
-            .iter()
-            .any(|verdict| verdict.word() == "orphan" && self.part(verdict.process.pid).is_some());
-        if is_orphan && self.orphaned.is_none() {
-            self.orphaned = Some(self.acted.elapsed());
+    /// Records the time of the first orphan after an action.
+    fn record_orphan(&mut self, model: &HostModel) {
+        let mut verdicts = model.verdicts().iter();
+        let has_orphan = verdicts.any(|verdict| verdict.word() == "orphan" && self.role(verdict.process.pid).is_some());
+        if has_orphan && self.time_to_orphan.is_none() {
+            self.time_to_orphan = Some(self.acted.elapsed());
         }
     }
 }
 
-/// Starts the processes of every story, and waits until each has reported its part.
-fn cast(host: &mut Host) -> Vec<Told> {
-    let parts = Parts::of(host);
-    let stories = FILES.iter().flat_map(|file| script::read(file)).filter(can_be_told);
-    let mut told: Vec<Told> = stories.enumerate().map(|(gpu, story)| start(host, &parts, story, gpu)).collect();
-    let waited = now();
-    let is_missing =
-        |told: &Told| told.story.parts().into_iter().find(|part| !told.parts.contains_key(*part)).map(str::to_owned);
-    while let Some((waiting, missing)) = told.iter().find_map(|told| Some((told, is_missing(told)?))) {
-        let part = parts.next(PATIENCE.saturating_sub(waited.elapsed()));
-        let Some(part) = part else { panic!("{}: {missing} never comes", waiting.story.title) };
-        told[part.gpu].parts.insert(part.name, Life::of(part.pid));
+/// Starts the processes of every story, and waits until each has reported its role.
+fn start_stories(host: &mut Host) -> Vec<RunningStory> {
+    let pipe = ReadyPipe::create(host);
+    let stories = FILES.iter().flat_map(|file| script::read(file)).filter(is_installed);
+    let mut running: Vec<RunningStory> =
+        stories.enumerate().map(|(gpu, story)| start_story(host, &pipe, story, gpu)).collect();
+    let started = now();
+    let missing_role = |story: &RunningStory| {
+        story.story.roles().into_iter().find(|role| !story.processes.contains_key(*role)).map(str::to_owned)
+    };
+    while let Some((story, role)) = running.iter().find_map(|story| Some((story, missing_role(story)?))) {
+        let process = pipe.next_within(CLAIM_DEADLINE.saturating_sub(started.elapsed()));
+        let Some(process) = process else { panic!("{}: {role} is never ready", story.story.title) };
+        running[process.gpu].processes.insert(process.role, ProcessHandle::open(process.pid));
     }
-    told
+    running
 }
 
-fn can_be_told(story: &Story) -> bool {
+/// Whether the program that a story runs is installed. Prints that a story is skipped.
+fn is_installed(story: &Story) -> bool {
     let program = &story.run[0];
-    let is_there = std::env::var_os("PATH")
-        .is_some_and(|paths| std::env::split_paths(&paths).any(|paths| paths.join(program).exists()));
-    if !is_there {
-        say(format_args!("left out: {} ({program} is not installed)", story.title));
+    let is_installed = std::env::var_os("PATH")
+        .is_some_and(|paths| std::env::split_paths(&paths).any(|folder| folder.join(program).exists()));
+    if !is_installed {
+        print_note(format_args!("skipped: {} ({program} is not installed)", story.title));
     }
-    is_there
+    is_installed
 }
 
 /// Starts the first process of a story.
-fn start(host: &Host, parts: &Parts, story: Story, gpu: usize) -> Told {
+fn start_story(host: &Host, pipe: &ReadyPipe, story: Story, gpu: usize) -> RunningStory {
     let files = story.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
-    let run: Vec<&str> = story.run.iter().map(String::as_str).collect();
-    let started = Started::start(&mut parts.play(host, gpu, files, &run));
-    Told { story, gpu, parts: BTreeMap::new(), scene: 0, is_over: false, acted: now(), orphaned: None, started }
+    let words: Vec<&str> = story.run.iter().map(String::as_str).collect();
+    let first_process = ChildProcess::spawn(&mut pipe.command(host, gpu, files, &words));
+    let processes = BTreeMap::new();
+    RunningStory { story, gpu, processes, step: 0, is_over: false, acted: now(), time_to_orphan: None, first_process }
 }
 
-/// The model of the agent's lines.
-struct Watch {
+/// An agent, and the model of its lines.
+struct ObservedHost {
     model: HostModel,
     lines: Receiver<Vec<u8>>,
-    _agent: Started,
+    _agent: ChildProcess,
 }
 
-impl Watch {
+impl ObservedHost {
     fn start(mut command: Command) -> Self {
-        // Keeps the agent's input open: without it, the agent exits.
-        let mut agent = Started::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
-        let out = BufReader::new(agent.child().stdout.take().expect("it was asked for"));
+        // The agent's input stays open: when it closes, the agent exits.
+        let mut agent = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let out = BufReader::new(agent.child().stdout.take().expect("stdout is piped"));
         let (send, lines) = mpsc::channel();
         thread::spawn(move || out.split(b'\n').map_while(Result::ok).try_for_each(|line| send.send(line)));
         Self { model: HostModel::default(), lines, _agent: agent }
     }
 
+    /// Waits for the next line, and applies it to the model.
     #[track_caller]
-    fn next(&mut self) {
-        let line = self.lines.recv_timeout(DEADLINE).expect("the agent goes on");
-        match Line::parse(&line).expect("our own line").expect("our own kind") {
+    fn apply_next_line(&mut self) {
+        let line = self.lines.recv_timeout(DEADLINE).expect("the agent writes another line");
+        match Line::parse(&line).expect("the line parses").expect("the kind of line is known") {
             Line::Full(full) => self.model.replace(*full),
-            Line::Tick(change) => self.model.change(*change).expect("a tick starts from the line before"),
+            Line::Tick(change) => self.model.change(*change).expect("a tick changes the snapshot of the line before"),
             Line::Reply(_) => {}
         }
     }
 
-    /// Lets eleven minutes pass.
-    fn pass_time(&mut self) {
-        let mut snapshot = self.model.latest().expect("there were lines").clone();
-        snapshot.at = Moment(snapshot.at.0 + LATER);
-        snapshot.gpus.iter_mut().for_each(|gpu| gpu.load.at = Moment(gpu.load.at.0 + LATER));
+    /// Applies the last snapshot again, dated eleven minutes later.
+    fn pass_eleven_minutes(&mut self) {
+        let mut snapshot = self.model.latest().expect("lines were read").clone();
+        snapshot.at = Moment(snapshot.at.0 + LATER_MS);
+        snapshot.gpus.iter_mut().for_each(|gpu| gpu.load.at = Moment(gpu.load.at.0 + LATER_MS));
         self.model.replace(snapshot);
     }
 }
@@ -287,92 +283,96 @@ impl Watch {
 #[test]
 fn every_claim_of_the_stories_holds() {
     let count = FILES.iter().map(|file| script::read(file).len()).sum();
-    let mut host = Host::still(vec!["H100"; count]);
-    let mut told = cast(&mut host);
-    assert!(told.len() >= 25, "{} stories", told.len());
-    for case in &mut told {
-        case.begin(&mut host);
+    let mut host = Host::new(vec!["H100"; count]);
+    let mut stories = start_stories(&mut host);
+    assert!(stories.len() >= 25, "{} stories", stories.len());
+    for story in &mut stories {
+        story.begin_step(&mut host);
     }
-    let mut watch = Watch::start(host.gputop(["agent"]));
+    let mut observed = ObservedHost::start(host.gputop(["agent"]));
     let began = now();
     loop {
-        watch.next();
-        for case in &mut told {
-            case.note_orphan(&watch.model);
-            case.refute_never(&watch.model);
-            case.go_on(&mut host, &watch.model);
+        observed.apply_next_line();
+        for story in &mut stories {
+            story.record_orphan(&observed.model);
+            story.check_never_claims(&observed.model);
+            story.advance(&mut host, &observed.model);
         }
-        // At the end, all claims hold at once.
-        let wrong = told
+        // At the end, the last claims of all stories hold at once.
+        let unfinished = stories
             .iter()
-            .map(|told| (told, told.wrong(&watch.model)))
-            .filter(|(told, wrong)| !told.is_over || !wrong.is_empty());
-        let wrong: Vec<String> =
-            wrong.map(|(told, wrong)| format!("{}: {}", told.story.title, wrong.join("; "))).collect();
-        if wrong.is_empty() {
+            .map(|story| (story, story.contradictions(&observed.model)))
+            .filter(|(story, contradictions)| !story.is_over || !contradictions.is_empty());
+        let unfinished: Vec<String> = unfinished
+            .map(|(story, contradictions)| format!("{}: {}", story.story.title, contradictions.join("; ")))
+            .collect();
+        if unfinished.is_empty() {
             break;
         }
-        assert!(began.elapsed() < PATIENCE, "\n{}\n", wrong.join("\n"));
+        assert!(began.elapsed() < CLAIM_DEADLINE, "\n{}\n", unfinished.join("\n"));
     }
-    say(format_args!("all was told in {:?}", began.elapsed()));
-    watch.pass_time();
-    let later = told.iter().flat_map(|told| told.story.later.iter().map(move |claim| (told, claim)));
-    let denied =
-        later.filter_map(|(told, claim)| Some(format!("{}: {}", told.story.title, told.deny(claim, &watch.model)?)));
-    assert_eq!(denied.collect::<Vec<_>>(), Vec::<String>::new());
+    print_note(format_args!("all claims held after {:?}", began.elapsed()));
+    observed.pass_eleven_minutes();
+    let later = stories.iter().flat_map(|story| story.story.later.iter().map(move |claim| (story, claim)));
+    let contradictions: Vec<String> = later
+        .filter_map(|(story, claim)| {
+            Some(format!("{}: {}", story.story.title, story.contradiction(claim, &observed.model)?))
+        })
+        .collect();
+    assert_eq!(contradictions, Vec::<String>::new());
 
-    check_report(&host, &told);
+    check_report(&host, &stories);
 }
 
-/// Checks that a report started only now finds the orphans that do not need observation.
-fn check_report(host: &Host, told: &[Told]) {
-    let ran = host.run(["orphans", "--json", "--timeout", "20s"]);
-    assert_eq!(ran.code, 10, "{}", ran.err);
-    let found = json(&ran);
-    let entries = found["processes"].as_array().expect("a list");
-    let verdict = |pid: u32| entries.iter().find(|entry| entry["pid"] == pid).map(|entry| &entry["verdict"]);
+/// Checks that `gputop orphans`, started only now, finds the orphans that need no observation.
+fn check_report(host: &Host, stories: &[RunningStory]) {
+    let output = host.run(["orphans", "--json", "--timeout", "20s"]);
+    assert_eq!(output.code, 10, "{}", output.stderr);
+    let report = json(&output);
+    let entries = report["processes"].as_array().expect("a list of processes");
+    let verdict_on = |pid: u32| entries.iter().find(|entry| entry["pid"] == pid).map(|entry| &entry["verdict"]);
     let mut proved = 0;
-    for case in told {
-        // Only stories without further scenes: nothing happened since the agent started.
-        let [scene] = case.story.scenes.as_slice() else { continue };
-        for claim in &scene.claims {
+    for story in stories {
+        // Only stories of one step: nothing happened to their processes since the agent started.
+        let [step] = story.story.steps.as_slice() else { continue };
+        for claim in &step.claims {
             match claim {
-                Claim::Verdict { part, word, .. } if word == "orphan" => {
+                Claim::Verdict { role, word, .. } if word == "orphan" => {
                     // A single report cannot tell whether a process is quiet.
-                    let said = verdict(case.pid(part)).expect("it is listed");
-                    assert!(["orphan", "maybe_orphan"].iter().any(|word| said == word), "{}: {said}", case.story.title);
-                    proved += usize::from(said == "orphan");
+                    let verdict = verdict_on(story.pid(role)).expect("the process is listed");
+                    assert!(verdict == "orphan" || verdict == "maybe_orphan", "{}: {verdict}", story.story.title);
+                    proved += usize::from(verdict == "orphan");
                 }
-                Claim::Never { parts, .. } => {
-                    let listed =
-                        parts.iter().filter_map(|part| verdict(case.pid(part))).filter(|verdict| *verdict == "orphan");
-                    assert_eq!(listed.count(), 0, "{}", case.story.title);
+                Claim::Never { roles, .. } => {
+                    let is_orphan = |role: &String| verdict_on(story.pid(role)).is_some_and(|word| word == "orphan");
+                    assert!(!roles.iter().any(is_orphan), "{}", story.story.title);
                 }
                 _ => {}
             }
         }
     }
-    assert!(proved >= 7, "{proved} orphans were proved without being watched");
+    assert!(proved >= 7, "{proved} orphans were proved without observation");
 }
 
 #[test]
 fn a_process_of_another_pid_namespace_is_called_foreign() {
     if !rustix::process::getuid().is_root() {
-        return say("skipped: only root can make a PID namespace");
+        return print_note("skipped: only root can make a PID namespace");
     }
-    let mut host = Host::still(["H100"]);
-    let outside = Started::start(Command::new("sleep").arg("1000").stdin(host.device(0)));
-    host.put(0, Tenant::fictional(outside.pid(), 3 << 30));
+    let mut host = Host::new(["H100"]);
+    let outside = ChildProcess::spawn(Command::new("sleep").arg("1000").stdin(host.open_device(0)));
+    host.add_process(0, Tenant::fictional(outside.pid(), 3 * GIB));
     let mut command = Command::new("unshare");
     let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
-    host.dress(&mut command).args(namespace).args([env!("CARGO_BIN_EXE_gputop"), "agent", "--interval", "100ms"]);
-    let mut watch = Watch::start(command);
+    let agent = [env!("CARGO_BIN_EXE_gputop"), "agent", "--interval", "100ms"];
+    host.set_environment(&mut command).args(namespace).args(agent);
+    let mut observed = ObservedHost::start(command);
     let began = now();
     loop {
-        watch.next();
-        let verdict = watch.model.verdicts().iter().find(|verdict| verdict.process.pid == outside.pid());
-        if verdict.is_some_and(|verdict| verdict.word() == "foreign") {
-            let sentence = verdict.map(gputop::model::Verdict::sentence).unwrap_or_default();
+        observed.apply_next_line();
+        let verdict = observed.model.verdicts().iter().find(|verdict| verdict.process.pid == outside.pid());
+        if let Some(verdict) = verdict.filter(|verdict| verdict.word() == "foreign") {
+            let sentence = verdict.sentence();
             assert!(sentence.contains("in another PID namespace") && sentence.contains("holds 3.0 GiB"), "{sentence}");
             return;
         }

@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use crate::cli::json;
+use crate::host::{GIB, Host};
 use crate::terminal::{ENTER, ESC, Terminal, number_after};
-use crate::world::{GIB, Host};
 
 const F2: &str = "\x1bOQ";
 const DOWN: &str = "\x1b[B";
@@ -24,8 +24,8 @@ fn write_config(host: &Host, text: &str) {
 
 #[test]
 fn columns_come_from_the_flag_then_the_variable_then_the_file() {
-    let mut host = Host::with(["H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::with_jitter(["H100"]);
+    host.start_sleep(0, GIB);
     write_config(&host, "columns = ['user', 'command']\nsort = 'user'\nhost = false\n");
     let shows = |command: &mut Command, expected: &str| {
         let mut terminal = Terminal::run(command, 80, 24);
@@ -41,8 +41,8 @@ fn columns_come_from_the_flag_then_the_variable_then_the_file() {
 
 #[test]
 fn a_column_that_is_hidden_in_the_panel_stays_so_once_it_is_written_down() {
-    let mut host = Host::with(["H100"]);
-    let pid = host.sleeper(0, GIB).to_string();
+    let mut host = Host::with_jitter(["H100"]);
+    let pid = host.start_sleep(0, GIB).to_string();
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
     terminal.wait_for(&pid);
     terminal.keys(F2);
@@ -55,7 +55,7 @@ fn a_column_that_is_hidden_in_the_panel_stays_so_once_it_is_written_down() {
     terminal.wait_for("written to");
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
-    terminal.wait_without("PID");
+    terminal.wait_until_gone("PID");
     terminal.quit();
     let text = fs::read_to_string(host.path("config/gputop/config.toml")).expect("it was written");
     assert!(text.contains(r#"columns = ["gpu", "user", "memory""#), "{text}");
@@ -67,8 +67,8 @@ fn a_column_that_is_hidden_in_the_panel_stays_so_once_it_is_written_down() {
 
 #[test]
 fn columns_of_gpus_are_chosen_ordered_and_hidden_as_those_of_processes() {
-    let mut host = Host::with(["H100", "RTX-4090"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::with_jitter(["H100", "RTX-4090"]);
+    host.start_sleep(0, GIB);
     write_config(&host, "gpu_columns = ['health', 'index', 'temp']\n");
     let head = |screen: &vt100::Screen| {
         let text = screen.contents();
@@ -106,8 +106,8 @@ fn columns_of_gpus_are_chosen_ordered_and_hidden_as_those_of_processes() {
 
 #[test]
 fn what_a_person_changed_is_there_in_the_next_run_but_no_filter() {
-    let mut host = Host::with(["H100"]);
-    host.sleeper(0, GIB);
+    let mut host = Host::with_jitter(["H100"]);
+    host.start_sleep(0, GIB);
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
     terminal.wait_for("sleep 1000");
     terminal.keys(&format!("P/sleep{ENTER}u"));
@@ -126,15 +126,15 @@ fn what_a_person_changed_is_there_in_the_next_run_but_no_filter() {
 
 #[test]
 fn a_setting_that_does_not_do_is_said_with_its_line_and_one_that_is_unknown_harms_nobody() {
-    let host = Host::with(["H100"]);
+    let host = Host::with_jitter(["H100"]);
     write_config(&host, "# mine\ntheme = 'dark'\n");
     let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
     terminal.wait_for("config.toml:2: theme: `dark` is no theme; there are terminal, safe, light, mono");
-    assert_eq!(terminal.wait_gone().code(), Some(1));
+    assert_eq!(terminal.wait_for_exit().code(), Some(1));
     write_config(&host, "theme = \"\\u001b[2Jowned\"\n");
     let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
     terminal.wait_for("[2Jowned` is no theme");
-    terminal.wait_gone();
+    terminal.wait_for_exit();
     assert!(!terminal.bytes().windows(4).any(|it| it == b"\x1b[2J"));
     write_config(&host, "theme = 'safe'\nthme = 'dark'\n");
     let mut terminal = Terminal::start_at(&host, 160, 24, []);
@@ -143,14 +143,14 @@ fn a_setting_that_does_not_do_is_said_with_its_line_and_one_that_is_unknown_harm
     // Scripts are not touched by any of it.
     write_config(&host, "theme = 'dark'\n");
     assert_eq!(host.run(["--once"]).code, 0);
-    let ran = host.run(["--theme", "dark"]);
-    assert_eq!(ran.code, 2, "{}", ran.err);
+    let output = host.run(["--theme", "dark"]);
+    assert_eq!(output.code, 2, "{}", output.stderr);
 }
 
 #[test]
 fn what_is_the_same_in_one_column_is_sorted_by_the_one_before() {
-    let mut host = Host::still(["H100"]);
-    let (one, two) = (host.sleeper(0, GIB), host.sleeper(0, GIB));
+    let mut host = Host::new(["H100"]);
+    let (one, two) = (host.start_sleep(0, GIB), host.start_sleep(0, GIB));
     let (low, high) = (one.min(two).to_string(), one.max(two).to_string());
     let mut terminal = Terminal::start_at(&host, 100, 24, ["--sort", "memory,-pid"]);
     let is_before = |screen: &vt100::Screen, first: &str, second: &str| {
@@ -166,15 +166,15 @@ fn what_is_the_same_in_one_column_is_sorted_by_the_one_before() {
 #[test]
 fn one_sees_only_ones_own_and_the_rest_of_a_long_command() {
     if !rustix::process::getuid().is_root() {
-        return crate::say("skipped: only root can start a process as someone else");
+        return crate::print_note("skipped: only root can start a process as someone else");
     }
-    let mut host = Host::with(["H100"]);
-    let mine = host.sleeper(0, GIB).to_string();
+    let mut host = Host::with_jitter(["H100"]);
+    let mine = host.start_sleep(0, GIB).to_string();
     let other = host.start(0, GIB, Command::new("sleep").arg("1000").uid(65534)).pid().to_string();
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
     terminal.wait_for(&other);
     terminal.keys("u");
-    terminal.wait_without(&other);
+    terminal.wait_until_gone(&other);
     terminal.wait_for(&mine);
     terminal.keys("u");
     terminal.wait_for(&other);
@@ -194,37 +194,37 @@ fn one_sees_only_ones_own_and_the_rest_of_a_long_command() {
 
 #[test]
 fn a_screen_that_is_paused_stands_still_says_so_and_goes_on() {
-    let mut host = Host::with(["H100"]);
-    let pid = host.sleeper(0, GIB).to_string();
+    let mut host = Host::with_jitter(["H100"]);
+    let pid = host.start_sleep(0, GIB).to_string();
     let mut terminal = Terminal::start_at(&host, 120, 24, ["--interval", "100ms"]);
     terminal.wait_for(&pid);
     terminal.keys("p");
     terminal.wait_for("PAUSED");
-    let gpu = terminal.line_at(" 0 H100");
-    let new = host.sleeper(0, GIB).to_string();
+    let gpu = terminal.line_starting_with(" 0 H100");
+    let new = host.start_sleep(0, GIB).to_string();
     terminal.wait_until("three seconds", |screen| {
         number_after(&screen.contents(), "all of this is ").is_some_and(|it| it >= 3)
     });
-    assert_eq!(terminal.line_at(" 0 H100"), gpu);
+    assert_eq!(terminal.line_starting_with(" 0 H100"), gpu);
     assert!(!terminal.text().contains(&new), "{}", terminal.text());
     // Whoever signals sees how things are.
     terminal.keys("x");
-    terminal.wait_without("PAUSED");
+    terminal.wait_until_gone("PAUSED");
     terminal.wait_for("End process");
     terminal.keys(ESC);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     terminal.wait_for(&new);
     terminal.keys("p");
     terminal.wait_for("PAUSED");
     terminal.keys("p");
-    terminal.wait_without("PAUSED");
+    terminal.wait_until_gone("PAUSED");
     terminal.quit();
 }
 
 #[test]
 fn a_pid_and_a_command_go_into_the_clipboard_of_the_terminal() {
-    let mut host = Host::with(["H100"]);
-    let pid = host.sleeper(0, GIB);
+    let mut host = Host::with_jitter(["H100"]);
+    let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start_at(&host, 100, 24, []);
     terminal.wait_for("sleep 1000");
     terminal.keys("Y");
@@ -239,8 +239,8 @@ fn a_pid_and_a_command_go_into_the_clipboard_of_the_terminal() {
 
 #[test]
 fn themes_differ_in_colours_only() {
-    let mut host = Host::still(["H100"]);
-    host.sleeper(0, 20 * GIB);
+    let mut host = Host::new(["H100"]);
+    host.start_sleep(0, 20 * GIB);
     let colours = |theme: &str| {
         let mut terminal = Terminal::start_at(&host, 100, 24, ["--theme", theme]);
         terminal.wait_for("sleep 1000");
@@ -257,18 +257,18 @@ fn themes_differ_in_colours_only() {
 
 #[test]
 fn in_plain_words_nothing_needs_a_column_or_a_colour() {
-    let mut host = Host::still(["H100", "GTX-970"]);
-    let pid = host.sleeper(0, 2 * GIB);
-    let ran = host.run(["--plain"]);
-    let text = ran.text();
-    assert_eq!(ran.code, 0, "{text}{}", ran.err);
+    let mut host = Host::new(["H100", "GTX-970"]);
+    let pid = host.start_sleep(0, 2 * GIB);
+    let output = host.run(["--plain"]);
+    let text = output.text();
+    assert_eq!(output.code, 0, "{text}{}", output.stderr);
     assert!(text.contains(&format!("Process {pid} of ")) && text.contains("memory 2.0 GiB"), "{text}");
     assert!(text.contains("GPU 1, NVIDIA GeForce GTX 970:") && text.contains("power not reported"), "{text}");
     assert!(text.chars().all(|it| it.is_ascii_graphic() || it == ' ' || it == '\n'), "{text}");
     assert!(!text.lines().any(|line| line.contains("  ")), "no columns: {text}");
     // On a terminal, too, it only prints.
     let mut terminal = Terminal::run(&mut host.gputop(["--plain"]), 80, 24);
-    assert!(terminal.wait_gone().success());
+    assert!(terminal.wait_for_exit().success());
     let bytes = terminal.bytes();
     assert!(!bytes.contains(&0x1b), "{}", String::from_utf8_lossy(&bytes));
     assert_eq!(json(&host.run(["--json"]))["gpus"][1]["load"]["power_watts"], serde_json::Value::Null);

@@ -1,6 +1,5 @@
-//! A terminal with gputop in it: a pty, an emulator that draws what is written to it, and a person's keys.
+//! A terminal with a program in it: a pty, an emulator that draws what is written to it, and keys.
 
-use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus};
@@ -13,8 +12,8 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
 use crate::DEADLINE;
-use crate::process::{Life, Started, children};
-use crate::world::Host;
+use crate::host::Host;
+use crate::process::{ChildProcess, ProcessHandle, children_with_argument, exit_code, now, process_state};
 
 pub(crate) const ENTER: &str = "\r";
 pub(crate) const ESC: &str = "\x1b";
@@ -23,82 +22,94 @@ pub(crate) const UP: &str = "\x1b[A";
 pub(crate) const TAB: &str = "\t";
 pub(crate) const F9: &str = "\x1b[20~";
 pub(crate) const DELETE: &str = "\x1b[3~";
+pub(crate) const CTRL_C: &str = "\x03";
 pub(crate) const CTRL_Z: &str = "\x1a";
 
-/// Around a synchronized update.
-const BEGIN: &[u8] = b"\x1b[?2026h";
-const END: &[u8] = b"\x1b[?2026l";
+/// The escape sequences around a synchronized update.
+const BEGIN_UPDATE: &[u8] = b"\x1b[?2026h";
+const END_UPDATE: &[u8] = b"\x1b[?2026l";
 
-/// What stands on the terminal before gputop comes.
-const SHELL: &[u8] = b"person@host:~$ ls\r\ntrain.py\r\nperson@host:~$ top\r\n";
+/// The text on the terminal before the program starts.
+const TEXT_BEFORE: &[u8] = b"person@host:~$ ls\r\ntrain.py\r\nperson@host:~$ top\r\n";
 
-/// What the emulator shows, and every byte that it was sent.
-struct Shown {
+/// Commands to the thread that reads the pty.
+const STOP_READING: u8 = b's';
+const RESUME_READING: u8 = b'r';
+const EXIT: u8 = b'x';
+
+/// The emulator, and every byte that was written to the terminal.
+struct Emulation {
     emulator: vt100::Parser,
     bytes: Vec<u8>,
-    /// How many of them the emulator has drawn: an update that is under way shows only when it is whole.
+    /// The number of bytes that the emulator has drawn: it draws a synchronized update only when it is complete.
     drawn: usize,
 }
 
-impl Shown {
-    fn take(&mut self, bytes: &[u8]) {
+impl Emulation {
+    fn write(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         let new = &self.bytes[self.drawn..];
-        let last = |of: &[u8]| new.windows(of.len()).rposition(|it| it == of);
-        let whole = match (last(BEGIN), last(END)) {
+        let complete = match (last_position(new, BEGIN_UPDATE), last_position(new, END_UPDATE)) {
             (Some(begin), end) if end.is_none_or(|end| end < begin) => begin,
             _ => new.len(),
         };
-        self.emulator.process(&new[..whole]);
-        self.drawn += whole;
+        self.emulator.process(&new[..complete]);
+        self.drawn += complete;
     }
 }
 
-#[derive(Default)]
-struct Desk {
-    shown: Mutex<Option<Shown>>,
+/// The emulation, shared by the test and the thread that reads the pty.
+struct SharedEmulation {
+    emulation: Mutex<Emulation>,
     changed: Condvar,
 }
 
-impl Desk {
-    fn shown(&self) -> MutexGuard<'_, Option<Shown>> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+impl SharedEmulation {
+    fn lock(&self) -> MutexGuard<'_, Emulation> {
+        self.emulation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a condition comes true within this time.
+    fn becomes_true_within(&self, time: Duration, is_true: impl Fn(&Emulation) -> bool) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), time, |emulation| !is_true(emulation));
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
-/// What a terminal is like, apart from what is on it.
+/// The state of a terminal that a program must restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Manner {
-    /// Every mode of the line discipline.
+struct TerminalState {
+    /// The modes of the line discipline.
     modes: String,
-    /// What the emulator shows, its cursor, pen and modes, as escape sequences.
-    picture: String,
+    /// The text, cursor, attributes and modes of the emulator, as escape sequences.
+    screen: String,
 }
 
-/// A terminal with a program in it, which ends with the terminal.
+/// A terminal with a program in it. Dropping it hangs up and ends the program.
 pub(crate) struct Terminal {
-    program: Started,
-    desk: Arc<Desk>,
+    program: ChildProcess,
+    shared: Arc<SharedEmulation>,
     slave: OwnedFd,
+    /// `None` after the terminal hung up.
     master: Option<Arc<OwnedFd>>,
-    /// Bytes here tell the reader to stop, to go on, and to leave.
+    /// The pipe of commands to the reader.
     control: OwnedFd,
     reader: Option<JoinHandle<()>>,
-    before: Manner,
+    state_before: TerminalState,
 }
 
 impl Terminal {
-    /// gputop on that host, at 80x24.
+    /// Runs gputop on a host, in a terminal of 80x24.
     pub(crate) fn start<'a>(host: &Host, args: impl IntoIterator<Item = &'a str>) -> Self {
         Self::run(&mut host.gputop(args), 80, 24)
     }
 
-    /// The same in another size.
+    /// Runs gputop on a host, in a terminal of this size.
     pub(crate) fn start_at<'a>(host: &Host, width: u16, height: u16, args: impl IntoIterator<Item = &'a str>) -> Self {
         Self::run(&mut host.gputop(args), width, height)
     }
 
-    /// Any command, as the leader of a session whose terminal this is.
+    /// Runs a command as the leader of a session whose controlling terminal this is.
     pub(crate) fn run(command: &mut Command, width: u16, height: u16) -> Self {
         // SAFETY: two system calls, which allocate nothing and take no lock.
         unsafe {
@@ -107,149 +118,136 @@ impl Terminal {
                 Ok(rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?)
             });
         }
-        Self::put(command, width, height)
+        Self::spawn(command, width, height)
     }
 
-    /// Any command, in a session without a terminal: this one is open, and controls nobody.
-    pub(crate) fn open(command: &mut Command, width: u16, height: u16) -> Self {
+    /// Runs a command in a session without a controlling terminal: this terminal is open, but sends no signals.
+    pub(crate) fn run_uncontrolled(command: &mut Command, width: u16, height: u16) -> Self {
         // SAFETY: one system call, which allocates nothing and takes no lock.
         unsafe { command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?)) };
-        Self::put(command, width, height)
+        Self::spawn(command, width, height)
     }
 
-    fn put(command: &mut Command, width: u16, height: u16) -> Self {
+    fn spawn(command: &mut Command, width: u16, height: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-        let master = rustix::pty::openpt(flags).expect("there are ptys");
-        rustix::pty::grantpt(&master).and_then(|()| rustix::pty::unlockpt(&master)).expect("it is ours");
-        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).expect("it is unlocked");
+        let master = rustix::pty::openpt(flags).expect("a pty is available");
+        rustix::pty::grantpt(&master).and_then(|()| rustix::pty::unlockpt(&master)).expect("the pty is ours");
+        let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags).expect("the pty is unlocked");
         tcsetwinsize(&slave, winsize(width, height)).expect("a pty has a size");
-        let mut emulator = emulator(width, height);
-        emulator.process(SHELL);
-        let before = Manner::of(&slave, emulator.screen());
-        let desk = Arc::new(Desk::default());
-        *desk.shown() = Some(Shown { emulator, bytes: Vec::new(), drawn: 0 });
-        let end = || slave.try_clone().expect("there are descriptors");
-        let program = Started::start(command.stdin(end()).stdout(end()).stderr(end()));
+        let (rows, columns) = rows_and_columns(width, height);
+        let mut emulator = vt100::Parser::new(rows, columns, 0);
+        emulator.process(TEXT_BEFORE);
+        let state_before = TerminalState::read(&slave, emulator.screen());
+        let emulation = Mutex::new(Emulation { emulator, bytes: Vec::new(), drawn: 0 });
+        let shared = Arc::new(SharedEmulation { emulation, changed: Condvar::new() });
+        let stream = || slave.try_clone().expect("a descriptor is available");
+        let program = ChildProcess::spawn(command.stdin(stream()).stdout(stream()).stderr(stream()));
         let master = Arc::new(master);
-        let (told, control) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("there are pipes");
+        let (commands, control) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
         let reader = thread::spawn({
-            let (desk, master) = (Arc::clone(&desk), Arc::clone(&master));
-            move || read(&desk, &master, &told)
+            let (shared, master) = (Arc::clone(&shared), Arc::clone(&master));
+            move || read_pty(&shared, &master, &commands)
         });
-        Self { program, desk, slave, master: Some(master), control, reader: Some(reader), before }
+        Self { program, shared, slave, master: Some(master), control, reader: Some(reader), state_before }
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.program.pid()
     }
 
-    /// The program, to wait for and to signal.
-    pub(crate) fn life(&self) -> &Life {
-        &self.program.life
+    /// The program.
+    pub(crate) fn handle(&self) -> &ProcessHandle {
+        &self.program.handle
     }
 
     /// The agent of the viewer that runs here.
     #[track_caller]
-    pub(crate) fn agent(&self) -> Life {
-        match children(self.pid(), "agent").as_slice() {
-            [agent] => Life::of(*agent),
-            other => panic!("{} agents: {other:?}", other.len()),
+    pub(crate) fn agent(&self) -> ProcessHandle {
+        match children_with_argument(self.pid(), "agent").as_slice() {
+            [agent] => ProcessHandle::open(*agent),
+            others => panic!("the viewer has not one agent: {others:?}"),
         }
     }
 
-    /// Types.
+    /// Types keys.
     pub(crate) fn keys(&self, keys: &str) {
-        let master = self.master.as_ref().expect("the terminal is there");
+        let master = self.master.as_ref().expect("the terminal has not hung up");
         rustix::io::write(master, keys.as_bytes()).expect("the terminal takes keys");
     }
 
-    /// The window gets another size.
     pub(crate) fn resize(&self, width: u16, height: u16) {
-        if let Some(shown) = &mut *self.desk.shown() {
-            let size = size(width, height);
-            shown.emulator.screen_mut().set_size(size.0, size.1);
-        }
+        let (rows, columns) = rows_and_columns(width, height);
+        self.shared.lock().emulator.screen_mut().set_size(rows, columns);
         tcsetwinsize(&self.slave, winsize(width, height)).expect("a pty has a size");
     }
 
-    /// What can be read on it now.
+    /// The text on the screen.
     pub(crate) fn text(&self) -> String {
-        self.look(|shown| shown.emulator.screen().contents())
+        self.shared.lock().emulator.screen().contents()
     }
 
-    /// The line that begins so; empty when there is none.
-    pub(crate) fn line_at(&self, beginning: &str) -> String {
+    /// The first line on the screen that begins with this text; empty when none does.
+    pub(crate) fn line_starting_with(&self, beginning: &str) -> String {
         self.text().lines().find(|line| line.starts_with(beginning)).unwrap_or_default().to_owned()
     }
 
-    /// Every byte that was written to it.
+    /// Every byte that was written to the terminal.
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        self.look(|shown| shown.bytes.clone())
+        self.shared.lock().bytes.clone()
     }
 
-    fn look<T>(&self, look: impl FnOnce(&Shown) -> T) -> T {
-        look(self.desk.shown().as_ref().expect("there is an emulator"))
-    }
-
-    /// Waits until this text stands on the screen.
+    /// Waits until this text is on the screen.
     #[track_caller]
     pub(crate) fn wait_for(&self, text: &str) {
         self.wait_until(&format!("`{text}`"), |screen| screen.contents().contains(text));
     }
 
-    /// Waits until this text is gone from the screen.
+    /// Waits until this text is not on the screen.
     #[track_caller]
-    pub(crate) fn wait_without(&self, text: &str) {
+    pub(crate) fn wait_until_gone(&self, text: &str) {
         self.wait_until(&format!("no `{text}`"), |screen| !screen.contents().contains(text));
     }
 
-    /// Waits until the screen is so.
+    /// Waits until a condition holds for the screen. `description` completes "never …" when it does not come true.
     #[track_caller]
-    pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&vt100::Screen) -> bool) {
-        if !self.is_within(DEADLINE, &is_so) {
-            let state = crate::process::state(self.pid()).map_or("gone".to_owned(), |it| format!("in state {it}"));
-            panic!("never {what}; gputop is {state}; the screen is\n{}\n", self.text());
+    pub(crate) fn wait_until(&self, description: &str, is_true: impl Fn(&vt100::Screen) -> bool) {
+        if !self.shared.becomes_true_within(DEADLINE, |emulation| is_true(emulation.emulator.screen())) {
+            let state = process_state(self.pid()).map_or("gone".to_owned(), |letter| format!("in state {letter}"));
+            panic!("never {description}; the program is {state}; the screen is\n{}\n", self.text());
         }
     }
 
-    fn is_within(&self, time: Duration, is_so: impl Fn(&vt100::Screen) -> bool) -> bool {
-        let not_yet = |it: &mut Option<Shown>| it.as_ref().is_none_or(|it| !is_so(it.emulator.screen()));
-        let waited = self.desk.changed.wait_timeout_while(self.desk.shown(), time, not_yet);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-    }
-
-    /// Waits until so many more frames were written.
+    /// Waits for this many more frames.
     #[track_caller]
-    pub(crate) fn wait_frames(&self, count: usize) {
-        let goal = frames(&self.bytes()) + count;
-        self.wait_bytes(&format!("{count} more frames"), |bytes| frames(bytes) >= goal);
+    pub(crate) fn wait_for_frames(&self, count: usize) {
+        let goal = count_frames(&self.bytes()) + count;
+        self.wait_for_bytes(&format!("{count} more frames"), |bytes| count_frames(bytes) >= goal);
     }
 
-    /// Waits until what was written is so, from the first byte on.
+    /// Waits until a condition holds for all bytes that were written to the terminal.
     #[track_caller]
-    pub(crate) fn wait_bytes(&self, what: &str, is_so: impl Fn(&[u8]) -> bool) {
-        let not_yet = |it: &mut Option<Shown>| it.as_ref().is_none_or(|it| !is_so(&it.bytes));
-        let waited = self.desk.changed.wait_timeout_while(self.desk.shown(), DEADLINE, not_yet);
-        assert!(!waited.unwrap_or_else(PoisonError::into_inner).1.timed_out(), "never {what}");
+    pub(crate) fn wait_for_bytes(&self, description: &str, is_true: impl Fn(&[u8]) -> bool) {
+        let came_true = self.shared.becomes_true_within(DEADLINE, |emulation| is_true(&emulation.bytes));
+        assert!(came_true, "never {description}");
     }
 
-    /// Nobody reads what is written to the terminal any more.
+    /// Stops reading what the program writes, as a terminal does whose connection hangs.
     pub(crate) fn stop_reading(&self) {
-        rustix::io::write(&self.control, b"s").expect("the reader is there");
+        rustix::io::write(&self.control, &[STOP_READING]).expect("the reader runs");
     }
 
-    pub(crate) fn read_on(&self) {
-        rustix::io::write(&self.control, b"g").expect("the reader is there");
+    pub(crate) fn resume_reading(&self) {
+        rustix::io::write(&self.control, &[RESUME_READING]).expect("the reader runs");
     }
 
-    /// The connection breaks.
+    /// Hangs up, as a terminal does that is closed.
     pub(crate) fn hang_up(&mut self) {
         self.stop_reader();
         self.master = None;
     }
 
     fn stop_reader(&mut self) {
-        let _left = rustix::io::write(&self.control, b"l");
+        let _reader_ended = rustix::io::write(&self.control, &[EXIT]);
         if let Some(reader) = self.reader.take() {
             reader.join().expect("the reader does not panic");
         }
@@ -257,52 +255,54 @@ impl Terminal {
 
     /// Waits for the end of the program.
     #[track_caller]
-    pub(crate) fn wait_gone(&mut self) -> ExitStatus {
-        assert!(self.life().ends_within(DEADLINE), "gputop does not end; the screen is\n{}\n", self.text());
+    pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
+        assert!(self.handle().ends_within(DEADLINE), "gputop does not end; the screen is\n{}\n", self.text());
         self.program.wait()
     }
 
-    /// Waits until the terminal is as it was before: picture, cursor and modes.
+    /// Waits until text, cursor and modes are as they were before the program started.
     #[track_caller]
-    pub(crate) fn wait_as_before(&self) {
-        let now = || self.look(|shown| Manner::of(&self.slave, shown.emulator.screen()));
-        self.is_within(DEADLINE, |screen| Manner::of(&self.slave, screen) == self.before);
-        assert_eq!(now(), self.before);
+    pub(crate) fn wait_until_restored(&self) {
+        let state = |emulation: &Emulation| TerminalState::read(&self.slave, emulation.emulator.screen());
+        self.shared.becomes_true_within(DEADLINE, |emulation| state(emulation) == self.state_before);
+        assert_eq!(state(&self.shared.lock()), self.state_before);
         let bytes = self.bytes();
-        let last = |of: &[u8]| bytes.windows(of.len()).rposition(|it| it == of);
-        assert!(last(BEGIN) <= last(END), "an update was begun and not ended");
+        let is_ended = last_position(&bytes, BEGIN_UPDATE) <= last_position(&bytes, END_UPDATE);
+        assert!(is_ended, "a synchronized update was begun and not ended");
     }
 
-    /// Waits until gputop has left the screen, whatever it said in leaving. Gives what stands there.
+    /// Waits until gputop has left the alternate screen and restored cursor, mouse and modes. Returns the text on the
+    /// main screen, which may have gputop's last words.
     #[track_caller]
-    pub(crate) fn wait_left(&self) -> String {
-        self.wait_until("the shell's screen", |screen| !screen.alternate_screen());
-        self.wait_until("a cursor", |screen| !screen.hide_cursor());
-        self.wait_until("a mouse of one's own", |screen| {
+    pub(crate) fn wait_for_main_screen(&self) -> String {
+        self.wait_until("the main screen", |screen| !screen.alternate_screen());
+        self.wait_until("a visible cursor", |screen| !screen.hide_cursor());
+        self.wait_until("mouse and pastes as before", |screen| {
             screen.mouse_protocol_mode() == vt100::MouseProtocolMode::None && !screen.bracketed_paste()
         });
-        assert_eq!(self.modes(), self.before.modes);
+        assert_eq!(self.modes(), self.state_before.modes);
         self.text()
     }
 
-    /// Every mode of the line discipline, in words.
+    /// The modes of the line discipline.
     pub(crate) fn modes(&self) -> String {
         modes(&self.slave)
     }
 
-    pub(crate) fn modes_before(&self) -> String {
-        self.before.modes.clone()
+    /// The modes of the line discipline before the program started.
+    pub(crate) fn modes_before(&self) -> &str {
+        &self.state_before.modes
     }
 
-    /// Quits, and finds everything as it was. Says how long that took.
+    /// Types `q`, and checks that gputop exits with 0 and restores the terminal. Returns the time until the exit.
     #[track_caller]
     pub(crate) fn quit(&mut self) -> Duration {
-        let asked = crate::process::now();
+        let typed = now();
         self.keys("q");
-        let status = self.wait_gone();
-        let took = asked.elapsed();
-        assert_eq!(crate::process::code(status), 0);
-        self.wait_as_before();
+        let status = self.wait_for_exit();
+        let took = typed.elapsed();
+        assert_eq!(exit_code(status), 0);
+        self.wait_until_restored();
         took
     }
 }
@@ -313,70 +313,66 @@ impl Drop for Terminal {
     }
 }
 
-impl Manner {
-    fn of(slave: &OwnedFd, screen: &vt100::Screen) -> Self {
-        Self { modes: modes(slave), picture: screen.state_formatted() }
+impl TerminalState {
+    fn read(slave: &OwnedFd, screen: &vt100::Screen) -> Self {
+        Self { modes: modes(slave), screen: screen.state_formatted() }
     }
 }
 
-/// The number that stands behind these words.
+/// The number that follows these words.
 pub(crate) fn number_after(text: &str, words: &str) -> Option<u32> {
     let (_, rest) = text.split_once(words)?;
-    rest.split(|it: char| !it.is_ascii_digit()).next()?.parse().ok()
+    rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// How many frames are whole in what was written.
-pub(crate) fn frames(bytes: &[u8]) -> usize {
-    bytes.windows(END.len()).filter(|it| *it == END).count()
+/// The number of complete frames.
+pub(crate) fn count_frames(bytes: &[u8]) -> usize {
+    bytes.windows(END_UPDATE.len()).filter(|window| *window == END_UPDATE).count()
+}
+
+/// The position of the last occurrence of a sequence.
+fn last_position(bytes: &[u8], sequence: &[u8]) -> Option<usize> {
+    bytes.windows(sequence.len()).rposition(|window| window == sequence)
 }
 
 fn modes(slave: &OwnedFd) -> String {
     format!("{:?}", tcgetattr(slave).expect("a pty has modes"))
 }
 
-fn size(width: u16, height: u16) -> (std::num::NonZeroU16, std::num::NonZeroU16) {
-    (height.try_into().expect("a row"), width.try_into().expect("a column"))
-}
-
-fn emulator(width: u16, height: u16) -> vt100::Parser {
-    let size = size(width, height);
-    vt100::Parser::new(size.0, size.1, 0)
+fn rows_and_columns(width: u16, height: u16) -> (std::num::NonZeroU16, std::num::NonZeroU16) {
+    (height.try_into().expect("at least one row"), width.try_into().expect("at least one column"))
 }
 
 fn winsize(width: u16, height: u16) -> Winsize {
     Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// Draws what is written to the terminal, until told to leave.
-fn read(desk: &Desk, master: &OwnedFd, told: &OwnedFd) {
+/// Passes what is written to the terminal to the emulator, until the command to exit.
+fn read_pty(shared: &SharedEmulation, master: &OwnedFd, commands: &OwnedFd) {
     let mut is_reading = true;
     let mut bytes = vec![0; 1 << 16];
     loop {
-        let mut fds = vec![PollFd::new(told, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(commands, PollFlags::IN)];
         if is_reading {
             fds.push(PollFd::new(master, PollFlags::IN));
         }
         rustix::event::poll(&mut fds, None).expect("poll waits");
-        let (is_told, is_written) =
-            (!fds[0].revents().is_empty(), fds.get(1).is_some_and(|it| !it.revents().is_empty()));
-        if is_told {
-            let mut word = [0];
-            match rustix::io::read(told, &mut word) {
-                Ok(1) if word == *b"s" => is_reading = false,
-                Ok(1) if word == *b"g" => is_reading = true,
+        let has_command = !fds[0].revents().is_empty();
+        let has_output = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
+        if has_command {
+            let mut command = [0];
+            match rustix::io::read(commands, &mut command) {
+                Ok(1) if command == [STOP_READING] => is_reading = false,
+                Ok(1) if command == [RESUME_READING] => is_reading = true,
                 _ => return,
             }
-            continue;
-        }
-        if is_written {
-            match rustix::io::read(master, &mut bytes).map_err(io::Error::from) {
+        } else if has_output {
+            match rustix::io::read(master, &mut bytes) {
                 Ok(length @ 1..) => {
-                    if let Some(shown) = &mut *desk.shown() {
-                        shown.take(&bytes[..length]);
-                    }
-                    desk.changed.notify_all();
+                    shared.lock().write(&bytes[..length]);
+                    shared.changed.notify_all();
                 }
-                // Nobody has the other end open any more.
+                // The last process that had the slave open is gone.
                 _ => is_reading = false,
             }
         }

@@ -9,73 +9,72 @@ use fake_nvml::Tenant;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use crate::ending_a_process::open;
-use crate::process::{Life, Started, members_of_group, state, wait_until};
-use crate::stage::Parts;
+use crate::ending_a_process::open_dialog;
+use crate::host::{GIB, Host};
+use crate::process::{ChildProcess, ProcessHandle, living_members_of_group, process_state, wait_until};
+use crate::ready_pipe::ReadyPipe;
 use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal};
-use crate::world::{GIB, Host};
-use crate::{DEADLINE, say};
+use crate::{DEADLINE, print_note};
 
 /// A host with one GPU, and a tree of processes on it.
 struct Tree {
     host: Host,
-    parts: Parts,
-    lives: BTreeMap<String, Life>,
-    root: Started,
+    pipe: ReadyPipe,
+    /// The processes that reported a role.
+    processes: BTreeMap<String, ProcessHandle>,
+    root: ChildProcess,
 }
 
 impl Drop for Tree {
     fn drop(&mut self) {
-        // Not reaped yet, so the group is still its.
+        // The root is not reaped yet, so no other process group can have its number.
         if let Some(group) = i32::try_from(self.root.pid()).ok().and_then(Pid::from_raw) {
             let _ended = kill_process_group(group, Signal::KILL);
         }
-        self.lives.values().for_each(Life::end);
+        self.processes.values().for_each(ProcessHandle::kill);
     }
 }
 
 impl Tree {
-    /// The first file is run. The tree has grown when each part has said so.
+    /// Runs the first file, and waits until a process of each role is ready.
     #[track_caller]
-    fn grow(files: &[(&str, &str)], parts: &[&str]) -> Self {
-        let host = Host::still(["H100"]);
-        let pipe = Parts::of(&host);
-        let root = Started::start(&mut pipe.play(&host, 0, files.iter().copied(), &["python3", files[0].0]));
-        let mut tree = Self { host, parts: pipe, lives: BTreeMap::new(), root };
-        for _ in parts {
-            tree.next();
+    fn start(files: &[(&str, &str)], roles: &[&str]) -> Self {
+        let host = Host::new(["H100"]);
+        let pipe = ReadyPipe::create(&host);
+        let root = ChildProcess::spawn(&mut pipe.command(&host, 0, files.iter().copied(), &["python3", files[0].0]));
+        let mut tree = Self { host, pipe, processes: BTreeMap::new(), root };
+        for _ in roles {
+            tree.wait_for_process();
         }
-        assert_eq!(
-            tree.lives.keys().collect::<BTreeSet<_>>(),
-            parts.iter().map(|it| (*it).to_owned()).collect::<BTreeSet<_>>().iter().collect()
-        );
+        let ready: BTreeSet<&str> = tree.processes.keys().map(String::as_str).collect();
+        assert_eq!(ready, roles.iter().copied().collect());
         tree
     }
 
-    /// The next process that says its part. Gives its PID.
+    /// Waits for the next process that is ready. Returns its PID.
     #[track_caller]
-    fn next(&mut self) -> u32 {
-        let part = self.parts.next(DEADLINE).expect("another part is played");
-        self.lives.insert(part.name, Life::of(part.pid));
-        part.pid
+    fn wait_for_process(&mut self) -> u32 {
+        let process = self.pipe.next_within(DEADLINE).expect("another process becomes ready");
+        self.processes.insert(process.role, ProcessHandle::open(process.pid));
+        process.pid
     }
 
-    fn pid(&self, part: &str) -> u32 {
-        self.lives[part].pid
+    fn pid(&self, role: &str) -> u32 {
+        self.processes[role].pid
     }
 
-    /// The driver lists that part.
-    fn on_gpu(&mut self, part: &str, memory: u64) {
-        let pid = self.pid(part);
-        self.host.put(0, Tenant::new(pid, memory));
+    /// Makes the driver list a process.
+    fn put_on_gpu(&mut self, role: &str, memory: u64) {
+        let pid = self.pid(role);
+        self.host.add_process(0, Tenant::new(pid, memory));
     }
 
-    /// Opens the panel on that process, and on its whole job.
+    /// Opens the end dialog on the whole job of a process.
     #[track_caller]
-    fn panel_on_job(&self, part: &str, root: &str) -> Terminal {
+    fn open_dialog_on_job(&self, role: &str, root: &str) -> Terminal {
         let terminal = Terminal::start_at(&self.host, 100, 40, ["--interval", "100ms"]);
-        let pid = self.pid(part);
-        open(&terminal, pid);
+        let pid = self.pid(role);
+        open_dialog(&terminal, pid);
         terminal.wait_for("Tab: its whole job");
         terminal.keys(TAB);
         terminal.wait_for(&format!("End the job of {}", self.pid(root)));
@@ -83,25 +82,31 @@ impl Tree {
         terminal
     }
 
+    /// Waits until all processes have ended.
     #[track_caller]
-    fn all_end(&mut self) {
+    fn wait_for_all_ends(&mut self) {
         self.root.wait();
-        self.lives.values().for_each(Life::wait_end);
+        self.processes.values().for_each(ProcessHandle::wait_for_end);
     }
 
-    /// Whom a signal was sent to, by the audit.
+    /// The PIDs that a signal was sent to, according to the audit log.
     fn signalled(&self) -> Vec<u32> {
-        let lines = audit(&self.host);
-        let acts = lines.iter().filter(|it| it["signal"].is_string());
-        acts.map(|it| it["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("a PID")).collect()
+        let pid = |signal: Value| signal["pid"].as_u64().and_then(|pid| pid.try_into().ok()).expect("a PID");
+        sent_signals(&self.host).into_iter().map(pid).collect()
     }
 }
 
-/// The lines of the audit.
+/// The lines of the audit log.
 #[track_caller]
-pub(crate) fn audit(host: &Host) -> Vec<Value> {
-    let text = fs::read_to_string(host.path("gputop/kills.jsonl")).expect("what was done is written down");
+pub(crate) fn audit_lines(host: &Host) -> Vec<Value> {
+    let text = fs::read_to_string(host.path("gputop/kills.jsonl")).expect("the audit log was written");
     text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+/// The lines of the audit log that record a signal.
+#[track_caller]
+pub(crate) fn sent_signals(host: &Host) -> Vec<Value> {
+    audit_lines(host).into_iter().filter(|line| line["signal"].is_string()).collect()
 }
 
 /// Chooses the end by force.
@@ -115,27 +120,27 @@ fn by_force(terminal: &Terminal) {
 fn leave(mut terminal: Terminal) {
     let agent = terminal.agent();
     terminal.keys(ESC);
-    terminal.wait_without("┌ End");
+    terminal.wait_until_gone("┌ End");
     terminal.quit();
     // What was done is written down by then.
-    agent.wait_end();
+    agent.wait_for_end();
 }
 
 const SUPERVISOR: [(&str, &str); 2] = [
-    ("supervisor.py", "say('supervisor')\nwhile True:\n    python('child.py').wait()\n"),
-    ("child.py", "hold()\nrest('child')\n"),
+    ("supervisor.py", "report_ready('supervisor')\nwhile True:\n    start_python('child.py').wait()\n"),
+    ("child.py", "open_device_files()\nrest('child')\n"),
 ];
 
 /// Ends the child of a supervisor alone, and finds its successor named; `then` is what that one does.
 #[track_caller]
 fn check_started_again(tree: &mut Tree, then: impl FnOnce(&mut Tree)) {
-    tree.on_gpu("child", 2 * GIB);
+    tree.put_on_gpu("child", 2 * GIB);
     let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
     let terminal = Terminal::start_at(&tree.host, 100, 40, ["--interval", "100ms"]);
-    open(&terminal, child);
+    open_dialog(&terminal, child);
     terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
-    let again = tree.next();
+    let again = tree.wait_for_process();
     then(tree);
     terminal.wait_for(&format!("{child} was started again, as {again} by {supervisor}: end that one first"));
     leave(terminal);
@@ -143,13 +148,13 @@ fn check_started_again(tree: &mut Tree, then: impl FnOnce(&mut Tree)) {
 
 #[test]
 fn what_a_supervisor_starts_again_is_said_to_be_and_the_whole_job_ends() {
-    let mut tree = Tree::grow(&SUPERVISOR, &["supervisor", "child"]);
-    check_started_again(&mut tree, |tree| tree.on_gpu("child", 2 * GIB));
-    let terminal = tree.panel_on_job("child", "supervisor");
+    let mut tree = Tree::start(&SUPERVISOR, &["supervisor", "child"]);
+    check_started_again(&mut tree, |tree| tree.put_on_gpu("child", 2 * GIB));
+    let terminal = tree.open_dialog_on_job("child", "supervisor");
     terminal.wait_for("2 processes, 2.0 GiB expected back");
     by_force(&terminal);
     terminal.keys(ENTER);
-    tree.all_end();
+    tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 2.0 GiB of 2.0 GiB");
     assert!(!terminal.text().contains("started again"), "{}", terminal.text());
@@ -159,18 +164,20 @@ fn what_a_supervisor_starts_again_is_said_to_be_and_the_whole_job_ends() {
 #[test]
 fn who_takes_the_place_of_an_ended_process_is_named_before_it_holds_anything() {
     // In a session of its own, as a service manager starts it; and it has not come to its GPU yet.
-    let apart = "say('supervisor')\nwhile True:\n    python('child.py', start_new_session=True).wait()\n";
-    let child = "if not os.path.exists('first'):\n    open('first', 'w').close()\n    hold()\nrest('child')\n";
-    let mut tree = Tree::grow(&[("supervisor.py", apart), ("child.py", child)], &["supervisor", "child"]);
+    let apart =
+        "report_ready('supervisor')\nwhile True:\n    start_python('child.py', start_new_session=True).wait()\n";
+    let child =
+        "if not os.path.exists('first'):\n    open('first', 'w').close()\n    open_device_files()\nrest('child')\n";
+    let mut tree = Tree::start(&[("supervisor.py", apart), ("child.py", child)], &["supervisor", "child"]);
     check_started_again(&mut tree, |_| {});
 }
 
 #[test]
 fn what_the_panel_on_the_screen_does_not_mean_is_not_done() {
-    let mut tree = Tree::grow(&SUPERVISOR, &["supervisor", "child"]);
-    tree.on_gpu("child", 2 * GIB);
+    let mut tree = Tree::start(&SUPERVISOR, &["supervisor", "child"]);
+    tree.put_on_gpu("child", 2 * GIB);
     let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
-    let terminal = tree.panel_on_job("child", "supervisor");
+    let terminal = tree.open_dialog_on_job("child", "supervisor");
     terminal.keys(TAB);
     terminal.wait_for(&format!("End process {child}"));
     // One write, as a finger that slips: all of the job is held, but the screen says that one process is meant.
@@ -185,82 +192,85 @@ fn what_the_panel_on_the_screen_does_not_mean_is_not_done() {
     let book = tree.host.path("gputop/kills.jsonl");
     leave(terminal);
     assert!(!book.exists(), "nothing was done, so nothing is written down");
-    assert_eq!((state(supervisor), state(child)), (Some('S'), Some('S')));
+    assert_eq!((process_state(supervisor), process_state(child)), (Some('S'), Some('S')));
 }
 
 const TORCHRUN: [(&str, &str); 2] = [
     (
         "torchrun",
-        "rename('pt_elastic')
+        "set_comm('pt_elastic')
 run = {**os.environ, 'TORCHELASTIC_RUN_ID': '7f'}
 for rank in '01':
-    python('train.py', env={**run, 'RANK': rank}, start_new_session=True)
-rest('agent')
+    start_python('train.py', env={**run, 'RANK': rank}, start_new_session=True)
+sleep_as('agent')
 ",
     ),
     (
         "train.py",
-        "hold()
+        "open_device_files()
 if not os.fork():
-    rest('worker' + os.environ['RANK'])
-rest('rank' + os.environ['RANK'])
+    sleep_as('worker' + os.environ['RANK'])
+sleep_as('rank' + os.environ['RANK'])
 ",
     ),
 ];
 
 #[test]
 fn a_job_of_several_sessions_ends_whole_and_its_neighbours_live() {
-    let mut tree = Tree::grow(&TORCHRUN, &["agent", "rank0", "rank1", "worker0", "worker1"]);
+    let mut tree = Tree::start(&TORCHRUN, &["agent", "rank0", "rank1", "worker0", "worker1"]);
     // In the group of the agent, of the same session, with the next PIDs; of another parent.
     let group = i32::try_from(tree.pid("agent")).expect("a PID");
-    let mut neighbours: Vec<Started> = Vec::new();
+    let mut neighbours: Vec<ChildProcess> = Vec::new();
     for _ in 0..3 {
         let mut command = Command::new("sleep");
         std::os::unix::process::CommandExt::process_group(&mut command, group);
-        neighbours.push(Started::start(command.arg("1000").stdin(tree.host.device(0))));
+        neighbours.push(ChildProcess::spawn(command.arg("1000").stdin(tree.host.open_device(0))));
     }
-    tree.on_gpu("rank0", 20 * GIB);
-    tree.on_gpu("rank1", 10 * GIB);
-    tree.host.put(0, Tenant::new(neighbours[0].pid(), GIB));
-    let terminal = tree.panel_on_job("rank0", "agent");
+    tree.put_on_gpu("rank0", 20 * GIB);
+    tree.put_on_gpu("rank1", 10 * GIB);
+    tree.host.add_process(0, Tenant::new(neighbours[0].pid(), GIB));
+    let terminal = tree.open_dialog_on_job("rank0", "agent");
     terminal.wait_for("5 processes, 30.0 GiB expected back");
-    for part in tree.lives.values() {
-        terminal.wait_for(&part.pid.to_string());
+    for process in tree.processes.values() {
+        terminal.wait_for(&process.pid.to_string());
     }
     by_force(&terminal);
     terminal.keys(ENTER);
-    tree.all_end();
+    tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 30.0 GiB of 30.0 GiB");
     leave(terminal);
     for neighbour in &neighbours {
-        assert_eq!(state(neighbour.pid()), Some('S'));
+        assert_eq!(process_state(neighbour.pid()), Some('S'));
     }
-    assert_eq!(tree.signalled().into_iter().collect::<BTreeSet<_>>(), tree.lives.values().map(|it| it.pid).collect());
+    assert_eq!(
+        tree.signalled().into_iter().collect::<BTreeSet<_>>(),
+        tree.processes.values().map(|process| process.pid).collect()
+    );
 }
 
 #[test]
 fn whoever_joined_a_job_since_anyone_looked_is_in_the_panel_on_it() {
-    let program = "hold()
+    let program = "open_device_files()
 def grow(*_):
     if not os.fork():
-        rest('late')
+        sleep_as('late')
 signal.signal(signal.SIGUSR1, grow)
-rest('trainer')
+sleep_as('trainer')
 ";
-    let mut tree = Tree::grow(&[("train.py", program)], &["trainer"]);
-    tree.on_gpu("trainer", GIB);
+    let mut tree = Tree::start(&[("train.py", program)], &["trainer"]);
+    tree.put_on_gpu("trainer", GIB);
     let pid = tree.pid("trainer");
     // So seldom that nothing is looked at again by itself.
     let terminal = Terminal::start_at(&tree.host, 100, 30, ["--interval", "1m"]);
-    open(&terminal, pid);
+    open_dialog(&terminal, pid);
     terminal.wait_for("Verified: only");
     terminal.keys(ESC);
-    terminal.wait_without("End process");
+    terminal.wait_until_gone("End process");
     // Everything was read twice.
-    terminal.wait_without("…");
-    tree.lives["trainer"].signal(Signal::USR1);
-    let late = tree.next();
+    terminal.wait_until_gone("…");
+    tree.processes["trainer"].signal(Signal::USR1);
+    let late = tree.wait_for_process();
     terminal.keys(F9);
     terminal.wait_for("Tab: its whole job, 1 more");
     terminal.keys(TAB);
@@ -271,17 +281,17 @@ rest('trainer')
 
 #[test]
 fn who_heeds_no_gentle_signal_is_left_alone_until_one_chooses_force() {
-    let program = "hold()
+    let program = "open_device_files()
 for number in signal.SIGINT, signal.SIGTERM:
     signal.signal(number, signal.SIG_IGN)
 if not os.fork():
-    rest('child')
-rest('root')
+    sleep_as('child')
+sleep_as('root')
 ";
-    let mut tree = Tree::grow(&[("train.py", program)], &["root", "child"]);
-    tree.on_gpu("root", 4 * GIB);
+    let mut tree = Tree::start(&[("train.py", program)], &["root", "child"]);
+    tree.put_on_gpu("root", 4 * GIB);
     let root = tree.pid("root");
-    let terminal = tree.panel_on_job("root", "root");
+    let terminal = tree.open_dialog_on_job("root", "root");
     terminal.wait_for(&format!("● gently    SIGINT to {root} only, after 10 s SIGTERM, and no more"));
     terminal.keys(ENTER);
     terminal.wait_for("SIGTERM follows in");
@@ -291,7 +301,7 @@ rest('root')
     wait_until("both signals are written down", || tree.signalled() == [root, root]);
     by_force(&terminal);
     terminal.keys(ENTER);
-    tree.all_end();
+    tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 4.0 GiB of 4.0 GiB");
     leave(terminal);
@@ -308,12 +318,12 @@ fn shown(terminal: &Terminal) -> usize {
 #[test]
 fn a_storm_that_grows_is_caught_whole() {
     // It waits with what it has, and grows on demand: each that comes makes another, and there is no end.
-    let program = "hold()
+    let program = "open_device_files()
 signal.signal(signal.SIGUSR1, lambda *_: None)
 for _ in range(24):
     if not os.fork():
-        rest('drop')
-say('storm')
+        sleep_as('drop')
+report_ready('storm')
 signal.pause()
 while True:
     if not os.fork():
@@ -323,49 +333,49 @@ while True:
     time.sleep(0.005)
 ";
     let mut tree =
-        Tree::grow(&[("storm.py", program)], &vec!["drop"; 24].into_iter().chain(["storm"]).collect::<Vec<_>>());
-    tree.on_gpu("storm", GIB);
+        Tree::start(&[("storm.py", program)], &vec!["drop"; 24].into_iter().chain(["storm"]).collect::<Vec<_>>());
+    tree.put_on_gpu("storm", GIB);
     let storm = tree.pid("storm");
-    let terminal = tree.panel_on_job("storm", "storm");
+    let terminal = tree.open_dialog_on_job("storm", "storm");
     terminal.wait_for("25 processes, 1.0 GiB expected back");
     terminal.wait_for(&format!("Type {storm} to confirm:"));
     by_force(&terminal);
     // Nobody means so many by accident: Enter alone does nothing.
     terminal.keys(ENTER);
-    tree.lives["storm"].signal(Signal::USR1);
-    let has_grown = || members_of_group(storm).len() > 40;
+    tree.processes["storm"].signal(Signal::USR1);
+    let has_grown = || living_members_of_group(storm).len() > 40;
     while !has_grown() {
-        assert!(!tree.lives["storm"].ends_within(std::time::Duration::from_millis(5)), "it ends without a word");
+        assert!(!tree.processes["storm"].ends_within(std::time::Duration::from_millis(5)), "it ends without a word");
     }
     terminal.keys(&storm.to_string());
     terminal.wait_for(&format!("confirm: {storm}_"));
     terminal.keys(ENTER);
-    tree.all_end();
+    tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
     let ended = shown(&terminal);
     assert!(ended > 40, "{ended} ended");
-    assert_eq!(members_of_group(storm), Vec::<u32>::new(), "nobody is left of {ended}");
-    say(format_args!("{ended} processes of a storm that had 25 when the panel opened"));
+    assert_eq!(living_members_of_group(storm), Vec::<u32>::new(), "nobody is left of {ended}");
+    print_note(format_args!("{ended} processes of a storm that had 25 when the panel opened"));
     leave(terminal);
 }
 
 #[test]
 fn tagged_processes_whose_parent_does_not_ask_are_called_its_zombies() {
-    let program = "for part in 'one', 'two':
+    let program = "for role in 'one', 'two':
     if not os.fork():
-        hold()
-        rest(part)
-rest('parent')
+        open_device_files()
+        sleep_as(role)
+sleep_as('parent')
 ";
-    let mut tree = Tree::grow(&[("launch.py", program)], &["one", "two", "parent"]);
-    tree.on_gpu("one", 2 * GIB);
-    tree.on_gpu("two", GIB);
+    let mut tree = Tree::start(&[("launch.py", program)], &["one", "two", "parent"]);
+    tree.put_on_gpu("one", 2 * GIB);
+    tree.put_on_gpu("two", GIB);
     let terminal = Terminal::start_at(&tree.host, 100, 40, ["--interval", "100ms"]);
     let (one, two, parent) = (tree.pid("one"), tree.pid("two"), tree.pid("parent"));
-    open(&terminal, one);
+    open_dialog(&terminal, one);
     terminal.keys(ESC);
-    terminal.wait_without("┌ End");
+    terminal.wait_until_gone("┌ End");
     terminal.keys("  ");
     terminal.wait_until("two tags", |screen| screen.contents().matches("*0").count() == 2);
     terminal.keys(F9);
@@ -380,22 +390,22 @@ rest('parent')
     terminal.keys(ENTER);
     terminal.wait_until("two zombies", |screen| screen.contents().matches(&format!("zombie of {parent}")).count() == 2);
     terminal.wait_for("returned 3.0 GiB of 3.0 GiB");
-    assert_eq!((state(one), state(two), state(parent)), (Some('Z'), Some('Z'), Some('S')));
+    assert_eq!((process_state(one), process_state(two), process_state(parent)), (Some('Z'), Some('Z'), Some('S')));
     leave(terminal);
 }
 
 #[test]
 fn somebody_elses_process_is_ended_by_root_only_after_its_pid_was_typed() {
     if !rustix::process::getuid().is_root() {
-        return say("skipped: only root can start a process as someone else");
+        return print_note("skipped: only root can start a process as someone else");
     }
-    let mut host = Host::still(["H100"]);
+    let mut host = Host::new(["H100"]);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "1000"]);
     let pid = host.start(0, GIB, &mut command).pid();
     let terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for("sleep 1000");
-    open(&terminal, pid);
+    open_dialog(&terminal, pid);
     terminal.wait_for("it belongs to nobody");
     terminal.wait_for(&format!("Type {pid} to confirm:"));
     // Neither Enter alone does it, nor a number that is not the one.
@@ -407,14 +417,14 @@ fn somebody_elses_process_is_ended_by_root_only_after_its_pid_was_typed() {
     terminal.wait_for("confirm: _");
     terminal.keys(&pid.to_string());
     terminal.wait_for(&format!("confirm: {pid}_"));
-    assert_eq!(state(pid), Some('S'));
+    assert_eq!(process_state(pid), Some('S'));
     terminal.keys(ENTER);
     host.process(pid).wait();
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
     leave(terminal);
-    let acts = audit(&host).into_iter().filter(|it| it["signal"].is_string()).collect::<Vec<_>>();
-    assert_eq!(acts.len(), 1, "{acts:?}");
-    assert_eq!((&acts[0]["owner"], &acts[0]["signal"]), (&"nobody".into(), &"TERM".into()));
+    let signals = sent_signals(&host);
+    assert_eq!(signals.len(), 1, "{signals:?}");
+    assert_eq!((&signals[0]["owner"], &signals[0]["signal"]), (&"nobody".into(), &"TERM".into()));
 }
 
 /// A file system on which whoever writes hangs in the kernel.
@@ -425,7 +435,7 @@ struct Frozen {
 impl Frozen {
     /// Absent where none can be had.
     fn new() -> Option<Self> {
-        let frozen = Self { host: Host::still(["H100"]) };
+        let frozen = Self { host: Host::new(["H100"]) };
         fs::create_dir(frozen.host.path("frozen")).ok()?;
         fs::File::create(frozen.host.path("image")).ok()?.set_len(8 << 20).ok()?;
         let is_done = frozen.runs("mkfs.ext4", &["-q"], "image")
@@ -456,14 +466,14 @@ impl Drop for Frozen {
 #[test]
 fn what_hangs_in_the_kernel_is_said_to_and_ends_when_that_lets_it() {
     let Some(mut frozen) = rustix::process::getuid().is_root().then(Frozen::new).flatten() else {
-        return say("skipped: no file system can be mounted and frozen here");
+        return print_note("skipped: no file system can be mounted and frozen here");
     };
     let file = frozen.host.path("frozen").join("file");
     let pid = frozen.host.start(0, 3 * GIB, Command::new("sh").args(["-c", "echo x > $0"]).arg(&file)).pid();
-    frozen.host.process(pid).life.wait_state('D');
+    frozen.host.process(pid).handle.wait_for_state('D');
     let terminal = Terminal::start(&frozen.host, ["--interval", "100ms"]);
     terminal.wait_for(" D ");
-    open(&terminal, pid);
+    open_dialog(&terminal, pid);
     terminal.wait_for("Verified: only");
     terminal.keys(DOWN);
     terminal.wait_for("Enter sends SIGKILL");
@@ -471,7 +481,7 @@ fn what_hangs_in_the_kernel_is_said_to_and_ends_when_that_lets_it() {
     terminal.wait_for("SIGKILL sent");
     terminal.wait_for("it has not ended yet");
     terminal.wait_for("in the kernel");
-    assert_eq!(state(pid), Some('D'));
+    assert_eq!(process_state(pid), Some('D'));
     frozen.thaw();
     frozen.host.process(pid).wait();
     terminal.wait_for("It ended after");

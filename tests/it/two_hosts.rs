@@ -7,10 +7,10 @@ use fake_nvml::Tenant;
 use gputop::protocol::line::Line;
 use serde_json::Value;
 
-use crate::process::{Life, children, run};
+use crate::host::{GIB, Host};
+use crate::process::{ProcessHandle, children_with_argument, run};
 use crate::terminal::{ENTER, F9, Terminal};
-use crate::trees::audit;
-use crate::world::{GIB, Host};
+use crate::trees::sent_signals;
 
 /// The memory of the process on each host. Nothing else tells the two apart.
 const LEFT_GIB: u64 = 3;
@@ -37,21 +37,21 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let [mut left, mut right] = [Host::still(["H100"]), Host::still(["H100"])];
+        let [mut left, mut right] = [Host::new(["H100"]), Host::new(["H100"])];
         right.change(|world| world.gpus[0].name = "NVIDIA A100-SXM4-80GB".into());
         left.change(|world| world.gpus[0].uuid = "GPU-the-same".into());
         right.change(|world| world.gpus[0].uuid = "GPU-the-same".into());
         // Both device files are open: in a container, gputop trusts a PID only then.
         let mut command = Command::new("sleep");
-        command.arg("1000").stdout(right.device(0)).stderr(Stdio::null());
+        command.arg("1000").stdout(right.open_device(0)).stderr(Stdio::null());
         let pid = left.start(0, LEFT_GIB * GIB, &mut command).pid();
-        right.put(0, Tenant::new(pid, RIGHT_GIB * GIB));
+        right.add_process(0, Tenant::new(pid, RIGHT_GIB * GIB));
         Self { left, right, pid }
     }
 
     /// `gputop` with both hosts and these arguments.
     fn gputop<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Command {
-        let viewer = Host::still([]);
+        let viewer = Host::new([]);
         let mut command = viewer.gputop([]);
         let via = |name: &str, host: &Host| format!("{name}={}", agent_of(host));
         command.args(["--via", &via("left", &self.left), "--via", &via("right", &self.right)]);
@@ -74,9 +74,9 @@ fn check_row(text: &str, words: &[&str]) {
 #[test]
 fn a_table_has_a_host_column_and_each_gpu_its_model() {
     let pair = Pair::new();
-    let ran = run(&mut pair.gputop(["--once"]));
-    let text = ran.text();
-    assert_eq!(ran.code, 0, "{text}{}", ran.err);
+    let output = run(&mut pair.gputop(["--once"]));
+    let text = output.text();
+    assert_eq!(output.code, 0, "{text}{}", output.stderr);
     let pid = pair.pid.to_string();
     check_row(&text, &["left", "H100", "3.0/79.6G"]);
     check_row(&text, &["right", "A100-SXM4-80GB", "5.0/79.6G"]);
@@ -87,8 +87,8 @@ fn a_table_has_a_host_column_and_each_gpu_its_model() {
 #[test]
 fn json_has_one_line_for_each_host_with_its_key_and_name() {
     let pair = Pair::new();
-    let ran = run(&mut pair.gputop(["--json"]));
-    let lines: Vec<Value> = ran.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let output = run(&mut pair.gputop(["--json"]));
+    let lines: Vec<Value> = output.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let seen: Vec<(&Value, &Value, &Value, &Value)> = lines
         .iter()
         .map(|line| {
@@ -106,19 +106,20 @@ fn json_has_one_line_for_each_host_with_its_key_and_name() {
         (&Value::from(0), &Value::from("left"), &uuid, &Value::from(LEFT_GIB * GIB)),
         (&Value::from(1), &Value::from("right"), &uuid, &Value::from(RIGHT_GIB * GIB)),
     ];
-    assert_eq!(seen, expected, "{}", ran.err);
+    assert_eq!(seen, expected, "{}", output.stderr);
 }
 
 #[test]
 fn hosts_without_a_name_are_numbered_when_their_own_names_are_the_same() {
     let pair = Pair::new();
-    let mut command = Host::still([]).gputop(["--json"]);
+    let mut command = Host::new([]).gputop(["--json"]);
     command.args(["--via", &agent_of(&pair.left), "--via", &agent_of(&pair.right)]);
-    let ran = run(&mut command);
-    let lines: Vec<Value> = ran.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let output = run(&mut command);
+    let lines: Vec<Value> = output.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let names: Vec<&str> = lines.iter().filter_map(|line| line["source"]["name"].as_str()).collect();
-    let Ok(Some(Line::Full(snapshot))) = Line::parse(ran.text().lines().next().expect("two lines").as_bytes()) else {
-        panic!("{}", ran.text());
+    let Ok(Some(Line::Full(snapshot))) = Line::parse(output.text().lines().next().expect("two lines").as_bytes())
+    else {
+        panic!("{}", output.text());
     };
     let own = snapshot.host.facts.name.as_str();
     assert_eq!(names, [own, &format!("{own}#2")]);
@@ -130,9 +131,9 @@ fn the_local_host_is_there_only_with_local() {
     let via = format!("right={}", agent_of(&pair.right));
     for (args, hosts) in [(&["--json"][..], 1), (&["--json", "--local"], 2)] {
         let mut command = pair.left.gputop(args.iter().copied());
-        let ran = run(command.args(["--via", &via]));
-        assert_eq!(ran.text().lines().count(), hosts, "{}", ran.err);
-        assert!(ran.text().lines().last().is_some_and(|line| line.contains("\"right\"")), "{}", ran.text());
+        let output = run(command.args(["--via", &via]));
+        assert_eq!(output.text().lines().count(), hosts, "{}", output.stderr);
+        assert!(output.text().lines().last().is_some_and(|line| line.contains("\"right\"")), "{}", output.text());
     }
 }
 
@@ -155,31 +156,33 @@ fn a_host_that_cannot_be_reached_is_named_with_the_reason_and_the_other_is_repor
         ),
     ];
     for (bad, reason) in cases {
-        let mut command = Host::still([]).gputop(["--once"]);
-        let ran = run(command.args(["--via", bad, "--via", &good]));
-        assert_eq!(ran.code, 5, "{bad}: {}{}", ran.text(), ran.err);
-        assert!(ran.text().contains(reason), "{bad}: {}{}", ran.text(), ran.err);
-        check_row(&ran.text(), &["left", &pair.pid.to_string(), "3.0G"]);
+        let mut command = Host::new([]).gputop(["--once"]);
+        let output = run(command.args(["--via", bad, "--via", &good]));
+        assert_eq!(output.code, 5, "{bad}: {}{}", output.text(), output.stderr);
+        assert!(output.text().contains(reason), "{bad}: {}{}", output.text(), output.stderr);
+        check_row(&output.text(), &["left", &pair.pid.to_string(), "3.0G"]);
     }
 }
 
 #[test]
 fn a_command_that_cannot_be_split_is_a_mistake_on_the_command_line() {
     for bad in ["", "name=", "ssh 'gpu"] {
-        let ran = Host::still([]).run(["--once", "--via", bad]);
-        assert_eq!(ran.code, 2, "{bad}: {}", ran.err);
+        let output = Host::new([]).run(["--once", "--via", bad]);
+        assert_eq!(output.code, 2, "{bad}: {}", output.stderr);
     }
 }
 
 /// The agent of this host among the children of a viewer.
 #[track_caller]
-fn agent_process(viewer: &Terminal, host: &Host) -> Life {
+fn agent_process(viewer: &Terminal, host: &Host) -> ProcessHandle {
     let folder = host.path("").into_os_string().into_encoded_bytes();
     let is_of_host = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.windows(folder.len()).any(|part| part == folder)
     };
-    Life::of(children(viewer.pid(), "agent").into_iter().find(is_of_host).expect("each host has an agent"))
+    ProcessHandle::open(
+        children_with_argument(viewer.pid(), "agent").into_iter().find(is_of_host).expect("each host has an agent"),
+    )
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn a_signal_goes_through_the_agent_of_its_host() {
     terminal.keys(ENTER);
     pair.left.process(pair.pid).wait();
     terminal.wait_for("It ended after");
-    let signals: Vec<Value> = audit(&pair.right).into_iter().filter(|act| act["signal"].is_string()).collect();
+    let signals = sent_signals(&pair.right);
     assert_eq!(signals.len(), 1, "{signals:?}");
     assert!(!pair.left.path("gputop/kills.jsonl").exists(), "the left agent was asked too");
 }
@@ -206,7 +209,7 @@ fn a_host_that_is_lost_is_named_with_the_reason_and_the_other_goes_on() {
     let terminal = Terminal::run(&mut pair.gputop([]), 140, 30);
     terminal.wait_for("3.0G");
     terminal.wait_for("5.0G");
-    agent_process(&terminal, &pair.left).end();
+    agent_process(&terminal, &pair.left).kill();
     terminal.wait_for("left: the command ended");
     pair.right.change(|world| world.gpus[0].tenants[0].memory = Some(9 * GIB));
     terminal.wait_for("9.0G");

@@ -1,54 +1,54 @@
-//! Reads the stories. After its title, a story has these lines, in this order:
+//! Parses the stories. After its title, a story has these lines, in this order:
 //!
 //! ```text
 //! # the title
-//! train.py:                     a file, indented below; `from stage import *` is prepended
-//!     rest("trainer")           a process reports the part that it plays
+//! train.py:                     a file, indented below; `from prelude import *` is prepended
+//!     sleep_as("trainer")       a process reports its role
 //! run: bash run.sh              the first command; by default, `python3` with the first file
-//! on trainer 11GiB sm 90 kept by worker0      the driver lists it on the story's GPU, with this utilisation; its
-//!                               memory stays while one of the processes lives that keep it
+//! on trainer 11GiB sm 90 kept by worker0      the driver lists the process on the story's GPU, with this SM utilization;
+//!                               its memory stays in use until the processes after `kept by` have ended
 //! ready monitor                 waits for a process that the driver does not list
 //! extra 11GiB                   memory of the GPU that the driver lists no process for
 //! kill trainer                  sends SIGKILL and waits for the end; `stop`: SIGSTOP
-//! ghost trainer                 from now on the driver lists it even after its end
-//! sm trainer 0                  sets its utilisation
-//! = worker0 => orphan: its trainer ({trainer}     the word of its verdict, and a part of its sentence, with PIDs by part
-//! = worker0 => gone             it has ended
-//! = job worker0 => train.py: trainer worker0      the name of its job, and the parts in the job
+//! ghost trainer                 from now on, the driver lists the process even after its end
+//! sm trainer 0                  sets its SM utilization
+//! = worker0 => orphan: its trainer ({trainer}     the word of its verdict, and a fragment of its sentence; a role in braces
+//!                               stands for a PID
+//! = worker0 => gone             the process has ended
+//! = job worker0 => train.py: trainer worker0      the name of its job, and the roles in the job
 //! = origin trainer => tmux      its origin
-//! = unaccounted => 11.0 GiB, open in worker0      the unaccounted memory of its GPU, and its possible holders
+//! = unaccounted => 11.0 GiB, open in worker0      the unaccounted memory of the GPU, and the device-file holders
 //! never trainer => orphan orphan?      its verdict is none of these words, from here to the end
 //! later                         the claims below hold eleven minutes later
 //! ```
 //!
-//! The acts before the first claim happen before gputop starts. Consecutive claims must hold together before the story
+//! The actions before the first claim happen before gputop starts. Consecutive claims must hold together before the story
 //! continues.
 
 use std::collections::BTreeSet;
 
-/// A story.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) title: String,
     /// The names and texts of its files.
     pub(super) files: Vec<(String, String)>,
     pub(super) run: Vec<String>,
-    /// Acts, and the claims after them.
-    pub(super) scenes: Vec<Scene>,
-    /// The claims eleven minutes after the last scene.
+    /// Actions, and the claims after them.
+    pub(super) steps: Vec<Step>,
+    /// The claims eleven minutes after the last step.
     pub(super) later: Vec<Claim>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Scene {
-    pub(super) acts: Vec<Act>,
+pub(super) struct Step {
+    pub(super) actions: Vec<Action>,
     pub(super) claims: Vec<Claim>,
 }
 
 #[derive(Debug)]
-pub(super) enum Act {
+pub(super) enum Action {
     Ready(String),
-    On { part: String, memory: u64, sm: Option<u32>, holders: Vec<String> },
+    On { role: String, memory: u64, sm: Option<u32>, holders: Vec<String> },
     Sm(String, u32),
     Extra(u64),
     Kill(String),
@@ -58,11 +58,11 @@ pub(super) enum Act {
 
 #[derive(Debug)]
 pub(super) enum Claim {
-    Verdict { part: String, word: String, fragment: String },
+    Verdict { role: String, word: String, fragment: String },
     Gone(String),
-    Never { parts: Vec<String>, words: Vec<String> },
-    Job { part: String, job: String },
-    Origin { part: String, origin: String },
+    Never { roles: Vec<String>, words: Vec<String> },
+    Job { role: String, job: String },
+    Origin { role: String, origin: String },
     Unaccounted(String),
 }
 
@@ -73,13 +73,16 @@ pub(super) fn read(text: &str) -> Vec<Story> {
 }
 
 fn story(text: &str) -> Story {
-    let (title, rest) = text.split_once('\n').expect("a story is more than a title");
-    let mut story = Story { title: title.to_owned(), scenes: vec![Scene::default()], ..Story::default() };
+    let (title, rest) = text.split_once('\n').expect("lines follow the title");
+    let mut story = Story { title: title.to_owned(), steps: vec![Step::default()], ..Story::default() };
     let mut is_later = false;
     for line in rest.lines().filter(|line| !line.is_empty()) {
-        let scene = story.scenes.last_mut().expect("there is a scene");
+        let step = story.steps.last_mut().expect("the first step was created above");
         if let Some(code) = line.strip_prefix("    ") {
-            let file = story.files.last_mut().unwrap_or_else(|| panic!("{title}: of which file is {code:?}?"));
+            let file = story
+                .files
+                .last_mut()
+                .unwrap_or_else(|| panic!("{title}: {code:?} is indented, but follows no file name"));
             file.1.push_str(code);
             file.1.push('\n');
         } else if let Some(command) = line.strip_prefix("run: ") {
@@ -89,13 +92,13 @@ fn story(text: &str) -> Story {
         } else if line == "later" {
             is_later = true;
         } else if let Some(claim) = claim(line) {
-            if is_later { story.later.push(claim) } else { scene.claims.push(claim) }
+            if is_later { story.later.push(claim) } else { step.claims.push(claim) }
         } else {
-            let act = act(line).unwrap_or_else(|| panic!("{title}: no such act: {line:?}"));
-            if scene.claims.is_empty() {
-                scene.acts.push(act);
+            let action = action(line).unwrap_or_else(|| panic!("{title}: {line:?} is neither a claim nor an action"));
+            if step.claims.is_empty() {
+                step.actions.push(action);
             } else {
-                story.scenes.push(Scene { acts: vec![act], claims: Vec::new() });
+                story.steps.push(Step { actions: vec![action], claims: Vec::new() });
             }
         }
     }
@@ -106,35 +109,35 @@ fn story(text: &str) -> Story {
 }
 
 fn claim(line: &str) -> Option<Claim> {
-    let (subject, said) = line.split_once(" => ")?;
-    if let Some(parts) = subject.strip_prefix("never ") {
-        return Some(Claim::Never { parts: words(parts), words: words(said) });
+    let (subject, expected) = line.split_once(" => ")?;
+    if let Some(roles) = subject.strip_prefix("never ") {
+        return Some(Claim::Never { roles: words(roles), words: words(expected) });
     }
-    let said = said.to_owned();
+    let expected = expected.to_owned();
     Some(match subject.strip_prefix("= ")?.split_once(' ') {
-        Some(("job", part)) => Claim::Job { part: part.to_owned(), job: said },
-        Some(("origin", part)) => Claim::Origin { part: part.to_owned(), origin: said },
+        Some(("job", role)) => Claim::Job { role: role.to_owned(), job: expected },
+        Some(("origin", role)) => Claim::Origin { role: role.to_owned(), origin: expected },
         Some(_) => return None,
-        None if subject == "= unaccounted" => Claim::Unaccounted(said),
-        None if said == "gone" => Claim::Gone(subject[2..].to_owned()),
+        None if subject == "= unaccounted" => Claim::Unaccounted(expected),
+        None if expected == "gone" => Claim::Gone(subject[2..].to_owned()),
         None => {
-            let (word, fragment) = said.split_once(": ").or(said.split_once(':'))?;
-            Claim::Verdict { part: subject[2..].to_owned(), word: word.to_owned(), fragment: fragment.to_owned() }
+            let (word, fragment) = expected.split_once(": ").or(expected.split_once(':'))?;
+            Claim::Verdict { role: subject[2..].to_owned(), word: word.to_owned(), fragment: fragment.to_owned() }
         }
     })
 }
 
-fn act(line: &str) -> Option<Act> {
+fn action(line: &str) -> Option<Action> {
     let words = words(line);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     Some(match words.as_slice() {
-        ["ready", part] => Act::Ready((*part).to_owned()),
-        ["extra", memory] => Act::Extra(bytes(memory)?),
-        ["kill", part] => Act::Kill((*part).to_owned()),
-        ["stop", part] => Act::Stop((*part).to_owned()),
-        ["ghost", part] => Act::Ghost((*part).to_owned()),
-        ["sm", part, percent] => Act::Sm((*part).to_owned(), percent.parse().ok()?),
-        ["on", part, memory, more @ ..] => {
+        ["ready", role] => Action::Ready((*role).to_owned()),
+        ["extra", memory] => Action::Extra(bytes(memory)?),
+        ["kill", role] => Action::Kill((*role).to_owned()),
+        ["stop", role] => Action::Stop((*role).to_owned()),
+        ["ghost", role] => Action::Ghost((*role).to_owned()),
+        ["sm", role, percent] => Action::Sm((*role).to_owned(), percent.parse().ok()?),
+        ["on", role, memory, more @ ..] => {
             let (mut sm, mut holders) = (None, &[][..]);
             match more {
                 ["sm", percent, "kept", "by", by @ ..] => (sm, holders) = (Some(percent.parse().ok()?), by),
@@ -144,7 +147,7 @@ fn act(line: &str) -> Option<Act> {
                 _ => return None,
             }
             let holders = holders.iter().map(|holder| (*holder).to_owned()).collect();
-            Act::On { part: (*part).to_owned(), memory: bytes(memory)?, sm, holders }
+            Action::On { role: (*role).to_owned(), memory: bytes(memory)?, sm, holders }
         }
         _ => return None,
     })
@@ -160,24 +163,24 @@ pub(super) fn words(text: &str) -> Vec<String> {
 }
 
 impl Story {
-    /// Returns all parts of the story.
-    pub(super) fn parts(&self) -> BTreeSet<&str> {
-        let acts = self.scenes.iter().flat_map(|scene| &scene.acts).flat_map(|act| match act {
-            Act::On { part, holders, .. } => std::iter::once(part).chain(holders).collect::<Vec<_>>(),
-            Act::Ready(part) | Act::Kill(part) | Act::Stop(part) | Act::Ghost(part) | Act::Sm(part, _) => vec![part],
-            Act::Extra(_) => Vec::new(),
+    /// The roles that actions and claims name.
+    pub(super) fn roles(&self) -> BTreeSet<&str> {
+        let actions = self.steps.iter().flat_map(|step| &step.actions).flat_map(|action| match action {
+            Action::On { role, holders, .. } => std::iter::once(role).chain(holders).collect::<Vec<_>>(),
+            Action::Ready(role)
+            | Action::Kill(role)
+            | Action::Stop(role)
+            | Action::Ghost(role)
+            | Action::Sm(role, _) => vec![role],
+            Action::Extra(_) => Vec::new(),
         });
-        let claims =
-            self.scenes.iter().flat_map(|scene| &scene.claims).chain(&self.later).flat_map(|claim| match claim {
-                Claim::Verdict { part, .. }
-                | Claim::Gone(part)
-                | Claim::Job { part, .. }
-                | Claim::Origin { part, .. } => {
-                    vec![part]
-                }
-                Claim::Never { parts, .. } => parts.iter().collect(),
-                Claim::Unaccounted(_) => Vec::new(),
-            });
-        acts.chain(claims).map(String::as_str).collect()
+        let claims = self.steps.iter().flat_map(|step| &step.claims).chain(&self.later).flat_map(|claim| match claim {
+            Claim::Verdict { role, .. } | Claim::Gone(role) | Claim::Job { role, .. } | Claim::Origin { role, .. } => {
+                vec![role]
+            }
+            Claim::Never { roles, .. } => roles.iter().collect(),
+            Claim::Unaccounted(_) => Vec::new(),
+        });
+        actions.chain(claims).map(String::as_str).collect()
     }
 }
