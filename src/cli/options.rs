@@ -9,7 +9,7 @@ use crate::commands::doctor::{DoctorOptions, SettingsState};
 use crate::commands::explain::ExplainOptions;
 use crate::commands::free::FreeOptions;
 use crate::commands::orphans::OrphansOptions;
-use crate::commands::query::{Query, QueryOptions};
+use crate::commands::query::{FieldTable, Query, QueryOptions};
 use crate::commands::report::{ChosenColumns, ReportFormat, ReportOptions};
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_INTERVAL};
 use crate::source::{Recording, Source, Speed};
@@ -42,13 +42,13 @@ impl Cli {
     pub(crate) fn query(&self) -> Option<QueryOptions> {
         let args = &self.query;
         let query = if args.help_gpu {
-            Some(Query::HelpGpu)
+            Some(Query::Help(FieldTable::Gpu))
         } else if args.help_compute_apps {
-            Some(Query::HelpComputeApps)
-        } else if let Some(fields) = &args.gpu {
-            Some(Query::Gpus(fields.clone()))
-        } else if let Some(fields) = &args.query_compute_apps {
-            Some(Query::ComputeApps(fields.clone()))
+            Some(Query::Help(FieldTable::ComputeApps))
+        } else if let Some(names) = &args.gpu {
+            Some(Query::Fields(FieldTable::Gpu, names.clone()))
+        } else if let Some(names) = &args.query_compute_apps {
+            Some(Query::Fields(FieldTable::ComputeApps, names.clone()))
         } else if args.csv {
             Some(Query::Csv)
         } else {

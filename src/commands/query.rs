@@ -3,11 +3,9 @@
 //! Names, order, units, spacing and the words for missing values are those of nvidia-smi 590. nvidia-smi itself is
 //! never called: an agent reads the driver.
 
-mod compute_apps;
 mod csv;
 mod field;
-mod gpu;
-mod value;
+mod rows;
 
 use std::fs::File;
 use std::io::Write;
@@ -17,10 +15,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use self::compute_apps::ComputeAppField;
+pub use self::field::FieldTable;
 use self::field::QueryField;
-use self::gpu::{GpuField, QueriedGpu};
-use self::value::QueryValue;
 use crate::base::text::Text;
 use crate::commands::report::{self, Exit};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL};
@@ -29,14 +25,10 @@ use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
 /// A query of nvidia-smi.
 #[derive(Debug)]
 pub enum Query {
-    /// The names of the fields of `--query-gpu`.
-    HelpGpu,
-    /// The names of the fields of `--query-compute-apps`.
-    HelpComputeApps,
-    /// These fields of each GPU.
-    Gpus(Vec<String>),
-    /// These fields of each compute process.
-    ComputeApps(Vec<String>),
+    /// The fields that a query can have.
+    Help(FieldTable),
+    /// The fields with these names.
+    Fields(FieldTable, Vec<String>),
     /// The GPUs and their MIG instances.
     List,
     /// The changing values of each GPU, as CSV.
@@ -64,20 +56,20 @@ pub struct QueryOptions {
 
 /// Answers once, or every `options.every`. Fails if no agent can be started or the answer cannot be written.
 pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
-    let question = match Question::new(options) {
-        Ok(Question::Help(text)) => {
-            report::put(text.as_bytes())?;
-            return Ok(Exit::Success.into());
-        }
-        Ok(question) => question,
+    let fields = match selected_fields(options) {
+        Ok(fields) => fields,
         Err(sentence) => {
             report::complain(&Text::new(sentence));
             return Ok(Exit::Usage.into());
         }
     };
+    if let Some(Query::Help(table)) = options.query {
+        report::put(table.help().as_bytes())?;
+        return Ok(Exit::Success.into());
+    }
     let agent = AgentOptions {
         interval: options.every.unwrap_or(Duration::ZERO).max(SHORTEST_INTERVAL),
-        detail: matches!(question, Question::Gpus(_) | Question::ComputeApps(_)),
+        detail: !fields.is_empty(),
         ..options.agent.clone()
     };
     let mut output = QueryOutput { path: options.file.as_deref(), file: None };
@@ -94,7 +86,8 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         }
         skipped_passes += 1;
         // The scan of /proc runs beside the passes over the driver, and delivers its result a little later.
-        let is_incomplete = matches!(question, Question::ComputeApps(_)) && compute_apps::is_incomplete(snapshot);
+        let is_incomplete =
+            matches!(options.query, Some(Query::Fields(FieldTable::ComputeApps, _))) && rows::is_incomplete(snapshot);
         if is_incomplete && skipped_passes < PATIENCE {
             return None;
         }
@@ -111,7 +104,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
                 report::complain(&Text::new(format!("no such GPU here: {}", unknown_ids.join(","))));
             }
         }
-        let text = question.answer(snapshot, &gpus, options, is_first);
+        let text = answer(snapshot, &gpus, options, &fields, is_first);
         (is_first, skipped_passes, answered_at) = (false, 0, Some(snapshot.at));
         match output.put(&text) {
             Ok(()) if options.every.is_some() => None,
@@ -160,61 +153,44 @@ fn reason(exit: Exit, snapshot: &Snapshot, options: &QueryOptions) -> Text {
     }
 }
 
-enum Question {
-    Help(String),
-    Gpus(Vec<GpuField>),
-    ComputeApps(Vec<ComputeAppField>),
-    List,
-    Csv,
-}
-
-impl Question {
-    fn new(options: &QueryOptions) -> Result<Self, String> {
-        let known = ["csv", "noheader", "nounits"];
-        if let Some(other) = options.format.iter().find(|word| !known.contains(&word.trim())) {
-            return Err(format!("`{other}` is no format; these are: csv, noheader, nounits"));
-        }
-        let unknown = |name: String, option: &str| {
-            format!("Field \"{name}\" is not a valid field to query; see gputop --help-query-{option}")
-        };
-        match &options.query {
-            Some(Query::HelpGpu) => Ok(Self::Help(gpu::help())),
-            Some(Query::HelpComputeApps) => Ok(Self::Help(compute_apps::help())),
-            Some(Query::Gpus(names)) => gpu::select(names).map(Self::Gpus).map_err(|name| unknown(name, "gpu")),
-            Some(Query::ComputeApps(names)) => {
-                compute_apps::select(names).map(Self::ComputeApps).map_err(|name| unknown(name, "compute-apps"))
-            }
-            Some(Query::List) => Ok(Self::List),
-            Some(Query::Csv) => Ok(Self::Csv),
-            None => Err("-i, -f and --format go with --query-gpu, --query-compute-apps, -L or --csv".to_owned()),
-        }
+/// Returns the fields that the query selects, empty for other queries, or a sentence that says what is wrong with the query.
+fn selected_fields(options: &QueryOptions) -> Result<Vec<QueryField>, String> {
+    let known = ["csv", "noheader", "nounits"];
+    if let Some(other) = options.format.iter().find(|word| !known.contains(&word.trim())) {
+        return Err(format!("`{other}` is no format; these are: csv, noheader, nounits"));
     }
-
-    fn answer(&self, snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, is_first: bool) -> String {
-        match self {
-            Self::Gpus(fields) => {
-                let row = |gpu: &&Gpu| {
-                    let queried = QueriedGpu { snapshot, gpu };
-                    fields.iter().map(|field| queried.value(field)).collect()
-                };
-                table(options, is_first, fields, gpus.iter().map(row).collect())
-            }
-            Self::ComputeApps(fields) => table(options, is_first, fields, compute_apps::rows(fields, snapshot, gpus)),
-            Self::Help(text) => text.clone(),
-            Self::List => list(snapshot, gpus),
-            Self::Csv => csv::table(snapshot, gpus, is_first),
-        }
+    match &options.query {
+        Some(Query::Fields(table, names)) => table.select(names),
+        Some(_) => Ok(Vec::new()),
+        None => Err("-i, -f and --format go with --query-gpu, --query-compute-apps, -L or --csv".to_owned()),
     }
 }
 
-/// Formats rows as nvidia-smi does: header and values are separated by a comma and a space.
-fn table<F>(options: &QueryOptions, is_first: bool, fields: &[QueryField<F>], rows: Vec<Vec<QueryValue>>) -> String {
+fn answer(snapshot: &Snapshot, gpus: &[&Gpu], options: &QueryOptions, fields: &[QueryField], is_first: bool) -> String {
+    let Some(Query::Fields(table, _)) = options.query else {
+        let is_csv = matches!(options.query, Some(Query::Csv));
+        return if is_csv { csv::table(snapshot, gpus, is_first) } else { list(snapshot, gpus) };
+    };
     let has = |word: &str| options.format.iter().any(|given| given.trim() == word);
-    let header = (is_first && !has("noheader")).then(|| fields.iter().map(QueryField::header).collect());
-    let show_units = !has("nounits");
-    let text = |(field, value): (&QueryField<F>, QueryValue)| value.text(if show_units { field.unit } else { "" });
-    let rows = rows.into_iter().map(|row| fields.iter().zip(row).map(text).collect());
-    header.into_iter().chain(rows).map(|row: Vec<String>| row.join(", ") + "\n").collect()
+    let mut text = String::new();
+    // nvidia-smi separates headers and values by a comma and a space.
+    let mut add_line = |cells: Vec<String>| text += &(cells.join(", ") + "\n");
+    if is_first && !has("noheader") {
+        add_line(fields.iter().map(QueryField::header).collect());
+    }
+    let shows_unit = !has("nounits");
+    if table == FieldTable::ComputeApps {
+        for row in rows::compute_apps(snapshot, gpus) {
+            add_line(fields.iter().map(|field| field.cell(field.value(&row), shows_unit)).collect());
+        }
+    } else {
+        for gpu in gpus {
+            let row = rows::gpu(snapshot, gpu);
+            let value = |field: &QueryField| rows::gpu_value(field, &row, snapshot, gpu);
+            add_line(fields.iter().map(|field| field.cell(value(field), shows_unit)).collect());
+        }
+    }
+    text
 }
 
 /// Returns the GPUs with one of these IDs, without MIG instances; all GPUs if no ID is given.

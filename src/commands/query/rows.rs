@@ -1,0 +1,130 @@
+//! The rows of a query as JSON: a GPU, or a process on it, in the form of the lines of an agent.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use super::field::{QueryField, missing_words};
+use crate::protocol::snapshot::{Cause, Gpu, GpuProcess, Missing, Process, Snapshot, State, Use};
+
+/// Returns the row of a GPU: the groups of its readings, and `snapshot` for facts about the host.
+pub(super) fn gpu(snapshot: &Snapshot, gpu: &Gpu) -> Value {
+    /// The first driver that calls `display_mode` deprecated.
+    const WITHOUT_DISPLAY_MODE: u32 = 580;
+    const FABRIC_COMPLETED: u32 = 3;
+    let version = snapshot.driver.version.as_ref();
+    let mut row = json!({
+        "snapshot": {
+            "local_time": timestamp(snapshot.unix_ms, snapshot.host.facts.utc_offset.unwrap_or(0)),
+            "driver_version": version.map_or(missing_words(Missing::Failed), |version| version.as_str()),
+            "gpu_count": snapshot.gpus.iter().filter(|gpu| gpu.facts.parent.is_none()).count(),
+        },
+        "facts": gpu.facts,
+        "load": gpu.load,
+        "health": gpu.health,
+        "detail": gpu.detail,
+    });
+    row["facts"]["uuid"] = json!(gpu.uuid);
+    let major = version.and_then(|version| version.as_str().split('.').next()?.parse::<u32>().ok());
+    if major.is_some_and(|major| major < WITHOUT_DISPLAY_MODE) {
+        row["health"]["display_mode"] = row["detail"]["display_attached"].clone();
+        row["health"]["missing"]["display_mode"] = row["detail"]["missing"]["display_attached"].clone();
+    }
+    let Some(detail) = &gpu.detail else { return row };
+    if let Ok([total, used]) = detail.protected_memory {
+        row["detail"]["protected_memory_bytes"] = json!([total, used, total.saturating_sub(used)]);
+    }
+    // The status is the result of joining the fabric, once that is completed: whether it failed.
+    if let Ok([state, status, ..]) = detail.fabric {
+        row["detail"]["fabric"][1] = if state == FABRIC_COMPLETED { json!(status != 0) } else { Value::Null };
+    }
+    row
+}
+
+/// Returns a row for each computing process on `gpus` and on their MIG instances.
+pub(super) fn compute_apps(snapshot: &Snapshot, gpus: &[&Gpu]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for whole in gpus {
+        let mut row = gpu(snapshot, whole);
+        let instances = snapshot.gpus.iter().filter(|instance| instance.facts.parent.as_ref() == Some(&whole.uuid));
+        let gpu_processes = std::iter::once(*whole).chain(instances).flat_map(|gpu| &gpu.processes);
+        for gpu_process in gpu_processes.filter(|gpu_process| gpu_process.usage != Use::Graphics) {
+            row["process"] = json!(gpu_process);
+            row["process"]["name"] = json!(process_name(snapshot, gpu_process));
+            rows.push(row.clone());
+        }
+    }
+    rows
+}
+
+/// Returns the first argument of a process, or nvidia-smi's words for a missing name.
+fn process_name<'a>(snapshot: &'a Snapshot, gpu_process: &GpuProcess) -> &'a str {
+    const NOT_FOUND: &str = "[Not Found]";
+    match snapshot.process(gpu_process.process).map(|process| (&process.facts.argv, &process.facts.comm)) {
+        Some((Ok(argv), _)) if !argv.is_empty() => argv.iter().next().unwrap_or(NOT_FOUND),
+        Some((_, Ok(comm))) => comm.as_str(),
+        Some((_, Err(Missing::Denied))) => missing_words(Missing::Denied),
+        _ => NOT_FOUND,
+    }
+}
+
+/// Whether the arguments of a listed process are still unread.
+pub(super) fn is_incomplete(snapshot: &Snapshot) -> bool {
+    let is_unread = |process: &Process| {
+        process.facts.argv.as_ref().err() == Some(&Missing::NotYet) && process.load.state != Ok(State::Zombie)
+    };
+    // A process that has not been scanned yet is missing from the list of processes.
+    let mut gpu_processes = snapshot.gpus.iter().flat_map(|gpu| &gpu.processes);
+    gpu_processes.any(|gpu_process| snapshot.process(gpu_process.process).is_none_or(is_unread))
+}
+
+/// Returns the value of a field of a GPU. A GPU in trouble answers in nvidia-smi's words, or with what could still be read.
+pub(super) fn gpu_value(
+    field: &QueryField,
+    row: &Value,
+    snapshot: &Snapshot,
+    gpu: &Gpu,
+) -> Result<String, &'static str> {
+    /// The load of a GPU in trouble is from this pass if it is younger.
+    const FRESH: Duration = Duration::from_secs(1);
+    let Some(trouble) = gpu.trouble.as_ref().filter(|_| !field.is_static()) else { return field.value(row) };
+    let read_at = gpu.load.at;
+    let is_read = !trouble.is_silence() && (read_at >= trouble.since || snapshot.at.since(read_at) < FRESH);
+    let failed = Err(missing_words(Missing::Failed));
+    match trouble.cause {
+        Cause::Lost => Err("[GPU is lost]"),
+        Cause::Denied if !is_read => Err(missing_words(Missing::Denied)),
+        _ if !is_read => failed,
+        Cause::Reset if field.value(row) == failed => Err("[GPU requires reset]"),
+        _ => field.value(row),
+    }
+}
+
+/// Returns `2026/07/14 08:12:38.696`, in a time zone that is `offset` seconds ahead of UTC.
+fn timestamp(unix_ms: u64, offset: i32) -> String {
+    /// The last millisecond of the year 9999, after which `humantime` formats nothing.
+    const LAST_MS: u64 = 253_402_300_799_999;
+    let local = unix_ms.saturating_add_signed(i64::from(offset) * 1000).min(LAST_MS);
+    let time = humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(local)).to_string();
+    time.trim_end_matches('Z').replace('-', "/").replace('T', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps_follow_the_calendar() {
+        for (unix_ms, offset, expected) in [
+            (0, 0, "1970/01/01 00:00:00.000"),
+            (951_827_696_789, 0, "2000/02/29 12:34:56.789"),
+            (1_784_016_758_696, 0, "2026/07/14 08:12:38.696"),
+            (1_784_016_758_696, 7200, "2026/07/14 10:12:38.696"),
+            (1_767_225_599_999, 3600, "2026/01/01 00:59:59.999"),
+            (4_107_542_399_000, 0, "2100/02/28 23:59:59.000"),
+            (4_107_542_400_000, 0, "2100/03/01 00:00:00.000"),
+        ] {
+            assert_eq!(timestamp(unix_ms, offset), expected);
+        }
+    }
+}
