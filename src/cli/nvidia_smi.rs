@@ -14,57 +14,33 @@ pub(super) fn spelled_out(args: impl Iterator<Item = OsString>) -> impl Iterator
     })
 }
 
-/// Options and commands of nvidia-smi that gputop does not have, and where to find the same facts.
-const COUNTERPARTS: &[(&[&str], &str)] = &[
+/// Options and commands of nvidia-smi that gputop does not have, separated by spaces, and where to find the same facts.
+const COUNTERPARTS: &[(&str, &str)] = &[
     (
-        &["-q", "--query", "-x", "--xml-format", "-d", "--display"],
+        "-q --query -x --xml-format -d --display",
         "the page of a GPU (Tab, Enter) shows everything about it; for scripts, see `--help-query-gpu`",
     ),
     (
-        &["--query-accounted-apps", "--help-query-accounted-apps", "-caa", "-am"],
+        "--query-accounted-apps --help-query-accounted-apps -caa -am",
         "gputop does not read the driver's accounting of ended processes; `gputop analyze` reads logs",
     ),
     (
-        &["--query-retired-pages", "--query-remapped-rows"],
+        "--query-retired-pages --query-remapped-rows",
         "`--query-gpu=retired_pages.pending,remapped_rows.pending,…` counts them; nvidia-smi lists each one",
     ),
     (
-        &["--query-supported-clocks"],
+        "--query-supported-clocks",
         "`--query-gpu=clocks.max.sm,…` has the highest clocks; nvidia-smi lists all that can be set",
     ),
-    (&["dmon", "daemon", "replay"], "`gputop --csv -l 1` prints a line for each GPU every second"),
-    (&["pmon"], "`gputop --once -l 1` prints the processes on each GPU every second"),
+    ("dmon daemon replay", "`gputop --csv -l 1` prints a line for each GPU every second"),
+    ("pmon", "`gputop --once -l 1` prints the processes on each GPU every second"),
     (
-        &["topo", "nvlink", "c2c", "pci", "gpm"],
+        "topo nvlink c2c pci gpm",
         "the page of a GPU (Tab, Enter) shows its links, their throughput and the path to each other GPU",
     ),
     (
-        &[
-            "-pm",
-            "-e",
-            "-p",
-            "-c",
-            "-r",
-            "-vm",
-            "-lgc",
-            "-rgc",
-            "-lmc",
-            "-rmc",
-            "-ac",
-            "-rac",
-            "-pl",
-            "-cc",
-            "-mig",
-            "-gtt",
-            "--gpu-reset",
-            "--power-limit",
-            "--persistence-mode",
-            "--compute-mode",
-            "--ecc-config",
-            "mig",
-            "drain",
-            "clocks",
-        ],
+        "-pm -e -p -c -r -vm -lgc -rgc -lmc -rmc -ac -rac -pl -cc -mig -gtt --gpu-reset --power-limit \
+         --persistence-mode --compute-mode --ecc-config mig drain clocks",
         "gputop changes no setting of a GPU; nvidia-smi does",
     ),
 ];
@@ -92,7 +68,7 @@ fn counterpart(args: impl Iterator<Item = OsString>, refused: &str) -> Option<St
     let words: Vec<String> = args.skip(1).filter_map(|arg| arg.into_string().ok()).collect();
     words.iter().filter(|word| word.starts_with(refused)).find_map(|word| {
         let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
-        let (_, sentence) = COUNTERPARTS.iter().find(|(names, _)| names.contains(&name))?;
+        let (_, sentence) = COUNTERPARTS.iter().find(|(names, _)| names.split(' ').any(|known| known == name))?;
         Some(format!("{name} is an option of nvidia-smi: {sentence}"))
     })
 }

@@ -10,49 +10,6 @@
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use crate::base::units::Bytes;
 
-/// A sum of rounded amounts. May be negative.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct RoundedSum {
-    pub bytes: i128,
-    /// How far the exact sum may be from `bytes`.
-    pub slack: i128,
-}
-
-impl RoundedSum {
-    fn plus(self, other: impl Into<Self>) -> Self {
-        let other = other.into();
-        Self { bytes: self.bytes + other.bytes, slack: self.slack + other.slack }
-    }
-
-    fn minus(self, other: impl Into<Self>) -> Self {
-        self.plus(other.into().negated())
-    }
-
-    fn negated(self) -> Self {
-        Self { bytes: -self.bytes, ..self }
-    }
-
-    /// The sum, or 0 if it is negative.
-    pub(super) fn bytes(self) -> Bytes {
-        Bytes(u64::try_from(self.bytes.max(0)).unwrap_or(u64::MAX))
-    }
-
-    pub(super) fn slack(self) -> Bytes {
-        Self { bytes: self.slack, slack: 0 }.bytes()
-    }
-
-    /// Whether the sum is negative by more than rounding explains.
-    fn is_impossible(self) -> bool {
-        self.bytes < -self.slack
-    }
-}
-
-impl From<RoundedAmount> for RoundedSum {
-    fn from(amount: RoundedAmount) -> Self {
-        Self { bytes: amount.bytes.0.into(), slack: amount.slack.0.into() }
-    }
-}
-
 /// The owner of a part of the GPU's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryOwner {
@@ -88,7 +45,7 @@ pub(super) struct ContradictoryFigures {
     /// The contradiction, without figures.
     pub claim: &'static str,
     /// The excess.
-    pub by: RoundedSum,
+    pub by: RoundedAmount,
 }
 
 /// The figures of a message, split by owner.
@@ -96,13 +53,13 @@ pub(super) struct ContradictoryFigures {
 pub(super) struct MessageBreakdown {
     /// The known parts, in the order of the bar. They add up to the total if total and free memory are known and
     /// nothing contradicts.
-    pub parts: Vec<(MemoryOwner, RoundedSum)>,
+    pub parts: Vec<(MemoryOwner, RoundedAmount)>,
     /// Memory reserved by PyTorch in this process, or allocated if only that is known.
-    pub own: Option<RoundedSum>,
+    pub own: Option<RoundedAmount>,
     /// Memory of this process outside PyTorch, if known.
-    pub not_pytorch: Option<RoundedSum>,
+    pub not_pytorch: Option<RoundedAmount>,
     /// Memory of other processes and memory that is not accounted for, if known.
-    pub others: Option<RoundedSum>,
+    pub others: Option<RoundedAmount>,
     pub writer: WriterName,
     pub contradictions: Vec<ContradictoryFigures>,
     /// How far rounding may have taken the sum of the parts from the total.
@@ -112,15 +69,14 @@ pub(super) struct MessageBreakdown {
 impl MessageBreakdown {
     pub(super) fn of(message: &OomMessage) -> Self {
         let mut contradictions = Vec::new();
-        let mut check = |claim, excess: RoundedSum| {
+        let mut check = |claim, excess: RoundedAmount| {
             if excess.negated().is_impossible() {
                 contradictions.push(ContradictoryFigures { claim, by: excess });
             }
         };
-        let allocated = message.allocated.map(RoundedSum::from);
-        let reserved = message.reserved.map(RoundedSum::from);
+        let (allocated, reserved) = (message.allocated, message.reserved);
         let unallocated = match (message.unallocated, reserved, allocated) {
-            (Some(unallocated), ..) => Some(unallocated.into()),
+            (Some(unallocated), ..) => Some(unallocated),
             (None, Some(reserved), Some(allocated)) => Some(reserved.minus(allocated)),
             _ => None,
         };
@@ -133,7 +89,7 @@ impl MessageBreakdown {
             check("PyTorch has allocated more than it has reserved", allocated.minus(reserved));
         }
         if let (Some(pools), Some(allocated)) = (message.pools, allocated) {
-            check("private pools hold more than is allocated in all", RoundedSum::from(pools).minus(allocated));
+            check("private pools hold more than is allocated in all", pools.minus(allocated));
         }
 
         let writer = writer(message, own.unwrap_or_default());
@@ -144,7 +100,7 @@ impl MessageBreakdown {
             }
             _ => None,
         };
-        let beside = held.map(|held| RoundedSum::from(held).minus(own.unwrap_or_default()));
+        let beside = held.map(|held| held.minus(own.unwrap_or_default()));
         if let Some(beside) = beside {
             check("PyTorch has reserved more than the driver says this process holds", beside.negated());
         }
@@ -157,7 +113,7 @@ impl MessageBreakdown {
         let owner = if not_pytorch.is_some() { MemoryOwner::NotPyTorch } else { MemoryOwner::ThisProcess };
         parts.extend(beside.map(|part| (owner, part)));
         let others = message.others.iter().filter(|(pid, _)| writer != WriterName::HostPid(*pid));
-        parts.extend(others.filter_map(|(pid, held)| Some((MemoryOwner::OtherProcess(*pid), held.ok()?.into()))));
+        parts.extend(others.filter_map(|(pid, held)| Some((MemoryOwner::OtherProcess(*pid), held.ok()?))));
         // A negative part is reported as a contradiction above.
         for (_, part) in &mut parts {
             part.bytes = part.bytes.max(0);
@@ -166,10 +122,10 @@ impl MessageBreakdown {
         let mut rounding = Bytes(0);
         if let (Some(total), Some(free), Some(own)) = (message.total, message.free, own) {
             // One figure for this process has less rounding than the sum of its parts.
-            let this_process = held.map(RoundedSum::from).filter(|held| held.bytes >= own.bytes).unwrap_or(own);
+            let this_process = held.filter(|held| held.bytes >= own.bytes).unwrap_or(own);
             let of_others = parts.iter().filter(|(owner, _)| matches!(owner, MemoryOwner::OtherProcess(_)));
-            let of_others = of_others.fold(RoundedSum::default(), |sum, (_, part)| sum.plus(*part));
-            let rest = RoundedSum::from(total).minus(free).minus(this_process).minus(of_others);
+            let of_others = of_others.fold(RoundedAmount::default(), |sum, (_, part)| sum.plus(*part));
+            let rest = total.minus(free).minus(this_process).minus(of_others);
             rounding = rest.slack();
             check("the parts come to more than the GPU has", rest.negated());
             others = Some(of_others);
@@ -180,17 +136,17 @@ impl MessageBreakdown {
         } else if let (Some(total), Some(own)) = (message.total, own) {
             check("PyTorch has more than the GPU has", own.minus(total));
         }
-        parts.extend(message.free.map(|free| (MemoryOwner::Free, free.into())));
+        parts.extend(message.free.map(|free| (MemoryOwner::Free, free)));
         Self { parts, own, not_pytorch, others, writer, contradictions, rounding }
     }
 
     /// Returns the part of an owner, if known.
-    pub(super) fn part(&self, owner: MemoryOwner) -> Option<RoundedSum> {
+    pub(super) fn part(&self, owner: MemoryOwner) -> Option<RoundedAmount> {
         self.parts.iter().find(|(known, _)| *known == owner).map(|(_, part)| *part)
     }
 
     /// Returns the PIDs of the other processes in the message, with their memory.
-    pub(super) fn other_processes(&self) -> impl Iterator<Item = (u32, RoundedSum)> {
+    pub(super) fn other_processes(&self) -> impl Iterator<Item = (u32, RoundedAmount)> {
         self.parts.iter().filter_map(|(owner, part)| match owner {
             MemoryOwner::OtherProcess(pid) => Some((*pid, *part)),
             _ => None,
@@ -200,7 +156,7 @@ impl MessageBreakdown {
 
 /// Finds the process that wrote the message. In a container, the driver lists it under a PID that it does not know as its
 /// own, and the message has it among the other processes.
-fn writer(message: &OomMessage, own: RoundedSum) -> WriterName {
+fn writer(message: &OomMessage, own: RoundedAmount) -> WriterName {
     if message.this_process.is_some() {
         return WriterName::ThisProcess;
     }
@@ -210,7 +166,7 @@ fn writer(message: &OomMessage, own: RoundedSum) -> WriterName {
     // The process holds at least what PyTorch has reserved. Of several candidates, the smallest one leaves the least
     // memory unexplained.
     let candidates = message.others.iter().filter_map(|(pid, held)| {
-        let held = RoundedSum::from(held.ok()?);
+        let held = held.ok()?;
         (!held.minus(own).is_impossible()).then_some((held.bytes, *pid))
     });
     candidates.min().map_or(WriterName::None, |(_, pid)| WriterName::HostPid(pid))

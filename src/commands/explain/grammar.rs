@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use super::message::{MessageForm, OomMessage, RoundedAmount};
-use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Missing, Reading};
 
 /// The result of parsing the start of a message.
@@ -28,9 +27,66 @@ const ASYNC: &str = "Allocationondevice";
 /// The first words of a message that was copied without its first sentence.
 const HEADLESS: &str = "Triedtoallocate";
 
-/// The names of the figures in the brackets.
-const FIELDS: [&str; 6] =
-    ["totalcapacity", "alreadyallocated", "free", "allowed", "reservedintotalbyPyTorch", "cached"];
+// Patterns of the grammar: the text of a message, with the figures of `Cursor::figure` in braces.
+
+/// Starts of the sentence on the request. The last two continue with the figures in brackets, and in sentences.
+const REQUESTS: [&str; 4] = [
+    "Allocationwaspreemptivelyrejectedbecauseitwouldexceedper_process_memory_fractionlimit.Requestedsize:{requested}",
+    "Triedtoallocatemorethan1EBmemory",
+    "Triedtoallocate{requested}(",
+    "Triedtoallocate{requested}.",
+];
+/// The start of the brackets: `GPU 0; 7.93 GiB total capacity; 130.35 MiB already allocated; 47.06 MiB free; …)`.
+const BRACKETS: [&str; 3] = ["GPU{gpu};", "XPU{gpu};", "NPU{gpu};"];
+/// The names of the figures in the brackets, and their patterns.
+const BRACKET_FIELDS: [(&str, &str); 6] = [
+    ("totalcapacity", "total"),
+    ("alreadyallocated", "allocated"),
+    ("free", "free"),
+    ("allowed", "allowed"),
+    ("reservedintotalbyPyTorch", "reserved"),
+    // PyTorch 1.0 to 1.3: reserved and not allocated.
+    ("cached", "unallocated"),
+];
+/// The first of the sentences. PyTorch 2.1 has a typo.
+const CAPACITY: [&str; 2] =
+    ["GPU{gpu}hasatotalcapactyof{total}ofwhich{free}isfree.", "GPU{gpu}hasatotalcapacityof{total}ofwhich{free}isfree."];
+/// The sentences on the memory of each process, and on its limit.
+const HOLDERS: [&str; 4] = [
+    "{allowed}allowed;",
+    "Process{pid}has{other}memoryinuse.",
+    "Includingnon-PyTorchmemory,thisprocesshas{this_process}memoryinuse.",
+    "thisprocesshas{this_process}memoryinuse.",
+];
+/// The last sentence.
+const ALLOCATED: [&str; 4] = [
+    "Oftheallocatedmemory{allocated}isallocatedbyPyTorch,and{unallocated}isreservedbyPyTorchbutunallocated",
+    "Oftheallocatedmemory{allocated}isallocatedbyPyTorch,with{pools}allocatedinprivatepools(e.g.,CUDAGraphs),\
+     and{unallocated}isreservedbyPyTorchbutunallocated",
+    "Oftheallocatedmemory{allocated}isallocatedbyPyTorch,with{pools}allocatedinprivatepools(e.g.,HIPGraphs),\
+     and{unallocated}isreservedbyPyTorchbutunallocated",
+    "Oftheallocatedmemory{allocated}isallocatedbyPyTorch,with{pools}allocatedinprivatepools(e.g.,XPUGraphs),\
+     and{unallocated}isreservedbyPyTorchbutunallocated",
+];
+/// The lines of the allocator `cudaMallocAsync`.
+const ASYNC_LINES: [&str; 5] = [
+    "Currentlyallocated:{allocated}",
+    "Requested:{requested}",
+    "Devicelimit:{total}",
+    "Free(accordingtoCUDA):{free}",
+    "PyTorchlimit(setbyuser-suppliedmemoryfraction):{allowed}",
+];
+/// Parts of a message that has no start or is mixed with other text, with the form that they prove.
+const FRAGMENTS: [(&str, Option<MessageForm>); 8] = [
+    ("Triedtoallocate{requested}", None),
+    ("Requestedsize:{requested}", None),
+    ("preemptivelyrejected", Some(MessageForm::Rejected)),
+    ("GPU{gpu};", Some(MessageForm::Brackets)),
+    ("GPU{gpu}has", Some(MessageForm::Sentences)),
+    ("totalcapactyof{total}", None),
+    ("totalcapacityof{total}", None),
+    ("ofwhich{free}isfree", None),
+];
 
 /// No message has a longer text before the words by which it is recognized.
 pub(super) const LONGEST_START: usize = 96;
@@ -104,7 +160,7 @@ pub(super) fn parse(text: &str) -> ParseOutcome {
 /// Collects the figures of a message that is cut off or mixed with other text.
 pub(super) fn salvage(text: &str) -> OomMessage {
     let backend = BACKENDS.into_iter().find(|backend| text.starts_with(backend));
-    let mut message = OomMessage::new(MessageForm::Bare, backend);
+    let mut message = OomMessage { backend, ..OomMessage::default() };
     let mut cursor = Cursor(text);
     if cursor.take(ASYNC).is_ok() {
         message.form = MessageForm::Async;
@@ -113,7 +169,7 @@ pub(super) fn salvage(text: &str) -> OomMessage {
     }
     while !cursor.0.is_empty() {
         let here = cursor.0;
-        if cursor.any_clause(&mut message).is_err() {
+        if cursor.fragment(&mut message).is_err() {
             cursor.0 = here.char_indices().nth(1).map_or("", |(at, _)| &here[at..]);
         }
     }
@@ -147,19 +203,6 @@ impl Cursor<'_> {
         }
     }
 
-    /// Takes the first of these alternatives that matches.
-    fn one_of(&mut self, alternatives: &[&'static str]) -> Parsed<&'static str> {
-        let mut stop = ParseStop::Mismatch;
-        for words in alternatives {
-            match self.take(words) {
-                Ok(()) => return Ok(words),
-                Err(ParseStop::EndOfText) => stop = ParseStop::EndOfText,
-                Err(ParseStop::Mismatch) => {}
-            }
-        }
-        Err(stop)
-    }
-
     fn digits(&mut self) -> Parsed<&str> {
         let end = self.0.find(|character: char| !character.is_ascii_digit()).ok_or(ParseStop::EndOfText)?;
         if end == 0 {
@@ -175,7 +218,7 @@ impl Cursor<'_> {
     }
 
     /// Takes `71.43MiB`. An amount near 2^64 bytes stands for an unknown one.
-    fn amount_or_missing(&mut self) -> Parsed<Reading<RoundedAmount>> {
+    fn amount(&mut self) -> Parsed<Reading<RoundedAmount>> {
         const UNKNOWN: u128 = 1 << 62;
         /// PyTorch prints two decimals.
         const MOST_DECIMALS: usize = 6;
@@ -189,277 +232,140 @@ impl Cursor<'_> {
             scale = 10_u128.pow(u32::try_from(decimals.len()).map_err(|_| ParseStop::Mismatch)?);
             number = number.saturating_mul(scale) + decimals.parse::<u128>().map_err(|_| ParseStop::Mismatch)?;
         }
-        let unit: u128 = match self.one_of(&["bytes", "KiB", "MiB", "GiB", "TiB"])? {
-            "bytes" => 1,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            "GiB" => 1 << 30,
-            _ => 1 << 40,
-        };
+        let unit = self.one_of(&["bytes", "KiB", "MiB", "GiB", "TiB"], &mut OomMessage::default())?;
+        let unit = 1_u128 << (10 * unit);
         let bytes = (number.saturating_mul(unit) + scale / 2) / scale;
         if bytes >= UNKNOWN {
             return Ok(Err(Missing::Unsupported));
         }
         let slack = if unit == 1 { 0 } else { unit.div_ceil(2 * scale) };
-        let narrow = |bytes: u128| u64::try_from(bytes).map(Bytes).map_err(|_| ParseStop::Mismatch);
-        Ok(Ok(RoundedAmount { bytes: narrow(bytes)?, slack: narrow(slack)? }))
+        Ok(Ok(RoundedAmount { bytes: bytes.cast_signed(), slack: slack.cast_signed() }))
     }
 
-    /// Takes an amount that is always known.
-    fn amount(&mut self) -> Parsed<RoundedAmount> {
-        self.amount_or_missing()?.map_err(|_| ParseStop::Mismatch)
+    /// Takes the text of a pattern, and puts its figures into `message`, also if the rest does not match.
+    fn pattern(&mut self, pattern: &str, message: &mut OomMessage) -> Parsed<()> {
+        for (at, part) in pattern.split(['{', '}']).enumerate() {
+            // Words and the names of figures take turns.
+            if at % 2 == 0 { self.take(part)? } else { self.figure(part, message)? }
+        }
+        Ok(())
     }
 
-    /// Takes an amount that is always known, and then these words.
-    fn amount_before(&mut self, words: &'static str) -> Parsed<Option<RoundedAmount>> {
-        let amount = self.amount()?;
-        self.take(words)?;
-        Ok(Some(amount))
+    /// Takes a figure of this name.
+    fn figure(&mut self, name: &str, message: &mut OomMessage) -> Parsed<()> {
+        match name {
+            "gpu" => message.gpu = Some(self.number()?),
+            "pid" => message.others.push((self.number()?, Err(Missing::Unsupported))),
+            "other" => {
+                let held = self.amount()?;
+                message.others.last_mut().into_iter().for_each(|(_, other)| *other = held);
+            }
+            "this_process" => message.this_process = Some(self.amount()?),
+            name => {
+                let amount = match self.amount()? {
+                    // In this form, an amount near 2^64 bytes stands for no limit. In others, all amounts are known.
+                    Err(_) if message.form != MessageForm::Async => return Err(ParseStop::Mismatch),
+                    amount => amount.ok(),
+                };
+                *message.amount_mut(name).ok_or(ParseStop::Mismatch)? = amount;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the first of these patterns that matches, and returns its index.
+    fn one_of(&mut self, patterns: &[&str], message: &mut OomMessage) -> Parsed<usize> {
+        let mut stop = ParseStop::Mismatch;
+        for (at, pattern) in patterns.iter().enumerate() {
+            let (mut rest, mut with_figures) = (Cursor(self.0), message.clone());
+            match rest.pattern(pattern, &mut with_figures) {
+                Ok(()) => {
+                    (self.0, *message) = (rest.0, with_figures);
+                    return Ok(at);
+                }
+                Err(ParseStop::EndOfText) => stop = ParseStop::EndOfText,
+                Err(ParseStop::Mismatch) => {}
+            }
+        }
+        Err(stop)
     }
 
     fn message(&mut self) -> Parsed<OomMessage> {
+        let mut message = OomMessage::default();
         if self.0.starts_with(ASYNC) {
-            return self.of_async();
-        }
-        if self.0.starts_with("GPU") {
-            return self.headless();
-        }
-        let mut backend = None;
-        if !self.0.starts_with(HEADLESS) {
-            backend = Some(self.one_of(&BACKENDS)?);
-            if self.0.starts_with("error:") {
-                self.take("error:outofmemory")?;
-                return Ok(OomMessage::new(MessageForm::Bare, backend));
+            (message.form, message.backend) = (MessageForm::Async, Some("CUDA"));
+            self.pattern("Allocationondevice{gpu}wouldexceedallowedmemory.(outofmemory)", &mut message)?;
+            for _ in ASYNC_LINES {
+                self.one_of(&ASYNC_LINES, &mut message)?;
             }
-            self.take("outofmemory.")?;
-            if self.0.starts_with("Alloc") {
-                return self.rejected(backend);
-            }
+            return Ok(message);
         }
-        self.take("Triedtoallocate")?;
-        if self.0.starts_with('m') {
-            self.take("morethan1EBmemory")?;
-            return Ok(OomMessage::new(MessageForm::Absurd, backend));
-        }
-        let mut message = OomMessage::new(MessageForm::Brackets, backend);
-        message.requested = Some(self.amount()?);
-        match self.one_of(&["(", "."])? {
-            "(" => self.brackets(&mut message)?,
-            _ => self.sentences(&mut message)?,
-        }
-        Ok(message)
-    }
-
-    /// Takes a headless message from its second sentence on.
-    fn headless(&mut self) -> Parsed<OomMessage> {
-        let mut message = OomMessage::new(MessageForm::Brackets, None);
-        message.is_cut = true;
-        let whole = self.0;
-        self.take("GPU")?;
-        self.number::<u32>()?;
-        let is_bracket = self.0.starts_with(';');
-        self.0 = whole;
-        if is_bracket {
-            self.brackets(&mut message)?;
+        // Without its start, a message begins with the second sentence or with the brackets.
+        message.is_cut = self.0.starts_with("GPU");
+        let has_brackets = if message.is_cut {
+            self.one_of(&[BRACKETS[0], CAPACITY[0], CAPACITY[1]], &mut message)? == 0
         } else {
-            self.sentences(&mut message)?;
+            if !self.0.starts_with(HEADLESS) {
+                message.backend = Some(BACKENDS[self.one_of(&BACKENDS, &mut message)?]);
+                if self.one_of(&["error:outofmemory", "outofmemory."], &mut message)? == 0 {
+                    return Ok(message);
+                }
+            }
+            match self.one_of(&REQUESTS, &mut message)? {
+                0 => return Ok(OomMessage { form: MessageForm::Rejected, ..message }),
+                1 => return Ok(OomMessage { form: MessageForm::Absurd, ..message }),
+                2 => self.one_of(&BRACKETS, &mut message).map(|_| true)?,
+                _ => self.one_of(&CAPACITY, &mut message).map(|_| false)?,
+            }
+        };
+        if has_brackets {
+            message.form = MessageForm::Brackets;
+            while self.bracket(&mut message)? != ")" {}
+        } else {
+            message.form = MessageForm::Sentences;
+            let sentences = [HOLDERS, ALLOCATED].concat();
+            while self.one_of(&sentences, &mut message)? < HOLDERS.len() {}
         }
         Ok(message)
-    }
-
-    /// Takes `GPU 0; 7.93 GiB total capacity; 130.35 MiB already allocated; 47.06 MiB free; 3.23 MiB cached)`
-    fn brackets(&mut self, message: &mut OomMessage) -> Parsed<()> {
-        self.one_of(&["GPU", "XPU", "NPU"])?;
-        message.gpu = Some(self.number()?);
-        self.take(";")?;
-        while self.bracket(message)? != ")" {}
-        Ok(())
     }
 
     /// Takes one figure in the brackets. Returns the character after it.
-    fn bracket(&mut self, message: &mut OomMessage) -> Parsed<&'static str> {
+    fn bracket(&mut self, message: &mut OomMessage) -> Parsed<&str> {
         const LONGEST_FIELD: usize = 40;
-        let amount = self.amount()?;
+        let amount = self.amount()?.map_err(|_| ParseStop::Mismatch)?;
         let Some(end) = self.0.find([';', ')']) else {
-            let is_part_of_name = FIELDS.iter().any(|name| name.starts_with(self.0));
+            let is_part_of_name = BRACKET_FIELDS.iter().any(|(name, _)| name.starts_with(self.0));
             return Err(if is_part_of_name { ParseStop::EndOfText } else { ParseStop::Mismatch });
         };
-        let field = match &self.0[..end] {
-            "totalcapacity" => &mut message.total,
-            "alreadyallocated" => &mut message.allocated,
-            "free" => &mut message.free,
-            "allowed" => &mut message.allowed,
-            "reservedintotalbyPyTorch" => &mut message.reserved,
-            // PyTorch 1.0 to 1.3: reserved and not allocated.
-            "cached" => &mut message.unallocated,
+        let name = &self.0[..end];
+        match BRACKET_FIELDS.iter().find(|(known, _)| *known == name) {
+            Some((_, figure)) => *message.amount_mut(figure).ok_or(ParseStop::Mismatch)? = Some(amount),
             // Some builds print more figures. The prefix of a line has more than letters, so it is not such a name.
-            name if end < LONGEST_FIELD && name.bytes().all(|byte| byte.is_ascii_alphabetic()) => &mut None,
-            _ => return Err(ParseStop::Mismatch),
-        };
-        *field = Some(amount);
-        self.0 = &self.0[end..];
-        self.one_of(&[";", ")"])
-    }
-
-    /// Takes `1.51 GiB reserved in total by PyTorch` without the closing bracket.
-    fn last_of_brackets(&mut self, message: &mut OomMessage) -> Parsed<()> {
-        message.reserved = self.amount_before("reservedintotalbyPyTorch")?;
-        Ok(())
-    }
-
-    /// Takes `GPU 0 has a total capacity of 14.75 GiB of which 11.06 MiB is free. Process 3258 has … unallocated.`
-    fn sentences(&mut self, message: &mut OomMessage) -> Parsed<()> {
-        message.form = MessageForm::Sentences;
-        self.take("GPU")?;
-        message.gpu = Some(self.number()?);
-        self.capacity(message)?;
-        loop {
-            match self.clause(message) {
-                Ok(()) => {}
-                Err(ParseStop::Mismatch) => break,
-                Err(ParseStop::EndOfText) => return Err(ParseStop::EndOfText),
-            }
+            None if end < LONGEST_FIELD && name.bytes().all(|byte| byte.is_ascii_alphabetic()) => {}
+            None => return Err(ParseStop::Mismatch),
         }
-        self.allocated(message)
-    }
-
-    fn capacity(&mut self, message: &mut OomMessage) -> Parsed<()> {
-        // PyTorch 2.1 has a typo.
-        self.one_of(&["hasatotalcapactyof", "hasatotalcapacityof"])?;
-        message.total = self.amount_before("ofwhich")?;
-        message.free = self.amount_before("isfree.")?;
-        Ok(())
-    }
-
-    /// Takes the memory of a process, or its limit.
-    fn clause(&mut self, message: &mut OomMessage) -> Parsed<()> {
-        if self.0.starts_with(|character: char| character.is_ascii_digit()) {
-            message.allowed = self.amount_before("allowed;")?;
-            return Ok(());
-        }
-        let is_other =
-            self.one_of(&["Process", "Includingnon-PyTorchmemory,thisprocesshas", "thisprocesshas"])? == "Process";
-        let mut pid = None;
-        if is_other {
-            pid = Some(self.number()?);
-            self.take("has")?;
-        }
-        let held = self.amount_or_missing()?;
-        self.take("memoryinuse.")?;
-        match pid {
-            Some(pid) => message.others.push((pid, held)),
-            None => message.this_process = Some(held),
-        }
-        Ok(())
-    }
-
-    fn allocated(&mut self, message: &mut OomMessage) -> Parsed<()> {
-        self.take("Oftheallocatedmemory")?;
-        message.allocated = self.amount_before("isallocatedbyPyTorch,")?;
-        if self.one_of(&["and", "with"])? == "with" {
-            message.pools = self.amount_before("allocatedinprivatepools(e.g.,")?;
-            self.one_of(&["CUDAGraphs),and", "HIPGraphs),and", "XPUGraphs),and"])?;
-        }
-        message.unallocated = self.amount_before("isreservedbyPyTorchbutunallocated")?;
-        Ok(())
-    }
-
-    fn rejected(&mut self, backend: Option<&'static str>) -> Parsed<OomMessage> {
-        self.take(
-            "Allocationwaspreemptivelyrejectedbecauseitwouldexceedper_process_memory_fractionlimit.Requestedsize:",
-        )?;
-        let mut message = OomMessage::new(MessageForm::Rejected, backend);
-        message.requested = Some(self.amount()?);
-        Ok(message)
-    }
-
-    fn of_async(&mut self) -> Parsed<OomMessage> {
-        self.take(ASYNC)?;
-        let mut message = OomMessage::new(MessageForm::Async, Some("CUDA"));
-        message.gpu = Some(self.number()?);
-        self.take("wouldexceedallowedmemory.(outofmemory)")?;
-        for _ in 0..5 {
-            self.line_of_async(&mut message)?;
-        }
-        Ok(message)
-    }
-
-    /// Takes `Requested               : 567.00 MiB`.
-    fn line_of_async(&mut self, message: &mut OomMessage) -> Parsed<()> {
-        const LINES: [&str; 5] = [
-            "Currentlyallocated:",
-            "Requested:",
-            "Devicelimit:",
-            "Free(accordingtoCUDA):",
-            "PyTorchlimit(setbyuser-suppliedmemoryfraction):",
-        ];
-        let field = match self.one_of(&LINES)? {
-            "Currentlyallocated:" => &mut message.allocated,
-            "Requested:" => &mut message.requested,
-            "Devicelimit:" => &mut message.total,
-            "Free(accordingtoCUDA):" => &mut message.free,
-            _ => &mut message.allowed,
-        };
-        // An amount near 2^64 bytes stands for no limit.
-        *field = self.amount_or_missing()?.ok();
-        Ok(())
+        let (after, rest) = self.0[end..].split_at(1);
+        self.0 = rest;
+        Ok(after)
     }
 
     /// Takes any part of a message.
-    fn any_clause(&mut self, message: &mut OomMessage) -> Parsed<()> {
-        type Clause = fn(&mut Cursor<'_>, &mut OomMessage) -> Parsed<()>;
-        const CLAUSES: [Clause; 8] = [
-            |cursor, message| {
-                cursor.one_of(&["Triedtoallocate", "Requestedsize:"])?;
-                message.requested = Some(cursor.amount()?);
-                Ok(())
-            },
-            |cursor, message| {
-                cursor.take("preemptivelyrejected")?;
-                message.form = MessageForm::Rejected;
-                Ok(())
-            },
-            |cursor, message| {
-                cursor.take("GPU")?;
-                let gpu = cursor.number()?;
-                let is_bracket = cursor.one_of(&[";", "has"])? == ";";
-                message.form = if is_bracket { MessageForm::Brackets } else { MessageForm::Sentences };
-                message.gpu = Some(gpu);
-                Ok(())
-            },
-            |cursor, message| {
-                cursor.one_of(&["totalcapactyof", "totalcapacityof"])?;
-                message.total = Some(cursor.amount()?);
-                Ok(())
-            },
-            |cursor, message| {
-                cursor.take("ofwhich")?;
-                message.free = cursor.amount_before("isfree")?;
-                Ok(())
-            },
-            |cursor, message| cursor.clause(message),
-            |cursor, message| cursor.allocated(message),
-            |cursor, message| match message.form {
-                MessageForm::Brackets => {
-                    let here = cursor.0;
-                    cursor.bracket(message).map(|_| ()).or_else(|_| {
-                        cursor.0 = here;
-                        cursor.last_of_brackets(message)
-                    })
-                }
-                MessageForm::Async => cursor.line_of_async(message),
-                _ => Err(ParseStop::Mismatch),
-            },
-        ];
-        for clause in CLAUSES {
-            let mut tried = Cursor(self.0);
-            let mut after = message.clone();
-            if clause(&mut tried, &mut after).is_ok() {
-                *message = after;
-                self.0 = tried.0;
-                return Ok(());
-            }
+    fn fragment(&mut self, message: &mut OomMessage) -> Parsed<()> {
+        if let Ok(at) = self.one_of(&FRAGMENTS.map(|(pattern, _)| pattern), message) {
+            message.form = FRAGMENTS[at].1.unwrap_or(message.form);
+            return Ok(());
         }
-        Err(ParseStop::Mismatch)
+        if self.one_of(&[HOLDERS, ALLOCATED].concat(), message).is_ok() {
+            return Ok(());
+        }
+        let here = self.0;
+        match message.form {
+            MessageForm::Brackets => self.bracket(message).map(drop).or_else(|_| {
+                self.0 = here;
+                self.one_of(&["{reserved}reservedintotalbyPyTorch"], message).map(drop)
+            }),
+            MessageForm::Async => self.one_of(&ASYNC_LINES, message).map(drop),
+            _ => Err(ParseStop::Mismatch),
+        }
     }
 }

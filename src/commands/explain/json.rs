@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::breakdown::{MemoryOwner, RoundedSum, WriterName};
+use super::breakdown::{MemoryOwner, WriterName};
 use super::message::RoundedAmount;
 use super::other_processes::OtherProcesses;
 use super::shortage::sentence;
@@ -24,8 +24,8 @@ pub(super) fn of(messages: &[ExplainedMessage<'_>], left_out: u64, processes: &O
 
 fn one(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
     let (message, breakdown) = (&explained.found.message, &explained.breakdown);
-    let bytes = |amount: Option<RoundedAmount>| amount.map(|amount| amount.bytes);
-    let part = |owner: MemoryOwner| breakdown.part(owner).map(RoundedSum::bytes);
+    let bytes = |amount: Option<RoundedAmount>| amount.map(RoundedAmount::bytes);
+    let part = |owner: MemoryOwner| breakdown.part(owner).map(RoundedAmount::bytes);
     let has_reserved = message.reserved.is_some() || message.unallocated.is_some();
     let contradictions = breakdown.contradictions.iter().map(|contradiction| {
         let (by, slack) = (contradiction.by.bytes(), contradiction.by.slack());
@@ -55,13 +55,13 @@ fn one(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
         "allocated_bytes": bytes(message.allocated),
         "private_pools_bytes": bytes(message.pools),
         "unallocated_bytes": part(MemoryOwner::Unallocated),
-        "reserved_bytes": breakdown.own.filter(|_| has_reserved).map(RoundedSum::bytes),
+        "reserved_bytes": breakdown.own.filter(|_| has_reserved).map(RoundedAmount::bytes),
         "allowed_bytes": bytes(message.allowed),
         "this_process_bytes": bytes(message.this_process.and_then(Result::ok)),
         "this_process_pid": match breakdown.writer { WriterName::HostPid(pid) => Some(pid), _ => None },
         "not_pytorch_bytes": part(MemoryOwner::NotPyTorch),
         "other_processes": others(explained, processes),
-        "other_processes_bytes": breakdown.others.map(RoundedSum::bytes),
+        "other_processes_bytes": breakdown.others.map(RoundedAmount::bytes),
         "unaccounted_bytes": part(MemoryOwner::Rest),
         "rounding_bytes": breakdown.rounding,
         "adds_up": breakdown.contradictions.is_empty(),
@@ -86,7 +86,7 @@ fn others(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Vec<V
                     "started_after_message": processes.started_after(*pid, explained.written),
                 })
             });
-            let bytes: Option<Bytes> = held.ok().map(|amount| amount.bytes);
+            let bytes: Option<Bytes> = held.ok().map(RoundedAmount::bytes);
             json!({ "pid": pid, "memory_used_bytes": bytes, "running_process": now })
         })
         .collect()

@@ -3,12 +3,40 @@
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::Reading;
 
-/// An amount as a message prints it. Sums of such amounts may be off by the sum of their `slack`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An amount as a message prints it, or a sum of such amounts, in bytes. May be negative.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct RoundedAmount {
-    pub bytes: Bytes,
-    /// Half a unit of the last digit: how far the exact amount may be from `bytes`.
-    pub slack: Bytes,
+    pub bytes: i128,
+    /// How far the exact amount may be from `bytes`.
+    pub slack: i128,
+}
+
+impl RoundedAmount {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, slack: self.slack + other.slack }
+    }
+
+    pub(super) fn minus(self, other: Self) -> Self {
+        self.plus(other.negated())
+    }
+
+    pub(super) fn negated(self) -> Self {
+        Self { bytes: -self.bytes, ..self }
+    }
+
+    /// The amount, or 0 if it is negative.
+    pub(super) fn bytes(self) -> Bytes {
+        Bytes(u64::try_from(self.bytes.max(0)).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn slack(self) -> Bytes {
+        Self { bytes: self.slack, slack: 0 }.bytes()
+    }
+
+    /// Whether the amount is negative by more than rounding explains.
+    pub(super) fn is_impossible(self) -> bool {
+        self.bytes < -self.slack
+    }
 }
 
 /// The wording of a message, which depends on PyTorch's version and allocator.
@@ -59,8 +87,19 @@ pub(super) struct OomMessage {
 }
 
 impl OomMessage {
-    pub(super) fn new(form: MessageForm, backend: Option<&'static str>) -> Self {
-        Self { form, backend, ..Self::default() }
+    /// Returns the amount of that name; `None` if there is no such amount.
+    pub(super) fn amount_mut(&mut self, name: &str) -> Option<&mut Option<RoundedAmount>> {
+        Some(match name {
+            "requested" => &mut self.requested,
+            "total" => &mut self.total,
+            "free" => &mut self.free,
+            "allocated" => &mut self.allocated,
+            "pools" => &mut self.pools,
+            "reserved" => &mut self.reserved,
+            "unallocated" => &mut self.unallocated,
+            "allowed" => &mut self.allowed,
+            _ => return None,
+        })
     }
 
     /// Whether `whole` has all figures of this message.

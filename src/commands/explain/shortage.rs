@@ -1,6 +1,6 @@
 //! The reason why an allocation failed, from the figures of the message.
 
-use super::breakdown::{MemoryOwner, MessageBreakdown, RoundedSum};
+use super::breakdown::{MemoryOwner, MessageBreakdown};
 use super::exact;
 use super::message::{MessageForm, OomMessage, RoundedAmount};
 use crate::base::units::Bytes;
@@ -35,12 +35,12 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
         _ => {}
     }
     let (Some(requested), Some(total)) = (message.requested, message.total) else { return vec![Shortage::Unsaid] };
-    let (requested, total) = (requested.bytes, total.bytes);
+    let (requested, total) = (requested.bytes(), total.bytes());
     if requested > total {
         return vec![Shortage::TooBig];
     }
     let share = |part: Bytes| part.share_of(total).unwrap_or(1.0);
-    let own = breakdown.own.map(RoundedSum::bytes);
+    let own = breakdown.own.map(RoundedAmount::bytes);
     let cache = cache(breakdown);
     let is_cache_enough = |free: Bytes| cache.0.saturating_add(free.0) >= requested.0 && share(cache) >= CACHE_SHARE;
     let others = others(breakdown);
@@ -48,11 +48,11 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
     let someone_else = (share(others) >= LARGE_SHARE).then_some(Shortage::SomeoneElse);
 
     if let (Some(allowed), Some(own)) = (message.allowed, own)
-        && own.0.saturating_add(requested.0) > allowed.bytes.0
+        && own.0.saturating_add(requested.0) > allowed.bytes().0
     {
         return [Some(Shortage::Limit), fragmentation].into_iter().flatten().collect();
     }
-    let Some(free) = message.free.map(|free| free.bytes) else {
+    let Some(free) = message.free.map(RoundedAmount::bytes) else {
         return vec![fragmentation.unwrap_or(Shortage::Unsaid)];
     };
     if free >= requested && share(free) >= UNUSABLE_SHARE {
@@ -73,7 +73,7 @@ pub(super) fn shortages(message: &OomMessage, breakdown: &MessageBreakdown) -> V
 }
 
 fn cache(breakdown: &MessageBreakdown) -> Bytes {
-    breakdown.part(MemoryOwner::Unallocated).map_or(Bytes(0), RoundedSum::bytes)
+    breakdown.part(MemoryOwner::Unallocated).map_or(Bytes(0), RoundedAmount::bytes)
 }
 
 /// Returns a lower bound for the memory of other processes.
@@ -88,7 +88,7 @@ fn others(breakdown: &MessageBreakdown) -> Bytes {
 
 /// Returns a sentence with the figures behind a reason.
 pub(super) fn sentence(shortage: Shortage, message: &OomMessage, breakdown: &MessageBreakdown) -> String {
-    let amount = |amount: Option<RoundedAmount>| amount.map_or_else(|| "?".to_owned(), |amount| exact(amount.bytes));
+    let amount = |amount: Option<RoundedAmount>| amount.map_or_else(|| "?".to_owned(), |amount| exact(amount.bytes()));
     let (requested, total, free) = (amount(message.requested), amount(message.total), amount(message.free));
     let own = breakdown.own.map_or_else(|| "?".to_owned(), |own| exact(own.bytes()));
     match shortage {
@@ -98,7 +98,7 @@ pub(super) fn sentence(shortage: Shortage, message: &OomMessage, breakdown: &Mes
         }
         Shortage::Fragmentation => {
             let cache = cache(breakdown);
-            let needs_free = cache.0 < message.requested.map_or(0, |requested| requested.bytes.0);
+            let needs_free = cache.0 < message.requested.map_or(0, |requested| requested.bytes().0);
             let free = if needs_free { format!(", and {free} are free") } else { String::new() };
             format!(
                 "{} are reserved by PyTorch and unallocated{free}, but no contiguous piece is as large as the requested \
@@ -107,7 +107,7 @@ pub(super) fn sentence(shortage: Shortage, message: &OomMessage, breakdown: &Mes
             )
         }
         Shortage::SomeoneElse => {
-            let named: Vec<(u32, RoundedSum)> = breakdown.other_processes().collect();
+            let named: Vec<(u32, RoundedAmount)> = breakdown.other_processes().collect();
             let held: Bytes = named.iter().map(|(_, part)| part.bytes()).sum();
             let (subject, holds, them) = match named.as_slice() {
                 [(pid, _)] => (format!("process {pid}"), "holds", "it"),
@@ -128,7 +128,7 @@ pub(super) fn sentence(shortage: Shortage, message: &OomMessage, breakdown: &Mes
         Shortage::Limit => match message.allowed {
             Some(allowed) => format!(
                 "this process may reserve {}; it has {own}, and requested {requested} more. {free} of the GPU are free.",
-                exact(allowed.bytes)
+                exact(allowed.bytes())
             ),
             None => format!(
                 "{requested} more would have exceeded this process's memory fraction; PyTorch did not even ask the \

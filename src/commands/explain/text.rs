@@ -1,7 +1,7 @@
 //! The explanation as text: a bar of the GPU's memory, its parts, the reason, and what to try first.
 
 use super::breakdown::{ContradictoryFigures, MemoryOwner, MessageBreakdown, WriterName};
-use super::message::{MessageForm, OomMessage};
+use super::message::{MessageForm, OomMessage, RoundedAmount};
 use super::other_processes::OtherProcesses;
 use super::shortage::sentence;
 use super::{ExplainedMessage, exact};
@@ -99,12 +99,12 @@ fn list(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdow
         };
         lines.push((Some(*owner), part.bytes(), format!("{}{rounding}", owner_name(*owner, breakdown.writer))));
         if let (MemoryOwner::Allocated, Some(pools)) = (owner, message.pools) {
-            lines.push((None, pools.bytes, "  of that, in private pools (CUDA graphs)".to_owned()));
+            lines.push((None, pools.bytes(), "  of that, in private pools (CUDA graphs)".to_owned()));
         }
     }
-    let total = message.total.map(|total| total.bytes);
+    let total = message.total.map(RoundedAmount::bytes);
     lines.extend(total.map(|total| (None, total, "the whole GPU".to_owned())));
-    lines.extend(message.allowed.map(|allowed| (None, allowed.bytes, "allowed to this process".to_owned())));
+    lines.extend(message.allowed.map(|allowed| (None, allowed.bytes(), "allowed to this process".to_owned())));
     let width = lines.iter().map(|(_, bytes, _)| exact(*bytes).len()).max().unwrap_or_default();
     for (owner, bytes, label) in lines {
         let glyph = owner.map_or(' ', |owner| glyph(owner, text.style.ascii));
@@ -122,7 +122,7 @@ fn bar(text: &mut StyledText, message: &OomMessage, breakdown: &MessageBreakdown
     let (Some(total), Some(_), Some(_)) = (message.total, message.free, breakdown.own) else { return };
     let width = text.style.width.saturating_sub(2 * INDENT).clamp(SHORTEST, LONGEST);
     let parts: Vec<Bytes> = breakdown.parts.iter().map(|(_, part)| part.bytes()).collect();
-    let cells = cells(&parts, parts.iter().copied().sum::<Bytes>().max(total.bytes), width);
+    let cells = cells(&parts, parts.iter().copied().sum::<Bytes>().max(total.bytes()), width);
     let glyphs = breakdown.parts.iter().map(|(owner, _)| glyph(*owner, text.style.ascii));
     let bar: String = glyphs.zip(cells).flat_map(|(glyph, cells)| std::iter::repeat_n(glyph, cells)).collect();
     text.line(format_args!("{:INDENT$}{bar}", ""));
@@ -180,7 +180,7 @@ fn headline(number: Option<usize>, explained: &ExplainedMessage<'_>) -> String {
     let number = number.map_or_else(String::new, |number| format!("{number}. "));
     let gpu = message.gpu.map_or_else(String::new, |gpu| format!(" on GPU {gpu}"));
     let requested = match (message.requested, message.form) {
-        (Some(requested), _) => format!(": {} requested", exact(requested.bytes)),
+        (Some(requested), _) => format!(": {} requested", exact(requested.bytes())),
         (None, MessageForm::Absurd) => ": more than 1 EB requested".to_owned(),
         (None, _) => String::new(),
     };
