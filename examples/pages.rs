@@ -87,17 +87,10 @@ fn write_main(command: &Command, out: &mut impl Write) -> io::Result<()> {
 /// The table of keys, as the program has it.
 fn keys(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, ".SH KEYS")?;
-    let places = [
-        (KeyContext::List, "In the lists"),
-        (KeyContext::Graph, "In the graph over the whole screen"),
-        (KeyContext::EndDialog, "In the panel that ends a process"),
-        (KeyContext::SettingsPanel, "In the panel of settings"),
-        (KeyContext::Page, "On a page"),
-    ];
-    for (context, place) in places {
-        writeln!(out, ".SS {place}")?;
-        for binding in BINDINGS.iter().filter(|it| it.context == context && !it.help.is_empty()) {
-            let keys = binding.keys.iter().map(|key| escaped(key.name)).collect::<Vec<_>>();
+    for context in KeyContext::VARIANTS {
+        writeln!(out, ".SS {context}")?;
+        for binding in BINDINGS.iter().filter(|row| row.contexts.contains(context) && !row.help.is_empty()) {
+            let keys = binding.keys.split(' ').map(escaped).collect::<Vec<_>>();
             writeln!(out, ".TP\n\\fB{}\\fR\n{}", keys.join("\\fR, \\fB"), escaped(binding.help))?;
         }
     }

@@ -81,25 +81,27 @@ pub enum List {
     Processes,
 }
 
-/// The state of the viewer.
+/// The state of the viewer. Only [`App::update`] and [`App::apply_settings`] change it.
 #[derive(Debug)]
 pub struct App {
     options: AppOptions,
-    size: (u16, u16),
-    theme: ThemeName,
+    /// The width and the height of the screen, in terminal columns and rows.
+    pub(crate) size: (u16, u16),
+    pub(crate) theme: ThemeName,
     /// Whether the line about the host is shown while nothing is wrong.
     host_line: bool,
-    data: Pausable,
+    pub(crate) data: Pausable,
     /// The hosts whose source has ended, and why.
     lost: BTreeMap<HostKey, Text>,
-    notice: Notice,
-    alerts: Alerts,
-    focus: List,
-    processes: ProcessList,
-    gpus: GpuList,
-    graph: GraphView,
-    marks: Marks,
-    modes: ModeStack,
+    pub(crate) notice: Notice,
+    pub(crate) alerts: Alerts,
+    /// The list that keys go to.
+    pub(crate) focus: List,
+    pub(crate) processes: ProcessList,
+    pub(crate) gpus: GpuList,
+    pub(crate) graph: GraphView,
+    pub(crate) marks: Marks,
+    pub(crate) modes: ModeStack,
 }
 
 impl App {
@@ -149,11 +151,11 @@ impl App {
                 self.notice.pass(elapsed);
                 // Another event follows right after a tick. Time alone moves no row.
                 let dialog = self.modes.end_dialog_mut()?;
-                let now = self.data.shown().host(dialog.host())?.now();
-                return commands(dialog.host(), dialog.pass(now));
+                let now = self.data.shown().host(dialog.host)?.now();
+                return commands(dialog.host, dialog.pass(now));
             }
             Event::Done(text) => {
-                self.say(text.to_string());
+                self.notice.set(text.to_string());
                 None
             }
             Event::Host(host, label) => {
@@ -162,7 +164,7 @@ impl App {
             }
             Event::SourceLost(host, reason) => {
                 self.lost.insert(host, reason);
-                if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host() == host) {
+                if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host) {
                     dialog.lose_agent();
                 }
                 None
@@ -214,7 +216,7 @@ impl App {
             return None;
         }
         let model = self.data.shown().host(host);
-        if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host() == host)
+        if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host)
             && let Some(model) = model
             && let Some(snapshot) = model.latest()
         {
@@ -240,7 +242,7 @@ impl App {
                 _ => {}
             }
         }
-        if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host() == host) {
+        if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host) {
             dialog.take_reply(reply);
         }
     }
@@ -250,7 +252,7 @@ impl App {
             return None;
         }
         if let Some(intent) = self.intent(key) {
-            return self.obey(intent);
+            return self.perform(intent);
         }
         match self.modes.current_mut() {
             Some(Mode::Filter) => {
@@ -271,10 +273,6 @@ impl App {
             _ => {}
         }
         None
-    }
-
-    fn say(&mut self, notice: impl Into<String>) {
-        self.notice.set(notice);
     }
 
     /// Updates everything that follows from the model and the screen's size: rows, cursors, scales of graphs, lines of a page.
@@ -336,7 +334,7 @@ impl App {
             let is_real = |snapshot: &Snapshot| snapshot.gpus.iter().all(|gpu| !gpu.facts.simulated);
             self.trouble(host).is_none() && model.latest().is_some_and(is_real)
         });
-        self.host_line || !is_fine || !self.lost.is_empty() || self.paused().is_some()
+        self.host_line || !is_fine || !self.lost.is_empty() || self.data.paused().is_some()
     }
 }
 

@@ -37,9 +37,9 @@ pub fn draw(buffer: &mut Buffer, theme: &Theme, app: &App) {
             header::draw(buffer, *theme, app, layout.host);
             if let Some((items, cursor)) = app.settings_panel() {
                 settings_panel::draw(buffer, *theme, app, &items, cursor, layout.body);
-            } else if app.page().is_some() {
+            } else if app.modes.page().is_some() {
                 page::draw(buffer, *theme, app, layout.body);
-            } else if app.whole_screen_graph().is_some() {
+            } else if app.modes.graph().is_some() {
                 graph::draw(buffer, *theme, app, layout.body);
             } else {
                 gpus::draw(buffer, *theme, app, layout.gpus);

@@ -42,7 +42,7 @@ struct WatchedItem<T> {
 
 /// The alerts of every host.
 #[derive(Debug, Default)]
-pub(super) struct Alerts {
+pub(crate) struct Alerts {
     hosts: BTreeMap<HostKey, HostAlerts>,
     /// The latest sentence about a watched process or GPU, its host, and the moment by the clock of that host.
     news: Option<(String, HostKey, Moment)>,
@@ -60,12 +60,12 @@ impl Alerts {
     }
 
     /// Whether the user watches this process or GPU.
-    pub(super) fn is_watched(&self, subject: &HostSubject) -> bool {
+    pub(crate) fn is_watched(&self, subject: &HostSubject) -> bool {
         self.hosts.get(&subject.host).is_some_and(|alerts| alerts.is_watched(&subject.subject))
     }
 
     /// The latest sentence about a watched process or GPU; `None` once the user has read it.
-    pub(super) fn news(&self) -> Option<&str> {
+    pub(crate) fn news(&self) -> Option<&str> {
         self.news.as_ref().map(|(text, ..)| text.as_str())
     }
 
@@ -360,7 +360,7 @@ mod tests {
         let host = host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
         see(&mut app, &host);
         key(&mut app, KeyCode::Char('w'));
-        assert!(app.notice().is_some_and(|notice| notice.contains("101 is watched")));
+        assert!(app.notice.text().is_some_and(|notice| notice.contains("101 is watched")));
         assert_eq!(see(&mut app, &host.later(1)), []);
         let without = host.clone().without(101);
         assert_eq!(see(&mut app, &without.later(2)), [], "a list may have a hole");
@@ -371,10 +371,10 @@ mod tests {
         );
         assert_eq!(see(&mut app, &without.later(4)), []);
         key(&mut app, KeyCode::Down);
-        assert_eq!(app.news(), Some("101 (python train.py) has ended"), "nobody reads that fast");
+        assert_eq!(app.alerts.news(), Some("101 (python train.py) has ended"), "nobody reads that fast");
         see(&mut app, &without.later(20));
         key(&mut app, KeyCode::Down);
-        assert_eq!(app.news(), None);
+        assert_eq!(app.alerts.news(), None);
     }
 
     #[test]
@@ -384,7 +384,11 @@ mod tests {
         see(&mut app, &host);
         key(&mut app, KeyCode::Tab);
         key(&mut app, KeyCode::Char('w'));
-        assert!(app.notice().is_some_and(|notice| notice.contains("GPU 0 is free now")), "{:?}", app.notice());
+        assert!(
+            app.notice.text().is_some_and(|notice| notice.contains("GPU 0 is free now")),
+            "{:?}",
+            app.notice.text()
+        );
         key(&mut app, KeyCode::Down);
         key(&mut app, KeyCode::Char('w'));
         let without = host.clone().without(101);

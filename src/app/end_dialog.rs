@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use self::member::{Member, Stage};
 use crate::base::text::{Argv, Text};
-use crate::base::units::{Bytes, Moment};
+use crate::base::units::Moment;
 use crate::model::{HostModel, Reclaim, Returned};
 use crate::protocol::command::{Command, Signal};
 use crate::protocol::host_key::HostKey;
@@ -82,24 +82,31 @@ pub const MANY: usize = 20;
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndDialog {
     /// The host of all of its processes: a dialog never spans hosts.
-    host: HostKey,
+    pub host: HostKey,
     /// All processes of the job, the root first, then those that the agent found.
     members: Vec<Member>,
     /// The job, the root first, as last seen before the scope became [`Scope::Job`].
     job: Vec<ProcessId>,
     /// The members that were under the cursor, or tagged.
     chosen: Vec<ProcessId>,
-    scope: Scope,
-    choice: Choice,
+    /// The processes that Enter reaches.
+    pub scope: Scope,
+    /// The way to end the targets.
+    pub choice: Choice,
     /// The confirmation as typed.
-    typed: String,
-    first_sent: Option<Moment>,
-    reclaim: Reclaim,
-    returned: Option<Vec<Returned>>,
-    respawned: Vec<(ProcessId, Process)>,
+    pub typed: String,
+    /// The moment of the first signal; `None` before.
+    pub first_sent: Option<Moment>,
+    /// The memory that should come back.
+    pub reclaim: Reclaim,
+    /// The memory that came back, GPU by GPU; `None` until the GPUs are read after the end.
+    pub returned: Option<Vec<Returned>>,
+    /// The processes that a supervisor started again, each after the ended process that it replaces.
+    pub respawned: Vec<(ProcessId, Process)>,
     /// Why the audit log was not written; `None` while it is.
-    unrecorded: Option<Text>,
-    top: usize,
+    pub unrecorded: Option<Text>,
+    /// The index of the first target on the screen.
+    pub top: usize,
 }
 
 impl EndDialog {
@@ -152,11 +159,6 @@ impl EndDialog {
             .filter(|member| member.joined || self.scope == Scope::Job || self.chosen.contains(&member.id()))
     }
 
-    /// The host of all targets.
-    pub fn host(&self) -> HostKey {
-        self.host
-    }
-
     /// The first target: the root of a job.
     pub fn root(&self) -> Option<&Member> {
         self.targets().next()
@@ -187,49 +189,9 @@ impl EndDialog {
         self.first_sent.is_none() && (self.scope == Scope::Job || self.spared() > 0)
     }
 
-    /// The processes that Enter reaches.
-    pub fn scope(&self) -> Scope {
-        self.scope
-    }
-
-    /// The way to end the targets that is chosen.
-    pub fn choice(&self) -> Choice {
-        self.choice
-    }
-
     /// The ways to end the targets.
     pub fn choices(&self) -> &'static [Choice] {
         if self.targets().nth(1).is_some() { FOR_MANY } else { FOR_ONE }
-    }
-
-    /// The memory that should come back; `None` if no GPU reports how much that is.
-    pub fn expected(&self) -> Option<Bytes> {
-        self.reclaim.expected()
-    }
-
-    /// The memory that came back, GPU by GPU; `None` until the GPUs are read after the end.
-    pub fn returned(&self) -> Option<&[Returned]> {
-        self.returned.as_deref()
-    }
-
-    /// The processes that a supervisor started again, each after the ended process that it replaces.
-    pub fn respawned(&self) -> &[(ProcessId, Process)] {
-        &self.respawned
-    }
-
-    /// Why the audit log was not written; `None` while it is.
-    pub fn unrecorded(&self) -> Option<&Text> {
-        self.unrecorded.as_ref()
-    }
-
-    /// The moment of the first signal; `None` before.
-    pub fn first_sent(&self) -> Option<Moment> {
-        self.first_sent
-    }
-
-    /// The index of the first target on the screen.
-    pub fn top(&self) -> usize {
-        self.top
     }
 
     /// Whether the agent has answered for every target: it holds the process, or refused.
@@ -249,11 +211,6 @@ impl EndDialog {
     pub fn word_to_type(&self) -> Option<String> {
         let is_grave = self.cautions().any(|(_, caution)| !is_advice(caution)) || self.targets().count() > MANY;
         is_grave.then(|| self.root().map(|root| root.id().pid.to_string())).flatten()
-    }
-
-    /// The confirmation as typed.
-    pub fn typed(&self) -> &str {
-        &self.typed
     }
 
     /// The warnings about targets.

@@ -42,7 +42,7 @@ pub enum Effect {
     /// Ask the terminal to put this text into its clipboard.
     Copy(String),
     /// Write the settings to the configuration file.
-    Keep,
+    SaveSettings,
     /// Stop and give the terminal back to the shell until `fg` (Ctrl-Z).
     Suspend,
     /// Quit gputop.

@@ -40,21 +40,13 @@ pub struct GpuList {
     pub(super) columns: Option<Columns<GpuColumn>>,
     /// The GPU under the cursor; `None` until the user moves the cursor, which then stays in the first row.
     selected: Option<HostGpu>,
-    cursor: usize,
-    top: usize,
+    /// The index of the row under the cursor.
+    pub cursor: usize,
+    /// The index of the first row on the screen.
+    pub top: usize,
 }
 
 impl GpuList {
-    /// The index of the row under the cursor.
-    pub fn cursor(&self) -> usize {
-        self.cursor
-    }
-
-    /// The index of the first row on the screen.
-    pub fn top(&self) -> usize {
-        self.top
-    }
-
     /// The GPU under the cursor; `None` if there is no GPU.
     pub fn selected_row<'a>(&self, fleet: &'a Fleet) -> Option<GpuRow<'a>> {
         gpu_rows(fleet).nth(self.cursor)

@@ -46,27 +46,18 @@ pub struct GraphView {
     /// The chosen span of time; `None` for as much as the history has, up to 15 minutes.
     span: Option<Duration>,
     /// The moment at the right edge; `None` while the graph follows the present.
-    end: Option<Moment>,
+    pub end: Option<Moment>,
     /// The span while the graph stands still and the user has not chosen one.
     frozen_span: Option<Duration>,
     /// The host whose clock the edge and the cursor are read on.
     frozen_on: Option<HostKey>,
-    cursor: Option<Moment>,
+    /// The moment under the cursor of the graph; `None` while the graph follows the present.
+    pub cursor: Option<Moment>,
     /// The scale of each graph on the screen.
     scales: Vec<(HostSubject, Scale)>,
 }
 
 impl GraphView {
-    /// The moment under the cursor of the graph; `None` while the graph follows the present.
-    pub fn cursor(&self) -> Option<Moment> {
-        self.cursor
-    }
-
-    /// The moment at the right edge; `None` while the graph follows the present.
-    pub fn end(&self) -> Option<Moment> {
-        self.end
-    }
-
     /// The span of time that the graph shows.
     pub fn span(&self, model: &HostModel) -> Duration {
         self.span.or(self.frozen_span).unwrap_or_else(|| model.span())

@@ -29,21 +29,21 @@ const LIST_HEAD: u16 = 1;
 
 impl App {
     /// Does what the user wants. Returns the effect that the intent asks for, if any.
-    pub(super) fn obey(&mut self, intent: Intent) -> Option<Effect> {
+    pub(super) fn perform(&mut self, intent: Intent) -> Option<Effect> {
         match intent {
-            Intent::OpenEndDialog | Intent::Refresh | Intent::Faster | Intent::Slower if self.options.is_recording => {
-                self.say(RECORDING);
+            Intent::OpenEndDialog | Intent::Refresh | Intent::Interval(_) if self.options.is_recording => {
+                self.notice.set(RECORDING);
             }
             Intent::Move(by) => self.step(by),
             Intent::MovePage(by) => self.step(by * self.page_length().cast_signed()),
-            Intent::First => self.step(isize::MIN),
-            Intent::Last => self.step(isize::MAX),
             Intent::OtherList => {
                 self.focus = if self.focus == List::Gpus { List::Processes } else { List::Gpus };
                 self.follow_cursor();
             }
-            Intent::NextColumn => self.sort_by_neighbour(1),
-            Intent::PreviousColumn => self.sort_by_neighbour(-1),
+            Intent::SortByNeighbour(by) => {
+                let columns = self.processes.columns(self.size.0, self.data.shown());
+                self.processes.sort_by_neighbour(columns, by);
+            }
             Intent::SortBy(column) => self.processes.sort = self.processes.sort.first_by(column),
             Intent::Invert => self.processes.sort.descending = !self.processes.sort.descending,
             Intent::OpenFilter => {
@@ -53,28 +53,34 @@ impl App {
             Intent::ClearFilter => {
                 self.processes.clear_filter();
                 self.graph.follow_present();
-                if matches!(self.mode(), Mode::Filter) {
+                if matches!(self.modes.current(), Mode::Filter) {
                     self.modes.close();
                 }
             }
-            Intent::KeepFilter | Intent::DropMark => _ = self.modes.close(),
             Intent::Graph => self.toggle_graph(),
-            Intent::Zoom(_) | Intent::Back(_) => self.move_graph(intent),
+            Intent::Zoom(by) => {
+                let host = self.subject()?.host;
+                self.graph.zoom(by, self.data.shown().host(host)?);
+            }
+            Intent::Back(steps) => {
+                let host = self.subject()?.host;
+                self.graph.step_back(steps, host, self.data.shown().host(host)?);
+            }
             Intent::Now => self.graph.follow_present(),
             Intent::Mark if self.fleet().hosts().all(|(_, model)| model.latest().is_none()) => {
-                self.say("there is nothing to mark yet");
+                self.notice.set("there is nothing to mark yet");
             }
             Intent::Mark => {
                 let mark = NewMark { mark: Mark::now(self.fleet()), name: tui_input::Input::default() };
                 self.modes.open(Mode::Mark(mark));
             }
-            Intent::KeepMark => {
+            Intent::AddMark => {
                 if let Some(Mode::Mark(new)) = self.modes.close() {
                     self.marks.add(new.mark, new.name.value());
                 }
             }
             Intent::Detail => return self.open_detail(),
-            Intent::Help => self.open_page(PageTopic::Help),
+            Intent::Help => self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::Help)))),
             Intent::OpenEndDialog => return self.open_end_dialog(),
             Intent::Choose(by) => {
                 if let Some(dialog) = self.modes.end_dialog_mut() {
@@ -83,19 +89,24 @@ impl App {
             }
             Intent::Widen => {
                 let dialog = self.modes.end_dialog_mut()?;
-                let snapshot = self.data.shown().host(dialog.host())?.latest()?;
-                return commands(dialog.host(), dialog.widen(snapshot));
+                let snapshot = self.data.shown().host(dialog.host)?.latest()?;
+                return commands(dialog.host, dialog.widen(snapshot));
             }
             Intent::Confirm => return self.confirm(),
             Intent::Suspects => {
                 self.focus = List::Processes;
                 self.processes.toggle_suspects();
             }
-            Intent::Tree if self.processes.view.grouping == Grouping::Tree => self.group(Grouping::Flat),
-            Intent::Tree => self.group(Grouping::Tree),
-            Intent::Group => self.group(self.processes.view.grouping.next()),
+            Intent::Tree | Intent::Group => {
+                let grouping = match (intent, self.processes.view.grouping) {
+                    (Intent::Tree, Grouping::Tree) => Grouping::Flat,
+                    (Intent::Tree, _) => Grouping::Tree,
+                    (_, grouping) => grouping.next(),
+                };
+                self.notice.set(self.processes.group(grouping, self.data.shown()));
+            }
             Intent::Tag | Intent::TagJob if self.focus == List::Gpus => {
-                self.say("only processes are tagged: Tab goes to them");
+                self.notice.set("only processes are tagged: Tab goes to them");
             }
             Intent::Tag => {
                 self.processes.tag(false, self.data.shown());
@@ -107,16 +118,15 @@ impl App {
             Intent::SettingsPanel => self.modes.open(Mode::SettingsPanel(SettingsPanel::default())),
             Intent::Toggle => self.toggle(),
             Intent::Shift(by) => self.shift(by),
-            Intent::Keep => return Some(Effect::Keep),
+            Intent::SaveSettings => return Some(Effect::SaveSettings),
             Intent::Mine => self.processes.view.mine = !self.processes.view.mine,
             Intent::HostLine => self.toggle_host_line(),
-            Intent::Pause if self.paused().is_some() => self.data.resume(),
+            Intent::Pause if self.data.paused().is_some() => self.data.resume(),
             Intent::Pause => self.data.pause(),
             Intent::ScrollCommand(steps) => self.processes.scroll_commands(steps),
             Intent::CopyPid | Intent::CopyCommand => return self.copy(intent),
             Intent::Close => return self.close(),
-            Intent::Faster => return Some(self.change_interval(-1)),
-            Intent::Slower => return Some(self.change_interval(1)),
+            Intent::Interval(by) => return Some(self.change_interval(by)),
             Intent::Refresh => return Some(self.refresh_hosts()),
             Intent::Suspend => return Some(Effect::Suspend),
             Intent::Quit => return Some(Effect::Quit),
@@ -143,22 +153,12 @@ impl App {
     /// The number of rows that a page key moves by.
     fn page_length(&self) -> usize {
         let Some(layout) = self.layout() else { return 1 };
-        let (height, head) = match (self.mode(), self.focus) {
+        let (height, head) = match (self.modes.current(), self.focus) {
             (Mode::Page(_) | Mode::EndDialog(_) | Mode::SettingsPanel(_), _) => (layout.body.height, PAGE_HEAD),
             (_, List::Gpus) => (layout.gpus.height, LIST_HEAD),
             (_, List::Processes) => (layout.processes.height, LIST_HEAD),
         };
         usize::from(height.saturating_sub(head)).max(1)
-    }
-
-    fn move_graph(&mut self, intent: Intent) {
-        let Some(host) = self.subject().map(|subject| subject.host) else { return };
-        let Some(model) = self.data.shown().host(host) else { return };
-        match intent {
-            Intent::Zoom(by) => self.graph.zoom(by, model),
-            Intent::Back(steps) => self.graph.step_back(steps, host, model),
-            _ => {}
-        }
     }
 
     /// Starts the sources of lost and silent hosts again. If there are none, all hosts are scanned.
@@ -167,7 +167,7 @@ impl App {
         if hosts.is_empty() {
             return self.to_all_hosts(&Command::Scan);
         }
-        self.say("starting an agent…");
+        self.notice.set("starting an agent…");
         Effect::Reconnect(hosts)
     }
 
@@ -175,20 +175,10 @@ impl App {
         Effect::Commands(self.fleet().hosts().map(|(host, _)| (host, command.clone())).collect())
     }
 
-    fn sort_by_neighbour(&mut self, by: isize) {
-        let columns = self.processes.columns(self.size.0, self.data.shown());
-        self.processes.sort_by_neighbour(columns, by);
-    }
-
-    fn group(&mut self, grouping: Grouping) {
-        let notice = self.processes.group(grouping, self.data.shown());
-        self.say(notice);
-    }
-
     fn toggle_host_line(&mut self) {
         self.host_line = !self.host_line;
         if !self.host_line && gpu_rows(self.fleet()).any(|row| row.gpu.facts.simulated) {
-            self.say("a simulated machine always says in its first line that it is one");
+            self.notice.set("a simulated machine always says in its first line that it is one");
         }
     }
 
@@ -197,19 +187,19 @@ impl App {
         let place = INTERVALS_MS.partition_point(|interval| *interval < now).min(INTERVALS_MS.len() - 1);
         let milliseconds = INTERVALS_MS[place.saturating_add_signed(by).min(INTERVALS_MS.len() - 1)];
         self.options.interval = Duration::from_millis(milliseconds);
-        self.say(format!("reading every {:?}", self.options.interval));
+        self.notice.set(format!("reading every {:?}", self.options.interval));
         self.to_all_hosts(&Command::Interval { milliseconds })
     }
 
     /// Shows the graph below the lists, then over the whole screen, then not at all.
     fn toggle_graph(&mut self) {
-        if matches!(self.mode(), Mode::Graph(_)) {
+        if matches!(self.modes.current(), Mode::Graph(_)) {
             self.modes.close();
             self.graph.visibility = GraphVisibility::Hidden;
             return;
         }
         let Some(subject) = self.under_cursor() else {
-            return self.say("there is nothing here to draw: move to a process, or with Tab to a GPU");
+            return self.notice.set("there is nothing here to draw: move to a process, or with Tab to a GPU");
         };
         let is_hidden = |app: &Self| app.layout().is_some_and(|layout| layout.graph.height == 0);
         if is_hidden(self) {
@@ -231,11 +221,7 @@ impl App {
                 self.processes.selected_process().and_then(|process| self.alerts.watch_process(process, fleet))
             }
         };
-        self.say(notice.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
-    }
-
-    fn open_page(&mut self, topic: PageTopic) {
-        self.modes.open(Mode::Page(Box::new(Page::new(topic))));
+        self.notice.set(notice.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
     }
 
     fn open_detail(&mut self) -> Option<Effect> {
@@ -254,41 +240,42 @@ impl App {
             _ => self.processes.selected_process()?,
         };
         let Some((_, seen)) = self.fleet().process(HostProcess { host, process }) else {
-            self.say("this process has ended");
+            self.notice.set("this process has ended");
             return None;
         };
         let topic = ProcessTopic { host, process: seen.clone(), inspection: None };
-        self.open_page(PageTopic::Process(Box::new(topic)));
+        self.modes.open(Mode::Page(Box::new(Page::new(PageTopic::Process(Box::new(topic))))));
         commands(host, vec![Command::Inspect { process }])
     }
 
     fn open_end_dialog(&mut self) -> Option<Effect> {
         if self.options.readonly {
-            self.say("gputop was started with --readonly: it signals nobody");
+            self.notice.set("gputop was started with --readonly: it signals nobody");
             return None;
         }
         // A signal is sent to what is there now, so the screen shows that.
-        if self.paused().is_some() {
+        if self.data.paused().is_some() {
             self.data.resume();
             self.refresh();
         }
-        if matches!(self.mode(), Mode::List) && self.processes.tagged().is_empty() && self.focus == List::Gpus {
-            self.say("only processes are ended: Tab goes to them");
+        if matches!(self.modes.current(), Mode::List) && self.processes.tagged.is_empty() && self.focus == List::Gpus {
+            self.notice.set("only processes are ended: Tab goes to them");
             return None;
         }
         let mut chosen = self.processes_to_end();
         chosen.retain(|process| self.fleet().process(*process).is_some());
         let Some(first) = chosen.first().copied() else {
-            self.say("there is no process under the cursor");
+            self.notice.set("there is no process under the cursor");
             return None;
         };
         let host = first.host;
         if chosen.iter().any(|process| process.host != host) {
-            self.say("the tagged processes are on several hosts: end those of one host at a time (U untags all)");
+            self.notice
+                .set("the tagged processes are on several hosts: end those of one host at a time (U untags all)");
             return None;
         }
         if self.lost.contains_key(&host) {
-            self.say("there is no agent to signal through: press R to start one");
+            self.notice.set("there is no agent to signal through: press R to start one");
             return None;
         }
         let model = self.fleet().host(host)?;
@@ -304,8 +291,8 @@ impl App {
     /// The processes that the end-process dialog opens on: those that are tagged, else the one that is shown or under the
     /// cursor.
     fn processes_to_end(&self) -> Vec<HostProcess> {
-        match self.mode() {
-            Mode::List if !self.processes.tagged().is_empty() => self.processes.tagged().to_vec(),
+        match self.modes.current() {
+            Mode::List if !self.processes.tagged.is_empty() => self.processes.tagged.to_vec(),
             Mode::List => self.processes.selected_process().into_iter().collect(),
             Mode::Graph(HostSubject { host, subject: GpuOrProcess::Process(process) }) => {
                 vec![HostProcess { host: *host, process: *process }]
@@ -323,17 +310,17 @@ impl App {
         if dialog.is_over() {
             return self.close();
         }
-        commands(dialog.host(), dialog.confirm())
+        commands(dialog.host, dialog.confirm())
     }
 
     /// Closes the highest open thing. A graph of the past returns to the present first.
     fn close(&mut self) -> Option<Effect> {
-        if matches!(self.mode(), Mode::Graph(_)) && self.graph.end().is_some() {
+        if matches!(self.modes.current(), Mode::Graph(_)) && self.graph.end.is_some() {
             self.graph.follow_present();
             return None;
         }
         match self.modes.close()? {
-            Mode::EndDialog(dialog) => commands(dialog.host(), dialog.release()),
+            Mode::EndDialog(dialog) => commands(dialog.host, dialog.release()),
             Mode::Page(page) => match &page.topic {
                 PageTopic::Gpu(gpu, _) => commands(gpu.host, vec![Command::Detail { gpu: None }]),
                 PageTopic::Process(_) | PageTopic::Help => None,
@@ -345,16 +332,16 @@ impl App {
     /// Asks the terminal to put a PID, a UUID or a command into its clipboard.
     fn copy(&mut self, intent: Intent) -> Option<Effect> {
         let Some((text, name)) = self.text_to_copy(intent) else {
-            self.say("there is nothing here to copy");
+            self.notice.set("there is nothing here to copy");
             return None;
         };
-        self.say(format!("copied {name}, if the terminal lets programs do that (OSC 52)"));
+        self.notice.set(format!("copied {name}, if the terminal lets programs do that (OSC 52)"));
         Some(Effect::Copy(text))
     }
 
     /// The text to copy, and its name in the notice; `None` if there is nothing to copy.
     fn text_to_copy(&self, intent: Intent) -> Option<(String, String)> {
-        let on_page = match self.page().map(|page| &page.topic) {
+        let on_page = match self.modes.page().map(|page| &page.topic) {
             Some(PageTopic::Process(topic)) => Some(topic.id()),
             Some(PageTopic::Gpu(gpu, _)) => return Some((gpu.gpu.to_string(), gpu.gpu.to_string())),
             Some(PageTopic::Help) | None => None,
@@ -373,7 +360,7 @@ impl App {
             return Some((command, format!("the command of {}", process.id.pid)));
         }
         let processes: Vec<HostProcess> = match (on_page, self.processes.selected_row().map(|row| &row.subject)) {
-            (None, _) if !self.processes.tagged().is_empty() => self.processes.tagged().to_vec(),
+            (None, _) if !self.processes.tagged.is_empty() => self.processes.tagged.to_vec(),
             (None, Some(RowSubject::Group(group))) => group.processes().collect(),
             _ => vec![shown?],
         };

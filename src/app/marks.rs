@@ -67,17 +67,13 @@ pub struct MarkLine {
 /// All marks, the latest last.
 #[derive(Debug, Default)]
 pub struct Marks {
-    list: Vec<Mark>,
+    /// The marks, the latest last.
+    pub list: Vec<Mark>,
     /// The number of marks that were ever added. It names marks without a name.
     added: usize,
 }
 
 impl Marks {
-    /// Every mark, the latest last.
-    pub fn list(&self) -> &[Mark] {
-        &self.list
-    }
-
     /// Adds a mark under this name, or under a number if the name is empty.
     pub(super) fn add(&mut self, mut mark: Mark, name: &str) {
         self.added += 1;
@@ -181,6 +177,6 @@ mod tests {
         booted.host.facts.boot_id = "another boot".into();
         _ = fleet.apply(HostKey::FIRST, Line::Full(Box::new(booted)));
         marks.fit(&fleet);
-        assert!(marks.list().is_empty());
+        assert!(marks.list.is_empty());
     }
 }

@@ -68,11 +68,11 @@ impl Mode {
 ///
 /// More than one is open in these cases: a page, a new mark or the end-process dialog over the graph, and the dialog over a page.
 #[derive(Debug, Default)]
-pub(super) struct ModeStack(Vec<Mode>);
+pub(crate) struct ModeStack(Vec<Mode>);
 
 impl ModeStack {
     /// The mode that keys go to.
-    pub(super) fn current(&self) -> &Mode {
+    pub(crate) fn current(&self) -> &Mode {
         self.0.last().unwrap_or(&Mode::List)
     }
 
@@ -91,7 +91,7 @@ impl ModeStack {
     }
 
     /// The subject of the graph over the whole screen; `None` while that is closed.
-    pub(super) fn graph(&self) -> Option<&HostSubject> {
+    pub(crate) fn graph(&self) -> Option<&HostSubject> {
         self.0.iter().find_map(|mode| if let Mode::Graph(subject) = mode { Some(subject) } else { None })
     }
 
@@ -105,7 +105,7 @@ impl ModeStack {
     }
 
     /// The open page, which the end-process dialog may cover.
-    pub(super) fn page(&self) -> Option<&Page> {
+    pub(crate) fn page(&self) -> Option<&Page> {
         self.0.iter().find_map(|mode| if let Mode::Page(page) = mode { Some(&**page) } else { None })
     }
 
@@ -114,7 +114,7 @@ impl ModeStack {
     }
 
     /// The end-process dialog, which nothing covers.
-    pub(super) fn end_dialog(&self) -> Option<&EndDialog> {
+    pub(crate) fn end_dialog(&self) -> Option<&EndDialog> {
         if let Mode::EndDialog(dialog) = self.current() { Some(dialog) } else { None }
     }
 

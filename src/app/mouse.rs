@@ -20,7 +20,7 @@ impl App {
 
     fn turn_wheel(&mut self, mouse: MouseEvent, rows: isize) {
         let Some(layout) = self.layout() else { return };
-        match self.mode() {
+        match self.modes.current() {
             Mode::EndDialog(_) => return,
             Mode::List if layout.gpus.contains(mouse.column, mouse.row) => self.focus = List::Gpus,
             Mode::List => self.focus = List::Processes,
@@ -31,7 +31,7 @@ impl App {
 
     /// Moves the cursor of a graph to the clicked moment, or the cursor of a list to the clicked row.
     fn click(&mut self, x: u16, y: u16) {
-        if !matches!(self.mode(), Mode::List | Mode::Graph(_)) {
+        if !matches!(self.modes.current(), Mode::List | Mode::Graph(_)) {
             return;
         }
         if let Some(panel) = self.panels().into_iter().find(|panel| panel.area.contains(x, y)) {
@@ -41,19 +41,19 @@ impl App {
             }
             return;
         }
-        let (Mode::List, Some(layout)) = (self.mode(), self.layout()) else { return };
+        let (Mode::List, Some(layout)) = (self.modes.current(), self.layout()) else { return };
         let row = |area: super::layout::Area, top: usize| {
             (y > area.y && area.contains(x, y)).then(|| top + usize::from(y - area.y - 1))
         };
         let gpus = super::gpu_list::gpu_rows(self.fleet()).count();
-        if let Some(row) = row(layout.gpus, self.gpus.top()) {
+        if let Some(row) = row(layout.gpus, self.gpus.top) {
             self.focus = List::Gpus;
             if row < gpus {
                 self.gpus.select(row, self.data.shown());
             }
-        } else if let Some(row) = row(layout.processes, self.processes.top()) {
+        } else if let Some(row) = row(layout.processes, self.processes.top) {
             self.focus = List::Processes;
-            if row < self.processes.rows().len() {
+            if row < self.processes.rows.len() {
                 self.processes.select(row);
             }
         }

@@ -9,11 +9,11 @@ const LIFETIME: ViewerTime = ViewerTime::new(Duration::from_secs(5));
 
 /// The current notice, if any, and the time until it disappears.
 #[derive(Debug, Default)]
-pub(super) struct Notice(Option<(String, ViewerTime)>);
+pub(crate) struct Notice(Option<(String, ViewerTime)>);
 
 impl Notice {
     /// The text; `None` if there is no notice.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         self.0.as_ref().map(|(text, _)| text.as_str())
     }
 

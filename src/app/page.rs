@@ -5,6 +5,7 @@ mod memory;
 
 use std::fmt::Display;
 
+use strum::VariantArray;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::keymap::{BINDINGS, KeyContext};
@@ -194,20 +195,10 @@ impl Writer {
 }
 
 fn help(writer: &mut Writer) {
-    let places = [
-        (KeyContext::List, "In the lists"),
-        (KeyContext::Graph, "In the graph over the whole screen"),
-        (KeyContext::Mark, "While naming a mark"),
-        (KeyContext::Filter, "While typing a filter"),
-        (KeyContext::SettingsPanel, "In the panel of settings"),
-        (KeyContext::EndDialog, "In the panel that ends a process"),
-        (KeyContext::Page, "On a page"),
-    ];
-    for (context, place) in places {
-        writer.head(place);
-        for binding in BINDINGS.iter().filter(|binding| binding.context == context && !binding.help.is_empty()) {
-            let keys: Vec<&str> = binding.keys.iter().map(|key| key.name).collect();
-            writer.field(&keys.join(" "), binding.help);
+    for context in KeyContext::VARIANTS {
+        writer.head(&context.to_string());
+        for binding in BINDINGS.iter().filter(|row| row.contexts.contains(context) && !row.help.is_empty()) {
+            writer.field(binding.keys, binding.help);
         }
     }
     writer.head("The bar of memory");

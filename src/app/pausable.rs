@@ -7,7 +7,7 @@ use crate::model::Fleet;
 
 /// The fleet on the screen and the live fleet. Both are one until the user pauses the screen.
 #[derive(Debug, Default)]
-pub(super) struct Pausable {
+pub(crate) struct Pausable {
     shown: Fleet,
     /// While paused: the live fleet, and the time since the pause began.
     live: Option<(Box<Fleet>, ViewerTime)>,
@@ -34,7 +34,7 @@ impl Pausable {
     }
 
     /// The time since the pause began; `None` while the screen is live.
-    pub(super) fn paused(&self) -> Option<Duration> {
+    pub(crate) fn paused(&self) -> Option<Duration> {
         self.live.as_ref().map(|(_, paused)| paused.duration())
     }
 

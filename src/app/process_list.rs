@@ -19,19 +19,27 @@ const SCROLL_LIMIT: usize = 4096;
 /// The list of processes.
 #[derive(Debug)]
 pub struct ProcessList {
-    pub(super) view: View,
-    pub(super) sort: Sort,
+    /// Which processes the list shows, and how it groups them.
+    pub view: View,
+    /// How the list is sorted.
+    pub sort: Sort,
     /// The columns that the user chose; `None` while the width of the screen decides.
     pub(super) columns: Option<Columns<ProcessColumn>>,
-    rows: Vec<Row>,
+    /// The rows, from the top.
+    pub rows: Vec<Row>,
     order: RowOrder,
-    filter: Input,
+    /// The filter as typed.
+    pub filter: Input,
     /// The subject under the cursor; `None` until the user moves the cursor, which then stays in the first row.
     selected: Option<RowSubject>,
-    cursor: usize,
-    top: usize,
-    tagged: Vec<HostProcess>,
-    command_offset: usize,
+    /// The index of the row under the cursor.
+    pub cursor: usize,
+    /// The index of the first row on the screen.
+    pub top: usize,
+    /// The tagged processes, in the order in which they were tagged.
+    pub tagged: Vec<HostProcess>,
+    /// How many columns of each command are scrolled out at the left.
+    pub command_offset: usize,
 }
 
 impl Default for ProcessList {
@@ -53,21 +61,6 @@ impl Default for ProcessList {
 }
 
 impl ProcessList {
-    /// The rows, from the top.
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
-    /// The index of the row under the cursor.
-    pub fn cursor(&self) -> usize {
-        self.cursor
-    }
-
-    /// The index of the first row on the screen.
-    pub fn top(&self) -> usize {
-        self.top
-    }
-
     /// The row under the cursor; `None` if the list is empty.
     pub fn selected_row(&self) -> Option<&Row> {
         self.rows.get(self.cursor)
@@ -76,31 +69,6 @@ impl ProcessList {
     /// The process under the cursor; `None` on a row that is not about one process.
     pub fn selected_process(&self) -> Option<HostProcess> {
         self.selected_row()?.process()
-    }
-
-    /// Which processes the list shows, and how it groups them.
-    pub fn view(&self) -> View {
-        self.view
-    }
-
-    /// How the list is sorted.
-    pub fn sort(&self) -> Sort {
-        self.sort
-    }
-
-    /// The filter.
-    pub fn filter(&self) -> &Input {
-        &self.filter
-    }
-
-    /// The tagged processes, in the order in which they were tagged.
-    pub fn tagged(&self) -> &[HostProcess] {
-        &self.tagged
-    }
-
-    /// How many columns of each command are scrolled out at the left.
-    pub fn command_offset(&self) -> usize {
-        self.command_offset
     }
 
     /// The columns for a screen of this width, from left to right.

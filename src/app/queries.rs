@@ -5,18 +5,13 @@ use std::time::Duration;
 use crossterm::event::KeyEvent;
 
 use super::end_dialog::{EndDialog, PlannedEnd};
-use super::gpu_list::{GpuList, gpu_rows};
-use super::graph::GraphView;
+use super::gpu_list::gpu_rows;
 use super::graph::panel::{KnownScale, Panel};
 use super::host_trouble::HostTrouble;
 use super::keymap::{self, Intent};
 use super::layout::{self, Layout};
-use super::marks::Marks;
 use super::mode::Mode;
-use super::page::Page;
-use super::process_list::ProcessList;
-use super::settings::ThemeName;
-use super::{App, List, alerts, unread_stats};
+use super::{App, alerts, unread_stats};
 use crate::model::{Fleet, HostSubject};
 use crate::protocol::host_key::HostKey;
 
@@ -34,18 +29,8 @@ impl App {
             return Some(layout.with_reason());
         }
         let unread = unread_stats::sentences(self.fleet());
-        let has_room = unread.is_empty() || layout.has_room_for(&unread, self.processes.rows().len());
+        let has_room = unread.is_empty() || layout.has_room_for(&unread, self.processes.rows.len());
         Some(if has_room { layout } else { layout.with_unread() })
-    }
-
-    /// The width of the screen, in columns.
-    pub fn width(&self) -> u16 {
-        self.size.0
-    }
-
-    /// The colours.
-    pub fn theme(&self) -> ThemeName {
-        self.theme
     }
 
     /// The time between two readings.
@@ -64,84 +49,24 @@ impl App {
         self.data.live().hosts().filter_map(|(host, _)| Some((host, self.trouble(host)?)))
     }
 
-    /// The time since the screen was paused; `None` while the screen is live.
-    pub fn paused(&self) -> Option<Duration> {
-        self.data.paused()
-    }
-
-    /// The current notice; `None` if there is none.
-    pub fn notice(&self) -> Option<&str> {
-        self.notice.text()
-    }
-
     /// The worst leak in a few words; `None` while no memory leaks.
     pub fn leak(&self) -> Option<String> {
         alerts::summary(self.fleet())
     }
 
-    /// The latest news about watched processes and GPUs; `None` once the user has read the news.
-    pub fn news(&self) -> Option<&str> {
-        self.alerts.news()
-    }
-
-    /// Whether the user watches this process or GPU.
-    pub fn is_watched(&self, subject: &HostSubject) -> bool {
-        self.alerts.is_watched(subject)
-    }
-
-    /// The list that keys go to.
-    pub fn focus(&self) -> List {
-        self.focus
-    }
-
-    /// The list of processes.
-    pub fn processes(&self) -> &ProcessList {
-        &self.processes
-    }
-
-    /// The list of GPUs.
-    pub fn gpus(&self) -> &GpuList {
-        &self.gpus
-    }
-
-    /// The topmost mode.
-    pub fn mode(&self) -> &Mode {
-        self.modes.current()
-    }
-
     /// The intent of a key in the current mode; `None` if the key means nothing there.
     pub fn intent(&self, key: KeyEvent) -> Option<Intent> {
-        keymap::intent(self.mode().key_context(), key)
+        keymap::intent(self.modes.current().key_context(), key)
     }
 
     /// Whether letters are typed into a text, and no commands.
     pub fn is_typing(&self) -> bool {
-        matches!(self.mode(), Mode::Filter | Mode::Mark(_))
-    }
-
-    /// The subject of the graph over the whole screen; `None` while that is closed.
-    pub fn whole_screen_graph(&self) -> Option<&HostSubject> {
-        self.modes.graph()
-    }
-
-    /// The open page, which the end-process dialog may cover.
-    pub fn page(&self) -> Option<&Page> {
-        self.modes.page()
-    }
-
-    /// The open end-process dialog.
-    pub fn end_dialog(&self) -> Option<&EndDialog> {
-        self.modes.end_dialog()
+        matches!(self.modes.current(), Mode::Filter | Mode::Mark(_))
     }
 
     /// The act that Enter performs in the end-process dialog; `None` while the dialog is closed.
     pub fn planned_end(&self) -> Option<PlannedEnd> {
-        self.end_dialog().map(EndDialog::planned)
-    }
-
-    /// Which stretch of time the graphs show.
-    pub fn graph(&self) -> &GraphView {
-        &self.graph
+        self.modes.end_dialog().map(EndDialog::planned)
     }
 
     /// The span of time that the graphs show; zero while there is nothing to draw.
@@ -157,10 +82,5 @@ impl App {
     /// The subject of the graph: over the whole screen, the one it was opened on, else the one under the cursor.
     pub fn subject(&self) -> Option<HostSubject> {
         self.modes.graph().cloned().or_else(|| self.under_cursor())
-    }
-
-    /// The marks.
-    pub fn marks(&self) -> &Marks {
-        &self.marks
     }
 }

@@ -57,11 +57,11 @@ impl App {
             Item::Mine(is_so) => self.processes.view.mine = !is_so,
             Item::Column(column, _) => match self.columns_of_processes().toggled(column) {
                 Some(columns) => self.processes.columns = Some(columns),
-                None => return self.say(ONE),
+                None => return self.notice.set(ONE),
             },
             Item::GpuColumn(column, _) => match self.columns_of_gpus().toggled(column) {
                 Some(columns) => self.gpus.columns = Some(columns),
-                None => return self.say(ONE),
+                None => return self.notice.set(ONE),
             },
         }
         self.follow_item(items[at]);
@@ -74,13 +74,13 @@ impl App {
             Item::Theme(theme) => self.theme = theme.step(by),
             Item::Host(_) | Item::Mine(_) => self.toggle(),
             Item::Column(_, false) | Item::GpuColumn(_, false) => {
-                self.say("a column that is hidden has no place: Space shows it");
+                self.notice.set("a column that is hidden has no place: Space shows it");
             }
             Item::Column(it, true) if it.spec().is_last => {
-                self.say("the command takes the rest of the line, so it is the last");
+                self.notice.set("the command takes the rest of the line, so it is the last");
             }
             Item::GpuColumn(it, true) if it.spec().is_last => {
-                self.say("the health takes the rest of the line, so it is the last");
+                self.notice.set("the health takes the rest of the line, so it is the last");
             }
             Item::Column(column, true) => self.processes.columns = Some(self.columns_of_processes().moved(column, by)),
             Item::GpuColumn(column, true) => self.gpus.columns = Some(self.columns_of_gpus().moved(column, by)),

@@ -4,7 +4,7 @@ mod signals;
 mod two_hosts;
 
 use super::*;
-use crate::app::end_dialog::{Choice, EndDialog, Stage};
+use crate::app::end_dialog::{Choice, Stage};
 use crate::app::rows::Row;
 use crate::base::time::ViewerTime;
 use crate::base::units::{Bytes, Moment};
@@ -82,16 +82,15 @@ impl Story {
 
     /// The memory returned and expected, for each GPU.
     fn returned(&self) -> Vec<(Bytes, Bytes)> {
-        let returned = self.app.end_dialog().unwrap().returned().unwrap();
+        let returned = self.app.modes.end_dialog().unwrap().returned.as_ref().unwrap();
         returned.iter().map(|it| (it.returned, it.expected)).collect()
     }
 
     #[track_caller]
     fn shows(self, pids: &[u32], under_cursor: u32) -> Self {
-        let rows: Vec<u32> =
-            self.app.processes().rows().iter().filter_map(Row::process).map(|id| id.process.pid).collect();
+        let rows: Vec<u32> = self.app.processes.rows.iter().filter_map(Row::process).map(|id| id.process.pid).collect();
         assert_eq!(
-            (rows.as_slice(), self.app.processes().selected_process().map(|id| id.process.pid)),
+            (rows.as_slice(), self.app.processes.selected_process().map(|id| id.process.pid)),
             (pids, Some(under_cursor))
         );
         self
@@ -215,7 +214,7 @@ fn the_panel_proves_that_the_memory_came_back() {
         .keys("Enter")
         .hears(103, Outcome::Sent { signal: Signal::Term, at: Moment(1_000_100) })
         .hears(103, Outcome::Ended { at: Moment(1_000_200) });
-    assert_eq!(ended.app.end_dialog().unwrap().returned(), None);
+    assert_eq!(ended.app.modes.end_dialog().unwrap().returned, None);
     let ended = ended.pass(|host| host.without(103));
     assert_eq!(ended.returned(), [(Bytes::from_gib(40), Bytes::from_gib(40))]);
 }
@@ -240,7 +239,7 @@ fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
 fn with_the_agent_goes_the_hold() {
     let mut lost = story(three()).keys("F9").hears(103, Outcome::Held { caution: None });
     lost.event(Event::SourceLost(HostKey::FIRST, "the agent ended".into()));
-    assert!(matches!(lost.app.end_dialog().unwrap().root().unwrap().stage, Stage::Refused(_)));
+    assert!(matches!(lost.app.modes.end_dialog().unwrap().root().unwrap().stage, Stage::Refused(_)));
     lost.keys("Enter").asks(&[hold(103), asked(vec![Command::Release { process: id(103) }])]);
 }
 
@@ -264,20 +263,20 @@ fn a_job_is_held_as_a_whole_its_root_first() {
 fn who_belongs_to_a_job_may_come_to_be_known_while_the_panel_stands_open() {
     let others = asked(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }]);
     let open = story(three()).keys("End F9").asks(&[hold(101)]);
-    assert_eq!(open.app.end_dialog().unwrap().spared(), 0);
+    assert_eq!(open.app.modes.end_dialog().unwrap().spared(), 0);
     let open = open.pass(|_| family().later(1)).asks(&[]);
-    assert_eq!(open.app.end_dialog().unwrap().spared(), 2);
+    assert_eq!(open.app.modes.end_dialog().unwrap().spared(), 2);
     let open = open.keys("Tab").asks(&[others]);
-    assert_eq!(open.app.end_dialog().unwrap().root().unwrap().id(), id(100));
+    assert_eq!(open.app.modes.end_dialog().unwrap().root().unwrap().id(), id(100));
 }
 
 #[test]
 fn a_job_of_one_line_has_no_head_of_its_own() {
     let grouped = story(family()).keys("b").shows(&[103, 102, 101], 103);
     let heads: Vec<usize> =
-        (0..).zip(grouped.app.processes().rows()).filter(|(_, row)| row.process().is_none()).map(|it| it.0).collect();
+        (0..).zip(&grouped.app.processes.rows).filter(|(_, row)| row.process().is_none()).map(|it| it.0).collect();
     assert_eq!(heads, [1]);
-    let depths: Vec<usize> = grouped.app.processes().rows().iter().map(|it| it.depth).collect();
+    let depths: Vec<usize> = grouped.app.processes.rows.iter().map(|it| it.depth).collect();
     assert_eq!(depths, [0, 0, 1, 1]);
 }
 
@@ -285,7 +284,7 @@ fn a_job_of_one_line_has_no_head_of_its_own() {
 fn how_the_list_is_grouped_is_said_and_when_that_changes_nothing() {
     #[track_caller]
     fn says(story: &Story, words: &str) {
-        assert_eq!(story.app.notice(), Some(words));
+        assert_eq!(story.app.notice.text(), Some(words));
     }
     let grouped = story(family()).keys("b");
     says(&grouped, "processes by job");
@@ -317,7 +316,7 @@ fn a_forced_end_is_one_act_on_all_that_are_held() {
     let processes = [100, 101, 102].map(id).to_vec();
     let forced = job().keys("Down Down Down Enter").asks(&[asked(vec![Command::Force { processes }])]);
     let panel = forced.hears(500, Outcome::Joined { comm: "sh".into(), parent: id(101) });
-    let shown: Vec<u32> = panel.app.end_dialog().unwrap().targets().map(|it| it.id().pid).collect();
+    let shown: Vec<u32> = panel.app.modes.end_dialog().unwrap().targets().map(|it| it.id().pid).collect();
     assert_eq!(shown, [100, 101, 102, 500]);
 }
 
@@ -336,11 +335,11 @@ fn tagged_processes_are_ended_together_and_no_others() {
 fn from_a_gpu_no_process_is_tagged_or_ended_whose_cursor_nobody_sees() {
     let on_gpu = story(three()).keys("Tab c").asks(&[]);
     assert_eq!(
-        (on_gpu.app.processes().tagged(), on_gpu.app.notice()),
+        (&on_gpu.app.processes.tagged[..], on_gpu.app.notice.text()),
         (&[][..], Some("only processes are tagged: Tab goes to them"))
     );
     let on_gpu = on_gpu.keys("F9").asks(&[]);
-    assert_eq!(on_gpu.app.notice(), Some("only processes are ended: Tab goes to them"));
+    assert_eq!(on_gpu.app.notice.text(), Some("only processes are ended: Tab goes to them"));
     on_gpu.keys("Tab F9").asks(&[hold(103)]);
 }
 
@@ -375,7 +374,7 @@ fn a_process_that_a_supervisor_starts_again_is_named() {
             child_of(child_of(host.with(200_001, "python c.py", 1, Bytes::from_gib(1)), 200_000, 77), 200_001, 78)
         });
     let respawned: Vec<_> =
-        ended.app.end_dialog().unwrap().respawned().iter().map(|(old, new)| (old.pid, new.id.pid)).collect();
+        ended.app.modes.end_dialog().unwrap().respawned.iter().map(|(old, new)| (old.pid, new.id.pid)).collect();
     assert_eq!(respawned, [(103, 200_000)]);
 }
 
@@ -384,7 +383,7 @@ fn readonly_opens_no_panel() {
     let mut story = story(three());
     story.app.options.readonly = true;
     let story = story.keys("F9").asks(&[]);
-    assert!(story.app.end_dialog().is_none());
+    assert!(story.app.modes.end_dialog().is_none());
 }
 
 #[test]
@@ -393,20 +392,20 @@ fn a_recording_is_not_acted_on_and_can_be_paused() {
     story.app.options.is_recording = true;
     for key in ["F9", "R", "+", "-"] {
         story = story.keys(key).asks(&[]);
-        assert_eq!(story.app.notice(), Some("this is a recording"), "{key}");
+        assert_eq!(story.app.notice.text(), Some("this is a recording"), "{key}");
         story.event(Event::Tick(ViewerTime::new(Duration::from_secs(6))));
     }
-    assert!(story.app.end_dialog().is_none());
+    assert!(story.app.modes.end_dialog().is_none());
     // The page of a process says why the rest is not known.
     story = story.keys("Enter").asks(&[]);
-    let lines = story.app.page().unwrap().lines().0;
+    let lines = story.app.modes.page().unwrap().lines().0;
     assert!(lines.iter().any(|line| format!("{line:?}").contains("this is a recording")), "{lines:?}");
     // A line is missing: no agent could be asked for a full one.
     story = story.keys("Esc");
     let (second, third) = (story.host.later(1), story.host.later(1).later(1));
     story.event(Event::Line(HostKey::FIRST, Box::new(Line::Tick(Box::new(Change::between(&second, &third).unwrap())))));
     let paused = story.asks(&[]).keys("p").pass(|host| host.without(103)).shows(&[103, 102, 101], 103);
-    assert!(paused.app.paused().is_some());
+    assert!(paused.app.data.paused().is_some());
     paused.keys("p").shows(&[102, 101], 102);
 }
 

@@ -269,7 +269,7 @@ impl<'a> Session<'a> {
     }
 
     fn draw(&mut self) {
-        let theme = self.theme.with(self.app.theme());
+        let theme = self.theme.with(self.app.theme);
         self.screen.draw(|buffer| view::draw(buffer, &theme, &self.app));
         self.shown_end = self.app.planned_end();
         self.screen_state = ScreenState::UpToDate;
@@ -287,7 +287,7 @@ impl<'a> Session<'a> {
     fn update(&mut self, event: Event) -> Option<SessionEnd> {
         self.screen_state = self.screen_state.max(ScreenState::Outdated);
         let effect = self.app.update(event);
-        if self.app.end_dialog().is_none() {
+        if self.app.modes.end_dialog().is_none() {
             self.shown_end = None;
         }
         effect.and_then(|effect| self.perform(effect))
@@ -390,7 +390,7 @@ impl<'a> Session<'a> {
                 }
             }
             Effect::Copy(text) => self.screen.copy(&text),
-            Effect::Keep => {
+            Effect::SaveSettings => {
                 let problem = self.settings_writer.write(&self.app.settings()).err();
                 return problem.and_then(|problem| self.update(Event::Done(problem)));
             }

@@ -29,9 +29,9 @@ const CHOICES: usize = 4;
 const OTHERS: u16 = 20;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
-    let Some(panel) = app.end_dialog() else { return };
+    let Some(panel) = app.modes.end_dialog() else { return };
     let Some(root) = panel.root() else { return };
-    let Some(model) = app.fleet().host(panel.host()) else { return };
+    let Some(model) = app.fleet().host(panel.host) else { return };
     let width = WIDTH.min(body.width);
     let is_one = panel.targets().nth(1).is_none();
     let shown = SHOWN.max(body.height.saturating_sub(OTHERS).into());
@@ -47,7 +47,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
         }
     }
     what.extend(progress(theme, model, panel));
-    what.extend(panel.unrecorded().map(|reason| Line::styled(reason.to_string(), theme.notable())));
+    what.extend(panel.unrecorded.as_ref().map(|reason| Line::styled(reason.to_string(), theme.notable())));
 
     let below = rows_of(&what, width.saturating_sub(2));
     // The PIDs of the targets are always shown.
@@ -59,13 +59,12 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     let area = Rect { x: body.x + (body.width - width) / 2, y: body.y + (body.height - height) / 2, width, height };
     Clear.render(area, buffer);
     // The same PID may exist on several hosts.
-    let on_host =
-        if app.fleet().has_many() { format!("on {} ", app.fleet().name(panel.host())) } else { String::new() };
-    let title = match panel.scope() {
+    let on_host = if app.fleet().has_many() { format!("on {} ", app.fleet().name(panel.host)) } else { String::new() };
+    let title = match panel.scope {
         Scope::Job => format!(" End the job of {} ", root.id().pid),
         Scope::Chosen if panel.targets().nth(1).is_some() => " End the tagged processes ".to_owned(),
         // A tagged process may be far from the cursor.
-        Scope::Chosen if app.processes().tagged().contains(&HostProcess { host: panel.host(), process: root.id() }) => {
+        Scope::Chosen if app.processes.tagged.contains(&HostProcess { host: panel.host, process: root.id() }) => {
             format!(" End the tagged process {} ", root.id().pid)
         }
         Scope::Chosen => format!(" End process {} ", root.id().pid),
@@ -124,7 +123,7 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
     };
     let gpus: Vec<String> = member.gpus.iter().map(|(label, name)| format!("{label} ({name})")).collect();
     let holds = if has_ended { "held" } else { "holds" };
-    let held = match panel.expected() {
+    let held = match panel.reclaim.expected() {
         Some(bytes) if gpus.is_empty() => format!("{holds} a GPU open, where {bytes} are unaccounted"),
         Some(bytes) => format!("{holds} {bytes} on GPU {}", gpus.join(", ")),
         None if gpus.is_empty() => format!("{holds} no GPU memory itself"),
@@ -142,10 +141,10 @@ fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> V
     if let Some(verdict) = model.verdict(member.id()).filter(|verdict| verdict.is_suspect() && !has_ended) {
         lines.push(Line::styled(verdict.sentence(), theme.notable()));
     }
-    if panel.spared() > 0 && panel.first_sent().is_none() && !has_ended {
+    if panel.spared() > 0 && panel.first_sent.is_none() && !has_ended {
         let spared = panel.spared();
         lines.push(Line::styled(format!("Tab: its whole job, {spared} more"), theme.dim()));
-    } else if !model.is_complete() && panel.first_sent().is_none() && !has_ended {
+    } else if !model.is_complete() && panel.first_sent.is_none() && !has_ended {
         lines.push(Line::styled("who else belongs to its job is not known yet…", theme.dim()));
     }
     lines
@@ -159,11 +158,11 @@ const STATE: usize = 22;
 /// Lists several targets, one line each.
 fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let count = panel.targets().count();
-    let expected = panel.expected().map_or_else(String::new, |bytes| format!(", {bytes} expected back"));
+    let expected = panel.reclaim.expected().map_or_else(String::new, |bytes| format!(", {bytes} expected back"));
     let mut lines = vec![Line::styled(format!("{count} processes{expected}"), theme.accent())];
     let now = model.now();
-    for member in panel.targets().skip(panel.top()).take(shown) {
-        let (state, style) = stage(theme, member, now, panel.first_sent());
+    for member in panel.targets().skip(panel.top).take(shown) {
+        let (state, style) = stage(theme, member, now, panel.first_sent);
         let joined = if member.joined { "+" } else { " " };
         let most = columns.saturating_sub(PID + 1 + STATE).clamp(8, 42);
         let command = command(&member.process, most - 1);
@@ -177,7 +176,7 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
         }
     }
     if count > shown {
-        let hidden = count - shown.min(count - panel.top());
+        let hidden = count - shown.min(count - panel.top);
         lines.push(Line::styled(format!("{:PID$}and {hidden} more (PgDn)", ""), theme.dim()));
     }
     lines
@@ -185,7 +184,7 @@ fn many(theme: Theme, model: &HostModel, panel: &EndDialog, shown: usize, column
 
 /// Lists the PIDs of the targets, where there is no room for one line each.
 fn briefly(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
-    let pids: Vec<String> = panel.targets().skip(panel.top()).map(|member| member.id().pid.to_string()).collect();
+    let pids: Vec<String> = panel.targets().skip(panel.top).map(|member| member.id().pid.to_string()).collect();
     let text = format!("{} processes: {}", panel.targets().count(), pids.join(" "));
     vec![Line::styled(text, theme.accent())]
 }
@@ -223,7 +222,7 @@ fn cautions(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
         lines.push(Line::styled(format!("{}: {caution}", member.id().pid), theme.notable()));
     }
     if let Some(word) = panel.word_to_type().filter(|_| !panel.is_over()) {
-        let typed = panel.typed();
+        let typed = &panel.typed;
         lines.push(Line::from(vec![
             Span::styled(format!("Type {word} to confirm: "), theme.notable()),
             Span::styled(format!("{typed}_"), theme.accent()),
@@ -235,10 +234,10 @@ fn cautions(theme: Theme, panel: &EndDialog) -> Vec<Line<'static>> {
 /// The choice and its neighbours.
 fn choices(theme: Theme, panel: &EndDialog, shown: usize, columns: usize) -> Vec<Line<'static>> {
     let choices = panel.choices();
-    let at = choices.iter().position(|choice| *choice == panel.choice()).unwrap_or(0);
+    let at = choices.iter().position(|choice| *choice == panel.choice).unwrap_or(0);
     let top = (at + 1).saturating_sub(shown).min(choices.len() - shown.min(choices.len()));
     let line = |choice: &Choice| {
-        let (mark, style) = if *choice == panel.choice() { ("●", theme.text()) } else { ("○", theme.dim()) };
+        let (mark, style) = if *choice == panel.choice { ("●", theme.text()) } else { ("○", theme.dim()) };
         let text = format!("{mark} {:<8}  {}", name(*choice), meaning(*choice, panel));
         hanging(&text, columns, 12).map(move |row| Line::styled(row, style)).collect::<Vec<_>>()
     };
@@ -256,12 +255,12 @@ fn name(choice: Choice) -> String {
 
 /// The effect of Enter and what has to be typed first, as in `Enter sends SIGTERM`.
 fn deed(panel: &EndDialog) -> String {
-    let deed = match panel.choice() {
+    let deed = match panel.choice {
         Choice::Signal(signal) => format!("Enter sends {signal}"),
         Choice::Gently => "Enter sends SIGINT, then SIGTERM".to_owned(),
         Choice::ByForce => "Enter stops all and sends SIGKILL".to_owned(),
     };
-    match panel.word_to_type().filter(|word| word != panel.typed()) {
+    match panel.word_to_type().filter(|word| *word != panel.typed) {
         Some(word) => format!("Type {word} first: then {deed}"),
         None => deed,
     }
@@ -324,7 +323,7 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
             lines.push(Line::styled(format!("{what}, Esc cancels."), theme.dim()));
             lines
         }
-        _ if panel.first_sent().is_some() => {
+        _ if panel.first_sent.is_some() => {
             let mut lines = say("Some have not ended yet.".to_owned(), theme.notable());
             lines.push(Line::styled(format!("{what} to those that are left, Esc cancels."), theme.dim()));
             lines
@@ -345,10 +344,10 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
     let end =
         |member: &Member| if let Stage::Ended { at, zombie_of } = member.stage { Some((at, zombie_of)) } else { None };
     let last = panel.targets().filter_map(end).map(|(at, _)| at).max();
-    let took = last.zip(panel.first_sent()).map_or(Duration::ZERO, |(at, sent)| at.since(sent));
+    let took = last.zip(panel.first_sent).map_or(Duration::ZERO, |(at, sent)| at.since(sent));
     let took = format!("{:.1} s", took.as_secs_f64());
     let is_one = panel.targets().nth(1).is_none();
-    let mut lines = match (panel.first_sent(), is_one) {
+    let mut lines = match (panel.first_sent, is_one) {
         (None, true) => vec![Line::styled("It ended by itself.", theme.good())],
         (None, false) => vec![Line::styled("They ended by themselves.", theme.good())],
         (Some(_), true) => vec![Line::styled(format!("It ended after {took}."), theme.good())],
@@ -358,12 +357,12 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
         let text = format!("Its parent {parent} has not reaped it: a zombie, which holds no memory.");
         lines.push(Line::styled(text, theme.notable()));
     }
-    for (old, new) in panel.respawned().iter().take(3) {
+    for (old, new) in panel.respawned.iter().take(3) {
         let parent = word(new.facts.parent);
         let text = format!("{} was started again, as {} by {parent}: end that one first.", old.pid, new.id.pid);
         lines.push(Line::styled(text, theme.alarm()));
     }
-    match (panel.expected(), panel.returned()) {
+    match (panel.reclaim.expected(), &panel.returned) {
         (None, _) => {}
         (Some(_), None) => lines.push(Line::styled("waiting for the GPU to say what came back…", theme.dim())),
         (Some(_), Some(returned)) => {

@@ -19,7 +19,7 @@ const LIST: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
     (Intent::Suspects, "orphans"),
     (Intent::OpenFilter, "filter"),
-    (Intent::NextColumn, "sort"),
+    (Intent::SortByNeighbour(1), "sort"),
     (Intent::Graph, "graph"),
     (Intent::Detail, "detail"),
     (Intent::OpenEndDialog, "end process"),
@@ -33,12 +33,12 @@ const LIST: &[(Intent, &str)] = &[
 const SETTINGS_PANEL: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
     (Intent::Toggle, "show or hide"),
-    (Intent::Keep, "write to config.toml"),
+    (Intent::SaveSettings, "write to config.toml"),
     (Intent::Shift(-1), "move left"),
     (Intent::Shift(1), "move right"),
 ];
 
-const FILTER: &[(Intent, &str)] = &[(Intent::KeepFilter, "keep"), (Intent::ClearFilter, "clear")];
+const FILTER: &[(Intent, &str)] = &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")];
 
 const PAGE: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
@@ -61,7 +61,7 @@ const GRAPH: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
 ];
 
-const MARK: &[(Intent, &str)] = &[(Intent::KeepMark, "keep"), (Intent::DropMark, "no mark")];
+const MARK: &[(Intent, &str)] = &[(Intent::AddMark, "keep"), (Intent::Close, "no mark")];
 
 const END_DIALOG: &[(Intent, &str)] = &[
     (Intent::Confirm, "send"),
@@ -76,28 +76,28 @@ const END_DIALOG_OVER: &[(Intent, &str)] = &[(Intent::Close, "close")];
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     // The text that the user types has precedence over a notice.
-    if let Some(notice) = app.notice().filter(|_| !app.is_typing()) {
+    if let Some(notice) = app.notice.text().filter(|_| !app.is_typing()) {
         pen.rest(notice, theme.notable());
         return;
     }
-    let processes = app.processes();
-    match app.mode() {
-        Mode::Filter => typed(&mut pen, theme, "filter: ", processes.filter()),
+    let processes = &app.processes;
+    match app.modes.current() {
+        Mode::Filter => typed(&mut pen, theme, "filter: ", &processes.filter),
         Mode::Mark(mark) => typed(&mut pen, theme, "mark this moment as: ", &mark.name),
         Mode::List => {
-            if !processes.filter().value().is_empty() {
-                pen.put(format!("filter: {}", processes.filter().value()), theme.accent()).skip(2);
+            if !processes.filter.value().is_empty() {
+                pen.put(format!("filter: {}", processes.filter.value()), theme.accent()).skip(2);
             }
-            if processes.view().mine {
+            if processes.view.mine {
                 pen.put("mine only", theme.accent()).skip(2);
             }
-            if !processes.tagged().is_empty() {
+            if !processes.tagged.is_empty() {
                 pen.put(tagged(processes), theme.accent()).skip(2);
             }
         }
         _ => {}
     }
-    let hints = match app.mode() {
+    let hints = match app.modes.current() {
         Mode::SettingsPanel(_) => SETTINGS_PANEL,
         Mode::List => LIST,
         Mode::Filter => FILTER,
@@ -107,34 +107,36 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Mode::EndDialog(dialog) if dialog.is_over() => END_DIALOG_OVER,
         Mode::EndDialog(_) => END_DIALOG,
     };
-    let context = app.mode().key_context();
-    let dialog = app.end_dialog();
+    let context = app.modes.current().key_context();
+    let dialog = app.modes.end_dialog();
     for (intent, word) in hints {
         let word = match (intent, dialog) {
             (Intent::Widen, Some(dialog)) if !dialog.can_widen() => continue,
-            (Intent::Widen, Some(dialog)) if dialog.scope() == Scope::Job => "not all of it",
+            (Intent::Widen, Some(dialog)) if dialog.scope == Scope::Job => "not all of it",
             _ => *word,
         };
-        let is_hinted = |binding: &&Binding| binding.context == context && binding.intent == *intent;
-        let Some(key) = BINDINGS.iter().find(is_hinted).and_then(|binding| binding.keys.first()) else { continue };
-        if pen.room() < key.name.len() + 1 + word.len() {
+        let is_hinted = |binding: &&Binding| binding.contexts.contains(&context) && binding.intent == *intent;
+        let Some(key) = BINDINGS.iter().find(is_hinted).and_then(|binding| binding.keys.split(' ').next()) else {
+            continue;
+        };
+        if pen.room() < key.len() + 1 + word.len() {
             break;
         }
-        pen.put(key.name, theme.accent()).skip(1).put(word, theme.dim()).skip(if word.is_empty() { 0 } else { 2 });
+        pen.put(key, theme.accent()).skip(1).put(word, theme.dim()).skip(if word.is_empty() { 0 } else { 2 });
     }
 }
 
 /// The number of tagged processes, and of those that the list does not show now.
 fn tagged(processes: &ProcessList) -> String {
     let is_listed = |id: &HostProcess| {
-        processes.rows().iter().any(|row| match &row.subject {
+        processes.rows.iter().any(|row| match &row.subject {
             RowSubject::Process(process) => process == id,
             RowSubject::Group(group) => group.host == id.host && group.members.contains(&id.process),
             RowSubject::Unaccounted(_) | RowSubject::Heading(_) => false,
         })
     };
-    let hidden = processes.tagged().iter().filter(|id| !is_listed(id)).count();
-    let count = processes.tagged().len();
+    let hidden = processes.tagged.iter().filter(|id| !is_listed(id)).count();
+    let count = processes.tagged.len();
     if hidden > 0 { format!("{count} tagged, {hidden} not listed") } else { format!("{count} tagged") }
 }
 

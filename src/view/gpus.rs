@@ -50,7 +50,7 @@ impl GpuColumnWidths {
         let power = widest.max(GpuColumn::Power.spec().width);
         let mut columns =
             Self { shown: Vec::new(), label, name: GpuColumn::Name.spec().width, bar: BAR, power, health };
-        columns.shown = fitting(app.gpus().columns(app.width(), app.fleet()), width, |column| columns.width(column));
+        columns.shown = fitting(app.gpus.columns(app.size.0, app.fleet()), width, |column| columns.width(column));
         (columns.name, columns.bar) = (0, 0);
         let fixed: usize = columns.shown.iter().map(|column| columns.width(*column) + 1).sum();
         let left = (width + 1).saturating_sub(fixed);
@@ -107,11 +107,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         let word = format!(" Tab: {hidden} more");
         pen.tab_from_end(word.len()).put(word, theme.notable());
     }
-    let (cursor, top) = (app.gpus().cursor(), app.gpus().top());
+    let (cursor, top) = (app.gpus.cursor, app.gpus.top);
     for (line, (at, row)) in (1..area.height).zip(gpu_rows(app.fleet()).enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
         draw_line(&mut pen, theme, app, row, &columns);
-        if app.focus() == List::Gpus && at == cursor {
+        if app.focus == List::Gpus && at == cursor {
             pen.restyle(area, theme.cursor());
         }
     }
@@ -224,7 +224,7 @@ fn draw_trouble(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>, trouble: &Trou
 /// The columns that the user chose, and that a screen of that width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<GpuColumn> {
     let shown = GpuColumnWidths::of(app, width).shown;
-    app.gpus().columns(app.width(), app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
+    app.gpus.columns(app.size.0, app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
 }
 
 fn draw_cell(
@@ -242,7 +242,7 @@ fn draw_cell(
     if column == GpuColumn::Health {
         return draw_health(pen, theme, row);
     }
-    let mark = if app.is_watched(&row.id().into()) { "w" } else { "" };
+    let mark = if app.alerts.is_watched(&row.id().into()) { "w" } else { "" };
     let cell = gpu_cells::cell(column, app.fleet().name(host), model, gpu, mark);
     let cell_style = theme.tone(cell.tone, style, style);
     match column {

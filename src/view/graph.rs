@@ -28,7 +28,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, body: Area) {
     for panel in app.panels() {
         draw_one(buffer, theme, app, &panel);
     }
-    if let Some(subject) = app.whole_screen_graph() {
+    if let Some(subject) = app.modes.graph() {
         lists::draw(buffer, theme, app, subject, panel::whole_screen(body).1);
     }
 }
@@ -72,20 +72,20 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     let levels = levels.map(|(amount, name, style)| amount.map(|amount| Level { amount, name, style }));
     levels.iter().flatten().for_each(|level| level.line(buffer, panel));
     // Drawn before the curves, which cover the marks, and over the fillings.
-    axes::marks(buffer, theme, panel, app.marks().list());
-    if let Some(x) = app.graph().cursor().and_then(|at| panel.column(at)) {
+    axes::marks(buffer, theme, panel, &app.marks.list);
+    if let Some(x) = app.graph.cursor.and_then(|at| panel.column(at)) {
         axes::upright(buffer, theme.accent(), panel, x);
     }
     match &panel.subject.subject {
         GpuOrProcess::Gpu(uuid) => {
-            stack::draw(buffer, theme, model, uuid, panel, app.graph().cursor());
+            stack::draw(buffer, theme, model, uuid, panel, app.graph.cursor);
             if let Some(gpu) = model.history().gpu(uuid) {
                 axes::work(buffer, theme, panel, &gpu.sm, now);
             }
         }
         GpuOrProcess::Process(id) => {
             match model.allocator_history(&panel.subject.subject) {
-                Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.graph().cursor()),
+                Some(split) => stack::draw_parts(buffer, theme, model, panel, series, split, app.graph.cursor),
                 None => curve(buffer, theme, panel, series, now),
             }
             if let Some(process) = model.history().process(*id) {
@@ -96,13 +96,13 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
     axes::projection(buffer, theme, panel);
     levels.iter().flatten().for_each(|level| level.name(buffer, panel));
     axes::events(buffer, theme, model, panel);
-    axes::names(buffer, theme, panel, app.marks().list());
+    axes::names(buffer, theme, panel, &app.marks.list);
 }
 
 /// Draws the line above the graph: the subject, the most important figures, and the span of time at the right.
 fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
     let span = axes::span(app.graph_span());
-    let (span, style) = match app.graph().end() {
+    let (span, style) = match app.graph.end {
         Some(_) => (format!("{span}, still (Esc: now)"), theme.notable()),
         None => (span, theme.dim()),
     };
@@ -117,7 +117,7 @@ fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: 
         if app.fleet().has_many() { format!("{}: ", app.fleet().name(panel.subject.host)) } else { String::new() };
     let title = title(model, &panel.subject.subject).unwrap_or_default();
     pen.put(format!("{on_host}{title}"), theme.head()).skip(2);
-    match app.graph().cursor() {
+    match app.graph.cursor {
         Some(at) => under_cursor(&mut pen, theme, model, panel, at),
         None => figures(&mut pen, theme, app, model, panel, series),
     }
@@ -151,7 +151,7 @@ fn figures(pen: &mut Pen<'_>, theme: Theme, app: &App, model: &HostModel, panel:
         let [low, likely, high] = [full.low, full.likely, full.high].map(Elapsed);
         figure(pen, theme, "", &format!("out of memory in {likely} ({low} to {high})"), theme.alarm());
     }
-    let lines = app.marks().lines(model, &panel.subject);
+    let lines = app.marks.lines(model, &panel.subject);
     if let [.., mark, present] = lines.as_slice()
         && let (Some(name), Some(change)) = (&mark.name, present.since_last)
     {

@@ -32,7 +32,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         pen.put("starting…", theme.dim());
         return;
     }
-    if let Some(paused) = app.paused() {
+    if let Some(paused) = app.data.paused() {
         let words = format!("PAUSED: all of this is {} old (p goes on)", Elapsed(paused));
         pen.put(words, theme.alarm()).skip(2);
     }
@@ -91,7 +91,7 @@ fn driver(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
 /// The warnings, the most urgent first.
 fn warnings(theme: Theme, app: &App) -> Vec<(String, Style)> {
     let leak = app.leak().map(|leak| (leak, theme.alarm()));
-    let news = app.news().map(|news| (news.to_owned(), theme.notable()));
+    let news = app.alerts.news().map(|news| (news.to_owned(), theme.notable()));
     let fleet = app.fleet();
     let summaries = fleet.hosts().filter_map(|(host, model)| {
         let summary = Verdict::summary(model.verdicts())?;

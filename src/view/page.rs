@@ -21,7 +21,7 @@ pub(super) fn head(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, t
 }
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(page) = app.page() else { return };
+    let Some(page) = app.modes.page() else { return };
     let (lines, top) = page.lines();
     head(buffer, theme, area, &page.title(), top, lines.len());
     for (row, line) in (2..area.height).zip(lines.iter().skip(top)) {

@@ -42,10 +42,10 @@ impl ColumnWidths {
             _ => (3, 8, 0, 5),
         };
         // The short list has its room for the reasons.
-        let memory_bar = if app.processes().view().suspects { 0 } else { memory_bar };
+        let memory_bar = if app.processes.view.suspects { 0 } else { memory_bar };
         let columns = Self { shown: Vec::new(), gpu, user, memory_bar, history };
         Self {
-            shown: fitting(app.processes().columns(app.width(), app.fleet()), width, |column| columns.width(column)),
+            shown: fitting(app.processes.columns(app.size.0, app.fleet()), width, |column| columns.width(column)),
             ..columns
         }
     }
@@ -64,24 +64,24 @@ impl ColumnWidths {
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     // The GPU list says why there is no GPU; a process list without one would be empty for ever.
-    if gpu_rows(app.fleet()).next().is_none() && app.processes().rows().is_empty() {
+    if gpu_rows(app.fleet()).next().is_none() && app.processes.rows.is_empty() {
         return;
     }
     let columns = ColumnWidths::of(app, usize::from(area.width));
-    let (cursor, top) = (app.processes().cursor(), app.processes().top());
-    let below = app.processes().rows().len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
+    let (cursor, top) = (app.processes.cursor, app.processes.top);
+    let below = app.processes.rows.len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         header::draw(&mut pen, theme, app, &columns, below);
     }
-    for (line, (at, row)) in (1..area.height).zip(app.processes().rows().iter().enumerate().skip(top)) {
+    for (line, (at, row)) in (1..area.height).zip(app.processes.rows.iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, line) else { return };
         match &row.subject {
             rows::RowSubject::Process(id) => {
                 let Some((model, process)) = app.fleet().process(*id) else { continue };
                 let Some(snapshot) = model.latest() else { continue };
                 let mark = match () {
-                    () if app.processes().tagged().contains(id) => "*",
-                    () if app.is_watched(&(*id).into()) => "w",
+                    () if app.processes.tagged.contains(id) => "*",
+                    () if app.alerts.is_watched(&(*id).into()) => "w",
                     () => "",
                 };
                 let process_line = ProcessLine {
@@ -92,20 +92,20 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
                     process_total: model.process_total(id.process),
                     mark,
                     is_kept: row.is_kept,
-                    only_suspects: app.processes().view().suspects,
+                    only_suspects: app.processes.view.suspects,
                     history_width: columns.history,
                 };
-                draw_process(&mut pen, theme, app.processes().command_offset(), &columns, &process_line, row.depth);
+                draw_process(&mut pen, theme, app.processes.command_offset, &columns, &process_line, row.depth);
             }
             rows::RowSubject::Unaccounted(gpu) => unaccounted::draw(&mut pen, theme, app, &columns, gpu),
             rows::RowSubject::Group(group) => draw_group(&mut pen, theme, app, group),
             rows::RowSubject::Heading(text) => _ = pen.put(text, theme.dim()),
         }
-        if app.focus() == List::Processes && at == cursor {
+        if app.focus == List::Processes && at == cursor {
             pen.restyle(area, theme.cursor());
         }
     }
-    let used = u16::try_from(app.processes().rows().len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
+    let used = u16::try_from(app.processes.rows.len().saturating_sub(top)).unwrap_or(u16::MAX).saturating_add(2);
     let below = Area { y: area.y + used, height: area.height.saturating_sub(used), ..area };
     let mut reasons = unread_stats::sentences(app.fleet());
     if let Some(mut pen) = app.layout().and_then(|layout| Pen::at(buffer, layout.unreadable, 0)) {
@@ -113,7 +113,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         reasons.clear();
     }
     draw_notes(buffer, theme, app, reasons, below);
-    if app.processes().rows().is_empty()
+    if app.processes.rows.is_empty()
         && let Some(mut pen) = Pen::at(buffer, area, 1)
     {
         pen.put(why_empty(app), theme.dim());
@@ -122,11 +122,11 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
 
 fn why_empty(app: &App) -> &'static str {
     match () {
-        () if !app.processes().filter().value().is_empty() => "no process matches the filter (Esc clears it)",
-        () if app.processes().view().mine && rows::is_only_others(app.fleet()) => {
+        () if !app.processes.filter.value().is_empty() => "no process matches the filter (Esc clears it)",
+        () if app.processes.view.mine && rows::is_only_others(app.fleet()) => {
             "no process of yours uses a GPU (u shows those of others)"
         }
-        () if app.processes().view().suspects => "no process holds memory that it should not (o shows all)",
+        () if app.processes.view.suspects => "no process holds memory that it should not (o shows all)",
         () if gpu_rows(app.fleet()).any(|row| row.gpu.trouble.is_some() || !row.gpu.failures.is_empty()) => {
             "no process is listed; the processes of a GPU that fails are not known"
         }
@@ -145,7 +145,7 @@ fn draw_notes(buffer: &mut Buffer, theme: Theme, app: &App, reasons: Vec<String>
 
 /// Draws below the short list the whole evidence against the process under the cursor.
 pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
-    let Some(process) = app.processes().selected_process() else { return };
+    let Some(process) = app.processes.selected_process() else { return };
     let Some(verdict) = app.fleet().host(process.host).and_then(|model| model.verdict(process.process)) else { return };
     let text = format!("{}: {}", verdict.process.pid, verdict.sentence());
     Paragraph::new(text).style(theme.notable()).wrap(Wrap { trim: true }).render(rect(area), buffer);
@@ -154,7 +154,7 @@ pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: 
 /// The columns that the user chose, and that a screen of that width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<ProcessColumn> {
     let shown = ColumnWidths::of(app, width).shown;
-    app.processes().columns(app.width(), app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
+    app.processes.columns(app.size.0, app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
 }
 
 fn draw_process(

@@ -400,7 +400,7 @@ fn the_short_list_has_each_byte_once_and_the_whole_reason_below_it() {
 #[test]
 fn what_has_to_be_typed_is_said_before_what_enter_does() {
     let mut app = app(80, 24, &[KeyCode::F(9)]);
-    let process = app.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
+    let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
     let outcome = Outcome::Held { caution: Some("it is the display server".into()) };
     app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
     let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
@@ -461,7 +461,7 @@ fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them()
         let key = |app: &mut App, key| _ = app.update(Event::Key(KeyEvent::from(key)));
         let of = |app: &App| screen(Theme::new(false, true), app, 80, 24);
         key(&mut app, KeyCode::F(9));
-        let process = app.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
+        let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
         let hear = |app: &mut App, outcome| {
             app.update(Event::Line(HostKey::FIRST, Box::new(Line::Reply(Reply { process, outcome }))));
         };
@@ -479,7 +479,7 @@ fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them()
 #[test]
 fn what_one_types_is_seen_although_there_is_something_to_say() {
     let app = app(120, 24, &[KeyCode::Char('+'), KeyCode::Char('/'), KeyCode::Char('x')]);
-    assert_eq!(app.notice(), Some("reading every 500ms"));
+    assert_eq!(app.notice.text(), Some("reading every 500ms"));
     assert!(line_of(&app, 120, "filter: ").starts_with("filter: x"));
 }
 

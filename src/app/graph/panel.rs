@@ -165,10 +165,10 @@ impl Panel {
             return None;
         }
         // A graph of the past has no forecast.
-        let projection = Projection::of(model, &subject.subject).filter(|_| graph_view.end().is_none());
+        let projection = Projection::of(model, &subject.subject).filter(|_| graph_view.end.is_none());
         let past = if projection.is_some() { plot.width - plot.width / 4 } else { plot.width };
         let now = model.now();
-        let window = Window::until(graph_view.end().unwrap_or(now), graph_view.span(model), usize::from(past) * DOTS);
+        let window = Window::until(graph_view.end.unwrap_or(now), graph_view.span(model), usize::from(past) * DOTS);
         let capacity = capacity(model, &subject.subject);
         let settle = |old| {
             let (low, high) = amounts(series, &window, now);

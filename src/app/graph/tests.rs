@@ -79,13 +79,13 @@ fn where_no_graph_fits_beside_the_lists_it_has_the_whole_screen() {
     story.app.update(Event::Resized(40, 10));
     for is_whole in [true, false, true] {
         story.keys("g");
-        assert_eq!(matches!(story.app.mode(), Mode::Graph(_)), is_whole);
+        assert_eq!(matches!(story.app.modes.current(), Mode::Graph(_)), is_whole);
     }
     // With room, it stands beside them first.
     story.keys("g");
     story.app.update(Event::Resized(120, 40));
     story.keys("g");
-    assert!(matches!(story.app.mode(), Mode::List));
+    assert!(matches!(story.app.modes.current(), Mode::List));
 }
 
 #[test]
@@ -109,17 +109,17 @@ fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
 fn the_graph_stands_still_under_its_cursor_and_comes_back_to_now() {
     let mut story = GraphStory::begin();
     story.keys("←←←");
-    let cursor = story.app.graph().cursor().unwrap();
+    let cursor = story.app.graph.cursor.unwrap();
     assert_eq!(story.host.at.since(cursor), Duration::from_secs(6));
     let window = story.panel().window;
     story.watch(30);
-    assert_eq!((story.panel().window, story.app.graph().cursor()), (window, Some(cursor)));
+    assert_eq!((story.panel().window, story.app.graph.cursor), (window, Some(cursor)));
     story.keys("\u{1b}");
-    assert_eq!((story.app.graph().cursor(), story.app.graph().end()), (None, None));
+    assert_eq!((story.app.graph.cursor, story.app.graph.end), (None, None));
     assert!(story.panel().window.place(story.host.at).is_some());
     // Moving on past the present follows it again.
     story.keys("←←→→→");
-    assert_eq!((story.app.graph().cursor(), story.app.graph().end()), (None, None));
+    assert_eq!((story.app.graph.cursor, story.app.graph.end), (None, None));
 }
 
 #[test]
@@ -129,12 +129,12 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
     story.keys("[[[[[[[[[[");
     for _ in 0..100 {
         story.keys("←←←←←←←←←←←←←");
-        let (panel, cursor) = (story.panel(), story.app.graph().cursor().unwrap());
+        let (panel, cursor) = (story.panel(), story.app.graph.cursor.unwrap());
         assert!(panel.window.place(cursor).is_some(), "{:?} {cursor:?}", panel.window);
     }
-    assert_eq!(story.app.graph().cursor(), story.model().history().began());
+    assert_eq!(story.app.graph.cursor, story.model().history().began());
     // Zooming out keeps it in its place.
-    let column = |story: &GraphStory| story.panel().column(story.app.graph().cursor().unwrap()).unwrap();
+    let column = |story: &GraphStory| story.panel().column(story.app.graph.cursor.unwrap()).unwrap();
     let before = column(&story);
     story.keys("]");
     assert!(column(&story).abs_diff(before) <= 1);
@@ -144,19 +144,19 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
 fn of_a_group_there_is_no_graph_and_that_is_said() {
     let mut story = GraphStory::begin();
     story.keys("bb");
-    assert!(story.app.processes().rows()[0].process().is_none() && story.app.subject().is_none());
+    assert!(story.app.processes.rows[0].process().is_none() && story.app.subject().is_none());
     story.keys("g");
     let words = "there is nothing here to draw: move to a process, or with Tab to a GPU";
-    assert_eq!((story.app.mode().key_context(), story.app.notice()), (KeyContext::List, Some(words)));
+    assert_eq!((story.app.modes.current().key_context(), story.app.notice.text()), (KeyContext::List, Some(words)));
     story.keys("↓g");
-    assert!(matches!(story.app.mode(), Mode::Graph(_)));
+    assert!(matches!(story.app.modes.current(), Mode::Graph(_)));
 }
 
 #[test]
 fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
     let mut story = GraphStory::begin();
     story.keys("g");
-    assert!(matches!(story.app.mode(), Mode::Graph(_)));
+    assert!(matches!(story.app.modes.current(), Mode::Graph(_)));
     let subject = story.app.subject().unwrap();
     let next = story.host.later(1).without(100);
     story.see(next);
@@ -165,25 +165,25 @@ fn the_graph_over_the_whole_screen_stays_with_a_process_that_ends() {
     // Nobody else is shown in detail, or ended, in its place.
     story.keys("\nx");
     assert_eq!(
-        (story.app.mode().key_context(), story.app.notice()),
+        (story.app.modes.current().key_context(), story.app.notice.text()),
         (KeyContext::Graph, Some("there is no process under the cursor"))
     );
     story.keys("↓");
     assert_ne!(story.app.subject(), Some(subject));
     story.keys("\u{1b}");
-    assert!(matches!(story.app.mode(), Mode::List));
+    assert!(matches!(story.app.modes.current(), Mode::List));
 }
 
 #[test]
 fn letters_of_a_marks_name_are_no_keys() {
     let mut story = GraphStory::begin();
     story.keys("mquit gx");
-    assert!(matches!(story.app.mode(), Mode::Mark(_)));
+    assert!(matches!(story.app.modes.current(), Mode::Mark(_)));
     story.keys("\n");
-    assert!(matches!(story.app.mode(), Mode::List));
-    assert_eq!(story.app.marks().list()[0].name.as_str(), "quit gx");
+    assert!(matches!(story.app.modes.current(), Mode::List));
+    assert_eq!(story.app.marks.list[0].name.as_str(), "quit gx");
     story.keys("mno\u{1b}");
-    assert_eq!((story.app.marks().list().len(), story.app.mode().key_context()), (1, KeyContext::List));
+    assert_eq!((story.app.marks.list.len(), story.app.modes.current().key_context()), (1, KeyContext::List));
 }
 
 #[test]

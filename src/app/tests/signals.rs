@@ -66,10 +66,10 @@ proptest! {
         let mut app = two_hosts(&family());
         let mut held: HashSet<(HostKey, ProcessId)> = HashSet::new();
         for event in events {
-            let dialog = app.end_dialog();
-            let targets = dialog.iter().flat_map(|dialog| dialog.targets().map(|member| (dialog.host(), member.id())));
+            let dialog = app.modes.end_dialog();
+            let targets = dialog.iter().flat_map(|dialog| dialog.targets().map(|member| (dialog.host, member.id())));
             let shown: HashSet<(HostKey, ProcessId)> = targets.collect();
-            let choice = dialog.map(EndDialog::choice);
+            let choice = dialog.map(|dialog| dialog.choice);
             match &event {
                 Event::Line(host, line) => {
                     if let Line::Reply(Reply { process, outcome: Outcome::Held { .. } }) = &**line {

@@ -44,7 +44,7 @@ fn on(host: HostKey, pid: u32) -> HostProcess {
 }
 
 fn listed(app: &App) -> Vec<HostProcess> {
-    app.processes().rows().iter().filter_map(Row::process).collect()
+    app.processes.rows.iter().filter_map(Row::process).collect()
 }
 
 fn commands_to(host: HostKey, commands: Vec<Command>) -> Effect {
@@ -56,14 +56,14 @@ fn lists_have_a_row_for_each_host_and_a_column_that_names_it() {
     let mut app = two_hosts(&three());
     let pairs = [103, 102, 101].map(|pid| [on(HostKey::FIRST, pid), on(SECOND, pid)]);
     assert_eq!(listed(&app), pairs.concat());
-    assert_eq!(app.processes().columns(120, app.fleet())[0], ProcessColumn::Host);
-    assert_eq!(app.gpus().columns(120, app.fleet())[..3], [GpuColumn::Host, GpuColumn::Index, GpuColumn::Name]);
+    assert_eq!(app.processes.columns(120, app.fleet())[0], ProcessColumn::Host);
+    assert_eq!(app.gpus.columns(120, app.fleet())[..3], [GpuColumn::Host, GpuColumn::Index, GpuColumn::Name]);
     // Sorted by host, with memory deciding within each.
     letter(&mut app, 'S');
-    let sort = app.processes().sort();
+    let sort = app.processes.sort;
     assert!(sort.column.spec().name != "memory");
     for _ in 0..20 {
-        if app.processes().sort().column == ProcessColumn::Host {
+        if app.processes.sort.column == ProcessColumn::Host {
             break;
         }
         letter(&mut app, 'S');
@@ -78,25 +78,25 @@ fn lists_have_a_row_for_each_host_and_a_column_that_names_it() {
 #[test]
 fn one_host_has_no_column_for_hosts() {
     let one = story(three());
-    assert_ne!(one.app.processes().columns(120, one.app.fleet())[0], ProcessColumn::Host);
-    assert_ne!(one.app.gpus().columns(120, one.app.fleet())[0], GpuColumn::Host);
+    assert_ne!(one.app.processes.columns(120, one.app.fleet())[0], ProcessColumn::Host);
+    assert_ne!(one.app.gpus.columns(120, one.app.fleet())[0], GpuColumn::Host);
 }
 
 #[test]
 fn the_cursor_stays_on_its_host() {
     let mut app = two_hosts(&three());
     press(&mut app, KeyCode::Down);
-    assert_eq!(app.processes().selected_process(), Some(on(SECOND, 103)));
+    assert_eq!(app.processes.selected_process(), Some(on(SECOND, 103)));
     app.update(full(HostKey::FIRST, &three().without(103).later(1)));
-    assert_eq!(app.processes().selected_process(), Some(on(SECOND, 103)));
-    assert_eq!(app.processes().cursor(), 0);
+    assert_eq!(app.processes.selected_process(), Some(on(SECOND, 103)));
+    assert_eq!(app.processes.cursor, 0);
     // GPUs have the same UUIDs.
     press(&mut app, KeyCode::Tab);
     press(&mut app, KeyCode::End);
-    let gpu = |app: &App| app.gpus().selected_row(app.fleet()).map(|row| (row.host, row.gpu.facts.index));
+    let gpu = |app: &App| app.gpus.selected_row(app.fleet()).map(|row| (row.host, row.gpu.facts.index));
     assert_eq!(gpu(&app), Some((SECOND, 1)));
     app.update(full(HostKey::FIRST, &host(1).later(2)));
-    assert_eq!((gpu(&app), app.gpus().cursor()), (Some((SECOND, 1)), 2));
+    assert_eq!((gpu(&app), app.gpus.cursor), (Some((SECOND, 1)), 2));
 }
 
 #[test]
@@ -104,17 +104,17 @@ fn tags_and_groups_are_of_one_host() {
     let mut app = two_hosts(&family());
     press(&mut app, KeyCode::Down);
     letter(&mut app, ' ');
-    assert_eq!(app.processes().tagged(), [on(SECOND, 103)]);
+    assert_eq!(app.processes.tagged, [on(SECOND, 103)]);
     app.update(full(HostKey::FIRST, &family().without(103).later(1)));
-    assert_eq!(app.processes().tagged(), [on(SECOND, 103)]);
+    assert_eq!(app.processes.tagged, [on(SECOND, 103)]);
     app.update(full(SECOND, &family().without(103).later(1)));
-    assert_eq!(app.processes().tagged(), []);
+    assert_eq!(app.processes.tagged, []);
     // A job of each host, and each tag of a whole job, has the members of that host.
     letter(&mut app, 'b');
     press(&mut app, KeyCode::End);
     letter(&mut app, 'c');
-    assert!(app.processes().tagged().iter().all(|process| process.host == SECOND), "{:?}", app.processes().tagged());
-    assert_eq!(app.processes().tagged().len(), 3);
+    assert!(app.processes.tagged.iter().all(|process| process.host == SECOND), "{:?}", app.processes.tagged);
+    assert_eq!(app.processes.tagged.len(), 3);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_process_is_ended_on_its_host_and_replies_of_the_other_host_do_not_count() {
     let sent = press(&mut app, KeyCode::Enter);
     assert_eq!(sent, Some(commands_to(SECOND, vec![Command::Signal { process: id(103), signal: Signal::Term }])));
     app.update(reply(HostKey::FIRST, 103, Outcome::Ended { at: Moment(1_000_200) }));
-    assert!(!app.end_dialog().unwrap().has_ended());
+    assert!(!app.modes.end_dialog().unwrap().has_ended());
     assert_eq!(press(&mut app, KeyCode::Esc), Some(commands_to(SECOND, vec![Command::Release { process: id(103) }])));
 }
 
@@ -139,10 +139,10 @@ fn processes_of_two_hosts_are_not_ended_together() {
     let mut app = two_hosts(&three());
     letter(&mut app, ' ');
     letter(&mut app, ' ');
-    assert_eq!(app.processes().tagged(), [on(HostKey::FIRST, 103), on(SECOND, 103)]);
+    assert_eq!(app.processes.tagged, [on(HostKey::FIRST, 103), on(SECOND, 103)]);
     assert_eq!(press(&mut app, KeyCode::F(9)), None);
-    assert!(app.end_dialog().is_none());
-    assert!(app.notice().is_some_and(|notice| notice.contains("on several hosts")), "{:?}", app.notice());
+    assert!(app.modes.end_dialog().is_none());
+    assert!(app.notice.text().is_some_and(|notice| notice.contains("on several hosts")), "{:?}", app.notice.text());
 }
 
 #[test]
@@ -150,7 +150,8 @@ fn a_page_takes_the_answer_of_its_own_host() {
     let mut app = two_hosts(&three());
     press(&mut app, KeyCode::Down);
     assert_eq!(press(&mut app, KeyCode::Enter), Some(commands_to(SECOND, vec![Command::Inspect { process: id(103) }])));
-    let asks = |app: &App| app.page().unwrap().lines().0.iter().any(|line| format!("{line:?}").contains("asking the"));
+    let asks =
+        |app: &App| app.modes.page().unwrap().lines().0.iter().any(|line| format!("{line:?}").contains("asking the"));
     app.update(reply(HostKey::FIRST, 103, Outcome::NotInspected { reason: "not here".into() }));
     assert!(asks(&app));
     app.update(reply(SECOND, 103, Outcome::NotInspected { reason: "not here".into() }));
@@ -183,7 +184,7 @@ fn the_end_of_a_watched_process_is_told_of_its_host_only() {
     let mut app = two_hosts(&three());
     press(&mut app, KeyCode::Down);
     letter(&mut app, 'w');
-    assert!(app.is_watched(&on(SECOND, 103).into()) && !app.is_watched(&on(HostKey::FIRST, 103).into()));
+    assert!(app.alerts.is_watched(&on(SECOND, 103).into()) && !app.alerts.is_watched(&on(HostKey::FIRST, 103).into()));
     let mut told = Vec::new();
     for host in [HostKey::FIRST, SECOND] {
         for second in 1..4 {
@@ -204,7 +205,7 @@ fn marks_and_graphs_show_the_memory_of_their_host() {
     press(&mut app, KeyCode::Enter);
     app.update(full(SECOND, &larger(103)(three().later(1))));
     let changes = [HostKey::FIRST, SECOND].map(|host| {
-        let lines = app.marks().lines(app.fleet().host(host).unwrap(), &on(host, 103).into());
+        let lines = app.marks.lines(app.fleet().host(host).unwrap(), &on(host, 103).into());
         lines.last().unwrap().since_last
     });
     assert_eq!(changes, [Some(0), Some(30 << 30)]);
@@ -213,7 +214,7 @@ fn marks_and_graphs_show_the_memory_of_their_host() {
     booted.host.facts.boot_id = "another boot".into();
     booted.at = Moment(1000);
     app.update(full(HostKey::FIRST, &booted));
-    assert_eq!((app.marks().list()[0].at(HostKey::FIRST), app.marks().list()[0].at(SECOND).is_some()), (None, true));
+    assert_eq!((app.marks.list[0].at(HostKey::FIRST), app.marks.list[0].at(SECOND).is_some()), (None, true));
 
     app = two_hosts(&three());
     press(&mut app, KeyCode::Down);
@@ -223,13 +224,13 @@ fn marks_and_graphs_show_the_memory_of_their_host() {
         app.update(full(SECOND, &larger(103)(three().later(second))));
     }
     press(&mut app, KeyCode::Left);
-    assert!(app.graph().cursor().is_some());
+    assert!(app.graph.cursor.is_some());
     let of_first =
         HostGpu { host: HostKey::FIRST, gpu: app.fleet().host(SECOND).unwrap().latest().unwrap().gpus[0].uuid.clone() };
     // The clock of another host is another clock: there the graph shows the present.
     press(&mut app, KeyCode::Tab);
     press(&mut app, KeyCode::Home);
-    assert_eq!((app.subject(), app.graph().cursor()), (Some(of_first.into()), None));
+    assert_eq!((app.subject(), app.graph.cursor), (Some(of_first.into()), None));
 }
 
 #[test]
@@ -241,7 +242,7 @@ fn a_lost_host_affects_only_itself() {
     assert_eq!(troubles, [(SECOND, HostTrouble::Lost(&reason))]);
     press(&mut app, KeyCode::Down);
     assert_eq!(press(&mut app, KeyCode::F(9)), None);
-    assert!(app.notice().is_some_and(|notice| notice.contains("no agent")));
+    assert!(app.notice.text().is_some_and(|notice| notice.contains("no agent")));
     press(&mut app, KeyCode::Up);
     let opened = press(&mut app, KeyCode::F(9));
     assert_eq!(opened, Some(commands_to(HostKey::FIRST, vec![Command::Hold { process: id(103) }, Command::Scan])));

@@ -20,7 +20,7 @@ const AGO: usize = 8;
 const CHANGE: usize = 10;
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, subject: &HostSubject, area: Area) {
-    let marked = u16::try_from(app.marks().list().len()).unwrap_or(u16::MAX).saturating_add(2);
+    let marked = u16::try_from(app.marks.list.len()).unwrap_or(u16::MAX).saturating_add(2);
     let (marks, events) = if area.width >= WIDE {
         let half = area.width / 2;
         (Area { width: half - 1, ..area }, Area { x: area.x + half, width: area.width - half, ..area })
@@ -29,7 +29,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, subject: &HostS
         (Area { height, ..area }, Area { y: area.y + height, height: area.height - height, ..area })
     };
     let Some(model) = app.fleet().host(subject.host) else { return };
-    draw_marks(buffer, theme, app.marks().lines(model, subject), model.now(), marks);
+    draw_marks(buffer, theme, app.marks.lines(model, subject), model.now(), marks);
     draw_events(buffer, theme, model, &subject.subject, events);
 }
 

@@ -11,7 +11,7 @@ use crate::view::theme::Theme;
 /// Draws the headings, and at the end how many lines are below the screen.
 pub(super) fn draw(pen: &mut Pen<'_>, theme: Theme, app: &App, columns: &ColumnWidths, below: usize) {
     let mut more = if below > 0 { format!(" {below} more below") } else { String::new() };
-    let sort = app.processes().sort();
+    let sort = app.processes.sort;
     for column in &columns.shown {
         let mark = match sort.then {
             _ if *column == sort.column => Some(if sort.descending { '▼' } else { '▲' }),
@@ -53,16 +53,16 @@ fn title(column: ProcessColumn, app: &App, columns: &ColumnWidths) -> String {
             if columns.history > 8 { format!("LAST {minutes} MIN") } else { format!("{minutes} MIN") }
         }
         ProcessColumn::Command => {
-            let mut text = if app.processes().view().suspects { "WHY" } else { column.spec().title }.to_owned();
-            if !app.processes().filter().value().is_empty() || app.processes().view().mine {
+            let mut text = if app.processes.view.suspects { "WHY" } else { column.spec().title }.to_owned();
+            if !app.processes.filter.value().is_empty() || app.processes.view.mine {
                 text = format!(
                     "{text} ({}/{})",
-                    app.processes().rows().len(),
+                    app.processes.rows.len(),
                     app.fleet().hosts().map(|(_, model)| model.process_totals().len()).sum::<usize>()
                 );
             }
-            if app.processes().command_offset() > 0 {
-                text = format!("{text} from {}", app.processes().command_offset() + 1);
+            if app.processes.command_offset > 0 {
+                text = format!("{text} from {}", app.processes.command_offset + 1);
             }
             text
         }

@@ -238,7 +238,8 @@ fn settings_are_cut_between_words() {
 #[test]
 fn a_refusal_stands_below_the_process_that_it_is_about() {
     let mut app = app_of_size(&[KeyCode::Char(' '), KeyCode::Char(' '), KeyCode::F(9)], 80, 24);
-    let processes: Vec<_> = app.end_dialog().map(|panel| panel.targets().map(Member::id).collect()).unwrap_or_default();
+    let processes: Vec<_> =
+        app.modes.end_dialog().map(|panel| panel.targets().map(Member::id).collect()).unwrap_or_default();
     assert_eq!(processes.len(), 2);
     for process in processes {
         let reason = "no permission to signal it, which is owned by someone else: run gputop as root (`sudo gputop`)";
