@@ -18,6 +18,7 @@ use gputop::app::gpu_columns::GpuColumn;
 use gputop::app::keymap::{BINDINGS, KeyContext};
 use gputop::app::process_columns::ProcessColumn;
 use gputop::cli::Cli;
+use strum::VariantArray;
 
 fn main() -> anyhow::Result<()> {
     let folder = std::env::args_os().nth(1).map(PathBuf::from).context("say into which folder")?;

@@ -84,7 +84,7 @@ pub enum List {
 /// The state of the viewer. Only [`App::update`] and [`App::apply_settings`] change it.
 #[derive(Debug)]
 pub struct App {
-    options: AppOptions,
+    pub(crate) options: AppOptions,
     /// The width and the height of the screen, in terminal columns and rows.
     pub(crate) size: (u16, u16),
     pub(crate) theme: ThemeName,
@@ -93,6 +93,8 @@ pub struct App {
     pub(crate) data: Pausable,
     /// The hosts whose source has ended, and why.
     lost: BTreeMap<HostKey, Text>,
+    /// What the header says about a recording; `None` for live hosts.
+    pub(crate) recording: Option<String>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,
     /// The list that keys go to.
@@ -119,6 +121,7 @@ impl App {
             host_line: true,
             data: Pausable::new(fleet),
             lost: BTreeMap::new(),
+            recording: options.is_recording.then(|| "RECORDING".to_owned()),
             notice: Notice::default(),
             alerts: Alerts::default(),
             focus: List::Processes,
@@ -162,6 +165,11 @@ impl App {
                 self.data.live_mut().set_label(host, label);
                 None
             }
+            Event::RecordingEnded(problem) => {
+                let problem = problem.map_or_else(String::new, |problem| format!(": {problem}"));
+                self.recording = Some(format!("RECORDING (ended{problem})"));
+                None
+            }
             Event::SourceLost(host, reason) => {
                 self.lost.insert(host, reason);
                 if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host) {
@@ -199,13 +207,8 @@ impl App {
                     effect = self.modes.page().and_then(|page| detail_command(page, host, snapshot));
                 }
                 self.lost.remove(&host);
-                self.options.interval = Duration::from_millis(snapshot.interval_ms);
             }
-            Line::Tick(change) => {
-                if let Some(interval) = change.interval_ms {
-                    self.options.interval = Duration::from_millis(interval);
-                }
-            }
+            Line::Tick(_) => {}
             Line::Reply(reply) => self.take_reply(host, reply),
         }
         let is_reply = matches!(line, Line::Reply(_));
@@ -214,6 +217,11 @@ impl App {
         }
         if is_reply {
             return None;
+        }
+        // With several hosts, each has its own interval, and this one stays the one that the user chose last.
+        let fleet = self.data.live();
+        if let Some(snapshot) = fleet.host(host).and_then(HostModel::latest).filter(|_| !fleet.has_many()) {
+            self.options.interval = Duration::from_millis(snapshot.interval_ms);
         }
         let model = self.data.shown().host(host);
         if let Some(dialog) = self.modes.end_dialog_mut().filter(|dialog| dialog.host == host)
@@ -287,7 +295,7 @@ impl App {
         self.graph.settle(panels, shown);
         self.marks.fit(self.data.shown());
         if let Some(page) = self.modes.page_mut() {
-            page.fit(self.data.shown(), layout.body.width, layout.body.height);
+            page.fit(self.data.shown(), (layout.body.width, layout.body.height), self.options.is_recording);
         }
     }
 
@@ -334,7 +342,7 @@ impl App {
             let is_real = |snapshot: &Snapshot| snapshot.gpus.iter().all(|gpu| !gpu.facts.simulated);
             self.trouble(host).is_none() && model.latest().is_some_and(is_real)
         });
-        self.host_line || !is_fine || !self.lost.is_empty() || self.data.paused().is_some()
+        self.host_line || self.options.is_recording || !is_fine || !self.lost.is_empty() || self.data.paused().is_some()
     }
 }
 

@@ -26,6 +26,8 @@ pub enum Event {
     Tick(ViewerTime),
     /// The result of an effect, in one sentence.
     Done(Text),
+    /// The recording has ended; with the problem if it could not be read to its end.
+    RecordingEnded(Option<Text>),
     /// No more lines come from this host; the text says why, in one sentence.
     SourceLost(HostKey, Text),
 }

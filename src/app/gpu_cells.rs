@@ -14,7 +14,7 @@ pub fn cell(column: GpuColumn, host: &str, model: &HostModel, gpu: &Gpu, mark: &
         GpuColumn::Host => Cell::reading(host),
         GpuColumn::Index => Cell::reading(format!("{mark}{}", gpu_label(gpu))),
         GpuColumn::Name => {
-            let name = word(facts.name.as_ref().map_err(|why| *why));
+            let name = word(facts.name.as_ref());
             Cell::reading(short_name(&name))
         }
         GpuColumn::Memory => Cell::reading(memory(gpu)),

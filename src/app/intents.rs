@@ -58,14 +58,7 @@ impl App {
                 }
             }
             Intent::Graph => self.toggle_graph(),
-            Intent::Zoom(by) => {
-                let host = self.subject()?.host;
-                self.graph.zoom(by, self.data.shown().host(host)?);
-            }
-            Intent::Back(steps) => {
-                let host = self.subject()?.host;
-                self.graph.step_back(steps, host, self.data.shown().host(host)?);
-            }
+            Intent::Zoom(_) | Intent::Back(_) => self.move_graph(intent),
             Intent::Now => self.graph.follow_present(),
             Intent::Mark if self.fleet().hosts().all(|(_, model)| model.latest().is_none()) => {
                 self.notice.set("there is nothing to mark yet");
@@ -97,14 +90,7 @@ impl App {
                 self.focus = List::Processes;
                 self.processes.toggle_suspects();
             }
-            Intent::Tree | Intent::Group => {
-                let grouping = match (intent, self.processes.view.grouping) {
-                    (Intent::Tree, Grouping::Tree) => Grouping::Flat,
-                    (Intent::Tree, _) => Grouping::Tree,
-                    (_, grouping) => grouping.next(),
-                };
-                self.notice.set(self.processes.group(grouping, self.data.shown()));
-            }
+            Intent::Tree | Intent::Group => self.group(intent),
             Intent::Tag | Intent::TagJob if self.focus == List::Gpus => {
                 self.notice.set("only processes are tagged: Tab goes to them");
             }
@@ -147,6 +133,25 @@ impl App {
                 }
                 self.follow_cursor();
             }
+        }
+    }
+
+    fn group(&mut self, intent: Intent) {
+        let grouping = match (intent, self.processes.view.grouping) {
+            (Intent::Tree, Grouping::Tree) => Grouping::Flat,
+            (Intent::Tree, _) => Grouping::Tree,
+            (_, grouping) => grouping.next(),
+        };
+        self.notice.set(self.processes.group(grouping, self.data.shown()));
+    }
+
+    fn move_graph(&mut self, intent: Intent) {
+        let Some(host) = self.subject().map(|subject| subject.host) else { return };
+        let Some(model) = self.data.shown().host(host) else { return };
+        match intent {
+            Intent::Zoom(by) => self.graph.zoom(by, model),
+            Intent::Back(steps) => self.graph.step_back(steps, host, model),
+            _ => {}
         }
     }
 
@@ -292,7 +297,7 @@ impl App {
     /// cursor.
     fn processes_to_end(&self) -> Vec<HostProcess> {
         match self.modes.current() {
-            Mode::List if !self.processes.tagged.is_empty() => self.processes.tagged.to_vec(),
+            Mode::List if !self.processes.tagged.is_empty() => self.processes.tagged.clone(),
             Mode::List => self.processes.selected_process().into_iter().collect(),
             Mode::Graph(HostSubject { host, subject: GpuOrProcess::Process(process) }) => {
                 vec![HostProcess { host: *host, process: *process }]
@@ -360,7 +365,7 @@ impl App {
             return Some((command, format!("the command of {}", process.id.pid)));
         }
         let processes: Vec<HostProcess> = match (on_page, self.processes.selected_row().map(|row| &row.subject)) {
-            (None, _) if !self.processes.tagged.is_empty() => self.processes.tagged.to_vec(),
+            (None, _) if !self.processes.tagged.is_empty() => self.processes.tagged.clone(),
             (None, Some(RowSubject::Group(group))) => group.processes().collect(),
             _ => vec![shown?],
         };

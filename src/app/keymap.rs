@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn every_key_in_the_table_is_the_name_of_a_key() {
-        let named = [
+        let others = [
             KeyCode::Up,
             KeyCode::Down,
             KeyCode::Left,
@@ -277,7 +277,7 @@ mod tests {
         ];
         let function_keys = (1..=12).map(KeyCode::F);
         let letters = ('!'..='~').map(KeyCode::Char);
-        let plain = named.into_iter().chain(function_keys).chain(letters.clone()).map(KeyEvent::from);
+        let plain = others.into_iter().chain(function_keys).chain(letters.clone()).map(KeyEvent::from);
         let control = letters.map(|letter| KeyEvent::new(letter, KeyModifiers::CONTROL));
         let names: HashSet<String> = plain.chain(control).filter_map(name).collect();
         for key in BINDINGS.iter().flat_map(|binding| binding.keys.split(' ')) {

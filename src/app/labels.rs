@@ -7,7 +7,7 @@ use crate::model::{GpuOrProcess, HostModel, reserved};
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State, Use};
 
 /// Formats a reading, or the word for why it is missing.
-pub fn word(reading: Reading<impl ToString>) -> String {
+pub fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
 }
 

@@ -6,17 +6,16 @@ mod memory;
 use std::fmt::Display;
 
 use strum::VariantArray;
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::keymap::{BINDINGS, KeyContext};
 use super::labels::{self, elapsed, state_in_words, use_in_words};
-use super::text_wrap::{BOUND, bound};
+use super::text_wrap::wrap_and_cut;
 use crate::base::text::Text;
 use crate::base::units::Elapsed;
 use crate::model::{Breakdown, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, LeakVerdict};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::reply::Inspection;
-use crate::protocol::snapshot::{Identity, Missing, Process, Reading};
+use crate::protocol::snapshot::{Identity, Missing, Process};
 
 /// The width of the names at the left of a page.
 pub const LABEL: usize = 16;
@@ -93,14 +92,18 @@ impl Page {
     }
 
     /// Writes the lines for the latest data and for a screen of this size.
-    pub(super) fn fit(&mut self, fleet: &Fleet, width: u16, height: u16) {
+    pub(super) fn fit(&mut self, fleet: &Fleet, (width, height): (u16, u16), is_recording: bool) {
         let mut writer = Writer { width: usize::from(width).saturating_sub(LABEL + 4).max(8), lines: Vec::new() };
         match &mut self.topic {
             PageTopic::Help => help(&mut writer),
             PageTopic::Gpu(HostGpu { host, gpu }, _) => {
                 let model = fleet.host(*host);
                 match model.and_then(|model| Some((model, model.latest()?.gpu(gpu)?))) {
-                    Some((model, gpu)) => gpu::describe(&mut writer, model, gpu),
+                    Some((model, gpu)) => {
+                        let without_detail =
+                            if is_recording { "not in this recording" } else { "asking the driver…" };
+                        gpu::describe(&mut writer, model, gpu, without_detail);
+                    }
                     None => writer.head("This GPU is gone from the list."),
                 }
             }
@@ -147,34 +150,20 @@ impl Writer {
         self.hanging(label, text, 0);
     }
 
-    /// Writes a field whose further lines are indented by this many columns.
+    /// Writes a field whose further lines are indented by this many columns. A word that no line has room for is cut.
     fn hanging(&mut self, label: &str, text: impl Display, indent: usize) {
-        let mut label = label.to_owned();
         // On a narrow screen the indent would leave room for only a word or two.
         let indent = if indent + 24 > self.width { 0 } else { indent };
-        let (mut line, mut columns) = (String::new(), 0);
-        for character in bound(&text.to_string()).chars() {
-            let width = character.width().unwrap_or(0);
-            if columns + width > self.width {
-                // Break at a space, unless that would leave half of the line blank.
-                let last = |space: char| line.rfind(space).filter(|at| line[..*at].width() * 2 > columns);
-                let space = last(' ').or_else(|| last(BOUND)).filter(|_| character != ' ');
-                let rest = space.map(|at| line.split_off(at).trim_start().to_owned()).unwrap_or_default();
-                let rest = format!("{:indent$}{rest}", "");
-                columns = rest.width();
-                let full = std::mem::replace(&mut line, rest).replace(BOUND, " ");
-                self.lines.push(PageLine::Field(std::mem::take(&mut label), full));
-                if columns == indent && [' ', BOUND].contains(&character) {
-                    continue;
-                }
+        let mut label = label.to_owned();
+        for (number, mut line) in wrap_and_cut(&text.to_string(), self.width, indent).into_iter().enumerate() {
+            if number > 0 {
+                line.insert_str(0, &" ".repeat(indent));
             }
-            line.push(character);
-            columns += width;
+            self.lines.push(PageLine::Field(std::mem::take(&mut label), line));
         }
-        self.lines.push(PageLine::Field(label, line.replace(BOUND, " ")));
     }
 
-    fn reading(&mut self, label: &str, reading: Reading<impl Display>) {
+    fn reading(&mut self, label: &str, reading: Result<impl Display, impl Display>) {
         match reading {
             Ok(value) => self.field(label, value),
             Err(why) => self.field(label, why),
@@ -217,8 +206,8 @@ fn describe_process(writer: &mut Writer, model: &HostModel, process: &Process) {
         Ok(argv) if !argv.is_empty() => writer.field("command", argv.line()),
         _ => writer.reading("command", labels::command(process)),
     }
-    writer.reading("name", facts.comm.as_ref().map_err(|why| *why));
-    writer.reading("user", facts.user.as_ref().map_err(|why| *why));
+    writer.reading("name", facts.comm.as_ref());
+    writer.reading("user", facts.user.as_ref());
     if let Some(snapshot) = model.latest() {
         writer.reading("started", elapsed(snapshot, process).map(|elapsed| format!("{} ago", Elapsed(elapsed))));
         if snapshot.process(process.id).is_none() {
@@ -329,14 +318,15 @@ fn describe_inspection(writer: &mut Writer, inspection: &Inspection) {
 
 #[cfg(test)]
 mod tests {
+    use unicode_width::UnicodeWidthStr;
+
     use super::*;
 
     #[test]
     fn no_line_breaks_between_a_number_and_its_unit() {
         let sentence = "LEAK: +30 MiB/min for 12 min (38 new highs, 1 expected by chance); out of memory in 3 h 10 min \
             (2 h 50 to 3 h 40)";
-        // In a narrower line, breaking before a unit is better than leaving more than half of the line blank: `memory in 3 h 10` at 19.
-        for width in 20..=sentence.len() {
+        for width in 14..=sentence.len() {
             let mut writer = Writer { width, lines: Vec::new() };
             writer.field("memory", sentence);
             let lines: Vec<&str> = writer

@@ -47,7 +47,7 @@ pub fn cell(column: ProcessColumn, line: &ProcessLine<'_>) -> Cell {
             Cell::plain(format!("{}{}", line.mark, gpu_labels(snapshot, places)))
         }
         ProcessColumn::Pid => Cell::plain(process.id.pid.to_string()),
-        ProcessColumn::User => Cell::plain(word(facts.user.as_ref().map_err(|why| *why))),
+        ProcessColumn::User => Cell::plain(word(facts.user.as_ref())),
         ProcessColumn::Memory => Cell::reading(memory(line)),
         ProcessColumn::Cache => Cell::reading(match process_total.and_then(|_| cache(snapshot, process)) {
             Some(Err(Missing::Unsupported)) | None => String::new(),

@@ -33,11 +33,6 @@ impl App {
         Some(if has_room { layout } else { layout.with_unread() })
     }
 
-    /// The time between two readings.
-    pub fn interval(&self) -> Duration {
-        self.options.interval
-    }
-
     /// Why no data comes from a host; `None` while lines arrive in time.
     pub fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
         let silence = || self.data.live().host(host)?.silence().map(HostTrouble::Silent);

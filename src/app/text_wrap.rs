@@ -1,45 +1,66 @@
 //! Text broken into lines.
 
-use unicode_width::UnicodeWidthStr;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Lines of at most so many columns, broken at spaces; those after the first are to be indented so far. What stands
-/// before the first word stays.
+/// Breaks a text at spaces into lines of at most `width` columns. The caller indents the lines after the first by `indent`
+/// columns. Blanks before the first word stay. A word that is wider than a line is not cut.
 pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
-    let lead = text.len() - text.trim_start().len();
-    let mut lines = vec![text[..lead].to_owned()];
-    let mut is_first = true;
-    // Runs of spaces within a line are a table's.
-    for word in text[lead..].split(' ') {
-        let room = if lines.len() > 1 { width.saturating_sub(indent) } else { width };
-        let Some(line) = lines.last_mut() else { break };
-        if !is_first && !line.trim().is_empty() && line.width() + 1 + word.width() > room {
-            line.truncate(line.trim_end().len());
-            lines.push(word.to_owned());
-        } else {
-            line.push_str(if is_first { "" } else { " " });
-            line.push_str(word);
-        }
-        is_first = false;
-    }
-    lines
+    break_lines(text, width, indent, false)
 }
 
-/// The same, and no line breaks between a number and its unit.
+/// Does the same, and breaks no line between a number and its unit.
 pub fn wrap_figures(text: &str, width: usize, indent: usize) -> Vec<String> {
     wrap(&bound(text), width, indent).into_iter().map(|line| line.replace(BOUND, " ")).collect()
 }
 
+/// Does the same, and cuts words that are wider than a line.
+pub(super) fn wrap_and_cut(text: &str, width: usize, indent: usize) -> Vec<String> {
+    break_lines(&bound(text), width, indent, true).into_iter().map(|line| line.replace(BOUND, " ")).collect()
+}
+
+fn break_lines(text: &str, width: usize, indent: usize, cuts_words: bool) -> Vec<String> {
+    let (lead, words) = text.split_at(text.len() - text.trim_start().len());
+    let (mut lines, mut line, mut room) = (Vec::new(), lead.to_owned(), width);
+    let further_room = width.saturating_sub(indent);
+    // Runs of spaces within a line are a table's.
+    for (number, word) in words.split(' ').enumerate() {
+        let space = if number == 0 || line.is_empty() { "" } else { " " };
+        let fits = line.width() + space.len() + word.width() <= room;
+        if !fits && cuts_words && word.width() > further_room {
+            line.push_str(space);
+            let mut columns = line.width();
+            for character in word.chars() {
+                columns += character.width().unwrap_or(0);
+                if columns > room {
+                    lines.push(std::mem::take(&mut line));
+                    (room, columns) = (further_room, character.width().unwrap_or(0));
+                }
+                line.push(character);
+            }
+        } else if fits || line.trim().is_empty() {
+            line.push_str(space);
+            line.push_str(word);
+        } else {
+            line.truncate(line.trim_end().len());
+            lines.push(std::mem::replace(&mut line, word.to_owned()));
+            room = further_room;
+        }
+    }
+    lines.push(line);
+    lines
+}
+
 /// A space at which no line is broken.
-pub(super) const BOUND: char = '\u{a0}';
+const BOUND: char = '\u{a0}';
 
 /// Binds a number to its unit, and hours to their minutes, as in `3 h 10 min`.
-pub(super) fn bound(text: &str) -> String {
+fn bound(text: &str) -> String {
     let mut bound = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
         let next = rest.peek().copied().unwrap_or(' ');
-        let is_number = bound.ends_with(|it: char| it.is_ascii_digit());
-        let is_long = [" h", " d", "\u{a0}h", "\u{a0}d"].iter().any(|it| bound.ends_with(it));
+        let is_number = bound.ends_with(|last: char| last.is_ascii_digit());
+        let is_long = [" h", " d", "\u{a0}h", "\u{a0}d"].iter().any(|unit| bound.ends_with(unit));
         let is_bound = is_number && next.is_alphabetic() || is_long && next.is_ascii_digit();
         bound.push(if character == ' ' && is_bound { BOUND } else { character });
     }
@@ -63,5 +84,12 @@ mod tests {
         check_wrap("", 4, &[""]);
         check_wrap("1  2", 80, &["1  2"]);
         assert_eq!(wrap("a: one two three", 9, 3), ["a: one", "two", "three"]);
+    }
+
+    #[test]
+    fn only_a_word_that_is_wider_than_a_line_is_cut() {
+        assert_eq!(wrap_and_cut("12 /dev/nvidia0", 6, 0), ["12 /de", "v/nvid", "ia0"]);
+        assert_eq!(wrap_and_cut("one two three", 5, 0), ["one", "two", "three"]);
+        assert_eq!(wrap_and_cut("sixteen b", 4, 2), ["sixt", "ee", "n", "b"]);
     }
 }

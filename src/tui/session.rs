@@ -334,10 +334,7 @@ impl<'a> Session<'a> {
             SourceEvent::Named(host, name) => {
                 Event::Host(host, HostLabel { name: Some(name), source: "a recording".into() })
             }
-            SourceEvent::RecordingEnded(problem) => {
-                let problem = problem.map_or_else(String::new, |problem| format!(": {problem}"));
-                Event::Done(Text::new(format!("end of the recording{problem}")))
-            }
+            SourceEvent::RecordingEnded(problem) => Event::RecordingEnded(problem),
             SourceEvent::Ended(host, reason) => Event::SourceLost(host, reason),
         };
         self.tick().or_else(|| self.update(event))
@@ -386,7 +383,7 @@ impl<'a> Session<'a> {
             // The interval that the user chose stays.
             Effect::Reconnect(hosts) => {
                 for host in hosts {
-                    self.sources.restart(host, self.app.interval());
+                    self.sources.restart(host, self.app.options.interval);
                 }
             }
             Effect::Copy(text) => self.screen.copy(&text),

@@ -8,10 +8,9 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Widget, Wrap};
 
-use super::header::word;
 use super::theme::Theme;
 use crate::app::end_dialog::{Choice, EndDialog, Member, Scope, Stage};
-use crate::app::labels;
+use crate::app::labels::{self, word};
 use crate::app::layout::Area;
 use crate::app::{App, wrap};
 use crate::base::units::{Elapsed, Moment};
@@ -112,7 +111,7 @@ fn cut(mut text: String, most: usize) -> String {
 /// Describes one target in full.
 fn one(theme: Theme, model: &HostModel, panel: &EndDialog, member: &Member) -> Vec<Line<'static>> {
     let process = &member.process;
-    let user = word(process.facts.user.as_ref().map_err(|why| *why));
+    let user = word(process.facts.user.as_ref());
     let started = model.latest().map(|snapshot| labels::elapsed(snapshot, process)).and_then(Result::ok);
     let started = started.map_or("at an unknown time".to_owned(), |started| format!("{} ago", Elapsed(started)));
     // The last state of an ended process is out of date.

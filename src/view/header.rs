@@ -1,5 +1,7 @@
 //! Draws the first line: the hosts, their load, warnings, and why no data comes from a host.
 
+use std::time::Duration;
+
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
@@ -8,6 +10,7 @@ use super::pen::Pen;
 use super::theme::Theme;
 use crate::app::columns::Align;
 use crate::app::gpu_list::gpu_rows;
+use crate::app::labels::word;
 use crate::app::layout::Area;
 use crate::app::{App, HostTrouble};
 use crate::base::units::{Bytes, Elapsed, Percent};
@@ -21,6 +24,9 @@ const NAME: usize = 8;
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
     pen.put("gputop", theme.accent()).skip(1);
+    if let Some(recording) = &app.recording {
+        pen.put(recording, theme.notable()).skip(2);
+    }
     let fleet = app.fleet();
     let troubles: Vec<String> = app.troubles().map(|(host, trouble)| trouble_words(fleet, host, trouble)).collect();
     if !troubles.is_empty() {
@@ -59,10 +65,10 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     {
         load(&mut pen, theme, snapshot);
         driver(&mut pen, theme, snapshot);
-    }
-    let every = format!("every {:?}", app.interval());
-    if pen.room() >= 2 + every.len() {
-        pen.tab_from_end(every.len()).put(every, theme.dim());
+        let every = format!("every {:?}", Duration::from_millis(snapshot.interval_ms));
+        if pen.room() >= 2 + every.len() {
+            pen.tab_from_end(every.len()).put(every, theme.dim());
+        }
     }
 }
 
@@ -142,9 +148,4 @@ fn of(part: Reading<Bytes>, whole: Reading<Bytes>) -> String {
         }
         (part, _) => word(part),
     }
-}
-
-/// Formats a reading, or why it is missing.
-pub(super) fn word(reading: Reading<impl ToString>) -> String {
-    reading.map_or_else(|why| why.to_string(), |value| value.to_string())
 }

@@ -122,7 +122,7 @@ fn a_replay_says_where_it_ends_and_acts_on_nothing() {
     let mut recorder = Recorder::new();
     let path = recorder.record("short.jsonl", 3, 100);
     let mut terminal = terminal(&path, &["--speed", "max"]);
-    terminal.wait_for("end of the recording");
+    terminal.wait_for("RECORDING (ended)");
     terminal.keys(F9);
     terminal.wait_for("this is a recording");
     terminal.keys(ESC);

@@ -1,9 +1,10 @@
 //! The page of one GPU. One line at the end lists what this GPU or its driver never reports.
 
+use std::borrow::Borrow;
 use std::fmt::Display;
 
 use super::{Writer, describe_growth, memory};
-use crate::base::units::{Bytes, Celsius, Elapsed, Hertz, Percent, Watts};
+use crate::base::units::{Bytes, Celsius, Elapsed, Percent, Watts};
 use crate::model::{GpuOrProcess, HostModel, health};
 use crate::protocol::snapshot::{EccCounts, Failure, Gpu, GpuDetail, Missing, Reading, Route};
 
@@ -11,12 +12,15 @@ use crate::protocol::snapshot::{EccCounts, Failure, Gpu, GpuDetail, Missing, Rea
 struct ReadingWriter<'a> {
     writer: &'a mut Writer,
     unreported: Vec<String>,
+    /// Whether the details of the GPU are known. Until then, readings that are not read yet have no line.
+    has_detail: bool,
 }
 
 impl ReadingWriter<'_> {
-    fn say(&mut self, label: &str, reading: Reading<impl Display>) {
-        match reading {
+    fn reading(&mut self, label: &str, reading: Result<impl Display, impl Borrow<Missing>>) {
+        match reading.map_err(|why| *why.borrow()) {
             Err(Missing::Unsupported) => self.unreported.push(label.to_owned()),
+            Err(Missing::NotYet) if !self.has_detail => {}
             reading => self.writer.reading(label, reading),
         }
     }
@@ -25,19 +29,20 @@ impl ReadingWriter<'_> {
     fn pair(&mut self, label: &str, first: Reading<impl Display>, between: &str, second: Reading<impl Display>) {
         match (first, second) {
             (Ok(first), Ok(second)) => self.writer.field(label, format!("{first}{between}{second}")),
-            (first, _) => self.say(label, first),
+            (first, _) => self.reading(label, first),
         }
     }
 }
 
-pub(super) fn describe(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
+/// Writes the page. `without_detail` says why the details are not known, should they be missing.
+pub(super) fn describe(writer: &mut Writer, model: &HostModel, gpu: &Gpu, without_detail: &str) {
     let (facts, health) = (&gpu.facts, model.health(gpu));
-    writer.reading("name", facts.name.as_ref().map_err(|why| *why));
+    writer.reading("name", facts.name.as_ref());
     if facts.simulated {
         writer.field("simulated", "this GPU does not exist: it belongs to --demo");
     }
     writer.field("index", facts.index);
-    writer.reading("bus id", facts.bus_id.as_ref().map_err(|why| *why));
+    writer.reading("bus id", facts.bus_id.as_ref());
     writer.field("health", health.phrase);
     if let Some(trouble) = &gpu.trouble {
         writer.field("trouble", &trouble.sentence);
@@ -45,7 +50,7 @@ pub(super) fn describe(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     let driver = model.latest().map(|snapshot| snapshot.driver.failures.as_slice()).unwrap_or_default();
     for (label, failures) in [("calls that fail", gpu.failures.as_slice()), ("of the driver", driver)] {
         if !failures.is_empty() {
-            let since = |it: &Failure| format!("{it}, for {}", Elapsed(model.now().since(it.since)));
+            let since = |failure: &Failure| format!("{failure}, for {}", Elapsed(model.now().since(failure.since)));
             writer.list(label, Some(failures.iter().map(since)));
         }
     }
@@ -53,8 +58,11 @@ pub(super) fn describe(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
         writer.field("age", format!("the figures below are {} old", Elapsed(age)));
     }
     let whole = facts.parent.as_ref().and_then(|parent| model.latest()?.gpu(parent));
-    let detail = whole.unwrap_or(gpu).detail.as_deref();
-    let mut page = ReadingWriter { writer, unreported: Vec::new() };
+    let counts = || EccCounts::missing(Missing::NotYet);
+    let unknown = GpuDetail::missing(gpu.load.at, counts(), counts(), counts(), counts(), Missing::NotYet);
+    let known = whole.unwrap_or(gpu).detail.as_deref();
+    let detail = known.unwrap_or(&unknown);
+    let mut page = ReadingWriter { writer, unreported: Vec::new(), has_detail: known.is_some() };
     device_memory(&mut page, model, gpu, detail);
     if let Some(whole) = whole {
         page.writer.field("instance of", format!("GPU {}: what follows is of the whole GPU", whole.facts.index));
@@ -63,12 +71,11 @@ pub(super) fn describe(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     work(&mut page, gpu, detail);
     heat(&mut page, gpu, detail);
     errors(&mut page, model, gpu, detail);
-    match detail {
-        Some(detail) => {
-            bus(&mut page, gpu, detail);
-            board(&mut page, gpu, detail);
-        }
-        None => page.writer.field("the rest", "asking the driver…"),
+    if page.has_detail {
+        bus(&mut page, gpu, detail);
+        board(&mut page, gpu, detail);
+    } else {
+        page.writer.field("details", without_detail);
     }
     let unreported = page.unreported;
     if !unreported.is_empty() {
@@ -77,7 +84,7 @@ pub(super) fn describe(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     }
 }
 
-fn device_memory(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, detail: Option<&GpuDetail>) {
+fn device_memory(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, detail: &GpuDetail) {
     let load = &gpu.load;
     page.writer.head("Memory");
     if load.memory_total == Err(Missing::Unsupported) {
@@ -91,127 +98,90 @@ fn device_memory(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, det
     }
     memory::of_gpu(page.writer, model, gpu);
     describe_growth(page.writer, model, &GpuOrProcess::Gpu(gpu.uuid.clone()));
-    if let Some(detail) = detail.filter(|_| gpu.facts.parent.is_none()) {
+    if gpu.facts.parent.is_none() {
         page.pair("BAR1 in use", detail.bar1_used, " of ", detail.bar1_total);
-        page.pair(
-            "confidential",
-            detail.protected_memory.map(|sizes| sizes[1]),
-            " of ",
-            detail.protected_memory.map(|sizes| sizes[0]),
-        );
+        page.reading("confidential", detail.protected_memory.map(|[total, used]| format!("{used} of {total}")));
     }
 }
 
-fn work(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: Option<&GpuDetail>) {
+fn work(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
     let (load, health) = (&gpu.load, &gpu.health);
     page.writer.head("Work");
     // The figures are aligned, and the words behind them too.
-    let share = |it: Percent| format!("{it:>4}");
-    page.say("SM", load.sm.map(|percent| format!("{percent:>4} of the time, some kernel ran")));
-    if let Some(detail) = detail {
-        page.say(
-            "SM active",
-            detail.sm_active.map(|percent| format!("{percent:>4} of the multiprocessors, on average")),
-        );
-        page.say("SM occupancy", detail.sm_occupancy.map(share));
-        page.say("tensor cores", detail.tensor_active.map(share));
-        page.say("DRAM bandwidth", detail.dram_active.map(share));
-    }
-    page.say("memory access", load.memory_bandwidth.map(|percent| format!("{percent:>4} of the time")));
-    page.say("encoder", detail.map_or(health.encoder, |detail| detail.encoder).map(share));
-    page.say("decoder", detail.map_or(health.decoder, |detail| detail.decoder).map(share));
-    let most = |clock: fn(&GpuDetail) -> Reading<Hertz>| detail.map_or(Err(Missing::Unsupported), clock);
-    page.pair("SM clock", load.sm_clock, " of at most ", most(|detail| detail.sm_clock_max));
-    page.pair("memory clock", health.memory_clock, " of at most ", most(|detail| detail.memory_clock_max));
-    if let Some(detail) = detail {
-        page.pair("graphics clock", detail.graphics_clock, " of at most ", detail.graphics_clock_max);
-        page.say("video clock", detail.video_clock);
-    }
-    page.say("P-state", health.performance_state.map(|state| format!("P{state}")));
-    page.say(
+    let share = |percent: Percent| format!("{percent:>4}");
+    page.reading("SM", load.sm.map(|percent| format!("{percent:>4} of the time, some kernel ran")));
+    page.reading("SM active", detail.sm_active.map(|share| format!("{share:>4} of the multiprocessors, on average")));
+    page.reading("SM occupancy", detail.sm_occupancy.map(share));
+    page.reading("tensor cores", detail.tensor_active.map(share));
+    page.reading("DRAM bandwidth", detail.dram_active.map(share));
+    page.reading("memory access", load.memory_bandwidth.map(|percent| format!("{percent:>4} of the time")));
+    let [encoder, decoder] =
+        if page.has_detail { [detail.encoder, detail.decoder] } else { [health.encoder, health.decoder] };
+    page.reading("encoder", encoder.map(share));
+    page.reading("decoder", decoder.map(share));
+    page.pair("SM clock", load.sm_clock, " of at most ", detail.sm_clock_max);
+    page.pair("memory clock", health.memory_clock, " of at most ", detail.memory_clock_max);
+    page.pair("graphics clock", detail.graphics_clock, " of at most ", detail.graphics_clock_max);
+    page.reading("video clock", detail.video_clock);
+    page.reading("P-state", health.performance_state.map(|state| format!("P{state}")));
+    let reasons = load.throttle.as_ref().map(|reasons| joined(reasons));
+    page.reading(
         "throttled by",
-        load.throttle.as_ref().map_err(|why| *why).map(|reasons| match reasons.as_slice() {
-            [] => "nothing".to_owned(),
-            reasons => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-        }),
+        reasons.map(|reasons| if reasons.is_empty() { "nothing".to_owned() } else { reasons }),
     );
 }
 
-fn heat(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: Option<&GpuDetail>) {
+fn heat(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
     let (load, health) = (&gpu.load, &gpu.health);
     page.writer.head("Heat and power");
-    page.say("temperature", load.temperature);
-    page.say("slows down at", gpu.facts.slowdown_temperature);
-    if let Some(detail) = detail {
-        page.say("of the memory", detail.memory_temperature);
-        page.say("margin", detail.temperature_margin.map(|Celsius(it)| format!("{it} degrees before it slows down")));
-    }
-    page.say("power", load.power);
-    page.say("power limit", health.power_limit);
-    if let Some(detail) = detail {
-        let watts = |it: Reading<u32>| it.map(Watts::from_milliwatts);
-        page.pair("may be set to", watts(detail.power_limit_min), " to ", watts(detail.power_limit_max));
-        page.say("by default", watts(detail.power_limit_default));
-        page.say("energy", detail.energy.map(energy));
-        page.pair(
-            "whole module",
-            watts(detail.module_power_average),
-            " of ",
-            watts(detail.module_power_limit_enforced),
-        );
-    }
-    match detail.map(|detail| detail.fans.as_deref()) {
-        Some(Ok(fans @ [_, _, ..])) => {
-            page.writer.field("fans", fans.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
-        }
-        _ => page.say("fan", health.fan),
+    page.reading("temperature", load.temperature);
+    page.reading("slows down at", gpu.facts.slowdown_temperature);
+    page.reading("of the memory", detail.memory_temperature);
+    let margin = detail.temperature_margin.map(|Celsius(degrees)| format!("{degrees} degrees before it slows down"));
+    page.reading("margin", margin);
+    page.reading("power", load.power);
+    page.reading("power limit", health.power_limit);
+    let watts = |reading: Reading<u32>| reading.map(Watts::from_milliwatts);
+    page.pair("may be set to", watts(detail.power_limit_min), " to ", watts(detail.power_limit_max));
+    page.reading("by default", watts(detail.power_limit_default));
+    page.reading("energy", detail.energy.map(energy));
+    let module_limit = watts(detail.module_power_limit_enforced);
+    page.pair("whole module", watts(detail.module_power_average), " of ", module_limit);
+    match detail.fans.as_deref() {
+        Ok(fans @ [_, _, ..]) => page.writer.field("fans", joined(fans)),
+        _ => page.reading("fan", health.fan),
     }
 }
 
-fn errors(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, detail: Option<&GpuDetail>) {
+fn errors(page: &mut ReadingWriter<'_>, model: &HostModel, gpu: &Gpu, detail: &GpuDetail) {
     let health = &gpu.health;
     page.writer.head("Errors");
-    if let Some(detail) = detail {
-        let mode = |it: bool| if it { "on" } else { "off" };
-        let pending = detail.ecc_pending.ok().filter(|mode| Ok(*mode) != detail.ecc);
-        let after = pending.map_or_else(String::new, |pending_mode| format!(", {} after a reboot", mode(pending_mode)));
-        page.say("ECC", detail.ecc.map(|is_on| format!("{}{after}", mode(is_on))));
-    }
-    page.say("ECC, mended", health.ecc_corrected);
-    page.say("ECC, not mended", health.ecc_uncorrected);
-    if let Some(detail) = detail {
-        places(page, "mended", &detail.corrected);
-        places(page, "not mended", &detail.uncorrected);
-        page.say("mended ever", detail.corrected_ever.total);
-        page.say("not mended ever", detail.uncorrected_ever.total);
-        let rows = detail.remapped_correctable.and_then(|mended| Ok((mended, detail.remapped_uncorrectable?)));
-        page.say(
-            "rows replaced",
-            rows.map(|(mended, not)| format!("{mended} after mended errors, {not} after others")),
-        );
-    }
-    let pending = health.remap_pending.map(|is_pending| if is_pending { "yes: reset the GPU when idle" } else { "no" });
-    page.say("rows waiting", pending);
-    page.say(
-        "unreplaced rows",
-        health.remap_failed.map(|has_failed| if has_failed { "yes: no spare row is left" } else { "no" }),
-    );
-    if let Some(detail) = detail {
-        let pages = detail.retired_single.and_then(|single| Ok((single, detail.retired_double?)));
-        page.say(
-            "pages retired",
-            pages.map(|(one, two)| format!("{one} after single-bit errors, {two} after double-bit")),
-        );
-    }
-    page.say(
-        "pages waiting",
-        health.retired_pending.map(|is_pending| if is_pending { "yes: reboot when idle" } else { "no" }),
-    );
-    let action = |it: u32| health::recovery(it).map_or("nothing", |(_, words)| words);
-    page.say("to be done", health.recovery_action.map(action));
-    let xids = health.xids.iter().map(|it| {
-        let words = health::describe_xid(it.code).map_or_else(String::new, |words| format!(" {words}"));
-        format!("{}{words}, {} ago", it.code, Elapsed(model.now().since(it.at)))
+    let pending = detail.ecc_pending.ok().filter(|pending| Ok(*pending) != detail.ecc);
+    let after = pending.map_or_else(String::new, |pending| format!(", {} after a reboot", on_or_off(pending)));
+    page.reading("ECC", detail.ecc.map(|is_on| format!("{}{after}", on_or_off(is_on))));
+    page.reading("ECC, mended", health.ecc_corrected);
+    page.reading("ECC, not mended", health.ecc_uncorrected);
+    places(page, "mended", &detail.corrected);
+    places(page, "not mended", &detail.uncorrected);
+    page.reading("mended ever", detail.corrected_ever.total);
+    page.reading("not mended ever", detail.uncorrected_ever.total);
+    let rows = detail.remapped_correctable.and_then(|mended| {
+        Ok(format!("{mended} after mended errors, {} after others", detail.remapped_uncorrectable?))
+    });
+    page.reading("rows replaced", rows);
+    let or_no = |text: &'static str| move |is_so: bool| if is_so { text } else { "no" };
+    page.reading("rows waiting", health.remap_pending.map(or_no("yes: reset the GPU when idle")));
+    page.reading("unreplaced rows", health.remap_failed.map(or_no("yes: no spare row is left")));
+    let pages = detail.retired_single.and_then(|single| {
+        Ok(format!("{single} after single-bit errors, {} after double-bit", detail.retired_double?))
+    });
+    page.reading("pages retired", pages);
+    page.reading("pages waiting", health.retired_pending.map(or_no("yes: reboot when idle")));
+    let action = |action: u32| health::recovery(action).map_or("nothing", |(_, words)| words);
+    page.reading("to be done", health.recovery_action.map(action));
+    let xids = health.xids.iter().map(|xid| {
+        let words = health::describe_xid(xid.code).map_or_else(String::new, |words| format!(" {words}"));
+        format!("{}{words}, {} ago", xid.code, Elapsed(model.now().since(xid.at)))
     });
     page.writer.list("Xid", Some(xids));
 }
@@ -227,13 +197,9 @@ fn places(page: &mut ReadingWriter<'_>, label: &str, counts: &EccCounts) {
         ("CBU", counts.cbu),
         ("on the chip", counts.sram),
     ];
-    let some: Vec<String> = places
-        .iter()
-        .filter_map(|(place, count)| match count {
-            Ok(count @ 1..) => Some(format!("{count} in {place}")),
-            _ => None,
-        })
-        .collect();
+    let known = places.into_iter().filter_map(|(place, count)| Some((place, count.ok()?)));
+    let some: Vec<_> =
+        known.filter(|(_, count)| *count > 0).map(|(place, count)| format!("{count} in {place}")).collect();
     if !some.is_empty() {
         page.writer.field(&format!("  {label}"), some.join(", "));
     }
@@ -243,19 +209,19 @@ fn bus(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
     page.writer.head("Bus");
     page.pair("PCIe generation", detail.pcie_generation, " of at most ", detail.pcie_generation_max);
     page.pair("PCIe lanes", detail.pcie_width, " of at most ", detail.pcie_width_max);
-    page.say("PCIe sends", detail.pcie_sent.map(rate));
-    page.say("PCIe receives", detail.pcie_received.map(rate));
-    page.say("sent again", detail.pcie_replays.map(|count| format!("{count} packets")));
+    page.reading("PCIe sends", detail.pcie_sent.map(rate));
+    page.reading("PCIe receives", detail.pcie_received.map(rate));
+    page.reading("sent again", detail.pcie_replays.map(|count| format!("{count} packets")));
     let speed = detail.nvlink_speed.map_or_else(|_| String::new(), |speed| format!(", {} each", rate(speed)));
     page.pair("NVLink", detail.nvlinks_up, " up of ", detail.nvlinks.map(|count| format!("{count}{speed}")));
-    page.say("NVLink sends", detail.nvlink_sent.map(rate));
-    page.say("NVLink receives", detail.nvlink_received.map(rate));
+    page.reading("NVLink sends", detail.nvlink_sent.map(rate));
+    page.reading("NVLink receives", detail.nvlink_received.map(rate));
     match &detail.routes {
         Ok(routes) => routes.iter().for_each(|other| page.writer.field(&format!("to GPU {}", other.to), route(other))),
-        Err(why) => page.say("topology", Err::<u32, _>(*why)),
+        Err(why) => page.reading("topology", Err::<String, _>(why)),
     }
-    page.say("near CPUs", detail.cpus.as_ref().map_err(|why| *why));
-    page.say("near NUMA node", detail.numa_nodes.as_ref().map_err(|why| *why));
+    page.reading("near CPUs", detail.cpus.as_ref());
+    page.reading("near NUMA node", detail.numa_nodes.as_ref());
     if let Ok(node) = detail.numa_node {
         page.writer.field("is NUMA node", format!("{node}: its memory is also the host's"));
     }
@@ -274,29 +240,28 @@ fn bus(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
 }
 
 fn board(page: &mut ReadingWriter<'_>, gpu: &Gpu, detail: &GpuDetail) {
-    let on = |it: bool| if it { "on" } else { "off" };
     page.writer.head("Board and modes");
     page.writer.field("UUID", &gpu.uuid);
-    page.say("MIG", gpu.health.mig.map(|is_split| if is_split { "split into instances" } else { "not split" }));
-    page.say("persistence", detail.persistence.map(on));
-    let mode = detail.compute_mode.map(|it| match it {
+    page.reading("MIG", gpu.health.mig.map(|is_split| if is_split { "split into instances" } else { "not split" }));
+    page.reading("persistence", detail.persistence.map(on_or_off));
+    let mode = detail.compute_mode.map(|mode| match mode {
         0 => "default: any number of processes",
         1 | 3 => "exclusive: one process",
         2 => "prohibited: no process may compute",
         _ => "another",
     });
-    page.say("compute mode", mode);
-    page.say("capability", detail.compute_capability.as_ref().map_err(|why| *why));
-    page.say("display", detail.display_active.map(|is_active| if is_active { "drawn here" } else { "none" }));
-    page.say("GSP firmware", detail.gsp.map(on));
-    let addressing = detail.addressing.map(|it| match it {
+    page.reading("compute mode", mode);
+    page.reading("capability", detail.compute_capability.as_ref());
+    page.reading("display", detail.display_active.map(|is_active| if is_active { "drawn here" } else { "none" }));
+    page.reading("GSP firmware", detail.gsp.map(on_or_off));
+    let addressing = detail.addressing.map(|mode| match mode {
         0 => "its own memory only",
         1 => "the host's memory too, by HMM",
         _ => "the host's memory too, by ATS",
     });
-    page.say("addresses", addressing);
-    page.say("serial", detail.serial.as_ref().map_err(|why| *why));
-    page.say("VBIOS", detail.vbios.as_ref().map_err(|why| *why));
+    page.reading("addresses", addressing);
+    page.reading("serial", detail.serial.as_ref());
+    page.reading("VBIOS", detail.vbios.as_ref());
 }
 
 /// Describes an NVML topology level by nvidia-smi's letters and in words.
@@ -313,6 +278,14 @@ fn route(route: &Route) -> String {
         Some(true) => format!("NVLink; by PCIe {letters}, {words}"),
         _ => format!("{letters}: {words}"),
     }
+}
+
+fn on_or_off(is_on: bool) -> &'static str {
+    if is_on { "on" } else { "off" }
+}
+
+fn joined(parts: &[impl ToString]) -> String {
+    parts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn rate(bytes: Bytes) -> String {

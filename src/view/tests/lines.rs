@@ -295,3 +295,33 @@ fn the_bar_of_a_gpu_is_split_as_those_of_its_processes() {
         }
     }
 }
+
+#[test]
+fn the_header_of_a_recording_says_so_and_says_that_it_ended() {
+    let mut app = App::new(AppOptions { is_recording: true, ..AppOptions::default() });
+    app.update(Event::Resized(120, 60));
+    let header = |app: &App| screen(Theme::new(false, true), app, 120, 60).lines().next().unwrap().to_owned();
+    app.update(Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host(1))))));
+    assert!(header(&app).contains("gputop RECORDING  box"), "{}", header(&app));
+    // `H` hides no header of a recording.
+    app.update(Event::Key(KeyCode::Char('H').into()));
+    app.update(Event::RecordingEnded(Some("its last line is cut off".into())));
+    app.update(Event::Tick(ViewerTime::new(Duration::from_mins(1))));
+    assert!(header(&app).contains("gputop RECORDING (ended: its last line is cut off)  box"), "{}", header(&app));
+    // Nobody can be asked for details that the recording lacks.
+    for key in [KeyCode::Tab, KeyCode::Enter] {
+        app.update(Event::Key(key.into()));
+    }
+    let page = screen(Theme::new(false, true), &app, 120, 60);
+    assert!(page.contains("details          not in this recording") && !page.contains("asking the driver"), "{page}");
+}
+
+#[test]
+fn the_header_has_the_interval_of_a_single_host_only() {
+    let mut app = app_with(&Snapshot { interval_ms: 500, ..host(1) }, 120, Settings::default());
+    assert!(line_of(&app, 120, "gputop").contains("every 500ms"));
+    app.update(Event::Line(HostKey(1), Box::new(Line::Full(Box::new(Snapshot { interval_ms: 2000, ..host(1) })))));
+    assert!(!line_of(&app, 120, "2 hosts").contains("every"));
+    // The interval that the user chose for all hosts stays.
+    assert_eq!(app.options.interval, Duration::from_millis(500));
+}
