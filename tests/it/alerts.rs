@@ -1,4 +1,4 @@
-//! What a person hears of without looking: the bell, and a program that is told.
+//! Alerts: the bell, and the program of `--on-alert`.
 
 use std::fs;
 
@@ -6,18 +6,18 @@ use crate::host::{GIB, Host};
 use crate::process::wait_until;
 use crate::terminal::{TAB, Terminal};
 
-/// A program that writes down what it is told, and says much that nobody wants to see.
-fn teller(host: &Host) -> String {
+/// Installs an alert program that logs its argument and environment, and prints text that must not reach the screen.
+fn install_alert_program(host: &Host) -> String {
     let script = "#!/bin/sh\necho NOISE; echo NOISE >&2; (echo NOISE >/dev/tty) 2>/dev/null\n\
-                  { echo \"argument=$1\"; env | grep ^GPUTOP_ALERT; echo; } >>\"$(dirname \"$0\")/told\"\n";
-    host.install_script("tell", script).display().to_string()
+                  { echo \"argument=$1\"; env | grep ^GPUTOP_ALERT; echo; } >>\"$(dirname \"$0\")/alerts.log\"\n";
+    host.install_script("alert", script).display().to_string()
 }
 
 #[test]
-fn the_end_of_a_watched_process_rings_once_and_a_program_is_told() {
+fn the_end_of_a_watched_process_rings_the_bell_once_and_runs_the_alert_program() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
-    let program = format!("{} hello", teller(&host));
+    let program = format!("{} hello", install_alert_program(&host));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms", "--bell", "--on-alert", &program]);
     terminal.wait_for(&format!(" {pid} "));
     terminal.wait_for("sleep 1000");
@@ -29,8 +29,8 @@ fn the_end_of_a_watched_process_rings_once_and_a_program_is_told() {
     host.process(pid).handle.kill();
     host.process(pid).wait();
     terminal.wait_for("GPU 0 is free");
-    let told = || fs::read_to_string(host.path("told")).unwrap_or_default();
-    for line in [
+    let log = || fs::read_to_string(host.path("alerts.log")).unwrap_or_default();
+    for expected in [
         "argument=hello",
         "GPUTOP_ALERT=process_ended",
         &format!("GPUTOP_ALERT_SENTENCE={pid} (sleep 1000) has ended"),
@@ -38,17 +38,17 @@ fn the_end_of_a_watched_process_rings_once_and_a_program_is_told() {
         "GPUTOP_ALERT=gpu_free",
         "GPUTOP_ALERT_SENTENCE=GPU 0 is free",
     ] {
-        wait_until(line, || told().lines().any(|it| it == line));
+        wait_until(expected, || log().lines().any(|line| line == expected));
     }
     assert!(!terminal.text().contains("NOISE"), "{}", terminal.text());
-    let bytes = terminal.bytes();
-    let rung = bytes.split(|it| *it == 7).count() - 1;
-    assert!((1..=2).contains(&rung), "once for each, and two that come together are one: {rung}");
+    const BELL: u8 = 7;
+    let rings = terminal.bytes().into_iter().filter(|byte| *byte == BELL).count();
+    assert!((1..=2).contains(&rings), "two alerts ring once each, or once if they come together: {rings}");
     terminal.quit();
 }
 
 #[test]
-fn a_program_that_cannot_be_told_is_named_once() {
+fn an_alert_program_that_cannot_be_run_is_named() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms", "--on-alert", "/nowhere/tell"]);

@@ -17,7 +17,7 @@ mod lab;
 const OK: i32 = 0;
 const ERROR: i32 = 1;
 const USAGE: i32 = 2;
-const NOTHING: i32 = 6;
+const NOTHING_FOUND: i32 = 6;
 
 /// One seed of each shape, without the hard and the slow ones.
 const SEEDS: [(Shape, u64); 16] = [
@@ -53,16 +53,16 @@ fn log(case: &Case, sampling: Sampling) -> String {
 }
 
 fn analyze(host: &Host, log: &str, args: &[&str]) -> Output {
-    let file = tempfile::NamedTempFile::new().expect("a place for files");
-    fs::write(file.path(), log).expect("it can be written");
-    let path = file.path().to_str().expect("a plain name");
+    let file = tempfile::NamedTempFile::new().expect("/tmp has room");
+    fs::write(file.path(), log).expect("/tmp has room");
+    let path = file.path().to_str().expect("the path is UTF-8");
     run(&mut host.gputop(["analyze", path].iter().chain(args).copied()))
 }
 
 /// Returns the verdicts with their times.
 fn timeline(series: &Value) -> Vec<(f64, String)> {
-    let said = series["timeline"].as_array().expect("a list");
-    said.iter()
+    let timeline = series["timeline"].as_array().expect("a list of verdicts");
+    timeline.iter()
         .map(|verdict| {
             (verdict["at"].as_f64().expect("a time"), verdict["verdict"].as_str().expect("a word").to_owned())
         })
@@ -77,30 +77,30 @@ fn each_shape_gets_its_verdict() {
         let case = shape.make(seed);
         let output = analyze(&host, &log(&case, Sampling::every(2.0)), &["--json"]);
         assert_eq!(output.code, OK, "{shape:?} {seed}: {}", output.stderr);
-        let said = json(&output);
-        let series = &said["series"][0];
+        let report = json(&output);
+        let series = &report["series"][0];
         assert_eq!((series["gpu"].as_u64(), series["pid"].as_u64()), (Some(0), None));
-        assert_eq!(said["files"][0]["bad_lines"], 0, "{said}");
+        assert_eq!(report["files"][0]["bad_lines"], 0, "{report}");
         let timeline = timeline(series);
-        let called = timeline.iter().find(|(_, verdict)| verdict == "leak").map(|(at, _)| *at);
+        let detected = timeline.iter().find(|(_, verdict)| verdict == "leak").map(|(at, _)| *at);
         let name = format!("{shape:?} {seed}: {timeline:?}");
         if shape.label() != Label::Leak {
-            assert_eq!(called, None, "{name}");
-            let last = timeline.iter().rfind(|(_, verdict)| verdict != "suspect").expect("not only suspicion");
+            assert_eq!(detected, None, "{name}");
+            let last = timeline.iter().rfind(|(_, verdict)| verdict != "suspect").expect("some verdict is not `suspect`");
             assert!(case.plateau.is_none_or(|plateau| last.0 < plateau + 120.0), "{name}");
             continue;
         }
         let (onset, died) = (case.onset.expect("a leak begins"), case.died.expect("a leak ends"));
-        let called = called.expect(&name);
-        assert!(onset <= called, "{name}");
-        assert!(called - case.tellable() < 0.3 * (died - onset), "{name}");
+        let detected = detected.expect(&name);
+        assert!(onset <= detected, "{name}");
+        assert!(detected - case.tellable() < 0.3 * (died - onset), "{name}");
         let forecasts = series["forecasts"].as_array().expect("a list");
         let half =
             forecasts.iter().find(|forecast| forecast["at"].as_f64() > Some(f64::midpoint(onset, died))).expect(&name);
         let left = died - half["at"].as_f64().expect("a time");
-        let foretold = half["oom_in_s"].as_f64().expect("the capacity is known");
-        assert!((foretold - left).abs() < 0.35 * left, "{name}: {half}, and it took {left}");
-        assert!(half["oom_low_s"].as_f64() < Some(foretold) && half["oom_high_s"].as_f64() > Some(foretold), "{half}");
+        let forecast = half["oom_in_s"].as_f64().expect("the capacity is known");
+        assert!((forecast - left).abs() < 0.35 * left, "{name}: {half}, but {left} s were left");
+        assert!(half["oom_low_s"].as_f64() < Some(forecast) && half["oom_high_s"].as_f64() > Some(forecast), "{half}");
         assert!(half["rate_bytes_per_s"].as_f64() > Some(0.0), "{half}");
     }
 }
@@ -128,7 +128,7 @@ fn unreadable_logs_are_reported_in_a_sentence() {
     assert_eq!(output.code, ERROR);
     assert!(output.stderr.starts_with("gputop: cannot open /nowhere/log.csv: "), "{}", output.stderr);
     let output = analyze(&host, "no log\nat all\n", &[]);
-    assert_eq!(output.code, NOTHING);
+    assert_eq!(output.code, NOTHING_FOUND);
     assert!(output.stderr.contains("no series of memory in "), "{}", output.stderr);
     assert_eq!(host.run(["analyze"]).code, USAGE);
     assert_eq!(host.run(["analyze", "x", "--capacity", "much"]).code, USAGE);
@@ -141,17 +141,17 @@ fn unreadable_logs_are_reported_in_a_sentence() {
 #[test]
 fn a_real_leak_gets_advice_and_the_same_loop_without_it_does_not() {
     let host = Host::new([]);
-    let of = |name: &str| {
+    let analyze = |name: &str| {
         let log = format!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/memory/{}.csv"), name);
         let args = ["analyze", "--capacity", "24GiB", &log];
-        let found = host.run(args.into_iter().chain(["--json"]));
-        (json(&found)["series"][0].clone(), host.run(args).text())
+        let report = host.run(args.into_iter().chain(["--json"]));
+        (json(&report)["series"][0].clone(), host.run(args).text())
     };
     let verdicts = |series: &Value| -> Vec<String> {
-        let timeline = series["timeline"].as_array().expect("there is one");
+        let timeline = series["timeline"].as_array().expect("a list of verdicts");
         timeline.iter().map(|verdict| verdict["verdict"].as_str().expect("a word").to_owned()).collect()
     };
-    let (leak, text) = of("leak");
+    let (leak, text) = analyze("leak");
     assert_eq!(leak["verdict"], "leak", "{leak:#}");
     // The loop leaks half a megabyte per step, at eight steps per second.
     let rate =
@@ -159,8 +159,8 @@ fn a_real_leak_gets_advice_and_the_same_loop_without_it_does_not() {
     assert!((2e6..6e6).contains(&rate), "{rate}");
     assert_eq!(leak["advice"][0]["name"], "loss-history", "{leak:#}");
     assert!(text.contains("1. A loss or metric is summed together with its history"), "{text}");
-    assert!(text.contains("    total += loss.item()"), "code is as it stands: {text}");
-    let (twin, text) = of("twin");
+    assert!(text.contains("    total += loss.item()"), "code is not wrapped: {text}");
+    let (twin, text) = analyze("twin");
     assert!(verdicts(&twin).iter().all(|verdict| verdict != "leak"), "{twin:#}");
     assert!(twin["advice"].as_array().is_some_and(Vec::is_empty) && !text.contains("What to try"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What gputop prints without a terminal, and with which exit code it leaves.
+//! Output without a terminal, and exit codes.
 
 use std::process::{Command, Stdio};
 
@@ -14,12 +14,12 @@ const NO_DRIVER: i32 = 3;
 const NO_GPU: i32 = 4;
 const PARTIAL: i32 = 5;
 
-/// The one line of JSON that was printed.
+/// Parses the output, which must be one line of JSON.
 #[track_caller]
 pub(crate) fn json(output: &Output) -> Value {
     let text = output.text();
     assert_eq!(text.lines().count(), 1, "{text}\n{}", output.stderr);
-    serde_json::from_str(&text).expect("it is JSON")
+    serde_json::from_str(&text).expect("the output is JSON")
 }
 
 /// The PIDs of the GPU processes.
@@ -32,11 +32,11 @@ fn gpu_processes(line: &Value) -> Vec<u64> {
 /// The user of a process in the list of all processes.
 fn process_user(line: &Value, pid: u32) -> Value {
     let processes = line["processes"].as_array().expect("a list");
-    processes.iter().find(|process| process["pid"] == pid).expect("it is there")["facts"]["user"].clone()
+    processes.iter().find(|process| process["pid"] == pid).expect("the process is listed")["facts"]["user"].clone()
 }
 
 #[test]
-fn a_table_names_gpus_and_processes() {
+fn the_table_lists_gpus_and_processes() {
     let mut host = Host::with_jitter(["H100", "A100"]);
     let pid = host.start_sleep(1, 5 * GIB);
     for args in [["--once"].as_slice(), &[]] {
@@ -51,7 +51,7 @@ fn a_table_names_gpus_and_processes() {
 }
 
 #[test]
-fn json_is_one_line_with_rates() {
+fn json_is_one_line_and_has_rates() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, 5 * GIB);
     let output = host.run(["--json"]);
@@ -63,29 +63,29 @@ fn json_is_one_line_with_rates() {
     assert_eq!(gpu_process["user"], process_user(&line, pid), "{line:#}");
     assert_eq!(gpu_processes(&line), [u64::from(pid)]);
     let processes = line["processes"].as_array().expect("a list");
-    let process = processes.iter().find(|process| process["pid"] == pid).expect("it is a tenant");
+    let process = processes.iter().find(|process| process["pid"] == pid).expect("the process is listed");
     assert!(process["load"]["cpu_percent"].is_number(), "a rate needs two samples: {line:#}");
     assert!(line["host"]["load"]["cpu_percent"].is_number(), "{line:#}");
     assert_eq!(line["gpus"][0]["facts"]["simulated"], false);
 }
 
 #[test]
-fn again_and_again_until_interrupted() {
+fn with_a_loop_json_is_printed_until_an_interrupt() {
     let host = Host::with_jitter(["H100"]);
     let mut command = host.gputop(["--json", "-l", "0.2"]);
     let mut gputop = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()));
-    let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("it was asked for"));
+    let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("stdout is piped"));
     let mut lines = std::io::BufRead::lines(lines);
     for _ in 0..3 {
-        let line = lines.next().expect("there is another").expect("it can be read");
-        assert_eq!(serde_json::from_str::<Value>(&line).expect("it is JSON")["kind"], "full");
+        let line = lines.next().expect("gputop prints another line").expect("a pipe can be read");
+        assert_eq!(serde_json::from_str::<Value>(&line).expect("the output is JSON")["kind"], "full");
     }
     gputop.handle.signal(rustix::process::Signal::INT);
     assert_eq!(exit_code(gputop.wait()), 130);
 }
 
 #[test]
-fn a_driver_that_is_absent_is_said_and_host_figures_go_on() {
+fn without_a_driver_the_reason_is_given_and_host_readings_remain() {
     let host = Host::with_jitter(["H100"]);
     let output = run(host.gputop(["--json"]).env_remove("GPUTOP_NVML_LIB").env_remove("FAKE_NVML_WORLD"));
     if output.code == OK {
@@ -102,7 +102,7 @@ fn a_driver_that_is_absent_is_said_and_host_figures_go_on() {
 }
 
 #[test]
-fn what_is_wrong_with_the_driver_is_said() {
+fn a_driver_that_fails_is_reported_with_the_cause() {
     for (error, exit, word) in [
         ("DRIVER_NOT_LOADED", NO_DRIVER, "no_driver"),
         ("LIB_RM_VERSION_MISMATCH", NO_DRIVER, "version_mismatch"),
@@ -115,24 +115,24 @@ fn what_is_wrong_with_the_driver_is_said() {
         assert_eq!((output.code, trouble["cause"].as_str()), (exit, Some(word)), "{error}: {trouble:#}");
         let output = host.run(["--once"]);
         assert_eq!(output.code, exit);
-        let sentence = trouble["sentence"].as_str().expect("there is a sentence");
+        let sentence = trouble["sentence"].as_str().expect("a sentence");
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
         assert!(words(&output.text()).contains(&words(sentence)), "no `{sentence}` in\n{}", output.text());
     }
 }
 
 #[test]
-fn a_library_that_is_none_is_not_loaded() {
+fn a_file_that_is_no_library_is_reported() {
     let host = Host::with_jitter(["H100"]);
-    std::fs::write(host.path("nonsense.so"), "no library").expect("there is room in /tmp");
+    std::fs::write(host.path("nonsense.so"), "no library").expect("/tmp has room");
     let path = host.path("nonsense.so");
-    let output = host.run(["--json", "--nvml-lib", path.to_str().expect("it is UTF-8")]);
+    let output = host.run(["--json", "--nvml-lib", path.to_str().expect("the path is UTF-8")]);
     assert_eq!(output.code, NO_DRIVER);
     assert_eq!(json(&output)["driver"]["trouble"]["cause"], "not_loading");
 }
 
 #[test]
-fn a_host_without_a_gpu_has_a_code_of_its_own() {
+fn a_host_without_a_gpu_has_its_own_exit_code() {
     let host = Host::with_jitter([]);
     for args in [["--once"], ["--json"]] {
         let output = host.run(args);
@@ -141,7 +141,7 @@ fn a_host_without_a_gpu_has_a_code_of_its_own() {
 }
 
 #[test]
-fn a_lost_gpu_makes_it_partial_and_the_others_are_there() {
+fn with_a_lost_gpu_the_result_is_partial_and_the_others_are_reported() {
     let mut host = Host::with_jitter(["H100", "H100"]);
     host.change(|world| world.gpus[0].falls_off_the_bus());
     let output = host.run(["--json"]);
@@ -154,8 +154,8 @@ fn a_lost_gpu_makes_it_partial_and_the_others_are_there() {
 }
 
 #[test]
-fn the_timeout_is_kept_whatever_hangs() {
-    // One at a time: a dozen beside each other are late on any machine that is busy besides.
+fn the_timeout_holds_whichever_call_hangs() {
+    // One after the other: many at once miss the timeout on a busy machine.
     let all = ["*", "nvmlInit_v2", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"].map(Fault::hang);
     for (fault, args) in all
         .into_iter()
@@ -175,7 +175,7 @@ fn the_timeout_is_kept_whatever_hangs() {
 }
 
 #[test]
-fn a_slip_of_the_pen_is_a_usage_error() {
+fn wrong_arguments_are_usage_errors() {
     let host = Host::with_jitter(["H100"]);
     for args in [
         ["--colour"].as_slice(),
@@ -195,7 +195,7 @@ fn a_slip_of_the_pen_is_a_usage_error() {
 }
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_and_version_succeed() {
     let host = Host::with_jitter(["H100"]);
     let help = host.run(["--help"]);
     assert_eq!(help.code, OK);
@@ -208,7 +208,7 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
-fn a_simulated_machine_is_called_one() {
+fn the_demo_is_marked_as_simulated() {
     let host = Host::with_jitter([]);
     let output = host.run(["--demo", "--json"]);
     assert_eq!(output.code, OK, "{}", output.stderr);
@@ -221,12 +221,12 @@ fn a_simulated_machine_is_called_one() {
 }
 
 #[test]
-fn an_old_driver_without_new_functions_is_read_all_the_same() {
+fn an_old_driver_without_newer_functions_is_read() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, 5 * GIB);
-    let lacks = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"];
+    let missing = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"];
     let old = host.path("old.so");
-    fake_nvml::library_without(&lacks, &old).expect("there is room in /tmp");
+    fake_nvml::library_without(&missing, &old).expect("/tmp has room");
     host.library = old;
     let output = host.run(["--json"]);
     let line = json(&output);
@@ -236,7 +236,7 @@ fn an_old_driver_without_new_functions_is_read_all_the_same() {
 }
 
 #[test]
-fn whatever_size_the_driver_gives_its_list_entries_the_pids_are_right() {
+fn pids_are_right_for_every_size_of_list_entries() {
     for stride in [16, 24, 32] {
         let mut host = Host::with_jitter(["H100"]);
         let pids = [host.start_sleep(0, GIB), host.start_sleep(0, 2 * GIB), host.start_sleep(0, 3 * GIB)];
@@ -250,5 +250,5 @@ fn whatever_size_the_driver_gives_its_list_entries_the_pids_are_right() {
 fn the_schema_is_printed() {
     let output = run(Command::new(env!("CARGO_BIN_EXE_gputop")).arg("schema"));
     assert_eq!(output.code, OK);
-    assert!(serde_json::from_str::<Value>(&output.text()).expect("it is JSON")["$schema"].is_string());
+    assert!(serde_json::from_str::<Value>(&output.text()).expect("the output is JSON")["$schema"].is_string());
 }

@@ -11,9 +11,9 @@ use crate::print_note;
 use crate::process::{Output, run};
 use crate::terminal::{ESC, Terminal, count_frames};
 
-/// Returns the line on a subject, and the suggested command below it.
+/// Returns the line about a subject, and the suggested command below it.
 #[track_caller]
-fn on(output: &Output, subject: &str) -> String {
+fn line_about(output: &Output, subject: &str) -> String {
     let text = output.text();
     let mut lines = text.lines().skip_while(|line| !line[9..].starts_with(subject));
     let found = lines.next().unwrap_or_else(|| panic!("nothing on {subject} in\n{text}{}", output.stderr));
@@ -26,8 +26,8 @@ fn a_good_setup_has_no_errors() {
     let host = Host::with_jitter(["H100", "A100-MIG"]);
     let output = host.run(["doctor"]);
     assert_eq!(output.code, 0, "{}{}", output.text(), output.stderr);
-    assert!(on(&output, "driver").starts_with("ok"), "{}", output.text());
-    assert!(on(&output, "GPUs").contains("2, split into"), "{}", output.text());
+    assert!(line_about(&output, "driver").starts_with("ok"), "{}", output.text());
+    assert!(line_about(&output, "GPUs").contains("2, split into"), "{}", output.text());
     assert!(!output.text().contains("error"), "{}", output.text());
 }
 
@@ -41,7 +41,7 @@ fn errors_have_a_reason_and_a_command() {
         let mut host = Host::with_jitter(["H100"]);
         host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", error)));
         let output = host.run(["doctor"]);
-        let found = on(&output, "driver");
+        let found = line_about(&output, "driver");
         assert_eq!(output.code, code, "{}", output.text());
         assert!(found.starts_with("error") && found.contains(reason), "{found}");
         // In a container without GPUs, the suggestion is to start it with GPUs.
@@ -55,23 +55,23 @@ fn a_gpu_that_fails_in_part_is_named_with_the_call() {
     let mut host = Host::with_jitter(["H100", "H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetTemperature", "UNKNOWN").on(1)));
     let output = host.run(["doctor"]);
-    let found = on(&output, "GPU ");
+    let found = line_about(&output, "GPU ");
     assert!(found.starts_with("warning") && found.contains("GPU 1"), "{found}");
     assert!(found.contains("nvmlDeviceGetTemperature") && found.contains("dmesg"), "{found}");
     host.change(|world| world.gpus[0].falls_off_the_bus());
-    assert!(on(&host.run(["doctor"]), "GPU ").contains("fell off the bus"));
+    assert!(line_about(&host.run(["doctor"]), "GPU ").contains("fell off the bus"));
 }
 
 #[test]
 fn wrong_settings_are_reported_as_at_the_start() {
     let host = Host::with_jitter(["H100"]);
     let settings = |text: &str| {
-        fs::create_dir_all(host.path("config/gputop")).expect("there is room in /tmp");
-        fs::write(host.path("config/gputop/config.toml"), text).expect("there is room in /tmp");
+        fs::create_dir_all(host.path("config/gputop")).expect("/tmp has room");
+        fs::write(host.path("config/gputop/config.toml"), text).expect("/tmp has room");
         let output = host.run(["doctor"]);
-        (on(&output, "settings"), output.code)
+        (line_about(&output, "settings"), output.code)
     };
-    assert!(on(&host.run(["doctor"]), "settings").contains("none: there is no"));
+    assert!(line_about(&host.run(["doctor"]), "settings").contains("none: there is no"));
     let (found, code) = settings("theme = 'light'\n");
     assert!(found.starts_with("ok") && found.contains("config.toml") && code == 0, "{found}");
     let (found, code) = settings("host = true\nthme = 'light'\n");
@@ -87,10 +87,10 @@ fn a_home_directory_that_hangs_is_named_without_delay() {
     for (file, is_settings) in [("config/gputop/config.toml", true), ("gputop/screen.toml", false)] {
         // Opening a pipe without a writer blocks.
         let path = host.path(file);
-        fs::create_dir_all(path.parent().expect("it has one")).expect("there is room in /tmp");
-        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("there is room in /tmp");
+        fs::create_dir_all(path.parent().expect("a file is in a folder")).expect("/tmp has room");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("/tmp has room");
         let output = host.run(["doctor"]);
-        let found = on(&output, "settings");
+        let found = line_about(&output, "settings");
         assert!(found.starts_with("warning") && found.contains(&format!("{file} does not respond")), "{found}");
         assert_eq!(output.code, 0, "{}", output.text());
         let mut terminal = Terminal::start_at(&host, 160, 24, []);
@@ -102,9 +102,9 @@ fn a_home_directory_that_hangs_is_named_without_delay() {
             // The help was drawn before, so nothing waited for the file.
             let bytes = terminal.bytes();
             let first = |words: &str| bytes.windows(words.len()).position(|window| window == words.as_bytes());
-            let (help, late) =
-                (first("a screen up").expect("it is there"), first("may not have been").expect("it is there"));
-            assert!(count_frames(&bytes[help.min(late)..late]) > 0, "{}", terminal.text());
+            let help = first("a screen up").expect("the help was drawn");
+            let notice = first("may not have been").expect("the notice was drawn");
+            assert!(count_frames(&bytes[help.min(notice)..notice]) > 0, "{}", terminal.text());
             terminal.keys(ESC);
             terminal.wait_for("no process uses a GPU");
             terminal.keys("W");
@@ -112,7 +112,7 @@ fn a_home_directory_that_hangs_is_named_without_delay() {
         }
         terminal.keys("s");
         terminal.quit();
-        fs::remove_file(&path).expect("it is there");
+        fs::remove_file(&path).expect("the pipe exists");
     }
 }
 
@@ -121,7 +121,7 @@ fn a_driver_that_hangs_does_not_hang_the_command() {
     let mut host = Host::with_jitter(["H100"]);
     host.change(|world| world.faults.push(Fault::hang("nvmlInit_v2")));
     let output = host.run(["doctor"]);
-    let found = on(&output, "driver");
+    let found = line_about(&output, "driver");
     assert!(output.code == 1 && found.starts_with("error") && found.contains("nvmlInit_v2"), "{}", output.text());
 }
 
@@ -130,8 +130,8 @@ fn an_old_driver_and_an_ascii_locale_are_warnings() {
     let mut host = Host::with_jitter(["H100"]);
     host.change(|world| world.driver = "470.256.02".into());
     let output = run(host.gputop(["doctor"]).env("LANG", "C"));
-    assert!(on(&output, "old driver").starts_with("warning"), "{}", output.text());
-    assert!(on(&output, "locale").contains("export LANG"), "{}", output.text());
+    assert!(line_about(&output, "old driver").starts_with("warning"), "{}", output.text());
+    assert!(line_about(&output, "locale").contains("export LANG"), "{}", output.text());
     assert!(output.text().is_ascii(), "{}", output.text());
     assert_eq!(output.code, 0);
 }
@@ -148,6 +148,6 @@ fn a_pid_namespace_and_hidden_processes_are_reported() {
     if matches!(output.code, 1 | 77 | 127) {
         return print_note(format_args!("skipped: only root can make namespaces: {}", output.stderr));
     }
-    assert!(on(&output, "processes").contains("PID namespace of its own"), "{}", output.text());
-    assert!(on(&output, "hidden processes").contains("hidepid"), "{}", output.text());
+    assert!(line_about(&output, "processes").contains("PID namespace of its own"), "{}", output.text());
+    assert!(line_about(&output, "hidden processes").contains("hidepid"), "{}", output.text());
 }

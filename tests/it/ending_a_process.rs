@@ -1,5 +1,6 @@
-//! The panel, from the key to the memory that came back, on real processes.
+//! The end dialog on real processes, from the key to the returned memory.
 
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use fake_nvml::Tenant;
@@ -10,16 +11,16 @@ use crate::print_note;
 use crate::process::{ChildProcess, ProcessHandle, is_skipped_in_container, process_state};
 use crate::terminal::{CTRL_C, DELETE, DOWN, ENTER, ESC, F9, Terminal, UP};
 
-/// Opens the panel on the only process there is.
+/// Starts gputop, and opens the end dialog on the only process.
 #[track_caller]
-fn panel(host: &Host, pid: u32) -> Terminal {
+fn start_with_dialog(host: &Host, pid: u32) -> Terminal {
     let terminal = Terminal::start(host, ["--interval", "100ms"]);
     open_dialog(&terminal, pid);
     terminal.wait_for("Verified: only");
     terminal
 }
 
-/// Opens the panel once the process is old enough to be told from any other.
+/// Opens the end dialog, once the process is old enough to be identified by its start time.
 #[track_caller]
 pub(crate) fn open_dialog(terminal: &Terminal, pid: u32) {
     terminal.wait_for(&format!(" {pid} "));
@@ -31,8 +32,8 @@ pub(crate) fn open_dialog(terminal: &Terminal, pid: u32) {
     terminal.wait_for(&format!("End process {pid}"));
 }
 
-/// Ends by the panel that is open what has a GiB on a GPU, sees the memory come back, and closes the panel. Gives
-/// what the screen said at last.
+/// In the open end dialog, ends a process that uses 1 GiB, checks that the memory is returned, and closes the dialog.
+/// Returns the text of the screen before that.
 #[track_caller]
 pub(crate) fn end(terminal: &Terminal, host: &mut Host, pid: u32) -> String {
     terminal.wait_for("Verified: only");
@@ -45,55 +46,59 @@ pub(crate) fn end(terminal: &Terminal, host: &mut Host, pid: u32) -> String {
     text
 }
 
-/// Closes the panel and quits.
+/// Closes the end dialog and quits.
 #[track_caller]
-fn leave(mut terminal: Terminal) {
+fn close_and_quit(mut terminal: Terminal) {
     terminal.keys(ESC);
     terminal.wait_until_gone("End process");
     terminal.quit();
 }
 
-/// A Python program, which says a word when it is ready.
+/// A Python program, which prints a word when it is ready.
 fn python(program: &str) -> Command {
     let mut command = Command::new("python3");
     command.args(["-c", program]).stdout(Stdio::piped());
     command
 }
 
-/// Starts it on GPU 0 and waits for its word. Gives what it said, and its PID.
-pub(crate) fn start_python(host: &mut Host, memory: u64, program: &str) -> (String, u32) {
+/// Starts a Python program on GPU 0, and waits for its word. Returns its PID.
+pub(crate) fn start_python(host: &mut Host, memory: u64, program: &str) -> u32 {
     let process = host.start(0, memory, &mut python(program));
-    let out = process.child().stdout.take().expect("it was asked for");
-    let mut word = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut word).expect("it says UTF-8");
-    (word.trim().to_owned(), process.pid())
+    read_word(process);
+    process.pid()
+}
+
+/// Reads the first line that a program prints.
+fn read_word(process: &mut ChildProcess) -> String {
+    let stdout = BufReader::new(process.child().stdout.take().expect("stdout is piped"));
+    stdout.lines().next().expect("the program prints a line").expect("the output is UTF-8")
 }
 
 #[test]
-fn a_process_ends_and_its_memory_is_back() {
+fn ending_a_process_returns_its_memory() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, 38 * GIB);
-    let terminal = panel(&host, pid);
+    let terminal = start_with_dialog(&host, pid);
     terminal.wait_for("sleep 1000");
     terminal.wait_for("holds 38.0 GiB on GPU 0");
-    assert_eq!(process_state(pid), Some('S'), "opening the panel harms nobody");
+    assert_eq!(process_state(pid), Some('S'), "opening the dialog sends nothing");
     terminal.keys(ENTER);
     let process = host.process(pid);
     process.handle.wait_for_end();
-    // Its parent is the test: until it reaps, the process is a zombie, and then it is gone.
+    // The parent is the test: until the test reaps it, the process is a zombie.
     terminal.wait_for("has not reaped it: a zombie");
     process.wait();
     terminal.wait_until_gone("zombie");
     terminal.wait_for("It ended after");
     terminal.wait_for("returned 38.0 GiB of 38.0 GiB");
-    leave(terminal);
+    close_and_quit(terminal);
 }
 
 #[test]
-fn each_of_the_keys_opens_the_panel_and_escape_harms_nobody() {
+fn each_of_its_keys_opens_the_end_dialog_and_escape_sends_nothing() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
-    let mut terminal = panel(&host, pid);
+    let mut terminal = start_with_dialog(&host, pid);
     terminal.keys(ESC);
     terminal.wait_until_gone("End process");
     for keys in [F9, "x", DELETE] {
@@ -107,10 +112,10 @@ fn each_of_the_keys_opens_the_panel_and_escape_harms_nobody() {
 }
 
 #[test]
-fn what_is_pasted_is_text_for_the_filter_and_no_key() {
+fn a_paste_is_text_for_the_filter_and_never_a_key() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
-    let mut terminal = panel(&host, pid);
+    let mut terminal = start_with_dialog(&host, pid);
     terminal.keys("\x1b[200~\r\r\x1b[201~\x1b[B");
     terminal.wait_for("● SIGKILL");
     terminal.wait_for("Verified: only");
@@ -124,25 +129,25 @@ fn what_is_pasted_is_text_for_the_filter_and_no_key() {
 }
 
 #[test]
-fn the_gentlest_signal_lets_python_clean_up() {
+fn sigint_lets_python_clean_up() {
     let mut host = Host::new(["H100"]);
     let program = "import time\ntry:\n print('ready', flush=True); time.sleep(1000)\nexcept KeyboardInterrupt:\n raise SystemExit(7)";
-    let (_, pid) = start_python(&mut host, GIB, program);
-    let terminal = panel(&host, pid);
+    let pid = start_python(&mut host, GIB, program);
+    let terminal = start_with_dialog(&host, pid);
     terminal.keys(UP);
     terminal.wait_for("● SIGINT");
     terminal.keys(ENTER);
     assert_eq!(host.process(pid).wait().code(), Some(7));
     terminal.wait_for("It ended after");
-    leave(terminal);
+    close_and_quit(terminal);
 }
 
 #[test]
-fn a_process_that_does_not_heed_sigterm_is_said_to_live_and_sigkill_ends_it() {
+fn a_process_that_ignores_sigterm_is_reported_alive_and_sigkill_ends_it() {
     let mut host = Host::new(["H100"]);
     let program = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(1000)";
-    let (_, pid) = start_python(&mut host, 2 * GIB, program);
-    let terminal = panel(&host, pid);
+    let pid = start_python(&mut host, 2 * GIB, program);
+    let terminal = start_with_dialog(&host, pid);
     terminal.keys(ENTER);
     terminal.wait_for("it has not ended yet");
     terminal.wait_for("It is sleeping");
@@ -151,16 +156,16 @@ fn a_process_that_does_not_heed_sigterm_is_said_to_live_and_sigkill_ends_it() {
     terminal.keys(ENTER);
     host.process(pid).wait();
     terminal.wait_for("returned 2.0 GiB of 2.0 GiB");
-    leave(terminal);
+    close_and_quit(terminal);
 }
 
 #[test]
-fn a_process_that_is_stopped_is_said_to_be_and_only_sigkill_reaches_it() {
+fn a_stopped_process_is_reported_and_only_sigkill_reaches_it() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
     host.process(pid).handle.signal(Signal::STOP);
     host.process(pid).handle.wait_for_state('T');
-    let terminal = panel(&host, pid);
+    let terminal = start_with_dialog(&host, pid);
     terminal.wait_for("stopped");
     terminal.keys(ENTER);
     terminal.wait_for("It is stopped: only SIGKILL and SIGCONT reach it");
@@ -170,45 +175,42 @@ fn a_process_that_is_stopped_is_said_to_be_and_only_sigkill_reaches_it() {
     terminal.keys(ENTER);
     host.process(pid).wait();
     terminal.wait_for("It ended after");
-    leave(terminal);
+    close_and_quit(terminal);
 }
 
 #[test]
-fn a_zombie_is_called_one_and_its_parent_is_named() {
+fn a_zombie_is_reported_with_its_parent() {
     let mut host = Host::new(["H100"]);
-    // A parent that never asks how its child ended.
+    // A parent that never reaps its child.
     let program =
         "import os, time\npid = os.fork()\nif pid == 0:\n time.sleep(1000)\nprint(pid, flush=True)\ntime.sleep(1000)";
-    // It has the device file open, as a tenant has, and so has its child.
+    // Parent and child have the device file open, as GPU processes have.
     let mut parent = ChildProcess::spawn(python(program).stdin(host.open_device(0)));
-    let out = parent.child().stdout.take().expect("it was asked for");
-    let mut word = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut word).expect("it says UTF-8");
-    let pid: u32 = word.trim().parse().expect("a PID");
+    let pid: u32 = read_word(&mut parent).parse().expect("a PID");
     let child = ProcessHandle::open(pid);
     host.add_process(0, Tenant::new(pid, GIB));
-    let terminal = panel(&host, pid);
+    let terminal = start_with_dialog(&host, pid);
     terminal.keys(ENTER);
     terminal.wait_for(&format!("Its parent {} has not reaped it", parent.pid()));
     assert_eq!(process_state(pid), Some('Z'));
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
-    leave(terminal);
+    close_and_quit(terminal);
     drop(parent);
     drop(child);
 }
 
 #[test]
-fn gputop_and_those_it_runs_in_are_refused() {
+fn gputop_and_its_ancestors_are_refused() {
     let mut host = Host::new(["H100"]);
     let us = std::process::id();
-    let _held = host.open_device(0);
+    let _device = host.open_device(0);
     host.add_process(0, Tenant::new(us, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     open_dialog(&terminal, us);
     terminal.wait_for(&format!("gputop runs inside {us}"));
     terminal.keys(ENTER);
     terminal.wait_until_gone("End process");
-    // The viewer itself, and its agent.
+    // The viewer and its agent.
     let agent = terminal.agent();
     for (pid, word) in [(terminal.pid(), "is gputop itself"), (agent.pid, "is gputop itself")] {
         host.change(|world| world.gpus[0].tenants = vec![Tenant::new(pid, GIB)]);
@@ -223,7 +225,7 @@ fn gputop_and_those_it_runs_in_are_refused() {
 }
 
 #[test]
-fn whoever_is_not_in_proc_is_refused() {
+fn a_process_that_is_not_in_proc_is_refused() {
     let mut host = Host::new(["H100"]);
     host.add_process(0, Tenant::fictional(4_111_222, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
@@ -236,12 +238,12 @@ fn whoever_is_not_in_proc_is_refused() {
 }
 
 #[test]
-fn in_a_pid_namespace_of_its_own_nobody_is_killable() {
+fn in_its_own_pid_namespace_gputop_signals_nobody() {
     if !rustix::process::getuid().is_root() {
         return print_note("skipped: only root can make a PID namespace");
     }
     let mut host = Host::new(["H100"]);
-    // NVML names a PID, and in this gputop's world it may be a stranger's.
+    // NVML names a PID, which in gputop's own PID namespace may be another process.
     let stranger = ChildProcess::spawn(Command::new("sleep").arg("1000"));
     let pid = stranger.pid();
     host.add_process(0, Tenant::fictional(pid, GIB));
@@ -262,14 +264,14 @@ fn pid_one_is_refused() {
     let mut host = Host::new(["H100"]);
     host.add_process(0, Tenant::new(1, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
-    // A list that names it is a list of nonsense.
+    // A process list with PID 1 may be rejected as garbage, so several texts are right.
     terminal.wait_for("H100");
     terminal.keys(F9);
-    terminal.wait_until("a word on that", |screen| {
+    terminal.wait_until("the refusal", |screen| {
         let text = screen.contents();
         ["no process under the cursor", "is not a process to signal", "gputop runs inside 1"]
             .iter()
-            .any(|it| text.contains(it))
+            .any(|words| text.contains(words))
     });
     terminal.keys(CTRL_C);
     terminal.wait_for_exit();
@@ -296,7 +298,7 @@ fn with_readonly_nobody_is_signalled() {
 }
 
 #[test]
-fn a_process_of_someone_else_is_refused_with_the_way_out() {
+fn a_process_of_another_user_is_refused_with_a_suggestion() {
     if is_skipped_in_container() {
         return;
     }
@@ -308,7 +310,7 @@ fn a_process_of_someone_else_is_refused_with_the_way_out() {
     let gputop = host.open_to_other_users();
     let mut command = Command::new("setpriv");
     host.set_environment(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command.args([gputop.to_str().expect("it is UTF-8"), "--interval", "100ms"]);
+    command.args([gputop.to_str().expect("the path is UTF-8"), "--interval", "100ms"]);
     let mut terminal = Terminal::run(&mut command, 110, 30);
     open_dialog(&terminal, pid);
     terminal.wait_for("no permission to signal");
@@ -321,10 +323,10 @@ fn a_process_of_someone_else_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn a_panel_whose_agent_is_gone_says_so_and_sends_nothing() {
+fn an_end_dialog_whose_agent_is_gone_says_so_and_sends_nothing() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
-    let mut terminal = panel(&host, pid);
+    let mut terminal = start_with_dialog(&host, pid);
     let agent = terminal.agent();
     agent.signal(Signal::KILL);
     agent.wait_for_end();
@@ -343,12 +345,12 @@ fn a_panel_whose_agent_is_gone_says_so_and_sends_nothing() {
 fn a_process_can_be_ended_while_the_driver_hangs() {
     let mut host = Host::new(["H100", "H100"]);
     let pid = host.start_sleep(0, GIB);
-    let terminal = panel(&host, pid);
+    let terminal = start_with_dialog(&host, pid);
     host.change(|world| world.faults.push(fake_nvml::Fault::hang("*")));
     terminal.keys(ENTER);
     host.process(pid).wait();
     terminal.wait_for("It ended after");
-    leave(terminal);
+    close_and_quit(terminal);
 }
 
 #[test]
@@ -356,7 +358,7 @@ fn a_process_of_the_simulated_machine_can_be_ended() {
     let host = Host::new([]);
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--demo", "--interval", "100ms"]);
     terminal.wait_for("SIMULATED MACHINE");
-    // One that ends at once, whoever it is.
+    // Every simulated process ends at once.
     terminal.wait_for("train.py");
     terminal.keys(ENTER);
     terminal.wait_for("sure: PID and start time were read together");

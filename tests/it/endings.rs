@@ -34,26 +34,26 @@ fn check_gone_with_the_terminal(mut terminal: Terminal) {
 }
 
 #[test]
-fn gone_when_the_terminal_is_gone() {
+fn gputop_ends_with_its_terminal() {
     let host = Host::with_jitter(["H100"]);
     check_gone_with_the_terminal(Terminal::start(&host, []));
 }
 
 #[test]
-fn gone_when_the_terminal_is_gone_and_hang_ups_are_ignored() {
+fn gputop_ends_with_its_terminal_though_sighup_is_ignored() {
     let host = Host::with_jitter(["H100"]);
     check_gone_with_the_terminal(Terminal::run(&mut shell(&host, "trap '' HUP; exec \"$0\""), 80, 24));
 }
 
 #[test]
-fn gone_when_a_terminal_is_gone_that_controls_nobody() {
+fn gputop_ends_with_a_terminal_that_is_not_its_controlling_one() {
     let host = Host::with_jitter(["H100"]);
     // In a session of its own, as under setsid(1), it is the terminal of nobody: no signal comes.
     check_gone_with_the_terminal(Terminal::run_uncontrolled(&mut host.gputop([]), 80, 24));
 }
 
 #[test]
-fn gone_when_the_terminal_is_gone_in_the_middle_of_a_hung_call() {
+fn gputop_ends_with_its_terminal_during_a_hung_call() {
     let mut host = Host::with_jitter(["H100", "H100"]);
     host.change(|world| world.faults.push(fake_nvml::Fault::hang("nvmlDeviceGetPowerUsage").on(0)));
     let terminal = Terminal::start(&host, []);
@@ -62,7 +62,7 @@ fn gone_when_the_terminal_is_gone_in_the_middle_of_a_hung_call() {
 }
 
 #[test]
-fn a_signal_that_asks_to_end_ends_it_and_the_terminal_is_as_before() {
+fn a_signal_ends_gputop_and_the_terminal_is_restored() {
     let host = Host::with_jitter(["H100"]);
     for (signal, number) in [(Signal::TERM, 15), (Signal::INT, 2), (Signal::HUP, 1), (Signal::QUIT, 3)] {
         let mut terminal = Terminal::start(&host, []);
@@ -86,7 +86,7 @@ fn control_c_quits() {
 }
 
 #[test]
-fn a_viewer_that_was_stopped_goes_on_with_a_whole_screen() {
+fn a_viewer_that_was_stopped_redraws_the_whole_screen() {
     let mut host = Host::with_jitter(["H100"]);
     let pid = host.start_sleep(0, 1 << 30);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
@@ -105,7 +105,7 @@ fn a_viewer_that_was_stopped_goes_on_with_a_whole_screen() {
 }
 
 #[test]
-fn control_z_gives_the_shell_back_and_fg_brings_all_of_the_screen_back() {
+fn control_z_returns_to_the_shell_and_fg_redraws_the_screen() {
     let host = Host::with_jitter(["H100"]);
     let script = "set -m; \"$0\"; echo in the shell; read word; echo heard \"$word\"; fg >/dev/null; echo over: $?";
     let mut terminal = Terminal::run(&mut shell(&host, script), 80, 24);
@@ -129,7 +129,7 @@ fn control_z_gives_the_shell_back_and_fg_brings_all_of_the_screen_back() {
 }
 
 #[test]
-fn in_a_terminal_without_a_shell_control_z_does_nothing() {
+fn without_a_shell_control_z_does_nothing() {
     let host = Host::with_jitter(["H100"]);
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("H100");
@@ -142,7 +142,7 @@ fn in_a_terminal_without_a_shell_control_z_does_nothing() {
 }
 
 #[test]
-fn a_terminal_that_nobody_reads_does_not_keep_it_from_quitting() {
+fn gputop_quits_though_nobody_reads_the_terminal() {
     let host = Host::with_jitter(["H100"; 8]);
     let mut terminal = Terminal::start_at(&host, 200, 60, ["--interval", "100ms"]);
     terminal.wait_for("H100");
@@ -166,7 +166,7 @@ fn a_terminal_that_nobody_reads_does_not_keep_it_from_quitting() {
 }
 
 #[test]
-fn an_agent_that_was_killed_is_said_to_be_gone_and_r_starts_another() {
+fn a_killed_agent_is_reported_and_r_starts_another() {
     let host = Host::with_jitter(["H100"]);
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("H100");
@@ -184,7 +184,7 @@ fn an_agent_that_was_killed_is_said_to_be_gone_and_r_starts_another() {
 }
 
 #[test]
-fn an_agent_that_was_stopped_is_said_to_be_silent_and_r_starts_another() {
+fn a_stopped_agent_is_reported_and_r_starts_another() {
     let host = Host::with_jitter(["H100"]);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for("H100");
@@ -200,7 +200,7 @@ fn an_agent_that_was_stopped_is_said_to_be_silent_and_r_starts_another() {
 }
 
 #[test]
-fn a_viewer_that_was_killed_takes_its_agent_along() {
+fn the_agent_of_a_killed_viewer_ends() {
     let host = Host::with_jitter(["H100"]);
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("H100");
@@ -211,7 +211,7 @@ fn a_viewer_that_was_killed_takes_its_agent_along() {
 }
 
 #[test]
-fn output_that_nobody_reads_is_no_error() {
+fn a_closed_output_is_no_error() {
     let host = Host::with_jitter(["H100"]);
     for args in [["--once"].as_slice(), &["--json"], &["schema"], &["--json", "-l", "0.2"], &["--help"]] {
         let mut command = host.gputop(args.iter().copied());
@@ -220,13 +220,13 @@ fn output_that_nobody_reads_is_no_error() {
         drop(gputop.child().stdout.take());
         let status = gputop.wait();
         let mut words = String::new();
-        gputop.child().stderr.take().expect("it was asked for").read_to_string(&mut words).expect("it is UTF-8");
+        gputop.child().stderr.take().expect("stderr is piped").read_to_string(&mut words).expect("it is UTF-8");
         assert_eq!((exit_code(status), words.as_str()), (0, ""), "{args:?}");
     }
 }
 
 #[test]
-fn an_agent_without_a_viewer_leaves() {
+fn an_agent_without_a_viewer_ends() {
     let host = Host::with_jitter(["H100"]);
     // Its input is closed from the start.
     let output = host.run(["agent"]);
@@ -238,10 +238,10 @@ fn an_agent_without_a_viewer_leaves() {
     assert!(agent.handle.ends_within(DEADLINE));
 }
 
-const AGENT_PANIC: &str = "endings::a_panic_in_a_thread_of_the_agent_ends_it_with_a_sentence";
+const AGENT_PANIC: &str = "endings::a_panic_in_a_thread_of_the_agent_ends_it_with_one_line";
 
 #[test]
-fn a_panic_in_a_thread_of_the_agent_ends_it_with_a_sentence() {
+fn a_panic_in_a_thread_of_the_agent_ends_it_with_one_line() {
     if std::env::var_os(ROLE).is_some() {
         gputop::agent::end_on_panic();
         let thread = std::thread::spawn(|| panic!("spilled\n\x1b[2J"));
@@ -257,11 +257,11 @@ fn a_panic_in_a_thread_of_the_agent_ends_it_with_a_sentence() {
 }
 
 /// The name of the test below, and what makes it a viewer that panics.
-const PANIC: &str = "endings::a_panic_in_a_thread_gives_the_terminal_back_and_is_said_in_a_line";
+const PANIC: &str = "endings::a_panic_in_a_thread_restores_the_terminal_and_prints_one_line";
 const ROLE: &str = "IT_PANICS";
 
 #[test]
-fn a_panic_in_a_thread_gives_the_terminal_back_and_is_said_in_a_line() {
+fn a_panic_in_a_thread_restores_the_terminal_and_prints_one_line() {
     if std::env::var_os(ROLE).is_some() {
         let mut screen = gputop::tui::terminal::Screen::enter(true).expect("there is a terminal");
         gputop::tui::terminal::end_on_panic(Some(screen.tty()));

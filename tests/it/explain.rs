@@ -116,13 +116,13 @@ fn closing_the_output_closes_the_input() {
     let error = input.write_all(b"nobody reads this\n").expect_err("the pipe is closed");
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
     let mut err = String::new();
-    wire.gputop.child().stderr.take().expect("asked for").read_to_string(&mut err).expect("UTF-8");
+    wire.gputop.child().stderr.take().expect("stderr is piped").read_to_string(&mut err).expect("UTF-8");
     assert_eq!(exit_code(wire.gputop.wait()), OK);
     assert!(err.contains(SAID), "what was seen is explained: {err}");
 }
 
 #[test]
-fn an_interrupt_ends_the_writer_and_its_last_lines_pass() {
+fn after_an_interrupt_the_last_lines_of_the_writer_pass() {
     let host = Host::with_jitter(["H100"]);
     let mut wire = Wire::start(&host, &[]);
     wire.passes(b"epoch 1\n");
@@ -176,8 +176,8 @@ fn an_endless_log_takes_bounded_memory() {
 fn files_arguments_and_json_pass_nothing_on() {
     let host = Host::with_jitter(["H100"]);
     let (log, other) = (host.path("train.log"), host.path("other.log"));
-    fs::write(&log, format!("epoch 1\n{MESSAGE}")).expect("there is room in /tmp");
-    fs::write(&other, "epoch 1\n").expect("there is room in /tmp");
+    fs::write(&log, format!("epoch 1\n{MESSAGE}")).expect("/tmp has room");
+    fs::write(&other, "epoch 1\n").expect("/tmp has room");
     let log = log.to_str().expect("UTF-8");
 
     let output = host.run(["explain", log]);
@@ -241,7 +241,7 @@ fn other_processes_are_looked_up_and_their_age_compared() {
 
     // The log is older than the process.
     let log = host.path("old.log");
-    fs::write(&log, beside(pid)).expect("there is room in /tmp");
+    fs::write(&log, beside(pid)).expect("/tmp has room");
     let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
     fs::File::options().write(true).open(&log).expect("it is ours").set_times(times).expect("it is ours");
     let output = host.run(["explain", log.to_str().expect("UTF-8")]);
@@ -279,7 +279,7 @@ fn processes_that_are_not_here_are_named_as_such() {
 /// Runs `gputop explain` in a terminal. Returns the text and the bytes of the screen.
 fn drawn(host: &Host, width: u16, env: &[(&str, &str)], args: &[&str]) -> (String, Vec<u8>) {
     let log = host.path("train.log");
-    fs::write(&log, MESSAGE).expect("there is room in /tmp");
+    fs::write(&log, MESSAGE).expect("/tmp has room");
     let log = log.to_str().expect("UTF-8");
     let mut command = Command::new("sh");
     host.set_environment(&mut command).envs(env.iter().copied());
@@ -313,7 +313,7 @@ fn the_bar_fits_the_terminal() {
 fn on_a_terminal_the_explanation_follows_the_log() {
     let host = Host::with_jitter(["H100"]);
     let log = host.path("train.log");
-    fs::write(&log, format!("epoch 1\n{MESSAGE}")).expect("there is room in /tmp");
+    fs::write(&log, format!("epoch 1\n{MESSAGE}")).expect("/tmp has room");
     let mut command = Command::new("sh");
     host.set_environment(&mut command).args(["-c", "cat \"$1\" | \"$0\" explain 2>/dev/null; read _"]);
     let terminal = Terminal::run(command.arg(env!("CARGO_BIN_EXE_gputop")).arg(&log), 120, 40);

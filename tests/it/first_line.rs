@@ -89,11 +89,11 @@ fn instances_are_in_the_first_line_too() {
 }
 
 #[test]
-fn what_is_printed_once_waits_for_all_readings() {
+fn reports_wait_for_all_readings() {
     let host = slow_host(2, 0);
     let json = host.run(["--json"]);
     assert_eq!(json.code, 0, "{}", json.stderr);
-    let json: Value = serde_json::from_slice(&json.stdout).expect("it is JSON");
+    let json: Value = serde_json::from_slice(&json.stdout).expect("the output is JSON");
     let gpus = json["gpus"].as_array().expect("a list of GPUs");
     assert_eq!(gpus.len(), 2);
     for gpu in gpus {

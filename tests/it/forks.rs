@@ -25,7 +25,7 @@ fn trainer(host: &Host) -> Torch {
 }
 
 #[test]
-fn a_forked_worker_has_no_figures_of_its_own() {
+fn a_forked_worker_has_no_allocator_stats_of_its_own() {
     let mut host = host(1);
     let mut torch = trainer(&host);
     let worker: u32 = torch.ask("fork").parse().expect("its PID");
@@ -61,7 +61,7 @@ fn a_forked_worker_has_no_figures_of_its_own() {
 }
 
 #[test]
-fn a_forked_worker_whose_parent_nobody_looks_into_has_none_either() {
+fn a_forked_worker_whose_parent_is_not_listed_has_no_allocator_stats() {
     let mut host = host(1);
     let mut torch = trainer(&host);
     let worker: u32 = torch.ask("fork").parse().expect("its PID");
@@ -72,7 +72,7 @@ fn a_forked_worker_whose_parent_nobody_looks_into_has_none_either() {
 }
 
 #[test]
-fn a_server_s_child_that_started_cuda_itself_has_figures_of_its_own_at_its_sibling_s_place() {
+fn a_forked_child_that_initialised_cuda_itself_has_its_own_allocator_stats() {
     let mut host = host(1);
     let mut torch = trainer(&host);
     if !compares_files() {

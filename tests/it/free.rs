@@ -99,7 +99,7 @@ fn wait_waits_for_a_free_gpu() {
     host.process(pid).wait();
     assert_eq!(exit_code(waiting.wait()), 0);
     let mut text = String::new();
-    let out = waiting.child().stdout.as_mut().expect("it was asked for");
+    let out = waiting.child().stdout.as_mut().expect("stdout is piped");
     std::io::Read::read_to_string(out, &mut text).expect("a pipe can be read");
     assert_eq!(text, format!("CUDA_VISIBLE_DEVICES={}\n", uuid(&mut host, 0)));
 }

@@ -66,11 +66,11 @@ impl Drop for Frozen {
 const BUSY: &str = "print('ready', flush=True)\nwhile True: sum(range(10000))";
 
 #[test]
-fn who_is_frozen_while_one_looks_is_said_to_be() {
+fn a_process_that_freezes_while_gputop_runs_is_reported() {
     let mut ways = 0;
     for way in WAYS {
         let mut host = Host::with_jitter(["H100"]);
-        let (_, pid) = start_python(&mut host, 11 * GIB, BUSY);
+        let pid = start_python(&mut host, 11 * GIB, BUSY);
         let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);
         terminal.wait_for(&format!(" {pid} "));
         let Some(frozen) = Frozen::of(pid, way) else { continue };
@@ -86,11 +86,11 @@ fn who_is_frozen_while_one_looks_is_said_to_be() {
 }
 
 #[test]
-fn who_is_frozen_is_said_to_be_and_what_lets_it_go_on() {
+fn a_frozen_process_is_reported_with_how_to_resume_it() {
     let mut ways = 0;
     for way in WAYS {
         let mut host = Host::with_jitter(["H100"]);
-        let (_, pid) = start_python(&mut host, 11 * GIB, PROGRAM);
+        let pid = start_python(&mut host, 11 * GIB, PROGRAM);
         let Some(frozen) = Frozen::of(pid, way) else { continue };
         ways += 1;
         let way_out = format!("write {} to {} to resume it", frozen.thawed, frozen.switch.display());

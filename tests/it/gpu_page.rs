@@ -16,7 +16,7 @@ fn page(host: &Host, width: u16, height: u16) -> Terminal {
 }
 
 #[test]
-fn a_page_says_all_that_the_driver_says_of_a_gpu() {
+fn the_page_shows_every_reading_of_a_gpu() {
     let mut host = Host::with_jitter(["H100", "H100"]);
     host.start_sleep(0, GIB);
     host.change(|world| world.gpus[0].nvlink.as_mut().expect("an H100 has it").rate = 4 << 20);
@@ -52,7 +52,7 @@ fn a_page_says_all_that_the_driver_says_of_a_gpu() {
 }
 
 #[test]
-fn a_page_says_where_a_gpu_sits_and_how_each_fan_turns() {
+fn the_page_shows_affinity_fans_and_links() {
     let mut host = Host::new(["RTX-4090", "GH200", "H100"]);
     host.change(|world| {
         world.gpus[0].fans = vec![38, 41];
@@ -78,7 +78,7 @@ fn a_page_says_where_a_gpu_sits_and_how_each_fan_turns() {
 }
 
 #[test]
-fn what_takes_long_is_read_only_while_someone_looks() {
+fn slow_readings_are_read_only_while_the_page_is_open() {
     let host = Host::with_jitter(["H100"]);
     let mut terminal = page(&host, 100, 30);
     let calls = || {
@@ -105,7 +105,7 @@ fn what_takes_long_is_read_only_while_someone_looks() {
 
 /// At the default interval of a second, with what is read more rarely, that stays under 10 calls a second and GPU.
 #[test]
-fn a_gpu_is_asked_eight_questions_in_a_pass_and_the_rest_rarely() {
+fn a_pass_makes_eight_calls_per_gpu_and_others_are_rare() {
     const PASSES: u64 = 30;
     let mut host = Host::with_jitter(["H100"]);
     host.start_sleep(0, GIB);
@@ -139,7 +139,7 @@ fn a_gpu_is_asked_eight_questions_in_a_pass_and_the_rest_rarely() {
 }
 
 #[test]
-fn what_failed_while_someone_looked_is_said_there_and_forgotten_with_the_page() {
+fn a_failed_call_of_the_page_is_shown_there_and_forgotten_with_it() {
     let mut host = Host::with_jitter(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetBAR1MemoryInfo", "UNKNOWN")));
     let mut terminal = page(&host, 100, 30);
@@ -152,7 +152,7 @@ fn what_failed_while_someone_looked_is_said_there_and_forgotten_with_the_page() 
 }
 
 #[test]
-fn damage_of_the_memory_is_said_with_what_to_do() {
+fn damaged_memory_is_reported_with_what_to_do() {
     let mut host = Host::with_jitter(["A100", "H100", "GTX-970"]);
     host.change(|world| {
         world.gpus[0].remapped_rows.as_mut().expect("an A100 has them").pending = true;

@@ -48,7 +48,7 @@ fn host() -> Host {
     // The kernel's short name, which a program sets itself.
     let program = "import ctypes, time\nctypes.CDLL(None).prctl(15, b'\\x1b[2J) \\n\\xe2\\x80\\xaex', 0, 0, 0)\nprint(flush=True)\ntime.sleep(1000)";
     let named = host.start(1, GIB, Command::new("python3").args(["-c", program]).stdout(std::process::Stdio::piped()));
-    let out = named.child().stdout.take().expect("it was asked for");
+    let out = named.child().stdout.take().expect("stdout is piped");
     std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut String::new()).expect("it says a line");
     host.change(|world| {
         world.gpus[0].name = "NVIDIA \x1b[2JH100\u{202e}\u{200b}\x07 evil".into();
@@ -70,7 +70,7 @@ fn check_text(bytes: &[u8]) {
 }
 
 #[test]
-fn a_table_and_json_hold_no_text_that_is_raw() {
+fn the_table_and_json_contain_no_raw_text() {
     let host = host();
     for args in [["--once"], ["--json"]] {
         let output = host.run(args);
@@ -83,7 +83,7 @@ fn a_table_and_json_hold_no_text_that_is_raw() {
 }
 
 #[test]
-fn a_user_name_is_no_more_trusted() {
+fn a_user_name_is_sanitized() {
     let mut host = Host::new(["H100"]);
     host.start_sleep(0, GIB);
     let names = host.path("passwd");
@@ -116,7 +116,7 @@ fn strings(value: &serde_json::Value, found: &mut Vec<String>) {
 }
 
 #[test]
-fn json_says_no_hostile_character_even_escaped() {
+fn json_contains_no_hostile_character_even_escaped() {
     let line: serde_json::Value = crate::cli::json(&host().run(["--json"]));
     let mut found = Vec::new();
     strings(&line, &mut found);
@@ -138,7 +138,7 @@ fn is_own(sequence: &str) -> bool {
 }
 
 #[test]
-fn nothing_on_the_terminal_is_anyone_elses_sequence() {
+fn every_escape_sequence_on_the_terminal_is_gputops_own() {
     let host = host();
     let mut terminal = Terminal::start_at(&host, 200, 60, ["--interval", "100ms"]);
     terminal.wait_for("zalgo");

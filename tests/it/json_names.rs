@@ -195,7 +195,7 @@ fn names_of_analyze_stay() {
         writeln!(log, "{second},0,4711,{allocated},{}", allocated + GIB).expect("there is memory");
     }
     let parts = host.path("parts.csv");
-    fs::write(&parts, log).expect("there is room in /tmp");
+    fs::write(&parts, log).expect("/tmp has room");
     let output = host.run(["analyze", "--json", &logs[0], &logs[1], &parts.display().to_string()]);
     check("analyze --json", &paths_of_values("analyze --json", &[json(&output)]), Source::Values);
 }

@@ -39,12 +39,12 @@ fn find(snapshot: &Snapshot, pid: u32) -> Option<&Process> {
 }
 
 #[test]
-fn of_hundreds_that_wait_a_few_are_read_each_time_and_what_becomes_of_one_is_soon_seen() {
+fn of_hundreds_of_sleeping_processes_few_are_read_per_pass_and_changes_are_seen_soon() {
     let mut host = Host::new(["H100"; 8]);
     let mut command = Command::new("python3");
     command.args(["-c", CROWD, &MANY.to_string()]).stdin(host.open_device(0)).stdout(Stdio::piped());
     let mut parent = ChildProcess::spawn(&mut command);
-    let out = BufReader::new(parent.child().stdout.take().expect("it was asked for"));
+    let out = BufReader::new(parent.child().stdout.take().expect("stdout is piped"));
     let pids: Vec<u32> = out.lines().take(MANY).map(|it| it.expect("UTF-8").parse().expect("a PID")).collect();
     host.change(|world| {
         for (pid, gpu) in pids.iter().zip((0..8).cycle()) {

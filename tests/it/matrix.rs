@@ -126,7 +126,7 @@ fn keys_are_answered(terminal: &Terminal) {
 }
 
 #[test]
-fn on_the_screen_the_cause_stands_the_rest_goes_on_and_one_can_leave() {
+fn on_the_screen_every_fault_is_named_other_gpus_update_and_q_quits() {
     let (slowest, measured) = mpsc::channel();
     for_each(cases(), name, |case| {
         let host = case.host();
@@ -166,7 +166,7 @@ fn on_the_screen_the_cause_stands_the_rest_goes_on_and_one_can_leave() {
 }
 
 #[test]
-fn without_a_screen_it_is_partial_with_the_reason() {
+fn in_reports_every_fault_is_partial_and_has_a_reason() {
     for_each(cases(), name, |case| {
         let host = case.host();
         let silent = case.is_silent();
@@ -188,7 +188,7 @@ fn without_a_screen_it_is_partial_with_the_reason() {
 }
 
 #[test]
-fn every_persona_is_shown_as_it_is() {
+fn every_persona_is_shown_without_errors() {
     let personas = ["H100", "A100", "A100-MIG", "RTX-4090", "GTX-970", "GH200", "GB10"].map(|it| vec![it, it]).to_vec();
     for_each(
         personas,
@@ -222,7 +222,7 @@ fn every_persona_is_shown_as_it_is() {
 }
 
 #[test]
-fn a_gpu_that_hangs_under_way_keeps_its_figures_and_says_how_old_they_are() {
+fn a_gpu_that_hangs_later_keeps_its_readings_and_shows_their_age() {
     let mut host = Host::with_jitter(["H100", "H100"]);
     let mut terminal = Terminal::start_at(&host, 160, 40, ["--interval", "100ms"]);
     moves_on(&terminal, " 0 H100");
@@ -244,7 +244,7 @@ fn a_gpu_that_hangs_under_way_keeps_its_figures_and_says_how_old_they_are() {
 }
 
 #[test]
-fn a_gpu_that_is_lost_and_comes_back_at_another_place_is_the_same() {
+fn a_lost_gpu_that_returns_with_another_index_is_the_same() {
     let mut host = Host::with_jitter(["H100", "RTX-4090"]);
     let mut terminal = Terminal::start_at(&host, 160, 40, ["--interval", "100ms"]);
     moves_on(&terminal, " 0 H100");
@@ -262,7 +262,7 @@ fn a_gpu_that_is_lost_and_comes_back_at_another_place_is_the_same() {
 }
 
 #[test]
-fn a_driver_that_comes_back_is_taken_up() {
+fn a_driver_that_is_loaded_later_is_used() {
     let mut host = Host::with_jitter(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "DRIVER_NOT_LOADED")));
     let started = now();

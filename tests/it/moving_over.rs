@@ -20,11 +20,11 @@ fn said(host: &Host, fields: &str) -> String {
 }
 
 #[test]
-fn what_stands_in_a_file_stays_until_there_is_an_answer() {
+fn an_output_file_keeps_its_content_until_there_is_an_answer() {
     let mut host = Host::new(["H100"]);
     let file = host.path("answers.csv");
-    fs::write(&file, "of yesterday\n").expect("there is room in /tmp");
-    let path = file.to_str().expect("it is UTF-8");
+    fs::write(&file, "of yesterday\n").expect("/tmp has room");
+    let path = file.to_str().expect("the path is UTF-8");
     let ask = |host: &Host| host.run(["--query-gpu=index,name", "--format=csv", "-f", path]);
     let read = || fs::read_to_string(&file).expect("it is there");
     host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "DRIVER_NOT_LOADED")));
@@ -37,7 +37,7 @@ fn what_stands_in_a_file_stays_until_there_is_an_answer() {
 }
 
 #[test]
-fn what_smooths_power_is_said_of_boards_that_have_it() {
+fn power_smoothing_is_reported_for_boards_that_have_it() {
     let mut host = Host::new(["H100"]);
     let fields = "edpp_multiplier,power_smoothing.delayed_power_smoothing_supported,\
         power_smoothing.primary_power_floor,power_smoothing.window_multiplier,\
@@ -53,7 +53,7 @@ fn what_smooths_power_is_said_of_boards_that_have_it() {
 }
 
 #[test]
-fn rows_out_of_force_are_counted_since_driver_595() {
+fn inactive_remapped_rows_are_reported_since_driver_595() {
     let mut host = Host::new(["H100"]);
     let fields = "remapped_rows.correctable_inactive,remapped_rows.uncorrectable_inactive";
     host.change(|world| world.gpus[0].fields = [(301, 2), (302, 1)].into());
@@ -64,7 +64,7 @@ fn rows_out_of_force_are_counted_since_driver_595() {
 }
 
 #[test]
-fn a_fabric_says_what_is_wrong_with_it() {
+fn a_fabric_reports_its_problems() {
     let mut host = Host::new(["H100"]);
     let fields = "fabric.state,fabric.status,fabric.health.incorrect_configuration,fabric.health.partition_assigned";
     let health = 4 << 8 | 2 << 12;
@@ -76,7 +76,7 @@ fn a_fabric_says_what_is_wrong_with_it() {
 
 /// The numbers are nvml.h's; the last two came with driver 615.
 #[test]
-fn every_action_that_a_driver_asks_for_has_its_name() {
+fn every_recovery_action_has_its_name() {
     let mut host = Host::new(["H100"]);
     for (action, name) in [
         (0, "None"),
@@ -96,7 +96,7 @@ fn every_action_that_a_driver_asks_for_has_its_name() {
 /// As nvidia-smi's output in public logs has it: the word stands where a figure cannot be read, beside those that can.
 /// Its memory and whose it is are what one needs to end them before the reset.
 #[test]
-fn a_gpu_that_needs_a_reset_says_so_beside_what_can_be_read() {
+fn a_gpu_that_needs_a_reset_says_so_beside_its_readable_values() {
     let mut host = Host::new(["H100", "H100"]);
     let pid = host.start_sleep(0, 3 * GIB);
     host.change(|world| {
@@ -117,7 +117,7 @@ fn a_gpu_that_needs_a_reset_says_so_beside_what_can_be_read() {
 
 /// In a pod that has one instance, the memory of the whole GPU is not its to read: Stability-AI/StableSwarmUI#388.
 #[test]
-fn what_a_user_may_not_read_of_a_split_gpu_says_so() {
+fn values_of_a_split_gpu_without_permission_say_so() {
     let mut host = Host::new(["A100-MIG"]);
     host.change(|world| {
         for function in ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetMemoryInfo"] {
@@ -133,7 +133,7 @@ fn what_a_user_may_not_read_of_a_split_gpu_says_so() {
 
 /// One limit that fails leaves the others: Quake4/MindMiner#627. A fan, too: enkore/i3pystatus#850.
 #[test]
-fn a_figure_that_fails_is_an_unknown_error_beside_those_that_do_not() {
+fn a_field_that_fails_is_an_unknown_error_beside_the_others() {
     let mut host = Host::new(["RTX-4090"]);
     host.change(|world| {
         for function in ["nvmlDeviceGetPowerManagementDefaultLimit", "nvmlDeviceGetFanSpeed_v2"] {
@@ -146,7 +146,7 @@ fn a_figure_that_fails_is_an_unknown_error_beside_those_that_do_not() {
 
 /// A list of processes that fails says nothing of the figures.
 #[test]
-fn figures_are_said_of_a_gpu_whose_processes_cannot_be_listed() {
+fn fields_are_reported_for_a_gpu_whose_processes_cannot_be_listed() {
     let mut host = Host::new(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetComputeRunningProcesses_v3", "UNKNOWN")));
     assert_eq!(said(&host, "index,memory.used,pstate"), "0, 0 MiB, P0");
@@ -154,7 +154,7 @@ fn figures_are_said_of_a_gpu_whose_processes_cannot_be_listed() {
 
 /// Memory that GPU and processor share is not reported: unslothai/unsloth#10703; nor is a Jetson's, nor its heat.
 #[test]
-fn boards_without_memory_of_their_own_have_none() {
+fn boards_without_their_own_memory_report_none() {
     let fields = "index,name,memory.total,memory.free,temperature.gpu";
     assert_eq!(said(&Host::new(["GB10"]), fields), "0, NVIDIA GB10, [N/A], [N/A], 58");
     let jetson = said(&Host::new(["ORIN"]), fields);
@@ -163,14 +163,14 @@ fn boards_without_memory_of_their_own_have_none() {
 
 /// NVIDIA/nvidia-container-toolkit#271, and of all Linux: no Windows, no model.
 #[test]
-fn below_wsl_windows_has_a_driver_model() {
+fn under_wsl_there_is_a_driver_model() {
     let fields = "driver_model.current,driver_model.pending";
     assert_eq!(said(&Host::new(["WSL"]), fields), "WDDM, WDDM");
     assert_eq!(said(&Host::new(["H100"]), fields), "[N/A], [N/A]");
 }
 
 #[test]
-fn a_driver_without_a_gpu_is_no_failure_of_the_driver() {
+fn a_driver_that_finds_no_gpu_has_not_failed() {
     let mut host = Host::new(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "GPU_NOT_FOUND")));
     for args in [vec!["--json"], vec!["--once"], vec!["--query-gpu=name", "--format=csv"], vec!["-L"], vec!["doctor"]] {
@@ -180,7 +180,7 @@ fn a_driver_without_a_gpu_is_no_failure_of_the_driver() {
 }
 
 #[test]
-fn an_option_before_a_subcommand_is_answered_in_one_sentence() {
+fn an_option_that_a_subcommand_ignores_is_a_usage_error() {
     let host = Host::new(["H100"]);
     for (args, words) in [
         (["--once", "free"], "--once has no effect on free"),
@@ -196,7 +196,7 @@ fn an_option_before_a_subcommand_is_answered_in_one_sentence() {
 }
 
 #[test]
-fn a_gpu_that_is_named_and_not_here_is_said_beside_those_that_are() {
+fn an_unknown_id_is_reported_and_the_known_ones_are_printed() {
     let host = Host::new(["H100", "A100"]);
     let output = host.run(["--query-gpu=index", "--format=csv,noheader", "-i", "1,7,GPU-nobody"]);
     assert_eq!((output.code, output.text().as_str()), (NOTHING, "1\n"));
@@ -204,7 +204,7 @@ fn a_gpu_that_is_named_and_not_here_is_said_beside_those_that_are() {
 }
 
 #[test]
-fn of_instances_a_job_gets_no_more_than_cuda_would_use() {
+fn free_gives_a_job_at_most_one_mig_instance() {
     let host = Host::new(["A100-MIG"]);
     let one = host.run(["free"]);
     assert!(one.code == OK && one.text().starts_with("CUDA_VISIBLE_DEVICES=MIG-"), "{}{}", one.text(), one.stderr);
@@ -221,7 +221,7 @@ fn of_instances_a_job_gets_no_more_than_cuda_would_use() {
 fn doctor_reports_an_audit_log_that_cannot_be_written() {
     let host = Host::new(["H100"]);
     let file = host.path("a file");
-    fs::write(&file, "").expect("there is room in /tmp");
+    fs::write(&file, "").expect("/tmp has room");
     let mut command = host.gputop(["doctor"]);
     let output = crate::process::run(command.env("XDG_STATE_HOME", &file));
     let text = output.text();

@@ -50,7 +50,7 @@ impl HostWithOrphan {
 }
 
 #[test]
-fn orphans_are_named_with_the_evidence_and_a_script_is_told_so() {
+fn an_orphan_is_listed_with_evidence_and_has_an_exit_code() {
     let left = HostWithOrphan::new();
     let output = left.host.run(["orphans", "--timeout", "20s"]);
     let text = output.text();
@@ -83,7 +83,7 @@ fn orphans_are_named_with_the_evidence_and_a_script_is_told_so() {
 }
 
 #[test]
-fn orphans_of_others_are_left_out_for_who_asks_for_one_s_own() {
+fn a_user_filter_leaves_out_orphans_of_other_users() {
     let left = HostWithOrphan::new();
     let count = |user: &str| {
         let output = left.host.run(["orphans", "--json", "--user", user, "--timeout", "20s"]);
@@ -97,7 +97,7 @@ fn orphans_of_others_are_left_out_for_who_asks_for_one_s_own() {
 }
 
 #[test]
-fn where_there_are_none_that_is_said_and_is_a_success() {
+fn without_orphans_the_report_says_so_and_succeeds() {
     let mut host = Host::new(["H100"]);
     host.start_sleep(0, GIB);
     // Others may have left something behind on this machine, other tests do.
@@ -108,7 +108,7 @@ fn where_there_are_none_that_is_said_and_is_a_success() {
 }
 
 #[test]
-fn who_never_read_the_manual_ends_an_orphan_in_three_keys() {
+fn three_keys_end_an_orphan() {
     let left = HostWithOrphan::new();
     let mut terminal = Terminal::start(&left.host, ["--interval", "200ms"]);
     // The first thing one reads says what there is, and which key shows it.
@@ -130,7 +130,7 @@ fn who_never_read_the_manual_ends_an_orphan_in_three_keys() {
 }
 
 #[test]
-fn what_is_typed_before_the_panel_stands_there_sends_nothing() {
+fn keys_typed_before_the_end_dialog_is_drawn_send_nothing() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
@@ -162,7 +162,7 @@ pub(crate) fn end_one(host: &mut Host) -> String {
 }
 
 #[test]
-fn what_was_done_is_written_down_for_its_owner_only() {
+fn the_audit_log_records_signals_for_its_owner_only() {
     let mut host = Host::new(["H100"]);
     let text = end_one(&mut host);
     assert!(!text.contains("not written down"), "{text}");
@@ -180,12 +180,12 @@ fn what_was_done_is_written_down_for_its_owner_only() {
 }
 
 #[test]
-fn no_link_leads_what_is_written_down_elsewhere() {
+fn the_audit_log_follows_no_symbolic_link() {
     let mut host = Host::new(["H100"]);
     let elsewhere = host.path("elsewhere");
-    fs::write(&elsewhere, "precious\n").expect("there is room in /tmp");
-    fs::create_dir(host.path("gputop")).expect("there is room in /tmp");
-    symlink(&elsewhere, host.path("gputop/kills.jsonl")).expect("there is room in /tmp");
+    fs::write(&elsewhere, "precious\n").expect("/tmp has room");
+    fs::create_dir(host.path("gputop")).expect("/tmp has room");
+    symlink(&elsewhere, host.path("gputop/kills.jsonl")).expect("/tmp has room");
     let text = end_one(&mut host);
     assert!(text.contains("symbolic link"), "the person is told why nothing is written down:\n{text}");
     assert_eq!(fs::read_to_string(&elsewhere).expect("it is there"), "precious\n");

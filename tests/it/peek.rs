@@ -43,19 +43,19 @@ impl Torch {
         let folder = host.path(&format!("{layout}"));
         let library = folder.join("libc10_cuda.so");
         if !library.exists() {
-            fs::create_dir(&folder).expect("there is room in /tmp");
+            fs::create_dir(&folder).expect("/tmp has room");
             compile(&["-shared", "-fPIC", &format!("-DLAYOUT={layout}")], &library);
         }
         // In a container, only who has a device open is surely the one that the driver means.
         let files = ["nvidia0", "nvidia-uvm"].map(|name| host.path(name));
         for file in &files {
-            fs::write(file, "").expect("there is room in /tmp");
+            fs::write(file, "").expect("/tmp has room");
         }
         let mut command = Command::new(program);
         command.arg(library).arg(devices.to_string()).args(files).env_clear().envs(environment.iter().copied());
         let mut process = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
-        let stdin = process.child().stdin.take().expect("it was asked for");
-        let stdout = BufReader::new(process.child().stdout.take().expect("it was asked for"));
+        let stdin = process.child().stdin.take().expect("stdin is piped");
+        let stdout = BufReader::new(process.child().stdout.take().expect("stdout is piped"));
         Self { process, stdin, stdout }
     }
 
@@ -143,7 +143,7 @@ fn uuid(received: &ReceivedLines, gpu: usize) -> Option<GpuUuid> {
 }
 
 #[test]
-fn every_layout_is_read_to_the_byte_and_follows_what_the_process_does() {
+fn every_layout_is_read_to_the_byte_and_follows_changes() {
     let mut host = host(2);
     for layout in [21, 25, 215] {
         let mut torch = Torch::start(&host, layout, 1, &[]);
@@ -165,7 +165,7 @@ fn every_layout_is_read_to_the_byte_and_follows_what_the_process_does() {
 }
 
 #[test]
-fn figures_of_a_process_that_never_rests_are_of_one_state() {
+fn stats_of_a_busy_process_are_of_one_state() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 215, 1, &[]);
     torch.train(0);
@@ -188,7 +188,7 @@ fn figures_of_a_process_that_never_rests_are_of_one_state() {
 }
 
 #[test]
-fn a_process_that_forges_the_way_or_the_books_shows_nothing_and_harms_nobody() {
+fn forged_pointers_and_stats_are_rejected_and_harm_no_other_process() {
     let mut host = host(1);
     let mut hostile = Torch::start(&host, 25, 1, &[]);
     let mut torch = Torch::start(&host, 215, 1, &[]);
@@ -224,7 +224,7 @@ fn a_process_that_forges_the_way_or_the_books_shows_nothing_and_harms_nobody() {
 }
 
 #[test]
-fn a_process_whose_memory_does_not_come_back_says_so_and_the_others_go_on() {
+fn a_read_that_hangs_is_reported_and_other_processes_are_read() {
     let mut host = host(1);
     let mut stuck = Torch::start(&host, 215, 1, &[]);
     let mut torch = Torch::start(&host, 215, 1, &[]);
@@ -248,7 +248,7 @@ fn a_process_whose_memory_does_not_come_back_says_so_and_the_others_go_on() {
 }
 
 #[test]
-fn processes_whose_memory_does_not_come_back_hold_up_nobody_who_asks_once() {
+fn reads_that_hang_do_not_delay_a_report() {
     let mut host = host(1);
     let mut all: Vec<Torch> = (0..4).map(|_| Torch::start(&host, 215, 1, &[])).collect();
     for torch in &mut all {
@@ -274,7 +274,7 @@ fn processes_whose_memory_does_not_come_back_hold_up_nobody_who_asks_once() {
 }
 
 #[test]
-fn a_device_that_is_used_where_the_process_is_known_already_is_found_with_the_next_figures_of_the_driver() {
+fn a_newly_used_device_is_found_within_five_driver_passes() {
     let mut host = host(8);
     let mut torch = Torch::start(&host, 215, 8, &[]);
     torch.train(2);
@@ -310,7 +310,7 @@ fn a_device_that_is_used_where_the_process_is_known_already_is_found_with_the_ne
 }
 
 #[test]
-fn a_device_that_is_used_later_is_found() {
+fn devices_that_are_used_later_are_found() {
     let mut host = host(4);
     let mut torch = Torch::start(&host, 215, 4, &[]);
     torch.train(2);
@@ -328,7 +328,7 @@ fn a_device_that_is_used_later_is_found() {
 }
 
 #[test]
-fn of_whom_the_kernel_does_not_say_that_he_lives_nothing_is_shown_until_it_does() {
+fn stats_are_shown_only_while_the_pidfds_prove_that_the_process_lives() {
     let mut host = host(1);
     let mut all: Vec<Torch> = (0..3).map(|_| Torch::start(&host, 215, 1, &[])).collect();
     for torch in &mut all {
@@ -359,7 +359,7 @@ fn limit_files(pid: u32, most: u64) {
 }
 
 #[test]
-fn what_is_printed_once_has_the_figures() {
+fn a_report_contains_allocator_stats() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 215, 1, &[]);
     torch.train(0);
@@ -372,7 +372,7 @@ fn what_is_printed_once_has_the_figures() {
 }
 
 #[test]
-fn another_program_or_the_end_takes_the_figures_away() {
+fn after_an_exec_or_an_exit_there_are_no_stats() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 25, 1, &[]);
     torch.train(0);
@@ -392,7 +392,7 @@ fn another_program_or_the_end_takes_the_figures_away() {
 }
 
 #[test]
-fn more_than_the_driver_says_is_a_difference_that_is_shown() {
+fn stats_that_exceed_the_driver_s_memory_are_shown() {
     let mut host = host(1);
     let mut torch = Torch::start(&host, 215, 1, &[]);
     for _ in 0..40 {
@@ -407,7 +407,7 @@ fn more_than_the_driver_says_is_a_difference_that_is_shown() {
 }
 
 #[test]
-fn devices_are_put_on_their_gpus() {
+fn cuda_devices_are_matched_to_gpus() {
     let mut host = host(3);
     let mut torch = Torch::start(&host, 25, 2, &[("CUDA_VISIBLE_DEVICES", "2,0")]);
     torch.train(0);
@@ -425,7 +425,7 @@ fn devices_are_put_on_their_gpus() {
 }
 
 #[test]
-fn what_cannot_be_read_says_why() {
+fn unreadable_stats_have_a_reason() {
     let mut host = host(1);
     let old = Torch::start(&host, 0, 1, &[]);
     let new = Torch::start(&host, 25, 1, &[]);
@@ -443,7 +443,7 @@ fn what_cannot_be_read_says_why() {
 }
 
 #[test]
-fn another_user_may_not_look() {
+fn stats_of_another_user_s_process_are_not_readable() {
     if !rustix::process::getuid().is_root() || crate::process::is_skipped_in_container() {
         return crate::print_note("skipped: only root can start gputop as someone else");
     }
@@ -454,7 +454,7 @@ fn another_user_may_not_look() {
     let gputop: PathBuf = host.open_to_other_users();
     let mut command = Command::new("setpriv");
     host.set_environment(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-    command.args([gputop.to_str().expect("it is UTF-8"), "agent", "--interval", "100ms"]);
+    command.args([gputop.to_str().expect("the path is UTF-8"), "agent", "--interval", "100ms"]);
     let agent = Agent::spawn(&mut command);
     wait(&agent, &mut ReceivedLines::default(), torch.pid(), "another user's", |it| {
         it.unreadable == Some(AllocatorUnreadable::OtherUser)

@@ -25,7 +25,7 @@ fn seen(host: &Host) -> Value {
 }
 
 #[test]
-fn a_gpu_that_shares_the_host_s_memory_has_none_of_its_own() {
+fn a_gpu_that_shares_the_host_s_memory_reports_none() {
     let mut host = Host::new(["GB10"]);
     let pid = host.start_sleep(0, 5 * GIB).to_string();
     let line = seen(&host);
@@ -51,7 +51,7 @@ fn a_gpu_that_shares_the_host_s_memory_has_none_of_its_own() {
 }
 
 #[test]
-fn under_windows_it_is_said_who_is_there_and_not_how_much() {
+fn under_wsl_processes_are_listed_without_memory() {
     let mut host = Host::new(["WSL"]);
     let pid = host.start_sleep(0, 5 * GIB).to_string();
     let line = seen(&host);
@@ -72,7 +72,7 @@ fn under_windows_it_is_said_who_is_there_and_not_how_much() {
 }
 
 #[test]
-fn in_a_virtual_machine_heat_and_power_are_the_host_s_affair() {
+fn in_a_virtual_machine_temperature_and_power_are_missing() {
     let mut host = Host::new(["VGPU"]);
     let pid = host.start_sleep(0, 2 * GIB).to_string();
     let line = seen(&host);
@@ -94,7 +94,7 @@ fn in_a_virtual_machine_heat_and_power_are_the_host_s_affair() {
 }
 
 #[test]
-fn a_jetson_is_named_and_nothing_is_made_up() {
+fn a_jetson_has_a_name_and_no_invented_values() {
     let host = Host::new(["ORIN"]);
     let line = seen(&host);
     lacks(&line, "load", &["memory_used_bytes", "sm_utilization_percent", "temperature_celsius", "power_watts"]);
@@ -107,7 +107,7 @@ fn a_jetson_is_named_and_nothing_is_made_up() {
 }
 
 #[test]
-fn a_processor_and_a_gpu_on_one_board_say_so() {
+fn a_gpu_on_one_module_with_a_cpu_says_so() {
     let mut host = Host::new(["GH200"]);
     let pid = host.start_sleep(0, 40 * GIB).to_string();
     assert_eq!(seen(&host)["gpus"][0]["load"]["memory_total_bytes"], 97_871_u64 << 20);
@@ -121,7 +121,7 @@ fn a_processor_and_a_gpu_on_one_board_say_so() {
 }
 
 #[test]
-fn an_instance_is_as_well_as_its_gpu() {
+fn a_mig_instance_has_the_health_of_its_gpu() {
     let mut host = Host::new(["A100-MIG"]);
     // The power cap.
     host.change(|world| world.gpus[0].throttle = Some(4));

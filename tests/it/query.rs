@@ -433,7 +433,7 @@ fn a_loop_prints_the_header_once() {
     let host = host();
     let mut command = host.gputop(["--query-gpu=index,temperature.gpu", "--format=csv", "-i", "0", "-l", "0.1"]);
     let mut gputop = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()));
-    let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("it was asked for")).lines();
+    let lines = std::io::BufReader::new(gputop.child().stdout.take().expect("stdout is piped")).lines();
     let lines: Vec<String> = lines.take(4).map(|line| line.expect("line can be read")).collect();
     assert_eq!(lines, ["index, temperature.gpu", "0, 41", "0, 41", "0, 41"]);
 }

@@ -34,7 +34,7 @@ fn commands() -> Vec<String> {
 fn each_command_of_the_first_walk_runs() {
     let mut host = Host::new(["H100", "H100"]);
     let pid = host.start_sleep(0, 3 * GIB);
-    symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("there is room in /tmp");
+    symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("/tmp has room");
     let path = format!("{}:{}", host.path("").display(), std::env::var("PATH").unwrap_or_default());
     let commands = commands();
     let has_jq = Command::new("jq").arg("--version").output().is_ok();
@@ -93,8 +93,8 @@ fn other_commands() -> Vec<String> {
 fn every_other_command_of_the_readme_runs() {
     let mut host = Host::new(["H100", "H100"]);
     host.change(|world| world.gpus.iter_mut().for_each(|gpu| gpu.utilization.gpu = Some(0)));
-    symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("there is room in /tmp");
-    let write = |name: &str, text: &str| fs::write(host.path(name), text).expect("there is room in /tmp");
+    symlink(env!("CARGO_BIN_EXE_gputop"), host.path("gputop")).expect("/tmp has room");
+    let write = |name: &str, text: &str| fs::write(host.path(name), text).expect("/tmp has room");
     write("train.log", OUT_OF_MEMORY);
     write("train.py", &format!("print('''{OUT_OF_MEMORY}''')\n"));
     host.install_script("tell-me", "#!/bin/sh\n");
@@ -126,7 +126,7 @@ fn every_other_command_of_the_readme_runs() {
 }
 
 #[test]
-fn the_keys_of_the_first_walk_do_what_it_says() {
+fn the_keys_of_the_first_walk_work_as_described() {
     let mut host = Host::with_jitter(["H100"]);
     let mut train = Command::new("tail");
     train.args(["-f", "/dev/null", "--pid=1", "train.py"]).stderr(Stdio::null());
@@ -196,7 +196,7 @@ fn every_flag_and_subcommand_that_the_readme_names_exists() {
 }
 
 #[test]
-fn the_settings_that_the_readme_shows_are_those_without_a_file() {
+fn the_readme_s_example_settings_are_the_defaults() {
     let part = part("Settings");
     let (_, block) = part.split_once("```toml\n").expect("it has an example");
     let (example, _) = block.split_once("```").expect("it ends");
@@ -211,12 +211,12 @@ fn the_settings_that_the_readme_shows_are_those_without_a_file() {
         head
     };
     let before = shown(&host);
-    fs::create_dir_all(host.path("config/gputop")).expect("there is room in /tmp");
-    fs::write(host.path("config/gputop/config.toml"), example).expect("there is room in /tmp");
+    fs::create_dir_all(host.path("config/gputop")).expect("/tmp has room");
+    fs::write(host.path("config/gputop/config.toml"), example).expect("/tmp has room");
     assert_eq!(shown(&host), before);
     // And the lines that are commented out do.
     let columns: Vec<&str> = example.lines().filter_map(|it| it.strip_prefix("# ")).collect();
     assert_eq!(columns.len(), 2);
-    fs::write(host.path("config/gputop/config.toml"), columns.join("\n")).expect("there is room in /tmp");
+    fs::write(host.path("config/gputop/config.toml"), columns.join("\n")).expect("/tmp has room");
     assert!(!shown(&host).contains("CPU"));
 }

@@ -59,7 +59,7 @@ impl Recorder {
             snapshot.unix_ms += step_ms;
         }
         let path = self.host.path(name);
-        fs::write(&path, bytes).expect("there is room in /tmp");
+        fs::write(&path, bytes).expect("/tmp has room");
         path
     }
 }
@@ -109,7 +109,7 @@ fn at_every_speed_and_after_a_pause_the_last_screen_is_that_of_the_live_lines() 
 }
 
 #[test]
-fn a_leak_is_called_at_the_same_data_time_at_any_speed() {
+fn a_leak_is_reported_at_the_same_data_time_at_any_speed() {
     let recorder = Recorder::new();
     let path = recorder.record("long.jsonl", 241, 10_000);
     let screens = ["1000", "max"].map(|speed| final_lists(&terminal(&path, &["--speed", speed])));
@@ -145,11 +145,11 @@ fn once_and_json_print_the_state_at_the_end_of_the_recording() {
 }
 
 #[test]
-fn a_recording_whose_last_line_is_cut_off_is_shown_and_that_is_said() {
+fn a_recording_with_a_truncated_last_line_is_shown_with_a_warning() {
     let recorder = Recorder::new();
     let path = recorder.record("cut.jsonl", 3, 100);
     let bytes = fs::read(&path).expect("it was written");
-    fs::write(&path, &bytes[..bytes.len() - 20]).expect("there is room in /tmp");
+    fs::write(&path, &bytes[..bytes.len() - 20]).expect("/tmp has room");
     let table = replay(&path, &["--once"]);
     assert!(table.text().contains(" 1.2G "), "{}", table.text());
     assert!(table.text().contains("the last line of the recording is cut off"), "{}", table.text());
@@ -168,14 +168,14 @@ fn a_file_that_is_missing_or_no_recording_is_an_error() {
 }
 
 #[test]
-fn what_json_prints_again_and_again_of_two_hosts_can_be_replayed() {
+fn looped_json_of_two_hosts_can_be_replayed() {
     let [mut left, mut right] = [Host::new(["H100"]), Host::new(["H100"])];
     left.start_sleep(0, 3 * GIB);
     right.start_sleep(0, 5 * GIB);
     let mut command = Host::new([]).gputop(["--json", "-l", "1"]);
     command.args(["--via", &format!("left={}", agent_of(&left)), "--via", &format!("right={}", agent_of(&right))]);
     let path = left.path("two.jsonl");
-    let file = fs::File::create(&path).expect("there is room in /tmp");
+    let file = fs::File::create(&path).expect("/tmp has room");
     let gputop = crate::process::ChildProcess::spawn(command.stdout(file));
     crate::process::wait_until("two reports", || {
         fs::read_to_string(&path).is_ok_and(|text| text.lines().count() >= 4 && text.ends_with('\n'))

@@ -32,7 +32,7 @@ fn eighty_columns_by_twenty_four_show_eight_gpus_and_ten_processes() {
 }
 
 #[test]
-fn larger_screens_use_their_room() {
+fn larger_screens_show_a_graph_too() {
     let host = busy();
     for (width, height) in [(120, 40), (200, 60)] {
         let mut terminal = Terminal::start_at(&host, width, height, []);
@@ -94,7 +94,7 @@ fn a_screen_that_is_too_small_says_so_in_one_line() {
 }
 
 #[test]
-fn while_the_list_of_processes_fails_nobody_says_that_there_are_none() {
+fn when_the_process_list_fails_the_screen_does_not_claim_that_it_is_empty() {
     let mut host = Host::with_jitter(["H100"]);
     let list = "nvmlDeviceGetComputeRunningProcesses_v3";
     host.change(|world| world.faults.push(Fault::error(list, "UNKNOWN")));
@@ -107,7 +107,7 @@ fn while_the_list_of_processes_fails_nobody_says_that_there_are_none() {
 }
 
 #[test]
-fn the_filter_narrows_the_list_as_one_types() {
+fn the_filter_applies_while_it_is_typed() {
     let mut host = Host::with_jitter(["H100"]);
     host.start_sleep(0, GIB);
     host.start(0, GIB, Command::new("sleep").arg("2000"));
@@ -125,7 +125,7 @@ fn the_filter_narrows_the_list_as_one_types() {
 }
 
 #[test]
-fn the_list_is_sorted_as_one_asks_and_the_cursor_follows_its_process() {
+fn the_sort_order_reverses_and_the_cursor_follows_its_process() {
     let mut host = Host::with_jitter(["H100"]);
     let (small, large) = (host.start_sleep(0, GIB), host.start_sleep(0, 8 * GIB));
     let mut terminal = Terminal::start(&host, []);
@@ -149,7 +149,7 @@ fn the_list_is_sorted_as_one_asks_and_the_cursor_follows_its_process() {
 }
 
 #[test]
-fn detail_graph_and_help_are_a_key_away() {
+fn keys_open_the_page_the_graph_and_the_help() {
     let mut host = Host::with_jitter(["H100"]);
     host.start(0, GIB, Command::new("sleep").arg("1000").env_clear().env("CUDA_VISIBLE_DEVICES", "7"));
     let mut terminal = Terminal::start_at(&host, 100, 40, []);
@@ -208,7 +208,7 @@ fn the_graph_is_zoomed_from_a_minute_to_a_week() {
 }
 
 #[test]
-fn the_graph_goes_into_the_past_and_comes_back() {
+fn the_graph_scrolls_into_the_past_and_returns_to_now() {
     let (host, _) = growing();
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
     terminal.wait_for("sleep memory  now");
@@ -253,7 +253,7 @@ fn memory_is_compared_between_marks() {
 }
 
 #[test]
-fn the_graph_of_a_process_that_ended_stays_in_sight() {
+fn the_graph_of_an_ended_process_stays_visible() {
     let (mut host, pid) = growing();
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
     terminal.wait_for("sleep memory  now");
@@ -276,7 +276,7 @@ fn sequences(bytes: &[u8], end: u8) -> Vec<String> {
 }
 
 #[test]
-fn who_wants_no_colour_gets_none_but_still_sees_the_cursor() {
+fn no_color_removes_colours_and_keeps_the_cursor_visible() {
     let mut host = busy();
     host.change(|world| world.gpus[0].lost = true);
     let mut terminal = Terminal::run(host.gputop([]).env("NO_COLOR", "1"), 120, 40);
@@ -295,7 +295,7 @@ fn who_wants_no_colour_gets_none_but_still_sees_the_cursor() {
 }
 
 #[test]
-fn a_poor_terminal_gets_ascii_only() {
+fn a_limited_terminal_gets_ascii_only() {
     let host = busy();
     let mut by_flag = host.gputop(["--ascii"]);
     let mut by_locale = host.gputop([]);
@@ -324,7 +324,7 @@ fn a_poor_terminal_gets_ascii_only() {
 }
 
 #[test]
-fn the_mouse_chooses_a_process_and_can_be_left_to_the_terminal() {
+fn the_mouse_selects_a_process_and_can_be_disabled() {
     let mut host = Host::with_jitter(["H100"]);
     let pids = [host.start_sleep(0, 3 * GIB), host.start_sleep(0, 2 * GIB), host.start_sleep(0, GIB)];
     let mut terminal = Terminal::start(&host, []);
@@ -346,7 +346,7 @@ fn the_mouse_chooses_a_process_and_can_be_left_to_the_terminal() {
 }
 
 #[test]
-fn what_is_written_is_what_changed() {
+fn only_changed_cells_are_written() {
     const FRAMES: usize = 10;
     let mut host = Host::new(["H100"; 8]);
     host.change(|world| world.gpus[0].jitter = true);

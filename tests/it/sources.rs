@@ -51,7 +51,7 @@ fn snapshot() -> Snapshot {
 fn line(snapshot: &Snapshot) -> Value {
     let mut bytes = Vec::new();
     Line::Full(Box::new(snapshot.clone())).write(&mut bytes).expect("memory takes all");
-    serde_json::from_slice(&bytes).expect("it is JSON")
+    serde_json::from_slice(&bytes).expect("the output is JSON")
 }
 
 /// Feeds an app with these lines, as far as they parse, and draws each.
@@ -67,7 +67,7 @@ fn show(lines: &[&Value]) {
 }
 
 #[test]
-fn a_number_of_any_size_in_any_field_does_no_harm() {
+fn extreme_numbers_in_any_field_do_not_panic() {
     let mut host = snapshot();
     let before = line(&host);
     host.sequence += 1;

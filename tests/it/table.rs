@@ -18,12 +18,12 @@ fn head(screen: &vt100::Screen) -> String {
 }
 
 fn write_config(host: &Host, text: &str) {
-    fs::create_dir_all(host.path("config/gputop")).expect("there is room in /tmp");
-    fs::write(host.path("config/gputop/config.toml"), text).expect("there is room in /tmp");
+    fs::create_dir_all(host.path("config/gputop")).expect("/tmp has room");
+    fs::write(host.path("config/gputop/config.toml"), text).expect("/tmp has room");
 }
 
 #[test]
-fn columns_come_from_the_flag_then_the_variable_then_the_file() {
+fn columns_come_from_the_flag_then_the_environment_then_the_file() {
     let mut host = Host::with_jitter(["H100"]);
     host.start_sleep(0, GIB);
     write_config(&host, "columns = ['user', 'command']\nsort = 'user'\nhost = false\n");
@@ -40,7 +40,7 @@ fn columns_come_from_the_flag_then_the_variable_then_the_file() {
 }
 
 #[test]
-fn a_column_that_is_hidden_in_the_panel_stays_so_once_it_is_written_down() {
+fn a_column_hidden_in_the_settings_panel_stays_hidden_once_saved() {
     let mut host = Host::with_jitter(["H100"]);
     let pid = host.start_sleep(0, GIB).to_string();
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
@@ -66,7 +66,7 @@ fn a_column_that_is_hidden_in_the_panel_stays_so_once_it_is_written_down() {
 }
 
 #[test]
-fn columns_of_gpus_are_chosen_ordered_and_hidden_as_those_of_processes() {
+fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
     let mut host = Host::with_jitter(["H100", "RTX-4090"]);
     host.start_sleep(0, GIB);
     write_config(&host, "gpu_columns = ['health', 'index', 'temp']\n");
@@ -105,7 +105,7 @@ fn columns_of_gpus_are_chosen_ordered_and_hidden_as_those_of_processes() {
 }
 
 #[test]
-fn what_a_person_changed_is_there_in_the_next_run_but_no_filter() {
+fn changed_settings_but_no_filter_are_kept_for_the_next_run() {
     let mut host = Host::with_jitter(["H100"]);
     host.start_sleep(0, GIB);
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
@@ -125,7 +125,7 @@ fn what_a_person_changed_is_there_in_the_next_run_but_no_filter() {
 }
 
 #[test]
-fn a_setting_that_does_not_do_is_said_with_its_line_and_one_that_is_unknown_harms_nobody() {
+fn an_invalid_setting_is_an_error_with_its_line_and_an_unknown_key_is_a_warning() {
     let host = Host::with_jitter(["H100"]);
     write_config(&host, "# mine\ntheme = 'dark'\n");
     let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
@@ -148,7 +148,7 @@ fn a_setting_that_does_not_do_is_said_with_its_line_and_one_that_is_unknown_harm
 }
 
 #[test]
-fn what_is_the_same_in_one_column_is_sorted_by_the_one_before() {
+fn ties_are_sorted_by_the_previous_column() {
     let mut host = Host::new(["H100"]);
     let (one, two) = (host.start_sleep(0, GIB), host.start_sleep(0, GIB));
     let (low, high) = (one.min(two).to_string(), one.max(two).to_string());
@@ -164,7 +164,7 @@ fn what_is_the_same_in_one_column_is_sorted_by_the_one_before() {
 }
 
 #[test]
-fn one_sees_only_ones_own_and_the_rest_of_a_long_command() {
+fn the_list_can_show_own_processes_only_and_scroll_long_commands() {
     if !rustix::process::getuid().is_root() {
         return crate::print_note("skipped: only root can start a process as someone else");
     }
@@ -193,7 +193,7 @@ fn one_sees_only_ones_own_and_the_rest_of_a_long_command() {
 }
 
 #[test]
-fn a_screen_that_is_paused_stands_still_says_so_and_goes_on() {
+fn a_paused_screen_says_so_stays_constant_and_resumes() {
     let mut host = Host::with_jitter(["H100"]);
     let pid = host.start_sleep(0, GIB).to_string();
     let mut terminal = Terminal::start_at(&host, 120, 24, ["--interval", "100ms"]);
@@ -222,7 +222,7 @@ fn a_screen_that_is_paused_stands_still_says_so_and_goes_on() {
 }
 
 #[test]
-fn a_pid_and_a_command_go_into_the_clipboard_of_the_terminal() {
+fn pid_and_command_are_copied_to_the_clipboard() {
     let mut host = Host::with_jitter(["H100"]);
     let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start_at(&host, 100, 24, []);
@@ -256,7 +256,7 @@ fn themes_differ_in_colours_only() {
 }
 
 #[test]
-fn in_plain_words_nothing_needs_a_column_or_a_colour() {
+fn the_plain_report_has_neither_columns_nor_colours() {
     let mut host = Host::new(["H100", "GTX-970"]);
     let pid = host.start_sleep(0, 2 * GIB);
     let output = host.run(["--plain"]);

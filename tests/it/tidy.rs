@@ -189,7 +189,7 @@ fn folders_without_io_name_no_thread_clock_or_file() {
 }
 
 #[test]
-fn nobody_sleeps() {
+fn no_code_sleeps() {
     let sources = all();
     let broken = sources.iter().filter(|source| !source.is_this()).flat_map(|source| source.naming(SLEEPS));
     check("wait for a condition: nothing is ready because time passed", &broken.collect::<Vec<_>>());

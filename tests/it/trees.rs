@@ -147,7 +147,7 @@ fn check_started_again(tree: &mut Tree, then: impl FnOnce(&mut Tree)) {
 }
 
 #[test]
-fn what_a_supervisor_starts_again_is_said_to_be_and_the_whole_job_ends() {
+fn a_restarted_child_is_reported_and_the_whole_job_can_be_ended() {
     let mut tree = Tree::start(&SUPERVISOR, &["supervisor", "child"]);
     check_started_again(&mut tree, |tree| tree.put_on_gpu("child", 2 * GIB));
     let terminal = tree.open_dialog_on_job("child", "supervisor");
@@ -162,7 +162,7 @@ fn what_a_supervisor_starts_again_is_said_to_be_and_the_whole_job_ends() {
 }
 
 #[test]
-fn who_takes_the_place_of_an_ended_process_is_named_before_it_holds_anything() {
+fn the_successor_of_an_ended_process_is_named_before_it_uses_a_gpu() {
     // In a session of its own, as a service manager starts it; and it has not come to its GPU yet.
     let apart =
         "report_ready('supervisor')\nwhile True:\n    start_python('child.py', start_new_session=True).wait()\n";
@@ -173,7 +173,7 @@ fn who_takes_the_place_of_an_ended_process_is_named_before_it_holds_anything() {
 }
 
 #[test]
-fn what_the_panel_on_the_screen_does_not_mean_is_not_done() {
+fn enter_does_nothing_when_the_drawn_dialog_shows_another_target() {
     let mut tree = Tree::start(&SUPERVISOR, &["supervisor", "child"]);
     tree.put_on_gpu("child", 2 * GIB);
     let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
@@ -216,7 +216,7 @@ sleep_as('rank' + os.environ['RANK'])
 ];
 
 #[test]
-fn a_job_of_several_sessions_ends_whole_and_its_neighbours_live() {
+fn a_job_of_several_sessions_ends_completely_and_its_neighbours_live() {
     let mut tree = Tree::start(&TORCHRUN, &["agent", "rank0", "rank1", "worker0", "worker1"]);
     // In the group of the agent, of the same session, with the next PIDs; of another parent.
     let group = i32::try_from(tree.pid("agent")).expect("a PID");
@@ -250,7 +250,7 @@ fn a_job_of_several_sessions_ends_whole_and_its_neighbours_live() {
 }
 
 #[test]
-fn whoever_joined_a_job_since_anyone_looked_is_in_the_panel_on_it() {
+fn a_process_that_joined_the_job_since_the_last_pass_is_in_the_end_dialog() {
     let program = "open_device_files()
 def grow(*_):
     if not os.fork():
@@ -280,7 +280,7 @@ sleep_as('trainer')
 }
 
 #[test]
-fn who_heeds_no_gentle_signal_is_left_alone_until_one_chooses_force() {
+fn processes_that_ignore_gentle_signals_are_ended_only_by_force() {
     let program = "open_device_files()
 for number in signal.SIGINT, signal.SIGTERM:
     signal.signal(number, signal.SIG_IGN)
@@ -316,7 +316,7 @@ fn shown(terminal: &Terminal) -> usize {
 }
 
 #[test]
-fn a_storm_that_grows_is_caught_whole() {
+fn a_job_that_forks_without_end_is_ended_completely() {
     // It waits with what it has, and grows on demand: each that comes makes another, and there is no end.
     let program = "open_device_files()
 signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -361,7 +361,7 @@ while True:
 }
 
 #[test]
-fn tagged_processes_whose_parent_does_not_ask_are_called_its_zombies() {
+fn tagged_processes_that_are_not_reaped_are_reported_as_zombies() {
     let program = "for role in 'one', 'two':
     if not os.fork():
         open_device_files()
@@ -395,7 +395,7 @@ sleep_as('parent')
 }
 
 #[test]
-fn somebody_elses_process_is_ended_by_root_only_after_its_pid_was_typed() {
+fn root_ends_another_user_s_process_only_after_typing_its_pid() {
     if !rustix::process::getuid().is_root() {
         return print_note("skipped: only root can start a process as someone else");
     }
@@ -464,7 +464,7 @@ impl Drop for Frozen {
 }
 
 #[test]
-fn what_hangs_in_the_kernel_is_said_to_and_ends_when_that_lets_it() {
+fn a_process_that_hangs_in_the_kernel_is_reported_and_ends_later() {
     let Some(mut frozen) = rustix::process::getuid().is_root().then(Frozen::new).flatten() else {
         return print_note("skipped: no file system can be mounted and frozen here");
     };

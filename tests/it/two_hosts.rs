@@ -85,7 +85,7 @@ fn a_table_has_a_host_column_and_each_gpu_its_model() {
 }
 
 #[test]
-fn json_has_one_line_for_each_host_with_its_key_and_name() {
+fn json_has_one_line_per_host_with_its_key_and_name() {
     let pair = Pair::new();
     let output = run(&mut pair.gputop(["--json"]));
     let lines: Vec<Value> = output.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -165,7 +165,7 @@ fn a_host_that_cannot_be_reached_is_named_with_the_reason_and_the_other_is_repor
 }
 
 #[test]
-fn a_command_that_cannot_be_split_is_a_mistake_on_the_command_line() {
+fn a_via_command_that_cannot_be_split_is_a_usage_error() {
     for bad in ["", "name=", "ssh 'gpu"] {
         let output = Host::new([]).run(["--once", "--via", bad]);
         assert_eq!(output.code, 2, "{bad}: {}", output.stderr);
@@ -204,7 +204,7 @@ fn a_signal_goes_through_the_agent_of_its_host() {
 }
 
 #[test]
-fn a_host_that_is_lost_is_named_with_the_reason_and_the_other_goes_on() {
+fn a_lost_host_is_named_with_the_reason_and_the_other_continues() {
     let mut pair = Pair::new();
     let terminal = Terminal::run(&mut pair.gputop([]), 140, 30);
     terminal.wait_for("3.0G");
