@@ -15,6 +15,7 @@ fn install_alert_program(host: &Host) -> String {
 
 #[test]
 fn the_end_of_a_watched_process_rings_the_bell_once_and_runs_the_alert_program() {
+    const BELL: u8 = 7;
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
     let program = format!("{} hello", install_alert_program(&host));
@@ -41,7 +42,6 @@ fn the_end_of_a_watched_process_rings_the_bell_once_and_runs_the_alert_program()
         wait_until(expected, || log().lines().any(|line| line == expected));
     }
     assert!(!terminal.text().contains("NOISE"), "{}", terminal.text());
-    const BELL: u8 = 7;
     let rings = terminal.bytes().into_iter().filter(|byte| *byte == BELL).count();
     assert!((1..=2).contains(&rings), "two alerts ring once each, or once if they come together: {rings}");
     terminal.quit();

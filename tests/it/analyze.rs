@@ -62,7 +62,8 @@ fn analyze(host: &Host, log: &str, args: &[&str]) -> Output {
 /// Returns the verdicts with their times.
 fn timeline(series: &Value) -> Vec<(f64, String)> {
     let timeline = series["timeline"].as_array().expect("a list of verdicts");
-    timeline.iter()
+    timeline
+        .iter()
         .map(|verdict| {
             (verdict["at"].as_f64().expect("a time"), verdict["verdict"].as_str().expect("a word").to_owned())
         })
@@ -86,7 +87,8 @@ fn each_shape_gets_its_verdict() {
         let name = format!("{shape:?} {seed}: {timeline:?}");
         if shape.label() != Label::Leak {
             assert_eq!(detected, None, "{name}");
-            let last = timeline.iter().rfind(|(_, verdict)| verdict != "suspect").expect("some verdict is not `suspect`");
+            let last =
+                timeline.iter().rfind(|(_, verdict)| verdict != "suspect").expect("some verdict is not `suspect`");
             assert!(case.plateau.is_none_or(|plateau| last.0 < plateau + 120.0), "{name}");
             continue;
         }

@@ -47,7 +47,11 @@ fn check_xid_is_received(host: &mut Host, agent: &Agent, received: &mut Received
         for _ in 0..10 {
             received.apply(agent.next_line());
         }
-        if received.snapshot.as_ref().is_some_and(|snapshot| snapshot.gpus[1].health.xids.iter().any(|found| found.code == xid)) {
+        if received
+            .snapshot
+            .as_ref()
+            .is_some_and(|snapshot| snapshot.gpus[1].health.xids.iter().any(|found| found.code == xid))
+        {
             return;
         }
     }
@@ -73,7 +77,10 @@ fn in_a_container_pid_1_is_listed_and_unknown_values_are_not_zero() {
     let line = json(&output);
     let gpu_process = &line["gpus"][0]["processes"][0];
     assert_eq!(gpu_process["pid"], 1, "{line:#}");
-    assert!(gpu_process["memory_used_bytes"].is_null() && gpu_process["sm_utilization_percent"].is_null(), "{gpu_process:#}");
+    assert!(
+        gpu_process["memory_used_bytes"].is_null() && gpu_process["sm_utilization_percent"].is_null(),
+        "{gpu_process:#}"
+    );
 }
 
 fn gputop() -> &'static str {
@@ -122,7 +129,9 @@ fn readings_that_a_split_gpu_does_not_support_return_when_it_is_whole() {
     let mut host = Host::new(["H100"]);
     let agent = Agent::start(&host);
     let mut received = ReceivedLines::default();
-    received.read_until(&agent, "the SM utilization", |snapshot| snapshot.gpus.first().is_some_and(|gpu| gpu.load.sm.is_ok()));
+    received.read_until(&agent, "the SM utilization", |snapshot| {
+        snapshot.gpus.first().is_some_and(|gpu| gpu.load.sm.is_ok())
+    });
     let mut other_utilization = Utilization::default();
     let mut split = |is_split| {
         host.change(|world| {
@@ -132,9 +141,13 @@ fn readings_that_a_split_gpu_does_not_support_return_when_it_is_whole() {
         });
     };
     split(true);
-    received.read_until(&agent, "a split GPU", |snapshot| snapshot.gpus[0].health.mig == Ok(true) && snapshot.gpus[0].load.sm.is_err());
+    received.read_until(&agent, "a split GPU", |snapshot| {
+        snapshot.gpus[0].health.mig == Ok(true) && snapshot.gpus[0].load.sm.is_err()
+    });
     split(false);
-    received.read_until(&agent, "a whole GPU", |snapshot| snapshot.gpus[0].health.mig == Ok(false) && snapshot.gpus[0].load.sm.is_ok());
+    received.read_until(&agent, "a whole GPU", |snapshot| {
+        snapshot.gpus[0].health.mig == Ok(false) && snapshot.gpus[0].load.sm.is_ok()
+    });
 }
 
 #[test]
@@ -208,7 +221,7 @@ fn when_a_function_is_missing_its_successor_is_called() {
 #[test]
 fn the_start_of_a_failure_is_kept_when_another_gpu_hangs() {
     let mut host = Host::new(["H100", "H100"]);
-        host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetComputeRunningProcesses_v3", "UNKNOWN").on(0)));
+    host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetComputeRunningProcesses_v3", "UNKNOWN").on(0)));
     let agent = Agent::start(&host);
     let mut received = ReceivedLines::default();
     let trouble = |snapshot: &Snapshot, gpu: usize| snapshot.gpus.get(gpu).and_then(|gpu| gpu.trouble.clone());
@@ -216,10 +229,17 @@ fn the_start_of_a_failure_is_kept_when_another_gpu_hangs() {
     received.read_until(&agent, "a failure", failed);
     let since = received.snapshot.as_ref().and_then(|snapshot| trouble(snapshot, 0)).map(|trouble| trouble.since);
     host.change(|world| world.faults.push(Fault::hang("nvmlDeviceGetUtilizationRates").on(1)));
-    received.read_until(&agent, "a hung GPU", |snapshot| trouble(snapshot, 1).is_some_and(|trouble| trouble.cause == Cause::Hung));
+    received.read_until(&agent, "a hung GPU", |snapshot| {
+        trouble(snapshot, 1).is_some_and(|trouble| trouble.cause == Cause::Hung)
+    });
     let last_read = received.snapshot.as_ref().map(|snapshot| snapshot.gpus[1].load.at);
-    received.read_until(&agent, "another reading of the first GPU", |snapshot| failed(snapshot) && last_read.is_some_and(|at| snapshot.gpus[0].load.at > at));
-    assert_eq!(received.snapshot.as_ref().and_then(|snapshot| trouble(snapshot, 0)).map(|trouble| trouble.since), since);
+    received.read_until(&agent, "another reading of the first GPU", |snapshot| {
+        failed(snapshot) && last_read.is_some_and(|at| snapshot.gpus[0].load.at > at)
+    });
+    assert_eq!(
+        received.snapshot.as_ref().and_then(|snapshot| trouble(snapshot, 0)).map(|trouble| trouble.since),
+        since
+    );
 }
 
 /// The first pass ends at the GPU that hangs; the next pass continues with the others.

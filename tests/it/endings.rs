@@ -1,4 +1,4 @@
-//! However it ends, nothing is left behind: no process, no spin, no terminal in disorder.
+//! Ways to end: no process is left behind, and the terminal is restored.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use ratatui::widgets::Widget;
 use rustix::process::Signal;
 
 use crate::host::Host;
-use crate::process::{ChildProcess, exit_code};
+use crate::process::{ChildProcess, exit_code, now};
 use crate::terminal::{CTRL_C, CTRL_Z, ESC, Terminal};
 use crate::{DEADLINE, print_note};
 
@@ -19,37 +19,35 @@ fn shell(host: &Host, script: &str) -> Command {
     command
 }
 
-/// Hangs up, and waits until viewer and agent are gone: alone on a machine after some milliseconds, and up to half a
-/// second where no signal comes.
+/// Hangs up, and checks that viewer and agent end. That takes some milliseconds, or half a second where no SIGHUP comes.
 #[track_caller]
-fn check_gone_with_the_terminal(mut terminal: Terminal) {
+fn check_end_with_terminal(mut terminal: Terminal) {
     terminal.wait_for("H100");
     let agent = terminal.agent();
-    let asked = crate::process::now();
+    let hung_up = now();
     terminal.hang_up();
     terminal.wait_for_exit();
     agent.wait_for_end();
-    let took = asked.elapsed();
-    print_note(format_args!("gone {} ms after the terminal", took.as_millis()));
+    print_note(format_args!("ended {} ms after the terminal", hung_up.elapsed().as_millis()));
 }
 
 #[test]
 fn gputop_ends_with_its_terminal() {
     let host = Host::with_jitter(["H100"]);
-    check_gone_with_the_terminal(Terminal::start(&host, []));
+    check_end_with_terminal(Terminal::start(&host, []));
 }
 
 #[test]
 fn gputop_ends_with_its_terminal_though_sighup_is_ignored() {
     let host = Host::with_jitter(["H100"]);
-    check_gone_with_the_terminal(Terminal::run(&mut shell(&host, "trap '' HUP; exec \"$0\""), 80, 24));
+    check_end_with_terminal(Terminal::run(&mut shell(&host, "trap '' HUP; exec \"$0\""), 80, 24));
 }
 
 #[test]
 fn gputop_ends_with_a_terminal_that_is_not_its_controlling_one() {
     let host = Host::with_jitter(["H100"]);
-    // In a session of its own, as under setsid(1), it is the terminal of nobody: no signal comes.
-    check_gone_with_the_terminal(Terminal::run_uncontrolled(&mut host.gputop([]), 80, 24));
+    // In a session of its own, as under setsid(1), the terminal controls no process: no SIGHUP comes.
+    check_end_with_terminal(Terminal::run_uncontrolled(&mut host.gputop([]), 80, 24));
 }
 
 #[test]
@@ -58,7 +56,7 @@ fn gputop_ends_with_its_terminal_during_a_hung_call() {
     host.change(|world| world.faults.push(fake_nvml::Fault::hang("nvmlDeviceGetPowerUsage").on(0)));
     let terminal = Terminal::start(&host, []);
     terminal.wait_for("hung");
-    check_gone_with_the_terminal(terminal);
+    check_end_with_terminal(terminal);
 }
 
 #[test]
@@ -95,10 +93,10 @@ fn a_viewer_that_was_stopped_redraws_the_whole_screen() {
     terminal.handle().wait_for_state('T');
     let before = terminal.bytes().len();
     terminal.handle().signal(Signal::CONT);
-    // What it wrote before it was stopped may be read only now.
-    terminal.wait_for_bytes("a screen that was drawn anew", |bytes| {
-        let since = String::from_utf8_lossy(&bytes[before..]);
-        since.rsplit_once("\x1b[2J").is_some_and(|(_, anew)| anew.contains("H100"))
+    // Output from before the stop may be read only now.
+    terminal.wait_for_bytes("a whole redraw", |bytes| {
+        let new_output = String::from_utf8_lossy(&bytes[before..]);
+        new_output.rsplit_once("\x1b[2J").is_some_and(|(_, redraw)| redraw.contains("H100"))
     });
     terminal.wait_for(&pid.to_string());
     terminal.quit();
@@ -107,23 +105,23 @@ fn a_viewer_that_was_stopped_redraws_the_whole_screen() {
 #[test]
 fn control_z_returns_to_the_shell_and_fg_redraws_the_screen() {
     let host = Host::with_jitter(["H100"]);
-    let script = "set -m; \"$0\"; echo in the shell; read word; echo heard \"$word\"; fg >/dev/null; echo over: $?";
+    let script = "set -m; \"$0\"; echo in the shell; read word; echo read \"$word\"; fg >/dev/null; echo exit code: $?";
     let mut terminal = Terminal::run(&mut shell(&host, script), 80, 24);
     terminal.wait_for("H100");
     let modes = terminal.modes();
     terminal.keys(CTRL_Z);
     terminal.wait_for("in the shell");
-    let left = terminal.wait_for_main_screen();
-    assert!(!left.contains("H100"), "{left}");
+    let text = terminal.wait_for_main_screen();
+    assert!(!text.contains("H100"), "{text}");
     terminal.keys("hello\r");
     terminal.wait_for("H100");
     terminal.wait_until("the alternate screen", |screen| screen.alternate_screen() && screen.hide_cursor());
     assert_eq!(terminal.modes(), modes);
-    // The head and the keys were drawn before, and are drawn again.
+    // Head and footer did not change, and are drawn again all the same.
     terminal.wait_for("HEALTH");
     terminal.wait_for("? help");
     terminal.keys("q");
-    terminal.wait_for("over: 0");
+    terminal.wait_for("exit code: 0");
     terminal.wait_for_exit();
     terminal.wait_for_main_screen();
 }
@@ -147,19 +145,16 @@ fn gputop_quits_though_nobody_reads_the_terminal() {
     let mut terminal = Terminal::start_at(&host, 200, 60, ["--interval", "100ms"]);
     terminal.wait_for("H100");
     terminal.stop_reading();
-    // Each asks for all of the screen: more than the pty holds.
+    // Each resize causes a whole redraw: together more than the pty holds.
     for height in 40..60 {
         terminal.resize(200, height);
         terminal.keys("?");
         assert!(!terminal.handle().ends_within(Duration::from_millis(30)));
     }
     terminal.keys(CTRL_C);
-    let asked = crate::process::now();
+    let typed = now();
     terminal.handle().wait_for_end();
-    print_note(format_args!(
-        "gone {} ms after Ctrl-C, with a terminal that takes nothing",
-        asked.elapsed().as_millis()
-    ));
+    print_note(format_args!("ended {} ms after Ctrl-C, in a terminal that nobody reads", typed.elapsed().as_millis()));
     assert_eq!(exit_code(terminal.wait_for_exit()), 0);
     assert_eq!(terminal.modes(), terminal.modes_before());
     terminal.resume_reading();
@@ -219,19 +214,19 @@ fn a_closed_output_is_no_error() {
             ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()));
         drop(gputop.child().stdout.take());
         let status = gputop.wait();
-        let mut words = String::new();
-        gputop.child().stderr.take().expect("stderr is piped").read_to_string(&mut words).expect("it is UTF-8");
-        assert_eq!((exit_code(status), words.as_str()), (0, ""), "{args:?}");
+        let mut stderr = String::new();
+        gputop.child().stderr.take().expect("stderr is piped").read_to_string(&mut stderr).expect("stderr is UTF-8");
+        assert_eq!((exit_code(status), stderr.as_str()), (0, ""), "{args:?}");
     }
 }
 
 #[test]
 fn an_agent_without_a_viewer_ends() {
     let host = Host::with_jitter(["H100"]);
-    // Its input is closed from the start.
+    // The agent's input is closed from the start.
     let output = host.run(["agent"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
-    // Its output is closed, its input is not.
+    // The agent's output is closed, and its input is open.
     let mut command = host.gputop(["agent"]);
     let mut agent = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
     drop(agent.child().stdout.take());
@@ -242,44 +237,44 @@ const AGENT_PANIC: &str = "endings::a_panic_in_a_thread_of_the_agent_ends_it_wit
 
 #[test]
 fn a_panic_in_a_thread_of_the_agent_ends_it_with_one_line() {
-    if std::env::var_os(ROLE).is_some() {
+    if std::env::var_os(PANICS).is_some() {
         gputop::agent::end_on_panic();
         let thread = std::thread::spawn(|| panic!("spilled\n\x1b[2J"));
-        return thread.join().expect("it never gets here");
+        return thread.join().expect("the panic ends the process");
     }
-    let program = std::env::current_exe().expect("it runs");
-    let output = Command::new(program).args([AGENT_PANIC, "--exact", "--nocapture"]).env(ROLE, "").output();
-    let output = output.expect("it runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let ours = said.lines().find(|line| line.starts_with("gputop agent: ")).expect("it says something");
-    assert!(ours.contains("spilled") && !said.contains('\x1b'), "{said:?}");
+    let program = std::env::current_exe().expect("the test runs from a file");
+    let output = Command::new(program).args([AGENT_PANIC, "--exact", "--nocapture"]).env(PANICS, "").output();
+    let output = output.expect("the test runs as a program");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let message = stderr.lines().find(|line| line.starts_with("gputop agent: ")).expect("a message of the agent");
+    assert!(message.contains("spilled") && !stderr.contains('\x1b'), "{stderr:?}");
 }
 
-/// The name of the test below, and what makes it a viewer that panics.
-const PANIC: &str = "endings::a_panic_in_a_thread_restores_the_terminal_and_prints_one_line";
-const ROLE: &str = "IT_PANICS";
+/// The test below, which a test runs as a program with this variable: then the test panics as a viewer does.
+const VIEWER_PANIC: &str = "endings::a_panic_in_a_thread_restores_the_terminal_and_prints_one_line";
+const PANICS: &str = "GPUTOP_TEST_PANICS";
 
 #[test]
 fn a_panic_in_a_thread_restores_the_terminal_and_prints_one_line() {
-    if std::env::var_os(ROLE).is_some() {
+    if std::env::var_os(PANICS).is_some() {
         let mut screen = gputop::tui::terminal::Screen::enter(true).expect("there is a terminal");
         gputop::tui::terminal::end_on_panic(Some(screen.tty()));
-        screen.draw(|buffer| "all is well".render(buffer.area, buffer));
+        screen.draw(|buffer| "drawn by the viewer".render(buffer.area, buffer));
         let thread = std::thread::spawn(|| panic!("spilled\n\x1b[2J"));
-        return thread.join().expect("it never gets here");
+        return thread.join().expect("the panic ends the process");
     }
-    // The product has no way to make it panic, and needs none: this program takes the part of the viewer.
-    let program = std::env::current_exe().expect("it runs");
+    // Nothing makes the shipped binary panic, so the test runs itself as the viewer.
+    let program = std::env::current_exe().expect("the test runs from a file");
     let mut terminal =
-        Terminal::run(Command::new(program).args([PANIC, "--exact", "--nocapture"]).env(ROLE, ""), 80, 24);
+        Terminal::run(Command::new(program).args([VIEWER_PANIC, "--exact", "--nocapture"]).env(PANICS, ""), 80, 24);
     assert_eq!(exit_code(terminal.wait_for_exit()), 101);
     terminal.wait_for("this is a bug in gputop");
     terminal.wait_for("spilled");
-    let left = terminal.wait_for_main_screen();
-    assert!(!left.contains("all is well"), "{left}");
+    let text = terminal.wait_for_main_screen();
+    assert!(!text.contains("drawn by the viewer"), "{text}");
     let bytes = terminal.bytes();
-    let words = String::from_utf8_lossy(&bytes);
-    let last = words.rsplit("\x1b[?1049l").next().expect("there is always one");
-    assert!(!last.contains("\x1b[2J"), "{last:?}");
+    let output = String::from_utf8_lossy(&bytes);
+    let after_screen = output.rsplit("\x1b[?1049l").next().expect("split yields a text");
+    assert!(!after_screen.contains("\x1b[2J"), "{after_screen:?}");
 }

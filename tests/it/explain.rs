@@ -16,14 +16,14 @@ use crate::terminal::Terminal;
 
 const OK: i32 = 0;
 const ERROR: i32 = 1;
-const NOTHING: i32 = 6;
+const NOTHING_FOUND: i32 = 6;
 
 const MESSAGE: &str = "RuntimeError: CUDA out of memory. Tried to allocate 14.14 GiB (GPU 0; 11.00 GiB total capacity; 71.43 \
     MiB already allocated; 9.17 GiB free; 80.00 MiB reserved in total by PyTorch)\n";
-const SAID: &str = "14.14 GiB were requested at once, and the whole GPU has 11.00 GiB";
+const EXPLANATION: &str = "14.14 GiB were requested at once, and the whole GPU has 11.00 GiB";
 
 /// A message that names another process.
-fn beside(pid: u32) -> String {
+fn message_naming(pid: u32) -> String {
     format!(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.25 GiB of \
          which 1.25 GiB is free. Process {pid} has 70.00 GiB memory in use. Including non-PyTorch memory, this process has \
@@ -32,14 +32,14 @@ fn beside(pid: u32) -> String {
     )
 }
 
-/// gputop in a pipe.
-struct Wire {
+/// A `gputop explain` whose input and output are pipes.
+struct Pipeline {
     gputop: ChildProcess,
     input: Option<ChildStdin>,
     output: Option<ChildStdout>,
 }
 
-impl Wire {
+impl Pipeline {
     fn start(host: &Host, args: &[&str]) -> Self {
         let mut command = host.gputop(["explain"].iter().chain(args).copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -49,23 +49,23 @@ impl Wire {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        let input = self.input.as_mut().expect("it is open");
-        input.write_all(bytes).expect("gputop reads");
+        let input = self.input.as_mut().expect("the pipe is open");
+        input.write_all(bytes).expect("gputop reads its input");
     }
 
     /// Writes bytes, and checks that the same bytes come out.
     #[track_caller]
-    fn passes(&mut self, bytes: &[u8]) {
+    fn write_and_check(&mut self, bytes: &[u8]) {
         self.write(bytes);
         let mut passed = vec![0; bytes.len()];
-        self.output.as_mut().expect("it is open").read_exact(&mut passed).expect("gputop writes");
+        self.output.as_mut().expect("the pipe is open").read_exact(&mut passed).expect("gputop writes to its output");
         assert_eq!(passed, bytes);
     }
 
     /// Closes the input, and returns the remaining output.
-    fn end(mut self) -> Output {
+    fn finish(mut self) -> Output {
         self.input = None;
-        let mut output = self.output.take().expect("it is open");
+        let mut output = self.output.take().expect("the pipe is open");
         let (mut stdout, mut stderr) = (Vec::new(), String::new());
         output.read_to_end(&mut stdout).expect("a pipe can be read");
         self.gputop.child().stderr.take().expect("stderr is piped").read_to_string(&mut stderr).expect("UTF-8");
@@ -76,39 +76,39 @@ impl Wire {
 #[test]
 fn a_pipe_passes_every_byte_on_at_once() {
     let host = Host::with_jitter(["H100"]);
-    let mut wire = Wire::start(&host, &[]);
+    let mut pipeline = Pipeline::start(&host, &[]);
     // Each piece must come out before the next one goes in, even without a line end or valid UTF-8.
     for piece in [b"epoch 1".as_slice(), b"\xff\xfe\0\x1b[31m", b"\r 37%", MESSAGE.as_bytes(), b"no end of line"] {
-        wire.passes(piece);
+        pipeline.write_and_check(piece);
     }
-    let output = wire.end();
+    let output = pipeline.finish();
     assert_eq!(output.code, OK);
-    assert_eq!(output.stdout, b"", "more than came in");
-    assert!(output.stderr.contains(SAID), "{}", output.stderr);
+    assert_eq!(output.stdout, b"", "all output was read before");
+    assert!(output.stderr.contains(EXPLANATION), "{}", output.stderr);
     assert!(output.stderr.contains("line 1") && !output.stderr.contains('\x1b'), "{}", output.stderr);
 }
 
 #[test]
 fn without_a_message_a_pipe_succeeds_and_a_file_does_not() {
     let host = Host::with_jitter(["H100"]);
-    let mut wire = Wire::start(&host, &[]);
-    wire.passes(b"all is well\n");
-    let output = wire.end();
+    let mut pipeline = Pipeline::start(&host, &[]);
+    pipeline.write_and_check(b"all is well\n");
+    let output = pipeline.finish();
     assert_eq!(output.code, OK, "a shell with pipefail goes on");
     assert_eq!(output.stderr, "gputop: no out-of-memory message of PyTorch in 1 line\n");
-    let mut wire = Wire::start(&host, &["-"]);
-    wire.write(b"all is well\n");
-    assert_eq!(wire.end().code, NOTHING);
+    let mut pipeline = Pipeline::start(&host, &["-"]);
+    pipeline.write(b"all is well\n");
+    assert_eq!(pipeline.finish().code, NOTHING_FOUND);
 }
 
 #[test]
 fn closing_the_output_closes_the_input() {
     let host = Host::with_jitter(["H100"]);
-    let mut wire = Wire::start(&host, &[]);
-    wire.passes(MESSAGE.as_bytes());
-    wire.output = None;
+    let mut pipeline = Pipeline::start(&host, &[]);
+    pipeline.write_and_check(MESSAGE.as_bytes());
+    pipeline.output = None;
     // A parallel test that is starting a program keeps the pipe open for a moment, so one line is not enough.
-    let (input, life) = (wire.input.as_mut().expect("it is open"), &wire.gputop.handle);
+    let (input, life) = (pipeline.input.as_mut().expect("the pipe is open"), &pipeline.gputop.handle);
     wait_until("gputop ends", || {
         let _closed = input.write_all(b"more\n");
         life.ends_within(Duration::from_millis(5))
@@ -116,41 +116,41 @@ fn closing_the_output_closes_the_input() {
     let error = input.write_all(b"nobody reads this\n").expect_err("the pipe is closed");
     assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
     let mut err = String::new();
-    wire.gputop.child().stderr.take().expect("stderr is piped").read_to_string(&mut err).expect("UTF-8");
-    assert_eq!(exit_code(wire.gputop.wait()), OK);
-    assert!(err.contains(SAID), "what was seen is explained: {err}");
+    pipeline.gputop.child().stderr.take().expect("stderr is piped").read_to_string(&mut err).expect("UTF-8");
+    assert_eq!(exit_code(pipeline.gputop.wait()), OK);
+    assert!(err.contains(EXPLANATION), "what was seen is explained: {err}");
 }
 
 #[test]
 fn after_an_interrupt_the_last_lines_of_the_writer_pass() {
     let host = Host::with_jitter(["H100"]);
-    let mut wire = Wire::start(&host, &[]);
-    wire.passes(b"epoch 1\n");
-    wire.gputop.handle.signal(Signal::INT);
-    wire.passes(b"KeyboardInterrupt\n");
-    wire.passes(MESSAGE.as_bytes());
-    let output = wire.end();
+    let mut pipeline = Pipeline::start(&host, &[]);
+    pipeline.write_and_check(b"epoch 1\n");
+    pipeline.gputop.handle.signal(Signal::INT);
+    pipeline.write_and_check(b"KeyboardInterrupt\n");
+    pipeline.write_and_check(MESSAGE.as_bytes());
+    let output = pipeline.finish();
     assert_eq!(output.code, OK, "{}", output.stderr);
-    assert!(output.stderr.contains(SAID), "{}", output.stderr);
+    assert!(output.stderr.contains(EXPLANATION), "{}", output.stderr);
 }
 
 #[test]
 fn an_endless_log_takes_bounded_memory() {
     const PIECES: usize = 256;
     let host = Host::with_jitter(["H100"]);
-    let mut wire = Wire::start(&host, &[]);
+    let mut pipeline = Pipeline::start(&host, &[]);
     // Incomplete messages, a line of 16 MB, and many different messages.
     let mut piece = vec![b'x'; 1 << 16];
     piece.extend_from_slice(b"CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total");
-    let mut output = wire.output.take().expect("it is open");
+    let mut output = pipeline.output.take().expect("the pipe is open");
     let reader = thread::spawn(move || {
         let mut bytes = Vec::new();
         output.read_to_end(&mut bytes).expect("a pipe can be read");
         bytes
     });
-    let resident = |wire: &Wire| {
-        let status = fs::read_to_string(format!("/proc/{}/status", wire.gputop.pid())).expect("it is there");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+    let resident = |pipeline: &Pipeline| {
+        let status = fs::read_to_string(format!("/proc/{}/status", pipeline.gputop.pid())).expect("gputop runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("the status has VmRSS");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
     };
     let mut sent = Vec::new();
@@ -158,18 +158,18 @@ fn an_endless_log_takes_bounded_memory() {
     for at in 0..PIECES {
         let number = format!("\nCUDA out of memory. Tried to allocate {at}.00 MiB. GPU 0 has a tot");
         for bytes in [piece.as_slice(), number.as_bytes()] {
-            wire.write(bytes);
+            pipeline.write(bytes);
             sent.extend_from_slice(bytes);
         }
         if at == PIECES / 8 {
-            early = resident(&wire);
+            early = resident(&pipeline);
         }
     }
-    let late = resident(&wire);
+    let late = resident(&pipeline);
     assert!(late < early + 4096, "{early} kB became {late} kB");
-    wire.input = None;
+    pipeline.input = None;
     assert!(reader.join().expect("reading does not panic") == sent, "what came out is not what went in");
-    assert_eq!(exit_code(wire.gputop.wait()), OK);
+    assert_eq!(exit_code(pipeline.gputop.wait()), OK);
 }
 
 #[test]
@@ -195,18 +195,18 @@ fn files_arguments_and_json_pass_nothing_on() {
     let output = host.run(["explain", MESSAGE]);
     assert!(output.text().starts_with("CUDA out of memory on GPU 0: 14.14 GiB requested\n"), "{}", output.text());
     let output = run(host.gputop(["explain"]).args(MESSAGE.split_whitespace()));
-    assert!(output.text().contains(SAID), "{}", output.text());
+    assert!(output.text().contains(EXPLANATION), "{}", output.text());
 
-    let mut wire = Wire::start(&host, &["--json"]);
-    wire.write(MESSAGE.as_bytes());
-    let output = wire.end();
+    let mut pipeline = Pipeline::start(&host, &["--json"]);
+    pipeline.write(MESSAGE.as_bytes());
+    let output = pipeline.finish();
     let message = &json(&output)["messages"][0];
     assert_eq!((output.code, message["reason"].as_str()), (OK, Some("too_big")), "{message:#}");
     assert_eq!(message["other_processes_bytes"].as_u64().map(|bytes| bytes / (GIB / 100)), Some(175), "{message:#}");
 
-    let mut wire = Wire::start(&host, &["-"]);
-    wire.write(MESSAGE.as_bytes());
-    assert!(wire.end().text().starts_with("CUDA out of memory on GPU 0"));
+    let mut pipeline = Pipeline::start(&host, &["-"]);
+    pipeline.write(MESSAGE.as_bytes());
+    assert!(pipeline.finish().text().starts_with("CUDA out of memory on GPU 0"));
 }
 
 #[test]
@@ -220,14 +220,14 @@ fn wrong_arguments_are_reported_in_a_sentence() {
     let output = host.run(["explain", "/"]);
     assert_eq!((output.code, output.stderr.as_str()), (ERROR, "gputop: cannot read /: Is a directory (os error 21)\n"));
     let output = host.run(["explain", "no memory of that"]);
-    assert_eq!((output.code, output.text()), (NOTHING, String::new()));
+    assert_eq!((output.code, output.text()), (NOTHING_FOUND, String::new()));
 }
 
 #[test]
 fn other_processes_are_looked_up_and_their_age_compared() {
     let mut host = Host::with_jitter(["H100"]);
     let pid = host.start_sleep(0, 70 * GIB);
-    let output = host.run(["explain", &beside(pid)]);
+    let output = host.run(["explain", &message_naming(pid)]);
     let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(output.code, OK);
     for words in [
@@ -241,14 +241,14 @@ fn other_processes_are_looked_up_and_their_age_compared() {
 
     // The log is older than the process.
     let log = host.path("old.log");
-    fs::write(&log, beside(pid)).expect("/tmp has room");
+    fs::write(&log, message_naming(pid)).expect("/tmp has room");
     let times = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH);
-    fs::File::options().write(true).open(&log).expect("it is ours").set_times(times).expect("it is ours");
+    fs::File::options().write(true).open(&log).expect("the file is ours").set_times(times).expect("the file is ours");
     let output = host.run(["explain", log.to_str().expect("UTF-8")]);
     let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("the message means another process"), "{text}");
 
-    let output = host.run(["explain", "--json", &beside(pid)]);
+    let output = host.run(["explain", "--json", &message_naming(pid)]);
     let other = &json(&output)["messages"][0]["other_processes"][0];
     assert_eq!(other["pid"], pid, "{other:#}");
     assert_eq!(other["running_process"]["command"], "sleep 1000", "{other:#}");
@@ -260,15 +260,15 @@ fn processes_that_are_not_here_are_named_as_such() {
     let mut host = Host::with_jitter(["H100"]);
     // A PID that no process of this host has.
     host.add_process(0, Tenant::new(std::process::id(), GIB));
-    let output = host.run(["explain", &beside(4_190_000)]);
+    let output = host.run(["explain", &message_naming(4_190_000)]);
     let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("Process 4190000 is not on a GPU of this host now"), "{text}");
-    let output = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &beside(4_190_000)]);
-    assert_eq!(output.code, OK, "it needs no GPU");
+    let output = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &message_naming(4_190_000)]);
+    assert_eq!(output.code, OK, "explain needs no GPU");
     let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("Process 4190000 is not visible from here: "), "{text}");
     // The reason is given once for all processes.
-    let two = beside(4_190_000)
+    let two = message_naming(4_190_000)
         .replace("Process 4190000 has", "Process 4190001 has 1.00 GiB memory in use. Process 4190000 has");
     let output = host.run(["explain", "--nvml-lib", "/nowhere/libnvidia-ml.so.1", &two]);
     let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -277,16 +277,16 @@ fn processes_that_are_not_here_are_named_as_such() {
 }
 
 /// Runs `gputop explain` in a terminal. Returns the text and the bytes of the screen.
-fn drawn(host: &Host, width: u16, env: &[(&str, &str)], args: &[&str]) -> (String, Vec<u8>) {
+fn run_in_terminal(host: &Host, width: u16, env: &[(&str, &str)], args: &[&str]) -> (String, Vec<u8>) {
     let log = host.path("train.log");
     fs::write(&log, MESSAGE).expect("/tmp has room");
     let log = log.to_str().expect("UTF-8");
     let mut command = Command::new("sh");
     host.set_environment(&mut command).envs(env.iter().copied());
-    let script = format!("\"$0\" explain {} {log}; echo; echo that is all; read _", args.join(" "));
+    let script = format!("\"$0\" explain {} {log}; echo; echo end of output; read _", args.join(" "));
     command.args(["-c", &script, env!("CARGO_BIN_EXE_gputop")]);
     let terminal = Terminal::run(&mut command, width, 50);
-    terminal.wait_for("that is all");
+    terminal.wait_for("end of output");
     (terminal.text(), terminal.bytes())
 }
 
@@ -294,19 +294,19 @@ fn drawn(host: &Host, width: u16, env: &[(&str, &str)], args: &[&str]) -> (Strin
 fn the_bar_fits_the_terminal() {
     let host = Host::with_jitter(["H100"]);
     for width in [200, 80, 40] {
-        let (text, bytes) = drawn(&host, width, &[], &[]);
+        let (text, bytes) = run_in_terminal(&host, width, &[], &[]);
         let bar = text.lines().find(|line| line.starts_with("  █▓")).unwrap_or_else(|| panic!("no bar in\n{text}"));
         let cells = bar.trim().chars().count();
         assert_eq!(cells, usize::from(width - 4).min(72), "{text}");
         assert!(bytes.windows(4).any(|window| window == b"\x1b[1m"), "heads are bold");
         assert!(text.lines().any(|line| line == "What to try first"), "{text}");
     }
-    let (text, _) = drawn(&host, 80, &[], &["--ascii"]);
+    let (text, _) = run_in_terminal(&host, 80, &[], &["--ascii"]);
     assert!(text.lines().any(|line| line.starts_with("  #=---") && line.ends_with("....")), "{text}");
-    let (text, _) = drawn(&host, 80, &[("LANG", "C")], &[]);
+    let (text, _) = run_in_terminal(&host, 80, &[("LANG", "C")], &[]);
     assert!(text.contains("#=---") && text.is_ascii(), "{text}");
-    let (_, bytes) = drawn(&host, 80, &[("NO_COLOR", "1")], &[]);
-    assert!(!bytes.windows(4).any(|window| window == b"\x1b[1m"), "it was asked for none");
+    let (_, bytes) = run_in_terminal(&host, 80, &[("NO_COLOR", "1")], &[]);
+    assert!(!bytes.windows(4).any(|window| window == b"\x1b[1m"), "NO_COLOR also removes bold");
 }
 
 #[test]

@@ -25,19 +25,19 @@ fn slow_host(gpus: usize, processes_per_gpu: usize) -> Host {
 }
 
 /// The names of readings that are missing because they were not read yet, wherever they are in this value.
-fn not_yet(value: &Value) -> Vec<String> {
+fn unread_readings(value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) => fields
             .iter()
-            .flat_map(|(name, value)| if value == "not_yet" { vec![name.clone()] } else { not_yet(value) })
+            .flat_map(|(name, value)| if value == "not_yet" { vec![name.clone()] } else { unread_readings(value) })
             .collect(),
-        Value::Array(values) => values.iter().flat_map(not_yet).collect(),
+        Value::Array(values) => values.iter().flat_map(unread_readings).collect(),
         _ => vec![],
     }
 }
 
-fn value(gpu: &Gpu) -> Value {
-    serde_json::to_value(gpu).expect("a GPU has a form in JSON")
+fn to_json(gpu: &Gpu) -> Value {
+    serde_json::to_value(gpu).expect("a GPU serializes")
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn the_first_line_has_names_memory_and_processes_and_the_rest_follows() {
         assert!(gpu.facts.name.is_ok() && gpu.load.memory_used.is_ok() && gpu.load.memory_total.is_ok(), "{gpu:?}");
         assert!(gpu.processes.iter().all(|process| process.memory.is_ok()), "{:?}", gpu.processes);
         assert_eq!(gpu.processes.len(), PROCESSES_PER_GPU);
-        // The rest is said not to be read yet. It is neither zero nor unsupported.
+        // Other readings are missing with the reason "not read yet": neither zero nor unsupported.
         assert!(gpu.is_partly_read());
         let rest = [gpu.load.sm.err(), gpu.load.temperature.err(), gpu.load.power.err(), gpu.health.power_limit.err()];
         assert_eq!(rest, [Some(Missing::NotYet); 4]);
@@ -62,7 +62,7 @@ fn the_first_line_has_names_memory_and_processes_and_the_rest_follows() {
         received.apply(agent.next_line());
     }
     for gpu in &received.snapshot.expect("a line was read").gpus {
-        assert_eq!(not_yet(&value(gpu)), Vec::<String>::new(), "the rest of all GPUs comes with one line");
+        assert_eq!(unread_readings(&to_json(gpu)), Vec::<String>::new(), "the rest of all GPUs comes with one line");
     }
 }
 
@@ -78,29 +78,30 @@ fn instances_are_in_the_first_line_too() {
     assert!(!instances.is_empty(), "{first:?}");
     for gpu in instances {
         assert!(gpu.facts.name.is_ok() && gpu.load.memory_used.is_ok() && gpu.is_partly_read(), "{gpu:?}");
-        assert_eq!(gpu.load.power, Err(Missing::Unsupported), "its parent says it");
+        assert_eq!(gpu.load.power, Err(Missing::Unsupported), "only the parent reports power");
     }
     received.read_until(&agent, "all of it", |snapshot| !snapshot.gpus.iter().any(Gpu::is_partly_read));
     let gpus = received.snapshot.expect("a line was read").gpus;
     for gpu in &gpus {
-        assert_eq!(not_yet(&value(gpu)), Vec::<String>::new());
+        assert_eq!(unread_readings(&to_json(gpu)), Vec::<String>::new());
         assert_eq!(gpu.facts.minor, gpus[0].facts.minor, "an instance has its parent's device file");
     }
 }
 
 #[test]
 fn reports_wait_for_all_readings() {
+    // The long timeouts: parallel tests slow the second pass down.
     let host = slow_host(2, 0);
-    let json = host.run(["--json"]);
+    let json = host.run(["--json", "--timeout", "20s"]);
     assert_eq!(json.code, 0, "{}", json.stderr);
     let json: Value = serde_json::from_slice(&json.stdout).expect("the output is JSON");
     let gpus = json["gpus"].as_array().expect("a list of GPUs");
     assert_eq!(gpus.len(), 2);
     for gpu in gpus {
-        assert_eq!(not_yet(gpu), Vec::<String>::new());
+        assert_eq!(unread_readings(gpu), Vec::<String>::new());
     }
     for report in ["--once", "--plain"] {
-        let output = host.run([report]);
+        let output = host.run([report, "--timeout", "20s"]);
         assert!(
             output.code == 0 && !output.text().contains('…') && !output.text().contains("not read yet"),
             "{}",
@@ -109,12 +110,12 @@ fn reports_wait_for_all_readings() {
     }
     let fields =
         "--query-gpu=name,pci.bus_id,power.draw,temperature.gpu,utilization.gpu,enforced.power.limit,fan.speed";
-    let output = host.run([fields, "--format=csv,noheader"]);
+    let output = host.run([fields, "--format=csv,noheader", "--timeout", "20s"]);
     assert!(output.code == 0 && !output.text().contains("Unknown Error"), "{}{}", output.text(), output.stderr);
     assert_eq!(output.text().lines().count(), 2);
     // A GPU is free only when its utilization is known.
-    let output = host.run(["free", "-n", "2"]);
+    let output = host.run(["free", "-n", "2", "--timeout", "20s"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
-    let output = host.run(["orphans", "--json"]);
+    let output = host.run(["orphans", "--json", "--timeout", "20s"]);
     assert_eq!(output.code, 0, "{}", output.stderr);
 }

@@ -1,91 +1,100 @@
-//! A forked worker has a copy of its parent's books, and nothing of the GPU.
+//! A forked worker has a copy of its parent's allocator stats, and no memory of the GPU.
 
 use fake_nvml::Tenant;
-use gputop::protocol::snapshot::{AllocatorStats, AllocatorUnreadable};
+use gputop::protocol::snapshot::AllocatorUnreadable;
 
 use crate::agent::ReceivedLines;
+use crate::allocator_stats::{FakeTorch, MIB, has_amounts, host_with_gpus, start_agent, wait_for_stats};
 use crate::host::{GIB, Host};
-use crate::peek::{MIB, Torch, agent, figures, host, wait};
 use crate::print_note;
 
-/// Whether the kernel tells who has one open file with another; in containers it may not.
-fn compares_files() -> bool {
+/// Whether kcmp(2) is permitted, by which gputop compares open files. In containers it may not be.
+fn kcmp_is_permitted() -> bool {
     let own = std::process::id();
-    // SAFETY: it takes numbers, and touches no memory.
+    // SAFETY: kcmp takes numbers, and accesses no memory of this process.
     unsafe { libc::syscall(libc::SYS_kcmp, own, own, 0, 0, 0) == 0 }
 }
 
-/// One that has trained for a while.
-fn trainer(host: &Host) -> Torch {
-    let mut torch = Torch::start(host, 25, 1, &[]);
+/// Starts a process that has allocated some memory.
+fn start_trainer(host: &Host) -> FakeTorch {
+    let mut torch = FakeTorch::start(host, 25, 1, &[]);
     for _ in 0..40 {
-        torch.train(0);
+        torch.allocate(0);
     }
     torch
 }
 
 #[test]
 fn a_forked_worker_has_no_allocator_stats_of_its_own() {
-    let mut host = host(1);
-    let mut torch = trainer(&host);
-    let worker: u32 = torch.ask("fork").parse().expect("its PID");
+    let mut host = host_with_gpus(1);
+    let mut torch = start_trainer(&host);
+    let worker: u32 = torch.request("fork").parse().expect("a PID");
     host.add_process(0, Tenant::new(torch.pid(), 4 * GIB));
-    let agent = agent(&host);
+    let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
-    wait(&agent, &mut received, torch.pid(), "figures", |it| it.devices.len() == 1);
-    // It is kin, of whom the driver says nothing.
-    let worker_is =
-        |received: &ReceivedLines| received.snapshot.as_ref()?.processes.iter().find(|it| it.id.pid == worker).cloned();
-    while worker_is(&received).is_none() {
+    wait_for_stats(&agent, &mut received, torch.pid(), "stats", |stats| stats.devices.len() == 1);
+    // The worker is a related process, which the driver does not list.
+    let worker_process = |received: &ReceivedLines| {
+        received.snapshot.as_ref()?.processes.iter().find(|process| process.id.pid == worker).cloned()
+    };
+    while worker_process(&received).is_none() {
         received.apply(agent.next_line());
     }
-    assert_eq!(worker_is(&received).and_then(|it| it.allocator), None);
-    // Now the driver names it, with less than its copy of the books says; then with more, for something else.
+    assert_eq!(worker_process(&received).and_then(|process| process.allocator), None);
+    // Now the driver lists the worker, first with less memory than its copy of the stats, then with more.
     host.add_process(0, Tenant::new(worker, 100 * MIB));
-    wait(&agent, &mut received, worker, "a copy", |it| it.unreadable == Some(AllocatorUnreadable::Copied));
-    if !compares_files() {
-        return print_note("skipped: the kernel compares no open files here");
+    wait_for_stats(&agent, &mut received, worker, "a copy", |stats| {
+        stats.unreadable == Some(AllocatorUnreadable::Copied)
+    });
+    if !kcmp_is_permitted() {
+        return print_note("skipped: kcmp is not permitted here");
     }
     host.change(|world| world.gpus[0].tenants[1].memory = Some(8 * GIB));
-    let held = |received: &ReceivedLines| {
-        received.snapshot.as_ref()?.gpus[0].processes.iter().find(|it| it.process.pid == worker)?.memory.ok()
+    let memory = |received: &ReceivedLines| {
+        received.snapshot.as_ref()?.gpus[0]
+            .processes
+            .iter()
+            .find(|gpu_process| gpu_process.process.pid == worker)?
+            .memory
+            .ok()
     };
-    while held(&received).is_none_or(|it| it.0 != 8 * GIB) {
+    while memory(&received).is_none_or(|memory| memory.0 != 8 * GIB) {
         received.apply(agent.next_line());
     }
-    torch.train(0);
-    let books = torch.books(0);
-    let is_it = |peek: &AllocatorStats| peek.devices.iter().any(|it| figures(it) == books[8..]);
-    wait(&agent, &mut received, torch.pid(), "the next figures", is_it);
-    wait(&agent, &mut received, worker, "a copy still", |it| it.unreadable == Some(AllocatorUnreadable::Copied));
+    torch.allocate(0);
+    let expected = torch.expected_stats(0);
+    wait_for_stats(&agent, &mut received, torch.pid(), "the next stats", has_amounts(&expected));
+    wait_for_stats(&agent, &mut received, worker, "a copy still", |stats| {
+        stats.unreadable == Some(AllocatorUnreadable::Copied)
+    });
 }
 
 #[test]
 fn a_forked_worker_whose_parent_is_not_listed_has_no_allocator_stats() {
-    let mut host = host(1);
-    let mut torch = trainer(&host);
-    let worker: u32 = torch.ask("fork").parse().expect("its PID");
+    let mut host = host_with_gpus(1);
+    let mut torch = start_trainer(&host);
+    let worker: u32 = torch.request("fork").parse().expect("a PID");
     host.add_process(0, Tenant::new(worker, 100 * MIB));
-    wait(&agent(&host), &mut ReceivedLines::default(), worker, "a copy", |it| {
-        it.unreadable == Some(AllocatorUnreadable::Copied)
+    wait_for_stats(&start_agent(&host), &mut ReceivedLines::default(), worker, "a copy", |stats| {
+        stats.unreadable == Some(AllocatorUnreadable::Copied)
     });
 }
 
 #[test]
 fn a_forked_child_that_initialised_cuda_itself_has_its_own_allocator_stats() {
-    let mut host = host(1);
-    let mut torch = trainer(&host);
-    if !compares_files() {
-        return print_note("skipped: the kernel compares no open files here");
+    let mut host = host_with_gpus(1);
+    let mut torch = start_trainer(&host);
+    if !kcmp_is_permitted() {
+        return print_note("skipped: kcmp is not permitted here");
     }
     let file = host.path("nvidia-uvm");
-    let sibling: u32 = torch.ask(&format!("serve {}", file.display())).parse().expect("its PID");
+    let sibling: u32 = torch.request(&format!("serve {}", file.display())).parse().expect("a PID");
     host.add_process(0, Tenant::new(torch.pid(), 4 * GIB));
-    // As much as a driver says that does not tell all: no copy, and a difference that is shown.
+    // The driver reports less memory than the stats: they are no copy, and the difference is shown.
     host.add_process(0, Tenant::new(sibling, 100 * MIB));
-    let agent = agent(&host);
+    let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
     for pid in [torch.pid(), sibling] {
-        wait(&agent, &mut received, pid, "figures", |it| it.devices.len() == 1);
+        wait_for_stats(&agent, &mut received, pid, "stats", |stats| stats.devices.len() == 1);
     }
 }

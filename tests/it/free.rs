@@ -9,7 +9,7 @@ const NONE_FREE: i32 = 11;
 
 /// Returns the printed UUIDs.
 #[track_caller]
-fn given(output: &Output) -> Vec<String> {
+fn printed_uuids(output: &Output) -> Vec<String> {
     let text = output.text();
     let uuids = text.strip_prefix("CUDA_VISIBLE_DEVICES=").and_then(|text| text.strip_suffix('\n'));
     let uuids = uuids.unwrap_or_else(|| panic!("{text:?} {}", output.stderr));
@@ -23,7 +23,7 @@ fn uuid(host: &mut Host, gpu: usize) -> String {
 }
 
 /// Four idle GPUs, with a process on the first and on the third.
-fn four() -> Host {
+fn four_gpus() -> Host {
     let mut host = Host::new(["H100"; 4]);
     host.change(|world| {
         for gpu in &mut world.gpus {
@@ -37,9 +37,9 @@ fn four() -> Host {
 
 #[test]
 fn gpus_without_processes_are_free() {
-    let mut host = four();
+    let mut host = four_gpus();
     let output = host.run(["free", "-n", "2"]);
-    assert_eq!((output.code, given(&output)), (0, vec![uuid(&mut host, 1), uuid(&mut host, 3)]));
+    assert_eq!((output.code, printed_uuids(&output)), (0, vec![uuid(&mut host, 1), uuid(&mut host, 3)]));
     let output = host.run(["free", "-n", "3"]);
     assert_eq!((output.code, output.stdout.as_slice()), (NONE_FREE, b"".as_slice()));
     assert!(output.stderr.contains("2 of the 3 GPUs"), "{}", output.stderr);
@@ -48,25 +48,25 @@ fn gpus_without_processes_are_free() {
 
 #[test]
 fn a_gpu_with_unaccounted_memory_is_not_free() {
-    let mut host = four();
+    let mut host = four_gpus();
     host.change(|world| world.gpus[1].memory.unaccounted = 5 * GIB);
     let output = host.run(["free"]);
-    assert_eq!((output.code, given(&output)), (0, vec![uuid(&mut host, 3)]));
+    assert_eq!((output.code, printed_uuids(&output)), (0, vec![uuid(&mut host, 3)]));
 }
 
 #[test]
 fn with_memory_other_processes_do_not_matter() {
-    let mut host = four();
+    let mut host = four_gpus();
     let output = host.run(["free", "-n", "3", "--memory", "20GiB"]);
     // The most free memory comes first.
-    assert_eq!((output.code, given(&output)), (0, [1, 3, 2].map(|gpu| uuid(&mut host, gpu)).to_vec()));
+    assert_eq!((output.code, printed_uuids(&output)), (0, [1, 3, 2].map(|gpu| uuid(&mut host, gpu)).to_vec()));
     let output = host.run(["free", "--memory", "20 parsec"]);
     assert!(output.code == 2 && output.stderr.contains("no unit of memory"), "{}", output.stderr);
 }
 
 #[test]
 fn a_busy_gpu_is_not_idle() {
-    let mut host = four();
+    let mut host = four_gpus();
     host.change(|world| {
         world.gpus[1].utilization.gpu = Some(3);
         world.gpus[3].utilization.gpu = None;
@@ -80,7 +80,7 @@ fn a_busy_gpu_is_not_idle() {
     );
     host.change(|world| world.gpus[1].utilization.gpu = Some(0));
     let output = host.run(["free", "--interval", "100ms", "--idle", "300ms"]);
-    assert_eq!((output.code, given(&output)), (0, vec![uuid(&mut host, 1)]));
+    assert_eq!((output.code, printed_uuids(&output)), (0, vec![uuid(&mut host, 1)]));
 }
 
 #[test]
@@ -89,13 +89,13 @@ fn wait_waits_for_a_free_gpu() {
     let pid = host.start_sleep(0, GIB);
     let mut command = host.gputop(["free", "--wait", "--interval", "100ms"]);
     let mut waiting = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()));
-    // The agent reads the GPU again and again.
-    let is_looking = || {
+    // Until the agent has read the GPU in several passes.
+    let has_read = || {
         let counts = fake_nvml::counts(host.path("counts")).unwrap_or_default();
         counts.get("nvmlDeviceGetMemoryInfo_v2").is_some_and(|calls| *calls > 5)
     };
-    wait_until("it looks", is_looking);
-    host.process(pid).child().kill().expect("it is ours");
+    wait_until("several passes", has_read);
+    host.process(pid).child().kill().expect("the process is our child");
     host.process(pid).wait();
     assert_eq!(exit_code(waiting.wait()), 0);
     let mut text = String::new();

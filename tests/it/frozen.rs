@@ -8,94 +8,107 @@ use crate::host::{GIB, Host};
 use crate::print_note;
 use crate::terminal::{ENTER, ESC, F9, Terminal};
 
-/// Where groups are made, the file that freezes one, and what is written there to freeze it and to let it go on: the
-/// first version, the second alone, and the second beside the first.
-const WAYS: [[&str; 4]; 3] = [
-    ["/sys/fs/cgroup/freezer", "freezer.state", "FROZEN", "THAWED"],
-    ["/sys/fs/cgroup", "cgroup.freeze", "1", "0"],
-    ["/sys/fs/cgroup/unified", "cgroup.freeze", "1", "0"],
+/// How the control groups of a hierarchy are frozen.
+#[derive(Clone, Copy)]
+struct Freezer {
+    /// The mount point of the hierarchy.
+    top: &'static str,
+    /// The file that freezes a group.
+    switch: &'static str,
+    /// The content that freezes the group.
+    frozen: &'static str,
+    /// The content that resumes the group.
+    thawed: &'static str,
+}
+
+/// Version 1; version 2 alone; version 2 beside version 1.
+const FREEZERS: [Freezer; 3] = [
+    Freezer { top: "/sys/fs/cgroup/freezer", switch: "freezer.state", frozen: "FROZEN", thawed: "THAWED" },
+    Freezer { top: "/sys/fs/cgroup", switch: "cgroup.freeze", frozen: "1", thawed: "0" },
+    Freezer { top: "/sys/fs/cgroup/unified", switch: "cgroup.freeze", frozen: "1", thawed: "0" },
 ];
 
-/// What ends a process at once reaches a frozen one of the second version; what it handles has to wait.
-const PROGRAM: &str = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit()); print('ready', flush=True); \
+/// A program that handles SIGTERM. In a frozen group of version 2, SIGKILL works at once, and a handler runs only after
+/// the group is resumed.
+const SIGTERM_HANDLER: &str = "import signal, time; signal.signal(signal.SIGTERM, lambda *_: exit()); print('ready', flush=True); \
     time.sleep(1000)";
 
-/// A frozen group with one process in it.
-struct Frozen {
-    top: &'static Path,
+/// A frozen control group with one process.
+struct FrozenGroup {
+    freezer: Freezer,
     group: PathBuf,
+    /// The file that freezes the group.
     switch: PathBuf,
-    thawed: &'static str,
     pid: u32,
 }
 
-impl Frozen {
-    /// Freezes a process; absent where that cannot be done.
-    fn of(pid: u32, [top, switch, frozen, thawed]: [&'static str; 4]) -> Option<Self> {
-        let top = Path::new(top);
+impl FrozenGroup {
+    /// Freezes a process; `None` where this hierarchy is not mounted or not writable.
+    fn new(pid: u32, freezer: Freezer) -> Option<Self> {
+        let top = Path::new(freezer.top);
         let name = format!("gputop-test-{pid}");
         let group = top.join(&name);
         fs::create_dir(&group).ok()?;
-        let it = Self { top, switch: group.join(switch), group, thawed, pid };
-        let put = |file: &Path, text: &str| file.exists() && fs::write(file, text).is_ok();
-        // Of a mount that is a part of the whole, the kernel may name the whole path, which leads nowhere here.
-        let is_seen = || {
+        let frozen = Self { freezer, switch: group.join(freezer.switch), group, pid };
+        let write = |file: &Path, text: &str| file.exists() && fs::write(file, text).is_ok();
+        // When only a part of the hierarchy is mounted, the kernel names a path that does not exist in the mount.
+        let path_is_right = || {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
             groups.lines().any(|line| line.split(':').nth(2).is_some_and(|path| path == format!("/{name}")))
         };
-        let is_there = put(&it.group.join("cgroup.procs"), &pid.to_string()) && is_seen();
-        (is_there && put(&it.switch, frozen)).then_some(it)
+        let is_member = write(&frozen.group.join("cgroup.procs"), &pid.to_string()) && path_is_right();
+        (is_member && write(&frozen.switch, freezer.frozen)).then_some(frozen)
     }
 
     fn thaw(&self) {
-        // Where it cannot be written, it was never frozen.
-        let _never = fs::write(&self.switch, self.thawed);
+        // If the write fails, the group was never frozen.
+        let _never_frozen = fs::write(&self.switch, self.freezer.thawed);
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenGroup {
     fn drop(&mut self) {
         self.thaw();
-        // It may have ended.
-        let _ended = fs::write(self.top.join("cgroup.procs"), self.pid.to_string());
-        let _left = fs::remove_dir(&self.group);
+        // The process may have ended.
+        let _ended = fs::write(Path::new(self.freezer.top).join("cgroup.procs"), self.pid.to_string());
+        let _leftover = fs::remove_dir(&self.group);
     }
 }
 
-/// Computes, until it is ended.
+/// A program that computes without end.
 const BUSY: &str = "print('ready', flush=True)\nwhile True: sum(range(10000))";
 
 #[test]
 fn a_process_that_freezes_while_gputop_runs_is_reported() {
-    let mut ways = 0;
-    for way in WAYS {
+    let mut tested = 0;
+    for freezer in FREEZERS {
         let mut host = Host::with_jitter(["H100"]);
         let pid = start_python(&mut host, 11 * GIB, BUSY);
         let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);
         terminal.wait_for(&format!(" {pid} "));
-        let Some(frozen) = Frozen::of(pid, way) else { continue };
-        ways += 1;
+        let Some(frozen) = FrozenGroup::new(pid, freezer) else { continue };
+        tested += 1;
         terminal.wait_for("1 frozen process holds 11.0 GiB");
         frozen.thaw();
         terminal.wait_until_gone("frozen process");
         terminal.quit();
     }
-    if ways == 0 {
+    if tested == 0 {
         print_note("skipped: no control group can be frozen here");
     }
 }
 
 #[test]
 fn a_frozen_process_is_reported_with_how_to_resume_it() {
-    let mut ways = 0;
-    for way in WAYS {
+    let mut tested = 0;
+    for freezer in FREEZERS {
         let mut host = Host::with_jitter(["H100"]);
-        let pid = start_python(&mut host, 11 * GIB, PROGRAM);
-        let Some(frozen) = Frozen::of(pid, way) else { continue };
-        ways += 1;
-        let way_out = format!("write {} to {} to resume it", frozen.thawed, frozen.switch.display());
+        let pid = start_python(&mut host, 11 * GIB, SIGTERM_HANDLER);
+        let Some(frozen) = FrozenGroup::new(pid, freezer) else { continue };
+        tested += 1;
+        let suggestion = format!("write {} to {} to resume it", freezer.thawed, frozen.switch.display());
         let output = host.run(["orphans"]);
-        assert!(output.text().contains(&way_out), "{}", output.text());
+        assert!(output.text().contains(&suggestion), "{}", output.text());
         let mut terminal = Terminal::start_at(&host, 180, 40, ["--interval", "100ms"]);
         terminal.wait_for("1 frozen process holds 11.0 GiB");
         terminal.keys(ENTER);
@@ -114,7 +127,7 @@ fn a_frozen_process_is_reported_with_how_to_resume_it() {
         terminal.wait_until_gone("End process");
         terminal.quit();
     }
-    if ways == 0 {
+    if tested == 0 {
         print_note("skipped: no control group can be frozen here");
     }
 }

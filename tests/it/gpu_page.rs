@@ -1,4 +1,4 @@
-//! A GPU in detail: what its page says, what looking costs, and what it says of a GPU that is not well.
+//! The page of a GPU: its readings, the calls that it causes, and what it shows of a damaged GPU.
 
 use fake_nvml::Fault;
 
@@ -6,8 +6,8 @@ use crate::host::{GIB, Host};
 use crate::process::wait_until;
 use crate::terminal::{ENTER, ESC, TAB, Terminal};
 
-/// The lists, with the page of the first GPU over them.
-fn page(host: &Host, width: u16, height: u16) -> Terminal {
+/// Starts gputop and opens the page of the first GPU.
+fn open_page(host: &Host, width: u16, height: u16) -> Terminal {
     let terminal = Terminal::start_at(host, width, height, ["--interval", "100ms"]);
     terminal.wait_for("HEALTH");
     terminal.wait_for("80G");
@@ -19,8 +19,8 @@ fn page(host: &Host, width: u16, height: u16) -> Terminal {
 fn the_page_shows_every_reading_of_a_gpu() {
     let mut host = Host::with_jitter(["H100", "H100"]);
     host.start_sleep(0, GIB);
-    host.change(|world| world.gpus[0].nvlink.as_mut().expect("an H100 has it").rate = 4 << 20);
-    let mut terminal = page(&host, 120, 120);
+    host.change(|world| world.gpus[0].nvlink.as_mut().expect("an H100 has NVLink").rate = 4 << 20);
+    let mut terminal = open_page(&host, 120, 120);
     for words in [
         "tensor cores",
         "SM active",
@@ -38,13 +38,13 @@ fn the_page_shows_every_reading_of_a_gpu() {
     ] {
         terminal.wait_for(words);
     }
-    // Rates need a second look, which comes by itself.
+    // A rate needs a second reading, which follows by itself.
     terminal.wait_until("the rate of NVLink", |screen| {
         screen.contents().lines().any(|line| line.contains("NVLink receives") && line.contains("/s"))
     });
-    terminal.wait_until("what a server's board lacks", |screen| {
+    terminal.wait_until("the missing fan", |screen| {
         let text = screen.contents();
-        text.split("Not reported by").nth(1).is_some_and(|it| it.contains("fan"))
+        text.split("Not reported by").nth(1).is_some_and(|list| list.contains("fan"))
     });
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
@@ -58,19 +58,19 @@ fn the_page_shows_affinity_fans_and_links() {
         world.gpus[0].fans = vec![38, 41];
         world.gpus[0].numa = Some(1);
     });
-    let mut terminal = page(&host, 120, 120);
+    let mut terminal = open_page(&host, 120, 120);
     terminal.wait_for("fans             38%, 41%");
     terminal.wait_for("near CPUs        24-47");
     terminal.wait_for("near NUMA node   1");
-    let next = |terminal: &mut Terminal| {
+    let open_next_page = |terminal: &mut Terminal| {
         terminal.keys(ESC);
         terminal.wait_for("COMMAND");
         terminal.keys(&format!("j{ENTER}"));
     };
-    next(&mut terminal);
+    open_next_page(&mut terminal);
     terminal.wait_for("is NUMA node     1: its memory is also the host's");
     terminal.wait_for("whole module     731W of 1000W");
-    next(&mut terminal);
+    open_next_page(&mut terminal);
     terminal.wait_for("NVLink fabric    completed, clique 0");
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
@@ -80,30 +80,30 @@ fn the_page_shows_affinity_fans_and_links() {
 #[test]
 fn slow_readings_are_read_only_while_the_page_is_open() {
     let host = Host::with_jitter(["H100"]);
-    let mut terminal = page(&host, 100, 30);
+    let mut terminal = open_page(&host, 100, 30);
     let calls = || {
         let counts = host.call_counts();
         ["nvmlDeviceGetPcieThroughput", "nvmlGpmSampleGet", "nvmlDeviceGetBAR1MemoryInfo"]
-            .map(|it| counts.get(it).copied().unwrap_or(0))
+            .map(|function| counts.get(function).copied().unwrap_or(0))
     };
     terminal.wait_for("Work");
-    terminal.wait_until("a look", |_| calls()[0] > 0);
+    terminal.wait_until("a slow reading", |_| calls()[0] > 0);
     terminal.keys(ESC);
     terminal.wait_for("COMMAND");
-    // The agent hears of it a moment later, and may be in the middle of a look.
+    // The agent learns a moment later that the page is closed, and may be in the middle of a pass.
     let mut before = calls();
-    wait_until("an end to that", || {
+    wait_until("a pass without slow readings", || {
         terminal.wait_for_frames(5);
-        let last = std::mem::replace(&mut before, calls());
-        last == before
+        let previous = std::mem::replace(&mut before, calls());
+        previous == before
     });
-    // Three seconds of the clock at which it was read.
+    // Slow readings are read every second, so three seconds are enough.
     terminal.wait_for_frames(30);
     assert_eq!(calls(), before);
     terminal.quit();
 }
 
-/// At the default interval of a second, with what is read more rarely, that stays under 10 calls a second and GPU.
+/// At the default interval of a second, and with the rare calls, that stays below 10 calls per second and GPU.
 #[test]
 fn a_pass_makes_eight_calls_per_gpu_and_others_are_rare() {
     const PASSES: u64 = 30;
@@ -111,17 +111,17 @@ fn a_pass_makes_eight_calls_per_gpu_and_others_are_rare() {
     host.start_sleep(0, GIB);
     let mut terminal = Terminal::start_at(&host, 100, 30, ["--interval", "100ms"]);
     terminal.wait_for("80G");
-    // The second slow reading comes soon after the first, so that each GPU finds its own second.
-    terminal.wait_until("both slow readings of the start", |_| {
+    // The second rare reading follows soon after the first, so that the GPUs are read in different seconds.
+    terminal.wait_until("both rare readings after the start", |_| {
         host.call_counts().get("nvmlDeviceGetPerformanceState") == Some(&2)
     });
     let before = host.call_counts();
-    terminal.wait_until("so many passes", |_| {
+    terminal.wait_until("enough passes", |_| {
         host.call_counts()["nvmlDeviceGetPowerUsage"] - before["nvmlDeviceGetPowerUsage"] >= PASSES
     });
     let after = host.call_counts();
-    let grown = |name: &String| after[name] - before.get(name).copied().unwrap_or(0);
-    let (each, rare): (Vec<&String>, Vec<&String>) = after.keys().partition(|name| grown(name) >= PASSES / 2);
+    let calls = |name: &String| after[name] - before.get(name).copied().unwrap_or(0);
+    let (frequent, rare): (Vec<&String>, Vec<&String>) = after.keys().partition(|name| calls(name) >= PASSES / 2);
     let expected = [
         "nvmlDeviceGetClockInfo",
         "nvmlDeviceGetComputeRunningProcesses_v3",
@@ -132,9 +132,9 @@ fn a_pass_makes_eight_calls_per_gpu_and_others_are_rare() {
         "nvmlDeviceGetTemperature",
         "nvmlDeviceGetUtilizationRates",
     ];
-    assert_eq!(each, expected);
-    let of_a_gpu: Vec<_> = rare.into_iter().filter(|it| it.starts_with("nvmlDevice") && grown(it) > 0).collect();
-    assert!(of_a_gpu.iter().all(|it| grown(it) <= 2) && of_a_gpu.len() <= 12, "{of_a_gpu:?}");
+    assert_eq!(frequent, expected);
+    let rare: Vec<_> = rare.into_iter().filter(|name| name.starts_with("nvmlDevice") && calls(name) > 0).collect();
+    assert!(rare.iter().all(|name| calls(name) <= 2) && rare.len() <= 12, "{rare:?}");
     terminal.quit();
 }
 
@@ -142,7 +142,7 @@ fn a_pass_makes_eight_calls_per_gpu_and_others_are_rare() {
 fn a_failed_call_of_the_page_is_shown_there_and_forgotten_with_it() {
     let mut host = Host::with_jitter(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetBAR1MemoryInfo", "UNKNOWN")));
-    let mut terminal = page(&host, 100, 30);
+    let mut terminal = open_page(&host, 100, 30);
     terminal.wait_for("calls that fail");
     terminal.wait_for("nvmlDeviceGetBAR1MemoryInfo");
     terminal.keys(ESC);
@@ -155,7 +155,7 @@ fn a_failed_call_of_the_page_is_shown_there_and_forgotten_with_it() {
 fn damaged_memory_is_reported_with_what_to_do() {
     let mut host = Host::with_jitter(["A100", "H100", "GTX-970"]);
     host.change(|world| {
-        world.gpus[0].remapped_rows.as_mut().expect("an A100 has them").pending = true;
+        world.gpus[0].remapped_rows.as_mut().expect("an A100 has remapped rows").pending = true;
         world.gpus[1].recovery_action = Some(1);
     });
     let mut terminal = Terminal::start_at(&host, 200, 40, ["--interval", "100ms"]);

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::cli::json;
 use crate::host::{GIB, Host};
-use crate::orphans::{HostWithOrphan, end_one};
+use crate::orphans::{HostWithOrphan, end_a_process};
 use crate::trees::audit_lines;
 
 /// The types of the values at each path.
@@ -25,7 +25,7 @@ type Paths = BTreeMap<String, BTreeSet<String>>;
 const FROZEN: &str = "tests/data/json-v1.txt";
 
 fn frozen() -> Paths {
-    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(FROZEN)).expect("it is checked in");
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(FROZEN)).expect("the file is checked in");
     let line = |line: &str| {
         let (path, types) = line.rsplit_once(": ").expect("a path and its types");
         (path.to_owned(), types.split(" or ").map(str::to_owned).collect())
@@ -60,7 +60,7 @@ fn check(output: &str, current: &Paths, source: Source) {
     let lines: Vec<String> = current.iter().map(|(path, types)| format!("{path}: {}", words(types))).collect();
     let list = lines.join("\n") + "\n";
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    fs::write(&path, list).expect("there is room in the target folder");
+    fs::write(&path, list).expect("the target folder has room");
     let mut broken = Vec::new();
     let prefix = format!("{output} ");
     let frozen: Paths = frozen().into_iter().filter(|(path, _)| path.starts_with(&prefix)).collect();
@@ -134,7 +134,7 @@ fn paths_of_values(output: &str, values: &[Value]) -> Paths {
 }
 
 fn walk_value(path: &str, value: &Value, paths: &mut Paths) {
-    let of_type = match value {
+    let type_name = match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
         Value::Number(_) => "number",
@@ -142,7 +142,7 @@ fn walk_value(path: &str, value: &Value, paths: &mut Paths) {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     };
-    paths.entry(path.to_owned()).or_default().insert(of_type.to_owned());
+    paths.entry(path.to_owned()).or_default().insert(type_name.to_owned());
     for (name, value) in value.as_object().into_iter().flatten() {
         walk_value(&format!("{path}.{name}"), value, paths);
     }
@@ -163,13 +163,13 @@ fn names_of_commands_stay() {
 
 #[test]
 fn names_of_orphans_stay() {
-    let mut left = HostWithOrphan::new();
-    left.host.add_process(0, Tenant { kinds: Vec::new(), ..Tenant::fictional(4_000_001, 20 * GIB) });
-    let output = left.host.run(["orphans", "--json", "--timeout", "20s"]);
+    let mut orphaned = HostWithOrphan::new();
+    orphaned.host.add_process(0, Tenant { kinds: Vec::new(), ..Tenant::fictional(4_000_001, 20 * GIB) });
+    let output = orphaned.host.run(["orphans", "--json", "--timeout", "20s"]);
     check("orphans --json", &paths_of_values("orphans --json", &[json(&output)]), Source::Values);
 }
 
-/// A message of PyTorch that names everything that one can, and does not add up.
+/// A message of PyTorch that has every part, and whose amounts do not add up.
 const OUT_OF_MEMORY: &str = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a \
     total capacity of 79.25 GiB of which 1.25 GiB is free. Process 4711 has 60.00 GiB memory in use. Including non-PyTorch \
     memory, this process has 7.50 GiB memory in use. Of the allocated memory 9.00 GiB is allocated by PyTorch, and 20.00 MiB \
@@ -192,7 +192,7 @@ fn names_of_analyze_stay() {
     for second in 0..600_u64 {
         // An epoch ends each 200 s, and each batch leaks.
         let allocated = ((10 + second % 200) << 24) + (second << 24);
-        writeln!(log, "{second},0,4711,{allocated},{}", allocated + GIB).expect("there is memory");
+        writeln!(log, "{second},0,4711,{allocated},{}", allocated + GIB).expect("writing to a string succeeds");
     }
     let parts = host.path("parts.csv");
     fs::write(&parts, log).expect("/tmp has room");
@@ -203,6 +203,6 @@ fn names_of_analyze_stay() {
 #[test]
 fn names_of_the_audit_log_stay() {
     let mut host = Host::new(["H100"]);
-    end_one(&mut host);
+    end_a_process(&mut host);
     check("audit log", &paths_of_values("audit log", &audit_lines(&host)), Source::Values);
 }

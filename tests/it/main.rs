@@ -12,6 +12,7 @@ mod terminal;
 // Tests.
 mod agent_lines;
 mod alerts;
+mod allocator_stats;
 mod analyze;
 mod cli;
 mod doctor;
@@ -28,9 +29,9 @@ mod hostile;
 mod json_names;
 mod many;
 mod matrix;
-mod moving_over;
+mod nvidia_smi_scripts;
 mod orphans;
-mod peek;
+
 mod personas;
 mod query;
 mod readme;

@@ -1,4 +1,4 @@
-//! `gputop orphans`, and the way of a person who never read the manual: from an orphan to the memory that it held.
+//! `gputop orphans`, ending an orphan on the screen, and the audit log.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,13 +8,14 @@ use serde_json::Value;
 
 use crate::DEADLINE;
 use crate::cli::json;
+use crate::ending_a_process::{end, open_dialog};
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, ProcessHandle, process_state};
 use crate::ready_pipe::ReadyPipe;
 use crate::terminal::{ENTER, F9, Terminal};
 use crate::trees::audit_lines;
 
-const FOUND: i32 = 10;
+const ORPHANS_FOUND: i32 = 10;
 
 /// A host on which a worker of a `DataLoader` keeps the memory of its killed trainer.
 pub(crate) struct HostWithOrphan {
@@ -51,11 +52,11 @@ impl HostWithOrphan {
 
 #[test]
 fn an_orphan_is_listed_with_evidence_and_has_an_exit_code() {
-    let left = HostWithOrphan::new();
-    let output = left.host.run(["orphans", "--timeout", "20s"]);
+    let orphaned = HostWithOrphan::new();
+    let output = orphaned.host.run(["orphans", "--timeout", "20s"]);
     let text = output.text();
-    assert_eq!(output.code, FOUND, "{text}{}", output.stderr);
-    let (worker, trainer) = (left.worker.pid, left.trainer);
+    assert_eq!(output.code, ORPHANS_FOUND, "{text}{}", output.stderr);
+    let (worker, trainer) = (orphaned.worker.pid, orphaned.trainer);
     for words in [
         "1 orphan holds 11.0 GiB",
         &format!("orphan     0  {worker}"),
@@ -64,35 +65,35 @@ fn an_orphan_is_listed_with_evidence_and_has_an_exit_code() {
         assert!(text.contains(words), "no `{words}` in\n{text}");
     }
     let lines = text.lines().filter(|line| line.contains("11.0 GiB") && !line.contains("keeps 11.0 GiB")).count();
-    assert_eq!(lines, 2, "in all, and on the worker's line, and not once more as unaccounted:\n{text}");
-    // Beside other tests, a second look may take a while.
-    let output = left.host.run(["orphans", "--json", "--timeout", "20s"]);
-    assert_eq!(output.code, FOUND, "{}", output.stderr);
-    let found = json(&output);
-    let entry = &found["processes"][0];
-    assert_eq!((&entry["pid"], &entry["verdict"]), (&worker.into(), &"orphan".into()), "{found:#}");
+    assert_eq!(lines, 2, "in the summary and on the worker's line, and not again as unaccounted:\n{text}");
+    // The long timeout: parallel tests slow the second pass down.
+    let output = orphaned.host.run(["orphans", "--json", "--timeout", "20s"]);
+    assert_eq!(output.code, ORPHANS_FOUND, "{}", output.stderr);
+    let report = json(&output);
+    let entry = &report["processes"][0];
+    assert_eq!((&entry["pid"], &entry["verdict"]), (&worker.into(), &"orphan".into()), "{report:#}");
     assert_eq!(entry["memory_kept_bytes"], 11 * GIB);
     assert_eq!(
-        (&found["memory_bytes"], &found["is_complete"]),
+        (&report["memory_bytes"], &report["is_complete"]),
         (&(11 * GIB).into(), &true.into()),
         "{}",
         output.stderr
     );
-    assert_eq!(found["unaccounted"][0]["device_file_holders"][0]["pid"], worker);
-    assert!(left.worker.is_alive(), "to look is to harm nobody");
+    assert_eq!(report["unaccounted"][0]["device_file_holders"][0]["pid"], worker);
+    assert!(orphaned.worker.is_alive(), "a report sends no signal");
 }
 
 #[test]
 fn a_user_filter_leaves_out_orphans_of_other_users() {
-    let left = HostWithOrphan::new();
+    let orphaned = HostWithOrphan::new();
     let count = |user: &str| {
-        let output = left.host.run(["orphans", "--json", "--user", user, "--timeout", "20s"]);
+        let output = orphaned.host.run(["orphans", "--json", "--user", user, "--timeout", "20s"]);
         (output.code, json(&output)["processes"].as_array().map(Vec::len))
     };
-    assert_eq!(count("me"), (FOUND, Some(1)));
-    let found = json(&left.host.run(["orphans", "--json", "--timeout", "20s"]));
-    let name = found["processes"][0]["user"].as_str().expect("it has an owner");
-    assert_eq!(count(name), (FOUND, Some(1)));
+    assert_eq!(count("me"), (ORPHANS_FOUND, Some(1)));
+    let report = json(&orphaned.host.run(["orphans", "--json", "--timeout", "20s"]));
+    let name = report["processes"][0]["user"].as_str().expect("a user");
+    assert_eq!(count(name), (ORPHANS_FOUND, Some(1)));
     assert_eq!(count("somebody-else"), (0, Some(0)));
 }
 
@@ -100,7 +101,7 @@ fn a_user_filter_leaves_out_orphans_of_other_users() {
 fn without_orphans_the_report_says_so_and_succeeds() {
     let mut host = Host::new(["H100"]);
     host.start_sleep(0, GIB);
-    // Others may have left something behind on this machine, other tests do.
+    // A user without processes: other tests leave orphans on this machine.
     let output = host.run(["orphans", "--user", "nobody", "--timeout", "20s"]);
     assert_eq!((output.code, output.text().trim_end()), (0, "no orphans on these GPUs"), "{}", output.stderr);
     let output = host.run(["orphans", "--json", "--user", "nobody", "--timeout", "20s"]);
@@ -109,23 +110,23 @@ fn without_orphans_the_report_says_so_and_succeeds() {
 
 #[test]
 fn three_keys_end_an_orphan() {
-    let left = HostWithOrphan::new();
-    let mut terminal = Terminal::start(&left.host, ["--interval", "200ms"]);
-    // The first thing one reads says what there is, and which key shows it.
+    let orphaned = HostWithOrphan::new();
+    let mut terminal = Terminal::start(&orphaned.host, ["--interval", "200ms"]);
+    // The first line of the screen reports the orphan, and names the key that selects it.
     terminal.wait_for("1 orphan holds 11.0 GiB");
     terminal.keys("o");
-    let row = |line: &str| ["orphan", "11.0G", &left.worker.pid.to_string()].iter().all(|word| line.contains(word));
-    terminal.wait_until("the orphan with what it keeps", |screen| screen.contents().lines().any(row));
+    let row = |line: &str| ["orphan", "11.0G", &orphaned.worker.pid.to_string()].iter().all(|word| line.contains(word));
+    terminal.wait_until("the orphan with its memory", |screen| screen.contents().lines().any(row));
     terminal.keys(F9);
-    terminal.wait_for(&format!("End process {}", left.worker.pid));
+    terminal.wait_for(&format!("End process {}", orphaned.worker.pid));
     terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
-    left.worker.wait_for_end();
+    orphaned.worker.wait_for_end();
     terminal.wait_for("returned 11.0 GiB of 11.0 GiB");
     terminal.keys(ENTER);
     terminal.wait_until_gone("End process");
-    // Other tests have left something behind on this machine, too.
-    terminal.wait_until_gone(&left.worker.pid.to_string());
+    // Only this orphan must be gone: other tests leave orphans on this machine.
+    terminal.wait_until_gone(&orphaned.worker.pid.to_string());
     terminal.quit();
 }
 
@@ -134,29 +135,29 @@ fn keys_typed_before_the_end_dialog_is_drawn_send_nothing() {
     let mut host = Host::new(["H100"]);
     let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
-    crate::ending_a_process::open_dialog(&terminal, pid);
+    open_dialog(&terminal, pid);
     terminal.wait_for("Verified: only");
     terminal.keys("\x1b");
     terminal.wait_until_gone("End process");
-    // One write, as a finger that slips, or a paste into a terminal that knows no pastes.
+    // One write, like a slip of the finger, or a paste in a terminal without bracketed paste.
     terminal.keys("x\r\r\r");
     terminal.wait_for("Verified: only");
     assert_eq!(process_state(pid), Some('S'));
-    assert!(!host.path("gputop/kills.jsonl").exists(), "nothing was done, so nothing is written down");
-    crate::ending_a_process::end(&terminal, &mut host, pid);
+    assert!(!host.path("gputop/kills.jsonl").exists(), "no signal was sent, so the audit log does not exist");
+    end(&terminal, &mut host, pid);
     terminal.quit();
 }
 
-/// Ends a process on that host by the panel. Gives what the screen says then.
+/// Ends a process in the end dialog. Returns the text of the screen at the end.
 #[track_caller]
-pub(crate) fn end_one(host: &mut Host) -> String {
+pub(crate) fn end_a_process(host: &mut Host) -> String {
     let pid = host.start_sleep(0, GIB);
     let mut terminal = Terminal::start_at(host, 100, 30, ["--interval", "100ms"]);
-    crate::ending_a_process::open_dialog(&terminal, pid);
-    let text = crate::ending_a_process::end(&terminal, host, pid);
+    open_dialog(&terminal, pid);
+    let text = end(&terminal, host, pid);
     let agent = terminal.agent();
     terminal.quit();
-    // What was done is written down by then.
+    // The agent writes the audit log before it ends.
     agent.wait_for_end();
     text
 }
@@ -164,18 +165,22 @@ pub(crate) fn end_one(host: &mut Host) -> String {
 #[test]
 fn the_audit_log_records_signals_for_its_owner_only() {
     let mut host = Host::new(["H100"]);
-    let text = end_one(&mut host);
+    let text = end_a_process(&mut host);
     assert!(!text.contains("not written down"), "{text}");
-    let mode = fs::metadata(host.path("gputop/kills.jsonl")).expect("it is there").permissions().mode();
+    let mode = fs::metadata(host.path("gputop/kills.jsonl")).expect("the audit log exists").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let lines = audit_lines(&host);
-    let act = &lines[0];
-    assert_eq!((&act["signal"], &act["comm"], &act["mode"]), (&"TERM".into(), &"sleep".into(), &"one".into()));
-    assert!(act["start_ticks"].is_u64() && act["boot_id"].is_string() && act["unix_time_ms"].is_u64(), "{act:#}");
-    let fates: Vec<&Value> = lines.iter().filter(|line| line["id"] == act["id"]).map(|line| &line["outcome"]).collect();
-    assert!(fates.contains(&&"ended".into()), "{lines:#?}");
-    // The next one is added.
-    end_one(&mut host);
+    let signal = &lines[0];
+    assert_eq!((&signal["signal"], &signal["comm"], &signal["mode"]), (&"TERM".into(), &"sleep".into(), &"one".into()));
+    assert!(
+        signal["start_ticks"].is_u64() && signal["boot_id"].is_string() && signal["unix_time_ms"].is_u64(),
+        "{signal:#}"
+    );
+    let outcomes: Vec<&Value> =
+        lines.iter().filter(|line| line["id"] == signal["id"]).map(|line| &line["outcome"]).collect();
+    assert!(outcomes.contains(&&"ended".into()), "{lines:#?}");
+    // Lines of the next action are appended.
+    end_a_process(&mut host);
     assert!(audit_lines(&host).len() > lines.len());
 }
 
@@ -186,7 +191,7 @@ fn the_audit_log_follows_no_symbolic_link() {
     fs::write(&elsewhere, "precious\n").expect("/tmp has room");
     fs::create_dir(host.path("gputop")).expect("/tmp has room");
     symlink(&elsewhere, host.path("gputop/kills.jsonl")).expect("/tmp has room");
-    let text = end_one(&mut host);
-    assert!(text.contains("symbolic link"), "the person is told why nothing is written down:\n{text}");
-    assert_eq!(fs::read_to_string(&elsewhere).expect("it is there"), "precious\n");
+    let text = end_a_process(&mut host);
+    assert!(text.contains("symbolic link"), "the screen gives the reason why nothing is logged:\n{text}");
+    assert_eq!(fs::read_to_string(&elsewhere).expect("the file exists"), "precious\n");
 }

@@ -13,13 +13,13 @@ const OK: i32 = 0;
 const USAGE: i32 = 2;
 const NO_DRIVER: i32 = 3;
 const PARTIAL: i32 = 5;
-const NOTHING: i32 = 6;
+const NOTHING_FOUND: i32 = 6;
 
 const MIB: u64 = 1 << 20;
 const DEPRECATED: &str = "[Requested functionality has been deprecated]";
 
-/// An idle H100.
-fn h100(gpu: &mut Gpu) {
+/// Makes a GPU an idle H100.
+fn set_h100(gpu: &mut Gpu) {
     gpu.serial = Some("0000000000000".to_owned());
     "00000000:00:09.0".clone_into(&mut gpu.pci);
     gpu.memory = Memory { total: 81_559 * MIB, reserved: 501_809_152, unaccounted: 0, v2: true };
@@ -45,8 +45,8 @@ fn h100(gpu: &mut Gpu) {
     gpu.fields.insert(274, 100);
 }
 
-/// The `GeForce` with two encoder sessions.
-fn rtx_2080(gpu: &mut Gpu) {
+/// Makes a GPU the `GeForce` with two encoder sessions.
+fn set_rtx_2080(gpu: &mut Gpu) {
     "NVIDIA GeForce RTX 2080 SUPER".clone_into(&mut gpu.name);
     "00000000:0C:00.0".clone_into(&mut gpu.pci);
     (gpu.pci_device_id, gpu.pci_subclass, gpu.pci_subsystem_id) = (0x1E81_10DE, Some(0), Some(0x4005_1458));
@@ -88,15 +88,15 @@ fn rtx_2080(gpu: &mut Gpu) {
 }
 
 fn host() -> Host {
-    host_of("590.48.01")
+    host_with_driver("590.48.01")
 }
 
-fn host_of(driver: &str) -> Host {
+fn host_with_driver(driver: &str) -> Host {
     let mut host = Host::new(["H100", "RTX-4090"]);
     host.change(|world: &mut World| {
         driver.clone_into(&mut world.driver);
-        h100(&mut world.gpus[0]);
-        rtx_2080(&mut world.gpus[1]);
+        set_h100(&mut world.gpus[0]);
+        set_rtx_2080(&mut world.gpus[1]);
     });
     host
 }
@@ -259,19 +259,19 @@ fn every_field_is_written_as_nvidia_smi_writes_it() {
     let text = output.text();
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(", ").collect()).collect();
     assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [names.len(); 3], "{text}");
-    let said: Vec<_> = (0..names.len()).map(|at| (names[at], rows[0][at], rows[1][at], rows[2][at])).collect();
-    let wrong: Vec<_> = said.iter().zip(FIELDS).filter(|(said, expected)| said != expected).collect();
-    assert!(wrong.is_empty(), "said, expected: {wrong:#?}");
+    let answers: Vec<_> = (0..names.len()).map(|at| (names[at], rows[0][at], rows[1][at], rows[2][at])).collect();
+    let wrong: Vec<_> = answers.iter().zip(FIELDS).filter(|(answer, expected)| answer != expected).collect();
+    assert!(wrong.is_empty(), "answer, expected: {wrong:#?}");
 }
 
 /// Newer drivers answer these fields with "deprecated".
 #[test]
 fn older_drivers_answer_withdrawn_fields() {
     let fields = "--query-gpu=display_mode,clocks.applications.gr,clocks.default_applications.mem";
-    let said = |driver| host_of(driver).run([fields, "--format=csv,noheader"]).text();
-    assert_eq!(said("535.86.05"), "Enabled, 1980 MHz, 2619 MHz\nEnabled, [N/A], [N/A]\n");
+    let answers = |driver| host_with_driver(driver).run([fields, "--format=csv,noheader"]).text();
+    assert_eq!(answers("535.86.05"), "Enabled, 1980 MHz, 2619 MHz\nEnabled, [N/A], [N/A]\n");
     let deprecated = [DEPRECATED; 3].join(", ");
-    assert_eq!(said("590.48.01"), format!("{deprecated}\n{deprecated}\n"));
+    assert_eq!(answers("590.48.01"), format!("{deprecated}\n{deprecated}\n"));
 }
 
 /// A module of GPU and CPU has power fields of its own. The health of a fabric has a field for each problem.
@@ -296,7 +296,7 @@ fn module_power_and_fabric_are_shown_where_they_exist() {
 fn clock_event_counters_are_read_from_old_and_new_drivers() {
     const OLD: &str = "1, 2, [N/A], [N/A], [N/A]\n";
     const NEW: &str = "1, 2, 3, 4, 5\n";
-    for (driver, held) in [
+    for (driver, expected) in [
         ("550.54.15", OLD),
         ("570.86.16", OLD),
         ("575.51.03", NEW),
@@ -304,16 +304,16 @@ fn clock_event_counters_are_read_from_old_and_new_drivers() {
         ("580.95.05", NEW),
         ("590.48.01", NEW),
     ] {
-        let mut host = host_of(driver);
+        let mut host = host_with_driver(driver);
         host.change(|world| {
-            let held = [(74, 1_000), (76, 2_000), (251, 3_000), (252, 4_000), (253, 5_000)];
-            world.gpus[0].throttle_ns = held.into();
+            let nanoseconds = [(74, 1_000), (76, 2_000), (251, 3_000), (252, 4_000), (253, 5_000)];
+            world.gpus[0].throttle_ns = nanoseconds.into();
         });
         let names =
             ["sw_power_cap", "sync_boost", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"];
         let fields = names.map(|name| format!("clocks_event_reasons_counters.{name}")).join(",");
         let output = host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits", "-i", "0"]);
-        assert_eq!(output.text(), held, "{driver}");
+        assert_eq!(output.text(), expected, "{driver}");
     }
 }
 
@@ -335,24 +335,24 @@ fn help_lists_every_field_and_every_field_can_be_queried() {
 fn noheader_nounits_and_id_are_obeyed() {
     let host = host();
     let query = "--query-gpu=index,memory.total,power.draw,fan.speed";
-    let said = |args: &[&str]| {
+    let query = |args: &[&str]| {
         let output = host.run([query].iter().chain(args).copied());
         (output.code, output.text())
     };
     let nounits = "0, 81559, 69.85, [N/A]\n1, 8192, 111.50, 38\n";
-    assert_eq!(said(&["--format=csv,noheader,nounits"]), (OK, nounits.to_owned()));
+    assert_eq!(query(&["--format=csv,noheader,nounits"]), (OK, nounits.to_owned()));
     let head = "index, memory.total [MiB], power.draw [W], fan.speed [%]\n";
-    assert_eq!(said(&["--format=csv,nounits"]), (OK, format!("{head}{nounits}")));
+    assert_eq!(query(&["--format=csv,nounits"]), (OK, format!("{head}{nounits}")));
     let uuid = host.run(["--query-gpu=uuid", "--format=csv,noheader", "-i", "1"]).text();
     for id in ["1", "00000000:0C:00.0", "0c:00.0", uuid.trim_end()] {
         assert_eq!(
-            said(&["--format=csv,noheader", "-i", id]),
+            query(&["--format=csv,noheader", "-i", id]),
             (OK, "1, 8192 MiB, 111.50 W, 38 %\n".to_owned()),
             "{id}"
         );
     }
-    assert_eq!(said(&["--format=csv, noheader, nounits", "-i", "0, 1"]), (OK, nounits.to_owned()));
-    assert_eq!(said(&["--format=csv,noheader", "--id=9"]), (NOTHING, String::new()));
+    assert_eq!(query(&["--format=csv, noheader, nounits", "-i", "0, 1"]), (OK, nounits.to_owned()));
+    assert_eq!(query(&["--format=csv,noheader", "--id=9"]), (NOTHING_FOUND, String::new()));
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn invalid_queries_are_named() {
     let output = host.run(["--query-gpu=index", "-i", "9"]);
     assert_eq!(
         (output.code, output.text(), output.stderr.as_str()),
-        (NOTHING, String::new(), "gputop: no such GPU here: 9\n")
+        (NOTHING_FOUND, String::new(), "gputop: no such GPU here: 9\n")
     );
     let output = host.run(["--query-gpu=index", "--nvml-lib", "/nowhere/libnvidia-ml.so.1"]);
     assert_eq!((output.code, output.text()), (NO_DRIVER, String::new()));
@@ -390,7 +390,7 @@ fn timestamps_are_local_and_have_milliseconds() {
     assert_eq!(shape, "0000/00/00 00:00:00.000");
     let mut command = host.gputop(["--query-gpu=timestamp", "--format=csv,noheader", "-i", "0"]);
     let there = crate::process::run(command.env("TZ", "XYZ-9")).text();
-    assert_ne!(there[..13], text[..13], "nine hours further on");
+    assert_ne!(there[..13], text[..13], "nine hours later");
 }
 
 #[test]
@@ -443,9 +443,9 @@ fn a_loop_prints_the_header_once() {
 fn a_loop_of_milliseconds_goes_into_a_file_once_an_interval() {
     let host = host();
     let file = host.path("log.csv");
-    let named = file.to_str().expect("a test's path is text");
+    let path = file.to_str().expect("the path is UTF-8");
     let mut command =
-        host.gputop(["--query-gpu=timestamp", "--format=csv,noheader", "-i", "0", "-lms", "600", "-f", named]);
+        host.gputop(["--query-gpu=timestamp", "--format=csv,noheader", "-i", "0", "-lms", "600", "-f", path]);
     let _gputop = ChildProcess::spawn(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()));
     let text = || std::fs::read_to_string(&file).unwrap_or_default();
     wait_until("four lines", || text().lines().count() > 4);
@@ -457,7 +457,7 @@ fn a_loop_of_milliseconds_goes_into_a_file_once_an_interval() {
         ((number(hour) * 60 + number(minute)) * 60 + number(second)) * 1000 + number(ms)
     };
     let times: Vec<u64> = text.lines().take(4).map(ms).collect();
-    // An agent's second pass follows its first one at once. It is not answered again.
+    // The agent's second pass follows the first one at once. It must not cause a line of its own.
     assert!(times.windows(2).all(|pair| (pair[1] + 86_400_000 - pair[0]) % 86_400_000 >= 300), "{text}");
 }
 

@@ -36,8 +36,8 @@ impl Recorder {
         received.read_until(&agent, "the process", |snapshot| {
             snapshot.host.scan.at != Moment(0) && snapshot.processes.iter().any(|process| process.facts.argv.is_ok())
         });
-        let mut snapshot = received.snapshot.expect("it was read");
-        // A viewer calls data stale after some intervals, and live lines stop at the end of the file.
+        let mut snapshot = received.snapshot.expect("lines were read");
+        // A viewer shows data as stale after some intervals; the live lines of `cat` stop at the end of the file.
         snapshot.interval_ms = 24 * 3600 * 1000;
         Self { host, snapshot, pid }
     }
@@ -53,7 +53,7 @@ impl Recorder {
             gpu.load.memory_used = memory;
             gpu.load.at = snapshot.at;
             gpu.load.temperature = Ok(Celsius(if pass + 1 == passes { 77 } else { 60 }));
-            Line::Full(Box::new(snapshot.clone())).write(&mut bytes).expect("memory takes all");
+            Line::Full(Box::new(snapshot.clone())).write(&mut bytes).expect("writing to memory succeeds");
             snapshot.sequence += 1;
             snapshot.at = Moment(snapshot.at.0 + step_ms);
             snapshot.unix_ms += step_ms;
@@ -64,7 +64,7 @@ impl Recorder {
     }
 }
 
-/// `gputop replay` in an environment that says nothing else, without a driver.
+/// Runs `gputop replay` without a driver.
 fn replay(path: &Path, args: &[&str]) -> Output {
     let mut command = Host::new([]).gputop(["replay"]);
     run(command.arg(path).args(args))
@@ -78,7 +78,7 @@ fn terminal(path: &Path, args: &[&str]) -> Terminal {
 /// The lists of the screen: without the first lines, which name the source, and the last, which shows notices.
 fn lists(terminal: &Terminal) -> Vec<String> {
     let text = terminal.text();
-    // Blanks that were never drawn are no part of the text.
+    // The emulator omits cells at the end of a line that were never drawn.
     let lines: Vec<String> = text.lines().map(|line| line.trim_end().to_owned()).collect();
     let first = lines.iter().position(|line| line.contains("HEALTH")).expect("there is a list of GPUs");
     lines[first..lines.len() - 1].to_vec()
@@ -148,7 +148,7 @@ fn once_and_json_print_the_state_at_the_end_of_the_recording() {
 fn a_recording_with_a_truncated_last_line_is_shown_with_a_warning() {
     let recorder = Recorder::new();
     let path = recorder.record("cut.jsonl", 3, 100);
-    let bytes = fs::read(&path).expect("it was written");
+    let bytes = fs::read(&path).expect("the recording exists");
     fs::write(&path, &bytes[..bytes.len() - 20]).expect("/tmp has room");
     let table = replay(&path, &["--once"]);
     assert!(table.text().contains(" 1.2G "), "{}", table.text());

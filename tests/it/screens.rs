@@ -1,4 +1,4 @@
-//! What a person finds on screens of all sizes.
+//! Screens of all sizes, the lists, the graph, the mouse and colours.
 
 use std::process::Command;
 
@@ -7,8 +7,8 @@ use fake_nvml::Fault;
 use crate::host::{GIB, Host};
 use crate::terminal::{DOWN, ENTER, ESC, F9, TAB, Terminal, count_frames, number_after};
 
-/// Eight GPUs, and ten processes that sleep on them.
-fn busy() -> Host {
+/// A host with eight GPUs and ten sleeping processes.
+fn host_with_ten_processes() -> Host {
     let mut host = Host::with_jitter(["H100"; 8]);
     for gpu in 0..10 {
         host.start_sleep(gpu % 8, (gpu as u64 + 1) * GIB);
@@ -16,14 +16,14 @@ fn busy() -> Host {
     host
 }
 
-/// How many lines of the screen hold this.
+/// The number of lines that contain this text.
 fn lines_with(screen: &vt100::Screen, text: &str) -> usize {
     screen.contents().lines().filter(|line| line.contains(text)).count()
 }
 
 #[test]
 fn eighty_columns_by_twenty_four_show_eight_gpus_and_ten_processes() {
-    let host = busy();
+    let host = host_with_ten_processes();
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_until("eight GPUs, ten processes", |screen| {
         lines_with(screen, "H100") == 8 && lines_with(screen, "sleep 1000") == 10
@@ -33,10 +33,10 @@ fn eighty_columns_by_twenty_four_show_eight_gpus_and_ten_processes() {
 
 #[test]
 fn larger_screens_show_a_graph_too() {
-    let host = busy();
+    let host = host_with_ten_processes();
     for (width, height) in [(120, 40), (200, 60)] {
         let mut terminal = Terminal::start_at(&host, width, height, []);
-        terminal.wait_until("all of it, and a graph", |screen| {
+        terminal.wait_until("all GPUs, all processes and a graph", |screen| {
             let is_full = screen.contents().lines().any(|line| line.chars().count() > usize::from(width) - 10);
             lines_with(screen, "H100") >= 8 && lines_with(screen, "sleep 1000") >= 10 && is_full
         });
@@ -58,7 +58,7 @@ fn more_gpus_than_fit_can_be_scrolled_to() {
 
 #[test]
 fn every_size_from_one_by_one_is_drawn() {
-    let host = busy();
+    let host = host_with_ten_processes();
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for("H100");
     let sizes = (1..=60).step_by(3).flat_map(|width| (1..=20).step_by(3).map(move |height| (width, height)));
@@ -67,7 +67,7 @@ fn every_size_from_one_by_one_is_drawn() {
     }
     terminal.resize(100, 30);
     terminal.wait_for("H100");
-    // The panel, the pages and the graph are as patient.
+    // Help, page and end dialog are drawn in every size too.
     for (keys, sign) in [("?", "In the lists"), (ENTER, "identity"), (F9, "End process")] {
         terminal.keys(keys);
         for (width, height) in [(1, 1), (39, 9), (40, 10), (41, 11), (60, 20), (9, 60), (60, 3)] {
@@ -86,7 +86,7 @@ fn every_size_from_one_by_one_is_drawn() {
 
 #[test]
 fn a_screen_that_is_too_small_says_so_in_one_line() {
-    let host = busy();
+    let host = host_with_ten_processes();
     let mut terminal = Terminal::start_at(&host, 39, 9, []);
     terminal.wait_for("39x9 is too small: 40x10 will do");
     assert_eq!(terminal.text().trim_end().lines().count(), 1);
@@ -140,7 +140,9 @@ fn the_sort_order_reverses_and_the_cursor_follows_its_process() {
         screen.cell(row, 10).is_some_and(vt100::Cell::inverse)
     };
     terminal.keys(DOWN);
-    terminal.wait_until("the cursor on the second", |screen| order(screen).is_some_and(|it| is_marked(screen, it.1)));
+    terminal.wait_until("the cursor on the second", |screen| {
+        order(screen).is_some_and(|(_, small)| is_marked(screen, small))
+    });
     terminal.keys("I");
     terminal.wait_until("the smaller first, under the cursor", |screen| {
         order(screen).is_some_and(|(large, small)| small < large && is_marked(screen, small))
@@ -177,8 +179,8 @@ fn keys_open_the_page_the_graph_and_the_help() {
     terminal.quit();
 }
 
-/// A GPU with a process on it that takes 64 MiB more each second.
-fn growing() -> (Host, u32) {
+/// A host with a process whose memory grows by 64 MiB per second.
+fn host_with_growing_process() -> (Host, u32) {
     let mut host = Host::with_jitter(["H100"]);
     let pid = host.start_sleep(0, 4 * GIB);
     host.change(|world| world.gpus[0].tenants[0].growth = 64.0 * 1024.0 * 1024.0);
@@ -187,13 +189,13 @@ fn growing() -> (Host, u32) {
 
 #[test]
 fn the_graph_is_zoomed_from_a_minute_to_a_week() {
-    let (host, pid) = growing();
+    let (host, pid) = host_with_growing_process();
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
-    let head = format!("{pid} sleep memory");
+    let header = format!("{pid} sleep memory");
     let shows = |span: &'static str| {
-        let head = head.clone();
+        let header = header.clone();
         move |screen: &vt100::Screen| {
-            screen.contents().lines().any(|it| it.starts_with(&head) && it.trim_end().ends_with(span))
+            screen.contents().lines().any(|line| line.starts_with(&header) && line.trim_end().ends_with(span))
         }
     };
     terminal.wait_until("a minute", shows(" 1m"));
@@ -209,17 +211,17 @@ fn the_graph_is_zoomed_from_a_minute_to_a_week() {
 
 #[test]
 fn the_graph_scrolls_into_the_past_and_returns_to_now() {
-    let (host, _) = growing();
+    let (host, _) = host_with_growing_process();
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
     terminal.wait_for("sleep memory  now");
     terminal.wait_for_frames(20);
     terminal.keys("\x1b[D");
     terminal.wait_for("Esc: now");
     let is_back = |seconds: u32| {
-        move |screen: &vt100::Screen| number_after(&screen.contents(), "at -").is_some_and(|it| it >= seconds)
+        move |screen: &vt100::Screen| number_after(&screen.contents(), "at -").is_some_and(|shown| shown >= seconds)
     };
     terminal.wait_until("a second ago", is_back(1));
-    // It stands still while time goes on.
+    // The position stays constant, so its age grows.
     terminal.wait_until("two", is_back(2));
     terminal.keys(ESC);
     terminal.wait_until_gone("Esc: now");
@@ -229,7 +231,7 @@ fn the_graph_scrolls_into_the_past_and_returns_to_now() {
 
 #[test]
 fn memory_is_compared_between_marks() {
-    let (host, _) = growing();
+    let (host, _) = host_with_growing_process();
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
     terminal.wait_for("sleep memory  now");
     terminal.keys("m");
@@ -240,9 +242,11 @@ fn memory_is_compared_between_marks() {
     terminal.wait_for("SINCE LAST");
     let grown = |name: &str| {
         let name = name.to_owned();
-        move |screen: &vt100::Screen| screen.contents().lines().any(|it| it.starts_with(&name) && it.contains(" +6"))
+        move |screen: &vt100::Screen| {
+            screen.contents().lines().any(|line| line.starts_with(&name) && line.contains(" +6"))
+        }
     };
-    // From one frame to some later one, 64 MiB more or a multiple.
+    // The growth is 64 MiB or a multiple that begins with 6 too.
     terminal.wait_until("growth since the mark", grown("now "));
     terminal.keys("mafter eval\r");
     terminal
@@ -254,7 +258,7 @@ fn memory_is_compared_between_marks() {
 
 #[test]
 fn the_graph_of_an_ended_process_stays_visible() {
-    let (mut host, pid) = growing();
+    let (mut host, pid) = host_with_growing_process();
     let mut terminal = Terminal::start_at(&host, 120, 40, ["--interval", "100ms"]);
     terminal.wait_for("sleep memory  now");
     terminal.keys("g");
@@ -267,17 +271,19 @@ fn the_graph_of_an_ended_process_stays_visible() {
     terminal.quit();
 }
 
-/// The parameters of every escape sequence that ends so.
+/// The parameters of the escape sequences that end with this byte.
 fn sequences(bytes: &[u8], end: u8) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let parts = text.split("\x1b[").skip(1);
-    let ends = parts.filter_map(|it| it.split_at_checked(it.find(|c: char| c.is_ascii_alphabetic())?));
-    ends.filter(|(_, rest)| rest.as_bytes().first() == Some(&end)).map(|(it, _)| it.to_owned()).collect()
+    let ends = parts.filter_map(|part| part.split_at_checked(part.find(|letter: char| letter.is_ascii_alphabetic())?));
+    ends.filter(|(_, rest)| rest.as_bytes().first() == Some(&end))
+        .map(|(parameters, _)| parameters.to_owned())
+        .collect()
 }
 
 #[test]
 fn no_color_removes_colours_and_keeps_the_cursor_visible() {
-    let mut host = busy();
+    let mut host = host_with_ten_processes();
     host.change(|world| world.gpus[0].lost = true);
     let mut terminal = Terminal::run(host.gputop([]).env("NO_COLOR", "1"), 120, 40);
     terminal.wait_for("sleep 1000");
@@ -288,15 +294,17 @@ fn no_color_removes_colours_and_keeps_the_cursor_visible() {
     terminal.wait_for("sleep 1000");
     terminal.quit();
     let attributes: Vec<String> = sequences(&terminal.bytes(), b'm');
-    let numbers = attributes.iter().flat_map(|it| it.split(';')).filter(|it| !it.is_empty());
-    let colours: Vec<&str> = numbers.filter(|it| it.parse::<u8>().is_ok_and(|it| (30..=107).contains(&it))).collect();
-    assert!(colours.iter().all(|it| ["39", "49", "59"].contains(it)), "{colours:?}");
-    assert!(attributes.iter().any(|it| it.split(';').any(|it| it == "7")), "nothing is reversed: {attributes:?}");
+    let numbers = attributes.iter().flat_map(|parameters| parameters.split(';')).filter(|number| !number.is_empty());
+    let colours: Vec<&str> =
+        numbers.filter(|number| number.parse::<u8>().is_ok_and(|number| (30..=107).contains(&number))).collect();
+    assert!(colours.iter().all(|number| ["39", "49", "59"].contains(number)), "not default colours: {colours:?}");
+    let has_reverse = attributes.iter().any(|parameters| parameters.split(';').any(|number| number == "7"));
+    assert!(has_reverse, "nothing is reversed: {attributes:?}");
 }
 
 #[test]
 fn a_limited_terminal_gets_ascii_only() {
-    let host = busy();
+    let host = host_with_ten_processes();
     let mut by_flag = host.gputop(["--ascii"]);
     let mut by_locale = host.gputop([]);
     by_locale.env("LANG", "C");
@@ -329,7 +337,11 @@ fn the_mouse_selects_a_process_and_can_be_disabled() {
     let pids = [host.start_sleep(0, 3 * GIB), host.start_sleep(0, 2 * GIB), host.start_sleep(0, GIB)];
     let mut terminal = Terminal::start(&host, []);
     terminal.wait_for(&pids[2].to_string());
-    let row = terminal.text().lines().position(|line| line.contains(&format!(" {} ", pids[2]))).expect("it is there");
+    let row = terminal
+        .text()
+        .lines()
+        .position(|line| line.contains(&format!(" {} ", pids[2])))
+        .expect("the process is listed");
     terminal.keys(&format!("\x1b[<0;20;{}M", row + 1));
     terminal.keys(F9);
     terminal.wait_for(&format!("End process {}", pids[2]));
@@ -341,8 +353,9 @@ fn the_mouse_selects_a_process_and_can_be_disabled() {
     terminal.wait_for("H100");
     terminal.quit();
     let bytes = terminal.bytes();
-    let asks = sequences(&bytes, b'h');
-    assert!(!asks.iter().any(|it| it.contains("100") && !it.contains("1049")), "{asks:?}");
+    let modes = sequences(&bytes, b'h');
+    let is_mouse = |mode: &String| mode.contains("100") && !mode.contains("1049");
+    assert!(!modes.iter().any(is_mouse), "{modes:?}");
 }
 
 #[test]
@@ -355,9 +368,9 @@ fn only_changed_cells_are_written() {
     terminal.wait_for_frames(5);
     let before = terminal.bytes().len();
     terminal.wait_for_frames(FRAMES);
-    // Figures of one GPU of eight, and of the host. A whole screen has 12,000 cells.
-    let since = &terminal.bytes()[before..];
-    let each = since.len() / count_frames(since);
-    assert!(each < 400, "{each} bytes a frame");
+    // Only the readings of one GPU and of the host change. A whole screen has 12,000 cells.
+    let new_output = &terminal.bytes()[before..];
+    let bytes_per_frame = new_output.len() / count_frames(new_output);
+    assert!(bytes_per_frame < 400, "{bytes_per_frame} bytes per frame");
     terminal.quit();
 }

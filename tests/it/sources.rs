@@ -45,12 +45,12 @@ fn snapshot() -> Snapshot {
     received.read_until(&agent, "the process", |snapshot| {
         snapshot.host.scan.at != Moment(0) && snapshot.processes.iter().any(|process| process.facts.argv.is_ok())
     });
-    received.snapshot.expect("it was read")
+    received.snapshot.expect("lines were read")
 }
 
 fn line(snapshot: &Snapshot) -> Value {
     let mut bytes = Vec::new();
-    Line::Full(Box::new(snapshot.clone())).write(&mut bytes).expect("memory takes all");
+    Line::Full(Box::new(snapshot.clone())).write(&mut bytes).expect("writing to memory succeeds");
     serde_json::from_slice(&bytes).expect("the output is JSON")
 }
 
@@ -79,8 +79,9 @@ fn extreme_numbers_in_any_field_do_not_panic() {
     for pointer in pointers {
         for extreme in EXTREMES {
             let mut bad = good.clone();
-            *bad.pointer_mut(&pointer).expect("it was found") = serde_json::from_str(extreme).expect("a number");
-            // The change from a good line to a bad one, and back.
+            *bad.pointer_mut(&pointer).expect("the pointer was found") =
+                serde_json::from_str(extreme).expect("a number");
+            // A bad line after a good line, and a good line after the bad one.
             show(&[&before, &bad, &good]);
         }
     }

@@ -1,4 +1,4 @@
-//! The list of processes as a person wants it: columns, order, whose they are; and what of that stays for the next run.
+//! Columns, sort order and filters of the lists, the settings file, and the state that is kept for the next run.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -11,10 +11,10 @@ use crate::terminal::{ENTER, ESC, Terminal, number_after};
 const F2: &str = "\x1bOQ";
 const DOWN: &str = "\x1b[B";
 
-/// The head of the list of processes.
-fn head(screen: &vt100::Screen) -> String {
+/// The header of the process list.
+fn header(screen: &vt100::Screen) -> String {
     let text = screen.contents();
-    text.lines().find(|it| it.contains("COMMAND")).unwrap_or_default().trim_end().to_owned()
+    text.lines().find(|line| line.contains("COMMAND")).unwrap_or_default().trim_end().to_owned()
 }
 
 fn write_config(host: &Host, text: &str) {
@@ -29,7 +29,7 @@ fn columns_come_from_the_flag_then_the_environment_then_the_file() {
     write_config(&host, "columns = ['user', 'command']\nsort = 'user'\nhost = false\n");
     let shows = |command: &mut Command, expected: &str| {
         let mut terminal = Terminal::run(command, 80, 24);
-        terminal.wait_until(expected, |screen| head(screen) == expected);
+        terminal.wait_until(expected, |screen| header(screen) == expected);
         assert!(!terminal.text().contains("gputop "), "the host's line is hidden: {}", terminal.text());
         terminal.quit();
     };
@@ -47,7 +47,7 @@ fn a_column_hidden_in_the_settings_panel_stays_hidden_once_saved() {
     terminal.wait_for(&pid);
     terminal.keys(F2);
     terminal.wait_for("[x] pid");
-    // Theme, host, mine, gpu, pid.
+    // The lines theme, host, mine and gpu come before pid.
     terminal.keys(&DOWN.repeat(4));
     terminal.keys(" ");
     terminal.wait_for("[ ] pid");
@@ -57,7 +57,7 @@ fn a_column_hidden_in_the_settings_panel_stays_hidden_once_saved() {
     terminal.wait_for("COMMAND");
     terminal.wait_until_gone("PID");
     terminal.quit();
-    let text = fs::read_to_string(host.path("config/gputop/config.toml")).expect("it was written");
+    let text = fs::read_to_string(host.path("config/gputop/config.toml")).expect("the settings were saved");
     assert!(text.contains(r#"columns = ["gpu", "user", "memory""#), "{text}");
     let mut terminal = Terminal::start_at(&host, 120, 30, []);
     terminal.wait_for("sleep 1000");
@@ -70,37 +70,37 @@ fn gpu_columns_are_chosen_ordered_and_hidden_like_process_columns() {
     let mut host = Host::with_jitter(["H100", "RTX-4090"]);
     host.start_sleep(0, GIB);
     write_config(&host, "gpu_columns = ['health', 'index', 'temp']\n");
-    let head = |screen: &vt100::Screen| {
+    let header = |screen: &vt100::Screen| {
         let text = screen.contents();
-        text.lines().find(|it| it.contains('#')).unwrap_or_default().trim_end().to_owned()
+        text.lines().find(|line| line.contains('#')).unwrap_or_default().trim_end().to_owned()
     };
     let shows = |command: &mut Command, expected: &str| {
         let terminal = Terminal::run(command, 80, 24);
-        terminal.wait_until(expected, |screen| head(screen) == expected);
+        terminal.wait_until(expected, |screen| header(screen) == expected);
         terminal
     };
     shows(&mut host.gputop([]), " #  TEMP HEALTH").quit();
     shows(host.gputop([]).env("GPUTOP_GPU_COLUMNS", "index,fan,health"), " #  FAN HEALTH").quit();
     let mut terminal = shows(&mut host.gputop(["--gpu-columns", "fan,index,pstate"]), " FAN  #   P");
-    // Who is lost says so, whatever was chosen.
+    // A lost GPU says so, whichever columns are chosen.
     host.change(|world| world.gpus[1].falls_off_the_bus());
     terminal.wait_for("lost");
     terminal.keys(F2);
     terminal.wait_for("theme");
     let are_shown =
         |screen: &vt100::Screen, first: &str| screen.contents().contains(first) && screen.contents().contains(" of 35");
-    terminal.wait_until("which lines these are", |screen| are_shown(screen, " 1-"));
+    terminal.wait_until("the first lines of the panel", |screen| are_shown(screen, " 1-"));
     terminal.keys("G");
     terminal.wait_for("[ ] GPU health");
-    terminal.wait_until("the last lines", |screen| are_shown(screen, "-35"));
+    terminal.wait_until("the last lines of the panel", |screen| are_shown(screen, "-35"));
     terminal.keys(" ");
     terminal.wait_for("[x] GPU health");
     terminal.keys("W");
     terminal.wait_for("written to");
     terminal.keys(ESC);
-    terminal.wait_until("the new column", |screen| head(screen) == " FAN  #   P HEALTH");
+    terminal.wait_until("the new column", |screen| header(screen) == " FAN  #   P HEALTH");
     terminal.quit();
-    let text = fs::read_to_string(host.path("config/gputop/config.toml")).expect("it was written");
+    let text = fs::read_to_string(host.path("config/gputop/config.toml")).expect("the settings were saved");
     assert!(text.contains(r#"gpu_columns = ["fan", "index", "pstate", "health"]"#), "{text}");
 }
 
@@ -114,13 +114,14 @@ fn changed_settings_but_no_filter_are_kept_for_the_next_run() {
     terminal.wait_for("mine only");
     terminal.quit();
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
-    terminal.wait_until("sorted as before", |screen| head(screen).contains("SM▼") && head(screen).contains("MEMORY▾"));
+    terminal
+        .wait_until("sorted as before", |screen| header(screen).contains("SM▼") && header(screen).contains("MEMORY▾"));
     assert!(!terminal.text().contains("filter:") && !terminal.text().contains("mine only"), "{}", terminal.text());
     terminal.quit();
-    // What is written on purpose comes first.
+    // The settings file overrides what was kept.
     write_config(&host, "sort = ['pid']\n");
     let mut terminal = Terminal::start_at(&host, 80, 24, []);
-    terminal.wait_until("sorted as it is written", |screen| head(screen).contains("PID▲"));
+    terminal.wait_until("sorted as it is written", |screen| header(screen).contains("PID▲"));
     terminal.quit();
 }
 
@@ -135,12 +136,12 @@ fn an_invalid_setting_is_an_error_with_its_line_and_an_unknown_key_is_a_warning(
     let mut terminal = Terminal::run(&mut host.gputop([]), 120, 24);
     terminal.wait_for("[2Jowned` is no theme");
     terminal.wait_for_exit();
-    assert!(!terminal.bytes().windows(4).any(|it| it == b"\x1b[2J"));
+    assert!(!terminal.bytes().windows(4).any(|window| window == b"\x1b[2J"));
     write_config(&host, "theme = 'safe'\nthme = 'dark'\n");
     let mut terminal = Terminal::start_at(&host, 160, 24, []);
     terminal.wait_for("config.toml: unknown keys: `thme` (line 2)");
     terminal.quit();
-    // Scripts are not touched by any of it.
+    // Reports ignore an invalid theme of the file.
     write_config(&host, "theme = 'dark'\n");
     assert_eq!(host.run(["--once"]).code, 0);
     let output = host.run(["--theme", "dark"]);
@@ -159,7 +160,7 @@ fn ties_are_sorted_by_the_previous_column() {
     };
     terminal.wait_until("the higher PID first", |screen| is_before(screen, &high, &low));
     terminal.keys("SS");
-    terminal.wait_until("by PID", |screen| head(screen).contains("PID▲") && is_before(screen, &low, &high));
+    terminal.wait_until("by PID", |screen| header(screen).contains("PID▲") && is_before(screen, &low, &high));
     terminal.quit();
 }
 
@@ -180,7 +181,7 @@ fn the_list_can_show_own_processes_only_and_scroll_long_commands() {
     terminal.wait_for(&other);
     let argument = format!("{}-the-end", "x".repeat(70));
     let mut tail = Command::new("tail");
-    // It has more to say of its last argument than we want to know.
+    // tail complains about its last argument on stderr.
     tail.args(["-f", "/dev/null", "--pid=1", &argument]).stderr(Stdio::null());
     let long = host.start(0, GIB, &mut tail).pid();
     terminal.wait_for(&long.to_string());
@@ -202,12 +203,12 @@ fn a_paused_screen_says_so_stays_constant_and_resumes() {
     terminal.wait_for("PAUSED");
     let gpu = terminal.line_starting_with(" 0 H100");
     let new = host.start_sleep(0, GIB).to_string();
-    terminal.wait_until("three seconds", |screen| {
-        number_after(&screen.contents(), "all of this is ").is_some_and(|it| it >= 3)
+    terminal.wait_until("a pause of three seconds", |screen| {
+        number_after(&screen.contents(), "all of this is ").is_some_and(|seconds| seconds >= 3)
     });
     assert_eq!(terminal.line_starting_with(" 0 H100"), gpu);
     assert!(!terminal.text().contains(&new), "{}", terminal.text());
-    // Whoever signals sees how things are.
+    // The end dialog resumes the screen: a signal needs current data.
     terminal.keys("x");
     terminal.wait_until_gone("PAUSED");
     terminal.wait_for("End process");
@@ -230,7 +231,7 @@ fn pid_and_command_are_copied_to_the_clipboard() {
     terminal.keys("Y");
     terminal.wait_for(&format!("copied the command of {pid}"));
     // `sleep 1000`, as base64.
-    let has = |sequence: &[u8]| terminal.bytes().windows(sequence.len()).any(|it| it == sequence);
+    let has = |sequence: &[u8]| terminal.bytes().windows(sequence.len()).any(|window| window == sequence);
     assert!(has(b"\x1b]52;c;c2xlZXAgMTAwMA==\x07"));
     terminal.keys("y");
     terminal.wait_for(&format!("copied {pid}"));
@@ -252,7 +253,7 @@ fn themes_differ_in_colours_only() {
     assert!(colours("safe").contains("5;39"), "green is blue");
     assert!(colours("light").contains("5;22"), "green is dark");
     let mono = colours("mono");
-    assert!(!["5;39", "5;22", ";32", ";36"].iter().any(|it| mono.contains(it)), "{mono:?}");
+    assert!(!["5;39", "5;22", ";32", ";36"].iter().any(|colour| mono.contains(colour)), "{mono:?}");
 }
 
 #[test]
@@ -264,9 +265,9 @@ fn the_plain_report_has_neither_columns_nor_colours() {
     assert_eq!(output.code, 0, "{text}{}", output.stderr);
     assert!(text.contains(&format!("Process {pid} of ")) && text.contains("memory 2.0 GiB"), "{text}");
     assert!(text.contains("GPU 1, NVIDIA GeForce GTX 970:") && text.contains("power not reported"), "{text}");
-    assert!(text.chars().all(|it| it.is_ascii_graphic() || it == ' ' || it == '\n'), "{text}");
+    assert!(text.chars().all(|letter| letter.is_ascii_graphic() || letter == ' ' || letter == '\n'), "{text}");
     assert!(!text.lines().any(|line| line.contains("  ")), "no columns: {text}");
-    // On a terminal, too, it only prints.
+    // On a terminal, `--plain` prints and ends too.
     let mut terminal = Terminal::run(&mut host.gputop(["--plain"]), 80, 24);
     assert!(terminal.wait_for_exit().success());
     let bytes = terminal.bytes();

@@ -1,5 +1,5 @@
-//! The panel on jobs of many processes, from the key to the end of the last of them: through the terminal, on
-//! real trees. Whoever is not in the tree lives on, and every outcome has its name on the screen.
+//! The end dialog on jobs of several processes, with real process trees: all processes of the job end, no other does, and the
+//! screen names every outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -109,67 +109,69 @@ pub(crate) fn sent_signals(host: &Host) -> Vec<Value> {
     audit_lines(host).into_iter().filter(|line| line["signal"].is_string()).collect()
 }
 
-/// Chooses the end by force.
-fn by_force(terminal: &Terminal) {
+/// Selects the mode "by force" in the dialog.
+fn select_force(terminal: &Terminal) {
     terminal.keys(&DOWN.repeat(3));
     terminal.wait_for("● by force");
     terminal.wait_for("Enter stops all and");
 }
 
+/// Closes the end dialog and quits.
 #[track_caller]
-fn leave(mut terminal: Terminal) {
+fn close_and_quit(mut terminal: Terminal) {
     let agent = terminal.agent();
     terminal.keys(ESC);
     terminal.wait_until_gone("┌ End");
     terminal.quit();
-    // What was done is written down by then.
+    // The agent writes the audit log before it ends.
     agent.wait_for_end();
 }
 
 const SUPERVISOR: [(&str, &str); 2] = [
     ("supervisor.py", "report_ready('supervisor')\nwhile True:\n    start_python('child.py').wait()\n"),
-    ("child.py", "open_device_files()\nrest('child')\n"),
+    ("child.py", "open_device_files()\nsleep_as('child')\n"),
 ];
 
-/// Ends the child of a supervisor alone, and finds its successor named; `then` is what that one does.
+/// Ends only the child of a supervisor, and checks that the dialog names the child's successor. `after_restart` runs once
+/// the successor is ready.
 #[track_caller]
-fn check_started_again(tree: &mut Tree, then: impl FnOnce(&mut Tree)) {
+fn check_restart_is_reported(tree: &mut Tree, after_restart: impl FnOnce(&mut Tree)) {
     tree.put_on_gpu("child", 2 * GIB);
     let (supervisor, child) = (tree.pid("supervisor"), tree.pid("child"));
     let terminal = Terminal::start_at(&tree.host, 100, 40, ["--interval", "100ms"]);
     open_dialog(&terminal, child);
     terminal.wait_for("Verified: only");
     terminal.keys(ENTER);
-    let again = tree.wait_for_process();
-    then(tree);
-    terminal.wait_for(&format!("{child} was started again, as {again} by {supervisor}: end that one first"));
-    leave(terminal);
+    let successor = tree.wait_for_process();
+    after_restart(tree);
+    terminal.wait_for(&format!("{child} was started again, as {successor} by {supervisor}: end that one first"));
+    close_and_quit(terminal);
 }
 
 #[test]
 fn a_restarted_child_is_reported_and_the_whole_job_can_be_ended() {
     let mut tree = Tree::start(&SUPERVISOR, &["supervisor", "child"]);
-    check_started_again(&mut tree, |tree| tree.put_on_gpu("child", 2 * GIB));
+    check_restart_is_reported(&mut tree, |tree| tree.put_on_gpu("child", 2 * GIB));
     let terminal = tree.open_dialog_on_job("child", "supervisor");
     terminal.wait_for("2 processes, 2.0 GiB expected back");
-    by_force(&terminal);
+    select_force(&terminal);
     terminal.keys(ENTER);
     tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 2.0 GiB of 2.0 GiB");
     assert!(!terminal.text().contains("started again"), "{}", terminal.text());
-    leave(terminal);
+    close_and_quit(terminal);
 }
 
 #[test]
 fn the_successor_of_an_ended_process_is_named_before_it_uses_a_gpu() {
-    // In a session of its own, as a service manager starts it; and it has not come to its GPU yet.
-    let apart =
+    // The successor is in a session of its own, as under a service manager, and has not opened its GPU yet.
+    let supervisor =
         "report_ready('supervisor')\nwhile True:\n    start_python('child.py', start_new_session=True).wait()\n";
     let child =
-        "if not os.path.exists('first'):\n    open('first', 'w').close()\n    open_device_files()\nrest('child')\n";
-    let mut tree = Tree::start(&[("supervisor.py", apart), ("child.py", child)], &["supervisor", "child"]);
-    check_started_again(&mut tree, |_| {});
+        "if not os.path.exists('first'):\n    open('first', 'w').close()\n    open_device_files()\nsleep_as('child')\n";
+    let mut tree = Tree::start(&[("supervisor.py", supervisor), ("child.py", child)], &["supervisor", "child"]);
+    check_restart_is_reported(&mut tree, |_| {});
 }
 
 #[test]
@@ -180,7 +182,7 @@ fn enter_does_nothing_when_the_drawn_dialog_shows_another_target() {
     let terminal = tree.open_dialog_on_job("child", "supervisor");
     terminal.keys(TAB);
     terminal.wait_for(&format!("End process {child}"));
-    // One write, as a finger that slips: all of the job is held, but the screen says that one process is meant.
+    // One write, like a slip of the finger: Enter arrives while the screen still shows one process as the target.
     terminal.keys(&format!("{TAB}{ENTER}"));
     terminal.wait_for(&format!("End the job of {supervisor}"));
     terminal.keys(TAB);
@@ -189,9 +191,9 @@ fn enter_does_nothing_when_the_drawn_dialog_shows_another_target() {
     terminal.keys(&format!("{DOWN}{ENTER}"));
     terminal.wait_for("● SIGKILL");
     terminal.wait_for("Verified: only");
-    let book = tree.host.path("gputop/kills.jsonl");
-    leave(terminal);
-    assert!(!book.exists(), "nothing was done, so nothing is written down");
+    let audit_log = tree.host.path("gputop/kills.jsonl");
+    close_and_quit(terminal);
+    assert!(!audit_log.exists(), "no signal was sent, so the audit log does not exist");
     assert_eq!((process_state(supervisor), process_state(child)), (Some('S'), Some('S')));
 }
 
@@ -218,7 +220,7 @@ sleep_as('rank' + os.environ['RANK'])
 #[test]
 fn a_job_of_several_sessions_ends_completely_and_its_neighbours_live() {
     let mut tree = Tree::start(&TORCHRUN, &["agent", "rank0", "rank1", "worker0", "worker1"]);
-    // In the group of the agent, of the same session, with the next PIDs; of another parent.
+    // Neighbours: in the process group and session of the agent, with the next PIDs, but with another parent.
     let group = i32::try_from(tree.pid("agent")).expect("a PID");
     let mut neighbours: Vec<ChildProcess> = Vec::new();
     for _ in 0..3 {
@@ -234,12 +236,12 @@ fn a_job_of_several_sessions_ends_completely_and_its_neighbours_live() {
     for process in tree.processes.values() {
         terminal.wait_for(&process.pid.to_string());
     }
-    by_force(&terminal);
+    select_force(&terminal);
     terminal.keys(ENTER);
     tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 30.0 GiB of 30.0 GiB");
-    leave(terminal);
+    close_and_quit(terminal);
     for neighbour in &neighbours {
         assert_eq!(process_state(neighbour.pid()), Some('S'));
     }
@@ -261,13 +263,13 @@ sleep_as('trainer')
     let mut tree = Tree::start(&[("train.py", program)], &["trainer"]);
     tree.put_on_gpu("trainer", GIB);
     let pid = tree.pid("trainer");
-    // So seldom that nothing is looked at again by itself.
+    // An interval so long that no further pass happens by itself.
     let terminal = Terminal::start_at(&tree.host, 100, 30, ["--interval", "1m"]);
     open_dialog(&terminal, pid);
     terminal.wait_for("Verified: only");
     terminal.keys(ESC);
     terminal.wait_until_gone("End process");
-    // Everything was read twice.
+    // `…` stands for rates, which need two passes.
     terminal.wait_until_gone("…");
     tree.processes["trainer"].signal(Signal::USR1);
     let late = tree.wait_for_process();
@@ -276,7 +278,7 @@ sleep_as('trainer')
     terminal.keys(TAB);
     terminal.wait_for("2 processes, 1.0 GiB expected back");
     terminal.wait_for(&format!(" {late} "));
-    leave(terminal);
+    close_and_quit(terminal);
 }
 
 #[test]
@@ -298,17 +300,17 @@ sleep_as('root')
     terminal.wait_for("SIGTERM sent");
     terminal.wait_for("it has not ended yet");
     assert!(!terminal.text().contains("follows in"), "{}", terminal.text());
-    wait_until("both signals are written down", || tree.signalled() == [root, root]);
-    by_force(&terminal);
+    wait_until("two signals in the audit log", || tree.signalled() == [root, root]);
+    select_force(&terminal);
     terminal.keys(ENTER);
     tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 4.0 GiB of 4.0 GiB");
-    leave(terminal);
+    close_and_quit(terminal);
 }
 
-/// The number of processes that the panel names.
-fn shown(terminal: &Terminal) -> usize {
+/// The number of processes that the dialog names.
+fn shown_count(terminal: &Terminal) -> usize {
     let text = terminal.text();
     let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
     let head = text.lines().find_map(|line| digits(line.split_once(" processes")?.0).parse().ok());
@@ -317,7 +319,7 @@ fn shown(terminal: &Terminal) -> usize {
 
 #[test]
 fn a_job_that_forks_without_end_is_ended_completely() {
-    // It waits with what it has, and grows on demand: each that comes makes another, and there is no end.
+    // The process starts 24 children. On SIGUSR1 it starts more without end, each of which forks once.
     let program = "open_device_files()
 signal.signal(signal.SIGUSR1, lambda *_: None)
 for _ in range(24):
@@ -339,13 +341,16 @@ while True:
     let terminal = tree.open_dialog_on_job("storm", "storm");
     terminal.wait_for("25 processes, 1.0 GiB expected back");
     terminal.wait_for(&format!("Type {storm} to confirm:"));
-    by_force(&terminal);
-    // Nobody means so many by accident: Enter alone does nothing.
+    select_force(&terminal);
+    // For this many processes, Enter alone does nothing.
     terminal.keys(ENTER);
     tree.processes["storm"].signal(Signal::USR1);
     let has_grown = || living_members_of_group(storm).len() > 40;
     while !has_grown() {
-        assert!(!tree.processes["storm"].ends_within(std::time::Duration::from_millis(5)), "it ends without a word");
+        assert!(
+            !tree.processes["storm"].ends_within(std::time::Duration::from_millis(5)),
+            "the process ends too early"
+        );
     }
     terminal.keys(&storm.to_string());
     terminal.wait_for(&format!("confirm: {storm}_"));
@@ -353,11 +358,11 @@ while True:
     tree.wait_for_all_ends();
     terminal.wait_for("All ended within");
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
-    let ended = shown(&terminal);
+    let ended = shown_count(&terminal);
     assert!(ended > 40, "{ended} ended");
-    assert_eq!(living_members_of_group(storm), Vec::<u32>::new(), "nobody is left of {ended}");
-    print_note(format_args!("{ended} processes of a storm that had 25 when the panel opened"));
-    leave(terminal);
+    assert_eq!(living_members_of_group(storm), Vec::<u32>::new(), "all {ended} ended");
+    print_note(format_args!("{ended} processes ended; the job had 25 when the dialog opened"));
+    close_and_quit(terminal);
 }
 
 #[test]
@@ -382,7 +387,7 @@ sleep_as('parent')
     terminal.wait_for("End the tagged processes");
     terminal.wait_for("2 processes, 3.0 GiB expected back");
     terminal.wait_for("Verified: only");
-    // However small the screen, whom Enter reaches is on it.
+    // The smallest screen shows the targets too.
     terminal.resize(40, 10);
     terminal.wait_for(&format!("2 processes: {one} {two}"));
     terminal.resize(100, 40);
@@ -391,7 +396,7 @@ sleep_as('parent')
     terminal.wait_until("two zombies", |screen| screen.contents().matches(&format!("zombie of {parent}")).count() == 2);
     terminal.wait_for("returned 3.0 GiB of 3.0 GiB");
     assert_eq!((process_state(one), process_state(two), process_state(parent)), (Some('Z'), Some('Z'), Some('S')));
-    leave(terminal);
+    close_and_quit(terminal);
 }
 
 #[test]
@@ -408,7 +413,7 @@ fn root_ends_another_user_s_process_only_after_typing_its_pid() {
     open_dialog(&terminal, pid);
     terminal.wait_for("it belongs to nobody");
     terminal.wait_for(&format!("Type {pid} to confirm:"));
-    // Neither Enter alone does it, nor a number that is not the one.
+    // Neither Enter alone nor another number sends a signal.
     terminal.keys(ENTER);
     terminal.keys("0");
     terminal.wait_for("confirm: 0_");
@@ -421,27 +426,27 @@ fn root_ends_another_user_s_process_only_after_typing_its_pid() {
     terminal.keys(ENTER);
     host.process(pid).wait();
     terminal.wait_for("returned 1.0 GiB of 1.0 GiB");
-    leave(terminal);
+    close_and_quit(terminal);
     let signals = sent_signals(&host);
     assert_eq!(signals.len(), 1, "{signals:?}");
     assert_eq!((&signals[0]["owner"], &signals[0]["signal"]), (&"nobody".into(), &"TERM".into()));
 }
 
-/// A file system on which whoever writes hangs in the kernel.
-struct Frozen {
+/// A frozen file system, where writes hang in the kernel.
+struct FrozenFileSystem {
     host: Host,
 }
 
-impl Frozen {
-    /// Absent where none can be had.
+impl FrozenFileSystem {
+    /// `None` where no file system can be mounted or frozen.
     fn new() -> Option<Self> {
         let frozen = Self { host: Host::new(["H100"]) };
         fs::create_dir(frozen.host.path("frozen")).ok()?;
         fs::File::create(frozen.host.path("image")).ok()?.set_len(8 << 20).ok()?;
-        let is_done = frozen.runs("mkfs.ext4", &["-q"], "image")
+        let is_frozen = frozen.runs("mkfs.ext4", &["-q"], "image")
             && frozen.runs("mount", &["-o", "loop", frozen.host.path("image").to_str()?], "frozen")
             && frozen.runs("fsfreeze", &["-f"], "frozen");
-        is_done.then_some(frozen)
+        is_frozen.then_some(frozen)
     }
 
     fn thaw(&self) {
@@ -451,21 +456,26 @@ impl Frozen {
     fn runs(&self, program: &str, arguments: &[&str], name: &str) -> bool {
         let mut command = Command::new(program);
         command.args(arguments).arg(self.host.path(name));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|it| it.success())
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenFileSystem {
     fn drop(&mut self) {
         self.thaw();
-        // Lazily: who hung there may take a moment to leave.
+        // Lazily: a process that hung may take a moment to close its file.
         self.runs("umount", &["-l"], "frozen");
     }
 }
 
 #[test]
 fn a_process_that_hangs_in_the_kernel_is_reported_and_ends_later() {
-    let Some(mut frozen) = rustix::process::getuid().is_root().then(Frozen::new).flatten() else {
+    let Some(mut frozen) = rustix::process::getuid().is_root().then(FrozenFileSystem::new).flatten() else {
         return print_note("skipped: no file system can be mounted and frozen here");
     };
     let file = frozen.host.path("frozen").join("file");
@@ -486,5 +496,5 @@ fn a_process_that_hangs_in_the_kernel_is_reported_and_ends_later() {
     frozen.host.process(pid).wait();
     terminal.wait_for("It ended after");
     terminal.wait_for("returned 3.0 GiB of 3.0 GiB");
-    leave(terminal);
+    close_and_quit(terminal);
 }

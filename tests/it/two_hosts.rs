@@ -23,7 +23,7 @@ pub(crate) fn agent_of(host: &Host) -> String {
     let variables = variables.map(|(name, value)| format!("{name}={value}"));
     let words = ["env".to_owned(), "-i".to_owned()].into_iter().chain(variables);
     let program = command.get_program().to_str().expect("the path is UTF-8").to_owned();
-    let arguments = command.get_args().map(|argument| argument.to_str().expect("it is ours").to_owned());
+    let arguments = command.get_args().map(|argument| argument.to_str().expect("arguments are UTF-8").to_owned());
     let words: Vec<String> = words.chain([program]).chain(arguments).collect();
     shell_words::join(words)
 }
@@ -67,8 +67,8 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
 
 #[track_caller]
 fn check_row(text: &str, words: &[&str]) {
-    let is_it = |row: &Vec<&str>| words.iter().all(|word| row.contains(word));
-    assert_eq!(rows(text).into_iter().filter(is_it).count(), 1, "{words:?} in\n{text}");
+    let has_words = |row: &Vec<&str>| words.iter().all(|word| row.contains(word));
+    assert_eq!(rows(text).into_iter().filter(has_words).count(), 1, "{words:?} in\n{text}");
 }
 
 #[test]

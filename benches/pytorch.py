@@ -1,8 +1,8 @@
 """Measures what it costs to read PyTorch's figures out of running processes.
 
-    cargo build --release && cargo build -p fake-nvml && python3 benches/peek.py [PROCESSES] [SECONDS]
+    cargo build --release && cargo build -p fake-nvml && python3 benches/pytorch.py [PROCESSES] [SECONDS]
 
-The processes are those of tests/peek/stand_in.c, which have PyTorch's symbol, its layout of torch 2.15, and its devices
+The processes are those of tests/pytorch/stand_in.c, which have PyTorch's symbol, its layout of torch 2.15, and its devices
 as far apart. They see one device; or eight and use one of them, as each process of a job does on a host of eight; or
 eight, and use all. They are at rest, or each device's figures change between any two looks. The agent looks ten times a
 second, so that there is more to measure. It prints the CPU time of gputop's thread `pytorch`, by the kernel's clock, for
@@ -35,7 +35,7 @@ ROUNDS = 5
 
 
 def stand_in(directory):
-    source = ROOT / "tests/peek/stand_in.c"
+    source = ROOT / "tests/pytorch/stand_in.c"
     program, library = directory / "torch", directory / "libc10_cuda.so"
     subprocess.run(["cc", "-O1", "-DPROGRAM", source, "-o", program, "-ldl"], check=True)
     subprocess.run(["cc", "-O1", "-pthread", "-shared", "-fPIC", "-DLAYOUT=215", source, "-o", library], check=True)

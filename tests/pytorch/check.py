@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds what gputop reads of PyTorch against what PyTorch says itself, to the byte, with real wheels.
 
-    cargo build --workspace && tests/peek/check.py DIRECTORY [VERSION...]
+    cargo build --workspace && tests/pytorch/check.py DIRECTORY [VERSION...]
 
 needs no GPU. Each wheel (0.5 to 0.9 GB, from PyPI, for the Python that runs this) is unpacked below DIRECTORY and
 runs on a fake CUDA runtime, built here with gcc from fake_cudart.c and from stubs for NVIDIA's other libraries. The

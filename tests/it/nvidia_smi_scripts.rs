@@ -1,4 +1,4 @@
-//! What a script that called nvidia-smi meets on its way over: rare fields, files, hosts without a GPU, and mistakes.
+//! Scripts that called nvidia-smi before: rare fields, output files, hosts without a GPU, and usage errors.
 
 use std::fs;
 
@@ -11,11 +11,11 @@ const USAGE: i32 = 2;
 const NO_DRIVER: i32 = 3;
 const NO_GPU: i32 = 4;
 const PARTIAL: i32 = 5;
-const NOTHING: i32 = 6;
+const NOTHING_FOUND: i32 = 6;
 const NONE_FREE: i32 = 11;
 
-/// What `--query-gpu` says of these fields, without a head.
-fn said(host: &Host, fields: &str) -> String {
+/// Returns the output of `--query-gpu` for these fields, without a header.
+fn query(host: &Host, fields: &str) -> String {
     host.run([&format!("--query-gpu={fields}"), "--format=csv,noheader"]).text().trim_end().to_owned()
 }
 
@@ -23,14 +23,14 @@ fn said(host: &Host, fields: &str) -> String {
 fn an_output_file_keeps_its_content_until_there_is_an_answer() {
     let mut host = Host::new(["H100"]);
     let file = host.path("answers.csv");
-    fs::write(&file, "of yesterday\n").expect("/tmp has room");
+    fs::write(&file, "old content\n").expect("/tmp has room");
     let path = file.to_str().expect("the path is UTF-8");
-    let ask = |host: &Host| host.run(["--query-gpu=index,name", "--format=csv", "-f", path]);
-    let read = || fs::read_to_string(&file).expect("it is there");
+    let query = |host: &Host| host.run(["--query-gpu=index,name", "--format=csv", "-f", path]);
+    let read = || fs::read_to_string(&file).expect("the file exists");
     host.change(|world| world.faults.push(Fault::error("nvmlInit_v2", "DRIVER_NOT_LOADED")));
-    assert_eq!((ask(&host).code, read().as_str()), (NO_DRIVER, "of yesterday\n"));
+    assert_eq!((query(&host).code, read().as_str()), (NO_DRIVER, "old content\n"));
     host.change(|world| world.faults.clear());
-    assert_eq!((ask(&host).code, read().as_str()), (OK, "index, name\n0, NVIDIA H100 80GB HBM3\n"));
+    assert_eq!((query(&host).code, read().as_str()), (OK, "index, name\n0, NVIDIA H100 80GB HBM3\n"));
     let output = host.run(["--query-gpu=index", "--format=csv", "-f", "/nowhere/at all"]);
     assert_eq!((output.code, output.stderr.lines().count()), (1, 1), "{}", output.stderr);
     assert!(output.stderr.contains("cannot write /nowhere/at all"), "{}", output.stderr);
@@ -46,10 +46,10 @@ fn power_smoothing_is_reported_for_boards_that_have_it() {
         "590.48.01".clone_into(&mut world.driver);
         world.gpus[0].fields = [(274, 95), (280, 1), (275, 300), (279, 5), (264, 2), (284, 40)].into();
     });
-    assert_eq!(said(&host, fields), "95.00 %, Yes, 300 W, 5 ms, 40 W, [N/A]");
-    // Before, these numbers were those of other fields, or of none.
+    assert_eq!(query(&host, fields), "95.00 %, Yes, 300 W, 5 ms, 40 W, [N/A]");
+    // Older drivers use these field numbers for other fields, or for none.
     host.change(|world| "580.95.05".clone_into(&mut world.driver));
-    assert_eq!(said(&host, fields), ["[N/A]"; 6].join(", "));
+    assert_eq!(query(&host, fields), ["[N/A]"; 6].join(", "));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn inactive_remapped_rows_are_reported_since_driver_595() {
     host.change(|world| world.gpus[0].fields = [(301, 2), (302, 1)].into());
     for (driver, expected) in [("590.48.01", "[N/A], [N/A]"), ("595.71.05", "2, 1")] {
         host.change(|world| driver.clone_into(&mut world.driver));
-        assert_eq!(said(&host, fields), expected, "{driver}");
+        assert_eq!(query(&host, fields), expected, "{driver}");
     }
 }
 
@@ -69,9 +69,9 @@ fn a_fabric_reports_its_problems() {
     let fields = "fabric.state,fabric.status,fabric.health.incorrect_configuration,fabric.health.partition_assigned";
     let health = 4 << 8 | 2 << 12;
     host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 3, health, ..Fabric::default() }));
-    assert_eq!(said(&host, fields), "Completed, Success, No Partition, False");
+    assert_eq!(query(&host, fields), "Completed, Success, No Partition, False");
     host.change(|world| world.gpus[0].fabric = Some(Fabric { state: 3, status: 999, ..Fabric::default() }));
-    assert_eq!(said(&host, fields), "Completed, Unknown Error, N/A, N/A");
+    assert_eq!(query(&host, fields), "Completed, Unknown Error, N/A, N/A");
 }
 
 /// The numbers are nvml.h's; the last two came with driver 615.
@@ -89,12 +89,12 @@ fn every_recovery_action_has_its_name() {
         (7, "System Reboot"),
     ] {
         host.change(|world| world.gpus[0].recovery_action = Some(action));
-        assert_eq!(said(&host, "gpu_recovery_action"), name);
+        assert_eq!(query(&host, "gpu_recovery_action"), name);
     }
 }
 
-/// As nvidia-smi's output in public logs has it: the word stands where a figure cannot be read, beside those that can.
-/// Its memory and whose it is are what one needs to end them before the reset.
+/// As in nvidia-smi's output in public logs, `[GPU requires reset]` replaces only the values that cannot be read. Memory and
+/// processes stay readable: the processes must be ended before the reset.
 #[test]
 fn a_gpu_that_needs_a_reset_says_so_beside_its_readable_values() {
     let mut host = Host::new(["H100", "H100"]);
@@ -112,10 +112,10 @@ fn a_gpu_that_needs_a_reset_says_so_beside_its_readable_values() {
     let table = host.run(["--once"]).text();
     assert!(table.contains("needs reset") && table.contains(&pid.to_string()), "{table}");
     assert!(table.contains("GPU 0 (00000000:1B:00.0) needs a reset: end its processes"), "{table}");
-    assert!(host.run(["free"]).text().contains("GPU-00000001"), "the other one is free");
+    assert!(host.run(["free"]).text().contains("GPU-00000001"), "the other GPU is free");
 }
 
-/// In a pod that has one instance, the memory of the whole GPU is not its to read: Stability-AI/StableSwarmUI#388.
+/// A pod with one instance has no permission to read the memory of the whole GPU: Stability-AI/StableSwarmUI#388.
 #[test]
 fn values_of_a_split_gpu_without_permission_say_so() {
     let mut host = Host::new(["A100-MIG"]);
@@ -126,12 +126,12 @@ fn values_of_a_split_gpu_without_permission_say_so() {
     });
     let denied = ["[Insufficient Permissions]"; 3].join(", ");
     assert_eq!(
-        said(&host, "utilization.gpu,utilization.memory,memory.total,memory.free,memory.used"),
+        query(&host, "utilization.gpu,utilization.memory,memory.total,memory.free,memory.used"),
         format!("[N/A], [N/A], {denied}")
     );
 }
 
-/// One limit that fails leaves the others: Quake4/MindMiner#627. A fan, too: enkore/i3pystatus#850.
+/// A power limit that fails leaves the other fields readable: Quake4/MindMiner#627. So does a fan: enkore/i3pystatus#850.
 #[test]
 fn a_field_that_fails_is_an_unknown_error_beside_the_others() {
     let mut host = Host::new(["RTX-4090"]);
@@ -141,32 +141,32 @@ fn a_field_that_fails_is_an_unknown_error_beside_the_others() {
         }
     });
     let figures = "power.limit,power.default_limit,fan.speed,pstate";
-    assert_eq!(said(&host, figures), "450.00 W, [Unknown Error], [Unknown Error], P2");
+    assert_eq!(query(&host, figures), "450.00 W, [Unknown Error], [Unknown Error], P2");
 }
 
-/// A list of processes that fails says nothing of the figures.
+/// A process list that fails leaves the other readings.
 #[test]
 fn fields_are_reported_for_a_gpu_whose_processes_cannot_be_listed() {
     let mut host = Host::new(["H100"]);
     host.change(|world| world.faults.push(Fault::error("nvmlDeviceGetComputeRunningProcesses_v3", "UNKNOWN")));
-    assert_eq!(said(&host, "index,memory.used,pstate"), "0, 0 MiB, P0");
+    assert_eq!(query(&host, "index,memory.used,pstate"), "0, 0 MiB, P0");
 }
 
-/// Memory that GPU and processor share is not reported: unslothai/unsloth#10703; nor is a Jetson's, nor its heat.
+/// Memory that GPU and CPU share is not reported: unslothai/unsloth#10703. A Jetson reports no temperature either.
 #[test]
 fn boards_without_their_own_memory_report_none() {
     let fields = "index,name,memory.total,memory.free,temperature.gpu";
-    assert_eq!(said(&Host::new(["GB10"]), fields), "0, NVIDIA GB10, [N/A], [N/A], 58");
-    let jetson = said(&Host::new(["ORIN"]), fields);
+    assert_eq!(query(&Host::new(["GB10"]), fields), "0, NVIDIA GB10, [N/A], [N/A], 58");
+    let jetson = query(&Host::new(["ORIN"]), fields);
     assert_eq!(jetson, "0, Orin (nvgpu), [N/A], [N/A], [N/A]");
 }
 
-/// NVIDIA/nvidia-container-toolkit#271, and of all Linux: no Windows, no model.
+/// NVIDIA/nvidia-container-toolkit#271. Without Windows there is no driver model.
 #[test]
 fn under_wsl_there_is_a_driver_model() {
     let fields = "driver_model.current,driver_model.pending";
-    assert_eq!(said(&Host::new(["WSL"]), fields), "WDDM, WDDM");
-    assert_eq!(said(&Host::new(["H100"]), fields), "[N/A], [N/A]");
+    assert_eq!(query(&Host::new(["WSL"]), fields), "WDDM, WDDM");
+    assert_eq!(query(&Host::new(["H100"]), fields), "[N/A], [N/A]");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn an_option_that_a_subcommand_ignores_is_a_usage_error() {
 fn an_unknown_id_is_reported_and_the_known_ones_are_printed() {
     let host = Host::new(["H100", "A100"]);
     let output = host.run(["--query-gpu=index", "--format=csv,noheader", "-i", "1,7,GPU-nobody"]);
-    assert_eq!((output.code, output.text().as_str()), (NOTHING, "1\n"));
+    assert_eq!((output.code, output.text().as_str()), (NOTHING_FOUND, "1\n"));
     assert_eq!(output.stderr, "gputop: no such GPU here: 7,GPU-nobody\n");
 }
 
@@ -225,7 +225,7 @@ fn doctor_reports_an_audit_log_that_cannot_be_written() {
     let mut command = host.gputop(["doctor"]);
     let output = crate::process::run(command.env("XDG_STATE_HOME", &file));
     let text = output.text();
-    let line = text.lines().find(|it| it.contains("audit log")).unwrap_or_default();
+    let line = text.lines().find(|line| line.contains("audit log")).unwrap_or_default();
     assert!(line.starts_with("warning") && line.contains("may not write"), "{text}");
     assert!(!host.run(["doctor"]).text().contains("may not write"));
 }

@@ -1,8 +1,8 @@
-// A process with the allocator of PyTorch, as far as one sees it from outside: the exported symbol, the
-// object with its vector of devices, and each device's books. Built twice from this file: with PROGRAM, a
-// program that loads the library and keeps a file open; without it, the library, which does as it is told.
+// A stand-in for a process with PyTorch's allocator, with all that gputop reads from outside: the exported symbol, the
+// object with its vector of devices, and the stats of each device. This file is built twice: with PROGRAM, as a program that
+// loads the library and keeps files open; without it, as the library, which reads commands from its standard input.
 //
-//   LAYOUT 21: torch 2.1.  25: 2.5 to 2.11.  215: 2.15.  0: a library that is older, and exports nothing.
+//   LAYOUT 21: torch 2.1.  25: 2.5 to 2.11.  215: 2.15.  0: an older library, which does not export the symbol.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -33,11 +33,11 @@ int main(int count, char **words) {
 }
 
 #else
-enum { ALLOCATIONS, SEGMENTS, ACTIVE_BLOCKS, SPLIT_BLOCKS, ALLOCATED, RESERVED, ACTIVE, SPLIT, REQUESTED, BOOKS };
+enum { ALLOCATIONS, SEGMENTS, ACTIVE_BLOCKS, SPLIT_BLOCKS, ALLOCATED, RESERVED, ACTIVE, SPLIT, REQUESTED, STATS };
 
 enum { ROOM = 16384 };
 
-typedef struct { int64_t current, peak, added, taken; } Stat;
+typedef struct { int64_t current, peak, allocated, freed; } Stat;
 typedef struct { Stat pools[3]; } Array;
 typedef struct {
     pthread_mutex_t mutex;
@@ -45,9 +45,9 @@ typedef struct {
 #if LAYOUT == 215
     void *map[4];
 #endif
-    Array second[BOOKS - ACTIVE];
+    Array second[STATS - ACTIVE];
     int64_t retries, ooms;
-    // As large as PyTorch's.
+    // Makes the device as large as PyTorch's.
     char rest[LAYOUT == 215 ? 3224 : 1024];
 } Device;
 typedef struct {
@@ -62,55 +62,56 @@ static Allocator native;
 Allocator *allocator __asm__("_ZN3c104cuda20CUDACachingAllocator9allocatorE") = &native;
 #endif
 
-static Array *array(Device *it, int book) { return book < ACTIVE ? &it->first[book] : &it->second[book - ACTIVE]; }
+static Array *array(Device *device, int stat) { return stat < ACTIVE ? &device->first[stat] : &device->second[stat - ACTIVE]; }
 
-static void change(Device *it, int book, int pool, int64_t amount) {
-    Stat *stat = &array(it, book)->pools[pool];
-    stat->current += amount;
-    if (stat->current > stat->peak) stat->peak = stat->current;
-    if (amount > 0) stat->added += amount; else stat->taken -= amount;
+static void change(Device *device, int stat, int pool, int64_t amount) {
+    Stat *changed = &array(device, stat)->pools[pool];
+    changed->current += amount;
+    if (changed->current > changed->peak) changed->peak = changed->current;
+    if (amount > 0) changed->allocated += amount; else changed->freed -= amount;
 }
 
-// Changes one or more books at once, as PyTorch does: with its mutex held, and in its order, all of a kind before those of
-// the pool. PART 1: a block that another stream still uses was freed; 2: that stream is done.
-static void work(Device *it, int pool, int64_t segment, int64_t block, int64_t asked, int64_t split, int part) {
+// Changes several stats like PyTorch: with the mutex held and in the same order, the total before the pool. PART 1: a block
+// that another stream still uses was freed; 2: that stream is done.
+static void work(Device *device, int pool, int64_t segment, int64_t block, int64_t asked, int64_t split, int part) {
     int one = asked > 0 ? 1 : -1, pools[2] = {0, pool};
-    pthread_mutex_lock(&it->mutex);
+    pthread_mutex_lock(&device->mutex);
     for (int at = 0; at < 2 && segment; at++) {
-        change(it, SEGMENTS, pools[at], segment > 0 ? 1 : -1);
-        change(it, RESERVED, pools[at], segment);
+        change(device, SEGMENTS, pools[at], segment > 0 ? 1 : -1);
+        change(device, RESERVED, pools[at], segment);
     }
-    for (int at = 0; at < 2 && split; at++) change(it, SPLIT, pools[at], split);
+    for (int at = 0; at < 2 && split; at++) change(device, SPLIT, pools[at], split);
     for (int at = 0; at < 2 && asked; at++) {
-        if (part != 2) change(it, ALLOCATIONS, pools[at], one), change(it, ALLOCATED, pools[at], block);
+        if (part != 2) change(device, ALLOCATIONS, pools[at], one), change(device, ALLOCATED, pools[at], block);
         if (part == 1) continue;
-        change(it, ACTIVE_BLOCKS, pools[at], one);
-        change(it, ACTIVE, pools[at], block);
-        change(it, REQUESTED, pools[at], asked);
+        change(device, ACTIVE_BLOCKS, pools[at], one);
+        change(device, ACTIVE, pools[at], block);
+        change(device, REQUESTED, pools[at], asked);
     }
-    pthread_mutex_unlock(&it->mutex);
+    pthread_mutex_unlock(&device->mutex);
 }
 
-// Hands out a block, or takes it back.
-static void turn(Device *it, int sign) { work(it, 2, 0, sign * 1024, sign * 1000, sign * -1024, 0); }
+// Allocates a block (sign 1) or frees it (sign -1).
+static void allocate(Device *device, int sign) { work(device, 2, 0, sign * 1024, sign * 1000, sign * -1024, 0); }
 
-// In bursts, as a trainer that hands its work to the GPU: many blocks in a row, and then some time without. After each
-// burst there is a block more, or the one less.
-static void *spin(void *it) {
+// Allocates in bursts, as a trainer that queues work on the GPU: many blocks in a row, then a pause. Between the bursts, one
+// block is allocated, or none.
+static void *spin(void *device) {
     struct timespec pause = {0, 50000};
     for (int sign = 1;; sign = -sign, nanosleep(&pause, NULL)) {
-        for (int at = 0; at < 100; at++) turn(it, sign), turn(it, -sign);
-        turn(it, sign);
+        for (int at = 0; at < 100; at++) allocate(device, sign), allocate(device, -sign);
+        allocate(device, sign);
     }
     return NULL;
 }
 
-// All that are in use, at a pace at which whoever looks each tenth of a second finds each changed, and none changing.
+// Changes the stats of each device in use every 30 ms. A reader that reads every 100 ms finds them changed each time, and
+// hardly ever in the middle of a change.
 static void *stir(void *end) {
     struct timespec pause = {0, 30000000};
     for (;; nanosleep(&pause, NULL)) {
-        for (Device **it = native.begin; it < (Device **)end; it++) {
-            if (array(*it, RESERVED)->pools->peak) turn(*it, 1), turn(*it, -1);
+        for (Device **device = native.begin; device < (Device **)end; device++) {
+            if (array(*device, RESERVED)->pools->peak) allocate(*device, 1), allocate(*device, -1);
         }
     }
     return NULL;
@@ -122,56 +123,56 @@ static long nanoseconds(clockid_t clock) {
     return time.tv_sec * 1000000000L + time.tv_nsec;
 }
 
-// A step of training, as far as the host has to do with it: blocks come and go, and memory is mapped and given back.
-static void step(Device *it) {
+// The host's part of a training step: allocates and frees blocks, and maps and unmaps memory.
+static void step(Device *device) {
     enum { SIZE = 1 << 20 };
-    for (int at = 0; at < 5000; at++) turn(it, 1), turn(it, -1);
+    for (int at = 0; at < 5000; at++) allocate(device, 1), allocate(device, -1);
     char *memory = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) abort();
     memset(memory, 1, SIZE);
     munmap(memory, SIZE);
 }
 
-// Room for a device: they lie apart, as in PyTorch, with much else in between. Few lie across two pages.
+// Memory for a device. As in PyTorch, devices lie far apart, and few cross a page boundary.
 static Device *place(int at) {
     char *room = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED) abort();
     return (Device *)(room + at * 520 % 4096);
 }
 
-// Makes of a device's memory one that whoever looks at it waits for, without end. Not everyone may.
-static int hang(Device *it) {
+// Makes reads of a device's memory hang without end, by userfaultfd(2). Returns -1 when that is not permitted.
+static int hang(Device *device) {
     struct uffdio_api api = {.api = UFFD_API};
-    struct uffdio_register room = {.range = {(uintptr_t)it & ~4095UL, ROOM}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct uffdio_register room = {.range = {(uintptr_t)device & ~4095UL, ROOM}, .mode = UFFDIO_REGISTER_MODE_MISSING};
     int handle = syscall(SYS_userfaultfd, O_CLOEXEC);
     if (handle < 0 || ioctl(handle, UFFDIO_API, &api) || ioctl(handle, UFFDIO_REGISTER, &room)) return -1;
     return madvise((void *)(uintptr_t)room.range.start, ROOM, MADV_DONTNEED);
 }
 
-// Makes of the way to the books what a hostile process would, and of 0 what it was.
-static void forge(int how, int devices, Device **pointers, Device *first) {
+// Forges the pointers to the stats, or the stats; 0 restores them.
+static void forge(int forgery, int devices, Device **pointers, Device *first) {
     native.begin = pointers, native.end = native.capacity = pointers + devices;
     pointers[0] = first;
 #if LAYOUT != 0
     allocator = &native;
-    if (how == 1) allocator = (Allocator *)8;
-    // A circle: the object is its own vector, and that its own device.
-    if (how == 2) native.begin = (Device **)&native.begin, native.end = native.capacity = native.begin + 1;
+    if (forgery == 1) allocator = (Allocator *)8;
+    // A circle: the object is its own vector, which is its own device.
+    if (forgery == 2) native.begin = (Device **)&native.begin, native.end = native.capacity = native.begin + 1;
 #endif
-    // A vector of a billion, a device that is nowhere, and one of which all but the start lies beyond the memory.
-    if (how == 3) native.end = native.capacity = native.begin + (1 << 30);
-    if (how == 4) pointers[0] = (Device *)0x7000;
-    if (how == 5) {
+    // A vector of a billion devices, a device at an unmapped address, and one that reaches beyond its mapping.
+    if (forgery == 3) native.end = native.capacity = native.begin + (1 << 30);
+    if (forgery == 4) pointers[0] = (Device *)0x7000;
+    if (forgery == 5) {
         char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (page == MAP_FAILED || munmap(page + 4096, 4096)) abort();
         pointers[0] = (Device *)(page + 4096 - 64);
     }
-    // Books that break the rules: less than nothing is held, and more than there is.
-    if (how == 6) array(first, ALLOCATED)->pools[0].current = -1;
-    if (how == 7) array(first, RESERVED)->pools[0].current = 1L << 62;
+    // Stats that cannot be true: less than zero is allocated, and more is reserved than any GPU has.
+    if (forgery == 6) array(first, ALLOCATED)->pools[0].current = -1;
+    if (forgery == 7) array(first, RESERVED)->pools[0].current = 1L << 62;
 }
 
-// One line on the standard input is one thing to do; a line comes back when it is done.
+// Reads a command per line from the standard input, and answers each with a line.
 int serve(int devices) {
     static Device *pointers[128], *first;
     char line[256];
@@ -196,14 +197,14 @@ int serve(int devices) {
             work(pointers[device], pool, segment, block, asked, split, part);
             puts("done");
         } else if (sscanf(line, "steps %d %ld", &device, &block) == 2) {
-            // Nanoseconds of so many steps: computed, and by the clock.
-            long computed = nanoseconds(CLOCK_THREAD_CPUTIME_ID), passed = nanoseconds(CLOCK_MONOTONIC);
+            // The nanoseconds that the steps took: CPU time, and elapsed time.
+            long cpu = nanoseconds(CLOCK_THREAD_CPUTIME_ID), elapsed = nanoseconds(CLOCK_MONOTONIC);
             for (long at = 0; at < block; at++) step(pointers[device]);
-            printf("%ld %ld\n", nanoseconds(CLOCK_THREAD_CPUTIME_ID) - computed, nanoseconds(CLOCK_MONOTONIC) - passed);
+            printf("%ld %ld\n", nanoseconds(CLOCK_THREAD_CPUTIME_ID) - cpu, nanoseconds(CLOCK_MONOTONIC) - elapsed);
         } else if (sscanf(line, "forge %d", &part) == 1) {
-            static Device right;
-            if (!first) first = pointers[0], right = *first;
-            *first = right;
+            static Device original;
+            if (!first) first = pointers[0], original = *first;
+            *first = original;
             forge(part, devices, pointers, first);
             puts("done");
         } else if (sscanf(line, "spin %d", &device) == 1) {
@@ -216,7 +217,7 @@ int serve(int devices) {
             if (!(child = fork())) for (prctl(PR_SET_PDEATHSIG, SIGKILL);;) pause();
             printf("%d\n", child);
         } else if (sscanf(line, "serve %199s", path) == 1) {
-            // A server's child, which opens that file in the place of the one that was left to it.
+            // A forked child of a server, which closes the inherited file and opens it again, as a child does that initialises CUDA.
             int ready[2];
             if (pipe(ready)) abort();
             if (!(child = fork())) {
@@ -230,9 +231,9 @@ int serve(int devices) {
             printf("%d\n", read(ready[0], line, 1) == 1 ? child : -1);
         } else if (sscanf(line, "exec %199s", path) == 1) {
             execl(path, path, "1000", NULL);
-        } else if (sscanf(line, "books %d", &device) == 1) {
-            for (int book = 0; book < BOOKS; book++) {
-                Stat *all = array(pointers[device], book)->pools;
+        } else if (sscanf(line, "stats %d", &device) == 1) {
+            for (int stat = 0; stat < STATS; stat++) {
+                Stat *all = array(pointers[device], stat)->pools;
                 printf("%ld %ld ", (long)all->current, (long)all->peak);
             }
             puts("");
