@@ -287,7 +287,7 @@ def world(scene: Scene, tenants: list[int]) -> dict:
     for gpu in range(scene.gpus):
         share = tenants[gpu :: scene.gpus]
         there = [tenant(rank, pid, of=len(share)) for rank, pid in enumerate(share)]
-        gpus.append({"persona": "H100", "jitter": True, "tenants": there})
+        gpus.append({"persona": "H100", "jitter": True, "processes": there})
     return {"gpus": gpus}
 
 

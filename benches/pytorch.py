@@ -66,7 +66,7 @@ class Agent:
 
     def __init__(self, directory, processes, devices, used):
         tenants = [{"pid": it.pid, "memory": 1 << 30} for it in processes]
-        gpus = [{"persona": "H100", "tenants": tenants if at < used else []} for at in range(devices)]
+        gpus = [{"persona": "H100", "processes": tenants if at < used else []} for at in range(devices)]
         (directory / "world.json").write_text(json.dumps({"gpus": gpus}))
         environment = {
             "GPUTOP_NVML_LIB": str(next(TARGET.glob("debug/**/libfake_nvml.so"))),

@@ -1,6 +1,6 @@
 //! The lines that an agent writes: they conform to the schema, and ticks add up to the next full line.
 
-use fake_nvml::{Kind, Tenant};
+use fake_nvml::{GpuProcess, ProcessKind};
 use gputop::protocol::command::Command;
 use gputop::protocol::line::Line;
 use gputop::protocol::reply::Outcome;
@@ -22,14 +22,14 @@ fn every_line_conforms_to_the_schema_while_gpus_come_and_go() {
     let mut host = Host::with_jitter(["H100", "A100-MIG", "GTX-970"]);
     let sleeper = host.start_sleep(0, 2 * GIB);
     host.change(|world| {
-        let gpu = &mut world.gpus[0].tenants;
-        gpu.push(Tenant {
+        let gpu = &mut world.gpus[0].processes;
+        gpu.push(GpuProcess {
             memory: None,
-            kinds: vec![Kind::Compute, Kind::Graphics],
-            ..Tenant::fictional(4_000_001, 0)
+            kinds: vec![ProcessKind::Compute, ProcessKind::Graphics],
+            ..GpuProcess::fictional(4_000_001, 0)
         });
-        gpu.push(Tenant { kinds: vec![Kind::Mps], ..Tenant::fictional(4_000_002, GIB) });
-        world.gpus[2].tenants.push(Tenant::fictional(4_000_003, GIB));
+        gpu.push(GpuProcess { kinds: vec![ProcessKind::Mps], ..GpuProcess::fictional(4_000_002, GIB) });
+        world.gpus[2].processes.push(GpuProcess::fictional(4_000_003, GIB));
     });
     let mut agent = Agent::start(&host);
     let mut received = ReceivedLines::default();
@@ -88,7 +88,7 @@ fn ticks_add_up_to_the_next_full_line() {
     // A process comes and goes, and a temperature changes: all of it in ticks.
     let ended = host.start_sleep(1, GIB);
     received.read_until(&agent, "a fifth GPU process", |snapshot| gpu_processes(snapshot).len() == 5);
-    host.change(|world| world.gpus[1].tenants.clear());
+    host.change(|world| world.gpus[1].processes.clear());
     host.change(|world| world.gpus[0].temperature.gpu = Some(77));
     received.read_until(&agent, "four GPU processes again", |snapshot| {
         gpu_processes(snapshot).iter().all(|process| process.id.pid != ended)

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use gputop::protocol::line::Line;
 use gputop::protocol::snapshot::{AllocatorStats, AllocatorUnreadable, DeviceAllocator, GpuUuid, Snapshot};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -161,7 +161,7 @@ fn every_layout_is_read_to_the_byte_and_follows_changes() {
     for layout in [21, 25, NEWEST_LAYOUT] {
         let mut torch = FakeTorch::start(&host, layout, 1, &[]);
         torch.allocate(0);
-        host.add_process(1, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(1, GpuProcess::new(torch.pid(), 500 * MIB));
         let agent = start_agent(&host);
         let mut received = ReceivedLines::default();
         for _ in 0..3 {
@@ -172,7 +172,7 @@ fn every_layout_is_read_to_the_byte_and_follows_changes() {
             assert_eq!((allocator.allocations, allocator.segments), (Ok(expected[0]), Ok(expected[2])));
             torch.allocate(0);
         }
-        host.change(|world| world.gpus[1].tenants.clear());
+        host.change(|world| world.gpus[1].processes.clear());
     }
 }
 
@@ -189,7 +189,7 @@ fn stats_of_a_busy_process_are_of_one_state() {
         allocated[place] = allocated[place].strict_add_signed(more);
     }
     assert_eq!(torch.request("spin 0"), "0");
-    host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
+    host.add_process(0, GpuProcess::new(torch.pid(), 500 * MIB));
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
     for _ in 0..20 {
@@ -206,7 +206,7 @@ fn forged_pointers_and_stats_are_rejected_and_harm_no_other_process() {
     let mut torch = FakeTorch::start(&host, NEWEST_LAYOUT, 1, &[]);
     for torch in [&mut hostile, &mut torch] {
         torch.allocate(0);
-        host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(0, GpuProcess::new(torch.pid(), 500 * MIB));
     }
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
@@ -246,7 +246,7 @@ fn a_read_that_hangs_is_reported_and_other_processes_are_read() {
     let mut torch = FakeTorch::start(&host, NEWEST_LAYOUT, 1, &[]);
     for torch in [&mut stuck, &mut torch] {
         torch.allocate(0);
-        host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(0, GpuProcess::new(torch.pid(), 500 * MIB));
     }
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
@@ -270,7 +270,7 @@ fn reads_that_hang_do_not_delay_a_report() {
     let mut all: Vec<FakeTorch> = (0..4).map(|_| FakeTorch::start(&host, NEWEST_LAYOUT, 1, &[])).collect();
     for torch in &mut all {
         torch.allocate(0);
-        host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(0, GpuProcess::new(torch.pid(), 500 * MIB));
     }
     // The two that are read first.
     all.sort_by_key(FakeTorch::pid);
@@ -297,14 +297,14 @@ fn a_newly_used_device_is_found_within_five_driver_passes() {
     let mut torch = FakeTorch::start(&host, NEWEST_LAYOUT, 8, &[]);
     torch.allocate(2);
     // The process has a context on each GPU.
-    (0..8).for_each(|gpu| host.add_process(gpu, Tenant::new(torch.pid(), 400 * MIB)));
+    (0..8).for_each(|gpu| host.add_process(gpu, GpuProcess::new(torch.pid(), 400 * MIB)));
     let mut command = host.gputop(["agent", "--interval", "500ms"]);
     let agent = Agent::spawn(command.env("GPUTOP_DEVICES", host.path("nvidia")));
     let mut received = ReceivedLines::default();
     wait_for_stats(&agent, &mut received, torch.pid(), "one device", |stats| stats.devices.len() == 1);
     for (count, device) in [(2, 0), (3, 5)] {
         torch.allocate(device);
-        host.change(|world| world.gpus[device as usize].tenants[0].memory = Some(500 * MIB));
+        host.change(|world| world.gpus[device as usize].processes[0].memory = Some(500 * MIB));
         let memory =
             |received: &ReceivedLines| received.snapshot.as_ref()?.gpus[device as usize].processes.first()?.memory.ok();
         while memory(&received).is_none_or(|memory| memory.0 != 500 * MIB) {
@@ -332,12 +332,12 @@ fn devices_that_are_used_later_are_found() {
     let mut host = host_with_gpus(4);
     let mut torch = FakeTorch::start(&host, NEWEST_LAYOUT, 4, &[]);
     torch.allocate(2);
-    host.add_process(2, Tenant::new(torch.pid(), 500 * MIB));
+    host.add_process(2, GpuProcess::new(torch.pid(), 500 * MIB));
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
     wait_for_stats(&agent, &mut received, torch.pid(), "one device", |stats| stats.devices.len() == 1);
     // The driver may list the process on another GPU before or after it allocates there.
-    host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
+    host.add_process(0, GpuProcess::new(torch.pid(), 500 * MIB));
     torch.allocate(0);
     wait_for_stats(&agent, &mut received, torch.pid(), "two devices", |stats| stats.devices.len() == 2);
     torch.allocate(3);
@@ -351,7 +351,7 @@ fn stats_are_shown_only_while_the_pidfds_prove_that_the_process_lives() {
     let mut all: Vec<FakeTorch> = (0..3).map(|_| FakeTorch::start(&host, NEWEST_LAYOUT, 1, &[])).collect();
     for torch in &mut all {
         torch.allocate(0);
-        host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(0, GpuProcess::new(torch.pid(), 500 * MIB));
         // The stats change in every pass, so the identity of all processes is checked, in one call.
         assert_eq!(torch.request("stir"), "0");
     }
@@ -381,7 +381,7 @@ fn a_report_contains_allocator_stats() {
     let mut host = host_with_gpus(1);
     let mut torch = FakeTorch::start(&host, NEWEST_LAYOUT, 1, &[]);
     torch.allocate(0);
-    host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
+    host.add_process(0, GpuProcess::new(torch.pid(), 500 * MIB));
     let output = run(host.gputop(["--json"]).env("GPUTOP_DEVICES", host.path("nvidia")));
     let Ok(Some(Line::Full(snapshot))) = Line::parse(&output.stdout) else { panic!("{}", output.text()) };
     let process =
@@ -395,7 +395,7 @@ fn after_an_exec_or_an_exit_there_are_no_stats() {
     let mut host = host_with_gpus(1);
     let mut torch = FakeTorch::start(&host, 25, 1, &[]);
     torch.allocate(0);
-    host.add_process(0, Tenant::new(torch.pid(), 500 * MIB));
+    host.add_process(0, GpuProcess::new(torch.pid(), 500 * MIB));
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
     wait_for_stats(&agent, &mut received, torch.pid(), "stats", |stats| stats.devices.len() == 1);
@@ -419,7 +419,7 @@ fn stats_that_exceed_the_driver_s_memory_are_shown() {
         torch.allocate(0);
     }
     // As a driver reports that looks up the process of a container by its PID in there.
-    host.add_process(0, Tenant::new(torch.pid(), 0));
+    host.add_process(0, GpuProcess::new(torch.pid(), 0));
     let mut received = ReceivedLines::default();
     let expected = torch.expected_stats(0);
     let has_stats_on_gpu = |stats: &AllocatorStats| {
@@ -436,7 +436,7 @@ fn cuda_devices_are_matched_to_gpus() {
     torch.allocate(1);
     // Both GPUs have the same memory in use, so only the environment can tell them apart.
     for gpu in [0, 2] {
-        host.add_process(gpu, Tenant::new(torch.pid(), 500 * MIB));
+        host.add_process(gpu, GpuProcess::new(torch.pid(), 500 * MIB));
     }
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
@@ -454,7 +454,7 @@ fn unreadable_stats_have_a_reason() {
     let new = FakeTorch::start(&host, 25, 1, &[]);
     let sleeper = host.start_sleep(0, GIB);
     for pid in [old.pid(), new.pid()] {
-        host.add_process(0, Tenant::new(pid, GIB));
+        host.add_process(0, GpuProcess::new(pid, GIB));
     }
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
@@ -479,7 +479,7 @@ fn stats_of_another_user_s_process_are_not_readable() {
     let mut host = host_with_gpus(1);
     let mut torch = FakeTorch::start(&host, 25, 1, &[]);
     torch.allocate(0);
-    host.add_process(0, Tenant::new(torch.pid(), GIB));
+    host.add_process(0, GpuProcess::new(torch.pid(), GIB));
     let gputop: PathBuf = host.open_to_other_users();
     let mut command = Command::new("setpriv");
     host.set_environment(&mut command).args(["--reuid=65534", "--regid=65534", "--clear-groups"]);

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use fake_nvml::{Fault, Memory, Tenant, Utilization, Which, Xid};
+use fake_nvml::{Fault, GpuProcess, GpuSelector, Memory, Utilization, Xid};
 use gputop::base::units::{Bytes, Percent};
 use gputop::protocol::snapshot::{Cause, Gpu, Missing, Snapshot};
 
@@ -43,7 +43,7 @@ fn a_lost_gpu_does_not_silence_the_errors_of_the_others() {
 /// Makes the second GPU report an Xid until the agent receives one: NVML drops an Xid when no call waits for it.
 fn check_xid_is_received(host: &mut Host, agent: &Agent, received: &mut ReceivedLines, xid: u64) {
     for _ in 0..20 {
-        host.change(|world| world.xids.push(Xid { gpu: Which::Place(1), xid }));
+        host.change(|world| world.xids.push(Xid { gpu: GpuSelector::Position(1), xid }));
         for _ in 0..10 {
             received.apply(agent.next_line());
         }
@@ -61,8 +61,8 @@ fn check_xid_is_received(host: &mut Host, agent: &Agent, received: &mut Received
 #[test]
 fn in_a_container_pid_1_is_listed_and_unknown_values_are_not_zero() {
     let mut host = Host::new(["H100"]);
-    host.add_process(0, Tenant::fictional(1, 0));
-    host.add_process(0, Tenant { kinds: vec![], sm: Some(50), ..Tenant::fictional(4_000_001, GIB) });
+    host.add_process(0, GpuProcess::fictional(1, 0));
+    host.add_process(0, GpuProcess { kinds: vec![], sm: Some(50), ..GpuProcess::fictional(4_000_001, GIB) });
     let mut command = Command::new("unshare");
     let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
     // The shell is PID 1, like a trainer in its container.
@@ -90,7 +90,7 @@ fn gputop() -> &'static str {
 #[test]
 fn utilization_samples_dated_from_the_boot_are_accepted() {
     let mut host = Host::new(["H100"]);
-    host.add_process(0, Tenant { sm: Some(60), ..Tenant::fictional(4_000_001, GIB) });
+    host.add_process(0, GpuProcess { sm: Some(60), ..GpuProcess::fictional(4_000_001, GIB) });
     host.change(|world| world.samples_since_boot = true);
     let agent = Agent::start(&host);
     let sm = |gpu: &Gpu| gpu.processes.first().map(|gpu_process| gpu_process.sm);
@@ -107,11 +107,11 @@ fn a_new_mig_instance_in_the_slot_of_an_old_one_is_another_gpu() {
     let mut received = ReceivedLines::default();
     received.read_until(&agent, "three instances", |snapshot| snapshot.gpus.len() == 4);
     host.change(|world| {
-        let parts = &mut world.gpus[0].mig.as_mut().expect("the GPU supports MIG").parts;
-        parts[1].uuid = "MIG-new".to_owned();
-        parts[1].profile = "2g.10gb".to_owned();
-        parts[1].memory.total = 7 * GIB;
-        parts.truncate(2);
+        let instances = &mut world.gpus[0].mig.as_mut().expect("the GPU supports MIG").instances;
+        instances[1].uuid = "MIG-new".to_owned();
+        instances[1].profile = "2g.10gb".to_owned();
+        instances[1].memory.total = 7 * GIB;
+        instances.truncate(2);
     });
     let is_new = |gpu: &Gpu| gpu.uuid.0.as_str() == "MIG-new";
     received.read_until(&agent, "another instance", |snapshot| {

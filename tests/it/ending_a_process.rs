@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use rustix::process::Signal;
 
 use crate::host::{GIB, Host};
@@ -188,7 +188,7 @@ fn a_zombie_is_reported_with_its_parent() {
     let mut parent = ChildProcess::spawn(python(program).stdin(host.open_device(0)));
     let pid: u32 = read_word(&mut parent).parse().expect("a PID");
     let child = ProcessHandle::open(pid);
-    host.add_process(0, Tenant::new(pid, GIB));
+    host.add_process(0, GpuProcess::new(pid, GIB));
     let terminal = start_with_dialog(&host, pid);
     terminal.keys(ENTER);
     terminal.wait_for(&format!("Its parent {} has not reaped it", parent.pid()));
@@ -204,7 +204,7 @@ fn gputop_and_its_ancestors_are_refused() {
     let mut host = Host::new(["H100"]);
     let us = std::process::id();
     let _device = host.open_device(0);
-    host.add_process(0, Tenant::new(us, GIB));
+    host.add_process(0, GpuProcess::new(us, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     open_dialog(&terminal, us);
     terminal.wait_for(&format!("gputop runs inside {us}"));
@@ -213,7 +213,7 @@ fn gputop_and_its_ancestors_are_refused() {
     // The viewer and its agent.
     let agent = terminal.agent();
     for (pid, word) in [(terminal.pid(), "is gputop itself"), (agent.pid, "is gputop itself")] {
-        host.change(|world| world.gpus[0].tenants = vec![Tenant::new(pid, GIB)]);
+        host.change(|world| world.gpus[0].processes = vec![GpuProcess::new(pid, GIB)]);
         terminal.wait_for(&format!(" {pid} "));
         terminal.keys(F9);
         terminal.wait_for(word);
@@ -227,7 +227,7 @@ fn gputop_and_its_ancestors_are_refused() {
 #[test]
 fn a_process_that_is_not_in_proc_is_refused() {
     let mut host = Host::new(["H100"]);
-    host.add_process(0, Tenant::fictional(4_111_222, GIB));
+    host.add_process(0, GpuProcess::fictional(4_111_222, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     terminal.wait_for(" 4111222 ");
     terminal.keys(F9);
@@ -246,7 +246,7 @@ fn in_its_own_pid_namespace_gputop_signals_nobody() {
     // NVML names a PID, which in gputop's own PID namespace may be another process.
     let stranger = ChildProcess::spawn(Command::new("sleep").arg("1000"));
     let pid = stranger.pid();
-    host.add_process(0, Tenant::fictional(pid, GIB));
+    host.add_process(0, GpuProcess::fictional(pid, GIB));
     let mut command = Command::new("unshare");
     host.set_environment(&mut command).args(["--pid", "--fork", "--kill-child", env!("CARGO_BIN_EXE_gputop")]);
     let mut terminal = Terminal::run(&mut command, 80, 24);
@@ -262,7 +262,7 @@ fn in_its_own_pid_namespace_gputop_signals_nobody() {
 #[test]
 fn pid_one_is_refused() {
     let mut host = Host::new(["H100"]);
-    host.add_process(0, Tenant::new(1, GIB));
+    host.add_process(0, GpuProcess::new(1, GIB));
     let mut terminal = Terminal::start(&host, ["--interval", "100ms"]);
     // A process list with PID 1 may be rejected as garbage, so several texts are right.
     terminal.wait_for("H100");

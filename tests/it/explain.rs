@@ -6,7 +6,7 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use rustix::process::Signal;
 
 use crate::cli::json;
@@ -259,7 +259,7 @@ fn other_processes_are_looked_up_and_their_age_compared() {
 fn processes_that_are_not_here_are_named_as_such() {
     let mut host = Host::with_jitter(["H100"]);
     // A PID that no process of this host has.
-    host.add_process(0, Tenant::new(std::process::id(), GIB));
+    host.add_process(0, GpuProcess::new(std::process::id(), GIB));
     let output = host.run(["explain", &message_naming(4_190_000)]);
     let text = output.text().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("Process 4190000 is not on a GPU of this host now"), "{text}");

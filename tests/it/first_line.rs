@@ -1,6 +1,6 @@
 //! The first line of an agent does not wait for all readings, and reports that are printed once do.
 
-use fake_nvml::{Fault, Tenant};
+use fake_nvml::{Fault, GpuProcess};
 use gputop::protocol::snapshot::{Gpu, Missing};
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ fn slow_host(gpus: usize, processes_per_gpu: usize) -> Host {
         let mut pids = 4_000_000..;
         for gpu in &mut world.gpus {
             gpu.utilization.gpu = Some(0);
-            gpu.tenants = pids.by_ref().take(processes_per_gpu).map(|pid| Tenant::fictional(pid, GIB)).collect();
+            gpu.processes = pids.by_ref().take(processes_per_gpu).map(|pid| GpuProcess::fictional(pid, GIB)).collect();
         }
         world.faults.push(Fault::slow("*", 1));
     });

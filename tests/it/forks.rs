@@ -1,6 +1,6 @@
 //! A forked worker has a copy of its parent's allocator stats, and no memory of the GPU.
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use gputop::protocol::snapshot::AllocatorUnreadable;
 
 use crate::agent::ReceivedLines;
@@ -29,7 +29,7 @@ fn a_forked_worker_has_no_allocator_stats_of_its_own() {
     let mut host = host_with_gpus(1);
     let mut torch = start_trainer(&host);
     let worker: u32 = torch.request("fork").parse().expect("a PID");
-    host.add_process(0, Tenant::new(torch.pid(), 4 * GIB));
+    host.add_process(0, GpuProcess::new(torch.pid(), 4 * GIB));
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
     wait_for_stats(&agent, &mut received, torch.pid(), "stats", |stats| stats.devices.len() == 1);
@@ -42,14 +42,14 @@ fn a_forked_worker_has_no_allocator_stats_of_its_own() {
     }
     assert_eq!(worker_process(&received).and_then(|process| process.allocator), None);
     // Now the driver lists the worker, first with less memory than its copy of the stats, then with more.
-    host.add_process(0, Tenant::new(worker, 100 * MIB));
+    host.add_process(0, GpuProcess::new(worker, 100 * MIB));
     wait_for_stats(&agent, &mut received, worker, "a copy", |stats| {
         stats.unreadable == Some(AllocatorUnreadable::Copied)
     });
     if !kcmp_is_permitted() {
         return print_note("skipped: kcmp is not permitted here");
     }
-    host.change(|world| world.gpus[0].tenants[1].memory = Some(8 * GIB));
+    host.change(|world| world.gpus[0].processes[1].memory = Some(8 * GIB));
     let memory = |received: &ReceivedLines| {
         received.snapshot.as_ref()?.gpus[0]
             .processes
@@ -74,7 +74,7 @@ fn a_forked_worker_whose_parent_is_not_listed_has_no_allocator_stats() {
     let mut host = host_with_gpus(1);
     let mut torch = start_trainer(&host);
     let worker: u32 = torch.request("fork").parse().expect("a PID");
-    host.add_process(0, Tenant::new(worker, 100 * MIB));
+    host.add_process(0, GpuProcess::new(worker, 100 * MIB));
     wait_for_stats(&start_agent(&host), &mut ReceivedLines::default(), worker, "a copy", |stats| {
         stats.unreadable == Some(AllocatorUnreadable::Copied)
     });
@@ -89,9 +89,9 @@ fn a_forked_child_that_initialised_cuda_itself_has_its_own_allocator_stats() {
     }
     let file = host.path("nvidia-uvm");
     let sibling: u32 = torch.request(&format!("serve {}", file.display())).parse().expect("a PID");
-    host.add_process(0, Tenant::new(torch.pid(), 4 * GIB));
+    host.add_process(0, GpuProcess::new(torch.pid(), 4 * GIB));
     // The driver reports less memory than the stats: they are no copy, and the difference is shown.
-    host.add_process(0, Tenant::new(sibling, 100 * MIB));
+    host.add_process(0, GpuProcess::new(sibling, 100 * MIB));
     let agent = start_agent(&host);
     let mut received = ReceivedLines::default();
     for pid in [torch.pid(), sibling] {

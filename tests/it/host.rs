@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fake_nvml::{Tenant, World, WorldFile};
+use fake_nvml::{GpuProcess, World, WorldFile};
 use tempfile::TempDir;
 
 use crate::process::{ChildProcess, Output, run};
@@ -32,7 +32,7 @@ impl Host {
 
     /// A host with GPUs of these personas, whose readings are constant.
     pub(crate) fn new<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
-        let world = World::of(personas);
+        let world = World::with_gpus(personas);
         let directory = tempfile::tempdir().expect("/tmp has room");
         let names = (0..world.gpus.len()).map(|gpu| gpu.to_string()).chain(["ctl".to_owned(), "-uvm".to_owned()]);
         for name in names {
@@ -56,7 +56,7 @@ impl Host {
     /// Starts a process on a GPU, with the GPU's device file as its input.
     pub(crate) fn start(&mut self, gpu: usize, memory: u64, command: &mut Command) -> &mut ChildProcess {
         let process = ChildProcess::spawn(command.stdin(self.open_device(gpu)));
-        self.add_process(gpu, Tenant::new(process.pid(), memory));
+        self.add_process(gpu, GpuProcess::new(process.pid(), memory));
         self.processes.push(process);
         self.processes.last_mut().expect("a process was pushed")
     }
@@ -67,8 +67,8 @@ impl Host {
     }
 
     /// Makes the driver list a process on a GPU.
-    pub(crate) fn add_process(&mut self, gpu: usize, process: Tenant) {
-        self.change(|world| world.gpus[gpu].tenants.push(process));
+    pub(crate) fn add_process(&mut self, gpu: usize, process: GpuProcess) {
+        self.change(|world| world.gpus[gpu].processes.push(process));
     }
 
     /// The process that [`Self::start`] started with this PID.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 
 use crate::host::{GIB, Host};
 use crate::print_note;
@@ -55,7 +55,9 @@ fn hostile_host() -> Host {
         world.gpus[0].name = "NVIDIA \x1b[2JH100\u{202e}\u{200b}\x07 evil".into();
         world.gpus[1].uuid = "GPU-\x1b]0;owned\x07-\u{202e}".into();
         world.driver = "550\x1b[31m.54".into();
-        world.gpus[1].tenants.push(Tenant { name: Some("\x1b[2J".to_owned()), ..Tenant::fictional(4_000_001, GIB) });
+        world.gpus[1]
+            .processes
+            .push(GpuProcess { name: Some("\x1b[2J".to_owned()), ..GpuProcess::fictional(4_000_001, GIB) });
     });
     host
 }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use gputop::protocol::command::Command;
 use gputop::protocol::line::Line;
 use schemars::{JsonSchema, schema_for};
@@ -164,7 +164,7 @@ fn names_of_commands_stay() {
 #[test]
 fn names_of_orphans_stay() {
     let mut orphaned = HostWithOrphan::new();
-    orphaned.host.add_process(0, Tenant { kinds: Vec::new(), ..Tenant::fictional(4_000_001, 20 * GIB) });
+    orphaned.host.add_process(0, GpuProcess { kinds: Vec::new(), ..GpuProcess::fictional(4_000_001, 20 * GIB) });
     let output = orphaned.host.run(["orphans", "--json", "--timeout", "20s"]);
     check("orphans --json", &paths_of_values("orphans --json", &[json(&output)]), Source::Values);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use gputop::protocol::snapshot::{Process, Snapshot, State};
 use rustix::process::Signal;
 
@@ -48,7 +48,7 @@ fn of_hundreds_of_sleeping_processes_few_are_read_per_pass_and_changes_are_seen_
     let pids: Vec<u32> = out.lines().take(PROCESSES).map(|line| line.expect("UTF-8").parse().expect("a PID")).collect();
     host.change(|world| {
         for (pid, gpu) in pids.iter().zip((0..8).cycle()) {
-            world.gpus[gpu].tenants.push(Tenant::new(*pid, GIB));
+            world.gpus[gpu].processes.push(GpuProcess::new(*pid, GIB));
         }
     });
     let agent = Agent::start(&host);

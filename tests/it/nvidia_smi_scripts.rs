@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use fake_nvml::{Fabric, Fault, Which};
+use fake_nvml::{Fabric, Fault, GpuSelector};
 
 use crate::host::{GIB, Host};
 
@@ -101,7 +101,9 @@ fn a_gpu_that_needs_a_reset_says_so_beside_its_readable_values() {
     let pid = host.start_sleep(0, 3 * GIB);
     host.change(|world| {
         for function in ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"] {
-            world.faults.push(Fault { gpu: Some(Which::Place(0)), ..Fault::error(function, "RESET_REQUIRED") });
+            world
+                .faults
+                .push(Fault { gpu: Some(GpuSelector::Position(0)), ..Fault::error(function, "RESET_REQUIRED") });
         }
     });
     let output = host.run(["--query-gpu=index,temperature.gpu,utilization.gpu,memory.used", "--format=csv"]);

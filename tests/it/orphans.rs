@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use serde_json::Value;
 
 use crate::DEADLINE;
@@ -43,7 +43,7 @@ impl HostWithOrphan {
         let ready = [pipe.next_within(DEADLINE), pipe.next_within(DEADLINE)];
         let worker = ready.into_iter().flatten().find(|process| process.role == "worker0").expect("both are ready");
         let worker = ProcessHandle::open(worker.pid);
-        host.add_process(0, Tenant { holders: vec![worker.pid], ..Tenant::new(trainer.pid(), 11 * GIB) });
+        host.add_process(0, GpuProcess { holders: vec![worker.pid], ..GpuProcess::new(trainer.pid(), 11 * GIB) });
         trainer.handle.kill();
         trainer.wait();
         Self { host, trainer: trainer.pid(), worker }

@@ -4,7 +4,7 @@
 use std::io::BufRead;
 use std::process::Stdio;
 
-use fake_nvml::{Clocks, Ecc, Fabric, Gpu, Inforom, Kind, Memory, Pcie, Power, Tenant, Utilization, World};
+use fake_nvml::{Clocks, Ecc, Fabric, Gpu, GpuProcess, Inforom, Memory, Pcie, Power, ProcessKind, Utilization, World};
 
 use crate::host::{GIB, Host};
 use crate::process::{ChildProcess, wait_until};
@@ -406,7 +406,7 @@ fn a_lost_gpu_never_answers_with_old_values() {
 fn compute_processes_are_listed_and_graphics_processes_are_not() {
     let mut host = host();
     let pid = host.start_sleep(0, 19 * GIB);
-    host.add_process(1, Tenant { kinds: vec![Kind::Graphics], ..Tenant::new(pid, GIB) });
+    host.add_process(1, GpuProcess { kinds: vec![ProcessKind::Graphics], ..GpuProcess::new(pid, GIB) });
     let output = host.run(["--query-compute-apps=gpu_name,pid,name,used_memory", "--format=csv"]);
     let expected =
         format!("gpu_name, pid, process_name, used_gpu_memory [MiB]\nNVIDIA H100 80GB HBM3, {pid}, sleep, 19456 MiB\n");

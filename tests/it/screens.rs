@@ -183,7 +183,7 @@ fn keys_open_the_page_the_graph_and_the_help() {
 fn host_with_growing_process() -> (Host, u32) {
     let mut host = Host::with_jitter(["H100"]);
     let pid = host.start_sleep(0, 4 * GIB);
-    host.change(|world| world.gpus[0].tenants[0].growth = 64.0 * 1024.0 * 1024.0);
+    host.change(|world| world.gpus[0].processes[0].growth = 64.0 * 1024.0 * 1024.0);
     (host, pid)
 }
 

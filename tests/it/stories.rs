@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use gputop::base::text::Text;
 use gputop::base::units::Moment;
 use gputop::model::HostModel;
@@ -85,16 +85,16 @@ impl RunningStory {
 
     fn perform(&mut self, action: &Action, host: &mut Host) {
         let gpu = self.gpu;
-        let change_process = |host: &mut Host, pid: u32, change: &dyn Fn(&mut Tenant)| {
+        let change_process = |host: &mut Host, pid: u32, change: &dyn Fn(&mut GpuProcess)| {
             host.change(|world| {
-                world.gpus[gpu].tenants.iter_mut().filter(|process| process.pid == pid).for_each(change);
+                world.gpus[gpu].processes.iter_mut().filter(|process| process.pid == pid).for_each(change);
             });
         };
         match action {
             Action::Ready(_) => {}
             Action::On { role, memory, sm, holders } => {
                 let holders = holders.iter().map(|holder| self.pid(holder)).collect();
-                host.add_process(gpu, Tenant { sm: *sm, holders, ..Tenant::new(self.pid(role), *memory) });
+                host.add_process(gpu, GpuProcess { sm: *sm, holders, ..GpuProcess::new(self.pid(role), *memory) });
             }
             Action::Sm(role, percent) => change_process(host, self.pid(role), &|process| process.sm = Some(*percent)),
             Action::Ghost(role) => change_process(host, self.pid(role), &|process| process.fictional = true),
@@ -361,7 +361,7 @@ fn a_process_of_another_pid_namespace_is_called_foreign() {
     }
     let mut host = Host::new(["H100"]);
     let outside = ChildProcess::spawn(Command::new("sleep").arg("1000").stdin(host.open_device(0)));
-    host.add_process(0, Tenant::fictional(outside.pid(), 3 * GIB));
+    host.add_process(0, GpuProcess::fictional(outside.pid(), 3 * GIB));
     let mut command = Command::new("unshare");
     let namespace = ["--pid", "--fork", "--kill-child", "--mount-proc"];
     let agent = [env!("CARGO_BIN_EXE_gputop"), "agent", "--interval", "100ms"];

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::{Command, Stdio};
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ impl Tree {
     /// Makes the driver list a process.
     fn put_on_gpu(&mut self, role: &str, memory: u64) {
         let pid = self.pid(role);
-        self.host.add_process(0, Tenant::new(pid, memory));
+        self.host.add_process(0, GpuProcess::new(pid, memory));
     }
 
     /// Opens the end dialog on the whole job of a process.
@@ -230,7 +230,7 @@ fn a_job_of_several_sessions_ends_completely_and_its_neighbours_live() {
     }
     tree.put_on_gpu("rank0", 20 * GIB);
     tree.put_on_gpu("rank1", 10 * GIB);
-    tree.host.add_process(0, Tenant::new(neighbours[0].pid(), GIB));
+    tree.host.add_process(0, GpuProcess::new(neighbours[0].pid(), GIB));
     let terminal = tree.open_dialog_on_job("rank0", "agent");
     terminal.wait_for("5 processes, 30.0 GiB expected back");
     for process in tree.processes.values() {

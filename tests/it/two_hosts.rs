@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
-use fake_nvml::Tenant;
+use fake_nvml::GpuProcess;
 use gputop::protocol::line::Line;
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ impl Pair {
         let mut command = Command::new("sleep");
         command.arg("1000").stdout(right.open_device(0)).stderr(Stdio::null());
         let pid = left.start(0, LEFT_GIB * GIB, &mut command).pid();
-        right.add_process(0, Tenant::new(pid, RIGHT_GIB * GIB));
+        right.add_process(0, GpuProcess::new(pid, RIGHT_GIB * GIB));
         Self { left, right, pid }
     }
 
@@ -211,6 +211,6 @@ fn a_lost_host_is_named_with_the_reason_and_the_other_continues() {
     terminal.wait_for("5.0G");
     agent_process(&terminal, &pair.left).kill();
     terminal.wait_for("left: the command ended");
-    pair.right.change(|world| world.gpus[0].tenants[0].memory = Some(9 * GIB));
+    pair.right.change(|world| world.gpus[0].processes[0].memory = Some(9 * GIB));
     terminal.wait_for("9.0G");
 }

@@ -43,7 +43,7 @@ def watch(given, folder):
         for name in ("leak", "twin")
     }
     tenants = [[{"pid": it.pid, "follow_rss": True, "memory": 300 << 20, "sm": 80}] for it in trainers.values()]
-    world = {"gpus": [{"persona": "RTX-4090", "tenants": it} for it in tenants]}
+    world = {"gpus": [{"persona": "RTX-4090", "processes": it} for it in tenants]}
     (folder / "world.json").write_text(json.dumps(world))
     environment = {
         **os.environ,

@@ -223,7 +223,7 @@ class Watcher:
     def world(self):
         used = [int(it) for it in (self.directory / "used").read_text().split()]
         tenant = lambda it: {"pid": self.pid, "memory": it}
-        gpus = [{"persona": "H100", "tenants": [tenant(it)] if it else []} for it in used]
+        gpus = [{"persona": "H100", "processes": [tenant(it)] if it else []} for it in used]
         draft = self.directory / "draft.json"
         draft.write_text(json.dumps({"gpus": gpus}))
         draft.rename(self.directory / "world.json")

@@ -1,14 +1,14 @@
-//! Writes a world file to stdout: `cargo run -p fake-nvml --example world -- H100*8 tenants=64 [PID…]`.
+//! Writes a world file to stdout: `cargo run -p fake-nvml --example world -- H100*8 processes=64 [PID…]`.
 //!
-//! Tenants are dealt out to the GPUs in turn. They get the PIDs given, and fictional ones when those run out.
+//! The processes are assigned to the GPUs in turn. They have the given PIDs, and then fictional ones.
 
-use fake_nvml::{Tenant, World};
+use fake_nvml::{GpuProcess, World};
 
 fn main() {
-    let (mut personas, mut tenants, mut pids) = (Vec::new(), 0, Vec::new());
+    let (mut personas, mut processes, mut pids) = (Vec::new(), 0, Vec::new());
     for argument in std::env::args().skip(1) {
-        if let Some(count) = argument.strip_prefix("tenants=") {
-            tenants = count.parse().expect("tenants=NUMBER");
+        if let Some(count) = argument.strip_prefix("processes=") {
+            processes = count.parse().expect("processes=NUMBER");
         } else if let Ok(pid) = argument.parse::<u32>() {
             pids.push(pid);
         } else {
@@ -17,15 +17,15 @@ fn main() {
             personas.extend(std::iter::repeat_n(persona.to_owned(), times));
         }
     }
-    let mut world = World::of(personas.iter().map(String::as_str));
-    for (index, gpu) in (0..tenants.max(pids.len())).zip((0..world.gpus.len()).cycle()) {
-        let mut tenant = match (pids.get(index), u32::try_from(index)) {
-            (Some(pid), _) => Tenant::new(*pid, 4 << 30),
-            (None, Ok(index)) => Tenant::fictional(3_000_000 + index, 4 << 30),
+    let mut world = World::with_gpus(personas.iter().map(String::as_str));
+    for (index, gpu) in (0..processes.max(pids.len())).zip((0..world.gpus.len()).cycle()) {
+        let mut process = match (pids.get(index), u32::try_from(index)) {
+            (Some(pid), _) => GpuProcess::new(*pid, 4 << 30),
+            (None, Ok(index)) => GpuProcess::fictional(3_000_000 + index, 4 << 30),
             (None, Err(_)) => break,
         };
-        tenant.sm = Some(10);
-        world.gpus[gpu].tenants.push(tenant);
+        process.sm = Some(10);
+        world.gpus[gpu].processes.push(process);
     }
     println!("{}", serde_json::to_string_pretty(&world).expect("plain data"));
 }

@@ -1,13 +1,13 @@
-//! What crosses the C boundary: error codes, structs and pointers, laid out as in nvml.h.
+//! Error codes, structs and pointers of the C interface, laid out as in nvml.h.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::world::ErrorCode;
 
-/// `nvmlDevice_t` and `nvmlEventSet_t`: numbers in a pointer's clothes, never followed.
+/// `nvmlDevice_t` and `nvmlEventSet_t`: numbers that are cast to pointers, and never dereferenced.
 pub type Handle = *mut c_void;
 
-/// What a call has to say besides what it writes.
+/// The result of a call, besides the values that it writes.
 pub type Answer = Result<(), Code>;
 
 /// `NVML_ERROR_…`.
@@ -19,7 +19,7 @@ macro_rules! codes {
         impl Code {
             $(pub const $name: Self = Self($number);)*
 
-            /// The code that a world file names.
+            /// The code of an error in a world file.
             pub fn of(error: &ErrorCode) -> Option<Self> {
                 match error {
                     ErrorCode::Number(number) => Some(Self(*number)),
@@ -30,7 +30,7 @@ macro_rules! codes {
                 }
             }
 
-            /// What `nvmlErrorString` says.
+            /// The text of `nvmlErrorString`.
             pub fn text(self) -> &'static CStr {
                 match self.0 {
                     0 => c"Success",
@@ -76,54 +76,53 @@ codes! {
     UNKNOWN = 999, c"Unknown Error";
 }
 
-/// An answer as C sees it.
+/// The `nvmlReturn_t` of a result.
 pub fn to_c(answer: Answer) -> c_int {
     answer.err().map_or(0, |code| c_int::try_from(code.0).unwrap_or(999))
 }
 
-/// A pointer that the C caller gave us to write to, or to read a count, a version or a list from.
+/// A pointer of the C caller: to write a value to, or to read a count, a version or a list from.
 ///
-/// It can be made from a reference, or arrive as an argument of an exported function; there the
-/// caller vouches that it is null or points to enough. That is the C library's contract, and the one
-/// place where this crate takes somebody's word for memory.
+/// It is made from a reference, or is an argument of an exported function. There, the caller guarantees that it is null or
+/// points to enough memory, as nvml.h demands. This crate trusts no other pointer.
 #[derive(Debug, Clone, Copy)]
 #[repr(transparent)]
 pub struct Out<T>(*mut T);
 
 impl<T> Out<T> {
     /// Writes the value.
-    pub fn put(self, value: T) -> Answer {
+    pub fn write(self, value: T) -> Answer {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, and the caller vouches for the rest.
+        // SAFETY: not null, and valid by the contract of nvml.h.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
 
-    /// Writes the value if this GPU has it.
-    pub fn put_some(self, value: Option<T>) -> Answer {
-        self.put(value.ok_or(Code::NOT_SUPPORTED)?)
+    /// Writes the value; `None` is answered as not supported.
+    pub fn write_some(self, value: Option<T>) -> Answer {
+        self.write(value.ok_or(Code::NOT_SUPPORTED)?)
     }
 
-    /// Reads what the caller wrote.
-    pub fn get(self) -> Result<T, Code>
+    /// Reads the value that the caller wrote.
+    pub fn read(self) -> Result<T, Code>
     where
         T: Copy,
     {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, and the caller vouches for the rest.
+        // SAFETY: not null, and valid by the contract of nvml.h.
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// The element so many further on.
-    pub fn at(self, index: usize) -> Self {
+    /// The element at this index of a list.
+    pub fn offset(self, index: usize) -> Self {
         Self(self.0.wrapping_add(index))
     }
 
-    /// The same place, seen as something else.
+    /// The same pointer with another type.
     pub fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
@@ -134,23 +133,23 @@ impl<T> Out<T> {
 }
 
 impl Out<c_char> {
-    /// Writes a C string into a buffer of that length.
+    /// Writes a C string into a buffer of this length.
     pub fn text(self, length: u32, text: &str) -> Answer {
         if text.len() >= length as usize {
             return Err(Code::INSUFFICIENT_SIZE);
         }
         for (index, byte) in text.bytes().chain([0]).enumerate() {
-            self.at(index).cast().put(byte)?;
+            self.offset(index).cast().write(byte)?;
         }
         Ok(())
     }
 
-    /// The C string that the caller gave.
+    /// Reads the C string of the caller.
     pub fn string(self) -> Result<String, Code> {
         if self.0.is_null() {
             return Err(Code::INVALID_ARGUMENT);
         }
-        // SAFETY: not null, and the caller vouches for a string.
+        // SAFETY: not null, and a C string by the contract of nvml.h.
         Ok(unsafe { CStr::from_ptr(self.0) }.to_string_lossy().into_owned())
     }
 }
@@ -164,8 +163,8 @@ impl<T> From<&mut T> for Out<T> {
 
 #[cfg(test)]
 impl<T> Out<T> {
-    pub fn list(places: &mut [T]) -> Self {
-        Self(places.as_mut_ptr())
+    pub fn list(positions: &mut [T]) -> Self {
+        Self(positions.as_mut_ptr())
     }
 
     pub fn null() -> Self {
@@ -180,7 +179,7 @@ pub const fn version<T>(number: u32) -> u32 {
     size | number << 24
 }
 
-/// Stands for "no such instance" and for "all of them".
+/// Means "no instance", and "all links" as the scope of a field.
 pub const NONE: u32 = u32::MAX;
 
 /// `nvmlPciInfo_t`.
@@ -191,7 +190,7 @@ pub struct PciInfo {
     pub bus_id: [u8; 32],
 }
 
-/// What the first two versions of `nvmlPciInfo_t` have in common with the third.
+/// The fields of the first two versions of `nvmlPciInfo_t`, which the third has too.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct LegacyPciInfo {
@@ -268,7 +267,7 @@ pub struct Addressing {
 #[repr(C)]
 pub struct SramStatus {
     pub version: u32,
-    /// Of all time: parity, SEC-DED, corrected; since the start: the same three; by place: L2, SM, PCIe, MCU, other.
+    /// Aggregate: parity, SEC-DED, corrected; volatile: the same three; aggregate by location: L2, SM, PCIe, MCU, other.
     pub counts: [u64; 11],
     pub exceeded: u32,
 }

@@ -38,8 +38,8 @@ struct Table {
     records: &'static [Record],
 }
 
-/// The counter of a function; none when nobody counts.
-pub fn slot(name: &str) -> Option<&'static AtomicU64> {
+/// The counter of a function; `None` when `$FAKE_NVML_COUNTS` is not set.
+pub fn counter(name: &str) -> Option<&'static AtomicU64> {
     static TABLE: OnceLock<Option<Table>> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
         let path = env::var_os("FAKE_NVML_COUNTS")?;
@@ -63,17 +63,17 @@ impl Table {
         Ok(Self { file, records })
     }
 
-    /// The record of that name, or the first free one.
+    /// The record with this name, or the first unused one.
     fn claim(&self, name: &str) -> Option<&'static AtomicU64> {
-        // Other processes claim records too. Without the lock two could take the same one; should
-        // the file system have no locks, a wrong count is the worst that comes of it.
+        // Other processes claim records too, and without the lock two could claim the same one. On a file system without locks,
+        // the counts may be wrong.
         let _unlocked = flock(&self.file, FlockOperation::LockExclusive);
-        let found = self.records.iter().find_map(|it| {
-            let there = it.name();
-            if there.is_empty() {
-                it.name.iter().zip(name.bytes()).for_each(|(to, from)| to.store(from, Relaxed));
+        let found = self.records.iter().find_map(|record| {
+            let found = record.name();
+            if found.is_empty() {
+                record.name.iter().zip(name.bytes()).for_each(|(to, from)| to.store(from, Relaxed));
             }
-            (there.is_empty() || there == name).then_some(&it.count)
+            (found.is_empty() || found == name).then_some(&record.count)
         });
         let _still_locked = flock(&self.file, FlockOperation::Unlock);
         found
@@ -82,15 +82,15 @@ impl Table {
 
 impl Record {
     fn name(&self) -> String {
-        text(&self.name.each_ref().map(|it| it.load(Relaxed)))
+        text(&self.name.each_ref().map(|byte| byte.load(Relaxed)))
     }
 }
 
 fn text(padded: &[u8]) -> String {
-    padded.iter().take_while(|it| **it != 0).map(|it| char::from(*it)).collect()
+    padded.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect()
 }
 
-/// Reads a file of counts: how often each function was called up to now, by all processes together.
+/// Reads a file of counts: the number of calls of each function, of all processes together.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Events: the driver's Xid messages, delivered once to each set that asked for them.
+//! Events: Xid errors, delivered once to each event set that registered for them.
 
 use std::{
     ptr, thread,
@@ -7,8 +7,8 @@ use std::{
 
 use crate::{
     abi::{Answer, Code, EventData, Handle, NONE, Out},
-    gate::{self, Call, device_calls, system_calls},
-    scene::Scene,
+    calls::{self, Function, device_calls, system_calls},
+    machine::Machine,
 };
 
 /// `nvmlEventTypeXidCriticalError`.
@@ -17,43 +17,43 @@ const XID: u64 = 8;
 /// The first event set's handle.
 const FIRST_SET: usize = 0x6e45_0000;
 
-/// All sets that were created; freed ones leave a hole.
+/// All event sets; `None` for one that was freed.
 #[derive(Default)]
 pub struct EventSets(Vec<Option<EventSet>>);
 
 #[derive(Default)]
 struct EventSet {
-    /// Numbers of the devices whose Xids it wants.
+    /// The numbers of the registered devices.
     devices: Vec<usize>,
-    /// How many of the world's Xids it has seen.
+    /// The number of the world's Xids that were delivered or skipped.
     seen: usize,
 }
 
 impl EventSets {
-    fn of(&mut self, handle: Handle) -> Result<&mut Option<EventSet>, Code> {
+    fn set(&mut self, handle: Handle) -> Result<&mut Option<EventSet>, Code> {
         let index = handle.addr().wrapping_sub(FIRST_SET) / 16;
-        self.0.get_mut(index).filter(|it| it.is_some()).ok_or(Code::INVALID_ARGUMENT)
+        self.0.get_mut(index).filter(|set| set.is_some()).ok_or(Code::INVALID_ARGUMENT)
     }
 }
 
 system_calls! {
-    nvmlEventSetCreate(scene, set: Out<Handle>) {
-        let seen = scene.world.xids.len();
-        scene.events.0.push(Some(EventSet { devices: Vec::new(), seen }));
-        set.put(ptr::without_provenance_mut(FIRST_SET + (scene.events.0.len() - 1) * 16))
+    nvmlEventSetCreate(machine, set: Out<Handle>) {
+        let seen = machine.world.xids.len();
+        machine.events.0.push(Some(EventSet { devices: Vec::new(), seen }));
+        set.write(ptr::without_provenance_mut(FIRST_SET + (machine.events.0.len() - 1) * 16))
     }
-    nvmlEventSetFree(scene, set: Handle) {
-        *scene.events.of(set)? = None;
+    nvmlEventSetFree(machine, set: Handle) {
+        *machine.events.set(set)? = None;
         Ok(())
     }
 }
 
 device_calls! {
-    nvmlDeviceGetSupportedEventTypes(at, types: Out<u64>) { at.gpu().and_then(|_| types.put(XID)) }
-    nvmlDeviceRegisterEvents(at, types: u64, set: Handle) {
-        at.gpu()?;
-        let number = at.number();
-        let set = at.scene.events.of(set)?.as_mut().ok_or(Code::INVALID_ARGUMENT)?;
+    nvmlDeviceGetSupportedEventTypes(device, types: Out<u64>) { device.gpu().and_then(|_| types.write(XID)) }
+    nvmlDeviceRegisterEvents(device, types: u64, set: Handle) {
+        device.gpu()?;
+        let number = device.number();
+        let set = device.machine.events.set(set)?.as_mut().ok_or(Code::INVALID_ARGUMENT)?;
         if types & !XID != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
@@ -67,11 +67,11 @@ device_calls! {
 macro_rules! wait_calls {
     ($($name:ident)*) => {
         $(
-            // SAFETY: the names are NVML's, and nobody else here exports them.
+            // SAFETY: the name is NVML's, and nothing else in this library exports it.
             #[unsafe(no_mangle)]
             pub extern "C" fn $name(set: Handle, data: Out<EventData>, timeout_ms: u32) -> std::ffi::c_int {
-                static CALL: Call = Call::new(stringify!($name));
-                gate::waiting(&CALL, || wait(set, data, timeout_ms))
+                static FUNCTION: Function = Function::new(stringify!($name));
+                calls::waiting_call(&FUNCTION, || wait(set, data, timeout_ms))
             }
         )*
     };
@@ -79,15 +79,15 @@ macro_rules! wait_calls {
 
 wait_calls! { nvmlEventSetWait nvmlEventSetWait_v2 }
 
-#[expect(clippy::disallowed_methods, reason = "the caller asked to wait, and a file tells nobody that it changed")]
+#[expect(clippy::disallowed_methods, reason = "the caller waits, and no event reports a change of the file")]
 fn wait(set: Handle, data: Out<EventData>, timeout_ms: u32) -> Answer {
     let started = Instant::now();
     loop {
         {
-            let mut scene = gate::scene();
-            scene.look();
-            if let Some(event) = next(&mut scene, set)? {
-                return data.put(event);
+            let mut machine = calls::machine();
+            machine.refresh();
+            if let Some(event) = next(&mut machine, set)? {
+                return data.write(event);
             }
         }
         let left = Duration::from_millis(timeout_ms.into()).saturating_sub(started.elapsed());
@@ -98,33 +98,33 @@ fn wait(set: Handle, data: Out<EventData>, timeout_ms: u32) -> Answer {
     }
 }
 
-/// The next Xid that the set has not seen. Once one of its GPUs is gone, and has said why, that is all that the set
-/// says, whatever befalls the others.
-fn next(scene: &mut Scene, handle: Handle) -> Result<Option<EventData>, Code> {
-    let mut set = scene.events.of(handle)?.take().ok_or(Code::INVALID_ARGUMENT)?;
-    // A file that was written anew may have fewer.
-    set.seen = set.seen.min(scene.world.xids.len());
+/// The next Xid for a set. Once a GPU of the set is lost and its own Xids are delivered, the set answers only
+/// `GPU_IS_LOST`, whatever happens to other GPUs.
+fn next(machine: &mut Machine, handle: Handle) -> Result<Option<EventData>, Code> {
+    let mut set = machine.events.set(handle)?.take().ok_or(Code::INVALID_ARGUMENT)?;
+    // A new version of the file may have fewer Xids.
+    set.seen = set.seen.min(machine.world.xids.len());
     let seen = set.seen;
     let mut found = None;
-    while let (None, Some(xid)) = (&found, scene.world.xids.get(set.seen)) {
+    while let (None, Some(xid)) = (&found, machine.world.xids.get(set.seen)) {
         set.seen += 1;
-        found = set.devices.iter().find(|it| scene.is(**it, &xid.gpu)).map(|number| EventData {
-            device: Scene::handle(*number),
+        found = set.devices.iter().find(|number| machine.is_selected(**number, &xid.gpu)).map(|number| EventData {
+            device: Machine::handle(*number),
             kind: XID,
             data: xid.xid,
             gpu_instance: NONE,
             compute_instance: NONE,
         });
     }
-    let lost = |device: Handle| scene.number(device).is_ok_and(|number| scene.place(number).is_err());
-    let is_deaf = set.devices.iter().any(|it| scene.place(*it).is_err())
-        && !found.as_ref().is_some_and(|it: &EventData| lost(it.device));
-    if is_deaf {
+    let is_lost = |device: Handle| machine.number(device).is_ok_and(|number| machine.position(number).is_err());
+    let answers_lost = set.devices.iter().any(|number| machine.position(*number).is_err())
+        && !found.as_ref().is_some_and(|event: &EventData| is_lost(event.device));
+    if answers_lost {
         set.seen = seen;
     }
-    // It is there: we took it from its place above.
-    if let Some(place) = scene.events.0.get_mut(handle.addr().wrapping_sub(FIRST_SET) / 16) {
-        *place = Some(set);
+    // The set was taken from its slot above.
+    if let Some(slot) = machine.events.0.get_mut(handle.addr().wrapping_sub(FIRST_SET) / 16) {
+        *slot = Some(set);
     }
-    if is_deaf { Err(Code::GPU_IS_LOST) } else { Ok(found) }
+    if answers_lost { Err(Code::GPU_IS_LOST) } else { Ok(found) }
 }

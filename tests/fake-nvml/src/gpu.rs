@@ -1,29 +1,29 @@
-//! One GPU of the world file, with its figures and its parts. Plain data.
+//! One GPU of the world file, with its readings and MIG instances. Plain data.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::world::Tenant;
+use crate::world::GpuProcess;
 
-/// One GPU. It is its `uuid`, wherever it stands in the list.
-#[expect(clippy::struct_excessive_bools, reason = "each stands for itself in the file")]
+/// One GPU. Its `uuid` identifies it, also when its position in the list changes.
+#[expect(clippy::struct_excessive_bools, reason = "they are independent fields of the file")]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Gpu {
     /// `GPU-…`, unique in the world.
     pub uuid: String,
-    /// As the driver spells it, for example `NVIDIA H100 80GB HBM3`.
+    /// The driver's name, for example `NVIDIA H100 80GB HBM3`.
     pub name: String,
     /// Domain, bus, device, function: `00000000:1B:00.0`.
     pub pci: String,
     /// Device and vendor, `0x233010DE` for an H100.
     pub pci_device_id: u32,
-    /// The number in `/dev/nvidia0`; absent: its place in the list.
+    /// The number in `/dev/nvidia0`; absent: its position in the list.
     pub minor: Option<u32>,
     /// The board's serial number.
     pub serial: Option<String>,
-    /// The VBIOS's version.
+    /// The version of the VBIOS.
     pub vbios: Option<String>,
     /// `nvmlBrandType_t`: 2 Tesla, 5 `GeForce`, 14 NVIDIA.
     pub brand: u32,
@@ -33,15 +33,15 @@ pub struct Gpu {
     pub compute_capability: (i32, i32),
     /// Number of CUDA cores.
     pub cores: Option<u32>,
-    /// The frame buffer.
+    /// Device memory.
     pub memory: Memory,
-    /// The window through which the CPU sees the memory.
+    /// The window through which the CPU accesses device memory.
     pub bar1: Option<Bar1>,
-    /// How busy it is.
+    /// Utilization of the engines.
     pub utilization: Utilization,
-    /// How warm it is.
+    /// Temperatures and their thresholds.
     pub temperature: Temperature,
-    /// What it draws.
+    /// Power, energy and power limits.
     pub power: Power,
     /// The current clocks.
     pub clocks: Clocks,
@@ -57,7 +57,7 @@ pub struct Gpu {
     pub throttle_supported: Option<u64>,
     /// Nanoseconds spent throttled since the driver was loaded, by field number (74, 76, 251, 252, 253).
     pub throttle_ns: BTreeMap<u32, u64>,
-    /// Error correction; absent: has none.
+    /// Error correction; absent: not supported.
     pub ecc: Option<Ecc>,
     /// Pages taken out of use (before Ampere).
     pub retired_pages: Option<RetiredPages>,
@@ -65,9 +65,9 @@ pub struct Gpu {
     pub remapped_rows: Option<RemappedRows>,
     /// `NVML_GPU_RECOVERY_ACTION_…`: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset.
     pub recovery_action: Option<u32>,
-    /// What other fields of nvml.h say (`NVML_FI_DEV_…`), by number.
+    /// The values of other fields (`NVML_FI_DEV_…` of nvml.h), by number.
     pub fields: BTreeMap<u32, u64>,
-    /// The bus.
+    /// The PCI Express link.
     pub pcie: Option<Pcie>,
     /// NVLink, all links alike.
     pub nvlink: Option<NvLink>,
@@ -77,78 +77,78 @@ pub struct Gpu {
     pub compute_mode: Option<u32>,
     /// Accounting mode.
     pub accounting: Option<bool>,
-    /// A display is drawn with it.
+    /// Whether a display is active on the GPU.
     pub display: Option<bool>,
-    /// One can be connected; absent: as `display`.
+    /// Whether a display is attached; absent: the same as `display`.
     pub display_attached: Option<bool>,
     /// PCI subclass of base class 3; absent: 2, a 3D controller.
     pub pci_subclass: Option<u32>,
     /// PCI subsystem; absent: NVIDIA's own.
     pub pci_subsystem_id: Option<u32>,
-    /// The versions in its infoROM.
+    /// The versions in the infoROM.
     pub inforom: Option<Inforom>,
-    /// What the encoder does: sessions, frames per second, latency in microseconds.
+    /// Encoder statistics: sessions, frames per second, latency in microseconds.
     pub encoder: Option<(u32, u32, u32)>,
-    /// Its own processor runs the driver's firmware.
+    /// Whether the GPU's own processor (GSP) runs the driver's firmware.
     pub gsp: Option<bool>,
-    /// How Windows drives it, where there is one below: 0 WDDM, 1 TCC.
+    /// The Windows driver model, under WSL: 0 WDDM, 1 TCC.
     pub driver_model: Option<u32>,
-    /// The half of the host, 0 or 1, whose processors and memory are near it; absent: not told.
+    /// The half of the host (0 or 1) whose CPUs and memory are near the GPU; absent: not supported.
     pub numa: Option<u32>,
-    /// The NUMA node that its memory is to the host.
+    /// The NUMA node of the host that is the GPU's memory.
     pub numa_node: Option<u32>,
-    /// The fabric of NVLink switches that it is in.
+    /// The NVLink fabric of the GPU.
     pub fabric: Option<Fabric>,
-    /// Its place on the board.
+    /// The module ID: its position on the board.
     pub module: Option<u8>,
-    /// Milliwatts of the module of GPU and processor: average, instant, and the limits: lowest, highest, default, in force,
-    /// asked for.
+    /// Milliwatts of the module of GPU and CPU: average, instant, and the limits: lowest, highest, default, in force,
+    /// requested.
     pub module_power: Option<[u32; 7]>,
-    /// How it addresses the host's memory: 0 not, 1 HMM, 2 ATS.
+    /// The addressing mode for the host's memory: 0 none, 1 HMM, 2 ATS.
     pub addressing: Option<u32>,
-    /// Chip-to-chip link to the processor.
+    /// Whether a chip-to-chip link to the CPU is enabled.
     pub c2c: Option<bool>,
-    /// Memory under confidential computing, all and in use.
+    /// Protected memory of confidential computing, in bytes: total and in use.
     pub protected_memory: Option<(u64, u64)>,
-    /// Milliwatts drawn now, beside the average of the last second; absent: the same.
+    /// The power now in milliwatts, where `power.usage` is an average; absent: the same.
     pub power_instant: Option<u32>,
-    /// It has no such average.
+    /// Whether the average power is not supported.
     pub power_without_average: bool,
-    /// It has no memory of its own to tell of: both `nvmlDeviceGetMemoryInfo` are not supported.
+    /// Whether both versions of `nvmlDeviceGetMemoryInfo` are not supported, as on a GPU without its own memory.
     pub no_memory_info: bool,
-    /// Its process lists name no amounts (`ULLONG_MAX`), as under Windows.
+    /// Whether the process lists contain no memory (`ULLONG_MAX`), as under Windows.
     pub no_process_memory: bool,
-    /// It has no process lists.
+    /// Whether the process lists are not supported.
     pub no_process_lists: bool,
-    /// Reports what each process uses (`nvmlDeviceGetProcessUtilization`).
+    /// Whether `nvmlDeviceGetProcessUtilization` is supported.
     pub process_utilization: bool,
     /// GPM metrics by their number (2: SM activity, percent); absent: no GPM.
     pub gpm: Option<BTreeMap<u32, f64>>,
-    /// Multi-instance mode; absent: cannot.
+    /// Multi-instance mode; absent: not supported.
     pub mig: Option<Mig>,
-    /// Who holds memory on it.
-    pub tenants: Vec<Tenant>,
-    /// It fell off the bus: all its calls answer `GPU_IS_LOST`. It is still counted.
+    /// The GPU processes.
+    pub processes: Vec<GpuProcess>,
+    /// Whether the GPU fell off the bus: all calls answer `GPU_IS_LOST`. It is still counted.
     pub lost: bool,
-    /// It is not counted and has no index. Calls with an old handle answer `GPU_IS_LOST`.
+    /// Whether the GPU is not counted and has no index. Calls with an old handle answer `GPU_IS_LOST`.
     pub hidden: bool,
-    /// Utilisation, power, temperature, clocks, the bus, tenants' shares and memory wander with the time of day.
+    /// Whether utilization, power, temperature, clocks, bus traffic, and utilization and memory of processes change all the time.
     pub jitter: bool,
 }
 
-/// Versions; one that is absent is not supported.
+/// Versions in the infoROM; absent: not supported.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Inforom {
-    /// Of all of it.
+    /// The version of the whole image.
     pub image: Option<String>,
-    /// Of the OEM part.
+    /// The version of the OEM object.
     pub oem: Option<String>,
-    /// Of the ECC part.
+    /// The version of the ECC object.
     pub ecc: Option<String>,
-    /// Of the power part.
+    /// The version of the power object.
     pub power: Option<String>,
-    /// Its checksum is wrong.
+    /// Whether the checksum is wrong.
     pub corrupt: bool,
 }
 
@@ -158,11 +158,11 @@ pub struct Inforom {
 pub struct Memory {
     /// All of it.
     pub total: u64,
-    /// What driver and firmware keep. Part of `used` in v1, apart from it in v2.
+    /// What driver and firmware keep. MigInstance of `used` in v1, apart from it in v2.
     pub reserved: u64,
-    /// Used, but by nobody whom the driver lists.
+    /// In use by no process that the driver lists.
     pub unaccounted: u64,
-    /// `nvmlDeviceGetMemoryInfo_v2` is supported.
+    /// Whether `nvmlDeviceGetMemoryInfo_v2` is supported.
     pub v2: bool,
 }
 
@@ -202,13 +202,13 @@ pub struct Temperature {
     pub gpu: Option<u32>,
     /// The memory (field 82).
     pub memory: Option<u32>,
-    /// It switches off here.
+    /// The threshold at which the GPU switches off.
     pub shutdown: Option<u32>,
-    /// It slows down here.
+    /// The threshold at which the GPU slows down.
     pub slowdown: Option<u32>,
-    /// The memory slows it down here.
+    /// The threshold of the memory at which the GPU slows down.
     pub memory_max: Option<u32>,
-    /// The highest it should run at. The margin (T.Limit) is counted from here.
+    /// The highest operating temperature, from which the margin (T.Limit) is counted.
     pub gpu_max: Option<u32>,
 }
 
@@ -324,7 +324,7 @@ pub struct Pcie {
 pub struct Fabric {
     /// 1 not started, 2 in progress, 3 completed.
     pub state: u8,
-    /// What came of it: an `nvmlReturn_t`.
+    /// The result: an `nvmlReturn_t`.
     pub status: u32,
     /// GPUs of one clique reach each other.
     pub clique: u32,
@@ -338,11 +338,11 @@ pub struct Fabric {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NvLink {
-    /// How many.
+    /// The number of links.
     pub links: u32,
-    /// How many of them, from the last, are down.
+    /// The number of links, from the last, that are down.
     pub down: u32,
-    /// Those that are up sleep, since nothing goes over them.
+    /// Whether the links that are up sleep, because nothing is transferred.
     pub asleep: bool,
     /// `NVML_NVLINK_VERSION_…`.
     pub version: u32,
@@ -352,7 +352,7 @@ pub struct NvLink {
     pub tx: u64,
     /// KiB received over all links so far.
     pub rx: u64,
-    /// Added to `tx` and to `rx` each second (KiB), from the moment the world was first read.
+    /// KiB per second that are added to `tx` and to `rx`, from the moment the world was first read.
     pub rate: u64,
 }
 
@@ -360,21 +360,21 @@ pub struct NvLink {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mig {
-    /// On now.
+    /// Whether the mode is on.
     pub enabled: bool,
-    /// How many parts there can be.
+    /// The most instances.
     pub max: u32,
-    /// The parts, in the order of their MIG index.
-    pub parts: Vec<Part>,
+    /// The instances, in the order of their MIG index.
+    pub instances: Vec<MigInstance>,
 }
 
-/// One MIG device.
+/// One MIG instance.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Part {
+pub struct MigInstance {
     /// `MIG-…`, unique in the world.
     pub uuid: String,
-    /// `3g.20gb`: the name's end.
+    /// The profile at the end of the name, such as `3g.20gb`.
     pub profile: String,
     /// The GPU instance's number.
     pub gpu_instance: u32,
@@ -384,26 +384,26 @@ pub struct Part {
     pub slices: u32,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Its share.
+    /// Its share of the device memory.
     pub memory: Memory,
-    /// Who holds memory on it.
-    pub tenants: Vec<Tenant>,
+    /// The GPU processes.
+    pub processes: Vec<GpuProcess>,
 }
 
 impl Gpu {
-    /// From now on the driver knows it no more.
+    /// Makes the GPU lost: all calls answer `GPU_IS_LOST`.
     pub fn falls_off_the_bus(&mut self) {
         self.lost = true;
     }
 
-    /// Its MIG parts, while it is divided.
+    /// The MIG instances, while the mode is on.
     #[must_use]
-    pub fn parts(&self) -> &[Part] {
-        self.mig.as_ref().filter(|it| it.enabled).map_or(&[], |it| &it.parts)
+    pub fn instances(&self) -> &[MigInstance] {
+        self.mig.as_ref().filter(|mig| mig.enabled).map_or(&[], |mig| &mig.instances)
     }
 
-    /// Its tenants, and those of its parts.
-    pub fn everyone(&self) -> impl Iterator<Item = &Tenant> {
-        self.parts().iter().flat_map(|it| &it.tenants).chain(&self.tenants)
+    /// The processes of the GPU and of its instances.
+    pub fn all_processes(&self) -> impl Iterator<Item = &GpuProcess> {
+        self.instances().iter().flat_map(|instance| &instance.processes).chain(&self.processes)
     }
 }

@@ -1,81 +1,82 @@
-//! What ails a device: throttling, memory errors, retired pages, remapped rows.
+//! The health of a device: throttling, memory errors, retired pages, remapped rows.
 
 use crate::{
     abi::{Answer, Code, Out, RemapHistogram},
-    gate::{At, device_calls},
+    calls::{Device, device_calls},
     gpu::{Ecc, EccCounts},
 };
 
-/// All reasons that NVML has a bit for.
+/// The bits of all throttle reasons.
 const ALL_REASONS: u64 = 0x1ff;
 
 device_calls! {
-    nvmlDeviceGetCurrentClocksThrottleReasons(at, reasons: Out<u64>) { reasons.put_some(at.gpu()?.throttle) }
-    nvmlDeviceGetCurrentClocksEventReasons(at, reasons: Out<u64>) { reasons.put_some(at.gpu()?.throttle) }
-    nvmlDeviceGetSupportedClocksThrottleReasons(at, reasons: Out<u64>) { supported_reasons(at, reasons) }
-    nvmlDeviceGetSupportedClocksEventReasons(at, reasons: Out<u64>) { supported_reasons(at, reasons) }
+    nvmlDeviceGetCurrentClocksThrottleReasons(device, reasons: Out<u64>) { reasons.write_some(device.gpu()?.throttle) }
+    nvmlDeviceGetCurrentClocksEventReasons(device, reasons: Out<u64>) { reasons.write_some(device.gpu()?.throttle) }
+    nvmlDeviceGetSupportedClocksThrottleReasons(device, reasons: Out<u64>) { supported_reasons(device, reasons) }
+    nvmlDeviceGetSupportedClocksEventReasons(device, reasons: Out<u64>) { supported_reasons(device, reasons) }
 
-    nvmlDeviceGetEccMode(at, current: Out<u32>, pending: Out<u32>) {
-        let ecc = at.gpu()?.ecc.as_ref().ok_or(Code::NOT_SUPPORTED)?;
-        current.put(ecc.enabled.into())?;
-        pending.put(ecc.pending.into())
+    nvmlDeviceGetEccMode(device, current: Out<u32>, pending: Out<u32>) {
+        let ecc = device.gpu()?.ecc.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+        current.write(ecc.enabled.into())?;
+        pending.write(ecc.pending.into())
     }
-    nvmlDeviceGetDefaultEccMode(at, mode: Out<u32>) { mode.put_some(at.gpu()?.ecc.as_ref().map(|_| 1)) }
-    nvmlDeviceGetTotalEccErrors(at, kind: u32, counter: u32, count: Out<u64>) {
-        let of = ecc_counts(at, counter)?;
-        count.put(match kind {
-            0 => of.dram_corrected + of.sram_corrected,
-            1 => of.dram_uncorrected + of.sram_uncorrected,
+    nvmlDeviceGetDefaultEccMode(device, mode: Out<u32>) { mode.write_some(device.gpu()?.ecc.as_ref().map(|_| 1)) }
+    nvmlDeviceGetTotalEccErrors(device, kind: u32, counter: u32, count: Out<u64>) {
+        let counts = ecc_counts(device, counter)?;
+        count.write(match kind {
+            0 => counts.dram_corrected + counts.sram_corrected,
+            1 => counts.dram_uncorrected + counts.sram_uncorrected,
             _ => return Err(Code::INVALID_ARGUMENT),
         })
     }
-    nvmlDeviceGetMemoryErrorCounter(at, kind: u32, counter: u32, location: u32, count: Out<u64>) {
-        let of = ecc_counts(at, counter)?;
-        count.put(match (location, kind) {
-            (2, 0) => of.dram_corrected,
-            (2, 1) => of.dram_uncorrected,
-            (7, 0) => of.sram_corrected,
-            (7, 1) => of.sram_uncorrected,
+    nvmlDeviceGetMemoryErrorCounter(device, kind: u32, counter: u32, location: u32, count: Out<u64>) {
+        let counts = ecc_counts(device, counter)?;
+        count.write(match (location, kind) {
+            (2, 0) => counts.dram_corrected,
+            (2, 1) => counts.dram_uncorrected,
+            (7, 0) => counts.sram_corrected,
+            (7, 1) => counts.sram_uncorrected,
             // Caches and registers have no counts of their own since Ampere.
             (0..=7, 0 | 1) => return Err(Code::NOT_SUPPORTED),
             _ => return Err(Code::INVALID_ARGUMENT),
         })
     }
 
-    nvmlDeviceGetRetiredPages(at, cause: u32, count: Out<u32>, addresses: Out<u64>) {
-        retired(at, cause, count, |index| addresses.at(index).put(page(index)))
+    nvmlDeviceGetRetiredPages(device, cause: u32, count: Out<u32>, addresses: Out<u64>) {
+        retired(device, cause, count, |index| addresses.offset(index).write(page(index)))
     }
-    nvmlDeviceGetRetiredPages_v2(at, cause: u32, count: Out<u32>, addresses: Out<u64>, times: Out<u64>) {
-        retired(at, cause, count, |index| {
-            addresses.at(index).put(page(index))?;
-            times.at(index).put(0)
+    nvmlDeviceGetRetiredPages_v2(device, cause: u32, count: Out<u32>, addresses: Out<u64>, times: Out<u64>) {
+        retired(device, cause, count, |index| {
+            addresses.offset(index).write(page(index))?;
+            times.offset(index).write(0)
         })
     }
-    nvmlDeviceGetRetiredPagesPendingStatus(at, pending: Out<u32>) {
-        pending.put_some(at.gpu()?.retired_pages.as_ref().map(|it| it.pending.into()))
+    nvmlDeviceGetRetiredPagesPendingStatus(device, pending: Out<u32>) {
+        pending.write_some(device.gpu()?.retired_pages.as_ref().map(|pages| pages.pending.into()))
     }
-    nvmlDeviceGetRemappedRows(at, correctable: Out<u32>, uncorrectable: Out<u32>, pending: Out<u32>, failed: Out<u32>) {
-        let rows = at.gpu()?.remapped_rows.as_ref().ok_or(Code::NOT_SUPPORTED)?;
-        correctable.put(rows.correctable)?;
-        uncorrectable.put(rows.uncorrectable)?;
-        pending.put(rows.pending.into())?;
-        failed.put(rows.failed.into())
+    nvmlDeviceGetRemappedRows(device, correctable: Out<u32>, uncorrectable: Out<u32>, pending: Out<u32>, failed: Out<u32>) {
+        let rows = device.gpu()?.remapped_rows.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+        correctable.write(rows.correctable)?;
+        uncorrectable.write(rows.uncorrectable)?;
+        pending.write(rows.pending.into())?;
+        failed.write(rows.failed.into())
     }
-    nvmlDeviceGetRowRemapperHistogram(at, histogram: Out<RemapHistogram>) {
-        let rows = at.gpu()?.remapped_rows.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+    nvmlDeviceGetRowRemapperHistogram(device, histogram: Out<RemapHistogram>) {
+        let rows = device.gpu()?.remapped_rows.as_ref().ok_or(Code::NOT_SUPPORTED)?;
         let used = rows.correctable + rows.uncorrectable;
-        histogram.put(RemapHistogram { max: 2560 - used.min(2560), high: used, partial: 0, low: 0, none: 0 })
+        histogram.write(RemapHistogram { max: 2560 - used.min(2560), high: used, partial: 0, low: 0, none: 0 })
     }
 }
 
-fn supported_reasons(at: &At<'_>, reasons: Out<u64>) -> Answer {
-    let gpu = at.gpu()?;
-    reasons.put_some(gpu.throttle.map(|_| gpu.throttle_supported.unwrap_or(ALL_REASONS)))
+fn supported_reasons(device: &Device<'_>, reasons: Out<u64>) -> Answer {
+    let gpu = device.gpu()?;
+    reasons.write_some(gpu.throttle.map(|_| gpu.throttle_supported.unwrap_or(ALL_REASONS)))
 }
 
 /// The counts since the driver was loaded (0) or since the board was made (1).
-pub fn ecc_counts<'a>(at: &'a At<'_>, counter: u32) -> Result<&'a EccCounts, Code> {
-    let Ecc { volatile, aggregate, .. } = at.gpu()?.ecc.as_ref().filter(|it| it.enabled).ok_or(Code::NOT_SUPPORTED)?;
+pub fn ecc_counts<'a>(device: &'a Device<'_>, counter: u32) -> Result<&'a EccCounts, Code> {
+    let Ecc { volatile, aggregate, .. } =
+        device.gpu()?.ecc.as_ref().filter(|ecc| ecc.enabled).ok_or(Code::NOT_SUPPORTED)?;
     match counter {
         0 => Ok(volatile),
         1 => Ok(aggregate),
@@ -83,16 +84,16 @@ pub fn ecc_counts<'a>(at: &'a At<'_>, counter: u32) -> Result<&'a EccCounts, Cod
     }
 }
 
-/// Lists the pages retired for that cause: several single-bit errors (0), or a double-bit one (1).
-fn retired(at: &At<'_>, cause: u32, count: Out<u32>, put: impl Fn(usize) -> Answer) -> Answer {
-    let pages = at.gpu()?.retired_pages.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+/// Lists the pages retired for a cause: several single-bit errors (0), or a double-bit one (1).
+fn retired(device: &Device<'_>, cause: u32, count: Out<u32>, put: impl Fn(usize) -> Answer) -> Answer {
+    let pages = device.gpu()?.retired_pages.as_ref().ok_or(Code::NOT_SUPPORTED)?;
     let found = match cause {
         0 => pages.single_bit,
         1 => pages.double_bit,
         _ => return Err(Code::INVALID_ARGUMENT),
     };
-    let capacity = count.get()?;
-    count.put(found)?;
+    let capacity = count.read()?;
+    count.write(found)?;
     if found > capacity {
         return Err(Code::INSUFFICIENT_SIZE);
     }

@@ -1,13 +1,13 @@
-//! A `libnvidia-ml.so.1` that answers from a world file. It knows no GPU and no gputop.
+//! A fake `libnvidia-ml.so.1` that answers from a world file.
 //!
-//! As a C library it is loaded by any NVML program and reads the file that `$FAKE_NVML_WORLD` names.
-//! As a Rust library it is how tests write that file:
+//! As a C library, any NVML program can load it; it reads the file that `$FAKE_NVML_WORLD` names. As a Rust library, tests use
+//! it to write that file:
 //!
 //! ```no_run
-//! use fake_nvml::{Tenant, World, WorldFile};
+//! use fake_nvml::{GpuProcess, World, WorldFile};
 //!
-//! let mut world = World::of(["H100", "A100-MIG"]);
-//! world.gpus[0].tenants.push(Tenant::new(std::process::id(), 20 << 30));
+//! let mut world = World::with_gpus(["H100", "A100-MIG"]);
+//! world.gpus[0].processes.push(GpuProcess::new(std::process::id(), 20 << 30));
 //! let file = WorldFile::create("/tmp/world.json", world)?;
 //! fake_nvml::install("/tmp/driver")?;
 //! // … start a monitor with FAKE_NVML_WORLD and LD_LIBRARY_PATH=/tmp/driver, then:
@@ -16,9 +16,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! README.md shows the file by example.
+//! README.md has an example of the file.
 
-// What tests write, and what they find in the file.
+// The world file.
 mod gpu;
 mod world;
 
@@ -26,20 +26,20 @@ mod world;
 mod library;
 mod personas;
 
-// What every call goes through.
+// The state of the machine, and the frame of every call.
 mod abi;
+mod calls;
 mod counts;
-mod gate;
-mod lives;
-mod scene;
+mod machine;
+mod process_tracker;
 
-// The calls.
-mod board;
+// The exported functions.
 mod devices;
 mod events;
 mod fields;
 mod gpm;
 mod health;
+mod inforom;
 mod links;
 mod mig;
 mod processes;
@@ -47,11 +47,11 @@ mod system;
 
 pub use counts::read as counts;
 pub use gpu::{
-    Bar1, Clocks, Ecc, EccCounts, Fabric, Gpu, Inforom, Memory, Mig, NvLink, Part, Pcie, Power, RemappedRows,
+    Bar1, Clocks, Ecc, EccCounts, Fabric, Gpu, Inforom, Memory, Mig, MigInstance, NvLink, Pcie, Power, RemappedRows,
     RetiredPages, Temperature, Utilization,
 };
 pub use library::{install, library, library_without};
-pub use world::{ErrorCode, Fault, Kind, Tenant, Which, World, WorldFile, Xid};
+pub use world::{ErrorCode, Fault, GpuProcess, GpuSelector, ProcessKind, World, WorldFile, Xid};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Where the C library lies, and copies of it that lack functions.
+//! The path of the C library, and copies of it without some functions.
 
 use std::{
     env, fs, io,
@@ -12,17 +12,18 @@ const NAME: &str = "libfake_nvml.so";
 ///
 /// # Panics
 ///
-/// When it is not near the running program: it lies beside a test, and beside an example's directory.
+/// When the library is not in the folder of the running program or the folders above.
 #[must_use]
 pub fn library() -> PathBuf {
     let program = env::current_exe().expect("the running program has a path");
-    let near = program.ancestors().skip(1).take(3).flat_map(|it| [it.join("deps").join(NAME), it.join(NAME)]);
-    // `deps` has the one that belongs to this build; target/debug may keep one from an older `cargo build`.
-    let found = near.filter_map(|it| Some((it.metadata().ok()?.modified().ok()?, it))).max();
+    let near =
+        program.ancestors().skip(1).take(3).flat_map(|folder| [folder.join("deps").join(NAME), folder.join(NAME)]);
+    // `deps` has the library of this build; target/debug may have one of an older `cargo build`.
+    let found = near.filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path))).max();
     found.expect("cargo builds the cdylib with the rlib").1
 }
 
-/// Makes the library appear as `libnvidia-ml.so.1` in that directory, for `LD_LIBRARY_PATH`. Gives its path.
+/// Links the library as `libnvidia-ml.so.1` into a directory, for `LD_LIBRARY_PATH`. Returns its path.
 ///
 /// # Errors
 ///
@@ -37,7 +38,7 @@ pub fn install(directory: impl AsRef<Path>) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Copies the library to `path`, without those functions, as an old driver's library lacks them.
+/// Copies the library to `path`, without some functions, like the library of an old driver.
 ///
 /// # Errors
 ///
@@ -45,11 +46,11 @@ pub fn install(directory: impl AsRef<Path>) -> io::Result<PathBuf> {
 pub fn library_without(functions: &[&str], path: impl AsRef<Path>) -> io::Result<()> {
     let mut bytes = fs::read(library())?;
     for function in functions {
-        // In .dynstr each name stands between two NULs. With another first letter it is found neither
-        // by its old name (the strings differ) nor by its new one (the hash differs).
+        // In .dynstr each name is between two NULs. With another first letter, the symbol is found neither by its old name
+        // (the strings differ) nor by its new name (the hash differs).
         let name = [b"\0", function.as_bytes(), b"\0"].concat();
         let mut from = 0;
-        while let Some(at) = bytes[from..].windows(name.len()).position(|it| it == name) {
+        while let Some(at) = bytes[from..].windows(name.len()).position(|window| window == name) {
             bytes[from + at + 1] = b'x';
             from += at + 1;
         }

@@ -1,47 +1,47 @@
-//! Multi-instance GPUs: the mode, the parts, and the way between a part and its GPU.
+//! Multi-instance GPUs: the mode, the instances, and the way between a part and its GPU.
 
 use crate::{
     abi::{Attributes, Code, Handle, Out},
-    gate::{At, device_calls},
-    gpu::Part,
-    scene::Scene,
+    calls::{Device, device_calls},
+    gpu::MigInstance,
+    machine::Machine,
 };
 
 device_calls! {
-    nvmlDeviceGetMigMode(at, current: Out<u32>, pending: Out<u32>) {
-        let on = u32::from(at.gpu()?.mig.as_ref().ok_or(Code::NOT_SUPPORTED)?.enabled);
-        current.put(on)?;
-        pending.put(on)
+    nvmlDeviceGetMigMode(device, current: Out<u32>, pending: Out<u32>) {
+        let on = u32::from(device.gpu()?.mig.as_ref().ok_or(Code::NOT_SUPPORTED)?.enabled);
+        current.write(on)?;
+        pending.write(on)
     }
-    nvmlDeviceGetMaxMigDeviceCount(at, count: Out<u32>) {
-        count.put(at.gpu()?.mig.as_ref().map_or(0, |it| it.max))
+    nvmlDeviceGetMaxMigDeviceCount(device, count: Out<u32>) {
+        count.write(device.gpu()?.mig.as_ref().map_or(0, |mig| mig.max))
     }
-    nvmlDeviceGetMigDeviceHandleByIndex(at, index: u32, device: Out<Handle>) {
-        let gpu = at.gpu()?;
+    nvmlDeviceGetMigDeviceHandleByIndex(device, index: u32, handle: Out<Handle>) {
+        let gpu = device.gpu()?;
         if gpu.mig.is_none() {
             return Err(Code::NOT_SUPPORTED);
         }
-        let part = gpu.parts().get(index as usize).ok_or(Code::NOT_FOUND)?;
-        let (number, _) = at.scene.find(&part.uuid).ok_or(Code::NOT_FOUND)?;
-        device.put(Scene::handle(number))
+        let part = gpu.instances().get(index as usize).ok_or(Code::NOT_FOUND)?;
+        let (number, _) = device.machine.find(&part.uuid).ok_or(Code::NOT_FOUND)?;
+        handle.write(Machine::handle(number))
     }
-    nvmlDeviceIsMigDeviceHandle(at, is_part: Out<u32>) { is_part.put(at.part().is_some().into()) }
-    nvmlDeviceGetDeviceHandleFromMigDeviceHandle(at, device: Out<Handle>) {
-        part(at)?;
-        let (number, _) = at.scene.find(&at.board().uuid).ok_or(Code::NOT_FOUND)?;
-        device.put(Scene::handle(number))
+    nvmlDeviceIsMigDeviceHandle(device, is_part: Out<u32>) { is_part.write(device.instance().is_some().into()) }
+    nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, handle: Out<Handle>) {
+        part(device)?;
+        let (number, _) = device.machine.find(&device.physical_gpu().uuid).ok_or(Code::NOT_FOUND)?;
+        handle.write(Machine::handle(number))
     }
-    nvmlDeviceGetGpuInstanceId(at, id: Out<u32>) { id.put(part(at)?.gpu_instance) }
-    nvmlDeviceGetComputeInstanceId(at, id: Out<u32>) { id.put(part(at)?.compute_instance) }
-    nvmlDeviceGetAttributes(at, attributes: Out<Attributes>) { attributes.put(attributes_of(part(at)?)) }
-    nvmlDeviceGetAttributes_v2(at, attributes: Out<Attributes>) { attributes.put(attributes_of(part(at)?)) }
+    nvmlDeviceGetGpuInstanceId(device, id: Out<u32>) { id.write(part(device)?.gpu_instance) }
+    nvmlDeviceGetComputeInstanceId(device, id: Out<u32>) { id.write(part(device)?.compute_instance) }
+    nvmlDeviceGetAttributes(device, attributes: Out<Attributes>) { attributes.write(attributes_of(part(device)?)) }
+    nvmlDeviceGetAttributes_v2(device, attributes: Out<Attributes>) { attributes.write(attributes_of(part(device)?)) }
 }
 
-fn part<'a>(at: &'a At<'_>) -> Result<&'a Part, Code> {
-    at.part().ok_or(Code::NOT_SUPPORTED)
+fn part<'a>(device: &'a Device<'_>) -> Result<&'a MigInstance, Code> {
+    device.instance().ok_or(Code::NOT_SUPPORTED)
 }
 
-fn attributes_of(part: &Part) -> Attributes {
+fn attributes_of(part: &MigInstance) -> Attributes {
     Attributes {
         multiprocessors: part.multiprocessors,
         copy_engines: part.slices,

@@ -1,17 +1,18 @@
-//! Cards we know, with the figures that real ones show under load. What one lacks is absent.
+//! GPUs with the values of real ones under load. Values that a GPU does not support are absent.
 
 use crate::gpu::{
-    Bar1, Clocks, Ecc, Fabric, Gpu, Memory, Mig, NvLink, Part, Pcie, Power, RemappedRows, Temperature, Utilization,
+    Bar1, Clocks, Ecc, Fabric, Gpu, Memory, Mig, MigInstance, NvLink, Pcie, Power, RemappedRows, Temperature,
+    Utilization,
 };
 
 const MIB: u64 = 1 << 20;
 
-/// The card of that name, at that place of the machine.
-pub fn gpu(name: &str, place: usize) -> Option<Gpu> {
+/// The GPU with this name, at this position of the machine.
+pub fn gpu(name: &str, position: usize) -> Option<Gpu> {
     let gpu = match name {
         "H100" => Gpu { fabric: Some(Fabric { state: 3, ..Fabric::default() }), module: Some(7), ..h100() },
         "A100" => a100(),
-        "A100-MIG" => a100_mig(place),
+        "A100-MIG" => a100_mig(position),
         "RTX-4090" => rtx_4090(),
         "GTX-970" => gtx_970(),
         "GH200" => gh200(),
@@ -22,8 +23,8 @@ pub fn gpu(name: &str, place: usize) -> Option<Gpu> {
         _ => return None,
     };
     Some(Gpu {
-        uuid: format!("GPU-{place:08x}-1111-2222-3333-{place:012x}"),
-        pci: format!("00000000:{:02X}:00.0", 0x1b + place * 0x10 % 0xe0 + place / 14),
+        uuid: format!("GPU-{position:08x}-1111-2222-3333-{position:012x}"),
+        pci: format!("00000000:{:02X}:00.0", 0x1b + position * 0x10 % 0xe0 + position / 14),
         ..gpu
     })
 }
@@ -81,7 +82,7 @@ fn h100() -> Gpu {
         display: Some(false),
         process_utilization: true,
         gpm: Some([(1, 97.2), (2, 88.0), (3, 40.5), (5, 61.3), (10, 41.0)].into()),
-        mig: Some(Mig { enabled: false, max: 7, parts: Vec::new() }),
+        mig: Some(Mig { enabled: false, max: 7, instances: Vec::new() }),
         ..Gpu::default()
     }
 }
@@ -122,29 +123,29 @@ fn a100() -> Gpu {
     }
 }
 
-fn a100_mig(place: usize) -> Gpu {
-    let part = |index: usize, profile: &str, gpu_instance, slices: u32, total: u64| Part {
-        uuid: format!("MIG-{place:08x}-4444-5555-6666-{index:012x}"),
+fn a100_mig(position: usize) -> Gpu {
+    let instance = |index: usize, profile: &str, gpu_instance, slices: u32, total: u64| MigInstance {
+        uuid: format!("MIG-{position:08x}-4444-5555-6666-{index:012x}"),
         profile: profile.to_owned(),
         gpu_instance,
         compute_instance: 0,
         slices,
         multiprocessors: slices * 14,
         memory: Memory { total: total * MIB, reserved: 0, unaccounted: 0, v2: true },
-        tenants: Vec::new(),
+        processes: Vec::new(),
     };
     Gpu {
-        // A divided GPU does not say how busy it is, nor who uses it how much.
+        // In multi-instance mode, a GPU reports no utilization, neither its own nor that of processes.
         utilization: Utilization::default(),
         nvlink: None,
         process_utilization: false,
         mig: Some(Mig {
             enabled: true,
             max: 7,
-            parts: vec![
-                part(0, "3g.20gb", 2, 3, 19_968),
-                part(1, "1g.5gb", 7, 1, 4_864),
-                part(2, "1g.5gb", 8, 1, 4_864),
+            instances: vec![
+                instance(0, "3g.20gb", 2, 3, 19_968),
+                instance(1, "1g.5gb", 7, 1, 4_864),
+                instance(2, "1g.5gb", 8, 1, 4_864),
             ],
         }),
         ..a100()
@@ -196,7 +197,7 @@ fn rtx_4090() -> Gpu {
     }
 }
 
-/// Old: no memory v2, no figures per process, no ECC, no power draw, and one fan.
+/// An old GPU: no memory v2, no utilization of processes, no ECC, no power, and one fan.
 fn gtx_970() -> Gpu {
     Gpu {
         name: "NVIDIA GeForce GTX 970".to_owned(),
@@ -229,7 +230,7 @@ fn gtx_970() -> Gpu {
     }
 }
 
-/// A GPU and a processor on one board, with a link of their own between them; the memory of each is the other's too.
+/// A module of GPU and CPU with a chip-to-chip link, each of which can access the memory of the other.
 fn gh200() -> Gpu {
     Gpu {
         name: "NVIDIA GH200 480GB".to_owned(),
@@ -253,7 +254,7 @@ fn gh200() -> Gpu {
     }
 }
 
-/// DGX Spark: one memory for processor and GPU, so the driver tells of none, and of no limits.
+/// DGX Spark: CPU and GPU share one memory, so the driver reports neither memory nor limits.
 fn gb10() -> Gpu {
     Gpu {
         name: "NVIDIA GB10".to_owned(),
@@ -284,12 +285,12 @@ fn gb10() -> Gpu {
     }
 }
 
-/// A card of a Windows host, seen from its Linux: who uses it is told, and not how much.
+/// A GPU of a Windows host, seen from WSL: processes are listed without their memory.
 fn wsl() -> Gpu {
     Gpu { no_process_memory: true, process_utilization: false, serial: None, driver_model: Some(0), ..rtx_4090() }
 }
 
-/// A slice of a card in a virtual machine: heat, power and the bus are the host's affair.
+/// A vGPU in a virtual machine: temperature, power and PCIe are not reported.
 fn vgpu() -> Gpu {
     Gpu {
         name: "NVIDIA A40-24Q".to_owned(),
@@ -314,7 +315,7 @@ fn vgpu() -> Gpu {
     }
 }
 
-/// Of a Jetson: NVML knows its name, and little else.
+/// A Jetson: NVML reports the name, and little else.
 fn orin() -> Gpu {
     Gpu {
         name: "Orin (nvgpu)".to_owned(),

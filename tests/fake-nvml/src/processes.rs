@@ -1,15 +1,15 @@
-//! Who is on a device, and how much of it each one uses.
+//! The processes on a device, and the memory and utilization of each.
 
 use crate::{
     abi::{Answer, Code, Out, ProcessSample, ProcessShare, ProcessShares, version},
+    calls::{Device, device_calls},
     devices::expect_version,
-    gate::{At, device_calls},
-    scene::Sight,
+    machine::ProcessState,
     system::number,
-    world::Kind,
+    world::ProcessKind,
 };
 
-/// PIDs that no process can have, as drivers with another stride than the caller's make them.
+/// PIDs that no process can have. A caller reads such PIDs when its entries have another size than the driver's.
 const GARBAGE_PIDS: [u32; 4] = [u32::MAX, 0, 4_294_967_040, 1];
 
 /// Bytes per entry.
@@ -17,97 +17,98 @@ const V1: usize = 16;
 const V2: usize = 24;
 
 device_calls! {
-    nvmlDeviceGetComputeRunningProcesses(at, count: Out<u32>, infos: Out<u8>) { list(at, Kind::Compute, V1, count, infos) }
-    nvmlDeviceGetComputeRunningProcesses_v2(at, count: Out<u32>, infos: Out<u8>) { list(at, Kind::Compute, V2, count, infos) }
-    nvmlDeviceGetComputeRunningProcesses_v3(at, count: Out<u32>, infos: Out<u8>) {
-        list(at, Kind::Compute, at.scene.world.stride, count, infos)
+    nvmlDeviceGetComputeRunningProcesses(device, count: Out<u32>, infos: Out<u8>) { list(device, ProcessKind::Compute, V1, count, infos) }
+    nvmlDeviceGetComputeRunningProcesses_v2(device, count: Out<u32>, infos: Out<u8>) { list(device, ProcessKind::Compute, V2, count, infos) }
+    nvmlDeviceGetComputeRunningProcesses_v3(device, count: Out<u32>, infos: Out<u8>) {
+        list(device, ProcessKind::Compute, device.machine.world.stride, count, infos)
     }
-    nvmlDeviceGetGraphicsRunningProcesses(at, count: Out<u32>, infos: Out<u8>) { list(at, Kind::Graphics, V1, count, infos) }
-    nvmlDeviceGetGraphicsRunningProcesses_v2(at, count: Out<u32>, infos: Out<u8>) { list(at, Kind::Graphics, V2, count, infos) }
-    nvmlDeviceGetGraphicsRunningProcesses_v3(at, count: Out<u32>, infos: Out<u8>) {
-        list(at, Kind::Graphics, at.scene.world.stride, count, infos)
+    nvmlDeviceGetGraphicsRunningProcesses(device, count: Out<u32>, infos: Out<u8>) { list(device, ProcessKind::Graphics, V1, count, infos) }
+    nvmlDeviceGetGraphicsRunningProcesses_v2(device, count: Out<u32>, infos: Out<u8>) { list(device, ProcessKind::Graphics, V2, count, infos) }
+    nvmlDeviceGetGraphicsRunningProcesses_v3(device, count: Out<u32>, infos: Out<u8>) {
+        list(device, ProcessKind::Graphics, device.machine.world.stride, count, infos)
     }
-    nvmlDeviceGetMPSComputeRunningProcesses(at, count: Out<u32>, infos: Out<u8>) { list(at, Kind::Mps, V1, count, infos) }
-    nvmlDeviceGetMPSComputeRunningProcesses_v2(at, count: Out<u32>, infos: Out<u8>) { list(at, Kind::Mps, V2, count, infos) }
-    nvmlDeviceGetMPSComputeRunningProcesses_v3(at, count: Out<u32>, infos: Out<u8>) {
-        list(at, Kind::Mps, at.scene.world.stride, count, infos)
+    nvmlDeviceGetMPSComputeRunningProcesses(device, count: Out<u32>, infos: Out<u8>) { list(device, ProcessKind::Mps, V1, count, infos) }
+    nvmlDeviceGetMPSComputeRunningProcesses_v2(device, count: Out<u32>, infos: Out<u8>) { list(device, ProcessKind::Mps, V2, count, infos) }
+    nvmlDeviceGetMPSComputeRunningProcesses_v3(device, count: Out<u32>, infos: Out<u8>) {
+        list(device, ProcessKind::Mps, device.machine.world.stride, count, infos)
     }
 
-    nvmlDeviceGetProcessUtilization(at, samples: Out<ProcessSample>, count: Out<u32>, last_seen_us: u64) {
-        let (found, time_us) = samples_after(at, last_seen_us)?;
-        room(found.len(), count, samples.is_null())?;
-        for (index, it) in found.iter().enumerate() {
-            let (pid, mem, enc, dec) = (it.pid, it.mem, it.enc, it.dec);
-            let sm = if at.garbage { 4_000_000 } else { it.sm.unwrap_or(0) };
-            samples.at(index).put(ProcessSample { pid, time_us, sm, mem, enc, dec })?;
+    nvmlDeviceGetProcessUtilization(device, samples: Out<ProcessSample>, count: Out<u32>, last_seen_us: u64) {
+        let (found, time_us) = samples_after(device, last_seen_us)?;
+        check_room(found.len(), count, samples.is_null())?;
+        for (index, process) in found.iter().enumerate() {
+            let (pid, mem, enc, dec) = (process.pid, process.mem, process.enc, process.dec);
+            let sm = if device.garbage { 4_000_000 } else { process.sm.unwrap_or(0) };
+            samples.offset(index).write(ProcessSample { pid, time_us, sm, mem, enc, dec })?;
         }
         Ok(())
     }
-    nvmlDeviceGetProcessesUtilizationInfo(at, info: Out<ProcessShares>) {
+    nvmlDeviceGetProcessesUtilizationInfo(device, info: Out<ProcessShares>) {
         expect_version(info.cast(), version::<ProcessShares>(1))?;
-        let ProcessShares { list, last_seen_us, .. } = info.get()?;
-        let (found, time_us) = samples_after(at, last_seen_us)?;
-        room(found.len(), info.cast::<u32>().at(1), list.is_null())?;
-        for (index, it) in found.iter().enumerate() {
-            let (pid, mem, enc, dec) = (it.pid, it.mem, it.enc, it.dec);
-            let sm = if at.garbage { 4_000_000 } else { it.sm.unwrap_or(0) };
-            list.at(index).put(ProcessShare { time_us, pid, sm, mem, enc, dec, jpeg: 0, ofa: 0 })?;
+        let ProcessShares { list, last_seen_us, .. } = info.read()?;
+        let (found, time_us) = samples_after(device, last_seen_us)?;
+        check_room(found.len(), info.cast::<u32>().offset(1), list.is_null())?;
+        for (index, process) in found.iter().enumerate() {
+            let (pid, mem, enc, dec) = (process.pid, process.mem, process.enc, process.dec);
+            let sm = if device.garbage { 4_000_000 } else { process.sm.unwrap_or(0) };
+            list.offset(index).write(ProcessShare { time_us, pid, sm, mem, enc, dec, jpeg: 0, ofa: 0 })?;
         }
         Ok(())
     }
 }
 
-/// Writes a process list with that many bytes per entry, whatever the caller takes them for.
-fn list(at: &At<'_>, kind: Kind, stride: usize, count: Out<u32>, infos: Out<u8>) -> Answer {
-    if at.board().no_process_lists {
+/// Writes a process list with this number of bytes per entry, which may differ from what the caller expects.
+fn list(device: &Device<'_>, kind: ProcessKind, stride: usize, count: Out<u32>, infos: Out<u8>) -> Answer {
+    if device.physical_gpu().no_process_lists {
         return Err(Code::NOT_SUPPORTED);
     }
-    let is_silent = at.board().no_process_memory;
-    let listed = || at.sights().iter().filter(|it| it.listed && it.kinds & kind.bit() != 0);
-    room(listed().count(), count, infos.is_null())?;
-    for (index, it) in listed().enumerate() {
-        let entry = infos.at(index * stride);
-        entry.cast().put(if at.garbage { GARBAGE_PIDS[index % GARBAGE_PIDS.len()] } else { it.pid })?;
-        // The hole before the 64-bit field: a driver leaves what it finds there, and so do we.
-        entry.at(8).cast().put(it.bytes.filter(|_| !is_silent).unwrap_or(u64::MAX))?;
+    let hides_memory = device.physical_gpu().no_process_memory;
+    let listed = || device.process_states().iter().filter(|process| process.listed && process.kinds & kind.bit() != 0);
+    check_room(listed().count(), count, infos.is_null())?;
+    for (index, process) in listed().enumerate() {
+        let entry = infos.offset(index * stride);
+        entry.cast().write(if device.garbage { GARBAGE_PIDS[index % GARBAGE_PIDS.len()] } else { process.pid })?;
+        // The padding before the 64-bit field stays as it is: real drivers do not write it either.
+        entry.offset(8).cast().write(process.bytes.filter(|_| !hides_memory).unwrap_or(u64::MAX))?;
         if stride >= V2 {
-            entry.at(16).cast().put(it.gpu_instance)?;
-            entry.at(20).cast().put(it.compute_instance)?;
+            entry.offset(16).cast().write(process.gpu_instance)?;
+            entry.offset(20).cast().write(process.compute_instance)?;
         }
         if stride > V2 {
-            entry.at(24).cast().put(0_u64)?;
+            entry.offset(24).cast().write(0_u64)?;
         }
     }
     Ok(())
 }
 
-/// Tells the caller how many there are, and whether he has room for them.
-fn room(found: usize, count: Out<u32>, no_list: bool) -> Answer {
-    let capacity = count.get()? as usize;
-    count.put(number(found))?;
+/// Writes the number of entries, and checks that the caller's list has room for them.
+fn check_room(found: usize, count: Out<u32>, no_list: bool) -> Answer {
+    let capacity = count.read()? as usize;
+    count.write(number(found))?;
     if found > capacity || (no_list && found > 0) { Err(Code::INSUFFICIENT_SIZE) } else { Ok(()) }
 }
 
 /// The clock of `/proc/uptime`, in microseconds.
 fn since_boot_us() -> u64 {
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let seconds = uptime.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0.0);
+    let seconds = uptime.split(' ').next().and_then(|seconds| seconds.parse().ok()).unwrap_or(0.0);
     u64::try_from(std::time::Duration::from_secs_f64(seconds).as_micros()).unwrap_or(0)
 }
 
-/// The tenants with a sample that the caller has not seen, and its time.
-fn samples_after(at: &At<'_>, last_seen_us: u64) -> Result<(Vec<Sight>, u64), Code> {
-    let gpu = at.gpu()?;
+/// The processes with a sample after this time, and the time of the sample.
+fn samples_after(device: &Device<'_>, last_seen_us: u64) -> Result<(Vec<ProcessState>, u64), Code> {
+    let gpu = device.gpu()?;
     if !gpu.process_utilization {
         return Err(Code::NOT_SUPPORTED);
     }
     // The driver samples six times a second.
     let period = 166_667;
-    let now_us = if at.scene.world.samples_since_boot { since_boot_us() } else { at.scene.now_us() };
+    let now_us = if device.machine.world.samples_since_boot { since_boot_us() } else { device.machine.now_us() };
     let latest = now_us / period * period;
-    let time_us = if at.garbage { latest.saturating_sub(600_000_000) } else { latest };
-    let found: Vec<Sight> = at.sights().iter().filter(|it| it.listed && it.sm.is_some()).cloned().collect();
-    if found.is_empty() || (latest <= last_seen_us && !at.garbage) {
+    let time_us = if device.garbage { latest.saturating_sub(600_000_000) } else { latest };
+    let found: Vec<ProcessState> =
+        device.process_states().iter().filter(|process| process.listed && process.sm.is_some()).cloned().collect();
+    if found.is_empty() || (latest <= last_seen_us && !device.garbage) {
         return Err(Code::NOT_FOUND);
     }
     Ok((found, time_us))

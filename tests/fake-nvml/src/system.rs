@@ -1,4 +1,4 @@
-//! The library and the machine: coming and going, versions, handles.
+//! The library and the machine: initialisation, versions, handles.
 
 use std::{
     env,
@@ -9,139 +9,139 @@ use std::{
 
 use crate::{
     abi::{Answer, Code, Handle, Out},
-    gate::{self, Call, system_calls},
-    scene::{Place, Scene},
+    calls::{self, Function, system_calls},
+    machine::{Machine, Position},
 };
 
-macro_rules! opening_calls {
+macro_rules! init_calls {
     ($($name:ident($($arg:ident: $type:ty)?))*) => {
         $(
-            // SAFETY: the names are NVML's, and nobody else here exports them.
+            // SAFETY: the name is NVML's, and nothing else in this library exports it.
             #[unsafe(no_mangle)]
             pub extern "C" fn $name($($arg: $type)?) -> c_int {
-                static CALL: Call = Call::new(stringify!($name));
-                gate::opening(&CALL, open)
+                static FUNCTION: Function = Function::new(stringify!($name));
+                calls::init_call(&FUNCTION, open)
             }
         )*
     };
 }
 
-opening_calls! {
+init_calls! {
     nvmlInit()
     nvmlInit_v2()
     nvmlInitWithFlags(_flags: u32)
 }
 
-fn open(scene: &mut Scene) -> Answer {
+fn open(machine: &mut Machine) -> Answer {
     let Some(path) = env::var_os("FAKE_NVML_WORLD").map(PathBuf::from) else {
         eprintln!("fake-nvml: FAKE_NVML_WORLD names no world file");
         return Err(Code::UNKNOWN);
     };
-    scene.open(&path)
+    machine.open(&path)
 }
 
-/// `nvmlErrorString`. Needs no initialised library, and is neither counted nor delayed.
-// SAFETY: the name is NVML's, and nobody else here exports it.
+/// `nvmlErrorString`. Works before initialisation, and is neither counted nor delayed.
+// SAFETY: the name is NVML's, and nothing else in this library exports it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(code: u32) -> *const c_char {
     Code(code).text().as_ptr()
 }
 
 system_calls! {
-    nvmlShutdown(scene) {
-        scene.opened -= 1;
-        if scene.opened == 0 {
-            scene.close();
+    nvmlShutdown(machine) {
+        machine.opened -= 1;
+        if machine.opened == 0 {
+            machine.close();
         }
         Ok(())
     }
 
-    nvmlSystemGetDriverVersion(scene, text: Out<c_char>, length: u32) {
-        text.text(length, &scene.world.driver)
+    nvmlSystemGetDriverVersion(machine, text: Out<c_char>, length: u32) {
+        text.text(length, &machine.world.driver)
     }
-    nvmlSystemGetNVMLVersion(scene, text: Out<c_char>, length: u32) {
-        text.text(length, &format!("{}.{}", scene.world.cuda / 1000, scene.world.driver))
+    nvmlSystemGetNVMLVersion(machine, text: Out<c_char>, length: u32) {
+        text.text(length, &format!("{}.{}", machine.world.cuda / 1000, machine.world.driver))
     }
-    nvmlSystemGetCudaDriverVersion(scene, version: Out<c_int>) {
-        version.put(scene.world.cuda)
+    nvmlSystemGetCudaDriverVersion(machine, version: Out<c_int>) {
+        version.write(machine.world.cuda)
     }
-    nvmlSystemGetCudaDriverVersion_v2(scene, version: Out<c_int>) {
-        version.put(scene.world.cuda)
+    nvmlSystemGetCudaDriverVersion_v2(machine, version: Out<c_int>) {
+        version.write(machine.world.cuda)
     }
-    nvmlSystemGetProcessName(scene, pid: u32, text: Out<c_char>, length: u32) {
-        let name = process_name(scene, pid).ok_or(Code::NOT_FOUND)?;
+    nvmlSystemGetProcessName(machine, pid: u32, text: Out<c_char>, length: u32) {
+        let name = process_name(machine, pid).ok_or(Code::NOT_FOUND)?;
         text.text(length, &name)
     }
 
-    nvmlDeviceGetCount(scene, count: Out<u32>) {
-        count.put(number(scene.count()))
+    nvmlDeviceGetCount(machine, count: Out<u32>) {
+        count.write(number(machine.count()))
     }
-    nvmlDeviceGetCount_v2(scene, count: Out<u32>) {
-        count.put(number(scene.count()))
+    nvmlDeviceGetCount_v2(machine, count: Out<u32>) {
+        count.write(number(machine.count()))
     }
-    nvmlDeviceGetHandleByIndex(scene, index: u32, device: Out<Handle>) {
-        hand_out(scene, scene.indexed(index as usize), Code::INVALID_ARGUMENT, device)
+    nvmlDeviceGetHandleByIndex(machine, index: u32, handle: Out<Handle>) {
+        write_handle(machine, machine.indexed(index as usize), Code::INVALID_ARGUMENT, handle)
     }
-    nvmlDeviceGetHandleByIndex_v2(scene, index: u32, device: Out<Handle>) {
-        hand_out(scene, scene.indexed(index as usize), Code::INVALID_ARGUMENT, device)
+    nvmlDeviceGetHandleByIndex_v2(machine, index: u32, handle: Out<Handle>) {
+        write_handle(machine, machine.indexed(index as usize), Code::INVALID_ARGUMENT, handle)
     }
-    nvmlDeviceGetHandleByUUID(scene, uuid: Out<c_char>, device: Out<Handle>) {
-        hand_out(scene, scene.find(&uuid.string()?), Code::NOT_FOUND, device)
+    nvmlDeviceGetHandleByUUID(machine, uuid: Out<c_char>, handle: Out<Handle>) {
+        write_handle(machine, machine.find(&uuid.string()?), Code::NOT_FOUND, handle)
     }
-    nvmlDeviceGetHandleBySerial(scene, serial: Out<c_char>, device: Out<Handle>) {
+    nvmlDeviceGetHandleBySerial(machine, serial: Out<c_char>, handle: Out<Handle>) {
         let serial = serial.string()?;
-        let gpu = scene.world.gpus.iter().find(|it| it.serial.as_ref() == Some(&serial));
-        hand_out(scene, gpu.and_then(|it| scene.find(&it.uuid)), Code::NOT_FOUND, device)
+        let gpu = machine.world.gpus.iter().find(|gpu| gpu.serial.as_ref() == Some(&serial));
+        write_handle(machine, gpu.and_then(|gpu| machine.find(&gpu.uuid)), Code::NOT_FOUND, handle)
     }
-    nvmlDeviceGetHandleByPciBusId(scene, bus_id: Out<c_char>, device: Out<Handle>) {
-        by_bus_id(scene, bus_id, device)
+    nvmlDeviceGetHandleByPciBusId(machine, bus_id: Out<c_char>, handle: Out<Handle>) {
+        by_bus_id(machine, bus_id, handle)
     }
-    nvmlDeviceGetHandleByPciBusId_v2(scene, bus_id: Out<c_char>, device: Out<Handle>) {
-        by_bus_id(scene, bus_id, device)
+    nvmlDeviceGetHandleByPciBusId_v2(machine, bus_id: Out<c_char>, handle: Out<Handle>) {
+        by_bus_id(machine, bus_id, handle)
     }
-    nvmlSystemGetConfComputeState(_scene) {
+    nvmlSystemGetConfComputeState(_machine) {
         Err(Code::NOT_SUPPORTED)
     }
-    nvmlUnitGetCount(_scene, count: Out<u32>) {
-        count.put(0)
+    nvmlUnitGetCount(_machine, count: Out<u32>) {
+        count.write(0)
     }
 }
 
-fn by_bus_id(scene: &Scene, bus_id: Out<c_char>, device: Out<Handle>) -> Answer {
+fn by_bus_id(machine: &Machine, bus_id: Out<c_char>, handle: Out<Handle>) -> Answer {
     let asked = bus_numbers(&bus_id.string()?);
-    let gpu = scene.world.gpus.iter().find(|it| asked.is_some() && bus_numbers(&it.pci) == asked);
-    hand_out(scene, gpu.and_then(|it| scene.find(&it.uuid)), Code::NOT_FOUND, device)
+    let gpu = machine.world.gpus.iter().find(|gpu| asked.is_some() && bus_numbers(&gpu.pci) == asked);
+    write_handle(machine, gpu.and_then(|gpu| machine.find(&gpu.uuid)), Code::NOT_FOUND, handle)
 }
 
-fn hand_out(scene: &Scene, found: Option<(usize, Place)>, otherwise: Code, device: Out<Handle>) -> Answer {
-    let (number, place) = found.ok_or(otherwise)?;
-    if scene.world.gpus[place.gpu].hidden {
+fn write_handle(machine: &Machine, found: Option<(usize, Position)>, otherwise: Code, handle: Out<Handle>) -> Answer {
+    let (number, position) = found.ok_or(otherwise)?;
+    if machine.world.gpus[position.gpu].hidden {
         return Err(otherwise);
     }
-    scene.place(number)?;
-    device.put(Scene::handle(number))
+    machine.position(number)?;
+    handle.write(Machine::handle(number))
 }
 
-fn process_name(scene: &Scene, pid: u32) -> Option<String> {
-    let everyone = scene.world.gpus.iter().flat_map(crate::Gpu::everyone);
-    if let Some(name) = everyone.filter(|it| it.pid == pid).find_map(|it| it.name.clone()) {
+fn process_name(machine: &Machine, pid: u32) -> Option<String> {
+    let all_processes = machine.world.gpus.iter().flat_map(crate::Gpu::all_processes);
+    if let Some(name) = all_processes.filter(|process| process.pid == pid).find_map(|process| process.name.clone()) {
         return Some(name);
     }
     let argv = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let first = argv.split(|it| *it == 0).next().filter(|it| !it.is_empty())?;
+    let first = argv.split(|byte| *byte == 0).next().filter(|first| !first.is_empty())?;
     Some(String::from_utf8_lossy(first).into_owned())
 }
 
 /// Domain, bus and device of `00000000:1B:00.0`; the domain may be short or left out.
 pub fn bus_numbers(bus_id: &str) -> Option<(u32, u32, u32)> {
     let (rest, _function) = bus_id.split_once('.')?;
-    let mut numbers = rest.rsplit(':').map(|it| u32::from_str_radix(it, 16));
+    let mut numbers = rest.rsplit(':').map(|number| u32::from_str_radix(number, 16));
     let (device, bus) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
     let domain = numbers.next().transpose().ok()?.unwrap_or(0);
     Some((domain, bus, device))
 }
 
-/// A count as C has it.
+/// A count as a C `unsigned`.
 pub fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The library as its callers meet it: through the exported functions, and through `dlopen`.
+//! Tests of the library through its exported functions, and through `dlopen`.
 
 use std::{
     env, fs,
@@ -14,44 +14,45 @@ use std::{
 };
 
 use crate::{
-    Fault, Kind, Tenant, Which, World, WorldFile, Xid, abi,
+    Fault, GpuProcess, GpuSelector, ProcessKind, World, WorldFile, Xid, abi,
     abi::{Code, EventData, Handle, MemoryV1, MemoryV2, Out, ProcessSample, Rates, version},
+    calls,
     devices::*,
     events::*,
-    gate, install, library, library_without,
+    install, library, library_without,
+    machine::Machine,
     mig::*,
     processes::*,
-    scene::Scene,
     system::*,
 };
 
 const GIB: u64 = 1 << 30;
 
-/// There is one library in a process, so one test at a time has it.
-static ONE: Mutex<()> = Mutex::new(());
+/// Held by the test that uses the library: its state exists once per process.
+static LIBRARY: Mutex<()> = Mutex::new(());
 
-struct Stage {
+struct TestMachine {
     file: WorldFile,
     _scratch: Scratch,
-    _one: MutexGuard<'static, ()>,
+    _lock: MutexGuard<'static, ()>,
 }
 
-impl Stage {
-    fn of(world: World) -> Self {
-        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+impl TestMachine {
+    fn new(world: World) -> Self {
+        let lock = LIBRARY.lock().unwrap_or_else(PoisonError::into_inner);
         let scratch = Scratch::new();
         let file = WorldFile::create(scratch.join("world.json"), world).expect("a scratch directory");
-        let mut scene = gate::scene();
-        *scene = Scene::default();
-        scene.open(file.path()).expect("a world");
-        scene.opened = 1;
-        Self { file, _scratch: scratch, _one: one }
+        let mut machine = calls::machine();
+        *machine = Machine::default();
+        machine.open(file.path()).expect("a world");
+        machine.opened = 1;
+        Self { file, _scratch: scratch, _lock: lock }
     }
 
-    /// Changes the world, and lets it be seen.
+    /// Changes the world file, and makes the next call read it.
     fn change(&mut self, change: impl FnOnce(&mut World)) {
         self.file.change(change).expect("a scratch directory");
-        gate::scene().grow_stale();
+        calls::machine().expire();
     }
 }
 
@@ -74,25 +75,25 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It may fail: then some litter stays, and no test is wrong for that.
-        let _gone = fs::remove_dir_all(&self.0);
+        // If this fails, files are left behind, but the test is right.
+        let _left_behind = fs::remove_dir_all(&self.0);
     }
 }
 
-fn h100_with(tenants: impl IntoIterator<Item = Tenant>) -> World {
-    let mut world = World::of(["H100"]);
-    world.gpus[0].tenants.extend(tenants);
+fn h100_with(processes: impl IntoIterator<Item = GpuProcess>) -> World {
+    let mut world = World::with_gpus(["H100"]);
+    world.gpus[0].processes.extend(processes);
     world
 }
 
-fn sleeper() -> Child {
+fn start_sleep() -> Child {
     Command::new("sleep").arg("600").spawn().expect("sleep(1)")
 }
 
-fn ends(child: &mut Child) {
+fn end(child: &mut Child) {
     child.kill().expect("our child");
     child.wait().expect("our child");
-    gate::scene().grow_stale();
+    calls::machine().expire();
 }
 
 fn gpu(index: u32) -> Handle {
@@ -115,7 +116,7 @@ fn pids(device: Handle, stride: usize) -> Vec<u32> {
     let mut count = 64_u32;
     let mut buffer = vec![0xAA_u8; 64 * 32];
     assert_eq!(nvmlDeviceGetComputeRunningProcesses_v3(device, Out::from(&mut count), Out::list(&mut buffer)), 0);
-    let entry = |it: usize| buffer[it * stride..][..4].try_into().map(u32::from_le_bytes).expect("four bytes");
+    let entry = |index: usize| buffer[index * stride..][..4].try_into().map(u32::from_le_bytes).expect("four bytes");
     (0..count as usize).map(entry).collect()
 }
 
@@ -142,80 +143,80 @@ fn structs_are_laid_out_as_in_nvml_h() {
 
 #[test]
 fn a_handle_outlives_a_change_of_the_index() {
-    let mut stage = Stage::of(World::of(["H100", "A100"]));
+    let mut machine = TestMachine::new(World::with_gpus(["H100", "A100"]));
     let (first, second) = (gpu(0), gpu(1));
-    stage.change(|world| world.gpus.swap(0, 1));
+    machine.change(|world| world.gpus.swap(0, 1));
     assert_eq!((gpu(1), gpu(0)), (first, second));
-    stage.change(|world| world.gpus[0].hidden = true);
+    machine.change(|world| world.gpus[0].hidden = true);
     assert_eq!(gpu(0), first);
     assert_eq!(rates(second).0, 15);
-    stage.change(|world| world.gpus.truncate(1));
+    machine.change(|world| world.gpus.truncate(1));
     assert_eq!(rates(first).0, 15);
 }
 
 #[test]
-fn used_is_what_tenants_hold_and_what_nobody_claims() {
-    let mut both = Tenant::fictional(4242, 3 * GIB);
-    both.kinds = vec![Kind::Compute, Kind::Graphics];
-    let mut hidden = Tenant::fictional(4243, 0);
+fn used_memory_is_that_of_processes_plus_unaccounted_memory() {
+    let mut both = GpuProcess::fictional(4242, 3 * GIB);
+    both.kinds = vec![ProcessKind::Compute, ProcessKind::Graphics];
+    let mut hidden = GpuProcess::fictional(4243, 0);
     hidden.memory = None;
-    let mut stage = Stage::of(h100_with([both, hidden]));
+    let mut machine = TestMachine::new(h100_with([both, hidden]));
     assert_eq!(used(gpu(0)), (3 * GIB, 3 * GIB));
-    stage.change(|world| world.gpus[0].memory.unaccounted = GIB);
+    machine.change(|world| world.gpus[0].memory.unaccounted = GIB);
     assert_eq!(used(gpu(0)), (4 * GIB, 4 * GIB));
 }
 
 #[test]
-fn a_tenant_leaves_when_its_process_ends_and_its_memory_with_the_last_holder() {
-    let (mut main, mut worker) = (sleeper(), sleeper());
-    let mut tenant = Tenant::new(main.id(), 2 * GIB);
-    tenant.holders = vec![worker.id()];
-    let never = Tenant::new(0x3fff_ffff, GIB);
-    let _stage = Stage::of(h100_with([tenant, never]));
+fn an_ended_process_is_not_listed_and_its_memory_stays_until_the_last_holder_ends() {
+    let (mut main, mut worker) = (start_sleep(), start_sleep());
+    let mut process = GpuProcess::new(main.id(), 2 * GIB);
+    process.holders = vec![worker.id()];
+    let never = GpuProcess::new(0x3fff_ffff, GIB);
+    let _machine = TestMachine::new(h100_with([process, never]));
     assert_eq!(pids(gpu(0), 24), [main.id()]);
-    ends(&mut main);
+    end(&mut main);
     assert_eq!((pids(gpu(0), 24), used(gpu(0)).1), (vec![], 2 * GIB));
-    ends(&mut worker);
+    end(&mut worker);
     assert_eq!(used(gpu(0)).1, 0);
 }
 
 #[test]
-fn the_list_is_written_with_the_stride_of_the_driver() {
-    let mut stage = Stage::of(h100_with([7001, 7002, 7003].map(|pid| Tenant::fictional(pid, GIB))));
+fn process_lists_are_written_with_the_stride_of_the_driver() {
+    let mut machine = TestMachine::new(h100_with([7001, 7002, 7003].map(|pid| GpuProcess::fictional(pid, GIB))));
     for stride in [16, 24, 32] {
-        stage.change(|world| world.stride = stride);
+        machine.change(|world| world.stride = stride);
         assert_eq!(pids(gpu(0), stride), [7001, 7002, 7003]);
     }
     let mut count = 0;
     let answer = nvmlDeviceGetComputeRunningProcesses_v3(gpu(0), Out::from(&mut count), Out::null());
     assert_eq!((answer, count), (7, 3));
-    stage.change(|world| world.faults.push(Fault::garbage("nvmlDeviceGetComputeRunningProcesses_v3")));
+    machine.change(|world| world.faults.push(Fault::garbage("nvmlDeviceGetComputeRunningProcesses_v3")));
     assert_eq!(pids(gpu(0), 32)[0], u32::MAX);
 }
 
 #[test]
 fn memory_grows_from_the_given_time() {
-    let mut tenant = Tenant::fictional(4242, GIB);
+    let mut process = GpuProcess::fictional(4242, GIB);
     let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_secs_f64();
-    (tenant.growth, tenant.since) = (1e6, Some(now - 100.0));
-    let _stage = Stage::of(h100_with([tenant]));
+    (process.growth, process.since) = (1e6, Some(now - 100.0));
+    let _machine = TestMachine::new(h100_with([process]));
     let grown = used(gpu(0)).1 - GIB;
     assert!((100_000_000..110_000_000).contains(&grown), "{grown}");
 }
 
 #[test]
-fn memory_may_follow_that_of_the_process() {
-    let mut tenant = Tenant::new(std::process::id(), GIB);
-    tenant.follow_rss = true;
-    let _stage = Stage::of(h100_with([tenant]));
+fn memory_can_follow_the_resident_memory_of_the_process() {
+    let mut process = GpuProcess::new(std::process::id(), GIB);
+    process.follow_rss = true;
+    let _machine = TestMachine::new(h100_with([process]));
     assert!(used(gpu(0)).1 > GIB + (1 << 20));
 }
 
 #[test]
-fn processes_that_compute_have_samples_until_they_were_seen() {
-    let (mut busy, idle) = (Tenant::fictional(1001, GIB), Tenant::fictional(1002, GIB));
+fn only_busy_processes_have_samples_and_none_is_returned_twice() {
+    let (mut busy, idle) = (GpuProcess::fictional(1001, GIB), GpuProcess::fictional(1002, GIB));
     busy.sm = Some(80);
-    let _stage = Stage::of(h100_with([busy, idle]));
+    let _machine = TestMachine::new(h100_with([busy, idle]));
     let (device, mut count) = (gpu(0), 0);
     assert_eq!(nvmlDeviceGetProcessUtilization(device, Out::null(), Out::from(&mut count), 0), 7);
     let mut sample = ProcessSample { pid: 0, time_us: 0, sm: 0, mem: 0, enc: 0, dec: 0 };
@@ -226,42 +227,42 @@ fn processes_that_compute_have_samples_until_they_were_seen() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the claim is about time")]
-fn faults_hit_what_they_name_and_nothing_else() {
-    let mut stage = Stage::of(World::of(["H100", "H100"]));
+#[expect(clippy::disallowed_methods, reason = "the test measures time")]
+fn a_fault_affects_only_its_function_and_gpu() {
+    let mut machine = TestMachine::new(World::with_gpus(["H100", "H100"]));
     let (first, second) = (gpu(0), gpu(1));
     let name = "nvmlDeviceGetUtilizationRates";
-    stage.change(|world| world.faults = vec![Fault::error(name, "NO_PERMISSION").on(1)]);
+    machine.change(|world| world.faults = vec![Fault::error(name, "NO_PERMISSION").on(1)]);
     assert_eq!((rates(first), rates(second).0), ((0, 97), 4));
-    stage.change(|world| world.faults = vec![Fault::garbage(name)]);
+    machine.change(|world| world.faults = vec![Fault::garbage(name)]);
     assert!(rates(first).1 > 100);
-    stage.change(|world| world.faults = vec![Fault::slow(name, 30)]);
+    machine.change(|world| world.faults = vec![Fault::slow(name, 30)]);
     let started = Instant::now();
     assert_eq!(rates(first), (0, 97));
     assert!(started.elapsed() >= Duration::from_millis(30));
-    stage.change(|world| world.gpus[1].falls_off_the_bus());
+    machine.change(|world| world.gpus[1].falls_off_the_bus());
     assert_eq!(rates(second).0, 15);
 }
 
 #[test]
-fn a_hang_stops_its_own_thread_until_the_file_says_otherwise() {
-    let mut stage = Stage::of(World::of(["H100", "H100"]));
+fn a_hang_blocks_its_own_thread_until_the_file_changes() {
+    let mut machine = TestMachine::new(World::with_gpus(["H100", "H100"]));
     let (first, second) = (gpu(0).addr(), gpu(1));
-    stage.change(|world| world.faults = vec![Fault::hang("*").on(0)]);
+    machine.change(|world| world.faults = vec![Fault::hang("*").on(0)]);
     let (answer, answered) = mpsc::channel();
     thread::spawn(move || answer.send(rates(std::ptr::without_provenance_mut(first))));
     assert!(answered.recv_timeout(Duration::from_millis(40)).is_err());
     assert_eq!(rates(second), (0, 97));
-    stage.change(|world| world.faults.clear());
+    machine.change(|world| world.faults.clear());
     assert_eq!(answered.recv_timeout(Duration::from_secs(10)), Ok((0, 97)));
 }
 
 #[test]
-fn a_part_has_its_own_memory_and_its_gpu_no_utilisation() {
-    let mut world = World::of(["A100-MIG"]);
+fn a_mig_instance_has_its_own_memory_and_its_gpu_no_utilization() {
+    let mut world = World::with_gpus(["A100-MIG"]);
     let mig = world.gpus[0].mig.as_mut().expect("it is divided");
-    mig.parts[1].tenants.push(Tenant::fictional(5005, GIB));
-    let _stage = Stage::of(world);
+    mig.instances[1].processes.push(GpuProcess::fictional(5005, GIB));
+    let _machine = TestMachine::new(world);
     let (device, mut part, mut instance) = (gpu(0), std::ptr::null_mut(), 0);
     assert_eq!(rates(device).0, 3);
     assert_eq!(nvmlDeviceGetMigDeviceHandleByIndex(device, 1, Out::from(&mut part)), 0);
@@ -273,13 +274,13 @@ fn a_part_has_its_own_memory_and_its_gpu_no_utilisation() {
 
 #[test]
 fn an_xid_is_delivered_once_to_each_set() {
-    let mut stage = Stage::of(World::of(["H100"]));
+    let mut machine = TestMachine::new(World::with_gpus(["H100"]));
     let (mut set, device) = (std::ptr::null_mut(), gpu(0));
     let mut data = EventData { device: set, kind: 0, data: 0, gpu_instance: 0, compute_instance: 0 };
     assert_eq!(nvmlEventSetCreate(Out::from(&mut set)), 0);
     assert_eq!(nvmlDeviceRegisterEvents(device, 8, set), 0);
     assert_eq!(nvmlEventSetWait_v2(set, Out::from(&mut data), 0), 10);
-    stage.change(|world| world.xids.push(Xid { gpu: Which::Place(0), xid: 31 }));
+    machine.change(|world| world.xids.push(Xid { gpu: GpuSelector::Position(0), xid: 31 }));
     assert_eq!(nvmlEventSetWait_v2(set, Out::from(&mut data), 100), 0);
     assert_eq!((data.device, data.kind, data.data), (device, 8, 31));
     assert_eq!(nvmlEventSetWait_v2(set, Out::from(&mut data), 10), 10);
@@ -288,8 +289,8 @@ fn an_xid_is_delivered_once_to_each_set() {
 }
 
 #[test]
-fn a_wrong_handle_or_version_is_refused() {
-    let _stage = Stage::of(World::of(["H100"]));
+fn wrong_handles_and_versions_are_rejected() {
+    let _machine = TestMachine::new(World::with_gpus(["H100"]));
     for wrong in [0, 1, usize::MAX] {
         assert_eq!(rates(std::ptr::without_provenance_mut(wrong)).0, 2);
     }
@@ -299,30 +300,30 @@ fn a_wrong_handle_or_version_is_refused() {
 }
 
 #[test]
-fn the_file_starts_from_a_persona_and_refuses_slips_of_the_pen() {
+fn a_world_file_changes_a_persona_and_unknown_fields_are_errors() {
     let world = World::parse(r#"{"gpus": [{"persona": "H100", "power": {"usage": null}, "uuid": "GPU-x"}]}"#);
     let gpu = &world.expect("a world").gpus[0];
     assert_eq!((gpu.power.usage, gpu.power.limit, &*gpu.uuid), (None, Some(700_000), "GPU-x"));
-    assert!(World::parse(r#"{"gpus": [{"persona": "H100", "tenant": []}]}"#).is_err());
+    assert!(World::parse(r#"{"gpus": [{"persona": "H100", "proceses": []}]}"#).is_err());
     assert!(World::parse(r#"{"faults": [{"function": "*", "error": "NO_SUCH"}]}"#).is_err());
-    let all = World::of(["H100", "A100", "A100-MIG", "RTX-4090", "GTX-970"]);
+    let all = World::with_gpus(["H100", "A100", "A100-MIG", "RTX-4090", "GTX-970"]);
     let text = serde_json::to_string(&all).expect("plain data");
     assert_eq!(World::parse(&text).expect("its own output").gpus.len(), 5);
 }
 
-/// In a process of its own, as `dlopen` by name and counters need it.
+/// Runs itself as a child process: `dlopen` by name and the counters need their own environment.
 #[test]
-fn programs_load_it_count_with_it_and_miss_what_was_taken_out() {
+fn programs_load_the_library_its_calls_are_counted_and_functions_can_be_removed() {
     const CHILD: &str = "FAKE_NVML_TEST_CHILD";
     if env::var_os(CHILD).is_some() {
-        return a_program();
+        return use_library();
     }
     let scratch = Scratch::new();
     let (world, counts) = (scratch.join("loaded.json"), scratch.join("counts"));
-    World::of(["H100", "GTX-970"]).save(&world).expect("a scratch directory");
+    World::with_gpus(["H100", "GTX-970"]).save(&world).expect("a scratch directory");
     install(scratch.join("driver")).expect("a scratch directory");
     library_without(&["nvmlDeviceGetMemoryInfo_v2"], scratch.join("old.so")).expect("a copy");
-    let test = "tests::programs_load_it_count_with_it_and_miss_what_was_taken_out";
+    let test = "tests::programs_load_the_library_its_calls_are_counted_and_functions_can_be_removed";
     for _ in 0..2 {
         let output = Command::new(env::current_exe().expect("a path"))
             .args(["--exact", test, "--nocapture"])
@@ -340,7 +341,7 @@ fn programs_load_it_count_with_it_and_miss_what_was_taken_out() {
     assert!(library().is_file());
 }
 
-fn a_program() {
+fn use_library() {
     // SAFETY: the library is ours, and its functions have these types.
     unsafe {
         let nvml = libloading::Library::new("libnvidia-ml.so.1").expect("it is in LD_LIBRARY_PATH");
@@ -358,9 +359,9 @@ fn a_program() {
 }
 
 #[test]
-fn the_readme_shows_a_world() {
+fn the_example_of_the_readme_is_a_valid_world_file() {
     let readme = include_str!("../README.md");
     let (_, from) = readme.split_once("```json\n").expect("an example");
     let (example, _) = from.split_once("```").expect("its end");
-    assert_eq!(World::parse(example).map(|it| it.gpus.len()), Ok(2));
+    assert_eq!(World::parse(example).map(|world| world.gpus.len()), Ok(2));
 }

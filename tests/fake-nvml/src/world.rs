@@ -1,8 +1,7 @@
-//! The world file: what the machine looks like. Plain data; nothing here calls anything.
+//! The world file, which describes the machine. Plain data.
 //!
-//! Everything may be left out. An absent figure (`null`) is one that this GPU does not report: its
-//! call answers `NVML_ERROR_NOT_SUPPORTED`. A field that is not listed here is an error, so that a
-//! slip of the pen is found at once.
+//! Every field may be left out. A reading that is absent or `null` is not supported by the GPU: its call answers
+//! `NVML_ERROR_NOT_SUPPORTED`. A field that does not exist is an error, so that a typing mistake is found at once.
 
 use std::{
     fs, io,
@@ -24,13 +23,13 @@ pub struct World {
     pub cuda: i32,
     /// Bytes per entry that the `_v3` process lists write: 16, 24 (as the header says) or 32 (535.43 to 535.98).
     pub stride: usize,
-    /// The samples of what processes use are dated from the boot, and not from 1970.
+    /// Whether utilization samples of processes are dated from the boot instead of from 1970.
     pub samples_since_boot: bool,
-    /// In the order of their NVML index, less those that are hidden.
+    /// The GPUs in the order of their NVML index; hidden ones have no index.
     pub gpus: Vec<Gpu>,
-    /// What goes wrong. The first that fits a call counts.
+    /// The faults. The first that fits a call is applied.
     pub faults: Vec<Fault>,
-    /// Append here to make an event. What an event set finds at its creation is old news to it.
+    /// The Xid errors. Append one to make an event: an event set does not deliver those from before its creation.
     pub xids: Vec<Xid>,
 }
 
@@ -48,21 +47,21 @@ impl Default for World {
     }
 }
 
-/// A process that holds memory on a GPU or a part.
+/// A GPU process: one process's use of a GPU or MIG instance.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tenant {
-    /// As the driver gives it.
+pub struct GpuProcess {
+    /// The PID that the driver reports.
     pub pid: u32,
-    /// In which lists it stands. Its memory counts once.
-    pub kinds: Vec<Kind>,
+    /// The process lists that contain it. Its memory counts once.
+    pub kinds: Vec<ProcessKind>,
     /// Bytes; absent: not available (`ULLONG_MAX` in the list), and counted as 0 on the device.
     pub memory: Option<u64>,
     /// Bytes per second that are added (or freed) since `since`.
     pub growth: f64,
-    /// Unix seconds; absent: when the process that loaded this library first saw the tenant.
+    /// Unix seconds; absent: the first time that the library, loaded by a monitor, saw the process.
     pub since: Option<f64>,
-    /// The resident memory of the process, and what `memory` says, are its memory.
+    /// Whether its memory is its resident memory plus `memory`.
     pub follow_rss: bool,
     /// Percent of the SMs. Absent: no samples, as for an idle process.
     pub sm: Option<u32>,
@@ -72,19 +71,19 @@ pub struct Tenant {
     pub enc: u32,
     /// Percent of the decoder.
     pub dec: u32,
-    /// PIDs that keep the memory on the device, unlisted, after the tenant ended.
+    /// PIDs of processes that keep the memory in use after this process has ended and is no longer listed.
     pub holders: Vec<u32>,
-    /// It lives although no such process exists.
+    /// Whether the driver lists it although no such process exists.
     pub fictional: bool,
-    /// What `nvmlSystemGetProcessName` says; absent: argv\[0\] of the process.
+    /// The answer of `nvmlSystemGetProcessName`; absent: argv\[0\] of the process.
     pub name: Option<String>,
 }
 
-impl Default for Tenant {
+impl Default for GpuProcess {
     fn default() -> Self {
         Self {
             pid: 0,
-            kinds: vec![Kind::Compute],
+            kinds: vec![ProcessKind::Compute],
             memory: Some(0),
             growth: 0.0,
             since: None,
@@ -103,7 +102,7 @@ impl Default for Tenant {
 /// The driver's three process lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ProcessKind {
     /// `nvmlDeviceGetComputeRunningProcesses`.
     Compute,
     /// `nvmlDeviceGetGraphicsRunningProcesses`.
@@ -112,31 +111,32 @@ pub enum Kind {
     Mps,
 }
 
-/// One thing that goes wrong with one function, or with all. Latency comes first, then hang, then error.
+/// A fault of one function, or of all. Latency comes first, then hang, then error.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fault {
     /// The C name, or `*`.
     pub function: String,
-    /// On which GPU (its parts included) or part; absent: everywhere.
-    pub gpu: Option<Which>,
-    /// What it answers.
+    /// The GPU (with its MIG instances) or instance; absent: all.
+    pub gpu: Option<GpuSelector>,
+    /// The error that the function answers.
     pub error: Option<ErrorCode>,
-    /// It blocks its thread until the file says otherwise.
+    /// Whether the function blocks its thread until the file changes.
     pub hang: bool,
-    /// It takes this long, then answers.
+    /// The milliseconds after which the function answers.
     pub latency_ms: u64,
-    /// It answers nonsense: shares over 100 %, old samples, impossible PIDs, used over total.
+    /// Whether the function answers nonsense: utilization over 100 %, old samples, impossible PIDs, more memory in use than
+    /// there is.
     pub garbage: bool,
 }
 
 /// A GPU in the world file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Which {
-    /// Its place in the file's list.
-    Place(usize),
-    /// Its UUID, or a part's.
+pub enum GpuSelector {
+    /// Its position in the list of the file.
+    Position(usize),
+    /// Its UUID, or that of a MIG instance.
     Uuid(String),
 }
 
@@ -150,13 +150,13 @@ pub enum ErrorCode {
     Name(String),
 }
 
-/// A message of the driver about one GPU.
+/// An Xid error: a message of the driver about one GPU.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xid {
-    /// Where it happened.
-    pub gpu: Which,
-    /// Its number: 79 is fallen off the bus.
+    /// The GPU.
+    pub gpu: GpuSelector,
+    /// The number: 79 means that the GPU fell off the bus.
     pub xid: u64,
 }
 
@@ -165,26 +165,27 @@ impl World {
     ///
     /// # Panics
     ///
-    /// On a name that is none of them.
+    /// When no persona has a name.
     #[must_use]
-    pub fn of<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
-        let gpus = personas
-            .into_iter()
-            .enumerate()
-            .map(|(place, name)| personas::gpu(name, place).unwrap_or_else(|| panic!("no persona is called {name:?}")));
+    pub fn with_gpus<'a>(personas: impl IntoIterator<Item = &'a str>) -> Self {
+        let gpus = personas.into_iter().enumerate().map(|(position, name)| {
+            personas::gpu(name, position).unwrap_or_else(|| panic!("no persona is called {name:?}"))
+        });
         Self { gpus: gpus.collect(), ..Self::default() }
     }
 
-    /// Reads a world file's text. A GPU with a `persona` starts from it and changes what it names.
+    /// Parses a world file. The fields of a GPU with a `persona` override those of the persona.
     ///
     /// # Errors
     ///
-    /// When the text is not JSON, or not a world; the message says where.
+    /// When the text is no JSON, or describes no world; the message says where.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        // Older world files call the processes `tenants`, and the MIG instances `parts`.
+        let text = text.replace("\"tenants\":", "\"processes\":").replace("\"parts\":", "\"instances\":");
+        let mut value: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         if let Some(gpus) = value.get_mut("gpus").and_then(Value::as_array_mut) {
-            for (place, gpu) in gpus.iter_mut().enumerate() {
-                dress(gpu, place)?;
+            for (position, gpu) in gpus.iter_mut().enumerate() {
+                apply_persona(gpu, position)?;
             }
         }
         let world: Self = serde_json::from_value(value).map_err(|error| error.to_string())?;
@@ -193,19 +194,19 @@ impl World {
     }
 
     fn check(&self) -> Result<(), String> {
-        if let Some(place) = self.gpus.iter().position(|it| it.uuid.is_empty()) {
-            return Err(format!("gpus[{place}] has neither a persona nor a uuid"));
+        if let Some(position) = self.gpus.iter().position(|gpu| gpu.uuid.is_empty()) {
+            return Err(format!("gpus[{position}] has neither a persona nor a uuid"));
         }
         if ![16, 24, 32].contains(&self.stride) {
             return Err(format!("stride is {}, not 16, 24 or 32", self.stride));
         }
-        match self.faults.iter().filter_map(|it| it.error.as_ref()).find(|it| Code::of(it).is_none()) {
+        match self.faults.iter().filter_map(|fault| fault.error.as_ref()).find(|error| Code::of(error).is_none()) {
             Some(unknown) => Err(format!("{unknown:?} is no nvmlReturn_t")),
             None => Ok(()),
         }
     }
 
-    /// Writes the file at once, for readers that look at any moment: a new file takes the old one's name.
+    /// Replaces the file atomically, by a rename: readers may read it at any moment.
     ///
     /// # Errors
     ///
@@ -219,16 +220,16 @@ impl World {
     }
 }
 
-/// Puts what the file says about a GPU over what its persona says.
-fn dress(gpu: &mut Value, place: usize) -> Result<(), String> {
-    let Some(persona) = gpu.as_object_mut().and_then(|it| it.remove("persona")) else {
+/// Replaces the `persona` of a GPU by the persona's fields, overridden by the GPU's own.
+fn apply_persona(gpu: &mut Value, position: usize) -> Result<(), String> {
+    let Some(persona) = gpu.as_object_mut().and_then(|fields| fields.remove("persona")) else {
         return Ok(());
     };
-    let known = persona.as_str().and_then(|name| personas::gpu(name, place));
-    let known = known.ok_or_else(|| format!("gpus[{place}]: no persona is called {persona}"))?;
-    let mut dressed = serde_json::to_value(known).map_err(|error| error.to_string())?;
-    overlay(&mut dressed, gpu.take());
-    *gpu = dressed;
+    let known = persona.as_str().and_then(|name| personas::gpu(name, position));
+    let known = known.ok_or_else(|| format!("gpus[{position}]: no persona is called {persona}"))?;
+    let mut fields = serde_json::to_value(known).map_err(|error| error.to_string())?;
+    overlay(&mut fields, gpu.take());
+    *gpu = fields;
     Ok(())
 }
 
@@ -243,20 +244,20 @@ fn overlay(under: &mut Value, over: Value) {
     }
 }
 
-impl Kind {
+impl ProcessKind {
     pub(crate) fn bit(self) -> u8 {
         1 << self as u8
     }
 }
 
-impl Tenant {
-    /// A process that computes, with this many bytes.
+impl GpuProcess {
+    /// A process in the compute list, with this many bytes.
     #[must_use]
     pub fn new(pid: u32, memory: u64) -> Self {
         Self { pid, memory: Some(memory), ..Self::default() }
     }
 
-    /// One that exists in the driver's list only.
+    /// A process that exists in the driver's list only.
     #[must_use]
     pub fn fictional(pid: u32, memory: u64) -> Self {
         Self { fictional: true, ..Self::new(pid, memory) }
@@ -288,10 +289,10 @@ impl Fault {
         Self { garbage: true, ..Self::of(function) }
     }
 
-    /// Only on the GPU at this place of the list.
+    /// Limits the fault to the GPU at this position of the list.
     #[must_use]
-    pub fn on(self, place: usize) -> Self {
-        Self { gpu: Some(Which::Place(place)), ..self }
+    pub fn on(self, position: usize) -> Self {
+        Self { gpu: Some(GpuSelector::Position(position)), ..self }
     }
 
     fn of(function: &str) -> Self {
@@ -299,7 +300,7 @@ impl Fault {
     }
 }
 
-/// A world and the file it stands in.
+/// A world and its file.
 #[derive(Debug)]
 pub struct WorldFile {
     path: PathBuf,
@@ -307,7 +308,7 @@ pub struct WorldFile {
 }
 
 impl WorldFile {
-    /// Writes the world there. The file stays when this goes.
+    /// Writes the file. Dropping the `WorldFile` does not delete it.
     ///
     /// # Errors
     ///
@@ -328,13 +329,13 @@ impl WorldFile {
         self.world.save(&self.path)
     }
 
-    /// For `$FAKE_NVML_WORLD`.
+    /// The path, for `$FAKE_NVML_WORLD`.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was last written.
+    /// The world that was last written.
     #[must_use]
     pub fn world(&self) -> &World {
         &self.world
