@@ -1,10 +1,10 @@
-//! What it costs to remember, and to draw what is remembered: 8 GPUs, 64 processes, a week of history.
+//! The CPU time of a model update and of a redraw, with 8 GPUs, 64 processes and a week of history.
 //!
 //! ```text
 //! cargo bench --bench redraw
 //! ```
 //!
-//! It is a measurement, not a test: it prints medians, and a bar that was missed says so.
+//! A measurement, not a test: it prints medians, and `MISSED` beside a median above its limit.
 
 use std::hint::black_box;
 use std::io::{self, Write};
@@ -25,7 +25,8 @@ use serde_json::json;
 const GPUS: u32 = 8;
 const PROCESSES: u32 = 64;
 const FRAMES: usize = 300;
-const BAR: Duration = Duration::from_millis(2);
+/// The limit for a redraw.
+const LIMIT: Duration = Duration::from_millis(2);
 
 fn main() -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
@@ -33,16 +34,16 @@ fn main() -> anyhow::Result<()> {
     let mut host = host()?;
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(200, 60));
-    // Every tier is full: five minutes apart, then ten seconds, then one.
+    // Fills every resolution of the history: a sample per five minutes, per ten seconds, and per second.
     let (week, six_hours, quarter) = (7 * 86_400, 6 * 3600, 900);
     for (span, step) in [(week - six_hours, 300), (six_hours - quarter, 10)] {
         for _ in 0..span / step {
             pass(&mut app, &mut host, &mut noise, step);
         }
     }
-    let mut feeds: Vec<Duration> = (0..quarter).map(|_| pass(&mut app, &mut host, &mut noise, 1)).collect();
-    let fed = median(&mut feeds);
-    writeln!(out, "a pass over {GPUS} GPUs and {PROCESSES} processes: {fed:?}, all of the model")?;
+    let mut updates: Vec<Duration> = (0..quarter).map(|_| pass(&mut app, &mut host, &mut noise, 1)).collect();
+    let update = median(&mut updates);
+    writeln!(out, "a pass over {GPUS} GPUs and {PROCESSES} processes: {update:?} in app and model")?;
 
     let mut terminal = Terminal::new(TestBackend::new(200, 60))?;
     let theme = Theme::new(false, true);
@@ -65,8 +66,8 @@ fn main() -> anyhow::Result<()> {
                 frames.push(now().saturating_sub(begin));
             }
             let frame = median(&mut frames);
-            let verdict = if frame < BAR { "" } else { "  MISSED: 2 ms" };
-            writeln!(out, "200x60, {name}, {zoom}: {frame:?} a redraw{verdict}")?;
+            let verdict = if frame < LIMIT { "" } else { "  MISSED: 2 ms" };
+            writeln!(out, "200x60, {name}, {zoom}: {frame:?} per redraw{verdict}")?;
         }
         app.update(Event::Key(KeyEvent::from(KeyCode::Esc)));
     }
@@ -80,7 +81,7 @@ fn press(app: &mut App, keys: &str) {
     }
 }
 
-/// What this thread has computed so far: on a busy machine, the clock on the wall measures the others.
+/// The CPU time of this thread: on a busy machine, elapsed time would include other processes.
 fn now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
@@ -91,7 +92,7 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// A pass over the host, so many seconds later. Says how long the app took for it.
+/// Applies a pass over the host, this many seconds after the last one. Returns the CPU time that the app took.
 fn pass(app: &mut App, host: &mut Snapshot, noise: &mut Noise, seconds: u64) -> Duration {
     host.sequence += 1;
     host.at = Moment(host.at.0 + seconds * 1000);
@@ -102,7 +103,7 @@ fn pass(app: &mut App, host: &mut Snapshot, noise: &mut Noise, seconds: u64) -> 
         for gpu_process in &mut gpu.processes {
             let memory = Bytes::from_mib(u64::from(1000 + noise.below(7000)));
             gpu_process.memory = Ok(memory);
-            gpu.load.memory_used = gpu.load.memory_used.map(|it| Bytes(it.0 + memory.0));
+            gpu.load.memory_used = gpu.load.memory_used.map(|used| Bytes(used.0 + memory.0));
         }
     }
     let line = Event::Line(HostKey::FIRST, Box::new(Line::Full(Box::new(host.clone()))));
@@ -111,7 +112,7 @@ fn pass(app: &mut App, host: &mut Snapshot, noise: &mut Noise, seconds: u64) -> 
     now().saturating_sub(begin)
 }
 
-/// Numbers without a pattern, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Noise(u32);
 
 impl Noise {
@@ -121,12 +122,12 @@ impl Noise {
     }
 }
 
-/// The host as an agent says it: what is left out is missing.
+/// The snapshot of a host. Readings that are left out are missing.
 fn host() -> anyhow::Result<Snapshot> {
     let at = 1_000_000;
     let gpu = |index: u32| {
-        let mine = (0..PROCESSES).filter(|it| it % GPUS == index);
-        let gpu_process = |it| json!({"pid": 1000 + it, "start_ticks": it, "type": "compute", "memory_used_bytes": 0, "sm_utilization_percent": 40.0});
+        let own = (0..PROCESSES).filter(|number| number % GPUS == index);
+        let gpu_process = |number| json!({"pid": 1000 + number, "start_ticks": number, "type": "compute", "memory_used_bytes": 0, "sm_utilization_percent": 40.0});
         json!({
             "uuid": format!("GPU-{index}"),
             "facts": {"index": index, "parent_uuid": null, "simulated": false, "name": "H100"},
@@ -135,14 +136,14 @@ fn host() -> anyhow::Result<Snapshot> {
                 "temperature_celsius": 50, "power_watts": 300.0,
             },
             "health": {"time_ms": at, "xids": []},
-            "processes": mine.map(gpu_process).collect::<Vec<_>>(),
+            "processes": own.map(gpu_process).collect::<Vec<_>>(),
             "device_file_holders": [],
         })
     };
-    let process = |it: u32| {
+    let process = |number: u32| {
         json!({
-            "pid": 1000 + it,
-            "start_ticks": it,
+            "pid": 1000 + number,
+            "start_ticks": number,
             "facts": {"identity": "sure", "user": "alice", "parent_pid": 1, "comm": "python"},
             "load": {"state": "sleeping", "cpu_percent": 99.0, "rss_bytes": 3_u64 << 30},
         })

@@ -1,7 +1,7 @@
 //! Measures leak detection on a labelled set of series: gputop's judge and three baselines.
 //!
 //! `cargo bench --bench growth` runs 48 seeds of each shape, with some 170 process-days of healthy jobs, and prints a
-//! table for each judge. Its columns: cases; cases called a leak; cases with a false alarm; false alarms; days without
+//! table for each judge. Its columns: cases; leaks that were found; cases with a false alarm; false alarms; days without
 //! a leak; median delay in samples; median and ninth decile of the delay as a share of the time to the end; median
 //! error and bias of the forecast at half of that time; share of forecasts whose interval was right, at that time and
 //! each minute; ninth decile of the seconds for which a growth that is no leak stayed suspect after it ended; verdict
@@ -35,7 +35,7 @@ use lab::{Sampling, Shape};
 use score::{Judge, Outcome, Tally};
 
 /// The command line.
-struct Order {
+struct Options {
     first: u64,
     count: u64,
     interval: f64,
@@ -45,7 +45,7 @@ struct Order {
 }
 
 fn main() {
-    let mut order = Order {
+    let mut options = Options {
         first: 1 << 38,
         count: 48,
         interval: 1.0,
@@ -53,39 +53,39 @@ fn main() {
         judges: Judge::ALL.to_vec(),
         list: false,
     };
-    let mut words = env::args().skip(1);
-    while let Some(word) = words.next() {
-        let mut number = || words.next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(1.0);
-        match word.as_str() {
-            "--seeds" => order.count = number() as u64,
-            "--first" => order.first = number() as u64,
-            "--interval" => order.interval = number(),
-            "--gputop" => order.judges = vec![Judge::Gputop],
+    let mut arguments = env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut number = || arguments.next().and_then(|word| word.parse::<f64>().ok()).unwrap_or(1.0);
+        match argument.as_str() {
+            "--seeds" => options.count = number() as u64,
+            "--first" => options.first = number() as u64,
+            "--interval" => options.interval = number(),
+            "--gputop" => options.judges = vec![Judge::Gputop],
             "--allocated" => {
-                order.judges = vec![Judge::Parts];
-                order.shapes.retain(|shape| !matches!(shape, Shape::Restarts | Shape::Neighbours));
+                options.judges = vec![Judge::Parts];
+                options.shapes.retain(|shape| !matches!(shape, Shape::Restarts | Shape::Neighbours));
             }
-            "--list" => order.list = true,
+            "--list" => options.list = true,
             "--shape" => {
-                let name = words.next().unwrap_or_default();
-                order.shapes.retain(|shape| format!("{shape:?}").contains(&name));
+                let name = arguments.next().unwrap_or_default();
+                options.shapes.retain(|shape| format!("{shape:?}").contains(&name));
             }
             _ => {}
         }
     }
-    let tallies = run(&order);
+    let tallies = run(&options);
     for (judge, (shapes, all)) in &tallies {
-        println!("== {judge:?}, a sample every {} s", order.interval);
+        println!("== {judge:?}, a sample every {} s", options.interval);
         score::print(shapes, all);
     }
 }
 
 type Tallies = BTreeMap<Judge, (BTreeMap<Shape, Tally>, Tally)>;
 
-fn run(order: &Order) -> Tallies {
+fn run(options: &Options) -> Tallies {
     let next = AtomicU64::new(0);
     let tallies = Mutex::new(Tallies::new());
-    let jobs = order.count * order.shapes.len() as u64;
+    let jobs = options.count * options.shapes.len() as u64;
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(2, usize::from) {
             scope.spawn(|| {
@@ -94,15 +94,15 @@ fn run(order: &Order) -> Tallies {
                     if job >= jobs {
                         return;
                     }
-                    let shape = order.shapes[(job % order.shapes.len() as u64) as usize];
-                    let seed = order.first + job / order.shapes.len() as u64;
+                    let shape = options.shapes[(job % options.shapes.len() as u64) as usize];
+                    let seed = options.first + job / options.shapes.len() as u64;
                     let case = shape.make(seed);
-                    let (sampling, random) = (Sampling::every(order.interval), Random::seeded(seed ^ 0x77));
+                    let (sampling, random) = (Sampling::every(options.interval), Random::seeded(seed ^ 0x77));
                     let samples = sampling.read(&case, &mut random.clone());
                     let tensors = sampling.read_log(&case, &case.tensors, &mut random.clone());
-                    for judge in &order.judges {
-                        let outcome = Outcome::of(*judge, &case, &samples, &tensors, order.interval);
-                        if order.list {
+                    for judge in &options.judges {
+                        let outcome = Outcome::of(*judge, &case, &samples, &tensors, options.interval);
+                        if options.list {
                             println!("{shape:?} {seed} {}", outcome.line(&case));
                         }
                         let mut tallies = tallies.lock().expect("no judge panicked");

@@ -23,11 +23,12 @@ impl Judge {
     pub(crate) const ALL: [Self; 4] = [Self::Gputop, Self::Threshold, Self::Regression, Self::MannKendall];
 }
 
-/// A verdict at one sample, and the forecast time to the end in seconds: likely, low, high.
+/// The verdict of a judge at one sample.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Said {
-    pub(crate) outlook: LeakVerdict,
-    pub(crate) end: Option<[f64; 3]>,
+pub(crate) struct Judgement {
+    pub(crate) verdict: LeakVerdict,
+    /// The forecast time until memory runs out, in seconds: likely, low, high. `None` without a forecast.
+    pub(crate) time_left: Option<[f64; 3]>,
 }
 
 /// The result of a judge on a case. Times are in seconds since the beginning of the series.
@@ -35,12 +36,12 @@ pub(crate) struct Said {
 pub(crate) struct Outcome {
     /// The times of false alarms.
     pub(crate) false_alarms: Vec<f64>,
-    /// The time of the first alarm for a leak.
-    pub(crate) called: Option<f64>,
+    /// The time of the first alarm for a leak; `None` when it was not detected.
+    pub(crate) detected: Option<f64>,
     /// The delay of the alarm in samples, from when the leak could be detected.
     pub(crate) delay: f64,
     /// The delay as a share of the time to the end.
-    pub(crate) way: f64,
+    pub(crate) delay_share: f64,
     /// The relative error of the forecast at half of the time to the end, and whether its interval was right.
     pub(crate) half: Option<(f64, bool)>,
     /// That error in half widths of the interval.
@@ -49,13 +50,12 @@ pub(crate) struct Outcome {
     pub(crate) minutes: (u32, u32),
     /// The seconds for which a growth stayed suspect after it had ended.
     pub(crate) lingered: f64,
-    /// The seconds for which a leak was called one.
-    pub(crate) stood: f64,
+    /// The seconds for which the verdict on a leak was "leak".
+    pub(crate) leak_verdict_s: f64,
     /// The seconds without a leak.
     pub(crate) healthy: f64,
-    pub(crate) suspected: bool,
     /// The number of verdict changes.
-    turns: u32,
+    changes: u32,
     /// The time of the last sample in hours.
     hours: f64,
 }
@@ -65,33 +65,34 @@ impl Outcome {
     pub(crate) fn of(judge: Judge, case: &Case, samples: &[Sample], tensors: &[Sample], interval: f64) -> Self {
         let mut outcome = Self::default();
         let onset = case.onset.unwrap_or(f64::INFINITY);
-        let half = case.died.map(|died| f64::midpoint(onset.max(0.0), died));
-        let mut was = LeakVerdict::TooSoon;
+        let half = case.out_of_memory_at.map(|out_of_memory_at| f64::midpoint(onset.max(0.0), out_of_memory_at));
+        let mut last_verdict = LeakVerdict::TooSoon;
         let (mut minute, mut before) = (f64::NEG_INFINITY, 0.0);
-        let mut told = |at: f64, said: Said| {
-            let is_leak = said.outlook == LeakVerdict::Leak;
-            outcome.suspected |= said.outlook == LeakVerdict::Suspect;
+        let mut record = |at: f64, judgement: Judgement| {
+            let is_leak = judgement.verdict == LeakVerdict::Leak;
             if at < onset {
-                if is_leak && was != LeakVerdict::Leak {
+                if is_leak && last_verdict != LeakVerdict::Leak {
                     outcome.false_alarms.push(at);
                 }
                 outcome.healthy = at;
             } else {
-                if is_leak && outcome.called.is_none() {
-                    outcome.called = Some(at);
+                if is_leak && outcome.detected.is_none() {
+                    outcome.detected = Some(at);
                 }
                 if is_leak {
-                    outcome.stood += at - before;
+                    outcome.leak_verdict_s += at - before;
                 }
             }
             if let Some(plateau) = case.plateau
                 && at > plateau
-                && said.outlook >= LeakVerdict::Suspect
+                && judgement.verdict >= LeakVerdict::Suspect
             {
                 outcome.lingered = at - plateau;
             }
-            if let (Some(died), true, Some([likely, low, high])) = (case.died, is_leak && at >= onset, said.end) {
-                let left = died - at;
+            if let (Some(out_of_memory_at), true, Some([likely, low, high])) =
+                (case.out_of_memory_at, is_leak && at >= onset, judgement.time_left)
+            {
+                let left = out_of_memory_at - at;
                 if half.is_some_and(|half| at >= half) && outcome.half.is_none() {
                     outcome.half = Some(((likely - left) / left, low <= left && left <= high));
                     outcome.widths = if left < likely {
@@ -106,9 +107,9 @@ impl Outcome {
                     outcome.minutes.1 += u32::from(low <= left && left <= high);
                 }
             }
-            outcome.turns += u32::from(said.outlook != was);
+            outcome.changes += u32::from(judgement.verdict != last_verdict);
             outcome.hours = at / 3600.0;
-            was = said.outlook;
+            last_verdict = judgement.verdict;
             before = at;
         };
         match judge {
@@ -118,10 +119,9 @@ impl Outcome {
                 for (at, bytes) in samples {
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), limit);
                     let forecast = growth.evidence().and_then(|evidence| evidence.forecast);
-                    let end = forecast.map(|forecast| {
-                        [forecast.likely, forecast.low, forecast.high].map(|forecast| forecast.as_secs_f64())
-                    });
-                    told(*at as f64 / 1000.0, Said { outlook: growth.verdict(), end });
+                    let time_left = forecast
+                        .map(|forecast| [forecast.likely, forecast.low, forecast.high].map(|time| time.as_secs_f64()));
+                    record(*at as f64 / 1000.0, Judgement { verdict: growth.verdict(), time_left });
                 }
             }
             Judge::Parts => {
@@ -133,32 +133,31 @@ impl Outcome {
                     growth.push(Moment(*at + 1_000_000), Bytes(*bytes), Some(parts), limit);
                     let growing = growth.growth();
                     let forecast = growing.detector.evidence().and_then(|evidence| evidence.forecast);
-                    let end = forecast.map(|forecast| {
-                        [forecast.likely, forecast.low, forecast.high].map(|forecast| forecast.as_secs_f64())
-                    });
-                    told(*at as f64 / 1000.0, Said { outlook: growing.verdict(), end });
+                    let time_left = forecast
+                        .map(|forecast| [forecast.likely, forecast.low, forecast.high].map(|time| time.as_secs_f64()));
+                    record(*at as f64 / 1000.0, Judgement { verdict: growing.verdict(), time_left });
                 }
             }
-            Judge::Threshold => baselines::threshold(case, samples, told),
-            Judge::Regression => baselines::regression(case, samples, told),
-            Judge::MannKendall => baselines::mann_kendall(case, samples, told),
+            Judge::Threshold => baselines::threshold(case, samples, record),
+            Judge::Regression => baselines::regression(case, samples, record),
+            Judge::MannKendall => baselines::mann_kendall(case, samples, record),
         }
-        if let Some(called) = outcome.called {
-            outcome.delay = ((called - case.tellable()) / interval).max(0.0);
-            outcome.way = (called - onset) / (case.end - onset);
+        if let Some(detected) = outcome.detected {
+            outcome.delay = ((detected - case.detectable_from()) / interval).max(0.0);
+            outcome.delay_share = (detected - onset) / (case.end - onset);
         }
         outcome
     }
 
     pub(crate) fn line(&self, case: &Case) -> String {
         format!(
-            "onset {:.0?} end {:.0} plateau {:.0?} called {:.0?} delay {:.0} way {:.2} half {:.2?} widths {:.2} minutes {:?} alarms {:.0?} lingered {:.0}",
+            "onset {:.0?} end {:.0} plateau {:.0?} detected {:.0?} delay {:.0} share {:.2} half {:.2?} widths {:.2} minutes {:?} alarms {:.0?} lingered {:.0}",
             case.onset,
             case.end,
             case.plateau,
-            self.called,
+            self.detected,
             self.delay,
-            self.way,
+            self.delay_share,
             self.half,
             self.widths,
             self.minutes,
@@ -172,22 +171,22 @@ impl Outcome {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     cases: u32,
-    called: u32,
+    detected: u32,
     /// Cases with a false alarm: healthy ones, and those that only look like a leak.
     false_cases: [u32; 2],
     false_alarms: usize,
     days: f64,
     plain: u32,
-    plain_called: u32,
+    plain_detected: u32,
     delays: Vec<f64>,
-    ways: Vec<f64>,
+    delay_shares: Vec<f64>,
     errors: Vec<f64>,
     biases: Vec<f64>,
     covered: u32,
     minutes: Vec<f64>,
     lingered: Vec<f64>,
-    stood: Vec<f64>,
-    turns: u32,
+    leak_verdict_shares: Vec<f64>,
+    changes: u32,
     hours: f64,
 }
 
@@ -195,7 +194,7 @@ impl Tally {
     pub(crate) fn add(&mut self, case: &Case, outcome: &Outcome) {
         let label = case.shape.label();
         self.cases += 1;
-        self.turns += outcome.turns;
+        self.changes += outcome.changes;
         self.hours += outcome.hours;
         let suspects = usize::from(label == Label::AtMostSuspect);
         self.false_cases[suspects] += u32::from(!outcome.false_alarms.is_empty());
@@ -209,15 +208,15 @@ impl Tally {
         if case.onset.is_none() {
             return;
         }
-        self.called += u32::from(outcome.called.is_some());
+        self.detected += u32::from(outcome.detected.is_some());
         if label == Label::Leak {
             self.plain += 1;
-            self.plain_called += u32::from(outcome.called.is_some());
+            self.plain_detected += u32::from(outcome.detected.is_some());
         }
-        if outcome.called.is_some() {
+        if outcome.detected.is_some() {
             self.delays.push(outcome.delay);
-            self.ways.push(outcome.way);
-            self.stood.push(outcome.stood / (case.end - case.onset.unwrap_or(0.0)));
+            self.delay_shares.push(outcome.delay_share);
+            self.leak_verdict_shares.push(outcome.leak_verdict_s / (case.end - case.onset.unwrap_or(0.0)));
         }
         if let Some((error, covered)) = outcome.half {
             self.errors.push(error.abs());
@@ -249,37 +248,37 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
         "{:<16} {:>5} {:>6} {:>6} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}",
         "shape",
         "cases",
-        "called",
+        "found",
         "false",
         "alarms",
         "days",
         "delay",
-        "way",
-        "w90",
+        "share",
+        "s90",
         "error",
         "bias",
         "cover",
         "cov/m",
         "linger",
-        "turns"
+        "changes"
     );
     let line = |name: &str, tally: &Tally| {
         println!(
             "{name:<16} {:>5} {:>6} {:>6} {:>6} {:>7.1} {:>6.0} {:>6.3} {:>6.2} {:>6.3} {:>6.3} {:>6.2} {:>6.2} {:>6.0} {:>6.1}",
             tally.cases,
-            tally.called,
+            tally.detected,
             tally.false_cases[0] + tally.false_cases[1],
             tally.false_alarms,
             tally.days,
             median(&tally.delays),
-            median(&tally.ways),
-            quantile(&tally.ways, 0.9),
+            median(&tally.delay_shares),
+            quantile(&tally.delay_shares, 0.9),
             median(&tally.errors),
             median(&tally.biases),
             f64::from(tally.covered) / tally.errors.len() as f64,
             mean(&tally.minutes),
             quantile(&tally.lingered, 0.9),
-            f64::from(tally.turns) / tally.hours,
+            f64::from(tally.changes) / tally.hours,
         );
     };
     for (shape, tally) in shapes {
@@ -289,21 +288,21 @@ pub(crate) fn print(shapes: &BTreeMap<Shape, Tally>, all: &Tally) {
     let mut plain = Tally::default();
     for tally in shapes.iter().filter(|(shape, _)| shape.label() == Label::Leak).map(|(_, tally)| tally) {
         plain.delays.extend(&tally.delays);
-        plain.ways.extend(&tally.ways);
+        plain.delay_shares.extend(&tally.delay_shares);
         plain.errors.extend(&tally.errors);
         plain.covered += tally.covered;
         plain.minutes.extend(&tally.minutes);
     }
     let share = |a: u32, b: u32| f64::from(a) / f64::from(b);
     println!(
-        "plain leaks: precision {:.3} (with what is at most suspect {:.3}), recall {:.3}, {:.3} false alarms a process-day over {:.0} days,\n  delay {:.0} samples and {:.1} % of the way, forecast error {:.1} % at half life, coverage {:.2} (of all forecasts {:.2})",
-        share(all.plain_called, all.plain_called + all.false_cases[0]),
-        share(all.plain_called, all.plain_called + all.false_cases[0] + all.false_cases[1]),
-        share(all.plain_called, all.plain),
+        "plain leaks: precision {:.3} (with growth that is at most suspect {:.3}), recall {:.3}, {:.3} false alarms per process-day over {:.0} days,\n  delay {:.0} samples and {:.1} % of the time to the end, forecast error {:.1} % at half life, coverage {:.2} (of all forecasts {:.2})",
+        share(all.plain_detected, all.plain_detected + all.false_cases[0]),
+        share(all.plain_detected, all.plain_detected + all.false_cases[0] + all.false_cases[1]),
+        share(all.plain_detected, all.plain),
         all.false_alarms as f64 / all.days,
         all.days,
         median(&plain.delays),
-        100.0 * median(&plain.ways),
+        100.0 * median(&plain.delay_shares),
         100.0 * median(&plain.errors),
         f64::from(plain.covered) / plain.errors.len() as f64,
         mean(&plain.minutes),

@@ -31,7 +31,7 @@ const SEEDS: [(Shape, u64); 16] = [
     (Shape::EmptiedCache, 0),
     (Shape::SortedEpoch, 8),
     (Shape::LargeSteps, 8),
-    (Shape::Stairs, 4),
+    (Shape::EpochSteps, 4),
     (Shape::Sawtooth, 1),
     (Shape::LateOnset, 4),
     (Shape::InEvaluation, 4),
@@ -92,14 +92,17 @@ fn each_shape_gets_its_verdict() {
             assert!(case.plateau.is_none_or(|plateau| last.0 < plateau + 120.0), "{name}");
             continue;
         }
-        let (onset, died) = (case.onset.expect("a leak begins"), case.died.expect("a leak ends"));
+        let (onset, out_of_memory_at) =
+            (case.onset.expect("a leak begins"), case.out_of_memory_at.expect("a leak ends"));
         let detected = detected.expect(&name);
         assert!(onset <= detected, "{name}");
-        assert!(detected - case.tellable() < 0.3 * (died - onset), "{name}");
+        assert!(detected - case.detectable_from() < 0.3 * (out_of_memory_at - onset), "{name}");
         let forecasts = series["forecasts"].as_array().expect("a list");
-        let half =
-            forecasts.iter().find(|forecast| forecast["at"].as_f64() > Some(f64::midpoint(onset, died))).expect(&name);
-        let left = died - half["at"].as_f64().expect("a time");
+        let half = forecasts
+            .iter()
+            .find(|forecast| forecast["at"].as_f64() > Some(f64::midpoint(onset, out_of_memory_at)))
+            .expect(&name);
+        let left = out_of_memory_at - half["at"].as_f64().expect("a time");
         let forecast = half["oom_in_s"].as_f64().expect("the capacity is known");
         assert!((forecast - left).abs() < 0.35 * left, "{name}: {half}, but {left} s were left");
         assert!(half["oom_low_s"].as_f64() < Some(forecast) && half["oom_high_s"].as_f64() > Some(forecast), "{half}");

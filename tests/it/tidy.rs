@@ -162,7 +162,7 @@ fn product() -> Vec<Source> {
 }
 
 fn all() -> Vec<Source> {
-    sources(&["src", "tests"])
+    sources(&["src", "tests", "benches"])
 }
 
 #[track_caller]

@@ -51,7 +51,7 @@ impl DeviceAllocator {
     }
 
     /// Allocates a tensor; `None` when the driver's memory would exceed `limit`.
-    pub(crate) fn take(&mut self, bytes: u64, limit: u64) -> Option<Block> {
+    pub(crate) fn allocate(&mut self, bytes: u64, limit: u64) -> Option<Block> {
         let size = bytes.max(1).next_multiple_of(512);
         let small = size <= MIB;
         let best = self.free.range((small, size, 0, 0)..(small, u64::MAX, 0, 0)).next().copied();
@@ -118,7 +118,7 @@ impl DeviceAllocator {
     }
 
     /// Frees a tensor into the cache.
-    pub(crate) fn give(&mut self, block: Block) {
+    pub(crate) fn free(&mut self, block: Block) {
         let segment = &mut self.segments[block.segment];
         let (mut offset, small) = (block.offset, segment.small);
         let Some((mut size, _)) = segment.blocks.remove(&offset) else { return };

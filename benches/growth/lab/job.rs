@@ -46,7 +46,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Draws a job that leaves between `low` and `high` of the GPU's memory free.
-    pub(crate) fn some(random: &mut Random, low: f64, high: f64) -> Self {
+    pub(crate) fn random(random: &mut Random, low: f64, high: f64) -> Self {
         let gib = random.pick(&[8, 11, 12, 16, 24, 24, 32, 40, 48, 80, 80, 80]);
         let capacity = (gib << 30) / 50 * 49;
         let held = (1.0 - random.uniform(low, high)) * capacity as f64;
@@ -84,7 +84,7 @@ pub(crate) struct Job {
     /// The same for the memory of context and tensors, at some times of each step.
     pub(crate) tensors: Vec<(f64, u64)>,
     /// The time at which an allocation failed.
-    pub(crate) died: Option<f64>,
+    pub(crate) out_of_memory_at: Option<f64>,
     kept: Vec<Block>,
 }
 
@@ -97,7 +97,7 @@ impl Job {
             now: 0.0,
             log: vec![(0.0, 0)],
             tensors: vec![(0.0, 0)],
-            died: None,
+            out_of_memory_at: None,
             kept: Vec::new(),
         };
         job.load();
@@ -107,26 +107,26 @@ impl Job {
     /// Creates the context, loads the weights layer by layer, and runs the first steps.
     fn load(&mut self) {
         self.now += self.random.uniform(0.5, 5.0);
-        self.note();
+        self.record_memory();
         let (weights, load) = (self.plan.weights, self.plan.load);
         let layers = self.random.whole(10, 60);
         let optimizer = if self.random.chance(0.7) { 0.75 } else { 0.0 };
         let mine = weights as f64 * (1.0 - optimizer);
         for _ in 0..layers {
-            self.keep((mine / layers as f64) as u64);
+            self.allocate_forever((mine / layers as f64) as u64);
             self.now += (mine / layers as f64 / (load * MIB as f64)).max(0.02);
         }
         self.step();
         // The first step creates gradients and optimizer state.
         for _ in 0..layers {
-            self.keep((weights as f64 * optimizer / layers as f64) as u64);
+            self.allocate_forever((weights as f64 * optimizer / layers as f64) as u64);
         }
         // Autotuning tries kernels with workspaces of many sizes.
         for _ in 0..self.random.whole(0, 6) {
             let size = self.random.log_uniform(MIB as f64, 0.03 * self.plan.capacity as f64) as u64;
-            if let Some(block) = self.take(size) {
+            if let Some(block) = self.allocate(size) {
                 self.step();
-                self.memory.give(block);
+                self.memory.free(block);
             }
         }
         // PyTorch empties its cache after autotuning.
@@ -134,7 +134,7 @@ impl Job {
         self.step();
     }
 
-    pub(crate) fn note(&mut self) {
+    pub(crate) fn record_memory(&mut self) {
         let held = self.plan.context + self.memory.reserved();
         if self.log.last().is_none_or(|last| last.1 != held) {
             self.log.push((self.now, held));
@@ -142,47 +142,47 @@ impl Job {
     }
 
     /// Logs the memory of tensors at that many seconds from now.
-    fn tell(&mut self, later: f64) {
+    fn record_tensors(&mut self, later: f64) {
         self.tensors.push((self.now + later, self.plan.context + self.memory.allocated()));
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.died.is_none()
+        self.out_of_memory_at.is_none()
     }
 
-    fn take(&mut self, bytes: u64) -> Option<Block> {
-        if self.died.is_some() {
+    fn allocate(&mut self, bytes: u64) -> Option<Block> {
+        if self.out_of_memory_at.is_some() {
             return None;
         }
         let limit = self.plan.capacity - self.plan.context;
-        let mut block = self.memory.take(bytes, limit);
+        let mut block = self.memory.allocate(bytes, limit);
         if block.is_none() {
             self.memory.empty_cache();
-            block = self.memory.take(bytes, limit);
+            block = self.memory.allocate(bytes, limit);
         }
         if block.is_none() {
-            self.died = Some(self.now);
+            self.out_of_memory_at = Some(self.now);
         }
-        self.note();
+        self.record_memory();
         block
     }
 
     /// Allocates a tensor that is never freed.
-    pub(crate) fn keep(&mut self, bytes: u64) {
+    pub(crate) fn allocate_forever(&mut self, bytes: u64) {
         if bytes > 0
-            && let Some(block) = self.take(bytes)
+            && let Some(block) = self.allocate(bytes)
         {
             self.kept.push(block);
         }
-        self.tell(0.0);
+        self.record_tensors(0.0);
     }
 
     /// Frees all kept tensors but the first `count`.
     pub(crate) fn release(&mut self, since: usize) {
         for block in self.kept.drain(since..) {
-            self.memory.give(block);
+            self.memory.free(block);
         }
-        self.tell(0.0);
+        self.record_tensors(0.0);
     }
 
     pub(crate) fn kept(&self) -> usize {
@@ -191,7 +191,7 @@ impl Job {
 
     pub(crate) fn empty_cache(&mut self) {
         self.memory.empty_cache();
-        self.note();
+        self.record_memory();
     }
 
     /// Runs one batch, forward and backward.
@@ -210,20 +210,20 @@ impl Job {
         let whole = self.plan.activations as f64 * length;
         let mut held = Vec::with_capacity(self.plan.shares.len());
         for at in 0..self.plan.shares.len() {
-            held.extend(self.take((whole * self.plan.shares[at]) as u64));
+            held.extend(self.allocate((whole * self.plan.shares[at]) as u64));
         }
         between(self);
         let span = self.plan.step * self.random.uniform(0.9, 1.1);
-        self.tell(0.3 * span);
+        self.record_tensors(0.3 * span);
         let half = held.len() / 2;
         for block in held.drain(half..).rev() {
-            self.memory.give(block);
+            self.memory.free(block);
         }
-        self.tell(0.6 * span);
+        self.record_tensors(0.6 * span);
         while let Some(block) = held.pop() {
-            self.memory.give(block);
+            self.memory.free(block);
         }
-        self.tell(0.9 * span);
+        self.record_tensors(0.9 * span);
         self.now += span;
     }
 

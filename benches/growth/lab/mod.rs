@@ -43,46 +43,46 @@ pub(crate) struct Case {
     /// The beginning of the leak.
     pub(crate) onset: Option<f64>,
     /// The time from which a leak can be detected: its beginning, or its sixth step. The delay counts from here.
-    pub(crate) tellable: f64,
+    pub(crate) detectable_from: f64,
     /// The time at which memory ran out.
-    pub(crate) died: Option<f64>,
+    pub(crate) out_of_memory_at: Option<f64>,
     /// The end of a growth that is no leak.
     pub(crate) plateau: Option<f64>,
 }
 
 impl Case {
-    fn of(job: Job, end: f64) -> Self {
+    fn new(job: Job, end: f64) -> Self {
         Self {
             shape: Shape::Flat,
             capacity: job.plan.capacity,
-            end: job.died.unwrap_or(end),
+            end: job.out_of_memory_at.unwrap_or(end),
             log: job.log,
             tensors: job.tensors,
             onset: None,
-            tellable: 0.0,
-            died: job.died,
+            detectable_from: 0.0,
+            out_of_memory_at: job.out_of_memory_at,
             plateau: None,
         }
     }
 
     /// Drops the changes before a time.
-    fn begin(&mut self, from: f64) {
+    fn drop_before(&mut self, from: f64) {
         for log in [&mut self.log, &mut self.tensors] {
             let first = log.partition_point(|entry| entry.0 <= from).saturating_sub(1);
             log.drain(..first);
-            for it in log {
-                it.0 = (it.0 - from).max(0.0);
+            for (time, _) in log {
+                *time = (*time - from).max(0.0);
             }
         }
         self.end -= from;
-        self.tellable -= from;
-        for time in [&mut self.onset, &mut self.died, &mut self.plateau].into_iter().flatten() {
+        self.detectable_from -= from;
+        for time in [&mut self.onset, &mut self.out_of_memory_at, &mut self.plateau].into_iter().flatten() {
             *time -= from;
         }
     }
 
-    /// The time from which the delay counts.
-    pub(crate) fn tellable(&self) -> f64 {
-        self.onset.map_or(f64::INFINITY, |onset| onset.max(self.tellable))
+    /// The time from which a leak can be detected; infinite without a leak.
+    pub(crate) fn detectable_from(&self) -> f64 {
+        self.onset.map_or(f64::INFINITY, |onset| onset.max(self.detectable_from))
     }
 }

@@ -14,12 +14,12 @@ pub(crate) struct Sampling {
     /// The most that a sample may be late, as a share of the interval.
     pub(crate) jitter: f64,
     /// The gaps per hour.
-    pub(crate) holes: f64,
+    pub(crate) gaps_per_hour: f64,
 }
 
 impl Sampling {
     pub(crate) fn every(interval: f64) -> Self {
-        Self { interval, jitter: 0.05, holes: 0.1 }
+        Self { interval, jitter: 0.05, gaps_per_hour: 0.1 }
     }
 
     /// Samples a case, in whole MiB like `nvidia-smi`.
@@ -32,7 +32,7 @@ impl Sampling {
         let mut samples = Vec::with_capacity((case.end / self.interval) as usize + 1);
         let (mut at, mut held) = (0, 0);
         let mut due = 0.0;
-        let mut hole = self.until_hole(random);
+        let mut next_gap = self.until_gap(random);
         while due < case.end {
             let now = due + self.interval * self.jitter * random.unit();
             while let Some((_, next)) = log.get(at).filter(|entry| entry.0 <= now) {
@@ -41,15 +41,15 @@ impl Sampling {
             }
             samples.push(((now * 1000.0) as u64, held / MIB * MIB));
             due += self.interval;
-            if due > hole {
+            if due > next_gap {
                 due += random.log_uniform(5.0, 900.0);
-                hole = due + self.until_hole(random);
+                next_gap = due + self.until_gap(random);
             }
         }
         samples
     }
 
-    fn until_hole(self, random: &mut Random) -> f64 {
-        if self.holes > 0.0 { 3600.0 / self.holes * random.exponential() } else { f64::INFINITY }
+    fn until_gap(self, random: &mut Random) -> f64 {
+        if self.gaps_per_hour > 0.0 { 3600.0 / self.gaps_per_hour * random.exponential() } else { f64::INFINITY }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum Shape {
     ReplayBuffer,
     SmallSteps,
     LargeSteps,
-    Stairs,
+    EpochSteps,
     Sawtooth,
     Accelerating,
     LateOnset,
@@ -61,7 +61,7 @@ impl Shape {
         Self::ReplayBuffer,
         Self::SmallSteps,
         Self::LargeSteps,
-        Self::Stairs,
+        Self::EpochSteps,
         Self::Sawtooth,
         Self::Accelerating,
         Self::LateOnset,
@@ -87,8 +87,8 @@ impl Shape {
         loop {
             let case = self.draw(&mut random);
             let is_some = match case.onset {
-                None => case.died.is_none() && case.end > 1800.0,
-                Some(_) => case.died.is_some() && case.end - case.tellable() > 600.0,
+                None => case.out_of_memory_at.is_none() && case.end > 1800.0,
+                Some(_) => case.out_of_memory_at.is_some() && case.end - case.detectable_from() > 600.0,
             };
             if is_some {
                 return case;
@@ -120,7 +120,7 @@ impl Shape {
                 leaks::steady(random, large, &leaks::Onset::Late)
             }
             Self::OneRank => leaks::one_rank(random),
-            Self::Stairs => leaks::stairs(random),
+            Self::EpochSteps => leaks::epoch_steps(random),
             Self::Sawtooth => leaks::sawtooth(random),
             Self::Accelerating => leaks::accelerating(random),
             Self::InEvaluation => leaks::in_evaluation(random),
@@ -132,7 +132,7 @@ impl Shape {
         // The observer may start late: the series then begins in the middle of the job.
         let first = case.onset.or(case.plateau.map(|_| 0.0)).unwrap_or(HOUR);
         if random.chance(0.2) && first > 0.0 {
-            case.begin(random.uniform(0.0, first));
+            case.drop_before(random.uniform(0.0, first));
         }
         case
     }
@@ -161,7 +161,7 @@ fn varied(random: &mut Random) -> Lengths {
     }
 }
 
-fn some_job(random: &mut Random, low: f64, high: f64, lengths: Lengths) -> Job {
-    let plan = Plan { lengths, ..Plan::some(random, low, high) };
+fn random_job(random: &mut Random, low: f64, high: f64, lengths: Lengths) -> Job {
+    let plan = Plan { lengths, ..Plan::random(random, low, high) };
     Job::start(plan, random.clone())
 }

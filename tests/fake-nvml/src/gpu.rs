@@ -158,7 +158,7 @@ pub struct Inforom {
 pub struct Memory {
     /// All of it.
     pub total: u64,
-    /// What driver and firmware keep. MigInstance of `used` in v1, apart from it in v2.
+    /// Reserved by driver and firmware. Part of `used` in v1, and not in v2.
     pub reserved: u64,
     /// In use by no process that the driver lists.
     pub unaccounted: u64,

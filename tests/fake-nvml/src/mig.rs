@@ -1,4 +1,4 @@
-//! Multi-instance GPUs: the mode, the instances, and the way between a part and its GPU.
+//! Multi-instance GPUs: the mode, the instances, and the handles from a GPU to its instances and back.
 
 use crate::{
     abi::{Attributes, Code, Handle, Out},

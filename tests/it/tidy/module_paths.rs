@@ -41,7 +41,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What a module declares.
+/// The names that a module declares.
 #[derive(Default)]
 struct Declared {
     items: BTreeSet<String>,

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use syn::visit::{self, Visit};
 
-/// The most closures with the parameter `it`. It only goes down, to 150.
-const MOST_CLOSURES_WITH_IT: usize = 150;
+/// The most closures with the parameter `it`, in `src`, `tests` and `benches`. Only lower it.
+const MOST_CLOSURES_WITH_IT: usize = 133;
 
-/// The most comments that begin with one of these words. It only goes down, to 25.
-const MOST_COMMENTS_WITHOUT_NOUN: usize = 25;
+/// The most comments that begin with one of these words, in `src`, `tests` and `benches`. Only lower it.
+const MOST_COMMENTS_WITHOUT_NOUN: usize = 14;
 const WORDS_WITHOUT_NOUN: &[&str] = &["What", "Who", "Such", "Those", "Of", "So"];
 
 /// Names that several types still have. None may be added; remove a name when one type has it.
@@ -66,9 +66,10 @@ fn no_two_types_share_a_name() {
 #[test]
 fn closures_name_their_parameter() {
     let forms = ["|it|", "|&it|", "|mut it|", "|it:"];
-    let sources = super::product();
+    let sources = super::all();
     let count: usize = sources
         .iter()
+        .filter(|source| !source.path.ends_with("words.rs"))
         .flat_map(|source| source.code().map(|(_, line)| line))
         .map(|line| forms.iter().map(|form| line.matches(form).count()).sum::<usize>())
         .sum();
@@ -80,7 +81,7 @@ fn closures_name_their_parameter() {
 
 #[test]
 fn comments_begin_with_a_noun_or_a_verb() {
-    let sources = super::product();
+    let sources = super::all();
     let mut broken = Vec::new();
     for source in &sources {
         for (number, line) in (1..).zip(source.text.lines()) {

@@ -4,7 +4,7 @@ use super::super::Case;
 use super::super::allocator::MIB;
 use super::super::job::{Job, Lengths};
 use super::super::random::Random;
-use super::{HOUR, some_job, varied};
+use super::{HOUR, random_job, varied};
 
 pub(super) enum Onset {
     /// At the beginning of training, or some minutes later.
@@ -23,7 +23,7 @@ impl Onset {
     }
 }
 
-/// Returns the free memory, and the rate at which a leak fills it within that many seconds.
+/// The rate in bytes per second at which a leak fills the free memory within this many seconds, within limits.
 fn rate(job: &Job, span: f64) -> f64 {
     let held = job.log.iter().map(|entry| entry.1).max().unwrap_or(0);
     let room = (job.plan.capacity - held) as f64;
@@ -31,7 +31,7 @@ fn rate(job: &Job, span: f64) -> f64 {
 }
 
 /// The seconds that leaks take.
-fn way(random: &mut Random) -> f64 {
+fn leak_duration(random: &mut Random) -> f64 {
     random.log_uniform(0.4 * HOUR, 16.0 * HOUR)
 }
 
@@ -42,17 +42,17 @@ struct Leak {
 }
 
 impl Leak {
-    fn some(random: &mut Random, large: bool, rate: f64) -> Self {
+    fn random(random: &mut Random, large: bool, rate: f64) -> Self {
         let size = if large { random.log_uniform(1.1, 9.5) } else { random.log_uniform(0.02, 1.0) } * MIB as f64;
         // The model allocator would need too many blocks.
         Self { size: if large { size } else { size.max((rate * 0.5).min(MIB as f64)) }, due: 0.0 }
     }
 
-    fn drip(&mut self, job: &mut Job, bytes: f64) {
+    fn leak(&mut self, job: &mut Job, bytes: f64) {
         self.due += bytes;
         while self.due >= self.size && job.is_alive() {
             self.due -= self.size;
-            job.keep(self.size as u64);
+            job.allocate_forever(self.size as u64);
         }
     }
 }
@@ -67,39 +67,39 @@ fn leak(mut job: Job, onset: f64, mut after: impl FnMut(&mut Job, f64)) -> Case 
         let length = job.plan.lengths.draw(&mut job.random);
         job.batch_with(length, |job| after(job, elapsed));
     }
-    Case { onset: Some(onset), ..Case::of(job, end) }
+    Case { onset: Some(onset), ..Case::new(job, end) }
 }
 
 pub(super) fn steady(random: &mut Random, large: bool, onset: &Onset) -> Case {
-    let mut job = some_job(random, 0.15, 0.8, Lengths::Fixed);
+    let mut job = random_job(random, 0.15, 0.8, Lengths::Fixed);
     let until = job.now + onset.draw(random);
     job.run(until, |_| ());
-    let rate = rate(&job, way(random));
-    let mut drops = Leak::some(random, large, rate);
+    let rate = rate(&job, leak_duration(random));
+    let mut drops = Leak::random(random, large, rate);
     let uneven = if random.chance(0.3) { random.uniform(0.0, 1.0) } else { 0.0 };
     let onset = job.now;
     leak(job, onset, |job, elapsed| {
         let share = 1.0 + uneven * (job.random.exponential() - 1.0);
-        drops.drip(job, rate * elapsed * share);
+        drops.leak(job, rate * elapsed * share);
     })
 }
 
 /// One of eight ranks: collectives first add some buffers, as on the other ranks.
 pub(super) fn one_rank(random: &mut Random) -> Case {
-    let mut job = some_job(random, 0.15, 0.7, Lengths::Fixed);
+    let mut job = random_job(random, 0.15, 0.7, Lengths::Fixed);
     for _ in 0..random.whole(1, 8) {
-        job.keep(random.log_uniform(4.0, 64.0) as u64 * MIB);
+        job.allocate_forever(random.log_uniform(4.0, 64.0) as u64 * MIB);
         let until = job.now + random.uniform(1.0, 20.0);
         job.run(until, |_| ());
     }
-    let rate = rate(&job, way(random));
-    let mut drops = Leak::some(random, false, rate);
+    let rate = rate(&job, leak_duration(random));
+    let mut drops = Leak::random(random, false, rate);
     let onset = job.now;
-    leak(job, onset, |job, elapsed| drops.drip(job, rate * elapsed))
+    leak(job, onset, |job, elapsed| drops.leak(job, rate * elapsed))
 }
 
-pub(super) fn stairs(random: &mut Random) -> Case {
-    let job = some_job(random, 0.15, 0.8, Lengths::Fixed);
+pub(super) fn epoch_steps(random: &mut Random) -> Case {
+    let job = random_job(random, 0.15, 0.8, Lengths::Fixed);
     let epoch = random.log_uniform(30.0, 2.0 * HOUR);
     let count = random.log_uniform(9.0, 60.0).min(18.0 * HOUR / epoch).max(9.0);
     let size = rate(&job, epoch * count) * epoch;
@@ -111,22 +111,22 @@ pub(super) fn stairs(random: &mut Random) -> Case {
         if job.now >= next {
             let size = size * (1.0 + uneven * job.random.normal()).max(0.3);
             for _ in 0..parts {
-                job.keep((size / parts as f64) as u64);
+                job.allocate_forever((size / parts as f64) as u64);
             }
             done.push(job.now);
             next += epoch * (1.0 + 0.3 * uneven * job.random.normal());
         }
     });
-    case.tellable = done.get(5).copied().unwrap_or(f64::INFINITY);
+    case.detectable_from = done.get(5).copied().unwrap_or(f64::INFINITY);
     case
 }
 
 pub(super) fn sawtooth(random: &mut Random) -> Case {
-    let job = some_job(random, 0.3, 0.8, Lengths::Fixed);
+    let job = random_job(random, 0.3, 0.8, Lengths::Fixed);
     let tooth = random.uniform(0.02, 0.15) * job.plan.capacity as f64;
     let period = random.log_uniform(10.0, 600.0);
-    let rate = rate(&job, way(random).max(30.0 * period));
-    let mut drops = Leak::some(random, true, rate);
+    let rate = rate(&job, leak_duration(random).max(30.0 * period));
+    let mut drops = Leak::random(random, true, rate);
     let (mut floor, mut next) = (job.kept(), job.now + period);
     let onset = job.now;
     leak(job, onset, |job, elapsed| {
@@ -135,60 +135,60 @@ pub(super) fn sawtooth(random: &mut Random) -> Case {
             job.release(floor);
             job.empty_cache();
             // The leak is among the garbage, and stays when that is collected.
-            drops.drip(job, 0.0);
+            drops.leak(job, 0.0);
             floor = job.kept();
         }
         drops.due += rate * elapsed;
-        job.keep((tooth * elapsed / period) as u64);
+        job.allocate_forever((tooth * elapsed / period) as u64);
     })
 }
 
 pub(super) fn accelerating(random: &mut Random) -> Case {
-    let mut job = some_job(random, 0.15, 0.8, Lengths::Fixed);
-    let span = way(random).max(0.7 * HOUR);
+    let mut job = random_job(random, 0.15, 0.8, Lengths::Fixed);
+    let span = leak_duration(random).max(0.7 * HOUR);
     let room = rate(&job, span) * span;
-    let mut drops = Leak::some(random, false, 2.0 * room / span);
+    let mut drops = Leak::random(random, false, 2.0 * room / span);
     let (share, exponential) = (random.uniform(0.05, 0.5), random.chance(0.3));
     let until = job.now + if random.chance(0.5) { 0.0 } else { random.log_uniform(60.0, 0.5 * HOUR) };
     job.run(until, |_| ());
     let onset = job.now;
     leak(job, onset, |job, elapsed| {
-        let way = (job.now - onset) / span;
+        let progress = (job.now - onset) / span;
         let speed = if exponential {
             // Grows exponentially from `share` of the mean rate on.
             let growth = 3.0 * (1.0 - share);
-            share.max(0.2) * (growth * way).exp()
+            share.max(0.2) * (growth * progress).exp()
         } else {
-            share + 2.0 * (1.0 - share) * way
+            share + 2.0 * (1.0 - share) * progress
         };
-        drops.drip(job, room / span * speed * elapsed);
+        drops.leak(job, room / span * speed * elapsed);
     })
 }
 
 pub(super) fn in_evaluation(random: &mut Random) -> Case {
-    let job = some_job(random, 0.3, 0.8, Lengths::Fixed);
+    let job = random_job(random, 0.3, 0.8, Lengths::Fixed);
     let epoch = random.log_uniform(60.0, 1.5 * HOUR);
     let count = random.log_uniform(9.0, 50.0).min(18.0 * HOUR / epoch).max(9.0);
     let span = random.uniform(0.05, 0.3) * epoch;
     let rate = rate(&job, epoch * count) * epoch / span;
     let large = random.chance(0.5);
-    let mut drops = Leak::some(random, large, rate);
+    let mut drops = Leak::random(random, large, rate);
     let onset = job.now + epoch - span;
     let began = job.now;
     let mut case = leak(job, onset, |job, elapsed| {
         if (job.now - began) % epoch > epoch - span {
-            drops.drip(job, rate * elapsed);
+            drops.leak(job, rate * elapsed);
         }
     });
-    case.tellable = began + 6.0 * epoch;
+    case.detectable_from = began + 6.0 * epoch;
     case
 }
 
 pub(super) fn pausing(random: &mut Random) -> Case {
-    let mut job = some_job(random, 0.2, 0.8, Lengths::Fixed);
-    let rate = 2.0 * rate(&job, way(random));
+    let mut job = random_job(random, 0.2, 0.8, Lengths::Fixed);
+    let rate = 2.0 * rate(&job, leak_duration(random));
     let large = random.chance(0.5);
-    let mut drops = Leak::some(random, large, rate);
+    let mut drops = Leak::random(random, large, rate);
     let mean = random.log_uniform(200.0, 0.5 * HOUR);
     let (mut pauses, mut next) = (false, job.now + mean);
     let onset = job.now;
@@ -199,26 +199,26 @@ pub(super) fn pausing(random: &mut Random) -> Case {
             next = job.now + mean * job.random.uniform(0.5, 1.5);
         }
         if !pauses {
-            drops.drip(job, rate * elapsed);
+            drops.leak(job, rate * elapsed);
         }
     })
 }
 
 pub(super) fn under_high_water(random: &mut Random) -> Case {
     let lengths = varied(random);
-    let mut job = some_job(random, 0.1, 0.6, lengths);
+    let mut job = random_job(random, 0.1, 0.6, lengths);
     let until = job.now + random.log_uniform(60.0, HOUR);
     job.run(until, |_| ());
-    let rate = rate(&job, way(random));
+    let rate = rate(&job, leak_duration(random));
     let large = random.chance(0.5);
-    let mut drops = Leak::some(random, large, rate);
+    let mut drops = Leak::random(random, large, rate);
     let onset = job.now;
-    leak(job, onset, |job, elapsed| drops.drip(job, rate * elapsed))
+    leak(job, onset, |job, elapsed| drops.leak(job, rate * elapsed))
 }
 
 pub(super) fn slower_than_noise(random: &mut Random) -> Case {
     let lengths = varied(random);
-    let mut job = some_job(random, 0.2, 0.6, lengths);
+    let mut job = random_job(random, 0.2, 0.6, lengths);
     let every = random.log_uniform(2.0, 60.0);
     let until = job.now + random.log_uniform(60.0, HOUR);
     let mut next = job.now;
@@ -230,10 +230,10 @@ pub(super) fn slower_than_noise(random: &mut Random) -> Case {
     };
     job.run(until, &mut empty);
     let rate = rate(&job, random.uniform(10.0, 20.0) * HOUR);
-    let mut drops = Leak::some(random, false, rate);
+    let mut drops = Leak::random(random, false, rate);
     let onset = job.now;
     leak(job, onset, |job, elapsed| {
         empty(job);
-        drops.drip(job, rate * elapsed);
+        drops.leak(job, rate * elapsed);
     })
 }
