@@ -5,7 +5,6 @@
 //! on from the last readings.
 
 pub(super) mod call_watch;
-mod calls;
 mod errors;
 mod field_values;
 mod gpu_calls;

@@ -23,11 +23,6 @@ pub(super) fn is_partial(error: &NvmlError) -> bool {
     !is_answer && !is_fatal(error) && missing(error) == Missing::Failed
 }
 
-/// Whether the GPU needs a reset. Its memory and processes can still be read.
-pub(super) fn needs_reset(error: &NvmlError) -> bool {
-    matches!(error, NvmlError::ResetRequired)
-}
-
 /// `NVML_ERROR_ARGUMENT_VERSION_MISMATCH` and `NVML_ERROR_DEPRECATED`, which nvml-wrapper does not name.
 const VERSION_MISMATCH: u32 = 25;
 pub(super) const DEPRECATED: u32 = 26;

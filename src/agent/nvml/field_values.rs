@@ -13,57 +13,55 @@ use super::raw::handle;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{GpuDetail, GpuHealth, Missing, Reading};
 
-/// A field's number in nvml.h (`NVML_FI_DEV_…`) and its scope, such as a link. No driver may have renumbered the field.
-type Field = (u32, u32);
-
-/// Fields of whole GPUs, in the order of [`GpuCalls::read_fields`].
-const DETAILS: [u32; 8] = [29, 30, 74, 76, 82, 185, 186, 230];
-
+/// The scope of fields of a GPU as a whole.
+const GPU: u32 = 0;
+/// The scope of the module that joins GPU and processor, as opposed to the GPU alone.
+const MODULE: u32 = 1;
 /// The scope of all links together.
-const ALL: u32 = u32::MAX;
+const ALL_LINKS: u32 = u32::MAX;
 
-/// The largest plausible floating-point value, which a `u64` can hold.
-const MOST_DOUBLE: f64 = 1e15;
-/// The largest plausible percentage of EDPP.
-const MOST_EDPP: u32 = 1000;
-/// More links than any GPU has.
-const MOST_LINKS: u32 = 36;
+// The numbers of fields in nvml.h (`NVML_FI_DEV_…`). No driver may have renumbered a field that is read here.
 
-/// Memory errors since the driver was loaded: corrected and uncorrected by ECC.
-const CORRECTED: Field = (3, 0);
-const UNCORRECTED: Field = (4, 0);
-const RETIRED_PENDING: Field = (31, 0);
-const REMAPPED_PENDING: Field = (144, 0);
-const REMAPPED_FAILED: Field = (145, 0);
-const RECOVERY_ACTION: Field = (230, 0);
+/// Of the GPU, in the order of [`GpuCalls::read_fields`].
+const DETAIL: [u32; 8] = [29, 30, 74, 76, 82, 185, 186, 230];
+/// Of the GPU, in the order of [`GpuCalls::read_damage`].
+const DAMAGE: [u32; 6] = [3, 4, 31, 144, 145, 230];
 /// Milliwatts of the module: average and instant power; lowest, highest, default, enforced and requested limit.
 const MODULE_POWER: [u32; 7] = [185, 186, 187, 188, 189, 190, 192];
-/// The scope of the module, as opposed to the GPU alone.
-const MODULE: u32 = 1;
-const LINKS: Field = (91, 0);
-/// In MB per second.
-const LINK_SPEED: u32 = 164;
-const LINK_STATE: u32 = 165;
+/// The number of NVLink connections.
+const LINKS: u32 = 91;
+/// State and speed of a link. The speed is in MB per second.
+const LINK: [u32; 2] = [165, 164];
+/// KiB sent and received over NVLink since the driver was loaded.
+const TRANSFERRED: [u32; 2] = [138, 139];
+/// EDPP, whose unit is undocumented; it is read as percent. This field and those below exist since driver 590.
+const EDPP: u32 = 274;
+/// Power smoothing of the board: whether it can be delayed, the floors, the least activation, the window.
+const SMOOTHING: [u32; 6] = [280, 275, 276, 277, 278, 279];
+/// The number of the active profile, which is the scope of the profile's fields.
+const PROFILE: u32 = 264;
+const OF_PROFILE: [u32; 4] = [281, 282, 283, 284];
+const OF_ADMINISTRATOR: [u32; 4] = [285, 286, 287, 288];
+/// Rows whose replacement is inactive, since driver 595: after corrected errors, and after uncorrected errors.
+const INACTIVE_ROWS: [u32; 2] = [301, 302];
+
 /// `NVML_NVLINK_STATE_ACTIVE`, and since 575 `NVML_NVLINK_STATE_SLEEP`: an unused link sleeps, and wakes by itself.
 const UP: [u64; 2] = [1, 2];
-/// Its unit is undocumented; it is read as percent. This field and those below exist since driver 590.
-const EDPP: Field = (274, 0);
-/// Power smoothing of the board: whether it can be delayed, the floors, the least activation, the window.
-const SMOOTHING: [Field; 6] = [(280, 0), (275, 0), (276, 0), (277, 0), (278, 0), (279, 0)];
-/// The number of the active profile, which is the scope of the profile's fields.
-const PROFILE: Field = (264, 0);
-const OF_PROFILE: [u32; 4] = [281, 282, 283, 284];
-const OF_ADMINISTRATOR: [Field; 4] = [(285, 0), (286, 0), (287, 0), (288, 0)];
-/// Rows whose replacement is inactive, since driver 595: after corrected errors, and after uncorrected errors.
-const INACTIVE: [Field; 2] = [(301, 0), (302, 0)];
-/// KiB sent and received over NVLink since the driver was loaded.
-const SENT: Field = (138, ALL);
-const RECEIVED: Field = (139, ALL);
+/// More links than any GPU has.
+const MOST_LINKS: u32 = 36;
+/// The largest plausible percentage of EDPP.
+const MOST_EDPP: u32 = 1000;
+/// The largest plausible floating-point value, which a `u64` can hold.
+const MOST_DOUBLE: f64 = 1e15;
 
-/// Reads the value of each field.
-fn values<const N: usize>(device: &Device<'static>, fields: [Field; N]) -> Result<[Reading<u64>; N], NvmlError> {
+/// Reads the value of each field in this scope.
+fn values<const N: usize>(
+    device: &Device<'static>,
+    scope: u32,
+    fields: [u32; N],
+) -> Result<[Reading<u64>; N], NvmlError> {
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
-    let mut values = fields.map(|(field, scope)| {
+    let mut values = fields.map(|field| {
         // SAFETY: the structure is plain numbers, for all of which zero is a value.
         let mut value: nvmlFieldValue_t = unsafe { mem::zeroed() };
         (value.fieldId, value.scopeId) = (field, scope);
@@ -100,14 +98,14 @@ fn number(value: &nvmlFieldValue_t) -> Reading<u64> {
 }
 
 impl GpuCalls {
-    fn field_values<const N: usize>(&mut self, fields: [Field; N]) -> [Reading<u64>; N] {
-        self.ask("nvmlDeviceGetFieldValues", |gpu| values(gpu, fields)).unwrap_or_else(|why| [Err(why); N])
+    fn field_values<const N: usize>(&mut self, scope: u32, fields: [u32; N]) -> [Reading<u64>; N] {
+        let values = self.read("nvmlDeviceGetFieldValues", |gpu| values(gpu, scope, fields));
+        values.unwrap_or_else(|why| [Err(why); N])
     }
 
     /// Reads memory errors, pending repairs and the driver's recommendation, in one call.
     pub(super) fn read_damage(&mut self, health: &mut GpuHealth) {
-        let fields = [CORRECTED, UNCORRECTED, RETIRED_PENDING, REMAPPED_PENDING, REMAPPED_FAILED, RECOVERY_ACTION];
-        let [corrected, uncorrected, retired, pending, failed, action] = self.field_values(fields);
+        let [corrected, uncorrected, retired, pending, failed, action] = self.field_values(GPU, DAMAGE);
         (health.ecc_corrected, health.ecc_uncorrected) = (corrected, uncorrected);
         health.retired_pending = retired.map(|count| count != 0);
         health.remap_pending = pending.map(|count| count != 0);
@@ -117,24 +115,23 @@ impl GpuCalls {
 
     /// Reads the number of NVLink connections, and how many of them are up.
     pub(super) fn read_links(&mut self, detail: &mut GpuDetail) {
-        let [links] = self.field_values([LINKS]);
-        detail.nvlinks =
-            links.and_then(small).and_then(|links| if links <= MOST_LINKS { Ok(links) } else { Err(Missing::Failed) });
+        let [links] = self.field_values(GPU, [LINKS]);
+        detail.nvlinks = links.and_then(|links| at_most(MOST_LINKS, links));
         (detail.nvlinks_up, detail.nvlink_speed) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
         let Ok(count @ 1..) = detail.nvlinks else { return };
         let mut up = Ok(0);
         for link in 0..count {
-            let [state, speed] = self.field_values([(LINK_STATE, link), (LINK_SPEED, link)]);
-            match (state, speed) {
-                (Ok(state), speed) if UP.contains(&state) => {
+            let [state, speed] = self.field_values(link, LINK);
+            match state {
+                Ok(state) if UP.contains(&state) => {
                     up = up.map(|links| links + 1);
                     // A link that sleeps may have no speed.
                     if let Ok(speed @ 1..) = speed {
                         detail.nvlink_speed = Ok(Bytes(speed.saturating_mul(1_000_000)));
                     }
                 }
-                (Ok(_), _) => {}
-                (Err(why), _) => up = Err(why),
+                Ok(_) => {}
+                Err(why) => up = Err(why),
             }
         }
         detail.nvlinks_up = up;
@@ -142,7 +139,6 @@ impl GpuCalls {
 
     /// Reads power and power limits of the module, on boards that join GPU and processor in one module.
     pub(super) fn read_module_power(&mut self, detail: &mut GpuDetail) {
-        let watts = self.field_values(MODULE_POWER.map(|field| (field, MODULE)));
         [
             detail.module_power_average,
             detail.module_power_instant,
@@ -151,13 +147,12 @@ impl GpuCalls {
             detail.module_power_limit_default,
             detail.module_power_limit_enforced,
             detail.module_power_limit,
-        ] = watts.map(|value| value.and_then(small).and_then(milliwatts));
+        ] = self.field_values(MODULE, MODULE_POWER).map(|value| value.and_then(small).and_then(milliwatts));
     }
 
     /// Reads the fields of a GPU as a whole.
     pub(super) fn read_fields(&mut self, detail: &mut GpuDetail, driver: &str) {
-        let of_gpu = DETAILS.map(|field| (field, 0));
-        let [single, double, power_cap, sync_boost, memory, average, instant, action] = self.field_values(of_gpu);
+        let [single, double, power_cap, sync_boost, memory, average, instant, action] = self.field_values(GPU, DETAIL);
         (detail.retired_single, detail.retired_double) = (single, double);
         (detail.held_power_cap, detail.held_sync_boost) = (power_cap, sync_boost);
         // Boards without a sensor answer 0.
@@ -168,44 +163,41 @@ impl GpuCalls {
         detail.power_average = average.and_then(small).and_then(milliwatts);
         detail.power_instant = instant.and_then(small).and_then(milliwatts);
         detail.recovery_action = action.and_then(small);
-        let unknown = [Err(Missing::Unsupported); 3];
         [detail.held_thermal, detail.held_hardware_thermal, detail.held_power_brake] =
-            held(driver).map_or(unknown, |fields| self.field_values(fields));
+            held(driver).map_or([Err(Missing::Unsupported); 3], |fields| self.field_values(GPU, fields));
     }
 
     /// Reads fields that only new drivers have.
     pub(super) fn read_rare(&mut self, detail: &mut GpuDetail, driver: &str) {
         let major = driver.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        let has = |since| major.is_some_and(|major| major >= since);
-        let inactive = if has(595) { self.field_values(INACTIVE) } else { [Err(Missing::Unsupported); 2] };
-        [detail.remapped_correctable_inactive, detail.remapped_uncorrectable_inactive] = inactive;
-        (detail.edpp, detail.power_smoothing) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
-        if !has(590) {
+        if major >= Some(595) {
+            [detail.remapped_correctable_inactive, detail.remapped_uncorrectable_inactive] =
+                self.field_values(GPU, INACTIVE_ROWS);
+        }
+        if major < Some(590) {
             return;
         }
-        let [edpp] = self.field_values([EDPP]);
-        detail.edpp = edpp
-            .and_then(small)
-            .and_then(|percent| if percent <= MOST_EDPP { Ok(percent) } else { Err(Missing::Failed) });
-        let board = self.field_values(SMOOTHING);
+        let [edpp] = self.field_values(GPU, [EDPP]);
+        detail.edpp = edpp.and_then(|percent| at_most(MOST_EDPP, percent));
+        let board = self.field_values(GPU, SMOOTHING);
         if board.iter().all(Result::is_err) {
             detail.power_smoothing = board[0].map(|_| Vec::new());
             return;
         }
-        let profile = self.field_values([PROFILE])[0].and_then(small);
-        let profile = profile.map(|profile| self.field_values(OF_PROFILE.map(|field| (field, profile))));
+        let [profile] = self.field_values(GPU, [PROFILE]);
+        let profile = profile.and_then(small).map(|profile| self.field_values(profile, OF_PROFILE));
         let profile = profile.unwrap_or_else(|why| [Err(why); OF_PROFILE.len()]);
-        let set = self.field_values(OF_ADMINISTRATOR);
+        let administrator = self.field_values(GPU, OF_ADMINISTRATOR);
         let or_not_set = |value: Reading<u64>| match value {
             Err(Missing::Unsupported) => Ok(None),
             other => other.map(Some),
         };
-        detail.power_smoothing = board.into_iter().chain(profile).chain(set).map(or_not_set).collect();
+        detail.power_smoothing = board.into_iter().chain(profile).chain(administrator).map(or_not_set).collect();
     }
 
     /// Reads the bytes sent and received over all NVLink connections so far.
     pub(super) fn transferred(&mut self) -> [Reading<Bytes>; 2] {
-        self.field_values([SENT, RECEIVED]).map(|value| value.map(Bytes::from_kib))
+        self.field_values(ALL_LINKS, TRANSFERRED).map(|value| value.map(Bytes::from_kib))
     }
 }
 
@@ -214,7 +206,7 @@ impl GpuCalls {
 /// nvml.h has them as 251 to 253 in CUDA 12.9 and 13.0, and as 269 to 271 since 13.0 update 1, where 251 to 253 are again
 /// what they were in 12.8: settings of power smoothing. nvml-wrapper changes the numbers at 580.82. The numbers between 580.65,
 /// which came with 13.0, and 580.82 are not known.
-fn held(driver: &str) -> Option<[Field; 3]> {
+fn held(driver: &str) -> Option<[u32; 3]> {
     let mut numbers = driver.split('.').map(str::parse::<u32>);
     let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
     let first = match version {
@@ -223,11 +215,15 @@ fn held(driver: &str) -> Option<[Field; 3]> {
         (580, ..82) => return None,
         _ => 269,
     };
-    Some([first, first + 1, first + 2].map(|field| (field, 0)))
+    Some([first, first + 1, first + 2])
 }
 
 fn small(value: u64) -> Reading<u32> {
     u32::try_from(value).map_err(|_| Missing::Failed)
+}
+
+fn at_most(limit: u32, value: u64) -> Reading<u32> {
+    small(value).and_then(|value| if value <= limit { Ok(value) } else { Err(Missing::Failed) })
 }
 
 #[cfg(test)]
@@ -235,8 +231,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_held_the_clocks_is_asked_by_the_numbers_of_the_driver() {
-        let first = |driver| held(driver).map(|fields| fields[0].0);
+    fn the_numbers_of_the_throttle_times_depend_on_the_driver() {
+        let first = |driver| held(driver).map(|fields| fields[0]);
         assert_eq!(first("535.183.01"), None);
         assert_eq!(first("570.86.16"), None, "251 is whether power smoothing is on");
         assert_eq!(first("575.51.03"), Some(251));

@@ -1,4 +1,4 @@
-//! Calls about one GPU, which remember what the GPU does not support and what failed.
+//! Calls about one GPU. Remembers what the GPU does not support, and what failed in this pass.
 
 use std::rc::Rc;
 
@@ -6,8 +6,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::NvmlError;
 
 use super::call_watch::{CallSubject, CallWatch};
-use super::calls::NamedCall;
-use super::errors::{is_fatal, missing, needs_reset};
+use super::errors::{is_fatal, missing};
 use crate::protocol::snapshot::{Missing, Reading};
 
 /// A call that failed: the function and its error.
@@ -20,13 +19,13 @@ pub(super) struct GpuCalls {
     /// The index of the GPU; of the parent for an instance.
     pub(super) index: u32,
     pub(super) watch: Rc<CallWatch>,
-    /// Functions, each with its argument, that this GPU does not support. They are not called again.
-    unsupported: Vec<(&'static str, u32)>,
-    /// Whether a call was answered in this pass.
+    /// Functions, each with its arguments, that this GPU does not support. They are not called again.
+    unsupported: Vec<(&'static str, Box<[u32]>)>,
+    /// Whether a call succeeded in this pass, or was not supported.
     pub(super) has_answered: bool,
     /// The first call that failed in this pass.
     pub(super) failed: Option<CallError>,
-    /// The call after which this GPU is not asked any more in this pass.
+    /// The call after which no more calls are made in this pass.
     pub(super) fatal: Option<CallError>,
 }
 
@@ -40,22 +39,21 @@ impl GpuCalls {
         (self.has_answered, self.failed) = (false, None);
     }
 
-    /// Makes calls again that were not supported: the answers depend on whether MIG splits the GPU.
+    /// Makes calls again that were not supported: support depends on whether MIG splits the GPU.
     pub(super) fn forget_unsupported(&mut self) {
         self.unsupported.clear();
     }
 
+    fn is_unsupported(&self, function: &'static str, arguments: &[u32]) -> bool {
+        self.unsupported.iter().any(|(name, known)| *name == function && **known == *arguments)
+    }
+
     /// Whether a function is worth a call.
     pub(super) fn is_callable(&self, function: &'static str) -> bool {
-        self.fatal.is_none() && !self.unsupported.contains(&(function, 0))
+        self.fatal.is_none() && !self.is_unsupported(function, &[])
     }
 
-    /// Remembers that this GPU does not support a function.
-    pub(super) fn set_unsupported(&mut self, function: &'static str) {
-        self.unsupported.push((function, 0));
-    }
-
-    /// Makes a call that is announced, whatever was answered before.
+    /// Makes a call that is announced, also of a function that is not supported.
     pub(super) fn call<T>(
         &self,
         function: &'static str,
@@ -64,58 +62,100 @@ impl GpuCalls {
         self.watch.call(CallSubject::Gpu(self.index), function, call)
     }
 
-    /// Asks for one reading.
-    pub(super) fn ask<T>(
+    /// Reads a value by a call, and remembers whether that failed.
+    pub(super) fn read<T>(
         &mut self,
         function: &'static str,
         call: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>,
     ) -> Reading<T> {
-        self.ask_with(function, 0, call)
+        self.read_with(function, &[], call)
     }
 
-    /// Asks for one reading of a function that is called with several arguments.
-    pub(super) fn ask_with<T>(
+    /// Reads a value by a function that is called with several arguments: a GPU may support only some of them.
+    pub(super) fn read_with<T>(
         &mut self,
         function: &'static str,
-        argument: u32,
+        arguments: &[u32],
         call: impl FnOnce(&Device<'static>) -> Result<T, NvmlError>,
     ) -> Reading<T> {
         if self.fatal.is_some() {
             return Err(Missing::Failed);
         }
-        if self.unsupported.contains(&(function, argument)) {
+        if self.is_unsupported(function, arguments) {
             return Err(Missing::Unsupported);
         }
-        match self.call(function, || call(&self.device)) {
-            Ok(value) => {
-                self.has_answered = true;
-                Ok(value)
-            }
-            Err(error) if is_fatal(&error) => {
-                self.fatal = Some((function, error));
-                Err(Missing::Failed)
-            }
-            Err(error) => {
-                let why = missing(&error);
-                if why == Missing::Unsupported {
-                    self.has_answered = true;
-                    self.unsupported.push((function, argument));
-                } else {
-                    // A GPU that needs a reset says more than the failure before.
-                    self.failed.take_if(|(_, before)| needs_reset(&error) && !needs_reset(before));
-                    self.failed.get_or_insert((function, error));
-                }
-                Err(why)
-            }
-        }
+        let result = self.call(function, || call(&self.device));
+        self.has_answered |= result.is_ok();
+        result.map_err(|error| self.note_error(function, arguments, error))
     }
 
-    /// Asks by a function that nvml.h deprecates, or by its successor: drivers before 535 have only the former. A function
-    /// that the driver lacks is called once.
-    pub(super) fn renamed<T>(&mut self, [old, new]: [NamedCall<T>; 2]) -> Reading<T> {
-        match self.ask(old.0, old.1) {
-            Err(Missing::Unsupported) => self.ask(new.0, new.1),
-            other => other,
+    /// Remembers the error of a call. Returns why the reading is missing.
+    pub(super) fn note_error(&mut self, function: &'static str, arguments: &[u32], error: NvmlError) -> Missing {
+        let why = missing(&error);
+        if is_fatal(&error) {
+            self.fatal = Some((function, error));
+        } else if why == Missing::Unsupported {
+            self.has_answered = true;
+            self.unsupported.push((function, arguments.into()));
+        } else {
+            // That the GPU needs a reset says more than an earlier failure.
+            let needs_reset = |error: &NvmlError| matches!(error, NvmlError::ResetRequired);
+            self.failed.take_if(|(_, before)| needs_reset(&error) && !needs_reset(before));
+            self.failed.get_or_insert((function, error));
         }
+        why
     }
 }
+
+/// Reads a value by an NVML function that takes the handle of a GPU, the arguments, and a pointer to the value. The type of the
+/// function decides the type of the value: a number, or a structure of numbers. `=> [a, b]`: the function takes a pointer to
+/// each part, and the value is an array.
+macro_rules! read {
+    ($calls:expr, $function:ident $(($($argument:expr),+))?) => {
+        read!($calls, $function $(($($argument),+))? => [value]).map(|[value]| value)
+    };
+    ($calls:expr, $function:ident $(($($argument:expr),+))? => [$($part:ident),+]) => {
+        $calls.read_with(stringify!($function), &[$($($argument),+)?], |gpu| {
+            let function = nvml_wrapper::error::nvml_sym(gpu.nvml().lib().$function.as_ref())?;
+            // SAFETY: each part is a number or a structure of numbers, for all of which zero is a value.
+            $( let mut $part = unsafe { std::mem::zeroed() }; )+
+            let handle = $crate::agent::nvml::raw::handle(gpu);
+            // SAFETY: NVML writes one value of its type behind each pointer.
+            nvml_wrapper::error::nvml_try(unsafe { function(handle, $($($argument,)+)? $(&raw mut $part),+) })?;
+            Ok([$($part),+])
+        })
+    };
+}
+
+/// Reads a structure whose first field tells NVML the structure's size and version.
+macro_rules! read_structure {
+    ($calls:expr, $function:ident, $structure:ty, version $version:literal) => {
+        $calls.read(stringify!($function), |gpu| {
+            let function = nvml_wrapper::error::nvml_sym(gpu.nvml().lib().$function.as_ref())?;
+            // SAFETY: the structure consists of numbers, for all of which zero is a value.
+            let mut structure: $structure = unsafe { std::mem::zeroed() };
+            structure.version = $crate::agent::nvml::raw::structure_version::<$structure>($version);
+            let handle = $crate::agent::nvml::raw::handle(gpu);
+            // SAFETY: `structure` has the size and version that its field says.
+            nvml_wrapper::error::nvml_try(unsafe { function(handle, &raw mut structure) })?;
+            Ok(structure)
+        })
+    };
+}
+
+/// Reads a text by a function that takes the handle of a GPU, the arguments, and a buffer with its length.
+macro_rules! read_text {
+    ($calls:expr, $function:ident $(($($argument:expr),+))?) => {
+        $calls.read_with(stringify!($function), &[$($($argument),+)?], |gpu| {
+            let function = nvml_wrapper::error::nvml_sym(gpu.nvml().lib().$function.as_ref())?;
+            let mut bytes = [0_u8; 96];
+            let handle = $crate::agent::nvml::raw::handle(gpu);
+            // SAFETY: NVML writes at most the given length.
+            let result = unsafe { function(handle, $($($argument,)+)? bytes.as_mut_ptr().cast(), 96) };
+            nvml_wrapper::error::nvml_try(result)?;
+            Ok($crate::agent::nvml::raw::until_nul(&bytes))
+        })
+    };
+}
+
+pub(super) use {read, read_structure, read_text};

@@ -1,141 +1,150 @@
-//! Reads the detail of a GPU: once the part that never changes, and the rest in each pass that asks for it.
+//! Reads the detail of a GPU: once the part that never changes, and the rest in each pass that wants it.
 
 use nvml_wrapper::Device;
-use nvml_wrapper::enum_wrappers::device::Clock;
-use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
+use nvml_wrapper_sys::bindings::{
+    nvmlClockType_enum_NVML_CLOCK_GRAPHICS as GRAPHICS_CLOCK, nvmlClockType_enum_NVML_CLOCK_MEM as MEMORY_CLOCK,
+    nvmlClockType_enum_NVML_CLOCK_SM as SM_CLOCK, nvmlClockType_enum_NVML_CLOCK_VIDEO as VIDEO_CLOCK,
+    nvmlDeviceAddressingMode_v1_t, nvmlDramEncryptionInfo_v1_t, nvmlEccSramErrorStatus_v1_t,
+    nvmlMarginTemperature_v1_t, nvmlPciInfoExt_v1_t,
+};
 
-use super::calls;
-use super::gpu_calls::GpuCalls;
+use super::errors::DEPRECATED;
+use super::gpu_calls::{GpuCalls, read, read_structure, read_text};
 use super::plausible::{hertz, milliwatts, percent};
+use super::raw::{handle, structure_version};
 use crate::base::text::Text;
-use crate::base::units::{Bytes, Celsius, Moment};
+use crate::base::units::{Bytes, Celsius, Moment, Percent};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Reading};
 
-/// Places of memory errors: `nvmlMemoryLocation_t`, and 8 for the sum of all.
-const PLACES: [u32; 8] = [2, 3, 0, 1, 4, 6, 7, 8];
-
 impl GpuCalls {
-    /// Reads the detail that does not change while the driver runs.
+    /// Reads the detail that does not change while the driver runs. Rates and routes are read only while a person looks at the
+    /// GPU.
     pub(super) fn fixed_detail(&mut self, bus_id: &Reading<Text>) -> GpuDetail {
         let none = || EccCounts::missing(Missing::Unsupported);
-        let mut detail = GpuDetail::missing(Moment(0), none(), none(), none(), none(), Missing::Unsupported);
-        detail.serial = self.ask("nvmlDeviceGetSerial", calls::serial);
-        let pci = self.ask("nvmlDeviceGetPciInfo_v3", Device::pci_info);
-        detail.pci_device = pci.as_ref().map(|pci| pci.pci_device_id).map_err(|why| *why);
-        detail.pci_subsystem = pci.and_then(|pci| pci.pci_sub_system_id.ok_or(Missing::Unsupported));
-        detail.pci_class = self.ask("nvmlDeviceGetPciInfoExt", calls::pci_class);
-        detail.pcie_generation_max = self.ask("nvmlDeviceGetMaxPcieLinkGeneration", calls::pcie_generation_max);
-        detail.pcie_generation_gpu_max =
-            self.ask("nvmlDeviceGetGpuMaxPcieLinkGeneration", calls::pcie_generation_gpu_max);
-        detail.pcie_width_max = self.ask("nvmlDeviceGetMaxPcieLinkWidth", calls::pcie_width_max);
-        detail.accounting_buffer = self.ask("nvmlDeviceGetAccountingBufferSize", calls::accounting_buffer);
-        detail.vbios = self.ask("nvmlDeviceGetVbiosVersion", calls::vbios);
-        detail.inforom_image = self.ask("nvmlDeviceGetInforomImageVersion", calls::inforom_image);
-        let mut inforom = |part| self.ask_with("nvmlDeviceGetInforomVersion", part, |gpu| calls::inforom(gpu, part));
-        (detail.inforom_oem, detail.inforom_ecc, detail.inforom_power) = (inforom(0), inforom(1), inforom(2));
-        detail.inforom_valid = self.ask("nvmlDeviceValidateInforom", calls::inforom_valid);
-        let capability = self.ask("nvmlDeviceGetCudaComputeCapability", calls::compute_capability);
-        detail.compute_capability = capability.map(|[major, minor]| format!("{major}.{minor}").into());
-        detail.clock_reasons_supported = self.renamed(calls::CLOCK_REASONS_SUPPORTED);
-        let limit = self.ask("nvmlDeviceGetPowerManagementDefaultLimit", calls::power_limit_default);
-        detail.power_limit_default = limit.and_then(milliwatts);
-        let limits = self.ask("nvmlDeviceGetPowerManagementLimitConstraints", calls::power_limits);
-        detail.power_limit_min = limits.and_then(|[least, _]| milliwatts(least));
-        detail.power_limit_max = limits.and_then(|[_, most]| milliwatts(most));
-        let mut max = |domain: u32, clock: Clock| {
-            self.ask_with("nvmlDeviceGetMaxClockInfo", domain, |gpu| gpu.max_clock_info(clock)).and_then(hertz)
+        let pci = self.read("nvmlDeviceGetPciInfo_v3", Device::pci_info);
+        let class = read_structure!(self, nvmlDeviceGetPciInfoExt, nvmlPciInfoExt_v1_t, version 1);
+        let capability = read!(self, nvmlDeviceGetCudaComputeCapability => [major, minor]);
+        let limits = read!(self, nvmlDeviceGetPowerManagementLimitConstraints => [lowest, highest]);
+        let mut detail = GpuDetail {
+            serial: read_text!(self, nvmlDeviceGetSerial),
+            pci_device: pci.as_ref().map(|pci| pci.pci_device_id).map_err(|why| *why),
+            pci_subsystem: pci.and_then(|pci| pci.pci_sub_system_id.ok_or(Missing::Unsupported)),
+            pci_class: class.map(|class| [class.baseClass, class.subClass]),
+            pcie_generation_max: read!(self, nvmlDeviceGetMaxPcieLinkGeneration),
+            pcie_generation_gpu_max: read!(self, nvmlDeviceGetGpuMaxPcieLinkGeneration),
+            pcie_width_max: read!(self, nvmlDeviceGetMaxPcieLinkWidth),
+            accounting_buffer: read!(self, nvmlDeviceGetAccountingBufferSize),
+            vbios: read_text!(self, nvmlDeviceGetVbiosVersion),
+            inforom_image: read_text!(self, nvmlDeviceGetInforomImageVersion),
+            inforom_oem: read_text!(self, nvmlDeviceGetInforomVersion(0)),
+            inforom_ecc: read_text!(self, nvmlDeviceGetInforomVersion(1)),
+            inforom_power: read_text!(self, nvmlDeviceGetInforomVersion(2)),
+            inforom_valid: self.read("nvmlDeviceValidateInforom", is_inforom_valid),
+            compute_capability: capability.map(|[major, minor]| format!("{major}.{minor}").into()),
+            clock_reasons_supported: match read!(self, nvmlDeviceGetSupportedClocksThrottleReasons) {
+                Err(Missing::Unsupported) => read!(self, nvmlDeviceGetSupportedClocksEventReasons),
+                reasons => reasons,
+            },
+            power_limit_default: read!(self, nvmlDeviceGetPowerManagementDefaultLimit).and_then(milliwatts),
+            power_limit_min: limits.and_then(|[lowest, _]| milliwatts(lowest)),
+            power_limit_max: limits.and_then(|[_, highest]| milliwatts(highest)),
+            graphics_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(GRAPHICS_CLOCK)).and_then(hertz),
+            sm_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(SM_CLOCK)).and_then(hertz),
+            memory_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(MEMORY_CLOCK)).and_then(hertz),
+            pcie_sent: Err(Missing::NotYet),
+            pcie_received: Err(Missing::NotYet),
+            nvlink_sent: Err(Missing::NotYet),
+            nvlink_received: Err(Missing::NotYet),
+            sm_active: Err(Missing::NotYet),
+            sm_occupancy: Err(Missing::NotYet),
+            tensor_active: Err(Missing::NotYet),
+            dram_active: Err(Missing::NotYet),
+            routes: Err(Missing::NotYet),
+            ..GpuDetail::missing(Moment(0), none(), none(), none(), none(), Missing::Unsupported)
         };
-        detail.graphics_clock_max = max(0, Clock::Graphics);
-        detail.sm_clock_max = max(1, Clock::SM);
-        detail.memory_clock_max = max(2, Clock::Memory);
         self.read_place(&mut detail, bus_id);
-        // These are read only while a person looks at the GPU.
-        for rate in
-            [&mut detail.pcie_sent, &mut detail.pcie_received, &mut detail.nvlink_sent, &mut detail.nvlink_received]
-        {
-            *rate = Err(Missing::NotYet);
-        }
-        for share in
-            [&mut detail.sm_active, &mut detail.sm_occupancy, &mut detail.tensor_active, &mut detail.dram_active]
-        {
-            *share = Err(Missing::NotYet);
-        }
-        detail.routes = Err(Missing::NotYet);
         detail
     }
 
-    /// Reads the detail that changes, in one call for each reading.
+    /// Reads the detail that changes.
     pub(super) fn read_state(&mut self, detail: &mut GpuDetail, driver: &str) {
-        detail.pcie_generation = self.ask("nvmlDeviceGetCurrPcieLinkGeneration", calls::pcie_generation);
-        detail.pcie_width = self.ask("nvmlDeviceGetCurrPcieLinkWidth", calls::pcie_width);
-        detail.display_attached = flag(self.ask("nvmlDeviceGetDisplayMode", calls::display_mode));
-        detail.display_active = flag(self.ask("nvmlDeviceGetDisplayActive", calls::display_active));
-        detail.persistence = flag(self.ask("nvmlDeviceGetPersistenceMode", calls::persistence));
-        detail.accounting = flag(self.ask("nvmlDeviceGetAccountingMode", calls::accounting));
-        detail.compute_mode = self.ask("nvmlDeviceGetComputeMode", calls::compute_mode);
-        detail.clock_reasons = self.renamed(calls::CLOCK_REASONS);
-        let mut engine = |function, call: fn(&Device<'static>) -> Result<[u32; 2], NvmlError>| {
-            self.ask_with(function, 0, call).and_then(|[share, _]| percent(share))
-        };
-        detail.encoder = engine("nvmlDeviceGetEncoderUtilization", calls::encoder);
-        detail.decoder = engine("nvmlDeviceGetDecoderUtilization", calls::decoder);
-        detail.jpeg = engine("nvmlDeviceGetJpgUtilization", calls::jpeg);
-        detail.ofa = engine("nvmlDeviceGetOfaUtilization", calls::ofa);
-        detail.encoder_stats = self.ask("nvmlDeviceGetEncoderStats", calls::encoder_stats);
-        let mut mode = |function, call: fn(&Device<'static>) -> Result<[u32; 2], NvmlError>| {
-            let modes = self.ask_with(function, 0, call);
-            (flag(modes.map(|[now, _]| now)), flag(modes.map(|[_, then]| then)))
-        };
-        (detail.ecc, detail.ecc_pending) = mode("nvmlDeviceGetEccMode", calls::ecc_mode);
-        (_, detail.mig_pending) = mode("nvmlDeviceGetMigMode", calls::mig_mode);
-        (detail.gsp, detail.gsp_default) = mode("nvmlDeviceGetGspFirmwareMode", calls::gsp_mode);
-        detail.operation_mode = self.ask("nvmlDeviceGetGpuOperationMode", calls::operation_mode);
-        detail.driver_model = self.ask("nvmlDeviceGetDriverModel_v2", calls::driver_model);
-        let encryption = self.ask("nvmlDeviceGetDramEncryptionMode", calls::dram_encryption);
-        detail.dram_encryption = flag(encryption.map(|encryption| encryption[0]));
-        detail.dram_encryption_pending = flag(encryption.map(|encryption| encryption[1]));
-        detail.addressing = self.ask("nvmlDeviceGetAddressingMode", calls::addressing);
-        detail.c2c = flag(self.ask("nvmlDeviceGetC2cModeInfoV", calls::c2c));
-        let sram = self.ask("nvmlDeviceGetSramEccErrorStatus", calls::sram_errors);
-        (detail.sram_errors, detail.sram_exceeded) = (sram.map(|sram| sram.0), sram.map(|sram| sram.1));
+        detail.pcie_generation = read!(self, nvmlDeviceGetCurrPcieLinkGeneration);
+        detail.pcie_width = read!(self, nvmlDeviceGetCurrPcieLinkWidth);
+        detail.display_attached = flag(read!(self, nvmlDeviceGetDisplayMode));
+        detail.display_active = flag(read!(self, nvmlDeviceGetDisplayActive));
+        detail.persistence = flag(read!(self, nvmlDeviceGetPersistenceMode));
+        detail.accounting = flag(read!(self, nvmlDeviceGetAccountingMode));
+        detail.compute_mode = read!(self, nvmlDeviceGetComputeMode);
+        detail.clock_reasons = self.clock_reasons();
+        detail.encoder = engine(read!(self, nvmlDeviceGetEncoderUtilization => [share, period]));
+        detail.decoder = engine(read!(self, nvmlDeviceGetDecoderUtilization => [share, period]));
+        detail.jpeg = engine(read!(self, nvmlDeviceGetJpgUtilization => [share, period]));
+        detail.ofa = engine(read!(self, nvmlDeviceGetOfaUtilization => [share, period]));
+        detail.encoder_stats = read!(self, nvmlDeviceGetEncoderStats => [sessions, frames_per_second, latency]);
+        [detail.ecc, detail.ecc_pending] = flags(read!(self, nvmlDeviceGetEccMode => [current, pending]));
+        [_, detail.mig_pending] = flags(read!(self, nvmlDeviceGetMigMode => [current, pending]));
+        [detail.gsp, detail.gsp_default] = flags(read!(self, nvmlDeviceGetGspFirmwareMode => [current, default]));
+        detail.operation_mode = read!(self, nvmlDeviceGetGpuOperationMode => [current, pending]);
+        detail.driver_model = read!(self, nvmlDeviceGetDriverModel_v2 => [current, pending]);
+        [detail.dram_encryption, detail.dram_encryption_pending] =
+            flags(self.read("nvmlDeviceGetDramEncryptionMode", dram_encryption));
+        let addressing = read_structure!(self, nvmlDeviceGetAddressingMode, nvmlDeviceAddressingMode_v1_t, version 1);
+        detail.addressing = addressing.map(|mode| mode.value);
+        detail.c2c = flag(read!(self, nvmlDeviceGetC2cModeInfoV).map(|mode| mode.isC2cEnabled));
+        let sram = read_structure!(self, nvmlDeviceGetSramEccErrorStatus, nvmlEccSramErrorStatus_v1_t, version 1);
+        detail.sram_exceeded = flag(sram.map(|sram| sram.bThresholdExceeded));
+        detail.sram_errors = sram.map(|sram| {
+            [
+                sram.volatileUncParity,
+                sram.volatileUncSecDed,
+                sram.aggregateUncParity,
+                sram.aggregateUncSecDed,
+                sram.aggregateUncBucketL2,
+                sram.aggregateUncBucketSm,
+                sram.aggregateUncBucketMcu,
+                sram.aggregateUncBucketPcie,
+                sram.aggregateUncBucketOther,
+            ]
+        });
         detail.corrected = self.ecc_counts(0, 0);
         detail.corrected_ever = self.ecc_counts(0, 1);
         detail.uncorrected = self.ecc_counts(1, 0);
         detail.uncorrected_ever = self.ecc_counts(1, 1);
-        detail.retired_pending = flag(self.ask("nvmlDeviceGetRetiredPagesPendingStatus", calls::retired_pending));
-        let rows = self.ask("nvmlDeviceGetRemappedRows", calls::remapped_rows);
+        detail.retired_pending = flag(read!(self, nvmlDeviceGetRetiredPagesPendingStatus));
+        let rows = read!(self, nvmlDeviceGetRemappedRows => [correctable, uncorrectable, pending, failed]);
         detail.remapped_correctable = rows.map(|rows| rows[0]);
         detail.remapped_uncorrectable = rows.map(|rows| rows[1]);
         detail.remapped_pending = flag(rows.map(|rows| rows[2]));
         detail.remapped_failed = flag(rows.map(|rows| rows[3]));
-        detail.remapped_banks = self.ask("nvmlDeviceGetRowRemapperHistogram", calls::remapped_banks);
-        let margin = self.ask("nvmlDeviceGetMarginTemperature", calls::temperature_margin);
-        detail.temperature_margin = margin.map(Celsius);
-        let limit = self.ask("nvmlDeviceGetPowerManagementLimit", calls::power_limit);
-        detail.power_limit = limit.and_then(milliwatts);
-        let draw = self.ask("nvmlDeviceGetPowerUsage", calls::power_draw);
-        detail.power_draw = draw.and_then(milliwatts);
-        let limit = self.ask("nvmlDeviceGetEnforcedPowerLimit", calls::power_limit_enforced);
-        detail.power_limit_enforced = limit.and_then(milliwatts);
-        let mut now = |domain: u32, clock: Clock| {
-            self.ask_with("nvmlDeviceGetClockInfo", domain, |gpu| gpu.clock_info(clock)).and_then(hertz)
-        };
-        (detail.graphics_clock, detail.video_clock) = (now(0, Clock::Graphics), now(3, Clock::Video));
-        let memory = self.ask("nvmlDeviceGetConfComputeProtectedMemoryUsage", calls::protected_memory);
-        detail.protected_memory = memory.map(|memory| memory.map(Bytes));
-        let bar1 = self.ask("nvmlDeviceGetBAR1MemoryInfo", Device::bar1_memory_info);
-        detail.bar1_used = bar1.as_ref().map(|bar1| Bytes(bar1.used)).map_err(|why| *why);
-        detail.bar1_total = bar1.map(|bar1| Bytes(bar1.total));
-        detail.energy = self.ask("nvmlDeviceGetTotalEnergyConsumption", Device::total_energy_consumption);
-        detail.pcie_replays = self.ask("nvmlDeviceGetPcieReplayCounter", Device::pcie_replay_counter).map(u64::from);
-        detail.application_clocks = [(false, false), (true, false), (false, true), (true, true)]
-            .into_iter()
-            .map(|(memory, default)| {
-                let function =
-                    if default { "nvmlDeviceGetDefaultApplicationsClock" } else { "nvmlDeviceGetApplicationsClock" };
-                self.ask_with(function, u32::from(memory), |gpu| calls::application_clock(gpu, memory, default))
-            })
-            .collect();
+        let banks = read!(self, nvmlDeviceGetRowRemapperHistogram);
+        detail.remapped_banks = banks.map(|banks| [banks.max, banks.high, banks.partial, banks.low, banks.none]);
+        let margin = read_structure!(self, nvmlDeviceGetMarginTemperature, nvmlMarginTemperature_v1_t, version 1);
+        detail.temperature_margin = margin.map(|margin| Celsius(margin.marginTemperature));
+        detail.power_limit = read!(self, nvmlDeviceGetPowerManagementLimit).and_then(milliwatts);
+        detail.power_draw = read!(self, nvmlDeviceGetPowerUsage).and_then(milliwatts);
+        detail.power_limit_enforced = read!(self, nvmlDeviceGetEnforcedPowerLimit).and_then(milliwatts);
+        detail.graphics_clock = read!(self, nvmlDeviceGetClockInfo(GRAPHICS_CLOCK)).and_then(hertz);
+        detail.video_clock = read!(self, nvmlDeviceGetClockInfo(VIDEO_CLOCK)).and_then(hertz);
+        let memory = read!(self, nvmlDeviceGetConfComputeProtectedMemoryUsage);
+        detail.protected_memory = memory.map(|memory| [Bytes(memory.total), Bytes(memory.used)]);
+        let bar1 = read!(self, nvmlDeviceGetBAR1MemoryInfo);
+        detail.bar1_used = bar1.map(|bar1| Bytes(bar1.bar1Used));
+        detail.bar1_total = bar1.map(|bar1| Bytes(bar1.bar1Total));
+        detail.energy = read!(self, nvmlDeviceGetTotalEnergyConsumption);
+        detail.pcie_replays = read!(self, nvmlDeviceGetPcieReplayCounter).map(u64::from);
+        detail.application_clocks =
+            [(GRAPHICS_CLOCK, false), (MEMORY_CLOCK, false), (GRAPHICS_CLOCK, true), (MEMORY_CLOCK, true)]
+                .into_iter()
+                .map(|(clock, is_default)| {
+                    let function = if is_default {
+                        "nvmlDeviceGetDefaultApplicationsClock"
+                    } else {
+                        "nvmlDeviceGetApplicationsClock"
+                    };
+                    self.read_with(function, &[clock], |gpu| application_clock(gpu, clock, is_default))
+                })
+                .collect();
         self.read_links(detail);
         self.read_fabric_and_fans(detail);
         self.read_module_power(detail);
@@ -143,17 +152,74 @@ impl GpuCalls {
         self.read_rare(detail, driver);
     }
 
+    /// Reads what holds the clocks, as NVML's bits. Drivers before 535 have only the function that newer drivers deprecate.
+    pub(super) fn clock_reasons(&mut self) -> Reading<u64> {
+        match read!(self, nvmlDeviceGetCurrentClocksThrottleReasons) {
+            Err(Missing::Unsupported) => read!(self, nvmlDeviceGetCurrentClocksEventReasons),
+            reasons => reasons,
+        }
+    }
+
+    /// Reads the memory errors of one kind (0 corrected, 1 uncorrected) and counter (0 volatile, 1 aggregate).
     fn ecc_counts(&mut self, kind: u32, counter: u32) -> EccCounts {
-        let [dram, register_file, l1_cache, l2_cache, texture_memory, cbu, sram, total] = PLACES.map(|place| {
-            let argument = place * 4 + kind * 2 + counter;
-            self.ask_with("nvmlDeviceGetMemoryErrorCounter", argument, |gpu| {
-                calls::ecc_errors(gpu, kind, counter, place)
-            })
-        });
-        EccCounts { dram, register_file, l1_cache, l2_cache, texture_memory, cbu, sram, total }
+        // `nvmlMemoryLocation_t`.
+        let mut at = |location: u32| read!(self, nvmlDeviceGetMemoryErrorCounter(kind, counter, location));
+        EccCounts {
+            dram: at(2),
+            register_file: at(3),
+            l1_cache: at(0),
+            l2_cache: at(1),
+            texture_memory: at(4),
+            cbu: at(6),
+            sram: at(7),
+            total: read!(self, nvmlDeviceGetTotalEccErrors(kind, counter)),
+        }
     }
 }
 
 fn flag(reading: Reading<u32>) -> Reading<bool> {
     reading.map(|reading| reading != 0)
+}
+
+fn flags(readings: Reading<[u32; 2]>) -> [Reading<bool>; 2] {
+    [flag(readings.map(|[first, _]| first)), flag(readings.map(|[_, second]| second))]
+}
+
+/// The utilization of an engine, from that and the length of the sample period.
+pub(super) fn engine(reading: Reading<[u32; 2]>) -> Reading<Percent> {
+    reading.and_then(|[share, _]| percent(share))
+}
+
+/// `nvmlDeviceValidateInforom`: whether the checksum is right.
+fn is_inforom_valid(gpu: &Device<'static>) -> Result<bool, NvmlError> {
+    let function = nvml_sym(gpu.nvml().lib().nvmlDeviceValidateInforom.as_ref())?;
+    // SAFETY: it takes only a handle.
+    match nvml_try(unsafe { function(handle(gpu)) }) {
+        Err(NvmlError::CorruptedInfoROM) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// `nvmlDeviceGetApplicationsClock` or its default, in MHz. `None` where the driver calls that deprecated.
+fn application_clock(gpu: &Device<'static>, clock: u32, is_default: bool) -> Result<Option<u32>, NvmlError> {
+    let library = gpu.nvml().lib();
+    let default = library.nvmlDeviceGetDefaultApplicationsClock.as_ref();
+    let function = nvml_sym(if is_default { default } else { library.nvmlDeviceGetApplicationsClock.as_ref() })?;
+    let mut megahertz = 0;
+    // SAFETY: NVML writes one number there.
+    match nvml_try(unsafe { function(handle(gpu), clock, &raw mut megahertz) }) {
+        Err(NvmlError::UnexpectedVariant(DEPRECATED)) => Ok(None),
+        other => other.map(|()| Some(megahertz)),
+    }
+}
+
+/// `nvmlDeviceGetDramEncryptionMode`: now, and after a reboot.
+fn dram_encryption(gpu: &Device<'static>) -> Result<[u32; 2], NvmlError> {
+    let function = nvml_sym(gpu.nvml().lib().nvmlDeviceGetDramEncryptionMode.as_ref())?;
+    let version = structure_version::<nvmlDramEncryptionInfo_v1_t>(1);
+    let mut modes = [nvmlDramEncryptionInfo_v1_t { version, encryptionState: 0 }; 2];
+    let [current, pending] = &mut modes;
+    // SAFETY: both have the size and version that their field says.
+    nvml_try(unsafe { function(handle(gpu), std::ptr::from_mut(current), std::ptr::from_mut(pending)) })?;
+    Ok(modes.map(|mode| mode.encryptionState))
 }

@@ -2,7 +2,7 @@
 //!
 //! The compute and graphics lists overlap: a PID is counted once.
 
-use super::errors::{self, is_fatal, missing, the_gpu};
+use super::errors::{self, the_gpu};
 use super::gpu_calls::GpuCalls;
 use super::process_list_reader::{ListEntry, ListError, ListKind, ProcessListReader};
 use super::process_utilization::Utilization;
@@ -57,10 +57,10 @@ impl GpuProcessLists {
         if !calls.is_callable(reader.function(list)) {
             return None;
         }
-        let read = reader.read(calls, list, &mut self.scratch);
+        let result = reader.read(calls, list, &mut self.scratch);
         // The reader may have fallen back to an older function.
         let function = reader.function(list);
-        match read {
+        match result {
             Ok(()) => {
                 calls.has_answered = true;
                 self.take(list, now);
@@ -78,15 +78,11 @@ impl GpuProcessLists {
                     since: now,
                 })
             }
-            Err(ListError::Call(error)) if is_fatal(&error) => {
-                calls.fatal = Some((function, error));
-                None
+            Err(ListError::Call(error)) => {
+                let trouble = errors::of_gpu(function, &error, facts, now);
+                let why = calls.note_error(function, &[], error);
+                (why != Missing::Unsupported && calls.fatal.is_none()).then_some(trouble)
             }
-            Err(ListError::Call(error)) if missing(&error) == Missing::Unsupported => {
-                calls.set_unsupported(function);
-                None
-            }
-            Err(ListError::Call(error)) => Some(errors::of_gpu(function, &error, facts, now)),
         }
     }
 

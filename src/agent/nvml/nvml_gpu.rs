@@ -7,20 +7,25 @@ use std::rc::Rc;
 
 use nvml_wrapper::Device;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
-use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureThreshold};
-use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlProcessUtilizationSample_t};
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper_sys::bindings::{
+    nvmlClockType_enum_NVML_CLOCK_MEM as MEMORY_CLOCK, nvmlClockType_enum_NVML_CLOCK_SM as SM_CLOCK, nvmlDevice_t,
+    nvmlProcessUtilizationSample_t, nvmlTemperature_v1_t, nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU as CORE,
+    nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN as SLOWDOWN,
+};
 
 use super::call_watch::CallWatch;
-use super::errors::{self, needs_reset};
-use super::gpu_calls::{CallError, GpuCalls};
+use super::errors;
+use super::gpu_calls::{CallError, GpuCalls, read, read_structure, read_text};
+use super::gpu_detail::engine;
 use super::gpu_process_lists::GpuProcessLists;
 use super::on_demand::OnDemand;
 use super::plausible::{celsius, hertz, percent, watts};
 use super::process_list_reader::ProcessListReader;
-use super::{calls, process_utilization, raw};
+use super::process_utilization;
 use crate::agent::{GpuReadings, clock};
-use crate::base::units::{Bytes, Moment, Percent};
-use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle, Trouble};
+use crate::base::units::{Bytes, Moment};
+use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
 
 /// The readings wanted in a pass, and the buffers that all GPUs use in turn.
 #[derive(Debug)]
@@ -54,7 +59,8 @@ pub(super) struct NvmlGpu {
     pub(super) readings: GpuReadings,
     processes: GpuProcessLists,
     slow_due: Moment,
-    on_demand: OnDemand,
+    /// `None` while nobody looks at the GPU.
+    on_demand: Option<OnDemand>,
 }
 
 /// Milliseconds between two readings of health, detail and the rarely used process lists. Each GPU is read at a second of
@@ -77,7 +83,7 @@ impl NvmlGpu {
             readings: GpuReadings::missing(uuid, index, parent, clock::now(), Missing::NotYet),
             processes: GpuProcessLists::default(),
             slow_due: Moment(0),
-            on_demand: OnDemand::default(),
+            on_demand: None,
         }
     }
 
@@ -101,18 +107,16 @@ impl NvmlGpu {
         if !missing.contains(&Some(&Missing::NotYet)) && !missing.contains(&Some(&Missing::Failed)) {
             return;
         }
-        facts.bus_id = calls.ask("nvmlDeviceGetPciInfo_v3", Device::pci_info).map(|pci| pci.bus_id.into());
+        facts.bus_id = calls.read("nvmlDeviceGetPciInfo_v3", Device::pci_info).map(|pci| pci.bus_id.into());
+        let unsupported = Err(Missing::Unsupported);
         if facts.parent.is_some() {
             facts.slowdown_temperature = Err(Missing::Unsupported);
-            facts.gpu_instance = calls.ask("nvmlDeviceGetGpuInstanceId", raw::gpu_instance);
-            facts.compute_instance = calls.ask("nvmlDeviceGetComputeInstanceId", raw::compute_instance);
+            facts.gpu_instance = read!(calls, nvmlDeviceGetGpuInstanceId);
+            facts.compute_instance = read!(calls, nvmlDeviceGetComputeInstanceId);
         } else {
-            let slowdown = calls.ask("nvmlDeviceGetTemperatureThreshold", |gpu| {
-                gpu.temperature_threshold(TemperatureThreshold::Slowdown)
-            });
-            facts.slowdown_temperature = slowdown.and_then(celsius);
-            facts.minor = calls.ask("nvmlDeviceGetMinorNumber", Device::minor_number);
-            (facts.gpu_instance, facts.compute_instance) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
+            facts.slowdown_temperature = read!(calls, nvmlDeviceGetTemperatureThreshold(SLOWDOWN)).and_then(celsius);
+            facts.minor = read!(calls, nvmlDeviceGetMinorNumber);
+            (facts.gpu_instance, facts.compute_instance) = (unsupported, unsupported);
         }
     }
 
@@ -124,7 +128,7 @@ impl NvmlGpu {
         let first = pass.is_first_stage;
         let slow = pass.scan || now >= self.slow_due;
         if slow && !self.is_instance() && self.readings.facts.name.is_err() {
-            self.readings.facts.name = self.calls.ask("nvmlDeviceGetName", raw::name);
+            self.readings.facts.name = read_text!(self.calls, nvmlDeviceGetName);
         }
         if slow && !first {
             self.read_facts();
@@ -149,7 +153,7 @@ impl NvmlGpu {
         }
         self.readings.processes = if is_split { vec![] } else { std::mem::take(&mut self.processes.merged) };
         let trouble = match self.calls.failed.take() {
-            Some((function, error)) if !self.calls.has_answered || needs_reset(&error) => {
+            Some((function, error)) if !self.calls.has_answered || matches!(error, NvmlError::ResetRequired) => {
                 Some(errors::of_gpu(function, &error, &self.readings.facts, now))
             }
             // The calls of other passes may not tell that the GPU needs a reset.
@@ -198,13 +202,13 @@ impl NvmlGpu {
         let Self { calls, on_demand, readings, .. } = self;
         let is_due = match pass.detail {
             DetailLevel::No => {
-                if on_demand.end() {
+                if on_demand.take().is_some() {
                     calls.watch.forget_on_demand(readings.facts.index);
                 }
                 return;
             }
             DetailLevel::Once => true,
-            DetailLevel::Live(_) => on_demand.is_state_due(now),
+            DetailLevel::Live(_) => on_demand.get_or_insert_default().is_state_due(now),
         };
         calls.watch.set_on_demand(true);
         let mut detail = match readings.detail.take() {
@@ -217,7 +221,7 @@ impl NvmlGpu {
             detail.at = now;
         }
         if let DetailLevel::Live(gpus) = pass.detail {
-            on_demand.read(calls, &mut detail, gpus, now);
+            on_demand.get_or_insert_default().read(calls, &mut detail, gpus, now);
         }
         calls.watch.set_on_demand(false);
         readings.detail = Some(detail);
@@ -233,48 +237,36 @@ impl NvmlGpu {
             return load;
         }
         let calls = &mut self.calls;
-        let rates = calls.ask("nvmlDeviceGetUtilizationRates", Device::utilization_rates);
-        load.sm = rates.as_ref().map_err(|why| *why).and_then(|rates| percent(rates.gpu));
+        let rates = read!(calls, nvmlDeviceGetUtilizationRates);
+        load.sm = rates.and_then(|rates| percent(rates.gpu));
         load.memory_bandwidth = rates.and_then(|rates| percent(rates.memory));
-        load.temperature = calls.renamed(calls::TEMPERATURE).and_then(celsius);
-        load.power = calls.ask("nvmlDeviceGetPowerUsage", Device::power_usage).and_then(watts);
-        let clock = calls.ask_with("nvmlDeviceGetClockInfo", calls::SM_CLOCK, |gpu| gpu.clock_info(Clock::SM));
-        load.sm_clock = clock.and_then(hertz);
-        let reasons = calls.renamed(calls::CLOCK_REASONS);
-        load.throttle = reasons.map(|bits| throttles(ThrottleReasons::from_bits_truncate(bits)));
+        load.temperature = core_temperature(calls).and_then(celsius);
+        load.power = read!(calls, nvmlDeviceGetPowerUsage).and_then(watts);
+        load.sm_clock = read!(calls, nvmlDeviceGetClockInfo(SM_CLOCK)).and_then(hertz);
+        load.throttle = calls.clock_reasons().map(|bits| throttles(ThrottleReasons::from_bits_truncate(bits)));
         load
     }
 
     /// Reads memory as nvidia-smi counts it: the driver's reserve is not in use. Before driver 510 the two cannot be told
     /// apart.
     fn read_memory(&mut self, load: &mut GpuLoad) {
-        match self.calls.ask("nvmlDeviceGetMemoryInfo_v2", Device::memory_info) {
-            // GPUs without memory of their own answer 0 (nvtop reads it so too).
-            Ok(memory) if memory.total == 0 => set_memory(load, Missing::Unsupported),
-            Ok(memory) => {
-                load.memory_used = Ok(Bytes(memory.used));
-                load.memory_free = Ok(Bytes(memory.free));
-                load.memory_reserved = Ok(Bytes(memory.reserved));
-                load.memory_total = Ok(Bytes(memory.total));
-            }
-            Err(Missing::Unsupported) => {
-                let memory = self.calls.ask("nvmlDeviceGetMemoryInfo", raw::memory_v1);
-                let memory = memory.and_then(|(used, free, total)| match total {
-                    0 => Err(Missing::Unsupported),
-                    _ => Ok((used, free, total)),
-                });
-                load.memory_used = memory.map(|(used, _, _)| Bytes(used));
-                load.memory_free = memory.map(|(_, free, _)| Bytes(free));
-                load.memory_reserved = Err(Missing::Unsupported);
-                load.memory_total = memory.map(|(_, _, total)| Bytes(total));
-            }
-            Err(why) => set_memory(load, why),
+        let mut memory = self
+            .calls
+            .read("nvmlDeviceGetMemoryInfo_v2", Device::memory_info)
+            .map(|memory| (memory.total, memory.used, memory.free, Ok(Bytes(memory.reserved))));
+        if let Err(Missing::Unsupported) = memory {
+            memory = read!(self.calls, nvmlDeviceGetMemoryInfo)
+                .map(|memory| (memory.total, memory.used, memory.free, Err(Missing::Unsupported)));
         }
-        if let (Ok(used), Ok(total)) = (load.memory_used, load.memory_total)
-            && used > total
-        {
-            (load.memory_used, load.memory_free) = (Err(Missing::Failed), Err(Missing::Failed));
-        }
+        // GPUs without memory of their own answer 0 (nvtop reads it so too).
+        let memory = memory.and_then(|memory| if memory.0 == 0 { Err(Missing::Unsupported) } else { Ok(memory) });
+        // In use cannot be more than there is.
+        let plausible = memory
+            .and_then(|(total, used, free, _)| if used <= total { Ok((used, free)) } else { Err(Missing::Failed) });
+        load.memory_used = plausible.map(|(used, _)| Bytes(used));
+        load.memory_free = plausible.map(|(_, free)| Bytes(free));
+        load.memory_reserved = memory.and_then(|(.., reserved)| reserved);
+        load.memory_total = memory.map(|(total, ..)| Bytes(total));
     }
 
     fn health(&mut self, now: Moment, is_first_stage: bool) -> GpuHealth {
@@ -285,34 +277,36 @@ impl NvmlGpu {
         let why = if is_first_stage { Missing::NotYet } else { Missing::Unsupported };
         let mut health = GpuHealth::missing(now, xids, why);
         let calls = &mut self.calls;
-        health.mig = calls.ask("nvmlDeviceGetMigMode", Device::mig_mode).map(|mode| mode.current == 1);
+        health.mig = read!(calls, nvmlDeviceGetMigMode => [current, pending]).map(|[current, _]| current == 1);
         if is_first_stage {
             return health;
         }
-        let limit = calls.ask("nvmlDeviceGetEnforcedPowerLimit", Device::enforced_power_limit);
-        health.power_limit = limit.and_then(watts);
-        let clock = calls.ask_with("nvmlDeviceGetClockInfo", calls::MEMORY_CLOCK, |gpu| gpu.clock_info(Clock::Memory));
-        health.memory_clock = clock.and_then(hertz);
-        let state = calls.ask("nvmlDeviceGetPerformanceState", Device::performance_state).map(|state| state.as_c());
+        health.power_limit = read!(calls, nvmlDeviceGetEnforcedPowerLimit).and_then(watts);
+        health.memory_clock = read!(calls, nvmlDeviceGetClockInfo(MEMORY_CLOCK)).and_then(hertz);
         // NVML's "unknown" is 32.
+        let state = read!(calls, nvmlDeviceGetPerformanceState);
         health.performance_state =
             state.and_then(|state| if state < 16 { Ok(state) } else { Err(Missing::Unsupported) });
-        let fan = calls.ask("nvmlDeviceGetFanSpeed_v2", calls::fan);
-        health.fan = fan.map(|percent| Percent::new(f32::from(u16::try_from(percent).unwrap_or(u16::MAX))));
+        health.fan = calls.fan(0);
         calls.read_damage(&mut health);
-        health.pcie_generation = calls.ask("nvmlDeviceGetCurrPcieLinkGeneration", calls::pcie_generation);
-        health.pcie_width = calls.ask("nvmlDeviceGetCurrPcieLinkWidth", calls::pcie_width);
-        let encoder = calls.ask("nvmlDeviceGetEncoderUtilization", calls::encoder);
-        health.encoder = encoder.and_then(|[share, _]| percent(share));
-        let decoder = calls.ask("nvmlDeviceGetDecoderUtilization", calls::decoder);
-        health.decoder = decoder.and_then(|[share, _]| percent(share));
+        health.pcie_generation = read!(calls, nvmlDeviceGetCurrPcieLinkGeneration);
+        health.pcie_width = read!(calls, nvmlDeviceGetCurrPcieLinkWidth);
+        health.encoder = engine(read!(calls, nvmlDeviceGetEncoderUtilization => [share, period]));
+        health.decoder = engine(read!(calls, nvmlDeviceGetDecoderUtilization => [share, period]));
         health
     }
 }
 
-fn set_memory(load: &mut GpuLoad, why: Missing) {
-    (load.memory_used, load.memory_free) = (Err(why), Err(why));
-    (load.memory_reserved, load.memory_total) = (Err(why), Err(why));
+/// Reads the temperature of the core. Drivers before 535 have only the function that newer drivers deprecate.
+fn core_temperature(calls: &mut GpuCalls) -> Reading<u32> {
+    match read!(calls, nvmlDeviceGetTemperature(CORE)) {
+        Err(Missing::Unsupported) => {
+            // The sensor 0 is that of the core.
+            let temperature = read_structure!(calls, nvmlDeviceGetTemperatureV, nvmlTemperature_v1_t, version 1)?;
+            u32::try_from(temperature.temperature).map_err(|_| Missing::Unsupported)
+        }
+        temperature => temperature,
+    }
 }
 
 fn throttles(reasons: ThrottleReasons) -> Vec<Throttle> {

@@ -3,14 +3,17 @@
 
 use std::time::Duration;
 
-use nvml_wrapper::GpmSample;
-use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::gpm::gpm_metrics_get;
-use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK as NVLINK};
+use nvml_wrapper::{Device, GpmSample};
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK as NVLINK,
+    nvmlPcieUtilCounter_enum_NVML_PCIE_UTIL_RX_BYTES as PCIE_RECEIVED,
+    nvmlPcieUtilCounter_enum_NVML_PCIE_UTIL_TX_BYTES as PCIE_SENT,
+};
 
-use super::gpu_calls::GpuCalls;
+use super::gpu_calls::{GpuCalls, read};
 use super::raw::handle;
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{GpuDetail, Missing, Reading, Route};
@@ -24,12 +27,12 @@ const RATES: Duration = Duration::from_millis(1900);
 const METRICS: [GpmMetricId; 4] =
     [GpmMetricId::SmUtil, GpmMetricId::SmOccupancy, GpmMetricId::AnyTensorUtil, GpmMetricId::DramBwUtil];
 
-/// The readings of a GPU on demand.
+/// The state of the readings of a GPU while a person looks at it.
 #[derive(Debug, Default)]
 pub(super) struct OnDemand {
-    /// When to read state and rates again; `None` while nobody looks.
-    due: Option<[Moment; 2]>,
-    /// The last GPM sample. GPM tells what happened between two samples.
+    state_due: Moment,
+    rates_due: Moment,
+    /// The last GPM sample. GPM measures between two samples.
     sample: Option<GpmSample<'static>>,
     /// The bytes sent and received over NVLink so far, and when they were read.
     transferred: Option<(Moment, [Reading<Bytes>; 2])>,
@@ -38,28 +41,11 @@ pub(super) struct OnDemand {
 impl OnDemand {
     /// Whether to read the state of the GPU: the first time that a person looks, and at intervals.
     pub(super) fn is_state_due(&mut self, now: Moment) -> bool {
-        let [state, _] = self.due.get_or_insert([Moment(0); 2]);
-        let is_due = now >= *state;
+        let is_due = now >= self.state_due;
         if is_due {
-            *state = now.after(STATE);
+            self.state_due = now.after(STATE);
         }
         is_due
-    }
-
-    fn are_rates_due(&mut self, now: Moment) -> bool {
-        let [_, rates] = self.due.get_or_insert([Moment(0); 2]);
-        let is_due = now >= *rates;
-        if is_due {
-            *rates = now.after(RATES);
-        }
-        is_due
-    }
-
-    /// Ends the readings on demand. Returns whether there were any.
-    pub(super) fn end(&mut self) -> bool {
-        let looked = self.due.is_some();
-        *self = Self::default();
-        looked
     }
 
     /// Reads rates if they are due, and once the routes to other GPUs.
@@ -70,17 +56,16 @@ impl OnDemand {
         gpus: &[(u32, nvmlDevice_t)],
         now: Moment,
     ) {
-        if !self.are_rates_due(now) {
+        if now < self.rates_due {
             return;
         }
-        let mut pcie = |direction: u32, counter| {
-            let rate = calls.ask_with("nvmlDeviceGetPcieThroughput", direction, |gpu| gpu.pcie_throughput(counter));
-            rate.map(|kilobytes| Bytes(u64::from(kilobytes) * 1000))
-        };
-        detail.pcie_sent = pcie(0, PcieUtilCounter::Send);
-        detail.pcie_received = pcie(1, PcieUtilCounter::Receive);
+        self.rates_due = now.after(RATES);
+        let kilobytes = |rate: u32| Bytes(u64::from(rate) * 1000);
+        detail.pcie_sent = read!(calls, nvmlDeviceGetPcieThroughput(PCIE_SENT)).map(kilobytes);
+        detail.pcie_received = read!(calls, nvmlDeviceGetPcieThroughput(PCIE_RECEIVED)).map(kilobytes);
         self.read_nvlink(calls, detail, now);
-        [detail.sm_active, detail.sm_occupancy, detail.tensor_active, detail.dram_active] = self.activities(calls);
+        [detail.sm_active, detail.sm_occupancy, detail.tensor_active, detail.dram_active] =
+            self.activities(calls).unwrap_or_else(|why| [Err(why); METRICS.len()]);
         if detail.routes.is_err() {
             detail.routes = routes(calls, gpus);
         }
@@ -103,47 +88,41 @@ impl OnDemand {
         (detail.nvlink_sent, detail.nvlink_received) = (rate(0), rate(1));
     }
 
-    /// Returns the activity of the parts of the chip since the last look, where the chip counts it.
-    fn activities(&mut self, calls: &mut GpuCalls) -> [Reading<Percent>; METRICS.len()] {
-        let all = |why| [Err(why); METRICS.len()];
-        match calls.ask("nvmlGpmQueryDeviceSupport", nvml_wrapper::Device::gpm_support) {
-            Ok(true) => {}
-            Ok(false) => return all(Missing::Unsupported),
-            Err(why) => return all(why),
+    /// Returns the activity of the parts of the chip since the last reading, where the chip counts it.
+    fn activities(&mut self, calls: &mut GpuCalls) -> Reading<[Reading<Percent>; METRICS.len()]> {
+        if !calls.read("nvmlGpmQueryDeviceSupport", Device::gpm_support)? {
+            return Err(Missing::Unsupported);
         }
-        let sample = match calls.ask("nvmlGpmSampleGet", nvml_wrapper::Device::gpm_sample) {
-            Ok(sample) => sample,
-            Err(why) => return all(why),
+        let sample = calls.read("nvmlGpmSampleGet", Device::gpm_sample)?;
+        let metrics = match &self.sample {
+            Some(before) => {
+                calls.read("nvmlGpmMetricsGet", |gpu| gpm_metrics_get(gpu.nvml(), before, &sample, &METRICS))
+            }
+            None => Err(Missing::NotYet),
         };
-        let Some(before) = self.sample.take() else {
-            self.sample = Some(sample);
-            return all(Missing::NotYet);
-        };
-        let metrics = calls.ask("nvmlGpmMetricsGet", |gpu| gpm_metrics_get(gpu.nvml(), &before, &sample, &METRICS));
         self.sample = Some(sample);
-        let metrics = match metrics {
-            Ok(metrics) => metrics,
-            Err(why) => return all(why),
-        };
-        let mut metrics =
-            metrics.into_iter().map(|metric| metric.map_or(Err(Missing::Unsupported), |metric| share(metric.value)));
-        METRICS.map(|_| metrics.next().unwrap_or(Err(Missing::Unsupported)))
+        let mut metrics = metrics?.into_iter();
+        Ok(METRICS.map(|_| match metrics.next() {
+            Some(Ok(metric)) => share(metric.value),
+            Some(Err(_)) | None => Err(Missing::Unsupported),
+        }))
     }
 }
 
-/// The route to each other GPU.
+/// Reads the route to each other GPU.
 fn routes(calls: &mut GpuCalls, gpus: &[(u32, nvmlDevice_t)]) -> Reading<Vec<Route>> {
-    let mut routes = Vec::new();
     let own = calls.index;
-    for &(to, other) in gpus.iter().filter(|(index, _)| *index != own) {
-        let level = calls.ask("nvmlDeviceGetTopologyCommonAncestor", |gpu| level(gpu, other))?;
-        let nvlink = calls.ask("nvmlDeviceGetP2PStatus", |gpu| p2p_by_nvlink(gpu, other)).ok();
-        routes.push(Route { to, level, nvlink });
-    }
-    Ok(routes)
+    let others = gpus.iter().filter(|(index, _)| *index != own);
+    others
+        .map(|(to, other)| {
+            let level = calls.read("nvmlDeviceGetTopologyCommonAncestor", |gpu| topology_level(gpu, *other))?;
+            let nvlink = calls.read("nvmlDeviceGetP2PStatus", |gpu| p2p_by_nvlink(gpu, *other)).ok();
+            Ok(Route { to: *to, level, nvlink })
+        })
+        .collect()
 }
 
-fn level(gpu: &nvml_wrapper::Device<'static>, other: nvmlDevice_t) -> Result<u32, NvmlError> {
+fn topology_level(gpu: &Device<'static>, other: nvmlDevice_t) -> Result<u32, NvmlError> {
     let function = nvml_sym(gpu.nvml().lib().nvmlDeviceGetTopologyCommonAncestor.as_ref())?;
     let mut level = 0;
     // SAFETY: both handles came from NVML, which writes one number.
@@ -151,7 +130,7 @@ fn level(gpu: &nvml_wrapper::Device<'static>, other: nvmlDevice_t) -> Result<u32
     Ok(level)
 }
 
-fn p2p_by_nvlink(gpu: &nvml_wrapper::Device<'static>, other: nvmlDevice_t) -> Result<bool, NvmlError> {
+fn p2p_by_nvlink(gpu: &Device<'static>, other: nvmlDevice_t) -> Result<bool, NvmlError> {
     let function = nvml_sym(gpu.nvml().lib().nvmlDeviceGetP2PStatus.as_ref())?;
     let mut status = 0;
     // SAFETY: both handles came from NVML, which writes one number.

@@ -6,7 +6,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::struct_wrappers::device::DeviceAttributes;
 
 use super::call_watch::CallWatch;
-use super::gpu_calls::{CallError, GpuCalls};
+use super::gpu_calls::{CallError, GpuCalls, read, read_text};
 use super::nvml_gpu::{GpuPass, NvmlGpu};
 use super::raw;
 use crate::agent::GpuReadings;
@@ -69,7 +69,7 @@ impl PhysicalGpu {
 
     fn find_instances(&mut self) {
         let calls = &mut self.gpu.calls;
-        let count = calls.ask("nvmlDeviceGetMaxMigDeviceCount", Device::mig_device_count);
+        let count = read!(calls, nvmlDeviceGetMaxMigDeviceCount);
         let mut old = std::mem::take(&mut self.instances);
         for place in 0..count.unwrap_or(0) {
             // Most places are empty on most GPUs, which is no failure of the GPU.
@@ -104,13 +104,13 @@ fn is_same_instance(instance: &NvmlGpu) -> bool {
 
 /// The name of the instance's profile, as in `nvidia-smi -L`: `MIG 1g.10gb`.
 fn instance_name(calls: &mut GpuCalls) -> Reading<Text> {
-    let name = calls.ask("nvmlDeviceGetName", raw::name);
+    let name = read_text!(calls, nvmlDeviceGetName);
     let name = name.as_ref().map_or("", Text::as_str);
     if let Some(at) = name.find("MIG ") {
         return Ok(name[at..].into());
     }
     // Older drivers give an instance its parent's name, or none.
-    calls.ask("nvmlDeviceGetAttributes_v2", Device::attributes).map(|attributes| profile(&attributes).into())
+    calls.read("nvmlDeviceGetAttributes_v2", Device::attributes).map(|attributes| profile(&attributes).into())
 }
 
 /// The name of the profile with these slices and this memory, rounded up to whole GiB.

@@ -15,6 +15,7 @@ use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t};
 
 use super::gpu_calls::GpuCalls;
+use super::raw::handle;
 use crate::agent::procfs::is_initial_pid_namespace;
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Missing, Reading};
@@ -27,13 +28,38 @@ pub(super) enum ListKind {
     Mps,
 }
 
-/// A version of the functions, the newest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
-    V3,
-    V2,
-    V1,
-}
+/// The name of a function that reads a list, and its call: with the GPU's handle, the number of entries that there is room for,
+/// which becomes that of the written ones, and the room.
+type ListFunction = (&'static str, unsafe fn(&NvmlLib, nvmlDevice_t, &mut c_uint, *mut u64) -> Result<(), NvmlError>);
+
+/// The functions that read each list, the newest version first. Each has its own type of entry. None of these types is trusted.
+const FUNCTIONS: [[ListFunction; 3]; 3] = {
+    macro_rules! functions {
+        ($($function:ident)+) => {
+            [$((stringify!($function), |library, gpu, count, entries| {
+                // SAFETY: the caller has room for `count` entries, of the largest size that drivers write.
+                nvml_try(unsafe { nvml_sym(library.$function.as_ref())?(gpu, count, entries.cast()) })
+            })),+]
+        };
+    }
+    [
+        functions! {
+            nvmlDeviceGetComputeRunningProcesses_v3
+            nvmlDeviceGetComputeRunningProcesses_v2
+            nvmlDeviceGetComputeRunningProcesses
+        },
+        functions! {
+            nvmlDeviceGetGraphicsRunningProcesses_v3
+            nvmlDeviceGetGraphicsRunningProcesses_v2
+            nvmlDeviceGetGraphicsRunningProcesses
+        },
+        functions! {
+            nvmlDeviceGetMPSComputeRunningProcesses_v3
+            nvmlDeviceGetMPSComputeRunningProcesses_v2
+            nvmlDeviceGetMPSComputeRunningProcesses
+        },
+    ]
+};
 
 /// One process that NVML named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,11 +92,11 @@ const POISONS: [u64; 2] = [0xAAAA_AAAA_AAAA_AAAA, 0x5555_5555_5555_5555];
 /// itself, since the limit of a container does not bound the host's PIDs.
 const PIDS: RangeInclusive<u32> = 2..=1 << 22;
 
-/// The functions that read one list, as far as they are known.
-#[derive(Debug, Clone, Copy)]
-struct ListFunction {
-    /// The newest version that the library has.
-    version: Version,
+/// The properties of one list with this driver.
+#[derive(Debug, Clone, Copy, Default)]
+struct ListFormat {
+    /// The place of the newest function that the library has, in [`FUNCTIONS`].
+    version: usize,
     /// The size of an entry in words of 8 bytes; `None` until a list with an entry was read.
     stride: Option<usize>,
 }
@@ -78,7 +104,7 @@ struct ListFunction {
 /// Reads process lists, and remembers versions and sizes of this driver.
 #[derive(Debug)]
 pub(super) struct ProcessListReader {
-    functions: [ListFunction; 3],
+    formats: [ListFormat; 3],
     /// Words, so that it is aligned as NVML's entries are.
     buffer: Vec<u64>,
     /// Whether gputop runs in a PID namespace of its own.
@@ -87,9 +113,8 @@ pub(super) struct ProcessListReader {
 
 impl ProcessListReader {
     pub(super) fn new() -> Self {
-        let function = ListFunction { version: Version::V3, stride: None };
         Self {
-            functions: [function; 3],
+            formats: [ListFormat::default(); 3],
             buffer: vec![0; FIRST_ROOM * LARGEST],
             is_contained: !is_initial_pid_namespace(),
         }
@@ -102,7 +127,7 @@ impl ProcessListReader {
 
     /// The name of the function that reads this list.
     pub(super) fn function(&self, list: ListKind) -> &'static str {
-        name(list, self.functions[list as usize].version)
+        FUNCTIONS[list as usize][self.formats[list as usize].version].0
     }
 
     /// Reads one list of one GPU into `entries`, which is emptied first.
@@ -113,55 +138,49 @@ impl ProcessListReader {
         entries: &mut Vec<ListEntry>,
     ) -> Result<(), ListError> {
         entries.clear();
-        if let Some(stride) = self.functions[list as usize].stride {
-            let count = self.fill(calls, list, POISONS[0]).map_err(ListError::Call)?;
+        let count = self.fill(calls, list, POISONS[0]).map_err(ListError::Call)?;
+        if let Some(stride) = self.formats[list as usize].stride {
             if decode(&self.buffer[..count * stride], stride, self.is_contained, entries).is_ok() {
                 return Ok(());
             }
             // A stride that was found out with one entry can be wrong for two.
-            self.functions[list as usize].stride = None;
+            self.formats[list as usize].stride = None;
         }
-        self.probe(calls, list, entries)
-    }
-
-    /// Reads a list without knowing how large an entry is.
-    fn probe(&mut self, calls: &GpuCalls, list: ListKind, entries: &mut Vec<ListEntry>) -> Result<(), ListError> {
-        let count = self.fill(calls, list, POISONS[0]).map_err(ListError::Call)?;
         if count == 0 {
             return Ok(());
         }
         let first = self.buffer.clone();
         let again = self.fill(calls, list, POISONS[1]).map_err(ListError::Call)?;
         // A process may have come or gone between the two: the longer list reaches furthest.
-        let (count, longest) = (again, count.max(again));
-        let stride = stride_of(&first, &self.buffer, longest);
-        decode(&self.buffer[..count * stride], stride, self.is_contained, entries).map_err(ListError::ImpossiblePid)?;
-        self.functions[list as usize].stride = Some(stride);
+        let stride = stride_of(&first, &self.buffer, count.max(again));
+        decode(&self.buffer[..again * stride], stride, self.is_contained, entries).map_err(ListError::ImpossiblePid)?;
+        self.formats[list as usize].stride = Some(stride);
         Ok(())
     }
 
     /// Fills the buffer with `poison`, has the driver write into it, and returns the number of entries that it wrote.
     fn fill(&mut self, calls: &GpuCalls, list: ListKind, poison: u64) -> Result<usize, NvmlError> {
-        let lib = calls.device.nvml().lib();
-        // SAFETY: the handle is only passed on to NVML, and the driver lives as long as the process.
-        let handle = unsafe { calls.device.handle() };
+        let versions = &FUNCTIONS[list as usize];
         loop {
             self.buffer.fill(poison);
-            let version = self.functions[list as usize].version;
+            let format = &mut self.formats[list as usize];
+            let (name, function) = versions[format.version];
             // There is room for this many entries of the largest size.
             let room = self.buffer.len() / LARGEST;
             let mut count = c_uint::try_from(room).unwrap_or(c_uint::MAX);
-            let function = name(list, version);
-            match calls.call(function, || call(lib, list, version, handle, &mut count, &mut self.buffer)) {
+            let (library, gpu, entries) = (calls.device.nvml().lib(), handle(&calls.device), self.buffer.as_mut_ptr());
+            // SAFETY: the buffer is aligned, and has room for `count` entries of the largest size.
+            match calls.call(name, || unsafe { function(library, gpu, &mut count, entries) }) {
                 Ok(()) => return Ok((count as usize).min(room)),
                 Err(NvmlError::InsufficientSize(_)) if room < MOST_ROOM => {
                     // More may come until the next call.
                     let wanted = (count as usize).max(room).saturating_mul(2).min(MOST_ROOM);
                     self.buffer.resize(wanted * LARGEST, poison);
                 }
-                Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) if version != Version::V1 => {
-                    let older = if version == Version::V3 { Version::V2 } else { Version::V1 };
-                    self.functions[list as usize] = ListFunction { version: older, stride: None };
+                Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
+                    if format.version + 1 < versions.len() =>
+                {
+                    *format = ListFormat { version: format.version + 1, stride: None };
                 }
                 Err(error) => return Err(error),
             }
@@ -196,51 +215,6 @@ fn decode(words: &[u64], stride: usize, is_contained: bool, entries: &mut Vec<Li
         entries.push(ListEntry { pid, memory });
     }
     Ok(())
-}
-
-fn name(list: ListKind, version: Version) -> &'static str {
-    match (list, version) {
-        (ListKind::Compute, Version::V3) => "nvmlDeviceGetComputeRunningProcesses_v3",
-        (ListKind::Compute, Version::V2) => "nvmlDeviceGetComputeRunningProcesses_v2",
-        (ListKind::Compute, Version::V1) => "nvmlDeviceGetComputeRunningProcesses",
-        (ListKind::Graphics, Version::V3) => "nvmlDeviceGetGraphicsRunningProcesses_v3",
-        (ListKind::Graphics, Version::V2) => "nvmlDeviceGetGraphicsRunningProcesses_v2",
-        (ListKind::Graphics, Version::V1) => "nvmlDeviceGetGraphicsRunningProcesses",
-        (ListKind::Mps, Version::V3) => "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-        (ListKind::Mps, Version::V2) => "nvmlDeviceGetMPSComputeRunningProcesses_v2",
-        (ListKind::Mps, Version::V1) => "nvmlDeviceGetMPSComputeRunningProcesses",
-    }
-}
-
-fn call(
-    lib: &NvmlLib,
-    list: ListKind,
-    version: Version,
-    device: nvmlDevice_t,
-    count: &mut c_uint,
-    buffer: &mut [u64],
-) -> Result<(), NvmlError> {
-    let out = buffer.as_mut_ptr();
-    // Each function has its own type of entry. None of these types is trusted.
-    macro_rules! call {
-        ($function:ident) => {{
-            let function = nvml_sym(lib.$function.as_ref())?;
-            // SAFETY: `buffer` is aligned, and has room for `count` entries of the largest size that
-            // drivers write, whatever the header says.
-            nvml_try(unsafe { function(device, count, out.cast()) })
-        }};
-    }
-    match (list, version) {
-        (ListKind::Compute, Version::V3) => call!(nvmlDeviceGetComputeRunningProcesses_v3),
-        (ListKind::Compute, Version::V2) => call!(nvmlDeviceGetComputeRunningProcesses_v2),
-        (ListKind::Compute, Version::V1) => call!(nvmlDeviceGetComputeRunningProcesses),
-        (ListKind::Graphics, Version::V3) => call!(nvmlDeviceGetGraphicsRunningProcesses_v3),
-        (ListKind::Graphics, Version::V2) => call!(nvmlDeviceGetGraphicsRunningProcesses_v2),
-        (ListKind::Graphics, Version::V1) => call!(nvmlDeviceGetGraphicsRunningProcesses),
-        (ListKind::Mps, Version::V3) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v3),
-        (ListKind::Mps, Version::V2) => call!(nvmlDeviceGetMPSComputeRunningProcesses_v2),
-        (ListKind::Mps, Version::V1) => call!(nvmlDeviceGetMPSComputeRunningProcesses),
-    }
 }
 
 #[cfg(test)]

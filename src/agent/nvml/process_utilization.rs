@@ -148,7 +148,7 @@ pub(super) fn read(
 }
 
 fn ask(calls: &mut GpuCalls, samples: &mut Vec<nvmlProcessUtilizationSample_t>, after: u64) -> Reading<()> {
-    calls.ask("nvmlDeviceGetProcessUtilization", |device| match raw::process_utilization(device, samples, after) {
+    calls.read("nvmlDeviceGetProcessUtilization", |device| match raw::process_utilization(device, samples, after) {
         // No process was active.
         Err(NvmlError::NotFound) => Ok(()),
         other => other,

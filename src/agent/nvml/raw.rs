@@ -1,5 +1,5 @@
-//! Calls that nvml-wrapper lacks or makes in another way: names that may hold any byte, memory of old drivers, process
-//! utilization in one call, the set of Xid events.
+//! Calls that nvml-wrapper lacks or makes in another way: the steps of the start, process utilization in one call, the set of
+//! Xid events.
 //!
 //! A function that the library lacks is an error, never a panic.
 
@@ -9,7 +9,7 @@ use std::mem;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlMemory_t, nvmlProcessUtilizationSample_t,
+    NvmlLib, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlProcessUtilizationSample_t,
 };
 
 use crate::base::text::Text;
@@ -44,45 +44,14 @@ pub(super) fn driver_version(library: &NvmlLib) -> Result<Text, NvmlError> {
     Ok(until_nul(&bytes))
 }
 
+/// The value that NVML expects in the first field of a structure of this version.
+pub(super) fn structure_version<T>(version: u32) -> u32 {
+    u32::try_from(size_of::<T>()).map_or(0, |size| size | version << 24)
+}
+
 /// The bytes of a C string before its NUL.
-fn until_nul(bytes: &[u8]) -> Text {
+pub(super) fn until_nul(bytes: &[u8]) -> Text {
     Text::new(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
-}
-
-/// `nvmlDeviceGetName`, whatever bytes it has.
-pub(super) fn name(device: &Device<'static>) -> Result<Text, NvmlError> {
-    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetName.as_ref())?;
-    let mut bytes = [0_u8; 96];
-    // SAFETY: NVML writes at most the length given.
-    nvml_try(unsafe { function(handle(device), bytes.as_mut_ptr().cast::<c_char>(), 96) })?;
-    Ok(until_nul(&bytes))
-}
-
-/// `nvmlDeviceGetMemoryInfo`: used (the driver's reserve with it), free and total.
-pub(super) fn memory_v1(device: &Device<'static>) -> Result<(u64, u64, u64), NvmlError> {
-    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
-    let mut memory = nvmlMemory_t { total: 0, free: 0, used: 0 };
-    // SAFETY: `memory` is the structure that this function fills.
-    nvml_try(unsafe { function(handle(device), &raw mut memory) })?;
-    Ok((memory.used, memory.free, memory.total))
-}
-
-/// `nvmlDeviceGetGpuInstanceId`.
-pub(super) fn gpu_instance(device: &Device<'static>) -> Result<u32, NvmlError> {
-    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuInstanceId.as_ref())?;
-    let mut id = 0;
-    // SAFETY: NVML writes one number there.
-    nvml_try(unsafe { function(handle(device), &raw mut id) })?;
-    Ok(id)
-}
-
-/// `nvmlDeviceGetComputeInstanceId`.
-pub(super) fn compute_instance(device: &Device<'static>) -> Result<u32, NvmlError> {
-    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetComputeInstanceId.as_ref())?;
-    let mut id = 0;
-    // SAFETY: NVML writes one number there.
-    nvml_try(unsafe { function(handle(device), &raw mut id) })?;
-    Ok(id)
 }
 
 /// Samples that the buffer has room for at first, and at most.

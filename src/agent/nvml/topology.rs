@@ -8,9 +8,8 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlPlatformInfo_v2_t};
 
-use super::calls;
-use super::gpu_calls::GpuCalls;
-use super::raw::handle;
+use super::gpu_calls::{GpuCalls, read, read_structure};
+use super::raw::{handle, structure_version, until_nul};
 use crate::base::text::Text;
 use crate::base::units::Percent;
 use crate::protocol::snapshot::{GpuDetail, Missing, Reading};
@@ -32,35 +31,31 @@ const MOST_FANS: u32 = 16;
 impl GpuCalls {
     /// Reads the place of the GPU, which does not change while the driver runs.
     pub(super) fn read_place(&mut self, detail: &mut GpuDetail, bus_id: &Reading<Text>) {
-        let cpus = self.ask("nvmlDeviceGetCpuAffinity", |gpu| gpu.cpu_affinity(CPU_WORDS));
+        let cpus = self.read("nvmlDeviceGetCpuAffinity", |gpu| gpu.cpu_affinity(CPU_WORDS));
         detail.cpus = cpus.and_then(|set| members(&set));
-        let nodes = self.ask("nvmlDeviceGetMemoryAffinity", |gpu| gpu.memory_affinity(NODE_WORDS, SCOPE_NODE));
+        let nodes = self.read("nvmlDeviceGetMemoryAffinity", |gpu| gpu.memory_affinity(NODE_WORDS, SCOPE_NODE));
         detail.numa_nodes = nodes.and_then(|set| members(&set));
-        detail.numa_node = self.ask("nvmlDeviceGetNumaNodeId", Device::numa_node_id);
-        let virtualization = self.ask("nvmlDeviceGetVirtualizationMode", calls::virtualization);
+        detail.numa_node = read!(self, nvmlDeviceGetNumaNodeId);
+        let virtualization = read!(self, nvmlDeviceGetVirtualizationMode);
         detail.pcie_generation_host_max = match (virtualization, bus_id) {
             (Ok(BARE), Ok(bus_id)) => generation_of_port(Path::new("/sys/bus/pci/devices"), bus_id.as_str()),
             // The PCI bridges that a virtual machine sees are made up.
             _ => Err(Missing::Unsupported),
         };
         detail.vgpu = if virtualization == Ok(SHARED) { Ok(self.vgpu()) } else { Err(Missing::Unsupported) };
-        let platform = self.ask("nvmlDeviceGetPlatformInfo", platform);
-        let number = |pick: fn(&nvmlPlatformInfo_v2_t) -> u8| {
-            platform.as_ref().map_or_else(|why| Err(*why), |info| Ok(pick(info).into()))
-        };
-        detail.chassis =
-            platform.as_ref().map_or_else(|why| Err(*why), |info| Ok(until_nul(&info.chassisSerialNumber)));
-        detail.slot = number(|info| info.slotNumber);
-        detail.tray = number(|info| info.trayIndex);
-        detail.rack_host = number(|info| info.hostId);
-        detail.peer_type = number(|info| info.peerType);
-        detail.module = number(|info| info.moduleId);
+        let platform = read_structure!(self, nvmlDeviceGetPlatformInfo, nvmlPlatformInfo_v2_t, version 2);
+        detail.chassis = platform.map(|info| until_nul(&info.chassisSerialNumber));
+        detail.slot = platform.map(|info| info.slotNumber.into());
+        detail.tray = platform.map(|info| info.trayIndex.into());
+        detail.rack_host = platform.map(|info| info.hostId.into());
+        detail.peer_type = platform.map(|info| info.peerType.into());
+        detail.module = platform.map(|info| info.moduleId.into());
         detail.fabric_guid = platform.map(|info| hex(&info.ibGuid[..8]).into());
     }
 
-    /// Its state in the fabric of NVLink switches, and how fast its fans are to turn.
+    /// Reads the state of the GPU in the fabric of NVLink switches, and the intended speed of its fans.
     pub(super) fn read_fabric_and_fans(&mut self, detail: &mut GpuDetail) {
-        let fabric = self.ask("nvmlDeviceGetGpuFabricInfoV", fabric);
+        let fabric = self.read("nvmlDeviceGetGpuFabricInfoV", fabric);
         let fabric = fabric.and_then(|fabric| if fabric.state == 0 { Err(Missing::Unsupported) } else { Ok(fabric) });
         detail.fabric = fabric.map(|fabric| {
             [u32::from(fabric.state), fabric.status, fabric.cliqueId, fabric.healthMask, fabric.healthSummary.into()]
@@ -69,27 +64,29 @@ impl GpuCalls {
         detail.fans = self.fans();
     }
 
-    /// The capabilities of driver and GPU for virtual machines that share the GPU, in nvidia-smi's order.
+    /// Reads the capabilities of driver and GPU for virtual machines that share the GPU, in nvidia-smi's order.
     fn vgpu(&mut self) -> Vec<Option<bool>> {
-        let driver = self.ask("nvmlGetVgpuDriverCapabilities", |gpu| calls::vgpu_of_driver(gpu, 0));
-        let mut can = |capability| {
-            self.ask_with("nvmlDeviceGetVgpuCapabilities", capability, |gpu| calls::vgpu(gpu, capability)).ok()
-        };
-        std::iter::once(driver.ok()).chain(VGPU.map(&mut can)).collect()
+        let driver = self.read("nvmlGetVgpuDriverCapabilities", driver_supports_heterogeneous_vgpu).ok();
+        let mut gpu = |capability: u32| read!(self, nvmlDeviceGetVgpuCapabilities(capability)).ok().map(|has| has != 0);
+        std::iter::once(driver).chain(VGPU.map(&mut gpu)).collect()
     }
 
     fn fans(&mut self) -> Reading<Vec<Percent>> {
-        let count = self.ask("nvmlDeviceGetNumFans", Device::num_fans)?;
-        match count {
+        match read!(self, nvmlDeviceGetNumFans)? {
             0 => Err(Missing::Unsupported),
-            1..=MOST_FANS => (0..count)
-                .map(|fan| {
-                    let percent = self.ask_with("nvmlDeviceGetFanSpeed_v2", fan, |gpu| gpu.fan_speed(fan))?;
-                    u16::try_from(percent).map(|percent| Percent::new(percent.into())).map_err(|_| Missing::Failed)
-                })
-                .collect(),
+            count @ 1..=MOST_FANS => (0..count).map(|fan| self.fan(fan)).collect(),
             _ => Err(Missing::Failed),
         }
+    }
+
+    /// Reads the intended speed of a fan.
+    pub(super) fn fan(&mut self, fan: u32) -> Reading<Percent> {
+        let percent = self.read_with("nvmlDeviceGetFanSpeed_v2", &[fan], |gpu| match gpu.fan_speed(fan) {
+            // A board without fans may answer that there is no such fan.
+            Err(NvmlError::InvalidArg) if fan == 0 => Err(NvmlError::NotSupported),
+            other => other,
+        });
+        u16::try_from(percent?).map(|percent| Percent::new(percent.into())).map_err(|_| Missing::Failed)
     }
 }
 
@@ -98,11 +95,11 @@ fn fabric(device: &Device<'static>) -> Result<nvmlGpuFabricInfo_v3_t, NvmlError>
     let function = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuFabricInfoV.as_ref())?;
     // SAFETY: the structure is plain numbers, for all of which zero is a value.
     let mut info: nvmlGpuFabricInfo_v3_t = unsafe { mem::zeroed() };
-    info.version = version::<nvmlGpuFabricInfo_v3_t>(3);
+    info.version = structure_version::<nvmlGpuFabricInfo_v3_t>(3);
     // SAFETY: `info` is the structure that this function fills, of the version in its field.
     match nvml_try(unsafe { function(handle(device), &raw mut info) }) {
         Err(NvmlError::UnexpectedVariant(_) | NvmlError::InvalidArg) => {
-            info.version = version::<nvmlGpuFabricInfo_v2_t>(2);
+            info.version = structure_version::<nvmlGpuFabricInfo_v2_t>(2);
             // SAFETY: the second version is the first part of the third.
             nvml_try(unsafe { function(handle(device), &raw mut info) })?;
         }
@@ -111,20 +108,14 @@ fn fabric(device: &Device<'static>) -> Result<nvmlGpuFabricInfo_v3_t, NvmlError>
     Ok(info)
 }
 
-/// `nvmlDeviceGetPlatformInfo`.
-fn platform(device: &Device<'static>) -> Result<nvmlPlatformInfo_v2_t, NvmlError> {
-    let function = nvml_sym(device.nvml().lib().nvmlDeviceGetPlatformInfo.as_ref())?;
-    // SAFETY: the structure is plain numbers, for all of which zero is a value.
-    let mut info: nvmlPlatformInfo_v2_t = unsafe { mem::zeroed() };
-    info.version = version::<nvmlPlatformInfo_v2_t>(2);
-    // SAFETY: `info` is the structure that this function fills, of the version in its field.
-    nvml_try(unsafe { function(handle(device), &raw mut info) })?;
-    Ok(info)
-}
-
-/// The value that NVML expects in the first field of a structure of that version.
-fn version<T>(number: u32) -> u32 {
-    u32::try_from(size_of::<T>()).map_or(0, |size| size | number << 24)
+/// `nvmlGetVgpuDriverCapabilities`: whether the driver supports several profiles of virtual GPUs on one GPU.
+fn driver_supports_heterogeneous_vgpu(gpu: &Device<'static>) -> Result<bool, NvmlError> {
+    const HETEROGENEOUS: u32 = 0;
+    let function = nvml_sym(gpu.nvml().lib().nvmlGetVgpuDriverCapabilities.as_ref())?;
+    let mut has = 0;
+    // SAFETY: NVML writes one number there.
+    nvml_try(unsafe { function(HETEROGENEOUS, &raw mut has) })?;
+    Ok(has != 0)
 }
 
 /// The highest PCIe generation of the host's port above the GPU and its switches.
@@ -147,11 +138,6 @@ fn generation_of_port(devices: &Path, bus_id: &str) -> Reading<u32> {
         Some("64.0" | "64") => Ok(6),
         _ => Err(Missing::Unsupported),
     }
-}
-
-fn until_nul(bytes: &[u8]) -> Text {
-    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    Text::new(&bytes[..end])
 }
 
 fn hex(bytes: &[u8]) -> String {
