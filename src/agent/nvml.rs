@@ -74,9 +74,6 @@ pub(super) struct Inherited {
     handles: HashMap<Handle, GpuUuid>,
 }
 
-/// The GPU at an index.
-type FoundGpu = Result<(Device<'static>, GpuUuid), CallError>;
-
 /// Reads the driver and its GPUs.
 #[derive(Debug)]
 pub(super) struct NvmlReader {
@@ -164,7 +161,7 @@ impl NvmlReader {
             if scan || now >= self.count_due {
                 self.enumerate(library, now);
                 if self.library.is_some() {
-                    self.ask_versions(library);
+                    self.read_versions(library);
                 }
             }
             self.read(scan, false);
@@ -188,38 +185,30 @@ impl NvmlReader {
     pub(super) fn retry(&mut self, now: Moment) {
         let is_due = |hung: &Unresponsive| hung.again.is_some_and(|again| now >= again);
         while let Some(at) = self.avoided.iter().position(is_due) {
-            let function = self.avoided.swap_remove(at).function;
-            self.call_again(function, now);
+            self.avoided.swap_remove(at);
+            (self.start_due, self.events_due) = (now, now);
+            if self.library.is_none() {
+                self.start(now);
+            }
+            if let Some(library) = self.library {
+                self.enumerate(library, now);
+                self.read_versions(library);
+                self.fetch_events(library, now);
+            }
             if self.watch.is_abandoned() {
                 return;
             }
             // The function answered. The trouble goes when no other function is avoided.
             self.set_driver_trouble(None);
         }
-        let mut any = false;
+        let mut is_any_due = false;
         for slot in &mut self.slots {
-            any |= slot.unresponsive.take_if(|hung| is_due(hung)).is_some();
+            is_any_due |= slot.unresponsive.take_if(|hung| is_due(hung)).is_some();
         }
-        if let (true, Some(library)) = (any, self.library) {
+        if let (true, Some(library)) = (is_any_due, self.library) {
             self.counted = None;
             self.enumerate(library, now);
             self.read(false, false);
-        }
-    }
-
-    /// Makes a call to the driver as a whole that hung before.
-    fn call_again(&mut self, function: &'static str, now: Moment) {
-        match (self.library, function) {
-            (None, _) => {
-                self.start_due = now;
-                self.start(now);
-            }
-            (Some(library), COUNT_CALL) => self.enumerate(library, now),
-            (Some(library), VERSION | CUDA_VERSION) => self.ask_versions(library),
-            (Some(library), _) => {
-                self.events_due = now;
-                self.fetch_events(library, now);
-            }
         }
     }
 
@@ -232,7 +221,7 @@ impl NvmlReader {
     }
 
     /// Calls a function of the driver as a whole, unless it hung.
-    fn ask<T>(&self, function: &'static str, call: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
+    fn call<T>(&self, function: &'static str, call: impl FnOnce() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
         if self.avoided.iter().any(|hung| hung.function == function) {
             return Err(NvmlError::Timeout);
         }
@@ -275,13 +264,13 @@ impl NvmlReader {
         self.set_driver_trouble(None);
     }
 
-    fn ask_versions(&mut self, library: Library) {
+    fn read_versions(&mut self, library: Library) {
         if self.driver.version.is_none() {
-            let version = self.ask(VERSION, || library.sys_driver_version());
+            let version = self.call(VERSION, || library.sys_driver_version());
             self.driver.version = version.ok().map(Text::from);
         }
         if self.driver.cuda_version.is_none() {
-            let version = self.ask(CUDA_VERSION, || library.sys_cuda_driver_version());
+            let version = self.call(CUDA_VERSION, || library.sys_cuda_driver_version());
             self.driver.cuda_version = version.ok().map(|cuda| format!("{}.{}", cuda / 1000, cuda % 1000 / 10).into());
         }
     }
@@ -313,7 +302,7 @@ impl NvmlReader {
     /// Counts the GPUs, and looks at each index when the count changed or a GPU is missing.
     fn enumerate(&mut self, library: Library, now: Moment) {
         self.count_due = now.after(COUNT);
-        let count = match self.ask(COUNT_CALL, || library.device_count()) {
+        let count = match self.call(COUNT_CALL, || library.device_count()) {
             Ok(count) => count,
             // The call hangs. A thread without handles assumes as many GPUs as before.
             Err(NvmlError::Timeout) => match self.slots.iter().map(|slot| slot.index + 1).max() {
@@ -334,35 +323,13 @@ impl NvmlReader {
             self.count_due = now.after(AGAIN);
         }
         self.counted = Some(count);
-        let mut found = vec![];
+        let (mut present, mut failed) = (vec![], vec![]);
         for index in 0..count {
             if self.slots.iter().any(|slot| slot.index == index && slot.unresponsive.is_some()) {
                 continue;
             }
-            found.push((index, self.find(library, index)));
-            if self.watch.is_abandoned() {
-                return;
-            }
-        }
-        self.place(found, now);
-    }
-
-    /// The GPU at an index, and its UUID.
-    fn find(&self, library: Library, index: u32) -> FoundGpu {
-        const UUID: &str = "nvmlDeviceGetUUID";
-        let gpu = CallSubject::Gpu(index);
-        let device =
-            self.watch.call(gpu, HANDLE, || library.device_by_index(index)).map_err(|error| (HANDLE, error))?;
-        let uuid = self.watch.call(gpu, UUID, || device.uuid()).map_err(|error| (UUID, error))?;
-        Ok((device, GpuUuid(uuid.into())))
-    }
-
-    /// Gives each GPU that was found its slot, and each other GPU its trouble.
-    fn place(&mut self, found: Vec<(u32, FoundGpu)>, now: Moment) {
-        let mut present = vec![];
-        let mut failed = vec![];
-        for (index, result) in found {
-            match result {
+            match self.find(library, index) {
+                _ if self.watch.is_abandoned() => return,
                 Ok((device, uuid)) => {
                     present.push(uuid.clone());
                     self.put(index, device, uuid);
@@ -374,38 +341,41 @@ impl NvmlReader {
         gpu_slot::set_missing(&mut self.slots, &present, failed, now);
     }
 
-    /// Puts a GPU into its slot, which it keeps at another index.
-    fn put(&mut self, index: u32, device: Device<'static>, uuid: GpuUuid) {
-        let at = self.slots.iter().position(|slot| slot.is(&uuid));
-        if let Some(slot) = at.map(|at| &mut self.slots[at]) {
-            slot.set_index(index);
-            if slot.gpu.is_some() {
-                return;
-            }
-        }
-        self.inherited().handles.insert(raw::handle_of(&device), uuid.clone());
-        let mut gpu = PhysicalGpu::new(device, uuid, index, &self.watch);
-        if let Some(slot) = at.map(|at| &mut self.slots[at]) {
-            gpu.gpu.readings.health.xids.clone_from(&slot.readings().health.xids);
-            // A trouble that goes on began when it began.
-            gpu.gpu.readings.trouble.clone_from(&slot.readings().trouble);
-            slot.gpu = Some(gpu);
-        } else {
-            self.slots.push(GpuSlot { index, gpu: Some(gpu), last: vec![], unresponsive: None });
-        }
+    /// Finds the GPU at an index, and its UUID.
+    fn find(&self, library: Library, index: u32) -> Result<(Device<'static>, GpuUuid), CallError> {
+        const UUID: &str = "nvmlDeviceGetUUID";
+        let gpu = CallSubject::Gpu(index);
+        let device =
+            self.watch.call(gpu, HANDLE, || library.device_by_index(index)).map_err(|error| (HANDLE, error))?;
+        let uuid = self.watch.call(gpu, UUID, || device.uuid()).map_err(|error| (UUID, error))?;
+        Ok((device, GpuUuid(uuid.into())))
     }
 
-    /// The handles of the GPUs that answer.
-    fn handles(&self) -> Vec<Handle> {
-        self.slots.iter().filter_map(|slot| Some(raw::handle_of(&slot.gpu.as_ref()?.gpu.calls.device))).collect()
+    /// Puts a GPU into its slot, which it keeps at another index.
+    fn put(&mut self, index: u32, device: Device<'static>, uuid: GpuUuid) {
+        self.inherited().handles.insert(raw::handle_of(&device), uuid.clone());
+        let at = self.slots.iter().position(|slot| slot.is(&uuid)).unwrap_or_else(|| {
+            self.slots.push(GpuSlot { index, gpu: None, last: vec![], unresponsive: None });
+            self.slots.len() - 1
+        });
+        let slot = &mut self.slots[at];
+        slot.set_index(index);
+        if slot.gpu.is_none() {
+            let mut gpu = PhysicalGpu::new(device, uuid, index, &self.watch);
+            if let Some(last) = slot.last.first() {
+                gpu.gpu.readings.health.xids.clone_from(&last.health.xids);
+                // A trouble that goes on began when it began.
+                gpu.gpu.readings.trouble.clone_from(&last.trouble);
+            }
+            slot.gpu = Some(gpu);
+        }
     }
 
     /// Reads every GPU that responds.
     fn read(&mut self, scan: bool, is_first_stage: bool) {
         let mut lost_driver = None;
         let well = self.slots.iter().filter(|slot| self.wanted.is_some() && slot.unresponsive.is_none());
-        let gpus: Vec<_> =
-            well.filter_map(|slot| Some((slot.index, raw::handle(&slot.gpu.as_ref()?.gpu.calls.device)))).collect();
+        let gpus: Vec<_> = well.filter_map(|slot| Some((slot.index, raw::handle(&slot.calls()?.device)))).collect();
         for slot in &mut self.slots {
             let is_wanted = self.wanted.as_ref() == Some(&slot.readings().uuid);
             let Some(gpu) = &mut slot.gpu else { continue };
@@ -450,13 +420,13 @@ impl NvmlReader {
         }
         self.events_due = now.after(EVENTS);
         if self.events.is_none() {
-            let Ok(set) = self.ask("nvmlEventSetCreate", || EventSet::create(library)) else { return };
+            let Ok(set) = self.call("nvmlEventSetCreate", || EventSet::create(library)) else { return };
             self.registered.clear();
             self.events = Some(Arc::new(set));
             self.inherited().events.clone_from(&self.events);
         }
         let Some(set) = self.events.clone() else { return };
-        for calls in self.slots.iter().filter_map(|slot| Some(&slot.gpu.as_ref()?.gpu.calls)) {
+        for calls in self.slots.iter().filter_map(GpuSlot::calls) {
             let handle = raw::handle_of(&calls.device);
             if !self.registered.contains(&handle) {
                 self.registered.push(handle);
@@ -466,13 +436,14 @@ impl NvmlReader {
         }
         // Bounded, since a broken GPU can send events faster than they are read.
         for _ in 0..MOST_EVENTS {
-            let (handle, code) = match self.ask(WAIT, || set.next()) {
+            let (handle, code) = match self.call(WAIT, || set.next()) {
                 Ok(event) => event,
                 Err(NvmlError::Timeout) => return,
                 Err(_) => {
                     // A set with a lost GPU always answers with an error (nvml.h at nvmlEventSetWait_v2;
                     // NVIDIA/k8s-test-infra#746). The other GPUs get a new set.
-                    let handles = self.handles();
+                    let calls = self.slots.iter().filter_map(GpuSlot::calls);
+                    let handles: Vec<Handle> = calls.map(|calls| raw::handle_of(&calls.device)).collect();
                     if self.registered.iter().any(|handle| !handles.contains(handle)) {
                         self.events = None;
                         self.inherited().events = None;

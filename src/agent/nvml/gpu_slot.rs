@@ -3,7 +3,7 @@
 use super::COUNT_CALL;
 use super::call_watch::{CallSubject, Unresponsive};
 use super::errors::{self, the_gpu};
-use super::gpu_calls::CallError;
+use super::gpu_calls::{CallError, GpuCalls};
 use super::physical_gpu::PhysicalGpu;
 use crate::agent::GpuReadings;
 use crate::base::units::Moment;
@@ -34,6 +34,11 @@ impl GpuSlot {
             Some(gpu) if self.last.is_empty() => &gpu.gpu.readings,
             _ => &self.last[0],
         }
+    }
+
+    /// The calls about the GPU. `None` while it does not answer.
+    pub(super) fn calls(&self) -> Option<&GpuCalls> {
+        self.gpu.as_ref().map(|gpu| &gpu.gpu.calls)
     }
 
     pub(super) fn is(&self, uuid: &GpuUuid) -> bool {
