@@ -268,7 +268,7 @@ impl Processes {
     pub(super) fn examine(&mut self, candidates: &[ProcessId]) {
         for id in candidates {
             self.candidates.insert(*id);
-            self.slow_files.read_process(*id);
+            self.slow_files.processes.push(*id);
         }
     }
 
@@ -293,7 +293,7 @@ impl Processes {
     pub(super) fn receive(&mut self, message: SlowFilesMessage) {
         match message {
             SlowFilesMessage::Process(message) => {
-                if let Some((id, (argv, environment))) = self.slow_files.receive_process(message) {
+                if let Some((id, (argv, environment))) = self.slow_files.processes.receive(message) {
                     self.set_argv(id, argv, environment);
                 }
             }

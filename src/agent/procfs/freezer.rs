@@ -11,11 +11,14 @@ use crate::base::text::Text;
 const MOUNT_ROOT: &str = "/sys/fs/cgroup";
 
 /// The mount points and file names of one version of control groups.
+#[derive(Debug)]
 struct CgroupVersion {
     /// Mount points below [`MOUNT_ROOT`].
     mount_points: &'static [&'static str],
     /// The type of the file system, as in `/proc/mounts`.
     file_system: &'static str,
+    /// The controller in `/proc/PID/cgroup`; version 2 names none.
+    controller: &'static str,
     /// The file that says whether a group is frozen, possibly by a group above it, and the lines that say so.
     state: (&'static str, &'static [&'static str]),
     /// The file that holds `1` when this group itself was frozen.
@@ -24,78 +27,69 @@ struct CgroupVersion {
     control: &'static str,
 }
 
-const V1: CgroupVersion = CgroupVersion {
-    mount_points: &["/freezer"],
-    file_system: "cgroup",
-    state: ("freezer.state", &["FROZEN", "FREEZING"]),
-    self_frozen: "freezer.self_freezing",
-    control: "freezer.state",
-};
+static VERSIONS: [CgroupVersion; 2] = [
+    CgroupVersion {
+        mount_points: &["/freezer"],
+        file_system: "cgroup",
+        controller: "freezer",
+        state: ("freezer.state", &["FROZEN", "FREEZING"]),
+        self_frozen: "freezer.self_freezing",
+        control: "freezer.state",
+    },
+    CgroupVersion {
+        mount_points: &["", "/unified"],
+        file_system: "cgroup2",
+        controller: "",
+        state: ("cgroup.events", &["frozen 1"]),
+        self_frozen: "cgroup.freeze",
+        control: "cgroup.freeze",
+    },
+];
 
-const V2: CgroupVersion = CgroupVersion {
-    mount_points: &["", "/unified"],
-    file_system: "cgroup2",
-    state: ("cgroup.events", &["frozen 1"]),
-    self_frozen: "cgroup.freeze",
-    control: "cgroup.freeze",
-};
-
-/// The mount points of control groups on this host, by version.
+/// The mount points of control groups on this host, with their versions.
 #[derive(Debug)]
-pub(super) struct Freezer {
-    v1: Vec<PathBuf>,
-    v2: Vec<PathBuf>,
-}
+pub(super) struct Freezer(Vec<(PathBuf, &'static CgroupVersion)>);
 
 impl Freezer {
     /// Finds the mount points in the list of mounts: `statfs` on a mount point could hang.
     pub(super) fn of_host() -> Self {
         let mounts = fs::read("/proc/self/mounts").unwrap_or_else(|_| vec![]);
-        Self::of(MOUNT_ROOT, &String::from_utf8_lossy(&mounts))
+        Self::new(MOUNT_ROOT, &String::from_utf8_lossy(&mounts))
     }
 
-    fn of(root: &str, mounts: &str) -> Self {
-        Self { v1: V1.mounted_at(root, mounts), v2: V2.mounted_at(root, mounts) }
+    fn new(root: &str, mounts: &str) -> Self {
+        // Of several mounts on one path, the last is visible.
+        let file_system = |path: &str| {
+            let mut lines = mounts.lines().rev().map(|line| line.split(' ').skip(1));
+            lines.find(|fields| fields.clone().next() == Some(path)).and_then(|mut fields| fields.nth(1))
+        };
+        let points = VERSIONS.iter().flat_map(|version| version.mount_points.iter().map(move |point| (point, version)));
+        let paths = points.map(|(point, version)| (format!("{root}{point}"), version));
+        let mounted = paths.filter(|(path, version)| file_system(path) == Some(version.file_system));
+        Self(mounted.map(|(path, version)| (path.into(), version)).collect())
     }
 
     /// Returns the file that thaws a process, given its `/proc/PID/cgroup`. `None` when it is not frozen, or when that
     /// cannot be seen.
     pub(super) fn frozen_by(&self, cgroup: &[u8]) -> Option<Text> {
-        let lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
-        let mut groups = lines.filter_map(|line| {
-            let mut parts = line.splitn(3, ':');
-            let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-            match controllers {
-                "" => Some((&V2, &self.v2, path)),
-                list if list.split(',').any(|controller| controller == "freezer") => Some((&V1, &self.v1, path)),
-                _ => None,
-            }
-        });
-        groups.find_map(|(version, mounts, path)| version.frozen_by(mounts, path))
+        let mut lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
+        let file = lines.find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (fields.next()?, fields.next()?);
+            // The root group is never frozen, and a group outside of our cgroup namespace cannot be seen.
+            let path = path.strip_prefix('/').filter(|path| !path.is_empty() && !path.starts_with(".."))?;
+            let has_controller =
+                |version: &CgroupVersion| controllers.split(',').any(|name| name == version.controller);
+            let mut mounts = self.0.iter().filter(|(_, version)| has_controller(version));
+            mounts.find_map(|(mount, version)| version.control_file(mount, &mount.join(path)))
+        })?;
+        Some(Text::new(file.as_os_str().as_encoded_bytes()))
     }
 }
 
 impl CgroupVersion {
-    /// Returns the paths where this version is mounted. Of several mounts on one path, the last is visible.
-    fn mounted_at(&self, root: &str, mounts: &str) -> Vec<PathBuf> {
-        let is_mounted = |path: &String| {
-            let mut lines = mounts.lines().rev().map(|line| line.split(' ').skip(1));
-            lines.find(|fields| fields.clone().next() == Some(path)).and_then(|mut fields| fields.nth(1))
-                == Some(self.file_system)
-        };
-        let paths = self.mount_points.iter().map(|point| format!("{root}{point}"));
-        paths.filter(is_mounted).map(PathBuf::from).collect()
-    }
-
-    fn frozen_by(&self, mounts: &[PathBuf], path: &str) -> Option<Text> {
-        // The root group is never frozen, and a group outside of our cgroup namespace cannot be seen.
-        let path = path.strip_prefix('/').filter(|path| !path.is_empty() && !path.starts_with(".."))?;
-        let file = mounts.iter().find_map(|mount| self.control_file(mount, &mount.join(path)))?;
-        Some(Text::new(file.as_os_str().as_encoded_bytes()))
-    }
-
     /// Returns the control file of the nearest group, from this one up, that was itself frozen. If none can be seen to
-    /// be, returns that of this group.
+    /// be, returns that of this group. `None` when the group is not frozen.
     fn control_file(&self, mount: &Path, group: &Path) -> Option<PathBuf> {
         let (file, frozen) = self.state;
         let state = fs::read_to_string(group.join(file)).ok()?;
@@ -129,7 +123,7 @@ mod tests {
         let root = groups(files);
         let root = root.path().to_str().unwrap();
         let mounts = mounts.iter().map(|[file_system, point]| format!("none {root}{point} {file_system} rw 0 0\n"));
-        let file = Freezer::of(root, &mounts.collect::<String>()).frozen_by(cgroup.as_bytes())?;
+        let file = Freezer::new(root, &mounts.collect::<String>()).frozen_by(cgroup.as_bytes())?;
         Some(file.as_str().strip_prefix(root).unwrap().trim_start_matches('/').to_owned())
     }
 

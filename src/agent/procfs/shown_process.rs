@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 use super::files;
 use super::host_procfs::HostProcfs;
 use super::origin::{self, CudaEnvironment, Environment, Origin};
@@ -134,38 +136,35 @@ impl ShownProcess {
     /// Reads a process for the first time. `listed` is when NVML listed it; `None` if it was found in `/proc`.
     pub(super) fn open(pid: u32, context: &mut ReadContext<'_>, listed: Option<Moment>) -> Self {
         let mut shown = Self::unread(pid);
-        let opened = files::open(pid, "stat");
-        let line = match &opened {
-            Ok(stat) => files::read(stat, context.buffer),
-            Err(error) => Err(*error),
-        };
-        let error = line.as_ref().err().copied();
-        let Some(stat) = line.ok().and_then(stat::parse) else {
+        if let Err(error) = shown.read_stat(context, listed) {
             let why = context.procfs.why_absent(error);
             shown.process.facts = ProcessFacts::missing(Identity::Unverified, why).into();
             shown.process.load = ProcessLoad::missing(why);
-            return shown;
-        };
-        shown.process.id.start_ticks = Some(stat.start_ticks);
-        shown.stat = opened.ok().and_then(|stat| context.procfs.keep_open(stat));
-        shown.update(&stat, context.procfs, context.slow_files, context.now);
-        shown.identify(context.procfs, context.now, listed);
+        }
         shown
     }
 
     /// Reads the process again. Returns false when the process has ended.
     pub(super) fn refresh(&mut self, context: &mut ReadContext<'_>, listed: Option<Moment>) -> bool {
-        let Some(start_ticks) = self.process.id.start_ticks else { return false };
-        let line = match &self.stat {
-            Some(stat) => files::read(stat, context.buffer),
-            None => files::open(self.process.id.pid, "stat").and_then(|stat| files::read(&stat, context.buffer)),
+        self.process.id.start_ticks.is_some() && self.read_stat(context, listed).is_ok()
+    }
+
+    /// Reads `stat`, for the first time or again. `None` as the error: the file was malformed, or is that of another process.
+    fn read_stat(&mut self, context: &mut ReadContext<'_>, listed: Option<Moment>) -> Result<(), Option<Errno>> {
+        let id = self.process.id;
+        let file = match self.stat.take() {
+            Some(file) => file,
+            None => files::open(id.pid, "stat")?,
         };
-        let Some(stat) = line.ok().and_then(stat::parse).filter(|stat| stat.start_ticks == start_ticks) else {
-            return false;
-        };
+        let stat = stat::parse(files::read(&file, context.buffer)?).ok_or(None)?;
+        if id.start_ticks.is_some_and(|known| known != stat.start_ticks) {
+            return Err(None);
+        }
+        self.stat = context.procfs.keep_open(file);
+        self.process.id.start_ticks = Some(stat.start_ticks);
         self.update(&stat, context.procfs, context.slow_files, context.now);
         self.identify(context.procfs, context.now, listed);
-        true
+        Ok(())
     }
 
     /// Takes over what `stat` says. Facts are written only when they differ, since earlier snapshots share them.
@@ -180,18 +179,16 @@ impl ShownProcess {
             let facts = self.process.facts_mut();
             (facts.parent, facts.group, facts.session) = related;
         }
-        if !matches!(&self.process.facts.comm, Ok(comm) if comm.as_str().as_bytes() == stat.comm) {
-            let comm = Text::new(stat.comm);
+        let is_same_name = |comm: &Text| comm.as_str().as_bytes() == stat.comm || *comm == Text::new(stat.comm);
+        if !self.process.facts.comm.as_ref().is_ok_and(is_same_name) {
+            let facts = self.process.facts_mut();
+            facts.comm = Ok(Text::new(stat.comm));
             // A new name usually means an exec, and so other arguments.
-            if self.process.facts.comm.as_ref() != Ok(&comm) {
-                let facts = self.process.facts_mut();
-                facts.comm = Ok(comm);
-                facts.argv = Err(Missing::NotYet);
-                slow_files.read_process(id);
-            }
+            facts.argv = Err(Missing::NotYet);
+            slow_files.processes.push(id);
         }
-        let previous_state = self.process.load.state;
         let load = &mut self.process.load;
+        let previous_state = load.state;
         let (state, thread) = match stat.state {
             State::Zombie if stat.threads > 1 => {
                 living_thread(id.pid).map_or((State::Zombie, None), |(directory, state)| (state, Some(directory)))

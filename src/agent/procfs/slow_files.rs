@@ -37,7 +37,7 @@ pub(in crate::agent) enum SlowFilesMessage {
 }
 
 /// A queue of things to read, and the thread that reads them one after the other.
-struct ReadQueue<Key, Value> {
+pub(super) struct ReadQueue<Key, Value> {
     worker: Worker<Key, Key, (Key, Value)>,
     read: fn(Key) -> Value,
     waiting: VecDeque<Key>,
@@ -53,7 +53,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: 'static> ReadQueue<Key, Valu
         Self { worker: Worker::new(name, 1, |_| DEADLINE, deliver), read, waiting: VecDeque::new(), is_reading: false }
     }
 
-    fn push(&mut self, key: Key) {
+    pub(super) fn push(&mut self, key: Key) {
         if !self.waiting.contains(&key) {
             self.waiting.push_back(key);
         }
@@ -82,7 +82,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: 'static> ReadQueue<Key, Valu
     }
 
     /// Takes a message of the thread. Returns what was read.
-    fn receive(&mut self, message: WorkerMessage<(Key, Value)>) -> Option<(Key, Value)> {
+    pub(super) fn receive(&mut self, message: WorkerMessage<(Key, Value)>) -> Option<(Key, Value)> {
         match self.worker.receive(message) {
             Received::Output(output) => {
                 self.is_reading = false;
@@ -113,7 +113,8 @@ fn read_all<Key: Copy, Value>(thread: &WorkerThread<Key, Key, (Key, Value)>, rea
 
 /// Everything that is read on threads of its own.
 pub(super) struct SlowFiles {
-    processes: ReadQueue<ProcessId, ArgvAndEnvironment>,
+    /// Reads arguments and environments.
+    pub(super) processes: ReadQueue<ProcessId, ArgvAndEnvironment>,
     users: ReadQueue<u32, Text>,
     /// The names of users by user ID. `None` while a name is being looked up.
     user_names: HashMap<u32, Option<Text>>,
@@ -131,30 +132,18 @@ impl SlowFiles {
         }
     }
 
-    /// Starts reading the arguments and environment of a process.
-    pub(super) fn read_process(&mut self, id: ProcessId) {
-        self.processes.push(id);
-    }
-
     /// Returns the name of a user. `None` while it is being looked up.
     pub(super) fn user_name(&mut self, uid: u32) -> Option<Text> {
-        if let Some(name) = self.user_names.get(&uid) {
-            return name.clone();
-        }
-        self.user_names.insert(uid, None);
-        self.users.push(uid);
-        None
+        self.user_names
+            .entry(uid)
+            .or_insert_with(|| {
+                self.users.push(uid);
+                None
+            })
+            .clone()
     }
 
-    /// Takes a message of the thread that reads arguments and environments.
-    pub(super) fn receive_process(
-        &mut self,
-        message: WorkerMessage<(ProcessId, ArgvAndEnvironment)>,
-    ) -> Option<(ProcessId, ArgvAndEnvironment)> {
-        self.processes.receive(message)
-    }
-
-    /// Takes a message of the thread that looks up users.
+    /// Takes a message of the thread that looks up users. Returns the user ID and the name.
     pub(super) fn receive_user(&mut self, message: WorkerMessage<(u32, Text)>) -> Option<(u32, Text)> {
         let (uid, name) = self.users.receive(message)?;
         self.user_names.insert(uid, Some(name.clone()));
@@ -172,8 +161,8 @@ impl SlowFiles {
 }
 
 fn user_name(uid: u32) -> Text {
-    let name = get_user_by_uid(uid).map(|user| Text::new(user.name().as_encoded_bytes()));
-    name.unwrap_or_else(|| uid.to_string().into())
+    let user = get_user_by_uid(uid);
+    user.map_or_else(|| uid.to_string().into(), |user| Text::new(user.name().as_encoded_bytes()))
 }
 
 /// Reads the arguments and environment, and makes sure that they are not those of a later process with the same PID.
@@ -190,8 +179,7 @@ fn read_process(id: ProcessId) -> ArgvAndEnvironment {
 /// Reads the arguments, up to [`Text::LIMIT`] bytes.
 fn argv(pid: u32) -> Reading<Argv> {
     let mut buffer = [0; Text::LIMIT];
-    let file = files::open(pid, "cmdline").map_err(files::missing)?;
-    let line = files::read(&file, &mut buffer).map_err(files::missing)?;
+    let line = files::open(pid, "cmdline").and_then(|file| files::read(file, &mut buffer)).map_err(files::missing)?;
     let argv = line.strip_suffix(&[0]).unwrap_or(line);
     // A kernel thread and a zombie have no arguments.
     Ok(if argv.is_empty() { Argv::default() } else { argv.split(|byte| *byte == 0).map(Text::new).collect() })
@@ -200,12 +188,10 @@ fn argv(pid: u32) -> Reading<Argv> {
 /// Reads the environment, up to [`MOST_ENVIRONMENT`] bytes.
 fn environment(pid: u32) -> Reading<Environment> {
     let mut environ = Vec::new();
-    // One read returns at most a page.
     let read = files::open(pid, "environ").and_then(|file| {
-        File::from(file)
-            .take(MOST_ENVIRONMENT)
-            .read_to_end(&mut environ)
-            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        // One read returns at most a page.
+        let read = File::from(file).take(MOST_ENVIRONMENT).read_to_end(&mut environ);
+        read.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     });
     match read {
         // A zombie has no environment.

@@ -27,8 +27,8 @@ pub(super) struct ProcessRow {
     pub(super) parent: u32,
     pub(super) group: u32,
     pub(super) session: u32,
-    /// The short name and its length. Cut at 16 bytes, which only kernel threads exceed.
-    comm: ([u8; 16], u8),
+    /// The short name, padded with NUL. Cut at 16 bytes, which only kernel threads exceed.
+    comm: [u8; 16],
     /// Whether the main thread has ended. Other threads may live: `threads`.
     pub(super) is_zombie: bool,
     pub(super) threads: u32,
@@ -58,9 +58,7 @@ pub(super) enum DeviceFileState {
 pub(super) enum RowChange {
     /// No change that matters to other processes.
     Nothing,
-    /// The process is new. Another process may have had its PID before.
-    New,
-    /// The parent, group, session or name changed.
+    /// The process is new, or its parent, group, session or name changed.
     Changed,
     /// The process has ended.
     Gone,
@@ -68,19 +66,19 @@ pub(super) enum RowChange {
 
 impl ProcessRow {
     pub(super) fn comm(&self) -> &[u8] {
-        &self.comm.0[..usize::from(self.comm.1)]
+        let length = self.comm.iter().position(|byte| *byte == 0).unwrap_or(self.comm.len());
+        &self.comm[..length]
     }
 
     fn new(stat: &stat::ProcStat<'_>, round: u32) -> Self {
         let mut comm = [0; 16];
-        let length = stat.comm.len().min(16);
-        comm[..length].copy_from_slice(&stat.comm[..length]);
+        comm.iter_mut().zip(stat.comm).for_each(|(to, from)| *to = *from);
         Self {
             start_ticks: stat.start_ticks,
             parent: stat.parent,
             group: stat.group,
             session: stat.session,
-            comm: (comm, u8::try_from(length).unwrap_or(16)),
+            comm,
             is_zombie: matches!(stat.state, State::Zombie | State::Dead),
             threads: stat.threads,
             is_kernel_thread: stat.is_kernel_thread(),
@@ -93,29 +91,29 @@ impl ProcessRow {
 
     /// Replaces this row by a newer one of the same process.
     fn update(&mut self, new: Self) -> RowChange {
-        let is_related_same = (self.parent, self.group, self.session) == (new.parent, new.group, new.session);
-        let is_renamed = self.comm != new.comm;
         let old = std::mem::replace(self, new);
         (self.files, self.files_due) = (old.files, old.files_due);
         // A new name usually means an exec, and so other arguments.
-        self.is_examined = old.is_examined && !is_renamed;
-        if is_related_same && !is_renamed { RowChange::Nothing } else { RowChange::Changed }
+        self.is_examined = old.is_examined && self.comm == old.comm;
+        let is_same =
+            (self.parent, self.group, self.session, self.comm) == (old.parent, old.group, old.session, old.comm);
+        if is_same { RowChange::Nothing } else { RowChange::Changed }
     }
 }
 
 /// Every process of the host, by PID.
 #[derive(Debug)]
 pub(super) struct ProcessTable {
-    rows: BTreeMap<u32, ProcessRow>,
+    pub(super) rows: BTreeMap<u32, ProcessRow>,
     /// `/proc`. `None` when it cannot be opened.
     directory: Option<OwnedFd>,
     /// PIDs that the directory named, and that were not read yet.
     listed: VecDeque<u32>,
     round: u32,
-    /// The last PID that the kernel had assigned at the last look.
+    /// The PID that the kernel had assigned last when [`ProcessTable::new_pids`] was last called.
     last_pid: Option<u32>,
-    /// Whether more PIDs were assigned before that look than were wanted.
-    has_skipped_pids: bool,
+    /// Whether more PIDs had been assigned than [`ProcessTable::new_pids`] last returned.
+    pub(super) has_skipped_pids: bool,
     buffer: Box<[u8; 1024]>,
 }
 
@@ -132,14 +130,6 @@ impl ProcessTable {
         }
     }
 
-    pub(super) fn rows(&self) -> &BTreeMap<u32, ProcessRow> {
-        &self.rows
-    }
-
-    pub(super) fn row_mut(&mut self, pid: u32) -> Option<&mut ProcessRow> {
-        self.rows.get_mut(&pid)
-    }
-
     /// Returns the row of a process. `None` when it has ended.
     pub(super) fn get(&self, id: ProcessId) -> Option<&ProcessRow> {
         self.rows.get(&id.pid).filter(|row| Some(row.start_ticks) == id.start_ticks)
@@ -152,7 +142,19 @@ impl ProcessTable {
 
     /// Reads one process.
     pub(super) fn read(&mut self, pid: u32) -> RowChange {
+        self.read_unless(pid, |_| false)
+    }
+
+    /// Reads a PID that the kernel has just assigned, unless it is that of a thread.
+    pub(super) fn read_new_pid(&mut self, pid: u32) -> RowChange {
+        self.read_unless(pid, stat::is_thread)
+    }
+
+    fn read_unless(&mut self, pid: u32, is_ignored: fn(&[u8]) -> bool) -> RowChange {
         let line = files::open(pid, "stat").and_then(|file| files::read(file, &mut *self.buffer));
+        if line.is_ok_and(is_ignored) {
+            return RowChange::Nothing;
+        }
         let Some(stat) = line.ok().and_then(stat::parse) else {
             return if self.rows.remove(&pid).is_some() { RowChange::Gone } else { RowChange::Nothing };
         };
@@ -161,7 +163,7 @@ impl ProcessTable {
             Some(row) if row.start_ticks == new.start_ticks => row.update(new),
             _ => {
                 self.rows.insert(pid, new);
-                RowChange::New
+                RowChange::Changed
             }
         }
     }
@@ -197,19 +199,11 @@ impl ProcessTable {
         let Some(directory) = &self.directory else { return };
         // Enough for about forty names. The kernel takes about a microsecond for each.
         let mut buffer = [MaybeUninit::uninit(); 1024];
-        // The first entries may all be files that are no processes.
-        while self.listed.is_empty() {
-            let mut entries = RawDir::new(directory, &mut buffer);
-            let mut is_any = false;
-            while let Some(entry) = entries.next() {
-                is_any = true;
-                let Ok(entry) = entry else { return };
-                self.listed.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok()));
-                if entries.is_buffer_empty() {
-                    break;
-                }
-            }
-            if !is_any {
+        let mut entries = RawDir::new(directory, &mut buffer);
+        while let Some(Ok(entry)) = entries.next() {
+            self.listed.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<u32>().ok()));
+            // The first entries may all be files that are no processes.
+            if entries.is_buffer_empty() && !self.listed.is_empty() {
                 return;
             }
         }
@@ -226,11 +220,6 @@ impl ProcessTable {
         first.max(last.saturating_sub(most))..last.saturating_add(1)
     }
 
-    /// Whether more PIDs were assigned than the last call of [`ProcessTable::new_pids`] returned.
-    pub(super) fn has_skipped_pids(&self) -> bool {
-        self.has_skipped_pids
-    }
-
     /// Returns the children of a process's main thread that have no row yet, the latest first. Empty if the kernel does not
     /// list children.
     pub(super) fn new_children(&self, pid: u32) -> Vec<u32> {
@@ -239,15 +228,6 @@ impl ProcessTable {
         let _ended = files::open(pid, &format!("task/{pid}/children"))
             .map(|file| File::from(file).take(MOST_CHILDREN).read_to_string(&mut line));
         children(&line).rev().filter(|child| !self.rows.contains_key(child)).collect()
-    }
-
-    /// Reads a PID that the kernel has just assigned, unless it is that of a thread.
-    pub(super) fn read_new_pid(&mut self, pid: u32) -> RowChange {
-        let line = files::open(pid, "stat").and_then(|file| files::read(file, &mut *self.buffer));
-        match line {
-            Ok(line) if !stat::is_thread(line) => self.read(pid),
-            _ => RowChange::Nothing,
-        }
     }
 }
 
@@ -263,32 +243,39 @@ fn last_pid(line: &[u8]) -> Option<u32> {
 }
 
 #[cfg(test)]
-impl ProcessTable {
-    /// A table without processes that never reads `/proc`.
-    pub(super) fn empty() -> Self {
-        Self { directory: None, ..Self::new() }
-    }
-
-    /// Adds a process, as reading its `stat` would.
-    pub(super) fn add(&mut self, pid: u32, comm: &str, parent: u32, group: u32, session: u32) -> ProcessId {
-        let line = format!("{pid} ({comm}) S {parent} {group} {session} 0 -1 0 1 2 3 4 0 0 0 0 20 0 1 0 {pid} 1 9 0");
-        let row = ProcessRow::new(&stat::parse(line.as_bytes()).unwrap(), self.round);
-        self.rows.insert(pid, row);
-        ProcessId { pid, start_ticks: Some(u64::from(pid)) }
-    }
-
-    /// Removes a process, as its end would; its children get another parent.
-    pub(super) fn end(&mut self, pid: u32, parent: u32) {
-        self.rows.remove(&pid);
-        self.rows.values_mut().filter(|row| row.parent == pid).for_each(|row| row.parent = parent);
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    impl ProcessTable {
+        /// A table without processes that never reads `/proc`.
+        pub(in crate::agent::scan) fn empty() -> Self {
+            Self { directory: None, ..Self::new() }
+        }
+
+        /// Adds a process, as reading its `stat` would.
+        pub(in crate::agent::scan) fn add(
+            &mut self,
+            pid: u32,
+            comm: &str,
+            parent: u32,
+            group: u32,
+            session: u32,
+        ) -> ProcessId {
+            let line =
+                format!("{pid} ({comm}) S {parent} {group} {session} 0 -1 0 1 2 3 4 0 0 0 0 20 0 1 0 {pid} 1 9 0");
+            let row = ProcessRow::new(&stat::parse(line.as_bytes()).unwrap(), self.round);
+            self.rows.insert(pid, row);
+            ProcessId { pid, start_ticks: Some(u64::from(pid)) }
+        }
+
+        /// Removes a process, as its end would; its children get another parent.
+        pub(in crate::agent::scan) fn end(&mut self, pid: u32, parent: u32) {
+            self.rows.remove(&pid);
+            self.rows.values_mut().filter(|row| row.parent == pid).for_each(|row| row.parent = parent);
+        }
+    }
 
     fn round(table: &mut ProcessTable) {
         table.begin_round();
@@ -320,18 +307,18 @@ mod tests {
             let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
             let new_pids = table.new_pids(1000);
             if before < table.last_pid {
-                assert!(new_pids.contains(&child.id()) && !table.has_skipped_pids());
+                assert!(new_pids.contains(&child.id()) && !table.has_skipped_pids);
                 break child;
             }
             child.kill().unwrap();
             child.wait().unwrap();
         };
-        assert_eq!(table.read_new_pid(child.id()), RowChange::New);
+        assert_eq!(table.read_new_pid(child.id()), RowChange::Changed);
         let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
         assert_eq!(table.read_new_pid(thread.join().unwrap()), RowChange::Nothing);
         std::thread::spawn(|| ()).join().unwrap();
         table.new_pids(0);
-        assert!(table.has_skipped_pids());
+        assert!(table.has_skipped_pids);
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -66,7 +66,7 @@ struct PidsByKey(Vec<(u32, u32)>);
 
 impl PidsByKey {
     fn of(table: &ProcessTable, key: fn(&ProcessRow) -> u32) -> Self {
-        let processes = table.rows().iter().filter(|(_, row)| !row.is_kernel_thread);
+        let processes = table.rows.iter().filter(|(_, row)| !row.is_kernel_thread);
         let mut pairs: Vec<_> = processes.map(|(pid, row)| (key(row), *pid)).collect();
         pairs.sort_unstable();
         Self(pairs)
@@ -163,9 +163,9 @@ impl RelatedSet {
         let users: Vec<GpuUser> = self.users.values().copied().collect();
         let living: Vec<&GpuUser> = users.iter().filter(|user| user.ended.is_none()).collect();
         for user in &living {
-            let mut next = table.rows().get(&user.id.pid).map_or(0, |row| row.parent);
+            let mut next = table.rows.get(&user.id.pid).map_or(0, |row| row.parent);
             for _ in 0..MOST_ANCESTORS {
-                let Some(row) = table.rows().get(&next).filter(|_| next > 1) else { break };
+                let Some(row) = table.rows.get(&next).filter(|_| next > 1) else { break };
                 if self.own_pids.contains(&next) {
                     break;
                 }
@@ -190,7 +190,7 @@ impl RelatedSet {
         for id in self.accepted.clone() {
             self.add(table, id.pid, id.pid, true);
         }
-        for (pid, row) in table.rows() {
+        for (pid, row) in &table.rows {
             if self.is_helper(row) {
                 self.add(table, *pid, *pid, true);
             }
@@ -217,7 +217,7 @@ impl RelatedSet {
     /// Decides whether a process that is new or has changed is related, without a look at the others. Misses a process that
     /// became an ancestor. Returns whether it is now related and was not before.
     pub(super) fn update(&mut self, table: &ProcessTable, pid: u32, change: RowChange) -> bool {
-        let Some(row) = table.rows().get(&pid).filter(|_| change != RowChange::Nothing && !self.contains(pid)) else {
+        let Some(row) = table.rows.get(&pid).filter(|_| change != RowChange::Nothing && !self.contains(pid)) else {
             return false;
         };
         let parent = self.related.get(&row.parent).filter(|parent| parent.is_descendant).map(|parent| parent.user);
@@ -237,7 +237,7 @@ impl RelatedSet {
         if pid <= 1 || self.is_gpu_user(pid) || self.own_pids.contains(&pid) {
             return;
         }
-        let (Some(id), Some(row)) = (table.id(pid), table.rows().get(&pid)) else { return };
+        let (Some(id), Some(row)) = (table.id(pid), table.rows.get(&pid)) else { return };
         if row.is_kernel_thread {
             return;
         }
@@ -352,7 +352,7 @@ mod tests {
         let (mut table, mut related) = torchrun();
         let mut is_related = |pid, comm, parent, group, session| {
             table.add(pid, comm, parent, group, session);
-            related.update(&table, pid, RowChange::New)
+            related.update(&table, pid, RowChange::Changed)
         };
         assert!(is_related(32, "python", 30, 30, 30));
         assert!(is_related(33, "sh", 32, 33, 33));

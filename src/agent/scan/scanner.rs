@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::statvfs;
@@ -77,6 +78,8 @@ pub(super) struct Scanner {
     ended: Option<Moment>,
     /// Whether the result may differ from the last one.
     has_changed: bool,
+    /// Whether a related process may have ended since [`Scanner::forget_ended`].
+    has_related_ended: bool,
     counts_due: Moment,
     /// When all processes were last read. `None` before the first time.
     complete: Option<Moment>,
@@ -103,6 +106,7 @@ impl Scanner {
             collect_due: Moment(0),
             ended: None,
             has_changed: false,
+            has_related_ended: false,
             counts_due: Moment(0),
             complete: None,
             last_result: None,
@@ -161,26 +165,21 @@ impl Scanner {
     /// Scans all processes, one piece at a time. Returns whether the scan is complete.
     fn scan_all(&mut self, now: Moment) -> bool {
         let begun = clock::computed();
-        let mut queue = match self.unscanned.take() {
-            Some(queue) => queue,
-            None => {
-                let scope = std::mem::take(&mut self.wanted);
-                self.cost = Duration::ZERO;
-                self.table.begin_round();
-                while self.table.read_next().is_some() {}
-                self.forget_ended(now);
-                let rows = self.table.rows().iter();
-                let due = rows.filter(|(pid, row)| {
-                    scope == ScanScope::AllFiles
-                        || row.files == DeviceFileState::NotRead
-                        || self.related.contains(**pid)
-                });
-                let mut queue: Vec<u32> = due.map(|(pid, _)| *pid).collect();
-                // Taken from the end: related processes first, then the youngest.
-                queue.sort_by_key(|pid| self.related.contains(*pid));
-                queue
-            }
-        };
+        let mut queue = self.unscanned.take().unwrap_or_else(|| {
+            let scope = std::mem::take(&mut self.wanted);
+            self.cost = Duration::ZERO;
+            self.table.begin_round();
+            while self.table.read_next().is_some() {}
+            self.forget_ended(now);
+            let is_due = |pid: u32, row: &ProcessRow| {
+                scope == ScanScope::AllFiles || row.files == DeviceFileState::NotRead || self.related.contains(pid)
+            };
+            let due = self.table.rows.iter().filter(|(pid, row)| is_due(**pid, row));
+            let mut queue: Vec<u32> = due.map(|(pid, _)| *pid).collect();
+            // Taken from the end: related processes first, then the youngest.
+            queue.sort_by_key(|pid| self.related.contains(*pid));
+            queue
+        });
         while let Some(pid) = queue.pop() {
             self.read_files(pid, now);
             if clock::computed().saturating_sub(begun) > PIECE {
@@ -206,16 +205,15 @@ impl Scanner {
         self.credited = now;
         let credit = self.credit;
         let mut files_due = self.files_due(now);
-        let mut is_any_gone = false;
         // If hundreds start each second, most end before they matter. So half of the credit is for lasting processes.
         for pid in self.table.new_pids(MOST_NEW).rev() {
             if spent() >= credit / 2 {
                 break;
             }
             let change = self.table.read_new_pid(pid);
-            is_any_gone |= self.apply(pid, change, now);
+            self.apply(pid, change, now);
         }
-        if self.table.has_skipped_pids() && self.parents_due.is_empty() {
+        if self.table.has_skipped_pids && self.parents_due.is_empty() {
             self.parents_due.extend(&self.gpu_users);
         }
         // Each of these advances by at least one, however many processes start.
@@ -223,7 +221,7 @@ impl Scanner {
             if let Some(id) = self.parents_due.pop() {
                 for child in self.table.new_children(id.pid).into_iter().take(MOST_NEW as usize) {
                     let change = self.table.read_new_pid(child);
-                    is_any_gone |= self.apply(child, change, now);
+                    self.apply(child, change, now);
                     if spent() >= credit {
                         break;
                     }
@@ -231,23 +229,23 @@ impl Scanner {
             }
             if let Some(pid) = files_due.pop() {
                 let change = self.table.read(pid);
-                is_any_gone |= self.apply(pid, change, now);
+                self.apply(pid, change, now);
                 self.read_files(pid, now);
             }
             let Some((pid, change)) = self.table.read_next() else {
                 self.complete = self.complete.map(|_| now);
-                is_any_gone = true;
+                self.has_related_ended = true;
                 break;
             };
-            is_any_gone |= self.apply(pid, change, now);
-            if self.table.rows().get(&pid).is_some_and(|row| now >= row.files_due) {
+            self.apply(pid, change, now);
+            if self.table.rows.get(&pid).is_some_and(|row| now >= row.files_due) {
                 self.read_files(pid, now);
             }
             if spent() >= credit {
                 break;
             }
         }
-        if is_any_gone {
+        if std::mem::take(&mut self.has_related_ended) {
             self.forget_ended(now);
         }
         self.credit = self.credit.saturating_sub(spent()).max(-MOST_CREDIT);
@@ -255,7 +253,7 @@ impl Scanner {
 
     fn forget_ended(&mut self, now: Moment) {
         self.related.forget_ended(&self.table, now);
-        let rows = self.table.rows();
+        let rows = &self.table.rows;
         self.holders.retain(|pid| rows.get(pid).is_some_and(|row| matches!(row.files, DeviceFileState::Open(_))));
         self.has_changed = true;
     }
@@ -265,7 +263,7 @@ impl Scanner {
         if self.devices.is_none() {
             return vec![];
         }
-        let due = |pid: u32| Some((Reverse(self.table.rows().get(&pid)?.files_due), pid));
+        let due = |pid: u32| Some((Reverse(self.table.rows.get(&pid)?.files_due), pid));
         let candidates = self.holders.iter().copied().chain(self.related.pids()).filter_map(due);
         let mut due: Vec<_> = candidates.filter(|(Reverse(due), _)| now >= *due).collect();
         due.sort_unstable();
@@ -273,21 +271,21 @@ impl Scanner {
         due.into_iter().map(|(_, pid)| pid).collect()
     }
 
-    /// Applies the change of a row to the related processes. Returns whether a related process has ended.
-    fn apply(&mut self, pid: u32, change: RowChange, now: Moment) -> bool {
+    /// Applies the change of a row to the related processes.
+    fn apply(&mut self, pid: u32, change: RowChange, now: Moment) {
         if self.related.update(&self.table, pid, change) {
             self.has_changed = true;
             // A child inherits the open files of its parent.
             self.read_files(pid, now);
         }
-        change == RowChange::Gone && self.related.contains(pid)
+        self.has_related_ended |= change == RowChange::Gone && self.related.contains(pid);
     }
 
     /// Reads which device files a process has open.
     fn read_files(&mut self, pid: u32, now: Moment) {
         let Some(devices) = &self.devices else { return };
         let is_gpu_user = self.table.id(pid).is_some_and(|id| self.gpu_users.contains(&id));
-        let Some(row) = self.table.row_mut(pid).filter(|row| !row.is_kernel_thread) else { return };
+        let Some(row) = self.table.rows.get_mut(&pid).filter(|row| !row.is_kernel_thread) else { return };
         let is_first = row.files == DeviceFileState::NotRead;
         row.files_due = now.after(if is_first { FIRST_FILES_INTERVAL } else { FILES_INTERVAL });
         // NVML lists the process, which is proof enough.
@@ -319,31 +317,25 @@ impl Scanner {
         if !renew_counts && !std::mem::take(&mut self.has_changed) {
             return None;
         }
-        let related = self.related.ids();
-        let device_file_holders: Vec<_> = self.device_file_holders().collect();
+        let related: Arc<[_]> = self.related.ids().into();
+        let device_file_holders: Arc<[_]> = self.device_file_holders().collect();
         // Only full scans look for processes that have lost their parent: it costs too much.
         let candidates = if is_full && self.devices.is_some() { self.candidates(now) } else { vec![] };
-        let old = self.last_result.as_ref();
-        if !renew_counts
-            && old.is_some_and(|old| *old.related == *related && *old.device_file_holders == *device_file_holders)
-        {
-            return None;
-        }
-        let counts = match old.filter(|_| !renew_counts) {
+        let counts = match self.last_result.as_ref().filter(|_| !renew_counts) {
+            Some(old) if old.related == related && old.device_file_holders == device_file_holders => return None,
             Some(old) => old.counts.clone(),
             None => {
                 self.counts_due = now.after(COUNTS_INTERVAL);
                 self.counts(complete)
             }
         };
-        let (related, device_file_holders) = (related.into(), device_file_holders.into());
         let result = ScanResult { counts, related, device_file_holders, candidates, is_full };
         self.last_result = Some(result.clone());
         Some(result)
     }
 
     fn device_file_holders(&self) -> impl Iterator<Item = (ProcessId, OpenDeviceFiles)> {
-        self.holders.iter().filter_map(|pid| match &self.table.rows().get(pid)?.files {
+        self.holders.iter().filter_map(|pid| match &self.table.rows.get(pid)?.files {
             DeviceFileState::Open(open) if self.related.contains(*pid) => {
                 Some((self.table.id(*pid)?, (**open).clone()))
             }
@@ -353,7 +345,7 @@ impl Scanner {
 
     fn counts(&self, at: Moment) -> HostScan {
         let count = |is: fn(&ProcessRow) -> bool| {
-            u32::try_from(self.table.rows().values().filter(|row| is(row)).count()).unwrap_or(u32::MAX)
+            u32::try_from(self.table.rows.values().filter(|row| is(row)).count()).unwrap_or(u32::MAX)
         };
         HostScan {
             at,
@@ -368,7 +360,7 @@ impl Scanner {
     /// ended one, since the replacement that a supervisor starts has the same arguments.
     fn candidates(&mut self, now: Moment) -> Vec<ProcessId> {
         let is_python = |row: &ProcessRow| row.comm().starts_with(b"python") || row.comm().starts_with(b"pt_");
-        let rows = self.table.rows();
+        let rows = &self.table.rows;
         let lost = rows.iter().filter(|(pid, row)| {
             let parent = rows.get(&row.parent).filter(|_| row.parent > 1);
             // A child of `multiprocessing` leads no group. It has lost its parent if the leader of the group has ended too,
@@ -393,7 +385,7 @@ impl Scanner {
             pids.dedup();
         }
         let mut examine = |pid| {
-            self.table.row_mut(pid)?.is_examined = true;
+            self.table.rows.get_mut(&pid)?.is_examined = true;
             self.table.id(pid)
         };
         pids.into_iter().filter_map(&mut examine).collect()
@@ -476,7 +468,7 @@ mod tests {
         let mut scanner = Scanner { table: ProcessTable::empty(), ..Scanner::new(Some(DeviceFiles::of_host())) };
         for (pid, due) in [(30, 5), (10, 9), (20, 1), (40, 99)] {
             scanner.table.add(pid, "python", 1, pid, pid);
-            scanner.table.row_mut(pid).unwrap().files_due = Moment(due);
+            scanner.table.rows.get_mut(&pid).unwrap().files_due = Moment(due);
             scanner.holders.insert(pid);
         }
         let mut due = scanner.files_due(Moment(10));
