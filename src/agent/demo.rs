@@ -12,8 +12,8 @@ use std::io;
 use self::processes::{Actor, DemoRole};
 pub use self::processes::{ROLE_VARIABLE, be};
 use super::{NvmlProcess, Readings, clock};
-use crate::base::units::{Moment, Percent};
-use crate::protocol::snapshot::{Driver, GpuUuid, Use};
+use crate::base::units::Moment;
+use crate::protocol::snapshot::{Driver, GpuUuid};
 
 /// The simulated machine.
 #[derive(Debug)]
@@ -32,34 +32,22 @@ impl Machine {
     pub(super) fn pass(&mut self, now: Moment, wanted: Option<&GpuUuid>) -> Readings {
         self.actors.retain(Actor::lives);
         let seconds = now.since(self.started).as_secs_f64();
-        let processes = self.actors.iter().map(|actor| (actor.role(), process(actor, now, seconds)));
-        let (hidden, listed): (Vec<_>, Vec<_>) = processes.partition(|(role, _)| *role == DemoRole::Hidden);
+        let on_gpu = |gpu: u32, is_hidden: bool| -> Vec<NvmlProcess> {
+            let actors = self.actors.iter().filter(|actor| scene::gpu_of(actor.role) == gpu);
+            let actors = actors.filter(|actor| (actor.role == DemoRole::Hidden) == is_hidden);
+            actors.map(|actor| scene::process(actor.role, actor.pid, now, seconds)).collect()
+        };
         Readings {
             driver: Driver { version: Some("demo".into()), cuda_version: None, trouble: None, failures: Vec::new() },
             simulated: self
                 .actors
                 .iter()
-                .filter_map(|actor| Some((actor.pid(), vec![scene::allocator(actor.role(), seconds)?])))
+                .filter_map(|actor| Some((actor.pid, vec![scene::allocator(actor.role, seconds)?])))
                 .collect(),
             gpus: (0..scene::GPUS)
-                .map(|gpu| scene::gpu(gpu, now, seconds, &on(gpu, &listed), &on(gpu, &hidden)))
+                .map(|gpu| scene::gpu(gpu, now, seconds, on_gpu(gpu, false), &on_gpu(gpu, true)))
                 .map(|gpu| if wanted == Some(&gpu.uuid) { board::detailed(gpu) } else { gpu })
                 .collect(),
         }
     }
-}
-
-fn process(actor: &Actor, now: Moment, seconds: f64) -> NvmlProcess {
-    let part = scene::part(actor.role(), seconds);
-    NvmlProcess {
-        pid: actor.pid(),
-        listed: now,
-        usage: Use::Compute,
-        memory: Ok(part.memory),
-        sm: Ok(Percent::new(part.sm)),
-    }
-}
-
-fn on(gpu: u32, processes: &[(DemoRole, NvmlProcess)]) -> Vec<NvmlProcess> {
-    processes.iter().filter(|(role, _)| scene::gpu_of(*role) == gpu).map(|(_, process)| process.clone()).collect()
 }

@@ -47,7 +47,7 @@ impl Diagnostics {
         let read = |path: &str| fs::read_to_string(path).ok();
         Self {
             kernel_module: read("/proc/driver/nvidia/version").and_then(|text| module_version(&text)),
-            library: library::places(only).find_map(|file| version_of(&file)),
+            library: library::places(only).iter().find_map(|file| version_of(file)),
             devices: devices(),
             container: container(),
             initial_pid_namespace: is_initial_pid_namespace(),

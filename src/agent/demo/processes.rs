@@ -23,7 +23,7 @@ use crate::agent::leave;
 pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
 
 /// The role that a process of the simulated machine plays.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
 pub(super) enum DemoRole {
     /// Trains, and leaks memory.
     Growing,
@@ -46,10 +46,6 @@ pub(super) enum DemoRole {
 }
 
 impl DemoRole {
-    /// The roles that use a GPU.
-    pub(super) const TENANTS: [Self; 6] =
-        [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Worker];
-
     /// The roles that the agent starts.
     const STARTED: [Self; 7] =
         [Self::Growing, Self::Rank0, Self::Rank1, Self::Server, Self::Notebook, Self::Trainer, Self::Forker];
@@ -61,24 +57,6 @@ impl DemoRole {
             Self::Forker => Some(Self::Hidden),
             _ => None,
         }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Growing => "growing",
-            Self::Rank0 => "rank-0",
-            Self::Rank1 => "rank-1",
-            Self::Server => "server",
-            Self::Notebook => "notebook",
-            Self::Trainer => "trainer",
-            Self::Worker => "worker",
-            Self::Forker => "forker",
-            Self::Hidden => "hidden",
-        }
-    }
-
-    fn named(name: &str) -> Option<Self> {
-        Self::TENANTS.into_iter().chain(Self::STARTED).chain([Self::Hidden]).find(|role| role.name() == name)
     }
 
     fn arguments(self) -> &'static str {
@@ -112,7 +90,8 @@ impl DemoRole {
     /// The command that starts the role.
     fn command(self) -> Command {
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)").env(ROLE_VARIABLE, self.name());
+        command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)");
+        command.env(ROLE_VARIABLE, <&str>::from(self));
         // An inherited standard error would keep a connection of ssh open.
         command.stderr(Stdio::null());
         command
@@ -122,22 +101,14 @@ impl DemoRole {
 /// A process of the simulated machine, seen from the agent.
 #[derive(Debug)]
 pub(super) struct Actor {
-    role: DemoRole,
-    pid: u32,
+    pub(super) role: DemoRole,
+    pub(super) pid: u32,
     pidfd: OwnedFd,
     /// The process's standard input. It closes when the agent ends, which ends the process.
     _agent_lives: ChildStdin,
 }
 
 impl Actor {
-    pub(super) fn role(&self) -> DemoRole {
-        self.role
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.pid
-    }
-
     pub(super) fn lives(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
@@ -177,7 +148,7 @@ pub(super) fn start() -> io::Result<Vec<Actor>> {
 ///
 /// When there is no such role.
 pub fn be(role: &str) -> anyhow::Result<ExitCode> {
-    let Some(role) = DemoRole::named(role) else { anyhow::bail!("no such role: {role}") };
+    let Ok(role) = role.parse::<DemoRole>() else { anyhow::bail!("no such role: {role}") };
     rustix::thread::set_name(role.comm())?;
     if let Some(child) = role.leaves() {
         // It has our input and output, and speaks for itself.

@@ -6,7 +6,7 @@ use super::processes::DemoRole;
 use crate::agent::pytorch::DeviceStats;
 use crate::agent::{GpuReadings, NvmlProcess};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
-use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle};
+use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle, Use};
 
 /// The number of GPUs.
 pub(super) const GPUS: u32 = 4;
@@ -16,14 +16,6 @@ const CAPPED: u32 = 2;
 
 /// The memory of a GPU in MiB, and the driver's reserve of it.
 const MEMORY_MIB: (u64, u64) = (81_559, 551);
-
-/// The use of a GPU by one process.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct RoleUsage {
-    pub(super) memory: Bytes,
-    /// In percent.
-    pub(super) sm: f32,
-}
 
 /// The GPU of a role.
 pub(super) fn gpu_of(role: DemoRole) -> u32 {
@@ -35,8 +27,8 @@ pub(super) fn gpu_of(role: DemoRole) -> u32 {
     }
 }
 
-/// The use of a GPU by a role, this many seconds after the start.
-pub(super) fn part(role: DemoRole, seconds: f64) -> RoleUsage {
+/// A process that plays a role, this many seconds after the start.
+pub(super) fn process(role: DemoRole, pid: u32, now: Moment, seconds: f64) -> NvmlProcess {
     let (mib, sm) = match role {
         DemoRole::Growing => (grown_mib(seconds), 90.0 + 7.0 * wave(seconds, 13.0) - 70.0 * pause(seconds, 45.0)),
         // The ranks wait for each other, so they move together.
@@ -47,7 +39,8 @@ pub(super) fn part(role: DemoRole, seconds: f64) -> RoleUsage {
         DemoRole::Trainer | DemoRole::Worker => (11_264.0, 0.0),
         DemoRole::Forker | DemoRole::Hidden => (9318.0, 0.0),
     };
-    RoleUsage { memory: Bytes::from_mib(u64::from(whole(mib))), sm: percent(sm) }
+    let memory = Ok(Bytes::from_mib(u64::from(whole(mib))));
+    NvmlProcess { pid, listed: now, usage: Use::Compute, memory, sm: Ok(Percent::new(percent(sm))) }
 }
 
 /// The allocator stats of a role, this many seconds after the start; `None` for a role without PyTorch.
@@ -55,7 +48,7 @@ pub(super) fn allocator(role: DemoRole, seconds: f64) -> Option<DeviceStats> {
     const MIB: u64 = 1 << 20;
     /// Memory outside of PyTorch's allocator: context, kernels and libraries.
     const BESIDE: u64 = 468 * MIB;
-    let reserved = part(role, seconds).memory.0.saturating_sub(BESIDE);
+    let reserved = process(role, 0, Moment(0), seconds).memory.ok()?.0.saturating_sub(BESIDE);
     let share = |share: f64| reserved / 1000 * u64::from(whole(share * 1000.0));
     let (cache, fragmented) = match role {
         // Memory that a training step frees stays in the cache until the next step.
@@ -82,7 +75,7 @@ pub(super) fn gpu(
     index: u32,
     now: Moment,
     seconds: f64,
-    processes: &[NvmlProcess],
+    processes: Vec<NvmlProcess>,
     hidden: &[NvmlProcess],
 ) -> GpuReadings {
     let uuid = GpuUuid(format!("GPU-demo-{index}").into());
@@ -150,7 +143,7 @@ pub(super) fn gpu(
             decoder: Ok(Percent::new(0.0)),
         },
         detail: None,
-        processes: processes.to_vec(),
+        processes,
         device_file_holders: hidden.iter().map(|process| process.pid).collect(),
         trouble: None,
         failures: vec![],
@@ -185,24 +178,21 @@ pub(super) fn percent(value: f64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::snapshot::Use;
 
     /// The GPU, so many seconds after the start, while all of its processes live.
     fn at(index: u32, seconds: u32) -> GpuReadings {
         let seconds = f64::from(seconds);
-        let processes: Vec<NvmlProcess> = DemoRole::TENANTS
-            .into_iter()
-            .filter(|role| gpu_of(*role) == index)
-            .map(|role| part(role, seconds))
-            .map(|part| NvmlProcess {
-                pid: 7,
-                listed: Moment(0),
-                usage: Use::Compute,
-                memory: Ok(part.memory),
-                sm: Ok(Percent::new(part.sm)),
-            })
-            .collect();
-        gpu(index, Moment(0), seconds, &processes, &[])
+        let roles = [
+            DemoRole::Growing,
+            DemoRole::Rank0,
+            DemoRole::Rank1,
+            DemoRole::Server,
+            DemoRole::Notebook,
+            DemoRole::Worker,
+        ];
+        let roles = roles.into_iter().filter(|role| gpu_of(*role) == index);
+        let processes = roles.map(|role| process(role, 7, Moment(0), seconds)).collect();
+        gpu(index, Moment(0), seconds, processes, &[])
     }
 
     #[test]

@@ -22,6 +22,11 @@ pub(super) struct GpuSlot {
 }
 
 impl GpuSlot {
+    /// The slot of a GPU that does not answer, with its last readings.
+    pub(super) fn silent(readings: GpuReadings) -> Self {
+        Self { index: readings.facts.index, gpu: None, last: vec![readings], unresponsive: None }
+    }
+
     /// The newest readings of the GPU, then of its instances.
     pub(super) fn all_readings(&self) -> impl Iterator<Item = &GpuReadings> {
         let newer = self.gpu.as_ref().filter(|_| self.last.is_empty());
@@ -93,26 +98,21 @@ pub(super) fn from_readings(
 ) -> (Vec<GpuSlot>, Vec<Unresponsive>) {
     let mut slots: Vec<GpuSlot> = vec![];
     for readings in gpus {
-        let index = readings.facts.index;
         match slots.last_mut() {
             Some(slot) if readings.facts.parent.is_some() => slot.last.push(readings),
-            _ => slots.push(GpuSlot { index, gpu: None, last: vec![readings], unresponsive: None }),
+            _ => slots.push(GpuSlot::silent(readings)),
         }
     }
-    let mut of_driver = vec![];
-    for hung in unresponsive {
-        match hung.subject {
-            CallSubject::Driver => of_driver.push(hung),
-            CallSubject::Gpu(index) => {
-                // A lost GPU may have had the same index before.
-                let is_hung = |slot: &&mut GpuSlot| {
-                    let trouble = slot.readings().trouble.as_ref();
-                    slot.index == index && trouble.is_some_and(Trouble::is_silence)
-                };
-                if let Some(slot) = slots.iter_mut().find(is_hung) {
-                    slot.unresponsive = Some(hung);
-                }
-            }
+    let (of_driver, of_gpus): (Vec<_>, Vec<_>) =
+        unresponsive.into_iter().partition(|hung| hung.subject == CallSubject::Driver);
+    for hung in of_gpus {
+        // A lost GPU may have had the same index before.
+        let is_hung = |slot: &&mut GpuSlot| {
+            let trouble = slot.readings().trouble.as_ref();
+            CallSubject::Gpu(slot.index) == hung.subject && trouble.is_some_and(Trouble::is_silence)
+        };
+        if let Some(slot) = slots.iter_mut().find(is_hung) {
+            slot.unresponsive = Some(hung);
         }
     }
     (slots, of_driver)
@@ -128,8 +128,7 @@ pub(super) fn set_missing(slots: &mut Vec<GpuSlot>, present: &[GpuUuid], failed:
     for (index, (function, error)) in failed {
         let at = slots.iter().position(|slot| slot.index == index && !found(slot));
         let at = at.unwrap_or_else(|| {
-            let last = vec![GpuReadings::unknown(index, now, Missing::Failed)];
-            slots.push(GpuSlot { index, gpu: None, last, unresponsive: None });
+            slots.push(GpuSlot::silent(GpuReadings::unknown(index, now, Missing::Failed)));
             slots.len() - 1
         });
         let trouble = errors::of_gpu(function, &error, &slots[at].readings().facts, now);
@@ -155,8 +154,7 @@ mod tests {
 
     #[test]
     fn many_errors_alike_do_not_push_out_the_one_that_came_before_them() {
-        let last = vec![GpuReadings::unknown(0, Moment(0), Missing::NotYet)];
-        let mut slot = GpuSlot { index: 0, last, gpu: None, unresponsive: None };
+        let mut slot = GpuSlot::silent(GpuReadings::unknown(0, Moment(0), Missing::NotYet));
         let codes = |slot: &GpuSlot| slot.last[0].health.xids.iter().map(|xid| xid.code).collect::<Vec<_>>();
         for (code, at) in [48].into_iter().chain([45; 30]).chain([31]).zip(0..) {
             slot.note_xid(Xid { code, at: Moment(at) });

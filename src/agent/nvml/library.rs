@@ -30,26 +30,19 @@ pub(in crate::agent) const INIT: &str = "nvmlInit_v2";
 
 /// Loads the library and starts the driver. Also returns the driver's version; `None` if it does not tell.
 pub(super) fn start(watch: &CallWatch, only: Option<&Path>, now: Moment) -> Result<(Library, Option<Text>), Trouble> {
-    let candidates: Vec<PathBuf> = if let Some(path) = only {
-        vec![path.to_owned()]
-    } else {
-        let elsewhere = PLACES.iter().map(PathBuf::from).filter(|place| place.exists());
-        std::iter::once(PathBuf::from(NAME)).chain(elsewhere).collect()
-    };
-    let mut trouble = None;
+    let elsewhere = PLACES.iter().map(PathBuf::from).filter(|place| place.exists());
+    let usual = || std::iter::once(PathBuf::from(NAME)).chain(elsewhere).collect();
+    let candidates: Vec<PathBuf> = only.map_or_else(usual, |path| vec![path.to_owned()]);
+    let mut trouble = no_library(OsStr::new(NAME), now);
     for candidate in &candidates {
         match begin(watch, candidate.as_os_str()) {
             Ok((nvml, version)) => return Ok((Box::leak(Box::new(nvml)), version)),
             // The error of the first file that exists is the one to report.
-            Err(error) => match &trouble {
-                Some(Trouble { cause: Cause::NoLibrary, .. }) | None => {
-                    trouble = Some(trouble_of(candidate.as_os_str(), &error, now));
-                }
-                Some(_) => (),
-            },
+            Err(error) if trouble.cause == Cause::NoLibrary => trouble = trouble_of(candidate.as_os_str(), &error, now),
+            Err(_) => (),
         }
     }
-    Err(trouble.unwrap_or_else(|| no_library(OsStr::new(NAME), now)))
+    Err(trouble)
 }
 
 /// Starts the driver in several steps, so that a hang is reported with its function: nvml-wrapper's start also asks for the
@@ -63,17 +56,16 @@ fn begin(watch: &CallWatch, file: &OsStr) -> Result<(Nvml, Option<Text>), NvmlEr
 }
 
 /// The files that [`start`] may load, in its order, for a caller that loads none.
-pub(in crate::agent) fn places(only: Option<&Path>) -> impl Iterator<Item = PathBuf> {
+pub(in crate::agent) fn places(only: Option<&Path>) -> Vec<PathBuf> {
     const USUAL: [&str; 4] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    if let Some(path) = only {
+        return vec![path.to_owned()];
+    }
     // The loader looks here first. A library of another version that was left here is a common reason for a failed start.
-    let set = std::env::var_os("LD_LIBRARY_PATH");
-    let first = set.iter().flat_map(|paths| std::env::split_paths(paths).collect::<Vec<_>>());
-    let first: Vec<PathBuf> = first.filter(|folder| folder.is_absolute()).map(|folder| folder.join(NAME)).collect();
-    let usual = first.into_iter().chain(USUAL.iter().map(|directory| Path::new(directory).join(NAME)));
-    let all = usual.chain(PLACES.iter().map(PathBuf::from));
-    let only_it = only.map(Path::to_owned);
-    let rest = if only_it.is_some() { None } else { Some(all) };
-    only_it.into_iter().chain(rest.into_iter().flatten())
+    let set = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_else(|| "".into());
+    let first = std::env::split_paths(&set).filter(|folder| folder.is_absolute());
+    let folders = first.chain(USUAL.map(PathBuf::from));
+    folders.map(|folder| folder.join(NAME)).chain(PLACES.map(PathBuf::from)).collect()
 }
 
 fn no_library(file: &OsStr, now: Moment) -> Trouble {
@@ -92,10 +84,8 @@ fn trouble_of(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
             if is_absent(file, &reason) {
                 return no_library(file, now);
             }
-            (
-                Cause::NotLoading,
-                format!("cannot load {name}: {}; is it whole, and of this architecture?", Text::from(reason)),
-            )
+            let reason = Text::from(reason);
+            (Cause::NotLoading, format!("cannot load {name}: {reason}; is it whole, and of this architecture?"))
         }
         NvmlError::FailedToLoadSymbol(_) => (
             Cause::NotLoading,

@@ -22,7 +22,6 @@ use super::gpu_process_lists::GpuProcessLists;
 use super::on_demand::OnDemand;
 use super::plausible::{celsius, hertz, percent, watts};
 use super::process_list_reader::ProcessListReader;
-use super::process_utilization;
 use crate::agent::{GpuReadings, clock};
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Cause, GpuHealth, GpuLoad, GpuUuid, Missing, Reading, Throttle, Trouble};
@@ -192,7 +191,7 @@ impl NvmlGpu {
         let trouble = processes.read(calls, pass.lists, &readings.facts, sm, slow, now);
         if has_utilization && !pass.is_first_stage && !processes.merged.is_empty() {
             let GpuProcessLists { merged, utilization, .. } = processes;
-            process_utilization::read(utilization, calls, pass.samples, merged, pass.lists.is_contained(), slow, now);
+            utilization.read(calls, pass.samples, merged, pass.lists.is_contained, slow, now);
         }
         trouble
     }

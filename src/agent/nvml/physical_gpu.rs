@@ -89,9 +89,7 @@ impl PhysicalGpu {
             }
             let parent = &self.gpu.readings.uuid;
             let uuid = uuid.unwrap_or_else(|_| GpuUuid(format!("{parent}/{place}").into()));
-            let mut instance = NvmlGpu::new(device, uuid, calls.index, Some(parent.clone()), &calls.watch);
-            instance.readings.facts.name = instance_name(&mut instance.calls);
-            self.instances.push(instance);
+            self.instances.push(NvmlGpu::new(device, uuid, calls.index, Some(parent.clone()), &calls.watch));
         }
     }
 }

@@ -108,7 +108,7 @@ pub(super) struct ProcessListReader {
     /// Words, so that it is aligned as NVML's entries are.
     buffer: Vec<u64>,
     /// Whether gputop runs in a PID namespace of its own.
-    is_contained: bool,
+    pub(super) is_contained: bool,
 }
 
 impl ProcessListReader {
@@ -118,11 +118,6 @@ impl ProcessListReader {
             buffer: vec![0; FIRST_ROOM * LARGEST],
             is_contained: !is_initial_pid_namespace(),
         }
-    }
-
-    /// Whether gputop runs in a PID namespace of its own.
-    pub(super) fn is_contained(&self) -> bool {
-        self.is_contained
     }
 
     /// The name of the function that reads this list.

@@ -32,14 +32,26 @@ const AHEAD_US: u64 = 60_000_000;
 /// of the host may have had that PID by chance.
 const NAMED_FOR: Duration = Duration::from_mins(10);
 
-/// The clock of a GPU's samples, and when they were asked for.
-#[derive(Debug)]
+/// The clock of a GPU's samples, and when they were read.
+#[derive(Debug, Default)]
 pub(super) struct Utilization {
-    /// The time of the last question.
-    asked: Option<Moment>,
-    clock: SampleClock,
+    /// The time of the last call.
+    called: Option<Moment>,
+    /// The clock that dates samples. `None` until a sample was seen: then it is likely the wall clock.
+    clock: Option<SampleClock>,
     /// The last time when a sample named a listed process.
     named: Option<Moment>,
+}
+
+/// The clock that dates samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SampleClock {
+    Wall,
+    /// A clock of the driver's own: the time of its newest sample, and when that was found.
+    Own {
+        newest: u64,
+        found: Moment,
+    },
 }
 
 /// The span of time in which a sample counts.
@@ -62,92 +74,71 @@ impl SampleSpan {
     }
 }
 
-/// The clock that dates samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SampleClock {
-    /// The wall clock. It is only likely until a sample was `seen`.
-    Wall { seen: bool },
-    /// A clock of the driver's own: the time of its newest sample, and when that was found.
-    Own { newest: u64, found: Moment },
-}
-
-impl Default for Utilization {
-    fn default() -> Self {
-        Self { asked: None, clock: SampleClock::Wall { seen: false }, named: None }
-    }
-}
-
 impl Utilization {
     /// The time by the clock of the samples, in microseconds.
     fn now_us(&self, now: Moment) -> u64 {
         match self.clock {
-            SampleClock::Wall { .. } => clock::unix_ms().saturating_mul(1000),
-            SampleClock::Own { newest, found } => newest.saturating_add((now.0 - found.0).saturating_mul(1000)),
+            None | Some(SampleClock::Wall) => clock::unix_ms().saturating_mul(1000),
+            Some(SampleClock::Own { newest, found }) => newest.saturating_add((now.0 - found.0).saturating_mul(1000)),
         }
     }
 
-    /// Learns from the newest sample. Returns whether the last question named a time of the wrong clock.
+    /// Learns from the newest sample. Returns whether the last call named a time of the wrong clock.
     fn learn(&mut self, newest: u64, now: Moment) -> bool {
-        match &mut self.clock {
-            clock @ SampleClock::Wall { seen: false } if newest < EARLIEST_WALL_US => {
-                *clock = SampleClock::Own { newest, found: now };
-                true
+        let is_own = match self.clock {
+            None => newest < EARLIEST_WALL_US,
+            Some(SampleClock::Wall) => false,
+            Some(SampleClock::Own { newest: before, .. }) if newest > before => true,
+            Some(SampleClock::Own { .. }) => return false,
+        };
+        self.clock = Some(if is_own { SampleClock::Own { newest, found: now } } else { SampleClock::Wall });
+        is_own
+    }
+
+    /// Reads the utilization of each process.
+    pub(super) fn read(
+        &mut self,
+        calls: &mut GpuCalls,
+        samples: &mut Vec<nvmlProcessUtilizationSample_t>,
+        processes: &mut [NvmlProcess],
+        is_contained: bool,
+        slow: bool,
+        now: Moment,
+    ) {
+        let window = self.called.replace(now).map_or(WINDOW_MS, |called| (now.0 - called.0).max(WINDOW_MS));
+        let after = self.now_us(now).saturating_sub(window * 1000);
+        let span = SampleSpan::from(after, now);
+        let mut result = read_samples(calls, samples, after);
+        match newest(samples, span) {
+            Some(newest) => drop(self.learn(newest, now)),
+            // Only in slow passes: on an idle GPU this call is in vain.
+            None if slow && result.is_ok() && self.clock != Some(SampleClock::Wall) => {
+                result = read_samples(calls, samples, 0);
+                let all = SampleSpan { after: 1, ..span };
+                if newest(samples, all).is_some_and(|newest| self.learn(newest, now)) {
+                    // The next pass shows how old that sample is.
+                    result = Err(Missing::NotYet);
+                }
             }
-            SampleClock::Wall { seen } => {
-                *seen = true;
-                false
-            }
-            SampleClock::Own { newest: before, found } if newest > *before => {
-                (*before, *found) = (newest, now);
-                true
-            }
-            SampleClock::Own { .. } => false,
+            None => {}
+        }
+        let has_sample =
+            |process: &NvmlProcess| samples.iter().any(|sample| sample.pid == process.pid && span.has(sample));
+        if processes.iter().any(has_sample) {
+            self.named = Some(now);
+        }
+        // In a container, samples may name PIDs of the host while the lists name the container's (Project-HAMi/HAMi-core#112).
+        // Then a process without a sample is idle for certain only if no sample names any process.
+        let is_proven = self.named.is_some_and(|at| now.since(at) < NAMED_FOR);
+        let is_known = is_proven || !is_contained || newest(samples, span).is_none();
+        let idle = if is_known { percent(0) } else { Err(Missing::Unsupported) };
+        for process in processes {
+            process.sm = result.and_then(|()| share(process.pid, samples, span).unwrap_or(idle));
         }
     }
 }
 
-/// Reads the utilization of each process.
-pub(super) fn read(
-    utilization: &mut Utilization,
-    calls: &mut GpuCalls,
-    samples: &mut Vec<nvmlProcessUtilizationSample_t>,
-    processes: &mut [NvmlProcess],
-    is_contained: bool,
-    slow: bool,
-    now: Moment,
-) {
-    let window = utilization.asked.replace(now).map_or(WINDOW_MS, |asked| (now.0 - asked.0).max(WINDOW_MS));
-    let after = utilization.now_us(now).saturating_sub(window * 1000);
-    let span = SampleSpan::from(after, now);
-    let mut asked = ask(calls, samples, after);
-    match newest(samples, span) {
-        Some(newest) => drop(utilization.learn(newest, now)),
-        // Only in slow passes: on an idle GPU this call is in vain.
-        None if slow && asked.is_ok() && utilization.clock != (SampleClock::Wall { seen: true }) => {
-            asked = ask(calls, samples, 0);
-            let all = SampleSpan { after: 1, ..span };
-            if newest(samples, all).is_some_and(|newest| utilization.learn(newest, now)) {
-                // The next pass shows how old that sample is.
-                asked = Err(Missing::NotYet);
-            }
-        }
-        None => {}
-    }
-    let is_named = |process: &NvmlProcess| samples.iter().any(|sample| sample.pid == process.pid && span.has(sample));
-    if processes.iter().any(is_named) {
-        utilization.named = Some(now);
-    }
-    // In a container, samples may name PIDs of the host while the lists name the container's (Project-HAMi/HAMi-core#112).
-    // Then a process without a sample is idle for certain only if no sample names any process.
-    let is_proven = utilization.named.is_some_and(|at| now.since(at) < NAMED_FOR);
-    let is_known = is_proven || !is_contained || newest(samples, span).is_none();
-    let idle = if is_known { percent(0) } else { Err(Missing::Unsupported) };
-    for process in processes {
-        process.sm = asked.and_then(|()| share(process.pid, samples, span).unwrap_or(idle));
-    }
-}
-
-fn ask(calls: &mut GpuCalls, samples: &mut Vec<nvmlProcessUtilizationSample_t>, after: u64) -> Reading<()> {
+fn read_samples(calls: &mut GpuCalls, samples: &mut Vec<nvmlProcessUtilizationSample_t>, after: u64) -> Reading<()> {
     calls.read("nvmlDeviceGetProcessUtilization", |device| match raw::process_utilization(device, samples, after) {
         // No process was active.
         Err(NvmlError::NotFound) => Ok(()),
