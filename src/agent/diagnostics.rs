@@ -87,21 +87,16 @@ fn may_write(file: &Path) -> bool {
 }
 
 fn devices() -> Vec<(Text, bool)> {
-    let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let is_wanted = |name: &str| {
-        let rest = name.strip_prefix("nvidia");
-        rest.is_some_and(|rest| {
-            rest == "ctl" || rest == "-uvm" || !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
-        })
+    let is_wanted = |name: &str| match name.strip_prefix("nvidia") {
+        Some("ctl" | "-uvm") => true,
+        Some(minor) => minor.parse::<u32>().is_ok(),
+        None => false,
     };
+    let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| is_wanted(name));
-    let mut devices: Vec<_> = names
-        .map(|name| {
-            let path = format!("/dev/{name}");
-            let may = access(path.as_str(), Access::READ_OK | Access::WRITE_OK).is_ok();
-            (Text::from(path), may)
-        })
-        .collect();
+    let paths = names.map(|name| format!("/dev/{name}"));
+    let may_open = |path: &str| access(path, Access::READ_OK | Access::WRITE_OK).is_ok();
+    let mut devices: Vec<_> = paths.map(|path| (Text::from(path.as_str()), may_open(&path))).collect();
     devices.sort();
     devices
 }

@@ -7,21 +7,21 @@ use sysinfo::{CpuRefreshKind, MemoryRefreshKind, System};
 use super::clock;
 use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
-use crate::protocol::snapshot::{HostFacts, HostLoad, Missing};
+use crate::protocol::snapshot::{HostFacts, HostLoad, Missing, Reading};
 
 /// Reads facts and load of the host.
 #[derive(Debug)]
 pub(super) struct HostReader {
     /// `None` where sysinfo does not know the system.
     system: Option<System>,
-    last: HostLoad,
-    read: Option<Moment>,
-    asked: Option<Moment>,
+    cpu: Reading<Percent>,
+    /// When CPU use was last read.
+    cpu_read: Option<Moment>,
 }
 
 impl HostReader {
     pub(super) fn new() -> Self {
-        Self { system: System::new().ok(), last: HostLoad::missing(Missing::NotYet), read: None, asked: None }
+        Self { system: System::new().ok(), cpu: Err(Missing::NotYet), cpu_read: None }
     }
 
     /// Reads the facts.
@@ -41,31 +41,26 @@ impl HostReader {
 
     /// Reads the load.
     pub(super) fn load(&mut self, now: Moment) -> HostLoad {
-        // Two lines in quick succession share one reading: CPU use over so short a time is noise.
-        if self.read.is_some_and(|read| now.since(read) < sysinfo::MINIMUM_CPU_UPDATE_INTERVAL / 2) {
-            return self.last.clone();
-        }
-        self.read = Some(now);
         let Some(system) = &mut self.system else { return HostLoad::missing(Missing::Failed) };
         system.refresh_memory_specifics(MemoryRefreshKind::everything());
         let total = system.total_memory();
         let memory = |bytes| if total > 0 { Ok(Bytes(bytes)) } else { Err(Missing::Failed) };
         let load = System::load_average().map(|load| [load.one, load.five, load.fifteen]);
-        self.last = HostLoad {
-            cpu: self.last.cpu,
+        // CPU use needs two readings, and is noise over a short time.
+        let is_due = |read| now.since(read) >= sysinfo::MINIMUM_CPU_UPDATE_INTERVAL;
+        if self.cpu_read.is_none_or(is_due) {
+            system.refresh_cpu_specifics(CpuRefreshKind::nothing().with_usage());
+            if self.cpu_read.replace(now).is_some() {
+                self.cpu = Ok(Percent::new(system.global_cpu_usage()));
+            }
+        }
+        HostLoad {
+            cpu: self.cpu,
             load: load.map_err(|_| Missing::Failed),
             memory_used: memory(total.saturating_sub(system.available_memory())),
             memory_total: memory(total),
             swap_used: memory(system.used_swap()),
             swap_total: memory(system.total_swap()),
-        };
-        let first = self.asked.is_none();
-        if self.asked.is_none_or(|asked| now.since(asked) >= sysinfo::MINIMUM_CPU_UPDATE_INTERVAL) {
-            self.asked = Some(now);
-            system.refresh_cpu_specifics(CpuRefreshKind::nothing().with_usage());
-            // CPU use needs two readings.
-            self.last.cpu = if first { Err(Missing::NotYet) } else { Ok(Percent::new(system.global_cpu_usage())) };
         }
-        self.last.clone()
     }
 }

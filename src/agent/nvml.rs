@@ -277,11 +277,9 @@ impl NvmlReader {
 
     /// Sets the trouble of the driver. While a call hangs, that trouble stays.
     fn set_driver_trouble(&mut self, trouble: Option<Trouble>) {
-        let new = trouble.or_else(|| self.avoided.first().map(|hung| hung.trouble.clone()));
-        let same = matches!((&new, &self.driver.trouble), (Some(new), Some(old)) if new.cause == old.cause && new.sentence == old.sentence);
-        if !same {
-            self.driver.trouble = new;
-        }
+        let trouble = trouble.or_else(|| self.avoided.first().map(|hung| hung.trouble.clone()));
+        let before = self.driver.trouble.take();
+        self.driver.trouble = trouble.map(|trouble| errors::continued(trouble, before.as_ref()));
     }
 
     /// Forgets the driver, which does not answer any more.

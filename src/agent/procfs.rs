@@ -55,11 +55,9 @@ pub(super) struct Processes {
     slow_files: SlowFiles,
     /// The number of the current pass, from 1.
     pass: u64,
-    /// How many processes may still be read for the first time in this pass.
-    first_reads_left: usize,
-    /// Whether this pass reads only what is read quickly.
-    is_quick: bool,
-    /// The processes that were not read for that, each with the time of the list that named it.
+    /// How many processes the first pass may still read. `None` in the other passes.
+    reads_left: Option<usize>,
+    /// The processes that the first pass did not read, each with the time of the list that named it.
     postponed: Vec<(u32, Moment)>,
     /// The lowest PID whose user may be read next: one is read again in each pass.
     next_user: u32,
@@ -82,8 +80,7 @@ impl Processes {
             procfs: HostProcfs::new(pids_are_local, devices),
             slow_files: SlowFiles::new(events),
             pass: 0,
-            first_reads_left: 0,
-            is_quick: false,
+            reads_left: None,
             postponed: Vec::new(),
             next_user: 0,
             candidates: BTreeSet::new(),
@@ -97,7 +94,7 @@ impl Processes {
     /// Begins a pass.
     pub(super) fn begin_pass(&mut self) {
         self.pass += 1;
-        (self.first_reads_left, self.is_quick) = (usize::MAX, false);
+        self.reads_left = None;
         self.postponed.clear();
     }
 
@@ -105,7 +102,7 @@ impl Processes {
     /// read quickly. The others are not shown yet.
     pub(super) fn begin_first_pass(&mut self) {
         self.begin_pass();
-        (self.first_reads_left, self.is_quick) = (FIRST_READS, true);
+        self.reads_left = Some(FIRST_READS);
     }
 
     /// Reads the processes that the first pass postponed, so that the next one can compute their rates.
@@ -130,7 +127,7 @@ impl Processes {
         let is_turn = (u64::from(pid) + self.pass).is_multiple_of(4);
         if self.shown.len() > MANY && !is_turn && self.shown.get(&pid).is_some_and(|shown| shown.is_resting()) {
             // Keep the last reading.
-        } else if self.first_reads_left > 0 || self.shown.contains_key(&pid) {
+        } else if self.reads_left != Some(0) || self.shown.contains_key(&pid) {
             self.read(pid, Some(listed));
         } else {
             self.postponed.push((pid, listed));
@@ -155,10 +152,10 @@ impl Processes {
     /// Reads a process. If it has ended, reads the process that has its PID now.
     fn read(&mut self, pid: u32, listed: Option<Moment>) {
         let (now, pass) = (clock::now(), self.pass);
-        let Self { shown, procfs, slow_files, buffer, has_relation_changed, first_reads_left, .. } = self;
+        let Self { shown, procfs, slow_files, buffer, has_relation_changed, reads_left, .. } = self;
         let mut context = ReadContext { buffer: &mut **buffer, procfs, slow_files, now };
         let Some(old) = shown.get_mut(&pid) else {
-            *first_reads_left = first_reads_left.saturating_sub(1);
+            *reads_left = reads_left.map(|left| left.saturating_sub(1));
             shown.insert(pid, ShownProcess::open(pid, &mut context, listed).into());
             return;
         };
@@ -168,7 +165,6 @@ impl Processes {
         } else {
             // NVML may list a process long after it has ended. Only the end itself counts.
             *has_relation_changed |= old.listed_pass + 1 == pass && parent.is_ok();
-            *first_reads_left = first_reads_left.saturating_sub(1);
             **old = ShownProcess::open(pid, &mut context, listed);
         }
     }
@@ -208,7 +204,7 @@ impl Processes {
         let pass = self.pass;
         self.shown.retain(|_, shown| shown.wanted_pass == pass);
         let now = clock::now();
-        if !self.is_quick {
+        if self.reads_left.is_none() {
             self.read_rarely(now);
         }
         if let Some(id) = self.slow_files.abandon_overdue(now)

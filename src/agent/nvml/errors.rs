@@ -109,6 +109,12 @@ pub(super) fn of_driver(function: &'static str, error: &NvmlError, now: Moment) 
     Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }
 
+/// Returns a trouble that goes on, perhaps at another call, with the time when it began.
+pub(super) fn continued(new: Trouble, before: Option<&Trouble>) -> Trouble {
+    let since = before.filter(|before| before.cause == new.cause).map_or(new.since, |before| before.since);
+    Trouble { since, ..new }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -52,16 +52,12 @@ impl GpuCalls {
             graphics_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(GRAPHICS_CLOCK)).and_then(hertz),
             sm_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(SM_CLOCK)).and_then(hertz),
             memory_clock_max: read!(self, nvmlDeviceGetMaxClockInfo(MEMORY_CLOCK)).and_then(hertz),
-            pcie_sent: Err(Missing::NotYet),
-            pcie_received: Err(Missing::NotYet),
-            nvlink_sent: Err(Missing::NotYet),
-            nvlink_received: Err(Missing::NotYet),
-            sm_active: Err(Missing::NotYet),
-            sm_occupancy: Err(Missing::NotYet),
-            tensor_active: Err(Missing::NotYet),
-            dram_active: Err(Missing::NotYet),
-            routes: Err(Missing::NotYet),
-            ..GpuDetail::missing(Moment(0), none(), none(), none(), none(), Missing::Unsupported)
+            // Only new drivers have these.
+            edpp: Err(Missing::Unsupported),
+            power_smoothing: Err(Missing::Unsupported),
+            remapped_correctable_inactive: Err(Missing::Unsupported),
+            remapped_uncorrectable_inactive: Err(Missing::Unsupported),
+            ..GpuDetail::missing(Moment(0), none(), none(), none(), none(), Missing::NotYet)
         };
         self.read_place(&mut detail, bus_id);
         detail

@@ -75,18 +75,13 @@ impl GpuSlot {
         }
     }
 
-    /// Sets the trouble of the GPU and its instances, and keeps their last readings. A trouble that goes on, perhaps at
-    /// another call, keeps the time when it began.
+    /// Sets the trouble of the GPU and its instances, and keeps their last readings.
     pub(super) fn set_trouble(&mut self, trouble: &Trouble) {
         if let Some(gpu) = self.gpu.take().filter(|_| self.last.is_empty()) {
             self.last = gpu.into_readings();
         }
         for readings in &mut self.last {
-            let since = match &readings.trouble {
-                Some(old) if old.cause == trouble.cause => old.since,
-                _ => trouble.since,
-            };
-            readings.trouble = Some(Trouble { since, ..trouble.clone() });
+            readings.trouble = Some(errors::continued(trouble.clone(), readings.trouble.as_ref()));
         }
     }
 }

@@ -107,7 +107,6 @@ impl NvmlGpu {
             return;
         }
         facts.bus_id = calls.read("nvmlDeviceGetPciInfo_v3", Device::pci_info).map(|pci| pci.bus_id.into());
-        let unsupported = Err(Missing::Unsupported);
         if facts.parent.is_some() {
             facts.slowdown_temperature = Err(Missing::Unsupported);
             facts.gpu_instance = read!(calls, nvmlDeviceGetGpuInstanceId);
@@ -115,7 +114,7 @@ impl NvmlGpu {
         } else {
             facts.slowdown_temperature = read!(calls, nvmlDeviceGetTemperatureThreshold(SLOWDOWN)).and_then(celsius);
             facts.minor = read!(calls, nvmlDeviceGetMinorNumber);
-            (facts.gpu_instance, facts.compute_instance) = (unsupported, unsupported);
+            (facts.gpu_instance, facts.compute_instance) = (Err(Missing::Unsupported), Err(Missing::Unsupported));
         }
     }
 
@@ -161,7 +160,8 @@ impl NvmlGpu {
             }
             _ => trouble,
         };
-        self.set_trouble(trouble);
+        let before = self.readings.trouble.take();
+        self.readings.trouble = trouble.map(|trouble| errors::continued(trouble, before.as_ref()));
         if slow && !first {
             let own_second = u64::from(self.readings.facts.index) * 1000 % SLOW_MS;
             let is_second_next = self.slow_due == Moment(0);
@@ -170,27 +170,17 @@ impl NvmlGpu {
         Ok(slow)
     }
 
-    /// Sets the trouble. If the same trouble goes on, it keeps the time when it began.
-    fn set_trouble(&mut self, mut trouble: Option<Trouble>) {
-        if let (Some(new), Some(old)) = (&mut trouble, &self.readings.trouble)
-            && new.cause == old.cause
-            && new.call == old.call
-        {
-            new.since = old.since;
-        }
-        self.readings.trouble = trouble;
-    }
-
     fn read_processes(&mut self, pass: &mut GpuPass<'_>, slow: bool, now: Moment) -> Option<Trouble> {
-        // NVML has no process utilization of an instance.
-        let has_utilization = !self.is_instance();
-        let sm = if has_utilization { Missing::NotYet } else { Missing::Unsupported };
         // The first stage reads the list of compute processes only.
         let slow = slow && !pass.is_first_stage;
+        let is_instance = self.is_instance();
         let Self { calls, processes, readings, .. } = self;
-        let trouble = processes.read(calls, pass.lists, &readings.facts, sm, slow, now);
-        if has_utilization && !pass.is_first_stage && !processes.merged.is_empty() {
-            let GpuProcessLists { merged, utilization, .. } = processes;
+        let trouble = processes.read(calls, pass.lists, &readings.facts, slow, now);
+        let GpuProcessLists { merged, utilization, .. } = processes;
+        if is_instance {
+            // NVML has no process utilization of an instance.
+            merged.iter_mut().for_each(|process| process.sm = Err(Missing::Unsupported));
+        } else if !pass.is_first_stage && !merged.is_empty() {
             utilization.read(calls, pass.samples, merged, pass.lists.is_contained, slow, now);
         }
         trouble

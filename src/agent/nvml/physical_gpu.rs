@@ -56,9 +56,6 @@ impl PhysicalGpu {
         self.instances.retain_mut(|instance| {
             // An instance has no device file of its own that a process must open.
             instance.readings.facts.minor = minor;
-            if instance.readings.facts.name.is_err() {
-                instance.readings.facts.name = instance_name(&mut instance.calls);
-            }
             is_same_instance(instance) && instance.read(pass).is_ok()
         });
         if well(self) < before && !self.gpu.calls.watch.is_abandoned() {
@@ -90,6 +87,9 @@ impl PhysicalGpu {
             let parent = &self.gpu.readings.uuid;
             let uuid = uuid.unwrap_or_else(|_| GpuUuid(format!("{parent}/{place}").into()));
             self.instances.push(NvmlGpu::new(device, uuid, calls.index, Some(parent.clone()), &calls.watch));
+        }
+        for instance in self.instances.iter_mut().filter(|instance| instance.readings.facts.name.is_err()) {
+            instance.readings.facts.name = instance_name(&mut instance.calls);
         }
     }
 }

@@ -16,24 +16,21 @@ use nvml_wrapper_sys::bindings::{NvmlLib, nvmlDevice_t};
 
 use super::gpu_calls::GpuCalls;
 use super::raw::handle;
+use crate::agent::NvmlProcess;
 use crate::agent::procfs::is_initial_pid_namespace;
-use crate::base::units::Bytes;
-use crate::protocol::snapshot::{Missing, Reading};
-
-/// One of NVML's lists.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ListKind {
-    Compute,
-    Graphics,
-    Mps,
-}
+use crate::base::units::{Bytes, Moment};
+use crate::protocol::snapshot::{Missing, Use};
 
 /// The name of a function that reads a list, and its call: with the GPU's handle, the number of entries that there is room for,
 /// which becomes that of the written ones, and the room.
 type ListFunction = (&'static str, unsafe fn(&NvmlLib, nvmlDevice_t, &mut c_uint, *mut u64) -> Result<(), NvmlError>);
 
-/// The functions that read each list, the newest version first. Each has its own type of entry. None of these types is trusted.
-const FUNCTIONS: [[ListFunction; 3]; 3] = {
+/// The place of the list of compute processes in [`LISTS`].
+pub(super) const COMPUTE: usize = 0;
+
+/// NVML's lists: how a listed process uses the GPU, and the functions that read the list, the newest version first. Each
+/// function has its own type of entry. None of these types is trusted.
+pub(super) const LISTS: [(Use, [ListFunction; 3]); 3] = {
     macro_rules! functions {
         ($($function:ident)+) => {
             [$((stringify!($function), |library, gpu, count, entries| {
@@ -43,30 +40,32 @@ const FUNCTIONS: [[ListFunction; 3]; 3] = {
         };
     }
     [
-        functions! {
-            nvmlDeviceGetComputeRunningProcesses_v3
-            nvmlDeviceGetComputeRunningProcesses_v2
-            nvmlDeviceGetComputeRunningProcesses
-        },
-        functions! {
-            nvmlDeviceGetGraphicsRunningProcesses_v3
-            nvmlDeviceGetGraphicsRunningProcesses_v2
-            nvmlDeviceGetGraphicsRunningProcesses
-        },
-        functions! {
-            nvmlDeviceGetMPSComputeRunningProcesses_v3
-            nvmlDeviceGetMPSComputeRunningProcesses_v2
-            nvmlDeviceGetMPSComputeRunningProcesses
-        },
+        (
+            Use::Compute,
+            functions! {
+                nvmlDeviceGetComputeRunningProcesses_v3
+                nvmlDeviceGetComputeRunningProcesses_v2
+                nvmlDeviceGetComputeRunningProcesses
+            },
+        ),
+        (
+            Use::Graphics,
+            functions! {
+                nvmlDeviceGetGraphicsRunningProcesses_v3
+                nvmlDeviceGetGraphicsRunningProcesses_v2
+                nvmlDeviceGetGraphicsRunningProcesses
+            },
+        ),
+        (
+            Use::Mps,
+            functions! {
+                nvmlDeviceGetMPSComputeRunningProcesses_v3
+                nvmlDeviceGetMPSComputeRunningProcesses_v2
+                nvmlDeviceGetMPSComputeRunningProcesses
+            },
+        ),
     ]
 };
-
-/// One process that NVML named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ListEntry {
-    pub(super) pid: u32,
-    pub(super) memory: Reading<Bytes>,
-}
 
 /// The reason why a list could not be read.
 #[derive(Debug)]
@@ -95,7 +94,7 @@ const PIDS: RangeInclusive<u32> = 2..=1 << 22;
 /// The properties of one list with this driver.
 #[derive(Debug, Clone, Copy, Default)]
 struct ListFormat {
-    /// The place of the newest function that the library has, in [`FUNCTIONS`].
+    /// The place of the newest function that the library has, in [`LISTS`].
     version: usize,
     /// The size of an entry in words of 8 bytes; `None` until a list with an entry was read.
     stride: Option<usize>,
@@ -121,25 +120,33 @@ impl ProcessListReader {
     }
 
     /// The name of the function that reads this list.
-    pub(super) fn function(&self, list: ListKind) -> &'static str {
-        FUNCTIONS[list as usize][self.formats[list as usize].version].0
+    pub(super) fn function(&self, list: usize) -> &'static str {
+        LISTS[list].1[self.formats[list].version].0
     }
 
-    /// Reads one list of one GPU into `entries`, which is emptied first.
+    /// Reads one list of one GPU, at `listed` or later, into `entries`, which is emptied first.
     pub(super) fn read(
         &mut self,
         calls: &GpuCalls,
-        list: ListKind,
-        entries: &mut Vec<ListEntry>,
+        list: usize,
+        listed: Moment,
+        entries: &mut Vec<NvmlProcess>,
     ) -> Result<(), ListError> {
+        let template = NvmlProcess {
+            pid: 0,
+            listed,
+            usage: LISTS[list].0,
+            memory: Err(Missing::NotYet),
+            sm: Err(Missing::NotYet),
+        };
         entries.clear();
         let count = self.fill(calls, list, POISONS[0]).map_err(ListError::Call)?;
-        if let Some(stride) = self.formats[list as usize].stride {
-            if decode(&self.buffer[..count * stride], stride, self.is_contained, entries).is_ok() {
+        if let Some(stride) = self.formats[list].stride {
+            if decode(&self.buffer[..count * stride], stride, self.is_contained, &template, entries).is_ok() {
                 return Ok(());
             }
             // A stride that was found out with one entry can be wrong for two.
-            self.formats[list as usize].stride = None;
+            self.formats[list].stride = None;
         }
         if count == 0 {
             return Ok(());
@@ -148,17 +155,18 @@ impl ProcessListReader {
         let again = self.fill(calls, list, POISONS[1]).map_err(ListError::Call)?;
         // A process may have come or gone between the two: the longer list reaches furthest.
         let stride = stride_of(&first, &self.buffer, count.max(again));
-        decode(&self.buffer[..again * stride], stride, self.is_contained, entries).map_err(ListError::ImpossiblePid)?;
-        self.formats[list as usize].stride = Some(stride);
+        decode(&self.buffer[..again * stride], stride, self.is_contained, &template, entries)
+            .map_err(ListError::ImpossiblePid)?;
+        self.formats[list].stride = Some(stride);
         Ok(())
     }
 
     /// Fills the buffer with `poison`, has the driver write into it, and returns the number of entries that it wrote.
-    fn fill(&mut self, calls: &GpuCalls, list: ListKind, poison: u64) -> Result<usize, NvmlError> {
-        let versions = &FUNCTIONS[list as usize];
+    fn fill(&mut self, calls: &GpuCalls, list: usize, poison: u64) -> Result<usize, NvmlError> {
+        let versions = &LISTS[list].1;
         loop {
             self.buffer.fill(poison);
-            let format = &mut self.formats[list as usize];
+            let format = &mut self.formats[list];
             let (name, function) = versions[format.version];
             // There is room for this many entries of the largest size.
             let room = self.buffer.len() / LARGEST;
@@ -190,8 +198,14 @@ fn stride_of(first: &[u64], second: &[u64], longest: usize) -> usize {
     STRIDES.into_iter().find(|stride| stride * longest >= written).unwrap_or(LARGEST)
 }
 
-/// Decodes the entries that the driver wrote. The error is an impossible PID.
-fn decode(words: &[u64], stride: usize, is_contained: bool, entries: &mut Vec<ListEntry>) -> Result<(), u32> {
+/// Decodes the entries that the driver wrote, with time and use of `template`. The error is an impossible PID.
+fn decode(
+    words: &[u64],
+    stride: usize,
+    is_contained: bool,
+    template: &NvmlProcess,
+    entries: &mut Vec<NvmlProcess>,
+) -> Result<(), u32> {
     entries.clear();
     for entry in words.chunks_exact(stride) {
         // The PID is the first four bytes; the next four are padding.
@@ -207,7 +221,7 @@ fn decode(words: &[u64], stride: usize, is_contained: bool, entries: &mut Vec<Li
             0 if is_contained => Err(Missing::Unsupported),
             bytes => Ok(Bytes(bytes)),
         };
-        entries.push(ListEntry { pid, memory });
+        entries.push(NvmlProcess { pid, memory, ..template.clone() });
     }
     Ok(())
 }
@@ -227,6 +241,11 @@ mod tests {
         buffer
     }
 
+    fn template() -> NvmlProcess {
+        let missing = Missing::NotYet;
+        NvmlProcess { pid: 0, listed: Moment(0), usage: Use::Compute, memory: Err(missing), sm: Err(missing) }
+    }
+
     #[test]
     fn two_poisons_show_the_size_of_an_entry() {
         for stride in STRIDES {
@@ -241,7 +260,7 @@ mod tests {
     fn a_pid_that_cannot_be_rejects_the_list() {
         for pid in [0, 1, u32::MAX, (1 << 22) + 1] {
             let mut entries = vec![];
-            assert_eq!(decode(&written(&[4242, pid], 3, 0)[..6], 3, false, &mut entries), Err(pid));
+            assert_eq!(decode(&written(&[4242, pid], 3, 0)[..6], 3, false, &template(), &mut entries), Err(pid));
             assert_eq!(entries, []);
         }
     }
@@ -251,9 +270,9 @@ mod tests {
         let mut entries = vec![];
         let mut words = written(&[1, 7], 3, 0);
         words[4] = 0;
-        assert_eq!(decode(&words[..6], 3, true, &mut entries), Ok(()));
+        assert_eq!(decode(&words[..6], 3, true, &template(), &mut entries), Ok(()));
         let memory: Vec<_> = entries.iter().map(|entry| (entry.pid, entry.memory)).collect();
         assert_eq!(memory, [(1, Ok(Bytes::from_gib(1))), (7, Err(Missing::Unsupported))]);
-        assert_eq!(decode(&words[..3], 3, false, &mut entries), Err(1));
+        assert_eq!(decode(&words[..3], 3, false, &template(), &mut entries), Err(1));
     }
 }

@@ -106,7 +106,7 @@ fn a_process_that_ends_while_being_read_is_no_failure() {
 fn a_postponed_process_is_not_shown_until_it_is_read() {
     let (mut processes, me) = (no_processes(), std::process::id());
     processes.begin_first_pass();
-    processes.first_reads_left = 0;
+    processes.reads_left = Some(0);
     assert_eq!(processes.read_listed(me, Moment(0), Err(Missing::NotYet)), ProcessId { pid: me, start_ticks: None });
     assert_eq!(processes.end_pass().next(), None);
     processes.read_postponed();

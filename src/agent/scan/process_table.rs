@@ -117,8 +117,8 @@ pub(super) struct ProcessTable {
     buffer: Box<[u8; 1024]>,
 }
 
-impl ProcessTable {
-    pub(super) fn new() -> Self {
+impl Default for ProcessTable {
+    fn default() -> Self {
         Self {
             rows: BTreeMap::new(),
             directory: files::open_directory("/proc".as_ref()).ok(),
@@ -129,7 +129,9 @@ impl ProcessTable {
             buffer: Box::new([0; 1024]),
         }
     }
+}
 
+impl ProcessTable {
     /// Returns the row of a process. `None` when it has ended.
     pub(super) fn get(&self, id: ProcessId) -> Option<&ProcessRow> {
         self.rows.get(&id.pid).filter(|row| Some(row.start_ticks) == id.start_ticks)
@@ -251,7 +253,7 @@ mod tests {
     impl ProcessTable {
         /// A table without processes that never reads `/proc`.
         pub(in crate::agent::scan) fn empty() -> Self {
-            Self { directory: None, ..Self::new() }
+            Self { directory: None, ..Self::default() }
         }
 
         /// Adds a process, as reading its `stat` would.
@@ -285,7 +287,7 @@ mod tests {
     #[test]
     fn a_round_reads_all_processes_and_forgets_ended_ones() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let mut table = ProcessTable::new();
+        let mut table = ProcessTable::default();
         round(&mut table);
         let me = &table.rows[&std::process::id()];
         assert!(me.threads > 1 && !me.is_zombie && !me.is_kernel_thread, "{me:?}");
@@ -299,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_new_process_is_found_without_a_round() {
-        let mut table = ProcessTable::new();
+        let mut table = ProcessTable::default();
         // Other tests start processes too, though hardly a thousand. PIDs start again at small ones at most once.
         let mut child = loop {
             table.new_pids(64);

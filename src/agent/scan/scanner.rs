@@ -48,7 +48,7 @@ const MOST_REPLACEMENTS: usize = 64;
 const COLLECT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The state of the scan.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Scanner {
     devices: Option<DeviceFiles>,
     table: ProcessTable,
@@ -88,29 +88,8 @@ pub(super) struct Scanner {
 
 impl Scanner {
     pub(super) fn new(devices: Option<DeviceFiles>) -> Self {
-        let is_real = devices.is_some();
-        Self {
-            devices,
-            table: ProcessTable::new(),
-            related: RelatedSet::new(own_pids(), is_real),
-            gpu_users: BTreeSet::new(),
-            parents_due: vec![],
-            holders: BTreeSet::new(),
-            credit: 0,
-            credited: clock::now(),
-            wanted: ScanScope::Few,
-            unscanned: None,
-            cost: Duration::ZERO,
-            full_scan_due: Moment(0),
-            have_holders_changed: false,
-            collect_due: Moment(0),
-            ended: None,
-            has_changed: false,
-            has_related_ended: false,
-            counts_due: Moment(0),
-            complete: None,
-            last_result: None,
-        }
+        let related = RelatedSet::new(own_pids(), devices.is_some());
+        Self { devices, related, credited: clock::now(), ..Self::default() }
     }
 
     /// How long to wait until a full scan begins or continues. `None` when none is requested.
