@@ -15,7 +15,6 @@ use super::{NvmlProcess, Readings, clock};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Driver, GpuUuid};
 
-/// The simulated machine.
 #[derive(Debug)]
 pub(super) struct Machine {
     started: Moment,

@@ -9,7 +9,6 @@ use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment, Percent};
 use crate::protocol::snapshot::{HostFacts, HostLoad, Missing, Reading};
 
-/// Reads facts and load of the host.
 #[derive(Debug)]
 pub(super) struct HostReader {
     /// `None` where sysinfo does not know the system.
@@ -24,7 +23,6 @@ impl HostReader {
         Self { system: System::new().ok(), cpu: Err(Missing::NotYet), cpu_read: None }
     }
 
-    /// Reads the facts.
     pub(super) fn facts() -> HostFacts {
         let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         HostFacts {
@@ -39,7 +37,6 @@ impl HostReader {
         }
     }
 
-    /// Reads the load.
     pub(super) fn load(&mut self, now: Moment) -> HostLoad {
         let Some(system) = &mut self.system else { return HostLoad::missing(Missing::Failed) };
         system.refresh_memory_specifics(MemoryRefreshKind::everything());

@@ -1,8 +1,7 @@
 //! Reads the driver and every GPU through NVML.
 //!
-//! A pass cannot fail: a GPU that does not answer keeps its slot, with its last readings and its trouble. All of this runs on
-//! a thread that may hang at any call; a [`CallWatch`] shows that to the owner, which starts a thread in its place that goes
-//! on from the last readings.
+//! A pass cannot fail: a GPU that does not answer keeps its slot, with its last readings and its trouble. The thread may hang
+//! at any call. A [`CallWatch`] shows that to its owner, which starts another thread with the last readings.
 
 pub(super) mod call_watch;
 mod errors;
@@ -133,7 +132,6 @@ impl NvmlReader {
         }
     }
 
-    /// Sets the GPU of which to read everything.
     pub(super) fn want(&mut self, gpu: Option<GpuUuid>) {
         self.wanted = gpu;
     }
@@ -152,7 +150,6 @@ impl NvmlReader {
         (!self.slots.is_empty()).then(|| self.readings())
     }
 
-    /// Reads the driver and every GPU that responds.
     pub(super) fn pass(&mut self, now: Moment, scan: bool) -> Readings {
         if self.library.is_none() {
             self.start(now);
@@ -284,7 +281,7 @@ impl NvmlReader {
 
     /// Forgets the driver, which does not answer any more.
     fn lose_driver(&mut self, function: &'static str, error: &NvmlError, now: Moment) {
-        let trouble = errors::of_driver(function, error, now);
+        let trouble = errors::driver_trouble(function, error, now);
         for slot in &mut self.slots {
             slot.set_trouble(&trouble);
         }
@@ -309,7 +306,7 @@ impl NvmlReader {
             },
             Err(error) if concerns_driver(&error) => return self.lose_driver(COUNT_CALL, &error, now),
             Err(error) => {
-                return self.set_driver_trouble(Some(errors::of_driver(COUNT_CALL, &error, now)));
+                return self.set_driver_trouble(Some(errors::driver_trouble(COUNT_CALL, &error, now)));
             }
         };
         self.set_driver_trouble(None);
@@ -339,7 +336,6 @@ impl NvmlReader {
         gpu_slot::set_missing(&mut self.slots, &present, failed, now);
     }
 
-    /// Finds the GPU at an index, and its UUID.
     fn find(&self, library: Library, index: u32) -> Result<(Device<'static>, GpuUuid), CallError> {
         const UUID: &str = "nvmlDeviceGetUUID";
         let gpu = CallSubject::Gpu(index);
@@ -369,7 +365,6 @@ impl NvmlReader {
         }
     }
 
-    /// Reads every GPU that responds.
     fn read(&mut self, scan: bool, is_first_stage: bool) {
         let mut lost_driver = None;
         let well = self.slots.iter().filter(|slot| self.wanted.is_some() && slot.unresponsive.is_none());
@@ -395,7 +390,7 @@ impl NvmlReader {
                         lost_driver = Some((function, error, now));
                         break;
                     }
-                    let trouble = errors::of_gpu(function, &error, &gpu.gpu.readings.facts, now);
+                    let trouble = errors::gpu_trouble(function, &error, &gpu.gpu.readings.facts, now);
                     slot.set_trouble(&trouble);
                     // The GPU may be back soon, at another index.
                     self.count_due = now.after(AGAIN);
@@ -411,7 +406,6 @@ impl NvmlReader {
         }
     }
 
-    /// Fetches new Xid errors.
     fn fetch_events(&mut self, library: Library, now: Moment) {
         if now < self.events_due || self.library.is_none() {
             return;

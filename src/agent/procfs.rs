@@ -1,8 +1,7 @@
 //! Reads from `/proc` the processes that are shown: those that NVML listed, and those that the scan found to be related.
 //!
-//! The descriptor of a process's `stat` stays open. It belongs to that process: once the process has ended, reading
-//! fails, also when another process has the PID. Only files that cannot block are read here; [`slow_files`] reads the
-//! others on threads of their own.
+//! The descriptor of a process's `stat` stays open. Reading it fails once the process has ended, also when another process has
+//! the PID. Only files that cannot block are read here; [`slow_files`] reads the others on threads of their own.
 
 pub(super) mod device_files;
 pub(super) mod files;
@@ -47,7 +46,6 @@ const RELATED_INTERVAL: Duration = Duration::from_millis(4500);
 /// Parts of the arguments that only a child of Python's `multiprocessing` has.
 const MULTIPROCESSING: [&str; 3] = ["--multiprocessing-fork", "multiprocessing.spawn", "multiprocessing.forkserver"];
 
-/// Every process that is shown, by PID.
 pub(super) struct Processes {
     /// Boxed, since half of the slots in a `BTreeMap` are empty.
     shown: BTreeMap<u32, Box<ShownProcess>>,
@@ -91,15 +89,13 @@ impl Processes {
         }
     }
 
-    /// Begins a pass.
     pub(super) fn begin_pass(&mut self) {
         self.pass += 1;
         self.reads_left = None;
         self.postponed.clear();
     }
 
-    /// Begins the first pass, which must be short: it reads only [`FIRST_READS`] processes, and of these only what is
-    /// read quickly. The others are not shown yet.
+    /// Begins the first pass, which must be short: it reads [`FIRST_READS`] processes in part, and postpones the others.
     pub(super) fn begin_first_pass(&mut self) {
         self.begin_pass();
         self.reads_left = Some(FIRST_READS);
@@ -115,8 +111,7 @@ impl Processes {
         self.read_rarely(clock::now());
     }
 
-    /// Reads the process that NVML listed at `listed` with this memory on one GPU. A process on several GPUs is read
-    /// once a pass.
+    /// Reads a process that NVML listed at `listed` with this memory on one GPU, once a pass for all GPUs.
     pub(super) fn read_listed(&mut self, pid: u32, listed: Moment, memory: Reading<Bytes>) -> ProcessId {
         let read = self.shown.get_mut(&pid).filter(|shown| shown.listed_pass == self.pass);
         if let Some(shown) = read {
@@ -169,8 +164,7 @@ impl Processes {
         }
     }
 
-    /// Keeps related processes, and reads those whose turn it is. With `read_all`, or when a process has just ended,
-    /// reads all of them.
+    /// Keeps related processes. Reads those whose turn it is; all of them with `read_all` or when a process has just ended.
     pub(super) fn read_related(&mut self, related: &[ProcessId], read_all: bool) {
         let pass = self.pass;
         let has_left = |shown: &ShownProcess| shown.listed_pass + 1 == pass && shown.process.id.start_ticks.is_some();
@@ -280,7 +274,6 @@ impl Processes {
         self.expected.clear();
     }
 
-    /// Returns the candidates that were accepted since the last call.
     pub(super) fn take_accepted(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.accepted)
     }

@@ -1,8 +1,7 @@
 //! Scans all processes of the host: which exist, which have a GPU's device file open, and which are related.
 //!
-//! The scan has a thread of its own and reads only files that cannot block. Mostly it reads a few processes a second, in
-//! turn. It reads all of them at once when the main loop asks for it: [`ScanScope`]. The scan decides which processes are
-//! shown; the main loop reads their load.
+//! The scan has a thread of its own and reads only files that cannot block: a few processes a second, in turn, or all of
+//! them when the main loop requests it ([`ScanScope`]). It decides which processes are shown. The main loop reads their load.
 
 mod process_table;
 mod related;
@@ -69,18 +68,16 @@ pub(super) struct ScanThread {
 }
 
 impl ScanThread {
-    /// Starts the thread, which waits for its first request. Without `devices` it finds only related processes: the GPUs of
-    /// the simulated machine have no device files.
+    /// Starts the thread. Without `devices` it finds only related processes: a simulated GPU has no device file.
     pub(super) fn spawn(devices: Option<DeviceFiles>, events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
         let (requests, received) = mpsc::channel::<ScanRequest>();
         thread::Builder::new().name("scan".to_owned()).spawn(move || {
             let mut scanner = Scanner::new(devices);
             // A full scan continues, or begins when it is due, without a request. Otherwise the main loop sets the pace.
-            let next = |wait: Option<Duration>| match wait.map(|wait| received.recv_timeout(wait)) {
-                None => received.recv().ok(),
-                Some(Ok(request)) => Some(request),
-                Some(Err(mpsc::RecvTimeoutError::Timeout)) => Some(ScanRequest::default()),
-                Some(Err(mpsc::RecvTimeoutError::Disconnected)) => None,
+            let next = |wait: Option<Duration>| match received.recv_timeout(wait.unwrap_or(Duration::MAX)) {
+                Ok(request) => Some(request),
+                Err(mpsc::RecvTimeoutError::Timeout) => Some(ScanRequest::default()),
+                Err(mpsc::RecvTimeoutError::Disconnected) => None,
             };
             while let Some(mut request) = next(scanner.next_full_scan()) {
                 // Merge the requests that have arrived meanwhile.
@@ -100,7 +97,6 @@ impl ScanThread {
         Ok(Self { requests })
     }
 
-    /// Sends a request.
     pub(super) fn request(&self, request: ScanRequest) {
         // The thread ends only with the main loop.
         let _leaving: Result<(), mpsc::SendError<ScanRequest>> = self.requests.send(request);

@@ -6,7 +6,6 @@ use crate::agent::GpuReadings;
 use crate::base::units::{Bytes, Celsius, Hertz, Percent};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Route};
 
-/// Adds the detail to a GPU.
 pub(super) fn detailed(mut gpu: GpuReadings) -> GpuReadings {
     let (Ok(sm), Ok(temperature), Ok(clock)) = (gpu.load.sm, gpu.load.temperature, gpu.load.sm_clock) else {
         return gpu;

@@ -18,8 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::agent::leave;
 
-/// The environment variable that makes a process one of the simulated machine. Its arguments are those of the program that it
-/// plays.
+/// The environment variable that makes a process one of the simulated machine.
 pub const ROLE_VARIABLE: &str = "GPUTOP_DEMO_ROLE";
 
 /// The role that a process of the simulated machine plays.
@@ -87,7 +86,6 @@ impl DemoRole {
         }
     }
 
-    /// The command that starts the role.
     fn command(self) -> Command {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("python").args(self.arguments().split(' ')).arg("(gputop demo)");
@@ -129,7 +127,6 @@ impl Actor {
     }
 }
 
-/// Starts all processes.
 pub(super) fn start() -> io::Result<Vec<Actor>> {
     let start = |role: DemoRole| {
         let mut command = role.command();

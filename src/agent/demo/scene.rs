@@ -8,7 +8,6 @@ use crate::agent::{GpuReadings, NvmlProcess};
 use crate::base::units::{Bytes, Celsius, Hertz, Moment, Percent, Watts};
 use crate::protocol::snapshot::{GpuFacts, GpuHealth, GpuLoad, GpuUuid, Missing, Throttle, Use};
 
-/// The number of GPUs.
 pub(super) const GPUS: u32 = 4;
 
 /// The GPU whose power limit is lower than its load needs.
@@ -17,7 +16,6 @@ const CAPPED: u32 = 2;
 /// The memory of a GPU in MiB, and the driver's reserve of it.
 const MEMORY_MIB: (u64, u64) = (81_559, 551);
 
-/// The GPU of a role.
 pub(super) fn gpu_of(role: DemoRole) -> u32 {
     match role {
         DemoRole::Growing => 0,

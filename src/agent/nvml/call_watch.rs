@@ -1,7 +1,6 @@
 //! Announces each call into the driver, so that another thread can tell when one hangs, and remembers which calls fail.
 //!
-//! A call that hangs cannot be ended. Its thread is abandoned: when the call returns after all, every further call of that
-//! thread is refused here.
+//! A call that hangs cannot be ended. Its thread is abandoned: if the call returns, further calls of the thread are refused.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -95,14 +94,11 @@ impl CallWatch {
     fn note(&self, subject: CallSubject, function: &'static str, error: Option<&NvmlError>) {
         let mut all = self.failed.borrow_mut();
         let before = all.iter().position(|failed| (failed.subject, failed.function) == (subject, function));
-        match (error.filter(|error| errors::is_partial(error)), before) {
-            (None, Some(at)) => drop(all.swap_remove(at)),
-            (Some(error), None) => {
-                let failure = Failure { call: function.into(), error: error.to_string().into(), since: clock::now() };
-                all.push(FailedCall { subject, function, failure, is_on_demand: self.is_on_demand.get() });
-            }
-            (Some(error), Some(at)) => all[at].failure.error = error.to_string().into(),
-            (None, None) => {}
+        let since = before.map(|at| all.swap_remove(at).failure.since);
+        if let Some(error) = error.filter(|error| errors::is_partial(error)) {
+            let since = since.unwrap_or_else(clock::now);
+            let failure = Failure { call: function.into(), error: error.to_string().into(), since };
+            all.push(FailedCall { subject, function, failure, is_on_demand: self.is_on_demand.get() });
         }
     }
 
@@ -115,7 +111,6 @@ impl CallWatch {
         failures
     }
 
-    /// Whether this thread was abandoned.
     pub(super) fn is_abandoned(&self) -> bool {
         self.progress.is_abandoned()
     }

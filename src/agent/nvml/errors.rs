@@ -1,4 +1,4 @@
-//! The consequences of a failed call for a reading, for a GPU and for the whole driver, in sentences for a person.
+//! Classifies errors of NVML, and describes the trouble of a GPU or of the driver in a sentence for the user.
 
 use nvml_wrapper::error::NvmlError;
 
@@ -6,19 +6,19 @@ use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Cause, GpuFacts, Missing, Trouble};
 
-/// Whether the GPU as a whole, or the driver, is out of reach, and not just this figure.
+/// Whether an error concerns the whole GPU or the driver, not only this call.
 pub(super) fn is_fatal(error: &NvmlError) -> bool {
     matches!(error, NvmlError::GpuLost) || concerns_driver(error)
 }
 
-/// Whether no GPU at all can be asked any more.
+/// Whether an error concerns the driver: then no call to any GPU can succeed.
 pub(super) fn concerns_driver(error: &NvmlError) -> bool {
     matches!(error, NvmlError::Uninitialized | NvmlError::DriverNotLoaded | NvmlError::LibRmVersionMismatch)
 }
 
-/// Whether a call should have worked, and the rest goes on without it.
+/// Whether an error concerns this call only, and is no answer.
 pub(super) fn is_partial(error: &NvmlError) -> bool {
-    // These three are answers: no event came, there is no such thing, the buffer was small.
+    // These three are answers: no event came, no process was active, the buffer was too small.
     let is_answer = matches!(error, NvmlError::Timeout | NvmlError::NotFound | NvmlError::InsufficientSize(_));
     !is_answer && !is_fatal(error) && missing(error) == Missing::Failed
 }
@@ -38,28 +38,28 @@ pub(super) fn missing(error: &NvmlError) -> Missing {
         | NvmlError::FailedToLoadSymbol(_)
         | NvmlError::UnexpectedVariant(VERSION_MISMATCH | DEPRECATED) => Missing::Unsupported,
         NvmlError::NoPermission => Missing::Denied,
-        // Anything the driver adds later is a failure until someone decides otherwise.
+        // Errors that later drivers add are failures.
         _ => Missing::Failed,
     }
 }
 
-/// `GPU 3`, as a sentence names it.
-pub(super) fn the_gpu(facts: &GpuFacts) -> String {
+/// The name of a GPU in a sentence: `GPU 3 (00000000:17:00.0)`.
+pub(super) fn gpu_name(facts: &GpuFacts) -> String {
     match &facts.bus_id {
         Ok(bus_id) => format!("GPU {} ({bus_id})", facts.index),
         Err(_) => format!("GPU {}", facts.index),
     }
 }
 
-/// Returns the consequence of a failed call for a GPU.
-pub(super) fn of_gpu(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
-    let gpu = the_gpu(facts);
+/// Returns the trouble of a GPU that a failed call means.
+pub(super) fn gpu_trouble(function: &'static str, error: &NvmlError, facts: &GpuFacts, now: Moment) -> Trouble {
+    let gpu = gpu_name(facts);
     let (cause, sentence) = match error {
         NvmlError::GpuLost => (
             Cause::Lost,
             format!("{gpu} fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot"),
         ),
-        // Whoever asks a driver of a GPU uses that GPU, says nvidia-smi: gputop too.
+        // Querying a GPU through NVML counts as using it; that includes gputop.
         NvmlError::ResetRequired => (
             Cause::Reset,
             format!("{gpu} needs a reset: end its processes, leave gputop, then `nvidia-smi --gpu-reset`"),
@@ -76,8 +76,8 @@ pub(super) fn of_gpu(function: &'static str, error: &NvmlError, facts: &GpuFacts
     Trouble { cause, sentence: sentence.into(), call: Some(function.into()), since: now }
 }
 
-/// Returns the consequence of a failed call for the whole driver.
-pub(super) fn of_driver(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
+/// Returns the trouble of the driver that a failed call means.
+pub(super) fn driver_trouble(function: &'static str, error: &NvmlError, now: Moment) -> Trouble {
     let (cause, sentence) = match error {
         NvmlError::DriverNotLoaded | NvmlError::Uninitialized => (
             Cause::NoDriver,
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn each_refusal_has_its_cause() {
-        let cause = |error| of_driver("nvmlInit_v2", &error, Moment(0)).cause;
+        let cause = |error| driver_trouble("nvmlInit_v2", &error, Moment(0)).cause;
         assert_eq!(cause(NvmlError::DriverNotLoaded), Cause::NoDriver);
         assert_eq!(cause(NvmlError::LibRmVersionMismatch), Cause::Mismatch);
         assert_eq!(cause(NvmlError::NoPermission), Cause::Denied);

@@ -54,7 +54,6 @@ const MOST_EDPP: u32 = 1000;
 /// The largest plausible floating-point value, which a `u64` can hold.
 const MOST_DOUBLE: f64 = 1e15;
 
-/// Reads the value of each field in this scope.
 fn values<const N: usize>(
     device: &Device<'static>,
     scope: u32,

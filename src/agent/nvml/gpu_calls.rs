@@ -34,7 +34,6 @@ impl GpuCalls {
         Self { device, index, watch, unsupported: vec![], has_answered: false, failed: None, fatal: None }
     }
 
-    /// Begins a pass.
     pub(super) fn begin(&mut self) {
         (self.has_answered, self.failed) = (false, None);
     }
@@ -48,7 +47,6 @@ impl GpuCalls {
         self.unsupported.iter().any(|(name, known)| *name == function && **known == *arguments)
     }
 
-    /// Whether a function is worth a call.
     pub(super) fn is_callable(&self, function: &'static str) -> bool {
         self.fatal.is_none() && !self.is_unsupported(function, &[])
     }
@@ -107,9 +105,8 @@ impl GpuCalls {
     }
 }
 
-/// Reads a value by an NVML function that takes the handle of a GPU, the arguments, and a pointer to the value. The type of the
-/// function decides the type of the value: a number, or a structure of numbers. `=> [a, b]`: the function takes a pointer to
-/// each part, and the value is an array.
+/// Reads a number or structure by an NVML function that takes the handle of a GPU, arguments, and a pointer to the value.
+/// `=> [a, b]`: reads an array, by a function that takes a pointer to each part.
 macro_rules! read {
     ($calls:expr, $function:ident $(($($argument:expr),+))?) => {
         read!($calls, $function $(($($argument),+))? => [value]).map(|[value]| value)

@@ -18,8 +18,7 @@ use crate::base::units::{Bytes, Celsius, Moment, Percent};
 use crate::protocol::snapshot::{EccCounts, GpuDetail, Missing, Reading};
 
 impl GpuCalls {
-    /// Reads the detail that does not change while the driver runs. Rates and routes are read only while a person looks at the
-    /// GPU.
+    /// Reads the detail that does not change while the driver runs.
     pub(super) fn fixed_detail(&mut self, bus_id: &Reading<Text>) -> GpuDetail {
         let none = || EccCounts::missing(Missing::Unsupported);
         let pci = self.read("nvmlDeviceGetPciInfo_v3", Device::pci_info);
@@ -63,7 +62,6 @@ impl GpuCalls {
         detail
     }
 
-    /// Reads the detail that changes.
     pub(super) fn read_state(&mut self, detail: &mut GpuDetail, driver: &str) {
         detail.pcie_generation = read!(self, nvmlDeviceGetCurrPcieLinkGeneration);
         detail.pcie_width = read!(self, nvmlDeviceGetCurrPcieLinkWidth);

@@ -2,7 +2,7 @@
 //!
 //! The compute and graphics lists overlap: a PID is counted once.
 
-use super::errors::{self, the_gpu};
+use super::errors::{self, gpu_name};
 use super::gpu_calls::GpuCalls;
 use super::process_list_reader::{COMPUTE, LISTS, ListError, ProcessListReader};
 use super::process_utilization::Utilization;
@@ -10,7 +10,6 @@ use crate::agent::NvmlProcess;
 use crate::base::units::{Bytes, Moment};
 use crate::protocol::snapshot::{Cause, GpuFacts, Missing, Reading, Trouble, Use};
 
-/// The processes of one GPU, as its lists named them last.
 #[derive(Debug, Default)]
 pub(super) struct GpuProcessLists {
     /// In the order of [`LISTS`]. A list that is not read in a pass, or fails, stays as it was.
@@ -66,7 +65,7 @@ impl GpuProcessLists {
             Err(ListError::ImpossiblePid(pid)) => {
                 let sentence = format!(
                     "{}: {function} named PID {pid}, which no process can have, so its processes are shown as last seen",
-                    the_gpu(facts)
+                    gpu_name(facts)
                 );
                 Some(Trouble {
                     cause: Cause::Failed,
@@ -76,7 +75,7 @@ impl GpuProcessLists {
                 })
             }
             Err(ListError::Call(error)) => {
-                let trouble = errors::of_gpu(function, &error, facts, now);
+                let trouble = errors::gpu_trouble(function, &error, facts, now);
                 let why = calls.note_error(function, &[], error);
                 (why != Missing::Unsupported && calls.fatal.is_none()).then_some(trouble)
             }

@@ -2,7 +2,7 @@
 
 use super::COUNT_CALL;
 use super::call_watch::{CallSubject, Unresponsive};
-use super::errors::{self, the_gpu};
+use super::errors::{self, gpu_name};
 use super::gpu_calls::{CallError, GpuCalls};
 use super::physical_gpu::PhysicalGpu;
 use crate::agent::GpuReadings;
@@ -33,7 +33,6 @@ impl GpuSlot {
         self.last.iter().chain(newer.into_iter().flat_map(PhysicalGpu::readings))
     }
 
-    /// The newest readings of the GPU.
     pub(super) fn readings(&self) -> &GpuReadings {
         match &self.gpu {
             Some(gpu) if self.last.is_empty() => &gpu.gpu.readings,
@@ -66,8 +65,7 @@ impl GpuSlot {
             let xids = &mut readings.health.xids;
             xids.push(xid);
             if xids.len() > MOST {
-                // A process that a hardware error ends causes an Xid of its own: many alike, which must not push out their
-                // cause.
+                // A hardware error ends many processes, each with an Xid of its own. These must not push out the cause.
                 let comes_again = |at: &usize| xids[at + 1..].iter().any(|later| later.code == xids[*at].code);
                 let oldest_alike = (0..MOST).find(comes_again);
                 drop(xids.drain(oldest_alike.map_or(0..1, |at| at..at + 1)));
@@ -126,7 +124,7 @@ pub(super) fn set_missing(slots: &mut Vec<GpuSlot>, present: &[GpuUuid], failed:
             slots.push(GpuSlot::silent(GpuReadings::unknown(index, now, Missing::Failed)));
             slots.len() - 1
         });
-        let trouble = errors::of_gpu(function, &error, &slots[at].readings().facts, now);
+        let trouble = errors::gpu_trouble(function, &error, &slots[at].readings().facts, now);
         slots[at].set_trouble(&trouble);
         explained.push(slots[at].readings().uuid.clone());
     }
@@ -134,7 +132,7 @@ pub(super) fn set_missing(slots: &mut Vec<GpuSlot>, present: &[GpuUuid], failed:
         if slot.unresponsive.is_none() && !present.iter().chain(&explained).any(|uuid| slot.is(uuid)) {
             let sentence = format!(
                 "{} is not listed by the driver any more; `dmesg | grep -i xid` may say why",
-                the_gpu(&slot.readings().facts)
+                gpu_name(&slot.readings().facts)
             );
             let call = Some(COUNT_CALL.into());
             slot.set_trouble(&Trouble { cause: Cause::Lost, sentence: sentence.into(), call, since: now });

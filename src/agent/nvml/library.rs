@@ -38,15 +38,16 @@ pub(super) fn start(watch: &CallWatch, only: Option<&Path>, now: Moment) -> Resu
         match begin(watch, candidate.as_os_str()) {
             Ok((nvml, version)) => return Ok((Box::leak(Box::new(nvml)), version)),
             // The error of the first file that exists is the one to report.
-            Err(error) if trouble.cause == Cause::NoLibrary => trouble = trouble_of(candidate.as_os_str(), &error, now),
+            Err(error) if trouble.cause == Cause::NoLibrary => {
+                trouble = start_trouble(candidate.as_os_str(), &error, now);
+            }
             Err(_) => (),
         }
     }
     Err(trouble)
 }
 
-/// Starts the driver in several steps, so that a hang is reported with its function: nvml-wrapper's start also asks for the
-/// version.
+/// Starts the driver in steps, so that a hang is reported with its function. nvml-wrapper's start also reads the version.
 fn begin(watch: &CallWatch, file: &OsStr) -> Result<(Nvml, Option<Text>), NvmlError> {
     let library = raw::load(file)?;
     watch.call(CallSubject::Driver, INIT, || raw::init(&library))?;
@@ -76,7 +77,7 @@ fn no_library(file: &OsStr, now: Moment) -> Trouble {
 }
 
 /// The trouble that a failed start means.
-fn trouble_of(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
+fn start_trouble(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
     let name = Text::new(file.as_encoded_bytes());
     let (cause, sentence) = match error {
         NvmlError::LibloadingError(error) => {
@@ -91,7 +92,7 @@ fn trouble_of(file: &OsStr, error: &NvmlError, now: Moment) -> Trouble {
             Cause::NotLoading,
             format!("{name} was loaded, but has no {INIT}: it is no NVML library, or a very old one"),
         ),
-        error => return errors::of_driver(INIT, error, now),
+        error => return errors::driver_trouble(INIT, error, now),
     };
     Trouble { cause, sentence: sentence.into(), call: None, since: now }
 }

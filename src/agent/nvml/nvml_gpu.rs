@@ -62,10 +62,9 @@ pub(super) struct NvmlGpu {
     on_demand: Option<OnDemand>,
 }
 
-/// Milliseconds between two readings of health, detail and the rarely used process lists. Each GPU is read at a second of
-/// its own: no pass reads all of them.
+/// Milliseconds between two slow passes: of health, facts and the rarely used process lists. GPUs have them in turn.
 const SLOW_MS: u64 = 10_000;
-/// Milliseconds until the second such reading, before a GPU's own second is added.
+/// Milliseconds until the second slow pass, before a GPU's own second is added.
 const SECOND_SLOW_MS: u64 = 1500;
 
 impl NvmlGpu {
@@ -118,8 +117,7 @@ impl NvmlGpu {
         }
     }
 
-    /// Reads everything that is due. On failure load, health and processes stay as they were. Returns whether it read what
-    /// is read seldom.
+    /// Reads everything that is due. On failure, the readings stay as they were. Returns whether this was a slow pass.
     pub(super) fn read(&mut self, pass: &mut GpuPass<'_>) -> Result<bool, CallError> {
         self.calls.begin();
         let now = clock::now();
@@ -152,7 +150,7 @@ impl NvmlGpu {
         self.readings.processes = if is_split { vec![] } else { std::mem::take(&mut self.processes.merged) };
         let trouble = match self.calls.failed.take() {
             Some((function, error)) if !self.calls.has_answered || matches!(error, NvmlError::ResetRequired) => {
-                Some(errors::of_gpu(function, &error, &self.readings.facts, now))
+                Some(errors::gpu_trouble(function, &error, &self.readings.facts, now))
             }
             // The calls of other passes may not tell that the GPU needs a reset.
             _ if !slow && self.readings.trouble.as_ref().is_some_and(|trouble| trouble.cause == Cause::Reset) => {
@@ -179,7 +177,9 @@ impl NvmlGpu {
         let GpuProcessLists { merged, utilization, .. } = processes;
         if is_instance {
             // NVML has no process utilization of an instance.
-            merged.iter_mut().for_each(|process| process.sm = Err(Missing::Unsupported));
+            for process in merged {
+                process.sm = Err(Missing::Unsupported);
+            }
         } else if !pass.is_first_stage && !merged.is_empty() {
             utilization.read(calls, pass.samples, merged, pass.lists.is_contained, slow, now);
         }
@@ -236,8 +236,7 @@ impl NvmlGpu {
         load
     }
 
-    /// Reads memory as nvidia-smi counts it: the driver's reserve is not in use. Before driver 510 the two cannot be told
-    /// apart.
+    /// Reads memory as nvidia-smi counts it: the driver's reserve is not in use, unless the driver is older than 510.
     fn read_memory(&mut self, load: &mut GpuLoad) {
         let mut memory = self
             .calls

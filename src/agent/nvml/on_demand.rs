@@ -1,5 +1,4 @@
-//! Reads detail of a GPU only while a person looks at it: PCIe throughput takes long, and GPM's activities and NVLink's
-//! rates need two readings.
+//! Reads rates of a GPU only while a person looks at it: they take long, or need two readings.
 
 use std::time::Duration;
 
@@ -109,7 +108,6 @@ impl OnDemand {
     }
 }
 
-/// Reads the route to each other GPU.
 fn routes(calls: &mut GpuCalls, gpus: &[(u32, nvmlDevice_t)]) -> Reading<Vec<Route>> {
     let own = calls.index;
     let others = gpus.iter().filter(|(index, _)| *index != own);

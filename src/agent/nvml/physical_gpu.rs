@@ -30,7 +30,6 @@ impl PhysicalGpu {
         self.instances.iter_mut().for_each(|instance| instance.set_index(index));
     }
 
-    /// The readings of the GPU, then those of its instances.
     pub(super) fn readings(&self) -> impl Iterator<Item = &GpuReadings> {
         std::iter::once(&self.gpu).chain(&self.instances).map(|gpu| &gpu.readings)
     }
@@ -73,9 +72,8 @@ impl PhysicalGpu {
             let device = calls.call("nvmlDeviceGetMigDeviceHandleByIndex", || calls.device.mig_device_by_index(place));
             let Ok(device) = device else { continue };
             let uuid = calls.call("nvmlDeviceGetUUID", || device.uuid()).map(|uuid| GpuUuid(uuid.into()));
-            // The handle alone may be that of another instance by now: "Handles may be reused and their properties can
-            // change in the process" (nvml.h at nvmlDeviceGetMigDeviceHandleByIndex). An instance that does not tell its
-            // UUID this time is taken for the same.
+            // "Handles may be reused and their properties can change in the process" (nvml.h at
+            // nvmlDeviceGetMigDeviceHandleByIndex). An instance whose UUID cannot be read counts as the same.
             let is_same = |instance: &NvmlGpu| {
                 uuid.as_ref().map_or(true, |uuid| instance.readings.uuid == *uuid)
                     && raw::handle_of(&instance.calls.device) == raw::handle_of(&device)
@@ -94,7 +92,7 @@ impl PhysicalGpu {
     }
 }
 
-/// Whether the handle still belongs to this instance. An instance that does not tell its UUID is taken for the same.
+/// Whether the handle still belongs to this instance. An instance whose UUID cannot be read counts as the same.
 fn is_same_instance(instance: &NvmlGpu) -> bool {
     let uuid = instance.calls.call("nvmlDeviceGetUUID", || instance.calls.device.uuid());
     uuid.map_or(true, |uuid| instance.readings.uuid == GpuUuid(uuid.into()))

@@ -23,12 +23,10 @@ pub(super) fn milliwatts(value: u32) -> Reading<u32> {
     if value < MOST_MILLIWATTS { Ok(value) } else { Err(Missing::Failed) }
 }
 
-/// Watts from milliwatts.
 pub(super) fn watts(value: u32) -> Reading<Watts> {
     milliwatts(value).map(Watts::from_milliwatts)
 }
 
-/// Hertz from megahertz.
 pub(super) fn hertz(megahertz: u32) -> Reading<Hertz> {
     if megahertz < MOST_MEGAHERTZ { Ok(Hertz::from_mhz(megahertz)) } else { Err(Missing::Failed) }
 }

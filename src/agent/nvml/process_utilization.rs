@@ -28,8 +28,7 @@ const EARLIEST_WALL_US: u64 = 1_000_000_000_000_000;
 /// Microseconds that a sample may be ahead of the clock that dates it: clocks are read one after the other, and are set.
 const AHEAD_US: u64 = 60_000_000;
 
-/// The time for which a sample with a listed PID proves that samples and lists use the same PIDs. It ends because a process
-/// of the host may have had that PID by chance.
+/// How long a sample with a listed PID proves that samples and lists use the same PIDs. It may be a coincidence.
 const NAMED_FOR: Duration = Duration::from_mins(10);
 
 /// The clock of a GPU's samples, and when they were read.
@@ -95,7 +94,6 @@ impl Utilization {
         is_own
     }
 
-    /// Reads the utilization of each process.
     pub(super) fn read(
         &mut self,
         calls: &mut GpuCalls,

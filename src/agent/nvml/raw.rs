@@ -22,13 +22,11 @@ pub(super) fn handle(device: &Device<'static>) -> nvmlDevice_t {
     unsafe { device.handle() }
 }
 
-/// Loads the library.
 pub(super) fn load(file: &OsStr) -> Result<NvmlLib, NvmlError> {
     // SAFETY: it runs what the library does on loading: it is the driver's own, or one that the user named.
     Ok(unsafe { NvmlLib::new(file) }?)
 }
 
-/// `nvmlInit_v2`.
 pub(super) fn init(library: &NvmlLib) -> Result<(), NvmlError> {
     let function = nvml_sym(library.nvmlInit_v2.as_ref())?;
     // SAFETY: it takes nothing.
@@ -49,7 +47,6 @@ pub(super) fn structure_version<T>(version: u32) -> u32 {
     u32::try_from(size_of::<T>()).map_or(0, |size| size | version << 24)
 }
 
-/// The bytes of a C string before its NUL.
 pub(super) fn until_nul(bytes: &[u8]) -> Text {
     Text::new(bytes.split(|byte| *byte == 0).next().unwrap_or_default())
 }
@@ -97,7 +94,6 @@ unsafe impl Sync for EventSet {}
 const XID: c_ulonglong = 8;
 
 impl EventSet {
-    /// `nvmlEventSetCreate`.
     pub(super) fn create(library: Library) -> Result<Self, NvmlError> {
         let function = nvml_sym(library.lib().nvmlEventSetCreate.as_ref())?;
         let mut set: nvmlEventSet_t = std::ptr::null_mut();
@@ -128,7 +124,6 @@ impl EventSet {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Handle(usize);
 
-/// The handle of this GPU as a number.
 pub(super) fn handle_of(device: &Device<'static>) -> Handle {
     Handle(handle(device) as usize)
 }

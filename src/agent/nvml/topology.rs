@@ -79,7 +79,6 @@ impl GpuCalls {
         }
     }
 
-    /// Reads the intended speed of a fan.
     pub(super) fn fan(&mut self, fan: u32) -> Reading<Percent> {
         let percent = self.read_with("nvmlDeviceGetFanSpeed_v2", &[fan], |gpu| match gpu.fan_speed(fan) {
             // A board without fans may answer that there is no such fan.

@@ -4,8 +4,7 @@
 //! A monitor (`nvidia-smi -l`, nvtop, DCGM, another gputop) opens a GPU's own file through NVML, but not
 //! `/dev/nvidia-uvm`, and so allocates nothing.
 //!
-//! Links in `/proc/PID/fd` are read and never followed: following a link to a file on a hung server would hang. The
-//! names are the same in a container.
+//! Links in `/proc/PID/fd` are never followed: that could hang. The names are the same in a container.
 
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -57,7 +56,6 @@ impl DeviceFiles {
         Self(prefix.as_os_str().as_encoded_bytes().to_vec())
     }
 
-    /// Returns the device files that a process has open.
     pub(in crate::agent) fn open_by(&self, pid: u32) -> Result<OpenDeviceFiles, Errno> {
         self.open_in(format!("/proc/{pid}").as_ref())
     }
@@ -68,8 +66,7 @@ impl DeviceFiles {
         self.open_in(&directory)
     }
 
-    /// Returns the descriptors that a process has of `/dev/nvidia-uvm`. An error when the process has more than
-    /// [`MOST_FILES`] files.
+    /// Returns the descriptors of `/dev/nvidia-uvm`. An error if the process has more than [`MOST_FILES`] files.
     pub(in crate::agent) fn uvm_descriptors(&self, pid: u32) -> Result<Vec<RawFd>, Errno> {
         let mut found = Vec::new();
         let is_complete = for_each_file(format!("/proc/{pid}").as_ref(), |name, target| {
@@ -100,8 +97,7 @@ impl DeviceFiles {
     }
 }
 
-/// Calls `visit` with the name and target of each link in `fd`. Returns false when the process has more than
-/// [`MOST_FILES`].
+/// Calls `visit` with the name and target of each link in `fd`. Returns false if there are more than [`MOST_FILES`].
 fn for_each_file(directory: &Path, mut visit: impl FnMut(&CStr, &[u8])) -> Result<bool, Errno> {
     let files = open_directory(&directory.join("fd"))?;
     let mut buffer = [MaybeUninit::uninit(); 4096];

@@ -11,13 +11,11 @@ use rustix::io::Errno;
 use crate::base::text::Text;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// Whether this process runs in the PID namespace that the host started in. The inode of that namespace is the same
-/// in every Linux: `PROC_PID_INIT_INO`.
+/// Whether this process runs in the PID namespace of the host, whose inode is `PROC_PID_INIT_INO` in every Linux.
 pub(in crate::agent) fn is_initial_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
-/// Returns the real user ID of a process.
 pub(in crate::agent) fn real_uid(pid: u32) -> Reading<u32> {
     let mut buffer = [0; 1024];
     let status = open(pid, "status").and_then(|status| read(status, &mut buffer)).map_err(missing)?;
@@ -39,7 +37,6 @@ pub(super) fn missing(error: Errno) -> Missing {
     }
 }
 
-/// Opens a file of a process.
 pub(in crate::agent) fn open(pid: u32, name: &str) -> rustix::io::Result<OwnedFd> {
     use io::Write;
     let mut path = [0_u8; 40];
@@ -50,7 +47,6 @@ pub(in crate::agent) fn open(pid: u32, name: &str) -> rustix::io::Result<OwnedFd
     rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Opens a directory for listing.
 pub(in crate::agent) fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
@@ -74,8 +70,7 @@ pub(in crate::agent) fn wchan(directory: &Path) -> Reading<Text> {
     }
 }
 
-/// Whether a process has threads that only a PyTorch trainer has. Looks at the newest threads first: PyTorch starts
-/// these after its thread pools.
+/// Whether a process has threads that only a PyTorch trainer has. They are among the newest threads.
 pub(super) fn has_trainer_threads(pid: u32) -> Reading<bool> {
     const TRAINER_THREADS: [&[u8]; 3] = [b"pt_autograd_", b"pt_data_pin", b"pt_nccl_"];
     const MOST_THREADS: usize = 256;

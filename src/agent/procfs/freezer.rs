@@ -69,8 +69,7 @@ impl Freezer {
         Self(mounted.map(|(path, version)| (path.into(), version)).collect())
     }
 
-    /// Returns the file that thaws a process, given its `/proc/PID/cgroup`. `None` when it is not frozen, or when that
-    /// cannot be seen.
+    /// Returns the file that thaws a process, given its `/proc/PID/cgroup`. `None` unless it is known to be frozen.
     pub(super) fn frozen_by(&self, cgroup: &[u8]) -> Option<Text> {
         let mut lines = cgroup.split(|byte| *byte == b'\n').filter_map(|line| str::from_utf8(line).ok());
         let file = lines.find_map(|line| {

@@ -1,5 +1,4 @@
-//! The properties of this host's `/proc`, and what follows from them: certainty of PIDs, reasons for missing processes,
-//! units of time.
+//! The properties of this host's `/proc`: certainty of PIDs, reasons for missing processes, units of time.
 
 use std::cell::LazyCell;
 use std::fs;
@@ -86,7 +85,6 @@ impl HostProcfs {
         Percent::new(100.0 * seconds / span.as_secs_f32())
     }
 
-    /// Converts clock ticks since boot to a time.
     pub(super) fn moment(&self, ticks: u64) -> Moment {
         Moment(ticks.saturating_mul(1000) / self.ticks_per_second)
     }

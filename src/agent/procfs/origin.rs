@@ -1,11 +1,9 @@
-//! Finds out where a process was started, by its control group and environment: a Slurm job, a container, a pod, a
-//! service, a terminal multiplexer.
+//! Finds where a process was started, by its control group and environment: job, container, pod, service, terminal.
 
 use crate::base::text::Text;
 use crate::protocol::snapshot::{Missing, Reading};
 
-/// The place that a process was started in. Of several, the first in this order is shown: a container in a Slurm job is
-/// more common than a Slurm job in a container.
+/// The place that a process was started in. Of several, the first in this order is shown, such as the job of a container.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
     /// The job's number, shown as `slurm 4711`.
@@ -68,7 +66,6 @@ impl Environment {
     /// The same for `CUDA_VISIBLE_DEVICES`: the name of a MIG instance has 40 letters, and a host has dozens of them.
     const MOST_VISIBLE: usize = 1024;
 
-    /// Parses `/proc/PID/environ`.
     pub(super) fn parse(environ: &[u8]) -> Self {
         let value = |name: &[u8], most: usize| {
             let mut variables = environ.split(|byte| *byte == 0);

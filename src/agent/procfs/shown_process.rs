@@ -22,11 +22,9 @@ const SHORTEST_CPU_SPAN: Duration = Duration::from_millis(150);
 const THREAD_NAME_DELAY: Duration = Duration::from_secs(5);
 /// A process is at rest after so many readings in a row without CPU time.
 const RESTING_READINGS: u8 = 4;
-/// How often the control group of a process that may be frozen is read, in milliseconds. For a thousand processes that
-/// hang in the kernel, this is most of the work.
+/// How often the control group of a process that may be frozen is read, in milliseconds. Reading it takes long.
 const CGROUP_INTERVAL_MS: u64 = 5000;
 
-/// A process that is shown.
 #[derive(Debug)]
 pub(super) struct ShownProcess {
     pub(super) process: Process,
@@ -254,7 +252,6 @@ impl ShownProcess {
         }
     }
 
-    /// Takes over the arguments and the environment.
     pub(super) fn set_argv(&mut self, argv: Reading<Argv>, environment: Reading<Environment>) {
         let facts = self.process.facts_mut();
         facts.argv = argv;
@@ -287,12 +284,10 @@ impl ShownProcess {
         }
     }
 
-    /// Whether the names of the threads should be read now.
     pub(super) fn has_new_threads(&self, now: Moment) -> bool {
         self.threads_due.is_some_and(|due| now >= due)
     }
 
-    /// Reads the names of the threads.
     pub(super) fn read_threads(&mut self) {
         self.threads_due = None;
         if self.process.id.start_ticks.is_some() {

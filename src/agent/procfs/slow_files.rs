@@ -111,7 +111,6 @@ fn read_all<Key: Copy, Value>(thread: &WorkerThread<Key, Key, (Key, Value)>, rea
     }
 }
 
-/// Everything that is read on threads of its own.
 pub(super) struct SlowFiles {
     /// Reads arguments and environments.
     pub(super) processes: ReadQueue<ProcessId, ArgvAndEnvironment>,

@@ -12,17 +12,13 @@ pub(in crate::agent) struct ProcStat<'a> {
     /// The kernel's short name of the process: the bytes between the parentheses.
     pub(in crate::agent) comm: &'a [u8],
     pub(in crate::agent) state: State,
-    /// The PID of the parent.
     pub(in crate::agent) parent: u32,
-    /// The ID of the process group.
     pub(in crate::agent) group: u32,
-    /// The ID of the session.
     pub(in crate::agent) session: u32,
     /// The kernel's `PF_*` flags.
     pub(in crate::agent) flags: u32,
     /// The CPU time of user and kernel mode, in clock ticks.
     pub(in crate::agent) cpu_ticks: u64,
-    /// The number of threads.
     pub(in crate::agent) threads: u32,
     /// Clock ticks from boot to the start of the process.
     pub(in crate::agent) start_ticks: u64,
@@ -108,8 +104,7 @@ pub(in crate::agent) fn is_thread(line: &[u8]) -> bool {
 /// The number of the first field after the name, counted as `proc_pid_stat(5)` does.
 const FIRST_FIELD: usize = 3;
 
-/// Splits the fields after the name. A process may put spaces and parentheses in its own name, so they start after the
-/// last `)`.
+/// Splits the fields after the name. The name may contain spaces and parentheses, so they start after the last `)`.
 fn fields_after_comm(line: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let close = line.iter().rposition(|byte| *byte == b')')?;
     Some(line[close + 1..].split(u8::is_ascii_whitespace).filter(|field| !field.is_empty()))

@@ -137,12 +137,10 @@ impl ProcessTable {
         self.rows.get(&id.pid).filter(|row| Some(row.start_ticks) == id.start_ticks)
     }
 
-    /// Returns the process that has this PID.
     pub(super) fn id(&self, pid: u32) -> Option<ProcessId> {
         self.rows.get(&pid).map(|row| ProcessId { pid, start_ticks: Some(row.start_ticks) })
     }
 
-    /// Reads one process.
     pub(super) fn read(&mut self, pid: u32) -> RowChange {
         self.read_unless(pid, |_| false)
     }
@@ -187,7 +185,6 @@ impl ProcessTable {
         None
     }
 
-    /// Begins a round.
     pub(super) fn begin_round(&mut self) {
         self.listed.clear();
         self.round = self.round.wrapping_add(1);
@@ -196,7 +193,6 @@ impl ProcessTable {
         let _start = seek(directory, SeekFrom::Start(0));
     }
 
-    /// Lists the next processes of the directory.
     fn list_more(&mut self) {
         let Some(directory) = &self.directory else { return };
         // Enough for about forty names. The kernel takes about a microsecond for each.
@@ -222,8 +218,7 @@ impl ProcessTable {
         first.max(last.saturating_sub(most))..last.saturating_add(1)
     }
 
-    /// Returns the children of a process's main thread that have no row yet, the latest first. Empty if the kernel does not
-    /// list children.
+    /// Returns the children of a main thread that have no row yet, the latest first. Some kernels list no children.
     pub(super) fn new_children(&self, pid: u32) -> Vec<u32> {
         let mut line = String::new();
         // If the process ends while being read, the part that was read counts.

@@ -61,21 +61,17 @@ pub(super) struct RelatedSet {
     accepts_helpers: bool,
 }
 
-/// Pairs of a key and a PID, sorted, for finding the PIDs with one key.
-struct PidsByKey(Vec<(u32, u32)>);
+/// Pairs of a key and the PID of a process, sorted. Kernel threads are left out.
+fn pids_by_key(table: &ProcessTable, key: fn(&ProcessRow) -> u32) -> Vec<(u32, u32)> {
+    let processes = table.rows.iter().filter(|(_, row)| !row.is_kernel_thread);
+    let mut pairs: Vec<_> = processes.map(|(pid, row)| (key(row), *pid)).collect();
+    pairs.sort_unstable();
+    pairs
+}
 
-impl PidsByKey {
-    fn of(table: &ProcessTable, key: fn(&ProcessRow) -> u32) -> Self {
-        let processes = table.rows.iter().filter(|(_, row)| !row.is_kernel_thread);
-        let mut pairs: Vec<_> = processes.map(|(pid, row)| (key(row), *pid)).collect();
-        pairs.sort_unstable();
-        Self(pairs)
-    }
-
-    fn with(&self, key: u32) -> impl Iterator<Item = u32> {
-        let first = self.0.partition_point(|pair| pair.0 < key);
-        self.0[first..].iter().take_while(move |pair| pair.0 == key).map(|pair| pair.1)
-    }
+fn pids_with_key(pairs: &[(u32, u32)], key: u32) -> impl Iterator<Item = u32> {
+    let first = pairs.partition_point(|pair| pair.0 < key);
+    pairs[first..].iter().take_while(move |pair| pair.0 == key).map(|pair| pair.1)
 }
 
 impl RelatedSet {
@@ -91,8 +87,7 @@ impl RelatedSet {
         self.users.get(&pid).is_some_and(|user| user.ended.is_none())
     }
 
-    /// Sets the processes that use a GPU now. A living process that does not any more becomes a related one. Returns whether
-    /// there is a new one.
+    /// Sets the processes that use a GPU now. One that has stopped using it becomes related. Returns whether one is new.
     pub(super) fn set_gpu_users(&mut self, ids: &BTreeSet<ProcessId>, table: &ProcessTable, now: Moment) -> bool {
         for user in self.users.values_mut().filter(|user| user.ended.is_none() && !ids.contains(&user.id)) {
             user.ended = Some(now);
@@ -138,7 +133,6 @@ impl RelatedSet {
         ids.into_iter().collect()
     }
 
-    /// Forgets processes that have ended.
     pub(super) fn forget_ended(&mut self, table: &ProcessTable, now: Moment) {
         self.related.retain(|_, related| table.get(related.id).is_some());
         self.accepted.retain(|id| table.get(*id).is_some());
@@ -157,7 +151,6 @@ impl RelatedSet {
         }
     }
 
-    /// Finds all related processes.
     pub(super) fn collect(&mut self, table: &ProcessTable, now: Moment) {
         self.forget_ended(table, now);
         let users: Vec<GpuUser> = self.users.values().copied().collect();
@@ -174,14 +167,14 @@ impl RelatedSet {
             }
         }
         // Descendants of related processes count too: of workers that a dead launcher left behind.
-        let children = PidsByKey::of(table, |row| row.parent);
+        let children = pids_by_key(table, |row| row.parent);
         let related = self.related.values().filter(|related| related.is_descendant);
         let related = related.map(|related| (related.id.pid, related.user));
         let mut parents: Vec<_> = living.iter().map(|user| (user.id.pid, user.id.pid)).chain(related).collect();
         let mut visited = BTreeSet::new();
         while let Some((pid, user)) = parents.pop() {
             if visited.insert(pid) {
-                for child in children.with(pid) {
+                for child in pids_with_key(&children, pid) {
                     self.add(table, child, user, true);
                     parents.push((child, user));
                 }
@@ -199,7 +192,6 @@ impl RelatedSet {
         self.add_mates(table, &users, |row| row.session, |user| user.session);
     }
 
-    /// Adds the processes that share a group or session with one that uses a GPU.
     fn add_mates(
         &mut self,
         table: &ProcessTable,
@@ -207,10 +199,10 @@ impl RelatedSet {
         key: fn(&ProcessRow) -> u32,
         key_of: fn(&GpuUser) -> u32,
     ) {
-        let pids = PidsByKey::of(table, key);
+        let pids = pids_by_key(table, key);
         let mut visited = BTreeSet::new();
         for user in users.iter().filter(|user| visited.insert(key_of(user))) {
-            pids.with(key_of(user)).for_each(|pid| self.add(table, pid, user.id.pid, false));
+            pids_with_key(&pids, key_of(user)).for_each(|pid| self.add(table, pid, user.id.pid, false));
         }
     }
 

@@ -47,7 +47,6 @@ const MOST_REPLACEMENTS: usize = 64;
 /// The shortest time between two collections of related processes because of a change of device-file holders.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The state of the scan.
 #[derive(Debug, Default)]
 pub(super) struct Scanner {
     devices: Option<DeviceFiles>,
@@ -250,7 +249,6 @@ impl Scanner {
         due.into_iter().map(|(_, pid)| pid).collect()
     }
 
-    /// Applies the change of a row to the related processes.
     fn apply(&mut self, pid: u32, change: RowChange, now: Moment) {
         if self.related.update(&self.table, pid, change) {
             self.has_changed = true;
@@ -260,7 +258,6 @@ impl Scanner {
         self.has_related_ended |= change == RowChange::Gone && self.related.contains(pid);
     }
 
-    /// Reads which device files a process has open.
     fn read_files(&mut self, pid: u32, now: Moment) {
         let Some(devices) = &self.devices else { return };
         let is_gpu_user = self.table.id(pid).is_some_and(|id| self.gpu_users.contains(&id));
@@ -371,8 +368,7 @@ impl Scanner {
     }
 }
 
-/// Returns the PIDs of the agent and of the viewer that started it: they would be related to all that runs in their
-/// terminal.
+/// Returns the PIDs of the agent and its viewer, which would be related to all processes of their terminal.
 fn own_pids() -> Vec<u32> {
     let agent = std::process::id();
     let exe = |pid: u32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();

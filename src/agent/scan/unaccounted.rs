@@ -1,5 +1,4 @@
-//! Notices when unaccounted memory of a GPU grows: an unlisted process allocated it, or a listed process has ended and
-//! another one still holds its memory.
+//! Notices when unaccounted memory of a GPU grows: an unlisted process allocated it, or holds that of an ended process.
 
 use std::collections::HashMap;
 
