@@ -29,17 +29,8 @@ pub struct Cli {
     #[command(subcommand)]
     pub(crate) task: Option<Task>,
 
-    /// Print a table and exit (default if the output is not a terminal)
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) once: bool,
-
-    /// Print sentences for screen readers and exit: no colour, columns or cursor movement
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) plain: bool,
-
-    /// Print everything as one line of JSON and exit; `gputop schema` describes it
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 
     /// Print again at this interval, until interrupted [default: 5]
     #[arg(short = 'l', long = "loop", value_name = "SECONDS", value_parser = values::positive_seconds)]
@@ -67,14 +58,29 @@ pub struct Cli {
     pub(crate) query: QueryArgs,
 }
 
-/// The hosts to show.
+/// The format of a report.
 #[derive(Debug, Clone, Args)]
+struct FormatArgs {
+    /// Print a table and exit (default if the output is not a terminal)
+    #[arg(long, conflicts_with = "json")]
+    once: bool,
+
+    /// Print sentences for screen readers and exit: no colour, columns or cursor movement
+    #[arg(long, conflicts_with = "json")]
+    plain: bool,
+
+    /// Print everything as one line of JSON for each host and exit; `gputop schema` describes it
+    #[arg(long)]
+    json: bool,
+}
+
+/// The hosts to show.
+#[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Other hosts")]
 struct HostArgs {
     /// Show the host that this command connects to, such as `ssh HOST gputop agent`; repeat it for more hosts. The command
     /// is split as a shell does, and run without a shell and without the terminal
     #[arg(long, value_name = "[NAME=]COMMAND", value_parser = ViaCommand::from_str)]
-    #[arg(conflicts_with_all = ["gpu", "query_compute_apps", "list", "csv"])]
     via: Vec<ViaCommand>,
 
     /// With `--via`: show this host too
@@ -88,11 +94,11 @@ struct HostArgs {
 #[command(next_help_heading = "Options of nvidia-smi")]
 pub(crate) struct QueryArgs {
     /// Print these fields of each GPU; `--help-query-gpu` lists them
-    #[arg(long = "query-gpu", value_name = "FIELD,…", value_delimiter = ',')]
+    #[arg(long = "query-gpu", value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "via")]
     gpu: Option<Vec<String>>,
 
     /// Print these fields of each compute process; `--help-query-compute-apps` lists them
-    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with = "gpu")]
+    #[arg(long, value_name = "FIELD,…", value_delimiter = ',', conflicts_with_all = ["gpu", "via"])]
     query_compute_apps: Option<Vec<String>>,
 
     /// Output format: `csv`, optionally with `noheader` and `nounits`
@@ -100,11 +106,11 @@ pub(crate) struct QueryArgs {
     format: Vec<String>,
 
     /// List the GPUs and their MIG instances
-    #[arg(short = 'L', long = "list-gpus")]
+    #[arg(short = 'L', long = "list-gpus", conflicts_with = "via")]
     list: bool,
 
     /// Print the changing values of each GPU as CSV, in base units, with the names of the JSON
-    #[arg(long, conflicts_with_all = ["gpu", "query_compute_apps", "list"])]
+    #[arg(long, conflicts_with_all = ["gpu", "query_compute_apps", "list", "via"])]
     csv: bool,
 
     /// Write to this file instead of the standard output
@@ -219,43 +225,48 @@ pub(crate) struct ReadArgs {
     timeout: Duration,
 }
 
-/// `gputop orphans`.
+/// How a subcommand prints its result.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct OrphansArgs {
-    #[command(flatten)]
-    read: ReadArgs,
-
+pub(crate) struct OutputArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-
-    /// Show only the processes of this user; `me` for your own
-    #[arg(long, value_name = "NAME")]
-    user: Option<String>,
 
     /// ASCII only (default in non-UTF-8 locales)
     #[arg(long)]
     ascii: bool,
 }
 
+/// `gputop orphans`.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OrphansArgs {
+    #[command(flatten)]
+    read: ReadArgs,
+
+    #[command(flatten)]
+    hosts: HostArgs,
+
+    /// Show only the processes of this user; `me` for your own
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
 /// `gputop explain`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ExplainArgs {
     /// Logs, or the message itself. Without one, the standard input is copied to the standard output and explained at
-    /// its end; `-` reads the standard input without copying it
+    /// its end; `-` and `--json` read the standard input without copying it
     #[arg(value_name = "FILE|MESSAGE")]
     words: Vec<String>,
 
     #[command(flatten)]
     read: ReadArgs,
 
-    /// Print one JSON object, and do not copy the standard input
-    #[arg(long)]
-    json: bool,
-
-    /// ASCII only (default in non-UTF-8 locales)
-    #[arg(long)]
-    ascii: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// `gputop analyze`.
@@ -271,13 +282,8 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "AMOUNT", value_parser = values::capacity)]
     capacity: Option<Bytes>,
 
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-
-    /// ASCII only (default in non-UTF-8 locales)
-    #[arg(long)]
-    ascii: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// `gputop free`.
@@ -285,6 +291,9 @@ pub(crate) struct AnalyzeArgs {
 pub(crate) struct FreeArgs {
     #[command(flatten)]
     read: ReadArgs,
+
+    #[command(flatten)]
+    hosts: HostArgs,
 
     /// Number of GPUs
     #[arg(short = 'n', long, value_name = "COUNT", default_value = "1", value_parser = values::count)]
@@ -314,17 +323,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "NUMBER|max", default_value = "1", value_parser = Speed::from_str)]
     speed: Speed,
 
-    /// Print a table of the state at the end and exit (default if the output is not a terminal)
-    #[arg(long, conflicts_with = "json")]
-    once: bool,
-
-    /// Print sentences about the state at the end and exit
-    #[arg(long, conflicts_with = "json")]
-    plain: bool,
-
-    /// Print the state at the end as JSON, one line for each host, and exit
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    format: FormatArgs,
 
     #[command(flatten)]
     screen: ScreenArgs,

@@ -7,6 +7,7 @@ pub mod agent_options;
 pub mod change;
 pub mod command;
 pub mod host_key;
+pub mod host_tag;
 pub mod line;
 pub mod reply;
 pub mod snapshot;

@@ -7,7 +7,6 @@
 mod connection;
 mod detach;
 mod event;
-mod host_tag;
 mod limits;
 mod line_reader;
 mod local_agent;
@@ -25,7 +24,6 @@ use tokio::sync::mpsc;
 use self::connection::{Connection, ExitingProcess, Reporter};
 pub use self::detach::detach;
 pub use self::event::SourceEvent;
-pub use self::host_tag::HostTag;
 pub use self::recording::{Recording, Speed};
 pub use self::via::ViaCommand;
 use crate::base::text::Text;

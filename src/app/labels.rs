@@ -11,15 +11,18 @@ pub fn word(reading: Result<impl ToString, impl ToString>) -> String {
     reading.map_or_else(|why| why.to_string(), |value| value.to_string())
 }
 
+/// The program's file name and its arguments; `None` while these are not known, and if there are none.
+pub fn command_line(process: &Process) -> Option<String> {
+    let mut words = process.facts.argv.as_ref().ok()?.iter();
+    let path = words.next()?;
+    let program = path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path);
+    Some(std::iter::once(program).chain(words).collect::<Vec<_>>().join(" "))
+}
+
 /// The program's file name and its arguments, or the short name while these are not known.
 pub fn command(process: &Process) -> Reading<String> {
-    match &process.facts.argv {
-        Ok(argv) if !argv.is_empty() => {
-            let mut words = argv.iter();
-            let program =
-                words.next().map(|path| path.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(path));
-            Ok(program.into_iter().chain(words).collect::<Vec<_>>().join(" "))
-        }
+    match command_line(process) {
+        Some(line) => Ok(line),
         _ if process.load.state == Err(Missing::Gone) => Ok("(no such process here: it has ended)".to_owned()),
         _ if process.id.start_ticks.is_none() => Ok("(no such process here: it ended, or is a container's)".to_owned()),
         // A kernel thread and a zombie have no arguments.

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{AgentArgs, AnalyzeArgs, Cli, ExplainArgs, FreeArgs, OrphansArgs, ReadArgs, ReplayArgs, ScreenArgs, Task};
+use super::{
+    AgentArgs, AnalyzeArgs, Cli, ExplainArgs, FormatArgs, FreeArgs, HostArgs, OrphansArgs, ReadArgs, ReplayArgs,
+    ScreenArgs, Task,
+};
 use crate::base::terminal::{self, TerminalAbilities};
 use crate::commands::analyze::AnalyzeOptions;
 use crate::commands::doctor::{DoctorOptions, SettingsState};
@@ -10,7 +13,7 @@ use crate::commands::explain::ExplainOptions;
 use crate::commands::free::FreeOptions;
 use crate::commands::orphans::OrphansOptions;
 use crate::commands::query::{FieldTable, Query, QueryOptions};
-use crate::commands::report::{ChosenColumns, ReportFormat, ReportOptions};
+use crate::commands::report::{ChosenColumns, ReadOptions, ReportFormat, ReportOptions};
 use crate::protocol::agent_options::{AgentOptions, DEFAULT_INTERVAL, Interval, SHORTEST_INTERVAL};
 use crate::source::{Recording, Source, Speed};
 
@@ -19,18 +22,20 @@ impl Cli {
     /// terminal.
     pub(crate) fn report(&self) -> Option<ReportOptions> {
         let every = self.every();
-        let format = match self {
-            Self { json: true, .. } => ReportFormat::Json,
-            Self { plain: true, .. } => ReportFormat::Plain,
-            _ if self.once || every.is_some() || !terminal::is_stdout() => ReportFormat::Table,
+        let format = match &self.format {
+            FormatArgs { json: true, .. } => ReportFormat::Json,
+            FormatArgs { plain: true, .. } => ReportFormat::Plain,
+            _ if self.format.once || every.is_some() || !terminal::is_stdout() => ReportFormat::Table,
             _ => return None,
         };
         let interval =
             every.map(|every| every.max(SHORTEST_INTERVAL)).or(self.agent.interval.map(|Interval(interval)| interval));
         Some(ReportOptions {
-            sources: self.sources(interval),
-            interval: interval.unwrap_or(DEFAULT_INTERVAL),
-            timeout: self.timeout,
+            read: ReadOptions {
+                sources: self.sources(interval),
+                interval: interval.unwrap_or(DEFAULT_INTERVAL),
+                timeout: self.timeout,
+            },
             format,
             every,
             ascii: is_ascii(self.screen.ascii),
@@ -72,29 +77,35 @@ impl Cli {
         if let Some(Task::Replay(replay)) = &self.task {
             return vec![Source::Recording(Recording { path: replay.file.clone(), speed: replay.speed })];
         }
-        let agent = AgentOptions::from(&self.agent);
-        let local = Source::LocalAgent(AgentOptions { interval: interval.unwrap_or(agent.interval), ..agent });
-        let is_local = self.hosts.local || self.hosts.via.is_empty();
-        let via = self.hosts.via.iter().map(|via| Source::Via(via.clone().with_interval(interval)));
-        is_local.then_some(local).into_iter().chain(via).collect()
+        self.hosts.sources(&self.agent, interval)
     }
 
     /// Returns the command line of a replay: its own flags, and those of the screen in the place of the usual ones.
     pub(crate) fn with_replay(&self, replay: &ReplayArgs) -> Self {
-        let is_report = replay.once || replay.plain || replay.json || !terminal::is_stdout();
+        let FormatArgs { once, plain, json } = replay.format;
+        let is_report = once || plain || json || !terminal::is_stdout();
         let speed = if is_report { Speed::Max } else { replay.speed };
         Self {
             task: Some(Task::Replay(ReplayArgs { speed, ..replay.clone() })),
             screen: replay.screen.clone(),
-            once: replay.once,
-            plain: replay.plain,
-            json: replay.json,
+            format: replay.format.clone(),
             ..self.clone()
         }
     }
 
     fn every(&self) -> Option<Duration> {
         self.every.or(self.loop_ms)
+    }
+}
+
+impl HostArgs {
+    /// Returns the sources of lines: of this host, unless there are only others.
+    fn sources(&self, agent: &AgentArgs, interval: Option<Duration>) -> Vec<Source> {
+        let agent = AgentOptions::from(agent);
+        let local = Source::LocalAgent(AgentOptions { interval: interval.unwrap_or(agent.interval), ..agent });
+        let is_local = self.local || self.via.is_empty();
+        let via = self.via.iter().map(|via| Source::Via(via.clone().with_interval(interval)));
+        is_local.then_some(local).into_iter().chain(via).collect()
     }
 }
 
@@ -119,7 +130,12 @@ impl From<&AgentArgs> for AgentOptions {
 
 impl From<&AnalyzeArgs> for AnalyzeOptions {
     fn from(args: &AnalyzeArgs) -> Self {
-        Self { files: args.files.clone(), capacity: args.capacity, json: args.json, ascii: is_ascii(args.ascii) }
+        Self {
+            files: args.files.clone(),
+            capacity: args.capacity,
+            json: args.output.json,
+            ascii: is_ascii(args.output.ascii),
+        }
     }
 }
 
@@ -127,10 +143,9 @@ impl From<&ExplainArgs> for ExplainOptions {
     fn from(args: &ExplainArgs) -> Self {
         Self {
             words: args.words.clone(),
-            agent: AgentOptions::from(&args.read.agent),
-            timeout: args.read.timeout,
-            json: args.json,
-            ascii: is_ascii(args.ascii),
+            read: args.read.options(&HostArgs::default()),
+            json: args.output.json,
+            ascii: is_ascii(args.output.ascii),
         }
     }
 }
@@ -138,8 +153,7 @@ impl From<&ExplainArgs> for ExplainOptions {
 impl From<&FreeArgs> for FreeOptions {
     fn from(args: &FreeArgs) -> Self {
         Self {
-            agent: AgentOptions::from(&args.read.agent),
-            timeout: args.read.timeout,
+            read: args.read.options(&args.hosts),
             count: args.count.get(),
             memory: args.memory,
             idle: args.idle,
@@ -151,19 +165,27 @@ impl From<&FreeArgs> for FreeOptions {
 impl From<&OrphansArgs> for OrphansOptions {
     fn from(args: &OrphansArgs) -> Self {
         Self {
-            agent: AgentOptions::from(&args.read.agent),
-            timeout: args.read.timeout,
-            json: args.json,
+            read: args.read.options(&args.hosts),
+            json: args.output.json,
             user: args.user.clone(),
-            ascii: is_ascii(args.ascii),
+            ascii: is_ascii(args.output.ascii),
         }
     }
 }
 
 impl ReadArgs {
+    fn options(&self, hosts: &HostArgs) -> ReadOptions {
+        let interval = self.agent.interval.map(|Interval(interval)| interval);
+        ReadOptions {
+            sources: hosts.sources(&self.agent, interval),
+            interval: interval.unwrap_or(DEFAULT_INTERVAL),
+            timeout: self.timeout,
+        }
+    }
+
     /// Returns the options of `gputop doctor`.
     pub(crate) fn doctor(&self, settings: SettingsState) -> DoctorOptions {
-        DoctorOptions { agent: AgentOptions::from(&self.agent), timeout: self.timeout, settings }
+        DoctorOptions { read: self.options(&HostArgs::default()), nvml_lib: self.agent.nvml_lib.clone(), settings }
     }
 }
 

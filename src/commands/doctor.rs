@@ -4,22 +4,21 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use crate::agent::diagnostics::Diagnostics;
 use crate::base::terminal::{self, TerminalAbilities};
+use crate::base::text::Text;
 use crate::base::units::Moment;
-use crate::commands::report::{self, Exit, table};
-use crate::protocol::agent_options::AgentOptions;
+use crate::commands::report::{self, Exit, ReadOptions, table};
 use crate::protocol::snapshot::{Cause, Snapshot};
 
 /// The setup to check.
 #[derive(Debug)]
 pub struct DoctorOptions {
-    /// How the agent is started.
-    pub agent: AgentOptions,
-    /// How long to wait for the driver.
-    pub timeout: Duration,
+    /// This host.
+    pub read: ReadOptions,
+    /// The NVML library to load; `None` for the one of the system.
+    pub nvml_lib: Option<PathBuf>,
     /// The result of reading the settings files.
     pub settings: SettingsState,
 }
@@ -39,7 +38,8 @@ pub enum SettingsState {
     NoHome,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 enum DiagnosisResult {
     Ok,
     /// gputop works, but shows or does less.
@@ -77,30 +77,29 @@ const KERNEL_LOG: &str = "sudo dmesg | grep -i -e nvrm -e xid | tail";
 /// Prints the results of all checks. The exit code is 0 unless there is an error. Fails if no agent can be started, or if
 /// the standard output cannot be written.
 pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
-    let around = Diagnostics::read(options.agent.nvml_lib.as_deref());
+    let around = Diagnostics::read(options.nvml_lib.as_deref());
     let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
-    let (model, reason) = report::look(&options.agent, options.timeout, is_scanned)?;
     let able = TerminalAbilities::from_env();
     let mut diagnoses = Vec::new();
-    match model.latest() {
-        Some(snapshot) => {
-            check_driver(&mut diagnoses, snapshot, &around);
-            check_gpus(&mut diagnoses, snapshot, &around);
-            check_processes(&mut diagnoses, snapshot, &around);
-        }
-        None => {
-            let reason = reason.map_or_else(|| "does not respond".to_owned(), |reason| reason.to_string());
+    let exit = report::read_once(&options.read, is_scanned, |hosts| {
+        let Some(snapshot) = hosts[0].model.latest() else {
+            let reason = hosts[0].trouble.as_ref().map_or("does not respond", Text::as_str);
             diagnoses.push(Diagnosis::error("agent", reason, None));
-        }
-    }
+            return Exit::Error;
+        };
+        check_driver(&mut diagnoses, snapshot, &around);
+        check_gpus(&mut diagnoses, snapshot, &around);
+        check_processes(&mut diagnoses, snapshot, &around);
+        Exit::of(snapshot, true)
+    })?;
     diagnoses.push(check_audit_log(&around));
     diagnoses.push(check_settings(&options.settings));
     check_terminal(&mut diagnoses, able);
     let text = text(&diagnoses);
     report::put(if able.ascii { table::ascii(&text) } else { text }.as_bytes())?;
     let has_errors = diagnoses.iter().any(|diagnosis| diagnosis.result == DiagnosisResult::Error);
-    let exit = match model.latest().map(|snapshot| Exit::of(snapshot, true)) {
-        Some(exit @ (Exit::NoDriver | Exit::NoGpu)) => exit,
+    let exit = match exit {
+        Exit::NoDriver | Exit::NoGpu => exit,
         _ if has_errors => Exit::Error,
         _ => Exit::Success,
     };
@@ -287,11 +286,7 @@ fn check_terminal(diagnoses: &mut Vec<Diagnosis>, able: TerminalAbilities) {
 fn text(diagnoses: &[Diagnosis]) -> String {
     let width = diagnoses.iter().map(|diagnosis| diagnosis.subject.len()).max().unwrap_or_default();
     let lines = diagnoses.iter().map(|Diagnosis { result, subject, sentence, remedy }| {
-        let word = match result {
-            DiagnosisResult::Ok => "ok",
-            DiagnosisResult::Warning => "warning",
-            DiagnosisResult::Error => "error",
-        };
+        let word: &str = result.into();
         let remedy = remedy.map_or_else(String::new, |remedy| format!("         {:width$}  try: {remedy}\n", ""));
         format!("{word:7}  {subject:width$}  {sentence}\n{remedy}")
     });

@@ -18,7 +18,7 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail};
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,44 +30,36 @@ use crate::base::terminal::{self, TerminalAbilities};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::commands::output::{self, TextStyle};
-use crate::commands::report::{self, Exit};
+use crate::commands::report::{self, Exit, ReadOptions};
 use crate::model::Shortage;
-use crate::protocol::agent_options::AgentOptions;
 
 /// The input to explain, and the format of the output.
 #[derive(Debug)]
 pub struct ExplainOptions {
     /// Log files, or the words of a message; empty or `-` for the standard input.
     pub words: Vec<String>,
-    /// How the agent is started that identifies the processes in a message.
-    pub agent: AgentOptions,
-    /// How long to wait for that agent.
-    pub timeout: Duration,
+    /// This host, whose agent identifies the processes in a message.
+    pub read: ReadOptions,
     /// Whether to write JSON.
     pub json: bool,
     /// Whether to write only ASCII.
     pub ascii: bool,
 }
 
-/// A message, its place, and the reasons for it.
+/// A message, and the reasons for it.
 struct ExplainedMessage<'a> {
     found: &'a FoundMessage,
     breakdown: MessageBreakdown,
     /// The main one first.
     shortages: Vec<Shortage>,
-    /// The file. `None` for a pipe or an argument, and if there is only one file.
-    source: Option<&'a Text>,
-    /// The latest time at which the message may have been written, in milliseconds since 1970.
-    written: Option<u64>,
-    /// The log has more than one line.
-    has_lines: bool,
+    log: &'a LogSource,
 }
 
 /// A log and its messages.
 struct LogSource {
-    /// The file, `None` for a pipe or an argument.
+    /// The file. `None` for a pipe or an argument, and if there is only one file.
     name: Option<Text>,
-    /// When the file was last modified, in milliseconds since 1970.
+    /// When the file was last modified, in milliseconds since 1970: the latest time at which a message may have been written.
     written: Option<u64>,
     log: ScannedLog,
 }
@@ -77,17 +69,10 @@ impl LogSource {
         Self { name: None, written: None, log }
     }
 
-    fn explain(&self, names_source: bool) -> impl Iterator<Item = ExplainedMessage<'_>> {
-        self.log.found.iter().map(move |found| {
+    fn explain(&self) -> impl Iterator<Item = ExplainedMessage<'_>> {
+        self.log.found.iter().map(|found| {
             let breakdown = MessageBreakdown::of(&found.message);
-            ExplainedMessage {
-                shortages: shortage::shortages(&found.message, &breakdown),
-                breakdown,
-                found,
-                source: self.name.as_ref().filter(|_| names_source),
-                written: self.written,
-                has_lines: self.log.lines > 1,
-            }
+            ExplainedMessage { shortages: shortage::shortages(&found.message, &breakdown), breakdown, found, log: self }
         })
     }
 }
@@ -97,7 +82,7 @@ impl LogSource {
 pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
     let passes_on = options.words.is_empty() && !options.json && !io::stdin().is_terminal();
     let sources = sources(&options.words, passes_on)?;
-    let messages: Vec<_> = sources.iter().flat_map(|source| source.explain(sources.len() > 1)).collect();
+    let messages: Vec<_> = sources.iter().flat_map(LogSource::explain).collect();
     if messages.is_empty() {
         let lines: u64 = sources.iter().map(|source| source.log.lines).sum();
         let plural = if lines == 1 { "" } else { "s" };
@@ -106,8 +91,7 @@ pub fn run(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
         return Ok(if passes_on { Exit::Success } else { Exit::Nothing }.into());
     }
     let names_processes = messages.iter().any(|message| message.breakdown.other_processes().next().is_some());
-    let processes =
-        if names_processes { OtherProcesses::look(&options.agent, options.timeout) } else { OtherProcesses::default() };
+    let processes = if names_processes { OtherProcesses::look(&options.read) } else { OtherProcesses::default() };
     let left_out: u64 = sources.iter().map(|source| source.log.left_out).sum();
     if options.json {
         output::print_json(&json::of(&messages, left_out, &processes))?;
@@ -140,7 +124,7 @@ fn sources(args: &[String], passes_on: bool) -> anyhow::Result<Vec<LogSource>> {
     match args {
         [] => Ok(vec![LogSource::unnamed(read_stdin(passes_on)?)]),
         [dash] if dash == "-" => Ok(vec![LogSource::unnamed(read_stdin(passes_on)?)]),
-        files if files.iter().all(is_file) => files.iter().map(|path| read_file(path)).collect(),
+        files if files.iter().all(is_file) => files.iter().map(|path| read_file(path, files.len() > 1)).collect(),
         // A message without quotes comes as many arguments.
         words if words.iter().any(|word| word.contains("memory") || word.contains("allocate")) => {
             Ok(vec![LogSource::unnamed(read(&mut words.join(" ").as_bytes(), |_| Ok(true))?)])
@@ -152,14 +136,14 @@ fn sources(args: &[String], passes_on: bool) -> anyhow::Result<Vec<LogSource>> {
     }
 }
 
-fn read_file(path: &str) -> anyhow::Result<LogSource> {
+fn read_file(path: &str, has_others: bool) -> anyhow::Result<LogSource> {
     let name = Text::new(path);
     let mut file = File::open(path).with_context(|| format!("cannot open {name}"))?;
     let modified = file.metadata().ok().and_then(|metadata| metadata.modified().ok());
     let modified = modified.and_then(|modified| modified.duration_since(UNIX_EPOCH).ok());
     let written = modified.and_then(|modified| u64::try_from(modified.as_millis()).ok());
     let log = read(&mut file, |_| Ok(true)).with_context(|| format!("cannot read {name}"))?;
-    Ok(LogSource { name: Some(name), written, log })
+    Ok(LogSource { name: has_others.then_some(name), written, log })
 }
 
 /// Reads the standard input to its end. With `passes_on`, each byte goes to the standard output at once.

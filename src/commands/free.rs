@@ -9,18 +9,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::base::units::{Bytes, Elapsed, Moment, Percent};
-use crate::commands::report::{self, Exit};
+use crate::commands::report::{self, Exit, HostState, ReadOptions};
 use crate::model::{HostModel, Total};
-use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Gpu, GpuUuid, Snapshot, Use};
 
 /// Which GPUs are wanted.
 #[derive(Debug)]
 pub struct FreeOptions {
-    /// How the agent is started.
-    pub agent: AgentOptions,
-    /// How long to wait for the driver.
-    pub timeout: Duration,
+    /// The hosts. The GPUs are all of one host: of the first one that has enough.
+    pub read: ReadOptions,
     /// The number of GPUs.
     pub count: usize,
     /// The free memory that each must have; `None` if no process may use it.
@@ -31,11 +28,19 @@ pub struct FreeOptions {
     pub wait: bool,
 }
 
-/// Prints `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, or the reason why too few GPUs are free. Fails if no agent can be
+/// Prints `CUDA_VISIBLE_DEVICES=GPU-1b2c…,GPU-3d4e…`, after `HOST=NAME` if there are several hosts, or the reason why too
+/// few GPUs are free. Fails if no agent can be
 /// started, or if the standard output cannot be written.
 pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
-    let mut search = FreeGpuSearch { options, began: None, idle_since: HashMap::new() };
-    let found = report::follow(&options.agent, options.timeout, true, |model| search.look(model))?;
+    let search = || FreeGpuSearch { options, began: None, idle_since: HashMap::new() };
+    let mut searches: Vec<_> = options.read.sources.iter().map(|_| search()).collect();
+    let found = report::read_until(&options.read, true, |hosts| {
+        let results = hosts.iter().zip(&mut searches).map(|(host, search)| match &host.trouble {
+            Some(trouble) => Some(Err((Exit::Error, trouble.to_string()))),
+            None => search.look(host.model),
+        });
+        first_free(hosts, results.collect())
+    })?;
     let (exit, reason) = match found {
         Ok(Ok(line)) => {
             report::put(line.as_bytes())?;
@@ -48,6 +53,25 @@ pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
     Ok(exit.into())
 }
 
+/// The line to print for a host, or the reason why there is none; `None` to wait for the next snapshot.
+type SearchResult = Option<Result<String, (Exit, String)>>;
+
+/// Returns the result of the first host that has enough GPUs, or the reasons of all hosts.
+fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> SearchResult {
+    if let [result] = results.as_mut_slice() {
+        return result.take();
+    }
+    if let Some((host, Some(Ok(line)))) = hosts.iter().zip(&results).find(|(_, result)| matches!(result, Some(Ok(_)))) {
+        return Some(Ok(format!("HOST={} {line}", host.name)));
+    }
+    let failures: Vec<(Exit, String)> =
+        results.into_iter().collect::<Option<Vec<_>>>()?.into_iter().flat_map(Result::err).collect();
+    let exits: Vec<Exit> = failures.iter().map(|(exit, _)| *exit).collect();
+    let exit = if exits.contains(&Exit::NoneFree) { Exit::NoneFree } else { Exit::combined(&exits) };
+    let reasons = hosts.iter().zip(&failures).map(|(host, (_, reason))| format!("{}: {reason}", host.name));
+    Some(Err((exit, reasons.collect::<Vec<_>>().join("; "))))
+}
+
 struct FreeGpuSearch<'a> {
     options: &'a FreeOptions,
     /// The time of the first snapshot.
@@ -58,7 +82,7 @@ struct FreeGpuSearch<'a> {
 impl FreeGpuSearch<'_> {
     /// Looks at the latest snapshot. Returns the line to print, or the reason why there is none. Returns `None` to wait for
     /// the next snapshot.
-    fn look(&mut self, model: &HostModel) -> Option<Result<String, (Exit, String)>> {
+    fn look(&mut self, model: &HostModel) -> SearchResult {
         let snapshot = model.latest()?;
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {

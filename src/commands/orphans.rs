@@ -8,21 +8,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::app::labels;
+use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::table::{self, Heading, cell};
-use crate::commands::report::{self, Exit};
+use crate::commands::report::{self, Exit, HostState, ReadOptions};
 use crate::model::{HostModel, RetainedMemory, UnaccountedMemory, Verdict, VerdictKind};
-use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Gpu, Missing, Process, ProcessId, Reading, Snapshot, State};
 
 /// Which orphans to list, and how to write them.
 #[derive(Debug)]
 pub struct OrphansOptions {
-    /// How the agent is started.
-    pub agent: AgentOptions,
-    /// How long to wait for the driver.
-    pub timeout: Duration,
+    /// The hosts.
+    pub read: ReadOptions,
     /// Whether to write JSON.
     pub json: bool,
     /// The user whose processes are listed, `me` for the current user; `None` for everyone.
@@ -33,20 +32,34 @@ pub struct OrphansOptions {
 
 /// Prints the orphans. Fails if no agent can be started, or if the standard output cannot be written.
 pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
-    let (model, reason) = report::look(&options.agent, options.timeout, is_complete)?;
-    if let Some(reason) = &reason {
-        report::complain(reason);
+    let exits = report::read_once(&options.read, is_complete, |hosts| {
+        hosts.iter().map(|host| print(options, host, hosts.len() > 1)).collect::<anyhow::Result<Vec<Exit>>>()
+    })??;
+    Ok(if exits.contains(&Exit::Found) { Exit::Found } else { Exit::combined(&exits) }.into())
+}
+
+/// Prints the orphans of a host.
+fn print(options: &OrphansOptions, host: &HostState<'_>, names_host: bool) -> anyhow::Result<Exit> {
+    let HostState { name, model, trouble } = host;
+    let is_all = trouble.is_none();
+    if let Some(trouble) = trouble {
+        report::complain(&if names_host { Text::new(format!("{name}: {trouble}")) } else { trouble.clone() });
     }
-    let Some(snapshot) = model.latest() else { return Ok(Exit::Error.into()) };
-    let found = FoundOrphans::of(&model, snapshot, options.user.as_deref());
+    let Some(snapshot) = model.latest() else { return Ok(Exit::Error) };
+    let found = FoundOrphans::of(model, snapshot, options.user.as_deref());
     if options.json {
-        output::print_json(&found.json(reason.is_none()))?;
+        let mut json = found.json(is_all);
+        if names_host {
+            json["host"] = json!(name);
+        }
+        output::print_json(&json)?;
     } else {
         let style = TextStyle::of_stdout(options.ascii);
-        let text = found.text(style.bold);
+        let heading = if names_host { format!("{name}:\n") } else { String::new() };
+        let text = heading + &found.text(style.bold);
         report::put(if style.ascii { table::ascii(&text.replace('≥', ">=")) } else { text }.as_bytes())?;
     }
-    Ok(found.exit(reason.is_none()).into())
+    Ok(found.exit(is_all))
 }
 
 /// Whether every process has been scanned, and its details have been read.
@@ -163,7 +176,7 @@ impl<'a> FoundOrphans<'a> {
     fn row(&self, verdict: &Verdict) -> [String; 8] {
         let process = self.snapshot.process(verdict.process);
         let show = |cell: &dyn Fn(&Process) -> String| process.map_or_else(String::new, cell);
-        let gpus: Vec<String> = self.gpus(verdict).into_iter().map(table::number).collect();
+        let gpus: Vec<String> = self.gpus(verdict).into_iter().map(labels::gpu_label).collect();
         [
             verdict.word().to_owned(),
             gpus.join(","),
@@ -209,7 +222,7 @@ impl<'a> FoundOrphans<'a> {
 
     /// `GPU 0: 11.0 GiB that no process accounts for; open in 101 (python train.py); 42 processes could not be read`
     fn unaccounted(&self, unaccounted: &UnaccountedMemory) -> String {
-        let gpu = self.snapshot.gpu(&unaccounted.gpu).map_or_else(String::new, table::number);
+        let gpu = self.snapshot.gpu(&unaccounted.gpu).map_or_else(String::new, labels::gpu_label);
         let holders = unaccounted.device_file_holders.iter().map(|id| match self.snapshot.process(*id) {
             Some(process) => format!("{} ({})", id.pid, table::command(process)),
             None => id.pid.to_string(),

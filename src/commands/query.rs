@@ -18,9 +18,10 @@ use anyhow::Context;
 pub use self::field::FieldTable;
 use self::field::QueryField;
 use crate::base::text::Text;
-use crate::commands::report::{self, Exit};
+use crate::commands::report::{self, Exit, ReadOptions};
 use crate::protocol::agent_options::{AgentOptions, SHORTEST_INTERVAL};
 use crate::protocol::snapshot::{Gpu, Missing, Snapshot};
+use crate::source::Source;
 
 /// A query of nvidia-smi.
 #[derive(Debug)]
@@ -72,6 +73,8 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
         detail: !fields.is_empty(),
         ..options.agent.clone()
     };
+    let read =
+        ReadOptions { interval: agent.interval, sources: vec![Source::LocalAgent(agent)], timeout: options.timeout };
     let mut output = QueryOutput { path: options.file.as_deref(), file: None };
     let mut is_first = true;
     let mut skipped_passes = 0;
@@ -79,8 +82,8 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     // An agent's second pass follows its first one at once, for rates. It is not answered again.
     let shortest_pause = options.every.unwrap_or(Duration::ZERO) / 2;
     let mut unknown_ids = Vec::new();
-    let outcome = report::follow(&agent, options.timeout, false, |model| {
-        let snapshot = model.latest()?;
+    let outcome = report::read_until(&read, false, |hosts| {
+        let snapshot = hosts[0].model.latest()?;
         if answered_at.is_some_and(|answered_at| snapshot.at.since(answered_at) < shortest_pause) {
             return None;
         }

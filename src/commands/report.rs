@@ -15,14 +15,15 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 pub use self::table::ChosenColumns;
-use self::watch::Watch;
-pub(crate) use self::watch::{follow, look};
+pub use self::watch::ReadOptions;
+pub(crate) use self::watch::{HostState, read_once, read_until};
+use self::watch::{Watch, block_on};
 use crate::base::terminal;
 use crate::base::text::Text;
 use crate::model::HostModel;
+use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::{Cause, Failure, Identity, ProcessNames, Snapshot};
-use crate::source::{HostTag, Source};
 
 /// The exit code of the program. Signals end it with 128 and their number, a bug with 101.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +68,12 @@ impl Exit {
             None if !is_all || !failed(snapshot).is_empty() => Self::Partial,
             None => Self::Success,
         }
+    }
+
+    /// Returns the exit code of several hosts: theirs if all have the same, else that of a partial report.
+    pub(crate) fn combined(exits: &[Self]) -> Self {
+        let first = exits.first().copied().unwrap_or(Self::Error);
+        if exits.iter().all(|exit| *exit == first) { first } else { Self::Partial }
     }
 }
 
@@ -141,12 +148,8 @@ pub enum ReportFormat {
 /// The content and interval of a report.
 #[derive(Debug)]
 pub struct ReportOptions {
-    /// The sources of lines, in the order of their host keys.
-    pub sources: Vec<Source>,
-    /// The time from one pass of an agent to the next.
-    pub interval: Duration,
-    /// How long to wait for the driver.
-    pub timeout: Duration,
+    /// The hosts.
+    pub read: ReadOptions,
     /// How the report is written.
     pub format: ReportFormat,
     /// The time from one report to the next; `None` for one report.
@@ -173,10 +176,10 @@ struct HostReport<'a> {
 ///
 /// When no source can be started, or the standard output is closed.
 pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut watch = Watch::start(options.sources.clone())?;
-        let mut timeout = options.timeout;
+    let read = &options.read;
+    block_on(async {
+        let mut watch = Watch::start(read.sources.clone())?;
+        let mut timeout = read.timeout;
         loop {
             let start = Instant::now();
             watch.settle(timeout, |_| true).await;
@@ -189,14 +192,13 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
             if options.every.is_none() {
                 return Ok(exit.into());
             }
-            watch.next_report(options.interval).await;
-            timeout = options.interval + options.timeout;
+            watch.next_report(read.interval).await;
+            timeout = read.interval + read.timeout;
         }
     })
 }
 
-/// Prints one report on all hosts. Returns the exit code: that of all hosts if they have the same, else that of a partial
-/// report.
+/// Prints one report on all hosts. Returns the exit code.
 fn print(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
     let has_one_host = watch.hosts().count() == 1;
     let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -238,8 +240,7 @@ fn print(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::R
     if !out.is_empty() {
         put(&out)?;
     }
-    let first = exits.first().copied().unwrap_or(Exit::Error);
-    Ok(if exits.iter().all(|exit| *exit == first) { first } else { Exit::Partial })
+    Ok(Exit::combined(&exits))
 }
 
 /// Writes a report to the standard output.

@@ -4,11 +4,13 @@
 
 use std::io;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::protocol::change::Change;
 use crate::protocol::command::Command;
+use crate::protocol::host_tag::HostTag;
 use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::Snapshot;
 
@@ -19,6 +21,7 @@ use crate::protocol::snapshot::Snapshot;
 /// host, sleep included; `unix_time_ms` counts from 1970 (UTC).
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[schemars(transform = add_host_tag)]
 pub enum Line {
     /// Everything that the agent saw in a pass.
     Full(Box<Snapshot>),
@@ -26,6 +29,17 @@ pub enum Line {
     Tick(Box<Change>),
     /// The result of a command, or what became of a process after it.
     Reply(Reply),
+}
+
+/// Adds the tag of the host to the schema of each kind of line.
+fn add_host_tag(schema: &mut Schema) {
+    let mut tag = schemars::schema_for!(HostTag);
+    for name in ["$schema", "$defs", "title"] {
+        tag.remove(name);
+    }
+    for kind in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
+        kind["properties"]["source"] = tag.as_value().clone();
+    }
 }
 
 /// The part of a line that says its kind.
@@ -99,7 +113,7 @@ fn write(line: &impl Serialize, out: &mut dyn io::Write) -> io::Result<()> {
 pub const SCHEMA: &str = include_str!("../../assets/schema.json");
 
 /// Makes the JSON Schema of the agent's lines from their types.
-pub fn schema() -> schemars::Schema {
+pub fn schema() -> Schema {
     schemars::schema_for!(Line)
 }
 

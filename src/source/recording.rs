@@ -13,12 +13,12 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::connection::{Connection, Reporter};
-use super::host_tag::HostTag;
 use super::line_reader::LineReader;
 use super::{SourceEvent, limits};
 use crate::base::text::Text;
 use crate::base::units::Moment;
 use crate::protocol::host_key::HostKey;
+use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 
 /// The largest number of hosts in one recording.

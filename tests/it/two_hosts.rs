@@ -8,7 +8,7 @@ use gputop::protocol::line::Line;
 use serde_json::Value;
 
 use crate::host::{GIB, Host};
-use crate::process::{ProcessHandle, children_with_argument, run};
+use crate::process::{Output, ProcessHandle, children_with_argument, run};
 use crate::terminal::{ENTER, F9, Terminal};
 use crate::trees::sent_signals;
 
@@ -213,4 +213,45 @@ fn a_lost_host_is_named_with_the_reason_and_the_other_continues() {
     terminal.wait_for("left: the command ended");
     pair.right.change(|world| world.gpus[0].processes[0].memory = Some(9 * GIB));
     terminal.wait_for("9.0G");
+}
+
+/// Runs a subcommand over both hosts.
+fn run_subcommand<'a>(pair: &Pair, args: impl IntoIterator<Item = &'a str>) -> Output {
+    let mut command = Host::new([]).gputop(args);
+    for (name, host) in [("left", &pair.left), ("right", &pair.right)] {
+        command.args(["--via", &format!("{name}={}", agent_of(host))]);
+    }
+    run(&mut command)
+}
+
+#[test]
+fn orphans_of_each_host_are_listed_below_its_name() {
+    let pair = Pair::new();
+    let output = run_subcommand(&pair, ["orphans", "--timeout", "20s"]);
+    assert_eq!(output.code, 0, "{}{}", output.text(), output.stderr);
+    assert_eq!(output.text(), "left:\nno orphans on these GPUs\nright:\nno orphans on these GPUs\n");
+    let output = run_subcommand(&pair, ["orphans", "--json", "--timeout", "20s"]);
+    let lines: Vec<Value> = output.text().lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.iter().map(|line| &line["host"]).collect::<Vec<_>>(), ["left", "right"]);
+}
+
+#[test]
+fn free_gpus_are_those_of_the_first_host_that_has_enough() {
+    let mut pair = Pair::new();
+    let output = run_subcommand(&pair, ["free"]);
+    assert_eq!((output.code, output.text().as_str()), (11, ""), "{}", output.stderr);
+    assert!(output.stderr.contains("left: no GPU is free: GPU 0 has 1 process"), "{}", output.stderr);
+    assert!(output.stderr.contains("; right: no GPU is free"), "{}", output.stderr);
+    pair.right.change(|world| world.gpus[0].tenants.clear());
+    let output = run_subcommand(&pair, ["free"]);
+    assert_eq!((output.code, output.text().as_str()), (0, "HOST=right CUDA_VISIBLE_DEVICES=GPU-the-same\n"));
+}
+
+#[test]
+fn the_other_subcommands_refuse_other_hosts() {
+    for subcommand in ["doctor", "explain", "analyze"] {
+        let output = Host::new([]).run([subcommand, "--via", "true"]);
+        assert_eq!(output.code, 2, "{subcommand}");
+        assert!(output.stderr.contains("unexpected argument '--via'"), "{}", output.stderr);
+    }
 }

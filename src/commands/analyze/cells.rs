@@ -1,6 +1,7 @@
 //! The cells of a log's row: times, amounts of memory, names of GPUs.
 
 use std::borrow::Cow;
+use std::time::UNIX_EPOCH;
 
 use crate::base::units::Bytes;
 use crate::protocol::snapshot::{Missing, Reading};
@@ -120,13 +121,14 @@ pub(super) fn date(cell: &str) -> Option<i64> {
     const DAY_MS: i64 = 24 * 3_600_000;
     const LEAP_SECOND_MS: i64 = 1000;
     let (date, clock) = cell.split_once([' ', 'T'])?;
-    let mut date = date.split(['/', '-']).map(|part| part.parse::<i64>().ok());
+    let mut date = date.split(['/', '-']).map(|part| part.parse::<u32>().ok());
     let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let midnight = humantime::parse_rfc3339(&format!("{year:04}-{month:02}-{day:02}T00:00:00Z")).ok()?;
+    let midnight = i64::try_from(midnight.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok()?;
     let (clock, zone) = zone(clock.trim());
     let (hours, rest) = clock.split_once(':')?;
     let time = time_of_day(hours, rest.split_once(':')?.0, rest.split_once(':')?.1)?;
-    let is_date = (1970..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-    (is_date && (0..=DAY_MS + LEAP_SECOND_MS).contains(&time)).then(|| days(year, month, day) * DAY_MS + time - zone)
+    (0..=DAY_MS + LEAP_SECOND_MS).contains(&time).then(|| midnight + time - zone)
 }
 
 /// Splits the time zone off a time of day. Returns how far it is ahead of UTC, in milliseconds.
@@ -143,12 +145,4 @@ fn zone(clock: &str) -> (&str, i64) {
         }
         _ => (clock, 0),
     }
-}
-
-/// Returns the days from 1970 to a date. `days_from_civil` of <https://howardhinnant.github.io/date_algorithms.html>.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }

@@ -10,9 +10,10 @@ use crate::protocol::snapshot::{Gpu, GpuUuid, Process, ProcessId, Snapshot};
 /// Applies the lines to a snapshot.
 #[derive(Debug, Default)]
 pub(super) struct GputopLines {
-    latest: Option<Box<Snapshot>>,
-    /// The time of each GPU's latest reading.
-    read_at: HashMap<GpuUuid, Moment>,
+    /// The latest snapshot of each host, by its key. Lines without a tag have the key 0.
+    latest: HashMap<u64, Box<Snapshot>>,
+    /// The time of each GPU's latest reading, by the key of its host.
+    read_at: HashMap<(u64, GpuUuid), Moment>,
 }
 
 /// The memory of a GPU, or of a process on it, in a line.
@@ -28,24 +29,24 @@ pub(super) struct SnapshotSample<'a> {
 }
 
 impl GputopLines {
-    /// Applies a line. Returns its time in milliseconds since 1970 and the new samples, or why it cannot be used.
-    pub(super) fn apply(&mut self, line: &str) -> Result<(i64, Vec<SnapshotSample<'_>>), String> {
+    /// Applies a line of a host. Returns its time in milliseconds since 1970 and the new samples, or why it cannot be used.
+    pub(super) fn apply(&mut self, host_key: u64, line: &str) -> Result<(i64, Vec<SnapshotSample<'_>>), String> {
         match Line::parse(line.as_bytes()) {
             Err(error) => return Err(format!("not a line of gputop: {error}")),
-            Ok(Some(Line::Full(snapshot))) => self.latest = Some(snapshot),
+            Ok(Some(Line::Full(snapshot))) => _ = self.latest.insert(host_key, snapshot),
             Ok(Some(Line::Tick(change))) => {
-                let applied = self.latest.as_mut().map(|latest| latest.apply(*change));
+                let applied = self.latest.get_mut(&host_key).map(|latest| latest.apply(*change));
                 if !matches!(applied, Some(Ok(()))) {
                     return Err("a tick without the line before it".to_owned());
                 }
             }
             Ok(Some(Line::Reply(_)) | None) => return Ok((0, Vec::new())),
         }
-        let Some(snapshot) = self.latest.as_deref() else { return Ok((0, Vec::new())) };
+        let Some(snapshot) = self.latest.get(&host_key) else { return Ok((0, Vec::new())) };
         let mut samples = Vec::new();
         for gpu in &snapshot.gpus {
             // The line of a GPU that hangs repeats its latest reading.
-            if self.read_at.insert(gpu.uuid.clone(), gpu.load.at) == Some(gpu.load.at) {
+            if self.read_at.insert((host_key, gpu.uuid.clone()), gpu.load.at) == Some(gpu.load.at) {
                 continue;
             }
             let (used, total) = (gpu.load.memory_used.ok(), gpu.load.memory_total.ok());

@@ -39,6 +39,7 @@ fn one(judged: &JudgedSeries, file: Option<&Text>) -> Value {
     let index = series.gpu.as_ref().filter(|_| series.is_index).and_then(|gpu| gpu.as_str().parse::<u64>().ok());
     let falls = judged.falls.iter().map(|(at, fall)| json!({"at": at, "sentence": fall.to_string()}));
     let mut value = json!({
+        "host": series.host,
         "gpu": index.map_or_else(|| json!(series.gpu), |index| json!(index)),
         "pid": series.pid,
         "verdict": judged.last.verdict.name(),

@@ -9,6 +9,7 @@ use super::series::{JudgedSeries, LogSample, LogSeries};
 use super::{cells, time_order};
 use crate::base::text::Text;
 use crate::base::units::Bytes;
+use crate::protocol::host_tag::HostTag;
 use crate::protocol::snapshot::{Missing, Reading};
 
 /// Reads a log.
@@ -104,14 +105,15 @@ impl LogReader {
 
     fn gputop_line(&mut self, line: &str) {
         let mut gputop_lines = std::mem::take(&mut self.gputop_lines);
-        match gputop_lines.apply(line) {
+        let tag = if line.contains("\"source\":{") { HostTag::of(line.as_bytes()) } else { None };
+        match gputop_lines.apply(tag.as_ref().map_or(0, |tag| tag.host_key), line) {
             Ok((time, samples)) => {
                 for sample in samples {
                     let Some(used) = sample.used else {
                         self.missing += 1;
                         continue;
                     };
-                    let at = self.series_of_sample(&sample);
+                    let at = self.series_of_sample(tag.as_ref(), &sample);
                     let pytorch = sample.reserved.map(|reserved| [reserved.sum(), reserved.allocated]);
                     self.add_sample(self.lines, time, at, used, pytorch, sample.limit);
                     let allocator = &mut self.series[at].allocator;
@@ -124,15 +126,14 @@ impl LogReader {
     }
 
     /// Returns the index of the series of a GPU or process. A reused PID has a series of its own.
-    fn series_of_sample(&mut self, sample: &SnapshotSample<'_>) -> usize {
+    fn series_of_sample(&mut self, tag: Option<&HostTag>, sample: &SnapshotSample<'_>) -> usize {
+        let host_key = tag.map_or(0, |tag| tag.host_key);
         let (uuid, index) = (sample.gpu.uuid.0.as_str(), sample.gpu.facts.index);
         let id = sample.process.map(|(id, _)| id);
-        let key = match id.and_then(|id| id.start_ticks) {
-            Some(start_ticks) => format!("{uuid} {start_ticks}"),
-            None => uuid.to_owned(),
-        };
+        let key = format!("{host_key} {uuid} {:?}", id.and_then(|id| id.start_ticks));
         *self.series_by_key.entry((key, id.map(|id| id.pid))).or_insert_with(|| {
             self.series.push(LogSeries {
+                host: tag.and_then(|tag| tag.name.clone()),
                 gpu: Some(Text::new(index.to_string())),
                 is_index: true,
                 uuid: Some(sample.gpu.uuid.0.clone()),
@@ -291,6 +292,10 @@ impl LogReader {
         let has_capacity = self.capacity.is_some() || self.series.iter().any(|series| series.total.is_some());
         if !has_capacity && !self.series.is_empty() {
             notes.push("the log has no memory capacity, so there is no forecast without --capacity".to_owned());
+        }
+        // A log of one host need not name it.
+        if self.series.iter().all(|series| series.host == self.series[0].host) {
+            self.series.iter_mut().for_each(|series| series.host = None);
         }
         let series = self.series.into_iter().filter(|series| !series.samples.is_empty());
         let series: Vec<_> = series.map(|series| series.judge(&self.times, self.capacity)).collect();

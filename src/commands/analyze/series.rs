@@ -17,6 +17,8 @@ pub(super) struct LogSample {
 /// The samples of a GPU, or of a process on a GPU.
 #[derive(Debug, Default)]
 pub(super) struct LogSeries {
+    /// The name of the host in a log of several hosts.
+    pub(super) host: Option<Text>,
     /// The GPU as the log names it.
     pub(super) gpu: Option<Text>,
     /// `gpu` is an index.

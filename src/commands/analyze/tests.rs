@@ -11,6 +11,7 @@ use crate::base::units::Bytes;
 use crate::commands::output::TextStyle;
 use crate::model::{LeakVerdict, MemoryPart};
 use crate::protocol::change::Change;
+use crate::protocol::host_tag::HostTag;
 use crate::protocol::line::Line;
 use crate::protocol::snapshot::Snapshot;
 use crate::protocol::snapshot::example::{host, peek};
@@ -418,4 +419,32 @@ fn no_line_is_wider_than_the_terminal() {
         let unit = next.trim_start().split([' ', ',', ';', ')']).next().unwrap_or_default();
         assert!(!["MiB", "GiB", "s", "min", "h", "d"].contains(&unit), "{line}\n{next}");
     }
+}
+
+#[test]
+fn hosts_with_the_same_gpu_and_pid_have_series_of_their_own() {
+    let mut host = host(1).with(7, "python train.py", 0, Bytes(0));
+    let mut text = String::new();
+    for second in 0..3 {
+        host = host.later(1);
+        (host.sequence, host.unix_ms) = (second, 1_700_000_000_000 + second * 1000);
+        for (host_key, name) in [(0, "left"), (1, "right")] {
+            host.gpus[0].processes[0].memory = Ok(Bytes::from_gib(host_key + 1));
+            let mut line = Vec::new();
+            Line::Full(Box::new(host.clone())).write(&mut line).unwrap();
+            HostTag { host_key, name: Some(name.into()) }.append_to(&mut line);
+            text += str::from_utf8(&line).unwrap();
+        }
+    }
+    let logs = [(Text::new("log"), read(&text))];
+    let json = json::of(&logs);
+    let series: Vec<_> = json["series"].as_array().unwrap().iter().filter(|series| series["pid"] == 7).collect();
+    let hosts: Vec<_> = series.iter().map(|series| (series["host"].as_str(), series["samples"].as_u64())).collect();
+    assert_eq!(hosts, [(Some("left"), Some(3)), (Some("right"), Some(3))]);
+    let lasts: Vec<_> = logs[0].1.series.iter().filter(|judged| judged.series.pid.is_some()).collect();
+    assert_eq!(lasts.iter().map(|judged| judged.points[2].1 >> 30).collect::<Vec<_>>(), [1, 2]);
+    assert!(text::of(&logs, style(80)).contains("right, GPU 0, process 7"));
+    // The name of the only host is left out.
+    let one: String = text.lines().step_by(2).map(|line| format!("{line}\n")).collect();
+    assert_eq!(json::of(&[(Text::new("log"), read(&one))])["series"][0]["host"], serde_json::Value::Null);
 }

@@ -53,7 +53,8 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
         for (way, judged) in log.series.iter().filter_map(|judged| Some((judged.way?, judged))) {
             // A process that grows tells more than its GPU.
             let is_process_of_it = |other: &JudgedSeries| {
-                other.way.is_some() && other.series.pid.is_some() && other.series.gpu == judged.series.gpu
+                let (ours, theirs) = (&judged.series, &other.series);
+                other.way.is_some() && theirs.pid.is_some() && (&theirs.host, &theirs.gpu) == (&ours.host, &ours.gpu)
             };
             if judged.series.pid.is_none() && log.series.iter().any(is_process_of_it) {
                 continue;
@@ -83,7 +84,7 @@ fn advise(text: &mut StyledText, logs: &[(Text, AnalyzedLog)]) {
     }
 }
 
-/// Returns the name of a series: `GPU 0, process 4711 (python)`.
+/// Returns the name of a series: `GPU 0, process 4711 (python)`; with several hosts, `left, GPU 0`.
 fn name(judged: &JudgedSeries) -> String {
     let series = &judged.series;
     let gpu = match (&series.gpu, series.is_index) {
@@ -91,6 +92,7 @@ fn name(judged: &JudgedSeries) -> String {
         (Some(gpu), false) => gpu.to_string(),
         (None, _) => "memory".to_owned(),
     };
+    let gpu = series.host.as_ref().map_or(gpu.clone(), |host| format!("{host}, {gpu}"));
     match (series.pid, &series.name) {
         (Some(pid), Some(process)) => format!("{gpu}, process {pid} ({process})"),
         (Some(pid), None) => format!("{gpu}, process {pid}"),

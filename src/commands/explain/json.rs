@@ -42,7 +42,7 @@ fn one(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Value {
         .iter()
         .map(|shortage| json!({ "name": shortage.name(), "sentence": sentence(*shortage, message, breakdown) }));
     json!({
-        "source": explained.source,
+        "source": explained.log.name,
         "line": explained.found.line,
         "count": explained.found.count,
         "ranks": explained.found.ranks,
@@ -83,7 +83,7 @@ fn others(explained: &ExplainedMessage<'_>, processes: &OtherProcesses) -> Vec<V
                     "user": process.facts.user.as_ref().ok(),
                     "command": table::command(process),
                     "verdict": processes.verdict(*pid).map(|(name, _)| name),
-                    "started_after_message": processes.started_after(*pid, explained.written),
+                    "started_after_message": processes.started_after(*pid, explained.log.written),
                 })
             });
             let bytes: Option<Bytes> = held.ok().map(RoundedAmount::bytes);

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
-use crate::commands::report::{self, table};
+use crate::commands::report::{self, HostState, ReadOptions, table};
 use crate::model::HostModel;
-use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
 
 /// The processes on this host.
@@ -20,15 +20,15 @@ pub(super) struct OtherProcesses {
 }
 
 impl OtherProcesses {
-    pub(super) fn look(agent: &AgentOptions, timeout: Duration) -> Self {
-        match report::look(agent, timeout, |snapshot| snapshot.host.scan.at != Moment(0)) {
-            Ok((model, reason)) => {
-                let trouble = model.latest().and_then(|latest| latest.driver.trouble.as_ref());
-                let reason = trouble.map(|trouble| trouble.sentence.clone()).or(reason);
-                Self { model: Some(model), reason: reason.map(|reason| reason.to_string()) }
-            }
-            Err(error) => Self { model: None, reason: Some(format!("{error:#}")) },
-        }
+    pub(super) fn look(read: &ReadOptions) -> Self {
+        let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
+        let seen = report::read_once(read, is_scanned, |hosts| {
+            let HostState { model, trouble, .. } = &hosts[0];
+            let driver_trouble = model.latest().and_then(|latest| latest.driver.trouble.as_ref());
+            let reason = driver_trouble.map(|trouble| &trouble.sentence).or(trouble.as_ref());
+            Self { model: Some((*model).clone()), reason: reason.map(Text::to_string) }
+        });
+        seen.unwrap_or_else(|error| Self { model: None, reason: Some(format!("{error:#}")) })
     }
 
     pub(super) fn find(&self, pid: u32) -> Option<(&Snapshot, &Process)> {

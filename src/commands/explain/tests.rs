@@ -24,13 +24,13 @@ fn find(bytes: &[u8]) -> ScannedLog {
 
 fn explained(log: ScannedLog) -> Value {
     let source = LogSource::unnamed(log);
-    let messages: Vec<_> = source.explain(false).collect();
+    let messages: Vec<_> = source.explain().collect();
     json::of(&messages, source.log.left_out, &OtherProcesses::default())
 }
 
 fn explained_text(log: ScannedLog, style: TextStyle) -> String {
     let source = LogSource::unnamed(log);
-    let messages: Vec<_> = source.explain(false).collect();
+    let messages: Vec<_> = source.explain().collect();
     text::of(&messages, &OtherProcesses::default(), style)
 }
 

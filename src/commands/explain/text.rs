@@ -67,7 +67,7 @@ fn one(
         text.paragraph(0, note);
     }
     let pids: Vec<u32> = breakdown.other_processes().map(|(pid, _)| pid).collect();
-    for sentence in processes.sentences(&pids, explained.written) {
+    for sentence in processes.sentences(&pids, explained.log.written) {
         text.paragraph(0, sentence);
     }
     let (known, new): (Vec<Advice>, Vec<Advice>) =
@@ -184,8 +184,8 @@ fn headline(number: Option<usize>, explained: &ExplainedMessage<'_>) -> String {
         (None, MessageForm::Absurd) => ": more than 1 EB requested".to_owned(),
         (None, _) => String::new(),
     };
-    let mut places: Vec<String> = explained.source.map(Text::to_string).into_iter().collect();
-    if explained.has_lines {
+    let mut places: Vec<String> = explained.log.name.as_ref().map(Text::to_string).into_iter().collect();
+    if explained.log.log.lines > 1 {
         places.push(format!("line {}", found.line));
     }
     match found.ranks.as_slice() {

@@ -34,7 +34,7 @@ fn of_host(report: &HostReport<'_>) -> String {
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
         lines.extend(gpu_processes.into_iter().map(|used| process_sentence(model, snapshot, gpu, used)));
         if let Some(unaccounted) = model.unaccounted().iter().find(|unaccounted| unaccounted.gpu == gpu.uuid) {
-            let number = table::number(gpu);
+            let number = labels::gpu_label(gpu);
             lines.push(format!("Unaccounted on GPU {number}: {}, held by no listed process.", unaccounted.memory));
         }
     }
@@ -62,7 +62,7 @@ fn gpu_sentence(model: &HostModel, gpu: &Gpu) -> String {
     let (load, health) = (&gpu.load, &gpu.health);
     format!(
         "GPU {}, {}: memory {} of {} in use, a kernel ran {} of the time, temperature {}, power {}, health {}.",
-        table::number(gpu),
+        labels::gpu_label(gpu),
         describe(&gpu.facts.name),
         describe(&load.memory_used),
         describe(&load.memory_total),
@@ -85,7 +85,7 @@ fn process_sentence(model: &HostModel, snapshot: &Snapshot, gpu: &Gpu, gpu_proce
         "Process {} of {} on GPU {}: memory {}, kernels ran {} of the time, started {} ago, runs {}.{}{}{}",
         id.pid,
         show(&|process| describe(&process.facts.user)),
-        table::number(gpu),
+        labels::gpu_label(gpu),
         describe(&gpu_process.memory),
         percent(gpu_process.sm),
         show(&|process| labels::elapsed(snapshot, process).map_or("unknown".to_owned(), |age| Elapsed(age).to_string())),

@@ -10,12 +10,14 @@ use super::HostReport;
 use crate::app::columns::{Align, Columns, ListColumn};
 use crate::app::gpu_cells;
 use crate::app::gpu_columns::GpuColumn;
-use crate::app::labels::has_cache;
+use crate::app::labels::{self, has_cache};
 use crate::app::process_cells::{self, ProcessLine};
 use crate::app::process_columns::ProcessColumn;
 use crate::base::text::Text;
 use crate::model::{ProcessTotal, Total};
-use crate::protocol::snapshot::{Gpu, GpuProcess, Process, Reading, Snapshot};
+use crate::protocol::snapshot::{
+    Gpu, GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Reading, Snapshot,
+};
 
 /// A file or a pipe gets the columns of a screen of this width: those that say something on most hosts.
 const PIPE_WIDTH: u16 = 120;
@@ -98,11 +100,18 @@ fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<Str
         let mut gpu_processes: Vec<&GpuProcess> = gpu.processes.iter().collect();
         gpu_processes.sort_by_key(|gpu_process| std::cmp::Reverse(gpu_process.memory.ok()));
         for gpu_process in gpu_processes {
-            let Some(process) = snapshot.process(gpu_process.process) else { continue };
+            let id = gpu_process.process;
+            // A process that the snapshot does not list is known by its PID and memory only.
+            let unlisted = Process {
+                id,
+                facts: ProcessFacts::missing(Identity::Unverified, Missing::Unsupported).into(),
+                load: ProcessLoad::missing(Missing::Unsupported),
+                allocator: None,
+            };
+            let process = snapshot.process(id).unwrap_or(&unlisted);
             let total = Total::of([gpu_process.memory].into_iter());
             let capacity = Total::of([gpu.load.memory_total].into_iter());
-            let on_gpu =
-                ProcessTotal { process: process.id, gpus: vec![place], memory: total, capacity, sm: gpu_process.sm };
+            let on_gpu = ProcessTotal { process: id, gpus: vec![place], memory: total, capacity, sm: gpu_process.sm };
             let process_line = ProcessLine {
                 host: name,
                 model,
@@ -159,24 +168,9 @@ pub(crate) fn cell<T: Display>(reading: &Reading<T>) -> String {
     }
 }
 
-/// `3`; `3:1` for the instance 1 of GPU 3.
-pub(crate) fn number(gpu: &Gpu) -> String {
-    match (&gpu.facts.parent, gpu.facts.gpu_instance) {
-        (Some(_), Ok(instance)) => format!("{}:{instance}", gpu.facts.index),
-        _ => gpu.facts.index.to_string(),
-    }
-}
-
-/// Its program, without where that lies, and its arguments; its short name where it has none, or we may not know.
+/// The program's file name and its arguments, or the kernel's name of the process.
 pub(crate) fn command(process: &Process) -> String {
-    match &process.facts.argv {
-        Ok(argv) if !argv.is_empty() => {
-            let mut words = argv.iter();
-            let program = words.next().map(|it| it.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or(it));
-            program.into_iter().chain(words).collect::<Vec<_>>().join(" ")
-        }
-        _ => cell(&process.facts.comm),
-    }
+    labels::command_line(process).unwrap_or_else(|| cell(&process.facts.comm))
 }
 
 /// Adds a table: the headings, then the rows, each column as wide as its widest cell.
@@ -221,7 +215,7 @@ mod tests {
     use super::*;
     use crate::base::units::{Bytes, Moment};
     use crate::model::HostModel;
-    use crate::protocol::snapshot::{Cause, Missing, Trouble, example};
+    use crate::protocol::snapshot::{Cause, Trouble, example};
 
     #[track_caller]
     fn check(snapshot: Snapshot, width: Option<usize>, expected: &[&str]) {
@@ -253,6 +247,25 @@ mod tests {
                 "0    100  alice  20.0G         40%  99%  3.0G  16m39s  S  ok       python train.py",
                 "1    100  alice  30.0G         40%  99%  3.0G  16m39s  S  ok       python train.py",
                 "1    200  alice   2.0G         40%  99%  3.0G  16m38s  S  ok       python eval.py",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_gpu_process_that_is_not_listed_has_a_row() {
+        let mut host = example::host(1).with(100, "python train.py", 0, Bytes::from_gib(20));
+        host.processes.clear();
+        check(
+            host,
+            None,
+            &[
+                "box  driver 580.65.06  CUDA 13.0  cpu 12%  memory 100 GiB of 512 GiB",
+                "",
+                "#  GPU             MEMORY       SM  TEMP  POWER  HEALTH",
+                "0  H100 80GB HBM3  20.0/80.0G  50%  50°C   300W  ok",
+                "",
+                "GPU  PID  USER    MEM  CACHE   SM  CPU  RSS    TIME  S  VERDICT  COMMAND",
+                "0    100  N/A   20.0G         40%  N/A  N/A  16m39s  ?           N/A",
             ],
         );
     }

@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::base::text::Text;
 use crate::model::{Fleet, HostLabel, HostModel};
-use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::command::Command;
 use crate::protocol::host_key::HostKey;
 use crate::protocol::line::Line;
@@ -21,53 +20,78 @@ const PASSES_FOR_RATES: u32 = 2;
 /// Decides whether a snapshot has all that a report needs.
 pub(super) type IsEnough = fn(&Snapshot) -> bool;
 
-/// Reads this host until two passes and `is_enough`. Returns its model, and why the report is not complete.
+/// The hosts to read, and how long to wait for them.
+#[derive(Debug, Clone)]
+pub struct ReadOptions {
+    /// The sources of lines, in the order of their host keys.
+    pub sources: Vec<Source>,
+    /// The time from one pass of an agent to the next.
+    pub interval: Duration,
+    /// How long to wait for the driver.
+    pub timeout: Duration,
+}
+
+/// The state of a host after a pass of all hosts.
+pub(crate) struct HostState<'a> {
+    /// The name of the host.
+    pub(crate) name: &'a str,
+    /// The model of the host, which is empty if nothing was read.
+    pub(crate) model: &'a HostModel,
+    /// Why the model is not complete; `None` if it is.
+    pub(crate) trouble: Option<Text>,
+}
+
+/// Runs a future on this thread.
+pub(super) fn block_on<T>(future: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future)
+}
+
+/// Reads each host until two passes and `is_enough`, or until the time is up, and passes them to `see`.
 ///
 /// # Errors
 ///
-/// When no agent can be started.
-pub(crate) fn look(
-    agent_options: &AgentOptions,
-    timeout: Duration,
+/// When no source can be started.
+pub(crate) fn read_once<T>(
+    read: &ReadOptions,
     is_enough: IsEnough,
-) -> anyhow::Result<(HostModel, Option<Text>)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut watch = Watch::start(vec![Source::LocalAgent(agent_options.clone())])?;
-        watch.settle(timeout, is_enough).await;
-        let model = watch.fleet.host(HostKey::FIRST).cloned().unwrap_or_default();
-        Ok((model, watch.trouble(HostKey::FIRST, timeout, is_enough)))
+    see: impl FnOnce(&[HostState<'_>]) -> T,
+) -> anyhow::Result<T> {
+    block_on(async {
+        let mut watch = Watch::start(read.sources.clone())?;
+        watch.settle(read.timeout, is_enough).await;
+        Ok(see(&watch.states(read.timeout, is_enough)))
     })
 }
 
-/// Calls `see` after each pass, with `rates` from the second pass on, until it returns a value. Returns a sentence when the
-/// agent ends, or writes nothing for the interval and `timeout`.
+/// Passes the hosts to `see` after each pass, with `rates` from the second pass on, until it returns a value. Returns a
+/// sentence when no agent is left, or when none writes anything for the interval and the timeout.
 ///
 /// # Errors
 ///
-/// When no agent can be started.
-pub(crate) fn follow<T>(
-    agent_options: &AgentOptions,
-    timeout: Duration,
+/// When no source can be started.
+pub(crate) fn read_until<T>(
+    read: &ReadOptions,
     rates: bool,
-    mut see: impl FnMut(&HostModel) -> Option<T>,
+    mut see: impl FnMut(&[HostState<'_>]) -> Option<T>,
 ) -> anyhow::Result<Result<T, Text>> {
-    let timeout = agent_options.interval + timeout;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let mut watch = Watch::start(vec![Source::LocalAgent(agent_options.clone())])?;
+    let timeout = read.interval + read.timeout;
+    block_on(async {
+        let mut watch = Watch::start(read.sources.clone())?;
         if !rates {
-            watch.hosts.entry(HostKey::FIRST).or_default().passes = PASSES_FOR_RATES - 1;
+            watch.hosts.values_mut().for_each(|progress| progress.passes = PASSES_FOR_RATES - 1);
         }
         loop {
             watch.settle(timeout, |_| true).await;
-            if let Some(reason) = watch.trouble(HostKey::FIRST, timeout, |_| true) {
-                return Ok(Err(reason));
+            let states = watch.states(timeout, |_| true);
+            let troubles: Vec<&str> =
+                states.iter().filter_map(|state| state.trouble.as_ref().map(Text::as_str)).collect();
+            if troubles.len() == states.len() {
+                return Ok(Err(Text::new(troubles.join("; "))));
             }
-            if let Some(seen) = watch.fleet.host(HostKey::FIRST).and_then(&mut see) {
+            if let Some(seen) = see(&states) {
                 return Ok(Ok(seen));
             }
-            watch.next_report(agent_options.interval).await;
+            watch.next_report(read.interval).await;
         }
     })
 }
@@ -79,6 +103,8 @@ pub(super) struct Watch {
     pub(super) fleet: Fleet,
     hosts: BTreeMap<HostKey, HostProgress>,
     has_recording_ended: bool,
+    /// The model of each host that nothing was read of.
+    unread: HostModel,
 }
 
 /// How far one host has come since its source was started.
@@ -103,7 +129,7 @@ impl Watch {
             fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
             hosts.insert(host, HostProgress::default());
         }
-        Ok(Self { sources, fleet, hosts, has_recording_ended: false })
+        Ok(Self { sources, fleet, hosts, has_recording_ended: false, unread: HostModel::default() })
     }
 
     /// Waits until each host that is not late has two passes and `is_enough`, or has ended, or the time is up. Reads a
@@ -180,6 +206,15 @@ impl Watch {
             let model = self.fleet.host(*host).filter(|_| progress.has_snapshot);
             (*host, model.and_then(|model| Some((model, model.latest()?))))
         })
+    }
+
+    fn states(&self, timeout: Duration, is_enough: IsEnough) -> Vec<HostState<'_>> {
+        let state = |host: &HostKey| HostState {
+            name: self.fleet.name(*host),
+            model: self.fleet.host(*host).unwrap_or(&self.unread),
+            trouble: self.trouble(*host, timeout, is_enough),
+        };
+        self.hosts.keys().map(state).collect()
     }
 
     /// Why a report on a host is not complete; `None` when it is.

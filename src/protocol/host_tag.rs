@@ -1,15 +1,16 @@
 //! The tag that says which host a line comes from, in a file or an output with lines of several hosts.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::base::text::Text;
 
-/// The field `source` of a line. The reader of the line wrote it; an agent never does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The host that a line comes from. gputop adds it to the lines of `--json` and of recordings; an agent never writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostTag {
-    /// The number of the host among the hosts of that reader.
+    /// The number of the host, from 0 in the order of the sources.
     pub host_key: u64,
-    /// The name of the host for people; no two hosts of one reader have the same name.
+    /// The name of the host, different from the names of the other hosts of the output or recording.
     pub name: Option<Text>,
 }
 
