@@ -21,16 +21,16 @@ use gputop::cli::Cli;
 use strum::VariantArray;
 
 fn main() -> anyhow::Result<()> {
-    let folder = std::env::args_os().nth(1).map(PathBuf::from).context("say into which folder")?;
+    let folder = std::env::args_os().nth(1).map(PathBuf::from).context("name the folder to write to")?;
     let (pages, completions) = (folder.join("man"), folder.join("completions"));
     for folder in [&pages, &completions] {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let mut command = Cli::command();
     command.build();
     let mut main = File::create(pages.join("gputop.1"))?;
     write_main(&command, &mut main)?;
-    for task in command.get_subcommands().filter(|it| !it.is_hide_set() && it.get_name() != "help") {
+    for task in command.get_subcommands().filter(|task| !task.is_hide_set() && task.get_name() != "help") {
         let name = format!("gputop-{}", task.get_name());
         let page = task.clone().display_name(name.clone()).bin_name(name.replacen('-', " ", 1));
         Man::new(page).render(&mut File::create(pages.join(format!("{name}.1")))?)?;
@@ -45,28 +45,28 @@ fn complete(shell: Shell, folder: &Path) -> io::Result<()> {
     generate_to(shell, &mut offered(&Cli::command()), "gputop", folder).map(drop)
 }
 
-/// A command as completions offer it: without what is hidden, and with the names that a list of columns may begin with,
-/// where a shell would offer files.
+/// Returns a command as completions offer it: without hidden arguments and subcommands, and with the names of columns for
+/// arguments that begin with one.
 fn offered(command: &Command) -> Command {
-    let argument = |it: &Arg| match it.get_id().as_str() {
-        "sort" => names(it, ProcessColumn::sorts),
-        "columns" => names(it, |_: ProcessColumn| true),
-        "gpu_columns" => names(it, |_: GpuColumn| true),
-        _ => it.clone(),
+    let with_names = |argument: &Arg| match argument.get_id().as_str() {
+        "sort" => names(argument, ProcessColumn::sorts),
+        "columns" => names(argument, |_: ProcessColumn| true),
+        "gpu_columns" => names(argument, |_: GpuColumn| true),
+        _ => argument.clone(),
     };
     // clap keeps names for as long as the program runs.
     let name: &'static str = command.get_name().to_owned().leak();
-    let it = Command::new(name)
+    let offered = Command::new(name)
         .about(command.get_about().cloned().unwrap_or_default())
-        .args(command.get_arguments().filter(|it| !it.is_hide_set()).map(argument))
-        .subcommands(command.get_subcommands().filter(|it| !it.is_hide_set()).map(offered));
+        .args(command.get_arguments().filter(|argument| !argument.is_hide_set()).map(with_names))
+        .subcommands(command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()).map(offered));
     match command.get_version() {
-        Some(version) => it.version(&*version.to_owned().leak()),
-        None => it,
+        Some(version) => offered.version(&*version.to_owned().leak()),
+        None => offered,
     }
 }
 
-/// An argument that begins with the name of a column.
+/// Returns an argument whose completions are the names of columns.
 fn names<C: ListColumn>(argument: &Arg, is_offered: fn(C) -> bool) -> Arg {
     let names = C::VARIANTS.iter().filter(|column| is_offered(**column)).map(|column| column.spec().name);
     argument.clone().value_parser(PossibleValuesParser::new(names))
@@ -85,7 +85,7 @@ fn write_main(command: &Command, out: &mut impl Write) -> io::Result<()> {
     man.render_version_section(out)
 }
 
-/// The table of keys, as the program has it.
+/// Writes the section on keys, from the program's table of keys.
 fn keys(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, ".SH KEYS")?;
     for context in KeyContext::VARIANTS {
@@ -98,67 +98,67 @@ fn keys(out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Text that roff takes as it is.
+/// Escapes a text for roff.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-").replace('^', "\\(ha").replace('`', "\\(ga");
     if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }
 
-/// What the command line does not know of itself.
+/// The sections that follow the keys.
 const REST: &str = r".SH FILES
 .TP
 \fI$XDG_CONFIG_HOME/gputop/config.toml\fR, \fI~/.config/gputop/config.toml\fR
-What the person set: \fBtheme\fR, \fBinterval\fR, \fBcolumns\fR, \fBgpu_columns\fR, \fBsort\fR, \fBgroup\fR, \fBmine\fR, \fBhost\fR, \fBmouse\fR, \fBascii\fR. \fBW\fR writes it. A flag counts more than a variable, and that more than the file. A name that is not known is said and passed over; a value that does not do is said with its line.
+The settings of the user: \fBtheme\fR, \fBinterval\fR, \fBcolumns\fR, \fBgpu_columns\fR, \fBsort\fR, \fBgroup\fR, \fBmine\fR, \fBhost\fR, \fBmouse\fR, \fBascii\fR. \fBW\fR writes it. Flags take precedence over variables, and variables over the file. Unknown keys are reported and ignored; invalid values are errors that name the line.
 .TP
 \fI$XDG_STATE_HOME/gputop/screen.toml\fR, \fI~/.local/state/gputop/screen.toml\fR
-How the screen was left: sorting, columns, grouping, colours. What config.toml says counts more.
+The settings changed on the screen in the last run: sorting, columns, grouping, colours. config.toml takes precedence.
 .TP
 \fI$XDG_STATE_HOME/gputop/kills.jsonl\fR
-What was signalled, when, and what came of it, a line each.
+The audit log: one line for each signal, with its time and result.
 .SH ENVIRONMENT
 .TP
 \fBGPUTOP_INTERVAL\fR, \fBGPUTOP_THEME\fR, \fBGPUTOP_COLUMNS\fR, \fBGPUTOP_SORT\fR, \fBGPUTOP_GROUP\fR, \fBGPUTOP_CONFIG\fR, \fBGPUTOP_NVML_LIB\fR
-As the flags of these names.
+Defaults of the flags with these names.
 .TP
 \fBNO_COLOR\fR
-When it is set and not empty, there are no colours.
+Disables colours if set and not empty.
 .SH EXIT STATUS
 .TP
 .B 0
-All is well.
+Everything could be read.
 .TP
 .B 1
-An error; the standard error says which.
+An error, described on the standard error.
 .TP
 .B 2
-The command line makes no sense.
+The command line is invalid.
 .TP
 .B 3
-No NVIDIA driver answers.
+No NVIDIA driver responds.
 .TP
 .B 4
-The driver knows of no GPU.
+The driver finds no GPU.
 .TP
 .B 5
-Some GPU or reading failed, or the timeout was up; the output says which.
+A GPU or reading failed, or the timeout passed; the output says which.
 .TP
 .B 6
-There was nothing to explain in a file, an argument or \fB\-\fR, or no such GPU.
+\fBgputop explain\fR found no message, \fBgputop analyze\fR no series, or no GPU has the given ID.
 .TP
 .B 10
-\fBgputop orphans\fR found some.
+\fBgputop orphans\fR found orphans.
 .TP
 .B 11
-\fBgputop free\fR found too few.
+\fBgputop free\fR found too few free GPUs.
 .TP
 .B 128 + N
-Signal N ended it.
+Signal N ended gputop.
 .SH SAFETY
-No single key ends anything. A signal goes through a pidfd that was opened before the start time of the process was compared with that of the one on the screen, so it reaches that process or nobody. PID 1, kernel threads, gputop itself and its ancestors are refused, and so is a PID that may belong to another PID namespace. \fB\-\-readonly\fR signals nobody.
+No single key ends anything. A signal goes through a pidfd that was opened before the start time of the process was compared with that of the one on the screen, so it reaches that process or none. PID 1, kernel threads, gputop itself and its ancestors are refused, and so is a PID that may belong to another PID namespace. With \fB\-\-readonly\fR, gputop sends no signal.
 .PP
-What could not be read is never shown as 0: \fBN/A\fR is never reported here, \fBperm\fR may be seen by someone else, \fBERR\fR should have worked, \fB\&...\fR was not read yet.
+A value that could not be read is never shown as 0: \fBN/A\fR is not reported by this GPU, driver or system, \fBperm\fR needs other permissions, \fBERR\fR failed, \fB\&...\fR was not read yet.
 .PP
-The driver is called in a process of its own, \fBgputop agent\fR: one that hangs takes no screen with it.
+A separate process, \fBgputop agent\fR, calls the driver, so a driver that hangs does not block the screen.
 ";
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use ratatui::style::{Color, Modifier};
 fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let mut next =
-        |what: &str| arguments.next().with_context(|| format!("{what} is missing: see the head of this file"));
+        |name: &str| arguments.next().with_context(|| format!("{name} is missing: see the head of this file"));
     let size = next("the size")?;
     let (width, height) = size.split_once('x').context("the size reads like 100x30")?;
     let (width, height): (u16, u16) = (width.parse()?, height.parse()?);
@@ -53,12 +53,12 @@ fn main() -> anyhow::Result<()> {
             "F9" => KeyCode::F(9),
             letter => KeyCode::Char(letter.chars().next().unwrap_or(' ')),
         };
-        if let Some(Effect::Commands(asked)) = app.update(Event::Key(KeyEvent::from(code))) {
-            for (_, command) in asked {
+        if let Some(Effect::Commands(commands_of_hosts)) = app.update(Event::Key(KeyEvent::from(code))) {
+            for (_, command) in commands_of_hosts {
                 command.write(&mut commands)?;
             }
         }
-        // What comes of it is on the screen by then.
+        // After three seconds, the result is on the screen.
         watch(&mut app, &mut lines, 3)?;
     }
 
@@ -69,12 +69,12 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The latest moment of the agent.
+/// Returns the time of the latest snapshot.
 fn now(app: &App) -> Moment {
     app.fleet().host(HostKey::FIRST).map_or_else(Moment::default, HostModel::now)
 }
 
-/// Takes in what the agent says, for so many seconds of its own time.
+/// Applies the lines of the agent for this many seconds of data time.
 fn watch(app: &mut App, lines: &mut impl Iterator<Item = io::Result<Vec<u8>>>, seconds: u64) -> anyhow::Result<()> {
     let until = now(app).after(Duration::from_secs(seconds));
     let is_first = app.fleet().host(HostKey::FIRST).is_none();
@@ -117,8 +117,8 @@ fn svg(buffer: &Buffer, mut out: impl Write) -> io::Result<()> {
             x += u16::try_from(run.len()).unwrap_or(u16::MAX);
         }
         x = 0;
-        // Letters, and blocks and lines, which may come from a font of another width, are runs of their own.
-        let kind = |it: &Cell| (it.style(), dots_of(it).is_some(), it.symbol().is_ascii());
+        // Letters are separate runs from blocks and lines, whose font may have another width.
+        let kind = |cell: &Cell| (cell.style(), dots_of(cell).is_some(), cell.symbol().is_ascii());
         for run in row.chunk_by(|a, b| kind(a) == kind(b)) {
             if dots_of(run[0]).is_some() {
                 write_dots(&mut out, run, x, y)?;
@@ -131,7 +131,7 @@ fn svg(buffer: &Buffer, mut out: impl Write) -> io::Result<()> {
     writeln!(out, "</g></svg>")
 }
 
-/// What stands behind a run, if anything does.
+/// Writes the background of a run of cells, if it has one.
 fn write_back(out: &mut impl Write, run: &[&Cell], x: u16, y: u16) -> io::Result<()> {
     let cell = run[0];
     if !cell.modifier.contains(Modifier::REVERSED) {
@@ -171,7 +171,7 @@ fn dots_of(cell: &Cell) -> Option<u32> {
     ('\u{2800}'..='\u{28ff}').contains(&letter).then_some(letter as u32 & 0xff)
 }
 
-/// Draws braille as dots: such letters often come from a font of another width.
+/// Draws braille as dots, because the font of braille letters often has another width.
 fn write_dots(out: &mut impl Write, run: &[&Cell], x: u16, y: u16) -> io::Result<()> {
     /// The place of each bit in its cell.
     const PLACES: [(f64, f64); 8] =
@@ -183,7 +183,9 @@ fn write_dots(out: &mut impl Write, run: &[&Cell], x: u16, y: u16) -> io::Result
     };
     let set = (x..).zip(run.iter().filter_map(|cell| dots_of(cell)));
     let path: String = set
-        .flat_map(|(x, bits)| (0..).zip(PLACES).filter(move |(bit, _)| bits >> bit & 1 == 1).map(move |it| (x, it.1)))
+        .flat_map(|(x, bits)| {
+            (0..).zip(PLACES).filter(move |(bit, _)| bits >> bit & 1 == 1).map(move |(_, place)| (x, place))
+        })
         .map(|(x, place)| dot(x, place))
         .collect();
     let opacity = if run[0].modifier.contains(Modifier::DIM) { r#" opacity="0.55""# } else { "" };

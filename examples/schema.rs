@@ -1,4 +1,4 @@
-//! Prints the JSON Schema of the agent's lines: what `assets/schema.json` holds.
+//! Prints the JSON Schema of the agent's lines, which is the content of `assets/schema.json`.
 
 use std::io::{self, Write};
 

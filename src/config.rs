@@ -118,19 +118,18 @@ impl Config {
                 Ok(String::new())
             })
         };
-        let text = match &screen.config {
+        let text = match (&screen.config, &file) {
             // The file of a flag may be a pipe that another program still writes: no deadline.
-            Some(path) => fs::read_to_string(path),
-            None => file.clone().map_or_else(|| Ok(String::new()), &mut read_in_time),
+            (Some(path), _) => fs::read_to_string(path),
+            (None, Some(path)) => match read_in_time(path.clone()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+                text => text,
+            },
+            (None, None) => Ok(String::new()),
         };
-        let text = match (text, file.as_ref()) {
-            (Ok(text), _) => text,
-            (Err(error), Some(path)) if screen.config.is_some() || error.kind() != io::ErrorKind::NotFound => {
-                return Err(format!("cannot read {}: {error}", path.display()));
-            }
-            (Err(_), _) => String::new(),
-        };
-        let mut config = parse(&text, file.as_deref().unwrap_or(Path::new("config.toml")))?;
+        let name = file.as_deref().unwrap_or(Path::new("config.toml"));
+        let text = text.map_err(|error| format!("cannot read {}: {error}", name.display()))?;
+        let mut config = parse(&text, name)?;
         // gputop wrote that file itself: an error in it comes from another version, and is ignored.
         let last_run = home_file("XDG_STATE_HOME", ".local/state", "screen.toml").and_then(|path| {
             let text = read_in_time(path.clone()).ok()?;
@@ -146,9 +145,21 @@ impl Config {
     /// Writes settings into `config.toml` and keeps everything else in it. Returns a sentence that says where, or why it
     /// failed. Blocks while the home directory hangs.
     fn write(&self, settings: &Settings) -> String {
-        match &self.file {
-            Some(path) => write(path, &lines(settings)),
-            None => "cannot save settings: HOME is not set".to_owned(),
+        let Some(path) = &self.file else { return "cannot save settings: HOME is not set".to_owned() };
+        // Users link config.toml to a repository of such files: the link stays.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            text => text,
+        };
+        let written = match text.map(|text| merged(&text, &lines(settings))) {
+            Ok(Ok(text)) => replace_file(&path, &text),
+            Ok(Err(why)) => return format!("{}: {why}", path.display()),
+            Err(error) => Err(error),
+        };
+        match written {
+            Ok(()) => format!("written to {}", path.display()),
+            Err(error) => format!("cannot write {}: {error}", path.display()),
         }
     }
 
@@ -176,22 +187,6 @@ fn in_time<T: Send + 'static>(patience: Duration, function: impl FnOnce() -> T +
     let (result, received) = mpsc::channel();
     thread::Builder::new().name("settings".to_owned()).spawn(move || result.send(function())).ok()?;
     received.recv_timeout(patience).ok()
-}
-
-/// Writes these values into a file of the user. Returns a sentence that says where, or why it failed.
-fn write(path: &Path, lines: &[(&'static str, String)]) -> String {
-    // Users link config.toml to a repository of such files: the link stays.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let failed = |error: io::Error| format!("cannot write {}: {error}", path.display());
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-        Err(error) => return failed(error),
-    };
-    match merged(&text, lines) {
-        Ok(text) => replace_file(&path, &text).map_or_else(failed, |()| format!("written to {}", path.display())),
-        Err(why) => format!("{}: {why}", path.display()),
-    }
 }
 
 /// Returns a file of gputop in a directory of the XDG Base Directory Specification, or `None` without a home directory.

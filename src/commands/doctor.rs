@@ -82,7 +82,7 @@ pub fn run(options: &DoctorOptions) -> anyhow::Result<ExitCode> {
     let able = TerminalAbilities::from_env();
     let mut diagnoses = Vec::new();
     let exit = report::read_once(&options.read, is_scanned, |hosts| {
-        let Some(snapshot) = hosts[0].model.latest() else {
+        let Some((_, snapshot)) = hosts[0].seen else {
             let reason = hosts[0].trouble.as_ref().map_or("does not respond", Text::as_str);
             diagnoses.push(Diagnosis::error("agent", reason, None));
             return Exit::Error;

@@ -37,7 +37,7 @@ pub fn run(options: &FreeOptions) -> anyhow::Result<ExitCode> {
     let found = report::read_until(&options.read, true, |hosts| {
         let results = hosts.iter().zip(&mut searches).map(|(host, search)| match &host.trouble {
             Some(trouble) => Some(Err((Exit::Error, trouble.to_string()))),
-            None => search.look(host.model),
+            None => host.seen.and_then(|(model, snapshot)| search.look(model, snapshot)),
         });
         first_free(hosts, results.collect())
     })?;
@@ -65,7 +65,7 @@ fn first_free(hosts: &[HostState<'_>], mut results: Vec<SearchResult>) -> Search
         return Some(Ok(format!("HOST={} {line}", host.name)));
     }
     let failures: Vec<(Exit, String)> =
-        results.into_iter().collect::<Option<Vec<_>>>()?.into_iter().flat_map(Result::err).collect();
+        results.into_iter().collect::<Option<Vec<_>>>()?.into_iter().filter_map(Result::err).collect();
     let exits: Vec<Exit> = failures.iter().map(|(exit, _)| *exit).collect();
     let exit = if exits.contains(&Exit::NoneFree) { Exit::NoneFree } else { Exit::combined(&exits) };
     let reasons = hosts.iter().zip(&failures).map(|(host, (_, reason))| format!("{}: {reason}", host.name));
@@ -82,8 +82,7 @@ struct FreeGpuSearch<'a> {
 impl FreeGpuSearch<'_> {
     /// Looks at the latest snapshot. Returns the line to print, or the reason why there is none. Returns `None` to wait for
     /// the next snapshot.
-    fn look(&mut self, model: &HostModel) -> SearchResult {
-        let snapshot = model.latest()?;
+    fn look(&mut self, model: &HostModel, snapshot: &Snapshot) -> SearchResult {
         let began = *self.began.get_or_insert(snapshot.at);
         if snapshot.gpus.is_empty() {
             let reason = snapshot.driver.trouble.as_ref().map_or_else(

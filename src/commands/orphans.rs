@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::app::labels;
-use crate::base::text::Text;
 use crate::base::units::{Bytes, Moment};
 use crate::commands::output::{self, TextStyle};
 use crate::commands::report::table::{self, Heading, cell};
@@ -33,19 +32,19 @@ pub struct OrphansOptions {
 /// Prints the orphans. Fails if no agent can be started, or if the standard output cannot be written.
 pub fn run(options: &OrphansOptions) -> anyhow::Result<ExitCode> {
     let exits = report::read_once(&options.read, is_complete, |hosts| {
-        hosts.iter().map(|host| print(options, host, hosts.len() > 1)).collect::<anyhow::Result<Vec<Exit>>>()
+        hosts.iter().map(|host| print(options, hosts, host)).collect::<anyhow::Result<Vec<Exit>>>()
     })??;
     Ok(if exits.contains(&Exit::Found) { Exit::Found } else { Exit::combined(&exits) }.into())
 }
 
 /// Prints the orphans of a host.
-fn print(options: &OrphansOptions, host: &HostState<'_>, names_host: bool) -> anyhow::Result<Exit> {
-    let HostState { name, model, trouble } = host;
-    let is_all = trouble.is_none();
+fn print(options: &OrphansOptions, hosts: &[HostState<'_>], host: &HostState<'_>) -> anyhow::Result<Exit> {
+    let HostState { name, trouble, .. } = host;
+    let (names_host, is_all) = (hosts.len() > 1, trouble.is_none());
     if let Some(trouble) = trouble {
-        report::complain(&if names_host { Text::new(format!("{name}: {trouble}")) } else { trouble.clone() });
+        report::complain(&report::sentence_on(hosts, name, trouble));
     }
-    let Some(snapshot) = model.latest() else { return Ok(Exit::Error) };
+    let Some((model, snapshot)) = host.seen else { return Ok(Exit::Error) };
     let found = FoundOrphans::of(model, snapshot, options.user.as_deref());
     if options.json {
         let mut json = found.json(is_all);
@@ -66,11 +65,9 @@ fn print(options: &OrphansOptions, host: &HostState<'_>, names_host: bool) -> an
 fn is_complete(snapshot: &Snapshot) -> bool {
     /// A younger process is no orphan, and is not waited for: a busy host always has one.
     const YOUNG: Duration = Duration::from_secs(2);
-    let per_second = snapshot.host.facts.ticks_per_second.max(1);
     let is_incomplete = |process: &Process| {
         let is_on_gpu = snapshot.gpus.iter().any(|gpu| gpu.device_file_holders.contains(&process.id));
-        let started = process.id.start_ticks.map(|ticks| Moment(ticks.saturating_mul(1000) / per_second));
-        let is_young = started.is_some_and(|started| snapshot.at.since(started) < YOUNG);
+        let is_young = labels::elapsed(snapshot, process).is_ok_and(|age| age < YOUNG);
         // A zombie has no arguments. The CPU use of related processes without a GPU is read every few seconds only.
         process.load.state != Ok(State::Zombie)
             && (is_on_gpu || !is_young)

@@ -83,7 +83,7 @@ pub fn run(options: &QueryOptions) -> anyhow::Result<ExitCode> {
     let shortest_pause = options.every.unwrap_or(Duration::ZERO) / 2;
     let mut unknown_ids = Vec::new();
     let outcome = report::read_until(&read, false, |hosts| {
-        let snapshot = hosts[0].model.latest()?;
+        let (_, snapshot) = hosts[0].seen?;
         if answered_at.is_some_and(|answered_at| snapshot.at.since(answered_at) < shortest_pause) {
             return None;
         }

@@ -30,21 +30,21 @@ use crate::protocol::snapshot::{Cause, Failure, Identity, ProcessNames, Snapshot
 pub enum Exit {
     /// Everything could be read.
     Success = 0,
-    /// It could not be done; the standard error says why.
+    /// The command failed; the standard error says why.
     Error = 1,
-    /// The command line makes no sense. (The parser says so itself.)
+    /// The command line is invalid.
     Usage = 2,
-    /// No NVIDIA driver answers on this host, or there is none.
+    /// The host has no NVIDIA driver, or the driver does not respond.
     NoDriver = 3,
-    /// The driver knows of no GPU.
+    /// The driver finds no GPU.
     NoGpu = 4,
-    /// Something was read and something was not: a GPU or a reading is in trouble, or time was up.
+    /// A GPU or a reading failed, or the time was up.
     Partial = 5,
-    /// There was nothing of what was asked about: `gputop explain` found no message.
+    /// `gputop explain` found no message, `gputop analyze` no series, or no GPU has the given ID.
     Nothing = 6,
-    /// `gputop orphans` found some.
+    /// `gputop orphans` found orphans.
     Found = 10,
-    /// `gputop free` found too few.
+    /// `gputop free` found too few GPUs.
     NoneFree = 11,
 }
 
@@ -55,7 +55,7 @@ impl From<Exit> for ExitCode {
 }
 
 impl Exit {
-    /// How a snapshot, and whether it is all there is, is said to a script.
+    /// Returns the exit code for a snapshot. `is_all` says whether the snapshot is complete.
     pub(crate) fn of(snapshot: &Snapshot, is_all: bool) -> Self {
         match snapshot.driver.trouble.as_ref().map(|trouble| trouble.cause) {
             Some(Cause::NoLibrary | Cause::NotLoading | Cause::NoDriver | Cause::Mismatch | Cause::Denied) => {
@@ -78,7 +78,7 @@ impl Exit {
 }
 
 /// Returns the readings that failed, and why, as in `fan_percent of GPU 0 (nvmlDeviceGetFanSpeed_v2:
-/// an unknown error)`. A GPU in trouble has said so.
+/// an unknown error)`. Leaves out GPUs in trouble, which the report names anyway.
 fn failed(snapshot: &Snapshot) -> Vec<String> {
     fn search(value: &Value, failed: &mut Vec<String>) {
         match value {
@@ -92,7 +92,7 @@ fn failed(snapshot: &Snapshot) -> Vec<String> {
             _ => {}
         }
     }
-    // Every lane says what it misses in the same way in JSON, and only there.
+    // Only in JSON, all groups of readings name what is missing in the same way.
     let host = ("the host".to_owned(), String::new(), serde_json::to_value(&snapshot.host));
     let driver = ("the driver".to_owned(), why(&snapshot.driver.failures), Ok(Value::Null));
     let gpus = snapshot.gpus.iter().filter(|gpu| gpu.trouble.is_none());
@@ -101,29 +101,29 @@ fn failed(snapshot: &Snapshot) -> Vec<String> {
         .processes
         .iter()
         .map(|process| (format!("process {}", process.id.pid), String::new(), serde_json::to_value(process)));
-    let lanes = [host, driver].into_iter().chain(gpus).chain(processes);
-    lanes
-        .filter_map(|(whose, why, value)| {
+    let parts = [host, driver].into_iter().chain(gpus).chain(processes);
+    parts
+        .filter_map(|(owner, why, value)| {
             let mut failed = Vec::new();
             search(&value.ok()?, &mut failed);
             match failed.as_slice() {
                 [] if why.is_empty() => None,
                 // The failed call returns no reading.
-                [] => Some(format!("{whose} in part{why}")),
-                some @ ([_] | [_, _]) => Some(format!("{} of {whose}{why}", some.join(" and "))),
-                many => Some(format!("{} readings of {whose}{why}", many.len())),
+                [] => Some(format!("{owner} in part{why}")),
+                some @ ([_] | [_, _]) => Some(format!("{} of {owner}{why}", some.join(" and "))),
+                many => Some(format!("{} readings of {owner}{why}", many.len())),
             }
         })
         .collect()
 }
 
-/// The calls that failed, in brackets; empty when there are none.
+/// Returns the calls that failed, in brackets; empty if there are none.
 fn why(failures: &[Failure]) -> String {
     let failures = failures.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if failures.is_empty() { failures } else { format!(" ({failures})") }
 }
 
-/// One sentence for a person on what failed.
+/// Returns a sentence that names the first failed readings; `None` if there are none.
 fn sentence(failed: &[String]) -> Option<Text> {
     const NAMED: usize = 5;
     let more = failed.len().saturating_sub(NAMED);
@@ -200,15 +200,12 @@ pub fn run(options: &ReportOptions) -> anyhow::Result<ExitCode> {
 
 /// Prints one report on all hosts. Returns the exit code.
 fn print(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::Result<Exit> {
-    let has_one_host = watch.hosts().count() == 1;
     let (mut reports, mut unreached, mut exits, mut out) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (host, seen) in watch.hosts() {
-        let name = watch.fleet.name(host);
-        let trouble = watch.trouble(host, timeout, |_| true);
+    let hosts = watch.states(timeout, |_| true);
+    for HostState { key, name, seen, trouble } in &hosts {
         let is_complete = trouble.is_none();
-        let reason =
-            trouble.map(|trouble| if has_one_host { trouble } else { Text::new(format!("{name}: {trouble}")) });
-        let Some((model, snapshot)) = seen else {
+        let reason = trouble.as_ref().map(|trouble| sentence_on(&hosts, name, trouble));
+        let Some((model, snapshot)) = *seen else {
             exits.push(Exit::Error);
             unreached.extend(reason);
             continue;
@@ -217,7 +214,7 @@ fn print(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::R
         if options.format == ReportFormat::Json {
             let mut line = Vec::new();
             Line::Full(Box::new(with_names(snapshot.clone()))).write(&mut line)?;
-            HostTag { host_key: host.0.into(), name: Some(name.into()) }.append_to(&mut line);
+            HostTag { host_key: key.0.into(), name: Some((*name).into()) }.append_to(&mut line);
             out.append(&mut line);
             reason.iter().for_each(complain);
         } else {
@@ -241,6 +238,11 @@ fn print(options: &ReportOptions, watch: &Watch, timeout: Duration) -> anyhow::R
         put(&out)?;
     }
     Ok(Exit::combined(&exits))
+}
+
+/// Returns a sentence on a host, which names the host if there are several.
+pub(crate) fn sentence_on(hosts: &[HostState<'_>], name: &str, sentence: &Text) -> Text {
+    if hosts.len() == 1 { sentence.clone() } else { Text::new(format!("{name}: {sentence}")) }
 }
 
 /// Writes a report to the standard output.
@@ -291,23 +293,23 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_code_says_what_is_wrong_with_the_whole() {
-        let well = example::host(2);
-        assert_eq!(Exit::of(&well, true), Exit::Success);
-        assert_eq!(Exit::of(&well, false), Exit::Partial);
+    fn a_driver_in_trouble_has_an_exit_code() {
+        let host = example::host(2);
+        assert_eq!(Exit::of(&host, true), Exit::Success);
+        assert_eq!(Exit::of(&host, false), Exit::Partial);
         assert_eq!(Exit::of(&example::host(0), true), Exit::NoGpu);
 
         for (cause, exit) in
             [(Cause::NoLibrary, Exit::NoDriver), (Cause::Mismatch, Exit::NoDriver), (Cause::Hung, Exit::Partial)]
         {
-            let mut sick = example::host(0);
-            sick.driver.trouble = Some(trouble(cause));
-            assert_eq!(Exit::of(&sick, true), exit, "{cause}");
+            let mut host = example::host(0);
+            host.driver.trouble = Some(trouble(cause));
+            assert_eq!(Exit::of(&host, true), exit, "{cause}");
         }
     }
 
     #[test]
-    fn one_gpu_or_reading_in_trouble_makes_it_partial() {
+    fn one_gpu_or_reading_in_trouble_makes_the_report_partial() {
         let mut lost = example::host(2);
         lost.gpus[1].trouble = Some(trouble(Cause::Lost));
         assert_eq!(Exit::of(&lost, true), Exit::Partial);

@@ -445,6 +445,6 @@ fn hosts_with_the_same_gpu_and_pid_have_series_of_their_own() {
     assert_eq!(lasts.iter().map(|judged| judged.points[2].1 >> 30).collect::<Vec<_>>(), [1, 2]);
     assert!(text::of(&logs, style(80)).contains("right, GPU 0, process 7"));
     // The name of the only host is left out.
-    let one: String = text.lines().step_by(2).map(|line| format!("{line}\n")).collect();
+    let one = text.lines().step_by(2).collect::<Vec<_>>().join("\n");
     assert_eq!(json::of(&[(Text::new("log"), read(&one))])["series"][0]["host"], serde_json::Value::Null);
 }

@@ -3,13 +3,12 @@
 //! A PID is no identity: the message may be of another host, container or time. The sentences say so, and nothing is done
 //! to the processes.
 
-use std::time::Duration;
-
+use crate::app::labels;
 use crate::base::text::Text;
 use crate::base::units::{Elapsed, Moment};
 use crate::commands::report::{self, HostState, ReadOptions, table};
 use crate::model::HostModel;
-use crate::protocol::snapshot::{Process, ProcessId, Snapshot};
+use crate::protocol::snapshot::{Process, Snapshot};
 
 /// The processes on this host.
 #[derive(Debug, Default)]
@@ -23,10 +22,10 @@ impl OtherProcesses {
     pub(super) fn look(read: &ReadOptions) -> Self {
         let is_scanned = |snapshot: &Snapshot| snapshot.host.scan.at != Moment(0);
         let seen = report::read_once(read, is_scanned, |hosts| {
-            let HostState { model, trouble, .. } = &hosts[0];
-            let driver_trouble = model.latest().and_then(|latest| latest.driver.trouble.as_ref());
+            let HostState { seen, trouble, .. } = &hosts[0];
+            let driver_trouble = seen.and_then(|(_, snapshot)| snapshot.driver.trouble.as_ref());
             let reason = driver_trouble.map(|trouble| &trouble.sentence).or(trouble.as_ref());
-            Self { model: Some((*model).clone()), reason: reason.map(Text::to_string) }
+            Self { model: seen.map(|(model, _)| model.clone()), reason: reason.map(Text::to_string) }
         });
         seen.unwrap_or_else(|error| Self { model: None, reason: Some(format!("{error:#}")) })
     }
@@ -36,18 +35,12 @@ impl OtherProcesses {
         Some((snapshot, snapshot.processes.iter().find(|process| process.id.pid == pid)?))
     }
 
-    /// Returns when a process started, in milliseconds since 1970.
-    fn started(snapshot: &Snapshot, id: ProcessId) -> Option<u64> {
-        let ticks = id.start_ticks?.saturating_mul(1000);
-        let started = Moment(ticks.checked_div(snapshot.host.facts.ticks_per_second)?);
-        snapshot.unix_ms.checked_sub(u64::try_from(snapshot.at.since(started).as_millis()).ok()?)
-    }
-
     /// Whether the process started after the message was `written`, and so is not the one in the message. `None` if either
     /// time is not known.
     pub(super) fn started_after(&self, pid: u32, written: Option<u64>) -> Option<bool> {
         let (snapshot, process) = self.find(pid)?;
-        Some(Self::started(snapshot, process.id)? > written?)
+        let age = u64::try_from(labels::elapsed(snapshot, process).ok()?.as_millis()).ok()?;
+        Some(snapshot.unix_ms.checked_sub(age)? > written?)
     }
 
     /// Returns the name and the sentence of the verdict on a process.
@@ -96,8 +89,8 @@ impl OtherProcesses {
             }
             _ => "has a GPU open".to_owned(),
         };
-        let age = Self::started(snapshot, process.id).and_then(|started| snapshot.unix_ms.checked_sub(started));
-        let age = age.map_or_else(String::new, |ms| format!(", runs for {}", Elapsed(Duration::from_millis(ms))));
+        let age = labels::elapsed(snapshot, process);
+        let age = age.map_or_else(|_| String::new(), |age| format!(", runs for {}", Elapsed(age)));
         let verdict = self.verdict(pid).filter(|(name, _)| *name != "active" && *name != "too_soon");
         let verdict = verdict.map_or_else(String::new, |(_, sentence)| format!(" ({sentence})"));
         Some(format!(

@@ -1,6 +1,6 @@
 //! The report as a table, for people and for `grep`: plain text, one line per GPU, then one per GPU process.
 //!
-//! Into a file or a pipe nothing is cut; on a terminal the last column is.
+//! On a terminal, lines are cut at its width; in a file or a pipe they are not.
 
 use std::fmt::{Display, Write};
 
@@ -19,7 +19,7 @@ use crate::protocol::snapshot::{
     Gpu, GpuProcess, Identity, Missing, Process, ProcessFacts, ProcessLoad, Reading, Snapshot,
 };
 
-/// A file or a pipe gets the columns of a screen of this width: those that say something on most hosts.
+/// A file or a pipe gets the columns of a screen of this width, which are of use on most hosts.
 const PIPE_WIDTH: u16 = 120;
 
 /// The columns that the user chose, for both lists; `None` shows those that the terminal has room for.
@@ -31,8 +31,8 @@ pub struct ChosenColumns {
     pub gpus: Option<Columns<GpuColumn>>,
 }
 
-/// Returns the whole table. `unreached` says why other hosts are not in it; `width` is that of the terminal, or `None` where
-/// the output is none. With several hosts, each row names its host.
+/// Returns the whole table. `unreached` says why other hosts are not in it. `width` is the width of the terminal; `None` for
+/// a file or a pipe. With several hosts, each row names its host.
 pub(super) fn of(hosts: &[HostReport<'_>], unreached: &[Text], width: Option<usize>, chosen: &ChosenColumns) -> String {
     let mut text = String::new();
     for HostReport { name, snapshot, reasons, .. } in hosts {
@@ -74,7 +74,7 @@ pub(super) fn of(hosts: &[HostReport<'_>], unreached: &[Text], width: Option<usi
     text
 }
 
-/// The columns that say something at a single look. A chosen one is shown in any case.
+/// Returns the columns that need no past, and those that the user chose.
 fn once<C: ListColumn>(columns: Vec<C>, is_chosen: bool) -> Vec<C> {
     columns.into_iter().filter(|column| is_chosen || !column.spec().needs_past).collect()
 }
@@ -129,12 +129,12 @@ fn process_rows(host: &HostReport<'_>, columns: &[ProcessColumn]) -> Vec<Vec<Str
     table
 }
 
-/// The same in ASCII.
+/// Replaces characters that are not ASCII.
 pub(crate) fn ascii(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut ascii, character| {
         match character {
             '…' => ascii.push_str("..."),
-            // `64°C` is understood without it.
+            // `64C` is understood.
             '°' => {}
             character if character.is_ascii() => ascii.push(character),
             _ => ascii.push('?'),
@@ -157,10 +157,10 @@ fn heading(name: &str, snapshot: &Snapshot) -> String {
     )
 }
 
-/// A column's heading, and whether its cells keep to the right edge.
+/// The title of a column, and whether its cells are aligned to the right.
 pub(crate) type Heading = (&'static str, bool);
 
-/// Formats a reading.
+/// Returns a reading, or the word for why it is missing.
 pub(crate) fn cell<T: Display>(reading: &Reading<T>) -> String {
     match reading {
         Ok(value) => value.to_string(),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_and_trouble_is_said_in_full() {
+    fn missing_values_are_named_and_sentences_on_trouble_are_not_cut() {
         let mut host = example::host(2);
         host.gpus[0].facts.simulated = true;
         host.gpus[1].load = crate::protocol::snapshot::GpuLoad::missing(Moment(0), Missing::Failed);

@@ -33,11 +33,12 @@ pub struct ReadOptions {
 
 /// The state of a host after a pass of all hosts.
 pub(crate) struct HostState<'a> {
+    pub(crate) key: HostKey,
     /// The name of the host.
     pub(crate) name: &'a str,
-    /// The model of the host, which is empty if nothing was read.
-    pub(crate) model: &'a HostModel,
-    /// Why the model is not complete; `None` if it is.
+    /// The model of the host and its snapshot; `None` if nothing was read since its source was started.
+    pub(crate) seen: Option<(&'a HostModel, &'a Snapshot)>,
+    /// Why the snapshot is not complete; `None` if it is.
     pub(crate) trouble: Option<Text>,
 }
 
@@ -100,11 +101,9 @@ pub(crate) fn read_until<T>(
 #[derive(Debug)]
 pub(super) struct Watch {
     sources: Sources,
-    pub(super) fleet: Fleet,
+    fleet: Fleet,
     hosts: BTreeMap<HostKey, HostProgress>,
     has_recording_ended: bool,
-    /// The model of each host that nothing was read of.
-    unread: HostModel,
 }
 
 /// How far one host has come since its source was started.
@@ -129,7 +128,7 @@ impl Watch {
             fleet.set_label(host, HostLabel { name: source.name().cloned(), source: source.description() });
             hosts.insert(host, HostProgress::default());
         }
-        Ok(Self { sources, fleet, hosts, has_recording_ended: false, unread: HostModel::default() })
+        Ok(Self { sources, fleet, hosts, has_recording_ended: false })
     }
 
     /// Waits until each host that is not late has two passes and `is_enough`, or has ended, or the time is up. Reads a
@@ -200,25 +199,22 @@ impl Watch {
         self.fleet.host(host)?.latest()
     }
 
-    /// The hosts, each with its snapshot; `None` for a host without one since its source was started.
-    pub(super) fn hosts(&self) -> impl Iterator<Item = (HostKey, Option<(&HostModel, &Snapshot)>)> {
-        self.hosts.iter().map(|(host, progress)| {
+    /// Returns the state of each host.
+    pub(super) fn states(&self, timeout: Duration, is_enough: IsEnough) -> Vec<HostState<'_>> {
+        let state = |(host, progress): (&HostKey, &HostProgress)| {
             let model = self.fleet.host(*host).filter(|_| progress.has_snapshot);
-            (*host, model.and_then(|model| Some((model, model.latest()?))))
-        })
-    }
-
-    fn states(&self, timeout: Duration, is_enough: IsEnough) -> Vec<HostState<'_>> {
-        let state = |host: &HostKey| HostState {
-            name: self.fleet.name(*host),
-            model: self.fleet.host(*host).unwrap_or(&self.unread),
-            trouble: self.trouble(*host, timeout, is_enough),
+            HostState {
+                key: *host,
+                name: self.fleet.name(*host),
+                seen: model.and_then(|model| Some((model, model.latest()?))),
+                trouble: self.trouble(*host, timeout, is_enough),
+            }
         };
-        self.hosts.keys().map(state).collect()
+        self.hosts.iter().map(state).collect()
     }
 
     /// Why a report on a host is not complete; `None` when it is.
-    pub(super) fn trouble(&self, host: HostKey, timeout: Duration, is_enough: IsEnough) -> Option<Text> {
+    fn trouble(&self, host: HostKey, timeout: Duration, is_enough: IsEnough) -> Option<Text> {
         let progress = self.hosts.get(&host)?;
         if progress.ended.is_some() || self.has_recording_ended {
             return progress.ended.clone();
