@@ -242,7 +242,7 @@ fn free_gpus_are_those_of_the_first_host_that_has_enough() {
     assert_eq!((output.code, output.text().as_str()), (11, ""), "{}", output.stderr);
     assert!(output.stderr.contains("left: no GPU is free: GPU 0 has 1 process"), "{}", output.stderr);
     assert!(output.stderr.contains("; right: no GPU is free"), "{}", output.stderr);
-    pair.right.change(|world| world.gpus[0].tenants.clear());
+    pair.right.change(|world| world.gpus[0].processes.clear());
     let output = run_subcommand(&pair, ["free"]);
     assert_eq!((output.code, output.text().as_str()), (0, "HOST=right CUDA_VISIBLE_DEVICES=GPU-the-same\n"));
 }
