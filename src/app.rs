@@ -11,27 +11,22 @@ pub mod gpu_cells;
 pub mod gpu_columns;
 pub mod gpu_list;
 pub mod graph;
-mod host_trouble;
 mod intents;
 pub mod keymap;
 pub mod labels;
 pub mod layout;
-mod line_edit;
 pub mod list_view;
 pub mod marks;
 mod mode;
 mod mouse;
 mod notice;
-mod options;
 pub mod page;
 mod pausable;
 pub mod process_cells;
 pub mod process_columns;
 pub mod process_list;
-mod queries;
 mod row_order;
 pub mod rows;
-mod scroll;
 pub mod settings;
 pub mod settings_panel;
 mod text_wrap;
@@ -41,20 +36,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind};
+use tui_input::backend::crossterm::to_input_request;
 
 use self::alerts::Alerts;
+use self::end_dialog::{EndDialog, PlannedEnd};
 use self::event::{Effect, Event};
 use self::gpu_list::{GpuList, gpu_rows};
 use self::graph::GraphView;
-use self::graph::panel::{self, KnownScale, Panel};
-use self::graph::scale::Scale;
-pub use self::host_trouble::HostTrouble;
-use self::layout::Area;
+use self::graph::panel::{self, Panel};
+use self::keymap::Intent;
+use self::layout::{Area, Layout};
 use self::marks::Marks;
 pub use self::mode::Mode;
 use self::mode::ModeStack;
 use self::notice::Notice;
-pub use self::options::AppOptions;
 use self::page::{Page, PageTopic};
 use self::pausable::Pausable;
 use self::process_list::ProcessList;
@@ -71,6 +66,39 @@ use crate::protocol::snapshot::{ProcessId, Snapshot};
 
 /// The notice in place of everything that needs an agent.
 const RECORDING: &str = "this is a recording";
+
+/// The options of the screen that the user sets when gputop starts.
+#[derive(Debug, Clone, Copy)]
+pub struct AppOptions {
+    /// Whether processes are never signalled.
+    pub readonly: bool,
+    /// Whether the lines come from a recording: there is no agent that commands could go to.
+    pub is_recording: bool,
+    /// The time between two readings.
+    pub interval: Duration,
+    /// How long before a leak runs out of memory the user is warned.
+    pub warn_before: Duration,
+}
+
+impl Default for AppOptions {
+    fn default() -> Self {
+        Self {
+            readonly: false,
+            is_recording: false,
+            interval: Duration::from_secs(1),
+            warn_before: Duration::from_hours(1),
+        }
+    }
+}
+
+/// Why no data comes from a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostTrouble<'a> {
+    /// Its source has ended, for this reason.
+    Lost(&'a Text),
+    /// A line is overdue; the time since the last line.
+    Silent(Duration),
+}
 
 /// One of the two lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +121,7 @@ pub struct App {
     pub(crate) data: Pausable,
     /// The hosts whose source has ended, and why.
     lost: BTreeMap<HostKey, Text>,
-    /// What the header says about a recording; `None` for live hosts.
+    /// The words of the header about a recording; `None` for live hosts.
     pub(crate) recording: Option<String>,
     pub(crate) notice: Notice,
     pub(crate) alerts: Alerts,
@@ -131,6 +159,64 @@ impl App {
             marks: Marks::default(),
             modes: ModeStack::default(),
         }
+    }
+
+    /// The fleet on the screen.
+    pub fn fleet(&self) -> &Fleet {
+        self.data.shown()
+    }
+
+    /// The areas of the screen; `None` if the screen is too small.
+    pub fn layout(&self) -> Option<Layout> {
+        let gpus = gpu_rows(self.fleet()).count();
+        let layout = layout::divide(self.size.0, self.size.1, gpus, self.graph.visibility, self.shows_host())?;
+        if self.processes.view.suspects {
+            return Some(layout.with_reason());
+        }
+        let unread = unread_stats::sentences(self.fleet());
+        let has_room = unread.is_empty() || layout.has_room_for(&unread, self.processes.rows.len());
+        Some(if has_room { layout } else { layout.with_unread() })
+    }
+
+    /// Why no data comes from a host; `None` while lines arrive in time.
+    pub fn trouble(&self, host: HostKey) -> Option<HostTrouble<'_>> {
+        let silence = || self.data.live().host(host)?.silence().map(HostTrouble::Silent);
+        self.lost.get(&host).map(HostTrouble::Lost).or_else(silence)
+    }
+
+    /// The hosts from which no data comes, with the reason.
+    pub fn troubles(&self) -> impl Iterator<Item = (HostKey, HostTrouble<'_>)> {
+        self.data.live().hosts().filter_map(|(host, _)| Some((host, self.trouble(host)?)))
+    }
+
+    /// The worst leak in a few words; `None` while no memory leaks.
+    pub fn leak(&self) -> Option<String> {
+        alerts::summary(self.fleet())
+    }
+
+    /// The intent of a key in the current mode; `None` if the key means nothing there.
+    pub fn intent(&self, key: KeyEvent) -> Option<Intent> {
+        keymap::intent(self.modes.current().key_context(), key)
+    }
+
+    /// Whether letters are typed into a text, and no commands.
+    pub fn is_typing(&self) -> bool {
+        matches!(self.modes.current(), Mode::Filter | Mode::Mark(_))
+    }
+
+    /// The act that Enter performs in the end-process dialog; `None` while the dialog is closed.
+    pub fn planned_end(&self) -> Option<PlannedEnd> {
+        self.modes.end_dialog().map(EndDialog::planned)
+    }
+
+    /// The span of time that the graphs show; zero while there is nothing to draw.
+    pub fn graph_span(&self) -> Duration {
+        self.graph_model().map_or(Duration::ZERO, |(_, model)| self.graph.span(model))
+    }
+
+    /// The subject of the graph: over the whole screen, the one it was opened on, else the one under the cursor.
+    pub fn subject(&self) -> Option<HostSubject> {
+        self.modes.graph().cloned().or_else(|| self.under_cursor())
     }
 
     /// Changes the state for an event. Returns the effect that the event asks for, if any.
@@ -228,7 +314,7 @@ impl App {
             && let Some(model) = model
             && let Some(snapshot) = model.latest()
         {
-            let job = dialog.first_chosen().map_or_else(Vec::new, |process| job(model, process));
+            let job = dialog.chosen.first().map_or_else(Vec::new, |process| job(model, *process));
             dialog.add_to_job(&job, model, snapshot);
             dialog.see(snapshot);
         }
@@ -236,7 +322,7 @@ impl App {
             // The next line raises the same alerts, and comes soon.
             return effect;
         }
-        let alerts = self.alerts.learn(host, self.data.live(), self.options.warn_before);
+        let alerts = self.alerts.update(host, self.data.live(), self.options.warn_before);
         (!alerts.is_empty()).then_some(Effect::Alert(alerts))
     }
 
@@ -264,15 +350,11 @@ impl App {
         }
         match self.modes.current_mut() {
             Some(Mode::Filter) => {
-                if let Some(request) = line_edit::edit(key) {
-                    self.processes.edit_filter(request);
-                }
+                self.processes.filter.handle(to_input_request(&crossterm::event::Event::Key(key))?);
+                // The first match is shown.
+                self.processes.top = 0;
             }
-            Some(Mode::Mark(mark)) => {
-                if let Some(request) = line_edit::edit(key) {
-                    mark.edit(request);
-                }
-            }
+            Some(Mode::Mark(mark)) => mark.edit(to_input_request(&crossterm::event::Event::Key(key))?),
             Some(Mode::EndDialog(dialog)) => match key.code {
                 KeyCode::Backspace => dialog.type_in(None),
                 KeyCode::Char(character) => dialog.type_in(Some(character)),
@@ -290,7 +372,7 @@ impl App {
         let Some(layout) = self.layout() else { return };
         self.processes.fit(layout.processes.height);
         self.gpus.fit(gpu_rows(self.data.shown()).count(), layout.gpus.height);
-        let panels = self.lay_out_graphs(KnownScale::Previous);
+        let panels = self.panels();
         let shown = self.graph_model().map(|(host, model)| (host, model.now()));
         self.graph.settle(panels, shown);
         self.marks.fit(self.data.shown());
@@ -323,10 +405,11 @@ impl App {
         }
     }
 
-    fn lay_out_graphs(&self, known: impl Fn(Scale) -> KnownScale) -> Vec<Panel> {
+    /// Every graph on the screen, laid out.
+    pub fn panels(&self) -> Vec<Panel> {
         let (Some(area), Some(subject)) = (self.graph_area(), self.subject()) else { return Vec::new() };
         let Some(model) = self.fleet().host(subject.host) else { return Vec::new() };
-        self.graph.panels(model, subject, area, known)
+        self.graph.panels(model, subject, area)
     }
 
     /// The area for graphs: the whole screen, or the panel below the lists; `None` if neither has room.

@@ -1,15 +1,15 @@
 //! Alerts: a leak, memory that runs out soon, a watched GPU that becomes free, a watched process that ends. Each is raised
 //! once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::labels;
 use crate::app::event::{Alert, AlertKind};
 use crate::base::units::{Elapsed, Moment};
-use crate::model::{Evidence, Fleet, GpuOrProcess, HostGpu, HostModel, HostProcess, HostSubject, LeakVerdict};
+use crate::model::{Evidence, Fleet, GpuOrProcess, HostModel, HostSubject, LeakVerdict};
 use crate::protocol::host_key::HostKey;
-use crate::protocol::snapshot::{Gpu, GpuUuid, Identity, ProcessId, Snapshot, State, Use};
+use crate::protocol::snapshot::{Gpu, Identity, ProcessId, Snapshot, State, Use};
 
 /// A leak that stops and starts again within this time is the same leak, and raises no second alert.
 const SAME: Duration = Duration::from_mins(10);
@@ -25,7 +25,7 @@ const SURE: u8 = 2;
 const READ: Duration = Duration::from_secs(5);
 
 /// A leak that raised an alert.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ReportedLeak {
     /// Whether an alert said that memory runs out soon.
     is_soon: bool,
@@ -33,52 +33,82 @@ struct ReportedLeak {
     calm: Option<Moment>,
 }
 
-/// A watched process or GPU, and the number of consecutive snapshots in which it had ended or was free.
+/// A process that is watched until it ends, or a GPU that is watched until it is free.
 #[derive(Debug)]
-struct WatchedItem<T> {
-    what: T,
-    seen: u8,
+struct Watched {
+    subject: HostSubject,
+    /// The command of a process.
+    command: String,
+    /// The number of consecutive snapshots in which the subject had ended or was free.
+    agreeing: u8,
 }
 
-/// The alerts of every host.
+/// The latest sentence about a watched process or GPU, its host, and the moment by the clock of that host.
+#[derive(Debug)]
+struct News {
+    sentence: String,
+    host: HostKey,
+    at: Moment,
+}
+
+/// The alerts of all hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Alerts {
-    hosts: BTreeMap<HostKey, HostAlerts>,
-    /// The latest sentence about a watched process or GPU, its host, and the moment by the clock of that host.
-    news: Option<(String, HostKey, Moment)>,
+    leaks: HashMap<HostSubject, ReportedLeak>,
+    watched: Vec<Watched>,
+    /// `None` once the user has read the news.
+    news: Option<News>,
 }
 
 impl Alerts {
-    /// Watches a process until it ends, or stops watching it. Returns a notice; `None` if the process is gone.
-    pub(super) fn watch_process(&mut self, process: HostProcess, fleet: &Fleet) -> Option<String> {
-        self.hosts.entry(process.host).or_default().watch_process(process.process, fleet.host(process.host)?)
-    }
-
-    /// Watches a GPU until it is free, or stops watching it. Returns a notice; `None` if the GPU is gone.
-    pub(super) fn watch_gpu(&mut self, gpu: &HostGpu, fleet: &Fleet) -> Option<String> {
-        self.hosts.entry(gpu.host).or_default().watch_gpu(&gpu.gpu, fleet.host(gpu.host)?)
+    /// Watches a process until it ends, or a GPU until it is free; or stops watching it. Returns a notice; `None` if the
+    /// subject is gone.
+    pub(super) fn watch(&mut self, subject: HostSubject, fleet: &Fleet) -> Option<String> {
+        let model = fleet.host(subject.host)?;
+        let snapshot = model.latest()?;
+        let name = subject_name(&subject.subject, snapshot);
+        if self.watched.extract_if(.., |watched| watched.subject == subject).count() > 0 {
+            return Some(format!("{name} is no longer watched"));
+        }
+        let (command, aim) = match &subject.subject {
+            GpuOrProcess::Process(id) => {
+                let process = snapshot.process(*id)?;
+                if process.facts.identity == Identity::Unverified || process.load.state == Ok(State::Zombie) {
+                    return Some(format!("the end of {name} cannot be seen from here"));
+                }
+                (command(snapshot, *id), "it ends")
+            }
+            GpuOrProcess::Gpu(uuid) if is_free(model, snapshot.gpu(uuid)?) => {
+                return Some(format!("{name} is free now"));
+            }
+            GpuOrProcess::Gpu(_) => (String::new(), "nobody is on it"),
+        };
+        self.watched.push(Watched { subject, command, agreeing: 0 });
+        Some(format!("{name} is watched: gputop says when {aim}"))
     }
 
     /// Whether the user watches this process or GPU.
     pub(crate) fn is_watched(&self, subject: &HostSubject) -> bool {
-        self.hosts.get(&subject.host).is_some_and(|alerts| alerts.is_watched(&subject.subject))
+        self.watched.iter().any(|watched| watched.subject == *subject)
     }
 
     /// The latest sentence about a watched process or GPU; `None` once the user has read it.
     pub(crate) fn news(&self) -> Option<&str> {
-        self.news.as_ref().map(|(text, ..)| text.as_str())
+        self.news.as_ref().map(|news| news.sentence.as_str())
     }
 
     /// Marks news as read if they have been on the screen long enough: a key was pressed, so the user is there.
     pub(super) fn read(&mut self, fleet: &Fleet) {
-        let age = |host: HostKey, at: Moment| fleet.host(host).map_or(Duration::MAX, |model| model.now().since(at));
-        self.news.take_if(|(_, host, at)| age(*host, *at) >= READ);
+        self.news.take_if(|news| fleet.host(news.host).is_none_or(|model| model.now().since(news.at) >= READ));
     }
 
     /// Returns the new alerts of a host, of which a line arrived.
-    pub(super) fn learn(&mut self, host: HostKey, fleet: &Fleet, warn_before: Duration) -> Vec<Alert> {
+    pub(super) fn update(&mut self, host: HostKey, fleet: &Fleet, warn_before: Duration) -> Vec<Alert> {
         let Some(model) = fleet.host(host) else { return Vec::new() };
-        let mut alerts = self.hosts.entry(host).or_default().learn(model, warn_before);
+        let Some(snapshot) = model.latest() else { return Vec::new() };
+        let mut alerts = self.leaks(host, model, snapshot, warn_before);
+        let leaks = alerts.len();
+        alerts.extend(self.ended_and_free(host, model, snapshot));
         if fleet.has_many() {
             for alert in &mut alerts {
                 alert.sentence = format!("{}: {}", fleet.name(host), alert.sentence);
@@ -86,117 +116,62 @@ impl Alerts {
             }
         }
         // The header names leaks for as long as they last.
-        let news = alerts.iter().rfind(|alert| matches!(alert.kind, AlertKind::GpuFree | AlertKind::ProcessEnded));
-        if let Some(alert) = news {
-            self.news = Some((alert.sentence.clone(), host, model.now()));
+        if let Some(alert) = alerts[leaks..].last() {
+            self.news = Some(News { sentence: alert.sentence.clone(), host, at: model.now() });
         }
         alerts
     }
-}
 
-/// The alerts of one host.
-#[derive(Debug, Default)]
-struct HostAlerts {
-    leaks: HashMap<GpuOrProcess, ReportedLeak>,
-    /// Watched until they end; each with its command.
-    processes: Vec<WatchedItem<(ProcessId, String)>>,
-    /// Watched until they are free.
-    gpus: Vec<WatchedItem<GpuUuid>>,
-}
-
-impl HostAlerts {
-    /// Watches a process until it ends, or stops watching it. Returns a notice; `None` if the process is gone.
-    fn watch_process(&mut self, id: ProcessId, model: &HostModel) -> Option<String> {
-        let before = self.processes.len();
-        self.processes.retain(|watched| watched.what.0 != id);
-        if self.processes.len() < before {
-            return Some(format!("{} is no longer watched", id.pid));
+    /// Returns an alert for each watched process of a host that has ended, and each watched GPU that is free.
+    fn ended_and_free(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot) -> Vec<Alert> {
+        for watched in self.watched.iter_mut().filter(|watched| watched.subject.host == host) {
+            let is_over = match &watched.subject.subject {
+                // The first snapshots of a new agent lack processes.
+                GpuOrProcess::Process(id) => !snapshot.lives(*id) && model.is_complete(),
+                GpuOrProcess::Gpu(uuid) => snapshot.gpu(uuid).is_some_and(|gpu| is_free(model, gpu)),
+            };
+            watched.agreeing = if is_over { watched.agreeing + 1 } else { 0 };
         }
-        let process = model.latest()?.process(id)?;
-        let is_known = process.facts.identity != Identity::Unverified && process.load.state != Ok(State::Zombie);
-        if !is_known {
-            return Some(format!("the end of {} cannot be seen from here", id.pid));
-        }
-        self.processes.push(WatchedItem { what: (id, command(model, id)), seen: 0 });
-        Some(format!("{} is watched: gputop says when it ends", id.pid))
-    }
-
-    /// Watches a GPU until it is free, or stops watching it. Returns a notice; `None` if the GPU is gone.
-    fn watch_gpu(&mut self, uuid: &GpuUuid, model: &HostModel) -> Option<String> {
-        let gpu = model.latest()?.gpu(uuid)?;
-        let label = labels::gpu_label(gpu);
-        let before = self.gpus.len();
-        self.gpus.retain(|watched| watched.what != *uuid);
-        if self.gpus.len() < before {
-            return Some(format!("GPU {label} is no longer watched"));
-        }
-        if is_free(model, gpu) {
-            return Some(format!("GPU {label} is free now"));
-        }
-        self.gpus.push(WatchedItem { what: uuid.clone(), seen: 0 });
-        Some(format!("GPU {label} is watched: gputop says when nobody is on it"))
-    }
-
-    fn is_watched(&self, subject: &GpuOrProcess) -> bool {
-        match subject {
-            GpuOrProcess::Process(id) => self.processes.iter().any(|watched| watched.what.0 == *id),
-            GpuOrProcess::Gpu(uuid) => self.gpus.iter().any(|watched| watched.what == *uuid),
-        }
-    }
-
-    /// Returns the new alerts of the host after a line.
-    fn learn(&mut self, model: &HostModel, warn_before: Duration) -> Vec<Alert> {
-        let Some(snapshot) = model.latest() else { return Vec::new() };
-        let mut alerts = self.leaks(model, snapshot, warn_before);
-        for watched in &mut self.processes {
-            // The first snapshots of a new agent lack processes.
-            watched.seen = if !snapshot.lives(watched.what.0) && model.is_complete() { watched.seen + 1 } else { 0 };
-        }
-        for watched in self.processes.extract_if(.., |watched| watched.seen >= SURE) {
-            let (id, command) = watched.what;
-            let facts = vec![("PID", id.pid.to_string()), ("COMMAND", command.clone())];
-            alerts.push(Alert {
+        let over = self.watched.extract_if(.., |watched| watched.agreeing >= SURE);
+        let alerts = over.map(|Watched { subject, command, .. }| match subject.subject {
+            GpuOrProcess::Process(id) => Alert {
                 kind: AlertKind::ProcessEnded,
                 sentence: format!("{} ({command}) has ended", id.pid),
-                facts,
-            });
-        }
-        for watched in &mut self.gpus {
-            let is_free = snapshot.gpu(&watched.what).is_some_and(|gpu| is_free(model, gpu));
-            watched.seen = if is_free { watched.seen + 1 } else { 0 };
-        }
-        for watched in self.gpus.extract_if(.., |watched| watched.seen >= SURE) {
-            let Some(gpu) = snapshot.gpu(&watched.what) else { continue };
-            let facts = gpu_facts(gpu);
-            alerts.push(Alert {
+                facts: vec![("PID", id.pid.to_string()), ("COMMAND", command)],
+            },
+            GpuOrProcess::Gpu(uuid) => Alert {
                 kind: AlertKind::GpuFree,
-                sentence: format!("GPU {} is free", labels::gpu_label(gpu)),
-                facts,
-            });
-        }
-        alerts
+                sentence: format!("{} is free", subject_name(&GpuOrProcess::Gpu(uuid.clone()), snapshot)),
+                facts: snapshot.gpu(&uuid).map(gpu_facts).unwrap_or_default(),
+            },
+        });
+        alerts.collect()
     }
 
-    /// Leaks that began, and those whose end has come near.
-    fn leaks(&mut self, model: &HostModel, snapshot: &Snapshot, warn_before: Duration) -> Vec<Alert> {
+    /// Returns an alert for each leak of a host that began, and for each that runs out of memory soon.
+    fn leaks(&mut self, host: HostKey, model: &HostModel, snapshot: &Snapshot, warn_before: Duration) -> Vec<Alert> {
         let now = snapshot.at;
-        self.leaks.retain(|_, told| told.calm.is_none_or(|calm| now.since(calm) < SAME));
-        self.leaks.values_mut().for_each(|told| _ = told.calm.get_or_insert(now));
+        let is_calm = |leak: &ReportedLeak| leak.calm.is_some_and(|calm| now.since(calm) >= SAME);
+        self.leaks.retain(|subject, leak| subject.host != host || !is_calm(leak));
+        for (_, leak) in self.leaks.iter_mut().filter(|(subject, _)| subject.host == host) {
+            leak.calm.get_or_insert(now);
+        }
         let mut alerts = Vec::new();
         for (subject, evidence) in leaking(model, snapshot) {
             let left = evidence.forecast.map(|forecast| forecast.likely);
             let is_soon = left.is_some_and(|left| left <= warn_before);
-            let is_new = !self.leaks.contains_key(&subject);
-            let told = self.leaks.entry(subject.clone()).or_insert(ReportedLeak { is_soon: false, calm: None });
-            told.calm = None;
+            let key = HostSubject { host, subject };
+            let is_new = !self.leaks.contains_key(&key);
+            let leak = self.leaks.entry(key.clone()).or_default();
+            leak.calm = None;
             if left.is_some_and(|left| left > warn_before.saturating_mul(FARTHER)) {
-                told.is_soon = false;
+                leak.is_soon = false;
             }
-            let is_sooner = is_soon && !told.is_soon;
-            told.is_soon |= is_soon;
+            let is_sooner = is_soon && !leak.is_soon;
+            leak.is_soon |= is_soon;
             if is_new || is_sooner {
                 let kind = if is_sooner { AlertKind::OutOfMemorySoon } else { AlertKind::Leak };
-                alerts.push(about_leak(model, snapshot, &subject, &evidence, kind));
+                alerts.push(about_leak(model, snapshot, &key.subject, &evidence, kind));
             }
         }
         alerts
@@ -217,20 +192,15 @@ fn leaking(model: &HostModel, snapshot: &Snapshot) -> Vec<(GpuOrProcess, Evidenc
 
 /// The leak that runs out of memory first, for the header: `LEAK: 4711, full in 3h10m, 2 more`; `None` while nothing leaks.
 pub(super) fn summary(fleet: &Fleet) -> Option<String> {
-    let mut leaks = Vec::new();
-    for (host, model) in fleet.hosts() {
-        let Some(snapshot) = model.latest() else { continue };
-        leaks.extend(
-            leaking(model, snapshot).into_iter().map(|(subject, evidence)| (host, snapshot, subject, evidence)),
-        );
-    }
+    let models = fleet.hosts().filter_map(|(host, model)| Some((host, model, model.latest()?)));
+    let leaks = models.flat_map(|(host, model, snapshot)| {
+        leaking(model, snapshot).into_iter().map(move |(subject, evidence)| (host, snapshot, subject, evidence))
+    });
+    let mut leaks: Vec<_> = leaks.collect();
     let left = |evidence: &Evidence| evidence.forecast.map_or(Duration::MAX, |forecast| forecast.likely);
     leaks.sort_by_key(|(.., evidence)| left(evidence));
     let (host, snapshot, first, evidence) = leaks.first()?;
-    let name = match first {
-        GpuOrProcess::Process(id) => id.pid.to_string(),
-        GpuOrProcess::Gpu(uuid) => format!("GPU {}", snapshot.gpu(uuid).map(labels::gpu_label).unwrap_or_default()),
-    };
+    let name = subject_name(first, snapshot);
     let on_host = if fleet.has_many() { format!(" on {}", fleet.name(*host)) } else { String::new() };
     let when = evidence.forecast.map_or_else(String::new, |forecast| format!(", full in {}", Elapsed(forecast.likely)));
     let others = match leaks.len() {
@@ -249,7 +219,7 @@ fn about_leak(
 ) -> Alert {
     let (who, mut facts) = match subject {
         GpuOrProcess::Process(id) => {
-            let command = command(model, *id);
+            let command = command(snapshot, *id);
             let mut facts = vec![("PID", id.pid.to_string()), ("COMMAND", command.clone())];
             if let Some(Ok(user)) = snapshot.process(*id).map(|process| &process.facts.user) {
                 facts.push(("USER", user.to_string()));
@@ -262,9 +232,8 @@ fn about_leak(
             (format!("{} ({command})", id.pid), facts)
         }
         GpuOrProcess::Gpu(uuid) => {
-            let gpu = snapshot.gpu(uuid);
-            let label = gpu.map(labels::gpu_label).unwrap_or_default();
-            (format!("what is on GPU {label}"), gpu.map(gpu_facts).unwrap_or_default())
+            let facts = snapshot.gpu(uuid).map(gpu_facts).unwrap_or_default();
+            (format!("what is on {}", subject_name(subject, snapshot)), facts)
         }
     };
     facts.push(("RATE_BYTES_PER_S", format!("{:.0}", evidence.rate.0)));
@@ -279,9 +248,16 @@ fn gpu_facts(gpu: &Gpu) -> Vec<(&'static str, String)> {
     vec![("GPU", labels::gpu_label(gpu)), ("GPU_UUID", gpu.uuid.0.to_string())]
 }
 
-fn command(model: &HostModel, id: ProcessId) -> String {
-    let process = model.latest().and_then(|snapshot| snapshot.process(id));
-    process.and_then(|process| labels::command(process).ok()).unwrap_or_else(|| "?".to_owned())
+/// `4711`, or `GPU 0`.
+fn subject_name(subject: &GpuOrProcess, snapshot: &Snapshot) -> String {
+    match subject {
+        GpuOrProcess::Process(id) => id.pid.to_string(),
+        GpuOrProcess::Gpu(uuid) => format!("GPU {}", snapshot.gpu(uuid).map(labels::gpu_label).unwrap_or_default()),
+    }
+}
+
+fn command(snapshot: &Snapshot, id: ProcessId) -> String {
+    snapshot.process(id).and_then(|process| labels::command(process).ok()).unwrap_or_else(|| "?".to_owned())
 }
 
 /// Whether no process computes on a GPU and no unaccounted memory is left there. A GPU that does not answer is not free.
@@ -323,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leak_is_told_once_and_once_more_when_its_end_is_near() {
+    fn a_leak_raises_an_alert_once_and_again_when_memory_runs_out_soon() {
         let (mut app, mut told) = (app(), Vec::new());
         let mut host = host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
         // 8 MiB a second fill what is left in two and a half hours.
@@ -355,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_watched_process_is_told_once_and_stays_until_it_is_read() {
+    fn the_end_of_a_watched_process_raises_one_alert_that_stays_until_read() {
         let mut app = app();
         let host = host(1).with(101, "python train.py", 0, Bytes::from_gib(10));
         see(&mut app, &host);
@@ -378,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_gpu_is_told_when_nobody_is_on_it() {
+    fn a_watched_gpu_raises_an_alert_when_it_is_free() {
         let mut app = app();
         let host = host(2).with(101, "python train.py", 1, Bytes::from_gib(10));
         see(&mut app, &host);

@@ -89,9 +89,9 @@ pub struct ColumnSpec {
     pub from_screen_width: u16,
     /// How the list is sorted by it.
     pub sort: SortOrder,
-    /// It shows how a value developed, so a report that looks only once leaves it out.
+    /// Whether the column shows a change over time, which a report of a single snapshot leaves out.
     pub needs_past: bool,
-    /// It takes the rest of the line, and so is the last one.
+    /// Whether the column takes the rest of the line, and so is the last one.
     pub is_last: bool,
 }
 
@@ -138,6 +138,9 @@ impl ColumnSpec {
 
 /// The columns of one list. The order of the variants is the order on the screen, from left to right.
 pub trait ListColumn: Copy + PartialEq + VariantArray {
+    /// The column that names the host: shown with several hosts only, and then always.
+    const HOST: Self;
+
     /// Returns the declaration of the column.
     fn spec(self) -> ColumnSpec;
 }
@@ -177,9 +180,18 @@ impl<C: ListColumn> Columns<C> {
         Self(once)
     }
 
-    /// The columns in their order.
-    pub fn chosen(&self) -> &[C] {
-        &self.0
+    /// The columns on a screen: the chosen ones, or else those that have room.
+    pub(super) fn on_screen(chosen: Option<&Self>, has_hosts: bool, has_room: impl Fn(C) -> bool) -> Vec<C> {
+        let mut shown = match chosen {
+            Some(columns) => columns.0.clone(),
+            None => C::VARIANTS.iter().copied().filter(|column| has_room(*column)).collect(),
+        };
+        shown.retain(|column| *column != C::HOST || has_hosts);
+        // A PID or an index alone would be ambiguous, whatever the user chose.
+        if has_hosts && !shown.contains(&C::HOST) {
+            shown.insert(0, C::HOST);
+        }
+        shown
     }
 
     /// Whether `column` is one of them.

@@ -87,8 +87,8 @@ pub struct EndDialog {
     members: Vec<Member>,
     /// The job, the root first, as last seen before the scope became [`Scope::Job`].
     job: Vec<ProcessId>,
-    /// The members that were under the cursor, or tagged.
-    chosen: Vec<ProcessId>,
+    /// The members that were under the cursor, or tagged. Tab switches to the job of the first.
+    pub(super) chosen: Vec<ProcessId>,
     /// The processes that Enter reaches.
     pub scope: Scope,
     /// The way to end the targets.
@@ -120,7 +120,7 @@ impl EndDialog {
         snapshot: &Snapshot,
     ) -> (Self, Vec<Command>) {
         let others = chosen.iter().filter(|id| !job.contains(id));
-        let members = job.iter().chain(others).filter_map(|id| Member::of(*id, model, snapshot));
+        let members = job.iter().chain(others).filter_map(|id| Member::new(*id, model, snapshot));
         let mut dialog = Self {
             host,
             members: members.collect(),
@@ -162,11 +162,6 @@ impl EndDialog {
     /// The first target: the root of a job.
     pub fn root(&self) -> Option<&Member> {
         self.targets().next()
-    }
-
-    /// The first of the processes that were under the cursor, or tagged. Tab switches to its job.
-    pub(super) fn first_chosen(&self) -> Option<ProcessId> {
-        self.chosen.first().copied()
     }
 
     /// The number of processes of the job that are not targets.
@@ -255,7 +250,7 @@ impl EndDialog {
             return;
         }
         let is_new = |id: &&ProcessId| self.members.iter().all(|member| member.id() != **id);
-        let new: Vec<Member> = job.iter().filter(is_new).filter_map(|id| Member::of(*id, model, snapshot)).collect();
+        let new: Vec<Member> = job.iter().filter(is_new).filter_map(|id| Member::new(*id, model, snapshot)).collect();
         if !new.is_empty() {
             self.members.extend(new);
             self.job = job.to_vec();

@@ -62,8 +62,9 @@ pub struct Alert {
     pub facts: Vec<(&'static str, String)>,
 }
 
-/// The kind of an alert.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The kind of an alert. As text, its name for a program, which never changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum AlertKind {
     /// Memory leaks.
     Leak,
@@ -73,16 +74,4 @@ pub enum AlertKind {
     GpuFree,
     /// A watched process has ended.
     ProcessEnded,
-}
-
-impl AlertKind {
-    /// Its name for a program; it never changes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Leak => "leak",
-            Self::OutOfMemorySoon => "out_of_memory_soon",
-            Self::GpuFree => "gpu_free",
-            Self::ProcessEnded => "process_ended",
-        }
-    }
 }

@@ -40,16 +40,13 @@ pub const WIDEST_FOR_GPUS: u16 = 190;
 pub const MEMORY_WIDTH: usize = 10;
 
 impl ListColumn for GpuColumn {
+    const HOST: Self = Self::Host;
+
     fn spec(self) -> ColumnSpec {
         /// The width of a share, as in `100%`.
         const SHARE: usize = 4;
         match self {
-            Self::Host => ColumnSpec::left(
-                "host",
-                "HOST",
-                HOST_WIDTH,
-                "its host; always there with several hosts, never with one",
-            ),
+            Self::Host => ColumnSpec::left("host", "HOST", HOST_WIDTH, "its host; shown with several hosts only"),
             Self::Index => ColumnSpec::right("index", "#", 2, "the index, as in nvidia-smi"),
             Self::Name => ColumnSpec::left("name", "GPU", 8, "the model name"),
             Self::Memory => ColumnSpec::left("memory", "MEMORY", MEMORY_WIDTH + 1, "memory used and total, with a bar"),
@@ -89,18 +86,6 @@ impl ListColumn for GpuColumn {
 impl Columns<GpuColumn> {
     /// The columns on a screen of that width: the chosen ones, or those that it has room for.
     pub fn shown_at(chosen: Option<&Self>, width: u16, has_hosts: bool) -> Vec<GpuColumn> {
-        let mut shown = match chosen {
-            Some(columns) => columns.chosen().to_vec(),
-            None => {
-                let fits = |column: &GpuColumn| column.spec().from_screen_width <= width;
-                GpuColumn::VARIANTS.iter().copied().filter(fits).collect()
-            }
-        };
-        shown.retain(|column| *column != GpuColumn::Host || has_hosts);
-        // An index alone would be ambiguous, whatever the user chose.
-        if has_hosts && !shown.contains(&GpuColumn::Host) {
-            shown.insert(0, GpuColumn::Host);
-        }
-        shown
+        Self::on_screen(chosen, has_hosts, |column| column.spec().from_screen_width <= width)
     }
 }

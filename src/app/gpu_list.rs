@@ -2,7 +2,7 @@
 
 use super::columns::Columns;
 use super::gpu_columns::GpuColumn;
-use super::scroll;
+use super::list_view::first_row;
 use crate::model::{Fleet, HostGpu, HostModel};
 use crate::protocol::host_key::HostKey;
 use crate::protocol::snapshot::Gpu;
@@ -67,7 +67,7 @@ impl GpuList {
 
     /// Scrolls so that the cursor is on the screen.
     pub(super) fn fit(&mut self, gpus: usize, height: u16) {
-        self.top = scroll::top(self.top, self.cursor, gpus, height);
+        self.top = first_row(self.top, self.cursor, gpus, height);
     }
 
     /// Moves the cursor to a row, or to the last one.

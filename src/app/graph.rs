@@ -7,33 +7,15 @@ pub mod scale;
 
 use std::time::Duration;
 
-use self::panel::{KnownScale, Panel};
+use self::panel::Panel;
 use self::scale::Scale;
 use super::layout::{Area, GraphVisibility};
 use crate::base::units::Moment;
 use crate::model::{GpuOrProcess, HostGpu, HostModel, HostSubject, WEEK};
 use crate::protocol::host_key::HostKey;
 
-const fn minutes(minutes: u64) -> Duration {
-    Duration::from_mins(minutes)
-}
-
-/// The spans of time to choose from.
-const ZOOMS: [Duration; 13] = [
-    minutes(1),
-    minutes(2),
-    minutes(5),
-    minutes(10),
-    minutes(15),
-    minutes(30),
-    minutes(60),
-    minutes(120),
-    minutes(360),
-    minutes(720),
-    minutes(1440),
-    minutes(2 * 1440),
-    WEEK,
-];
+/// The spans of time to choose from, in minutes: up to a week.
+const ZOOMS: [u64; 13] = [1, 2, 5, 10, 15, 30, 60, 120, 360, 720, 1440, 2880, 10_080];
 
 /// The number of steps in which the cursor crosses a graph.
 const CURSOR_STEPS: u32 = 60;
@@ -96,8 +78,8 @@ impl GraphView {
 
     /// Shows more time, or less, by this many steps.
     pub(super) fn zoom(&mut self, by: isize, model: &HostModel) {
-        let place = ZOOMS.partition_point(|zoom| *zoom < self.span(model)).min(ZOOMS.len() - 1);
-        let span = ZOOMS[place.saturating_add_signed(by).min(ZOOMS.len() - 1)];
+        let place = ZOOMS.partition_point(|zoom| Duration::from_mins(*zoom) < self.span(model)).min(ZOOMS.len() - 1);
+        let span = Duration::from_mins(ZOOMS[place.saturating_add_signed(by).min(ZOOMS.len() - 1)]);
         // The moment under the cursor stays in its column; without a cursor, the right edge stays.
         if let (Some(cursor), Some(end)) = (self.cursor, self.end) {
             let behind = end.since(cursor).as_secs_f64() / self.span(model).as_secs_f64();
@@ -107,13 +89,7 @@ impl GraphView {
     }
 
     /// Lays out the graph of a subject, and beside the graph of a process that of its GPU where there is room.
-    pub(super) fn panels(
-        &self,
-        model: &HostModel,
-        subject: HostSubject,
-        area: Area,
-        known: impl Fn(Scale) -> KnownScale,
-    ) -> Vec<Panel> {
+    pub(super) fn panels(&self, model: &HostModel, subject: HostSubject, area: Area) -> Vec<Panel> {
         let beside = (area.width >= panel::TWO_GRAPHS).then(|| gpu_of(model, &subject)).flatten();
         let half = area.width / 2;
         let places = match beside {
@@ -124,9 +100,8 @@ impl GraphView {
             None => vec![(subject, area)],
         };
         let panels = places.into_iter().filter_map(|(subject, area)| {
-            let scale = self.scales.iter().find(|(known, _)| *known == subject);
-            let scale = scale.map_or(KnownScale::None, |(_, scale)| known(*scale));
-            Panel::new(model, self, subject, area, scale)
+            let old = self.scales.iter().find(|(known, _)| *known == subject).map(|(_, scale)| *scale);
+            Panel::new(model, self, subject, area, old)
         });
         panels.collect()
     }

@@ -51,7 +51,7 @@ impl App {
                 self.modes.open(Mode::Filter);
             }
             Intent::ClearFilter => {
-                self.processes.clear_filter();
+                self.processes.filter.reset();
                 self.graph.follow_present();
                 if matches!(self.modes.current(), Mode::Filter) {
                     self.modes.close();
@@ -99,7 +99,7 @@ impl App {
                 self.step(1);
             }
             Intent::TagJob => self.processes.tag(true, self.data.shown()),
-            Intent::Untag => self.processes.untag_all(),
+            Intent::Untag => self.processes.tagged.clear(),
             Intent::Watch => self.watch(),
             Intent::SettingsPanel => self.modes.open(Mode::SettingsPanel(SettingsPanel::default())),
             Intent::Toggle => self.toggle(),
@@ -220,12 +220,11 @@ impl App {
     /// Watches the process or GPU under the cursor, or stops watching it.
     fn watch(&mut self) {
         let fleet = self.data.shown();
-        let notice = match self.focus {
-            List::Gpus => self.gpus.selected_row(fleet).and_then(|row| self.alerts.watch_gpu(&row.id(), fleet)),
-            List::Processes => {
-                self.processes.selected_process().and_then(|process| self.alerts.watch_process(process, fleet))
-            }
+        let subject = match self.focus {
+            List::Gpus => self.gpus.selected_row(fleet).map(|row| row.id().into()),
+            List::Processes => self.processes.selected_process().map(HostSubject::from),
         };
+        let notice = subject.and_then(|subject| self.alerts.watch(subject, fleet));
         self.notice.set(notice.unwrap_or_else(|| "there is nothing under the cursor to watch".to_owned()));
     }
 

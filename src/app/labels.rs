@@ -114,16 +114,14 @@ pub fn use_in_words(usage: Use) -> &'static str {
 
 /// The state of a process in words, with its effect on signals.
 pub fn state_in_words(process: &Process, state: State) -> &'static str {
-    match (state, &process.facts.frozen_by) {
-        (State::Sleeping | State::DiskSleep, Ok(by)) if by.as_str().ends_with("cgroup.freeze") => {
-            return "frozen with its control group: a signal that it handles waits until that goes on";
-        }
-        (State::Sleeping | State::DiskSleep, Ok(_)) => {
-            return "frozen with its control group: no signal reaches it until that goes on";
-        }
-        _ => {}
-    }
+    let frozen_by = process.facts.frozen_by.as_ref().ok();
     match state {
+        State::Sleeping | State::DiskSleep if frozen_by.is_some_and(|by| by.as_str().ends_with("cgroup.freeze")) => {
+            "frozen with its control group: a signal that it handles waits until that goes on"
+        }
+        State::Sleeping | State::DiskSleep if frozen_by.is_some() => {
+            "frozen with its control group: no signal reaches it until that goes on"
+        }
         State::Running => "running",
         State::Sleeping => "sleeping",
         State::DiskSleep => "blocked in the kernel (D): no signal reaches it until it wakes",

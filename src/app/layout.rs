@@ -1,14 +1,4 @@
 //! The areas of the screen. The app needs them to find what was clicked and how long a page is; the view draws into them.
-//!
-//! ```text
-//!  host                        one line, unless it was hidden
-//!  GPUs                        a head, a line each, scrolled when they need more than half
-//!  processes                   a head, the rest
-//!  reason                      in the list of suspects: the reason for the process under the cursor
-//!  unread                      a note that allocator stats are not known, when the list has no room for sentences
-//!  graph                       when there is room, or when asked for
-//!  keys                        one line
-//! ```
 
 /// A rectangle of the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -151,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_size_the_parts_fill_it_and_do_not_overlap() {
+    fn the_areas_fill_a_screen_of_any_size_and_do_not_overlap() {
         for graph in [GraphVisibility::WhenRoomy, GraphVisibility::Shown, GraphVisibility::Hidden] {
             for (width, height) in (SMALLEST.0..200).step_by(7).zip(SMALLEST.1..120) {
                 for gpus in [0, 1, 8, 16, 100] {

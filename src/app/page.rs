@@ -64,8 +64,10 @@ impl ProcessTopic {
 #[derive(Debug, Clone)]
 pub struct Page {
     pub(super) topic: PageTopic,
-    lines: Vec<PageLine>,
-    top: usize,
+    /// All lines.
+    pub lines: Vec<PageLine>,
+    /// The index of the first line on the screen.
+    pub top: usize,
 }
 
 impl Page {
@@ -80,11 +82,6 @@ impl Page {
             PageTopic::Gpu(_, label) => format!("GPU {label}"),
             PageTopic::Process(topic) => format!("Process {}", topic.process.id.pid),
         }
-    }
-
-    /// All lines, and the index of the first one on the screen.
-    pub fn lines(&self) -> (&[PageLine], usize) {
-        (&self.lines, self.top)
     }
 
     pub(super) fn scroll(&mut self, by: isize) {

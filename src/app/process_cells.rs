@@ -177,11 +177,15 @@ pub fn recent(model: &HostModel) -> Duration {
 
 /// A curve one line high. A gap is a blank.
 fn sparkline(values: &[Option<u64>]) -> String {
-    const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let known = || values.iter().flatten().copied();
     let (low, high) = (known().min().unwrap_or(0), known().max().unwrap_or(0));
     // A change of less than a twentieth of the amount is drawn flat.
     let range = (high - low).max(high / 20).max(1);
-    let level = |value: u64| usize::try_from((value - low) * 7 / range).map_or('█', |level| LEVELS[level.min(7)]);
-    values.iter().map(|value| value.map_or(' ', level)).collect()
+    values.iter().map(|value| value.map_or(' ', |value| block(value - low, range))).collect()
+}
+
+/// A share of a whole as a block of that height.
+pub fn block(part: u64, whole: u64) -> char {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    usize::try_from(part * 7 / whole.max(1)).map_or('█', |level| BLOCKS[level.min(7)])
 }

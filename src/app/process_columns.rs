@@ -47,17 +47,14 @@ pub const WIDEST: u16 = 160;
 pub const BYTES_WIDTH: usize = 5;
 
 impl ListColumn for ProcessColumn {
+    const HOST: Self = Self::Host;
+
     fn spec(self) -> ColumnSpec {
         use SortOrder::{Ascending, Descending};
         const BYTES: usize = BYTES_WIDTH;
         match self {
-            Self::Host => ColumnSpec::left(
-                "host",
-                "HOST",
-                HOST_WIDTH,
-                "its host; always there with several hosts, never with one",
-            )
-            .sorted(Ascending),
+            Self::Host => ColumnSpec::left("host", "HOST", HOST_WIDTH, "its host; shown with several hosts only")
+                .sorted(Ascending),
             Self::Gpu => ColumnSpec::left("gpu", "GPU", 3, "the GPUs that it uses").sorted(Ascending),
             Self::Pid => ColumnSpec::right("pid", "PID", 7, "its PID").sorted(Ascending),
             Self::User => ColumnSpec::left("user", "USER", 8, "its user").sorted(Ascending),
@@ -65,14 +62,9 @@ impl ListColumn for ProcessColumn {
                 ColumnSpec::right("memory", "MEM", BYTES + 1, "GPU memory, and its share of the GPU as a bar")
                     .sorted(Descending)
             }
-            Self::Cache => ColumnSpec::right(
-                "cache",
-                "CACHE",
-                BYTES,
-                "the part of it that PyTorch's empty_cache() would give back",
-            )
-            .sorted(Descending)
-            .from_width(SCREEN_WITH_EMPTY_COLUMNS),
+            Self::Cache => ColumnSpec::right("cache", "CACHE", BYTES, "GPU memory that empty_cache() would give back")
+                .sorted(Descending)
+                .from_width(SCREEN_WITH_EMPTY_COLUMNS),
             Self::Growth => {
                 ColumnSpec::right("growth", "GROWN", BYTES + 1, "how its GPU memory changed since gputop first saw it")
                     .sorted(Descending)
@@ -141,22 +133,12 @@ impl Columns<ProcessColumn> {
             };
             return short.into_iter().filter(fits).chain([Command]).collect();
         }
-        let has_room = |column: &ProcessColumn| match column {
+        Self::on_screen(chosen, has_hosts, |column| match column {
             Cache if has_cache => true,
-            // The cache takes its room: it says more on a screen for GPUs.
+            // The cache takes the room of the host memory: it matters more on a screen for GPUs.
             Rss if has_cache => width >= SCREEN_WITH_CACHE_AND_RSS,
             _ => column.spec().from_screen_width <= width,
-        };
-        let mut shown = match chosen {
-            Some(columns) => columns.chosen().to_vec(),
-            None => ProcessColumn::VARIANTS.iter().copied().filter(has_room).collect(),
-        };
-        shown.retain(|column| *column != Host || has_hosts);
-        // A PID alone would be ambiguous, whatever the user chose.
-        if has_hosts && !shown.contains(&Host) {
-            shown.insert(0, Host);
-        }
-        shown
+        })
     }
 }
 

@@ -1,14 +1,13 @@
 //! The list of processes: its rows, their order, the filter, the cursor and the tags.
 
-use tui_input::{Input, InputRequest};
+use tui_input::Input;
 
 use super::columns::Columns;
 use super::labels;
-use super::list_view::{Grouping, View};
+use super::list_view::{Grouping, View, first_row};
 use super::process_columns::{ProcessColumn, Sort};
 use super::row_order::RowOrder;
 use super::rows::{self, Row, RowSubject};
-use super::scroll;
 use crate::model::{Fleet, HostProcess};
 
 /// Columns of a command that one key press scrolls.
@@ -96,7 +95,7 @@ impl ProcessList {
 
     /// Scrolls so that the cursor is on the screen.
     pub(super) fn fit(&mut self, height: u16) {
-        self.top = scroll::top(self.top, self.cursor, self.rows.len(), height);
+        self.top = first_row(self.top, self.cursor, self.rows.len(), height);
     }
 
     /// Moves the cursor to a row, or to the last one.
@@ -142,17 +141,6 @@ impl ProcessList {
         self.sort = self.sort.first_by(columns[next]);
     }
 
-    /// Edits the filter, and scrolls to the first match.
-    pub(super) fn edit_filter(&mut self, request: InputRequest) {
-        self.filter.handle(request);
-        self.top = 0;
-    }
-
-    /// Shows all processes again.
-    pub(super) fn clear_filter(&mut self) {
-        self.filter.reset();
-    }
-
     /// Tags the subject under the cursor, or untags it if it is tagged: a process, its whole job, or a group.
     pub(super) fn tag(&mut self, whole_job: bool, fleet: &Fleet) {
         let Some(row) = self.selected_row() else { return };
@@ -173,10 +161,6 @@ impl ProcessList {
                 processes.into_iter().filter(|process| !self.tagged.contains(process)).collect();
             self.tagged.extend(new);
         }
-    }
-
-    pub(super) fn untag_all(&mut self) {
-        self.tagged.clear();
     }
 
     /// Scrolls the commands to the right by this many steps.

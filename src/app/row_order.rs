@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_pass_each_other_every_second_stay() {
+    fn rows_that_alternate_every_second_stay() {
         let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
         let seconds: Vec<_> = (0..60).map(|at| if at % 2 == 0 { one } else { other }).collect();
         for sort in [Sort::by(ProcessColumn::Memory), Sort { descending: false, ..Sort::by(ProcessColumn::Memory) }] {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_changed_places_once_do_not_change_back_at_once() {
+    fn rows_that_swapped_do_not_swap_back_at_once() {
         let (one, other): (&[_], &[_]) = (&[Some(10_000), Some(10_200)], &[Some(10_300), Some(10_100)]);
         let mut seconds = vec![other; 8];
         seconds.extend([one; 11]);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_lines_that_go_up_and_down_stay_where_they_are() {
+    fn rows_that_rise_and_fall_together_keep_their_places() {
         // Eight ranks of one job, each with a pace of its own.
         let held = |rank: u64, second: u64| Some(40_000 + (second * (7 + 2 * rank) + rank * 13) % 41 * 100);
         let seconds: Vec<Vec<_>> = (0..600).map(|second| (0..8).map(|rank| held(rank, second)).collect()).collect();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_read_every_ten_seconds_stay_too() {
+    fn rows_that_are_read_every_ten_seconds_stay_too() {
         let mut order = RowOrder::default();
         let mut settle = |at: u64| {
             let held = if at.is_multiple_of(2) { [10_000, 10_200] } else { [10_300, 10_100] };
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_belongs_higher_for_some_seconds_goes_there() {
+    fn a_row_that_is_larger_for_some_seconds_moves_up() {
         let mut seconds: Vec<&[_]> = vec![&[Some(10_000), Some(9_900), Some(9_800)]; 3];
         seconds.extend([&[Some(10_000), Some(9_900), Some(10_100)][..]; 11]);
         let told = orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn words_do_not_wait() {
+    fn rows_sorted_by_words_move_at_once() {
         let lines = |first: &'static str| {
             [first, "java", "perl"]
                 .map(|it| Some(SortKey::Word(it.into())))
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_clearly_belongs_higher_goes_there_at_once() {
+    fn a_row_that_is_much_larger_moves_up_at_once() {
         let seconds: [&[_]; 2] = [&[Some(10_000), Some(9_900), Some(500)], &[Some(10_000), Some(9_900), Some(15_000)]];
         assert_eq!(orders(&mut RowOrder::default(), Sort::by(ProcessColumn::Memory), &seconds), [[1, 2, 3], [3, 1, 2]]);
         // A value that rises and falls with each training step says less.
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_new_or_was_not_known_stands_where_it_belongs() {
+    fn a_new_or_unknown_row_is_sorted_in_at_once() {
         let seconds: [&[_]; 3] = [
             &[Some(10_000), None, Some(9_000)],
             &[Some(10_000), Some(9_500), Some(9_000)],
@@ -316,7 +316,7 @@ mod tests {
     proptest! {
         /// Whatever happened before, what stands still is sorted in the end, and nobody is lost.
         #[test]
-        fn what_stands_still_is_sorted_soon(
+        fn constant_rows_are_sorted_soon(
             seconds in proptest::collection::vec(
                 proptest::collection::vec(proptest::option::of(9_000..13_000_u64), 1..12),
                 1..20,

@@ -71,7 +71,7 @@ impl Row {
         Self { subject, depth, is_kept: false }
     }
 
-    fn of(process: HostProcess, depth: usize) -> Self {
+    fn of_process(process: HostProcess, depth: usize) -> Self {
         Self::new(RowSubject::Process(process), depth)
     }
 
@@ -90,7 +90,13 @@ pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &
     };
     let mut sortable: Vec<(HostProcess, Moment, SortKeys<'_>)> = Vec::new();
     for (host, model) in fleet.hosts() {
-        let candidates = RowCandidate::of_host(fleet.name(host), model);
+        let Some(snapshot) = model.latest() else { continue };
+        let candidates = snapshot.processes.iter().map(|process| RowCandidate {
+            host_name: fleet.name(host),
+            snapshot,
+            process,
+            process_total: model.process_total(process.id),
+        });
         let listed = candidates.filter(|candidate| {
             if view.suspects { is_suspect(model, candidate.process.id) } else { candidate.process_total.is_some() }
         });
@@ -102,7 +108,7 @@ pub(super) fn rows(fleet: &Fleet, view: View, sort: Sort, filter: &str, order: &
     }
     let sorted = order.settle(sort, sortable);
     let mut rows = match view.grouping {
-        Grouping::Flat => sorted.into_iter().map(|process| Row::of(process, 0)).collect(),
+        Grouping::Flat => sorted.into_iter().map(|process| Row::of_process(process, 0)).collect(),
         Grouping::Tree => trees(fleet, &sorted),
         Grouping::Job => grouped(sorted, |process| {
             let job = fleet.host(process.host)?.job(process.process)?;
@@ -139,7 +145,7 @@ fn leftovers(host: HostKey, host_name: &str, model: &HostModel, filter: &Filter)
     let processes = verdicts.filter_map(|verdict| snapshot.process(verdict.process));
     let candidates = processes.map(|process| RowCandidate { host_name, snapshot, process, process_total: None });
     let shown = candidates.filter(|candidate| filter.matches(candidate));
-    shown.map(|candidate| Row::of(HostProcess { host, process: candidate.process.id }, 0)).collect()
+    shown.map(|candidate| Row::of_process(HostProcess { host, process: candidate.process.id }, 0)).collect()
 }
 
 /// Marks rows whose memory the row of its only keeper shows, and removes unaccounted memory that has only one keeper.
@@ -193,7 +199,7 @@ fn trees(fleet: &Fleet, sorted: &[HostProcess]) -> Vec<Row> {
     let tree = |(host, model): (HostKey, &HostModel)| {
         let on_host = sorted.iter().filter(|process| process.host == host).map(|process| process.process);
         let tree = model.process_tree().forest(&with_related(model, on_host.collect()));
-        let rows = tree.into_iter().map(move |(process, depth)| Row::of(HostProcess { host, process }, depth));
+        let rows = tree.into_iter().map(move |(process, depth)| Row::of_process(HostProcess { host, process }, depth));
         rows.collect::<Vec<_>>()
     };
     fleet.hosts().flat_map(tree).collect()
@@ -223,7 +229,7 @@ fn grouped(sorted: Vec<HostProcess>, group_of: impl Fn(HostProcess) -> Option<(S
     let rows = groups.into_iter().flat_map(|group| {
         let is_alone = group.job.is_some() && group.members.len() == 1;
         let depth = usize::from(!is_alone);
-        let members: Vec<Row> = group.processes().map(|process| Row::of(process, depth)).collect();
+        let members: Vec<Row> = group.processes().map(|process| Row::of_process(process, depth)).collect();
         let head = (!is_alone).then(|| Row::new(RowSubject::Group(group), 0));
         head.into_iter().chain(members)
     });
@@ -237,21 +243,6 @@ struct RowCandidate<'a> {
     process: &'a Process,
     /// `None` if the driver lists the process on no GPU.
     process_total: Option<&'a ProcessTotal>,
-}
-
-impl<'a> RowCandidate<'a> {
-    fn of_host(host_name: &'a str, model: &'a HostModel) -> impl Iterator<Item = Self> {
-        let snapshots = model.latest().into_iter();
-        snapshots.flat_map(move |snapshot| {
-            let processes = snapshot.processes.iter();
-            processes.map(move |process| Self {
-                host_name,
-                snapshot,
-                process,
-                process_total: model.process_total(process.id),
-            })
-        })
-    }
 }
 
 /// Which processes the user wants to see.

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use strum::VariantArray;
 
 use super::App;
-use super::columns::{Columns, ListColumn};
+use super::columns::Columns;
 use super::gpu_columns::GpuColumn;
 use super::list_view::Grouping;
 use super::process_columns::{ProcessColumn, Sort};
@@ -75,39 +75,10 @@ pub enum SettingForm {
     Flag,
 }
 
-/// A value that a settings file can hold. `Display` and `FromStr` are its text.
-pub trait SettingValue: fmt::Display + FromStr<Err: fmt::Display> {
-    /// How the value stands in the file.
-    const FORM: SettingForm;
-}
-
-impl SettingValue for ThemeName {
-    const FORM: SettingForm = SettingForm::Text;
-}
-
-impl SettingValue for Interval {
-    const FORM: SettingForm = SettingForm::Text;
-}
-
-impl<C: ListColumn> SettingValue for Columns<C> {
-    const FORM: SettingForm = SettingForm::List;
-}
-
-impl SettingValue for Sort {
-    const FORM: SettingForm = SettingForm::List;
-}
-
-impl SettingValue for Grouping {
-    const FORM: SettingForm = SettingForm::Text;
-}
-
-impl SettingValue for bool {
-    const FORM: SettingForm = SettingForm::Flag;
-}
-
-/// Declares [`Settings`]: one line for each setting, whose name is its key in `config.toml`.
+/// Declares [`Settings`]: one line for each setting, with its key in `config.toml`, its type, whose `Display` and `FromStr` are
+/// its text, and its form in the file.
 macro_rules! settings {
-    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty, )+) => {
+    ($( $(#[doc = $doc:literal])+ $name:ident: $type:ty = $form:ident, )+) => {
         /// The settings that the user set; `None` where nothing was set.
         #[derive(Debug, Clone, PartialEq, Default)]
         pub struct Settings {
@@ -130,7 +101,7 @@ macro_rules! settings {
             /// How the value of a key stands in a settings file; `None` when there is no such key.
             pub fn form(key: &str) -> Option<SettingForm> {
                 match key {
-                    $( stringify!($name) => Some(<$type as SettingValue>::FORM), )+
+                    $( stringify!($name) => Some(SettingForm::$form), )+
                     _ => None,
                 }
             }
@@ -154,7 +125,7 @@ macro_rules! settings {
             pub fn entries(&self) -> Vec<(&'static str, SettingForm, String)> {
                 let entries = [
                     $( self.$name.as_ref().map(|value| {
-                        (stringify!($name), <$type as SettingValue>::FORM, value.to_string())
+                        (stringify!($name), SettingForm::$form, value.to_string())
                     }), )+
                 ];
                 entries.into_iter().flatten().collect()
@@ -165,21 +136,21 @@ macro_rules! settings {
 
 settings! {
     /// The theme.
-    theme: ThemeName,
+    theme: ThemeName = Text,
     /// The time from one reading to the next.
-    interval: Interval,
+    interval: Interval = Text,
     /// The columns of the process list, from left to right.
-    columns: Columns<ProcessColumn>,
+    columns: Columns<ProcessColumn> = List,
     /// The columns of the GPU list, from left to right.
-    gpu_columns: Columns<GpuColumn>,
+    gpu_columns: Columns<GpuColumn> = List,
     /// How the process list is sorted.
-    sort: Sort,
+    sort: Sort = List,
     /// How the process list is grouped.
-    group: Grouping,
+    group: Grouping = Text,
     /// Whether the process list shows only processes of the user that gputop runs as.
-    mine: bool,
+    mine: bool = Flag,
     /// Whether the host line is shown.
-    host: bool,
+    host: bool = Flag,
 }
 
 impl App {

@@ -1,107 +1,111 @@
-//! The panel of settings: colours, the host's line, and which columns stand in which order.
+//! The panel of settings: the theme, the host line, and the columns of both lists in their order.
 
 use super::App;
-use super::columns::{Columns, ListColumn};
+use super::columns::{ColumnSpec, Columns, ListColumn};
 use super::gpu_columns::GpuColumn;
 use super::process_columns::ProcessColumn;
-use super::settings::ThemeName;
 
-/// A line of the panel.
+/// A setting, one line of the panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Item {
-    /// Which colours.
-    Theme(ThemeName),
-    /// Whether the line of the host shows.
-    Host(bool),
-    /// Whether the list shows the person's own processes only.
-    Mine(bool),
-    /// A column of the list of processes, and whether it shows.
-    Column(ProcessColumn, bool),
-    /// A column of the list of GPUs, and whether it shows.
-    GpuColumn(GpuColumn, bool),
+    /// The theme.
+    Theme,
+    /// Whether the host line is shown.
+    Host,
+    /// Whether the process list shows only processes of the user that gputop runs as.
+    Mine,
+    /// Whether the process list shows this column.
+    Column(ProcessColumn),
+    /// Whether the GPU list shows this column.
+    GpuColumn(GpuColumn),
+}
+
+impl Item {
+    /// The declaration of a column; `None` for other settings.
+    pub fn column(self) -> Option<ColumnSpec> {
+        match self {
+            Self::Column(column) => Some(column.spec()),
+            Self::GpuColumn(column) => Some(column.spec()),
+            Self::Theme | Self::Host | Self::Mine => None,
+        }
+    }
 }
 
 /// The panel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SettingsPanel {
-    at: usize,
+    cursor: usize,
 }
 
 impl App {
-    /// The panel of settings: its lines, and which is under the cursor; absent while it is closed.
-    pub fn settings_panel(&self) -> Option<(Vec<Item>, usize)> {
+    /// The lines of the panel of settings, each with whether its setting is on, and the index of the line under the cursor;
+    /// `None` while the panel is closed.
+    pub fn settings_panel(&self) -> Option<(Vec<(Item, bool)>, usize)> {
         let panel = self.modes.settings_panel()?;
-        let first = [Item::Theme(self.theme), Item::Host(self.host_line), Item::Mine(self.processes.view.mine)];
-        let (shown, of_gpus) = (self.columns_of_processes(), self.columns_of_gpus());
+        let first = [(Item::Theme, true), (Item::Host, self.host_line), (Item::Mine, self.processes.view.mine)];
+        let (of_processes, of_gpus) = (self.columns_of_processes(), self.columns_of_gpus());
         // The user cannot choose whether lists name the host.
-        let columns = shown.and_others().into_iter().filter(|column| *column != ProcessColumn::Host);
-        let columns = columns.map(|column| Item::Column(column, shown.contains(column)));
+        let columns = of_processes.and_others().into_iter().filter(|column| *column != ProcessColumn::Host);
+        let columns = columns.map(|column| (Item::Column(column), of_processes.contains(column)));
         let gpu_columns = of_gpus.and_others().into_iter().filter(|column| *column != GpuColumn::Host);
-        let gpu_columns = gpu_columns.map(|column| Item::GpuColumn(column, of_gpus.contains(column)));
-        let items: Vec<Item> = first.into_iter().chain(columns).chain(gpu_columns).collect();
-        let at = panel.at.min(items.len() - 1);
-        Some((items, at))
+        let gpu_columns = gpu_columns.map(|column| (Item::GpuColumn(column), of_gpus.contains(column)));
+        let items: Vec<_> = first.into_iter().chain(columns).chain(gpu_columns).collect();
+        let cursor = panel.cursor.min(items.len() - 1);
+        Some((items, cursor))
     }
 
     pub(super) fn step_settings_panel(&mut self, by: isize) {
-        let Some((items, at)) = self.settings_panel() else { return };
-        self.put_settings_cursor(at.saturating_add_signed(by).min(items.len() - 1));
+        let Some((items, cursor)) = self.settings_panel() else { return };
+        self.put_settings_cursor(cursor.saturating_add_signed(by).min(items.len() - 1));
     }
 
-    /// Shows what is under the cursor, or hides it; of several, the next one.
+    /// Switches the setting under the cursor on or off; chooses the next theme.
     pub(super) fn toggle(&mut self) {
-        let Some((items, at)) = self.settings_panel() else { return };
-        match items[at] {
-            Item::Theme(theme) => self.theme = theme.step(1),
-            Item::Host(is_shown) => self.host_line = !is_shown,
-            Item::Mine(is_so) => self.processes.view.mine = !is_so,
-            Item::Column(column, _) => match self.columns_of_processes().toggled(column) {
-                Some(columns) => self.processes.columns = Some(columns),
-                None => return self.notice.set(ONE),
+        let Some((items, cursor)) = self.settings_panel() else { return };
+        let (item, is_on) = items[cursor];
+        match item {
+            Item::Theme => self.theme = self.theme.step(1),
+            Item::Host => self.host_line = !is_on,
+            Item::Mine => self.processes.view.mine = !is_on,
+            Item::Column(column) => match self.columns_of_processes().toggled(column) {
+                None => self.notice.set("one column has to stay"),
+                columns => self.processes.columns = columns,
             },
-            Item::GpuColumn(column, _) => match self.columns_of_gpus().toggled(column) {
-                Some(columns) => self.gpus.columns = Some(columns),
-                None => return self.notice.set(ONE),
+            Item::GpuColumn(column) => match self.columns_of_gpus().toggled(column) {
+                None => self.notice.set("one column has to stay"),
+                columns => self.gpus.columns = columns,
             },
         }
-        self.follow_item(items[at]);
+        self.follow_item(item);
     }
 
-    /// Moves the column under the cursor to the left or right; of several, takes another.
+    /// Moves the column under the cursor to the right by this many places, or chooses another theme.
     pub(super) fn shift(&mut self, by: isize) {
-        let Some((items, at)) = self.settings_panel() else { return };
-        match items[at] {
-            Item::Theme(theme) => self.theme = theme.step(by),
-            Item::Host(_) | Item::Mine(_) => self.toggle(),
-            Item::Column(_, false) | Item::GpuColumn(_, false) => {
-                self.notice.set("a column that is hidden has no place: Space shows it");
+        let Some((items, cursor)) = self.settings_panel() else { return };
+        match items[cursor] {
+            (Item::Theme, _) => self.theme = self.theme.step(by),
+            (Item::Host | Item::Mine, _) => self.toggle(),
+            (_, false) => self.notice.set("hidden columns cannot be moved: press Space to show this one"),
+            (item, true) if item.column().is_some_and(|spec| spec.is_last) => {
+                self.notice.set("this column takes the rest of the line, so it is the last");
             }
-            Item::Column(it, true) if it.spec().is_last => {
-                self.notice.set("the command takes the rest of the line, so it is the last");
+            (Item::Column(column), true) => {
+                self.processes.columns = Some(self.columns_of_processes().moved(column, by));
             }
-            Item::GpuColumn(it, true) if it.spec().is_last => {
-                self.notice.set("the health takes the rest of the line, so it is the last");
-            }
-            Item::Column(column, true) => self.processes.columns = Some(self.columns_of_processes().moved(column, by)),
-            Item::GpuColumn(column, true) => self.gpus.columns = Some(self.columns_of_gpus().moved(column, by)),
+            (Item::GpuColumn(column), true) => self.gpus.columns = Some(self.columns_of_gpus().moved(column, by)),
         }
-        self.follow_item(items[at]);
+        self.follow_item(items[cursor].0);
     }
 
-    /// The cursor stays on its column.
+    /// Keeps the cursor on an item that moved.
     fn follow_item(&mut self, item: Item) {
-        let Some((items, at)) = self.settings_panel() else { return };
-        let is_it = |other: &Item| match (item, *other) {
-            (Item::Column(one, _), Item::Column(other, _)) => one == other,
-            (Item::GpuColumn(one, _), Item::GpuColumn(other, _)) => one == other,
-            _ => false,
-        };
-        self.put_settings_cursor(items.iter().position(is_it).unwrap_or(at));
+        let Some((items, cursor)) = self.settings_panel() else { return };
+        self.put_settings_cursor(items.iter().position(|(other, _)| *other == item).unwrap_or(cursor));
     }
 
-    fn put_settings_cursor(&mut self, at: usize) {
+    fn put_settings_cursor(&mut self, cursor: usize) {
         if let Some(panel) = self.modes.settings_panel_mut() {
-            panel.at = at;
+            panel.cursor = cursor;
         }
     }
 
@@ -113,5 +117,3 @@ impl App {
         Columns::new(self.gpus.columns(self.size.0, self.fleet()))
     }
 }
-
-const ONE: &str = "one column has to stay";

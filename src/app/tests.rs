@@ -140,7 +140,7 @@ fn the_cursor_follows_its_process_and_not_its_row() {
 }
 
 #[test]
-fn a_cursor_that_nobody_moved_stays_at_the_top() {
+fn a_cursor_that_was_never_moved_stays_at_the_top() {
     story(three()).pass(larger(101)).shows(&[101, 103, 102], 101);
 }
 
@@ -174,7 +174,7 @@ fn the_panel_keeps_its_target_when_the_list_moves() {
 }
 
 #[test]
-fn nothing_is_sent_before_the_agent_made_sure() {
+fn no_signal_is_sent_before_the_agent_verified_the_process() {
     story(three()).keys("F9 Enter").asks(&[hold(103)]).hears(103, Outcome::Held { caution: None }).asks(&[]);
 }
 
@@ -207,7 +207,7 @@ fn another_signal_can_follow_when_the_first_did_nothing() {
 }
 
 #[test]
-fn the_panel_proves_that_the_memory_came_back() {
+fn the_dialog_shows_the_memory_that_came_back() {
     let ended = story(three())
         .keys("F9")
         .hears(103, Outcome::Held { caution: None })
@@ -236,7 +236,7 @@ fn memory_that_stays_or_that_a_neighbour_freed_is_not_called_returned() {
 }
 
 #[test]
-fn with_the_agent_goes_the_hold() {
+fn a_lost_agent_holds_no_process() {
     let mut lost = story(three()).keys("F9").hears(103, Outcome::Held { caution: None });
     lost.event(Event::SourceLost(HostKey::FIRST, "the agent ended".into()));
     assert!(matches!(lost.app.modes.end_dialog().unwrap().root().unwrap().stage, Stage::Refused(_)));
@@ -260,7 +260,7 @@ fn a_job_is_held_as_a_whole_its_root_first() {
 }
 
 #[test]
-fn who_belongs_to_a_job_may_come_to_be_known_while_the_panel_stands_open() {
+fn members_of_a_job_may_be_found_while_the_dialog_is_open() {
     let others = asked(vec![Command::Hold { process: id(100) }, Command::Hold { process: id(102) }]);
     let open = story(three()).keys("End F9").asks(&[hold(101)]);
     assert_eq!(open.app.modes.end_dialog().unwrap().spared(), 0);
@@ -281,7 +281,7 @@ fn a_job_of_one_line_has_no_head_of_its_own() {
 }
 
 #[test]
-fn how_the_list_is_grouped_is_said_and_when_that_changes_nothing() {
+fn a_notice_names_the_grouping_and_says_when_the_list_looks_the_same() {
     #[track_caller]
     fn says(story: &Story, words: &str) {
         assert_eq!(story.app.notice.text(), Some(words));
@@ -297,7 +297,7 @@ fn how_the_list_is_grouped_is_said_and_when_that_changes_nothing() {
 }
 
 #[test]
-fn a_gentle_end_asks_the_root_alone_then_once_more_and_never_forces() {
+fn a_gentle_end_signals_the_root_only_twice_at_most_and_never_with_sigkill() {
     let mut gentle = job().keys("Enter").asks(&[signal(100, Signal::Int)]);
     gentle = gentle.hears(100, Outcome::Sent { signal: Signal::Int, at: Moment(1_000_000) });
     // It looks like torchrun, so it gets 35 s.
@@ -332,7 +332,7 @@ fn tagged_processes_are_ended_together_and_no_others() {
 }
 
 #[test]
-fn from_a_gpu_no_process_is_tagged_or_ended_whose_cursor_nobody_sees() {
+fn the_gpu_list_tags_and_ends_no_process() {
     let on_gpu = story(three()).keys("Tab c").asks(&[]);
     assert_eq!(
         (&on_gpu.app.processes.tagged[..], on_gpu.app.notice.text()),
@@ -344,7 +344,7 @@ fn from_a_gpu_no_process_is_tagged_or_ended_whose_cursor_nobody_sees() {
 }
 
 #[test]
-fn a_grave_end_wants_the_pid_typed() {
+fn a_risky_end_needs_the_pid_typed() {
     let caution = Some("it is the display server".into());
     let grave = story(three()).keys("F9").hears(103, Outcome::Held { caution }).keys("Enter").asks(&[hold(103)]);
     grave.keys("13 Enter").asks(&[]).keys("Enter").asks(&[]);
@@ -398,7 +398,7 @@ fn a_recording_is_not_acted_on_and_can_be_paused() {
     assert!(story.app.modes.end_dialog().is_none());
     // The page of a process says why the rest is not known.
     story = story.keys("Enter").asks(&[]);
-    let lines = story.app.modes.page().unwrap().lines().0;
+    let lines = &story.app.modes.page().unwrap().lines;
     assert!(lines.iter().any(|line| format!("{line:?}").contains("this is a recording")), "{lines:?}");
     // A line is missing: no agent could be asked for a full one.
     story = story.keys("Esc");
@@ -410,7 +410,7 @@ fn a_recording_is_not_acted_on_and_can_be_paused() {
 }
 
 #[test]
-fn figures_that_get_old_say_so() {
+fn old_figures_show_their_age() {
     let mut story = story(three());
     let gpu = story.host.gpus[0].clone();
     assert_eq!(story.model().age(&gpu), None);

@@ -189,12 +189,12 @@ struct Session<'a> {
     theme: Theme,
     screen: Screen,
     sources: Sources,
-    /// The time that the app has been told.
+    /// The moment of the app's last tick.
     now: Instant,
     screen_state: ScreenState,
     pacer: FramePacer,
-    /// What the dialog on the screen says that Enter does, and to which processes. An Enter typed before that dialog was
-    /// drawn sends no signal.
+    /// The effect of Enter that the end-process dialog on the screen announces; `None` while no dialog is drawn. An Enter that
+    /// was typed before the dialog was drawn sends no signal.
     shown_end: Option<PlannedEnd>,
     /// Whether no line has arrived yet.
     is_blank: bool,
@@ -276,7 +276,7 @@ impl<'a> Session<'a> {
         self.pacer.drawn(Instant::now());
     }
 
-    /// Tells the app that time passed. Another event follows mostly at once.
+    /// Passes the time since the last tick to the app.
     fn tick(&mut self) -> Option<SessionEnd> {
         self.sources.reap();
         let before = std::mem::replace(&mut self.now, Instant::now());
@@ -374,7 +374,7 @@ impl<'a> Session<'a> {
                 }
             }
             Effect::Alert(alerts) => {
-                if self.notifier.rings_bell() {
+                if self.notifier.rings_bell {
                     self.screen.ring();
                 }
                 let problems: Vec<Text> = alerts.iter().filter_map(|alert| self.notifier.notify(alert).err()).collect();

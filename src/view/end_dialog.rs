@@ -253,15 +253,15 @@ fn name(choice: Choice) -> String {
 }
 
 /// The effect of Enter and what has to be typed first, as in `Enter sends SIGTERM`.
-fn deed(panel: &EndDialog) -> String {
-    let deed = match panel.choice {
+fn effect_of_enter(panel: &EndDialog) -> String {
+    let effect = match panel.choice {
         Choice::Signal(signal) => format!("Enter sends {signal}"),
         Choice::Gently => "Enter sends SIGINT, then SIGTERM".to_owned(),
         Choice::ByForce => "Enter stops all and sends SIGKILL".to_owned(),
     };
     match panel.word_to_type().filter(|word| *word != panel.typed) {
-        Some(word) => format!("Type {word} first: then {deed}"),
-        None => deed,
+        Some(word) => format!("Type {word} first: then {effect}"),
+        None => effect,
     }
 }
 
@@ -291,7 +291,7 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
     let now = model.now();
     let say = |text: String, style: Style| vec![Line::styled(text, style)];
     let is_one = panel.targets().nth(1).is_none();
-    let what = deed(panel);
+    let what = effect_of_enter(panel);
     let root = panel.root();
     match root.map(|root| &root.stage) {
         _ if panel.has_ended() => ended(theme, model, panel),
@@ -327,13 +327,9 @@ fn progress(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'sta
             lines.push(Line::styled(format!("{what} to those that are left, Esc cancels."), theme.dim()));
             lines
         }
-        _ if is_one => {
-            let text = format!("Verified: only this process will be signalled. {what}, Esc cancels.");
-            say(text, theme.good())
-        }
         _ => {
-            let text = format!("Verified: only these processes will be signalled. {what}, Esc cancels.");
-            say(text, theme.good())
+            let targets = if is_one { "this process" } else { "these processes" };
+            say(format!("Verified: only {targets} will be signalled. {what}, Esc cancels."), theme.good())
         }
     }
 }
@@ -346,12 +342,13 @@ fn ended(theme: Theme, model: &HostModel, panel: &EndDialog) -> Vec<Line<'static
     let took = last.zip(panel.first_sent).map_or(Duration::ZERO, |(at, sent)| at.since(sent));
     let took = format!("{:.1} s", took.as_secs_f64());
     let is_one = panel.targets().nth(1).is_none();
-    let mut lines = match (panel.first_sent, is_one) {
-        (None, true) => vec![Line::styled("It ended by itself.", theme.good())],
-        (None, false) => vec![Line::styled("They ended by themselves.", theme.good())],
-        (Some(_), true) => vec![Line::styled(format!("It ended after {took}."), theme.good())],
-        (Some(_), false) => vec![Line::styled(format!("All ended within {took}."), theme.good())],
+    let sentence = match (panel.first_sent, is_one) {
+        (None, true) => "It ended by itself.".to_owned(),
+        (None, false) => "They ended by themselves.".to_owned(),
+        (Some(_), true) => format!("It ended after {took}."),
+        (Some(_), false) => format!("All ended within {took}."),
     };
+    let mut lines = vec![Line::styled(sentence, theme.good())];
     if let (true, Some((_, Some(parent)))) = (is_one, panel.root().and_then(end)) {
         let text = format!("Its parent {parent} has not reaped it: a zombie, which holds no memory.");
         lines.push(Line::styled(text, theme.notable()));

@@ -38,8 +38,6 @@ const SETTINGS_PANEL: &[(Intent, &str)] = &[
     (Intent::Shift(1), "move right"),
 ];
 
-const FILTER: &[(Intent, &str)] = &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")];
-
 const PAGE: &[(Intent, &str)] = &[
     (Intent::Close, "back"),
     (Intent::Move(-1), ""),
@@ -61,8 +59,6 @@ const GRAPH: &[(Intent, &str)] = &[
     (Intent::Help, "help"),
 ];
 
-const MARK: &[(Intent, &str)] = &[(Intent::AddMark, "keep"), (Intent::Close, "no mark")];
-
 const END_DIALOG: &[(Intent, &str)] = &[
     (Intent::Confirm, "send"),
     (Intent::Choose(-1), ""),
@@ -70,8 +66,6 @@ const END_DIALOG: &[(Intent, &str)] = &[
     (Intent::Widen, "whole job"),
     (Intent::Close, "close"),
 ];
-
-const END_DIALOG_OVER: &[(Intent, &str)] = &[(Intent::Close, "close")];
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(mut pen) = Pen::at(buffer, area, 0) else { return };
@@ -97,14 +91,14 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         }
         _ => {}
     }
-    let hints = match app.modes.current() {
+    let hints: &[(Intent, &str)] = match app.modes.current() {
         Mode::SettingsPanel(_) => SETTINGS_PANEL,
         Mode::List => LIST,
-        Mode::Filter => FILTER,
+        Mode::Filter => &[(Intent::Close, "keep"), (Intent::ClearFilter, "clear")],
         Mode::Page(_) => PAGE,
         Mode::Graph(_) => GRAPH,
-        Mode::Mark(_) => MARK,
-        Mode::EndDialog(dialog) if dialog.is_over() => END_DIALOG_OVER,
+        Mode::Mark(_) => &[(Intent::AddMark, "keep"), (Intent::Close, "no mark")],
+        Mode::EndDialog(dialog) if dialog.is_over() => &[(Intent::Close, "close")],
         Mode::EndDialog(_) => END_DIALOG,
     };
     let context = app.modes.current().key_context();

@@ -39,7 +39,7 @@ const FAIR_BAR: usize = 6;
 const HEALTH_AT_LENGTH: usize = 36;
 
 impl GpuColumnWidths {
-    fn of(app: &App, width: usize) -> Self {
+    fn new(app: &App, width: usize) -> Self {
         let gpus = || gpu_rows(app.fleet()).map(|row| row.gpu);
         let label = gpus().map(|gpu| gpu_label(gpu).len()).max().unwrap_or(1).max(2);
         let health =
@@ -90,7 +90,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
         Paragraph::new(lines).wrap(Wrap { trim: true }).render(rect(area), buffer);
         return;
     }
-    let columns = GpuColumnWidths::of(app, usize::from(area.width));
+    let columns = GpuColumnWidths::new(app, usize::from(area.width));
     let hidden = gpus.saturating_sub(usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
         match latest().find_map(|(host, snapshot)| Some((host, snapshot.driver.trouble.as_ref()?))) {
@@ -187,7 +187,7 @@ fn is_kept(column: GpuColumn) -> bool {
 
 /// Returns a sentence on each GPU in trouble whose line has no room for it: what is wrong, and what to do.
 pub(super) fn troubles(app: &App, width: usize) -> Vec<String> {
-    let columns = GpuColumnWidths::of(app, width);
+    let columns = GpuColumnWidths::new(app, width);
     let kept = columns.shown.iter().filter(|column| is_kept(**column)).map(|column| columns.width(*column) + 1);
     let room = width.saturating_sub(kept.sum::<usize>());
     let troubled = gpu_rows(app.fleet()).filter_map(|row| Some((row, row.gpu.trouble.as_ref()?)));
@@ -223,7 +223,7 @@ fn draw_trouble(pen: &mut Pen<'_>, theme: Theme, row: GpuRow<'_>, trouble: &Trou
 
 /// The columns that the user chose, and that a screen of that width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<GpuColumn> {
-    let shown = GpuColumnWidths::of(app, width).shown;
+    let shown = GpuColumnWidths::new(app, width).shown;
     app.gpus.columns(app.size.0, app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
 }
 

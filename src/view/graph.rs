@@ -101,7 +101,7 @@ fn draw_one(buffer: &mut Buffer, theme: Theme, app: &App, panel: &Panel) {
 
 /// Draws the line above the graph: the subject, the most important figures, and the span of time at the right.
 fn head(buffer: &mut Buffer, theme: Theme, app: &App, model: &HostModel, panel: &Panel, series: &MemoryHistory) {
-    let span = axes::span(app.graph_span());
+    let span = axes::words(app.graph_span().as_secs());
     let (span, style) = match app.graph.end {
         Some(_) => (format!("{span}, still (Esc: now)"), theme.notable()),
         None => (span, theme.dim()),

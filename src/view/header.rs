@@ -128,7 +128,7 @@ fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
             pen.skip(at.min(1)).put(format!("{load:>5.*}", places(load)), theme.text());
         }
     }
-    let memory = of(load.memory_used, load.memory_total);
+    let memory = used_of_total(load.memory_used, load.memory_total);
     if pen.room() < LABEL + memory.len() {
         return;
     }
@@ -140,7 +140,7 @@ fn load(pen: &mut Pen<'_>, theme: Theme, snapshot: &Snapshot) {
     }
 }
 
-fn of(part: Reading<Bytes>, whole: Reading<Bytes>) -> String {
+fn used_of_total(part: Reading<Bytes>, whole: Reading<Bytes>) -> String {
     match (part, whole) {
         (Ok(part), Ok(whole)) => {
             let whole = format!("{:.0}", whole.gib());

@@ -22,9 +22,8 @@ pub(super) fn head(buffer: &mut Buffer, theme: Theme, area: Area, title: &str, t
 
 pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     let Some(page) = app.modes.page() else { return };
-    let (lines, top) = page.lines();
-    head(buffer, theme, area, &page.title(), top, lines.len());
-    for (row, line) in (2..area.height).zip(lines.iter().skip(top)) {
+    head(buffer, theme, area, &page.title(), page.top, page.lines.len());
+    for (row, line) in (2..area.height).zip(page.lines.iter().skip(page.top)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
         match line {
             PageLine::Head(text) => pen.put(text, theme.head()),

@@ -33,7 +33,7 @@ struct ColumnWidths {
 const SCREEN_WITH_BARS: usize = 44;
 
 impl ColumnWidths {
-    fn of(app: &App, width: usize) -> Self {
+    fn new(app: &App, width: usize) -> Self {
         let (gpu, user, memory_bar, history) = match width {
             width if width >= usize::from(WIDEST) => (9, 12, 16, 20),
             width if width >= usize::from(WIDE) => (5, 9, 6, 8),
@@ -67,7 +67,7 @@ pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, area: Area) {
     if gpu_rows(app.fleet()).next().is_none() && app.processes.rows.is_empty() {
         return;
     }
-    let columns = ColumnWidths::of(app, usize::from(area.width));
+    let columns = ColumnWidths::new(app, usize::from(area.width));
     let (cursor, top) = (app.processes.cursor, app.processes.top);
     let below = app.processes.rows.len().saturating_sub(top + usize::from(area.height.saturating_sub(1)));
     if let Some(mut pen) = Pen::at(buffer, area, 0) {
@@ -153,7 +153,7 @@ pub(super) fn draw_evidence(buffer: &mut Buffer, theme: Theme, app: &App, area: 
 
 /// The columns that the user chose, and that a screen of that width has no room for.
 pub(super) fn crowded_out(app: &App, width: usize) -> Vec<ProcessColumn> {
-    let shown = ColumnWidths::of(app, width).shown;
+    let shown = ColumnWidths::new(app, width).shown;
     app.processes.columns(app.size.0, app.fleet()).into_iter().filter(|column| !shown.contains(column)).collect()
 }
 

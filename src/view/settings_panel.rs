@@ -17,40 +17,36 @@ const NAME: usize = 12;
 /// The least width for advice beside a column that has no room.
 const ROOMY: usize = 80;
 
-pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[Item], cursor: usize, area: Area) {
+pub(super) fn draw(buffer: &mut Buffer, theme: Theme, app: &App, items: &[(Item, bool)], cursor: usize, area: Area) {
     let width = usize::from(area.width);
     let (without_room, gpus_without_room) = (processes::crowded_out(app, width), gpus::crowded_out(app, width));
     let no_room = if width < ROOMY { "no room" } else { "no room for it: hide another, or widen the window" };
-    let no_room = no_room.to_owned();
     let top = (cursor + 1).saturating_sub(usize::from(area.height.saturating_sub(2)));
     page::head(buffer, theme, area, "Settings", top, items.len());
-    for (row, (at, item)) in (2..area.height).zip(items.iter().enumerate().skip(top)) {
+    for (row, (at, (item, is_on))) in (2..area.height).zip(items.iter().enumerate().skip(top)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
-        let check = |is_so| if is_so { "[x]" } else { "[ ]" };
-        let (mark, name, help) = match item {
-            Item::Theme(look) => {
-                let word = |it: &ThemeName| if it == look { format!("({it})") } else { format!(" {it} ") };
+        let no_room = |lacks_room: bool, help: &str| if *is_on && lacks_room { no_room } else { help }.to_owned();
+        let (name, help) = match item {
+            Item::Theme => {
+                let word =
+                    |name: &ThemeName| if *name == app.theme { format!("({name})") } else { format!(" {name} ") };
                 let all: String = ThemeName::VARIANTS.iter().map(word).collect();
-                ("   ", "theme".to_owned(), format!("{all}  safe is for the colour-blind"))
+                ("theme".to_owned(), format!("{all}  safe is for the colour-blind"))
             }
-            Item::Host(is_shown) => {
-                (check(*is_shown), "host".to_owned(), "the first line: load and memory of the host".to_owned())
+            Item::Host => ("host".to_owned(), "the first line: load and memory of the host".to_owned()),
+            Item::Mine => ("mine".to_owned(), "only processes of the user that gputop runs as".to_owned()),
+            Item::Column(column) => {
+                (column.spec().name.to_owned(), no_room(without_room.contains(column), column.spec().help))
             }
-            Item::Mine(is_so) => {
-                (check(*is_so), "mine".to_owned(), "only processes of the user that gputop runs as".to_owned())
+            Item::GpuColumn(column) => {
+                let help = no_room(gpus_without_room.contains(column), column.spec().help);
+                (format!("GPU {}", column.spec().name), help)
             }
-            Item::Column(column, true) if without_room.contains(column) => {
-                ("[x]", column.spec().name.to_owned(), no_room.clone())
-            }
-            Item::GpuColumn(column, true) if gpus_without_room.contains(column) => {
-                ("[x]", format!("GPU {}", column.spec().name), no_room.clone())
-            }
-            Item::Column(column, is_shown) => {
-                (check(*is_shown), column.spec().name.to_owned(), column.spec().help.to_owned())
-            }
-            Item::GpuColumn(column, is_shown) => {
-                (check(*is_shown), format!("GPU {}", column.spec().name), column.spec().help.to_owned())
-            }
+        };
+        let mark = match item {
+            Item::Theme => "   ",
+            _ if *is_on => "[x]",
+            _ => "[ ]",
         };
         pen.skip(2).put(mark, theme.text()).skip(1);
         pen.cell(name, NAME, Align::Left, theme.text()).skip(1).words(help, theme.dim());

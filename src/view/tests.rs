@@ -103,7 +103,7 @@ fn app_of_size(keys: &[KeyCode], width: u16, height: u16) -> App {
 }
 
 #[test]
-fn a_poor_terminal_gets_ascii_only() {
+fn an_ascii_terminal_gets_ascii_only() {
     for keys in PLACES {
         let screen = screen(Theme::new(true, false), &app(120, 40, keys), 120, 40);
         assert!(screen.is_ascii(), "{screen}");
@@ -111,7 +111,7 @@ fn a_poor_terminal_gets_ascii_only() {
 }
 
 #[test]
-fn what_is_old_says_how_old() {
+fn old_values_show_their_age() {
     let mut app = app(80, 24, &[]);
     app.update(Event::Tick(crate::base::time::ViewerTime::new(Duration::from_secs(7))));
     let screen = screen(Theme::new(false, true), &app, 80, 24);
@@ -192,7 +192,7 @@ fn with_parts(each: &[(u64, u64)]) -> Snapshot {
 }
 
 #[test]
-fn why_figures_are_not_known_has_a_row_where_the_list_is_full() {
+fn a_full_list_leaves_a_row_for_the_note_about_unread_stats() {
     let screen_of = |processes: usize, height: u16| {
         let mut host = with_parts(&vec![(1, 1); processes]);
         host.processes
@@ -250,7 +250,7 @@ fn the_page_of_a_process_breaks_its_memory_down_to_the_byte() {
 }
 
 #[test]
-fn what_of_the_memory_is_not_known_is_said_on_the_page() {
+fn the_page_says_which_parts_of_memory_are_unknown() {
     let page = |keys: &[KeyCode], change: &dyn Fn(&mut Snapshot)| {
         let mut host = host(2).with(100, "python train.py", 0, Bytes::from_gib(40));
         let gib = |gib: u64| Ok(Bytes::from_gib(gib));
@@ -326,7 +326,7 @@ fn what_of_the_memory_is_not_known_is_said_on_the_page() {
 }
 
 #[test]
-fn why_pytorch_s_figures_are_not_known_stands_once_below_the_list() {
+fn the_reason_for_unread_stats_is_shown_once_below_the_list() {
     let mut host = host(1);
     for (pid, why) in [
         (7, AllocatorUnreadable::PtraceScope),
@@ -398,7 +398,7 @@ fn the_short_list_has_each_byte_once_and_the_whole_reason_below_it() {
 }
 
 #[test]
-fn what_has_to_be_typed_is_said_before_what_enter_does() {
+fn the_dialog_asks_for_the_pid_before_it_announces_the_effect_of_enter() {
     let mut app = app(80, 24, &[KeyCode::F(9)]);
     let process = app.modes.end_dialog().and_then(|panel| Some(panel.root()?.id())).unwrap();
     let outcome = Outcome::Held { caution: Some("it is the display server".into()) };
@@ -414,7 +414,7 @@ fn what_has_to_be_typed_is_said_before_what_enter_does() {
 }
 
 #[test]
-fn one_that_runs_another_program_since_the_panel_opened_is_said_to() {
+fn the_dialog_says_that_a_target_runs_another_program_now() {
     let before = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
     let mut app = app_with(&before, 80, Settings::default());
     app.update(Event::Key(KeyEvent::from(KeyCode::F(9))));
@@ -432,7 +432,7 @@ fn one_that_runs_another_program_since_the_panel_opened_is_said_to() {
 }
 
 #[test]
-fn who_is_tagged_is_said_to_be_wherever_the_cursor_is() {
+fn the_footer_counts_tagged_processes_wherever_the_cursor_is() {
     let host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3)).with(8, "python a.py", 0, Bytes::from_gib(2));
     let mut app = app_with(&host, 80, Settings::default());
     let mut after = |keys: &str| {
@@ -450,7 +450,7 @@ fn who_is_tagged_is_said_to_be_wherever_the_cursor_is() {
 }
 
 #[test]
-fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them() {
+fn only_a_process_that_signals_reach_may_ignore_them() {
     for (state, words) in [
         (State::Sleeping, "It is sleeping. It may ignore that; no process ignores SIGKILL."),
         (State::Traced, "It is held by a debugger: only SIGKILL reaches it."),
@@ -477,7 +477,7 @@ fn of_one_that_no_gentle_signal_reaches_it_is_not_said_that_it_may_ignore_them()
 }
 
 #[test]
-fn what_one_types_is_seen_although_there_is_something_to_say() {
+fn typed_text_has_precedence_over_a_notice() {
     let app = app(120, 24, &[KeyCode::Char('+'), KeyCode::Char('/'), KeyCode::Char('x')]);
     assert_eq!(app.notice.text(), Some("reading every 500ms"));
     assert!(line_of(&app, 120, "filter: ").starts_with("filter: x"));

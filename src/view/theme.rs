@@ -197,35 +197,25 @@ fn stand_in(glyph: char) -> char {
     match glyph {
         // An ASCII letter with a combining mark.
         _ if glyph.is_ascii() => glyph,
-        '━' => '=',
-        '┅' => ':',
+        '━' | '▅' => '=',
+        '┅' | '┊' | '▃' => ':',
         '═' => '%',
-        '─' | '╸' | '╌' | '–' | '—' => '-',
+        '─' | '╸' | '╌' | '–' | '—' | '▄' => '-',
         '│' => '|',
-        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' => '+',
+        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┼' | '▆' => '+',
         '▁' => '_',
-        '▂' => '.',
-        '▃' => ':',
-        '▄' => '-',
-        '▅' => '=',
-        '▆' => '+',
-        '▇' => '*',
+        '▂' | '·' => '.',
+        '▇' | '●' => '*',
         '█' => '#',
-        '°' => ' ',
+        '°' | '↑' | '↓' | '\u{2800}' => ' ',
         '…' => '~',
-        '·' => '.',
-        '┊' => ':',
         '✕' => 'x',
         '↘' => '\\',
-        '▲' => '^',
+        '▲' | '▴' => '^',
         '▼' | '▾' => 'v',
-        '▴' => '^',
-        '●' => '*',
         '○' => 'o',
         '≥' => '>',
         '≤' => '<',
-        '↑' | '↓' => ' ',
-        '\u{2800}' => ' ',
         // Braille: more than half of the dots, or fewer.
         '\u{2801}'..='\u{28FF}' if (glyph as u32 & 0xFF).count_ones() > 2 => '#',
         '\u{2801}'..='\u{28FF}' => '.',
@@ -257,11 +247,4 @@ pub(super) fn bar(share: f64, width: usize) -> (String, String) {
         filled.push('╸');
     }
     (filled, "─".repeat(width - halves.div_ceil(2)))
-}
-
-/// A share of a whole as a block of that height.
-pub(super) fn step(part: u32, whole: u32) -> char {
-    const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let step = u64::from(part) * 7 / u64::from(whole.max(1));
-    STEPS[usize::try_from(step).unwrap_or(7).min(7)]
 }

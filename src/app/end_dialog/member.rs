@@ -61,7 +61,7 @@ pub struct Member {
 
 impl Member {
     /// Returns a member for a process of the snapshot; `None` if the process is gone.
-    pub(super) fn of(id: ProcessId, model: &HostModel, snapshot: &Snapshot) -> Option<Self> {
+    pub(super) fn new(id: ProcessId, model: &HostModel, snapshot: &Snapshot) -> Option<Self> {
         let process = snapshot.process(id)?.clone();
         let places = model.process_total(id).map(|total| total.gpus.as_slice()).unwrap_or_default();
         let gpus = places.iter().map(|at| {
@@ -131,7 +131,7 @@ impl Member {
         let parent = || parent_of(new, snapshot).filter(|_| self.parent.is_some());
         is_alike
             && (facts.parent.is_ok() && facts.parent == mine.parent
-                || parent().is_some_and(|it| Some(it) == self.parent))
+                || parent().is_some_and(|parent| Some(parent) == self.parent))
     }
 
     pub(super) fn take_outcome(&mut self, outcome: &Outcome) {

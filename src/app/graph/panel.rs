@@ -14,9 +14,7 @@ use super::GraphView;
 use super::scale::Scale;
 use crate::app::layout::Area;
 use crate::base::units::{Bytes, Moment};
-use crate::model::{
-    Forecast, GpuOrProcess, HostModel, HostSubject, LeakVerdict, MemoryHistory, MemoryPart, MinMax, Rate, Window,
-};
+use crate::model::{Forecast, GpuOrProcess, HostModel, HostSubject, LeakVerdict, MemoryPart, MinMax, Rate, Window};
 
 /// The least width of the screen for two graphs side by side.
 pub(super) const TWO_GRAPHS: u16 = 150;
@@ -55,7 +53,7 @@ pub struct Projection {
 
 impl Projection {
     /// Returns the projection of a leak; `None` for other growth, which may stop by itself, and for ended processes.
-    fn of(model: &HostModel, subject: &GpuOrProcess) -> Option<Self> {
+    fn new(model: &HostModel, subject: &GpuOrProcess) -> Option<Self> {
         if matches!(subject, GpuOrProcess::Process(id) if model.process_total(*id).is_none()) {
             return None;
         }
@@ -100,54 +98,43 @@ fn limit(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {
     Some(Bytes(free?.0.saturating_add(model.series(subject)?.latest()?.0)))
 }
 
-/// The scale that a graph already has.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::app) enum KnownScale {
-    /// The scale for the latest data.
-    Current(Scale),
-    /// The scale for the data before.
-    Previous(Scale),
-    /// No scale: the graph is new.
-    None,
-}
-
 /// A graph, ready to be drawn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Panel {
     /// The GPU or process whose memory the graph shows.
     pub subject: HostSubject,
-    /// All of it.
+    /// The whole graph.
     pub area: Area,
-    /// Where the curve stands.
+    /// The area of the curve.
     pub plot: Area,
-    /// Names of layers; without width when there is no room.
+    /// The area of the names of layers; its width is 0 when there is no room.
     pub legend: Area,
-    /// The row of what happened.
+    /// The row of the events; `None` when there is no room.
     pub events: Option<u16>,
-    /// The row of the work.
+    /// The row of the use of the multiprocessors; `None` when there is no room.
     pub work: Option<u16>,
-    /// The row of the time.
+    /// The row of the time axis.
     pub time: u16,
-    /// The past that it shows: two parts for each column that it has.
+    /// The past that the graph shows: two parts for each of its columns.
     pub window: Window,
-    /// Columns of the plot that the past has. Those at its right are for what is to come.
+    /// The columns of the plot for the past. Those at their right are for the future.
     pub past: u16,
-    /// The moment under the cursor; `None` when it is unknown.
+    /// The future of a leak; `None` when nothing leaks, or the graph shows the past only.
     pub projection: Option<Projection>,
     /// The amounts.
     pub scale: Scale,
-    /// All memory of the GPU, or of those that the process is on; absent when not known.
+    /// All memory of the GPU, or of the GPUs of the process; `None` when it is not known.
     pub capacity: Option<Bytes>,
 }
 
 impl Panel {
-    /// Lays it out; absent when there is no room, or nothing to show.
+    /// Lays out a graph, whose scale was `old` before; `None` when there is no room, or nothing to show.
     pub(super) fn new(
         model: &HostModel,
         graph_view: &GraphView,
         subject: HostSubject,
         area: Area,
-        scale: KnownScale,
+        old: Option<Scale>,
     ) -> Option<Self> {
         let series = model.series(&subject.subject)?;
         let (has_events, has_work) = (area.height >= 9, area.height >= 11);
@@ -165,29 +152,23 @@ impl Panel {
             return None;
         }
         // A graph of the past has no forecast.
-        let projection = Projection::of(model, &subject.subject).filter(|_| graph_view.end.is_none());
+        let projection = Projection::new(model, &subject.subject).filter(|_| graph_view.end.is_none());
         let past = if projection.is_some() { plot.width - plot.width / 4 } else { plot.width };
         let now = model.now();
         let window = Window::until(graph_view.end.unwrap_or(now), graph_view.span(model), usize::from(past) * DOTS);
         let capacity = capacity(model, &subject.subject);
-        let settle = |old| {
-            let (low, high) = amounts(series, &window, now);
-            let to_come = projection.map(|projection| {
-                let end = window.part() * u32::from((plot.width - past) * 2);
-                projection.held(end).into_iter().fold(projection.from, Bytes::max)
-            });
-            let high = high.max(to_come.unwrap_or_default());
-            // A GPU that is well filled is shown up to its end.
-            let end = capacity.filter(|capacity| is_gpu && high.0 >= capacity.0 / 2);
-            // Layers are compared by their heights, which begin at nothing.
-            let has_layers = is_gpu || split.is_some();
-            Scale::settle(old, low, end.map_or(high, |end| high.max(end)), has_layers, plot.height)
-        };
-        let scale = match scale {
-            KnownScale::Current(scale) if scale.fits(plot.height) => scale,
-            KnownScale::Current(scale) | KnownScale::Previous(scale) => settle(Some(scale)),
-            KnownScale::None => settle(None),
-        };
+        let held = series.over(&window, now).into_iter().flatten().reduce(MinMax::with);
+        let (low, high) = held.map_or((Bytes(0), Bytes(0)), |held| (held.low, held.high));
+        let to_come = projection.map(|projection| {
+            let end = window.part() * u32::from((plot.width - past) * 2);
+            projection.held(end).into_iter().fold(projection.from, Bytes::max)
+        });
+        let high = high.max(to_come.unwrap_or_default());
+        // The graph of a GPU that is at least half full reaches up to its capacity.
+        let end = capacity.filter(|capacity| is_gpu && high.0 >= capacity.0 / 2);
+        // Layers are compared by their heights, so their scale begins at zero.
+        let has_layers = is_gpu || split.is_some();
+        let scale = Scale::settle(old, low, end.map_or(high, |end| high.max(end)), has_layers, plot.height);
         let below = plot.y + plot.height;
         Some(Self {
             subject,
@@ -205,23 +186,17 @@ impl Panel {
         })
     }
 
-    /// The column of a moment; absent when it is not shown.
+    /// The column of a moment; `None` when the graph does not show it.
     pub fn column(&self, at: Moment) -> Option<u16> {
         let cell = u16::try_from(self.window.place(at)? / DOTS).ok()?;
         Some(self.plot.x + cell)
     }
 
-    /// The moment at which what a column shows begins; absent outside of the past.
+    /// The moment at which the time of a column begins; `None` outside of the past.
     pub(in crate::app) fn moment(&self, x: u16) -> Option<Moment> {
         let cell = usize::from(x.checked_sub(self.plot.x)?);
         (cell * DOTS < self.window.parts()).then(|| self.window.moment(cell * DOTS))
     }
-}
-
-/// The least and the most that was held in a window.
-fn amounts(series: &MemoryHistory, window: &Window, now: Moment) -> (Bytes, Bytes) {
-    let seen = series.over(window, now).into_iter().flatten().reduce(MinMax::with);
-    seen.map_or((Bytes(0), Bytes(0)), |seen| (seen.low, seen.high))
 }
 
 fn capacity(model: &HostModel, subject: &GpuOrProcess) -> Option<Bytes> {

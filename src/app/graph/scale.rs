@@ -17,26 +17,16 @@ pub struct Scale {
     step: f64,
 }
 
-/// The unit of the labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Unit {
-    Mib,
-    Gib,
-}
+/// The unit of the labels: its name, and how many of it are a GiB.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Unit(&'static str, f64);
 
 impl Unit {
-    fn of(self, bytes: Bytes) -> f64 {
-        match self {
-            Self::Mib => bytes.gib() * 1024.0,
-            Self::Gib => bytes.gib(),
-        }
-    }
+    const MIB: Self = Self("MiB", 1024.0);
+    const GIB: Self = Self("GiB", 1.0);
 
-    fn name(self) -> &'static str {
-        match self {
-            Self::Mib => "MiB",
-            Self::Gib => "GiB",
-        }
+    fn count(self, bytes: Bytes) -> f64 {
+        bytes.gib() * self.1
     }
 }
 
@@ -48,28 +38,22 @@ impl Scale {
     /// while it fits and a new one would not show much more detail.
     pub(super) fn settle(old: Option<Self>, low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
         let fresh = Self::fit(low, high, from_zero, rows);
-        match old.filter(|old| old.fits(rows) && (old.low <= 0.0 || !from_zero)) {
-            Some(old)
-                if old.holds(low) && old.holds(high) && old.unit == fresh.unit && fresh.range() > 0.4 * old.range() =>
-            {
-                old
-            }
-            _ => fresh,
-        }
-    }
-
-    /// Whether the scale is for a graph of this many rows.
-    pub(super) fn fits(&self, rows: u16) -> bool {
-        self.rows == rows
+        let stays = |old: &Self| {
+            old.rows == rows
+                && (old.low <= 0.0 || !from_zero)
+                && (old.holds(low) && old.holds(high) && old.unit == fresh.unit)
+                && fresh.range() > 0.4 * old.range()
+        };
+        old.filter(stays).unwrap_or(fresh)
     }
 
     fn fit(low: Bytes, high: Bytes, from_zero: bool, rows: u16) -> Self {
         let rows = rows.max(1);
-        let unit = if high >= Bytes::from_gib(1) { Unit::Gib } else { Unit::Mib };
-        let (bottom, top) = (if from_zero { 0.0 } else { unit.of(low) }, unit.of(high));
+        let unit = if high >= Bytes::from_gib(1) { Unit::GIB } else { Unit::MIB };
+        let (bottom, top) = (if from_zero { 0.0 } else { unit.count(low) }, unit.count(high));
         // A nearly flat curve is centred; others get a margin of a tenth.
-        let air = if from_zero { 0.0 } else { (0.1 * (top - bottom)).max((unit.of(LEAST) - (top - bottom)) / 2.0) };
-        let (low, high) = ((bottom - air).max(0.0), (top + air).max(unit.of(LEAST)));
+        let air = if from_zero { 0.0 } else { (0.1 * (top - bottom)).max((unit.count(LEAST) - (top - bottom)) / 2.0) };
+        let (low, high) = ((bottom - air).max(0.0), (top + air).max(unit.count(LEAST)));
         let strides = match rows {
             0..8 => 2..=4,
             8..24 => 3..=5,
@@ -87,7 +71,7 @@ impl Scale {
             }
         });
         let fresh = Self { rows, stride: 1, unit, low: 0.0, step: f64::INFINITY };
-        fits.fold(fresh, |best, it| if it.range() < best.range() { it } else { best })
+        fits.fold(fresh, |best, other| if other.range() < best.range() { other } else { best })
     }
 
     fn range(&self) -> f64 {
@@ -101,13 +85,13 @@ impl Scale {
 
     /// Whether an amount lies within the scale.
     pub fn holds(&self, amount: Bytes) -> bool {
-        (self.low..=self.top()).contains(&self.unit.of(amount))
+        (self.low..=self.top()).contains(&self.unit.count(amount))
     }
 
     /// The height of an amount: 0 at the lower edge, 1 at the upper edge, outside of that range for amounts off the scale.
     pub fn height(&self, amount: Bytes) -> f64 {
         // An amount on a labelled edge stays there despite the rounding of the division.
-        (self.unit.of(amount) - self.low) / (self.top() - self.low) + 1e-9
+        (self.unit.count(amount) - self.low) / (self.top() - self.low) + 1e-9
     }
 
     /// The labels, from the bottom: the row, counted from the bottom, on whose lower edge the amount lies.
@@ -116,7 +100,7 @@ impl Scale {
         let decimals = usize::try_from(decimals).unwrap_or_default();
         (0..self.rows).step_by(usize::from(self.stride)).map(move |row| {
             let amount = self.low + self.step * f64::from(row / self.stride);
-            (row, format!("{amount:.decimals$} {}", self.unit.name()))
+            (row, format!("{amount:.decimals$} {}", self.unit.0))
         })
     }
 }
@@ -124,7 +108,11 @@ impl Scale {
 /// The smallest of 1, 2, 5, 10, 20, 50… that is at least this.
 fn nice(least: f64) -> f64 {
     let ten = libm::exp10(libm::log10(least).floor());
-    [1.0, 2.0, 5.0, 10.0].into_iter().map(|it| it * ten).find(|it| *it >= least * 0.999_999).unwrap_or(10.0 * ten)
+    [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|digit| digit * ten)
+        .find(|step| *step >= least * 0.999_999)
+        .unwrap_or(10.0 * ten)
 }
 
 #[cfg(test)]
@@ -164,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wobble_at_an_edge_moves_nothing() {
+    fn a_small_change_at_the_edge_keeps_the_scale() {
         let mut scale = Scale::settle(None, Bytes::from_gib(10), Bytes::from_gib(20), false, 12);
         let first = Scale::settle(Some(scale), Bytes::from_gib(10), Bytes::from_mib(21_000), false, 12);
         for wobble in 0..100 {

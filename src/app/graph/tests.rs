@@ -74,7 +74,7 @@ impl GraphStory {
 }
 
 #[test]
-fn where_no_graph_fits_beside_the_lists_it_has_the_whole_screen() {
+fn a_graph_without_room_below_the_lists_takes_the_whole_screen() {
     let mut story = GraphStory::begin();
     story.app.update(Event::Resized(40, 10));
     for is_whole in [true, false, true] {
@@ -91,11 +91,11 @@ fn where_no_graph_fits_beside_the_lists_it_has_the_whole_screen() {
 #[test]
 fn zoom_goes_from_a_minute_to_a_week_and_no_further() {
     let mut story = GraphStory::begin();
-    assert_eq!(story.app.graph_span(), minutes(2));
+    assert_eq!(story.app.graph_span(), Duration::from_mins(2));
     story.keys("[");
-    assert_eq!(story.app.graph_span(), minutes(1));
+    assert_eq!(story.app.graph_span(), Duration::from_mins(1));
     story.keys("[");
-    assert_eq!(story.app.graph_span(), minutes(1));
+    assert_eq!(story.app.graph_span(), Duration::from_mins(1));
     story.keys(&"]".repeat(20));
     assert_eq!(story.app.graph_span(), WEEK);
     let window = story.panel().window;
@@ -141,7 +141,7 @@ fn the_cursor_stays_in_sight_and_within_what_is_known() {
 }
 
 #[test]
-fn of_a_group_there_is_no_graph_and_that_is_said() {
+fn a_group_has_no_graph_and_a_notice_says_so() {
     let mut story = GraphStory::begin();
     story.keys("bb");
     assert!(story.app.processes.rows[0].process().is_none() && story.app.subject().is_none());
@@ -202,7 +202,7 @@ fn the_scale_stays_while_memory_wobbles() {
 }
 
 #[test]
-fn what_is_to_come_ends_where_memory_does() {
+fn the_projection_ends_at_the_capacity() {
     let seconds = Duration::from_secs;
     let full = Forecast { low: seconds(50), likely: seconds(100), high: seconds(200) };
     let projection =
@@ -242,7 +242,7 @@ fn a_leak_is_drawn_ahead_and_a_graph_of_the_past_is_not() {
 }
 
 #[test]
-fn what_tensors_will_hold_goes_on_from_the_tops_of_what_they_held() {
+fn the_projection_of_tensors_continues_their_peaks() {
     let mut story = GraphStory::begin();
     let gpu = story.host.gpus[0].uuid.clone();
     for second in 0..1200 {

@@ -9,18 +9,22 @@ use crate::protocol::snapshot::{AllocatorUnreadable, DeviceAllocator, Gpu, Proce
 /// The most that CUDA and its libraries take of each GPU without the program asking for memory.
 const CONTEXT: i64 = 4 << 30;
 
+/// The meaning of a negative amount that is not PyTorch's.
+const MORE_THAN_DRIVER: &str =
+    "PyTorch took more than the driver says: read at another moment, or it does not tell all";
+
 /// Writes the allocator stats of a process, or why they are not known.
 pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Process) {
-    let (Some(snapshot), Some(peek)) = (model.latest(), &process.allocator) else { return };
-    if let Some(why) = peek.unreadable {
+    let (Some(snapshot), Some(stats)) = (model.latest(), &process.allocator) else { return };
+    if let Some(why) = stats.unreadable {
         writer.field("PyTorch", why);
     }
-    for allocator in &peek.devices {
+    for allocator in &stats.devices {
         of_allocator(writer, snapshot, process, allocator);
     }
-    let is_placed = peek.devices.iter().all(|device| device.gpu.is_some());
-    for gpu in snapshot.gpus.iter().filter(|_| is_placed && !peek.devices.is_empty()) {
-        let is_used = peek.devices.iter().any(|device| device.gpu.as_ref() == Some(&gpu.uuid));
+    let is_placed = stats.devices.iter().all(|device| device.gpu.is_some());
+    for gpu in snapshot.gpus.iter().filter(|_| is_placed && !stats.devices.is_empty()) {
+        let is_used = stats.devices.iter().any(|device| device.gpu.as_ref() == Some(&gpu.uuid));
         let gpu_process = gpu.processes.iter().find(|gpu_process| gpu_process.process == process.id && !is_used);
         if let Some(memory) = gpu_process.and_then(|gpu_process| gpu_process.memory.ok()) {
             writer.head(&format!("Memory on GPU {}", labels::gpu_label(gpu)));
@@ -32,12 +36,7 @@ pub(super) fn of_process(writer: &mut Writer, model: &HostModel, process: &Proce
         && let Some(whole) = Breakdown::of_process(snapshot, process_total)
     {
         writer.head("Memory on all its GPUs");
-        let gpus = snapshot
-            .gpus
-            .iter()
-            .filter(|gpu| gpu.processes.iter().any(|gpu_process| gpu_process.process == process.id))
-            .count();
-        of_driver(writer, &whole, gpus);
+        of_driver(writer, &whole, process_total.gpus.len());
         let reserved: i64 = whole.parts.iter().filter(|part| part.0 != MemoryPart::Outside).map(|part| part.1).sum();
         amounts(writer, "- reserved", reserved, "the rest: what PyTorch took from CUDA");
     }
@@ -54,8 +53,8 @@ fn of_driver(writer: &mut Writer, whole: &Breakdown, gpus: usize) {
     let outside = whole.part(MemoryPart::Outside);
     let contexts = CONTEXT.saturating_mul(i64::try_from(gpus).unwrap_or(1));
     let meaning = match outside {
-        ..0 => "PyTorch took more than the driver says: read at another moment, or it does not tell all",
-        it if it <= contexts => "CUDA context, kernels, NCCL, other libraries",
+        ..0 => MORE_THAN_DRIVER,
+        bytes if bytes <= contexts => "CUDA context, kernels, NCCL, other libraries",
         _ => "more than CUDA takes for itself: another library allocates beside PyTorch",
     };
     amounts(writer, "- not PyTorch's", outside, meaning);
@@ -94,7 +93,8 @@ fn of_allocator(writer: &mut Writer, snapshot: &Snapshot, process: &Process, all
     };
     amounts(writer, "- reserved", signed(reserved.sum()), rest);
     for (part, bytes) in reserved.parts().into_iter().rev() {
-        amounts(writer, &format!("  - {}", name(part)), signed(bytes), meaning(part));
+        let (name, meaning) = words(part);
+        amounts(writer, &format!("  - {name}"), signed(bytes), meaning);
     }
     let rounding = "of allocated and pending: more than was asked for";
     amounts(writer, "    rounding", signed(reserved.rounding), rounding);
@@ -117,51 +117,38 @@ pub(super) fn of_gpu(writer: &mut Writer, model: &HostModel, gpu: &Gpu) {
     writer.head("Where it is");
     writer.lines.push(PageLine::Bar(whole.clone()));
     for (part, bytes) in &whole.parts {
+        let (name, meaning) = words(*part);
         let meaning = match part {
-            MemoryPart::Outside if *bytes < 0 => {
-                "PyTorch took more than the driver says: read at another moment, or it does not tell all"
-            }
+            MemoryPart::Outside if *bytes < 0 => MORE_THAN_DRIVER,
             MemoryPart::Outside => others(snapshot, gpu),
-            part => meaning(*part),
+            _ => meaning,
         };
-        amounts(writer, name(*part), *bytes, meaning);
+        amounts(writer, name, *bytes, meaning);
     }
     let has_parts = whole.parts.iter().any(|part| part.0 == MemoryPart::Allocated);
     let all = if has_parts { OF_GPU } else { "all of these" };
     amounts(writer, "total", signed(whole.whole), all);
 }
 
-fn name(part: MemoryPart) -> &'static str {
+/// The name of a part, and its meaning.
+fn words(part: MemoryPart) -> (&'static str, &'static str) {
     match part {
-        MemoryPart::Allocated => "allocated",
-        MemoryPart::Pending => "pending",
-        MemoryPart::Fragmented => "fragmented",
-        MemoryPart::Cache => "cache",
-        MemoryPart::Outside => "other",
-        MemoryPart::Unaccounted => "unaccounted",
-        MemoryPart::Driver => "driver",
-        MemoryPart::Free => "free",
-    }
-}
-
-fn meaning(part: MemoryPart) -> &'static str {
-    match part {
-        MemoryPart::Allocated => "held by tensors",
-        MemoryPart::Pending => "freed, awaited by another stream",
-        MemoryPart::Fragmented => "free, but not releasable: a part of its segment is in use",
-        MemoryPart::Cache => "free: empty_cache() would give it back",
-        MemoryPart::Outside => "not PyTorch's",
-        MemoryPart::Unaccounted => "in use, by no listed process",
-        MemoryPart::Driver => "kept by the driver",
-        MemoryPart::Free => "nobody's",
+        MemoryPart::Allocated => ("allocated", "held by tensors"),
+        MemoryPart::Pending => ("pending", "freed, awaited by another stream"),
+        MemoryPart::Fragmented => ("fragmented", "free, but not releasable: a part of its segment is in use"),
+        MemoryPart::Cache => ("cache", "free: empty_cache() would give it back"),
+        MemoryPart::Outside => ("other", "not PyTorch's"),
+        MemoryPart::Unaccounted => ("unaccounted", "in use, by no listed process"),
+        MemoryPart::Driver => ("driver", "kept by the driver"),
+        MemoryPart::Free => ("free", "nobody's"),
     }
 }
 
 /// Explains the rest of a GPU's memory, depending on the processes whose allocator stats are not known.
 fn others(snapshot: &Snapshot, gpu: &Gpu) -> &'static str {
-    let peek = |process| snapshot.process(process).and_then(|process| process.allocator.as_deref());
+    let stats = |process| snapshot.process(process).and_then(|process| process.allocator.as_deref());
     let gpu_processes = || with_instances(snapshot, gpu).flat_map(|gpu| &gpu.processes);
-    let all_stats = || gpu_processes().map(|gpu_process| peek(gpu_process.process));
+    let all_stats = || gpu_processes().map(|gpu_process| stats(gpu_process.process));
     // A process without PyTorch and a forked worker have no stats to miss.
     let says_all = |why| matches!(why, AllocatorUnreadable::NoPytorch | AllocatorUnreadable::Copied);
     let is_unread =

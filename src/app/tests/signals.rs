@@ -62,7 +62,7 @@ proptest! {
     /// that the dialog shows are signalled, on their host, with the signal that the dialog shows, and only after the agent
     /// of that host said that it holds them.
     #[test]
-    fn signals_hit_what_was_shown(events in prop::collection::vec(any_event(), 1..120)) {
+    fn signals_reach_only_processes_that_were_shown(events in prop::collection::vec(any_event(), 1..120)) {
         let mut app = two_hosts(&family());
         let mut held: HashSet<(HostKey, ProcessId)> = HashSet::new();
         for event in events {

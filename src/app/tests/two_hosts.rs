@@ -151,7 +151,7 @@ fn a_page_takes_the_answer_of_its_own_host() {
     press(&mut app, KeyCode::Down);
     assert_eq!(press(&mut app, KeyCode::Enter), Some(commands_to(SECOND, vec![Command::Inspect { process: id(103) }])));
     let asks =
-        |app: &App| app.modes.page().unwrap().lines().0.iter().any(|line| format!("{line:?}").contains("asking the"));
+        |app: &App| app.modes.page().unwrap().lines.iter().any(|line| format!("{line:?}").contains("asking the"));
     app.update(reply(HostKey::FIRST, 103, Outcome::NotInspected { reason: "not here".into() }));
     assert!(asks(&app));
     app.update(reply(SECOND, 103, Outcome::NotInspected { reason: "not here".into() }));
@@ -180,7 +180,7 @@ fn a_verdict_belongs_to_its_host() {
 }
 
 #[test]
-fn the_end_of_a_watched_process_is_told_of_its_host_only() {
+fn the_end_of_a_watched_process_is_reported_for_its_host_only() {
     let mut app = two_hosts(&three());
     press(&mut app, KeyCode::Down);
     letter(&mut app, 'w');

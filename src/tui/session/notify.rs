@@ -19,7 +19,8 @@ const MOST_RUNNING: usize = 8;
 /// Passes alerts on: by the terminal's bell, and to the user's program.
 #[derive(Debug)]
 pub(super) struct Notifier<'a> {
-    rings_bell: bool,
+    /// Whether an alert rings the terminal's bell.
+    pub(super) rings_bell: bool,
     /// The program and its arguments; empty for none.
     command: &'a [String],
     inputs: UnboundedSender<SessionInput>,
@@ -29,11 +30,6 @@ pub(super) struct Notifier<'a> {
 impl<'a> Notifier<'a> {
     pub(super) fn new(command: &'a [String], rings_bell: bool, inputs: UnboundedSender<SessionInput>) -> Self {
         Self { rings_bell, command, inputs, running: 0 }
-    }
-
-    /// Returns whether an alert rings the terminal's bell.
-    pub(super) fn rings_bell(&self) -> bool {
-        self.rings_bell
     }
 
     /// Starts the program, if there is one. How it ends comes as a [`SessionInput::AlertProgramEnded`].
@@ -49,7 +45,7 @@ impl<'a> Notifier<'a> {
         let mut command = Command::new(name);
         command
             .args(arguments)
-            .env("GPUTOP_ALERT", alert.kind.name())
+            .env("GPUTOP_ALERT", <&str>::from(alert.kind))
             .env("GPUTOP_ALERT_SENTENCE", &alert.sentence)
             .envs(alert.facts.iter().map(|(fact, value)| (format!("GPUTOP_ALERT_{fact}"), value)))
             .stdin(Stdio::null())

@@ -46,24 +46,24 @@ struct TerminalPen {
     modifier: Modifier,
 }
 
-/// Each modifier with the SGR parameters that turn it on and off.
-const MODIFIERS: [(Modifier, &str, &str); 9] = [
-    (Modifier::BOLD, "1", "22"),
-    (Modifier::DIM, "2", "22"),
-    (Modifier::ITALIC, "3", "23"),
-    (Modifier::UNDERLINED, "4", "24"),
-    (Modifier::SLOW_BLINK, "5", "25"),
-    (Modifier::RAPID_BLINK, "6", "25"),
-    (Modifier::REVERSED, "7", "27"),
-    (Modifier::HIDDEN, "8", "28"),
-    (Modifier::CROSSED_OUT, "9", "29"),
+/// Each modifier with the SGR parameter that turns it on.
+const MODIFIERS: [(Modifier, u8); 9] = [
+    (Modifier::BOLD, 1),
+    (Modifier::DIM, 2),
+    (Modifier::ITALIC, 3),
+    (Modifier::UNDERLINED, 4),
+    (Modifier::SLOW_BLINK, 5),
+    (Modifier::RAPID_BLINK, 6),
+    (Modifier::REVERSED, 7),
+    (Modifier::HIDDEN, 8),
+    (Modifier::CROSSED_OUT, 9),
 ];
 
 /// The modifiers that are visible on a blank.
 const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
 
 impl TerminalPen {
-    fn of(cell: &Cell) -> Self {
+    fn from_cell(cell: &Cell) -> Self {
         Self { foreground: cell.fg, background: cell.bg, modifier: cell.modifier }
     }
 
@@ -72,31 +72,17 @@ impl TerminalPen {
         self.background == other.background && !(self.modifier | other.modifier).intersects(VISIBLE_ON_BLANKS)
     }
 
-    /// Returns the shortest SGR parameters that change the pen from `old` to this one.
+    /// Returns the SGR parameters that change the pen from `old` to this one.
     fn parameters(self, old: Self) -> String {
-        let from_reset =
-            if self == Self::default() { String::new() } else { format!("0{}", self.changes(Self::default())) };
-        let changes = self.changes(old);
-        let changes = changes.trim_start_matches(';');
-        if from_reset.len() < changes.len() { from_reset } else { changes.to_owned() }
-    }
-
-    /// Returns the SGR parameters that differ from `old`, each after a semicolon.
-    fn changes(self, old: Self) -> String {
-        let mut parameters = String::new();
-        let mut on = old.modifier;
-        for (modifier, _, off) in MODIFIERS {
-            if on.contains(modifier) && !self.modifier.contains(modifier) {
-                push(&mut parameters, format_args!(";{off}"));
-                // One parameter may turn off two modifiers.
-                for (other, _, other_off) in MODIFIERS {
-                    on.set(other, on.contains(other) && other_off != off);
-                }
-            }
+        if self == Self::default() {
+            return String::new();
         }
-        for (modifier, turn_on, _) in MODIFIERS {
-            if self.modifier.contains(modifier) && !on.contains(modifier) {
-                push(&mut parameters, format_args!(";{turn_on}"));
+        // A reset is mostly as short as the parameters that turn single modifiers off.
+        let (reset, old) = if self.modifier.contains(old.modifier) { ("", old) } else { ("0", Self::default()) };
+        let mut parameters = reset.to_owned();
+        for (modifier, parameter) in MODIFIERS {
+            if self.modifier.difference(old.modifier).contains(modifier) {
+                push(&mut parameters, format_args!(";{parameter}"));
             }
         }
         if self.foreground != old.foreground {
@@ -105,7 +91,7 @@ impl TerminalPen {
         if self.background != old.background {
             colour(&mut parameters, self.background, 40);
         }
-        parameters
+        parameters.trim_start_matches(';').to_owned()
     }
 }
 
@@ -197,7 +183,7 @@ impl Painter {
                 let cell = &drawing.content[self.place(at)];
                 if !self.shows(at, cell) {
                     self.go_to(at);
-                    self.set_pen(TerminalPen::of(cell), cell.symbol());
+                    self.set_pen(TerminalPen::from_cell(cell), cell.symbol());
                     self.bytes.push_str(cell.symbol());
                     self.cursor = self.cursor_after(at, cell.symbol());
                     self.remember(at, cell.symbol());
@@ -222,7 +208,7 @@ impl Painter {
 
     /// Returns whether the terminal already shows this cell.
     fn shows(&self, at: Position, cell: &Cell) -> bool {
-        let (place, pen) = (self.place(at), TerminalPen::of(cell));
+        let (place, pen) = (self.place(at), TerminalPen::from_cell(cell));
         match self.shown[place] {
             Some((character, shown_pen)) => {
                 let looks_same = shown_pen == pen || character == ' ' && shown_pen.blank_looks_as(pen);

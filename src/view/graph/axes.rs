@@ -1,7 +1,5 @@
 //! Draws everything around a curve: amounts at the left, levels, the time axis, marks and events.
 
-use std::time::Duration;
-
 use ratatui::buffer::Buffer;
 use ratatui::style::Style;
 
@@ -11,10 +9,11 @@ use crate::app::columns::Align;
 use crate::app::graph::panel::{AXIS, Panel};
 use crate::app::layout::Area;
 use crate::app::marks::Mark;
+use crate::app::process_cells::block;
 use crate::base::units::{Bytes, Moment};
 use crate::model::{Curve, GpuOrProcess, HistoryEvent, HistoryEventKind, HostModel, LeakDetector};
 use crate::view::pen::Pen;
-use crate::view::theme::{self, Theme};
+use crate::view::theme::Theme;
 
 /// Draws round amounts at the left.
 pub(super) fn amounts(buffer: &mut Buffer, theme: Theme, panel: &Panel) {
@@ -112,7 +111,8 @@ pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment
     const APART: u64 = 12;
     let row = Area { y: panel.time, height: 1, ..panel.plot };
     let cell = 2 * u64::try_from(panel.window.part().as_millis()).unwrap_or(u64::MAX);
-    let step = STEPS.into_iter().map(|it| it * 1000).find(|it| it / cell >= APART).unwrap_or(345_600_000);
+    let steps = STEPS.into_iter().map(|seconds| seconds * 1000);
+    let step = steps.into_iter().find(|step| step / cell >= APART).unwrap_or(345_600_000);
     // The present is always in the last column of a graph that follows the present.
     let last = panel.window.end().0.saturating_sub(cell);
     let behind = now.0.saturating_sub(last) / cell * cell;
@@ -128,11 +128,11 @@ pub(super) fn time(buffer: &mut Buffer, theme: Theme, panel: &Panel, now: Moment
         }
     };
     let first = behind.div_ceil(step) * step;
-    for at in (0..).map(|it| first + it * step) {
+    for at in (0..).map(|number| first + number * step) {
         let Some(column) = (past - 1).checked_sub((at - behind) / cell) else { break };
         put(column, if at == 0 { "now".to_owned() } else { format!("-{}", words(at / 1000)) });
     }
-    for at in (1..).map(|it| it * step) {
+    for at in (1..).map(|number| number * step) {
         let column = past - 1 + at / cell;
         if column + 4 > width {
             break;
@@ -171,11 +171,6 @@ pub(super) fn words(seconds: u64) -> String {
     }
 }
 
-/// The span of a graph in a word.
-pub(super) fn span(span: Duration) -> String {
-    words(span.as_secs())
-}
-
 /// Draws the use of the multiprocessors below the graph.
 pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Curve, now: Moment) {
     let Some(y) = panel.work else { return };
@@ -186,8 +181,8 @@ pub(super) fn work(buffer: &mut Buffer, theme: Theme, panel: &Panel, curve: &Cur
     let parts = curve.over(&panel.window, now);
     let steps: String = parts
         .chunks(2)
-        .map(|it| it.iter().flatten().map(|it| it.high).max())
-        .map(|it| it.map_or(' ', |percent| theme::step(percent.min(100), 100)))
+        .map(|cell| cell.iter().flatten().map(|range| range.high).max())
+        .map(|percent| percent.map_or(' ', |percent| block(percent.into(), 100)))
         .collect();
     buffer.set_stringn(panel.plot.x, y, steps, usize::from(panel.past), theme.good());
 }
@@ -204,10 +199,11 @@ pub(super) fn glyph(theme: Theme, what: HistoryEventKind) -> (char, Style) {
 }
 
 /// An event in a few words.
-pub(super) fn sentence(model: &HostModel, it: &HistoryEvent) -> String {
-    let who = it.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
-    let lives = it.process.as_ref().is_some_and(|(id, _)| model.latest().is_some_and(|it| it.lives(*id)));
-    match it.kind {
+pub(super) fn sentence(model: &HostModel, event: &HistoryEvent) -> String {
+    let who = event.process.as_ref().map(|(id, name)| name_of(*id, name)).unwrap_or_default();
+    let lives =
+        event.process.as_ref().is_some_and(|(id, _)| model.latest().is_some_and(|snapshot| snapshot.lives(*id)));
+    match event.kind {
         HistoryEventKind::Began => format!("{who} began"),
         HistoryEventKind::Ended(Some(held)) if lives => format!("{who} let go of {held}"),
         HistoryEventKind::Ended(None) if lives => format!("{who} let go"),
@@ -215,9 +211,9 @@ pub(super) fn sentence(model: &HostModel, it: &HistoryEvent) -> String {
         HistoryEventKind::Ended(None) => format!("{who} ended"),
         HistoryEventKind::Signalled(signal) => format!("{signal} to {who}"),
         HistoryEventKind::Dropped { from, to } => {
-            let growth = it.process.as_ref().and_then(|(id, _)| model.leak_detector(&GpuOrProcess::Process(*id)));
+            let growth = event.process.as_ref().and_then(|(id, _)| model.leak_detector(&GpuOrProcess::Process(*id)));
             // The last one has a name.
-            let fall = growth.and_then(LeakDetector::last_drop).filter(|(at, _)| *at == it.at);
+            let fall = growth.and_then(LeakDetector::last_drop).filter(|(at, _)| *at == event.at);
             let name = fall.map_or_else(String::new, |(_, fall)| format!(": {fall}"));
             format!("{who} fell from {from} to {to}{name}")
         }
@@ -229,18 +225,18 @@ pub(super) fn sentence(model: &HostModel, it: &HistoryEvent) -> String {
 pub(super) fn events(buffer: &mut Buffer, theme: Theme, model: &HostModel, panel: &Panel) {
     let Some(y) = panel.events else { return };
     let row = Area { y, height: 1, ..panel.plot };
-    let column = |it: &HistoryEvent| panel.column(it.at).map(|x| usize::from(x - panel.plot.x));
+    let column = |event: &HistoryEvent| panel.column(event.at).map(|x| usize::from(x - panel.plot.x));
     let shown: Vec<(usize, &HistoryEvent)> =
-        model.history().events(&panel.subject.subject).filter_map(|it| Some((column(it)?, it))).collect();
+        model.history().events(&panel.subject.subject).filter_map(|event| Some((column(event)?, event))).collect();
     let mut end = usize::from(panel.plot.width);
-    for (at, (x, it)) in shown.iter().enumerate() {
+    for (at, (x, event)) in shown.iter().enumerate() {
         let mut x = *x;
-        let (letter, style) = glyph(theme, it.kind);
+        let (letter, style) = glyph(theme, event.kind);
         let Some(mut pen) = Pen::at(buffer, row, 0).filter(|_| x < end) else { continue };
         pen.skip(x).put(letter.to_string(), style);
-        let words = sentence(model, it);
+        let words = sentence(model, event);
         // Words must not cover the letter of the event before.
-        let before = shown[at + 1..].iter().map(|it| it.0).find(|before| *before < x);
+        let before = shown[at + 1..].iter().map(|(column, _)| *column).find(|before| *before < x);
         let is_free = |place: &usize| before.is_none_or(|before| before + 1 < *place);
         if x + 2 + words.len() < end {
             pen.skip(1).put(words, theme.dim());

@@ -64,7 +64,7 @@ fn draw_marks(buffer: &mut Buffer, theme: Theme, mut lines: Vec<MarkLine>, now: 
         };
         pen.cell(name, name_width, Align::Left, if is_now { theme.dim() } else { theme.notable() }).skip(1);
         pen.cell(at, AGO, Align::Right, theme.dim()).skip(1);
-        let held = line.held.map_or_else(|| "unknown".to_owned(), |it| it.to_string());
+        let held = line.held.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string());
         pen.cell(held, Bytes::WIDTH, Align::Right, theme.text()).skip(1);
         for change in [line.since_last, line.over_baseline] {
             pen.cell(change.map_or_else(|| "-".to_owned(), signed), CHANGE, Align::Right, theme.text()).skip(1);
@@ -87,11 +87,11 @@ fn draw_events(buffer: &mut Buffer, theme: Theme, model: &HostModel, subject: &G
         pen.cell("AT", AGO, Align::Right, theme.head()).skip(1).put("EVENT", theme.head());
     }
     let mut is_empty = true;
-    for (row, it) in (1..area.height).zip(model.history().events(subject)) {
+    for (row, event) in (1..area.height).zip(model.history().events(subject)) {
         let Some(mut pen) = Pen::at(buffer, area, row) else { return };
-        let (letter, style) = axes::glyph(theme, it.kind);
-        pen.cell(ago(model.now(), it.at), AGO, Align::Right, theme.dim()).skip(1);
-        pen.put(letter.to_string(), style).skip(1).put(axes::sentence(model, it), theme.text());
+        let (letter, style) = axes::glyph(theme, event.kind);
+        pen.cell(ago(model.now(), event.at), AGO, Align::Right, theme.dim()).skip(1);
+        pen.put(letter.to_string(), style).skip(1).put(axes::sentence(model, event), theme.text());
         is_empty = false;
     }
     if is_empty && let Some(mut pen) = Pen::at(buffer, area, 1) {

@@ -127,7 +127,7 @@ fn a_process_shows_its_parts_on_each_other_where_they_are_known() {
 }
 
 #[test]
-fn what_nobody_accounts_for_has_the_name_that_the_list_gives_it() {
+fn unaccounted_memory_has_the_same_name_in_graph_and_list() {
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(SIZE.0, SIZE.1));
     let mut host = host(1).with(100, "python train.py", 0, Bytes::from_gib(30));
@@ -167,13 +167,13 @@ fn a_level_is_named_where_its_line_is_seen_or_not_at_all() {
 }
 
 #[test]
-fn what_ended_stands_in_the_list_and_on_the_axis() {
+fn ended_processes_are_listed_and_marked_on_the_axis() {
     let screen = screen(Theme::new(false, true), &app("\tg"));
     shows(&screen, &["▼ 300 python ended, held 6.0 GiB"]);
 }
 
 #[test]
-fn who_holds_nothing_any_more_and_lives_has_not_ended() {
+fn a_living_process_without_memory_has_not_ended() {
     let mut app = app("\tg");
     let host = app.fleet().host(HostKey::FIRST).unwrap().latest().unwrap().later(1);
     let mut idle = host.clone().without(200);
@@ -183,7 +183,7 @@ fn who_holds_nothing_any_more_and_lives_has_not_ended() {
 }
 
 #[test]
-fn words_on_the_axis_cover_no_letter_of_what_happened_before() {
+fn words_on_the_axis_cover_no_letter_of_an_earlier_event() {
     let mut app = app("\tg");
     let mut host = app.fleet().host(HostKey::FIRST).unwrap().latest().unwrap().later(1);
     host.gpus[0].health.xids.push(Xid { at: host.at, code: 79 });
@@ -195,7 +195,7 @@ fn words_on_the_axis_cover_no_letter_of_what_happened_before() {
 }
 
 #[test]
-fn marks_stand_in_the_graph_and_in_a_list_with_what_became_of_memory() {
+fn marks_are_drawn_in_the_graph_and_listed_with_the_change_of_memory() {
     let screen = screen(Theme::new(false, true), &app("gmepoch 3\nmafter eval\n"));
     let in_list = |name: &str| screen.lines().rfind(|it| it.contains(name)).unwrap().to_owned();
     shows(&in_list("epoch 3"), &["-0s", "44.6 GiB", "+14.6 GiB"]);
@@ -205,7 +205,7 @@ fn marks_stand_in_the_graph_and_in_a_list_with_what_became_of_memory() {
 }
 
 #[test]
-fn the_cursor_says_what_was_there() {
+fn the_cursor_shows_the_figures_of_its_moment() {
     let screen = screen(Theme::new(false, true), &app("\tg←←←←←←←←←←"));
     shows(
         &screen,
@@ -236,7 +236,7 @@ fn growth_is_drawn_ahead_until_memory_is_full() {
 }
 
 #[test]
-fn what_is_to_come_has_no_holes_however_steep_it_is() {
+fn a_steep_projection_has_no_gaps() {
     let app = app("g");
     let mut panel = app.panels().remove(0);
     let seconds = Duration::from_secs;

@@ -16,7 +16,7 @@ fn no_word_above_a_list_is_cut() {
 }
 
 #[test]
-fn how_many_gpus_are_scrolled_out_cuts_no_head() {
+fn the_number_of_hidden_gpus_cuts_no_heading() {
     for (width, before) in [(80, "POWER"), (100, "POWER"), (120, "POWER"), (200, "HEALTH")] {
         let head = line_of(&app_with(&host(32), width, Settings::default()), width, "MEMORY  ");
         let words: Vec<&str> = head.split_whitespace().collect();
@@ -26,7 +26,7 @@ fn how_many_gpus_are_scrolled_out_cuts_no_head() {
 }
 
 #[test]
-fn what_one_has_to_know_of_a_host_is_not_cut_however_long_its_name_is() {
+fn a_long_host_name_cuts_no_warning() {
     let mut host = left_over(1);
     for name in ["box", "ip-10-12-33-121.eu-west-1.compute.internal"] {
         host.host.facts.name = name.into();
@@ -42,7 +42,7 @@ fn what_one_has_to_know_of_a_host_is_not_cut_however_long_its_name_is() {
 }
 
 #[test]
-fn what_is_wrong_with_a_gpu_is_cut_with_a_mark() {
+fn the_trouble_of_a_gpu_is_cut_with_an_ellipsis() {
     let mut host = host(1);
     host.gpus[0].trouble = Some(Trouble {
         cause: Cause::Hung,
@@ -56,7 +56,7 @@ fn what_is_wrong_with_a_gpu_is_cut_with_a_mark() {
 }
 
 #[test]
-fn what_is_wrong_with_a_gpu_whose_figures_go_on_is_whole_in_its_column() {
+fn the_trouble_of_a_gpu_with_current_figures_is_whole_in_its_column() {
     for cause in [Cause::Reset, Cause::Failed, Cause::Denied] {
         for (seconds, width) in [0, 4, 59 * 60 + 59].into_iter().flat_map(|it| [(it, 80), (it, 120), (it, 200)]) {
             let mut host = host(1).later(7200);
@@ -70,7 +70,7 @@ fn what_is_wrong_with_a_gpu_whose_figures_go_on_is_whole_in_its_column() {
 }
 
 #[test]
-fn what_to_do_about_a_lost_gpu_is_said_once_on_its_line_or_below_the_list() {
+fn advice_about_a_lost_gpu_is_shown_once_on_its_line_or_below_the_list() {
     let mut host = host(2).with(7, "python train.py", 1, Bytes::from_gib(3));
     let sentence = "GPU 0 fell off the bus; `dmesg | grep -i xid` may say why, and the host may need a reboot";
     let (cause, call) = (Cause::Lost, Some("nvmlDeviceGetHandleByIndex_v2".into()));
@@ -101,7 +101,7 @@ fn memory_has_its_figure_on_the_narrowest_screen() {
 }
 
 #[test]
-fn who_sees_only_their_own_is_not_told_that_nobody_uses_a_gpu() {
+fn a_list_of_own_processes_only_does_not_call_the_gpus_unused() {
     let mut host = host(1).with(7, "python train.py", 0, Bytes::from_gib(3));
     host.host.facts.uid += 1;
     let text = |host: &Snapshot, keys: &str| {
@@ -159,7 +159,7 @@ fn without_a_gpu_there_is_no_list_of_processes() {
 }
 
 #[test]
-fn the_age_of_figures_is_said_whichever_columns_there_are() {
+fn the_age_of_figures_is_shown_whichever_columns_are_shown() {
     let settings = Settings { gpu_columns: "index,name,memory,sm".parse().ok(), ..Settings::default() };
     for width in [40, 80, 200] {
         let mut app = app_with(&busy(), width, settings.clone());
@@ -205,7 +205,7 @@ fn figures_of_a_large_board_are_not_cut() {
 }
 
 #[test]
-fn the_line_of_the_host_does_not_dance() {
+fn the_figures_of_the_host_line_keep_their_columns() {
     let at = |load: f64, used: u64| {
         let mut host = host(1);
         (host.host.load.load, host.host.load.memory_used) = (Ok([load, load, load]), Ok(Bytes::from_gib(used)));
@@ -218,7 +218,7 @@ fn the_line_of_the_host_does_not_dance() {
 }
 
 #[test]
-fn what_sorts_the_list_is_marked_however_narrow_its_column_is() {
+fn the_column_that_sorts_is_marked_at_any_width() {
     for (name, mark) in [("cache", "▼"), ("state", "▲"), ("sm", "▼"), ("-time", "")] {
         let settings = Settings { sort: name.parse().ok(), ..Settings::default() };
         let head = line_of(&app_with(&busy(), 200, settings), 200, " PID ");
@@ -264,7 +264,7 @@ fn two_marks_and_the_present_are_listed_below_a_graph() {
 }
 
 #[test]
-fn why_something_is_called_a_leak_stands_on_the_first_page_of_a_small_screen() {
+fn the_evidence_of_a_leak_is_on_the_first_screenful_of_a_small_screen() {
     let mut host = with_parts(&[(30, 10)]);
     let mut app = App::new(AppOptions::default());
     app.update(Event::Resized(80, 24));
