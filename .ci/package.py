@@ -1,8 +1,8 @@
-"""Makes a wheel of a staged tree: the program as a script of the package, so that `pip install` puts it on the PATH.
+"""Builds a wheel with the program as a script of the package, so that `pip install` puts it on the PATH.
 
     python3 .ci/package.py VERSION BINARY MAN_FOLDER OUT_FOLDER
 
-The name is not `gputop`, which someone else has on PyPI. Only the standard library is needed.
+The package is not called `gputop`, because that name is taken on PyPI. Needs only the standard library.
 """
 
 import base64
@@ -13,7 +13,7 @@ import sys
 import zipfile
 
 NAME = "gputop_monitor"
-# A file of a release has no time of its own.
+# A constant time makes the wheel reproducible.
 TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -23,7 +23,7 @@ def main(version: str, binary: str, man: str, out: str) -> None:
     wheel = pathlib.Path(out) / f"{NAME}-{version}-{tag}.whl"
     info = f"{NAME}-{version}.dist-info"
     data = f"{NAME}-{version}.data"
-    tags = "".join(f"Tag: py3-none-{it}_{machine}\n" for it in ("manylinux_2_17", "manylinux2014"))
+    tags = "".join(f"Tag: py3-none-{platform_tag}_{machine}\n" for platform_tag in ("manylinux_2_17", "manylinux2014"))
     files = {
         f"{data}/scripts/gputop": (pathlib.Path(binary).read_bytes(), 0o755),
         f"{info}/METADATA": (metadata(version), 0o644),

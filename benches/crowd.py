@@ -2,10 +2,9 @@
 
     python3 crowd.py JOBS PROCESSES
 
-The processes are dealt out to the jobs as a training launcher would have them: a launcher in a
-session of its own, and its workers as children, each with a command line of its own. They sleep in
-`pause()` from birth to death and cost no CPU. Whoever starts a crowd keeps the other end of its
-standard input; when that end closes, even by SIGKILL, the crowd is gone.
+Each job is like that of a training launcher: a launcher in a session of its own, and its workers as children, each
+with a command line of its own. All sleep in `pause()` and cost no CPU. They end when the standard input of this
+script closes, also when the process at its other end is killed.
 """
 
 import contextlib
@@ -24,12 +23,12 @@ LIBC = ctypes.CDLL(None)
 
 
 def main() -> None:
-    jobs, processes = (int(it) for it in sys.argv[1:])
-    # Workers whose launcher has ended come here to be reaped: not every PID 1 does that.
+    jobs, processes = (int(argument) for argument in sys.argv[1:])
+    # Reaps the workers of ended launchers: not every PID 1 does.
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
     arguments = argument_memory()
     receive, send = os.pipe()
-    # A worker that wrote to a page of the interpreter would own a copy of it, 5,000 times over.
+    # Garbage collection would write to pages of the interpreter, and so copy them into each of 5,000 workers.
     gc.disable()
     gc.freeze()
     launchers = []
@@ -48,7 +47,7 @@ def main() -> None:
 
 
 def launch(job: int, workers: int, arguments: tuple[int, int], send: int) -> None:
-    """Is one launcher, with all its workers. Never returns."""
+    """Runs as a launcher and starts its workers. Never returns."""
     os.setsid()
     rename("launcher", f"torchrun\0train.py\0--job={job}", arguments)
     for rank in range(workers):
@@ -59,14 +58,14 @@ def launch(job: int, workers: int, arguments: tuple[int, int], send: int) -> Non
 
 
 def work(job: int, rank: int, arguments: tuple[int, int], send: int) -> None:
-    """Is one worker. Never returns."""
+    """Runs as a worker. Never returns."""
     os.close(send)
     rename(f"rank-{rank}", f"python\0train.py\0--job={job}\0--rank={rank}", arguments)
     signal.pause()
 
 
 def fork(child: Callable[..., None], *arguments) -> int:
-    """Calls `child` in a process of its own, which ends when this one does."""
+    """Calls `child` in a child process, which ends when this process does."""
     parent = os.getpid()
     pid = os.fork()
     if pid:
@@ -79,17 +78,17 @@ def fork(child: Callable[..., None], *arguments) -> int:
 
 
 def argument_memory() -> tuple[int, int]:
-    """Where this process keeps its command line: the fields `arg_start` and `arg_end` of proc_pid_stat(5)."""
+    """The address range of the command line of this process: the fields `arg_start` and `arg_end` of proc_pid_stat(5)."""
     with open("/proc/self/stat", encoding="ascii") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return int(fields[45]), int(fields[46])
 
 
 def rename(name: str, command_line: str, arguments: tuple[int, int]) -> None:
-    """Gives this process the name and the command line that a monitor will show."""
+    """Sets the name and the command line of this process."""
     start, end = arguments
     LIBC.prctl(PR_SET_NAME, name.encode())
-    # Filled to the end with a last argument, as the kernel shows all of the old length.
+    # A last argument fills the range, because the kernel shows all of it.
     text = f"{command_line}\0--name=".encode().ljust(end - start - 1, b"x")
     ctypes.memmove(start, text[: end - start - 1] + b"\0", end - start)
 

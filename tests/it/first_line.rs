@@ -66,6 +66,39 @@ fn the_first_line_has_names_memory_and_processes_and_the_rest_follows() {
     }
 }
 
+/// At 1 ms per call, the calls before the first line take less than the 100 ms in which a screen must show names, memory and
+/// processes. Calls are counted instead of time, because the time depends on the load of the machine.
+#[test]
+fn the_first_line_needs_at_most_ten_driver_calls_per_gpu() {
+    /// The calls that read names, memory and processes.
+    const NEEDED: [&str; 10] = [
+        "nvmlInit_v2",
+        "nvmlSystemGetDriverVersion",
+        "nvmlSystemGetCudaDriverVersion_v2",
+        "nvmlDeviceGetCount_v2",
+        "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetUUID",
+        "nvmlDeviceGetName",
+        "nvmlDeviceGetMemoryInfo_v2",
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetMigMode",
+    ];
+    let mut host = slow_host(GPUS, PROCESSES_PER_GPU);
+    // All other calls hang, so that the count stays at that of the first line.
+    host.change(|world| {
+        let needed = NEEDED.map(|function| Fault::slow(function, 0));
+        world.faults = needed.into_iter().chain([Fault::hang("*")]).collect();
+    });
+    let agent = Agent::start(&host);
+    let mut received = ReceivedLines::default();
+    received.read_until(&agent, "a line with GPUs", |snapshot| !snapshot.gpus.is_empty());
+    let calls: u64 = host.call_counts().values().sum();
+    let gpus = &received.snapshot.expect("a line was read").gpus;
+    assert!(gpus.iter().all(|gpu| gpu.load.memory_used.is_ok() && gpu.processes.len() == PROCESSES_PER_GPU));
+    assert_eq!(gpus.len(), GPUS);
+    assert!(calls <= 10 * GPUS as u64, "{calls} calls: {:?}", host.call_counts());
+}
+
 #[test]
 fn instances_are_in_the_first_line_too() {
     let mut host = Host::new(["A100-MIG"]);
