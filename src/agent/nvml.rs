@@ -145,7 +145,8 @@ impl NvmlReader {
         self.start(now);
         self.enumerate(self.library?, now);
         self.read(false, true);
-        // The whole pass begins with a count: a GPU may be missing, and the versions were not asked for.
+        self.read_versions(self.library?);
+        // The whole pass begins with a count: a GPU may be missing.
         self.count_due = now;
         (!self.slots.is_empty()).then(|| self.readings())
     }
@@ -242,10 +243,7 @@ impl NvmlReader {
         let library = match already {
             Some(library) => library,
             None => match library::start(&self.watch, self.only.as_deref(), now) {
-                Ok((library, version)) => {
-                    self.driver.version = version;
-                    library
-                }
+                Ok(library) => library,
                 Err(trouble) => {
                     self.start_due = now.after(AGAIN);
                     self.set_driver_trouble(Some(trouble));

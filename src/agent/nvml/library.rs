@@ -28,15 +28,15 @@ const PLACES: [&str; 3] = [
 /// The function that starts a driver.
 pub(in crate::agent) const INIT: &str = "nvmlInit_v2";
 
-/// Loads the library and starts the driver. Also returns the driver's version; `None` if it does not tell.
-pub(super) fn start(watch: &CallWatch, only: Option<&Path>, now: Moment) -> Result<(Library, Option<Text>), Trouble> {
+/// Loads the library and starts the driver.
+pub(super) fn start(watch: &CallWatch, only: Option<&Path>, now: Moment) -> Result<Library, Trouble> {
     let elsewhere = PLACES.iter().map(PathBuf::from).filter(|place| place.exists());
     let usual = || std::iter::once(PathBuf::from(NAME)).chain(elsewhere).collect();
     let candidates: Vec<PathBuf> = only.map_or_else(usual, |path| vec![path.to_owned()]);
     let mut trouble = no_library(OsStr::new(NAME), now);
     for candidate in &candidates {
         match begin(watch, candidate.as_os_str()) {
-            Ok((nvml, version)) => return Ok((Box::leak(Box::new(nvml)), version)),
+            Ok(nvml) => return Ok(Box::leak(Box::new(nvml))),
             // The error of the first file that exists is the one to report.
             Err(error) if trouble.cause == Cause::NoLibrary => {
                 trouble = start_trouble(candidate.as_os_str(), &error, now);
@@ -47,13 +47,12 @@ pub(super) fn start(watch: &CallWatch, only: Option<&Path>, now: Moment) -> Resu
     Err(trouble)
 }
 
-/// Starts the driver in steps, so that a hang is reported with its function. nvml-wrapper's start also reads the version.
-fn begin(watch: &CallWatch, file: &OsStr) -> Result<(Nvml, Option<Text>), NvmlError> {
+/// Starts the driver in two steps, so that a hang is reported with its function: nvml-wrapper's start also reads the version.
+fn begin(watch: &CallWatch, file: &OsStr) -> Result<Nvml, NvmlError> {
     let library = raw::load(file)?;
     watch.call(CallSubject::Driver, INIT, || raw::init(&library))?;
-    // The start goes on without a version. The watch remembers the failure.
-    let version = watch.call(CallSubject::Driver, VERSION, || raw::driver_version(&library)).ok();
-    Ok((watch.call(CallSubject::Driver, INIT, || Nvml::builder().lib_path(file).init())?, version))
+    // Starting a driver that has started takes no time.
+    watch.call(CallSubject::Driver, VERSION, || Nvml::builder().lib_path(file).init())
 }
 
 /// The files that [`start`] may load, in its order, for a caller that loads none.

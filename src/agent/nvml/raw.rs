@@ -3,7 +3,7 @@
 //!
 //! A function that the library lacks is an error, never a panic.
 
-use std::ffi::{OsStr, c_char, c_uint, c_ulonglong};
+use std::ffi::{OsStr, c_uint, c_ulonglong};
 use std::mem;
 
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
@@ -31,15 +31,6 @@ pub(super) fn init(library: &NvmlLib) -> Result<(), NvmlError> {
     let function = nvml_sym(library.nvmlInit_v2.as_ref())?;
     // SAFETY: it takes nothing.
     nvml_try(unsafe { function() })
-}
-
-/// `nvmlSystemGetDriverVersion`.
-pub(super) fn driver_version(library: &NvmlLib) -> Result<Text, NvmlError> {
-    let function = nvml_sym(library.nvmlSystemGetDriverVersion.as_ref())?;
-    let mut bytes = [0_u8; 80];
-    // SAFETY: NVML writes at most the length given.
-    nvml_try(unsafe { function(bytes.as_mut_ptr().cast::<c_char>(), 80) })?;
-    Ok(until_nul(&bytes))
 }
 
 /// The value that NVML expects in the first field of a structure of this version.
