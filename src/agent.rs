@@ -142,31 +142,22 @@ enum AgentEvent {
     Detail(Option<GpuUuid>),
 }
 
-/// The processes of the newest snapshot, by PID. A command may be about these only.
+/// The processes of the newest snapshot, sorted by PID. Commands act on these only.
 #[derive(Debug, Clone, Default)]
-struct CommandTargets(Arc<Mutex<Vec<CommandTarget>>>);
-
-/// A process as the newest snapshot shows it.
-#[derive(Debug, Clone)]
-struct CommandTarget {
-    process: ProcessId,
-    facts: Arc<ProcessFacts>,
-}
+struct CommandTargets(Arc<Mutex<Vec<(ProcessId, Arc<ProcessFacts>)>>>);
 
 impl CommandTargets {
-    /// The process with this PID.
-    fn get(&self, pid: u32) -> Option<CommandTarget> {
+    /// Returns the process with this PID.
+    fn get(&self, pid: u32) -> Option<(ProcessId, Arc<ProcessFacts>)> {
         let targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        targets.binary_search_by_key(&pid, |target| target.process.pid).ok().map(|at| targets[at].clone())
+        targets.binary_search_by_key(&pid, |(process, _)| process.pid).ok().map(|at| targets[at].clone())
     }
 
     /// Sets the processes of a snapshot, sorted by PID.
     fn set(&self, processes: &[Process]) {
         let mut targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         targets.clear();
-        targets.reserve_exact(processes.len());
-        let target = |process: &Process| CommandTarget { process: process.id, facts: process.facts.clone() };
-        targets.extend(processes.iter().map(target));
+        targets.extend(processes.iter().map(|process| (process.id, process.facts.clone())));
     }
 }
 
@@ -193,35 +184,30 @@ pub fn run(options: &AgentOptions) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes a panic in any thread print one sentence and end the process.
+/// Makes a panic in any thread print one line and end the process.
 pub fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
-        say(&panic.to_string());
-        // The thread of actions cannot wait for itself: the processes that it stopped are continued here.
+        print_error(&panic.to_string());
+        // The actions thread cannot wait for itself: the processes that it stopped are continued here.
         if std::thread::current().name() == Some(actions::THREAD) {
-            actions::break_off_act();
+            actions::abort_forced_end();
         } else {
-            actions::finish_act();
+            actions::finish_forced_end();
         }
         exit_now(1);
     }));
 }
 
-/// Ends the process, after all processes that an action stopped were continued.
+/// Ends the process, after the end of a forced end in progress.
 fn leave() -> ! {
-    actions::finish_act();
+    actions::finish_forced_end();
     exit_now(0)
 }
 
-/// Prints one sentence and ends the process now.
-fn leave_with(sentence: &str) -> ! {
-    say(sentence);
-    exit_now(1)
-}
-
-fn say(sentence: &str) {
+/// Prints a line to the standard error.
+fn print_error(line: &str) {
     // The reader may be gone.
-    let _closed: io::Result<()> = writeln!(io::stderr(), "gputop agent: {}", Text::from(sentence));
+    let _closed: io::Result<()> = writeln!(io::stderr(), "gputop agent: {}", Text::from(line));
 }
 
 fn exit_now(code: i32) -> ! {

@@ -1,7 +1,7 @@
 //! The thread that performs the viewer's commands.
 //!
 //! The thread waits only for a line and for the end of a held process: for no driver, no pass, and no lock of another
-//! process. So a process can be ended while all of these hang.
+//! process. So the user can end a process while all of these hang.
 
 mod audit;
 mod caution;
@@ -15,9 +15,8 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -30,66 +29,58 @@ use rustix::stdio;
 
 pub(super) use self::audit::state_home;
 use self::audit::{Audit, SignalMode};
-use self::caution::Requester;
+use self::caution::{Requester, caution};
 use self::command_reader::CommandReader;
-pub(super) use self::force::{break_off_act, finish_act};
+pub(super) use self::force::{abort_forced_end, finish_forced_end};
 use self::held::HeldProcess;
 use self::inspect::Inspector;
 use self::refusal::Refusal;
-use super::line_writer::Replies;
 use super::procfs::stat;
-use super::{AgentEvent, CommandTargets, clock, leave};
+use super::{AgentEvent, CommandTargets, clock, leave, print_error};
 use crate::base::text::Text;
 use crate::protocol::agent_options::{LONGEST_INTERVAL, SHORTEST_INTERVAL};
 use crate::protocol::command::Command;
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::{Identity, ProcessId};
 
-/// How long an agent that leaves waits for its audit log to be written.
+/// How long an agent that ends waits for its audit log to be written.
 const AUDIT_WAIT: Duration = Duration::from_millis(800);
 
 /// The name of the thread.
 pub(super) const THREAD: &str = "actions";
 
+/// Sends a reply to the viewer.
+pub(super) type ReplySender = Arc<dyn Fn(Reply) + Send + Sync>;
+
 /// Starts the thread, which performs commands from the standard input, and ends the agent when that closes.
 pub(super) fn spawn(
-    known: CommandTargets,
-    wake: mpsc::Sender<AgentEvent>,
-    replies: Replies,
+    targets: CommandTargets,
+    events: mpsc::Sender<AgentEvent>,
+    replies: ReplySender,
     readonly: bool,
 ) -> io::Result<()> {
-    let tell: ReplySender = Arc::new(move |reply| replies.send(reply));
-    let audit = Audit::new(state_home(), tell.clone());
-    let mut handler = CommandHandler::new(known, wake, tell, audit, readonly);
+    let audit = Audit::new(state_home(), replies.clone());
+    let mut handler = CommandHandler::new(targets, events, replies, audit, readonly);
     thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
-        handler.obey(stdio::stdin());
+        handler.run(stdio::stdin());
         handler.audit.finish(AUDIT_WAIT);
         leave();
     })?;
     Ok(())
 }
 
-/// Why a wait ended: a line can be read, or processes have ended.
-struct WaitResult {
-    line: bool,
-    ended: BTreeSet<ProcessId>,
-}
-
-/// Sends a reply to the viewer.
-pub(super) type ReplySender = Arc<dyn Fn(Reply) + Send + Sync>;
-
 struct CommandHandler {
-    known: CommandTargets,
-    wake: mpsc::Sender<AgentEvent>,
-    tell: ReplySender,
+    targets: CommandTargets,
+    events: mpsc::Sender<AgentEvent>,
+    replies: ReplySender,
     readonly: bool,
-    own: ProtectedPids,
-    asker: Requester,
+    protected: ProtectedPids,
+    requester: Requester,
     inspector: Inspector,
     audit: Audit,
     held: BTreeMap<ProcessId, HeldProcess>,
     /// Processes whose end was reported to the viewer.
-    gone: BTreeSet<ProcessId>,
+    reported_ended: BTreeSet<ProcessId>,
     most_held: usize,
 }
 
@@ -98,201 +89,186 @@ impl CommandHandler {
     const MOST_HELD: usize = 4096;
 
     fn new(
-        known: CommandTargets,
-        wake: mpsc::Sender<AgentEvent>,
-        tell: ReplySender,
+        targets: CommandTargets,
+        events: mpsc::Sender<AgentEvent>,
+        replies: ReplySender,
         audit: Audit,
         readonly: bool,
     ) -> Self {
-        let descriptors = getrlimit(Resource::Nofile).current.and_then(|it| usize::try_from(it).ok());
+        let descriptors = getrlimit(Resource::Nofile).current.and_then(|limit| usize::try_from(limit).ok());
         Self {
-            known,
-            wake,
+            targets,
+            events,
             readonly,
-            own: ProtectedPids::now(),
-            asker: Requester::now(),
-            inspector: Inspector::new(tell.clone()),
-            tell,
+            protected: ProtectedPids::read(),
+            requester: Requester::current(),
+            inspector: Inspector::new(replies.clone()),
+            replies,
             audit,
             held: BTreeMap::new(),
-            gone: BTreeSet::new(),
-            most_held: descriptors.map_or(Self::MOST_HELD, |it| Self::MOST_HELD.min(it / 2)),
+            reported_ended: BTreeSet::new(),
+            most_held: descriptors.map_or(Self::MOST_HELD, |limit| Self::MOST_HELD.min(limit / 2)),
         }
     }
 
     /// Performs commands until the input closes.
-    fn obey(&mut self, lines: impl AsFd) {
-        let mut input = CommandReader::new(&lines);
+    fn run(&mut self, input: impl AsFd) {
+        let mut reader = CommandReader::new(&input);
         loop {
-            match self.wait(&lines) {
-                Ok(WaitResult { line, ended }) => {
-                    if line {
-                        match input.read() {
-                            Ok(commands) => commands.into_iter().for_each(|command| self.perform(&command)),
-                            Err(_end) => return,
-                        }
-                    }
-                    self.watch(&ended);
-                }
-                Err(error) => {
-                    // An agent that cannot wait for commands must not stay.
-                    let _closed = writeln!(io::stderr(), "gputop agent: cannot wait for commands: {error}");
-                    return;
-                }
+            let (has_input, ended) = match self.wait(&input) {
+                Ok(ready) => ready,
+                // An agent that cannot wait for commands must end.
+                Err(error) => return print_error(&format!("cannot wait for commands: {error}")),
+            };
+            if has_input {
+                let Ok(commands) = reader.read() else { return };
+                commands.into_iter().for_each(|command| self.perform(command));
             }
+            self.check_held(&ended);
         }
     }
 
-    /// Waits for a line, for the end of a held process, or until a held process is due.
-    fn wait(&self, lines: &impl AsFd) -> io::Result<WaitResult> {
-        let now = clock::now();
-        let due = self.held.values().filter_map(HeldProcess::due).min();
-        let timeout = due.map(|due| due.since(now)).map(|span| Timespec {
-            tv_sec: i64::try_from(span.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(span.subsec_nanos()),
-        });
-        let ends = || self.held.iter().filter_map(|(process, held)| Some((process, held.ends()?)));
-        let mut fds = vec![PollFd::new(lines, PollFlags::IN)];
-        fds.extend(ends().map(|(_, pidfd)| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)));
+    /// Waits for a line, for the end of held processes, or until one of these is to be checked. Returns whether there is a
+    /// line, and the processes that ended.
+    fn wait(&self, input: &impl AsFd) -> io::Result<(bool, BTreeSet<ProcessId>)> {
+        let due = self.held.values().filter_map(|held| held.due).min();
+        let timeout = due.and_then(|due| Timespec::try_from(due.since(clock::now())).ok());
+        let running = || self.held.iter().filter_map(|(process, held)| Some((process, held.running_pidfd()?)));
+        let mut fds = vec![PollFd::new(input, PollFlags::IN)];
+        fds.extend(running().map(|(_, pidfd)| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => (),
             Err(error) => return Err(error.into()),
         }
         // Hang-up and error count too: the read that follows returns them.
-        let mut is_ready = fds.iter().map(|it| !it.revents().is_empty());
-        let line = is_ready.next() == Some(true);
-        let ended = ends().zip(is_ready).filter_map(|((process, _), is_ready)| is_ready.then_some(*process)).collect();
-        Ok(WaitResult { line, ended })
+        let mut is_ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let has_input = is_ready.next() == Some(true);
+        let ended = running().zip(is_ready).filter(|(_, is_ready)| *is_ready).map(|((process, _), _)| *process);
+        Ok((has_input, ended.collect()))
     }
 
-    fn perform(&mut self, command: &Command) {
-        match *command {
+    fn perform(&mut self, command: Command) {
+        match command {
             Command::Interval { milliseconds } => {
                 let interval = Duration::from_millis(milliseconds).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
-                self.wake(AgentEvent::Interval(interval));
+                self.send_event(AgentEvent::Interval(interval));
             }
-            Command::Scan => self.wake(AgentEvent::Scan),
-            Command::Full => self.wake(AgentEvent::Full),
-            Command::Detail { ref gpu } => self.wake(AgentEvent::Detail(gpu.clone())),
+            Command::Scan => self.send_event(AgentEvent::Scan),
+            Command::Full => self.send_event(AgentEvent::Full),
+            Command::Detail { gpu } => self.send_event(AgentEvent::Detail(gpu)),
             Command::Inspect { process } => self.inspector.begin(process),
             Command::Hold { process } => {
-                let outcome = match self.hold(process) {
-                    Ok(caution) => Outcome::Held { caution },
-                    Err(refusal) => refusal.outcome(process.pid),
-                };
+                let outcome = self.hold(process).map_or_else(Outcome::from, |caution| Outcome::Held { caution });
                 self.reply(process, outcome);
             }
-            Command::Force { ref processes } => {
-                for process in processes {
-                    self.learn_argv(*process);
+            Command::Force { processes } => {
+                for process in &processes {
+                    self.update_argv(*process);
                 }
-                self.force(processes);
+                self.force(&processes);
             }
             Command::Release { process } => {
                 self.held.remove(&process);
             }
             Command::Signal { process, signal } => {
-                self.learn_argv(process);
+                self.update_argv(process);
                 let outcome = match self.held.get_mut(&process) {
                     Some(held) => {
-                        self.audit.act(held.deed(signal, SignalMode::One));
+                        self.audit.signal(held.record(signal, SignalMode::One));
                         held.signal(signal, clock::now())
                     }
-                    None if self.readonly => Refusal::ReadOnly.outcome(process.pid),
-                    None => Refusal::NotHeld.outcome(process.pid),
+                    None if self.readonly => Refusal::ReadOnly.into(),
+                    None => Refusal::NotHeld(process.pid).into(),
                 };
-                self.tell(process, outcome);
+                self.report(process, outcome);
             }
         }
     }
 
-    /// Holds a process. Returns a caution, if there is a reason for one. Rules that need no look at the process come first.
+    /// Holds a process. Returns a caution, if there is a reason for one. The checks that read nothing come first.
     fn hold(&mut self, process: ProcessId) -> Result<Option<Text>, Refusal> {
         let pid = process.pid;
         if self.readonly {
             return Err(Refusal::ReadOnly);
         }
-        if let Some(refusal) = self.own.refusal(pid) {
-            return Err(refusal);
-        }
+        self.protected.check(pid)?;
         if process.start_ticks.is_none() {
-            return Err(Refusal::Absent);
+            return Err(Refusal::Absent(pid));
         }
-        let known = self.known.get(pid).ok_or(Refusal::Unknown)?;
-        match known.facts.identity {
-            _ if known.process != process => return Err(Refusal::Ended),
-            Identity::Unverified => return Err(Refusal::Unverified),
-            Identity::Fresh => return Err(Refusal::Fresh),
+        let (known, facts) = self.targets.get(pid).ok_or(Refusal::Unknown(pid))?;
+        match facts.identity {
+            _ if known != process => return Err(Refusal::Ended(pid)),
+            Identity::Unverified => return Err(Refusal::Unverified(pid)),
+            Identity::Fresh => return Err(Refusal::Fresh(pid)),
             Identity::Sure => (),
         }
         // A process that has ended is held again, so that its end is reported again.
-        if self.held.get(&process).is_none_or(|held| held.ends().is_none()) {
+        if self.held.get(&process).is_none_or(|held| held.running_pidfd().is_none()) {
             if self.held.len() >= self.most_held {
-                return Err(Refusal::TooMany(self.most_held));
+                return Err(Refusal::TooMany(pid, self.most_held));
             }
-            self.held.insert(process, HeldProcess::open(process)?.known_by(known.facts.argv.clone().ok()));
-            self.gone.remove(&process);
+            self.held.insert(process, HeldProcess::open(process)?);
+            self.reported_ended.remove(&process);
+            self.update_argv(process);
         }
-        let Some(held) = self.held.get(&process) else { return Err(Refusal::NotHeld) };
-        let origin = known.facts.origin.as_ref().ok().map(Text::as_str);
-        Ok(caution::about(held.comm(), held.owner().as_ref(), origin, self.asker))
+        let held = self.held.get(&process).ok_or(Refusal::NotHeld(pid))?;
+        let origin = facts.origin.as_ref().ok().map(Text::as_str);
+        Ok(caution(held.comm.as_str(), held.owner(), origin, self.requester))
     }
 
-    /// Takes over the arguments of a held process, if they were read meanwhile.
-    fn learn_argv(&mut self, process: ProcessId) {
-        if let (Some(held), Some(known)) = (self.held.get_mut(&process), self.known.get(process.pid))
-            && known.process == process
-            && let Ok(argv) = &known.facts.argv
+    /// Sets the arguments of a held process, if the main loop has read them. An ended process has none.
+    fn update_argv(&mut self, process: ProcessId) {
+        if let (Some(held), Some((known, facts))) = (self.held.get_mut(&process), self.targets.get(process.pid))
+            && known == process
+            && let Some(argv) = facts.argv.as_ref().ok().filter(|argv| !argv.is_empty())
         {
-            held.learn_argv(argv);
+            held.argv.get_or_insert_with(|| argv.clone());
         }
     }
 
-    /// Checks these processes and those that are due, and reports what is new.
-    fn watch(&mut self, ended: &BTreeSet<ProcessId>) {
+    /// Checks the processes that ended and those that are due, and reports what is new.
+    fn check_held(&mut self, ended: &BTreeSet<ProcessId>) {
         let now = clock::now();
-        let mut news = Vec::new();
-        let mut has_one_ended = false;
-        for (&process, held) in &mut self.held {
-            if !ended.contains(&process) && held.due().is_none_or(|due| now < due) {
-                continue;
+        let (mut news, mut has_one_ended) = (Vec::new(), false);
+        for (process, held) in &mut self.held {
+            if ended.contains(process) || held.due.is_some_and(|due| now >= due) {
+                let was_running = held.running_pidfd().is_some();
+                news.extend(held.check(now).map(|outcome| (*process, outcome)));
+                has_one_ended |= was_running && held.running_pidfd().is_none();
             }
-            let was_alive = held.ends().is_some();
-            news.extend(held.look(now).map(|outcome| (process, outcome)));
-            has_one_ended |= was_alive && held.ends().is_none();
         }
         if has_one_ended {
-            // Its memory is free, even before its parent has reaped it.
-            self.wake(AgentEvent::Scan);
+            // Their memory is free, even before their parents have reaped them.
+            self.send_event(AgentEvent::Scan);
         }
         for (process, outcome) in news {
-            self.tell(process, outcome);
+            self.report(process, outcome);
         }
     }
 
     /// Records and sends an outcome, and releases a process that has ended.
-    fn tell(&mut self, process: ProcessId, outcome: Outcome) {
-        self.audit.fate(process, &outcome);
+    fn report(&mut self, process: ProcessId, outcome: Outcome) {
+        self.audit.effect(process, &outcome);
         if matches!(outcome, Outcome::Ended { .. }) {
-            if let Some(argv) = self.held.remove(&process).and_then(HeldProcess::into_argv) {
-                self.wake(AgentEvent::Ended(argv));
+            if let Some(argv) = self.held.remove(&process).and_then(|held| held.argv) {
+                self.send_event(AgentEvent::Ended(argv));
             }
-            if self.gone.len() >= self.most_held {
-                self.gone.clear();
+            if self.reported_ended.len() >= self.most_held {
+                self.reported_ended.clear();
             }
-            self.gone.insert(process);
-            self.wake(AgentEvent::Scan);
+            self.reported_ended.insert(process);
+            self.send_event(AgentEvent::Scan);
         }
         self.reply(process, outcome);
     }
 
     fn reply(&self, process: ProcessId, outcome: Outcome) {
-        (self.tell)(Reply { process, outcome });
+        (self.replies)(Reply { process, outcome });
     }
 
-    fn wake(&self, wake: AgentEvent) {
+    fn send_event(&self, event: AgentEvent) {
         // The main loop ends only with the agent.
-        let _leaving: Result<(), mpsc::SendError<AgentEvent>> = self.wake.send(wake);
+        let _leaving: Result<(), mpsc::SendError<AgentEvent>> = self.events.send(event);
     }
 }
 
@@ -304,7 +280,7 @@ struct ProtectedPids {
 
 impl ProtectedPids {
     /// Reads the ancestors now: after the end of the viewer, the parent is another process.
-    fn now() -> Self {
+    fn read() -> Self {
         let agent = getpid().as_raw_nonzero().get().unsigned_abs();
         let viewer = getppid().map_or(agent, |parent| parent.as_raw_nonzero().get().unsigned_abs());
         let mut ancestors = BTreeSet::new();
@@ -316,14 +292,13 @@ impl ProtectedPids {
         Self { ourselves: [agent, viewer], ancestors }
     }
 
-    /// Returns why no process with this PID may be signalled. `None` when there is no such reason.
-    fn refusal(&self, pid: u32) -> Option<Refusal> {
-        if pid <= 1 || i32::try_from(pid).is_err() {
-            Some(Refusal::NoProcess)
-        } else if self.ourselves.contains(&pid) {
-            Some(Refusal::Ourselves)
-        } else {
-            self.ancestors.contains(&pid).then_some(Refusal::Ancestor)
+    /// Returns an error if no process with this PID may be signalled.
+    fn check(&self, pid: u32) -> Result<(), Refusal> {
+        match pid {
+            _ if pid <= 1 || i32::try_from(pid).is_err() => Err(Refusal::NoProcess(pid)),
+            _ if self.ourselves.contains(&pid) => Err(Refusal::Ourselves(pid)),
+            _ if self.ancestors.contains(&pid) => Err(Refusal::Ancestor(pid)),
+            _ => Ok(()),
         }
     }
 }

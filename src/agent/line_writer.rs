@@ -1,17 +1,16 @@
 //! Writes lines to the standard output, on a thread of its own: the reader may pause.
 //!
-//! Only the newest snapshot waits to be written, and a tick tells what changed since the last written snapshot. All replies
+//! Only the newest snapshot waits to be written, and a tick holds the changes since the last written snapshot. All replies
 //! wait. When the reader is gone, the agent ends.
-//!
-//! Every [`FULL_LINE_EVERY`], and on request, the line is a full one instead of a tick.
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::stdio::stdout;
 
 use super::AgentEvent;
 use crate::base::units::Moment;
@@ -26,94 +25,72 @@ use crate::protocol::snapshot::Snapshot;
 const FULL_LINE_EVERY: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingLines {
     snapshot: Option<Box<Snapshot>>,
-    /// Whether the next line must be a full one.
+    /// Whether the line of the snapshot must be a full one.
     full: bool,
-    replies: VecDeque<Reply>,
+    replies: Vec<Reply>,
 }
 
-#[derive(Debug, Default)]
-struct Slot {
-    waiting: Mutex<Waiting>,
-    filled: Condvar,
-}
-
-impl Slot {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The writer of snapshots, with its thread.
-#[derive(Debug)]
-pub(super) struct LineWriter(Arc<Slot>);
-
-/// The writer of replies. No reply is lost while the standard output is read.
-#[derive(Debug, Clone)]
-pub(super) struct Replies(Arc<Slot>);
+/// The lines that wait for the writing thread.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LineWriter(Arc<(Mutex<WaitingLines>, Condvar)>);
 
 impl LineWriter {
-    /// Starts the thread. It sends [`AgentEvent::Written`] once, after the first line.
+    /// Starts the thread. It sends [`AgentEvent::Written`] once, after the first snapshot.
     pub(super) fn spawn(events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
-        let slot = Arc::<Slot>::default();
-        let taken = slot.clone();
-        thread::Builder::new().name("writer".to_owned()).spawn(move || write_all(&taken, &events))?;
-        Ok(Self(slot))
+        let writer = Self::default();
+        let shared = writer.clone();
+        thread::Builder::new().name("writer".to_owned()).spawn(move || shared.run(&events))?;
+        Ok(writer)
     }
 
-    /// Has a snapshot written, in place of one that still waits. It is numbered when it is written.
+    fn lock(&self) -> MutexGuard<'_, WaitingLines> {
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes a snapshot, in place of one that still waits. It gets its sequence number when it is written.
     pub(super) fn put(&self, snapshot: Box<Snapshot>) {
-        self.0.lock().snapshot = Some(snapshot);
-        self.0.filled.notify_one();
+        self.lock().snapshot = Some(snapshot);
+        self.0.1.notify_one();
     }
 
     /// Makes the next line of a snapshot a full one.
     pub(super) fn request_full(&self) {
-        self.0.lock().full = true;
+        self.lock().full = true;
     }
 
-    /// Returns the writer of replies.
-    pub(super) fn replies(&self) -> Replies {
-        Replies(self.0.clone())
+    /// Writes a reply, before the next snapshot.
+    pub(super) fn reply(&self, reply: Reply) {
+        self.lock().replies.push(reply);
+        self.0.1.notify_one();
     }
-}
 
-impl Replies {
-    /// Has a reply written, before the next snapshot.
-    pub(super) fn send(&self, reply: Reply) {
-        self.0.lock().replies.push_back(reply);
-        self.0.filled.notify_one();
-    }
-}
+    fn run(&self, events: &mpsc::Sender<AgentEvent>) {
+        let mut lines = Lines::default();
+        // Less than a pipe holds: the reader can begin before the line is complete.
+        let mut out = io::BufWriter::with_capacity(1 << 14, Output);
+        let mut is_first = true;
+        loop {
+            let is_empty = |waiting: &mut WaitingLines| waiting.snapshot.is_none() && waiting.replies.is_empty();
+            let mut waiting = self.0.1.wait_while(self.lock(), is_empty).unwrap_or_else(PoisonError::into_inner);
+            let (replies, snapshot) = (std::mem::take(&mut waiting.replies), waiting.snapshot.take());
+            let has_snapshot = snapshot.is_some();
+            let full = has_snapshot && std::mem::take(&mut waiting.full);
+            drop(waiting);
 
-fn write_all(slot: &Slot, events: &mpsc::Sender<AgentEvent>) {
-    let mut lines = Lines::default();
-    // Less than a pipe holds: the reader can begin before the line is complete.
-    let mut out = io::BufWriter::with_capacity(1 << 14, Output);
-    let mut first = true;
-    loop {
-        let mut waiting = slot.lock();
-        while waiting.snapshot.is_none() && waiting.replies.is_empty() {
-            waiting = slot.filled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
-        }
-        let (replies, snapshot) = (std::mem::take(&mut waiting.replies), waiting.snapshot.take());
-        let wrote_snapshot = snapshot.is_some();
-        let full = wrote_snapshot && std::mem::take(&mut waiting.full);
-        drop(waiting);
-
-        let written = replies
-            .into_iter()
-            .try_for_each(|reply| Line::Reply(reply).write(&mut out))
-            .and_then(|()| snapshot.map_or(Ok(()), |snapshot| lines.write(snapshot, full, &mut out)))
-            .and_then(|()| out.flush());
-        if written.is_err() {
-            super::leave();
-        }
-        if first && wrote_snapshot {
-            first = false;
-            // Without a main loop, the process is about to end.
-            let _gone = events.send(AgentEvent::Written);
+            let written = replies
+                .into_iter()
+                .try_for_each(|reply| Line::Reply(reply).write(&mut out))
+                .and_then(|()| snapshot.map_or(Ok(()), |snapshot| lines.write(snapshot, full, &mut out)))
+                .and_then(|()| out.flush());
+            if written.is_err() {
+                super::leave();
+            }
+            if has_snapshot && std::mem::take(&mut is_first) {
+                // Without a main loop, the process is about to end.
+                let _gone = events.send(AgentEvent::Written);
+            }
         }
     }
 }
@@ -153,19 +130,12 @@ impl Write for Output {
     /// Waits until the reader takes the bytes.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
-            match rustix::io::write(rustix::stdio::stdout(), bytes) {
+            match rustix::io::write(stdout(), bytes) {
                 // The reader shares the file description and made it non-blocking.
-                Err(Errno::AGAIN) => {
-                    let stdout = rustix::stdio::stdout();
-                    let mut ready = [rustix::event::PollFd::new(&stdout, rustix::event::PollFlags::OUT)];
-                    match rustix::event::poll(&mut ready, None) {
-                        Ok(_) | Err(Errno::INTR) => (),
-                        Err(error) => return Err(error.into()),
-                    }
-                }
+                Err(Errno::AGAIN) => retry_on_intr(|| poll(&mut [PollFd::new(&stdout(), PollFlags::OUT)], None))?,
                 // The caller repeats a write that was interrupted.
                 written => return Ok(written?),
-            }
+            };
         }
     }
 
@@ -244,13 +214,13 @@ mod tests {
 
     #[test]
     fn only_the_newest_snapshot_waits_but_every_reply() {
-        let writer = LineWriter(Arc::default());
+        let writer = LineWriter::default();
         for at in 1..4 {
             writer.put(snapshot(at, "first"));
             let process = crate::protocol::snapshot::ProcessId { pid: 7, start_ticks: None };
-            writer.replies().send(Reply { process, outcome: crate::protocol::reply::Outcome::Held { caution: None } });
+            writer.reply(Reply { process, outcome: crate::protocol::reply::Outcome::Held { caution: None } });
         }
-        let waiting = writer.0.lock();
+        let waiting = writer.lock();
         assert_eq!(waiting.snapshot.as_ref().map(|snapshot| snapshot.at), Some(Moment(3)));
         assert_eq!(waiting.replies.len(), 3);
     }

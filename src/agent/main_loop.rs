@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
@@ -93,7 +94,8 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
         awaiting: None,
         has_line: false,
     };
-    let replies = main_loop.writer.replies();
+    let writer = main_loop.writer.clone();
+    let replies = Arc::new(move |reply| writer.reply(reply));
     // Commands wait for the first line, so that an agent without an input writes a line before it ends. They do not wait
     // long: a closed input ends the agent even when nobody reads.
     let mut start_actions =

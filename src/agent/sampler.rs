@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::nvml::call_watch::{Call, CallSubject, CallWatch, Unresponsive};
 use super::nvml::{HANDLE, NvmlReader, SharedInheritance, library};
 use super::worker::{Received, Worker, WorkerMessage, WorkerThread};
-use super::{AgentEvent, GpuReadings, Readings, clock, demo};
+use super::{AgentEvent, GpuReadings, Readings, clock, demo, exit_now, print_error};
 use crate::base::units::Moment;
 use crate::protocol::agent_options::AgentOptions;
 use crate::protocol::snapshot::{Cause, Driver, GpuUuid, Missing, Trouble};
@@ -84,7 +84,10 @@ impl Sampler {
             };
             match source {
                 Ok(source) => run(&thread, source, &requests),
-                Err(error) => super::leave_with(&format!("cannot start the simulated machine: {error}")),
+                Err(error) => {
+                    print_error(&format!("cannot start the simulated machine: {error}"));
+                    exit_now(1)
+                }
             }
         })
     }

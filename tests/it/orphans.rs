@@ -166,7 +166,7 @@ pub(crate) fn end_a_process(host: &mut Host) -> String {
 fn the_audit_log_records_signals_for_its_owner_only() {
     let mut host = Host::new(["H100"]);
     let text = end_a_process(&mut host);
-    assert!(!text.contains("not written down"), "{text}");
+    assert!(!text.contains("not recorded"), "{text}");
     let mode = fs::metadata(host.path("gputop/kills.jsonl")).expect("the audit log exists").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let lines = audit_lines(&host);

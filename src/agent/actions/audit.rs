@@ -1,7 +1,7 @@
-//! The audit log: one line of JSON for each signal, and more for its effect.
+//! The audit log: one line of JSON for each signal, and one for each effect of it.
 //!
-//! The file is `$XDG_STATE_HOME/gputop/kills.jsonl`, readable by its owner only. It is written by a thread of its own: a
-//! home directory on the network may hang, and no signal waits for it. A failure to write is reported once.
+//! The file is `$XDG_STATE_HOME/gputop/kills.jsonl`, readable by its owner only. A thread of its own writes it: a home
+//! directory on the network may hang, and no signal waits for it. A failure to write is reported once.
 
 mod log_file;
 #[cfg(test)]
@@ -9,276 +9,223 @@ pub(super) mod tests;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc;
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::Duration;
+use std::{fs, io, iter, thread};
 
-use serde::Serialize;
+use rustix::process::getuid;
+use serde::{Serialize, Serializer};
 
-use self::log_file::LogFile;
 use super::ReplySender;
-use super::refusal::Owner;
-use crate::agent::clock;
+use super::refusal::user_name;
+use crate::agent::{clock, print_error};
 use crate::base::text::{Argv, Text};
 use crate::protocol::command::Signal;
 use crate::protocol::reply::{Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
-/// The extent of the end that the person chose.
+/// The extent of the end that the user chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SignalMode {
     /// This process.
     One,
-    /// A whole job, of which the person was shown this one.
+    /// A whole job, whose processes the user saw; this is one of them.
     Job,
-    /// A whole job, and this one was found below another one of it.
+    /// A whole job, and this process was found as a descendant of the others.
     Joined,
 }
 
-/// A line of the log.
-#[derive(Debug, Serialize)]
-struct AuditLine<'a> {
-    /// The same for an act and what became of it.
-    id: &'a str,
-    /// Milliseconds since 1970.
-    unix_time_ms: u64,
-    #[serde(flatten)]
-    what: AuditEvent<'a>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum AuditEvent<'a> {
-    Act {
-        /// The user who acted.
-        uid: u32,
-        /// To whom: the boot, the PID and the start ticks are a name that is never used again.
-        boot_id: Option<&'a str>,
-        #[serde(flatten)]
-        process: ProcessId,
-        comm: &'a Text,
-        argv: Option<&'a Argv>,
-        owner_uid: Option<u32>,
-        owner: Option<Text>,
-        signal: Signal,
-        mode: SignalMode,
-    },
-    Fate {
-        outcome: AuditOutcome,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        reason: Option<&'a Text>,
-    },
-}
-
-/// The effect of a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum AuditOutcome {
-    Ended,
-    Zombie,
-    Alive,
-    Resumed,
-    Refused,
-}
-
-impl AuditOutcome {
-    /// The word for an outcome and its reason, if it is one to write down.
-    fn of(outcome: &Outcome) -> Option<(Self, Option<Text>)> {
-        match outcome {
-            Outcome::Ended { .. } => Some((Self::Ended, None)),
-            Outcome::Zombie { .. } => Some((Self::Zombie, None)),
-            Outcome::Alive { .. } => Some((Self::Alive, None)),
-            Outcome::Resumed { reason } => Some((Self::Resumed, Some(reason.clone()))),
-            Outcome::Refused { reason } => Some((Self::Refused, Some(reason.clone()))),
-            Outcome::Held { .. }
-            | Outcome::Joined { .. }
-            | Outcome::Sent { .. }
-            | Outcome::NotRecorded { .. }
-            | Outcome::Inspected(_)
-            | Outcome::NotInspected { .. } => None,
-        }
-    }
-}
-
 /// The record of a signal to a process.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(super) struct SignalRecord {
+    #[serde(flatten)]
     pub(super) process: ProcessId,
     pub(super) comm: Text,
     pub(super) argv: Option<Argv>,
-    pub(super) owner: Option<Owner>,
+    pub(super) owner_uid: Option<u32>,
+    #[serde(serialize_with = "serialize_name")]
+    pub(super) owner: Option<u32>,
     pub(super) signal: Signal,
     pub(super) mode: SignalMode,
 }
 
-#[derive(Debug)]
-enum AuditContent {
-    SignalRecord(SignalRecord),
-    Fate(AuditOutcome, Option<Text>),
+/// Serializes the name of a user. This runs on the audit thread, since the list of users may be long.
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+fn serialize_name<S: Serializer>(uid: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
+    uid.map(user_name).serialize(serializer)
 }
 
-/// An entry, with the id of its act and its time.
-#[derive(Debug)]
-struct AuditEntry {
+/// A line of the log.
+#[derive(Debug, Serialize)]
+struct AuditLine {
+    /// The same for a signal and its effects.
     id: String,
-    process: ProcessId,
+    /// Milliseconds since 1970.
     unix_time_ms: u64,
-    entry: AuditContent,
+    #[serde(flatten)]
+    event: AuditEvent,
+    #[serde(skip)]
+    process: ProcessId,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum AuditEvent {
+    Signal {
+        /// The user who sent it.
+        uid: u32,
+        /// Start ticks count from boot, so boot, PID and start ticks together identify a process for ever.
+        boot_id: Option<String>,
+        #[serde(flatten)]
+        record: SignalRecord,
+    },
+    Effect {
+        /// The `kind` of the [`Outcome`].
+        outcome: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<Text>,
+    },
 }
 
 /// The audit log, as the thread that sends signals sees it.
 pub(super) struct Audit {
     home: Option<PathBuf>,
-    tell: ReplySender,
-    /// The thread that writes, once there was something to write.
+    failure: Arc<FailureReport>,
+    /// `None` until there is something to write.
     writer: Option<AuditWriter>,
-    /// The last act on each process, and the last word about it.
-    acts: BTreeMap<ProcessId, (String, Option<AuditOutcome>)>,
-    /// How many acts there were.
+    /// The ID of the last signal to each process, and its last effect.
+    signals: BTreeMap<ProcessId, (String, &'static str)>,
+    /// The number of signals.
     count: u64,
-    began_ms: u64,
-    has_complained: bool,
+    started_ms: u64,
+    boot_id: Option<String>,
 }
 
-struct AuditWriter {
-    notes: mpsc::SyncSender<AuditEntry>,
-    done: mpsc::Receiver<()>,
-}
+/// The lines for the thread that writes, and a channel that closes when the thread ends.
+type AuditWriter = (SyncSender<AuditLine>, Receiver<()>);
 
-/// Where the user keeps such things, if there is such a place.
+/// Returns the directory for state files of the user. `None` when the environment names none.
 pub(in crate::agent) fn state_home() -> Option<PathBuf> {
-    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|it| it.is_absolute());
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))
 }
 
 impl Audit {
-    /// The number of notes that wait for a file that does not answer; further ones are lost, and that is reported.
+    /// The number of lines that wait for a file that does not answer. Further ones are lost, and that is reported.
     const MOST_WAITING: usize = 1 << 14;
 
-    /// An audit in that place. Nothing is touched before the first act.
-    pub(super) fn new(home: Option<PathBuf>, tell: ReplySender) -> Self {
+    /// The audit log in this state directory. No file is touched before the first signal.
+    pub(super) fn new(home: Option<PathBuf>, replies: ReplySender) -> Self {
+        let failure = FailureReport { replies, is_sent: AtomicBool::new(false) };
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
         Self {
             home,
-            tell,
+            failure: failure.into(),
             writer: None,
-            acts: BTreeMap::new(),
+            signals: BTreeMap::new(),
             count: 0,
-            began_ms: clock::unix_ms(),
-            has_complained: false,
+            started_ms: clock::unix_ms(),
+            boot_id: boot_id.map(|boot_id| boot_id.trim_end().to_owned()),
         }
     }
 
-    /// Writes down what is about to be done.
-    pub(super) fn act(&mut self, deed: SignalRecord) {
+    /// Records a signal that is about to be sent.
+    pub(super) fn signal(&mut self, record: SignalRecord) {
         self.count += 1;
-        // Two agents of one user write into one file; the PID tells them apart, the time their runs.
-        let id = format!("{}-{}-{}", self.began_ms, std::process::id(), self.count);
-        let process = deed.process;
-        self.acts.insert(process, (id.clone(), None));
-        self.note(id, process, AuditContent::SignalRecord(deed));
+        // Two agents of one user write to one file, and a PID is used again.
+        let id = format!("{}-{}-{}", self.started_ms, std::process::id(), self.count);
+        let process = record.process;
+        self.signals.insert(process, (id.clone(), ""));
+        let (uid, boot_id) = (getuid().as_raw(), self.boot_id.clone());
+        self.write(id, process, AuditEvent::Signal { uid, boot_id, record });
     }
 
-    /// Writes down what became of a process, if something was done to it, and once for each word.
-    pub(super) fn fate(&mut self, process: ProcessId, outcome: &Outcome) {
-        let Some((word, reason)) = AuditOutcome::of(outcome) else { return };
-        let Some((id, last)) = self.acts.get_mut(&process) else { return };
-        if *last == Some(word) {
-            return;
-        }
-        *last = Some(word);
+    /// Records the effect on a process that was signalled, unless it is the same as the last one.
+    pub(super) fn effect(&mut self, process: ProcessId, outcome: &Outcome) {
+        let (word, reason) = match outcome {
+            Outcome::Ended { .. } => ("ended", None),
+            Outcome::Zombie { .. } => ("zombie", None),
+            Outcome::Alive { .. } => ("alive", None),
+            Outcome::Resumed { reason } => ("resumed", Some(reason.clone())),
+            Outcome::Refused { reason } => ("refused", Some(reason.clone())),
+            _ => return,
+        };
+        let Some((id, last)) = self.signals.get_mut(&process).filter(|(_, last)| *last != word) else { return };
+        *last = word;
         let id = id.clone();
-        // Nothing more can become of it.
-        if matches!(word, AuditOutcome::Ended | AuditOutcome::Resumed) {
-            self.acts.remove(&process);
+        // These effects are the last ones.
+        if matches!(outcome, Outcome::Ended { .. } | Outcome::Resumed { .. }) {
+            self.signals.remove(&process);
         }
-        self.note(id, process, AuditContent::Fate(word, reason));
+        self.write(id, process, AuditEvent::Effect { outcome: word, reason });
     }
 
-    fn note(&mut self, id: String, process: ProcessId, entry: AuditContent) {
-        let note = AuditEntry { id, process, unix_time_ms: clock::unix_ms(), entry };
+    fn write(&mut self, id: String, process: ProcessId, event: AuditEvent) {
+        let line = AuditLine { id, unix_time_ms: clock::unix_ms(), event, process };
         if self.writer.is_none() {
-            match start(self.home.take(), self.tell.clone()) {
+            match start(self.home.take(), self.failure.clone()) {
                 Ok(writer) => self.writer = Some(writer),
-                Err(error) => return self.complain(process, &format!("cannot start a thread: {error}")),
+                Err(error) => return self.failure.send(process, &format!("cannot start a thread: {error}")),
             }
         }
-        if let Some(writer) = &self.writer
-            && let Err(mpsc::TrySendError::Full(_)) = writer.notes.try_send(note)
+        if let Some((lines, _)) = &self.writer
+            && let Err(TrySendError::Full(_)) = lines.try_send(line)
         {
-            self.complain(process, "the disk does not answer");
+            self.failure.send(process, "the disk does not answer");
         }
     }
 
-    fn complain(&mut self, process: ProcessId, why: &str) {
-        if !std::mem::replace(&mut self.has_complained, true) {
-            complain(&self.tell, process, why);
-        }
-    }
-
-    /// Waits for what is still to be written, but not for long.
-    pub(super) fn finish(self, patience: Duration) {
-        if let Some(AuditWriter { notes, done }) = self.writer {
-            drop(notes);
-            let _late = done.recv_timeout(patience);
+    /// Waits until all lines are written, for at most `limit`.
+    pub(super) fn finish(self, limit: Duration) {
+        if let Some((lines, done)) = self.writer {
+            drop(lines);
+            let _late = done.recv_timeout(limit);
         }
     }
 }
 
-fn start(home: Option<PathBuf>, tell: ReplySender) -> std::io::Result<AuditWriter> {
-    let (notes, arriving) = mpsc::sync_channel(Audit::MOST_WAITING);
-    let (finished, done) = mpsc::channel();
+fn start(home: Option<PathBuf>, failure: Arc<FailureReport>) -> io::Result<AuditWriter> {
+    let (lines, received) = mpsc::sync_channel(Audit::MOST_WAITING);
+    let (running, done) = mpsc::channel();
     thread::Builder::new().name("audit".to_owned()).spawn(move || {
-        write_all(home, &arriving, &tell);
-        // Nobody may wait for it.
-        let _alone = finished.send(());
+        write_all(home, &received, &failure);
+        drop(running);
     })?;
-    Ok(AuditWriter { notes, done })
+    Ok((lines, done))
 }
 
-fn write_all(home: Option<PathBuf>, notes: &mpsc::Receiver<AuditEntry>, tell: &ReplySender) {
-    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
-    let boot_id = boot_id.as_deref().map(str::trim_end);
-    let uid = rustix::process::getuid().as_raw();
-    let book = LogFile::new(home);
-    let mut has_complained = false;
-    while let Ok(first) = notes.recv() {
-        // The file is opened for all that waits at once: someone may move it away meanwhile.
-        let waiting: Vec<AuditEntry> = std::iter::once(first).chain(notes.try_iter()).collect();
-        let mut lines = Vec::new();
-        for note in &waiting {
-            // Writing to memory cannot fail, and a line has a form in JSON.
-            let _written = serde_json::to_writer(&mut lines, &line(note, uid, boot_id));
-            lines.push(b'\n');
+fn write_all(home: Option<PathBuf>, received: &Receiver<AuditLine>, failure: &FailureReport) {
+    let folder = home.map(|home| home.join("gputop"));
+    while let Ok(first) = received.recv() {
+        let process = first.process;
+        let mut text = Vec::new();
+        // The file is opened once for all waiting lines, and not kept open: the user may move it away.
+        for line in iter::once(first).chain(received.try_iter()) {
+            // Writing to memory cannot fail, and each line can be serialized.
+            let _written = serde_json::to_writer(&mut text, &line);
+            text.push(b'\n');
         }
-        if let (Err(error), false, Some(note)) = (book.add(&lines), has_complained, waiting.first()) {
-            has_complained = true;
-            complain(tell, note.process, &error);
+        if let Err(error) = log_file::append(folder.as_deref(), &text) {
+            failure.send(process, &error);
         }
     }
 }
 
-fn line<'a>(note: &'a AuditEntry, uid: u32, boot_id: Option<&'a str>) -> AuditLine<'a> {
-    let what = match &note.entry {
-        AuditContent::SignalRecord(deed) => AuditEvent::Act {
-            uid,
-            boot_id,
-            process: deed.process,
-            comm: &deed.comm,
-            argv: deed.argv.as_ref(),
-            owner_uid: deed.owner.map(|it| it.uid),
-            owner: deed.owner.map(Owner::name),
-            signal: deed.signal,
-            mode: deed.mode,
-        },
-        AuditContent::Fate(outcome, reason) => AuditEvent::Fate { outcome: *outcome, reason: reason.as_ref() },
-    };
-    AuditLine { id: &note.id, unix_time_ms: note.unix_time_ms, what }
+/// Reports once that the log cannot be written.
+struct FailureReport {
+    replies: ReplySender,
+    is_sent: AtomicBool,
 }
 
-fn complain(tell: &ReplySender, process: ProcessId, why: &str) {
-    use std::io::Write;
-    let reason = Text::new(format!("what is done is not written down: {why}"));
-    let _closed = writeln!(std::io::stderr(), "gputop agent: {reason}");
-    tell(Reply { process, outcome: Outcome::NotRecorded { reason } });
+impl FailureReport {
+    fn send(&self, process: ProcessId, why: &str) {
+        if !self.is_sent.swap(true, Ordering::Relaxed) {
+            let reason = Text::new(format!("signals are not recorded: {why}"));
+            print_error(reason.as_str());
+            (self.replies)(Reply { process, outcome: Outcome::NotRecorded { reason } });
+        }
+    }
 }

@@ -1,100 +1,73 @@
-//! Why to think twice before ending a process: one sentence each. It forbids nothing.
+//! Why to think twice before ending a process. A caution forbids nothing.
 //!
-//! A name proves nothing, and any process may choose its own; but who ends `Xorg` by mistake has lost a
-//! day's work, and who is asked once too often a second.
+//! A name proves nothing, since any process may choose its own. But ending `Xorg` by mistake costs a day's work, and one
+//! question too many costs a second.
 
-use super::refusal::Owner;
+use super::refusal::user_name;
 use crate::base::text::Text;
 use crate::protocol::reply::SUGGESTION;
 
-/// The consequences of ending a process of that name. The kernel keeps 15 bytes of a name; here they stand whole.
-const INFRASTRUCTURE: &[(&[&str], &str)] = &[
+/// Names of processes, separated by commas, and the consequence of ending one of them.
+const INFRASTRUCTURE: [(&str, &str); 14] = [
     (
-        &[
-            "Xorg",
-            "X",
-            "Xwayland",
-            "gnome-shell",
-            "mutter",
-            "kwin_x11",
-            "kwin_wayland",
-            "cinnamon",
-            "sway",
-            "Hyprland",
-            "weston",
-            "wayfire",
-            "labwc",
-            "niri",
-            "cosmic-comp",
-            "gamescope",
-            "gdm",
-            "gdm3",
-            "sddm",
-            "lightdm",
-        ],
+        "Xorg,X,Xwayland,gnome-shell,mutter,kwin_x11,kwin_wayland,cinnamon,sway,Hyprland,weston,wayfire,labwc,niri,\
+         cosmic-comp,gamescope,gdm,gdm3,sddm,lightdm",
         "it draws a desktop: every window on it would close",
     ),
-    (&["nvidia-persistenced"], "it keeps the driver's state: GPUs would lose their settings"),
+    ("nvidia-persistenced", "it keeps the driver's state: GPUs would lose their settings"),
+    ("nv-fabricmanager,nvidia-fabricmanager", "it runs the NVSwitch fabric: no GPU of this host could start CUDA"),
+    ("nv-hostengine,dcgm-exporter", "it is DCGM: the monitoring of this host would go blind"),
     (
-        &["nv-fabricmanager", "nvidia-fabricmanager"],
-        "it runs the NVSwitch fabric: no GPU of this host could start CUDA",
-    ),
-    (&["nv-hostengine", "dcgm-exporter"], "it is DCGM: the monitoring of this host would go blind"),
-    (
-        &["nvidia-cuda-mps-server", "nvidia-cuda-mps-control"],
+        "nvidia-cuda-mps-server,nvidia-cuda-mps-control",
         "it shares GPUs through MPS: every process that uses them through it would fail",
     ),
-    (&["slurmstepd"], "it is Slurm's keeper of a job step: Slurm would lose track of the job"),
-    (&["slurmd"], "it is Slurm's keeper of this host: Slurm would take the host for dead"),
-    (&["containerd-shim", "containerd-shim-runc-v2", "conmon"], "it is the keeper of a container, which would be lost"),
-    (&["containerd", "dockerd", "crio"], "it runs the containers of this host"),
-    (&["kubelet", "k3s-server", "k3s-agent"], "it is Kubernetes' keeper of this host: its pods would move away"),
-    (&["raylet", "gcs_server"], "it is Ray's keeper of this host: all of Ray's workers here would end"),
-    (&["systemd", "(sd-pam)", "systemd-logind"], "it is systemd: whatever it started would end"),
-    (&["sshd", "sshd-session"], "it carries an ssh connection: whatever runs in that would lose its terminal"),
-    (&["tmux: server", "SCREEN"], "it holds the windows of tmux or screen: everything in them would end"),
+    ("slurmstepd", "it is Slurm's step daemon: Slurm would lose track of the job"),
+    ("slurmd", "it is Slurm's node daemon: Slurm would mark this host as down"),
+    ("containerd-shim,containerd-shim-runc-v2,conmon", "it monitors a container, which would be lost"),
+    ("containerd,dockerd,crio", "it runs the containers of this host"),
+    ("kubelet,k3s-server,k3s-agent", "it is Kubernetes' node agent: the pods of this host would move away"),
+    ("raylet,gcs_server", "it is Ray's node manager: all of Ray's workers here would end"),
+    ("systemd,(sd-pam),systemd-logind", "it is systemd: whatever it started would end"),
+    ("sshd,sshd-session", "it carries an ssh connection: whatever runs in that would lose its terminal"),
+    ("tmux: server,SCREEN", "it holds the windows of tmux or screen: everything in them would end"),
 ];
 
-/// The longest name that the kernel keeps.
+/// The kernel cuts the name of a process to this many bytes.
 const LONGEST_NAME: usize = 15;
 
-/// The properties of the asking user that matter here.
+/// The user who wants to end a process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Requester {
     /// The user that the agent runs as.
     pub(super) uid: u32,
-    /// The person who became root by sudo.
+    /// The user who became root by sudo.
     pub(super) sudo: Option<u32>,
 }
 
 impl Requester {
-    /// As it is now.
-    pub(super) fn now() -> Self {
+    /// Reads the user of this process.
+    pub(super) fn current() -> Self {
         let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
         Self { uid: rustix::process::geteuid().as_raw(), sudo }
     }
-
-    /// Whether only root's rights let this one signal processes of that user.
-    fn needs_root_for(self, owner: u32) -> bool {
-        self.uid == 0 && owner != 0 && self.sudo != Some(owner)
-    }
 }
 
-/// Why to think twice about a process of that name, owner and origin; absent when there is no such reason.
-///
-/// Advice alone (see [`crate::protocol::reply::is_advice`]) is no reason to.
-pub(super) fn about(comm: &Text, owner: Option<&Owner>, origin: Option<&str>, asker: Requester) -> Option<Text> {
-    let infrastructure = INFRASTRUCTURE.iter().find(|(names, _)| names.iter().any(|name| is_named(comm, name)));
-    let infrastructure = infrastructure.map(|(_, why)| (*why).to_owned());
-    let stranger = owner.filter(|it| asker.needs_root_for(it.uid)).map(|it| format!("it belongs to {}", it.name()));
-    // A step is ended by its step daemon, and a job by Slurm: else its files and its share of the host stay taken.
-    let job = origin.and_then(|it| it.strip_prefix("slurm ")).map(|job| format!("{SUGGESTION}{job} ends it cleanly"));
-    let reasons: Vec<String> = infrastructure.into_iter().chain(stranger).chain(job).collect();
+/// Returns why to think twice about ending a process with this name, owner and origin: one sentence. `None` when there is no
+/// reason. A caution that only [is advice](crate::protocol::reply::is_advice) is no reason either.
+pub(super) fn caution(comm: &str, owner: Option<u32>, origin: Option<&str>, requester: Requester) -> Option<Text> {
+    let is_named = |name: &str| comm == name.get(..LONGEST_NAME).unwrap_or(name);
+    let infrastructure = INFRASTRUCTURE.iter().find(|(names, _)| names.split(',').any(is_named));
+    // Only root can signal the processes of other users.
+    let stranger = owner.filter(|owner| requester.uid == 0 && *owner != 0 && requester.sudo != Some(*owner));
+    // Slurm ends a job cleanly. Otherwise, the files of the job and its share of the host stay taken.
+    let job = origin.and_then(|origin| origin.strip_prefix("slurm "));
+    let reasons = [
+        infrastructure.map(|(_, consequence)| (*consequence).to_owned()),
+        stranger.map(|owner| format!("it belongs to {}", user_name(owner))),
+        job.map(|job| format!("{SUGGESTION}{job} ends it cleanly")),
+    ];
+    let reasons: Vec<String> = reasons.into_iter().flatten().collect();
     (!reasons.is_empty()).then(|| reasons.join("; ").into())
-}
-
-fn is_named(comm: &Text, name: &str) -> bool {
-    comm.as_str() == name.get(..LONGEST_NAME).unwrap_or(name)
 }
 
 #[cfg(test)]
@@ -105,20 +78,19 @@ mod tests {
     const ROOT: Requester = Requester { uid: 0, sudo: None };
 
     #[track_caller]
-    fn check(comm: &str, owner: u32, origin: &str, asker: Requester, expected: Option<&str>) {
-        let owner = Owner { uid: owner };
-        let caution = about(&comm.into(), Some(&owner), Some(origin), asker);
+    fn check(comm: &str, owner: u32, origin: &str, requester: Requester, expected: Option<&str>) {
+        let caution = caution(comm, Some(owner), Some(origin), requester);
         assert_eq!(caution.as_ref().map(Text::as_str), expected);
     }
 
     #[test]
-    fn a_training_process_of_one_s_own_needs_no_caution() {
+    fn a_training_process_of_the_requester_needs_no_caution() {
         check("python", 4_000_001, "tmux", Requester { uid: 4_000_001, sudo: None }, None);
         check("python", 0, "", ROOT, None);
     }
 
     #[test]
-    fn what_others_stand_on_is_named_although_the_kernel_cuts_names() {
+    fn infrastructure_is_recognized_by_names_that_the_kernel_cut() {
         let fabric = Some("it runs the NVSwitch fabric: no GPU of this host could start CUDA");
         check("nv-fabricmanage", 0, "", ROOT, fabric);
         check("nvidia-persiste", 0, "", ROOT, Some("it keeps the driver's state: GPUs would lose their settings"));
@@ -127,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn root_is_told_whose_it_is_unless_it_is_the_person_s_own() {
+    fn root_learns_the_owner_unless_it_became_root_from_that_user() {
         check("python", 4_000_001, "", ROOT, Some("it belongs to uid 4000001"));
         check("python", 4_000_001, "", Requester { sudo: Some(4_000_001), ..ROOT }, None);
         check("python", 4_000_001, "", Requester { uid: 1000, sudo: None }, None);
     }
 
     #[test]
-    fn a_job_of_slurm_suggests_scancel_which_alone_is_only_advice() {
+    fn scancel_alone_is_only_advice() {
         let advice = "scancel 4711 ends it cleanly";
         check("python", 0, "slurm 4711", ROOT, Some(advice));
         assert!(is_advice(&advice.into()));

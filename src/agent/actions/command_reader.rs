@@ -1,77 +1,69 @@
-//! Takes the standard input apart into commands.
+//! Parses commands from the standard input.
 
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use crate::base::text::Text;
+use crate::agent::print_error;
 use crate::protocol::command::Command;
 
-/// The lines that come in, up to the one that is not whole yet.
+/// Reads lines, and keeps the beginning of the line that is not complete yet.
 pub(super) struct CommandReader<'a> {
-    from: BorrowedFd<'a>,
-    rest: Vec<u8>,
-    /// The line that comes in is too long to be a command.
+    input: BorrowedFd<'a>,
+    line: Vec<u8>,
+    /// Whether the beginning of the line was dropped, since it is too long for a command.
     is_overlong: bool,
-    complaints: u32,
+    errors_left: u32,
 }
 
 impl<'a> CommandReader<'a> {
-    /// The longest command names every process of a job: 4,096 of them, 64 bytes each.
+    /// The most bytes of a line. The longest command names every process of a job: 4,096 of them, 64 bytes each.
     const LONGEST: usize = 256 << 10;
 
-    /// The standard error may be a pipe that nobody reads: it holds that many sentences, and more
-    /// of them would block this thread.
-    const MOST_COMPLAINTS: u32 = 64;
+    /// The most errors that are printed. The standard error may be a pipe that nobody reads: when it is full, printing would
+    /// block this thread.
+    const MOST_ERRORS: u32 = 64;
 
-    pub(super) fn new(from: &'a impl AsFd) -> Self {
-        Self { from: from.as_fd(), rest: Vec::new(), is_overlong: false, complaints: 0 }
+    pub(super) fn new(input: &'a impl AsFd) -> Self {
+        Self { input: input.as_fd(), line: Vec::new(), is_overlong: false, errors_left: Self::MOST_ERRORS }
     }
 
-    /// Reads what is there, once. A line that is no command is passed over.
+    /// Reads once, and returns the complete commands. A line that is no command is reported and ignored.
     ///
     /// # Errors
     ///
-    /// When nothing will come any more.
+    /// When the input has ended.
     pub(super) fn read(&mut self) -> io::Result<Vec<Command>> {
         let mut bytes = [0; 16384];
-        let length = match rustix::io::read(self.from, &mut bytes) {
+        let length = match rustix::io::read(self.input, &mut bytes) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(length) => length,
             Err(Errno::INTR | Errno::AGAIN) => 0,
             Err(error) => return Err(error.into()),
         };
-        Ok(self.take(&bytes[..length]))
-    }
-
-    fn take(&mut self, bytes: &[u8]) -> Vec<Command> {
         let mut commands = Vec::new();
-        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
-            self.rest.extend_from_slice(piece);
+        for piece in bytes[..length].split_inclusive(|byte| *byte == b'\n') {
+            self.line.extend_from_slice(piece);
             if piece.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.rest);
-                let is_overlong = std::mem::take(&mut self.is_overlong);
-                match Command::parse(&line) {
-                    Ok(command) if !is_overlong => commands.push(command),
-                    Ok(_) => self.complain("it is too long"),
-                    Err(error) => self.complain(&error.to_string()),
+                match Command::parse(&std::mem::take(&mut self.line)) {
+                    _ if std::mem::take(&mut self.is_overlong) => self.report("it is too long"),
+                    Ok(command) => commands.push(command),
+                    Err(error) => self.report(&error.to_string()),
                 }
-            } else if self.rest.len() > Self::LONGEST {
-                self.rest.clear();
+            } else if self.line.len() > Self::LONGEST {
+                self.line.clear();
                 self.is_overlong = true;
             }
         }
-        commands
+        Ok(commands)
     }
 
-    /// Says that a line was no command. An error of the parser may quote it.
-    fn complain(&mut self, why: &str) {
-        if self.complaints < Self::MOST_COMPLAINTS {
-            self.complaints += 1;
-            let why = Text::new(why.get(..200).unwrap_or(why));
-            let _closed: io::Result<()> =
-                writeln!(io::stderr(), "gputop agent: passed over a line that is no command: {why}");
+    /// Prints that a line was no command. An error of the parser may quote the line.
+    fn report(&mut self, why: &str) {
+        if self.errors_left > 0 {
+            self.errors_left -= 1;
+            print_error(&format!("ignored a line that is no command: {}", why.get(..200).unwrap_or(why)));
         }
     }
 }
@@ -92,12 +84,12 @@ mod tests {
         for piece in pieces {
             for part in piece.chunks(4096) {
                 rustix::io::write(&writer, part).expect("it fits");
-                commands.extend(input.read().expect("there is some"));
+                commands.extend(input.read().expect("there are bytes"));
             }
         }
         assert_eq!(commands, expected);
         drop(writer);
-        assert!(input.read().is_err(), "the end is an end");
+        assert!(input.read().is_err(), "the input has ended");
     }
 
     #[test]
@@ -116,12 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_passed_over() {
+    fn a_line_that_is_no_command_is_ignored() {
         let scan = b"{\"command\":\"scan\"}\n".as_slice();
         check(&[b"\n", b"\xff\x1b[2J\n", br#"{"command":"reboot"}"#, b"\n", scan], &[Command::Scan]);
         let long = [b"x".repeat(1_000_000).as_slice(), b"\n"].concat();
         check(&[&long, scan], &[Command::Scan]);
-        // The end of a line that was too long is no line of its own.
+        // The end of an overlong line is no command.
         let hidden = [b" ".repeat(400_000).as_slice(), scan].concat();
         check(&[&hidden], &[]);
     }

@@ -1,8 +1,8 @@
 //! Ends a whole job by force, all of it or nothing.
 //!
-//! 1. Stop every process that the person was shown.
-//! 2. Stop the children of stopped processes too, and show them, until a scan of all of `/proc` finds no new ones while all
-//!    are stopped. Then none of them can start another process.
+//! 1. Stop every process that the user saw.
+//! 2. Stop the children of stopped processes too, and report them, until a scan of all of `/proc` finds no new ones while
+//!    all are stopped. Then none of them can start another process.
 //! 3. Kill all of them, children before their parents. Child-first without a stop, a supervisor starts
 //!    them anew; parent-first, they become orphans.
 //!
@@ -33,14 +33,14 @@ use crate::protocol::command::Signal;
 use crate::protocol::reply::Outcome;
 use crate::protocol::snapshot::{ProcessId, State};
 
-/// Locked while processes are stopped: an agent that left now would leave them stopped.
-static ACT: Mutex<()> = Mutex::new(());
+/// Locked while processes are stopped: an agent that ended now would leave them stopped.
+static FORCED_END: Mutex<()> = Mutex::new(());
 
 /// The pidfds of the processes that are stopped now. They are continued if a bug ends the agent halfway.
 static STOPPED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
 /// Continues all stopped processes, after a panic of the thread that stopped them.
-pub(in crate::agent) fn break_off_act() {
+pub(in crate::agent) fn abort_forced_end() {
     // If the mutex is locked, the calling thread itself holds it.
     let Ok(stopped) = STOPPED.try_lock() else { return };
     for pidfd in &*stopped {
@@ -49,64 +49,37 @@ pub(in crate::agent) fn break_off_act() {
     }
 }
 
-/// Waits until no process is stopped by this agent. That takes no longer than [`ForcedEnd::LONGEST`].
-pub(in crate::agent) fn finish_act() {
-    drop(ACT.lock().unwrap_or_else(PoisonError::into_inner));
+/// Waits until this agent has no process stopped. That takes no longer than [`ForcedEnd::LONGEST`].
+pub(in crate::agent) fn finish_forced_end() {
+    drop(FORCED_END.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 impl CommandHandler {
-    /// Ends these processes, all or none, and what descends from them.
+    /// Ends these processes and their descendants, all or none.
     pub(super) fn force(&mut self, processes: &[ProcessId]) {
-        // A process that ended just now is no reason to keep the others: the viewer has been told.
-        let shown: BTreeSet<ProcessId> = processes.iter().copied().filter(|it| !self.gone.contains(it)).collect();
-        let stranger = shown.iter().find(|it| !self.held.contains_key(it)).copied();
-        if self.readonly || stranger.is_some() {
+        // A process whose end was reported to the viewer does not prevent the end of the others.
+        let shown: BTreeSet<ProcessId> =
+            processes.iter().copied().filter(|process| !self.reported_ended.contains(process)).collect();
+        let not_held = shown.iter().find(|process| !self.held.contains_key(process)).copied();
+        if self.readonly || not_held.is_some() {
             for process in shown {
-                let refusal = match stranger {
+                let refusal = match not_held {
                     _ if self.readonly => Refusal::ReadOnly,
-                    Some(stranger) if stranger != process => Refusal::NotAlone(stranger.pid),
-                    _ => Refusal::NotHeld,
+                    Some(other) if other != process => Refusal::NotAlone(process.pid, other.pid),
+                    _ => Refusal::NotHeld(process.pid),
                 };
-                self.tell(process, refusal.outcome(process.pid));
+                self.report(process, refusal.into());
             }
             return;
         }
-        let undisturbed = ACT.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut act = ForcedEnd::new(self);
-        match act.stop_all(&shown) {
-            Ok(()) => act.end_all(),
-            Err(failure) => act.let_all_go(&shown, &failure),
+        let guard = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut forced_end = ForcedEnd::new(self);
+        match forced_end.stop_all(&shown) {
+            Ok(()) => forced_end.kill_all(),
+            Err(why) => forced_end.continue_all(&shown, &why),
         }
-        drop(act);
         STOPPED.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        drop(undisturbed);
-    }
-}
-
-/// Why the act cannot go on.
-#[derive(Debug, PartialEq, Eq)]
-enum ForceFailure {
-    /// One of them may not be ended.
-    Refused(u32, Refusal),
-    /// One of them runs on.
-    Runs(u32),
-    /// There is always another one.
-    NoEnd,
-    /// `/proc` does not say who is whose child.
-    Blind(String),
-}
-
-impl ForceFailure {
-    fn sentence(&self) -> String {
-        let why = match self {
-            Self::Refused(pid, refusal) => refusal.sentence(*pid),
-            Self::Runs(pid) => format!(
-                "{pid} does not stop, because someone makes it go on or it is busy in the kernel: send SIGKILL to it alone"
-            ),
-            Self::NoEnd => "they start new processes faster than these can be stopped: try again".to_owned(),
-            Self::Blind(error) => format!("cannot look for their children: {error}"),
-        };
-        format!("nothing was ended: {why}")
+        drop(guard);
     }
 }
 
@@ -114,205 +87,205 @@ impl ForceFailure {
 #[derive(Debug)]
 struct EndedMember {
     process: ProcessId,
-    /// Someone else had stopped it: it is not ours to let go on.
+    /// Another program had stopped it, so it is not continued.
     was_stopped: bool,
-    motion: StopActivity,
+    activity: StopActivity,
 }
 
 struct ForcedEnd<'a> {
     handler: &'a mut CommandHandler,
     plan: EndPlan,
     members: BTreeMap<u32, EndedMember>,
-    began: Moment,
+    started: Moment,
 }
 
 impl<'a> ForcedEnd<'a> {
-    /// The longest that anyone is kept stopped before it is known whether all can be ended.
+    /// How long processes are stopped at most until it is known whether all can be ended.
     const LONGEST: Duration = Duration::from_secs(3);
 
-    /// How long one is waited for that no signal reaches now. Most leave the kernel within milliseconds;
-    /// one that hangs there would never, and is killed all the same.
+    /// How long to wait for a process that no signal reaches now. Most leave the kernel within milliseconds. A process that
+    /// hangs there never does, and is killed all the same.
     const BLOCKED: Duration = Duration::from_millis(500);
 
     /// The number of times that new processes may appear.
-    const MOST_LOOKS: u32 = 10;
+    const MOST_SCANS: u32 = 10;
 
     fn new(handler: &'a mut CommandHandler) -> Self {
-        Self { handler, plan: EndPlan::default(), members: BTreeMap::new(), began: clock::now() }
+        Self { handler, plan: EndPlan::default(), members: BTreeMap::new(), started: clock::now() }
     }
 
-    /// Stops those shown and all that descends from them.
-    fn stop_all(&mut self, shown: &BTreeSet<ProcessId>) -> Result<(), ForceFailure> {
+    /// Stops the shown processes and all their descendants, or returns why that is not possible.
+    fn stop_all(&mut self, shown: &BTreeSet<ProcessId>) -> Result<(), String> {
         for process in shown {
             self.stop(*process, SignalMode::Job)?;
         }
-        let mut looks = 0;
+        let mut scans = 0;
         loop {
-            self.settle()?;
-            if self.gather()? {
-                looks += 1;
-            } else if self.stand_still() {
+            self.wait_for_stops()?;
+            if self.stop_descendants()? {
+                scans += 1;
+            } else if self.are_all_still() {
                 return Ok(());
             }
-            if looks >= Self::MOST_LOOKS || self.lasts(Self::LONGEST) {
-                return Err(ForceFailure::NoEnd);
+            if scans >= Self::MOST_SCANS || self.lasts(Self::LONGEST) {
+                return Err("they start new processes faster than these can be stopped: try again".to_owned());
             }
         }
     }
 
-    /// Looks for who descends from members, and stops them. False when there was nobody new.
-    fn gather(&mut self) -> Result<bool, ForceFailure> {
-        let look = observe::look().map_err(|error| ForceFailure::Blind(error.to_string()))?;
+    /// Finds and stops descendants of members. Returns false when there were no new ones.
+    fn stop_descendants(&mut self) -> Result<bool, String> {
+        let scan = observe::all_processes().map_err(|error| format!("cannot look for their children: {error}"))?;
         let mut has_grown = false;
-        // One look serves for generation after generation: each is a parent only once it stands still.
+        // One scan serves for all generations: each is a parent only once it is stopped.
         loop {
-            let mut joined = false;
-            for seen in self.plan.joining(&look) {
-                joined |= self.join(seen)?;
+            let mut has_joined = false;
+            for seen in self.plan.joining(&scan) {
+                has_joined |= self.join(seen)?;
             }
-            if !joined {
+            if !has_joined {
                 return Ok(has_grown);
             }
             has_grown = true;
-            self.settle()?;
+            self.wait_for_stops()?;
         }
     }
 
-    /// Takes in a child of a member. False when it is none any more.
-    fn join(&mut self, seen: SeenProcess) -> Result<bool, ForceFailure> {
-        let refused = |refusal| ForceFailure::Refused(seen.pid, refusal);
-        if let Some(refusal) = self.handler.own.refusal(seen.pid) {
-            return Err(refused(refusal));
+    /// Holds and stops a child of a member. Returns false when it is none any more.
+    fn join(&mut self, SeenProcess { pid, start_ticks, .. }: SeenProcess) -> Result<bool, String> {
+        self.handler.protected.check(pid)?;
+        if self.plan.0.len() >= self.handler.most_held {
+            return Err(Refusal::TooMany(pid, self.handler.most_held).into());
         }
-        if self.plan.len() >= self.handler.most_held {
-            return Err(refused(Refusal::TooMany(self.handler.most_held)));
-        }
-        let process = ProcessId { pid: seen.pid, start_ticks: Some(seen.start_ticks) };
+        let process = ProcessId { pid, start_ticks: Some(start_ticks) };
         let held = match HeldProcess::open(process) {
-            Ok(held) => held,
-            Err(Refusal::Ended) => return Ok(false),
-            Err(refusal) => return Err(refused(refusal)),
+            Err(Refusal::Ended(_)) => return Ok(false),
+            held => held?,
         };
-        // Whoever has this pidfd: it must be a member's child now, and that member still have its PID.
-        let Some(parent) = held.parent().and_then(|pid| self.members.get(&pid)).map(|it| it.process) else {
+        // The process of this pidfd must be the child of a member now, and that member must still have its PID.
+        let Some(parent) = held.parent().and_then(|pid| self.members.get(&pid)).map(|member| member.process) else {
             return Ok(false);
         };
         if held.has_ended() || self.handler.held.get(&parent).is_none_or(HeldProcess::is_reaped) {
             return Ok(false);
         }
-        let comm = held.comm().clone();
+        let comm = held.comm.clone();
         let is_new = !self.handler.held.contains_key(&process);
         if is_new {
             self.handler.held.insert(process, held);
         }
-        if let Err(failure) = self.stop(process, SignalMode::Joined) {
-            // The viewer never heard of it, and so would never let go of it.
+        if let Err(why) = self.stop(process, SignalMode::Joined) {
+            // The viewer does not know it, and so would never release it.
             if is_new {
                 self.handler.held.remove(&process);
             }
-            return Err(failure);
+            return Err(why);
         }
         self.handler.reply(process, Outcome::Joined { comm, parent });
         Ok(true)
     }
 
-    /// Stops one that is held, and makes a member of it.
-    fn stop(&mut self, process: ProcessId, mode: SignalMode) -> Result<(), ForceFailure> {
-        let Some(held) = self.handler.held.get(&process) else {
-            return Err(ForceFailure::Refused(process.pid, Refusal::NotHeld));
-        };
+    /// Stops a held process, and makes it a member.
+    fn stop(&mut self, process: ProcessId, mode: SignalMode) -> Result<(), String> {
+        let held = self.handler.held.get(&process).ok_or(Refusal::NotHeld(process.pid))?;
         let was_stopped = held.state() == Some(State::Stopped);
-        held.send(Number::STOP).map_err(|refusal| ForceFailure::Refused(process.pid, refusal))?;
+        held.send(Number::STOP)?;
         if !was_stopped {
             STOPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(held.duplicate());
         }
-        self.handler.audit.act(held.deed(Signal::Kill, mode));
-        // One that is gone has no parent, and needs no end.
-        let Some(parent) = held.parent() else { return Ok(()) };
-        self.plan.add(process.pid, parent);
-        self.members.insert(process.pid, EndedMember { process, was_stopped, motion: StopActivity::Moving });
+        self.handler.audit.signal(held.record(Signal::Kill, mode));
+        // A process that was reaped has no parent, and is no member.
+        if let Some(parent) = held.parent() {
+            self.plan.0.insert(process.pid, parent);
+            self.members.insert(process.pid, EndedMember { process, was_stopped, activity: StopActivity::Moving });
+        }
         Ok(())
     }
 
-    /// Waits until nobody moves.
-    fn settle(&mut self) -> Result<(), ForceFailure> {
+    /// Waits until no member runs.
+    fn wait_for_stops(&mut self) -> Result<(), String> {
         loop {
-            let mut moving = None;
-            for (pid, member) in self.members.iter_mut().filter(|(_, it)| it.motion == StopActivity::Moving) {
-                member.motion = StopActivity::of(*pid);
-                if member.motion == StopActivity::Moving {
-                    moving = Some(*pid);
+            let mut running = None;
+            for (pid, member) in &mut self.members {
+                if member.activity == StopActivity::Moving {
+                    member.activity = StopActivity::of_process(*pid);
+                    running = running.or((member.activity == StopActivity::Moving).then_some(*pid));
                 }
             }
-            let Some(pid) = moving else { return Ok(()) };
+            let Some(pid) = running else { return Ok(()) };
             if self.lasts(Self::LONGEST) {
-                return Err(ForceFailure::Runs(pid));
+                return Err(format!(
+                    "{pid} does not stop, because someone makes it go on or it is busy in the kernel: \
+                     send SIGKILL to it alone"
+                ));
             }
             self.wait();
         }
     }
 
-    /// Whether everyone stands still at once: what was seen one after the other proves it only so. Who was made
-    /// to go on meanwhile is stopped again.
-    fn stand_still(&mut self) -> bool {
-        let is_patient = !self.lasts(Self::BLOCKED);
-        let (mut is_blocked, mut all) = (false, true);
+    /// Whether all members are still at the same time, after they were seen so one after the other. Stops a member again
+    /// that was continued meanwhile.
+    fn are_all_still(&mut self) -> bool {
+        let (mut is_blocked, mut is_moving) = (false, false);
         for (pid, member) in &mut self.members {
-            member.motion = StopActivity::of(*pid);
-            is_blocked |= member.motion == StopActivity::Blocked;
-            if member.motion == StopActivity::Moving {
-                all = false;
-                // Should it not be possible any more, `settle` says who runs.
-                let _ended = self.handler.held.get(&member.process).map(|held| held.send(Number::STOP));
+            member.activity = StopActivity::of_process(*pid);
+            is_blocked |= member.activity == StopActivity::Blocked;
+            if member.activity == StopActivity::Moving {
+                is_moving = true;
+                // If that fails, `wait_for_stops` names the process.
+                let _refusal = self.handler.held.get(&member.process).map(|held| held.send(Number::STOP));
             }
         }
-        if is_blocked && is_patient {
+        if is_blocked && !self.lasts(Self::BLOCKED) {
             self.wait();
             return false;
         }
-        all
+        !is_moving
     }
 
-    /// Kills everyone, children before their parents.
-    fn end_all(&mut self) {
-        let Self { handler, plan, members, .. } = self;
-        for process in plan.leaves_first().iter().filter_map(|pid| members.get(pid)).map(|it| it.process) {
-            if let Some(held) = handler.held.get_mut(&process) {
+    /// Returns the members, children before their parents.
+    fn leaves_first(&self) -> Vec<ProcessId> {
+        self.plan.leaves_first().iter().filter_map(|pid| Some(self.members.get(pid)?.process)).collect()
+    }
+
+    /// Kills all members.
+    fn kill_all(&mut self) {
+        for process in self.leaves_first() {
+            if let Some(held) = self.handler.held.get_mut(&process) {
                 let outcome = held.signal(Signal::Kill, clock::now());
-                handler.tell(process, outcome);
+                self.handler.report(process, outcome);
             }
         }
     }
 
-    /// Has everyone go on, and says why nobody was ended.
-    fn let_all_go(&mut self, shown: &BTreeSet<ProcessId>, failure: &ForceFailure) {
-        let Self { handler, plan, members, .. } = self;
-        for member in plan.leaves_first().iter().filter_map(|pid| members.get(pid)) {
-            if !member.was_stopped
-                && let Some(held) = handler.held.get(&member.process)
+    /// Continues all members, and reports why none was ended.
+    fn continue_all(&mut self, shown: &BTreeSet<ProcessId>, why: &str) {
+        for process in self.leaves_first() {
+            if !self.members.get(&process.pid).is_some_and(|member| member.was_stopped)
+                && let Some(held) = self.handler.held.get(&process)
             {
                 // The process may have ended.
                 let _ended = held.send(Number::CONT);
             }
         }
-        let reason = failure.sentence();
-        // It may have failed before the last of them was stopped.
-        let all: BTreeSet<ProcessId> = members.values().map(|it| it.process).chain(shown.iter().copied()).collect();
-        for process in all {
-            handler.tell(process, Outcome::Resumed { reason: reason.as_str().into() });
+        // If a stop failed, not all shown processes are members.
+        let members = self.members.values().map(|member| member.process);
+        let reason = format!("nothing was ended: {why}");
+        for process in members.chain(shown.iter().copied()).collect::<BTreeSet<ProcessId>>() {
+            self.handler.report(process, Outcome::Resumed { reason: reason.as_str().into() });
         }
     }
 
     fn lasts(&self, span: Duration) -> bool {
-        clock::now().since(self.began) >= span
+        clock::now().since(self.started) >= span
     }
 
-    /// Waits a moment, or until one of those that do not stand still has ended.
+    /// Waits a millisecond, or until a member that is not still has ended.
     fn wait(&self) {
         let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        let restless = self.members.values().filter(|it| it.motion != StopActivity::Still);
-        let pidfds = restless.filter_map(|it| self.handler.held.get(&it.process)?.ends());
-        let mut fds: Vec<PollFd<'_>> = pidfds.map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)).collect();
+        let active = self.members.values().filter(|member| member.activity != StopActivity::Still);
+        let pidfds = active.filter_map(|member| self.handler.held.get(&member.process)?.running_pidfd());
+        let mut fds: Vec<PollFd<'_>> = pidfds.map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)).collect();
         // An interrupted wait is a short one.
         let _woken = poll(&mut fds, Some(&a_millisecond));
     }

@@ -1,4 +1,4 @@
-//! A held process: proven to be the one that the person saw, signalled only through its pidfd, and watched until it has
+//! A held process: verified to be the one that the user saw, signalled only through its pidfd, and watched until it has
 //! ended.
 //!
 //! A PID alone is never signalled. The pidfd polls readable when the last thread of the process has ended, and its `fdinfo`
@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal, test_kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_signal, test_kill_process};
 
 use super::audit::{SignalMode, SignalRecord};
-use super::refusal::{Owner, Refusal};
+use super::refusal::Refusal;
+use crate::agent::procfs::files;
 use crate::agent::procfs::stat::{self, ProcStat, living_thread};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
@@ -25,118 +26,103 @@ use crate::protocol::snapshot::{ProcessId, State};
 #[derive(Debug)]
 pub(super) struct HeldProcess {
     process: ProcessId,
-    comm: Text,
-    /// The arguments, if the main loop has read them: reading them here could hang.
-    argv: Option<Argv>,
+    /// The kernel's short name of the process.
+    pub(super) comm: Text,
+    /// The arguments. `None` until the main loop has read them: reading them here could hang.
+    pub(super) argv: Option<Argv>,
     pidfd: OwnedFd,
-    watch: WatchState,
-}
-
-/// The change that a process is watched for.
-#[derive(Debug, Clone, Copy)]
-enum WatchState {
-    /// It runs and was not signalled: its end.
-    Running,
-    /// It was signalled and runs. At `report`, the viewer is told that it is still alive.
-    Signalled { at: Moment, report: Moment },
-    /// Its last thread has ended, and its parent has not reaped it. `told` when the viewer knows. Checked again at `look`.
-    Unreaped { at: Moment, told: bool, look: Moment },
+    /// When it was last signalled. `None` before a signal, and after the end.
+    signalled: Option<Moment>,
+    /// When it was first seen to have ended.
+    ended: Option<Moment>,
+    /// Whether the viewer knows that it is a zombie.
+    is_zombie_reported: bool,
+    /// When to check it again. `None` when only its end matters.
+    pub(super) due: Option<Moment>,
 }
 
 impl HeldProcess {
     /// How long a parent may take to reap before its child is called a zombie.
-    const REAPED_WITHIN: Duration = Duration::from_millis(200);
+    const REAP_TIME: Duration = Duration::from_millis(200);
 
-    /// How often to check whether it was reaped: at first, and once it is reported as a zombie. Its pidfd stays readable, so
-    /// polling it would spin.
-    const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+    /// How often to check whether it was reaped, until it is reported as a zombie. Its pidfd stays readable, so polling it
+    /// would spin.
+    const REAP_CHECK: Duration = Duration::from_millis(10);
+
+    /// The same for a reported zombie.
+    const ZOMBIE_CHECK: Duration = Duration::from_millis(250);
 
     /// Opens a pidfd of that process, or returns why it must not be signalled.
     ///
     /// 1. The pidfd comes first: from here on, it refers to one process only.
-    /// 2. The start ticks prove that this is the process the person saw. The caller makes sure that they cannot repeat: it
+    /// 2. The start ticks prove that this is the process the user saw. The caller makes sure that they cannot repeat: it
     ///    holds only a process that was read a whole tick after its start.
     /// 3. The `fdinfo` proves that `/proc` described the same process, in the same PID namespace.
+    /// 4. The kernel permits a signal to it.
     pub(super) fn open(process: ProcessId) -> Result<Self, Refusal> {
-        let pid = kernel_pid(process.pid)?;
+        let number = process.pid;
+        // `kill` takes 0 and negative numbers for groups.
+        let pid = i32::try_from(number).ok().and_then(Pid::from_raw).ok_or(Refusal::NoProcess(number))?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| match error {
-            Errno::SRCH => Refusal::Ended,
-            Errno::NOSYS | Errno::PERM => Refusal::NoPidfd,
-            other => Refusal::Failed(other),
+            Errno::SRCH => Refusal::Ended(number),
+            Errno::NOSYS | Errno::PERM => Refusal::NoPidfd(number),
+            other => Refusal::Failed(number, other),
         })?;
         let mut line = Vec::new();
-        let stat = stat::of(process.pid, &mut line).map_err(|error| match Errno::from_io_error(&error) {
-            // Out of descriptors is not gone.
-            Some(Errno::NOENT | Errno::SRCH) | None => Refusal::Ended,
-            Some(other) => Refusal::Failed(other),
+        let stat = stat::of(number, &mut line).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NOENT | Errno::SRCH) | None => Refusal::Ended(number),
+            // Such as a lack of descriptors.
+            Some(other) => Refusal::Failed(number, other),
         })?;
         if process.start_ticks != Some(stat.start_ticks) {
-            return Err(Refusal::Ended);
+            return Err(Refusal::Ended(number));
         }
         if stat.is_kernel_thread() {
-            return Err(Refusal::Kernel);
+            return Err(Refusal::Kernel(number));
         }
-        match named_by(pidfd.as_fd()) {
-            Some(named) if named == i64::from(process.pid) => (),
-            Some(-1) => return Err(Refusal::Ended),
-            Some(_) | None => return Err(Refusal::ForeignProc),
+        match pid_in_proc(pidfd.as_fd()) {
+            Some(named) if named == i64::from(number) => (),
+            Some(-1) => return Err(Refusal::Ended(number)),
+            Some(_) | None => return Err(Refusal::ForeignProc(number)),
         }
-        let held = Self { process, comm: Text::new(stat.comm), argv: None, pidfd, watch: WatchState::Running };
-        held.check_permission(pid)?;
-        Ok(held)
-    }
-
-    /// Checks whether the kernel permits signalling it.
-    fn check_permission(&self, pid: Pid) -> Result<(), Refusal> {
-        // This asks about the PID and signals nobody. When the process is still there afterwards,
-        // it had the PID all the time, so the answer was about it.
+        let held = Self {
+            process,
+            comm: Text::new(stat.comm),
+            argv: None,
+            pidfd,
+            signalled: None,
+            ended: None,
+            is_zombie_reported: false,
+            due: None,
+        };
+        // This asks about the PID and signals nobody. If the process is still there afterwards, it had the PID all the time,
+        // so the answer was about it.
         match test_kill_process(pid) {
-            Ok(()) => Ok(()),
-            Err(_) if self.is_reaped() => Err(Refusal::Ended),
-            Err(Errno::PERM) => Err(self.denied()),
-            Err(Errno::SRCH) => Err(Refusal::Ended),
-            Err(other) => Err(Refusal::Failed(other)),
+            Ok(()) => Ok(held),
+            Err(_) if held.is_reaped() => Err(Refusal::Ended(number)),
+            Err(error) => Err(held.refusal(error)),
         }
     }
 
-    fn denied(&self) -> Refusal {
-        match self.owner() {
-            Some(owner) => Refusal::Denied { comm: self.comm.clone(), owner },
-            None => Refusal::Ended,
+    /// Returns why the kernel refused a signal.
+    fn refusal(&self, error: Errno) -> Refusal {
+        let pid = self.process.pid;
+        match (error, self.owner()) {
+            (Errno::PERM, Some(owner)) => Refusal::denied(pid, self.comm.clone(), owner),
+            (Errno::PERM, None) | (Errno::SRCH, _) => Refusal::Ended(pid),
+            (other, _) => Refusal::Failed(pid, other),
         }
     }
 
-    /// Returns the kernel's short name of the process.
-    pub(super) fn comm(&self) -> &Text {
-        &self.comm
-    }
-
-    /// Returns the owner. `None` when the process has been reaped.
-    pub(super) fn owner(&self) -> Option<Owner> {
-        Owner::of(self.process.pid).filter(|_| !self.is_reaped())
-    }
-
-    /// Sets the arguments.
-    pub(super) fn known_by(self, argv: Option<Argv>) -> Self {
-        Self { argv, ..self }
-    }
-
-    /// Sets the arguments unless they are known: an ended process has none.
-    pub(super) fn learn_argv(&mut self, argv: &Argv) {
-        if !argv.is_empty() {
-            self.argv.get_or_insert_with(|| argv.clone());
-        }
-    }
-
-    /// Returns the arguments. `None` when they are not known.
-    pub(super) fn into_argv(self) -> Option<Argv> {
-        self.argv
+    /// Returns the real user ID. `None` when the process has been reaped.
+    pub(super) fn owner(&self) -> Option<u32> {
+        files::real_uid(self.process.pid).ok().filter(|_| !self.is_reaped())
     }
 
     /// Returns the audit record of a signal to it.
-    pub(super) fn deed(&self, signal: Signal, mode: SignalMode) -> SignalRecord {
-        let (process, comm, argv) = (self.process, self.comm.clone(), self.argv.clone());
-        SignalRecord { process, comm, argv, owner: self.owner(), signal, mode }
+    pub(super) fn record(&self, signal: Signal, mode: SignalMode) -> SignalRecord {
+        let (comm, argv, owner) = (self.comm.clone(), self.argv.clone(), self.owner());
+        SignalRecord { process: self.process, comm, argv, owner_uid: owner, owner, signal, mode }
     }
 
     /// Returns the PID of its parent now. `None` when it has been reaped.
@@ -149,11 +135,11 @@ impl HeldProcess {
         self.read(|stat| stat.state)
     }
 
-    fn read<T>(&self, part: impl FnOnce(ProcStat<'_>) -> T) -> Option<T> {
+    fn read<T>(&self, field: impl FnOnce(ProcStat<'_>) -> T) -> Option<T> {
         let mut line = Vec::new();
-        let part = stat::of(self.process.pid, &mut line).map(part).ok();
+        let field = stat::of(self.process.pid, &mut line).map(field).ok();
         // Until it is reaped, no other process has its PID.
-        part.filter(|_| !self.is_reaped())
+        field.filter(|_| !self.is_reaped())
     }
 
     /// Duplicates the pidfd. `None` when there are no descriptors left.
@@ -162,81 +148,66 @@ impl HeldProcess {
     }
 
     /// Sends a signal without watching its effect. No error if the process has ended.
-    pub(super) fn send(&self, signal: rustix::process::Signal) -> Result<(), Refusal> {
+    pub(super) fn send(&self, signal: Number) -> Result<(), Refusal> {
         match pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
-            Err(Errno::PERM) => Err(self.denied()),
-            Err(other) => Err(Refusal::Failed(other)),
+            Err(error) => Err(self.refusal(error)),
         }
     }
 
     /// Returns the pidfd, which polls readable at the end. `None` once the process has ended.
-    pub(super) fn ends(&self) -> Option<BorrowedFd<'_>> {
-        match self.watch {
-            WatchState::Running | WatchState::Signalled { .. } => Some(self.pidfd.as_fd()),
-            WatchState::Unreaped { .. } => None,
-        }
+    pub(super) fn running_pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.ended.is_none().then(|| self.pidfd.as_fd())
     }
 
     /// Sends the signal, and begins to watch its effect.
     pub(super) fn signal(&mut self, signal: Signal, now: Moment) -> Outcome {
         // A signal to a zombie "succeeds" and does nothing.
         if self.has_ended() {
-            let fate = self.fate(now);
-            self.watch = WatchState::Unreaped { at: self.ended_at(now), told: true, look: now.after(Self::LOOK.1) };
-            return fate;
+            self.is_zombie_reported = true;
+            return self.end(now);
         }
         let number = match signal {
-            Signal::Int => rustix::process::Signal::INT,
-            Signal::Term => rustix::process::Signal::TERM,
-            Signal::Kill => rustix::process::Signal::KILL,
-            Signal::Hup => rustix::process::Signal::HUP,
-            Signal::Quit => rustix::process::Signal::QUIT,
-            Signal::Usr1 => rustix::process::Signal::USR1,
-            Signal::Usr2 => rustix::process::Signal::USR2,
-            Signal::Stop => rustix::process::Signal::STOP,
-            Signal::Cont => rustix::process::Signal::CONT,
+            Signal::Int => Number::INT,
+            Signal::Term => Number::TERM,
+            Signal::Kill => Number::KILL,
+            Signal::Hup => Number::HUP,
+            Signal::Quit => Number::QUIT,
+            Signal::Usr1 => Number::USR1,
+            Signal::Usr2 => Number::USR2,
+            Signal::Stop => Number::STOP,
+            Signal::Cont => Number::CONT,
         };
         match pidfd_send_signal(&self.pidfd, number) {
             Ok(()) => {
-                self.watch = WatchState::Signalled { at: now, report: next_report(now, now) };
+                (self.signalled, self.due) = (Some(now), Some(next_report(now, now)));
                 Outcome::Sent { signal, at: now }
             }
             Err(Errno::SRCH) => Outcome::Ended { at: now },
-            Err(Errno::PERM) => self.denied().outcome(self.process.pid),
-            Err(other) => Refusal::Failed(other).outcome(self.process.pid),
+            Err(error) => self.refusal(error).into(),
         }
     }
 
-    /// Checks it again. Returns `None` when there is nothing new.
-    pub(super) fn look(&mut self, now: Moment) -> Option<Outcome> {
+    /// Checks what became of it. Returns `None` when there is nothing new.
+    pub(super) fn check(&mut self, now: Moment) -> Option<Outcome> {
         if self.has_ended() {
-            let fate = self.fate(now);
-            let at = self.ended_at(now);
-            let told = matches!(self.watch, WatchState::Unreaped { told: true, .. });
-            let is_zombie = matches!(fate, Outcome::Zombie { .. });
-            // The parent may be about to reap it.
-            let is_news = !is_zombie || (!told && now.since(at) >= Self::REAPED_WITHIN);
-            let told = told || is_news;
-            let look = now.after(if told { Self::LOOK.1 } else { Self::LOOK.0 });
-            self.watch = WatchState::Unreaped { at, told, look };
-            return is_news.then_some(fate);
+            let outcome = self.end(now);
+            if let Outcome::Zombie { at, .. } = outcome {
+                // The parent may be about to reap it.
+                if self.is_zombie_reported || now.since(at) < Self::REAP_TIME {
+                    return None;
+                }
+                self.is_zombie_reported = true;
+                self.due = Some(now.after(Self::ZOMBIE_CHECK));
+            }
+            return Some(outcome);
         }
-        let WatchState::Signalled { at, report } = self.watch else { return None };
-        if now < report {
+        let signalled = self.signalled?;
+        if self.due.is_some_and(|due| now < due) {
             return None;
         }
-        self.watch = WatchState::Signalled { at, report: next_report(at, now) };
-        Some(self.alive(now.since(at)))
-    }
-
-    /// When to check again. `None` when only its end matters.
-    pub(super) fn due(&self) -> Option<Moment> {
-        match self.watch {
-            WatchState::Running => None,
-            WatchState::Signalled { report, .. } => Some(report),
-            WatchState::Unreaped { look, .. } => Some(look),
-        }
+        self.due = Some(next_report(signalled, now));
+        Some(self.alive(now.since(signalled)))
     }
 
     /// Whether its last thread has ended. A dead leader with living threads has not.
@@ -246,19 +217,14 @@ impl HeldProcess {
         poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// When it ended, or was first seen to have.
-    fn ended_at(&self, now: Moment) -> Moment {
-        match self.watch {
-            WatchState::Unreaped { at, .. } => at,
-            WatchState::Running | WatchState::Signalled { .. } => now,
-        }
-    }
-
-    /// Returns the outcome of its end.
-    fn fate(&self, now: Moment) -> Outcome {
-        let at = self.ended_at(now);
+    /// Notes that it has ended, and returns the outcome.
+    fn end(&mut self, now: Moment) -> Outcome {
+        let at = *self.ended.get_or_insert(now);
+        self.signalled = None;
+        let interval = if self.is_zombie_reported { Self::ZOMBIE_CHECK } else { Self::REAP_CHECK };
+        self.due = Some(now.after(interval));
         match stat::of(self.process.pid, &mut Vec::new()) {
-            // Linux before 5.5 does not say -1 for a reaped process, hence the rest.
+            // Linux before 5.5 does not show -1 for a reaped process, hence the other two conditions.
             Ok(stat)
                 if !self.is_reaped()
                     && stat.state == State::Zombie
@@ -271,22 +237,21 @@ impl HeldProcess {
     }
 
     pub(super) fn is_reaped(&self) -> bool {
-        named_by(self.pidfd.as_fd()) == Some(-1)
+        pid_in_proc(self.pidfd.as_fd()) == Some(-1)
     }
 
-    /// Returns what it does instead of ending.
+    /// Returns its state this long after the signal.
     fn alive(&self, since: Duration) -> Outcome {
         let pid = self.process.pid;
         let state = stat::of(pid, &mut Vec::new()).map_or(State::Other, |stat| stat.state);
         // If the main thread has ended and another lives, the state of that one is reported.
         let thread = (state == State::Zombie).then(|| living_thread(pid)).flatten();
-        let (task, state) = thread.unwrap_or_else(|| (format!("/proc/{pid}").into(), state));
-        let wchan = fs::read(task.join("wchan")).ok().filter(|name| !matches!(name.as_slice(), b"" | b"0"));
-        Outcome::Alive { state, wchan: wchan.map(Text::new), seconds: since.as_secs() }
+        let (directory, state) = thread.unwrap_or_else(|| (format!("/proc/{pid}").into(), state));
+        Outcome::Alive { state, wchan: files::wchan(&directory).ok(), seconds: since.as_secs() }
     }
 }
 
-/// Returns when the viewer is told next that a signalled process is alive: after 2, 5 and 10 seconds, then every 10.
+/// Returns when the viewer learns next that a signalled process is alive: after 2, 5 and 10 seconds, then every 10.
 fn next_report(signalled: Moment, now: Moment) -> Moment {
     let seconds = match now.since(signalled).as_secs() {
         0..2 => 2,
@@ -296,13 +261,8 @@ fn next_report(signalled: Moment, now: Moment) -> Moment {
     signalled.after(Duration::from_secs(seconds))
 }
 
-/// The PID as the kernel takes it: never 0, which is a group, nor a negative number.
-fn kernel_pid(pid: u32) -> Result<Pid, Refusal> {
-    i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Refusal::NoProcess)
-}
-
 /// The PID that `/proc` gives to the process of a pidfd; -1 when it was reaped.
-fn named_by(pidfd: BorrowedFd<'_>) -> Option<i64> {
+fn pid_in_proc(pidfd: BorrowedFd<'_>) -> Option<i64> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
     info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
 }

@@ -1,64 +1,62 @@
-//! Looks closely at one process, when a person asks: what never travels in the stream.
+//! Reads details of one process when its page is open: the parts that no snapshot contains.
 //!
-//! The environment and the memory maps can be read only under a lock of that process, and it keeps
-//! that while it hangs in the driver. So each look has a thread of its own, these two parts another,
-//! and what does not come within a second is left out, with a word.
+//! The environment and the memory maps can be read only under a lock of that process, which it keeps while it hangs in the
+//! driver. So each inspection has a thread of its own and these parts another. Parts that take longer than a second are left
+//! out, and the reply says so.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak, mpsc};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-use rustix::fs::{Dir, Mode, OFlags, openat, readlinkat};
-
 use super::ReplySender;
-use crate::agent::procfs::stat;
+use super::refusal::Refusal;
+use crate::agent::procfs::{files, stat};
+use crate::agent::worker::call_in_time;
 use crate::base::text::Text;
 use crate::base::units::Bytes;
 use crate::protocol::reply::{Inspection, Outcome, Reply};
 use crate::protocol::snapshot::ProcessId;
 
-/// Looks that are under way. Dropping this ends none of them.
+/// The inspections in progress. They continue when this is dropped.
 pub(super) struct Inspector {
-    tell: ReplySender,
-    /// The processes under inspection, each until its last thread has gone.
-    looks: BTreeMap<ProcessId, Weak<()>>,
+    replies: ReplySender,
+    /// The processes under inspection. The threads of an inspection own the other side.
+    running: BTreeMap<ProcessId, Weak<()>>,
 }
 
 impl Inspector {
-    /// Threads that hang stay until their process lets go: there is a limit to them.
-    const MOST_LOOKS: usize = 8;
+    /// A thread that hangs stays until its process releases the lock, so their number has a limit.
+    const MOST_RUNNING: usize = 8;
 
-    pub(super) fn new(tell: ReplySender) -> Self {
-        Self { tell, looks: BTreeMap::new() }
+    pub(super) fn new(replies: ReplySender) -> Self {
+        Self { replies, running: BTreeMap::new() }
     }
 
-    /// Looks at that process; the answer comes by itself.
+    /// Starts to inspect a process. The reply is sent when it is complete.
     pub(super) fn begin(&mut self, process: ProcessId) {
-        self.looks.retain(|_, look| look.strong_count() > 0);
-        let pid = process.pid;
-        if self.looks.contains_key(&process) {
-            return self
-                .refuse(process, format!("{pid} was asked before and has not answered: it may hang in the kernel"));
+        self.running.retain(|_, token| token.strong_count() > 0);
+        let (pid, count) = (process.pid, self.running.len());
+        if self.running.contains_key(&process) {
+            let reason = format!("{pid} was asked before and has not answered: it may hang in the kernel");
+            return self.refuse(process, reason);
         }
-        if self.looks.len() >= Self::MOST_LOOKS {
-            return self
-                .refuse(process, format!("{} processes have not answered yet: ask for {pid} later", self.looks.len()));
+        if count >= Self::MOST_RUNNING {
+            return self.refuse(process, format!("{count} processes have not answered yet: ask for {pid} later"));
         }
-        let look = Arc::new(());
-        self.looks.insert(process, Arc::downgrade(&look));
-        let tell = self.tell.clone();
+        let token = Arc::new(());
+        self.running.insert(process, Arc::downgrade(&token));
+        let replies = self.replies.clone();
         let started = thread::Builder::new().name("inspect".to_owned()).spawn(move || {
-            let outcome = match inspect(process, &look) {
-                Ok(inspection) => Outcome::Inspected(Box::new(inspection)),
-                Err(error) => Outcome::NotInspected { reason: error.into() },
+            let outcome = match inspect(process, token) {
+                Some(inspection) => Outcome::Inspected(Box::new(inspection)),
+                None => Outcome::NotInspected { reason: Refusal::Ended(pid).to_string().into() },
             };
-            // Before the answer: whoever has it may ask again at once.
-            drop(look);
-            tell(Reply { process, outcome });
+            replies(Reply { process, outcome });
         });
         if let Err(error) = started {
             self.refuse(process, format!("cannot start a thread to look at {pid}: {error}"));
@@ -66,169 +64,136 @@ impl Inspector {
     }
 
     fn refuse(&self, process: ProcessId, reason: String) {
-        (self.tell)(Reply { process, outcome: Outcome::NotInspected { reason: reason.into() } });
+        (self.replies)(Reply { process, outcome: Outcome::NotInspected { reason: reason.into() } });
     }
 }
 
-/// The parts that may hang.
-struct LockedParts {
-    environment: Option<(Vec<Text>, bool)>,
-    pss: Option<Bytes>,
-}
+/// How long the parts that may hang may take.
+const LOCK_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long the parts that may hang are waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The most bytes of a file that are read.
+const LONGEST_FILE: usize = 256 << 10;
 
-/// The most of any file that is read.
-const LONGEST_FILE: u64 = 256 << 10;
-
-/// The most open files that are named.
+/// The most open files that are listed.
 const MOST_FILES: usize = 1024;
 
-/// The most ancestors that are named; a parent that changes meanwhile could make a circle.
+/// The most ancestors that are listed: parents that change while they are read could form a circle.
 const MOST_ANCESTORS: usize = 64;
 
-fn inspect(process: ProcessId, look: &Arc<()>) -> Result<Inspection, String> {
-    let ended = || format!("{} has already ended", process.pid);
-    let place = Arc::new(ProcessDirectory::of(process.pid).map_err(|_| ended())?);
-    // The open directory stays that of one process: once the start ticks are right, all that is
-    // read through it is of the process the person asked for.
-    let line = place.read("stat").map_err(|_| ended())?;
-    let stat = stat::parse(&line).ok_or_else(ended)?;
+/// Inspects a process. `None` when it has ended. The token is dropped when no thread reads the process any more.
+fn inspect(process: ProcessId, token: Arc<()>) -> Option<Inspection> {
+    let directory = Arc::new(ProcessDirectory::open(process.pid).ok()?);
+    let line = directory.read("stat")?;
+    let stat = stat::parse(&line)?;
     if process.start_ticks != Some(stat.start_ticks) {
-        return Err(ended());
+        return None;
     }
-
-    let (answer, answered) = mpsc::sync_channel(1);
-    let (guarded_place, guarded_look) = (Arc::clone(&place), Arc::clone(look));
-    let started = thread::Builder::new().name("inspect-maps".to_owned()).spawn(move || {
-        let guarded = LockedParts {
-            environment: guarded_place.read("environ").ok().map(|environment| lines_of(&environment, 0)),
-            pss: guarded_place.read("smaps_rollup").ok().and_then(|maps| pss(&maps)),
-        };
-        drop(guarded_look);
-        // Nobody waits any more when it took too long.
-        let _late: Result<(), mpsc::TrySendError<LockedParts>> = answer.try_send(guarded);
-    });
-
-    let files = place.files();
-    let mut inspection = Inspection {
-        ancestors: ancestors(stat.parent),
-        cwd: place.link("cwd"),
-        exe: place.link("exe"),
-        environment: None,
-        limits: place.read("limits").ok().map(|limits| parse_limits(&limits)),
-        cgroup: place.read("cgroup").ok().and_then(|groups| lines_of(&groups, b'\n').0.pop()),
-        pss: None,
-        trouble: None,
-        files: None,
-    };
     let mut trouble = Vec::new();
-    if let Ok((files, is_cut)) = files {
-        inspection.files = Some(files);
-        if is_cut {
-            trouble.push(format!("only {MOST_FILES} of its files are named"));
-        }
+    let mut files = directory.files();
+    if let Some(files) = files.as_mut().filter(|files| files.len() > MOST_FILES) {
+        files.truncate(MOST_FILES);
+        trouble.push(format!("only {MOST_FILES} of its files are named"));
     }
-    match started.map(|_thread| answered.recv_timeout(PATIENCE)) {
-        Ok(Ok(LockedParts { environment, pss })) => {
-            inspection.pss = pss;
-            if let Some((environment, is_cut)) = environment {
-                inspection.environment = Some(environment);
-                if is_cut {
-                    trouble.push("its environment is longer than 256 KiB and cut off".to_owned());
-                }
-            }
-        }
-        Ok(Err(_)) => {
-            trouble.push("its environment and memory do not answer: it may hang in the kernel".to_owned());
-        }
-        Err(error) => trouble.push(format!("its environment and memory were not read: {error}")),
+    let locked = directory.clone();
+    let locked = call_in_time("inspect-maps", LOCK_LIMIT, move || {
+        let _token = token;
+        (locked.read("environ"), locked.read("smaps_rollup"))
+    });
+    if locked.is_none() {
+        trouble.push("its environment and memory do not answer: it may hang in the kernel".to_owned());
     }
-    inspection.trouble = (!trouble.is_empty()).then(|| trouble.join("; ").into());
-    Ok(inspection)
+    let (environment, maps) = locked.unwrap_or_default();
+    if environment.as_ref().is_some_and(|environment| environment.len() > LONGEST_FILE) {
+        trouble.push("its environment is longer than 256 KiB and cut off".to_owned());
+    }
+    Some(Inspection {
+        ancestors: ancestors(stat.parent),
+        cwd: link(&directory.path.join("cwd")),
+        exe: link(&directory.path.join("exe")),
+        environment: environment.map(|environment| parse_environment(&environment)),
+        limits: directory.read("limits").map(|limits| parse_limits(&limits)),
+        files,
+        cgroup: directory.read("cgroup").and_then(|groups| split(&groups, b'\n').pop()),
+        pss: maps.and_then(|maps| parse_pss(&maps)),
+        trouble: (!trouble.is_empty()).then(|| trouble.join("; ").into()),
+    })
 }
 
-/// `/proc/PID` of one process, kept open.
-struct ProcessDirectory(OwnedFd);
+/// `/proc/PID`, kept open: it stays the directory of that process when another gets the PID.
+struct ProcessDirectory {
+    path: PathBuf,
+    _descriptor: OwnedFd,
+}
 
 impl ProcessDirectory {
-    fn of(pid: u32) -> io::Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self(rustix::fs::open(format!("/proc/{pid}"), flags, Mode::empty())?))
+    fn open(pid: u32) -> io::Result<Self> {
+        let descriptor = files::open_directory(format!("/proc/{pid}").as_ref())?;
+        Ok(Self { path: format!("/proc/self/fd/{}", descriptor.as_raw_fd()).into(), _descriptor: descriptor })
     }
 
-    /// A file there, up to [`LONGEST_FILE`] and one byte, by which one sees that there is more.
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        let file = File::from(openat(&self.0, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    /// Reads a file up to [`LONGEST_FILE`], and one byte more if there is more.
+    fn read(&self, name: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
-        file.take(LONGEST_FILE + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        File::open(self.path.join(name)).ok()?.take(LONGEST_FILE as u64 + 1).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 
-    fn link(&self, name: &str) -> Option<Text> {
-        Some(Text::new(readlinkat(&self.0, name, Vec::new()).ok()?.as_bytes()))
-    }
-
-    /// Returns the open files of a process, and whether there are more than are named.
-    fn files(&self) -> io::Result<(Vec<(u32, Text)>, bool)> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = openat(&self.0, "fd", flags, Mode::empty())?;
-        let (mut files, mut is_cut) = (Vec::new(), false);
-        for entry in Dir::read_from(&folder)? {
-            let entry = entry?;
-            let Some(number) = entry.file_name().to_str().ok().and_then(|name| name.parse().ok()) else { continue };
-            if files.len() == MOST_FILES {
-                is_cut = true;
-                break;
-            }
+    /// Returns [`MOST_FILES`] open files by descriptor, and one more if there are more.
+    fn files(&self) -> Option<Vec<(u32, Text)>> {
+        let file = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry.ok()?;
             // It may have been closed meanwhile.
-            if let Ok(target) = readlinkat(&folder, entry.file_name(), Vec::new()) {
-                files.push((number, Text::new(target.as_bytes())));
-            }
-        }
+            Some((entry.file_name().to_str()?.parse().ok()?, link(&entry.path())?))
+        };
+        let entries = fs::read_dir(self.path.join("fd")).ok()?;
+        let mut files: Vec<_> = entries.filter_map(file).take(MOST_FILES + 1).collect();
         files.sort_unstable_by_key(|(number, _)| *number);
-        Ok((files, is_cut))
+        Some(files)
     }
 }
 
-/// The lines that `end` ends, and whether they were cut off. The environment comes sorted by name.
-fn lines_of(bytes: &[u8], end: u8) -> (Vec<Text>, bool) {
-    let limit = usize::try_from(LONGEST_FILE).unwrap_or(usize::MAX);
-    let whole = bytes.get(..limit.min(bytes.len())).unwrap_or(bytes);
-    let mut lines: Vec<Text> =
-        whole.split(|&byte| byte == end).filter(|line| !line.is_empty()).map(Text::new).collect();
-    if end == 0 {
-        lines.sort_unstable();
-    }
-    (lines, bytes.len() > limit)
+/// Returns the target of a symbolic link.
+fn link(path: &Path) -> Option<Text> {
+    Some(Text::new(fs::read_link(path).ok()?.as_os_str().as_encoded_bytes()))
 }
 
-/// `Pss:   1234 kB`.
-fn pss(maps: &[u8]) -> Option<Bytes> {
-    let line = maps.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"Pss:"))?;
+/// Splits at most [`LONGEST_FILE`] bytes at each `end`.
+fn split(bytes: &[u8], end: u8) -> Vec<Text> {
+    let bytes = &bytes[..bytes.len().min(LONGEST_FILE)];
+    bytes.split(|byte| *byte == end).filter(|line| !line.is_empty()).map(Text::new).collect()
+}
+
+/// Returns the variables, sorted by name.
+fn parse_environment(environment: &[u8]) -> Vec<Text> {
+    let mut variables = split(environment, 0);
+    variables.sort_unstable();
+    variables
+}
+
+/// Parses the line `Pss:   1234 kB`.
+fn parse_pss(maps: &[u8]) -> Option<Bytes> {
+    let line = maps.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"Pss:"))?;
     let kib = std::str::from_utf8(line).ok()?.split_ascii_whitespace().next()?.parse().ok()?;
     Some(Bytes::from_kib(kib))
 }
 
-/// Takes the table apart by the columns that its head shows.
+/// Splits the table of limits at the columns of its head.
 fn parse_limits(limits: &[u8]) -> Vec<(Text, Text, Text)> {
     let limits = String::from_utf8_lossy(limits);
     let mut lines = limits.lines();
     let head = lines.next().unwrap_or_default();
     let (Some(soft), Some(hard)) = (head.find("Soft Limit"), head.find("Hard Limit")) else { return Vec::new() };
     let units = head.find("Units").unwrap_or(head.len());
-    lines
-        .filter_map(|line| {
-            let column = |from, to| line.get(from..usize::min(to, line.len())).map(|text| Text::from(text.trim_end()));
-            Some((column(0, soft)?, column(soft, hard)?, column(hard, units)?))
-        })
-        .collect()
+    let row = |line: &str| {
+        let column = |from, to| line.get(from..usize::min(to, line.len())).map(|text| Text::from(text.trim_end()));
+        Some((column(0, soft)?, column(soft, hard)?, column(hard, units)?))
+    };
+    lines.filter_map(row).collect()
 }
 
+/// Returns the PID and the kernel's name of a parent and its ancestors.
 fn ancestors(parent: u32) -> Vec<(u32, Text)> {
-    let (mut ancestors, mut line) = (Vec::new(), Vec::new());
-    let mut next = parent;
+    let (mut ancestors, mut line, mut next) = (Vec::new(), Vec::new(), parent);
     while next != 0
         && ancestors.len() < MOST_ANCESTORS
         && let Ok(stat) = stat::of(next, &mut line)
@@ -244,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_told_apart_by_their_columns() {
+    fn limits_are_split_at_their_columns() {
         let limits = b"Limit                     Soft Limit           Hard Limit           Units     \n\
             Max cpu time              unlimited            unlimited            seconds   \n\
             Max open files            1024                 524288               files     \n\
@@ -260,38 +225,37 @@ mod tests {
 
     #[test]
     fn an_environment_is_sorted_and_cut_at_its_limit() {
-        assert_eq!(lines_of(b"PATH=/bin\0A=\x1b[2J\0\0", 0), (vec!["A=\u{FFFD}[2J".into(), "PATH=/bin".into()], false));
-        let (lines, is_cut) = lines_of(&b"A=b\0".repeat(1 << 17), 0);
-        assert_eq!((lines.len(), is_cut), (1 << 16, true));
+        assert_eq!(parse_environment(b"PATH=/bin\0A=\x1b[2J\0\0"), ["A=\u{FFFD}[2J".into(), "PATH=/bin".into()]);
+        assert_eq!(parse_environment(&b"A=b\0".repeat(1 << 17)).len(), 1 << 16);
     }
 
     #[test]
     fn memory_is_read_from_its_line() {
         assert_eq!(
-            pss(b"55d0-7ffc ---p 00000000 00:00 0 [rollup]\nRss:  1 kB\nPss:     1536 kB\n"),
+            parse_pss(b"55d0-7ffc ---p 00000000 00:00 0 [rollup]\nRss:  1 kB\nPss:     1536 kB\n"),
             Some(Bytes(1_572_864))
         );
-        assert_eq!(pss(b"Pss_Anon: 1 kB\n"), None);
+        assert_eq!(parse_pss(b"Pss_Anon: 1 kB\n"), None);
     }
 
     #[test]
-    fn who_does_not_answer_is_not_asked_again_and_again() {
-        let (sender, replies) = mpsc::channel();
+    fn a_process_that_hangs_is_not_inspected_again() {
+        let (sender, replies) = std::sync::mpsc::channel();
         let mut inspector = Inspector::new(Arc::new(move |reply| sender.send(reply).expect("the test waits")));
-        // What hangs in the kernel keeps its token; here the test does.
-        let hanging: Vec<Arc<()>> = (0..Inspector::MOST_LOOKS).map(|_| Arc::new(())).collect();
+        // A thread that hangs in the kernel keeps its token; here the test does.
+        let hanging: Vec<Arc<()>> = (0..Inspector::MOST_RUNNING).map(|_| Arc::new(())).collect();
         let ids = (1..).map(|pid| ProcessId { pid, start_ticks: Some(0) });
-        inspector.looks = ids.zip(hanging.iter().map(Arc::downgrade)).collect();
-        let mut ask = |pid| {
+        inspector.running = ids.zip(hanging.iter().map(Arc::downgrade)).collect();
+        let mut inspect = |pid| {
             inspector.begin(ProcessId { pid, start_ticks: Some(0) });
             match replies.recv().expect("an answer").outcome {
                 Outcome::NotInspected { reason } => reason,
                 other => panic!("{other:?}"),
             }
         };
-        assert!(ask(1).as_str().contains("was asked before"), "{}", ask(1));
-        assert!(ask(99).as_str().contains("ask for 99 later"), "{}", ask(99));
+        assert!(inspect(1).as_str().contains("was asked before"), "{}", inspect(1));
+        assert!(inspect(99).as_str().contains("ask for 99 later"), "{}", inspect(99));
         drop(hanging);
-        assert!(ask(1).as_str().contains("has already ended"), "{}", ask(1));
+        assert!(inspect(1).as_str().contains("has already ended"), "{}", inspect(1));
     }
 }

@@ -4,6 +4,7 @@
 //! It needs root, which may say which PID comes next (`ns_last_pid`).
 
 use std::fs;
+use std::io::Write;
 
 use super::tests::{Sleeper, TestHandler, now_in_ticks};
 use super::*;

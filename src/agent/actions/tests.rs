@@ -2,6 +2,7 @@
 
 mod bench;
 
+use std::io::Write;
 use std::process::Stdio;
 
 use rustix::process::test_kill_process;

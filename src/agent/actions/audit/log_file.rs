@@ -1,63 +1,49 @@
-//! The file of the audit: opened with suspicion, only ever added to.
+//! The file of the audit log. It is opened with suspicion, and only appended to.
 
 use std::fs::DirBuilder;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, fchmod, fstat, open, openat};
 use rustix::io::Errno;
 
-/// Where it is, or would be.
-pub(super) struct LogFile {
-    folder: Option<PathBuf>,
-}
+const NAME: &str = "kills.jsonl";
 
-impl LogFile {
-    const NAME: &str = "kills.jsonl";
-
-    pub(super) fn new(home: Option<PathBuf>) -> Self {
-        Self { folder: home.map(|it| it.join("gputop")) }
-    }
-
-    /// Adds whole lines, or says why not.
-    pub(super) fn add(&self, lines: &[u8]) -> Result<(), String> {
-        let Some(folder) = &self.folder else {
-            return Err("neither XDG_STATE_HOME nor HOME says where".to_owned());
-        };
-        let complaint = |why: String| format!("{}: {why}", folder.join(Self::NAME).display());
-        let file = self.open().map_err(complaint)?;
-        // One write: two agents may add to it at once, and each line stays whole.
-        match rustix::io::write(&file, lines) {
-            Ok(length) if length == lines.len() => Ok(()),
-            Ok(_) => Err(complaint("the disk is full".to_owned())),
-            Err(error) => Err(complaint(error.to_string())),
-        }
-    }
-
-    /// Opens it. A symbolic link, or what belongs to someone else, could lead a write of root anywhere.
-    fn open(&self) -> Result<OwnedFd, String> {
-        let words = |error: Errno| match error {
-            Errno::LOOP | Errno::NOTDIR => "it is a symbolic link, or not where it should be".to_owned(),
-            other => other.to_string(),
-        };
-        let folder = self.folder.as_deref().ok_or("there is no place for it")?;
-        DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| error.to_string())?;
-        let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let folder = open(folder, flags | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).map_err(words)?;
-        check(&folder, FileType::Directory)?;
-        // Without waiting: in the place of the file there could be a pipe that nobody reads.
-        let flags = flags | OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK;
-        let file = openat(&folder, Self::NAME, flags, Mode::RUSR | Mode::WUSR).map_err(words)?;
-        check(&file, FileType::RegularFile)?;
-        Ok(file)
+/// Appends whole lines to the file in this folder, or returns why that is not possible.
+pub(super) fn append(folder: Option<&Path>, lines: &[u8]) -> Result<(), String> {
+    let folder = folder.ok_or("neither XDG_STATE_HOME nor HOME says where")?;
+    let explain = |why: String| format!("{}: {why}", folder.join(NAME).display());
+    let file = open_file(folder).map_err(explain)?;
+    // One write: two agents may append at once, and each line stays whole.
+    match rustix::io::write(&file, lines) {
+        Ok(length) if length == lines.len() => Ok(()),
+        Ok(_) => Err(explain("the disk is full".to_owned())),
+        Err(error) => Err(explain(error.to_string())),
     }
 }
 
-/// Whether it is what it should be, and ours alone. Others' rights to it are taken away.
-fn check(file: &OwnedFd, kind: FileType) -> Result<(), String> {
+/// Opens the file. A symbolic link, or a file of another user, could lead a write of root anywhere.
+fn open_file(folder: &Path) -> Result<OwnedFd, String> {
+    let explain = |error: Errno| match error {
+        Errno::LOOP | Errno::NOTDIR => "it is a symbolic link, or not where it should be".to_owned(),
+        other => other.to_string(),
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| error.to_string())?;
+    let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let folder = open(folder, flags | OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).map_err(explain)?;
+    make_private(&folder, FileType::Directory)?;
+    // A pipe that nobody reads could be in the place of the file. Opening it must not block.
+    let flags = flags | OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK;
+    let file = openat(&folder, NAME, flags, Mode::RUSR | Mode::WUSR).map_err(explain)?;
+    make_private(&file, FileType::RegularFile)?;
+    Ok(file)
+}
+
+/// Checks the type and the owner of a file, and takes away the permissions of other users.
+fn make_private(file: &OwnedFd, expected: FileType) -> Result<(), String> {
     let stat = fstat(file).map_err(|error| error.to_string())?;
-    if FileType::from_raw_mode(stat.st_mode) != kind {
+    if FileType::from_raw_mode(stat.st_mode) != expected {
         return Err("it is no plain file".to_owned());
     }
     if stat.st_uid != rustix::process::geteuid().as_raw() {

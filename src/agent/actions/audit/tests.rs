@@ -45,8 +45,8 @@ impl TestHome {
         let (sender, told) = mpsc::channel();
         let tell: ReplySender = Arc::new(move |reply| sender.send(reply).expect("it is heard"));
         let mut audit = Audit::new(Some(self.0.clone()), tell);
-        audit.act(deed());
-        audit.fate(deed().process, &Outcome::Ended { at: Moment(0) });
+        audit.signal(record());
+        audit.effect(record().process, &Outcome::Ended { at: Moment(0) });
         audit.finish(PATIENCE);
         told.try_iter().map(|reply| reply.outcome).collect()
     }
@@ -67,12 +67,13 @@ impl Drop for TestHome {
     }
 }
 
-fn deed() -> SignalRecord {
+fn record() -> SignalRecord {
     SignalRecord {
         process: ProcessId { pid: 4711, start_ticks: Some(99) },
         comm: Text::new("py\x1b[2J"),
         argv: Some(["python", "train.py\n"].map(Text::from).into_iter().collect()),
-        owner: Some(Owner { uid: 4_000_001 }),
+        owner_uid: Some(4_000_001),
+        owner: Some(4_000_001),
         signal: Signal::Kill,
         mode: SignalMode::Job,
     }
@@ -98,7 +99,7 @@ fn an_act_and_its_end_are_two_lines_with_one_id() {
             "job"
         ])
     );
-    assert_eq!(act["uid"], rustix::process::getuid().as_raw());
+    assert_eq!(act["uid"], getuid().as_raw());
     assert!(
         act["boot_id"].as_str().is_some_and(|it| it.len() == 36)
             && act["unix_time_ms"].as_u64() > Some(1_700_000_000_000)
@@ -167,9 +168,9 @@ fn without_a_home_it_is_said_once() {
     let (sender, told) = mpsc::channel();
     let mut audit = Audit::new(None, Arc::new(move |reply| sender.send(reply).expect("it is heard")));
     for _ in 0..3 {
-        audit.act(deed());
-        audit.fate(
-            deed().process,
+        audit.signal(record());
+        audit.effect(
+            record().process,
             &Outcome::Alive { state: crate::protocol::snapshot::State::Sleeping, wchan: None, seconds: 2 },
         );
     }
@@ -181,14 +182,14 @@ fn without_a_home_it_is_said_once() {
 fn a_word_is_written_once_until_there_is_another() {
     let home = TestHome::new();
     let mut audit = Audit::new(Some(home.path().to_owned()), Arc::new(|reply| panic!("{reply:?}")));
-    let process = deed().process;
+    let process = record().process;
     let alive = Outcome::Alive { state: crate::protocol::snapshot::State::DiskSleep, wchan: None, seconds: 2 };
-    audit.fate(process, &alive);
-    audit.act(deed());
+    audit.effect(process, &alive);
+    audit.signal(record());
     let sent = Outcome::Sent { signal: Signal::Kill, at: Moment(0) };
     let ended = Outcome::Ended { at: Moment(0) };
     for outcome in [&sent, &alive, &alive, &ended, &ended] {
-        audit.fate(process, outcome);
+        audit.effect(process, outcome);
     }
     audit.finish(PATIENCE);
     let words: Vec<Value> = home.lines().iter().map(|line| line["outcome"].clone()).collect();

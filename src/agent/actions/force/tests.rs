@@ -386,18 +386,23 @@ fn one_that_hangs_in_the_kernel_is_killed_and_said_to_live_until_it_is_gone() {
 #[test]
 fn a_bug_halfway_lets_all_go_on() {
     let tree = TestTree::of("sleep 1000 & echo ready; wait").ready();
-    let tell: ReplySender = Arc::new(drop);
-    let mut handler =
-        CommandHandler::new(CommandTargets::default(), mpsc::channel().0, tell.clone(), Audit::new(None, tell), false);
+    let replies: ReplySender = Arc::new(drop);
+    let mut handler = CommandHandler::new(
+        CommandTargets::default(),
+        mpsc::channel().0,
+        replies.clone(),
+        Audit::new(None, replies),
+        false,
+    );
     handler.held.insert(tree.root(), HeldProcess::open(tree.root()).expect("it lives"));
     let members = tree.members();
     // The act of another test has one of its own; here there is one act a process.
-    let _alone = ACT.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner);
     ForcedEnd::new(&mut handler).stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
     for it in &members {
         comes_to(*it, State::Stopped);
     }
-    break_off_act();
+    abort_forced_end();
     for it in members {
         comes_to(it, State::Sleeping);
     }

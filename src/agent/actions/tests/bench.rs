@@ -21,7 +21,7 @@ pub(in crate::agent::actions) const DEADLINE: Duration = Duration::from_secs(20)
 /// A running command handler, with its input and output.
 pub(in crate::agent::actions) struct TestHandler {
     lines: Option<OwnedFd>,
-    known: CommandTargets,
+    targets: CommandTargets,
     replies: Receiver<Reply>,
     pub(in crate::agent::actions) woken: Receiver<AgentEvent>,
     thread: Option<thread::JoinHandle<()>>,
@@ -50,20 +50,20 @@ impl TestHandler {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         let (wake, woken) = mpsc::channel();
         let (sender, replies) = mpsc::channel();
-        let known = CommandTargets::default();
-        let tell: ReplySender = Arc::new(move |reply| {
+        let targets = CommandTargets::default();
+        let replies_to: ReplySender = Arc::new(move |reply| {
             // The test may be over.
             let _over: Result<(), mpsc::SendError<Reply>> = sender.send(reply);
         });
         let home = TestHome::new();
-        let audit = Audit::new(Some(home.path().to_owned()), tell.clone());
-        let mut handler = CommandHandler::new(known.clone(), wake, tell, audit, readonly);
+        let audit = Audit::new(Some(home.path().to_owned()), replies_to.clone());
+        let mut handler = CommandHandler::new(targets.clone(), wake, replies_to, audit, readonly);
         let thread = thread::spawn(move || {
             prepare();
-            handler.obey(reader);
+            handler.run(reader);
             handler.audit.finish(DEADLINE);
         });
-        Self { lines: Some(writer), known, replies, woken, thread: Some(thread), home }
+        Self { lines: Some(writer), targets, replies, woken, thread: Some(thread), home }
     }
 
     pub(in crate::agent::actions) fn ask(&self, command: &Command) {
@@ -84,7 +84,7 @@ impl TestHandler {
             processes.iter().map(|id| Process { id: *id, facts: facts.clone(), load: load.clone(), allocator: None });
         let mut all: Vec<_> = all.collect();
         all.sort_by_key(|it| it.id);
-        self.known.set(&all);
+        self.targets.set(&all);
     }
 
     #[track_caller]
