@@ -120,18 +120,18 @@ struct NvmlProcess {
 #[derive(Debug)]
 enum AgentEvent {
     /// A pass over the driver ended, or an abandoned thread came back from its call.
-    Read(worker::WorkerMessage<Box<Readings>>),
+    Sampled(worker::WorkerMessage<Box<Readings>>),
     /// A slow file was read.
-    Found(procfs::SlowFilesMessage),
-    /// A scan has found something.
-    Sighted(Box<scan::ScanResult>),
-    /// The thread of this number looked into these processes.
-    Peeked(worker::WorkerMessage<Vec<(ProcessId, pytorch::ReadOutcome)>>),
-    /// The first line was written.
+    SlowFile(procfs::SlowFilesMessage),
+    /// A scan ended.
+    Scanned(Box<scan::ScanResult>),
+    /// New allocator stats, or an abandoned thread came back from its process.
+    Allocators(worker::WorkerMessage<Vec<(ProcessId, pytorch::ReadOutcome)>>),
+    /// The first snapshot was written.
     Written,
     /// Start a pass at this interval from now on.
     Interval(Duration),
-    /// Start a pass now, and read what is otherwise read seldom.
+    /// Start a pass now, and read everything, also the values that are otherwise read seldom.
     Scan,
     /// Start a pass now, and write a full line.
     Full,

@@ -29,7 +29,6 @@ const FIRST_SCAN: Duration = Duration::from_millis(20);
 const LINE_WAIT: Duration = Duration::from_millis(250);
 /// The time after the end of a held process in which its replacement is searched for.
 const REPLACEMENT: Duration = Duration::from_secs(30);
-
 /// The longest time that commands wait for the first line.
 const ACTIONS_WAIT: Duration = Duration::from_secs(1);
 
@@ -39,36 +38,35 @@ struct MainLoop {
     writer: LineWriter,
     processes: Processes,
     /// `None` on the simulated machine, whose processes have no PyTorch.
-    peeker: Option<AllocatorReader>,
-    census: ScanThread,
-    sighting: Option<Box<ScanResult>>,
+    allocators: Option<AllocatorReader>,
+    scanner: ScanThread,
+    /// `None` before the first scan.
+    scan: Option<Box<ScanResult>>,
     unaccounted: UnaccountedBaseline,
-    /// The GPU processes that the scan knows of.
+    /// The processes that use a GPU, as the scanner knows them.
     scanned_for: Vec<ProcessId>,
     /// When to begin the first scan.
     first_scan: Option<Moment>,
     /// Whether scans have begun.
     is_scanning: bool,
-    /// Whether a full scan was asked for.
-    scan: bool,
+    is_full_scan_requested: bool,
     /// When the last held process ended, while its replacement is searched for.
     ended: Option<Moment>,
     host: HostReader,
     host_facts: HostFacts,
     targets: CommandTargets,
-    /// The last readings of the driver, with the troubles that were found since.
+    /// The last readings of the driver, and the hung calls since.
     readings: Readings,
     interval: Duration,
-    next: Moment,
-    /// Until when a line waits for the current pass.
-    awaiting: Option<Moment>,
-    /// Whether there was a line yet.
+    next_pass: Moment,
+    /// How long the line of the current pass waits for the driver. `None` once it is written.
+    line_due: Option<Moment>,
     has_line: bool,
 }
 
 /// Runs until the process ends.
 pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
-    let (events, happened) = mpsc::channel();
+    let (events, received) = mpsc::channel();
     let now = clock::now();
     let readings = sampler::nothing_yet(now);
     let targets = CommandTargets::default();
@@ -76,156 +74,149 @@ pub(super) fn run(options: &AgentOptions) -> io::Result<()> {
         sampler: Sampler::spawn(options, readings.clone(), events.clone())?,
         writer: LineWriter::spawn(events.clone())?,
         processes: Processes::new(options.demo, DeviceFiles::of_host(), events.clone()),
-        peeker: (!options.demo).then(|| AllocatorReader::new(events.clone())),
-        census: ScanThread::spawn((!options.demo).then(DeviceFiles::of_host), events.clone())?,
-        sighting: None,
+        allocators: (!options.demo).then(|| AllocatorReader::new(events.clone())),
+        scanner: ScanThread::spawn((!options.demo).then(DeviceFiles::of_host), events.clone())?,
+        scan: None,
         unaccounted: UnaccountedBaseline::default(),
         scanned_for: vec![],
         first_scan: None,
         is_scanning: false,
-        scan: false,
+        is_full_scan_requested: false,
         ended: None,
         host: HostReader::new(),
         host_facts: HostReader::facts(),
         targets: targets.clone(),
         readings,
         interval: options.interval,
-        next: now,
-        awaiting: None,
+        next_pass: now,
+        line_due: None,
         has_line: false,
     };
     let writer = main_loop.writer.clone();
     let replies = Arc::new(move |reply| writer.reply(reply));
     // Commands wait for the first line, so that an agent without an input writes a line before it ends. They do not wait
     // long: a closed input ends the agent even when nobody reads.
-    let mut start_actions =
-        Some((main_loop.next.after(ACTIONS_WAIT), move || actions::spawn(targets, events, replies, options.readonly)));
+    let actions_due = now.after(ACTIONS_WAIT);
+    let mut start_actions = Some(|| actions::spawn(targets, events, replies, options.readonly));
     loop {
+        main_loop.on_time(clock::now())?;
+        let actions_due = start_actions.as_ref().map(|_| actions_due);
+        let event = main_loop.wait(&received, actions_due);
         let now = clock::now();
-        main_loop.on_time(now)?;
-        let due = start_actions.as_ref().map(|(due, _)| *due);
-        let mut first_line = due.is_some_and(|due| now >= due);
-        match main_loop.wait(&happened, due) {
-            Some(AgentEvent::Written) => {
-                first_line = true;
-                main_loop.first_scan = Some(clock::now().after(FIRST_SCAN));
-            }
-            Some(event) => main_loop.handle(event, clock::now()),
-            None => (),
+        if (matches!(event, Some(AgentEvent::Written)) || actions_due.is_some_and(|due| now >= due))
+            && let Some(start_actions) = start_actions.take()
+        {
+            start_actions()?;
         }
-        if first_line && let Some((_, spawn)) = start_actions.take() {
-            spawn()?;
+        if let Some(event) = event {
+            main_loop.handle(event, now);
         }
     }
 }
 
 impl MainLoop {
     /// Waits for an event, or until something is due.
-    fn wait(&self, happened: &Receiver<AgentEvent>, also: Option<Moment>) -> Option<AgentEvent> {
-        let peek = self.peeker.as_ref().and_then(AllocatorReader::deadline);
-        let times = [Some(self.next), self.awaiting, self.sampler.deadline(), peek, self.first_scan, also];
-        let until = times.into_iter().flatten().min();
-        let until = until.unwrap_or(self.next);
-        happened.recv_timeout(until.since(clock::now())).ok()
+    fn wait(&self, received: &Receiver<AgentEvent>, actions_due: Option<Moment>) -> Option<AgentEvent> {
+        let allocators = self.allocators.as_ref().and_then(AllocatorReader::deadline);
+        let times = [self.line_due, self.sampler.deadline(), allocators, self.first_scan, actions_due];
+        let due = times.into_iter().flatten().fold(self.next_pass, Moment::min);
+        received.recv_timeout(due.since(clock::now())).ok()
     }
 
     /// Does everything that is due.
     fn on_time(&mut self, now: Moment) -> io::Result<()> {
-        if self.sampler.check(now, &mut self.readings)? {
-            self.line(now);
+        if self.sampler.check(now, &mut self.readings)? || self.line_due.is_some_and(|due| now >= due) {
+            self.write_line(now);
         }
-        if self.awaiting.is_some_and(|until| now >= until) {
-            self.line(now);
-        }
-        if self.peeker.as_mut().is_some_and(|peeker| peeker.abandon_overdue(now)) {
+        if self.allocators.as_mut().is_some_and(|allocators| allocators.abandon_overdue(now)) {
             // The other processes do not wait for the next pass.
-            self.look_into(now);
+            self.request_allocators(now);
         }
         if self.first_scan.take_if(|due| now >= *due).is_some() {
             self.is_scanning = true;
-            self.census.request(ScanRequest {
+            self.scanner.request(ScanRequest {
                 gpu_users: Some(self.scanned_for.clone()),
                 scope: ScanScope::AllFiles,
                 ..ScanRequest::default()
             });
             self.processes.read_postponed();
             // In time for the second line, which `--json` prints.
-            self.look_into(now);
+            self.request_allocators(now);
         }
-        if now >= self.next {
+        if now >= self.next_pass {
             // In step with the clock, unless this process was stopped for a while.
-            let next = self.next.after(self.interval);
-            self.next = if next > now { next } else { now.after(self.interval) };
-            self.begin(now, false);
+            let next = self.next_pass.after(self.interval);
+            self.next_pass = if next > now { next } else { now.after(self.interval) };
+            self.begin_pass(now, false);
         }
         Ok(())
     }
 
-    fn begin(&mut self, now: Moment, scan: bool) {
-        self.awaiting = Some(now.after(self.interval.min(LINE_WAIT)));
-        self.sampler.wake(scan);
+    /// Begins a pass. With `all`, the sampler also reads values that it otherwise reads seldom.
+    fn begin_pass(&mut self, now: Moment, all: bool) {
+        self.line_due = Some(now.after(self.interval.min(LINE_WAIT)));
+        self.sampler.wake(all);
         // At the same time as the driver lists their memory.
-        self.look_into(now);
+        self.request_allocators(now);
     }
 
-    /// Orders the allocator stats of all GPU processes.
-    fn look_into(&mut self, now: Moment) {
-        if let Some(peeker) = &mut self.peeker {
-            peeker.request(self.processes.listed(), now);
+    /// Requests the allocator stats of all GPU processes.
+    fn request_allocators(&mut self, now: Moment) {
+        if let Some(allocators) = &mut self.allocators {
+            allocators.request(self.processes.listed(), now);
         }
     }
 
     /// Handles an event.
     fn handle(&mut self, event: AgentEvent, now: Moment) {
         match event {
-            AgentEvent::Read(message) => {
+            AgentEvent::Sampled(message) => {
                 if let Some(readings) = self.sampler.receive(message) {
                     self.readings = readings;
-                    self.line(now);
+                    self.write_line(now);
                 }
             }
-            // `run` handles it.
-            AgentEvent::Written => (),
-            AgentEvent::Peeked(message) => {
-                if let Some(peeker) = &mut self.peeker {
-                    peeker.receive(message);
+            AgentEvent::Written => self.first_scan = Some(now.after(FIRST_SCAN)),
+            AgentEvent::Allocators(message) => {
+                if let Some(allocators) = &mut self.allocators {
+                    allocators.receive(message);
                 }
             }
-            AgentEvent::Found(message) => self.processes.receive(message),
-            AgentEvent::Sighted(sighting) => self.take(sighting, now),
+            AgentEvent::SlowFile(message) => self.processes.receive(message),
+            AgentEvent::Scanned(scan) => self.receive_scan(scan, now),
             AgentEvent::Interval(interval) => {
                 self.interval = interval;
-                self.next = self.next.min(now.after(interval));
+                self.next_pass = self.next_pass.min(now.after(interval));
             }
             AgentEvent::Scan => {
-                self.scan = true;
-                self.begin(now, true);
+                self.is_full_scan_requested = true;
+                self.begin_pass(now, true);
             }
             AgentEvent::Full => {
                 self.writer.request_full();
-                self.begin(now, false);
+                self.begin_pass(now, false);
             }
             AgentEvent::Ended(argv) => {
                 self.processes.expect_argv(argv);
                 self.ended = Some(now);
             }
             AgentEvent::Detail(gpu) => {
-                let is_waited_for = gpu.is_some();
-                self.sampler.detail(gpu);
-                if is_waited_for {
-                    self.begin(now, false);
+                let is_wanted = gpu.is_some();
+                self.sampler.set_detail(gpu);
+                if is_wanted {
+                    self.begin_pass(now, false);
                 }
             }
         }
     }
 
-    /// Takes the result of a scan. News of a full scan are written at once: a person may wait for it.
-    fn take(&mut self, sighting: Box<ScanResult>, now: Moment) {
-        self.processes.examine(&sighting.candidates);
-        let is_news = sighting.is_full && self.sighting.as_ref().is_none_or(|old| old.related != sighting.related);
-        self.sighting = Some(sighting);
-        if is_news && self.awaiting.is_none() && self.next.since(now) > LINE_WAIT {
-            self.line(now);
+    /// Takes the result of a scan. A full scan that found other processes is written at once: a person may wait for it.
+    fn receive_scan(&mut self, scan: Box<ScanResult>, now: Moment) {
+        self.processes.examine(&scan.candidates);
+        let is_news = scan.is_full && self.scan.as_ref().is_none_or(|old| old.related != scan.related);
+        self.scan = Some(scan);
+        if is_news && self.line_due.is_none() && self.next_pass.since(now) > LINE_WAIT {
+            self.write_line(now);
         }
     }
 
@@ -239,36 +230,36 @@ impl MainLoop {
     }
 
     /// Joins all readings into a snapshot, and gives it to the writer.
-    fn line(&mut self, now: Moment) {
-        self.awaiting = None;
+    fn write_line(&mut self, now: Moment) {
+        self.line_due = None;
         if self.has_line {
             self.processes.begin_pass();
         } else {
             self.has_line = true;
-            self.next = self.next.min(now.after(SECOND_PASS));
+            self.next_pass = self.next_pass.min(now.after(SECOND_PASS));
             self.processes.begin_first_pass();
             self.read_largest();
         }
-        let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| joined(gpu, &mut self.processes)).collect();
-        let related = self.sighting.as_ref().map_or_else(|| [].into(), |sighting| sighting.related.clone());
-        self.processes.read_related(&related, self.scan);
+        let mut gpus: Vec<Gpu> = self.readings.gpus.iter().map(|gpu| join(gpu, &mut self.processes)).collect();
+        let related = self.scan.as_ref().map_or_else(|| [].into(), |scan| scan.related.clone());
+        self.processes.read_related(&related, self.is_full_scan_requested);
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
         for process in &mut processes {
             let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
             let simulated = simulated.map(|(_, stats)| {
                 Ok(AllocatorReading { devices: stats.clone().into(), ..AllocatorReading::default() })
             });
-            let said = self.peeker.as_ref().and_then(|peeker| peeker.result(process.id)).or(simulated.as_ref());
-            let said = said.zip(self.processes.cuda_environment(process.id));
+            let result = self.allocators.as_ref().and_then(|allocators| allocators.result(process.id));
+            let result = result.or(simulated.as_ref()).zip(self.processes.cuda_environment(process.id));
             process.allocator =
-                said.map(|(said, cuda)| cuda_devices::allocator_stats(said, process.id, &gpus, cuda).into());
+                result.map(|(result, cuda)| cuda_devices::allocator_stats(result, process.id, &gpus, cuda).into());
         }
         for gpu in &mut gpus {
-            add_holders(gpu, self.sighting.as_deref(), &processes);
+            add_holders(gpu, self.scan.as_deref(), &processes);
         }
         self.targets.set(&processes);
-        self.order_scan(now);
-        let scan = self.sighting.as_ref().map(|sighting| sighting.counts.clone());
+        self.request_scan(now);
+        let scan = self.scan.as_ref().map(|scan| scan.counts.clone());
         let snapshot = Snapshot {
             schema: Snapshot::SCHEMA,
             sequence: 0,
@@ -287,32 +278,37 @@ impl MainLoop {
         self.writer.put(Box::new(snapshot));
     }
 
-    /// Tells the scan which processes use a GPU, and how far to look.
-    fn order_scan(&mut self, now: Moment) {
+    /// Sends the scanner the processes that use a GPU, if they changed, and how much to scan.
+    fn request_scan(&mut self, now: Moment) {
         if self.ended.take_if(|ended| now.since(*ended) >= REPLACEMENT).is_some() {
             self.processes.clear_expected();
         }
         let gpu_users: Vec<ProcessId> = self.processes.gpu_users().collect();
-        let gpu_processes = (gpu_users != self.scanned_for).then(|| {
+        let has_other_users = gpu_users != self.scanned_for;
+        if has_other_users {
             self.scanned_for.clone_from(&gpu_users);
-            gpu_users
-        });
-        let (jumped, has_changed) =
-            (self.unaccounted.has_grown(&self.readings.gpus), self.processes.take_relation_changed());
+        }
+        let has_grown = self.unaccounted.has_grown(&self.readings.gpus);
+        let has_relation_changed = self.processes.take_relation_changed();
         if self.is_scanning {
-            let scope = match std::mem::take(&mut self.scan) || jumped {
-                true => ScanScope::AllFiles,
-                false if has_changed || self.ended.is_some() => ScanScope::AllProcesses,
-                false => ScanScope::Few,
+            let is_requested = std::mem::take(&mut self.is_full_scan_requested);
+            let scope = match () {
+                () if is_requested || has_grown => ScanScope::AllFiles,
+                () if has_relation_changed || self.ended.is_some() => ScanScope::AllProcesses,
+                () => ScanScope::Few,
             };
-            let adopted = self.processes.take_accepted();
-            self.census.request(ScanRequest { gpu_users: gpu_processes, accepted: adopted, ended: self.ended, scope });
+            self.scanner.request(ScanRequest {
+                gpu_users: has_other_users.then_some(gpu_users),
+                accepted: self.processes.take_accepted(),
+                ended: self.ended,
+                scope,
+            });
         }
     }
 }
 
 /// Joins the readings of a GPU with its processes.
-fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
+fn join(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     let gpu_processes = gpu.processes.iter().map(|process| GpuProcess {
         process: processes.read_listed(process.pid, process.listed, process.memory),
         usage: process.usage,
@@ -333,14 +329,13 @@ fn joined(gpu: &GpuReadings, processes: &mut Processes) -> Gpu {
     }
 }
 
-/// Adds the GPU processes, and the shown processes whose open device files let them hold memory of the GPU.
-fn add_holders(gpu: &mut Gpu, sighting: Option<&ScanResult>, processes: &[Process]) {
+/// Adds the GPU processes, and the listed processes whose open device files let them hold memory of the GPU.
+fn add_holders(gpu: &mut Gpu, scan: Option<&ScanResult>, processes: &[Process]) {
     let mut holders = std::mem::take(&mut gpu.device_file_holders);
     holders.extend(gpu.processes.iter().map(|gpu_process| gpu_process.process));
-    if let (Some(sighting), Ok(minor)) = (sighting, gpu.facts.minor) {
-        holders.extend(
-            sighting.device_file_holders.iter().filter(|(_, open)| open.may_hold_memory_of(minor)).map(|(id, _)| *id),
-        );
+    if let (Some(scan), Ok(minor)) = (scan, gpu.facts.minor) {
+        let scanned = scan.device_file_holders.iter().filter(|(_, open)| open.may_hold_memory_of(minor));
+        holders.extend(scanned.map(|(id, _)| *id));
     }
     holders.sort_unstable();
     holders.dedup();

@@ -73,9 +73,9 @@ pub(super) struct AllocatorReader {
 impl AllocatorReader {
     /// Reads no process yet.
     pub(super) fn new(events: mpsc::Sender<AgentEvent>) -> Self {
-        let deliver = move |message| events.send(AgentEvent::Peeked(message)).is_ok();
+        let deliver = move |message| events.send(AgentEvent::Allocators(message)).is_ok();
         Self {
-            worker: Worker::new("pytorch", 1, |_| DEADLINE, deliver),
+            worker: Worker::new("pytorch", |_| DEADLINE, deliver),
             avoided: BTreeMap::new(),
             results: BTreeMap::new(),
         }
@@ -88,16 +88,12 @@ impl AllocatorReader {
         self.results.retain(|id, _| contains(&requests, *id));
         self.avoided.retain(|_, until| now < *until);
         requests.retain(|request| !self.avoided.contains_key(&request.process.id));
-        if !self.worker.is_running() {
-            if requests.is_empty() {
-                return;
-            }
-            if self.worker.is_exhausted() || self.worker.start(|thread| read_all(&thread)).is_err() {
-                // The results are too old to be shown, and there are no new ones.
-                let ids = requests.iter().map(|request| request.process.id);
-                self.results.extend(ids.map(|id| (id, Err(AllocatorUnreadable::NotYet))));
-                return;
-            }
+        let is_needed = !requests.is_empty() && !self.worker.is_running();
+        if is_needed && (self.worker.is_exhausted() || self.worker.start(|thread| read_all(&thread)).is_err()) {
+            // The results are too old to be shown, and there are no new ones.
+            let ids = requests.iter().map(|request| request.process.id);
+            self.results.extend(ids.map(|id| (id, Err(AllocatorUnreadable::NotYet))));
+            return;
         }
         for request in &mut requests {
             request.is_known = self.results.contains_key(&request.process.id);
@@ -148,44 +144,40 @@ fn read_all(thread: &WorkerThread<Vec<ReadRequest>, ProcessId, ReadResults>) {
     while let Ok(requests) = thread.requests.recv() {
         targets.retain(|id, _| contains(&requests, *id));
         searches = searches.max(SEARCHES_PER_PASS);
-        // Known allocators are read and delivered first: a search takes longer, and may hang.
-        let (found, others): (Vec<_>, Vec<_>) = requests
-            .into_iter()
-            .partition(|request| targets.get(&request.process.id).is_some_and(TargetProcess::is_found));
-        let mut results = Vec::new();
-        for request in found {
-            let (id, now) = (request.process.id, clock::now());
-            if !thread.progress.begin(id, now) {
-                return;
+        let is_found = |request: &ReadRequest| targets.get(&request.process.id).is_some_and(TargetProcess::is_found);
+        let (found, others): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_found);
+        // Known allocators are read and delivered first, together. A search takes longer, and may hang.
+        for batch in std::iter::once(found.as_slice()).chain(others.chunks(1)) {
+            let mut results = Vec::new();
+            for request in batch {
+                let (id, now) = (request.process.id, clock::now());
+                if !thread.progress.begin(id, now) {
+                    return;
+                }
+                let target = targets.entry(id).or_insert_with(TargetProcess::new);
+                results
+                    .extend(target.read(*request, now, &mut searches, &mut state).map(|result| (id, result.clone())));
             }
-            let Some(target) = targets.get_mut(&id) else { continue };
-            results.extend(target.read(request, now, &mut searches, &mut state).map(|result| (id, result.clone())));
-        }
-        // Memory that was read by PID may be that of a later process. Unchanged bytes need no identity check.
-        let pidfd = |id: &ProcessId| targets.get(id).and_then(TargetProcess::pidfd);
-        let (ended, unknown) = memory::ended(results.iter().filter_map(|(id, _)| Some((*id, pidfd(id)?))));
-        for id in &ended {
-            targets.remove(id);
-        }
-        results.retain(|(id, _)| !ended.contains(id));
-        // The result before is out of date too. The next pass reads the process again.
-        for (id, result) in results.iter_mut().filter(|(id, _)| unknown.contains(id)) {
-            *result = Err(AllocatorUnreadable::NotYet);
-            targets.entry(*id).and_modify(TargetProcess::report_again);
-        }
-        if !thread.progress.end() || !results.is_empty() && !thread.deliver(results) {
-            return;
-        }
-        for request in others {
-            let (id, now) = (request.process.id, clock::now());
-            if !thread.progress.begin(id, now) {
-                return;
-            }
-            let target = targets.entry(id).or_insert_with(TargetProcess::new);
-            let result = target.read(request, now, &mut searches, &mut state).map(|result| (id, result.clone()));
-            if !thread.progress.end() || result.is_some_and(|result| !thread.deliver(vec![result])) {
+            drop_unproven(&mut results, &mut targets);
+            if !thread.progress.end() || !results.is_empty() && !thread.deliver(results) {
                 return;
             }
         }
+    }
+}
+
+/// Drops the results of processes that have ended: memory that was read by PID may be that of a later process. Results that
+/// are not new need no such check, since their bytes did not change.
+fn drop_unproven(results: &mut ReadResults, targets: &mut BTreeMap<ProcessId, TargetProcess>) {
+    let pidfds = results.iter().filter_map(|(id, _)| Some((*id, targets.get(id)?.pidfd()?)));
+    let (ended, unknown) = memory::ended(pidfds);
+    for id in &ended {
+        targets.remove(id);
+    }
+    results.retain(|(id, _)| !ended.contains(id));
+    // The earlier result is out of date too. The next pass reads the process again.
+    for (id, result) in results.iter_mut().filter(|(id, _)| unknown.contains(id)) {
+        *result = Err(AllocatorUnreadable::NotYet);
+        targets.entry(*id).and_modify(TargetProcess::report_again);
     }
 }

@@ -4,8 +4,7 @@
 //! on with the other GPUs. A hung call is made again after a delay that doubles, or as soon as the call returns.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use super::nvml::call_watch::{Call, CallSubject, CallWatch, Unresponsive};
@@ -33,25 +32,21 @@ enum ReadingSource {
     Demo(demo::Machine),
 }
 
-/// Requests of the main loop besides a pass.
+/// What the next pass should do besides the usual readings.
 #[derive(Debug, Default)]
-struct SamplerRequests {
-    scan: AtomicBool,
-    came_back: AtomicBool,
-    /// The GPU whose detail to read.
-    detail: Mutex<Option<GpuUuid>>,
-}
-
-impl SamplerRequests {
-    fn detail(&self) -> Option<GpuUuid> {
-        self.detail.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+struct PassRequest {
+    /// Read also the values that are otherwise read seldom.
+    all: bool,
+    /// A hung call has returned, so it can be made again.
+    came_back: bool,
+    /// The GPU whose detail to read, in this and later passes.
+    detail: Option<GpuUuid>,
 }
 
 /// The owner of the thread that reads the driver.
 pub(super) struct Sampler {
     options: AgentOptions,
-    requests: Arc<SamplerRequests>,
+    request: Arc<Mutex<PassRequest>>,
     shared: SharedInheritance,
     worker: Worker<(), Call, Box<Readings>>,
     unresponsive: Vec<(Unresponsive, Duration)>,
@@ -60,12 +55,12 @@ pub(super) struct Sampler {
 impl Sampler {
     /// Starts the thread. It sends its readings to `events`.
     pub(super) fn spawn(options: &AgentOptions, last: Readings, events: mpsc::Sender<AgentEvent>) -> io::Result<Self> {
-        let deliver = move |message| events.send(AgentEvent::Read(message)).is_ok();
+        let deliver = move |message| events.send(AgentEvent::Sampled(message)).is_ok();
         let mut sampler = Self {
             options: options.clone(),
-            requests: Arc::default(),
+            request: Arc::default(),
             shared: SharedInheritance::default(),
-            worker: Worker::new("nvml", 1, Call::limit, deliver),
+            worker: Worker::new("nvml", Call::limit, deliver),
             unresponsive: vec![],
         };
         sampler.start_thread(last)?;
@@ -74,7 +69,7 @@ impl Sampler {
 
     fn start_thread(&mut self, last: Readings) -> io::Result<()> {
         let unresponsive = self.unresponsive.iter().map(|(hung, _)| hung.clone()).collect();
-        let (options, shared, requests) = (self.options.clone(), self.shared.clone(), self.requests.clone());
+        let (options, shared, request) = (self.options.clone(), self.shared.clone(), self.request.clone());
         self.worker.start(move |thread| {
             let source = if options.demo {
                 demo::Machine::start().map(ReadingSource::Demo)
@@ -83,7 +78,7 @@ impl Sampler {
                 Ok(ReadingSource::Nvml(Box::new(NvmlReader::new(&options, watch, shared, last, unresponsive))))
             };
             match source {
-                Ok(source) => run(&thread, source, &requests),
+                Ok(source) => run(&thread, source, &request),
                 Err(error) => {
                     print_error(&format!("cannot start the simulated machine: {error}"));
                     exit_now(1)
@@ -92,18 +87,20 @@ impl Sampler {
         })
     }
 
-    /// Asks for a pass now; with `scan`, also for what is otherwise read seldom.
-    pub(super) fn wake(&mut self, scan: bool) {
-        if scan {
-            self.requests.scan.store(true, Ordering::Release);
-        }
-        // If a wake is already waiting, it is as good as this one.
+    fn request(&self) -> MutexGuard<'_, PassRequest> {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a pass now. With `all`, it also reads the values that are otherwise read seldom.
+    pub(super) fn wake(&mut self, all: bool) {
+        self.request().all |= all;
+        // If another request waits, one pass serves both.
         self.worker.send(());
     }
 
     /// Sets the GPU whose detail to read.
-    pub(super) fn detail(&self, gpu: Option<GpuUuid>) {
-        *self.requests.detail.lock().unwrap_or_else(PoisonError::into_inner) = gpu;
+    pub(super) fn set_detail(&self, gpu: Option<GpuUuid>) {
+        self.request().detail = gpu;
     }
 
     /// Takes a message of the thread or of an abandoned one. Returns the readings of the thread.
@@ -115,7 +112,7 @@ impl Sampler {
             }
             Received::Late => None,
             Received::CameBack(_) => {
-                self.requests.came_back.store(true, Ordering::Release);
+                self.request().came_back = true;
                 self.wake(false);
                 None
             }
@@ -228,23 +225,28 @@ pub(super) fn nothing_yet(now: Moment) -> Readings {
 }
 
 /// Makes passes until the thread is abandoned or its owner is gone.
-fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: ReadingSource, requests: &SamplerRequests) {
+fn run(thread: &WorkerThread<(), Call, Box<Readings>>, mut source: ReadingSource, request: &Mutex<PassRequest>) {
     while thread.requests.recv().is_ok() {
         let now = clock::now();
-        let scan = requests.scan.swap(false, Ordering::AcqRel);
+        if let ReadingSource::Nvml(reader) = &mut source
+            && let Some(readings) = reader.first_stage(now)
+            && !thread.deliver(Box::new(readings))
+        {
+            return;
+        }
+        let PassRequest { all, came_back, detail } = {
+            let mut request = request.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = PassRequest { detail: request.detail.clone(), ..PassRequest::default() };
+            std::mem::replace(&mut *request, next)
+        };
         let readings = match &mut source {
-            ReadingSource::Demo(machine) => machine.pass(now, requests.detail().as_ref()),
+            ReadingSource::Demo(machine) => machine.pass(now, detail.as_ref()),
             ReadingSource::Nvml(reader) => {
-                if let Some(readings) = reader.first_stage(now)
-                    && !thread.deliver(Box::new(readings))
-                {
-                    return;
-                }
-                if requests.came_back.swap(false, Ordering::AcqRel) {
+                if came_back {
                     reader.came_back(now);
                 }
-                reader.want(requests.detail());
-                reader.pass(now, scan)
+                reader.want(detail);
+                reader.pass(now, all)
             }
         };
         if !thread.deliver(Box::new(readings)) {
@@ -323,7 +325,7 @@ mod tests {
             hang(&mut sampler, "nvmlDeviceGetPowerUsage", CallSubject::Gpu(0), since);
             assert!(sampler.check(Moment(since + 1000), &mut readings).unwrap());
             // The thread that took over looks for the driver in vain, and then makes no call any more.
-            while !matches!(happened.recv().unwrap(), AgentEvent::Read(..)) {}
+            while !matches!(happened.recv().unwrap(), AgentEvent::Sampled(..)) {}
             again.push(sampler.unresponsive[0].0.again.map(|again| (again.0 - since - 1000) / 1000));
         }
         // With the eighth thread stuck, no more are risked.

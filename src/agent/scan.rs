@@ -88,7 +88,7 @@ impl ScanThread {
                     request.scope = request.scope.max(later.scope);
                 }
                 if let Some(result) = scanner.scan(request)
-                    && events.send(AgentEvent::Sighted(Box::new(result))).is_err()
+                    && events.send(AgentEvent::Scanned(Box::new(result))).is_err()
                 {
                     return;
                 }

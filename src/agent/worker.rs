@@ -27,8 +27,6 @@ type Deliver<Output> = Arc<dyn Fn(WorkerMessage<Output>) -> bool + Send + Sync>;
 /// The owner's side of a worker: one thread at a time, besides those it abandoned.
 pub(super) struct Worker<Request, Task, Output> {
     name: &'static str,
-    /// Requests that wait for the thread at most.
-    capacity: usize,
     /// How long a task may take.
     limit: fn(&Task) -> Duration,
     deliver: Deliver<Output>,
@@ -48,12 +46,11 @@ where
     /// A worker without a thread.
     pub(super) fn new(
         name: &'static str,
-        capacity: usize,
         limit: fn(&Task) -> Duration,
         deliver: impl Fn(WorkerMessage<Output>) -> bool + Send + Sync + 'static,
     ) -> Self {
         let deliver = Arc::new(deliver);
-        Self { name, capacity, limit, deliver, generation: 0, thread: None, abandoned: BTreeMap::new() }
+        Self { name, limit, deliver, generation: 0, thread: None, abandoned: BTreeMap::new() }
     }
 
     /// Starts a thread that runs `run`, in place of the current one.
@@ -62,7 +59,7 @@ where
         run: impl FnOnce(WorkerThread<Request, Task, Output>) + Send + 'static,
     ) -> io::Result<()> {
         self.generation += 1;
-        let (sender, requests) = mpsc::sync_channel(self.capacity);
+        let (sender, requests) = mpsc::sync_channel(1);
         let progress = Arc::<Progress<Task>>::default();
         let thread = WorkerThread {
             generation: self.generation,
@@ -85,7 +82,7 @@ where
         self.abandoned.len() >= MOST_ABANDONED
     }
 
-    /// Sends a request. Returns false when no thread runs or when as many requests wait as may.
+    /// Sends a request. Returns false when no thread runs, or when another request waits for it.
     pub(super) fn send(&mut self, request: Request) -> bool {
         let Some((requests, _)) = &self.thread else { return false };
         match requests.try_send(request) {
@@ -256,7 +253,7 @@ mod tests {
     impl Doubler {
         fn new() -> Self {
             let (sender, messages) = mpsc::channel();
-            Self { worker: Worker::new("test", 1, |_| LIMIT, move |message| sender.send(message).is_ok()), messages }
+            Self { worker: Worker::new("test", |_| LIMIT, move |message| sender.send(message).is_ok()), messages }
         }
 
         fn start(&mut self, began: mpsc::Sender<()>, released: Receiver<()>) {

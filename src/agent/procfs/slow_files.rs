@@ -50,7 +50,7 @@ impl<Key: Copy + PartialEq + Send + 'static, Value: 'static> ReadQueue<Key, Valu
         read: fn(Key) -> Value,
         deliver: impl Fn(WorkerMessage<(Key, Value)>) -> bool + Send + Sync + 'static,
     ) -> Self {
-        Self { worker: Worker::new(name, 1, |_| DEADLINE, deliver), read, waiting: VecDeque::new(), is_reading: false }
+        Self { worker: Worker::new(name, |_| DEADLINE, deliver), read, waiting: VecDeque::new(), is_reading: false }
     }
 
     pub(super) fn push(&mut self, key: Key) {
@@ -122,8 +122,8 @@ pub(super) struct SlowFiles {
 impl SlowFiles {
     pub(super) fn new(events: mpsc::Sender<AgentEvent>) -> Self {
         let wake = events.clone();
-        let deliver = move |message| wake.send(AgentEvent::Found(SlowFilesMessage::Process(message))).is_ok();
-        let deliver_user = move |message| events.send(AgentEvent::Found(SlowFilesMessage::User(message))).is_ok();
+        let deliver = move |message| wake.send(AgentEvent::SlowFile(SlowFilesMessage::Process(message))).is_ok();
+        let deliver_user = move |message| events.send(AgentEvent::SlowFile(SlowFilesMessage::User(message))).is_ok();
         Self {
             processes: ReadQueue::new("argv", read_process, deliver),
             users: ReadQueue::new("users", user_name, deliver_user),

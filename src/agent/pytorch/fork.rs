@@ -15,8 +15,9 @@ const MOST_DESCRIPTORS: usize = 16;
 /// For `kcmp`: compare whether two descriptors refer to one open file.
 const KCMP_FILE: libc::c_int = 0;
 
-/// Whether all `/dev/nvidia-uvm` descriptors of a process were inherited from `older`. Returns `None` when that cannot be
-/// told: a process has ended, the kernel does not compare, some descriptors are inherited and some not, or there are none.
+/// Whether all `/dev/nvidia-uvm` descriptors of a process were inherited from `older`. A process without any may have closed
+/// the inherited ones. Returns `None` when that cannot be told: a process has ended, the kernel does not compare, or some
+/// descriptors are inherited and some not.
 pub(super) fn is_inherited_from(older: ProcessId, id: ProcessId) -> Option<bool> {
     let devices = DeviceFiles::of_host();
     let descriptors = |id: ProcessId| devices.uvm_descriptors(id.pid).ok().filter(|all| all.len() <= MOST_DESCRIPTORS);
@@ -26,20 +27,15 @@ pub(super) fn is_inherited_from(older: ProcessId, id: ProcessId) -> Option<bool>
     }
     let mut inherited = 0;
     for our in &ours {
-        let mut is_theirs = false;
-        for their in &theirs {
-            is_theirs |= is_same_file(older.pid, *their, id.pid, *our)?;
-        }
-        inherited += usize::from(is_theirs);
+        let is_same = theirs.iter().map(|their| is_same_file(older.pid, *their, id.pid, *our));
+        inherited += usize::from(is_same.collect::<Option<Vec<bool>>>()?.contains(&true));
     }
     // The descriptors were those of these processes, and not of later ones with the same PIDs.
-    if [older, id].iter().any(|id| stat::start_ticks(id.pid) != id.start_ticks) {
-        return None;
-    }
+    let are_alive = [older, id].iter().all(|id| stat::start_ticks(id.pid) == id.start_ticks);
     match inherited {
-        0 if !ours.is_empty() => Some(false),
-        // A process without any may have closed the inherited ones.
+        _ if !are_alive => None,
         count if count == ours.len() => Some(true),
+        0 => Some(false),
         _ => None,
     }
 }

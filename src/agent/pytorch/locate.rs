@@ -12,13 +12,17 @@
 use super::device_stats::{self, CheckLevel, DeviceStats, StatsLayout};
 use super::elf;
 use super::memory::{Memory, word};
+use crate::protocol::snapshot::AllocatorUnreadable;
 
 /// `c10::cuda::CUDACachingAllocator::allocator`, exported since torch 2.0.
 const SYMBOL: &str = "_ZN3c104cuda20CUDACachingAllocator9allocatorE";
 /// The types of allocators that keep no statistics.
-const FOREIGN_TYPES: [(&str, ForeignAllocator); 2] = [
-    ("N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE", ForeignAllocator::Async),
-    ("N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE", ForeignAllocator::Pluggable),
+const FOREIGN_TYPES: [(&str, AllocatorUnreadable); 2] = [
+    (
+        "N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE",
+        AllocatorUnreadable::CudaMallocAsync,
+    ),
+    ("N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE", AllocatorUnreadable::Pluggable),
 ];
 /// PyTorch's `C10_COMPILE_TIME_MAX_GPUS`.
 pub(super) const MOST_DEVICES: usize = 128;
@@ -27,26 +31,6 @@ const OBJECT: usize = 32 << 10;
 const PAGE: usize = 4096;
 /// The end of the addresses of user space.
 const USER_SPACE_END: u64 = 1 << 56;
-
-/// An allocator that keeps no statistics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ForeignAllocator {
-    /// `backend:cudaMallocAsync`: the driver manages the memory.
-    Async,
-    /// `torch.cuda.memory.change_current_allocator`.
-    Pluggable,
-}
-
-/// Why no allocator was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotFound {
-    /// The library exports no allocator: it is older than torch 2.0.
-    NoSymbol,
-    /// The process uses an allocator that keeps no statistics.
-    Foreign(ForeignAllocator),
-    /// No bytes keep the rules of an allocator: nothing was allocated yet, or the layout is unknown.
-    NoAllocator,
-}
 
 /// The addresses of a process's allocator, and the pointers that lead to it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -73,27 +57,29 @@ fn vector_length(words: [u64; 3]) -> Option<u64> {
     is_vector.then_some(count)
 }
 
-/// Finds the allocator of the process that loaded the library at `base`.
-pub(super) fn locate(memory: &mut Memory<'_>, base: u64) -> Result<AllocatorLocation, NotFound> {
-    let symbol = elf::find(memory, base, SYMBOL).ok_or(NotFound::NoSymbol)?;
-    let object = memory.word(symbol).filter(|address| *address >= PAGE as u64).ok_or(NotFound::NoAllocator)?;
-    if let Some(allocator) = foreign_allocator(memory, object) {
-        return Err(NotFound::Foreign(allocator));
+/// Finds the allocator of the process that loaded the library at `base`. The error is `NotYet` when no bytes keep the rules
+/// of an allocator: nothing was allocated yet, or the layout is unknown.
+pub(super) fn locate(memory: &mut Memory<'_>, base: u64) -> Result<AllocatorLocation, AllocatorUnreadable> {
+    // Libraries older than torch 2.0 do not export the symbol.
+    let symbol = elf::find(memory, base, SYMBOL).ok_or(AllocatorUnreadable::OldPytorch)?;
+    let object = memory.word(symbol).filter(|address| *address >= PAGE as u64).ok_or(AllocatorUnreadable::NotYet)?;
+    if let Some(why) = foreign_allocator(memory, object) {
+        return Err(why);
     }
     let body = read_mapped(memory, object);
     [CheckLevel::WithTotals, CheckLevel::WithoutTotals]
         .into_iter()
         .find_map(|level| search(memory, [symbol, object], &body, level))
-        .ok_or(NotFound::NoAllocator)
+        .ok_or(AllocatorUnreadable::NotYet)
 }
 
-/// Returns which foreign allocator an object is, by the name of its type. The word before the object's table of virtual
+/// Returns why an object of a foreign type cannot be read, by the name of the type. The word before the object's table of virtual
 /// functions points to the type, and the second word of that to the name.
-fn foreign_allocator(memory: &mut Memory<'_>, object: u64) -> Option<ForeignAllocator> {
+fn foreign_allocator(memory: &mut Memory<'_>, object: u64) -> Option<AllocatorUnreadable> {
     let table = memory.word(object)?;
     let type_info = memory.word(table.checked_sub(8)?)?;
     let name = memory.word(type_info.checked_add(8)?)?;
-    FOREIGN_TYPES.into_iter().find(|(text, _)| memory.has_text(name, text)).map(|(_, allocator)| allocator)
+    FOREIGN_TYPES.into_iter().find(|(text, _)| memory.has_text(name, text)).map(|(_, why)| why)
 }
 
 /// Reads as much of the object as is mapped.

@@ -11,60 +11,41 @@ use std::os::unix::fs::FileExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-/// The most reads, several times what finding an allocator takes. Each takes about a microsecond.
-const MOST_READS: u32 = 8192;
-/// The most bytes.
+/// The most ranges that are read, several times what finding an allocator takes. Each takes about a microsecond.
+const MOST_READS: usize = 8192;
+/// The most bytes that are read.
 const MOST_BYTES: usize = 16 << 20;
 
 /// An address, and a number of bytes from there.
 pub(super) type MemoryRange = (u64, usize);
 
-/// Fills the buffer with several ranges at once. Returns false when that is not possible.
-pub(super) type ReadMany<'a> = &'a dyn Fn(&[MemoryRange], &mut [u8]) -> bool;
+/// Fills the buffer with these ranges, one after the other. Returns false when not all of them are mapped.
+type ReadRanges<'a> = &'a dyn Fn(&[MemoryRange], &mut [u8]) -> bool;
 
 /// The memory of a process, with the reads that are left.
 pub(super) struct Memory<'a> {
-    /// Fills the buffer from an address. Returns false when not all of it is mapped.
-    read: &'a dyn Fn(u64, &mut [u8]) -> bool,
-    read_many: Option<ReadMany<'a>>,
-    reads_left: u32,
+    read: ReadRanges<'a>,
+    reads_left: usize,
     bytes_left: usize,
 }
 
 impl<'a> Memory<'a> {
-    /// The memory that `read` reads.
-    pub(super) fn new(read: &'a dyn Fn(u64, &mut [u8]) -> bool) -> Self {
-        Self { read, read_many: None, reads_left: MOST_READS, bytes_left: MOST_BYTES }
+    pub(super) fn new(read: ReadRanges<'a>) -> Self {
+        Self { read, reads_left: MOST_READS, bytes_left: MOST_BYTES }
     }
 
-    /// The same memory, with a faster way to read several ranges.
-    pub(super) fn with_read_many(self, read_many: &'a dyn Fn(&[MemoryRange], &mut [u8]) -> bool) -> Self {
-        Self { read_many: Some(read_many), ..self }
-    }
-
-    /// Fills the buffer. Returns `None` when not all of the range is mapped, or when the limit is reached.
+    /// Fills the buffer from an address. Returns `None` as [`Memory::read_all`] does.
     pub(super) fn read(&mut self, at: u64, buffer: &mut [u8]) -> Option<()> {
-        self.reads_left = self.reads_left.checked_sub(1)?;
-        self.bytes_left = self.bytes_left.checked_sub(buffer.len())?;
-        at.checked_add(buffer.len() as u64)?;
-        (self.read)(at, buffer).then_some(())
+        self.read_all(&[(at, buffer.len())], buffer)
     }
 
-    /// Fills the buffer with these ranges, one after the other. Returns `None` as [`Memory::read`] does.
+    /// Fills the buffer with these ranges, one after the other. Returns `None` when not all of them are mapped, or when the
+    /// limit is reached.
     pub(super) fn read_all(&mut self, ranges: &[MemoryRange], buffer: &mut [u8]) -> Option<()> {
-        let is_within_limits = buffer.len() <= self.bytes_left && ranges.len() <= self.reads_left as usize;
-        if is_within_limits && self.read_many.is_some_and(|read_many| read_many(ranges, buffer)) {
-            self.reads_left -= 1;
-            self.bytes_left -= buffer.len();
-            return Some(());
-        }
-        let mut rest = buffer;
-        for (at, size) in ranges {
-            let (piece, others) = rest.split_at_mut_checked(*size)?;
-            self.read(*at, piece)?;
-            rest = others;
-        }
-        Some(())
+        self.reads_left = self.reads_left.checked_sub(ranges.len())?;
+        self.bytes_left = self.bytes_left.checked_sub(buffer.len())?;
+        let is_range = ranges.iter().all(|(at, size)| at.checked_add(*size as u64).is_some());
+        (is_range && (self.read)(ranges, buffer)).then_some(())
     }
 
     /// Reads `N` bytes.
@@ -93,25 +74,39 @@ pub(super) fn word(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes))
 }
 
+/// Turns a function that fills a buffer from one address into one that reads several ranges.
+pub(super) fn one_by_one(read: impl Fn(u64, &mut [u8]) -> bool) -> impl Fn(&[MemoryRange], &mut [u8]) -> bool {
+    move |ranges, mut buffer| {
+        ranges.iter().all(|(at, size)| {
+            let (piece, rest) = std::mem::take(&mut buffer).split_at_mut(*size);
+            buffer = rest;
+            read(*at, piece)
+        })
+    }
+}
+
+/// Reads an open `/proc/PID/mem`. The file belongs to one address space: after an end or an `exec` of the process, nothing
+/// can be read, also when another process has the PID.
+pub(super) fn read_file(file: &File) -> impl Fn(&[MemoryRange], &mut [u8]) -> bool {
+    one_by_one(|at, buffer| file.read_exact_at(buffer, at).is_ok())
+}
+
 /// Reads several ranges of a process's memory in one call, `process_vm_readv`, at a third of the cost of as many reads
 /// of a file. The call takes a PID, which is no identity: the memory was that of the process only if the process has not
-/// ended afterwards; see [`ended`]. If the process has called `exec`, what was read shows it.
-pub(super) fn read_many(pid: u32) -> impl Fn(&[MemoryRange], &mut [u8]) -> bool {
-    move |ranges, buffer| {
-        let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-        let remote = |(at, size): &MemoryRange| {
-            // Nothing is mapped at the end of the address space.
-            let address = usize::try_from(*at).unwrap_or(usize::MAX);
-            libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(address), iov_len: *size }
-        };
-        let remote: Vec<libc::iovec> = ranges.iter().map(remote).collect();
-        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // SAFETY: the call writes only to the buffer, within its length. Addresses of the other process are no pointers here.
-        let read = unsafe {
-            libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0)
-        };
-        usize::try_from(read) == Ok(buffer.len())
-    }
+/// ended afterwards; see [`ended`]. If the process has called `exec`, its memory shows that.
+pub(super) fn read_by_pid(pid: u32, ranges: &[MemoryRange], buffer: &mut [u8]) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+    let remote = |(at, size): &MemoryRange| {
+        // Nothing is mapped at the end of the address space.
+        let address = usize::try_from(*at).unwrap_or(usize::MAX);
+        libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(address), iov_len: *size }
+    };
+    let remote: Vec<libc::iovec> = ranges.iter().map(remote).collect();
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    // SAFETY: the call writes only to the buffer, within its length. Addresses of the other process are no pointers here.
+    let read =
+        unsafe { libc::process_vm_readv(pid, &raw const local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
+    usize::try_from(read) == Ok(buffer.len())
 }
 
 /// The most descriptors in one call of `poll`: no limit on open files is lower.
@@ -134,10 +129,4 @@ pub(super) fn ended<'a, T>(processes: impl Iterator<Item = (T, &'a OwnedFd)>) ->
         }
     }
     (ended, unknown)
-}
-
-/// Reads an open `/proc/PID/mem`. The file belongs to one address space: after an end or an `exec` of the process, nothing
-/// can be read, also when another process has the PID.
-pub(super) fn of(file: &File) -> impl Fn(u64, &mut [u8]) -> bool {
-    |at, buffer| file.read_exact_at(buffer, at).is_ok()
 }

@@ -11,8 +11,8 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 use super::ReadRequest;
 use super::device_stats::DeviceStats;
 use super::fork;
-use super::locate::{ForeignAllocator, NotFound, locate};
-use super::memory::{self, Memory};
+use super::locate::locate;
+use super::memory::{self, Memory, MemoryRange};
 use super::stats_reader::{SampleOutcome, StatsReader, ThreadState, UnusedCheck};
 use crate::agent::procfs::{ListedProcess, NvmlMemory, stat};
 use crate::base::units::Moment;
@@ -187,13 +187,11 @@ impl FoundAllocator {
             nvml if nvml.memory.is_err() => UnusedCheck::Half,
             _ => UnusedCheck::One,
         };
-        let read = memory::of(&self.memory);
-        let read_many = memory::read_many(process.id.pid);
-        let mut memory = Memory::new(&read);
-        if self.pidfd.is_some() {
-            memory = memory.with_read_many(&read_many);
-        }
-        let outcome = self.reader.sample(&mut memory, check, state);
+        let read = |ranges: &[MemoryRange], buffer: &mut [u8]| {
+            self.pidfd.is_some() && memory::read_by_pid(process.id.pid, ranges, buffer)
+                || memory::read_file(&self.memory)(ranges, buffer)
+        };
+        let outcome = self.reader.sample(&mut Memory::new(&read), check, state);
         if matches!(outcome, SampleOutcome::Complete { .. }) {
             self.nvml_memory = process.nvml_memory;
         }
@@ -217,7 +215,7 @@ impl FoundAllocator {
             return Err(AllocatorUnreadable::NotYet);
         }
         let is_forked = stat.is_forked();
-        let (reader, outcome) = search_libraries(&memory::of(&memory), libraries, state)?;
+        let (reader, outcome) = search_libraries(&memory, libraries, state)?;
         let location = state.add_location(&reader, id);
         Ok((Self { memory, pidfd, reader, location, is_forked, compared: None, nvml_memory }, outcome))
     }
@@ -245,28 +243,23 @@ impl FoundAllocator {
 
 /// Finds the allocator behind one of the libraries, and takes the first sample.
 fn search_libraries(
-    read: &dyn Fn(u64, &mut [u8]) -> bool,
+    memory: &File,
     libraries: Vec<u64>,
     state: &mut ThreadState,
 ) -> Result<(StatsReader, SampleOutcome), AllocatorUnreadable> {
-    let mut reason = AllocatorUnreadable::NoPytorch;
+    let mut why = AllocatorUnreadable::NoPytorch;
+    let read = memory::read_file(memory);
     for base in libraries {
-        let memory = &mut Memory::new(read);
-        reason = match locate(memory, base) {
-            Ok(location) => {
-                let mut reader = StatsReader::new(location);
-                match reader.sample(memory, UnusedCheck::All, state) {
-                    SampleOutcome::Gone => AllocatorUnreadable::NotYet,
-                    outcome => return Ok((reader, outcome)),
-                }
-            }
-            Err(NotFound::NoAllocator) => AllocatorUnreadable::NotYet,
-            Err(NotFound::NoSymbol) => AllocatorUnreadable::OldPytorch,
-            Err(NotFound::Foreign(ForeignAllocator::Async)) => AllocatorUnreadable::CudaMallocAsync,
-            Err(NotFound::Foreign(ForeignAllocator::Pluggable)) => AllocatorUnreadable::Pluggable,
+        let memory = &mut Memory::new(&read);
+        why = match locate(memory, base).map(StatsReader::new) {
+            Ok(mut reader) => match reader.sample(memory, UnusedCheck::All, state) {
+                SampleOutcome::Gone => AllocatorUnreadable::NotYet,
+                outcome => return Ok((reader, outcome)),
+            },
+            Err(why) => why,
         };
     }
-    Err(reason)
+    Err(why)
 }
 
 /// Returns the addresses where a process has loaded PyTorch's CUDA library, `libc10_cuda.so`.

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::device_stats::{CurrentAndPeak, DeviceStats};
-use super::locate::{AllocatorLocation, ForeignAllocator, NotFound, locate};
-use super::memory::Memory;
+use super::locate::{AllocatorLocation, locate};
+use super::memory::{Memory, one_by_one};
 use super::stats_reader::{SampleOutcome, StatsReader, ThreadState, UnusedCheck};
+use crate::protocol::snapshot::AllocatorUnreadable;
 
 const BASE: u64 = 0x7f00_0000_0000;
 const SYMBOL: u64 = BASE + 0x3008;
@@ -30,7 +31,7 @@ fn sample(
     check: UnusedCheck,
     read: &dyn Fn(u64, &mut [u8]) -> bool,
 ) -> Result<Vec<DeviceStats>, SampleOutcome> {
-    match reader.sample(&mut Memory::new(read), check, &mut ThreadState::default()) {
+    match reader.sample(&mut Memory::new(&one_by_one(read)), check, &mut ThreadState::default()) {
         SampleOutcome::Complete { .. } => Ok(reader.stats().to_vec()),
         sample => Err(sample),
     }
@@ -111,8 +112,8 @@ impl MemoryImage {
         self.put(HEAP + 0x3_8200, name.as_bytes());
     }
 
-    fn locate(&self) -> Result<AllocatorLocation, NotFound> {
-        locate(&mut Memory::new(&|at, buffer| self.read(at, buffer)), BASE)
+    fn locate(&self) -> Result<AllocatorLocation, AllocatorUnreadable> {
+        locate(&mut Memory::new(&one_by_one(|at, buffer| self.read(at, buffer))), BASE)
     }
 
     /// Takes a first sample.
@@ -288,7 +289,7 @@ fn devices_may_be_in_any_order_and_far_apart() {
 fn a_vector_of_a_billion_pointers_is_rejected() {
     let mut image = valid_image(0, 1, 0, &used_counters());
     image.words(OBJECT + 80, &[HEAP, HEAP + (8 << 30), HEAP + (8 << 30)]);
-    assert_eq!(image.locate(), Err(NotFound::NoAllocator));
+    assert_eq!(image.locate(), Err(AllocatorUnreadable::NotYet));
 }
 
 #[test]
@@ -298,26 +299,26 @@ fn pointers_in_a_circle_are_rejected() {
     for at in (8..0x6000 - 24).step_by(24) {
         image.words(OBJECT + at, &[OBJECT, OBJECT + 1024, OBJECT + 1024]);
     }
-    assert_eq!(image.locate(), Err(NotFound::NoAllocator));
+    assert_eq!(image.locate(), Err(AllocatorUnreadable::NotYet));
     // The elements of the vector are the same.
     let mut image = valid_image(0, 2, 0, &used_counters());
     image.words(HEAP, &[DEVICE, DEVICE]);
-    assert_eq!(image.locate(), Err(NotFound::NoAllocator));
+    assert_eq!(image.locate(), Err(AllocatorUnreadable::NotYet));
 }
 
 #[test]
 fn an_unused_allocator_is_not_found_yet() {
-    assert_eq!(valid_image(1, 2, 0, &Counters::default()).locate(), Err(NotFound::NoAllocator));
+    assert_eq!(valid_image(1, 2, 0, &Counters::default()).locate(), Err(AllocatorUnreadable::NotYet));
 }
 
 #[test]
 fn foreign_allocators_are_recognized_by_their_type() {
     let mut image = valid_image(1, 1, 0, &used_counters());
     image.set_type("N3c104cuda20CUDACachingAllocator15CudaMallocAsync24CudaMallocAsyncAllocatorE");
-    assert_eq!(image.locate(), Err(NotFound::Foreign(ForeignAllocator::Async)));
+    assert_eq!(image.locate(), Err(AllocatorUnreadable::CudaMallocAsync));
     let mut image = valid_image(1, 1, 0, &used_counters());
     image.set_type("N5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE");
-    assert_eq!(image.locate(), Err(NotFound::Foreign(ForeignAllocator::Pluggable)));
+    assert_eq!(image.locate(), Err(AllocatorUnreadable::Pluggable));
     let mut image = valid_image(1, 1, 0, &used_counters());
     image.set_type("N3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE");
     assert!(image.locate().is_ok());
@@ -327,7 +328,7 @@ fn foreign_allocators_are_recognized_by_their_type() {
 fn an_older_library_exports_no_allocator() {
     let mut image = valid_image(0, 1, 0, &used_counters());
     image.put(BASE + 0x801, b"_ZN3c104cuda20CUDACachingAllocator3getEv\0");
-    assert_eq!(image.locate(), Err(NotFound::NoSymbol));
+    assert_eq!(image.locate(), Err(AllocatorUnreadable::OldPytorch));
 }
 
 #[test]

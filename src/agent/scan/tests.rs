@@ -113,7 +113,7 @@ impl TestScan {
         let end = clock::now().after(DEADLINE);
         let mut last = None;
         while clock::now() < end {
-            if let Ok(AgentEvent::Sighted(result)) = self.events.recv_timeout(interval) {
+            if let Ok(AgentEvent::Scanned(result)) = self.events.recv_timeout(interval) {
                 if matches(&result) {
                     return *result;
                 }

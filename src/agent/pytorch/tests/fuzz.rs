@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use proptest::prelude::*;
 
 use super::super::locate::locate;
-use super::super::memory::{Memory, MemoryRange};
+use super::super::memory::{Memory, one_by_one};
 use super::super::stats_reader::{StatsReader, ThreadState, UnusedCheck};
 use super::{BASE, DEVICE, HEAP, MUTEX, OBJECT, STRIDE, SYMBOL, sample, used_counters, valid_image};
 use crate::agent::pytorch::device_stats::DeviceStats;
@@ -79,7 +79,7 @@ proptest! {
             reads.set(reads.get() + 1);
             image.read(at, buffer)
         };
-        if let Ok(location) = locate(&mut Memory::new(&read), BASE)
+        if let Ok(location) = locate(&mut Memory::new(&one_by_one(read)), BASE)
             && let Ok(stats) = sample(&mut StatsReader::new(location), UnusedCheck::All, &read)
         {
             prop_assert!(stats.iter().all(is_plausible), "{stats:?}");
@@ -88,12 +88,11 @@ proptest! {
     }
 
     /// The same with chosen numbers in headers, tables, pointers and statistics, and with memory that changes between two
-    /// reads, taken one by one or many at once.
+    /// reads.
     #[test]
     fn a_forged_pointer_chain_is_rejected_or_plausible(
         layout in 0..3usize,
         forgeries in proptest::collection::vec((0..FORGED.len(), 0..8u64, any_number(), 0..40_u32), 1..12),
-        at_once: bool,
     ) {
         let image = RefCell::new(valid_image(layout, 3, 1, &used_counters()));
         let reads = Cell::new(0_u32);
@@ -104,15 +103,8 @@ proptest! {
             }
             image.borrow().read(at, buffer)
         };
-        let read_many = |ranges: &[MemoryRange], buffer: &mut [u8]| {
-            let mut rest = buffer;
-            at_once && ranges.iter().all(|(at, size)| {
-                let (piece, others) = std::mem::take(&mut rest).split_at_mut(*size);
-                rest = others;
-                read(*at, piece)
-            })
-        };
-        let memory = || Memory::new(&read).with_read_many(&read_many);
+        let read = one_by_one(read);
+        let memory = || Memory::new(&read);
         if let Ok(mut reader) = locate(&mut memory(), BASE).map(StatsReader::new) {
             let mut state = ThreadState::default();
             for check in [UnusedCheck::All, UnusedCheck::One, UnusedCheck::Half, UnusedCheck::All] {
@@ -135,6 +127,7 @@ proptest! {
             }
             true
         };
+        let read = one_by_one(read);
         let memory = &mut Memory::new(&read);
         if let Ok(location) = locate(memory, BASE) {
             StatsReader::new(location).sample(memory, UnusedCheck::All, &mut ThreadState::default());

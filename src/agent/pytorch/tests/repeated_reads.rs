@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::super::memory::Memory;
+use super::super::memory::{Memory, one_by_one};
 use super::super::stats_reader::{SampleOutcome, StatsReader, ThreadState, UnusedCheck};
 use super::{CounterKind, DEVICE, MemoryImage, STRIDE, sample, used_counters, valid_image};
 
@@ -64,12 +64,12 @@ fn statistics_that_break_the_rules_are_rejected_even_when_they_do_not_change() {
     image.device(0, 608, &used_counters());
     let read = |at: u64, buffer: &mut [u8]| image.read(at, buffer);
     assert_eq!(
-        reader.sample(&mut Memory::new(&read), UnusedCheck::All, &mut ThreadState::default()),
+        reader.sample(&mut Memory::new(&one_by_one(read)), UnusedCheck::All, &mut ThreadState::default()),
         SampleOutcome::Torn
     );
     image.device(1, 608, &used_counters());
     let read = |at: u64, buffer: &mut [u8]| image.read(at, buffer);
-    let sample = reader.sample(&mut Memory::new(&read), UnusedCheck::All, &mut ThreadState::default());
+    let sample = reader.sample(&mut Memory::new(&one_by_one(read)), UnusedCheck::All, &mut ThreadState::default());
     assert_eq!(
         (sample, reader.stats()),
         (SampleOutcome::Complete { has_moved: true }, &[used_counters().stats(), used_counters().stats()][..])
