@@ -142,13 +142,16 @@ enum AgentEvent {
     Detail(Option<GpuUuid>),
 }
 
+/// A process that commands may act on.
+type CommandTarget = (ProcessId, Arc<ProcessFacts>);
+
 /// The processes of the newest snapshot, sorted by PID. Commands act on these only.
 #[derive(Debug, Clone, Default)]
-struct CommandTargets(Arc<Mutex<Vec<(ProcessId, Arc<ProcessFacts>)>>>);
+struct CommandTargets(Arc<Mutex<Vec<CommandTarget>>>);
 
 impl CommandTargets {
     /// Returns the process with this PID.
-    fn get(&self, pid: u32) -> Option<(ProcessId, Arc<ProcessFacts>)> {
+    fn get(&self, pid: u32) -> Option<CommandTarget> {
         let targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         targets.binary_search_by_key(&pid, |(process, _)| process.pid).ok().map(|at| targets[at].clone())
     }

@@ -122,7 +122,9 @@ impl CommandHandler {
             };
             if has_input {
                 let Ok(commands) = reader.read() else { return };
-                commands.into_iter().for_each(|command| self.perform(command));
+                for command in commands {
+                    self.perform(command);
+                }
             }
             self.check_held(&ended);
         }

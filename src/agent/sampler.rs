@@ -169,21 +169,17 @@ impl Call {
 /// The trouble that a hung call means.
 fn silence(call: &Call, since: Moment, now: Moment) -> Trouble {
     let starts = call.function == HANDLE && now.since(since) < GPU_START;
-    let sentence = match call.subject {
-        CallSubject::Driver => format!(
-            "the NVIDIA driver has not answered {}; it is asked again from time to time, and `dmesg | grep -i -e xid -e nvrm` may say why",
-            call.function
-        ),
-        CallSubject::Gpu(index) if starts => format!(
-            "GPU {index} has not answered {} yet; without persistence mode the driver starts a GPU then, which takes seconds",
-            call.function
-        ),
-        CallSubject::Gpu(index) => format!(
-            "GPU {index} has not answered {}; it is asked again from time to time, and `dmesg | grep -i xid` may say why",
-            call.function
-        ),
+    let (subject, words) = match call.subject {
+        CallSubject::Driver => ("the NVIDIA driver".to_owned(), "-e xid -e nvrm"),
+        CallSubject::Gpu(index) => (format!("GPU {index}"), "xid"),
     };
-    let cause = if starts { Cause::Starting } else { Cause::Hung };
+    let (cause, rest) = if starts {
+        let rest = " yet; without persistence mode the driver starts a GPU then, which takes seconds".to_owned();
+        (Cause::Starting, rest)
+    } else {
+        (Cause::Hung, format!("; it is asked again from time to time, and `dmesg | grep -i {words}` may say why"))
+    };
+    let sentence = format!("{subject} has not answered {}{rest}", call.function);
     Trouble { cause, sentence: sentence.into(), call: Some(call.function.into()), since }
 }
 

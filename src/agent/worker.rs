@@ -60,7 +60,7 @@ where
     ) -> io::Result<()> {
         self.generation += 1;
         let (sender, requests) = mpsc::sync_channel(1);
-        let progress = Arc::<Progress<Task>>::default();
+        let progress = Arc::new(Progress(Mutex::new(ProgressState::Idle)));
         let thread = WorkerThread {
             generation: self.generation,
             requests,
@@ -97,15 +97,20 @@ where
 
     /// When the task in progress will have taken too long; `None` while the thread is idle.
     pub(super) fn deadline(&self) -> Option<Moment> {
-        let (task, since) = self.thread.as_ref()?.1.lock().task?;
-        Some(since.after((self.limit)(&task)))
+        match *self.thread.as_ref()?.1.lock() {
+            ProgressState::Busy(task, since) => Some(since.after((self.limit)(&task))),
+            ProgressState::Idle | ProgressState::Abandoned => None,
+        }
     }
 
     /// Abandons the thread if its task takes too long. Returns that task and when it began.
     pub(super) fn abandon_overdue(&mut self, now: Moment) -> Option<(Task, Moment)> {
         let mut state = self.thread.as_ref()?.1.lock();
-        let (task, since) = state.task.filter(|(task, since)| now >= since.after((self.limit)(task)))?;
-        state.is_abandoned = true;
+        let ProgressState::Busy(task, since) = *state else { return None };
+        if now < since.after((self.limit)(&task)) {
+            return None;
+        }
+        *state = ProgressState::Abandoned;
         drop(state);
         self.thread = None;
         self.abandoned.insert(self.generation, task);
@@ -126,9 +131,9 @@ where
     pub(super) fn pretend(&mut self, task: Task, since: Moment) {
         if self.thread.is_none() {
             self.generation += 1;
-            self.thread = Some((mpsc::sync_channel(1).0, Arc::default()));
+            self.thread = Some((mpsc::sync_channel(1).0, Arc::new(Progress(Mutex::new(ProgressState::Idle)))));
         }
-        self.thread.as_ref().unwrap().1.lock().task = Some((task, since));
+        self.thread.as_ref().unwrap().1.begin(task, since);
     }
 }
 
@@ -155,17 +160,12 @@ pub(super) enum Received<Task, Output> {
 #[derive(Debug)]
 pub(super) struct Progress<Task>(Mutex<ProgressState<Task>>);
 
-#[derive(Debug)]
-struct ProgressState<Task> {
+#[derive(Debug, Clone, Copy)]
+enum ProgressState<Task> {
+    Idle,
     /// The task in progress, and when it began.
-    task: Option<(Task, Moment)>,
-    is_abandoned: bool,
-}
-
-impl<Task> Default for Progress<Task> {
-    fn default() -> Self {
-        Self(Mutex::new(ProgressState { task: None, is_abandoned: false }))
-    }
+    Busy(Task, Moment),
+    Abandoned,
 }
 
 impl<Task> Progress<Task> {
@@ -173,25 +173,29 @@ impl<Task> Progress<Task> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Announces a task that may hang. Returns false, and announces nothing, when the thread was abandoned.
-    pub(super) fn begin(&self, task: Task, now: Moment) -> bool {
-        let mut state = self.lock();
-        if !state.is_abandoned {
-            state.task = Some((task, now));
+    /// Changes the state unless the thread was abandoned. Returns whether it was changed.
+    fn set(&self, state: ProgressState<Task>) -> bool {
+        let mut current = self.lock();
+        let is_abandoned = matches!(*current, ProgressState::Abandoned);
+        if !is_abandoned {
+            *current = state;
         }
-        !state.is_abandoned
+        !is_abandoned
     }
 
-    /// Takes back what [`Progress::begin`] announced. Returns false when the thread was abandoned.
+    /// Announces a task that may hang. Returns false when the thread was abandoned.
+    pub(super) fn begin(&self, task: Task, now: Moment) -> bool {
+        self.set(ProgressState::Busy(task, now))
+    }
+
+    /// Announces that the task has ended. Returns false when the thread was abandoned.
     pub(super) fn end(&self) -> bool {
-        let mut state = self.lock();
-        state.task = None;
-        !state.is_abandoned
+        self.set(ProgressState::Idle)
     }
 
     /// Whether the owner abandoned this thread: it should return as soon as it can.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.lock().is_abandoned
+        matches!(*self.lock(), ProgressState::Abandoned)
     }
 }
 

@@ -46,16 +46,19 @@ pub(super) struct SignalRecord {
     pub(super) comm: Text,
     pub(super) argv: Option<Argv>,
     pub(super) owner_uid: Option<u32>,
-    #[serde(serialize_with = "serialize_name")]
-    pub(super) owner: Option<u32>,
+    pub(super) owner: Option<UserName>,
     pub(super) signal: Signal,
     pub(super) mode: SignalMode,
 }
 
-/// Serializes the name of a user. This runs on the audit thread, since the list of users may be long.
-#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
-fn serialize_name<S: Serializer>(uid: &Option<u32>, serializer: S) -> Result<S::Ok, S::Error> {
-    uid.map(user_name).serialize(serializer)
+/// A user, by ID. The audit thread looks up the name, since the list of users may be long.
+#[derive(Debug)]
+pub(super) struct UserName(pub(super) u32);
+
+impl Serialize for UserName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        user_name(self.0).serialize(serializer)
+    }
 }
 
 /// A line of the log.

@@ -16,14 +16,14 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal as Number, pidfd_send_signal};
 
 use self::observe::StopActivity;
-use self::plan::{EndPlan, SeenProcess};
+use self::plan::{Parents, SeenProcess, joining, leaves_first};
 use super::audit::SignalMode;
 use super::held::HeldProcess;
 use super::refusal::Refusal;
@@ -39,13 +39,23 @@ static FORCED_END: Mutex<()> = Mutex::new(());
 /// The pidfds of the processes that are stopped now. They are continued if a bug ends the agent halfway.
 static STOPPED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
+fn stopped() -> MutexGuard<'static, Vec<OwnedFd>> {
+    STOPPED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Continues stopped processes, mostly children before their parents.
+fn continue_stopped(stopped: &[OwnedFd]) {
+    for pidfd in stopped.iter().rev() {
+        // The process may have ended.
+        let _ended = pidfd_send_signal(pidfd, Number::CONT);
+    }
+}
+
 /// Continues all stopped processes, after a panic of the thread that stopped them.
 pub(in crate::agent) fn abort_forced_end() {
     // If the mutex is locked, the calling thread itself holds it.
-    let Ok(stopped) = STOPPED.try_lock() else { return };
-    for pidfd in &*stopped {
-        // The process may have ended.
-        let _ended = pidfd_send_signal(pidfd, Number::CONT);
+    if let Ok(stopped) = STOPPED.try_lock() {
+        continue_stopped(&stopped);
     }
 }
 
@@ -78,24 +88,16 @@ impl CommandHandler {
             Ok(()) => forced_end.kill_all(),
             Err(why) => forced_end.continue_all(&shown, &why),
         }
-        STOPPED.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        stopped().clear();
         drop(guard);
     }
 }
 
-/// A process that is to end.
-#[derive(Debug)]
-struct EndedMember {
-    process: ProcessId,
-    /// Another program had stopped it, so it is not continued.
-    was_stopped: bool,
-    activity: StopActivity,
-}
-
 struct ForcedEnd<'a> {
     handler: &'a mut CommandHandler,
-    plan: EndPlan,
-    members: BTreeMap<u32, EndedMember>,
+    parents: Parents,
+    /// The members, by PID.
+    members: BTreeMap<u32, (ProcessId, StopActivity)>,
     started: Moment,
 }
 
@@ -111,7 +113,7 @@ impl<'a> ForcedEnd<'a> {
     const MOST_SCANS: u32 = 10;
 
     fn new(handler: &'a mut CommandHandler) -> Self {
-        Self { handler, plan: EndPlan::default(), members: BTreeMap::new(), started: clock::now() }
+        Self { handler, parents: Parents::new(), members: BTreeMap::new(), started: clock::now() }
     }
 
     /// Stops the shown processes and all their descendants, or returns why that is not possible.
@@ -140,7 +142,7 @@ impl<'a> ForcedEnd<'a> {
         // One scan serves for all generations: each is a parent only once it is stopped.
         loop {
             let mut has_joined = false;
-            for seen in self.plan.joining(&scan) {
+            for seen in joining(&self.parents, &scan) {
                 has_joined |= self.join(seen)?;
             }
             if !has_joined {
@@ -154,7 +156,7 @@ impl<'a> ForcedEnd<'a> {
     /// Holds and stops a child of a member. Returns false when it is none any more.
     fn join(&mut self, SeenProcess { pid, start_ticks, .. }: SeenProcess) -> Result<bool, String> {
         self.handler.protected.check(pid)?;
-        if self.plan.0.len() >= self.handler.most_held {
+        if self.parents.len() >= self.handler.most_held {
             return Err(Refusal::TooMany(pid, self.handler.most_held).into());
         }
         let process = ProcessId { pid, start_ticks: Some(start_ticks) };
@@ -163,9 +165,7 @@ impl<'a> ForcedEnd<'a> {
             held => held?,
         };
         // The process of this pidfd must be the child of a member now, and that member must still have its PID.
-        let Some(parent) = held.parent().and_then(|pid| self.members.get(&pid)).map(|member| member.process) else {
-            return Ok(false);
-        };
+        let Some((parent, _)) = held.parent().and_then(|pid| self.members.get(&pid)).copied() else { return Ok(false) };
         if held.has_ended() || self.handler.held.get(&parent).is_none_or(HeldProcess::is_reaped) {
             return Ok(false);
         }
@@ -188,16 +188,17 @@ impl<'a> ForcedEnd<'a> {
     /// Stops a held process, and makes it a member.
     fn stop(&mut self, process: ProcessId, mode: SignalMode) -> Result<(), String> {
         let held = self.handler.held.get(&process).ok_or(Refusal::NotHeld(process.pid))?;
-        let was_stopped = held.state() == Some(State::Stopped);
+        let (was_stopped, pidfd) = (held.state() == Some(State::Stopped), held.duplicate()?);
         held.send(Number::STOP)?;
+        // A process that another program has stopped is not continued.
         if !was_stopped {
-            STOPPED.lock().unwrap_or_else(PoisonError::into_inner).extend(held.duplicate());
+            stopped().push(pidfd);
         }
         self.handler.audit.signal(held.record(Signal::Kill, mode));
         // A process that was reaped has no parent, and is no member.
         if let Some(parent) = held.parent() {
-            self.plan.0.insert(process.pid, parent);
-            self.members.insert(process.pid, EndedMember { process, was_stopped, activity: StopActivity::Moving });
+            self.parents.insert(process.pid, parent);
+            self.members.insert(process.pid, (process, StopActivity::Moving));
         }
         Ok(())
     }
@@ -206,10 +207,10 @@ impl<'a> ForcedEnd<'a> {
     fn wait_for_stops(&mut self) -> Result<(), String> {
         loop {
             let mut running = None;
-            for (pid, member) in &mut self.members {
-                if member.activity == StopActivity::Moving {
-                    member.activity = StopActivity::of_process(*pid);
-                    running = running.or((member.activity == StopActivity::Moving).then_some(*pid));
+            for (pid, (_, activity)) in &mut self.members {
+                if *activity == StopActivity::Moving {
+                    *activity = StopActivity::of_process(*pid);
+                    running = running.or((*activity == StopActivity::Moving).then_some(*pid));
                 }
             }
             let Some(pid) = running else { return Ok(()) };
@@ -227,13 +228,13 @@ impl<'a> ForcedEnd<'a> {
     /// that was continued meanwhile.
     fn are_all_still(&mut self) -> bool {
         let (mut is_blocked, mut is_moving) = (false, false);
-        for (pid, member) in &mut self.members {
-            member.activity = StopActivity::of_process(*pid);
-            is_blocked |= member.activity == StopActivity::Blocked;
-            if member.activity == StopActivity::Moving {
+        for (pid, (process, activity)) in &mut self.members {
+            *activity = StopActivity::of_process(*pid);
+            is_blocked |= *activity == StopActivity::Blocked;
+            if *activity == StopActivity::Moving {
                 is_moving = true;
                 // If that fails, `wait_for_stops` names the process.
-                let _refusal = self.handler.held.get(&member.process).map(|held| held.send(Number::STOP));
+                let _refusal = self.handler.held.get(process).map(|held| held.send(Number::STOP));
             }
         }
         if is_blocked && !self.lasts(Self::BLOCKED) {
@@ -243,33 +244,23 @@ impl<'a> ForcedEnd<'a> {
         !is_moving
     }
 
-    /// Returns the members, children before their parents.
-    fn leaves_first(&self) -> Vec<ProcessId> {
-        self.plan.leaves_first().iter().filter_map(|pid| Some(self.members.get(pid)?.process)).collect()
-    }
-
-    /// Kills all members.
+    /// Kills all members, children before their parents.
     fn kill_all(&mut self) {
-        for process in self.leaves_first() {
-            if let Some(held) = self.handler.held.get_mut(&process) {
+        for pid in leaves_first(&self.parents) {
+            if let Some((process, _)) = self.members.get(&pid)
+                && let Some(held) = self.handler.held.get_mut(process)
+            {
                 let outcome = held.signal(Signal::Kill, clock::now());
-                self.handler.report(process, outcome);
+                self.handler.report(*process, outcome);
             }
         }
     }
 
     /// Continues all members, and reports why none was ended.
     fn continue_all(&mut self, shown: &BTreeSet<ProcessId>, why: &str) {
-        for process in self.leaves_first() {
-            if !self.members.get(&process.pid).is_some_and(|member| member.was_stopped)
-                && let Some(held) = self.handler.held.get(&process)
-            {
-                // The process may have ended.
-                let _ended = held.send(Number::CONT);
-            }
-        }
+        continue_stopped(&stopped());
         // If a stop failed, not all shown processes are members.
-        let members = self.members.values().map(|member| member.process);
+        let members = self.members.values().map(|(process, _)| *process);
         let reason = format!("nothing was ended: {why}");
         for process in members.chain(shown.iter().copied()).collect::<BTreeSet<ProcessId>>() {
             self.handler.report(process, Outcome::Resumed { reason: reason.as_str().into() });
@@ -283,8 +274,8 @@ impl<'a> ForcedEnd<'a> {
     /// Waits a millisecond, or until a member that is not still has ended.
     fn wait(&self) {
         let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-        let active = self.members.values().filter(|member| member.activity != StopActivity::Still);
-        let pidfds = active.filter_map(|member| self.handler.held.get(&member.process)?.running_pidfd());
+        let active = self.members.values().filter(|(_, activity)| *activity != StopActivity::Still);
+        let pidfds = active.filter_map(|(process, _)| self.handler.held.get(process)?.running_pidfd());
         let mut fds: Vec<PollFd<'_>> = pidfds.map(|pidfd| PollFd::from_borrowed_fd(pidfd, PollFlags::IN)).collect();
         // An interrupted wait is a short one.
         let _woken = poll(&mut fds, Some(&a_millisecond));

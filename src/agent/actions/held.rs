@@ -9,10 +9,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_signal, test_kill_process};
 
-use super::audit::{SignalMode, SignalRecord};
+use super::audit::{SignalMode, SignalRecord, UserName};
 use super::refusal::Refusal;
 use crate::agent::procfs::files;
 use crate::agent::procfs::stat::{self, ProcStat, living_thread};
@@ -122,7 +122,7 @@ impl HeldProcess {
     /// Returns the audit record of a signal to it.
     pub(super) fn record(&self, signal: Signal, mode: SignalMode) -> SignalRecord {
         let (comm, argv, owner) = (self.comm.clone(), self.argv.clone(), self.owner());
-        SignalRecord { process: self.process, comm, argv, owner_uid: owner, owner, signal, mode }
+        SignalRecord { process: self.process, comm, argv, owner_uid: owner, owner: owner.map(UserName), signal, mode }
     }
 
     /// Returns the PID of its parent now. `None` when it has been reaped.
@@ -142,9 +142,9 @@ impl HeldProcess {
         field.filter(|_| !self.is_reaped())
     }
 
-    /// Duplicates the pidfd. `None` when there are no descriptors left.
-    pub(super) fn duplicate(&self) -> Option<OwnedFd> {
-        self.pidfd.try_clone().ok()
+    /// Duplicates the pidfd.
+    pub(super) fn duplicate(&self) -> Result<OwnedFd, Refusal> {
+        fcntl_dupfd_cloexec(&self.pidfd, 0).map_err(|error| self.refusal(error))
     }
 
     /// Sends a signal without watching its effect. No error if the process has ended.

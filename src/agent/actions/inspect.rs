@@ -96,8 +96,9 @@ fn inspect(process: ProcessId, token: Arc<()>) -> Option<Inspection> {
     }
     let locked = directory.clone();
     let locked = call_in_time("inspect-maps", LOCK_LIMIT, move || {
-        let _token = token;
-        (locked.read("environ"), locked.read("smaps_rollup"))
+        let parts = (locked.read("environ"), locked.read("smaps_rollup"));
+        drop(token);
+        parts
     });
     if locked.is_none() {
         trouble.push("its environment and memory do not answer: it may hang in the kernel".to_owned());
@@ -177,18 +178,14 @@ fn parse_pss(maps: &[u8]) -> Option<Bytes> {
     Some(Bytes::from_kib(kib))
 }
 
-/// Splits the table of limits at the columns of its head.
+/// Parses the table of limits: name, soft limit, hard limit. Names contain single spaces.
 fn parse_limits(limits: &[u8]) -> Vec<(Text, Text, Text)> {
-    let limits = String::from_utf8_lossy(limits);
-    let mut lines = limits.lines();
-    let head = lines.next().unwrap_or_default();
-    let (Some(soft), Some(hard)) = (head.find("Soft Limit"), head.find("Hard Limit")) else { return Vec::new() };
-    let units = head.find("Units").unwrap_or(head.len());
     let row = |line: &str| {
-        let column = |from, to| line.get(from..usize::min(to, line.len())).map(|text| Text::from(text.trim_end()));
-        Some((column(0, soft)?, column(soft, hard)?, column(hard, units)?))
+        let (name, values) = line.split_once("  ")?;
+        let mut values = values.split_ascii_whitespace();
+        Some((name.into(), values.next()?.into(), values.next()?.into()))
     };
-    lines.filter_map(row).collect()
+    String::from_utf8_lossy(limits).lines().skip(1).filter_map(row).collect()
 }
 
 /// Returns the PID and the kernel's name of a parent and its ancestors.

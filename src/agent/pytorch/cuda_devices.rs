@@ -27,8 +27,8 @@ use crate::protocol::snapshot::{
 const NVML_DELAY: u64 = 1 << 30;
 /// The most bytes that a process has besides PyTorch's: the context, kernels, NCCL buffers.
 const MOST_OVERHEAD: u64 = 4 << 30;
-/// The most steps in the search for an assignment by memory.
-const MOST_STEPS: u32 = 10_000;
+/// The most assignments of some of the devices that are kept in the search for the only one of all.
+const MOST_ASSIGNMENTS: usize = 1000;
 
 /// The memory of a process on one GPU, as NVML reports it.
 struct GpuMemory {
@@ -188,30 +188,20 @@ fn by_uuid(gpus: &[Gpu], name: &str) -> Option<usize> {
 
 /// Returns the only assignment in which each device fits the memory of its GPU. `None` when there is none, or more than one.
 fn by_memory(used: &[usize], stats: &[DeviceStats], used_gpus: &[GpuMemory]) -> Option<Vec<usize>> {
-    fn search(
-        devices: &[&DeviceStats],
-        used_gpus: &[GpuMemory],
-        taken: &mut Vec<usize>,
-        found: &mut Vec<Vec<usize>>,
-        steps_left: &mut u32,
-    ) {
-        let Some((first, rest)) = devices.split_first() else { return found.push(taken.clone()) };
-        for used in used_gpus.iter().filter(|used| used.fits(first)) {
-            *steps_left = steps_left.saturating_sub(1);
-            if *steps_left == 0 || found.len() > 1 {
-                return;
-            }
-            if !taken.contains(&used.gpu) {
-                taken.push(used.gpu);
-                search(rest, used_gpus, taken, found, steps_left);
-                taken.pop();
-            }
+    let mut assignments: Vec<Vec<usize>> = vec![vec![]];
+    for device in used {
+        let fitting = || used_gpus.iter().filter(|used| used.fits(&stats[*device])).map(|used| used.gpu);
+        let longer = assignments.iter().flat_map(|assigned| {
+            let free = fitting().filter(|gpu| !assigned.contains(gpu));
+            free.map(|gpu| [assigned.as_slice(), &[gpu]].concat())
+        });
+        assignments = longer.take(MOST_ASSIGNMENTS + 1).collect();
+        if assignments.len() > MOST_ASSIGNMENTS {
+            return None;
         }
     }
-    let devices: Vec<&DeviceStats> = used.iter().map(|device| &stats[*device]).collect();
-    let (mut found, mut steps_left) = (Vec::new(), MOST_STEPS);
-    search(&devices, used_gpus, &mut Vec::new(), &mut found, &mut steps_left);
-    if steps_left == 0 || found.len() != 1 { None } else { found.pop() }
+    let only = assignments.pop()?;
+    assignments.is_empty().then_some(only)
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ fn record() -> SignalRecord {
         comm: Text::new("py\x1b[2J"),
         argv: Some(["python", "train.py\n"].map(Text::from).into_iter().collect()),
         owner_uid: Some(4_000_001),
-        owner: Some(4_000_001),
+        owner: Some(UserName(4_000_001)),
         signal: Signal::Kill,
         mode: SignalMode::Job,
     }

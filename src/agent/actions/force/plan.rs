@@ -14,31 +14,25 @@ pub(super) struct SeenProcess {
     pub(super) start_ticks: u64,
 }
 
-/// The members, by PID, each with the PID of its parent.
-#[derive(Debug, Default)]
-pub(super) struct EndPlan(pub(super) BTreeMap<u32, u32>);
+/// The PIDs of the members, each with the PID of its parent.
+pub(super) type Parents = BTreeMap<u32, u32>;
 
-impl EndPlan {
-    /// Returns the children of members in a scan that are no members themselves. Their own children come when they are
-    /// members.
-    pub(super) fn joining(&self, scan: &[SeenProcess]) -> Vec<SeenProcess> {
-        let is_joining = |seen: &&SeenProcess| self.0.contains_key(&seen.parent) && !self.0.contains_key(&seen.pid);
-        scan.iter().filter(is_joining).copied().collect()
-    }
+/// Returns the children of members in a scan that are no members themselves. Their own children come when they are members.
+pub(super) fn joining(members: &Parents, scan: &[SeenProcess]) -> Vec<SeenProcess> {
+    let is_joining = |seen: &&SeenProcess| members.contains_key(&seen.parent) && !members.contains_key(&seen.pid);
+    scan.iter().filter(is_joining).copied().collect()
+}
 
-    /// Returns the members, children before their parents.
-    pub(super) fn leaves_first(&self) -> Vec<u32> {
-        let mut members: Vec<u32> = self.0.keys().copied().collect();
-        members.sort_by_cached_key(|member| Reverse(self.depth(*member)));
-        members
-    }
-
-    /// Counts the members above this one. Parents that were read one by one could form a circle: the count ends there, and
-    /// the order no longer matters.
-    fn depth(&self, member: u32) -> usize {
-        let above = std::iter::successors(self.0.get(&member), |parent| self.0.get(parent));
-        above.take(self.0.len() + 1).count()
-    }
+/// Returns the members, children before their parents. Parents that were read one by one could form a circle: then the order
+/// no longer matters.
+pub(super) fn leaves_first(members: &Parents) -> Vec<u32> {
+    let depth = |member: &u32| {
+        let above = std::iter::successors(members.get(member), |parent| members.get(parent));
+        above.take(members.len() + 1).count()
+    };
+    let mut ordered: Vec<u32> = members.keys().copied().collect();
+    ordered.sort_by_cached_key(|member| Reverse(depth(member)));
+    ordered
 }
 
 #[cfg(test)]
@@ -74,9 +68,9 @@ mod tests {
         forest.iter().filter(is_below).map(|seen| seen.pid).collect()
     }
 
-    fn plan_of(shown: &BTreeSet<u32>, forest: &[SeenProcess]) -> EndPlan {
+    fn members_of(shown: &BTreeSet<u32>, forest: &[SeenProcess]) -> Parents {
         let members = forest.iter().filter(|seen| shown.contains(&seen.pid));
-        EndPlan(members.map(|seen| (seen.pid, seen.parent)).collect())
+        members.map(|seen| (seen.pid, seen.parent)).collect()
     }
 
     fn some_of(forest: &[SeenProcess], picks: &[prop::sample::Index]) -> BTreeSet<u32> {
@@ -91,13 +85,13 @@ mod tests {
             picks in proptest::collection::vec(any::<prop::sample::Index>(), 1..6),
         ) {
             let shown = some_of(&forest, &picks);
-            let mut plan = plan_of(&shown, &forest);
-            while let joining = plan.joining(&forest) && !joining.is_empty() {
-                plan.0.extend(joining.iter().map(|seen| (seen.pid, seen.parent)));
+            let mut members = members_of(&shown, &forest);
+            while let joining = joining(&members, &forest) && !joining.is_empty() {
+                members.extend(joining.iter().map(|seen| (seen.pid, seen.parent)));
             }
-            let order = plan.leaves_first();
+            let order = leaves_first(&members);
             prop_assert_eq!(order.iter().copied().collect::<BTreeSet<_>>(), closure(&shown, &forest));
-            prop_assert_eq!(order.len(), plan.0.len());
+            prop_assert_eq!(order.len(), members.len());
             let place = |pid: u32| order.iter().position(|member| *member == pid);
             for seen in &forest {
                 if let (Some(child), Some(parent)) = (place(seen.pid), place(seen.parent)) {
@@ -112,12 +106,12 @@ mod tests {
             scans in proptest::collection::vec(forest(), 1..5),
             picks in proptest::collection::vec(any::<prop::sample::Index>(), 1..4),
         ) {
-            let mut plan = plan_of(&some_of(&scans[0], &picks), &scans[0]);
+            let mut members = members_of(&some_of(&scans[0], &picks), &scans[0]);
             for scan in &scans {
-                for joining in plan.joining(scan) {
+                for joining in joining(&members, scan) {
                     prop_assert!(scan.contains(&joining));
-                    prop_assert!(plan.0.contains_key(&joining.parent) && !plan.0.contains_key(&joining.pid));
-                    plan.0.insert(joining.pid, joining.parent);
+                    prop_assert!(members.contains_key(&joining.parent) && !members.contains_key(&joining.pid));
+                    members.insert(joining.pid, joining.parent);
                 }
             }
         }
@@ -125,8 +119,8 @@ mod tests {
         /// Parents that were read one by one may form a circle.
         #[test]
         fn parents_in_a_circle_have_an_order(pairs in proptest::collection::vec((2..20_u32, 2..20_u32), 1..30)) {
-            let plan = EndPlan(pairs.into_iter().collect());
-            prop_assert_eq!(plan.leaves_first().len(), plan.0.len());
+            let members: Parents = pairs.into_iter().collect();
+            prop_assert_eq!(leaves_first(&members).len(), members.len());
         }
     }
 }
