@@ -47,12 +47,11 @@ use crate::protocol::snapshot::{
 /// The readings of one pass over the driver.
 #[derive(Debug, Clone)]
 struct Readings {
-    /// The driver itself.
     driver: Driver,
     /// Every GPU, by index. The instances of a split GPU come right after it.
     gpus: Vec<GpuReadings>,
     /// Allocator stats of the simulated machine's processes, by PID. These processes have no PyTorch.
-    simulated: Vec<(u32, Vec<pytorch::DeviceStats>)>,
+    simulated: Vec<(u32, pytorch::ReadOutcome)>,
 }
 
 /// The readings of one GPU or MIG instance.
@@ -108,9 +107,7 @@ struct NvmlProcess {
     pid: u32,
     /// The time when the list was asked for. A process that started later is another one.
     listed: Moment,
-    /// The lists that name it.
     usage: Use,
-    /// Device memory that it uses.
     memory: Reading<Bytes>,
     /// Share of the time since the last pass in which its kernels ran.
     sm: Reading<Percent>,
@@ -121,9 +118,7 @@ struct NvmlProcess {
 enum AgentEvent {
     /// A pass over the driver ended, or an abandoned thread came back from its call.
     Sampled(worker::WorkerMessage<Box<Readings>>),
-    /// A slow file was read.
     SlowFile(procfs::SlowFilesMessage),
-    /// A scan ended.
     Scanned(Box<scan::ScanResult>),
     /// New allocator stats, or an abandoned thread came back from its process.
     Allocators(worker::WorkerMessage<Vec<(ProcessId, pytorch::ReadOutcome)>>),
@@ -150,7 +145,6 @@ type CommandTarget = (ProcessId, Arc<ProcessFacts>);
 struct CommandTargets(Arc<Mutex<Vec<CommandTarget>>>);
 
 impl CommandTargets {
-    /// Returns the process with this PID.
     fn get(&self, pid: u32) -> Option<CommandTarget> {
         let targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         targets.binary_search_by_key(&pid, |(process, _)| process.pid).ok().map(|at| targets[at].clone())

@@ -11,6 +11,7 @@ use std::io;
 
 use self::processes::{Actor, DemoRole};
 pub use self::processes::{ROLE_VARIABLE, be};
+use super::pytorch::AllocatorReading;
 use super::{NvmlProcess, Readings, clock};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{Driver, GpuUuid};
@@ -41,7 +42,10 @@ impl Machine {
             simulated: self
                 .actors
                 .iter()
-                .filter_map(|actor| Some((actor.pid, vec![scene::allocator(actor.role, seconds)?])))
+                .filter_map(|actor| {
+                    let devices = [scene::allocator(actor.role, seconds)?].into();
+                    Some((actor.pid, Ok(AllocatorReading { devices, ..AllocatorReading::default() })))
+                })
                 .collect(),
             gpus: (0..scene::GPUS)
                 .map(|gpu| scene::gpu(gpu, now, seconds, on_gpu(gpu, false), &on_gpu(gpu, true)))

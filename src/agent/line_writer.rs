@@ -20,8 +20,8 @@ use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::Snapshot;
 
 /// Time between full lines. A program that begins to read in the middle of the stream, or of a recording of it, knows
-/// everything after this time. A full line of 1000 processes takes a few milliseconds to write, which is less than
-/// 0.1 % of a CPU at this interval.
+/// everything after this time. Measured with 16 GPUs and 1000 processes: a full line takes 5.5 ms of CPU time and 880 kB, a
+/// tick 0.7 ms and 88 kB. At this interval, full lines are 1 % of the CPU time of an agent.
 const FULL_LINE_EVERY: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Default)]

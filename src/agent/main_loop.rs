@@ -11,7 +11,7 @@ use super::host::HostReader;
 use super::line_writer::LineWriter;
 use super::procfs::Processes;
 use super::procfs::device_files::DeviceFiles;
-use super::pytorch::{AllocatorReader, AllocatorReading, cuda_devices};
+use super::pytorch::{AllocatorReader, cuda_devices};
 use super::sampler::{self, Sampler};
 use super::scan::{ScanRequest, ScanResult, ScanScope, ScanThread, UnaccountedBaseline};
 use super::{AgentEvent, CommandTargets, GpuReadings, Readings, actions, clock};
@@ -246,11 +246,9 @@ impl MainLoop {
         let mut processes: Vec<_> = self.processes.end_pass().cloned().collect();
         for process in &mut processes {
             let simulated = self.readings.simulated.iter().find(|(pid, _)| *pid == process.id.pid);
-            let simulated = simulated.map(|(_, stats)| {
-                Ok(AllocatorReading { devices: stats.clone().into(), ..AllocatorReading::default() })
-            });
             let result = self.allocators.as_ref().and_then(|allocators| allocators.result(process.id));
-            let result = result.or(simulated.as_ref()).zip(self.processes.cuda_environment(process.id));
+            let result = result.or(simulated.map(|(_, result)| result));
+            let result = result.zip(self.processes.cuda_environment(process.id));
             process.allocator =
                 result.map(|(result, cuda)| cuda_devices::allocator_stats(result, process.id, &gpus, cuda).into());
         }

@@ -158,26 +158,15 @@ fn read_all(thread: &WorkerThread<Vec<ReadRequest>, ProcessId, ReadResults>) {
                 results
                     .extend(target.read(*request, now, &mut searches, &mut state).map(|result| (id, result.clone())));
             }
-            drop_unproven(&mut results, &mut targets);
+            // Memory that was read by PID may be that of a later process. Unchanged bytes need no identity check.
+            let pidfds = results.iter().filter_map(|(id, _)| Some((*id, targets.get(id)?.pidfd()?)));
+            for ended in memory::ended(pidfds) {
+                targets.remove(&ended);
+                results.retain(|(id, _)| *id != ended);
+            }
             if !thread.progress.end() || !results.is_empty() && !thread.deliver(results) {
                 return;
             }
         }
-    }
-}
-
-/// Drops the results of processes that have ended: memory that was read by PID may be that of a later process. Results that
-/// are not new need no such check, since their bytes did not change.
-fn drop_unproven(results: &mut ReadResults, targets: &mut BTreeMap<ProcessId, TargetProcess>) {
-    let pidfds = results.iter().filter_map(|(id, _)| Some((*id, targets.get(id)?.pidfd()?)));
-    let (ended, unknown) = memory::ended(pidfds);
-    for id in &ended {
-        targets.remove(id);
-    }
-    results.retain(|(id, _)| !ended.contains(id));
-    // The earlier result is out of date too. The next pass reads the process again.
-    for (id, result) in results.iter_mut().filter(|(id, _)| unknown.contains(id)) {
-        *result = Err(AllocatorUnreadable::NotYet);
-        targets.entry(*id).and_modify(TargetProcess::report_again);
     }
 }

@@ -165,7 +165,8 @@ impl<'a> ForcedEnd<'a> {
             held => held?,
         };
         // The process of this pidfd must be the child of a member now, and that member must still have its PID.
-        let Some((parent, _)) = held.parent().and_then(|pid| self.members.get(&pid)).copied() else { return Ok(false) };
+        let parent = held.state_and_parent().and_then(|(_, pid)| self.members.get(&pid)).copied();
+        let Some((parent, _)) = parent else { return Ok(false) };
         if held.has_ended() || self.handler.held.get(&parent).is_none_or(HeldProcess::is_reaped) {
             return Ok(false);
         }
@@ -188,7 +189,8 @@ impl<'a> ForcedEnd<'a> {
     /// Stops a held process, and makes it a member.
     fn stop(&mut self, process: ProcessId, mode: SignalMode) -> Result<(), String> {
         let held = self.handler.held.get(&process).ok_or(Refusal::NotHeld(process.pid))?;
-        let (was_stopped, pidfd) = (held.state() == Some(State::Stopped), held.duplicate()?);
+        let was_stopped = held.state_and_parent().is_some_and(|(state, _)| state == State::Stopped);
+        let pidfd = held.duplicate()?;
         held.send(Number::STOP)?;
         // A process that another program has stopped is not continued.
         if !was_stopped {
@@ -196,14 +198,13 @@ impl<'a> ForcedEnd<'a> {
         }
         self.handler.audit.signal(held.record(Signal::Kill, mode));
         // A process that was reaped has no parent, and is no member.
-        if let Some(parent) = held.parent() {
+        if let Some((_, parent)) = held.state_and_parent() {
             self.parents.insert(process.pid, parent);
             self.members.insert(process.pid, (process, StopActivity::Moving));
         }
         Ok(())
     }
 
-    /// Waits until no member runs.
     fn wait_for_stops(&mut self) -> Result<(), String> {
         loop {
             let mut running = None;

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_
 use super::audit::{SignalMode, SignalRecord, UserName};
 use super::refusal::Refusal;
 use crate::agent::procfs::files;
-use crate::agent::procfs::stat::{self, ProcStat, living_thread};
+use crate::agent::procfs::stat::{self, living_thread};
 use crate::base::text::{Argv, Text};
 use crate::base::units::Moment;
 use crate::protocol::command::Signal;
@@ -45,12 +45,9 @@ impl HeldProcess {
     /// How long a parent may take to reap before its child is called a zombie.
     const REAP_TIME: Duration = Duration::from_millis(200);
 
-    /// How often to check whether it was reaped, until it is reported as a zombie. Its pidfd stays readable, so polling it
+    /// The shortest and the longest time between two checks whether it was reaped. Its pidfd stays readable, so polling it
     /// would spin.
-    const REAP_CHECK: Duration = Duration::from_millis(10);
-
-    /// The same for a reported zombie.
-    const ZOMBIE_CHECK: Duration = Duration::from_millis(250);
+    const REAP_CHECK: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
     /// Opens a pidfd of that process, or returns why it must not be signalled.
     ///
@@ -119,30 +116,19 @@ impl HeldProcess {
         files::real_uid(self.process.pid).ok().filter(|_| !self.is_reaped())
     }
 
-    /// Returns the audit record of a signal to it.
     pub(super) fn record(&self, signal: Signal, mode: SignalMode) -> SignalRecord {
         let (comm, argv, owner) = (self.comm.clone(), self.argv.clone(), self.owner());
         SignalRecord { process: self.process, comm, argv, owner_uid: owner, owner: owner.map(UserName), signal, mode }
     }
 
-    /// Returns the PID of its parent now. `None` when it has been reaped.
-    pub(super) fn parent(&self) -> Option<u32> {
-        self.read(|stat| stat.parent)
-    }
-
-    /// Returns its state now. `None` when it has been reaped.
-    pub(super) fn state(&self) -> Option<State> {
-        self.read(|stat| stat.state)
-    }
-
-    fn read<T>(&self, field: impl FnOnce(ProcStat<'_>) -> T) -> Option<T> {
+    /// Returns its state and the PID of its parent now. `None` when it has been reaped.
+    pub(super) fn state_and_parent(&self) -> Option<(State, u32)> {
         let mut line = Vec::new();
-        let field = stat::of(self.process.pid, &mut line).map(field).ok();
+        let stat = stat::of(self.process.pid, &mut line).ok()?;
         // Until it is reaped, no other process has its PID.
-        field.filter(|_| !self.is_reaped())
+        (!self.is_reaped()).then_some((stat.state, stat.parent))
     }
 
-    /// Duplicates the pidfd.
     pub(super) fn duplicate(&self) -> Result<OwnedFd, Refusal> {
         fcntl_dupfd_cloexec(&self.pidfd, 0).map_err(|error| self.refusal(error))
     }
@@ -198,7 +184,6 @@ impl HeldProcess {
                     return None;
                 }
                 self.is_zombie_reported = true;
-                self.due = Some(now.after(Self::ZOMBIE_CHECK));
             }
             return Some(outcome);
         }
@@ -221,8 +206,7 @@ impl HeldProcess {
     fn end(&mut self, now: Moment) -> Outcome {
         let at = *self.ended.get_or_insert(now);
         self.signalled = None;
-        let interval = if self.is_zombie_reported { Self::ZOMBIE_CHECK } else { Self::REAP_CHECK };
-        self.due = Some(now.after(interval));
+        self.due = Some(now.after(now.since(at).clamp(Self::REAP_CHECK[0], Self::REAP_CHECK[1])));
         match stat::of(self.process.pid, &mut Vec::new()) {
             // Linux before 5.5 does not show -1 for a reaped process, hence the other two conditions.
             Ok(stat)

@@ -112,21 +112,15 @@ pub(super) fn read_by_pid(pid: u32, ranges: &[MemoryRange], buffer: &mut [u8]) -
 /// The most descriptors in one call of `poll`: no limit on open files is lower.
 const MOST_POLLED: usize = 256;
 
-/// Returns those of these processes that have ended, and those of which the kernel would not tell. Polls hundreds of
+/// Returns those of these processes that have ended. A process whose pidfd cannot be polled counts as ended. Polls hundreds of
 /// pidfds in one call, since a call costs as much as a read of memory.
-pub(super) fn ended<'a, T>(processes: impl Iterator<Item = (T, &'a OwnedFd)>) -> (Vec<T>, Vec<T>) {
-    let (mut ended, mut unknown) = (Vec::new(), Vec::new());
-    let (mut processes, mut pidfds): (Vec<_>, Vec<_>) =
+pub(super) fn ended<'a, T>(processes: impl Iterator<Item = (T, &'a OwnedFd)>) -> Vec<T> {
+    let (processes, mut pidfds): (Vec<_>, Vec<_>) =
         processes.map(|(process, pidfd)| (process, PollFd::new(pidfd, PollFlags::IN))).unzip();
+    let mut has_ended = Vec::with_capacity(pidfds.len());
     for pidfds in pidfds.chunks_mut(MOST_POLLED) {
-        let is_known = retry_on_intr(|| poll(pidfds, Some(&Timespec::default()))).is_ok();
-        for (process, pidfd) in processes.drain(..pidfds.len()).zip(pidfds) {
-            if !is_known {
-                unknown.push(process);
-            } else if !pidfd.revents().is_empty() {
-                ended.push(process);
-            }
-        }
+        let is_polled = retry_on_intr(|| poll(pidfds, Some(&Timespec::default()))).is_ok();
+        has_ended.extend(pidfds.iter().map(|pidfd| !is_polled || !pidfd.revents().is_empty()));
     }
-    (ended, unknown)
+    processes.into_iter().zip(has_ended).filter(|(_, has_ended)| *has_ended).map(|(process, _)| process).collect()
 }

@@ -67,18 +67,6 @@ impl ThreadState {
     }
 }
 
-/// Which unused devices a sample checks for first use. A process on a large host sees all GPUs and uses one, so checking
-/// all of them each time would be most of the cost of a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UnusedCheck {
-    /// One device, in turn.
-    One,
-    /// Half of the devices, in turn.
-    Half,
-    All,
-}
-
-/// The outcome of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SampleOutcome {
     /// The statistics are current.
@@ -94,7 +82,6 @@ pub(super) enum SampleOutcome {
     Gone,
 }
 
-/// How a device is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ReadMode {
     /// The device was unused: only the word that shows its first use, in turn.
@@ -116,7 +103,6 @@ pub(super) struct StatsReader {
     modes: Vec<ReadMode>,
     /// Whether a device has changed since the last complete sample.
     has_moved: bool,
-    /// The number of samples.
     turn: usize,
 }
 
@@ -143,22 +129,20 @@ impl StatsReader {
         self.stats.iter().zip(before).any(|(now, before)| now.total_allocations > before.total_allocations)
     }
 
-    /// Reads the statistics of each device that is in use; the first time, of all.
+    /// Reads the statistics of each device that is in use; the first time, of all. Checks one unused device for first use, in
+    /// turn, or all of them with `check_all`. A process on a large host sees all GPUs and uses one, so checking all each time
+    /// would be most of the cost of a sample.
     pub(super) fn sample(
         &mut self,
         memory: &mut Memory<'_>,
-        check: UnusedCheck,
+        check_all: bool,
         thread: &mut ThreadState,
     ) -> SampleOutcome {
         let is_first = self.stats.is_empty();
         let count = self.location.devices.len();
         self.turn = self.turn.wrapping_add(1);
         let turn = self.turn;
-        let is_checked = |device: usize| match check {
-            UnusedCheck::One => turn % count == device,
-            UnusedCheck::Half => turn % 2 == device % 2,
-            UnusedCheck::All => true,
-        };
+        let is_checked = |device: usize| check_all || turn % count == device;
         let ThreadState { bytes, ranges, .. } = thread;
         ranges.clear();
         let chain = self.location.chain();

@@ -13,7 +13,7 @@ use super::device_stats::DeviceStats;
 use super::fork;
 use super::locate::locate;
 use super::memory::{self, Memory, MemoryRange};
-use super::stats_reader::{SampleOutcome, StatsReader, ThreadState, UnusedCheck};
+use super::stats_reader::{SampleOutcome, StatsReader, ThreadState};
 use crate::agent::procfs::{ListedProcess, NvmlMemory, stat};
 use crate::base::units::Moment;
 use crate::protocol::snapshot::{AllocatorUnreadable, ProcessId, Reading};
@@ -53,7 +53,6 @@ const MOST_TORN: u8 = 2;
 /// The most bytes of `/proc/PID/maps` that are read.
 const MOST_MAPS: u64 = 16 << 20;
 
-/// A process whose memory is read.
 #[derive(Debug)]
 pub(super) struct TargetProcess {
     /// Boxed, since most processes have none.
@@ -163,12 +162,6 @@ impl TargetProcess {
         }
     }
 
-    /// Has the last result returned once more: it was not passed on.
-    pub(super) fn report_again(&mut self) {
-        self.is_reported = false;
-    }
-
-    /// Whether the allocator was found.
     pub(super) fn is_found(&self) -> bool {
         self.found.is_some()
     }
@@ -181,17 +174,13 @@ impl TargetProcess {
 
 impl FoundAllocator {
     fn sample(&mut self, process: ListedProcess, state: &mut ThreadState) -> SampleOutcome {
-        let check = match process.nvml_memory {
-            nvml if nvml != self.nvml_memory => UnusedCheck::All,
-            // Without NVML's figure, only this check shows that a device is used now.
-            nvml if nvml.memory.is_err() => UnusedCheck::Half,
-            _ => UnusedCheck::One,
-        };
+        // Without NVML's figure, only the check shows that a device is used now.
+        let check_all = process.nvml_memory != self.nvml_memory || process.nvml_memory.memory.is_err();
         let read = |ranges: &[MemoryRange], buffer: &mut [u8]| {
             self.pidfd.is_some() && memory::read_by_pid(process.id.pid, ranges, buffer)
                 || memory::read_file(&self.memory)(ranges, buffer)
         };
-        let outcome = self.reader.sample(&mut Memory::new(&read), check, state);
+        let outcome = self.reader.sample(&mut Memory::new(&read), check_all, state);
         if matches!(outcome, SampleOutcome::Complete { .. }) {
             self.nvml_memory = process.nvml_memory;
         }
@@ -252,7 +241,7 @@ fn search_libraries(
     for base in libraries {
         let memory = &mut Memory::new(&read);
         why = match locate(memory, base).map(StatsReader::new) {
-            Ok(mut reader) => match reader.sample(memory, UnusedCheck::All, state) {
+            Ok(mut reader) => match reader.sample(memory, true, state) {
                 SampleOutcome::Gone => AllocatorUnreadable::NotYet,
                 outcome => return Ok((reader, outcome)),
             },

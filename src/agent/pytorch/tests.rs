@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::device_stats::{CurrentAndPeak, DeviceStats};
 use super::locate::{AllocatorLocation, locate};
 use super::memory::{Memory, one_by_one};
-use super::stats_reader::{SampleOutcome, StatsReader, ThreadState, UnusedCheck};
+use super::stats_reader::{SampleOutcome, StatsReader, ThreadState};
 use crate::protocol::snapshot::AllocatorUnreadable;
 
 const BASE: u64 = 0x7f00_0000_0000;
@@ -28,10 +28,10 @@ const MUTEX: u64 = if cfg!(target_arch = "aarch64") { 48 } else { 40 };
 
 fn sample(
     reader: &mut StatsReader,
-    check: UnusedCheck,
+    check_all: bool,
     read: &dyn Fn(u64, &mut [u8]) -> bool,
 ) -> Result<Vec<DeviceStats>, SampleOutcome> {
-    match reader.sample(&mut Memory::new(&one_by_one(read)), check, &mut ThreadState::default()) {
+    match reader.sample(&mut Memory::new(&one_by_one(read)), check_all, &mut ThreadState::default()) {
         SampleOutcome::Complete { .. } => Ok(reader.stats().to_vec()),
         sample => Err(sample),
     }
@@ -118,12 +118,12 @@ impl MemoryImage {
 
     /// Takes a first sample.
     fn sample(&self, location: &AllocatorLocation) -> Result<Vec<DeviceStats>, SampleOutcome> {
-        self.resample(&mut StatsReader::new(location.clone()), UnusedCheck::One)
+        self.resample(&mut StatsReader::new(location.clone()), false)
     }
 
     /// Takes another sample.
-    fn resample(&self, reader: &mut StatsReader, check: UnusedCheck) -> Result<Vec<DeviceStats>, SampleOutcome> {
-        sample(reader, check, &|at, buffer| self.read(at, buffer))
+    fn resample(&self, reader: &mut StatsReader, check_all: bool) -> Result<Vec<DeviceStats>, SampleOutcome> {
+        sample(reader, check_all, &|at, buffer| self.read(at, buffer))
     }
 }
 
@@ -369,7 +369,7 @@ impl ChangingImage {
             }
             image.read(at, buffer)
         };
-        sample(&mut StatsReader::new(location.clone()), UnusedCheck::One, &read)
+        sample(&mut StatsReader::new(location.clone()), false, &read)
     }
 }
 
@@ -404,11 +404,11 @@ fn an_allocator_with_other_pointers_is_gone() {
     let location = image.locate().unwrap();
     let after = |change: &dyn Fn(&mut MemoryImage)| {
         let (mut image, mut reader) = (image.clone(), StatsReader::new(location.clone()));
-        image.resample(&mut reader, UnusedCheck::One).unwrap();
+        image.resample(&mut reader, false).unwrap();
         change(&mut image);
         assert_eq!(image.sample(&location).is_ok(), image.0 == valid_image(1, 2, 0, &used_counters()).0);
         // Each part of the pointer chain has its turn.
-        [0; 12].map(|_| image.resample(&mut reader, UnusedCheck::One)).into_iter().find_map(Result::err)
+        [0; 12].map(|_| image.resample(&mut reader, false)).into_iter().find_map(Result::err)
     };
     assert_eq!(after(&|_| ()), None);
     assert_eq!(after(&|image| image.words(SYMBOL, &[OBJECT + 8])), Some(SampleOutcome::Gone));
