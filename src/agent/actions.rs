@@ -46,7 +46,6 @@ use crate::protocol::snapshot::{Identity, ProcessId};
 /// How long an agent that ends waits for its audit log to be written.
 const AUDIT_WAIT: Duration = Duration::from_millis(800);
 
-/// The name of the thread.
 pub(super) const THREAD: &str = "actions";
 
 /// Sends a reply to the viewer.

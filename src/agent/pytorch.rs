@@ -32,9 +32,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 pub(super) use self::device_stats::DeviceStats;
+pub(super) use self::fork::StatsOwner;
 use self::stats_reader::ThreadState;
 use self::target_process::TargetProcess;
-pub(super) use self::target_process::{AllocatorReading, ReadOutcome, StatsOwner};
+pub(super) use self::target_process::{AllocatorReading, ReadOutcome};
 use super::procfs::ListedProcess;
 use super::worker::{Received, Worker, WorkerMessage, WorkerThread};
 use super::{AgentEvent, clock};
@@ -101,7 +102,6 @@ impl AllocatorReader {
         self.worker.send(requests);
     }
 
-    /// When the read in progress will have taken too long. `None` while the thread is idle.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.worker.deadline()
     }
@@ -114,7 +114,6 @@ impl AllocatorReader {
         true
     }
 
-    /// Takes a message of the thread.
     pub(super) fn receive(&mut self, message: WorkerMessage<ReadResults>) {
         match self.worker.receive(message) {
             Received::Output(results) => self.results.extend(results),

@@ -130,7 +130,6 @@ impl Sampler {
         });
     }
 
-    /// When the call in progress will be past its deadline.
     pub(super) fn deadline(&self) -> Option<Moment> {
         self.worker.deadline()
     }

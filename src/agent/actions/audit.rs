@@ -101,7 +101,6 @@ pub(super) struct Audit {
     writer: Option<AuditWriter>,
     /// The ID of the last signal to each process, and its last effect.
     signals: BTreeMap<ProcessId, (String, &'static str)>,
-    /// The number of signals.
     count: u64,
     started_ms: u64,
     boot_id: Option<String>,

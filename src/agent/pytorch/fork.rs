@@ -15,10 +15,31 @@ const MOST_DESCRIPTORS: usize = 16;
 /// For `kcmp`: compare whether two descriptors refer to one open file.
 const KCMP_FILE: libc::c_int = 0;
 
-/// Whether all `/dev/nvidia-uvm` descriptors of a process were inherited from `older`. A process without any may have closed
-/// the inherited ones. Returns `None` when that cannot be told: a process has ended, the kernel does not compare, or some
-/// descriptors are inherited and some not.
-pub(super) fn is_inherited_from(older: ProcessId, id: ProcessId) -> Option<bool> {
+/// Which process the allocator stats in a process's memory describe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(in crate::agent) enum StatsOwner {
+    /// The process itself.
+    #[default]
+    Own,
+    /// An older process that forked this one: a stale copy.
+    Inherited,
+    /// One of both: the process was forked, and has not been seen to allocate.
+    Unknown,
+}
+
+/// Returns the owner of the stats of a process that `older` may have forked, by their `/dev/nvidia-uvm` descriptors. A process
+/// without any may have closed the inherited ones.
+pub(super) fn owner(older: ProcessId, id: ProcessId) -> StatsOwner {
+    match count_inherited(older, id) {
+        Some((inherited, all)) if inherited == all => StatsOwner::Inherited,
+        Some((0, _)) => StatsOwner::Own,
+        _ => StatsOwner::Unknown,
+    }
+}
+
+/// Counts the descriptors of a process that were inherited from `older`, and all. `None` when a process has ended, or the
+/// kernel does not compare.
+fn count_inherited(older: ProcessId, id: ProcessId) -> Option<(usize, usize)> {
     let devices = DeviceFiles::of_host();
     let descriptors = |id: ProcessId| devices.uvm_descriptors(id.pid).ok().filter(|all| all.len() <= MOST_DESCRIPTORS);
     let (theirs, ours) = (descriptors(older)?, descriptors(id)?);
@@ -32,12 +53,7 @@ pub(super) fn is_inherited_from(older: ProcessId, id: ProcessId) -> Option<bool>
     }
     // The descriptors were those of these processes, and not of later ones with the same PIDs.
     let are_alive = [older, id].iter().all(|id| stat::start_ticks(id.pid) == id.start_ticks);
-    match inherited {
-        _ if !are_alive => None,
-        count if count == ours.len() => Some(true),
-        0 => Some(false),
-        _ => None,
-    }
+    are_alive.then_some((inherited, ours.len()))
 }
 
 /// Whether descriptors of two processes refer to one open file. `None` when the kernel does not tell.

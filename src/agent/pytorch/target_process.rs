@@ -10,7 +10,7 @@ use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
 use super::ReadRequest;
 use super::device_stats::DeviceStats;
-use super::fork;
+use super::fork::{self, StatsOwner};
 use super::locate::locate;
 use super::memory::{self, Memory, MemoryRange};
 use super::stats_reader::{SampleOutcome, StatsReader, ThreadState};
@@ -24,18 +24,6 @@ pub(in crate::agent) struct AllocatorReading {
     /// One for each device, in CUDA's order.
     pub(in crate::agent) devices: Arc<[DeviceStats]>,
     pub(in crate::agent) owner: StatsOwner,
-}
-
-/// Which process the allocator stats in a process's memory describe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::agent) enum StatsOwner {
-    /// The process itself.
-    #[default]
-    Own,
-    /// An older process that forked this one: a stale copy.
-    Inherited,
-    /// One of both: the process was forked, and has not been seen to allocate.
-    Unknown,
 }
 
 /// The result of reading a process's memory.
@@ -217,16 +205,10 @@ impl FoundAllocator {
         }
         // The parent may have ended before it was read.
         let Some(older) = state.older(self.location, id) else { return StatsOwner::Unknown };
-        let compared = self.compared.filter(|(process, _)| *process == older).unwrap_or_else(|| {
-            let owner = match fork::is_inherited_from(older, id) {
-                Some(true) => StatsOwner::Inherited,
-                Some(false) => StatsOwner::Own,
-                None => StatsOwner::Unknown,
-            };
-            (older, owner)
-        });
-        self.compared = Some(compared);
-        compared.1
+        let (_, owner) =
+            self.compared.filter(|(process, _)| *process == older).unwrap_or_else(|| (older, fork::owner(older, id)));
+        self.compared = Some((older, owner));
+        owner
     }
 }
 

@@ -1,4 +1,4 @@
-//! The audit on real files.
+//! Tests of the audit log with real files.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
@@ -13,7 +13,7 @@ use crate::base::units::Moment;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A place of its own for each test.
+/// The state directory of a test.
 pub(in crate::agent::actions) struct TestHome(PathBuf);
 
 impl TestHome {
@@ -29,21 +29,21 @@ impl TestHome {
         &self.0
     }
 
-    fn book(&self) -> PathBuf {
+    fn file(&self) -> PathBuf {
         self.0.join("gputop/kills.jsonl")
     }
 
-    /// What is written there.
+    /// Returns the lines of the log.
     #[track_caller]
     pub(in crate::agent::actions) fn lines(&self) -> Vec<Value> {
-        let Ok(text) = fs::read_to_string(self.book()) else { return Vec::new() };
+        let Ok(text) = fs::read_to_string(self.file()) else { return Vec::new() };
         text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
     }
 
-    /// Does and writes down one thing, and gives back what the viewer was told of it.
-    fn is_used(&self) -> Vec<Outcome> {
+    /// Records a signal and its effect. Returns the replies to the viewer.
+    fn record_one_signal(&self) -> Vec<Outcome> {
         let (sender, told) = mpsc::channel();
-        let tell: ReplySender = Arc::new(move |reply| sender.send(reply).expect("it is heard"));
+        let tell: ReplySender = Arc::new(move |reply| sender.send(reply).expect("the test receives"));
         let mut audit = Audit::new(Some(self.0.clone()), tell);
         audit.signal(record());
         audit.effect(record().process, &Outcome::Ended { at: Moment(0) });
@@ -51,10 +51,10 @@ impl TestHome {
         told.try_iter().map(|reply| reply.outcome).collect()
     }
 
-    /// Nothing is written, the viewer is told why, and what was there stays as it was.
+    /// Expects that nothing is recorded, and that the viewer learns why.
     #[track_caller]
-    fn is_mistrusted(&self, because: &str) {
-        match self.is_used().as_slice() {
+    fn expect_failure(&self, because: &str) {
+        match self.record_one_signal().as_slice() {
             [Outcome::NotRecorded { reason }] => assert!(reason.as_str().contains(because), "{reason}"),
             other => panic!("{other:?}"),
         }
@@ -80,9 +80,9 @@ fn record() -> SignalRecord {
 }
 
 #[test]
-fn an_act_and_its_end_are_two_lines_with_one_id() {
+fn a_signal_and_its_effect_are_two_lines_with_one_id() {
     let home = TestHome::new();
-    assert_eq!(home.is_used(), []);
+    assert_eq!(home.record_one_signal(), []);
     let lines = home.lines();
     let [act, end] = lines.as_slice() else { panic!("{lines:?}") };
     let pick = |names: &[&str]| names.iter().map(|name| act[name].clone()).collect::<Value>();
@@ -108,65 +108,65 @@ fn an_act_and_its_end_are_two_lines_with_one_id() {
 }
 
 #[test]
-fn the_book_is_its_owner_s_alone_and_only_grows() {
+fn only_the_owner_can_read_the_log_and_lines_are_appended() {
     let home = TestHome::new();
-    home.is_used();
+    home.record_one_signal();
     let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
     let folder = home.path().join("gputop");
-    assert_eq!((mode(&folder), mode(&home.book())), (0o700, 0o600));
-    // Someone was careless meanwhile.
-    fs::set_permissions(home.book(), fs::Permissions::from_mode(0o666)).expect("it is ours");
-    home.is_used();
-    assert_eq!((mode(&home.book()), home.lines().len()), (0o600, 4));
+    assert_eq!((mode(&folder), mode(&home.file())), (0o700, 0o600));
+    // Another program made it readable.
+    fs::set_permissions(home.file(), fs::Permissions::from_mode(0o666)).expect("it is ours");
+    home.record_one_signal();
+    assert_eq!((mode(&home.file()), home.lines().len()), (0o600, 4));
 }
 
 #[test]
-fn no_link_is_followed() {
+fn symbolic_links_are_not_followed() {
     let home = TestHome::new();
     let target = home.path().join("target");
     fs::write(&target, "precious").expect("it is new");
     fs::create_dir(home.path().join("gputop")).expect("it is new");
-    symlink(&target, home.book()).expect("it is new");
-    home.is_mistrusted("symbolic link");
+    symlink(&target, home.file()).expect("it is new");
+    home.expect_failure("symbolic link");
     assert_eq!(fs::read_to_string(&target).ok().as_deref(), Some("precious"));
 
     let home = TestHome::new();
     fs::create_dir(home.path().join("elsewhere")).expect("it is new");
     symlink(home.path().join("elsewhere"), home.path().join("gputop")).expect("it is new");
-    home.is_mistrusted("symbolic link");
+    home.expect_failure("symbolic link");
 }
 
 #[test]
-fn what_is_no_file_or_someone_else_s_is_not_written_to() {
+fn only_a_plain_file_of_the_user_is_written() {
     let home = TestHome::new();
-    fs::create_dir_all(home.book()).expect("it is new");
-    home.is_mistrusted("directory");
+    fs::create_dir_all(home.file()).expect("it is new");
+    home.expect_failure("directory");
 
     let home = TestHome::new();
     fs::create_dir(home.path().join("gputop")).expect("it is new");
     rustix::fs::mknodat(
         rustix::fs::CWD,
-        home.book(),
+        home.file(),
         rustix::fs::FileType::Fifo,
         rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
         0,
     )
     .expect("anyone may");
-    // Nobody reads it: a write would wait for ever.
-    home.is_mistrusted("No such device");
+    // A write to a pipe without a reader would block.
+    home.expect_failure("No such device");
 
     if std::os::unix::fs::chown(home.path(), Some(65_534), None).is_ok() {
         let home = TestHome::new();
-        home.is_used();
-        std::os::unix::fs::chown(home.book(), Some(65_534), None).expect("root may");
-        home.is_mistrusted("someone else");
+        home.record_one_signal();
+        std::os::unix::fs::chown(home.file(), Some(65_534), None).expect("root may");
+        home.expect_failure("someone else");
     }
 }
 
 #[test]
-fn without_a_home_it_is_said_once() {
+fn without_a_home_the_failure_is_reported_once() {
     let (sender, told) = mpsc::channel();
-    let mut audit = Audit::new(None, Arc::new(move |reply| sender.send(reply).expect("it is heard")));
+    let mut audit = Audit::new(None, Arc::new(move |reply| sender.send(reply).expect("the test receives")));
     for _ in 0..3 {
         audit.signal(record());
         audit.effect(
@@ -179,7 +179,7 @@ fn without_a_home_it_is_said_once() {
 }
 
 #[test]
-fn a_word_is_written_once_until_there_is_another() {
+fn an_effect_is_recorded_again_only_after_another_effect() {
     let home = TestHome::new();
     let mut audit = Audit::new(Some(home.path().to_owned()), Arc::new(|reply| panic!("{reply:?}")));
     let process = record().process;

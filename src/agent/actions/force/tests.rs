@@ -1,4 +1,4 @@
-//! Whole jobs of real processes, ended by force.
+//! Tests that end whole jobs of real processes by force.
 
 mod frozen;
 
@@ -13,7 +13,7 @@ use rustix::process::{Pid, kill_process};
 
 use self::frozen::FrozenFileSystem;
 use super::super::audit::Audit;
-use super::super::tests::{DEADLINE, Sleeper, TestHandler, comes_to, id_of};
+use super::super::tests::{DEADLINE, Sleeper, TestHandler, id_of, wait_for_state};
 use super::super::{CommandTargets, ReplySender};
 use super::*;
 use crate::agent::procfs::stat;
@@ -21,17 +21,17 @@ use crate::protocol::command::Command;
 use crate::protocol::reply::Reply;
 use crate::protocol::snapshot::Identity;
 
-/// The name of the variable by which all processes of a tree are found, wherever they went.
+/// The name of the environment variable that marks all processes of a tree.
 const MARK: &str = "GPUTOP_TEST_TREE";
 
-/// A root process and all that descends from it, killed at the end of the test.
+/// A root process and its descendants, killed at the end of the test.
 struct TestTree {
     root: Child,
     mark: String,
 }
 
 impl TestTree {
-    /// A shell that runs this, and says when it is `ready` if anything is to be waited for.
+    /// Starts a shell that runs this script.
     fn of(script: &str) -> Self {
         Self::started("sh", &["-c", script])
     }
@@ -45,16 +45,16 @@ impl TestTree {
         Self { root: command.spawn().expect("it starts"), mark }
     }
 
-    /// Waits for a line that says so.
+    /// Waits for the line `ready`.
     fn ready(mut self) -> Self {
         let said = BufReader::new(self.root.stdout.take().expect("it is piped")).lines().next();
         assert_eq!(said.expect("it says something").expect("it is text"), "ready");
         self
     }
 
-    /// Waits until there are so many.
-    fn grown_to(self, count: usize) -> Self {
-        waits_until(|| self.members().len() >= count, "it does not grow");
+    /// Waits until the tree has this many processes.
+    fn wait_for_members(self, count: usize) -> Self {
+        wait_until(|| self.members().len() >= count, "it does not grow");
         self
     }
 
@@ -62,7 +62,7 @@ impl TestTree {
         id_of(self.root.id())
     }
 
-    /// Those that live.
+    /// Returns the living processes of the tree.
     fn members(&self) -> Vec<ProcessId> {
         let pids =
             fs::read_dir("/proc").expect("there is one").filter_map(|it| it.ok()?.file_name().to_str()?.parse().ok());
@@ -77,7 +77,7 @@ impl TestTree {
         ids.collect()
     }
 
-    /// The children of that one.
+    /// Returns the children of a process.
     fn children_of(&self, parent: ProcessId) -> Vec<ProcessId> {
         let mut members = self.members();
         members.retain(|it| stat::of(it.pid, &mut Vec::new()).is_ok_and(|stat| stat.parent == parent.pid));
@@ -87,14 +87,14 @@ impl TestTree {
 
 impl Drop for TestTree {
     fn drop(&mut self) {
-        // Those that it starts meanwhile come with the next look.
+        // Processes that start meanwhile are found by the next scan.
         while let members = self.members()
             && !members.is_empty()
         {
             for pid in members.iter().filter_map(|it| Pid::from_raw(i32::try_from(it.pid).ok()?)) {
                 let _ended = kill_process(pid, Number::KILL);
             }
-            // The dead of ours are members until they are reaped.
+            // The root is a member until it is reaped.
             let _status = self.root.try_wait();
         }
         let _status = self.root.wait();
@@ -102,7 +102,7 @@ impl Drop for TestTree {
 }
 
 #[track_caller]
-fn waits_until(mut condition: impl FnMut() -> bool, complaint: &str) {
+fn wait_until(mut condition: impl FnMut() -> bool, complaint: &str) {
     let deadline = clock::now().after(DEADLINE);
     while !condition() {
         assert!(clock::now() < deadline, "{complaint}");
@@ -114,7 +114,7 @@ fn say(word: &str) {
     let _closed = writeln!(io::stderr(), "{word}");
 }
 
-/// Whether a program is there.
+/// Whether a program is installed.
 fn has(program: &str) -> bool {
     let status = Program::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let has = status.is_ok_and(|it| it.success());
@@ -133,23 +133,23 @@ fn is_root() -> bool {
 }
 
 impl TestHandler {
-    /// Holds them all.
+    /// Holds these processes.
     #[track_caller]
-    fn holds(&self, processes: &[ProcessId]) {
-        self.sees_all(processes, Identity::Sure);
+    fn hold_all(&self, processes: &[ProcessId]) {
+        self.list_all(processes, Identity::Sure);
         for process in processes {
             let outcome = self.hold(*process);
             assert!(matches!(outcome, Outcome::Held { .. }), "{outcome:?}");
         }
     }
 
-    fn forces(&self, processes: &[ProcessId]) {
-        self.ask(&Command::Force { processes: processes.to_vec() });
+    fn force(&self, processes: &[ProcessId]) {
+        self.send(&Command::Force { processes: processes.to_vec() });
     }
 
-    /// What is told until each that was signalled has ended. `count` or more are to be signalled.
+    /// Returns the replies until at least `count` processes were signalled and all of these have ended.
     #[track_caller]
-    fn tells_until_all_ended(&self, count: usize) -> Vec<Reply> {
+    fn replies_until_all_ended(&self, count: usize) -> Vec<Reply> {
         let mut replies: Vec<Reply> = Vec::new();
         let (mut sent, mut ended) = (BTreeSet::new(), BTreeSet::new());
         while sent.len() < count || ended != sent {
@@ -168,20 +168,20 @@ impl TestHandler {
     }
 }
 
-/// Has the job ended of which the person was shown these, and finds nobody of it.
+/// Ends the job of which the user saw these processes, and checks that no process of it is left.
 #[track_caller]
-fn ends_whole(tree: &TestTree, shown: &[ProcessId]) -> Vec<Reply> {
-    let (bench, mut stranger) = (TestHandler::new(), Sleeper::start());
-    bench.holds(shown);
-    bench.forces(shown);
-    let replies = bench.tells_until_all_ended(shown.len());
-    let told = bench.audit();
+fn end_whole_job(tree: &TestTree, shown: &[ProcessId]) -> Vec<Reply> {
+    let (handler, mut stranger) = (TestHandler::new(), Sleeper::start());
+    handler.hold_all(shown);
+    handler.force(shown);
+    let replies = handler.replies_until_all_ended(shown.len());
+    let told = handler.audit();
     for process in killed(&replies) {
         let mode = if shown.contains(&process) { "job" } else { "joined" };
         assert!(told.contains(&(process.pid.into(), mode.to_owned())), "{process:?} as {mode}: {told:?}");
     }
-    waits_until(|| tree.members().is_empty(), "there are survivors");
-    assert!(stranger.lives());
+    wait_until(|| tree.members().is_empty(), "there are survivors");
+    assert!(stranger.is_alive());
     replies
 }
 
@@ -193,39 +193,39 @@ fn joined(replies: &[Reply]) -> Vec<(ProcessId, ProcessId)> {
     joined.collect()
 }
 
-/// In which order they were killed.
+/// Returns the killed processes in order.
 fn killed(replies: &[Reply]) -> Vec<ProcessId> {
     replies.iter().filter(|it| matches!(it.outcome, Outcome::Sent { .. })).map(|it| it.process).collect()
 }
 
 #[test]
-fn a_supervisor_that_starts_its_child_anew_ends_with_it() {
-    let tree = TestTree::of("while :; do sleep 1000; done").grown_to(2);
+fn a_supervisor_that_restarts_its_child_ends_with_it() {
+    let tree = TestTree::of("while :; do sleep 1000; done").wait_for_members(2);
     let root = tree.root();
     let child = tree.children_of(root)[0];
-    let replies = ends_whole(&tree, &[root, child]);
+    let replies = end_whole_job(&tree, &[root, child]);
     assert_eq!(killed(&replies), [child, root]);
     assert_eq!(joined(&replies), []);
 }
 
 #[test]
-fn a_supervisor_of_many_has_no_time_for_any_of_them() {
+fn a_supervisor_of_many_restarts_none_of_them() {
     const PROGRAM: &str = "import os, subprocess\n\
         for _ in range(40): subprocess.Popen(['sleep', '1000'])\n\
         print('ready', flush=True)\n\
         while os.wait(): subprocess.Popen(['sleep', '1000'])";
     if has("python3") {
-        // It says so when the last child is about to run: for a moment more, that one has no environment yet.
-        let tree = TestTree::started("python3", &["-c", PROGRAM]).ready().grown_to(41);
+        // The line is printed when the last child is about to run: for a moment, that child has no environment yet.
+        let tree = TestTree::started("python3", &["-c", PROGRAM]).ready().wait_for_members(41);
         let shown = tree.members();
-        assert_eq!(joined(&ends_whole(&tree, &shown)), [], "none was started anew");
+        assert_eq!(joined(&end_whole_job(&tree, &shown)), [], "none was restarted");
     }
 }
 
 #[test]
-fn who_was_not_shown_joins_generation_after_generation() {
-    let tree = TestTree::of("sh -c 'sh -c \"sleep 1000; :\"; :'; :").grown_to(4);
-    let replies = ends_whole(&tree, &[tree.root()]);
+fn descendants_join_generation_after_generation() {
+    let tree = TestTree::of("sh -c 'sh -c \"sleep 1000; :\"; :'; :").wait_for_members(4);
+    let replies = end_whole_job(&tree, &[tree.root()]);
     let order = killed(&replies);
     assert_eq!(order.len(), 4);
     let lineage: Vec<_> = order.windows(2).rev().map(|pair| (pair[0], pair[1])).collect();
@@ -233,48 +233,49 @@ fn who_was_not_shown_joins_generation_after_generation() {
 }
 
 #[test]
-fn sessions_of_their_own_do_not_save_them() {
-    let tree = TestTree::of("setsid sleep 1000 & setsid sleep 1000 & wait").grown_to(3);
-    assert_eq!(joined(&ends_whole(&tree, &[tree.root()])).len(), 2);
+fn descendants_in_other_sessions_end() {
+    let tree = TestTree::of("setsid sleep 1000 & setsid sleep 1000 & wait").wait_for_members(3);
+    assert_eq!(joined(&end_whole_job(&tree, &[tree.root()])).len(), 2);
 }
 
 #[test]
-fn ignored_signals_do_not_save_them() {
-    let tree = TestTree::of("trap '' TERM INT HUP; while :; do sleep 1000; done").grown_to(2);
-    ends_whole(&tree, &[tree.root()]);
+fn processes_that_ignore_signals_end() {
+    let tree = TestTree::of("trap '' TERM INT HUP; while :; do sleep 1000; done").wait_for_members(2);
+    end_whole_job(&tree, &[tree.root()]);
 }
 
 #[test]
 fn a_fork_storm_ends() {
     const STORM: &str = "f() { if [ $1 = 0 ]; then exec sleep 1000; fi; \
         f $(($1 - 1)) & f $(($1 - 1)) & wait; }; echo ready; f 8; :";
-    // All is prepared before it breaks: else it has blown over when the act begins.
-    let bench = TestHandler::new();
+    // Everything else is prepared first: otherwise the storm is over when the forced end begins.
+    let handler = TestHandler::new();
     let tree = TestTree::of(STORM).ready();
-    bench.holds(&[tree.root()]);
-    bench.forces(&[tree.root()]);
-    let ended = killed(&bench.tells_until_all_ended(1)).len();
-    waits_until(|| tree.members().is_empty(), "there are survivors");
+    handler.hold_all(&[tree.root()]);
+    handler.force(&[tree.root()]);
+    let ended = killed(&handler.replies_until_all_ended(1)).len();
+    wait_until(|| tree.members().is_empty(), "there are survivors");
     say(&format!("{ended} of at most 511 processes"));
 }
 
 #[test]
 fn a_job_at_rest_of_hundreds_ends() {
-    let tree = TestTree::of("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i + 1)); done; wait").grown_to(301);
+    let tree =
+        TestTree::of("i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i + 1)); done; wait").wait_for_members(301);
     let began = clock::now();
-    assert_eq!(joined(&ends_whole(&tree, &[tree.root()])).len(), 300);
+    assert_eq!(joined(&end_whole_job(&tree, &[tree.root()])).len(), 300);
     say(&format!("301 processes: {:?}", clock::now().since(began)));
 }
 
 #[test]
-fn a_parent_that_does_not_reap_is_named_and_lives() {
-    let tree = TestTree::of("sleep 1000 & exec sleep 1000").grown_to(2);
+fn a_parent_that_does_not_reap_is_named_and_is_not_signalled() {
+    let tree = TestTree::of("sleep 1000 & exec sleep 1000").wait_for_members(2);
     let root = tree.root();
     let child = tree.children_of(root)[0];
-    let bench = TestHandler::new();
-    bench.holds(&[child]);
-    bench.forces(&[child]);
-    let replies = bench.tells_until_all_ended(1);
+    let handler = TestHandler::new();
+    handler.hold_all(&[child]);
+    handler.force(&[child]);
+    let replies = handler.replies_until_all_ended(1);
     match replies.last().map(|it| &it.outcome) {
         Some(Outcome::Zombie { parent, .. }) => assert_eq!(*parent, root.pid),
         other => panic!("{other:?}"),
@@ -283,39 +284,39 @@ fn a_parent_that_does_not_reap_is_named_and_lives() {
 }
 
 #[test]
-fn one_that_someone_else_had_stopped_ends_too() {
-    let tree = TestTree::of("sh -c 'kill -STOP $$'; :").grown_to(2);
-    comes_to(tree.children_of(tree.root())[0], State::Stopped);
-    ends_whole(&tree, &[tree.root()]);
+fn a_process_that_was_stopped_before_ends_too() {
+    let tree = TestTree::of("sh -c 'kill -STOP $$'; :").wait_for_members(2);
+    wait_for_state(tree.children_of(tree.root())[0], State::Stopped);
+    end_whole_job(&tree, &[tree.root()]);
 }
 
 #[test]
-fn when_one_is_not_held_nobody_is_touched() {
-    let (bench, mut one, mut other) = (TestHandler::new(), Sleeper::start(), Sleeper::start());
-    bench.holds(&[one.id()]);
-    bench.forces(&[one.id(), other.id()]);
+fn if_one_process_is_not_held_none_is_signalled() {
+    let (handler, mut one, mut other) = (TestHandler::new(), Sleeper::start(), Sleeper::start());
+    handler.hold_all(&[one.id()]);
+    handler.force(&[one.id(), other.id()]);
     for (id, because) in [(one.id(), "is not held: open"), (other.id(), "is not held: open")] {
-        match bench.answer_about(id) {
+        match handler.next_outcome_of(id) {
             Outcome::Refused { reason } => assert!(reason.as_str().contains(because), "{reason}"),
             outcome => panic!("{outcome:?}"),
         }
     }
-    assert!(one.lives() && other.lives());
+    assert!(one.is_alive() && other.is_alive());
 }
 
 #[test]
-fn one_that_ended_just_now_does_not_keep_the_others() {
-    let (bench, one, other) = (TestHandler::new(), Sleeper::start(), Sleeper::start());
+fn a_process_that_has_just_ended_does_not_prevent_the_end_of_the_others() {
+    let (handler, one, other) = (TestHandler::new(), Sleeper::start(), Sleeper::start());
     let (gone, id) = (one.id(), other.id());
-    bench.holds(&[gone, id]);
+    handler.hold_all(&[gone, id]);
     drop(one);
-    while !matches!(bench.answer_about(gone), Outcome::Ended { .. }) {}
-    bench.forces(&[gone, id]);
-    assert_eq!(killed(&bench.tells_until_all_ended(1)), [id]);
+    while !matches!(handler.next_outcome_of(gone), Outcome::Ended { .. }) {}
+    handler.force(&[gone, id]);
+    assert_eq!(killed(&handler.replies_until_all_ended(1)), [id]);
 }
 
 #[test]
-fn when_one_may_not_be_ended_all_go_on() {
+fn if_one_process_may_not_be_ended_all_are_continued() {
     // The first child keeps root's rights when its parent gives them up; the handler has none.
     const PROGRAM: &str = "import os, signal, time\n\
         if os.fork() == 0: time.sleep(1000)\n\
@@ -330,10 +331,10 @@ fn when_one_may_not_be_ended_all_go_on() {
         return;
     }
     let tree = TestTree::started("python3", &["-c", PROGRAM]).ready();
-    let (root, bench) = (tree.root(), TestHandler::powerless());
-    bench.holds(&[root]);
-    bench.forces(&[root]);
-    match bench.answer_about(root) {
+    let (root, handler) = (tree.root(), TestHandler::without_permissions());
+    handler.hold_all(&[root]);
+    handler.force(&[root]);
+    match handler.next_outcome_of(root) {
         Outcome::Resumed { reason } => {
             let reason = reason.as_str();
             assert!(reason.starts_with("nothing was ended: no permission to signal"), "{reason}");
@@ -341,34 +342,34 @@ fn when_one_may_not_be_ended_all_go_on() {
         }
         outcome => panic!("{outcome:?}"),
     }
-    comes_to(root, State::Sleeping);
+    wait_for_state(root, State::Sleeping);
     let children = tree.children_of(root);
     assert_eq!(children.len(), 2);
     let is_told_right = || {
-        let states = children.iter().map(|it| stat::of(it.pid, &mut Vec::new()).expect("it lives").state);
+        let states = children.iter().map(|it| stat::of(it.pid, &mut Vec::new()).expect("the process is alive").state);
         let mut states: Vec<_> = states.collect();
         states.sort_unstable();
-        // One that goes on runs for a moment before it sleeps again.
+        // A continued process runs for a moment before it sleeps again.
         states == [State::Sleeping, State::Stopped]
     };
-    waits_until(is_told_right, "the one that was stopped before stays so, the other goes on");
-    let told = bench.audit();
+    wait_until(is_told_right, "the one that was stopped before stays so, the other goes on");
+    let told = handler.audit();
     assert!(told.contains(&(root.pid.into(), "resumed".to_owned())), "{told:?}");
 }
 
 #[test]
-fn one_that_hangs_in_the_kernel_is_killed_and_said_to_live_until_it_is_gone() {
+fn a_process_that_hangs_in_the_kernel_is_killed_and_reported_as_alive_until_its_end() {
     let Some(frozen) = is_root().then(FrozenFileSystem::new).flatten() else {
         return say("skipped: no file system can be mounted and frozen here");
     };
-    let tree = TestTree::of(&format!("sleep 1000 & echo x > {}/file", frozen.place.display())).grown_to(2);
+    let tree = TestTree::of(&format!("sleep 1000 & echo x > {}/file", frozen.place.display())).wait_for_members(2);
     let root = tree.root();
-    comes_to(root, State::DiskSleep);
-    let bench = TestHandler::new();
-    bench.holds(&[root]);
-    bench.forces(&[root]);
+    wait_for_state(root, State::DiskSleep);
+    let handler = TestHandler::new();
+    handler.hold_all(&[root]);
+    handler.force(&[root]);
     loop {
-        match bench.answer_about(root) {
+        match handler.next_outcome_of(root) {
             Outcome::Sent { signal: Signal::Kill, .. } => (),
             Outcome::Alive { state, wchan, seconds } => {
                 assert_eq!((state, seconds), (State::DiskSleep, 2));
@@ -380,11 +381,11 @@ fn one_that_hangs_in_the_kernel_is_killed_and_said_to_live_until_it_is_gone() {
     }
     assert_eq!(tree.members(), [root], "its child could be ended, and was");
     frozen.thaw();
-    assert!(matches!(bench.answer_about(root), Outcome::Ended { .. } | Outcome::Zombie { .. }));
+    assert!(matches!(handler.next_outcome_of(root), Outcome::Ended { .. } | Outcome::Zombie { .. }));
 }
 
 #[test]
-fn a_bug_halfway_lets_all_go_on() {
+fn after_a_panic_all_processes_are_continued() {
     let tree = TestTree::of("sleep 1000 & echo ready; wait").ready();
     let replies: ReplySender = Arc::new(drop);
     let mut handler = CommandHandler::new(
@@ -394,16 +395,16 @@ fn a_bug_halfway_lets_all_go_on() {
         Audit::new(None, replies),
         false,
     );
-    handler.held.insert(tree.root(), HeldProcess::open(tree.root()).expect("it lives"));
+    handler.held.insert(tree.root(), HeldProcess::open(tree.root()).expect("the process is alive"));
     let members = tree.members();
-    // The act of another test has one of its own; here there is one act a process.
+    // Only one forced end may run in a process at a time, and other tests run theirs.
     let _alone = FORCED_END.lock().unwrap_or_else(PoisonError::into_inner);
     ForcedEnd::new(&mut handler).stop_all(&BTreeSet::from([tree.root()])).expect("all stop");
     for it in &members {
-        comes_to(*it, State::Stopped);
+        wait_for_state(*it, State::Stopped);
     }
     abort_forced_end();
     for it in members {
-        comes_to(it, State::Sleeping);
+        wait_for_state(it, State::Sleeping);
     }
 }

@@ -15,7 +15,7 @@ use super::super::*;
 use crate::protocol::command::Signal;
 use crate::protocol::snapshot::{Missing, Process, ProcessFacts, ProcessLoad, State};
 
-/// How long anything may take here before the test has failed.
+/// The longest wait for an expected event.
 pub(in crate::agent::actions) const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A running command handler, with its input and output.
@@ -38,15 +38,15 @@ impl TestHandler {
     }
 
     /// A handler without permissions. Only root can create one.
-    pub(in crate::agent::actions) fn powerless() -> Self {
+    pub(in crate::agent::actions) fn without_permissions() -> Self {
         let nobody = Uid::from_raw(65_534);
-        let bench = Self::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
-        std::os::unix::fs::chown(bench.home.path(), Some(nobody.as_raw()), None).expect("root may");
-        bench
+        let handler = Self::with(false, move || set_thread_res_uid(nobody, nobody, nobody).expect("root may"));
+        std::os::unix::fs::chown(handler.home.path(), Some(nobody.as_raw()), None).expect("root may");
+        handler
     }
 
     fn with(readonly: bool, prepare: impl FnOnce() + Send + 'static) -> Self {
-        // A child that another test starts now must not keep it open.
+        // A child that another test starts now must not inherit the pipe.
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
         let (wake, woken) = mpsc::channel();
         let (sender, replies) = mpsc::channel();
@@ -66,18 +66,18 @@ impl TestHandler {
         Self { lines: Some(writer), targets, replies, woken, thread: Some(thread), home }
     }
 
-    pub(in crate::agent::actions) fn ask(&self, command: &Command) {
+    pub(in crate::agent::actions) fn send(&self, command: &Command) {
         let mut line = Vec::new();
         command.write(&mut line).expect("a line");
         rustix::io::write(self.lines.as_ref().expect("it is open"), &line).expect("the handler reads");
     }
 
-    /// What the loop would have read of a process.
-    pub(in crate::agent::actions) fn sees(&self, process: ProcessId, identity: Identity) {
-        self.sees_all(&[process], identity);
+    /// Lists a process, as the main loop does.
+    pub(in crate::agent::actions) fn list(&self, process: ProcessId, identity: Identity) {
+        self.list_all(&[process], identity);
     }
 
-    pub(in crate::agent::actions) fn sees_all(&self, processes: &[ProcessId], identity: Identity) {
+    pub(in crate::agent::actions) fn list_all(&self, processes: &[ProcessId], identity: Identity) {
         let facts = Arc::new(ProcessFacts::missing(identity, Missing::NotYet));
         let load = ProcessLoad::missing(Missing::NotYet);
         let all =
@@ -89,35 +89,35 @@ impl TestHandler {
 
     #[track_caller]
     pub(in crate::agent::actions) fn reply(&self) -> Reply {
-        self.replies.recv_timeout(DEADLINE).expect("an answer")
+        self.replies.recv_timeout(DEADLINE).expect("a reply")
     }
 
-    /// The next answer about that process: the end of another may be told between.
+    /// Returns the next outcome of a process. Outcomes of others may come before it.
     #[track_caller]
-    pub(in crate::agent::actions) fn answer_about(&self, process: ProcessId) -> Outcome {
+    pub(in crate::agent::actions) fn next_outcome_of(&self, process: ProcessId) -> Outcome {
         let mut replies = std::iter::from_fn(|| Some(self.reply()));
         replies.find(|reply| reply.process == process).expect("they never end").outcome
     }
 
     #[track_caller]
-    pub(in crate::agent::actions) fn answer(&self) -> Outcome {
+    pub(in crate::agent::actions) fn next_outcome(&self) -> Outcome {
         self.reply().outcome
     }
 
     #[track_caller]
     pub(in crate::agent::actions) fn hold(&self, process: ProcessId) -> Outcome {
-        self.ask(&Command::Hold { process });
-        self.answer_about(process)
+        self.send(&Command::Hold { process });
+        self.next_outcome_of(process)
     }
 
     #[track_caller]
     pub(in crate::agent::actions) fn signal(&self, process: ProcessId, signal: Signal) -> Outcome {
-        self.ask(&Command::Signal { process, signal });
-        self.answer_about(process)
+        self.send(&Command::Signal { process, signal });
+        self.next_outcome_of(process)
     }
 
     #[track_caller]
-    pub(in crate::agent::actions) fn is_refused(&self, process: ProcessId, because: &str) {
+    pub(in crate::agent::actions) fn expect_refusal(&self, process: ProcessId, because: &str) {
         match self.hold(process) {
             Outcome::Refused { reason } => assert!(reason.as_str().contains(because), "{reason}"),
             other => panic!("not refused: {other:?}"),
@@ -128,17 +128,17 @@ impl TestHandler {
         }
     }
 
-    /// Its parent may be slow to reap it: then it is a zombie for a while.
+    /// Expects the end of a process. If its parent is slow to reap it, it is a zombie for a while.
     #[track_caller]
-    pub(in crate::agent::actions) fn tells_of_its_end(&self) {
-        match self.answer() {
-            Outcome::Zombie { .. } => self.tells_of_its_end(),
+    pub(in crate::agent::actions) fn expect_end(&self) {
+        match self.next_outcome() {
+            Outcome::Zombie { .. } => self.expect_end(),
             outcome => assert!(matches!(outcome, Outcome::Ended { .. }), "{outcome:?}"),
         }
     }
 
     #[track_caller]
-    pub(in crate::agent::actions) fn asks_for_a_scan(&self) {
+    pub(in crate::agent::actions) fn expect_scan(&self) {
         assert!(matches!(self.woken.recv_timeout(DEADLINE), Ok(AgentEvent::Scan)));
     }
 }
@@ -153,7 +153,7 @@ impl TestHandler {
         }
     }
 
-    /// What the audit says when all is over: process, mode or outcome.
+    /// Closes the input and returns the audit log: PID, mode or outcome.
     pub(in crate::agent::actions) fn audit(mut self) -> Vec<(u64, String)> {
         self.close();
         let lines = self.home.lines();
@@ -182,8 +182,8 @@ impl Sleeper {
         Self(command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts"))
     }
 
-    /// The same, a tick of the clock later: no successor can have its start ticks.
-    pub(in crate::agent::actions) fn grown(self) -> Self {
+    /// Waits a clock tick: no later process can have the same start ticks.
+    pub(in crate::agent::actions) fn wait_a_tick(self) -> Self {
         while Some(now_in_ticks()) <= self.id().start_ticks {
             let a_millisecond = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
             poll(&mut [], Some(&a_millisecond)).expect("it waits for nothing");
@@ -195,7 +195,7 @@ impl Sleeper {
         id_of(self.0.id())
     }
 
-    pub(in crate::agent::actions) fn lives(&mut self) -> bool {
+    pub(in crate::agent::actions) fn is_alive(&mut self) -> bool {
         self.0.try_wait().expect("it is ours").is_none()
     }
 }
@@ -213,11 +213,11 @@ pub(in crate::agent::actions) fn now_in_ticks() -> u64 {
 }
 
 pub(in crate::agent::actions) fn id_of(pid: u32) -> ProcessId {
-    ProcessId { pid, start_ticks: Some(stat::of(pid, &mut Vec::new()).expect("it lives").start_ticks) }
+    ProcessId { pid, start_ticks: Some(stat::of(pid, &mut Vec::new()).expect("the process is alive").start_ticks) }
 }
 
 #[track_caller]
-pub(in crate::agent::actions) fn comes_to(process: ProcessId, state: State) {
+pub(in crate::agent::actions) fn wait_for_state(process: ProcessId, state: State) {
     let deadline = clock::now().after(DEADLINE);
     while stat::of(process.pid, &mut Vec::new()).expect("it is not reaped").state != state {
         assert!(clock::now() < deadline, "{process:?} does not come to be {state:?}");

@@ -1,12 +1,12 @@
-//! A real hang in the kernel: a loop image whose file system is frozen. Only root can have one.
+//! A real hang in the kernel: a loop image whose file system is frozen. Needs root.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use super::waits_until;
+use super::wait_until;
 
-/// A file system on which whoever writes hangs in the kernel.
+/// A file system: a process that writes to it hangs in the kernel.
 pub(super) struct FrozenFileSystem {
     image: PathBuf,
     pub(super) place: PathBuf,
@@ -34,7 +34,7 @@ impl Drop for FrozenFileSystem {
     fn drop(&mut self) {
         self.thaw();
         let folder = self.image.parent().expect("it has one");
-        waits_until(
+        wait_until(
             || runs("umount", &[self.place.to_str().expect("it is")]) || fs::remove_dir(&self.place).is_ok(),
             "it stays mounted",
         );
